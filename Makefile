@@ -1,0 +1,84 @@
+# Everything here works on a fresh Debian or Ubuntu with Go, make and apt.
+# `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+# Per package. Packages share one PostgreSQL server, see internal/pgtest.
+TEST_TIMEOUT ?= 10m
+# Narrow with `make test PKG=./store/...`, add flags with TESTFLAGS.
+PKG ?= ./...
+TESTFLAGS ?=
+DEMOFLAGS ?=
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := .tools/bin/golangci-lint-$(GOLANGCI_VERSION)
+
+##@ Try it
+.PHONY: demo
+demo: require-postgresql ## Start everything with sample workflows running (Ctrl-C ends it)
+	$(GO) run ./cmd/tasker-ctl dev --demo $(DEMOFLAGS)
+
+.PHONY: dev
+dev: require-postgresql ## Start everything in one process on an embedded database
+	$(GO) run ./cmd/tasker-ctl dev $(DEMOFLAGS)
+
+##@ Check it
+.PHONY: test
+test: require-postgresql require-gcc ## Run all tests with the race detector
+	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+
+.PHONY: test-short
+test-short: require-postgresql require-gcc ## Run the tests without the long ones
+	$(GO) test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+
+.PHONY: lint
+lint: $(GOLANGCI) ## Check style, common mistakes and the floors
+	$(GOLANGCI) run $(PKG)
+
+.PHONY: chaos
+chaos: ## Kill, freeze and cut things on purpose (comes with the reliability work)
+	@echo "make chaos: there are no chaos tests yet; they come with the reliability work." >&2; exit 1
+
+.PHONY: bench
+bench: require-postgresql ## Measure latency, throughput and idle cost
+	$(GO) run ./internal/benchmark
+
+##@ Change it
+.PHONY: fmt
+fmt: $(GOLANGCI) ## Format all Go files
+	$(GOLANGCI) fmt $(PKG)
+
+.PHONY: generate
+generate: ## Make generated files anew
+	$(GO) generate $(PKG)
+
+.PHONY: build
+build: ## Build the daemons and the CLI into ./bin
+	mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+
+.PHONY: clean
+clean: ## Remove what was built, and the tools
+	rm -rf bin .tools coverage.out
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*##"} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*##/ {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: require-postgresql require-gcc
+require-postgresql:
+	@scripts/require-postgresql
+require-gcc: # the race detector needs a C compiler
+	@scripts/require-gcc
+
+# The version is part of the name, so raising it installs the new one.
+$(GOLANGCI):
+	mkdir -p $(@D)
+	GOBIN=$(CURDIR)/$(@D)/install $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(@D)/install/golangci-lint $@
+	rmdir $(@D)/install

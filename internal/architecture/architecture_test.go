@@ -1,0 +1,241 @@
+package architecture_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/tasker-go/tasker"
+
+// floors of the rooms. A room's sub-packages live on its floor, unless they
+// have an entry of their own ("signal/" stands for the packages below signal).
+var floors = map[string]int{
+	"workflow": 0, "deploymode": 0, "proto": 0,
+	"config": 1, "telemetry": 1, "signal": 1,
+	"store": 2, "signal/": 2, "auth": 2,
+	"listener": 3, "poller": 3,
+	"coordinator": 4, "command": 4,
+	"orchestration": 5, "worker": 5, "events": 5,
+	"api": 6, "dashboard": 6, "client": 6, "daemon": 6, "examples": 6,
+	"cmd": 7,
+	// Users of the product, in the same repository.
+	"": 8, "bench": 8, "docs": 8, "deploy": 8, "sdk": 8,
+}
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath   string
+	Name         string
+	Dir          string
+	GoFiles      []string
+	TestGoFiles  []string
+	XTestGoFiles []string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+	Deps         []string
+}
+
+// room is the path below the module, "" for the root package.
+func (p pkg) room() string { return roomOf(p.ImportPath) }
+
+func roomOf(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+}
+
+func ours(importPath string) bool {
+	return importPath == module || strings.HasPrefix(importPath, module+"/")
+}
+
+// floorOf returns the floor of a package of ours; internal packages have none.
+func floorOf(importPath string) (floor int, known bool) {
+	room := roomOf(importPath)
+	top, _, below := strings.Cut(room, "/")
+	if f, ok := floors[top+"/"]; ok && below {
+		return f, true
+	}
+	f, ok := floors[top]
+	return f, ok
+}
+
+func internal(importPath string) bool {
+	return strings.HasPrefix(roomOf(importPath), "internal/")
+}
+
+// testKit tells whether a package exists for tests only: it is internal to
+// something and works with the testing package.
+func (p pkg) testKit() bool {
+	return slices.Contains(strings.Split(p.room(), "/"), "internal") && slices.Contains(p.Imports, "testing")
+}
+
+func knowsDriver(importPath string) bool {
+	return strings.HasPrefix(importPath, "github.com/jackc/") || importPath == "database/sql"
+}
+
+// load lists the packages of the module.
+func load(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list",
+		"-json=ImportPath,Name,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports,Deps", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoErrorf(t, err, "go list: %s", stderr.String())
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		pkgs = append(pkgs, p)
+	}
+	require.NotEmpty(t, pkgs)
+	return pkgs
+}
+
+func TestImportsOnlyPointDown(t *testing.T) {
+	t.Parallel()
+	report(t, upwardImports(load(t)))
+}
+
+// upwardImports checks what a package and its tests import, and also what the
+// package gets through others: internal packages have no floor and must not be
+// a staircase.
+func upwardImports(pkgs []pkg) (wrong []string) {
+	for _, p := range pkgs {
+		if internal(p.ImportPath) {
+			continue
+		}
+		floor, known := floorOf(p.ImportPath)
+		if !known {
+			wrong = append(wrong, p.room()+" has no floor; give it one in internal/architecture, .golangci.yml and the documentation")
+			continue
+		}
+		for _, imp := range unique(p.Imports, p.TestImports, p.XTestImports, p.Deps) {
+			if !ours(imp) || internal(imp) {
+				continue
+			}
+			if f, ok := floorOf(imp); ok && f > floor {
+				wrong = append(wrong, sentence(p, "imports", imp, "which is on a higher floor"))
+			}
+		}
+	}
+	return wrong
+}
+
+func TestOrchestrationAndWorkerAreStrangers(t *testing.T) {
+	t.Parallel()
+	report(t, acquaintances(load(t)))
+}
+
+func acquaintances(pkgs []pkg) (wrong []string) {
+	strangers := map[string]string{"orchestration": "worker", "worker": "orchestration"}
+	for _, p := range pkgs {
+		top, _, _ := strings.Cut(p.room(), "/")
+		stranger, ok := strangers[top]
+		if !ok {
+			continue
+		}
+		for _, imp := range unique(p.Imports, p.TestImports, p.XTestImports, p.Deps) {
+			if other, _, _ := strings.Cut(roomOf(imp), "/"); ours(imp) && other == stranger {
+				wrong = append(wrong, sentence(p, "imports", imp, "but they meet in the database only"))
+			}
+		}
+	}
+	return wrong
+}
+
+func TestDatabaseDriverStaysInItsRooms(t *testing.T) {
+	t.Parallel()
+	report(t, strayDrivers(load(t)))
+}
+
+// strayDrivers: only store, signal/*, internal and cmd name the driver, and on
+// the floors below store it does not even come in through others.
+func strayDrivers(pkgs []pkg) (wrong []string) {
+	for _, p := range pkgs {
+		floor, known := floorOf(p.ImportPath)
+		top, _, below := strings.Cut(p.room(), "/")
+		allowed := top == "store" || top == "internal" || top == "cmd" || (top == "signal" && below)
+		imports := p.Imports
+		if known && floor < floors["store"] {
+			imports = unique(p.Imports, p.Deps)
+		}
+		for _, imp := range imports {
+			if knowsDriver(imp) && !allowed {
+				wrong = append(wrong, sentence(p, "imports", imp, "which only store, signal/*, internal and cmd may know"))
+			}
+		}
+	}
+	return wrong
+}
+
+func TestTestKitsAreForTests(t *testing.T) {
+	t.Parallel()
+	report(t, strayTestKits(load(t)))
+}
+
+func strayTestKits(pkgs []pkg) (wrong []string) {
+	var kits []string
+	for _, p := range pkgs {
+		if p.testKit() {
+			kits = append(kits, p.ImportPath)
+		}
+	}
+	for _, p := range pkgs {
+		if p.testKit() {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if imp == "testing" || slices.Contains(kits, imp) {
+				wrong = append(wrong, sentence(p, "imports", imp, "outside its tests"))
+			}
+		}
+	}
+	return wrong
+}
+
+func TestPackageNamesSaySomething(t *testing.T) {
+	t.Parallel()
+	report(t, emptyNames(load(t)))
+}
+
+func emptyNames(pkgs []pkg) (wrong []string) {
+	forbidden := []string{"util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "shared", "base", "types"}
+	for _, p := range pkgs {
+		for _, part := range append(strings.Split(p.room(), "/"), p.Name) {
+			if slices.Contains(forbidden, part) {
+				wrong = append(wrong, p.room()+": the name "+part+" says nothing; name a package for what it is")
+			}
+		}
+	}
+	return wrong
+}
+
+func sentence(p pkg, verb, imp, rest string) string {
+	return strings.Join([]string{p.room(), verb, strings.TrimPrefix(imp, module+"/") + ",", rest}, " ")
+}
+
+func unique(lists ...[]string) []string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func report(t *testing.T, wrong []string) {
+	t.Helper()
+	slices.Sort(wrong)
+	for _, w := range slices.Compact(wrong) {
+		t.Error(w)
+	}
+}

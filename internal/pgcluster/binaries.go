@@ -1,0 +1,196 @@
+package pgcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MinMajor is the oldest major version of PostgreSQL that is used.
+const MinMajor = 14
+
+// BinEnv names the environment variable that points at a directory with
+// initdb and postgres. When it is set no other place is looked at.
+const BinEnv = "TASKER_PG_BIN"
+
+// versionTimeout bounds `postgres --version`.
+const versionTimeout = 10 * time.Second
+
+// Binaries is one installation of PostgreSQL's server programs.
+type Binaries struct {
+	// Dir is the absolute directory that holds them.
+	Dir string
+	// Version is what the server says of itself, for example "15.14".
+	Version string
+	// Major is the leading number of Version. A data directory belongs to one
+	// major version for ever.
+	Major int
+}
+
+// Initdb is the path of the program that creates a data directory.
+func (b Binaries) Initdb() string { return filepath.Join(b.Dir, "initdb") }
+
+// Postgres is the path of the server program.
+func (b Binaries) Postgres() string { return filepath.Join(b.Dir, "postgres") }
+
+// NotFoundError says that no usable PostgreSQL is installed, where it was
+// looked for and what to install.
+type NotFoundError struct {
+	// Major is the version that was needed, 0 when any from MinMajor on would do.
+	Major int
+	// Looked lists the directories that were examined.
+	Looked []string
+	// Found lists installations that could not be used, with the reason.
+	Found []string
+}
+
+// Error implements error; the text is meant for a person.
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	if e.Major != 0 {
+		fmt.Fprintf(&b, "no PostgreSQL %d server programs (initdb, postgres) found; the data directory belongs to that version\n", e.Major)
+	} else {
+		fmt.Fprintf(&b, "no PostgreSQL server programs (initdb, postgres) of version %d or later found\n", MinMajor)
+	}
+	for _, f := range e.Found {
+		fmt.Fprintf(&b, "  passed over: %s\n", f)
+	}
+	fmt.Fprintf(&b, "  looked in: %s\n", strings.Join(e.Looked, ", "))
+	suffix, dashed := "", ""
+	if e.Major != 0 {
+		suffix, dashed = strconv.Itoa(e.Major), "-"+strconv.Itoa(e.Major)
+	}
+	b.WriteString("Install it:\n")
+	fmt.Fprintf(&b, "  Debian, Ubuntu:        sudo apt-get install -y postgresql%s\n", dashed)
+	b.WriteString("                         (the package also creates a cluster of its own named \"main\"; Tasker never touches it)\n")
+	b.WriteString("  Fedora, RHEL, Rocky:   sudo dnf install -y postgresql-server\n")
+	b.WriteString("  openSUSE:              sudo zypper install -y postgresql-server\n")
+	b.WriteString("  Arch:                  sudo pacman -S postgresql\n")
+	fmt.Fprintf(&b, "  Alpine:                sudo apk add postgresql%s\n", suffix)
+	fmt.Fprintf(&b, "  macOS:                 brew install postgresql%s\n", map[bool]string{true: "@" + suffix, false: "@17"}[e.Major != 0])
+	fmt.Fprintf(&b, "or set %s to the directory that holds initdb and postgres.", BinEnv)
+	return b.String()
+}
+
+// Find returns the newest installed PostgreSQL from MinMajor on. The error is
+// a *NotFoundError when there is none. It starts `postgres --version` of each
+// candidate and takes some milliseconds.
+func Find() (Binaries, error) { return find(0) }
+
+// FindMajor returns an installed PostgreSQL of exactly this major version; the
+// error is a *NotFoundError when there is none.
+func FindMajor(major int) (Binaries, error) { return find(major) }
+
+func find(major int) (Binaries, error) {
+	dirs := candidateDirs()
+	missing := &NotFoundError{Major: major, Looked: dirs}
+	var usable []Binaries
+	for _, dir := range dirs {
+		b, err := inspect(dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			missing.Found = append(missing.Found, fmt.Sprintf("%s: %v", dir, err))
+		case b.Major < MinMajor:
+			missing.Found = append(missing.Found, fmt.Sprintf("%s: version %s is older than %d", dir, b.Version, MinMajor))
+		case major != 0 && b.Major != major:
+			missing.Found = append(missing.Found, fmt.Sprintf("%s: version %s", dir, b.Version))
+		default:
+			usable = append(usable, b)
+		}
+	}
+	if len(usable) == 0 {
+		return Binaries{}, missing
+	}
+	// Stable: among equals the earlier place wins.
+	sort.SliceStable(usable, func(i, j int) bool { return usable[i].Major > usable[j].Major })
+	return usable[0], nil
+}
+
+// candidateDirs lists the directories to examine, without duplicates.
+func candidateDirs() []string {
+	if dir := os.Getenv(BinEnv); dir != "" {
+		return []string{dir}
+	}
+	var dirs []string
+	if p, err := exec.LookPath("postgres"); err == nil {
+		// Debian and Homebrew put links on PATH; initdb looks for its share
+		// directory beside the real program.
+		if target, err := filepath.EvalSymlinks(p); err == nil {
+			p = target
+		}
+		if abs, err := filepath.Abs(p); err == nil {
+			dirs = append(dirs, filepath.Dir(abs))
+		}
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+		"/usr/pgsql-*/bin",          // PGDG packages for Red Hat
+		"/usr/lib/postgresql*/bin",  // SUSE
+		"/usr/libexec/postgresql*",  // Alpine
+		"/usr/local/pgsql/bin",      // built from source
+		"/opt/homebrew/opt/postgresql*/bin",
+		"/usr/local/opt/postgresql*/bin",
+		"/Applications/Postgres.app/Contents/Versions/*/bin",
+	} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			dirs = append(dirs, pattern)
+			continue
+		}
+		dirs = append(dirs, found...)
+	}
+	return unique(dirs)
+}
+
+func unique(in []string) []string {
+	seen := make(map[string]bool, len(in))
+	out := in[:0]
+	for _, s := range in {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+var versionPattern = regexp.MustCompile(`PostgreSQL\)\s+(\d+)(\S*)`)
+
+// inspect asks the server program in dir for its version. The error is
+// os.ErrNotExist when the directory holds no server programs.
+func inspect(dir string) (Binaries, error) {
+	b := Binaries{Dir: dir}
+	for _, p := range []string{b.Postgres(), b.Initdb()} {
+		if _, err := os.Stat(p); err != nil {
+			return b, err
+		}
+	}
+	if runtime.GOOS == "windows" {
+		return b, errUnsupported
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, b.Postgres(), "--version").Output()
+	if err != nil {
+		return b, fmt.Errorf("run %s --version: %w", b.Postgres(), err)
+	}
+	m := versionPattern.FindStringSubmatch(string(out))
+	if m == nil {
+		return b, fmt.Errorf("no version in %q", strings.TrimSpace(string(out)))
+	}
+	b.Version = m[1] + m[2]
+	if b.Major, err = strconv.Atoi(m[1]); err != nil {
+		return b, fmt.Errorf("read version %q: %w", b.Version, err)
+	}
+	return b, nil
+}

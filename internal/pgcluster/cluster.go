@@ -1,0 +1,251 @@
+package pgcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// errUnsupported is returned where no cluster can be run by this package.
+var errUnsupported = errors.New("running PostgreSQL is supported on Linux, macOS and the BSDs only")
+
+// AlreadyRunningError says that a server runs on the data directory already.
+type AlreadyRunningError struct {
+	// DataDir is the directory that was asked for.
+	DataDir string
+	// PID of the running server, 0 when only the lock of its owner was seen.
+	PID int
+}
+
+// Error implements error.
+func (e *AlreadyRunningError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("the database in %s is being used by another process of Tasker; stop that one first or choose another directory", e.DataDir)
+	}
+	return fmt.Sprintf("a PostgreSQL server (pid %d) already runs on %s; stop it first (kill -INT %d) or choose another directory", e.PID, e.DataDir, e.PID)
+}
+
+// Cluster is a running PostgreSQL cluster. Its methods may be called from
+// several goroutines; those that stop or start the server take turns.
+type Cluster struct {
+	opts     Options
+	bin      Binaries
+	dataDir  string
+	password string
+	runAs    *account // nil: as the user of this process
+	lock     *os.File // nil when attached or detached
+
+	mu        sync.Mutex
+	socketDir string
+	port      int
+	proc      *process
+	removed   bool
+}
+
+// Start creates the cluster when its directory is empty, starts the server and
+// returns when it accepts connections. It is bounded by ctx and by
+// Options.StartTimeout. Errors: *NotFoundError, *AlreadyRunningError,
+// *UnreachableError, or one that carries the end of the server's log.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	ctx, cancel := context.WithTimeout(ctx, orDuration(opts.StartTimeout, DefaultStartTimeout))
+	defer cancel()
+
+	c := &Cluster{opts: opts}
+	if err := c.prepare(ctx); err != nil {
+		c.abandon()
+		return nil, err
+	}
+	if err := c.launch(ctx); err != nil {
+		c.abandon()
+		return nil, err
+	}
+	if opts.Detached {
+		c.unlock() // nobody owns it; whoever comes next sees postmaster.pid
+	}
+	return c, nil
+}
+
+// prepare makes everything ready for the server program to be started.
+func (c *Cluster) prepare(ctx context.Context) (err error) {
+	if c.runAs, err = serverAccount(); err != nil {
+		return err
+	}
+	if err := c.prepareDir(); err != nil {
+		return err
+	}
+	if c.bin, err = chooseBinaries(c.opts.Binaries, c.pgdata()); err != nil {
+		return err
+	}
+	if err := c.runAs.canReach(c.bin.Dir); err != nil {
+		return err
+	}
+	if c.password, err = loadOrCreatePassword(filepath.Join(c.dataDir, passwordFile)); err != nil {
+		return err
+	}
+	if err := c.recoverPidFile(); err != nil {
+		return err
+	}
+	return c.initdb(ctx)
+}
+
+// abandon gives back what a failed start has taken.
+func (c *Cluster) abandon() {
+	if c.socketDir != "" {
+		_ = os.RemoveAll(c.socketDir)
+	}
+	if c.opts.Ephemeral && c.dataDir != "" {
+		_ = os.RemoveAll(c.dataDir)
+	}
+	c.unlock()
+}
+
+func (c *Cluster) unlock() {
+	if c.lock != nil {
+		_ = c.lock.Close() // closing gives the flock back
+		c.lock = nil
+	}
+}
+
+// Attach finds the server that runs on a data directory made by Start,
+// whichever process started it. The error wraps os.ErrNotExist or
+// os.ErrProcessDone when none runs there.
+func Attach(ctx context.Context, dataDir string) (*Cluster, error) {
+	dir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return nil, fmt.Errorf("resolve data directory: %w", err)
+	}
+	c := &Cluster{dataDir: dir, opts: Options{DataDir: dir, Detached: true}}
+	pf, err := readPidFile(c.pgdata())
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", dir, err)
+	}
+	if !pf.running(c.pgdata()) {
+		return nil, fmt.Errorf("attach to %s: server %d is gone: %w", dir, pf.pid, os.ErrProcessDone)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, passwordFile))
+	if err != nil {
+		return nil, fmt.Errorf("attach: read password: %w", err)
+	}
+	c.password, c.port, c.socketDir = string(b), pf.port, pf.socketDir
+	c.proc = &process{pid: pf.pid}
+	if c.runAs, err = serverAccount(); err != nil {
+		return nil, err
+	}
+	if err := c.ping(ctx); err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", dir, err)
+	}
+	return c, nil
+}
+
+// DSN is the connection string of a database over loopback, with the password.
+func (c *Cluster) DSN(database string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(Superuser, c.password),
+		Host:     "127.0.0.1:" + itoa(c.port),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// SocketDSN is the connection string of a database over the private Unix
+// socket; only this user and root can use it.
+func (c *Cluster) SocketDSN(database string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := url.Values{"host": {c.socketDir}, "port": {itoa(c.port)}, "sslmode": {"disable"}}
+	u := url.URL{Scheme: "postgres", User: url.User(Superuser), Path: "/" + database, RawQuery: q.Encode()}
+	return u.String()
+}
+
+// Port is the loopback port the server listens on.
+func (c *Cluster) Port() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.port
+}
+
+// PID is the process id of the server, 0 when it does not run.
+func (c *Cluster) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proc == nil {
+		return 0
+	}
+	return c.proc.pid
+}
+
+// DataDir is the absolute directory of the cluster.
+func (c *Cluster) DataDir() string { return c.dataDir }
+
+// Binaries are the programs the cluster runs on; unknown (zero) for an attached
+// cluster until it is restarted.
+func (c *Cluster) Binaries() Binaries {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bin
+}
+
+// LogFile is where the server writes what it has to say.
+func (c *Cluster) LogFile() string {
+	if c.opts.LogFile != "" {
+		return c.opts.LogFile
+	}
+	return filepath.Join(c.dataDir, "postgres.log")
+}
+
+// Done is closed when the server process that runs now has ended, for whatever
+// reason. It is nil (and so never ready) for an attached or detached cluster.
+func (c *Cluster) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proc == nil {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	return c.proc.done
+}
+
+// CreateDatabase creates an empty database unless it exists already.
+func (c *Cluster) CreateDatabase(ctx context.Context, name string) error {
+	conn, err := pgx.Connect(ctx, c.SocketDSN(Superuser))
+	if err != nil {
+		return fmt.Errorf("create database %q: %w", name, err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	const query = `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`
+	if err := conn.QueryRow(ctx, query, name).Scan(&exists); err != nil {
+		return fmt.Errorf("look for database %q: %w", name, err)
+	}
+	if exists {
+		return nil
+	}
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+		return fmt.Errorf("create database %q: %w", name, err)
+	}
+	return nil
+}
+
+func (c *Cluster) pgdata() string { return filepath.Join(c.dataDir, "pgdata") }
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func orDuration(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}

@@ -1,0 +1,316 @@
+package pgcluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	passwordFile = "password"
+	lockFile     = "lock"
+	socketFile   = "socket"
+
+	// ephemeralPrefix begins the name of every temporary data directory.
+	ephemeralPrefix = "tasker-pg-"
+	// socketPrefix begins the name of every socket directory.
+	socketPrefix = "tasker-s-"
+	// maxSocketPath is what a Unix socket's path may measure on Linux (108
+	// bytes with the closing zero); macOS allows 104.
+	maxSocketPath = 103
+	// maxLogBytes is the size from which a log is set aside at start.
+	maxLogBytes = 16 << 20
+	// logTailBytes is how much of the log an error carries.
+	logTailBytes = 4 << 10
+)
+
+// prepareDir resolves, creates and locks the data directory.
+func (c *Cluster) prepareDir() error {
+	dir, err := c.chooseDir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "PG_VERSION")); err == nil {
+		return fmt.Errorf("%s is a PostgreSQL data directory that was not made by Tasker; it is left alone, choose another directory", dir)
+	}
+	if err := c.runAs.canReach(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	// The server's user must pass through, but not list, what belongs to us.
+	mode := os.FileMode(0o700)
+	if c.runAs != nil {
+		mode = 0o711
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		return fmt.Errorf("set mode of data directory: %w", err)
+	}
+	c.dataDir = dir
+	lock, err := tryLock(filepath.Join(dir, lockFile))
+	if errors.Is(err, errLocked) {
+		// Not ours: abandon must not remove it.
+		c.dataDir = ""
+		return &AlreadyRunningError{DataDir: dir, PID: serverPID(filepath.Join(dir, "pgdata"))}
+	}
+	if err != nil {
+		return err
+	}
+	c.lock = lock
+	return nil
+}
+
+// chooseDir returns the absolute data directory; a temporary one is created.
+func (c *Cluster) chooseDir() (string, error) {
+	if c.opts.DataDir == "" {
+		if !c.opts.Ephemeral {
+			return "", errors.New("start PostgreSQL: a data directory is needed")
+		}
+		base, err := c.runAs.tempDir()
+		if err != nil {
+			return "", err
+		}
+		sweepEphemeral(base)
+		dir, err := os.MkdirTemp(base, ephemeralPrefix)
+		if err != nil {
+			return "", fmt.Errorf("create temporary data directory: %w", err)
+		}
+		return dir, nil
+	}
+	dir, err := filepath.Abs(c.opts.DataDir)
+	if err != nil {
+		return "", fmt.Errorf("resolve data directory: %w", err)
+	}
+	if c.opts.Ephemeral {
+		if _, err := os.Lstat(dir); err == nil {
+			return "", fmt.Errorf("%s exists already; an ephemeral cluster removes its directory, so it only takes a new one", dir)
+		}
+	}
+	return dir, nil
+}
+
+// sweepEphemeral removes temporary clusters whose owner died without stopping
+// them. Best effort: what is in use is locked, what is brand new is let be.
+func sweepEphemeral(base string) {
+	dirs, err := filepath.Glob(filepath.Join(base, ephemeralPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || !ownedByUs(info) || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		lock, err := tryLock(filepath.Join(dir, lockFile))
+		if err != nil {
+			continue
+		}
+		if serverPID(filepath.Join(dir, "pgdata")) == 0 {
+			removeOldSocketDir(dir)
+			_ = os.RemoveAll(dir)
+		}
+		_ = lock.Close()
+	}
+}
+
+// chooseBinaries returns the wanted binaries, checked against the version of
+// an existing data directory.
+func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
+	b, err := os.ReadFile(filepath.Join(pgdata, "PG_VERSION"))
+	if errors.Is(err, os.ErrNotExist) {
+		if wanted.Dir != "" {
+			return wanted, nil
+		}
+		return Find()
+	}
+	if err != nil {
+		return Binaries{}, fmt.Errorf("read the version of the data directory: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return Binaries{}, fmt.Errorf("read the version of the data directory %s: %w", pgdata, err)
+	}
+	if wanted.Dir == "" {
+		return FindMajor(major)
+	}
+	if wanted.Major != major {
+		return Binaries{}, fmt.Errorf("the data in %s belongs to PostgreSQL %d, the programs in %s are version %s", pgdata, major, wanted.Dir, wanted.Version)
+	}
+	return wanted, nil
+}
+
+// initdb creates the data directory unless it exists. It works beside the
+// final place and renames, so an interrupted run leaves nothing half made.
+func (c *Cluster) initdb(ctx context.Context) error {
+	if _, err := os.Stat(filepath.Join(c.pgdata(), "PG_VERSION")); err == nil {
+		return c.runAs.ownerOf(c.pgdata())
+	}
+	making := c.pgdata() + ".new"
+	if err := os.RemoveAll(making); err != nil {
+		return fmt.Errorf("remove a half-made data directory: %w", err)
+	}
+	pwfile := filepath.Join(c.dataDir, passwordFile+".new")
+	defer func() { _ = os.Remove(pwfile) }()
+	if err := os.WriteFile(pwfile, []byte(c.password), 0o600); err != nil {
+		return fmt.Errorf("write password for initdb: %w", err)
+	}
+	if err := c.runAs.own(pwfile); err != nil {
+		return err
+	}
+	var err error
+	// Both sort by bytes; C.UTF-8 also knows letters beyond ASCII, but not
+	// every system has it.
+	for _, locale := range []string{"C.UTF-8", "C"} {
+		if err = c.runInitdb(ctx, making, pwfile, locale); err == nil {
+			break
+		}
+		if !errors.Is(err, errNoLocale) {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(making, c.pgdata()); err != nil {
+		return fmt.Errorf("put the new data directory in place: %w", err)
+	}
+	return nil
+}
+
+var errNoLocale = errors.New("the system has no such locale")
+
+func (c *Cluster) runInitdb(ctx context.Context, dir, pwfile, locale string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	if err := c.runAs.own(dir); err != nil {
+		return err
+	}
+	args := []string{
+		"-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
+		"--auth-local", "trust", "--auth-host", "scram-sha-256",
+	}
+	if c.opts.Ephemeral || c.opts.NoSync {
+		args = append(args, "--no-sync")
+	}
+	cmd := exec.CommandContext(ctx, c.bin.Initdb(), args...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up after itself
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	_ = os.RemoveAll(dir)
+	if strings.Contains(string(out), "invalid locale") {
+		return fmt.Errorf("initdb with locale %s: %w", locale, errNoLocale)
+	}
+	return fmt.Errorf("create the database cluster in %s: %w\n%s", c.dataDir, err, out)
+}
+
+// loadOrCreatePassword returns the superuser's password of a data directory.
+func loadOrCreatePassword(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		return string(b), nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("read password: %w", err)
+	}
+	raw := make([]byte, 24)
+	if _, err := rand.Read(raw); err != nil {
+		return "", fmt.Errorf("make a password: %w", err)
+	}
+	password := hex.EncodeToString(raw)
+	if err := os.WriteFile(path, []byte(password), 0o600); err != nil {
+		return "", fmt.Errorf("keep password: %w", err)
+	}
+	return password, nil
+}
+
+// useSocketDir makes a socket directory and notes it in the data directory, so
+// that it can be removed later if this process does not live to do it.
+func (c *Cluster) useSocketDir() error {
+	removeOldSocketDir(c.dataDir)
+	dir, err := makeSocketDir(c.runAs)
+	if err != nil {
+		return err
+	}
+	c.socketDir = dir
+	if err := os.WriteFile(filepath.Join(c.dataDir, socketFile), []byte(dir), 0o600); err != nil {
+		return fmt.Errorf("note the socket directory: %w", err)
+	}
+	return nil
+}
+
+// removeOldSocketDir removes the socket directory noted in a data directory no
+// server runs on.
+func removeOldSocketDir(dataDir string) {
+	b, err := os.ReadFile(filepath.Join(dataDir, socketFile))
+	if err == nil && strings.HasPrefix(filepath.Base(string(b)), socketPrefix) {
+		_ = os.RemoveAll(string(b))
+	}
+}
+
+// makeSocketDir creates the private directory of the server's socket, with a
+// path short enough for one.
+func makeSocketDir(runAs *account) (string, error) {
+	base, err := runAs.tempDir()
+	if err != nil {
+		return "", err
+	}
+	if len(base)+len("/"+socketPrefix+"0123456789/.s.PGSQL.65535") > maxSocketPath {
+		base = "/tmp"
+	}
+	dir, err := os.MkdirTemp(base, socketPrefix)
+	if err != nil {
+		return "", fmt.Errorf("create socket directory: %w", err)
+	}
+	if err := runAs.own(dir); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", err
+	}
+	return dir, nil
+}
+
+// openLog opens the log for appending; one that has grown large is set aside.
+func (c *Cluster) openLog() (*os.File, error) {
+	path := c.LogFile()
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("set the log aside: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the server's log: %w", err)
+	}
+	return f, nil
+}
+
+// logTail returns the end of what was logged since the offset.
+func (c *Cluster) logTail(from int64) []byte {
+	f, err := os.Open(c.LogFile())
+	if err != nil {
+		return []byte(err.Error())
+	}
+	defer func() { _ = f.Close() }()
+	if end, err := f.Seek(0, io.SeekEnd); err == nil && end-logTailBytes > from {
+		from = end - logTailBytes
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, from, logTailBytes))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return b
+}

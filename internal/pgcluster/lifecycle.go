@@ -1,0 +1,279 @@
+package pgcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// maxLaunches bounds how often a start is tried again: another program may
+// take the free port between looking and binding, and after a crash the old
+// server's children may hold its shared memory for a moment.
+const maxLaunches = 50
+
+// errPortTaken and errStillAttached are the two failures worth another try.
+var (
+	errPortTaken     = errors.New("the port is in use")
+	errStillAttached = errors.New("processes of the previous server have not ended yet")
+)
+
+// launch starts the server and waits until it answers.
+func (c *Cluster) launch(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.launchLocked(ctx)
+}
+
+func (c *Cluster) launchLocked(ctx context.Context) error {
+	if c.socketDir == "" {
+		if err := c.useSocketDir(); err != nil {
+			return err
+		}
+	}
+	if c.bin.Dir == "" { // attached
+		var err error
+		if c.bin, err = chooseBinaries(Binaries{}, c.pgdata()); err != nil {
+			return err
+		}
+	}
+	pick := c.opts.Port == 0 && c.port == 0
+	if c.opts.Port != 0 {
+		c.port = c.opts.Port
+	}
+	wait := 5 * time.Millisecond
+	for try := 1; ; try++ {
+		if pick {
+			port, err := freePort(ctx)
+			if err != nil {
+				return err
+			}
+			c.port = port
+		}
+		err := c.launchOnce(ctx)
+		again := errors.Is(err, errStillAttached) || (pick && errors.Is(err, errPortTaken))
+		if err == nil || !again || try == maxLaunches {
+			return err
+		}
+		if sleepErr := pause(ctx, wait); sleepErr != nil {
+			return err
+		}
+		wait = min(2*wait, 200*time.Millisecond)
+	}
+}
+
+func (c *Cluster) launchOnce(ctx context.Context) error {
+	log, err := c.openLog()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // the child has its own copy
+	from, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("find the end of the log: %w", err)
+	}
+	cmd := command{path: c.bin.Postgres(), args: c.serverArgs(), dir: c.pgdata(), runAs: c.runAs, output: log}
+	if c.opts.Detached {
+		c.proc, err = startDetached(ctx, cmd)
+	} else {
+		c.proc, err = startChild(cmd)
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w", c.bin.Postgres(), err)
+	}
+	if err := c.awaitReady(ctx, from); err != nil {
+		c.proc.end(syscall.SIGKILL)
+		c.proc = nil
+		return err
+	}
+	return nil
+}
+
+// awaitReady polls until the server answers, has ended, or ctx does.
+func (c *Cluster) awaitReady(ctx context.Context, from int64) error {
+	wait := 2 * time.Millisecond
+	for {
+		err := c.pingLocked(ctx)
+		if err == nil {
+			return nil
+		}
+		if !c.proc.alive() {
+			return c.startFailure(from)
+		}
+		if sleepErr := pause(ctx, wait); sleepErr != nil {
+			return fmt.Errorf("PostgreSQL in %s was not ready in time: %w (last answer: %w)\n%s", c.dataDir, sleepErr, err, c.logTail(from))
+		}
+		wait = min(2*wait, 50*time.Millisecond)
+	}
+}
+
+// startFailure explains why the server ended instead of becoming ready.
+func (c *Cluster) startFailure(from int64) error {
+	tail := c.logTail(from)
+	switch {
+	case bytes.Contains(tail, []byte("Address already in use")):
+		return fmt.Errorf("PostgreSQL on 127.0.0.1:%d: %w\n%s", c.port, errPortTaken, tail)
+	case bytes.Contains(tail, []byte("pre-existing shared memory block")):
+		return fmt.Errorf("PostgreSQL in %s: %w\n%s", c.dataDir, errStillAttached, tail)
+	default:
+		return fmt.Errorf("PostgreSQL in %s ended while starting; its log %s says:\n%s", c.dataDir, c.LogFile(), tail)
+	}
+}
+
+func (c *Cluster) ping(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pingLocked(ctx)
+}
+
+// pingLocked connects over the socket once. That the server which answers is
+// ours is certain: nobody else can put a socket into the directory.
+func (c *Cluster) pingLocked(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	cfg, err := pgx.ParseConfig("host=" + c.socketDir + " port=" + itoa(c.port) +
+		" user=" + Superuser + " dbname=" + Superuser + " sslmode=disable")
+	if err != nil {
+		return fmt.Errorf("build connection settings: %w", err)
+	}
+	conn, err := pgconn.ConnectConfig(ctx, &cfg.Config)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", c.socketDir, err)
+	}
+	return conn.Close(ctx)
+}
+
+// Stop shuts the server down: connections are ended, everything is written. At
+// the end of ctx (DefaultStopTimeout when it has no deadline) the server is
+// stopped at once instead, to recover at its next start. An ephemeral cluster's
+// directory is removed. Stopping twice is harmless.
+func (c *Cluster) Stop(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.shutDownLocked(ctx)
+	if c.socketDir != "" {
+		_ = os.RemoveAll(c.socketDir)
+		c.socketDir = ""
+	}
+	if c.opts.Ephemeral && !c.removed {
+		if rmErr := os.RemoveAll(c.dataDir); rmErr != nil {
+			err = errors.Join(err, fmt.Errorf("remove %s: %w", c.dataDir, rmErr))
+		}
+		c.removed = true
+	}
+	c.unlock()
+	return err
+}
+
+func (c *Cluster) shutDownLocked(ctx context.Context) error {
+	if c.proc == nil {
+		return nil
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, DefaultStopTimeout)
+		defer cancel()
+	}
+	proc := c.proc
+	c.proc = nil
+	if err := proc.signal(syscall.SIGINT); err != nil { // "fast": rolls back and ends sessions
+		return fmt.Errorf("ask PostgreSQL to stop: %w", err)
+	}
+	if proc.wait(ctx) == nil {
+		return nil
+	}
+	proc.end(syscall.SIGQUIT)
+	return fmt.Errorf("PostgreSQL (pid %d) did not shut down in time and was stopped at once: %w", proc.pid, context.Cause(ctx))
+}
+
+// Kill ends the server as a power failure would, with SIGKILL, and waits until
+// it is gone. Sessions see their connections break. For tests.
+func (c *Cluster) Kill(ctx context.Context) error {
+	return c.halt(ctx, syscall.SIGKILL)
+}
+
+// StopImmediate ends the server without writing anything back (`pg_ctl stop -m
+// immediate`); it recovers at its next start. For tests.
+func (c *Cluster) StopImmediate(ctx context.Context) error {
+	return c.halt(ctx, syscall.SIGQUIT)
+}
+
+func (c *Cluster) halt(ctx context.Context, sig syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proc == nil {
+		return nil
+	}
+	if err := c.proc.signal(sig); err != nil {
+		return fmt.Errorf("send %v to PostgreSQL: %w", sig, err)
+	}
+	if err := c.proc.wait(ctx); err != nil {
+		return fmt.Errorf("wait for PostgreSQL to end after %v: %w", sig, err)
+	}
+	c.proc = nil
+	return nil
+}
+
+// Restart starts the server again after Kill, StopImmediate or its own death,
+// on the same port and socket. A running server is shut down first.
+func (c *Cluster) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, orDuration(c.opts.StartTimeout, DefaultStartTimeout))
+	defer cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.removed || c.socketDir == "" {
+		return errors.New("restart PostgreSQL: the cluster has been stopped for good")
+	}
+	if c.proc != nil && c.proc.alive() {
+		if err := c.shutDownLocked(ctx); err != nil {
+			return err
+		}
+	}
+	return c.launchLocked(ctx)
+}
+
+// RestartImmediate stops the server without warning and starts it again on the
+// same port and socket, which makes it recover from its log. For tests.
+func (c *Cluster) RestartImmediate(ctx context.Context) error {
+	if err := c.StopImmediate(ctx); err != nil {
+		return err
+	}
+	return c.Restart(ctx)
+}
+
+// freePort asks the kernel for a loopback port that is free at this moment.
+func freePort(ctx context.Context) (int, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if err := l.Close(); err != nil {
+		return 0, fmt.Errorf("give the free port back: %w", err)
+	}
+	if !ok {
+		return 0, fmt.Errorf("find a free port: unexpected address %v", l.Addr())
+	}
+	return addr.Port, nil
+}
+
+// pause waits d, or returns the cause of the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,79 @@
+package pgcluster
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Superuser is the database role that owns a cluster made here.
+const Superuser = "postgres"
+
+// DefaultStartTimeout bounds Start when neither the context nor the options do.
+const DefaultStartTimeout = 60 * time.Second
+
+// DefaultStopTimeout bounds Stop when its context has no deadline.
+const DefaultStopTimeout = 30 * time.Second
+
+// Options say what to run. The zero value asks for nothing useful: give a
+// DataDir, or set Ephemeral.
+type Options struct {
+	// DataDir is the directory of the cluster; it is created when missing and
+	// kept between runs. See the package comment for its layout.
+	DataDir string
+	// Ephemeral makes the cluster disappear with Stop. DataDir must then be
+	// empty (a temporary directory is made) or not exist yet.
+	Ephemeral bool
+	// Port is the loopback port; 0 picks a free one at every start.
+	Port int
+	// Settings are server settings that win over the defaults of this package,
+	// for example {"fsync": "off"}. They are given on the command line.
+	Settings map[string]string
+	// LogFile receives what the server says; empty means postgres.log in the
+	// data directory. A log above 16 MiB is set aside as <LogFile>.1 at start.
+	LogFile string
+	// Detached lets the server outlive this process: it is no child, and
+	// nothing stops it but Stop of somebody who has called Attach.
+	Detached bool
+	// NoSync skips flushing a newly created data directory to disk, which saves
+	// time where a crash of the machine may cost it. Implied by Ephemeral.
+	NoSync bool
+	// StartTimeout bounds creating and starting together; 0 means
+	// DefaultStartTimeout. An earlier deadline of the context wins.
+	StartTimeout time.Duration
+	// Binaries to use; the zero value means those that fit the data directory,
+	// else the newest ones installed.
+	Binaries Binaries
+}
+
+// defaultSettings suit Tasker: logical decoding for the WAL signal, and room
+// for many replicas on one database.
+func defaultSettings() map[string]string {
+	return map[string]string{
+		"wal_level":               "logical",
+		"max_replication_slots":   "20",
+		"max_wal_senders":         "20",
+		"max_connections":         "200",
+		"listen_addresses":        "127.0.0.1",
+		"unix_socket_permissions": "0700",
+		"logging_collector":       "off",
+		"log_destination":         "stderr",
+		"log_line_prefix":         "%m [%p] ",
+	}
+}
+
+// serverArgs are the arguments of the server program, in a fixed order so that
+// logs and process lists of two runs can be compared.
+func (c *Cluster) serverArgs() []string {
+	settings := defaultSettings()
+	maps.Copy(settings, c.opts.Settings)
+	args := []string{
+		"-D", c.pgdata(),
+		"-p", itoa(c.port),
+		"-c", "unix_socket_directories=" + c.socketDir,
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
+}

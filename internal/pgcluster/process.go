@@ -1,0 +1,189 @@
+//go:build unix
+
+package pgcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sourcegraph/conc/panics"
+)
+
+// endTimeout bounds the wait for a process that was told to end at once.
+const endTimeout = 5 * time.Second
+
+// command is a program to be started as the server.
+type command struct {
+	path   string
+	args   []string
+	dir    string
+	runAs  *account
+	output *os.File
+}
+
+// process is a running server. A child is waited for by a goroutine of its
+// own, which ends with it; any other process is looked at by its number.
+type process struct {
+	pid  int
+	done chan struct{} // closed when a child has ended; nil for any other process
+}
+
+// startChild starts the server as our child, in a process group of its own so
+// that Ctrl-C in a terminal reaches only us and we stop the server in order.
+// On Linux the kernel sends it SIGINT (a fast shutdown) should we be killed.
+func startChild(c command) (*process, error) {
+	started := make(chan error, 1)
+	p := &process{done: make(chan struct{})}
+	// The parent-death signal is tied to the thread that started the child, so
+	// one thread stays with it: locked, never given back, gone when it is.
+	go func() {
+		defer close(p.done)
+		runtime.LockOSThread()
+		recovered := panics.Try(func() {
+			cmd := exec.Command(c.path, c.args...) //nolint:noctx // outlives the context it is started under
+			cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dir, cleanEnv(), sysProcAttr(c.runAs, true)
+			cmd.Stdout, cmd.Stderr = c.output, c.output
+			if err := cmd.Start(); err != nil {
+				started <- err
+				return
+			}
+			p.pid = cmd.Process.Pid
+			started <- nil
+			_ = cmd.Wait() // how it ended is in its log
+		})
+		if recovered != nil {
+			select {
+			case started <- recovered.AsError():
+			default:
+			}
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// startDetached starts the server so that it outlives us and leaves no zombie:
+// a shell puts it in the background of a session of its own and ends.
+func startDetached(ctx context.Context, c command) (*process, error) {
+	args := append([]string{"-c", `"$0" "$@" </dev/null >&3 2>&3 3>&- & echo $!`, c.path}, c.args...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
+	cmd.Dir, cmd.Env = c.dir, cleanEnv()
+	cmd.SysProcAttr = sysProcAttr(c.runAs, false)
+	cmd.SysProcAttr.Setsid = true
+	cmd.ExtraFiles = []*os.File{c.output}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		return nil, fmt.Errorf("read the process id: %w", err)
+	}
+	return &process{pid: pid}, nil
+}
+
+func (p *process) alive() bool {
+	if p.done == nil {
+		return processAlive(p.pid)
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// signal sends sig; that the process has ended already is no error.
+func (p *process) signal(sig syscall.Signal) error {
+	if !p.alive() {
+		return nil // the number may belong to somebody else by now
+	}
+	if err := syscall.Kill(p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+// wait returns when the process has ended, or with the cause of the end of ctx.
+func (p *process) wait(ctx context.Context) error {
+	for delay := time.Millisecond; p.alive(); delay = min(2*delay, 50*time.Millisecond) {
+		if p.done != nil {
+			select {
+			case <-p.done:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := pause(ctx, delay); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end makes the process end now: with sig, and with SIGKILL if that has not
+// helped within endTimeout.
+func (p *process) end(sig syscall.Signal) {
+	for _, s := range []syscall.Signal{sig, syscall.SIGKILL} {
+		if p.signal(s) != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+		err := p.wait(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+	}
+}
+
+// processAlive tells whether a process with this number exists and has not
+// become a zombie.
+func processAlive(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	err := syscall.Kill(pid, 0)
+	if err != nil && !errors.Is(err, syscall.EPERM) {
+		return false
+	}
+	return !isZombie(pid)
+}
+
+// cleanEnv is the environment of the server programs: nothing that libpq or
+// PostgreSQL would take for a setting, and messages in English, because some
+// of them are recognised.
+func cleanEnv() []string {
+	env := []string{"LC_ALL=C"}
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, "PG") || strings.HasPrefix(name, "LC_") || name == "LANG" || name == "LANGUAGE" || name == "HOME" {
+			continue
+		}
+		env = append(env, kv)
+	}
+	return env
+}
+
+// credential turns the account into what the kernel wants; nil for our own.
+func (a *account) credential() *syscall.Credential {
+	if a == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: []uint32{a.gid}}
+}

@@ -1,0 +1,43 @@
+package pgcluster
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// sysProcAttr describes how a program is started. bound ties its life to ours.
+func sysProcAttr(runAs *account, bound bool) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Credential: runAs.credential()}
+	if bound {
+		attr.Setpgid = true
+		attr.Pdeathsig = syscall.SIGINT
+	}
+	return attr
+}
+
+// servesDirectory tells whether the process is the server of pgdata: a server
+// works in its data directory. Without permission to look, it is assumed.
+func servesDirectory(pid int, pgdata string) bool {
+	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
+	if err != nil {
+		return os.IsPermission(err)
+	}
+	if target, err := filepath.EvalSymlinks(pgdata); err == nil {
+		pgdata = target
+	}
+	return cwd == pgdata
+}
+
+// isZombie tells whether the process has ended and only waits to be reaped.
+func isZombie(pid int) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return false
+	}
+	// "pid (name) state …"; the name may contain anything, so look from its end.
+	i := bytes.LastIndexByte(b, ')')
+	return i >= 0 && i+2 < len(b) && (b[i+2] == 'Z' || b[i+2] == 'X')
+}

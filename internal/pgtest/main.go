@@ -1,0 +1,33 @@
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+// TestingM is what is used of *testing.M.
+type TestingM interface {
+	// Run runs the tests and returns the exit code.
+	Run() int
+}
+
+// Main runs a package's tests with the shared server at hand and exits. Call it
+// from TestMain. It is not required: New starts the server as well; but here a
+// missing PostgreSQL is reported once, not by every test.
+func Main(m TestingM) { os.Exit(With(m).Run()) }
+
+// With returns m with the shared server started before its tests, to be put
+// into another wrapper, for example goleak.VerifyTestMain(pgtest.With(m)).
+func With(m TestingM) TestingM { return withServer{m} }
+
+type withServer struct{ TestingM }
+
+// Run implements TestingM.
+func (w withServer) Run() int {
+	if _, err := acquire(context.Background()); err != nil {
+		fmt.Fprintf(os.Stderr, "these tests need PostgreSQL: %v\n", err)
+		return 1
+	}
+	return w.TestingM.Run()
+}

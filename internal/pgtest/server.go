@@ -1,0 +1,159 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/pgcluster"
+)
+
+// URLEnv names the environment variable with the connection string of a server
+// to use instead of the shared one.
+const URLEnv = "TASKER_TEST_DATABASE_URL"
+
+const (
+	// startTimeout bounds getting hold of a server, including creating it on a
+	// machine busy with compiling other packages.
+	startTimeout = 2 * time.Minute
+	// opTimeout bounds one administrative statement.
+	opTimeout = time.Minute
+)
+
+// Settings are the settings of the servers made for tests. Nothing has to
+// survive a power failure, everything else is as in production.
+func Settings() map[string]string {
+	return map[string]string{
+		"fsync":                       "off",
+		"full_page_writes":            "off",
+		"synchronous_commit":          "on",
+		"shared_buffers":              "256MB",
+		"max_connections":             "400",
+		"wal_level":                   "logical",
+		"max_replication_slots":       "50",
+		"max_wal_senders":             "50",
+		"max_wal_size":                "4GB",
+		"checkpoint_timeout":          "30min",
+		"autovacuum":                  "on",
+		"log_min_messages":            "warning",
+		"log_min_error_statement":     "panic", // tests provoke errors on purpose
+		"log_checkpoints":             "off",
+		"log_autovacuum_min_duration": "-1",
+	}
+}
+
+// server is where test databases are made.
+type server struct {
+	// dsn and tcpDSN are the connection strings of a database.
+	dsn, tcpDSN func(database string) string
+	// admin is the database to connect to for making others.
+	admin string
+	// cluster is set for a private server only.
+	cluster *pgcluster.Cluster
+}
+
+// acquire returns the server that the tests share.
+func acquire(ctx context.Context) (*server, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if raw := os.Getenv(URLEnv); raw != "" {
+		return external(raw)
+	}
+	c, err := sharedCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &server{dsn: c.SocketDSN, tcpDSN: c.DSN, admin: pgcluster.Superuser}, nil
+}
+
+// external describes a server that somebody else runs.
+func external(raw string) (*server, error) {
+	cfg, err := pgx.ParseConfig(raw)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", URLEnv, err)
+	}
+	dsn := func(database string) string { return withDatabase(raw, database) }
+	return &server{dsn: dsn, tcpDSN: dsn, admin: cfg.Database}, nil
+}
+
+// withDatabase replaces the database of a connection string of either form.
+func withDatabase(dsn, database string) string {
+	if u, err := url.Parse(dsn); err == nil && strings.HasPrefix(u.Scheme, "postgres") {
+		u.Path = "/" + database
+		return u.String()
+	}
+	return dsn + " dbname=" + database // the last one wins
+}
+
+// connect opens a connection for administration.
+func (s *server) connect(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, s.dsn(s.admin))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the test server: %w", err)
+	}
+	return conn, nil
+}
+
+// mustAcquire is acquire for a test.
+func mustAcquire(t testing.TB) *server {
+	t.Helper()
+	s, err := acquire(t.Context())
+	if err != nil {
+		t.Fatalf("this test needs PostgreSQL: %v", err)
+	}
+	return s
+}
+
+// Server is a server of its own for a test that stops, kills or reconfigures
+// it. The cluster's methods do that.
+type Server struct {
+	*pgcluster.Cluster
+}
+
+// Private starts a server for this test alone and stops it at the test's end.
+// The settings are added to Settings and win over them. It takes about two
+// seconds: use it only for tests that New cannot serve.
+func Private(t testing.TB, settings map[string]string) *Server {
+	t.Helper()
+	all := Settings()
+	all["max_connections"], all["shared_buffers"] = "100", "64MB"
+	for name, value := range settings {
+		all[name] = value
+	}
+	c, err := pgcluster.Start(t.Context(), pgcluster.Options{Ephemeral: true, Settings: all, StartTimeout: startTimeout})
+	if err != nil {
+		t.Fatalf("start a private PostgreSQL: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
+		defer cancel()
+		// Immediate: nothing of it is needed any more.
+		if err := errors.Join(c.StopImmediate(ctx), c.Stop(ctx)); err != nil {
+			t.Errorf("stop the private PostgreSQL: %v", err)
+		}
+	})
+	return &Server{Cluster: c}
+}
+
+func (s *Server) server() *server {
+	return &server{dsn: s.SocketDSN, tcpDSN: s.DSN, admin: pgcluster.Superuser, cluster: s.Cluster}
+}
+
+// New returns a fresh, empty database on this server. It goes with the server.
+func (s *Server) New(t testing.TB) *DB {
+	t.Helper()
+	return s.server().newDB(t, "")
+}
+
+// NewMigrated is like the function NewMigrated, on this server.
+func (s *Server) NewMigrated(t testing.TB, name string, migrate Migrate) *DB {
+	t.Helper()
+	return s.server().newMigrated(t, name, migrate)
+}
