@@ -1,0 +1,322 @@
+package workflow
+
+import (
+	"fmt"
+	"time"
+)
+
+// AttemptOutcome is how one execution of a step ended. The numbers are stored.
+type AttemptOutcome int16
+
+// The outcomes of an attempt.
+const (
+	OutcomeSuccess   AttemptOutcome = iota + 1 // the handler returned a result
+	OutcomeFailed                              // the handler failed; it runs again
+	OutcomeError                               // the handler failed for good
+	OutcomeLeaseLost                           // the worker vanished; the step runs again
+	OutcomeCancelled                           // the task was cancelled while it ran
+)
+
+var outcomeNames = [...]string{
+	OutcomeSuccess: "success", OutcomeFailed: "failed", OutcomeError: "error",
+	OutcomeLeaseLost: "lease_lost", OutcomeCancelled: "cancelled",
+}
+
+// String is the snake_case name used in JSON and metrics.
+func (o AttemptOutcome) String() string { return nameOf(outcomeNames[:], int(o), "outcome") }
+
+// Reasons that Advance gives for a step that failed for good.
+const (
+	ReasonPermanent  = "permanent"            // the handler said so, or the step is not retryable
+	ReasonExhausted  = "max_retries_exceeded" // no attempts left
+	ReasonWorkerLost = "worker_lost"          // the last attempt ended with a lost lease
+	ReasonPoison     = "poison"               // too many attempts ended with a lost lease
+)
+
+// Rules are the configured limits that Advance applies.
+type Rules struct {
+	Backoff BackoffDefaults
+	// MaxCrashes is how many attempts of one step may end with a lost lease
+	// before it is given up as poison; at least 1.
+	MaxCrashes int
+}
+
+// Input is something that happened to a task.
+type Input interface{ input() }
+
+// Created starts the task. StartIn delays the first steps.
+type Created struct{ StartIn time.Duration }
+
+// Reported is a result whose token store has already checked.
+type Reported struct {
+	Step    int
+	Attempt int // the number of this execution, 1 for the first
+	Success bool
+	// Retryable is what the handler said of its failure.
+	Retryable bool
+	// RetryAfter is the delay the handler asked for; negative for none.
+	RetryAfter time.Duration
+	// Seed makes the jitter of a computed delay.
+	Seed uint64
+}
+
+// LeaseLost says that the worker of a running step vanished.
+type LeaseLost struct{ Step, Attempt int }
+
+// Cancel ends the task and everything on the board.
+type Cancel struct{ Reason string }
+
+func (Created) input()   {}
+func (Reported) input()  {}
+func (LeaseLost) input() {}
+func (Cancel) input()    {}
+
+// PutStep puts a step on the board for the first time.
+type PutStep struct {
+	Step  int
+	DueIn time.Duration // 0: claimable at once
+}
+
+// RetryStep leaves a reported step on the board for another attempt.
+type RetryStep struct {
+	Step    int
+	DueIn   time.Duration // 0: claimable at once
+	Outcome AttemptOutcome
+}
+
+// EndStep takes a reported step off the board.
+type EndStep struct {
+	Step    int
+	Outcome AttemptOutcome
+	Reason  string // why a step failed for good; else empty
+}
+
+// TaskChange is a change of the task's state that is worth a row of history.
+type TaskChange struct {
+	From, To TaskState
+	Reason   string
+}
+
+// Effects is what store has to make true, in one transaction.
+type Effects struct {
+	Put    []PutStep
+	Retry  []RetryStep
+	End    []EndStep
+	Remove []int // steps taken off the board wherever they stand (cancel)
+	// Changes holds the passed states of the task that somebody could have
+	// seen, in order.
+	Changes  []TaskChange
+	State    TaskState // the state of the task from now on
+	Finished bool      // State is terminal
+}
+
+// Advance decides what happens next. It returns the new progress and the
+// effects, and leaves its arguments as they are. It is deterministic and does
+// no I/O. An error means that the caller broke the contract (an unknown step,
+// an input for a step that is not on the board, an ended task), never that a
+// workflow failed.
+func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, inputs ...Input) (*Progress, *Effects, error) {
+	if len(inputs) == 0 {
+		return progress, &Effects{State: state, Finished: state.Terminal()}, nil
+	}
+	if state.Terminal() {
+		return nil, nil, fmt.Errorf("advance: the task has ended as %s", state)
+	}
+	a := advancing{plan: plan, rules: rules, progress: progress.Clone(), effects: &Effects{State: state}}
+	if len(a.progress.Steps) < len(plan.Steps) {
+		return nil, nil, fmt.Errorf("advance: progress knows %d steps, the plan has %d", len(progress.Steps), len(plan.Steps))
+	}
+	for _, in := range inputs {
+		if err := a.apply(in); err != nil {
+			return nil, nil, fmt.Errorf("advance: %w", err)
+		}
+	}
+	a.settle()
+	return a.progress, a.effects, nil
+}
+
+type advancing struct {
+	plan     *Plan
+	rules    Rules
+	progress *Progress
+	effects  *Effects
+	// moved says that something other than the creation has happened, so the
+	// task is no longer pending.
+	moved     bool
+	cancelled bool
+	reason    string
+}
+
+func (a *advancing) apply(in Input) error {
+	if a.cancelled {
+		return nil // what arrives in the same breath as a cancel is void
+	}
+	if created, ok := in.(Created); ok {
+		a.create(created)
+		return nil
+	}
+	a.moved = true
+	switch in := in.(type) {
+	case Cancel:
+		a.cancel(in)
+		return nil
+	case Reported:
+		return a.report(in)
+	case LeaseLost:
+		return a.leaseLost(in)
+	default:
+		return fmt.Errorf("unknown input %T", in)
+	}
+}
+
+func (a *advancing) create(in Created) {
+	for no := range a.plan.Steps {
+		if a.progress.Steps[no].Status == StatusWaiting && a.progress.Steps[no].Remaining == 0 {
+			a.put(no, in.StartIn)
+		}
+	}
+}
+
+func (a *advancing) put(no int, dueIn time.Duration) {
+	a.progress.Steps[no].Status = StatusOnBoard
+	if dueIn > 0 {
+		a.progress.Steps[no].Status = StatusScheduled
+	}
+	a.effects.Put = append(a.effects.Put, PutStep{Step: no, DueIn: dueIn})
+}
+
+// onBoard returns the step if a result for it can exist.
+func (a *advancing) onBoard(no int) (*StepProgress, *PlanStep, error) {
+	if no < 0 || no >= len(a.progress.Steps) {
+		return nil, nil, fmt.Errorf("step %d does not exist", no)
+	}
+	s := &a.progress.Steps[no]
+	if s.Status != StatusOnBoard && s.Status != StatusScheduled {
+		return nil, nil, fmt.Errorf("step %d (%s) is not on the board", no, a.plan.Steps[no].Name)
+	}
+	return s, &a.plan.Steps[no], nil
+}
+
+func (a *advancing) report(in Reported) error {
+	s, step, err := a.onBoard(in.Step)
+	if err != nil {
+		return err
+	}
+	s.Attempts = saturate(in.Attempt)
+	switch {
+	case in.Success:
+		s.Status = StatusComplete
+		a.effects.End = append(a.effects.End, EndStep{Step: in.Step, Outcome: OutcomeSuccess})
+		a.satisfied(step)
+	case !in.Retryable || !step.Retry.Retryable:
+		a.fail(s, in.Step, ReasonPermanent)
+	case in.Attempt >= step.Retry.MaxAttempts:
+		a.fail(s, in.Step, ReasonExhausted)
+	default:
+		delay := a.rules.Backoff.Delay(step.Retry, in.Attempt-int(s.Crashes), in.RetryAfter, in.Seed)
+		a.again(s, RetryStep{Step: in.Step, DueIn: delay, Outcome: OutcomeFailed})
+	}
+	return nil
+}
+
+func (a *advancing) leaseLost(in LeaseLost) error {
+	s, step, err := a.onBoard(in.Step)
+	if err != nil {
+		return err
+	}
+	s.Attempts = saturate(in.Attempt)
+	if s.Crashes < ^uint8(0) {
+		s.Crashes++
+	}
+	switch {
+	case !step.Retry.Retryable || in.Attempt >= step.Retry.MaxAttempts:
+		a.fail(s, in.Step, ReasonWorkerLost)
+	case int(s.Crashes) >= a.rules.MaxCrashes:
+		a.fail(s, in.Step, ReasonPoison)
+	default:
+		a.again(s, RetryStep{Step: in.Step, Outcome: OutcomeLeaseLost})
+	}
+	return nil
+}
+
+func (a *advancing) again(s *StepProgress, r RetryStep) {
+	s.Status = StatusOnBoard
+	if r.DueIn > 0 {
+		s.Status = StatusScheduled
+	}
+	a.effects.Retry = append(a.effects.Retry, r)
+}
+
+func (a *advancing) fail(s *StepProgress, no int, reason string) {
+	s.Status = StatusError
+	a.effects.End = append(a.effects.End, EndStep{Step: no, Outcome: OutcomeError, Reason: reason})
+	a.reason = fmt.Sprintf("step %s: %s", a.plan.Steps[no].Name, reason)
+}
+
+// satisfied tells the children of a step that one more parent is done.
+func (a *advancing) satisfied(step *PlanStep) {
+	for _, child := range step.Children {
+		c := &a.progress.Steps[child]
+		if c.Remaining > 0 {
+			c.Remaining--
+		}
+		if c.Remaining == 0 && c.Status == StatusWaiting {
+			a.put(child, 0)
+		}
+	}
+}
+
+func (a *advancing) cancel(in Cancel) {
+	a.cancelled, a.reason = true, in.Reason
+	// A cancel voids what this call had already decided to put on the board.
+	a.effects.Put, a.effects.Retry = nil, nil
+	ended := make(map[int]bool, len(a.effects.End))
+	for _, e := range a.effects.End {
+		ended[e.Step] = true
+	}
+	for no := range a.progress.Steps {
+		s := &a.progress.Steps[no]
+		if (s.Status == StatusOnBoard || s.Status == StatusScheduled) && !ended[no] {
+			a.effects.Remove = append(a.effects.Remove, no)
+		}
+		if s.Status != StatusNotCreated && !s.Status.Ended() {
+			s.Status = StatusCancelled
+		}
+	}
+}
+
+// settle derives the state of the task and records what could be seen.
+func (a *advancing) settle() {
+	t := a.progress.Tally()
+	switch {
+	case !a.moved:
+	case a.cancelled:
+		a.change(TaskCancelled, a.reason)
+	case t.Complete+t.Resolved == t.Total:
+		a.change(TaskComplete, "")
+	case t.OnBoard > 0:
+		a.change(TaskStepsInProcess, "")
+	case t.Scheduled > 0:
+		a.change(TaskWaitingForRetry, a.reason)
+	case t.Error > 0:
+		a.change(TaskBlockedByFailures, a.reason)
+		if a.plan.Template.OnFailure != OnFailureBlock {
+			a.change(TaskError, a.reason)
+		}
+	default:
+		a.change(TaskWaitingForDependencies, "")
+	}
+	a.effects.Finished = a.effects.State.Terminal()
+}
+
+func (a *advancing) change(to TaskState, reason string) {
+	if a.effects.State == to {
+		return
+	}
+	a.effects.Changes = append(a.effects.Changes, TaskChange{From: a.effects.State, To: to, Reason: reason})
+	a.effects.State = to
+}
+
+func saturate(n int) uint16 {
+	return uint16(min(max(n, 0), int(^uint16(0)))) // #nosec G115 -- clamped
+}

@@ -1,0 +1,185 @@
+package workflow
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// MaxSteps bounds the steps of one plan; it keeps a step number inside the
+// smallint of the database with room for steps created at run time.
+const MaxSteps = 10_000
+
+// Plan is a template compiled for execution: steps have numbers instead of
+// names, and the graph is known in both directions. A plan is immutable and
+// safe for concurrent use.
+type Plan struct {
+	Template *Template
+	// Steps are in topological order; the index of a step is its number.
+	Steps []PlanStep
+
+	byName map[string]int
+}
+
+// PlanStep is one numbered step of a plan.
+type PlanStep struct {
+	*StepTemplate
+	No int
+	// Parents and Children hold step numbers in ascending order.
+	Parents, Children []int
+	// Initial is false for a step that exists only once a decision, a batch or
+	// a convergence has brought it into being.
+	Initial bool
+}
+
+// Compile numbers the steps of a resolved template. The order is stable: steps
+// that could run at the same time keep the order of the file. An error means
+// that the template did not come through ParseTemplate, which reports the same
+// faults with line and column.
+func Compile(t *Template) (*Plan, error) {
+	if len(t.Steps) == 0 {
+		return nil, fmt.Errorf("template %s/%s:%s has no steps", t.Namespace, t.Name, t.Version)
+	}
+	if len(t.Steps) > MaxSteps {
+		return nil, fmt.Errorf("template %s/%s:%s has %d steps, more than %d", t.Namespace, t.Name, t.Version, len(t.Steps), MaxSteps)
+	}
+	declared := make(map[string]int, len(t.Steps))
+	for i := range t.Steps {
+		if _, twice := declared[t.Steps[i].Name]; twice {
+			return nil, fmt.Errorf("step %q is declared twice", t.Steps[i].Name)
+		}
+		declared[t.Steps[i].Name] = i
+	}
+	order, err := topological(t.Steps, declared)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Template: t, Steps: make([]PlanStep, len(order)), byName: make(map[string]int, len(order))}
+	for no, at := range order {
+		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no}
+		p.byName[t.Steps[at].Name] = no
+	}
+	p.link()
+	return p, nil
+}
+
+// link fills in parents, children and the initial set.
+func (p *Plan) link() {
+	for no := range p.Steps {
+		s := &p.Steps[no]
+		s.Initial = s.Kind != KindBatchWorker
+		for _, name := range s.Dependencies {
+			parent := p.byName[name]
+			if slices.Contains(s.Parents, parent) {
+				continue // named twice in the file: one edge
+			}
+			s.Parents = append(s.Parents, parent)
+			p.Steps[parent].Children = append(p.Steps[parent].Children, no)
+			// Topological order: the parent's Initial is already final.
+			if up := &p.Steps[parent]; !up.Initial || up.Kind == KindDecision {
+				s.Initial = false
+			}
+		}
+		slices.Sort(s.Parents)
+	}
+}
+
+// topological returns the indexes of steps so that parents come first (Kahn),
+// preferring the order of the file.
+func topological(steps []StepTemplate, declared map[string]int) ([]int, error) {
+	missing := make([]int, len(steps))
+	children := make([][]int, len(steps))
+	for i := range steps {
+		for _, name := range steps[i].Dependencies {
+			parent, ok := declared[name]
+			if !ok {
+				return nil, fmt.Errorf("step %q depends on %q, which does not exist", steps[i].Name, name)
+			}
+			missing[i]++
+			children[parent] = append(children[parent], i)
+		}
+	}
+	order := make([]int, 0, len(steps))
+	for i := range steps {
+		if missing[i] == 0 {
+			order = append(order, i)
+		}
+	}
+	for next := 0; next < len(order); next++ {
+		freed := []int(nil)
+		for _, child := range children[order[next]] {
+			if missing[child]--; missing[child] == 0 {
+				freed = append(freed, child)
+			}
+		}
+		slices.SortFunc(freed, cmp.Compare[int])
+		order = append(order, freed...)
+	}
+	if len(order) != len(steps) {
+		return nil, errors.New("the dependencies of the steps form a cycle")
+	}
+	return order, nil
+}
+
+// StepNumber returns the number of the step called name.
+func (p *Plan) StepNumber(name string) (int, bool) {
+	no, ok := p.byName[name]
+	return no, ok
+}
+
+// Dynamic reports the first step, if any, whose work needs steps to be created
+// at run time (decision, batchable and what belongs to them).
+func (p *Plan) Dynamic() (step *PlanStep, found bool) {
+	for i := range p.Steps {
+		switch p.Steps[i].Kind {
+		case KindStandard:
+		case KindDeferredConvergence:
+			if !p.Steps[i].Initial {
+				return &p.Steps[i], true
+			}
+		default:
+			return &p.Steps[i], true
+		}
+	}
+	return nil, false
+}
+
+// Levels returns for each step the length of the longest path from a root;
+// steps of one level may run at the same time.
+func (p *Plan) Levels() []int {
+	levels := make([]int, len(p.Steps))
+	for no := range p.Steps {
+		for _, parent := range p.Steps[no].Parents {
+			levels[no] = max(levels[no], levels[parent]+1)
+		}
+	}
+	return levels
+}
+
+// Ancestors returns the numbers of all steps that step no depends on,
+// directly or not, in ascending order.
+func (p *Plan) Ancestors(no int) []int {
+	seen := make([]bool, len(p.Steps))
+	seen[no] = true
+	var all []int
+	for at := no; at >= 0; at-- { // parents always have smaller numbers
+		if !seen[at] {
+			continue
+		}
+		if at != no {
+			all = append(all, at)
+		}
+		for _, parent := range p.Steps[at].Parents {
+			seen[parent] = true
+		}
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// The priorities of a task; higher runs first, 0 is the default.
+const (
+	MinPriority = -100
+	MaxPriority = 100
+)

@@ -1,0 +1,137 @@
+package workflow
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Status is what Advance remembers of one step. It is coarser than StepState:
+// whether a step on the board is waiting for a worker, running or reported is
+// known by the board's row alone.
+type Status uint8
+
+// The statuses of a step.
+const (
+	StatusNotCreated Status = iota // exists only in the plan so far
+	StatusWaiting                  // waits for parents
+	StatusOnBoard                  // claimable, running or reported
+	StatusScheduled                // on the board with a due time: delayed or backing off
+	StatusComplete
+	StatusResolved
+	StatusError
+	StatusCancelled
+	statusCount
+)
+
+// Ended reports whether the step has nothing on the board and will not move
+// by itself.
+func (s Status) Ended() bool { return s >= StatusComplete }
+
+// Satisfies reports whether dependents may run.
+func (s Status) Satisfies() bool { return s == StatusComplete || s == StatusResolved }
+
+// StepProgress is the memory of one step.
+type StepProgress struct {
+	Status    Status
+	Crashes   uint8  // attempts that ended with a lost lease; saturates
+	Attempts  uint16 // executions that have ended
+	Remaining uint16 // parents that are not satisfied yet
+}
+
+// Progress is what is remembered of a live task: one entry per step number.
+type Progress struct {
+	Steps []StepProgress
+}
+
+const (
+	progressVersion  = 1
+	progressHeader   = 2 // version, reserved
+	progressPerStep  = 6 // status, crashes, attempts, remaining
+	progressStatusAt = 0
+)
+
+// NewProgress is the progress of a task of which nothing has happened.
+func NewProgress(p *Plan) *Progress {
+	g := &Progress{Steps: make([]StepProgress, len(p.Steps))}
+	for no := range p.Steps {
+		g.Steps[no].Remaining = uint16(len(p.Steps[no].Parents)) // #nosec G115 -- at most MaxSteps
+		if p.Steps[no].Initial {
+			g.Steps[no].Status = StatusWaiting
+		}
+	}
+	return g
+}
+
+// Clone returns a copy that shares nothing.
+func (g *Progress) Clone() *Progress {
+	return &Progress{Steps: append([]StepProgress(nil), g.Steps...)}
+}
+
+// Encode writes the progress in its fixed-width form (version 1): a header of
+// two bytes, then six bytes per step. Fixed width lets a view read the status
+// of step n with get_byte(progress, 2 + 6n).
+func (g *Progress) Encode() []byte {
+	b := make([]byte, progressHeader, progressHeader+progressPerStep*len(g.Steps))
+	b[0] = progressVersion
+	for _, s := range g.Steps {
+		b = append(b, byte(s.Status), s.Crashes)
+		b = binary.BigEndian.AppendUint16(b, s.Attempts)
+		b = binary.BigEndian.AppendUint16(b, s.Remaining)
+	}
+	return b
+}
+
+// DecodeProgress reads what Encode wrote.
+func DecodeProgress(b []byte) (*Progress, error) {
+	if len(b) < progressHeader || (len(b)-progressHeader)%progressPerStep != 0 {
+		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
+	}
+	if b[0] != progressVersion {
+		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressVersion)
+	}
+	g := &Progress{Steps: make([]StepProgress, (len(b)-progressHeader)/progressPerStep)}
+	for i := range g.Steps {
+		e := b[progressHeader+i*progressPerStep:]
+		if e[progressStatusAt] >= byte(statusCount) {
+			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[0], i)
+		}
+		g.Steps[i] = StepProgress{
+			Status: Status(e[progressStatusAt]), Crashes: e[1],
+			Attempts: binary.BigEndian.Uint16(e[2:]), Remaining: binary.BigEndian.Uint16(e[4:]),
+		}
+	}
+	return g, nil
+}
+
+// Tally counts the steps of a task by what they are doing.
+type Tally struct {
+	Total, Waiting, OnBoard, Scheduled, Complete, Resolved, Error, Cancelled int
+}
+
+// Tally counts the steps that exist.
+func (g *Progress) Tally() Tally {
+	var t Tally
+	for _, s := range g.Steps {
+		if s.Status == StatusNotCreated {
+			continue
+		}
+		t.Total++
+		switch s.Status {
+		case StatusWaiting:
+			t.Waiting++
+		case StatusOnBoard:
+			t.OnBoard++
+		case StatusScheduled:
+			t.Scheduled++
+		case StatusComplete:
+			t.Complete++
+		case StatusResolved:
+			t.Resolved++
+		case StatusError:
+			t.Error++
+		case StatusCancelled:
+			t.Cancelled++
+		}
+	}
+	return t
+}

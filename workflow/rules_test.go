@@ -1,0 +1,221 @@
+package workflow
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestStateNamesGoBothWays(t *testing.T) {
+	require.Len(t, TaskStates(), 12)
+	for _, s := range TaskStates() {
+		back, ok := ParseTaskState(s.String())
+		require.True(t, ok)
+		require.Equal(t, s, back)
+	}
+	require.Len(t, StepStates(), 10)
+	for _, s := range StepStates() {
+		back, ok := ParseStepState(s.String())
+		require.True(t, ok)
+		require.Equal(t, s, back)
+	}
+	legacy, ok := ParseTaskState("in_progress")
+	require.True(t, ok)
+	require.Equal(t, TaskStepsInProcess, legacy)
+	_, ok = ParseTaskState("")
+	require.False(t, ok)
+	require.Equal(t, "unknown task state 99", TaskState(99).String())
+}
+
+func TestTransitionTables(t *testing.T) {
+	for _, e := range TaskTransitions() {
+		if e.From.Terminal() {
+			require.Equal(t, TaskTransition{TaskError, "reset", TaskPending}, e, "a terminal task moves by reset alone")
+		}
+	}
+	seen := map[[2]StepState]bool{}
+	for _, e := range StepTransitions() {
+		require.False(t, e.From.Satisfies(), "a satisfied step never moves: %v", e)
+		require.NotEqual(t, StepCancelled, e.From)
+		seen[[2]StepState{e.From, e.To}] = true
+	}
+	require.True(t, seen[[2]StepState{StepInProgress, StepEnqueuedForOrchestration}])
+	require.False(t, seen[[2]StepState{StepPending, StepInProgress}], "claiming needs the board")
+	require.True(t, TaskPath(TaskPending, TaskComplete))
+	require.False(t, TaskPath(TaskCancelled, TaskPending))
+	for _, s := range TaskStates() {
+		if s != TaskPending && s != TaskError {
+			require.True(t, TaskPath(TaskPending, s), "%s can be reached", s)
+		}
+	}
+}
+
+func TestBackoffTable(t *testing.T) {
+	d := BackoffDefaults{Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second}, Multiplier: 2, Max: time.Minute}
+	ms := func(strategy BackoffStrategy, base int64) RetryPolicy {
+		return RetryPolicy{Backoff: strategy, BaseMS: base}
+	}
+	for _, c := range []struct {
+		name     string
+		policy   RetryPolicy
+		failures int
+		want     time.Duration
+	}{
+		{"cadence first", RetryPolicy{}, 1, time.Second},
+		{"cadence last is reused", RetryPolicy{}, 9, 15 * time.Second},
+		{"exponential", ms(BackoffExponential, 500), 4, 4 * time.Second},
+		{"exponential capped", ms(BackoffExponential, 500), 1000, time.Minute},
+		{"exponential default base", ms(BackoffExponential, 0), 2, 2 * time.Second},
+		{"linear", ms(BackoffLinear, 500), 4, 2 * time.Second},
+		{"fixed", ms(BackoffFixed, 500), 4, 500 * time.Millisecond},
+		{"fibonacci", ms(BackoffFibonacci, 100), 6, 800 * time.Millisecond},
+		{"none", ms(BackoffNone, 500), 4, 0},
+		{"list", RetryPolicy{Backoff: BackoffList, DelaysMS: []int64{10, 20}}, 5, 20 * time.Millisecond},
+		{"own cap", RetryPolicy{Backoff: BackoffExponential, BaseMS: 500, MaxMS: 700}, 5, 700 * time.Millisecond},
+		{"no failure counts as one", ms(BackoffLinear, 500), 0, 500 * time.Millisecond},
+	} {
+		require.Equal(t, c.want, d.Delay(c.policy, c.failures, -1, 0), c.name)
+	}
+	require.Zero(t, d.Delay(RetryPolicy{}, 1, 0, 0), "a wish for no delay is a wish")
+	require.Equal(t, MaxRetryAfter, d.Delay(RetryPolicy{}, 1, math.MaxInt64, 0))
+}
+
+func TestBackoffStaysWithinBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := BackoffDefaults{Delays: []time.Duration{time.Second}, Multiplier: rapid.Float64Range(1, 10).Draw(t, "multiplier"),
+			Max: time.Hour, Jitter: rapid.Float64Range(0, 1).Draw(t, "jitter")}
+		policy := RetryPolicy{BaseMS: rapid.Int64Range(0, 3_600_000).Draw(t, "base"), MaxMS: rapid.Int64Range(0, 3_600_000).Draw(t, "max"),
+			Backoff: rapid.SampledFrom([]BackoffStrategy{"", BackoffExponential, BackoffLinear, BackoffFixed, BackoffFibonacci, BackoffList, BackoffNone}).Draw(t, "strategy")}
+		failures, seed := rapid.IntRange(-1, math.MaxInt).Draw(t, "failures"), rapid.Uint64().Draw(t, "seed")
+		got := d.Delay(policy, failures, -1, seed)
+		require.GreaterOrEqual(t, got, time.Duration(0))
+		require.LessOrEqual(t, got, time.Hour)
+		require.Equal(t, got, d.Delay(policy, failures, -1, seed), "the same seed, the same delay")
+		plain := BackoffDefaults{Delays: d.Delays, Multiplier: d.Multiplier, Max: d.Max}.Delay(policy, failures, -1, seed)
+		if plain < time.Hour && (policy.MaxMS == 0 || plain < time.Duration(policy.MaxMS)*time.Millisecond) {
+			require.InDelta(t, float64(plain), float64(got), d.Jitter*float64(plain)+2)
+		}
+	})
+}
+
+func TestCanonicalJSON(t *testing.T) {
+	for in, want := range map[string]string{
+		`{ "b" : 1.0, "a" : [ true , null ] }`:                  `{"a":[true,null],"b":1}`,
+		`{"\u20ac":1,"\r":2,"1":3,"\ud83d\ude00":4,"\ufb33":5}`: "{\"\\r\":2,\"1\":3,\"€\":1,\"😀\":4,\"\ufb33\":5}",
+		`[1e21, 1E-7, 0.000001, -0, 1e2, 333333333.33333329]`:   `[1e+21,1e-7,0.000001,0,100,333333333.3333333]`,
+		`[9007199254740993, 123456789012345678901234567890]`:    `[9007199254740993,123456789012345678901234567890]`,
+		`"\u0041\n\u001f\"\\/"`:                                 `"A\n\u001f\"\\/"`,
+	} {
+		got, err := CanonicalJSON(json.RawMessage(in))
+		require.NoError(t, err, in)
+		require.Equal(t, want, string(got))
+		again, err := CanonicalJSON(got)
+		require.NoError(t, err)
+		require.Equal(t, want, string(again), "canonical is a fixed point")
+	}
+	for _, bad := range []string{``, `{`, `1 2`, `1e400`, `nope`} {
+		_, err := CanonicalJSON(json.RawMessage(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	id := func(ns, name, ctx string) Identity {
+		h, err := ContextIdentity(ns, name, json.RawMessage(ctx))
+		require.NoError(t, err)
+		return h
+	}
+	require.Equal(t, id("a", "b", `{"x":1,"y":[2]}`), id("a", "b", ` {"y":[2.0], "x":1}`), "order and spelling do not matter")
+	require.NotEqual(t, id("a", "b", `{"x":1}`), id("a", "b", `{"x":2}`))
+	require.NotEqual(t, id("ab", "c", `{}`), id("a", "bc", `{}`))
+	require.NotEqual(t, id("a", "b", `{"x":9007199254740993}`), id("a", "b", `{"x":9007199254740992}`), "money keeps its last digit")
+	require.NotEqual(t, KeyIdentity("a", "b", `{}`), id("a", "b", `{}`), "a key is no context")
+}
+
+func TestExecutionPrecedence(t *testing.T) {
+	for _, c := range []struct {
+		counts StepCounts
+		status ExecutionStatus
+		health string
+	}{
+		{StepCounts{Total: 4, Ready: 1, Pending: 4}, ExecutionReady, "healthy"},
+		{StepCounts{Total: 4, Failed: 1, Ready: 1, InProgress: 1}, ExecutionBlocked, "blocked"},
+		{StepCounts{Total: 4, InProgress: 2}, ExecutionRunning, "healthy"},
+		{StepCounts{Total: 4, Complete: 4}, ExecutionComplete, "healthy"},
+		{StepCounts{Total: 4, BackingOff: 1}, ExecutionWaiting, "recovering"},
+		{StepCounts{}, ExecutionWaiting, "healthy"},
+	} {
+		e := DeriveExecution(c.counts)
+		require.Equal(t, c.status, e.Status, "%+v", c.counts)
+		require.Equal(t, c.health, e.Health)
+	}
+	require.Equal(t, TaskStepsInProcess, VisibleTaskState(TaskPending, StepCounts{InProgress: 1}))
+	require.Equal(t, TaskPending, VisibleTaskState(TaskPending, StepCounts{Ready: 1}))
+}
+
+func TestPlanNumbersParentsFirst(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := randomPlan(t)
+		levels := p.Levels()
+		for no := range p.Steps {
+			require.Equal(t, no, p.Steps[no].No)
+			for _, parent := range p.Steps[no].Parents {
+				require.Less(t, parent, no)
+				require.Less(t, levels[parent], levels[no])
+				require.Contains(t, p.Ancestors(no), parent)
+				require.Contains(t, p.Steps[parent].Children, no)
+			}
+		}
+	})
+	_, err := Compile(&Template{Name: "c", Steps: []StepTemplate{{Name: "a", Dependencies: []string{"b"}}, {Name: "b", Dependencies: []string{"a"}}}})
+	require.ErrorContains(t, err, "cycle")
+	_, err = Compile(&Template{Name: "c"})
+	require.ErrorContains(t, err, "no steps")
+}
+
+func TestDynamicStepsAreNotInitial(t *testing.T) {
+	p, err := Compile(&Template{Name: "approval", Steps: []StepTemplate{
+		{Name: "validate", Kind: KindStandard},
+		{Name: "route", Kind: KindDecision, Dependencies: []string{"validate"}},
+		{Name: "auto", Kind: KindStandard, Dependencies: []string{"route"}},
+		{Name: "join", Kind: KindDeferredConvergence, Dependencies: []string{"auto"}},
+	}})
+	require.NoError(t, err)
+	var initial []string
+	for _, s := range p.Steps {
+		if s.Initial {
+			initial = append(initial, s.Name)
+		}
+	}
+	require.Equal(t, []string{"validate", "route"}, initial)
+	step, dynamic := p.Dynamic()
+	require.True(t, dynamic)
+	require.Equal(t, "route", step.Name)
+}
+
+func FuzzDecodeProgress(f *testing.F) {
+	f.Add([]byte{1, 0, 1, 0, 0, 1, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g, err := DecodeProgress(b)
+		if err == nil && b[1] == 0 {
+			require.Equal(t, b, g.Encode())
+		}
+	})
+}
+
+func FuzzCanonicalJSON(f *testing.F) {
+	f.Add(`{"a":[1,2.5e3,"\u00e9"]}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		got, err := CanonicalJSON(json.RawMessage(in))
+		if err != nil {
+			return
+		}
+		again, err := CanonicalJSON(got)
+		require.NoError(t, err)
+		require.Equal(t, string(got), string(again))
+	})
+}

@@ -1,0 +1,178 @@
+package workflow
+
+import "encoding/json"
+
+// StepKind says how a step of a template comes into being and what its result
+// may cause. The zero value is not a kind.
+type StepKind uint8
+
+// The step kinds. The names on the wire are those of String; "decision_point"
+// and "deferred" are accepted as aliases when a template is read.
+const (
+	KindStandard            StepKind = iota + 1 // created with the task
+	KindDecision                                // its result names the steps to create next
+	KindDeferredConvergence                     // joins whichever of its parents exist
+	KindBatchable                               // its result describes batches
+	KindBatchWorker                             // a template, cloned once per batch
+)
+
+// Template is one version of a task template after its file has been read,
+// checked and (by Resolve) merged with the overrides of one environment.
+//
+// The JSON form of a Template uses the keys of the YAML format and is what the
+// plan registry stores; reading it back yields an equal value. In its
+// free-form parts (metadata, initialization) every number is a json.Number,
+// and embedded JSON texts are in one canonical spelling, so equal templates
+// have equal bytes even after a jsonb column has rewritten them.
+type Template struct {
+	Name               string                         `json:"name"`
+	Namespace          string                         `json:"namespace_name"`
+	Version            string                         `json:"version"`
+	Description        string                         `json:"description,omitempty"`
+	Metadata           map[string]any                 `json:"metadata,omitempty"`
+	SystemDependencies *SystemDependencies            `json:"system_dependencies,omitempty"`
+	DomainEvents       []DomainEventDeclaration       `json:"domain_events,omitempty"`
+	InputSchema        json.RawMessage                `json:"input_schema,omitempty"` // a JSON Schema, nil when absent
+	Steps              []StepTemplate                 `json:"steps"`
+	Environments       map[string]EnvironmentOverride `json:"environments,omitempty"`
+	Lifecycle          *Lifecycle                     `json:"lifecycle,omitempty"`
+	// OnFailure is what a task does once a failed step leaves nothing that can
+	// move: OnFailureFail (the default) ends it in error, OnFailureBlock
+	// leaves it blocked_by_failures until an operator acts.
+	OnFailure OnFailure `json:"on_failure,omitempty"`
+}
+
+// OnFailure is the policy of a task that can no longer move by itself.
+type OnFailure string
+
+// The values of OnFailure; the empty string means OnFailureFail.
+const (
+	OnFailureFail  OnFailure = "fail"
+	OnFailureBlock OnFailure = "block"
+)
+
+// SystemDependencies names the outside systems a template relies on. It is
+// informational.
+type SystemDependencies struct {
+	Primary   string   `json:"primary,omitempty"`
+	Secondary []string `json:"secondary,omitempty"`
+}
+
+// DomainEventDeclaration declares an event that the steps may publish.
+type DomainEventDeclaration struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+}
+
+// StepTemplate is one step as the template declares it.
+type StepTemplate struct {
+	Name             string             `json:"name"`
+	Description      string             `json:"description,omitempty"`
+	Kind             StepKind           `json:"type"`
+	Handler          HandlerReference   `json:"handler"`
+	SystemDependency string             `json:"system_dependency,omitempty"`
+	Dependencies     []string           `json:"dependencies,omitempty"`
+	Retry            RetryPolicy        `json:"retry"`
+	TimeoutSeconds   int                `json:"timeout_seconds,omitempty"` // 0: the worker's default
+	PublishesEvents  []EventPublication `json:"publishes_events,omitempty"`
+	Batch            *BatchSettings     `json:"batch_config,omitempty"`
+	ResultSchema     json.RawMessage    `json:"result_schema,omitempty"`
+	Composition      json.RawMessage    `json:"composition,omitempty"` // opaque to the engine
+	Tags             []string           `json:"tags,omitempty"`        // a worker must carry all of them to claim the step
+	// Join is how the step waits for its parents; the zero value is JoinAll
+	// except for KindDeferredConvergence, which is always JoinExisting.
+	Join Join `json:"join,omitempty"`
+}
+
+// Join is how a step waits for its parents.
+type Join string
+
+// The values of Join; the empty string means JoinAll.
+const (
+	JoinAll      Join = "all"      // every declared parent must be satisfied
+	JoinExisting Join = "existing" // every declared parent that exists must be satisfied
+)
+
+// HandlerReference addresses the code of a step.
+type HandlerReference struct {
+	Callable       string         `json:"callable"`           // 1–500 characters, free form
+	Method         string         `json:"method,omitempty"`   // entry method; empty means "call"
+	Resolver       string         `json:"resolver,omitempty"` // bypasses the resolver chain
+	Initialization map[string]any `json:"initialization,omitempty"`
+}
+
+// BackoffStrategy names the growth of the delay between attempts.
+type BackoffStrategy string
+
+// The backoff strategies; the empty string means BackoffExponential.
+const (
+	BackoffExponential BackoffStrategy = "exponential"
+	BackoffLinear      BackoffStrategy = "linear"
+	BackoffFixed       BackoffStrategy = "fixed"
+	BackoffFibonacci   BackoffStrategy = "fibonacci"
+	BackoffList        BackoffStrategy = "list"
+	BackoffNone        BackoffStrategy = "none"
+)
+
+// RetryPolicy says whether and when a failed step runs again. A step without a
+// retry block has DefaultRetryPolicy; in a block that is there, missing keys
+// mean retryable, three attempts, exponential, and the configured delays.
+type RetryPolicy struct {
+	Retryable bool `json:"retryable"`
+	// MaxAttempts counts all executions, the first included; at least 1 after
+	// a template has been read (0 in a file means 1, with a warning).
+	MaxAttempts int             `json:"max_attempts"`
+	Backoff     BackoffStrategy `json:"backoff,omitempty"`
+	BaseMS      int64           `json:"backoff_base_ms,omitempty"` // milliseconds; 0: the configured default
+	MaxMS       int64           `json:"max_backoff_ms,omitempty"`  // milliseconds; 0: the configured default
+	// DelaysMS is the list of BackoffList, in milliseconds; the last entry is
+	// reused when the attempts outnumber the list.
+	DelaysMS []int64 `json:"backoff_delays_ms,omitempty"`
+}
+
+// EventPublication is a domain event that a step publishes when it ends. After
+// a file has been read, Condition and DeliveryMode are never empty.
+type EventPublication struct {
+	Name         string          `json:"name"`
+	Description  string          `json:"description,omitempty"`
+	Condition    string          `json:"condition,omitempty"` // success, failure, retryable_failure, permanent_failure, always
+	Schema       json.RawMessage `json:"schema,omitempty"`
+	DeliveryMode string          `json:"delivery_mode,omitempty"` // durable, fast, broadcast
+	Publisher    string          `json:"publisher,omitempty"`
+}
+
+// BatchSettings belongs to a KindBatchWorker step.
+type BatchSettings struct {
+	BatchSize       int    `json:"batch_size"`       // 1–100,000 items
+	Parallelism     int    `json:"parallelism"`      // 1–1,000
+	CursorField     string `json:"cursor_field"`     // what the cursors count, such as id
+	WorkerTemplate  string `json:"worker_template"`  // a step of this template
+	FailureStrategy string `json:"failure_strategy"` // continue_on_failure, fail_fast, isolate
+}
+
+// Lifecycle holds the age limits of a task, in minutes; 0 means the
+// configured default.
+type Lifecycle struct {
+	MaxDurationMinutes               int    `json:"max_duration_minutes,omitempty"`
+	MaxWaitingForDependenciesMinutes int    `json:"max_waiting_for_dependencies_minutes,omitempty"`
+	MaxWaitingForRetryMinutes        int    `json:"max_waiting_for_retry_minutes,omitempty"`
+	MaxStepsInProcessMinutes         int    `json:"max_steps_in_process_minutes,omitempty"`
+	StalenessAction                  string `json:"staleness_action,omitempty"`
+	AutoFailOnTimeout                bool   `json:"auto_fail_on_timeout,omitempty"`
+	AutoDLQOnTimeout                 bool   `json:"auto_dlq_on_timeout,omitempty"`
+}
+
+// EnvironmentOverride replaces settings of steps in one environment.
+type EnvironmentOverride struct {
+	Steps []StepOverride `json:"steps,omitempty"`
+}
+
+// StepOverride is one entry of an environment's list; Name "ALL" addresses
+// every step. Absent parts (nil, 0) leave the step as it is.
+type StepOverride struct {
+	Name           string         `json:"name"`
+	Initialization map[string]any `json:"initialization,omitempty"`
+	TimeoutSeconds int            `json:"timeout_seconds,omitempty"`
+	Retry          *RetryPolicy   `json:"retry,omitempty"`
+}

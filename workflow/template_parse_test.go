@@ -1,0 +1,240 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const templateHead = "name: n\nnamespace_name: ns\nversion: 1.0.0\n"
+
+func mustParse(t testing.TB, src string) *Template {
+	t.Helper()
+	template, _, err := ParseTemplate("t.yaml", []byte(src))
+	require.NoError(t, err)
+	return template
+}
+
+func TestLiberalReading(t *testing.T) {
+	src, err := os.ReadFile("testdata/templates/good/liberal.yaml")
+	require.NoError(t, err)
+	got := mustParse(t, string(src))
+
+	require.Equal(t, "2024", got.Name)
+	require.Equal(t, "1.10", got.Version)
+	require.Equal(t, map[string]any{"documentation_url": nil, "1": "one"}, got.Metadata)
+	require.Equal(t, &SystemDependencies{Primary: "default"}, got.SystemDependencies)
+	require.Nil(t, got.Lifecycle)
+	require.JSONEq(t, `{"type":"object","required":null,"properties":{"order_id":{"type":"integer","description":null}}}`, string(got.InputSchema))
+
+	start, choose, left, join := got.Steps[0], got.Steps[1], got.Steps[2], got.Steps[3]
+	require.Equal(t, "Shop::Orders::Handler", start.Handler.Callable)
+	require.Equal(t, map[string]any{"rate": json.Number("1.0"), "big": json.Number("9007199254740993"), "article": "00417", "nothing": nil}, start.Handler.Initialization)
+	require.Equal(t, RetryPolicy{Retryable: true, MaxAttempts: 5, Backoff: BackoffNone}, start.Retry)
+	require.Equal(t, KindDecision, choose.Kind)
+	require.Nil(t, choose.Handler.Initialization)
+	require.Equal(t, RetryPolicy{MaxAttempts: 1, Backoff: BackoffExponential}, choose.Retry)
+	require.Equal(t, "left", left.Handler.Method)
+	require.Equal(t, []string{"choose"}, left.Dependencies)
+	require.Equal(t, DefaultRetryPolicy(), left.Retry)
+	require.Equal(t, KindDeferredConvergence, join.Kind)
+	require.Equal(t, RetryPolicy{Retryable: true, MaxAttempts: 3, Backoff: BackoffList, DelaysMS: []int64{500, 2000}}, join.Retry)
+
+	inTest := got.Resolve("test").Steps
+	require.Equal(t, true, inTest[3].Handler.Initialization["fast"])
+	require.Equal(t, RetryPolicy{Retryable: true, MaxAttempts: 1, Backoff: BackoffExponential}, inTest[0].Retry)
+}
+
+func TestRetryDefaults(t *testing.T) {
+	tests := []struct {
+		block string
+		want  RetryPolicy
+	}{
+		{"", RetryPolicy{true, 3, BackoffExponential, 1000, 30000, nil}},
+		{"retry:", RetryPolicy{true, 3, BackoffExponential, 1000, 30000, nil}},
+		{"retry: {}", RetryPolicy{true, 3, BackoffExponential, 0, 0, nil}},
+		{"retry: {max_attempts: }", RetryPolicy{true, 3, BackoffExponential, 0, 0, nil}},
+		{"retry: {max_attempts: 0}", RetryPolicy{true, 1, BackoffExponential, 0, 0, nil}},
+		{"retry: {max_attempts: 7.0, retryable: false}", RetryPolicy{false, 7, BackoffExponential, 0, 0, nil}},
+		{"retry: {backoff: linear, backoff_base_ms: 0x200}", RetryPolicy{true, 3, BackoffLinear, 512, 0, nil}},
+		{"retry: {backoff_delays_ms: [100, 200]}", RetryPolicy{true, 3, BackoffList, 0, 0, []int64{100, 200}}},
+		{"retry: {backoff: fibonacci, limit: 9}", RetryPolicy{true, 3, BackoffFibonacci, 0, 0, nil}},
+	}
+	for _, test := range tests {
+		t.Run(test.block, func(t *testing.T) {
+			got := mustParse(t, templateHead+"steps:\n  - name: a\n    handler: {callable: x}\n    "+test.block+"\n")
+			require.Equal(t, test.want, got.Steps[0].Retry)
+		})
+	}
+}
+
+func TestVersionIsTheTextOfTheFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"1.0": "1.0", "1.10": "1.10", "1": "1", `"1.0.0"`: "1.0.0", "1.0.0": "1.0.0", "2024-01-01": "2024-01-01",
+		"1e3": "1e3", "010": "010", "'2.0'": "2.0", "!!str 3.0": "3.0", "1_0": "1_0",
+	} {
+		got := mustParse(t, "name: n\nnamespace_name: s\nversion: "+text+"\nsteps: [{name: a, handler: {callable: x}}]\n")
+		require.Equal(t, want, got.Version, text)
+	}
+}
+
+func TestLineEndsAndByteOrderMark(t *testing.T) {
+	src := "\xef\xbb\xbf" + strings.ReplaceAll(templateHead+"description: |\n  two\n  lines\nsteps:\n  - name: a\n    handler: {callable: x}\n    bogus: 1\n", "\n", "\r\n")
+	template, problems, err := ParseTemplate("t.yaml", []byte(src))
+	require.NoError(t, err)
+	require.Equal(t, "two\nlines\n", template.Description)
+	require.Equal(t, `t.yaml:10:5: warning: the unknown key "bogus" is ignored [UNKNOWN_KEY]`, problems.String())
+}
+
+func TestAdviceOnlyWhenAskedFor(t *testing.T) {
+	src := []byte(templateHead + "steps:\n  - name: a\n    handler: {callable: x}\n")
+	_, problems, err := ParseTemplate("t.yaml", src)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	_, problems, err = ParseTemplate("t.yaml", src, WithAdvice())
+	require.NoError(t, err)
+	require.Equal(t, `t.yaml:5:5: info: step "a" has no result_schema; with one, what its dependents read can be checked [NO_RESULT_SCHEMA]`, problems.String())
+}
+
+// Content behind an alias is read once per use but reported once.
+func TestProblemsBehindAliasesAreReportedOnce(t *testing.T) {
+	src := templateHead + "x-h: &h {callable: x, bogus: 1}\nsteps:\n  - {name: a, handler: *h}\n  - {name: b, dependencies: [a], handler: *h}\n"
+	_, problems, err := ParseTemplate("t.yaml", []byte(src))
+	require.NoError(t, err)
+	require.Equal(t, `t.yaml:4:23: warning: the unknown key "bogus" is ignored [UNKNOWN_KEY]`, problems.String())
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(templateHead + "steps:\n")
+	for i := range 3 * maxProblems {
+		fmt.Fprintf(&b, "  - {name: s%d, handler: {callable: x}, bogus: 1}\n", i)
+	}
+	_, problems, err := ParseTemplate("t.yaml", []byte(b.String()))
+	require.NoError(t, err, "warnings alone never become an error")
+	require.Len(t, problems, maxProblems+1)
+	require.Contains(t, problems[maxProblems].Message, "more problems")
+
+	b.WriteString("  - {name: last}\n")
+	_, _, err = ParseTemplate("t.yaml", []byte(b.String()))
+	require.Error(t, err, "an error beyond the limit is not lost")
+}
+
+func TestTenThousandSteps(t *testing.T) {
+	file := func(n int) []byte {
+		var b strings.Builder
+		b.WriteString(templateHead + "steps:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- name: s%d\n  handler: {callable: x}\n  dependencies: [s%d]\n", i, max(i-1, 0))
+		}
+		return []byte(strings.Replace(b.String(), "  dependencies: [s0]\n", "", 1))
+	}
+	template, problems, err := ParseTemplate("t.yaml", file(MaxSteps))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.Len(t, template.Steps, MaxSteps)
+
+	_, problems, err = ParseTemplate("t.yaml", file(MaxSteps+1))
+	require.Error(t, err)
+	require.Contains(t, problems.String(), "t.yaml:30004:3: error: the template has 10001 steps; up to 10000 are allowed [TOO_LARGE]")
+}
+
+// Inputs that make a YAML reader work far more than their size suggests are
+// refused or read, but quickly.
+func TestHostileInputs(t *testing.T) {
+	const n = 20_000
+	inputs := map[string]string{
+		"too long":           strings.Repeat("# comment\n", maxTemplateBytes/10+1),
+		"brackets":           strings.Repeat("[", n),
+		"braces":             strings.Repeat("{a: ", n),
+		"dashes":             strings.Repeat("- ", n) + "a",
+		"questions":          strings.Repeat("? ", n) + "a",
+		"tags":               strings.Repeat("!!str ", n) + "a",
+		"anchors":            "a: " + strings.Repeat("&a ", n) + "a",
+		"colons in brackets": "[" + strings.Repeat("a: ", n),
+		"questions in flow":  "[" + strings.Repeat("? ", n),
+		"one mapping":        strings.Repeat("a: b\n", n),
+		"mapping in flow":    "{" + strings.Repeat("a: b,", n) + "}",
+		"block in flow":      "[\n" + strings.Repeat("a: b\n", n) + "]",
+		"long key":           strings.Repeat("k", n) + ":\n" + strings.Repeat("  - a\n", n),
+		"deep indentation":   deepIndentation(1_000),
+		"documents":          strings.Repeat("---\n", n),
+		"aliases":            "a: &a [" + strings.Repeat("x,", 1_000) + "]\nb: [" + strings.Repeat("*a,", n) + "]",
+		"merges":             "a: &a {" + manyKeys(1_000) + "}\nb:\n" + strings.Repeat("- {<<: *a}\n", n),
+		"long text aliased":  "a: &a " + strings.Repeat("x", n) + "\nb: [" + strings.Repeat("*a,", n) + "]",
+		"quotes":             strings.Repeat("'", n),
+		"literals":           strings.Repeat("- |\n  a\n", n),
+	}
+	for name, src := range inputs {
+		t.Run(name, func(t *testing.T) {
+			started := time.Now()
+			template, problems, err := ParseTemplate("t.yaml", []byte(src))
+			requireConsistent(t, template, problems, err)
+			require.Error(t, err)
+			require.Less(t, time.Since(started), 20*time.Second)
+		})
+	}
+}
+
+func deepIndentation(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
+}
+
+func manyKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "k%d: v,", i)
+	}
+	return b.String()
+}
+
+func TestStepKindText(t *testing.T) {
+	for k := KindStandard; k <= KindBatchWorker; k++ {
+		text, err := k.MarshalText()
+		require.NoError(t, err)
+		require.Equal(t, k.String(), string(text))
+		var back StepKind
+		require.NoError(t, back.UnmarshalText(text))
+		require.Equal(t, k, back)
+	}
+	var k StepKind
+	require.NoError(t, k.UnmarshalText([]byte("decision_point")))
+	require.Equal(t, KindDecision, k)
+	require.Error(t, k.UnmarshalText([]byte("standart")))
+	_, err := StepKind(0).MarshalText()
+	require.Error(t, err)
+	require.Equal(t, "StepKind(9)", StepKind(9).String())
+}
+
+func FuzzParseTemplate(f *testing.F) {
+	for _, dir := range []string{"testdata/templates/good", "testdata/templates/bad"} {
+		entries, err := os.ReadDir(dir)
+		require.NoError(f, err)
+		for _, e := range entries {
+			src, err := os.ReadFile(dir + "/" + e.Name())
+			require.NoError(f, err)
+			f.Add(src)
+		}
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		template, problems, err := ParseTemplate("f.yaml", src)
+		requireConsistent(t, template, problems, err)
+		if err == nil {
+			requireRoundTrip(t, template)
+			_, err := Compile(template.Resolve(""))
+			require.NoError(t, err)
+			input, err := CompileInputSchema(template)
+			require.NoError(t, err)
+			input.Validate(map[string]any{"a": "b"})
+		}
+	})
+}

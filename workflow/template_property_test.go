@@ -1,0 +1,269 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// genTemplate draws templates as ParseTemplate makes them: valid, with the
+// defaults filled in.
+func genTemplate() *rapid.Generator[*Template] {
+	return rapid.Custom(func(t *rapid.T) *Template {
+		template := &Template{
+			Name:         rapid.StringMatching(`[a-z][a-z0-9_]{0,20}`).Draw(t, "name"),
+			Namespace:    rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,28}`).Draw(t, "namespace"),
+			Version:      rapid.SampledFrom([]string{"1.0.0", "1.0", "2", "0x10", "1e3", "true", "null", "1_0"}).Draw(t, "version"),
+			Description:  genText().Draw(t, "description"),
+			Metadata:     genObject().Draw(t, "metadata"),
+			InputSchema:  genSchema().Draw(t, "input_schema"),
+			Environments: map[string]EnvironmentOverride{},
+			OnFailure:    rapid.SampledFrom([]OnFailure{"", OnFailureFail, OnFailureBlock}).Draw(t, "on_failure"),
+		}
+		if rapid.Bool().Draw(t, "system") {
+			template.SystemDependencies = &SystemDependencies{Primary: "db", Secondary: genTexts().Draw(t, "secondary")}
+		}
+		if rapid.Bool().Draw(t, "lifecycle") {
+			template.Lifecycle = &Lifecycle{MaxDurationMinutes: rapid.IntRange(0, 40_000).Draw(t, "minutes"), AutoDLQOnTimeout: true, StalenessAction: "dlq"}
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "events") {
+			template.DomainEvents = append(template.DomainEvents, DomainEventDeclaration{Name: "a.b", Description: genText().Draw(t, "text"), Schema: genSchema().Draw(t, "schema")})
+		}
+		for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
+			template.Steps = append(template.Steps, genStep(t, i))
+		}
+		for _, env := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"test", "development", "production"}), 0, 3, rapid.ID).Draw(t, "environments") {
+			template.Environments[env] = genOverrides(t, len(template.Steps))
+		}
+		if len(template.Environments) == 0 {
+			template.Environments = nil
+		}
+		return template
+	})
+}
+
+func stepName(i int) string { return fmt.Sprintf("step %d/ä", i) }
+
+func genStep(t *rapid.T, i int) StepTemplate {
+	s := StepTemplate{
+		Name:           stepName(i),
+		Description:    genText().Draw(t, "description"),
+		Kind:           rapid.SampledFrom([]StepKind{KindStandard, KindBatchable, KindBatchWorker}).Draw(t, "kind"),
+		Handler:        HandlerReference{Callable: "Shop::Handler", Method: rapid.SampledFrom([]string{"", "run"}).Draw(t, "method"), Initialization: genObject().Draw(t, "initialization")},
+		Retry:          genRetry(t),
+		TimeoutSeconds: rapid.IntRange(0, 90_000).Draw(t, "timeout"),
+		ResultSchema:   genSchema().Draw(t, "result_schema"),
+		Tags:           genTexts().Draw(t, "tags"),
+		Join:           rapid.SampledFrom([]Join{"", JoinAll, JoinExisting}).Draw(t, "join"),
+	}
+	for parent := range i {
+		if rapid.Bool().Draw(t, "depends") {
+			s.Dependencies = append(s.Dependencies, stepName(parent))
+		}
+	}
+	if len(s.Dependencies) > 0 && s.Kind == KindStandard {
+		s.Kind = rapid.SampledFrom([]StepKind{KindStandard, KindDecision}).Draw(t, "decision")
+	}
+	if rapid.Bool().Draw(t, "publishes") {
+		s.PublishesEvents = []EventPublication{{Name: "order.created", Condition: "always", DeliveryMode: "fast", Schema: genSchema().Draw(t, "schema")}}
+	}
+	if s.Kind == KindBatchWorker {
+		s.Batch = &BatchSettings{BatchSize: 10, Parallelism: 2, CursorField: "id", WorkerTemplate: s.Name, FailureStrategy: "isolate"}
+	}
+	if v := genValue(2).Draw(t, "composition"); v != nil {
+		s.Composition, _ = json.Marshal(v)
+	}
+	return s
+}
+
+func genRetry(t *rapid.T) RetryPolicy {
+	p := RetryPolicy{
+		Retryable:   rapid.Bool().Draw(t, "retryable"),
+		MaxAttempts: rapid.IntRange(1, 200).Draw(t, "max_attempts"),
+		Backoff: rapid.SampledFrom([]BackoffStrategy{BackoffExponential, BackoffLinear, BackoffFixed,
+			BackoffFibonacci, BackoffList, BackoffNone}).Draw(t, "backoff"),
+		BaseMS: rapid.Int64Range(0, 5_000_000).Draw(t, "base"),
+		MaxMS:  rapid.Int64Range(0, 5_000_000).Draw(t, "max"),
+	}
+	if p.Backoff == BackoffList {
+		p.DelaysMS = rapid.SliceOfN(rapid.Int64Range(0, 5_000_000), 1, 5).Draw(t, "delays")
+	}
+	return p
+}
+
+func genOverrides(t *rapid.T, steps int) EnvironmentOverride {
+	var env EnvironmentOverride
+	for range rapid.IntRange(0, 4).Draw(t, "overrides") {
+		o := StepOverride{
+			Name:           overrideEverything,
+			Initialization: genObject().Draw(t, "initialization"),
+			TimeoutSeconds: rapid.IntRange(0, 100).Draw(t, "timeout"),
+		}
+		if rapid.Bool().Draw(t, "one") {
+			o.Name = stepName(rapid.IntRange(0, steps-1).Draw(t, "step"))
+		}
+		if rapid.Bool().Draw(t, "retry") {
+			retry := genRetry(t)
+			o.Retry = &retry
+		}
+		env.Steps = append(env.Steps, o)
+	}
+	return env
+}
+
+// genText favours what is hard to quote.
+func genText() *rapid.Generator[string] {
+	hard := rapid.SampledFrom([]string{"", " ", "a: b", "#", "- x", "*a", "&a", "yes", "null", "1.0", "~", "\t", "a\nb\n", "'", "\"", "\\", "<b>&", "😀", "{", "%", "\u2028", "é"})
+	plain := rapid.StringMatching(`[ -~äöü]{0,30}`)
+	return rapid.OneOf(hard, plain)
+}
+
+func genTexts() *rapid.Generator[[]string] {
+	return rapid.Custom(func(t *rapid.T) []string {
+		return rapid.SliceOfN(rapid.StringMatching(`[a-z:0-9]{1,8}`), 1, 3).Draw(t, "texts")
+	})
+}
+
+// genValue draws free-form values in canonical form.
+func genValue(depth int) *rapid.Generator[any] {
+	return rapid.Custom(func(t *rapid.T) any {
+		kinds := 6
+		if depth == 0 {
+			kinds = 4
+		}
+		switch rapid.IntRange(0, kinds).Draw(t, "kind") {
+		case 0:
+			return nil
+		case 1:
+			return rapid.Bool().Draw(t, "bool")
+		case 2:
+			return genText().Draw(t, "text")
+		case 3:
+			return canonicalNumber(json.Number(fmt.Sprint(rapid.Int64().Draw(t, "int"))))
+		case 4:
+			f := rapid.OneOf(rapid.Float64Range(-1e300, 1e300), rapid.SampledFrom([]float64{1, 0.1, 1e20, 1e21, 2.5e-7, 1500})).Draw(t, "float")
+			return floatNumber(f)
+		case 5:
+			list := []any{}
+			for range rapid.IntRange(0, 3).Draw(t, "length") {
+				list = append(list, genValue(depth-1).Draw(t, "item"))
+			}
+			return list
+		}
+		object := map[string]any{}
+		for range rapid.IntRange(0, 3).Draw(t, "length") {
+			object[genText().Draw(t, "key")] = genValue(depth-1).Draw(t, "value")
+		}
+		return object
+	})
+}
+
+func genObject() *rapid.Generator[map[string]any] {
+	return rapid.Custom(func(t *rapid.T) map[string]any {
+		var object map[string]any
+		for range rapid.IntRange(0, 3).Draw(t, "length") {
+			if object == nil {
+				object = map[string]any{}
+			}
+			object[rapid.StringMatching(`[a-z_]{1,10}`).Draw(t, "key")] = genValue(2).Draw(t, "value")
+		}
+		return object
+	})
+}
+
+func genSchema() *rapid.Generator[json.RawMessage] {
+	return rapid.SampledFrom([]json.RawMessage{nil,
+		json.RawMessage(`{"type":"object"}`),
+		json.RawMessage(`{"properties":{"a":{"description":"a \u003c b","minimum":1.5,"type":"number"}},"required":["a"],"type":"object"}`),
+	})
+}
+
+func TestTemplateRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { requireRoundTrip(t, genTemplate().Draw(t, "template")) })
+}
+
+// What a jsonb column does to a template (other key order, spaces, numbers
+// without exponents) changes neither its content nor its hash.
+func TestRawPartsAreCanonical(t *testing.T) {
+	stored := `{"name":"n","namespace_name":"s","version":"1","metadata":{"b": 1e20,"a":1500.0},
+		"input_schema": {"type": "object", "b": 1.50, "a": 100000000000000000000},
+		"steps":[{"name":"a","type":"decision_point","handler":{"callable":"x","initialization":{"n":9007199254740993}},"retry":{"retryable":true,"max_attempts":1}}]}`
+	var template Template
+	require.NoError(t, json.Unmarshal([]byte(stored), &template))
+	require.JSONEq(t, `{"a":1e+20,"b":1.5,"type":"object"}`, string(template.InputSchema))
+	require.Equal(t, `{"a":1e+20,"b":1.5,"type":"object"}`, string(template.InputSchema))
+	require.Equal(t, map[string]any{"a": json.Number("1500.0"), "b": json.Number("1e+20")}, template.Metadata)
+	require.Equal(t, json.Number("9007199254740993"), template.Steps[0].Handler.Initialization["n"])
+	require.Equal(t, KindDecision, template.Steps[0].Kind)
+}
+
+func TestResolveNeverChangesTheTemplate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		template := genTemplate().Draw(t, "template")
+		before := template.ContentHash()
+		resolved := template.Resolve(rapid.SampledFrom([]string{"", "test", "production"}).Draw(t, "environment"))
+		require.Empty(t, resolved.Environments)
+		again := template.Resolve("test")
+		scribble(resolved)
+		require.Equal(t, before, template.ContentHash())
+		require.Empty(t, cmp.Diff(again, template.Resolve("test")))
+	})
+}
+
+// scribble changes everything that could be shared with another template.
+func scribble(t *Template) {
+	for k := range t.Metadata {
+		scribbleValue(t.Metadata[k])
+		t.Metadata[k] = "scribble"
+	}
+	clear(t.InputSchema)
+	for i := range t.DomainEvents {
+		clear(t.DomainEvents[i].Schema)
+	}
+	if t.SystemDependencies != nil {
+		clear(t.SystemDependencies.Secondary)
+		t.SystemDependencies.Primary = "scribble"
+	}
+	if t.Lifecycle != nil {
+		t.Lifecycle.MaxDurationMinutes = -1
+	}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		for k := range s.Handler.Initialization {
+			scribbleValue(s.Handler.Initialization[k])
+			s.Handler.Initialization[k] = "scribble"
+		}
+		clear(s.Dependencies)
+		clear(s.Tags)
+		clear(s.Retry.DelaysMS)
+		clear(s.ResultSchema)
+		clear(s.Composition)
+		for e := range s.PublishesEvents {
+			clear(s.PublishesEvents[e].Schema)
+		}
+		clear(s.PublishesEvents)
+		if s.Batch != nil {
+			s.Batch.BatchSize = -1
+		}
+	}
+	clear(t.Steps)
+}
+
+func scribbleValue(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			scribbleValue(v[k])
+			v[k] = "scribble"
+		}
+	case []any:
+		for i := range v {
+			scribbleValue(v[i])
+			v[i] = "scribble"
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package workflow
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxSuggestLength bounds the words that are compared with each other.
+const maxSuggestLength = 64
+
+// suggestion is "; did you mean …" with the candidate nearest to the word, or
+// "" when none is near.
+func suggestion(word string, candidates []string) string {
+	if len(word) > maxSuggestLength {
+		return ""
+	}
+	best, bestDistance := "", max(len(word)/3, 1)+1
+	for _, c := range candidates {
+		if len(c) > maxSuggestLength {
+			continue
+		}
+		d := editDistance(normalWord(word), normalWord(c))
+		if len(word) >= 4 && strings.HasPrefix(normalWord(c), normalWord(word)) {
+			d = min(d, 1) // namespace for namespace_name
+		}
+		if d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	if best == "" || best == word {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// normalWord makes maxAttempts, max-attempts and MAX_ATTEMPTS alike.
+func normalWord(word string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(word))
+}
+
+// editDistance counts the insertions, deletions and replacements of bytes
+// that turn a into b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := previous
+			if a[i] != b[j] {
+				replace++
+			}
+			previous = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
