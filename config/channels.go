@@ -1,0 +1,82 @@
+package config
+
+import (
+	"time"
+)
+
+// CommandChannel bounds the command processor.
+type CommandChannel struct {
+	CommandBufferSize int `toml:"command_buffer_size"`
+}
+
+// EventSystemChannel bounds the way from listener to processor.
+type EventSystemChannel struct {
+	EventChannelBufferSize int `toml:"event_channel_buffer_size"`
+}
+
+// EventListenerChannel bounds the buffer of notifications.
+type EventListenerChannel struct {
+	PGMQEventBufferSize int `toml:"pgmq_event_buffer_size"`
+}
+
+// WorkerChannels are the bounds of the worker's channels.
+type WorkerChannels struct {
+	CommandProcessor CommandChannel          `toml:"command_processor"`
+	EventSystems     EventSystemChannel      `toml:"event_systems"`
+	EventSubscribers EventSubscriberChannels `toml:"event_subscribers"`
+	EventListeners   EventListenerChannel    `toml:"event_listeners"`
+	InProcessEvents  InProcessEvents         `toml:"in_process_events"`
+	DomainEvents     DomainEvents            `toml:"domain_events"`
+	HandlerDispatch  HandlerDispatch         `toml:"handler_dispatch"`
+}
+
+// EventSubscriberChannels bound the subscribers to completions and results.
+type EventSubscriberChannels struct {
+	CompletionBufferSize int `toml:"completion_buffer_size"`
+	ResultBufferSize     int `toml:"result_buffer_size"`
+}
+
+// InProcessEvents bounds the in-process event bus.
+type InProcessEvents struct {
+	BroadcastBufferSize int   `toml:"broadcast_buffer_size"`
+	LogSubscriberErrors bool  `toml:"log_subscriber_errors"`
+	DispatchTimeoutMS   int64 `toml:"dispatch_timeout_ms"`
+}
+
+// DispatchTimeout returns dispatch_timeout_ms: limit for handing an event to a subscriber.
+func (i InProcessEvents) DispatchTimeout() time.Duration {
+	return time.Duration(i.DispatchTimeoutMS) * time.Millisecond
+}
+
+// DomainEvents bounds the domain event system.
+type DomainEvents struct {
+	CommandBufferSize      int   `toml:"command_buffer_size"`
+	ShutdownDrainTimeoutMS int64 `toml:"shutdown_drain_timeout_ms"`
+	LogDroppedEvents       bool  `toml:"log_dropped_events"`
+}
+
+// ShutdownDrainTimeout returns shutdown_drain_timeout_ms: time to deliver what is queued when stopping.
+func (d DomainEvents) ShutdownDrainTimeout() time.Duration {
+	return time.Duration(d.ShutdownDrainTimeoutMS) * time.Millisecond
+}
+
+// HandlerDispatch bounds the running of handlers.
+type HandlerDispatch struct {
+	DispatchBufferSize    int          `toml:"dispatch_buffer_size"`
+	CompletionBufferSize  int          `toml:"completion_buffer_size"`
+	MaxConcurrentHandlers int          `toml:"max_concurrent_handlers"`
+	HandlerTimeoutMS      int64        `toml:"handler_timeout_ms"`
+	LoadShedding          LoadShedding `toml:"load_shedding"`
+}
+
+// HandlerTimeout returns handler_timeout_ms: limit for one run of a handler.
+func (h HandlerDispatch) HandlerTimeout() time.Duration {
+	return time.Duration(h.HandlerTimeoutMS) * time.Millisecond
+}
+
+// LoadShedding says when a busy worker stops claiming; the thresholds are percentages.
+type LoadShedding struct {
+	Enabled                  bool    `toml:"enabled"`
+	CapacityThresholdPercent float64 `toml:"capacity_threshold_percent"`
+	WarningThresholdPercent  float64 `toml:"warning_threshold_percent"`
+}

@@ -1,0 +1,132 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tasker-go/tasker/deploymode"
+)
+
+const (
+	// maxFileBytes bounds a configuration file, maxSecretBytes a secret file.
+	maxFileBytes   = 4 << 20
+	maxSecretBytes = 64 << 10
+
+	envDatabaseURL     = "DATABASE_URL"
+	envDatabaseURLFile = "DATABASE_URL_FILE"
+	envTaskerMode      = "TASKER_DEPLOYMENT_MODE"
+	envMode            = "DEPLOYMENT_MODE"
+)
+
+// applyEnvironment lays environment variables over the entries. An empty
+// variable counts as unset: container tools pass variables through that way.
+func applyEnvironment(sch *schema, inContext func(*Key) bool, entries map[string]*entry, lookup lookupFunc, f *findings) {
+	mode, modeFrom := deploymentMode(lookup, f)
+	for i := range sch.keys {
+		k := &sch.keys[i]
+		if len(k.Env) == 0 || !inContext(k) {
+			continue
+		}
+		var value, from string
+		switch {
+		case k.Type == TypeMode:
+			value, from = mode, modeFrom
+		case slices.Contains(k.Env, envDatabaseURLFile):
+			value, from = databaseURL(k, lookup, f)
+		default:
+			value, from = firstSet(k.Env, lookup)
+		}
+		if from == "" {
+			continue
+		}
+		entries[k.Path] = &entry{
+			key: k, value: value, layer: layerEnv, verbatim: true,
+			pos: Position{File: "$" + from}, env: []string{from},
+		}
+	}
+}
+
+func firstSet(names []string, lookup lookupFunc) (value, from string) {
+	for _, name := range names {
+		if v, ok := lookup(name); ok && v != "" {
+			return v, name
+		}
+	}
+	return "", ""
+}
+
+// deploymentMode reads the mode of all event systems. The older variable
+// shares its name with the switch of container entry points (standard,
+// migrate-only, …), so it counts only where it names a mode.
+func deploymentMode(lookup lookupFunc, f *findings) (mode, from string) {
+	if v, _ := lookup(envTaskerMode); v != "" {
+		m, ok := deploymode.Parse(v)
+		if ok {
+			return string(m), envTaskerMode
+		}
+		rule := Key{Type: TypeMode}.Rule()
+		f.fail(Problem{
+			File: "$" + envTaskerMode, Key: envTaskerMode, Value: Redact(quote(v)), Rule: rule,
+			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, Redact(quote(v)), rule),
+		})
+		return "", ""
+	}
+	v, _ := lookup(envMode)
+	if m, ok := deploymode.Parse(v); ok {
+		return string(m), envMode
+	}
+	return "", ""
+}
+
+// databaseURL reads the connection from the variable or from the file that a
+// second variable names, as secrets are mounted into containers.
+func databaseURL(k *Key, lookup lookupFunc, f *findings) (value, from string) {
+	direct, _ := lookup(envDatabaseURL)
+	path, _ := lookup(envDatabaseURLFile)
+	if path == "" {
+		if direct == "" {
+			return "", ""
+		}
+		return direct, envDatabaseURL
+	}
+	fail := func(message string) (string, string) {
+		f.fail(Problem{File: "$" + envDatabaseURLFile, Key: k.Path, Rule: k.Rule(), Message: message})
+		return "", ""
+	}
+	content, err := readBounded(path, maxSecretBytes)
+	if err != nil {
+		return fail(fmt.Sprintf("reading the secret file of %s: %v", envDatabaseURLFile, err))
+	}
+	secret := strings.TrimRight(content, "\r\n")
+	switch {
+	case secret == "":
+		return fail(fmt.Sprintf("the secret file of %s is empty", envDatabaseURLFile))
+	case direct != "" && direct != secret:
+		return fail(fmt.Sprintf("%s and %s are both set and differ; set one of them", envDatabaseURL, envDatabaseURLFile))
+	}
+	return secret, envDatabaseURLFile
+}
+
+// readBounded reads a file of at most limit bytes.
+func readBounded(path string, limit int64) (content string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if closeErr := file.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	if int64(len(data)) > limit {
+		return "", fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return string(data), nil
+}

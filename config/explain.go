@@ -1,0 +1,98 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Lookup returns the annotation of a key; "api_keys[0].key" finds that of any
+// element.
+func Lookup(path string) (Key, bool) {
+	k, ok := newSchema().lookup(path)
+	if !ok {
+		return Key{}, false
+	}
+	return *k, true
+}
+
+// Explain describes a key for people: type, rule, default, what it does and
+// how it is overridden. The name of a table lists the keys below it. An
+// unknown name is an error that suggests the nearest one.
+func Explain(path string) (string, error) {
+	sch := newSchema()
+	if k, ok := sch.lookup(path); ok {
+		return k.explain(), nil
+	}
+	if sch.tables[anyElement(path)] {
+		return sch.explainTable(anyElement(path)), nil
+	}
+	if near := sch.nearest(path); near != "" {
+		return "", fmt.Errorf("unknown configuration key %s; did you mean %s?", path, near)
+	}
+	return "", fmt.Errorf("unknown configuration key %s", path)
+}
+
+func (k Key) explain() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n  %s\n", k.Path, k.Description)
+	row := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "  %-9s %s\n", name+":", value)
+		}
+	}
+	row("type", string(k.Type))
+	row("rule", k.Rule())
+	row("default", k.defaultText())
+	row("impact", k.Impact)
+	if len(k.Env) > 0 {
+		row("env", "$"+strings.Join(k.Env, ", $"))
+	}
+	row("aliases", k.aliasText())
+	if k.Secret {
+		row("secret", "masked wherever it is shown")
+	}
+	if k.Reloadable {
+		row("reload", "may change without a restart")
+	}
+	switch k.Status {
+	case StatusIgnored:
+		row("status", "accepted without effect")
+	case StatusLegacy:
+		row("status", "older spelling")
+		row("use", strings.Join(k.ReplacedBy, ", "))
+	}
+	return b.String()
+}
+
+func (k Key) defaultText() string {
+	if k.Default == nil {
+		return ""
+	}
+	if k.Type == TypeTables {
+		return "[]"
+	}
+	return literal(k.Default)
+}
+
+func (k Key) aliasText() string {
+	if len(k.Aliases) == 0 {
+		return ""
+	}
+	pairs := make([]string, 0, len(k.Aliases))
+	for _, from := range sortedNames(k.Aliases) {
+		pairs = append(pairs, fmt.Sprintf("%s = %s", quote(from), quote(k.Aliases[from])))
+	}
+	return strings.Join(pairs, ", ")
+}
+
+func (s *schema) explainTable(table string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%s]\n", table)
+	for i := range s.keys {
+		k := &s.keys[i]
+		if strings.HasPrefix(k.Path, table+".") || strings.HasPrefix(k.Path, table+"[]") {
+			fmt.Fprintf(&b, "  %s: %s\n", k.Path, k.Description)
+		}
+	}
+	return b.String()
+}

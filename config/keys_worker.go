@@ -1,0 +1,133 @@
+package config
+
+import "slices"
+
+// workerKeys are the keys of the worker daemon.
+func workerKeys() []Key {
+	servers := webDefaults{
+		daemon: "worker", issuer: "tasker-worker", audience: "worker-api",
+		webPort: "8081", grpcPort: "9191", grpcEnv: "TASKER_WORKER_GRPC_BIND_ADDRESS",
+		poolSize: 10, poolMax: 15, hint: 25, streams: 1000,
+	}
+	return slices.Concat(
+		workerOwnKeys(),
+		eventSystemKeys(systemDefaults{
+			prefix: "worker.event_systems.worker", id: "worker-event-system",
+			batch: 20, parallel: 100, fallbackSeconds: 2, intervalMS: 500, relaxedMS: 2000,
+		}),
+		workerMetadataKeys(),
+		under("worker.circuit_breakers.ffi_completion_send",
+			integer("failure_threshold", 5, 1, 100, "Failures in a row that open the breaker of result reports.", "Open, results are kept and sent later."),
+			integer("recovery_timeout_seconds", 5, 1, 300, "Time open before a trial report.", "How soon reports resume."),
+			integer("success_threshold", 2, 1, 100, "Successes in a row, half open, that close it.", "Proof of recovery."),
+			integer("slow_send_threshold_ms", 100, 10, 10000, "Duration of a report that is logged as slow.", "Early sign of a slow database."),
+		),
+		workerChannelKeys(),
+		handlerKeys(),
+		clientKeys(),
+		webKeys(servers),
+		grpcKeys(servers),
+	)
+}
+
+func workerOwnKeys() []Key {
+	return under("worker",
+		text("worker_id", "", "Identity of this replica; empty makes one of the host name and a random suffix.",
+			"Must be unique in the fleet: claims and heartbeats carry it.").env("TASKER_WORKER_ID").
+			must(matching("at most 128 characters without spaces, or empty", `^\S{0,128}$`)),
+		text("worker_type", "general", "Class of the worker; general takes everything.", "Shown in the fleet view.").must(notEmpty()),
+		texts("namespaces", []string{}, "Namespaces to take work from; empty means those of its templates and handlers.",
+			"Spreads namespaces over fleets of workers.").env("WORKER_NAMESPACES").must(namespaceName()),
+		texts("tags", []string{}, "Labels of this replica.", "Shown in the fleet view; work can be routed by them.").must(notEmpty()),
+		text("template_path", "${TASKER_TEMPLATE_PATH:-}", "Directory or file of task templates, or empty.",
+			"Templates found there are registered at start.").env("TASKER_TEMPLATE_PATH"),
+		integer("lease_seconds", 60, 5, 86400, "Time a claimed step belongs to the worker unless a heartbeat extends it.",
+			"How soon the steps of a dead worker run elsewhere; when no file sets it, it is at least twice the handler timeout."),
+		integer("heartbeat_interval_ms", 10000, 100, 3600000, "How often leases are extended.",
+			"One statement per worker each time; must fit into the lease at least twice.").reload(),
+		integer("prefetch", 0, 0, 10000, "Steps claimed beyond the free handler permits.",
+			"Hides the latency of claiming; prefetched steps wait here instead of at an idle worker.").reload(),
+		integer("report.batch_size", 500, 1, 10000, "Results reported by one transaction.", "Throughput under load."),
+		integer("report.max_pending", 10000, 1, 1000000, "Results that may wait to be reported.", "Beyond it handlers wait."),
+	)
+}
+
+func workerMetadataKeys() []Key {
+	return under("worker.event_systems.worker.metadata",
+		boolean("in_process_events.ffi_integration_enabled", true, "Deliver events to handlers of an embedded language.",
+			"None here: this engine embeds no other language runtime.").ignored(),
+		integer("in_process_events.deduplication_cache_size", 10000, 0, 10000000, "Event ids remembered to drop doubles.", "Memory against doubles."),
+		integer("listener.retry_interval_seconds", 5, 1, 3600, "Gap between attempts to reconnect.",
+			"None: listener.reconnect_initial_ms and reconnect_max_ms decide.").ignored(),
+		integer("listener.max_retry_attempts", 5, 0, 1000000, "Attempts before polling takes over.",
+			"None: listener.max_reconnect_attempts decides.").ignored(),
+		integer("listener.event_timeout_seconds", 60, 1, 3600, "Longest wait for an event.",
+			"None: the listener waits without waking.").ignored(),
+		boolean("listener.batch_processing", true, "Handle notifications that piled up together.",
+			"None: signals always coalesce.").ignored(),
+		integer("listener.connection_timeout_seconds", 30, 1, 300, "Limit for opening the listening connection.",
+			"None: listener.connection_timeout_ms decides.").ignored(),
+		boolean("fallback_poller.enabled", true, "Poll beside the events.",
+			"None: deployment_mode decides (EventDrivenOnly does not poll).").ignored(),
+		integer("fallback_poller.polling_interval_ms", 1000, 1, 3600000, "Poll interval.",
+			"None: poller.interval_ms and relaxed_interval_ms decide.").ignored(),
+		integer("fallback_poller.batch_size", 20, 1, 10000, "Messages per poll.",
+			"None: as many as there are free permits are claimed.").ignored(),
+		integer("fallback_poller.age_threshold_seconds", 5, 0, 86400, "Least age of a message a poll takes.",
+			"None: a poll takes all that is due.").ignored(),
+		integer("fallback_poller.max_age_hours", 24, 1, 8760, "Greatest age of a message a poll takes.",
+			"None: due work is never left out for its age.").ignored(),
+		integer("fallback_poller.visibility_timeout_seconds", 30, 1, 3600, "Time a polled message stays hidden.",
+			"None: worker.lease_seconds decides.").ignored(),
+		texts("fallback_poller.supported_namespaces", []string{}, "Namespaces to poll; empty means all.",
+			"Used as worker.namespaces when no file sets that key.").must(namespaceName()),
+	)
+}
+
+func workerChannelKeys() []Key {
+	const none = "None here: handlers run in this process."
+	return under("worker.mpsc_channels",
+		integer("command_processor.command_buffer_size", 2000, 10, 1000000, "Capacity of the command channel.", "A full channel holds signals back; the poller makes up for them."),
+		integer("event_systems.event_channel_buffer_size", 2000, 10, 1000000, "Capacity between listener and processor.", "Absorbs bursts of events."),
+		integer("event_subscribers.completion_buffer_size", 1000, 10, 1000000, "Capacity of a subscriber to completions.", "A slow subscriber loses or delays beyond it."),
+		integer("event_subscribers.result_buffer_size", 1000, 10, 1000000, "Capacity of a subscriber to results.", "A slow subscriber loses or delays beyond it."),
+		integer("event_listeners.pgmq_event_buffer_size", 10000, 10, 1000000, "Capacity of the notification buffer.", "Absorbs bursts of notifications."),
+		integer("in_process_events.broadcast_buffer_size", 2000, 10, 1000000, "Events a slow in-process subscriber may lag behind.", "Beyond it the oldest are dropped."),
+		boolean("in_process_events.log_subscriber_errors", true, "Log errors of subscribers.", "Off, they only count."),
+		integer("in_process_events.dispatch_timeout_ms", 5000, 100, 60000, "Limit for handing an event to a subscriber.", "A hanging subscriber is passed over."),
+		integer("domain_events.command_buffer_size", 1000, 10, 1000000, "Capacity of the domain event channel.", "Beyond it fast events are dropped."),
+		integer("domain_events.shutdown_drain_timeout_ms", 5000, 100, 60000, "Time to deliver what is queued when stopping.", "Fast events left over are lost."),
+		boolean("domain_events.log_dropped_events", true, "Log dropped events.", "Off, they only count."),
+		integer("ffi_dispatch.dispatch_buffer_size", 1000, 10, 1000000, "Capacity of the channel to embedded handlers.", none).ignored(),
+		integer("ffi_dispatch.completion_timeout_ms", 30000, 1000, 600000, "Limit for an embedded handler.", none).ignored(),
+		integer("ffi_dispatch.callback_timeout_ms", 5000, 100, 60000, "Limit for callbacks after completion.", none).ignored(),
+		integer("ffi_dispatch.starvation_warning_threshold_ms", 10000, 1000, 300000, "Age of a waiting event that is logged.", none).ignored(),
+		integer("ffi_dispatch.completion_send_timeout_ms", 10000, 1000, 300000, "Limit for handing a completion over.", none).ignored(),
+	)
+}
+
+func handlerKeys() []Key {
+	return under("worker.mpsc_channels.handler_dispatch",
+		integer("dispatch_buffer_size", 1000, 10, 1000000, "Capacity of the channel to handlers.", "Steps beyond it stay unclaimed."),
+		integer("completion_buffer_size", 1000, 10, 1000000, "Capacity of the channel of results.", "A full channel holds handlers back."),
+		integer("max_concurrent_handlers", 10, 1, 10000, "Handlers that run at the same time.", "The worker's throughput, memory and load on what the handlers call."),
+		integer("handler_timeout_ms", 30000, 1000, 3600000, "Limit for one run of a handler.", "Beyond it the run is cancelled and counts as a failure that may be retried."),
+		boolean("load_shedding.enabled", true, "Claim less as the worker fills up.", "Off, it claims until every permit is taken.").reload(),
+		float("load_shedding.capacity_threshold_percent", 80, 0, 100, "Share of busy handlers above which nothing more is claimed.", "Leaves room for other workers.").reload(),
+		float("load_shedding.warning_threshold_percent", 70, 0, 100, "Share of busy handlers that is logged as a warning.", "Early sign of overload.").reload(),
+	)
+}
+
+func clientKeys() []Key {
+	return under("worker.orchestration_client",
+		text("base_url", "http://localhost:8080", "Address of the orchestrator.", "Used for calls to its API.").must(urlOf(false, "http", "https")),
+		text("transport", "rest", "Protocol of these calls.", "grpc needs the address of the gRPC server.").oneOf("rest", "grpc"),
+		integer("timeout_ms", 30000, 100, 300000, "Limit for one call.", "Beyond it the call is retried or fails."),
+		integer("max_retries", 3, 0, 10, "Retries of a failed call.", "Only network errors and 5xx are retried."),
+		text("auth.type", "", "Kind of credential sent: none, a bearer token or an API key.", "Needed where the orchestrator requires credentials.").
+			oneOf("", "bearer", "api_key").alias("bearer_token", "bearer", "none", ""),
+		text("auth.token", "", "Bearer token.", "Sent with type bearer.").env("TASKER_ORCHESTRATION_AUTH_TOKEN", "TASKER_AUTH_TOKEN").secret(),
+		text("auth.key", "", "API key.", "Sent with type api_key.").env("TASKER_API_KEY").secret(),
+		text("auth.header_name", "X-API-Key", "Header of the API key.", "Must be the one the orchestrator reads.").env("TASKER_API_KEY_HEADER").must(headerName()),
+	)
+}

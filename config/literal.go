@@ -1,0 +1,90 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// literal writes a value as TOML does.
+func literal(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return quote(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case bool:
+		return strconv.FormatBool(v)
+	case float64:
+		s := strconv.FormatFloat(v, 'g', -1, 64)
+		if !strings.ContainsAny(s, ".eEnN") {
+			s += ".0"
+		}
+		return s
+	case []string:
+		return literalList(v)
+	case []int64:
+		return literalList(v)
+	case []any:
+		return literalList(v)
+	case []map[string]any:
+		return fmt.Sprintf("[%d tables]", len(v))
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+func literalList[T any](list []T) string {
+	parts := make([]string, len(list))
+	for i, item := range list {
+		parts[i] = literal(item)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// quote writes a basic string; its escapes are those TOML knows.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x20 || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// typeName names the type of a decoded value for messages.
+func typeName(value any) string {
+	switch value.(type) {
+	case string:
+		return "string"
+	case int64:
+		return "integer"
+	case float64:
+		return "float"
+	case bool:
+		return "boolean"
+	case map[string]any:
+		return "table"
+	case []any, []map[string]any, []string, []int64:
+		return "list"
+	default:
+		return "date"
+	}
+}

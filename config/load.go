@@ -1,0 +1,288 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+)
+
+// Context says which parts of the configuration a program needs.
+type Context string
+
+// The contexts. Each daemon reads the common part and its own.
+const (
+	ContextCommon        Context = "common"
+	ContextOrchestration Context = "orchestration"
+	ContextWorker        Context = "worker"
+	ContextComplete      Context = "complete"
+)
+
+// Roots lists the top-level tables of the context; nil for an unknown one.
+func (c Context) Roots() []string {
+	switch c {
+	case ContextCommon:
+		return []string{"common"}
+	case ContextOrchestration:
+		return []string{"common", "orchestration"}
+	case ContextWorker:
+		return []string{"common", "worker"}
+	case ContextComplete, "":
+		return []string{"common", "orchestration", "worker"}
+	}
+	return nil
+}
+
+// DefaultEnvironment is used when nothing names one.
+const DefaultEnvironment = "development"
+
+// The variables that say where configuration is found.
+const (
+	EnvPath        = "TASKER_CONFIG_PATH"
+	EnvRoot        = "TASKER_CONFIG_ROOT"
+	EnvEnvironment = "TASKER_ENV"
+)
+
+// Options say what to load and from where. The zero value loads everything
+// from the process environment.
+type Options struct {
+	// Context limits the load; empty means ContextComplete.
+	Context Context
+	// LookupEnv reads environment variables; nil means os.LookupEnv.
+	LookupEnv func(string) (string, bool)
+	// Path names the one merged file to read instead of layers; empty means
+	// $TASKER_CONFIG_PATH. It goes before Root.
+	Path string
+	// Root names the directory that holds base/ and environments/, or
+	// tasker/base/ and so on; empty means $TASKER_CONFIG_ROOT.
+	Root string
+	// Environment names the environment; empty means $TASKER_ENV, and
+	// "development" without it.
+	Environment string
+	// WorkerID is the identity to use when none is configured. A daemon that
+	// loads again passes the one it has; empty makes a new one.
+	WorkerID string
+}
+
+// Loaded is a valid configuration. It is not changed after Load and may be
+// read by any number of goroutines.
+type Loaded struct {
+	// Context is the context that was loaded; parts outside it are zero.
+	Context Context
+	// Environment is the effective common.execution.environment.
+	Environment string
+
+	Common        Common
+	Orchestration Orchestration
+	Worker        Worker
+
+	// Warnings are findings that do not keep the configuration from use.
+	Warnings []Problem
+
+	entries map[string]*entry
+	keys    []Key
+}
+
+// Load reads, merges, checks and decodes a configuration. Layers, each over
+// the one before: the embedded defaults; the embedded overlay of the
+// environment (unless Root brings its own, or Path is given); the base files
+// of Root; the environment files of Root; the single file of Path; environment
+// variables. Tables merge key by key, other values replace.
+//
+// Everything found wrong is returned together in a *ValidationError.
+func Load(opts Options) (*Loaded, error) {
+	var f findings
+	asked := opts.Environment
+	opts = opts.resolve()
+	if opts.Context.Roots() == nil {
+		return nil, fmt.Errorf("unknown configuration context %q (common, orchestration, worker, complete)", opts.Context)
+	}
+	sch := newSchema()
+	entries := map[string]*entry{}
+	for _, s := range sources(opts, &f) {
+		s.merge(sch, entries, &f)
+	}
+	roots := opts.Context.Roots()
+	inContext := func(k *Key) bool { return slices.Contains(roots, k.Root()) }
+	for path, e := range entries {
+		if !inContext(e.key) {
+			delete(entries, path)
+		}
+	}
+	applyEnvironment(sch, inContext, entries, opts.LookupEnv, &f)
+	setEnvironmentName(sch, entries, asked)
+	replaceLegacy(sch, entries, &f)
+
+	v := &values{entries: entries, findings: &f}
+	checkAll(sch, v, opts.LookupEnv)
+	derive(v, opts.WorkerID)
+	checkRules(v)
+	environmentNameRule(v, opts)
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	loaded := &Loaded{Context: opts.Context, entries: entries, keys: sch.keys}
+	if err := loaded.decode(); err != nil {
+		return nil, err
+	}
+	sortProblems(f.warnings)
+	loaded.Warnings = f.warnings
+	loaded.Environment = loaded.Common.Execution.Environment
+	return loaded, nil
+}
+
+// resolve fills what was left out from the environment.
+func (o Options) resolve() Options {
+	if o.LookupEnv == nil {
+		o.LookupEnv = os.LookupEnv
+	}
+	if o.Context == "" {
+		o.Context = ContextComplete
+	}
+	fill := func(field *string, name string) {
+		if *field == "" {
+			*field, _ = o.LookupEnv(name)
+		}
+	}
+	if o.Root == "" { // a path given in the code goes before a root in the environment, and the reverse
+		fill(&o.Path, EnvPath)
+	}
+	if o.Path == "" {
+		fill(&o.Root, EnvRoot)
+	}
+	fill(&o.Environment, EnvEnvironment)
+	if o.Environment == "" {
+		o.Environment = DefaultEnvironment
+	}
+	return o
+}
+
+// sources collects the documents to read, lowest layer first.
+func sources(opts Options, f *findings) []source {
+	roots := opts.Context.Roots()
+	list := embeddedSources("base", layerBase, roots)
+	if !isEnvironmentName(opts.Environment) {
+		return list // never part of a path; the key's own check reports it
+	}
+	if opts.Path != "" {
+		return append(list, fileSource(opts.Path, f)...)
+	}
+	overlay := embeddedSources("environments/"+opts.Environment, layerOverlay, roots)
+	if opts.Root == "" {
+		return append(list, overlay...)
+	}
+	dir, err := layoutDir(opts.Root)
+	if err != nil {
+		f.fail(Problem{File: opts.Root, Message: err.Error()})
+		return list
+	}
+	base := dirSources(filepath.Join(dir, "base"), roots, f)
+	if own := filepath.Join(dir, "environments", opts.Environment); isDir(own) {
+		return slices.Concat(list, base, dirSources(own, roots, f))
+	}
+	return slices.Concat(list, overlay, base)
+}
+
+const environmentRule = "test, development, production or the name of a folder in environments/ (a–z, 0–9, _ and -)"
+
+var environmentName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
+
+func isEnvironmentName(name string) bool { return environmentName.MatchString(name) }
+
+// environmentNameRule accepts our three environments and those for which Root
+// has a folder; a single merged file may name any.
+func environmentNameRule(v *values, opts Options) {
+	const path = "common.execution.environment"
+	name := v.str(path)
+	if name == "" || len(embeddedSources("environments/"+name, layerOverlay, ContextComplete.Roots())) > 0 {
+		return
+	}
+	if opts.Root != "" {
+		if dir, err := layoutDir(opts.Root); err == nil && isDir(filepath.Join(dir, "environments", name)) {
+			return
+		}
+	}
+	message := fmt.Sprintf("%s is none of our environments: it should be %s", v.said(path), environmentRule)
+	if opts.Path != "" {
+		v.warn(message, path)
+		return
+	}
+	v.fail(message, path)
+}
+
+// embeddedSources reads the role files of an embedded directory; there are
+// none for an environment that is not ours.
+func embeddedSources(dir string, rank layer, roots []string) (list []source) {
+	for _, root := range roots {
+		data, err := embedded.ReadFile("tasker/" + dir + "/" + root + ".toml")
+		if err == nil {
+			list = append(list, source{name: "embedded:" + dir + "/" + root + ".toml", text: string(data), layer: rank})
+		}
+	}
+	return list
+}
+
+// layoutDir finds base/ and environments/ in root or in the usual places
+// below it.
+func layoutDir(root string) (string, error) {
+	for _, sub := range []string{"tasker", ".", "config/tasker"} {
+		dir := filepath.Join(root, sub)
+		if isDir(filepath.Join(dir, "base")) || isDir(filepath.Join(dir, "environments")) {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("configuration root has neither base nor environments, nor tasker/base or tasker/environments")
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// dirSources reads the role files that exist in dir.
+func dirSources(dir string, roots []string, f *findings) (list []source) {
+	for _, root := range roots {
+		path := filepath.Join(dir, root+".toml")
+		if _, err := os.Stat(path); os.IsNotExist(err) {
+			continue
+		}
+		list = append(list, fileSource(path, f)...)
+	}
+	return list
+}
+
+func fileSource(path string, f *findings) []source {
+	text, err := readBounded(path, maxFileBytes)
+	if err != nil {
+		f.fail(Problem{File: path, Message: fmt.Sprintf("reading the configuration: %v", err)})
+		return nil
+	}
+	return []source{{name: path, text: text, layer: layerFile}}
+}
+
+// setEnvironmentName makes the environment that the caller asked for the
+// effective one; a variable has been applied already.
+func setEnvironmentName(sch *schema, entries map[string]*entry, name string) {
+	if name == "" {
+		return
+	}
+	k := sch.byPath["common.execution.environment"]
+	entries[k.Path] = &entry{key: k, value: name, layer: layerEnv, verbatim: true, pos: Position{File: "option"}}
+}
+
+// checkAll checks every value in effect, in the order of the documentation,
+// and warns of keys that files set in vain.
+func checkAll(sch *schema, v *values, lookup lookupFunc) {
+	c := checker{schema: sch, lookup: lookup, findings: v.findings}
+	for i := range sch.keys {
+		e, ok := v.entries[sch.keys[i].Path]
+		if !ok {
+			continue
+		}
+		c.entry(e)
+		if e.key.Status == StatusIgnored && e.layer >= layerFile {
+			v.findings.warn(e.problem(e.key.Path + " is accepted and has no effect here"))
+		}
+	}
+}

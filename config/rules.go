@@ -1,0 +1,231 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// values is the view that rules have of a checked configuration. Keys outside
+// the loaded context and keys whose own check failed are absent, so that a
+// rule judges only what can be judged.
+type values struct {
+	entries  map[string]*entry
+	findings *findings
+}
+
+// get returns the entry of a key, nil when it is absent or bad.
+func (v *values) get(path string) *entry {
+	e, ok := v.entries[path]
+	if !ok || e.bad || e.key.Status == StatusLegacy {
+		return nil
+	}
+	return e
+}
+
+// compute replaces a value by one that follows from another key.
+func (v *values) compute(e *entry, value any, from *entry) {
+	next := &entry{key: e.key, value: value, layer: layerComputed, pos: e.pos}
+	if from != nil {
+		next.derivedFrom, next.pos = from.key.Path, from.pos
+	}
+	v.entries[e.key.Path] = next
+}
+
+func (v *values) number(path string) (float64, bool) {
+	e := v.get(path)
+	if e == nil {
+		return 0, false
+	}
+	switch n := e.value.(type) {
+	case int64:
+		return float64(n), true
+	case float64:
+		return n, true
+	}
+	return 0, false
+}
+
+func (v *values) str(path string) string {
+	if e := v.get(path); e != nil {
+		s, _ := e.value.(string)
+		return s
+	}
+	return ""
+}
+
+func (v *values) on(path string) bool {
+	e := v.get(path)
+	return e != nil && e.value == true
+}
+
+func (v *values) off(path string) bool {
+	e := v.get(path)
+	return e != nil && e.value == false
+}
+
+// said renders "key (value, place)" for a message about several keys.
+func (v *values) said(path string) string {
+	e := v.get(path)
+	if e == nil {
+		return path
+	}
+	return fmt.Sprintf("%s (%s, %s)", path, shown(e.key, e.value), e.pos)
+}
+
+// fail reports a rule that the named keys break together, at the place of the
+// one that was set last: most likely the one to change.
+func (v *values) fail(message string, paths ...string) {
+	if e := v.latest(paths); e != nil {
+		v.findings.fail(crossProblem(e, message))
+	}
+}
+
+// warn is like fail for what is legal and probably not meant. Defaults of the
+// engine give no warnings.
+func (v *values) warn(message string, paths ...string) {
+	if e := v.latest(paths); e != nil && e.layer >= layerFile {
+		v.findings.warn(crossProblem(e, message))
+	}
+}
+
+func crossProblem(e *entry, message string) Problem {
+	p := e.problem(message)
+	p.Rule = "consistent with other keys"
+	return p
+}
+
+func (v *values) latest(paths []string) *entry {
+	var latest *entry
+	for _, path := range paths {
+		if e := v.get(path); e != nil && (latest == nil || e.layer > latest.layer) {
+			latest = e
+		}
+	}
+	return latest
+}
+
+// atMost is the commonest rule: low must not exceed high.
+func (v *values) atMost(low, high string) {
+	l, okLow := v.number(low)
+	h, okHigh := v.number(high)
+	if okLow && okHigh && l > h {
+		v.fail(fmt.Sprintf("%s must not exceed %s", v.said(low), v.said(high)), low, high)
+	}
+}
+
+// needs reports that one key requires others to be non-empty.
+func (v *values) needs(why, switchKey string, required ...string) {
+	for _, path := range required {
+		if e := v.get(path); e != nil && e.value == "" {
+			v.fail(fmt.Sprintf("%s needs %s, which is empty", why, path), switchKey, path)
+		}
+	}
+}
+
+// checkRules applies every rule that spans several keys.
+func checkRules(v *values) {
+	orderRules(v)
+	for _, system := range eventSystems() {
+		eventSystemRules(v, system)
+	}
+	sourceRules(v)
+	leaseRules(v)
+	backendRules(v)
+	for _, daemon := range []string{"orchestration", "worker"} {
+		serverRules(v, daemon)
+		authRules(v, daemon+".web.auth.")
+	}
+	addressRules(v)
+	clientRules(v)
+	workerIDRule(v)
+}
+
+// orderRules hold for pairs of which the first must not exceed the second.
+func orderRules(v *values) {
+	const (
+		depth    = "common.queues.pgmq.queue_depth_thresholds."
+		decision = "orchestration.decision_points."
+		shedding = "worker.mpsc_channels.handler_dispatch.load_shedding."
+	)
+	for _, pair := range [][2]string{
+		{"common.database.pool.min_connections", "common.database.pool.max_connections"},
+		{"common.pgmq_database.pool.min_connections", "common.pgmq_database.pool.max_connections"},
+		{"orchestration.web.database_pools.web_api_pool_size", "orchestration.web.database_pools.web_api_max_connections"},
+		{"worker.web.database_pools.web_api_pool_size", "worker.web.database_pools.web_api_max_connections"},
+		{depth + "critical_threshold", depth + "overflow_threshold"},
+		{decision + "warn_threshold_steps", decision + "max_steps_per_decision"},
+		{decision + "warn_threshold_depth", decision + "max_decision_depth"},
+		{shedding + "warning_threshold_percent", shedding + "capacity_threshold_percent"},
+		{"orchestration.apply.batch_size", "orchestration.create.max_pending"},
+		{"orchestration.create.batch_size", "orchestration.create.max_pending"},
+		{"worker.report.batch_size", "worker.report.max_pending"},
+	} {
+		v.atMost(pair[0], pair[1])
+	}
+	const delays, longest = "common.backoff.default_backoff_seconds", "common.backoff.max_backoff_seconds"
+	if list, most := v.get(delays), v.get(longest); list != nil && most != nil {
+		for _, delay := range list.wholes() {
+			if delay > most.whole() {
+				v.warn(fmt.Sprintf("%s has delays above %s, which caps them", v.said(delays), v.said(longest)), delays, longest)
+				break
+			}
+		}
+	}
+}
+
+func eventSystemRules(v *values, system string) {
+	for _, pair := range [][2]string{
+		{".processing.backoff.initial_delay_ms", ".processing.backoff.max_delay_ms"},
+		{".listener.reconnect_initial_ms", ".listener.reconnect_max_ms"},
+		{".listener.health_check_interval_ms", ".listener.fallback_activation_threshold_ms"},
+		{".poller.interval_ms", relaxedIntervalName},
+		{".poller.error_backoff_base_ms", ".poller.error_backoff_max_ms"},
+	} {
+		v.atMost(system+pair[0], system+pair[1])
+	}
+	fallback, relaxed := system+fallbackPollingName, system+relaxedIntervalName
+	f, r := v.get(fallback), v.get(relaxed)
+	if f != nil && r != nil && f.layer >= layerFile && r.layer >= layerFile && r.derivedFrom == "" &&
+		f.whole()*millisecondsInSecond != r.whole() {
+		v.warn(fmt.Sprintf("%s is overruled by %s", v.said(fallback), v.said(relaxed)), fallback, relaxed)
+	}
+}
+
+// leaseRules keep a claim alive for as long as its handler may run.
+func leaseRules(v *values) {
+	const heartbeat = "worker.heartbeat_interval_ms"
+	lease, okLease := v.number(keyLease)
+	lease *= millisecondsInSecond
+	if beat, ok := v.number(heartbeat); ok && okLease && lease < 2*beat {
+		v.fail(fmt.Sprintf("%s must be at least twice %s", v.said(keyLease), v.said(heartbeat)), keyLease, heartbeat)
+	}
+	timeout, ok := v.number(keyHandlerTimeout)
+	if ok && okLease && lease <= timeout {
+		v.fail(fmt.Sprintf("%s must exceed %s: a lease must outlast its handler", v.said(keyLease), v.said(keyHandlerTimeout)),
+			keyLease, keyHandlerTimeout)
+	}
+	const visibility = "worker.event_systems.worker.timing.visibility_timeout_seconds"
+	if seconds, okVisible := v.number(visibility); ok && okVisible && seconds*millisecondsInSecond < timeout {
+		v.warn(fmt.Sprintf("%s is shorter than %s: a message may be delivered again while its handler runs",
+			v.said(visibility), v.said(keyHandlerTimeout)), visibility, keyHandlerTimeout)
+	}
+}
+
+// workerIDRule warns of the identity that configuration files often copy.
+func workerIDRule(v *values) {
+	if v.str(keyWorkerID) == sharedWorkerID {
+		v.warn(fmt.Sprintf("%s is the same in every replica that uses this file; leave it empty or set TASKER_WORKER_ID", v.said(keyWorkerID)), keyWorkerID)
+	}
+}
+
+// systemsInContext are the event systems whose mode is known.
+func (v *values) systemsInContext() (systems []string) {
+	for _, system := range eventSystems() {
+		if v.get(system+".deployment_mode") != nil {
+			systems = append(systems, system)
+		}
+	}
+	return systems
+}
+
+func joinAnd(parts []string) string { return strings.Join(parts, " and ") }

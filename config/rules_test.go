@@ -1,0 +1,234 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestValuesThatBreakTheirOwnRule covers each kind of rule on a single value.
+func TestValuesThatBreakTheirOwnRule(t *testing.T) {
+	for name, c := range map[string]struct{ toml, key, want string }{
+		"below range":        {"[orchestration]\nshutdown_timeout_ms = 999", "orchestration.shutdown_timeout_ms", "1000–300000"},
+		"above range":        {"[worker]\nlease_seconds = 86401", "worker.lease_seconds", "5–86400"},
+		"float range":        {"[common.backoff]\njitter_max_percentage = 1.01", "common.backoff.jitter_max_percentage", "0–1"},
+		"not a number":       {"[common.backoff]\nbackoff_multiplier = nan", "common.backoff.backoff_multiplier", "1–10"},
+		"float for integer":  {"[worker]\nprefetch = 1.0", "worker.prefetch", "must be an integer, not a float"},
+		"string for boolean": {"[common.cache]\nenabled = \"yes\"", "common.cache.enabled", "must be a boolean, not a string"},
+		"table for string":   {"[common.cache.backend]\nx = 1", "common.cache.backend", "must be a string, not a table"},
+		"string for table":   {"[common]\ncache = \"redis\"", "common.cache", "is a table, not a string"},
+		"date":               {"[worker]\nworker_type = 1979-05-27", "worker.worker_type", "not a date"},
+		"enum":               {"[common.signals]\nevent_source = \"kafka\"", "common.signals.event_source", "one of notify, wal"},
+		"mode":               {"[worker.event_systems.worker]\ndeployment_mode = \"Sometimes\"", "worker.event_systems.worker.deployment_mode", "Hybrid"},
+		"empty list":         {"[common.backoff]\ndefault_backoff_seconds = []", "common.backoff.default_backoff_seconds", "non-empty list"},
+		"list element":       {"[common.backoff]\ndefault_backoff_seconds = [1, 0]", "common.backoff.default_backoff_seconds", "1–86400"},
+		"mixed list":         {"[worker]\nnamespaces = [\"a\", 1]", "worker.namespaces", "list of strings"},
+		"namespace":          {"[worker]\nnamespaces = [\"has space\"]", "worker.namespaces", "29 characters"},
+		"address":            {"[worker.web]\nbind_address = \"8081\"", "worker.web.bind_address", "host:port"},
+		"DSN":                {"[common.database]\nurl = \"mysql://h/d\"", "common.database.url", "PostgreSQL"},
+		"AMQP":               {"[common.queues.rabbitmq]\nurl = \"http://h\"", "common.queues.rabbitmq.url", "amqp"},
+		"base URL":           {"[worker.orchestration_client]\nbase_url = \"\"", "worker.orchestration_client.base_url", "http"},
+		"queue pattern":      {"[common.queues]\nnaming_pattern = \"{name}\"", "common.queues.naming_pattern", "{namespace}"},
+		"slot":               {"[common.signals.wal]\nslot = \"Bad-Slot\"", "common.signals.wal.slot", "slot name"},
+		"header":             {"[worker.web.auth]\napi_key_header = \"X Key\"", "worker.web.auth.api_key_header", "header"},
+		"algorithm":          {"[worker.web.auth]\njwt_allowed_algorithms = [\"none\"]", "worker.web.auth.jwt_allowed_algorithms", "RS256"},
+		"API keys shape":     {"[worker.web.auth]\napi_keys = \"k\"", "worker.web.auth.api_keys", "array of tables"},
+		"API keys element":   {"[worker.web.auth]\napi_keys = [1]", "worker.web.auth.api_keys", "must be a table"},
+		"API key member":     {"[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\nkeyy = \"s\"", "worker.web.auth.api_keys[0].keyy", "did you mean worker.web.auth.api_keys[].key"},
+		"worker id":          {"[worker]\nworker_id = \"a b\"", "worker.worker_id", "without spaces"},
+		"environment":        {"[common.execution]\nenvironment = \"Prod\"", "common.execution.environment", "production"},
+		"quoted key":         {"[worker]\n\"a.b\" = 1", "worker.a.b", "unknown key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := loadText(t, c.toml)
+			problems := problemsOf(t, err)
+			require.Len(t, problems, 1, "%v", err)
+			assert.Equal(t, c.key, problems[0].Key)
+			assert.Contains(t, problems[0].Message, c.want)
+			assert.Positive(t, problems[0].Line)
+		})
+	}
+}
+
+// TestRulesBetweenKeys covers each rule that spans keys: the message names
+// every key that takes part.
+func TestRulesBetweenKeys(t *testing.T) {
+	const o, w = "orchestration.event_systems.orchestration", "worker.event_systems.worker"
+	const dispatch = "worker.mpsc_channels.handler_dispatch"
+	for name, c := range map[string]struct {
+		toml string
+		want []string
+	}{
+		"pool":                 {"[common.database.pool]\nmin_connections = 26", []string{"common.database.pool.min_connections (26", "common.database.pool.max_connections (25"}},
+		"queue pool":           {"[common.pgmq_database.pool]\nmax_connections = 2", []string{"pgmq_database.pool.min_connections", "max_connections (2"}},
+		"web pool":             {"[worker.web.database_pools]\nweb_api_pool_size = 16", []string{"web_api_pool_size", "web_api_max_connections"}},
+		"queue depth":          {"[common.queues.pgmq.queue_depth_thresholds]\ncritical_threshold = 10001", []string{"critical_threshold", "overflow_threshold"}},
+		"decision steps":       {"[orchestration.decision_points]\nwarn_threshold_steps = 101", []string{"warn_threshold_steps", "max_steps_per_decision"}},
+		"decision depth":       {"[orchestration.decision_points]\nmax_decision_depth = 9", []string{"warn_threshold_depth", "max_decision_depth"}},
+		"load shedding":        {"[" + dispatch + ".load_shedding]\nwarning_threshold_percent = 80.5", []string{"warning_threshold_percent", "capacity_threshold_percent"}},
+		"create":               {"[orchestration.create]\nmax_pending = 400", []string{"create.batch_size", "create.max_pending"}},
+		"report":               {"[worker.report]\nmax_pending = 10", []string{"report.batch_size", "report.max_pending"}},
+		"processing backoff":   {"[" + o + ".processing.backoff]\nmax_delay_ms = 50", []string{"initial_delay_ms", "max_delay_ms"}},
+		"reconnect":            {"[" + o + ".listener]\nreconnect_initial_ms = 6000", []string{"reconnect_initial_ms", "reconnect_max_ms"}},
+		"probe":                {"[" + w + ".listener]\nhealth_check_interval_ms = 11000", []string{"health_check_interval_ms", "fallback_activation_threshold_ms"}},
+		"poll intervals":       {"[" + w + ".poller]\ninterval_ms = 3000", []string{"interval_ms", "relaxed_interval_ms"}},
+		"poll backoff":         {"[" + w + ".poller]\nerror_backoff_max_ms = 10", []string{"error_backoff_base_ms", "error_backoff_max_ms"}},
+		"lease and heartbeat":  {"[worker]\nheartbeat_interval_ms = 30001", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
+		"lease and handler":    {"[worker]\nlease_seconds = 30", []string{"worker.lease_seconds (30", dispatch + ".handler_timeout_ms (30000"}},
+		"listener and pooler":  {"[common.database]\nprepared_statements = false\n[" + w + "]\ndeployment_mode = \"EventDrivenOnly\"", []string{"prepared_statements", "listener_url", w + ".deployment_mode"}},
+		"redis":                {"[common.cache]\nenabled = true\nredis.url = \"\"", []string{"redis", "common.cache.redis.url"}},
+		"memcached":            {"[common.cache]\nenabled = true\nbackend = \"memcached\"", []string{"memcached", "common.cache.memcached.url"}},
+		"rabbitmq":             {"[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \"\"", []string{"rabbitmq", "common.queues.rabbitmq.url"}},
+		"pgmq off":             {"[common.pgmq_database]\nenabled = false", []string{"common.queues.backend", "common.pgmq_database.enabled"}},
+		"TLS":                  {"[worker.grpc]\ntls_enabled = true\ntls_cert_path = \"c\"", []string{"worker.grpc.tls_enabled", "worker.grpc.tls_key_path"}},
+		"no API keys":          {"[worker.web.auth]\napi_keys_enabled = true", []string{"api_keys_enabled", "api_keys"}},
+		"half an API key":      {"[[worker.web.auth.api_keys]]\nkey = \"s3cret\"", []string{"api_keys[0]", "permissions"}},
+		"API key twice":        {"[[worker.web.auth.api_keys]]\nkey = \"s3cret\"\npermissions = [\"*\"]\n[[worker.web.auth.api_keys]]\nkey = \"s3cret\"\npermissions = [\"*\"]", []string{"api_keys[1] repeats"}},
+		"JWKS over HTTP":       {"[worker.web.auth]\njwks_url = \"http://idp/keys\"", []string{"jwks_url", "jwks_url_allow_http"}},
+		"JWKS without address": {"[worker.web.auth]\nenabled = true\njwt_verification_method = \"jwks\"", []string{"jwt_verification_method", "jwks_url"}},
+		"auth without a way":   {"[orchestration.web.auth]\nenabled = true", []string{"orchestration.web.auth.enabled", "jwt_public_key_path"}},
+		"same address":         {"[worker.grpc]\nbind_address = \"127.0.0.1:8081\"", []string{"worker.web.bind_address", "worker.grpc.bind_address"}},
+		"bearer":               {"[worker.orchestration_client.auth]\ntype = \"bearer\"", []string{"bearer", "worker.orchestration_client.auth.token"}},
+		"API key client":       {"[worker.orchestration_client.auth]\ntype = \"api_key\"", []string{"worker.orchestration_client.auth.key"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := loadText(t, c.toml)
+			problems := problemsOf(t, err)
+			require.Len(t, problems, 1, "%v", err)
+			for _, want := range c.want {
+				assert.Contains(t, problems[0].Message, want)
+			}
+			assert.Positive(t, problems[0].Line, "placed where it was set")
+			assert.NotContains(t, err.Error(), "s3cret")
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	const o, r, w = "orchestration.event_systems.orchestration", "orchestration.event_systems.task_readiness", "worker.event_systems.worker"
+	mode := func(m string) string {
+		return "[" + o + "]\ndeployment_mode = \"" + m + "\"\n[" + r + "]\ndeployment_mode = \"" + m + "\"\n[" + w + "]\ndeployment_mode = \"" + m + "\"\n"
+	}
+	for name, c := range map[string]struct {
+		toml string
+		want string
+	}{
+		"WAL without listener":  {mode("PollingOnly") + "[common.signals]\nevent_source = \"wal\"", "has no use"},
+		"all disabled":          {mode("Disabled"), "no work"},
+		"slot without WAL":      {"[common.signals.wal]\nslot = \"tasker\"", "has no use"},
+		"visibility":            {"[" + w + ".timing]\nvisibility_timeout_seconds = 10", "delivered again"},
+		"shared worker id":      {"[worker]\nworker_id = \"worker-default-001\"", "same in every replica"},
+		"ignored key":           {"[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000", "no effect"},
+		"overruled fallback":    {"[" + w + "]\ntiming.fallback_polling_interval_seconds = 9\npoller.relaxed_interval_ms = 4000", "overruled"},
+		"capped delays":         {"[common.backoff]\nmax_backoff_seconds = 20", "caps them"},
+		"two daemons, one port": {"[worker.web]\nbind_address = \"0.0.0.0:8080\"", "same address"},
+		"old API key":           {"[worker.web.auth]\nenabled = true\napi_key = \"s3cret\"", "api_keys"},
+		"custom environment":    {"[common.execution]\nenvironment = \"staging\"", "staging"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded, err := loadText(t, c.toml)
+			require.NoError(t, err)
+			require.Len(t, loaded.Warnings, 1)
+			assert.Contains(t, loaded.Warnings[0].Message, c.want)
+			assert.NotContains(t, loaded.Warnings[0].String(), "s3cret")
+		})
+	}
+	t.Run("pooled Hybrid", func(t *testing.T) {
+		loaded, err := loadText(t, "[common.database]\nprepared_statements = false")
+		require.NoError(t, err)
+		assert.Len(t, loaded.Warnings, 3, "one for each system that listens")
+		loaded, err = loadText(t, "[common.database]\nprepared_statements = false\nlistener_url = \"postgres://direct/tasker\"")
+		require.NoError(t, err)
+		assert.Empty(t, loaded.Warnings)
+	})
+}
+
+func TestValuesThatFollowOthers(t *testing.T) {
+	loaded, err := loadText(t, "[worker.event_systems.worker.timing]\nfallback_polling_interval_seconds = 7\n")
+	require.NoError(t, err)
+	assert.Equal(t, 7*time.Second, loaded.Worker.EventSystems.Worker.Poller.RelaxedInterval())
+	s, _ := loaded.Setting("worker.event_systems.worker.poller.relaxed_interval_ms")
+	assert.Contains(t, s.Origin, "follows worker.event_systems.worker.timing.fallback_polling_interval_seconds")
+
+	loaded, err = loadText(t, "[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = 600500\n")
+	require.NoError(t, err, "files that know no lease_seconds keep loading")
+	assert.Equal(t, 1201*time.Second, loaded.Worker.Lease())
+
+	loaded, err = loadText(t, "[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = 1000\n")
+	require.NoError(t, err)
+	assert.Equal(t, time.Minute, loaded.Worker.Lease(), "never shortened")
+
+	loaded, err = loadText(t, "[worker.event_systems.worker.metadata.fallback_poller]\nsupported_namespaces = [\"a\", \"b\"]\n")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "b"}, loaded.Worker.Namespaces)
+
+	loaded, err = loadText(t, "", "TASKER_AUTH_TOKEN", "t0ken")
+	require.NoError(t, err)
+	assert.Equal(t, "bearer", loaded.Worker.OrchestrationClient.Auth.Type)
+
+	loaded, err = Load(Options{LookupEnv: nothingSet, WorkerID: "kept-1"})
+	require.NoError(t, err)
+	assert.Equal(t, "kept-1", loaded.Worker.WorkerID)
+}
+
+func TestAliasesBecomeTheirValue(t *testing.T) {
+	loaded, err := loadText(t, "[common.cache]\nbackend = \"in-memory\"\n[worker.event_systems.worker]\ndeployment_mode = \"event_driven_only\"\n")
+	require.NoError(t, err)
+	assert.Equal(t, "moka", loaded.Common.Cache.Backend)
+	assert.True(t, loaded.Worker.EventSystems.Worker.DeploymentMode.Listens())
+}
+
+func TestAPIKeys(t *testing.T) {
+	loaded, err := loadText(t, `[orchestration.web.auth]
+enabled = true
+api_keys_enabled = true
+api_keys = [{ key = "${KEY_ONE}", permissions = ["tasks:*"], description = "ci" }]
+`, "KEY_ONE", "s3cret")
+	require.NoError(t, err)
+	require.Len(t, loaded.Orchestration.Web.Auth.APIKeys, 1)
+	k := loaded.Orchestration.Web.Auth.APIKeys[0]
+	assert.Equal(t, "s3cret", k.Key.Reveal())
+	assert.Equal(t, []string{"tasks:*"}, k.Permissions)
+	assert.Equal(t, "ci", k.Description)
+}
+
+// TestCorpus loads the base files of the project whose users should keep them.
+func TestCorpus(t *testing.T) {
+	dir := filepath.Join("..", "..", "shared", "corpus", "config")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no corpus beside the repository")
+	}
+	root, merged := t.TempDir(), ""
+	require.NoError(t, os.Mkdir(filepath.Join(root, "base"), 0o755))
+	for _, role := range ContextComplete.Roots() {
+		data, err := os.ReadFile(filepath.Join(dir, role+".toml"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(root, "base", role+".toml"), data, 0o600))
+		merged += string(data) + "\n"
+	}
+	for _, environment := range []string{"development", "test", "production"} {
+		for _, context := range []Context{ContextOrchestration, ContextWorker, ContextComplete} {
+			loaded, err := Load(Options{Root: root, Context: context, Environment: environment, LookupEnv: nothingSet})
+			require.NoError(t, err, "%s %s", environment, context)
+			if context != ContextOrchestration {
+				assert.Equal(t, "worker-default-001", loaded.Worker.WorkerID)
+				assert.Contains(t, messages(loaded.Warnings), "same in every replica")
+			}
+		}
+	}
+	_, err := loadText(t, merged)
+	require.NoError(t, err, "as one merged file")
+}
+
+func messages(problems []Problem) string {
+	var b strings.Builder
+	for _, p := range problems {
+		b.WriteString(p.String() + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,204 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func nothingSet(string) (string, bool) { return "", false }
+
+func TestEveryKeyIsAnnotated(t *testing.T) {
+	seen := map[string]bool{}
+	for _, k := range Keys() {
+		assert.False(t, seen[k.Path], "%s is registered twice", k.Path)
+		seen[k.Path] = true
+		assert.NotEmpty(t, k.Description, k.Path)
+		assert.NotEmpty(t, k.Impact, k.Path)
+		assert.True(t, strings.HasSuffix(k.Description, "."), "%s: the description is a sentence", k.Path)
+		if k.Type == TypeInt || k.Type == TypeFloat || k.Type == TypeIntList {
+			assert.True(t, k.Bounded, "%s has no range", k.Path)
+			assert.NotEmpty(t, k.Rule(), k.Path)
+		}
+		for alias, value := range k.Aliases {
+			assert.Contains(t, k.Enum, value, "%s: alias %s", k.Path, alias)
+		}
+	}
+}
+
+func TestEveryDefaultObeysItsOwnRule(t *testing.T) {
+	for _, k := range Keys() {
+		if k.Default == nil || k.Type == TypeTables {
+			continue
+		}
+		var f findings
+		e := &entry{key: &k, value: k.Default}
+		(&checker{schema: newSchema(), lookup: nothingSet, findings: &f}).entry(e)
+		assert.Empty(t, f.problems, k.Path)
+	}
+}
+
+func TestReferenceDefaultsHold(t *testing.T) {
+	keys := newSchema().byPath
+	for path, want := range map[string]any{
+		"common.backoff.max_backoff_seconds":                               int64(3600),
+		"common.cache.backend":                                             "redis",
+		"orchestration.event_systems.task_readiness.processing.batch_size": int64(50),
+		"worker.event_systems.worker.poller.relaxed_interval_ms":           int64(2000),
+		"worker.grpc.max_concurrent_streams":                               int64(1000),
+		"orchestration.web.max_body_bytes":                                 int64(2 << 20),
+		"worker.worker_id":                                                 "",
+	} {
+		require.Contains(t, keys, path)
+		assert.Equal(t, want, keys[path].Default, path)
+	}
+}
+
+// structPaths lists the leaf paths that the typed structs decode.
+func structPaths(prefix string, typ reflect.Type, into map[string]bool) {
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		path := joinPath(prefix, field.Tag.Get("toml"))
+		switch {
+		case field.Anonymous:
+			structPaths(prefix, field.Type, into)
+		case field.Type.Kind() == reflect.Struct:
+			structPaths(path, field.Type, into)
+		case field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.Struct:
+			into[path] = true
+			structPaths(path+"[]", field.Type.Elem(), into)
+		default:
+			into[path] = true
+		}
+	}
+}
+
+func TestStructsAndKeysAgree(t *testing.T) {
+	fields := map[string]bool{}
+	structPaths("common", reflect.TypeFor[Common](), fields)
+	structPaths("orchestration", reflect.TypeFor[Orchestration](), fields)
+	structPaths("worker", reflect.TypeFor[Worker](), fields)
+	for _, k := range Keys() {
+		if k.Status == StatusActive {
+			assert.True(t, fields[k.Path], "%s has no field", k.Path)
+		} else {
+			assert.False(t, fields[k.Path], "%s has no effect and should have no field", k.Path)
+		}
+		delete(fields, k.Path)
+	}
+	assert.Empty(t, fields, "fields without a key")
+}
+
+// TestDurationsHaveMethods sets each field that carries a unit to 3 and
+// expects the method without the unit to return 3 of that unit.
+func TestDurationsHaveMethods(t *testing.T) {
+	units := []struct {
+		tag, field string
+		unit       time.Duration
+	}{
+		{"_ms", "MS", time.Millisecond}, {"_seconds", "Seconds", time.Second},
+		{"_minutes", "Minutes", time.Minute}, {"_hours", "Hours", time.Hour},
+	}
+	found := 0
+	var visit func(reflect.Type)
+	visit = func(typ reflect.Type) {
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			if field.Type.Kind() == reflect.Struct {
+				visit(field.Type)
+				continue
+			}
+			for _, u := range units {
+				if !strings.HasSuffix(field.Tag.Get("toml"), u.tag) {
+					continue
+				}
+				found++
+				value := reflect.New(typ).Elem()
+				name := strings.TrimSuffix(field.Name, u.field)
+				method := value.MethodByName(name)
+				if !assert.True(t, method.IsValid(), "%s has no method %s", typ.Name(), name) {
+					continue
+				}
+				var want any = 3 * u.unit
+				switch field.Type.Kind() {
+				case reflect.Int64:
+					value.Field(i).SetInt(3)
+				case reflect.Float64:
+					value.Field(i).SetFloat(3)
+				default:
+					value.Field(i).Set(reflect.ValueOf([]int64{3}))
+					want = []time.Duration{3 * u.unit}
+				}
+				assert.Equal(t, want, value.MethodByName(name).Call(nil)[0].Interface(), "%s.%s", typ.Name(), name)
+			}
+		}
+	}
+	for _, typ := range []reflect.Type{reflect.TypeFor[Common](), reflect.TypeFor[Orchestration](), reflect.TypeFor[Worker]()} {
+		visit(typ)
+	}
+	assert.Greater(t, found, 80)
+}
+
+func TestNearest(t *testing.T) {
+	sch := newSchema()
+	for path, want := range map[string]string{
+		"common.database.urll":                        "common.database.url",
+		"comon.database.url":                          "common.database.url",
+		"common.databse":                              "common.database",
+		"common.pool.slow_acquire_threshold_ms":       "common.database.pool.slow_acquire_threshold_ms",
+		"worker.lease_secodns":                        "worker.lease_seconds",
+		"worker.web.auth.api_keys[2].permission":      "worker.web.auth.api_keys[].permissions",
+		"completely.different.thing.altogether.xyzzy": "",
+	} {
+		assert.Equal(t, want, sch.nearest(path), path)
+	}
+}
+
+func TestEditDistanceIsADistance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringMatching(`[a-c_.]{0,8}`)
+		a, b := word.Draw(t, "a"), word.Draw(t, "b")
+		d := editDistance(a, b)
+		if d != editDistance(b, a) {
+			t.Fatalf("not symmetric")
+		}
+		if (d == 0) != (a == b) {
+			t.Fatalf("distance %d of %q and %q", d, a, b)
+		}
+		if d > max(len(a), len(b)) || d < max(len(a)-len(b), len(b)-len(a)) {
+			t.Fatalf("distance %d out of bounds", d)
+		}
+	})
+	assert.Equal(t, 1, editDistance("secodns", "seconds"), "a swap of neighbours")
+}
+
+func TestLookupFindsMembersByIndex(t *testing.T) {
+	k, ok := Lookup("orchestration.web.auth.api_keys[12].key")
+	require.True(t, ok)
+	assert.True(t, k.Secret)
+	_, ok = Lookup("nothing.of.the.kind")
+	assert.False(t, ok)
+}
+
+func TestRulesAreReadable(t *testing.T) {
+	for path, want := range map[string]string{
+		"common.database.pool.max_connections":              "1–1000",
+		"common.backoff.default_backoff_seconds":            "a non-empty list of integers 1–86400",
+		"common.cache.backend":                              "one of redis, memcached, moka",
+		"worker.event_systems.worker.deployment_mode":       "one of Hybrid, EventDrivenOnly, PollingOnly, Disabled",
+		"common.queues.naming_pattern":                      "a string containing {namespace} and {name}",
+		"worker.event_systems.worker.poller.jitter_percent": "0–1",
+	} {
+		k, ok := Lookup(path)
+		require.True(t, ok, path)
+		assert.Equal(t, want, k.Rule(), path)
+	}
+	assert.Equal(t, "0.25", formatNumber(0.25))
+	assert.Equal(t, "1073741824", fmt.Sprint(formatNumber(1<<30)))
+}

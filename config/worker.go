@@ -1,0 +1,112 @@
+package config
+
+import (
+	"time"
+)
+
+// Worker holds what only the worker reads ([worker]).
+type Worker struct {
+	WorkerID            string              `toml:"worker_id"`
+	WorkerType          string              `toml:"worker_type"`
+	Namespaces          []string            `toml:"namespaces"`
+	Tags                []string            `toml:"tags"`
+	TemplatePath        string              `toml:"template_path"`
+	LeaseSeconds        int64               `toml:"lease_seconds"`
+	HeartbeatIntervalMS int64               `toml:"heartbeat_interval_ms"`
+	Prefetch            int                 `toml:"prefetch"`
+	Report              Report              `toml:"report"`
+	EventSystems        WorkerEventSystems  `toml:"event_systems"`
+	CircuitBreakers     WorkerBreakers      `toml:"circuit_breakers"`
+	MPSCChannels        WorkerChannels      `toml:"mpsc_channels"`
+	OrchestrationClient OrchestrationClient `toml:"orchestration_client"`
+	Web                 Web                 `toml:"web"`
+	GRPC                GRPC                `toml:"grpc"`
+}
+
+// Lease returns lease_seconds: time a claimed step belongs to the worker unless a heartbeat extends it.
+func (w Worker) Lease() time.Duration {
+	return time.Duration(w.LeaseSeconds) * time.Second
+}
+
+// HeartbeatInterval returns heartbeat_interval_ms: how often leases are extended.
+func (w Worker) HeartbeatInterval() time.Duration {
+	return time.Duration(w.HeartbeatIntervalMS) * time.Millisecond
+}
+
+// Report bounds the transactions that report results.
+type Report struct {
+	BatchSize  int `toml:"batch_size"`
+	MaxPending int `toml:"max_pending"`
+}
+
+// WorkerEventSystems is the event system of the worker.
+type WorkerEventSystems struct {
+	Worker WorkerEventSystem `toml:"worker"`
+}
+
+// WorkerEventSystem is an EventSystem with the worker's own settings.
+type WorkerEventSystem struct {
+	EventSystem
+	Metadata WorkerMetadata `toml:"metadata"`
+}
+
+// WorkerMetadata is [worker.event_systems.worker.metadata].
+type WorkerMetadata struct {
+	InProcessEvents WorkerInProcessEvents `toml:"in_process_events"`
+	FallbackPoller  WorkerFallbackPoller  `toml:"fallback_poller"`
+}
+
+// WorkerInProcessEvents says how events are kept from being handled twice.
+type WorkerInProcessEvents struct {
+	DeduplicationCacheSize int `toml:"deduplication_cache_size"`
+}
+
+// WorkerFallbackPoller keeps the older list of namespaces; use Worker.Namespaces.
+type WorkerFallbackPoller struct {
+	SupportedNamespaces []string `toml:"supported_namespaces"`
+}
+
+// WorkerBreakers is [worker.circuit_breakers].
+type WorkerBreakers struct {
+	FFICompletionSend ReportBreaker `toml:"ffi_completion_send"`
+}
+
+// ReportBreaker is the breaker of result reports.
+type ReportBreaker struct {
+	FailureThreshold       int   `toml:"failure_threshold"`
+	RecoveryTimeoutSeconds int64 `toml:"recovery_timeout_seconds"`
+	SuccessThreshold       int   `toml:"success_threshold"`
+	SlowSendThresholdMS    int64 `toml:"slow_send_threshold_ms"`
+}
+
+// RecoveryTimeout returns recovery_timeout_seconds: time open before a trial report.
+func (r ReportBreaker) RecoveryTimeout() time.Duration {
+	return time.Duration(r.RecoveryTimeoutSeconds) * time.Second
+}
+
+// SlowSendThreshold returns slow_send_threshold_ms: duration of a report that is logged as slow.
+func (r ReportBreaker) SlowSendThreshold() time.Duration {
+	return time.Duration(r.SlowSendThresholdMS) * time.Millisecond
+}
+
+// OrchestrationClient is how the worker calls the orchestrator's API.
+type OrchestrationClient struct {
+	BaseURL    string     `toml:"base_url"`
+	Transport  string     `toml:"transport"`
+	TimeoutMS  int64      `toml:"timeout_ms"`
+	MaxRetries int        `toml:"max_retries"`
+	Auth       ClientAuth `toml:"auth"`
+}
+
+// Timeout returns timeout_ms: limit for one call.
+func (o OrchestrationClient) Timeout() time.Duration {
+	return time.Duration(o.TimeoutMS) * time.Millisecond
+}
+
+// ClientAuth is the credential of these calls.
+type ClientAuth struct {
+	Type       string `toml:"type"`
+	Token      Secret `toml:"token"`
+	Key        Secret `toml:"key"`
+	HeaderName string `toml:"header_name"`
+}
