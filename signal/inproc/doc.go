@@ -1,0 +1,4 @@
+// Package inproc carries signals within one process, without a network: the
+// embedded mode and tests use it. A Bus is Source, Transport and Publisher in
+// one. What may not enter: anything that blocks the sender.
+package inproc

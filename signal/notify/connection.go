@@ -1,0 +1,266 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/panics"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/internal/pgdial"
+)
+
+// Connection is one listening session. A goroutine owns the pgx connection: it
+// waits for notifications and puts them into a bounded buffer, from which
+// Receive takes. Ending the context of Receive therefore never touches the
+// network. Subscribe queues a command and interrupts the wait; pgx keeps a
+// connection whole when a wait for a notification is cancelled, and keeps the
+// notifications that come in while a command runs.
+type Connection struct {
+	conn      *pgx.Conn // used by the owner only, once started
+	transport signal.Transport
+	timeout   time.Duration
+	arrived   *signal.Buffer
+
+	life  context.Context // ends with Close
+	end   context.CancelFunc
+	done  chan struct{} // closed when the owner has gone
+	owner conc.WaitGroup
+
+	mu        sync.Mutex
+	commands  []*command
+	wait      context.Context    // the owner's current wait, nil while it runs a command
+	interrupt context.CancelFunc // ends wait
+
+	topics map[signal.Topic]struct{} // the owner's: what is listened to
+}
+
+var _ signal.Connection = (*Connection)(nil)
+
+// maxCommands bounds how many Subscribe calls wait at the same time.
+const maxCommands = 64
+
+var errBusy = errors.New("notify: too many subscriptions wait for the connection")
+
+// command asks the owner to replace the topics.
+type command struct {
+	topics []signal.Topic
+	result chan error // buffered: the owner never waits for the caller
+}
+
+func newConnection(conn *pgx.Conn, t signal.Transport, cfg Config) *Connection {
+	// The life of a connection is not that of the context that connected it.
+	life, end := context.WithCancel(context.Background())
+	return &Connection{
+		conn:      conn,
+		transport: t,
+		timeout:   cfg.CommandTimeout,
+		arrived:   signal.NewBuffer(cfg.BufferLimit),
+		life:      life,
+		end:       end,
+		done:      make(chan struct{}),
+		topics:    make(map[signal.Topic]struct{}),
+	}
+}
+
+// prepareSQL keeps a server with idle_session_timeout from ending a session
+// whose business is to be idle. Servers before 14 do not know the setting.
+const prepareSQL = `select set_config('idle_session_timeout', '0', false) from pg_settings where name = 'idle_session_timeout'`
+
+// prepare runs before the owner starts.
+func (c *Connection) prepare(ctx context.Context, topics []signal.Topic) error {
+	if err := c.exec(ctx, prepareSQL); err != nil {
+		return fmt.Errorf("preparing the listener's session: %w", err)
+	}
+	return c.listen(ctx, topics)
+}
+
+func (c *Connection) start() {
+	c.owner.Go(func() {
+		defer close(c.done)
+		var err error
+		if r := panics.Try(func() { err = c.run() }); r != nil {
+			err = fmt.Errorf("listening: %w", r.AsError())
+		}
+		c.end() // before anybody learns of the failure: Subscribe refuses from now on
+		c.arrived.Fail(err)
+		c.refuse(err)
+		pgdial.Close(c.conn.PgConn())
+	})
+}
+
+// Receive implements signal.Connection.
+func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
+	return c.arrived.Take(ctx)
+}
+
+// Probe implements signal.Connection: s goes over the transport that carries
+// the signals of others, not over the listening connection.
+func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
+	if err := c.transport.Send(ctx, []signal.Signal{s}); err != nil {
+		return fmt.Errorf("probing: %w", err)
+	}
+	return nil
+}
+
+// Subscribe implements signal.Connection. New topics are listened to before
+// old ones are given up, in one round trip. When ctx ends first, the topics
+// may or may not be replaced.
+func (c *Connection) Subscribe(ctx context.Context, topics []signal.Topic) error {
+	if err := signal.ValidateTopics(topics); err != nil {
+		return err
+	}
+	cmd := &command{topics: topics, result: make(chan error, 1)}
+	if err := c.submit(cmd); err != nil {
+		return err
+	}
+	select {
+	case err := <-cmd.result:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("subscribing: %w", ctx.Err())
+	}
+}
+
+// Close implements signal.Connection.
+func (c *Connection) Close(ctx context.Context) error {
+	c.end()
+	c.arrived.Close()
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("closing the listener: %w", ctx.Err())
+	}
+}
+
+// submit hands cmd to the owner and ends its wait, if it is in one.
+func (c *Connection) submit(cmd *command) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.life.Done():
+		return signal.ErrClosed
+	case <-c.done:
+		return signal.ErrClosed
+	default:
+	}
+	if len(c.commands) >= maxCommands {
+		return errBusy
+	}
+	c.commands = append(c.commands, cmd)
+	if c.interrupt != nil {
+		c.interrupt()
+	}
+	return nil
+}
+
+// next returns a command to run or, when there is none, the context to wait
+// in. Both are decided under the lock that submit takes, so no command can
+// slip in between and find nothing to interrupt.
+func (c *Connection) next() (*command, context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.commands) > 0 {
+		cmd := c.commands[0]
+		c.commands = c.commands[1:]
+		return cmd, nil
+	}
+	if c.wait == nil || c.wait.Err() != nil {
+		if c.interrupt != nil {
+			c.interrupt()
+		}
+		c.wait, c.interrupt = context.WithCancel(c.life)
+	}
+	return nil, c.wait
+}
+
+// run is the owner's loop. It returns why it ended.
+func (c *Connection) run() error {
+	for c.life.Err() == nil {
+		cmd, wait := c.next()
+		if cmd != nil {
+			err := c.replace(cmd)
+			cmd.result <- err
+			if c.conn.IsClosed() {
+				return err
+			}
+			continue
+		}
+		n, err := c.conn.WaitForNotification(wait)
+		if n != nil {
+			c.arrive(n)
+		}
+		if err != nil && (wait.Err() == nil || c.conn.IsClosed()) {
+			return fmt.Errorf("waiting for a notification: %w", err)
+		}
+	}
+	return signal.ErrClosed
+}
+
+func (c *Connection) arrive(n *pgconn.Notification) {
+	s := signal.Signal{Topic: signal.Topic(n.Channel), Payload: n.Payload}
+	if s.Validate() == nil { // anybody may NOTIFY anything
+		c.arrived.Put(s)
+	}
+}
+
+// replace runs with a deadline of its own: the caller may give up without
+// leaving the session in a state that nobody knows.
+func (c *Connection) replace(cmd *command) error {
+	ctx, cancel := context.WithTimeout(c.life, c.timeout)
+	defer cancel()
+	return c.listen(ctx, cmd.topics)
+}
+
+// listen changes what the session listens to in one implicit transaction: all
+// of it happens or nothing.
+func (c *Connection) listen(ctx context.Context, topics []signal.Topic) error {
+	wanted := make(map[signal.Topic]struct{}, len(topics))
+	var sql strings.Builder
+	for _, t := range topics {
+		_, twice := wanted[t]
+		wanted[t] = struct{}{}
+		if _, have := c.topics[t]; !have && !twice {
+			sql.WriteString("LISTEN " + pgx.Identifier{string(t)}.Sanitize() + ";")
+		}
+	}
+	for t := range c.topics {
+		if _, keep := wanted[t]; !keep {
+			sql.WriteString("UNLISTEN " + pgx.Identifier{string(t)}.Sanitize() + ";")
+		}
+	}
+	if sql.Len() == 0 {
+		return nil
+	}
+	if err := c.exec(ctx, sql.String()); err != nil {
+		return fmt.Errorf("listening to %d topics: %w", len(topics), err)
+	}
+	c.topics = wanted
+	return nil
+}
+
+// exec uses the simple protocol: several statements, one round trip, nothing
+// prepared.
+func (c *Connection) exec(ctx context.Context, sql string) error {
+	_, err := c.conn.PgConn().Exec(ctx, sql).ReadAll()
+	return err
+}
+
+// refuse answers the commands that will not be run any more. The owner calls
+// it last; submit refuses what comes later because life has ended.
+func (c *Connection) refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cmd := range c.commands {
+		cmd.result <- err
+	}
+	c.commands = nil
+}

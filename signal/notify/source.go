@@ -1,0 +1,84 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/internal/pgdial"
+)
+
+// Name is the name of this source in configuration, logs and metrics.
+const Name = "notify"
+
+// Config says where and how to listen. A zero field means its default.
+type Config struct {
+	// DSN reaches the server directly, not through a pooler. Required.
+	DSN string
+	// ApplicationName shows in pg_stat_activity. Default "tasker-listener".
+	ApplicationName string
+	// ConnectTimeout bounds connecting to one host when the DSN has no
+	// connect_timeout. Default 10 s.
+	ConnectTimeout time.Duration
+	// CommandTimeout bounds a LISTEN or UNLISTEN. One that takes longer ends
+	// the connection, because its state is not known any more. Default 10 s.
+	CommandTimeout time.Duration
+	// BufferLimit is how many different signals wait for Receive before their
+	// payloads are given up. Default signal.DefaultBufferLimit.
+	BufferLimit int
+}
+
+// Source listens with LISTEN. It is safe for concurrent use; each Connect
+// opens a connection of its own.
+type Source struct {
+	dial      *pgx.ConnConfig
+	cfg       Config
+	transport signal.Transport
+}
+
+var _ signal.Source = (*Source)(nil)
+
+// New returns a Source. Its probes are sent over t, which must be the
+// transport that carries the signals of others, so that a pool that is stuck
+// shows as lag.
+func New(cfg Config, t signal.Transport) (*Source, error) {
+	if t == nil {
+		return nil, errors.New("notify: no transport for probes")
+	}
+	if cfg.ApplicationName == "" {
+		cfg.ApplicationName = "tasker-listener"
+	}
+	if cfg.CommandTimeout <= 0 {
+		cfg.CommandTimeout = 10 * time.Second
+	}
+	dial, err := pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{dial: dial, cfg: cfg, transport: t}, nil
+}
+
+// Name implements signal.Source.
+func (s *Source) Name() string { return Name }
+
+// Connect implements signal.Source.
+func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+	if err := signal.ValidateTopics(topics); err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, s.dial.Copy())
+	if err != nil {
+		return nil, fmt.Errorf("connecting the listener: %w", err)
+	}
+	c := newConnection(conn, s.transport, s.cfg)
+	if err := c.prepare(ctx, topics); err != nil {
+		pgdial.Close(conn.PgConn())
+		return nil, err
+	}
+	c.start()
+	return c, nil
+}

@@ -1,0 +1,45 @@
+package notify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tasker-go/tasker/signal"
+)
+
+// Execer runs one statement outside of any transaction; *pgxpool.Pool does.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Transport sends signals by NOTIFY. It is safe for concurrent use when its
+// Execer is.
+type Transport struct{ exec Execer }
+
+var _ signal.Transport = (*Transport)(nil)
+
+// NewTransport returns a Transport that sends over exec, typically the pool.
+func NewTransport(exec Execer) *Transport { return &Transport{exec: exec} }
+
+const notifySQL = `select pg_notify(t, p) from unnest($1::text[], $2::text[]) as batch(t, p)`
+
+// Send implements signal.Transport: one statement for the whole batch. When
+// one signal is malformed nothing is sent and signal.ErrMalformed is wrapped.
+func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	topics, payloads := make([]string, len(batch)), make([]string, len(batch))
+	for i, s := range batch {
+		if err := s.Validate(); err != nil {
+			return err
+		}
+		topics[i], payloads[i] = string(s.Topic), s.Payload
+	}
+	if _, err := t.exec.Exec(ctx, notifySQL, topics, payloads); err != nil {
+		return fmt.Errorf("notifying %d signals: %w", len(batch), err)
+	}
+	return nil
+}

@@ -1,0 +1,353 @@
+package signal
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/panics"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+// Transport carries a batch of well-formed signals to all who subscribed, in
+// as few round trips as it can. Send is bounded by ctx and safe for concurrent
+// use. After an error some of the batch may have arrived.
+type Transport interface {
+	Send(ctx context.Context, batch []Signal) error
+}
+
+// SenderConfig bounds a Sender. A zero field means its default.
+type SenderConfig struct {
+	// Limit is how many different signals wait before their payloads are
+	// given up. Default DefaultBufferLimit.
+	Limit int
+	// MaxBatch is how many waiting signals one flush takes. Default 2048.
+	MaxBatch int
+	// FlushTimeout bounds one call of the transport. Default 5 s.
+	FlushTimeout time.Duration
+	// BackoffMin and BackoffMax bound the pause after a failed flush, which
+	// doubles with each failure in a row and is jittered down to its half.
+	// Defaults 50 ms and 5 s.
+	BackoffMin, BackoffMax time.Duration
+	// OnError, when set, is called by the flushing goroutine with the error of
+	// each failed flush. It must not block.
+	OnError func(error)
+}
+
+func (c SenderConfig) withDefaults() SenderConfig {
+	orInt := func(v, def int) int {
+		if v > 0 {
+			return v
+		}
+		return def
+	}
+	orTime := func(v, def time.Duration) time.Duration {
+		if v > 0 {
+			return v
+		}
+		return def
+	}
+	c.Limit = orInt(c.Limit, DefaultBufferLimit)
+	c.MaxBatch = orInt(c.MaxBatch, 2048)
+	c.FlushTimeout = orTime(c.FlushTimeout, 5*time.Second)
+	c.BackoffMin = orTime(c.BackoffMin, 50*time.Millisecond)
+	c.BackoffMax = max(c.BackoffMin, orTime(c.BackoffMax, 5*time.Second))
+	return c
+}
+
+// SenderStats counts signals since the Sender was made, after payloads with
+// several UUIDs were split. At rest
+// Published = Sent + Coalesced + Dropped + Waiting.
+type SenderStats struct {
+	Published uint64 // offered to Publish
+	Sent      uint64 // carried by the transport
+	Coalesced uint64 // merged into another: equal, joined, or covered by a bare topic
+	Collapsed uint64 // times that payloads were given up, by overflow or because no transport can carry them
+	Dropped   uint64 // not sent: malformed topic, two failures, or published after Stop
+	Failed    uint64 // flushes that failed
+	Flushes   uint64 // flushes that succeeded
+	Waiting   int    // waiting for the next flush now
+}
+
+// Sender is the coalescing Publisher. One flush is in flight at most; what is
+// published meanwhile waits and forms the next batch, which leaves as soon as
+// the flush returns. So a lone signal leaves at once and a thousand share one
+// round trip, and no timer is ever waited for.
+//
+// A failed batch is tried once more after a pause, then dropped: signals are
+// hints, and whoever listens scans after an outage anyway.
+type Sender struct {
+	transport Transport
+	cfg       SenderConfig
+	waiting   *Buffer
+
+	published, sent, joined, stripped, dropped, failed, flushes atomic.Uint64
+
+	mu       sync.Mutex // guards the life cycle
+	started  bool
+	stopping chan struct{}
+	stopped  bool
+	cancel   context.CancelFunc
+	done     chan struct{}
+	workers  conc.WaitGroup
+}
+
+var (
+	_ Publisher         = (*Sender)(nil)
+	_ lifecycle.Service = (*Sender)(nil)
+)
+
+// NewSender returns a Sender that is not started: signals wait until it is.
+func NewSender(t Transport, cfg SenderConfig) *Sender {
+	cfg = cfg.withDefaults()
+	return &Sender{
+		transport: t,
+		cfg:       cfg,
+		waiting:   NewBuffer(cfg.Limit),
+		stopping:  make(chan struct{}),
+		done:      make(chan struct{}),
+	}
+}
+
+// Publish implements Publisher. A signal that no transport can carry for its
+// payload is sent without it; one whose topic is malformed is dropped. After
+// Stop everything is dropped. Both show in the statistics.
+func (s *Sender) Publish(signals ...Signal) {
+	for _, sig := range signals {
+		if sig.Topic != TopicTasks || !strings.Contains(sig.Payload, ",") {
+			s.put(sig)
+			continue
+		}
+		// One by one they coalesce with others; they are joined at the flush.
+		for _, id := range splitIDs(sig.Payload) {
+			s.put(Signal{Topic: TopicTasks, Payload: id})
+		}
+	}
+}
+
+// splitIDs returns the parts of a payload of TopicTasks, without empty ones; a
+// payload of nothing but commas yields the empty payload.
+func splitIDs(payload string) []string {
+	ids := strings.FieldsFunc(payload, func(r rune) bool { return r == ',' || r == ' ' })
+	if len(ids) == 0 {
+		return []string{""}
+	}
+	return ids
+}
+
+func (s *Sender) put(sig Signal) {
+	s.published.Add(1)
+	if sig.Topic.Validate() != nil {
+		s.dropped.Add(1)
+		return
+	}
+	// One malformed payload would make the whole statement of a flush fail.
+	if sig.Validate() != nil {
+		sig.Payload = ""
+		s.stripped.Add(1)
+	}
+	s.waiting.Put(sig)
+}
+
+// Stats returns the counters. It is safe at any time.
+func (s *Sender) Stats() SenderStats {
+	b := s.waiting.Stats()
+	return SenderStats{
+		Published: s.published.Load(),
+		Sent:      s.sent.Load(),
+		Coalesced: b.Coalesced + s.joined.Load(),
+		Collapsed: b.Collapsed + s.stripped.Load(),
+		Dropped:   b.Dropped + s.dropped.Load(),
+		Failed:    s.failed.Load(),
+		Flushes:   s.flushes.Load(),
+		Waiting:   s.waiting.Len(),
+	}
+}
+
+// Name implements lifecycle.Service.
+func (s *Sender) Name() string { return "signal sender" }
+
+// Start begins to flush and returns at once. The end of ctx does not end the
+// Sender, because a daemon that drains still publishes: Stop does. Starting
+// twice is harmless; starting after Stop returns lifecycle.ErrStopped.
+func (s *Sender) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return lifecycle.ErrStopped
+	}
+	if s.started {
+		return nil
+	}
+	s.started = true
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	s.workers.Go(func() {
+		defer close(s.done)
+		defer cancel()
+		s.run(run)
+	})
+	return nil
+}
+
+// stopGrace is how long Stop waits, beyond its context, for the transport to
+// notice that it was cancelled.
+const stopGrace = 100 * time.Millisecond
+
+// Stop refuses new signals, sends what is waiting and returns when nothing is
+// left. When ctx ends before that, the flush in flight is cancelled, the rest
+// is dropped and the error of ctx is returned. Stopping twice is harmless.
+func (s *Sender) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.stopped {
+		s.stopped = true
+		s.waiting.Fail(ErrClosed)
+		close(s.stopping)
+	}
+	started := s.started
+	s.mu.Unlock()
+	if !started {
+		s.waiting.Close()
+		return nil
+	}
+	select {
+	case <-s.done:
+		return s.panicked()
+	case <-ctx.Done():
+	}
+	s.cancel()
+	grace := time.NewTimer(stopGrace)
+	defer grace.Stop()
+	select {
+	case <-s.done:
+		if err := s.panicked(); err != nil {
+			return err
+		}
+	case <-grace.C:
+	}
+	return fmt.Errorf("flushing the last signals: %w", ctx.Err())
+}
+
+func (s *Sender) panicked() error {
+	if r := s.workers.WaitAndRecover(); r != nil {
+		return fmt.Errorf("signal sender: %w", r.AsError())
+	}
+	return nil
+}
+
+// run flushes until Stop was called and nothing waits, or ctx ends.
+func (s *Sender) run(ctx context.Context) {
+	failures := 0 // in a row
+	for ctx.Err() == nil {
+		if failures > 0 {
+			s.pause(ctx, failures) // before taking, so that more coalesces
+		}
+		batch := s.waiting.TakeBatch(s.cfg.MaxBatch)
+		if len(batch) == 0 {
+			if !s.await(ctx) {
+				return
+			}
+			continue
+		}
+		failures = s.flush(ctx, s.join(batch), failures)
+	}
+	s.waiting.Close() // counts what is left as dropped
+}
+
+// await waits for something to flush; false means that nothing comes any more.
+func (s *Sender) await(ctx context.Context) bool {
+	select {
+	case <-s.waiting.Ready():
+		return true
+	case <-s.stopping:
+		return s.waiting.Len() > 0
+	case <-ctx.Done():
+		return true // run sees it
+	}
+}
+
+// flush sends one batch, twice at most, and returns the failures in a row.
+func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
+	for attempt := range 2 {
+		if attempt > 0 {
+			s.pause(ctx, failures)
+		}
+		err := s.send(ctx, batch)
+		if err == nil {
+			s.flushes.Add(1)
+			s.sent.Add(uint64(len(batch)))
+			return 0
+		}
+		failures++
+		s.failed.Add(1)
+		if s.cfg.OnError != nil {
+			s.cfg.OnError(err)
+		}
+	}
+	s.dropped.Add(uint64(len(batch)))
+	return failures
+}
+
+func (s *Sender) send(ctx context.Context, batch []Signal) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.FlushTimeout)
+	defer cancel()
+	if r := panics.Try(func() { err = s.transport.Send(ctx, batch) }); r != nil {
+		err = r.AsError()
+	}
+	if err != nil {
+		return fmt.Errorf("sending %d signals: %w", len(batch), err)
+	}
+	return nil
+}
+
+// pause waits out the backoff; Stop cuts it short.
+func (s *Sender) pause(ctx context.Context, failures int) {
+	d := s.cfg.BackoffMin << min(failures-1, 20)
+	if d <= 0 || d > s.cfg.BackoffMax {
+		d = s.cfg.BackoffMax
+	}
+	d -= rand.N(d/2 + 1)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.stopping:
+	case <-ctx.Done():
+	}
+}
+
+// join puts the UUIDs on TopicTasks together, as many into a payload as fit.
+func (s *Sender) join(batch []Signal) []Signal {
+	out := make([]Signal, 0, len(batch))
+	var ids []string
+	size := 0 // of the payload that ids will make
+	closePayload := func() {
+		if len(ids) > 0 {
+			out = append(out, Signal{Topic: TopicTasks, Payload: strings.Join(ids, ",")})
+			s.joined.Add(uint64(len(ids) - 1))
+			ids, size = ids[:0], 0
+		}
+	}
+	for _, sig := range batch {
+		if sig.Topic != TopicTasks || sig.Payload == "" {
+			out = append(out, sig)
+			continue
+		}
+		if len(ids) > 0 && size+1+len(sig.Payload) > MaxPayloadBytes {
+			closePayload()
+		}
+		if len(ids) > 0 {
+			size++ // the comma
+		}
+		ids = append(ids, sig.Payload)
+		size += len(sig.Payload)
+	}
+	closePayload()
+	return out
+}

@@ -1,0 +1,101 @@
+package signal
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// Topic says where to look when a signal arrives. A topic is also the name of
+// the PostgreSQL channel that carries it, so it must fit in 63 bytes.
+type Topic string
+
+// The topics of the product.
+const (
+	// TopicOrchestration: steps were reported.
+	TopicOrchestration Topic = "tasker_orchestration"
+	// TopicDue: a due time or the end of a lease came nearer.
+	TopicDue Topic = "tasker_due"
+	// TopicTasks: a task that somebody waits for has ended; the payload holds
+	// its UUID (several are separated by commas).
+	TopicTasks Topic = "tasker_tasks"
+	// TopicControl: the registry changed (a namespace or a template is new).
+	TopicControl Topic = "tasker_control"
+
+	workerPrefix = "tasker_worker_"
+	probePrefix  = "tasker_probe_"
+)
+
+// WALPrefix marks the product's messages in the write-ahead log.
+const WALPrefix = "tasker"
+
+// MaxTopicBytes is the longest name PostgreSQL accepts for a channel.
+const MaxTopicBytes = 63
+
+// MaxPayloadBytes bounds a payload: PostgreSQL refuses 8,000 bytes and more.
+const MaxPayloadBytes = 7000
+
+// WorkerTopic is the topic of the queue of one namespace.
+func WorkerTopic(namespace string) Topic { return Topic(workerPrefix + namespace) }
+
+// ProbeTopic is the topic on which one listener measures its own round trip.
+func ProbeTopic(listenerID string) Topic { return Topic(probePrefix + listenerID) }
+
+// WorkerNamespace returns the namespace of a worker topic.
+func (t Topic) WorkerNamespace() (namespace string, ok bool) {
+	return strings.CutPrefix(string(t), workerPrefix)
+}
+
+// IsProbe reports whether t is the probe topic of some listener.
+func (t Topic) IsProbe() bool { return strings.HasPrefix(string(t), probePrefix) }
+
+// Signal is a hint to look at the rows now. Losing, doubling or reordering
+// signals costs time, never work.
+type Signal struct {
+	Topic Topic
+	// Payload narrows the hint down; at most MaxPayloadBytes, usually empty.
+	// Empty means "anything on this topic": when too many signals wait, their
+	// payloads are given up and one such signal stands for all of them.
+	Payload string
+}
+
+// Publisher sends signals, best effort. Publish never blocks on the network:
+// it hands over to a coalescing sender and returns; equal signals that wait
+// for the same flush are sent once. It is safe for concurrent use.
+type Publisher interface {
+	Publish(signals ...Signal)
+}
+
+// Source opens connections that receive signals.
+type Source interface {
+	// Name is the name in configuration, logs and metrics: notify, wal, inproc.
+	Name() string
+	// Connect subscribes to topics and returns once signals published from
+	// now on will be received. ctx bounds the connecting only.
+	Connect(ctx context.Context, topics []Topic) (Connection, error)
+}
+
+// Connection is one live subscription. Receive and Close may be called from
+// different goroutines; the other methods may be called while Receive waits.
+type Connection interface {
+	// Receive waits for the next signal. When ctx ends, it returns the error
+	// of ctx and the connection stays usable; after any other error the
+	// connection is unusable and must be closed. After Close it returns
+	// ErrClosed.
+	Receive(ctx context.Context) (Signal, error)
+	// Subscribe replaces the set of topics. Once it has returned, signals
+	// published from now on to the new topics will be received. Topics that
+	// are in both sets never have a gap.
+	Subscribe(ctx context.Context, topics []Topic) error
+	// Probe sends a signal through the same path that the signals of others
+	// take, so that it comes back out of Receive.
+	Probe(ctx context.Context, s Signal) error
+	// Close releases the connection; it is idempotent and bounded by ctx.
+	Close(ctx context.Context) error
+}
+
+// Lag is a measured round trip of a probe.
+type Lag struct {
+	RoundTrip time.Duration
+	At        time.Time
+}

@@ -1,0 +1,173 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/internal/pgdial"
+)
+
+// Name is the name of this source in configuration, logs and metrics.
+const Name = "wal"
+
+// DefaultPublication is the publication without tables that is read.
+const DefaultPublication = "tasker_signals"
+
+// Querier asks the server for one row; *pgxpool.Pool does.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Config says what to read. A zero field means its default.
+type Config struct {
+	// DSN reaches the server directly, as a role with REPLICATION. Required.
+	DSN string
+	// Publication is created when it does not exist. Default
+	// DefaultPublication.
+	Publication string
+	// Slot names a persistent slot, created when it does not exist; it goes on
+	// where it was confirmed. Empty means a temporary slot.
+	Slot string
+	// ApplicationName shows in pg_stat_replication. Default "tasker-listener".
+	ApplicationName string
+	// ConnectTimeout bounds connecting to one host when the DSN has no
+	// connect_timeout. Default 10 s.
+	ConnectTimeout time.Duration
+	// StatusInterval is how often the server is told what was received, at
+	// most; a third of wal_sender_timeout when that is shorter. Default 10 s.
+	StatusInterval time.Duration
+	// SilenceTimeout ends a connection on which the server has not answered
+	// for so long. A big transaction of others may keep the server busy
+	// without a word, hence the default of 2 min.
+	SilenceTimeout time.Duration
+	// BufferLimit is how many different signals wait for Receive before their
+	// payloads are given up. Default signal.DefaultBufferLimit.
+	BufferLimit int
+	// Server, when set, is asked with each probe how far the WAL reaches.
+	// The stream only tells how far the server has read, so without it
+	// LagBytes cannot see a server that falls behind in decoding.
+	Server Querier
+}
+
+func (c Config) withDefaults() Config {
+	if c.Publication == "" {
+		c.Publication = DefaultPublication
+	}
+	if c.ApplicationName == "" {
+		c.ApplicationName = "tasker-listener"
+	}
+	if c.StatusInterval <= 0 {
+		c.StatusInterval = 10 * time.Second
+	}
+	if c.SilenceTimeout <= 0 {
+		c.SilenceTimeout = 2 * time.Minute
+	}
+	return c
+}
+
+// Source reads signals from the WAL. It is safe for concurrent use; each
+// Connect opens a connection of its own. A persistent slot allows one at a time.
+type Source struct {
+	dial      *pgx.ConnConfig
+	cfg       Config
+	transport signal.Transport
+}
+
+var _ signal.Source = (*Source)(nil)
+
+// New returns a Source. Its probes are sent over t, which must be the
+// transport that carries the signals of others.
+func New(cfg Config, t signal.Transport) (*Source, error) {
+	if t == nil {
+		return nil, errors.New("wal: no transport for probes")
+	}
+	cfg = cfg.withDefaults()
+	if cfg.Slot != "" && !slotName.MatchString(cfg.Slot) {
+		return nil, fmt.Errorf("%q is no name of a slot (1 to 63 of a-z, 0-9 and _)", cfg.Slot)
+	}
+	if err := signal.Topic(cfg.Publication).Validate(); err != nil { // same limits for all identifiers
+		return nil, fmt.Errorf("%q is no name of a publication: %w", cfg.Publication, err)
+	}
+	dial, err := pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{dial: dial, cfg: cfg, transport: t}, nil
+}
+
+// Name implements signal.Source.
+func (s *Source) Name() string { return Name }
+
+// Connect implements signal.Source. The connection is a *Connection. It wraps
+// ErrSlotInUse, ErrSlotLost or ErrSlotForeign when the slot cannot be read.
+func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+	if err := signal.ValidateTopics(topics); err != nil {
+		return nil, err
+	}
+	start, found, err := s.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dial := s.dial.Copy()
+	dial.RuntimeParams["replication"] = "database"
+	conn, err := pgconn.ConnectConfig(ctx, &dial.Config)
+	if err != nil {
+		return nil, fmt.Errorf("connecting for replication: %w", err)
+	}
+	c, err := s.stream(ctx, conn, start, found)
+	if err != nil {
+		pgdial.Close(conn)
+		return nil, err
+	}
+	c.setTopics(topics)
+	c.start()
+	return c, nil
+}
+
+// prepare does what takes an ordinary connection.
+func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, s.dial.Copy())
+	if err != nil {
+		return 0, false, fmt.Errorf("connecting to prepare replication: %w", err)
+	}
+	defer pgdial.Close(conn.PgConn())
+	if err := ensurePublication(ctx, conn, s.cfg.Publication); err != nil {
+		return 0, false, err
+	}
+	if s.cfg.Slot == "" {
+		return 0, false, nil
+	}
+	return findSlot(ctx, conn, s.cfg.Slot)
+}
+
+// stream starts the replication from the slot.
+func (s *Source) stream(ctx context.Context, conn *pgconn.PgConn, start pglogrepl.LSN, found bool) (*Connection, error) {
+	timeout, err := senderTimeout(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	slot, temporary := s.cfg.Slot, s.cfg.Slot == ""
+	if temporary {
+		slot = temporarySlotName()
+	}
+	if !found {
+		if start, err = createSlot(ctx, conn, slot, temporary); err != nil {
+			return nil, err
+		}
+	}
+	if err := startReplication(ctx, conn, slot, s.cfg.Publication, start); err != nil {
+		return nil, err
+	}
+	interval := s.cfg.StatusInterval
+	if timeout > 0 {
+		interval = min(interval, timeout/3)
+	}
+	return newConnection(conn, s.transport, s.cfg, newPosition(start), interval), nil
+}
