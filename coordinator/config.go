@@ -1,0 +1,111 @@
+package coordinator
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/listener"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Config describes an [EventSystem]. Zero values take the defaults named at
+// each field.
+type Config struct {
+	// SystemID names the system in logs and metrics. Required.
+	SystemID string
+	// Mode to start in; default Hybrid. Without a Source the modes that listen
+	// come to PollingOnly.
+	Mode   deploymode.Mode
+	Source signal.Source
+	// Topics to listen to.
+	Topics []signal.Topic
+	// Listener and Poller hold what is particular to them; the fields that
+	// appear here too (SystemID, Mode, Source, Topics, OnListenerFailure,
+	// Clock, Logger, Metrics, Pace) are taken from here.
+	Listener listener.Config
+	Poller   poller.Config
+	// OnListenerFailure is what EventDrivenOnly does once the listener failed
+	// too often; default unready.
+	OnListenerFailure deploymode.OnListenerFailure
+	// OnFatal is called once where that is exit; it must not block.
+	OnFatal func(error)
+	// Processor runs the looks, bounded together with the commands of other
+	// systems; without one the system runs them itself. It must be started
+	// before and stopped after the system.
+	Processor *command.Processor
+	// LookTimeout bounds one look; default 1 minute.
+	LookTimeout time.Duration
+	// Retry is the delay before a look that failed is repeated; default 100 ms
+	// doubling to 10 s with a tenth of it jitter.
+	Retry deploymode.Backoff
+	// MaxConsecutiveErrors makes the system unhealthy and unready; default 10.
+	// Any success resets the count.
+	MaxConsecutiveErrors int
+	// MaxPayloads bounds the payloads of one wake; default 1024.
+	MaxPayloads int
+	// ModeChangeTimeout bounds SetMode; default 30 s.
+	ModeChangeTimeout time.Duration
+
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
+	Clock   lifecycle.Clock    // default the real one
+}
+
+func (c Config) withDefaults() Config {
+	if c.Mode == "" {
+		c.Mode = deploymode.Hybrid
+	}
+	if c.OnFatal == nil {
+		c.OnFatal = func(error) {}
+	}
+	if c.LookTimeout <= 0 {
+		c.LookTimeout = time.Minute
+	}
+	if c.Retry.Base <= 0 {
+		c.Retry = deploymode.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second, Multiplier: 2, Jitter: 0.1}
+	}
+	if c.MaxConsecutiveErrors <= 0 {
+		c.MaxConsecutiveErrors = 10
+	}
+	if c.MaxPayloads <= 0 {
+		c.MaxPayloads = 1024
+	}
+	if c.ModeChangeTimeout <= 0 {
+		c.ModeChangeTimeout = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Metrics = c.Metrics.OrDiscard()
+	if c.Clock == nil {
+		c.Clock = lifecycle.RealClock()
+	}
+	return c
+}
+
+// pollerConfig completes the part that is the poller's own.
+func (c Config) pollerConfig() poller.Config {
+	p := c.Poller
+	p.SystemID = c.SystemID
+	p.Pace = deploymode.PaceOff // until the mode says otherwise
+	// A poll waits for a look that may have to wait for another, or for the
+	// delay after an error; the look itself is bounded by LookTimeout.
+	p.Timeout = max(p.Timeout, 2*c.LookTimeout+c.Retry.Max)
+	p.Clock, p.Logger, p.Metrics = c.Clock, c.Logger, c.Metrics
+	return p
+}
+
+// listenerConfig completes the part that is the listener's own.
+func (c Config) listenerConfig(mode deploymode.Mode, topics []signal.Topic) listener.Config {
+	l := c.Listener
+	l.SystemID, l.Source, l.Topics = c.SystemID, c.Source, topics
+	l.Mode, l.OnListenerFailure = mode, c.OnListenerFailure
+	l.Clock, l.Logger, l.Metrics = c.Clock, c.Logger, c.Metrics
+	return l
+}

@@ -1,0 +1,42 @@
+package coordinator_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/poller"
+)
+
+// A system that polls and is woken from inside its process besides.
+func Example() {
+	looked := make(chan coordinator.Reason, 10)
+	system := coordinator.New(coordinator.Config{
+		SystemID: "orchestration",
+		Mode:     deploymode.PollingOnly,
+		Poller:   poller.Config{Interval: time.Hour},
+	}, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+		looked <- w.Reason
+		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
+	}))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := system.Start(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(<-looked) // what was there before the start
+	system.Wake(coordinator.ReasonSignal, "tasker_orchestration")
+	fmt.Println(<-looked)
+	ready, _ := system.Ready()
+	fmt.Println(ready)
+	fmt.Println(system.Stop(ctx))
+	// Output:
+	// catch_up
+	// signal
+	// true
+	// <nil>
+}

@@ -1,0 +1,260 @@
+package coordinator
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+// A look that finds nothing and asks for another within idleWindow is given it
+// later and later: work that is due may be locked by another replica, and a
+// Work may be wrong. The delay grows from idleBase to idleWindow.
+const (
+	idleBase   = 10 * time.Millisecond
+	idleWindow = time.Second
+)
+
+// stats are the counts behind Health; guarded by mu.
+type stats struct {
+	looks, empty, errors uint64
+	catchUps, switches   uint64
+	found                map[string]uint64
+	consecutiveErrors    int
+	lastError            string
+	lookingSince         time.Time // zero: not looking
+	lastLook             time.Time
+	lastTook             time.Duration
+}
+
+// run is the loop: one look after the other.
+func (s *EventSystem) run(ctx context.Context) error {
+	s.mu.Lock()
+	if s.inFlight != nil { // the loop died over it
+		s.pending.merge(*s.inFlight, s.cfg.MaxPayloads)
+		s.inFlight = nil
+	}
+	s.mu.Unlock()
+	timer := s.cfg.Clock.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		work, ok := s.await(ctx, timer)
+		if !ok {
+			return ctx.Err()
+		}
+		begin := s.cfg.Clock.Now()
+		outcome, err := s.look(ctx, work.wake())
+		if err != nil && ctx.Err() != nil {
+			return ctx.Err() // stopping; the rows are still there
+		}
+		s.settle(work, outcome, err, begin)
+	}
+}
+
+// await waits until something is pending that may be looked at now.
+func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pending, bool) {
+	for ctx.Err() == nil {
+		work, wait, armed := s.take()
+		if work != nil {
+			return work, true
+		}
+		if armed {
+			timer.Reset(wait)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.wakeup:
+		case <-timer.C():
+		}
+	}
+	return nil, false
+}
+
+// take returns what is to be looked at now, or how long to wait for it where
+// that is known.
+func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Clock.Now()
+	if !s.due.IsZero() && !now.Before(s.due) {
+		s.due = time.Time{}
+		if !s.asleep() {
+			s.pending.add(ReasonTimer)
+		}
+	}
+	if s.pending.empty() {
+		return nil, s.due.Sub(now), !s.due.IsZero()
+	}
+	if now.Before(s.holdUntil) {
+		return nil, s.holdUntil.Sub(now), true
+	}
+	taken := s.pending
+	s.pending = pending{}
+	s.inFlight = &taken
+	s.stats.lookingSince = now
+	return &taken, 0, false
+}
+
+// look has the work looked at, by the processor where there is one.
+func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err error) {
+	once := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.LookTimeout)
+		defer cancel()
+		return lifecycle.Guard(func() (err error) {
+			outcome, err = s.work.Look(ctx, w)
+			return err
+		})
+	}
+	if s.cfg.Processor == nil {
+		err = once(s.hard)
+		return outcome, err
+	}
+	done := make(chan error, 1)
+	submitted := s.cfg.Processor.Submit(ctx, command.Command{
+		Name:  s.cfg.SystemID + "-look",
+		Quiet: true,
+		Run: func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(s.hard, cancel)()
+			err := once(ctx)
+			done <- err
+			return err
+		},
+	})
+	if submitted != nil {
+		return Outcome{}, submitted
+	}
+	err = <-done // a command that was taken is run, and its context ends with ours
+	return outcome, err
+}
+
+// settle counts a look and arranges what follows from it.
+func (s *EventSystem) settle(work *pending, outcome Outcome, err error, begin time.Time) {
+	now := s.cfg.Clock.Now()
+	reason := work.wake().Reason
+	for _, w := range work.waiters {
+		w <- result{outcome.Found, reason, err}
+	}
+	s.measure(work, reason, outcome, err, now)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight = nil
+	s.stats.lookingSince = time.Time{}
+	s.stats.lastLook, s.stats.lastTook = begin, now.Sub(begin)
+	s.stats.looks++
+	if err != nil {
+		s.failed(work, err, now)
+		return
+	}
+	s.succeeded(reason, outcome)
+	s.follow(work, outcome)
+}
+
+// failed wants the lock held.
+func (s *EventSystem) failed(work *pending, err error, now time.Time) {
+	s.stats.errors++
+	s.stats.consecutiveErrors++
+	s.stats.lastError = err.Error()
+	n := s.stats.consecutiveErrors
+	if n == 1 || n == s.cfg.MaxConsecutiveErrors { // the others only repeat it
+		s.cfg.Logger.Warn("look failed and will be repeated", zap.String("system", s.cfg.SystemID),
+			zap.Int("consecutive_errors", n), zap.Error(err), lifecycle.StackField(err))
+	}
+	if s.asleep() {
+		return
+	}
+	connected := s.pending.has(ReasonCatchUp)
+	s.pending.merge(*work, s.cfg.MaxPayloads)
+	if connected {
+		return // a connection was made meanwhile: try at once
+	}
+	s.holdUntil = now.Add(s.cfg.Retry.Delay(n-1, rand.Float64()))
+}
+
+// succeeded wants the lock held.
+func (s *EventSystem) succeeded(reason Reason, outcome Outcome) {
+	if n := s.stats.consecutiveErrors; n > 0 {
+		s.cfg.Logger.Info("look succeeded again", zap.String("system", s.cfg.SystemID), zap.Int("errors", n))
+	}
+	s.stats.consecutiveErrors = 0
+	s.stats.lastError = ""
+	s.holdUntil = time.Time{}
+	if outcome.Found == 0 {
+		s.stats.empty++
+		return
+	}
+	if s.stats.found == nil {
+		s.stats.found = map[string]uint64{}
+	}
+	s.stats.found[reason.by()] += uint64(max(outcome.Found, 0))
+}
+
+// follow arranges the next look that an outcome asks for; it wants the lock
+// held.
+func (s *EventSystem) follow(work *pending, outcome Outcome) {
+	if s.asleep() {
+		return
+	}
+	due := outcome.NextDue >= 0
+	soon := outcome.More || (due && outcome.NextDue < idleWindow) ||
+		(outcome.RetryIn > 0 && outcome.RetryIn < idleWindow)
+	floor := time.Duration(0)
+	if outcome.Found > 0 || !soon {
+		s.idle = 0
+	} else {
+		if s.idle > 0 {
+			floor = idleBackoff().Delay(s.idle-1, 0)
+		}
+		s.idle++
+	}
+	if due {
+		s.wakeIn(max(outcome.NextDue, floor))
+	}
+	if outcome.RetryIn > 0 {
+		s.wakeIn(max(outcome.RetryIn, floor))
+	}
+	if !outcome.More {
+		return
+	}
+	if floor > 0 {
+		s.wakeIn(floor)
+		return
+	}
+	again := pending{reasons: map[Reason]struct{}{ReasonContinue: {}}, all: work.all, topics: work.topics, order: work.order}
+	s.pending.merge(again, s.cfg.MaxPayloads)
+	s.poke()
+}
+
+func idleBackoff() deploymode.Backoff {
+	return deploymode.Backoff{Base: idleBase, Max: idleWindow, Multiplier: 2}
+}
+
+func (s *EventSystem) measure(work *pending, reason Reason, outcome Outcome, err error, now time.Time) {
+	m, system := s.cfg.Metrics, s.cfg.SystemID
+	if work.has(ReasonCatchUp) && err == nil {
+		m.CatchUpScans.WithLabelValues(system).Inc()
+		s.mu.Lock()
+		s.stats.catchUps++
+		s.mu.Unlock()
+	}
+	if err != nil {
+		return
+	}
+	if outcome.Found > 0 {
+		m.Found.WithLabelValues(system, reason.by()).Add(float64(outcome.Found))
+	} else {
+		m.EmptyWakes.WithLabelValues(system, reason.by()).Inc()
+	}
+	if !work.signalAt.IsZero() {
+		m.EventProcessing.WithLabelValues(system).Observe(now.Sub(work.signalAt).Seconds())
+	}
+}

@@ -1,0 +1,278 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/listener"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/signal"
+)
+
+// EventSystem looks for work in one of the deployment modes. It implements
+// lifecycle.Service and is safe for concurrent use.
+type EventSystem struct {
+	cfg    Config
+	work   Work
+	poller *poller.Poller
+	loop   *lifecycle.Loop
+	wakeup chan struct{} // holds one: pending, due or holdUntil has changed
+
+	quit       context.Context // ends when Stop is called
+	quitNow    context.CancelFunc
+	hard       context.Context // ends when Stop runs out of time
+	hardCancel context.CancelFunc
+
+	modeMu sync.Mutex // held over Start, Stop and SetMode; never by hooks
+
+	mu         sync.Mutex
+	phase      phase
+	mode       deploymode.Mode
+	snapshot   deploymode.Snapshot
+	generation uint64 // of the listener; what an earlier one says is ignored
+	changing   bool   // SetMode is under way
+	told       told   // what was counted and logged last
+	listener   *listener.Listener
+	topics     []signal.Topic
+
+	pending   pending
+	inFlight  *pending  // being looked at
+	due       time.Time // of the timer; zero without one
+	holdUntil time.Time // no look before this, after errors
+	idle      int       // looks in a row that found nothing and asked for another soon
+	stats     stats
+}
+
+type phase uint8
+
+const (
+	idle phase = iota
+	running
+	stopped
+)
+
+// told is what the outside knows of the mode.
+type told struct {
+	mode deploymode.Mode
+	pace deploymode.Pace
+}
+
+var _ lifecycle.Service = (*EventSystem)(nil)
+
+// New returns a system that is not running yet.
+func New(cfg Config, work Work) *EventSystem {
+	cfg = cfg.withDefaults()
+	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), topics: cfg.Topics}
+	s.quit, s.quitNow = context.WithCancel(context.Background())
+	s.hard, s.hardCancel = context.WithCancel(context.Background())
+	s.mode = s.effective(cfg.Mode)
+	s.snapshot = still(s.mode)
+	s.poller = poller.New(cfg.pollerConfig(), s.poll)
+	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+		Name:      cfg.SystemID + "-looker",
+		Run:       s.run,
+		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:     cfg.Clock,
+		Logger:    cfg.Logger,
+	})
+	return s
+}
+
+// effective is the mode that the configured one comes to.
+func (s *EventSystem) effective(mode deploymode.Mode) deploymode.Mode {
+	source := ""
+	if s.cfg.Source != nil {
+		source = s.cfg.Source.Name()
+	}
+	effective, why := deploymode.EffectiveMode(mode, source)
+	if effective != mode {
+		s.cfg.Logger.Warn("deployment mode is not the configured one", zap.String("system", s.cfg.SystemID),
+			zap.String("configured", string(mode)), zap.String("effective", string(effective)), zap.String("why", why))
+	}
+	return effective
+}
+
+// still is the snapshot of a mode before or without a listener's life.
+func still(mode deploymode.Mode) deploymode.Snapshot {
+	return deploymode.NewMachine(deploymode.Config{Mode: mode}).Snapshot()
+}
+
+// Name implements lifecycle.Service.
+func (s *EventSystem) Name() string { return s.cfg.SystemID }
+
+// Start implements lifecycle.Service. It does not wait for a connection; Ready
+// tells about that. In the modes that poll it looks at once.
+func (s *EventSystem) Start(ctx context.Context) error {
+	s.modeMu.Lock()
+	defer s.modeMu.Unlock()
+	s.mu.Lock()
+	phase, mode := s.phase, s.mode
+	s.mu.Unlock()
+	switch phase {
+	case stopped:
+		return lifecycle.ErrStopped
+	case running:
+		return nil
+	}
+	if canonical, ok := deploymode.Parse(string(s.cfg.Mode)); !ok || canonical != s.cfg.Mode {
+		return fmt.Errorf("starting %s: %q is no deployment mode", s.cfg.SystemID, s.cfg.Mode)
+	}
+	if err := s.loop.Start(ctx); err != nil {
+		return err
+	}
+	if err := s.poller.Start(ctx); err != nil {
+		return errors.Join(err, s.loop.Stop(ctx))
+	}
+	s.mu.Lock()
+	s.phase = running
+	s.told = told{mode, s.snapshot.Pace}
+	s.mu.Unlock()
+	if mode.Listens() {
+		if err := s.startListener(ctx, mode); err != nil {
+			s.mu.Lock()
+			s.phase = stopped
+			s.mu.Unlock()
+			return errors.Join(err, s.poller.Stop(ctx), s.loop.Stop(ctx))
+		}
+	} else {
+		s.observe(0, still(mode))
+	}
+	s.cfg.Logger.Info("event system started", zap.String("system", s.cfg.SystemID), zap.String("mode", string(mode)))
+	if mode.Polls() {
+		s.Wake(ReasonCatchUp)
+	}
+	return nil
+}
+
+// Stop implements lifecycle.Service: nothing wakes the system any more, and a
+// look that runs is waited for; when ctx ends first the look's context ends.
+// What was pending is forgotten: the rows are still there.
+func (s *EventSystem) Stop(ctx context.Context) error {
+	s.quitNow() // lets go of a SetMode that waits
+	s.modeMu.Lock()
+	defer s.modeMu.Unlock()
+	s.mu.Lock()
+	s.phase = stopped
+	s.pending = pending{}
+	s.due = time.Time{}
+	l := s.listener
+	s.mu.Unlock()
+
+	var failed []error
+	if l != nil {
+		failed = append(failed, l.Stop(ctx))
+	}
+	failed = append(failed, s.poller.Stop(ctx), s.loop.Stop(ctx))
+	s.hardCancel()
+	s.cfg.Metrics.PollingFallbackActive.DeleteLabelValues(s.cfg.SystemID, s.Mode().Label())
+	return errors.Join(failed...)
+}
+
+// Wake makes the system look soon, at everything where no topics are named. It
+// never blocks and does nothing while the mode is Disabled.
+func (s *EventSystem) Wake(reason Reason, topics ...signal.Topic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asleep() {
+		return
+	}
+	s.pending.add(reason, topics...)
+	if reason == ReasonCatchUp {
+		// A connection was made: whatever looks failed on may be over.
+		s.holdUntil = time.Time{}
+	}
+	s.poke()
+}
+
+// WakeIn makes the system look at everything after d; of several such calls
+// the earliest counts until it has come.
+func (s *EventSystem) WakeIn(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeIn(d)
+}
+
+// wakeIn wants the lock held.
+func (s *EventSystem) wakeIn(d time.Duration) {
+	if s.asleep() {
+		return
+	}
+	at := s.cfg.Clock.Now().Add(max(d, 0))
+	if s.due.IsZero() || at.Before(s.due) {
+		s.due = at
+		s.poke()
+	}
+}
+
+// SetTopics replaces the topics listened to; see listener.SetTopics. All of
+// them are looked at once they are subscribed to.
+func (s *EventSystem) SetTopics(ctx context.Context, topics []signal.Topic) error {
+	s.mu.Lock()
+	s.topics = topics
+	l := s.listener
+	s.mu.Unlock()
+	if l == nil {
+		s.Wake(ReasonCatchUp)
+		return nil
+	}
+	return l.SetTopics(ctx, topics)
+}
+
+// signalled is the listener's hook.
+func (s *EventSystem) signalled(sig signal.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asleep() {
+		return
+	}
+	s.pending.add(ReasonSignal, sig.Topic)
+	s.pending.addPayload(sig.Payload, s.cfg.MaxPayloads)
+	if s.pending.signalAt.IsZero() {
+		s.pending.signalAt = s.cfg.Clock.Now()
+	}
+	s.poke()
+}
+
+// poll is the poller's work: it asks for a look and waits for it. It reports as
+// found only what nothing but the poll had asked to look for.
+func (s *EventSystem) poll(ctx context.Context) (found int, err error) {
+	done := make(chan result, 1)
+	s.mu.Lock()
+	if s.asleep() {
+		s.mu.Unlock()
+		return 0, nil
+	}
+	s.pending.add(ReasonPoll)
+	s.pending.waiters = append(s.pending.waiters, done)
+	s.poke()
+	s.mu.Unlock()
+	select {
+	case r := <-done:
+		if r.reason == ReasonPoll {
+			found = r.found
+		}
+		return found, r.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// asleep wants the lock held.
+func (s *EventSystem) asleep() bool {
+	return s.phase == stopped || (s.mode == deploymode.Disabled && !s.changing)
+}
+
+// poke makes the loop see what has changed; it never blocks.
+func (s *EventSystem) poke() {
+	select {
+	case s.wakeup <- struct{}{}:
+	default:
+	}
+}

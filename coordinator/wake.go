@@ -1,0 +1,184 @@
+package coordinator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Reason is what made a system look.
+type Reason string
+
+// The reasons, in the order in which a coalesced wake is attributed: polling
+// comes last, so that what is found by polling was found by nothing else.
+const (
+	ReasonSignal   Reason = "signal"
+	ReasonTimer    Reason = "timer"
+	ReasonCatchUp  Reason = "catch_up"
+	ReasonContinue Reason = "continue"
+	ReasonPoll     Reason = "poll"
+)
+
+var reasons = [...]Reason{ReasonSignal, ReasonTimer, ReasonCatchUp, ReasonContinue, ReasonPoll}
+
+// by is the label of the metrics for work found.
+func (r Reason) by() string {
+	switch r {
+	case ReasonSignal:
+		return telemetry.ByListener
+	case ReasonTimer:
+		return telemetry.ByTimer
+	case ReasonCatchUp:
+		return telemetry.ByCatchUp
+	case ReasonContinue:
+		return telemetry.ByContinue
+	default:
+		return telemetry.ByPoller
+	}
+}
+
+// Wake says what to look at. It stands for everything that woke the system
+// since the look before. It is for reading only.
+type Wake struct {
+	// Reason is the strongest of the reasons.
+	Reason Reason
+	// All asks to look at everything, whatever Topics says.
+	All bool
+	// Topics that woke the system.
+	Topics map[signal.Topic]struct{}
+	// Payloads of their signals, without empty ones and doubles; bounded. Where
+	// the bound was passed All is set.
+	Payloads []string
+}
+
+// Has reports whether topic has to be looked at.
+func (w Wake) Has(topic signal.Topic) bool {
+	_, ok := w.Topics[topic]
+	return w.All || ok
+}
+
+// Outcome is what a look came to.
+type Outcome struct {
+	// Found is how much work was found.
+	Found int
+	// More asks to look again at once: the look stopped at a limit.
+	More bool
+	// RetryIn asks to look at everything again after this; 0 does not.
+	RetryIn time.Duration
+	// NextDue is the time until the next known work is due, which arms a
+	// timer; NoDue where none is known. 0 means due now.
+	NextDue time.Duration
+}
+
+// NoDue is the NextDue of a look that knows of nothing due later.
+const NoDue time.Duration = -1
+
+// Work is what an event system looks for.
+type Work interface {
+	// Look looks for work and has it done or handed on. It is never called
+	// twice at once by one system. An error makes the system look again, with
+	// everything this wake asked for, after a growing delay.
+	Look(ctx context.Context, w Wake) (Outcome, error)
+}
+
+// WorkFunc is a Work of one function.
+type WorkFunc func(ctx context.Context, w Wake) (Outcome, error)
+
+// Look implements Work.
+func (f WorkFunc) Look(ctx context.Context, w Wake) (Outcome, error) { return f(ctx, w) }
+
+// pending gathers wakes until they are looked at. The zero value is empty.
+type pending struct {
+	reasons  map[Reason]struct{}
+	all      bool
+	topics   map[signal.Topic]struct{}
+	payloads map[string]struct{}
+	order    []string  // the payloads as they came
+	signalAt time.Time // when the first signal came; zero without one
+	waiters  []chan<- result
+}
+
+// result is what those who wait for a look are told.
+type result struct {
+	found  int
+	reason Reason
+	err    error
+}
+
+func (p *pending) empty() bool { return len(p.reasons) == 0 }
+
+// add notes one reason to look, at everything where it names no topics.
+func (p *pending) add(reason Reason, topics ...signal.Topic) {
+	if p.reasons == nil {
+		p.reasons = map[Reason]struct{}{}
+	}
+	p.reasons[reason] = struct{}{}
+	if len(topics) == 0 {
+		p.all = true
+		return
+	}
+	if p.topics == nil {
+		p.topics = map[signal.Topic]struct{}{}
+	}
+	for _, t := range topics {
+		p.topics[t] = struct{}{}
+	}
+}
+
+func (p *pending) addPayload(payload string, limit int) {
+	if payload == "" {
+		return
+	}
+	if _, ok := p.payloads[payload]; ok {
+		return
+	}
+	if len(p.order) >= limit {
+		p.all = true
+		return
+	}
+	if p.payloads == nil {
+		p.payloads = map[string]struct{}{}
+	}
+	p.payloads[payload] = struct{}{}
+	p.order = append(p.order, payload)
+}
+
+// merge adds what from asks for. Its waiters are left out: they were told.
+func (p *pending) merge(from pending, limit int) {
+	topics := slices.Collect(maps.Keys(from.topics))
+	for reason := range from.reasons {
+		all := p.all
+		p.add(reason, topics...)
+		p.all = all || from.all
+	}
+	for _, payload := range from.order {
+		p.addPayload(payload, limit)
+	}
+	if p.signalAt.IsZero() || (!from.signalAt.IsZero() && from.signalAt.Before(p.signalAt)) {
+		p.signalAt = from.signalAt
+	}
+}
+
+// has reports whether one of the reasons is reason.
+func (p *pending) has(reason Reason) bool {
+	_, ok := p.reasons[reason]
+	return ok
+}
+
+func (p *pending) wake() Wake {
+	w := Wake{All: p.all, Topics: p.topics, Payloads: p.order}
+	if w.Topics == nil {
+		w.Topics = map[signal.Topic]struct{}{}
+	}
+	for _, reason := range reasons {
+		if p.has(reason) {
+			w.Reason = reason
+			break
+		}
+	}
+	return w
+}

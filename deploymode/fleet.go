@@ -1,0 +1,58 @@
+package deploymode
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Replica is what a daemon has recorded of itself with its heartbeat.
+type Replica struct {
+	ID string
+	// System groups the replicas that stand in for one another, such as
+	// "orchestrator" or the worker namespace.
+	System string
+	Mode   Mode
+	// Live says that the heartbeat is recent.
+	Live bool
+}
+
+// FleetWarning tells what is missing in a fleet; warn is false when nothing is.
+// Signals may be lost, so in every system at least one live replica must poll.
+// A system without any live replica is named too.
+func FleetWarning(replicas []Replica) (warning string, warn bool) {
+	live, polling := map[string]int{}, map[string]int{}
+	systems := []string{}
+	for _, r := range replicas {
+		if !slices.Contains(systems, r.System) {
+			systems = append(systems, r.System)
+		}
+		if !r.Live {
+			continue
+		}
+		live[r.System]++
+		if r.Mode.Polls() {
+			polling[r.System]++
+		}
+	}
+	slices.Sort(systems)
+	var gaps []string
+	for _, s := range systems {
+		switch {
+		case live[s] == 0:
+			gaps = append(gaps, fmt.Sprintf("%sno live replica", prefix(s)))
+		case polling[s] == 0:
+			gaps = append(gaps, fmt.Sprintf(
+				"%snone of %d live replicas polls: a lost signal delays its work until the next one; run one in Hybrid or PollingOnly",
+				prefix(s), live[s]))
+		}
+	}
+	return strings.Join(gaps, "; "), len(gaps) > 0
+}
+
+func prefix(system string) string {
+	if system == "" {
+		return ""
+	}
+	return system + ": "
+}

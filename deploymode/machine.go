@@ -1,0 +1,257 @@
+package deploymode
+
+import "time"
+
+// Config holds the thresholds of a [Machine]. Zero values take the defaults
+// named at each field.
+type Config struct {
+	// Mode is the mode to begin in; default Hybrid.
+	Mode Mode
+	// HealthCheckInterval is the time between probes of a proven connection;
+	// default 30 s.
+	HealthCheckInterval time.Duration
+	// FallbackActivationThreshold is how long a probe may be missing before
+	// the listener counts as deaf; default 5 s. A connection that has not
+	// proven itself yet is probed at this interval too, where it is shorter.
+	FallbackActivationThreshold time.Duration
+	// RecoveryThreshold is the number of good probes in a row that prove a
+	// new connection; default 2.
+	RecoveryThreshold int
+	// MaxReconnectAttempts is the number of attempts in a row that may fail
+	// before EventDrivenOnly takes OnListenerFailure; 0 means never. An
+	// attempt has failed when it did not lead to a proven connection.
+	MaxReconnectAttempts int
+	// OnListenerFailure says what EventDrivenOnly does then; default Unready.
+	OnListenerFailure OnListenerFailure
+	// Reconnect is the delay between attempts; default 100 ms doubling to 30 s
+	// with half of it jitter.
+	Reconnect Backoff
+}
+
+func (c Config) withDefaults() Config {
+	if c.Mode == "" {
+		c.Mode = Hybrid
+	}
+	if c.HealthCheckInterval <= 0 {
+		c.HealthCheckInterval = 30 * time.Second
+	}
+	if c.FallbackActivationThreshold <= 0 {
+		c.FallbackActivationThreshold = 5 * time.Second
+	}
+	if c.RecoveryThreshold <= 0 {
+		c.RecoveryThreshold = 2
+	}
+	if c.OnListenerFailure == "" {
+		c.OnListenerFailure = Unready
+	}
+	if c.Reconnect.Base <= 0 {
+		c.Reconnect = Backoff{Base: 100 * time.Millisecond, Max: 30 * time.Second, Multiplier: 2, Jitter: 0.5}
+	}
+	return c
+}
+
+// Machine is the life of one listener and what follows from it for the poller
+// and for readiness. It is a value: Step returns the next machine and leaves
+// the receiver as it was. The zero Machine is not usable; see [NewMachine].
+type Machine struct {
+	cfg   Config
+	mode  Mode
+	state State
+	since time.Duration
+
+	connectedOnce bool
+	goodProbes    int
+	proven        bool
+	attempts      int // attempts in a row that did not lead to a proven connection
+	exhausted     bool
+	fatal         bool
+
+	probeOut  bool
+	probeAt   time.Duration // when the probe that is out was asked for
+	nextProbe time.Duration
+	roundTrip time.Duration
+
+	reconnects uint64
+	switches   uint64
+}
+
+// NewMachine returns the machine of a listener that begins to connect, or of
+// no listener where the mode has none.
+func NewMachine(cfg Config) Machine {
+	cfg = cfg.withDefaults()
+	m := Machine{cfg: cfg, mode: cfg.Mode, state: Off}
+	if m.mode.Listens() {
+		m.state = Connecting
+	}
+	return m
+}
+
+// Step takes one event at a time that never goes backwards and returns the
+// machine after it with what has to be done now, in order. An event that means
+// nothing in the present state changes nothing.
+func (m Machine) Step(event Event, now time.Duration) (Machine, []Effect) {
+	before := m.Snapshot()
+	next, effects := m, []Effect(nil)
+	switch event.Kind {
+	case Connected:
+		effects = next.connected(now)
+	case ConnectFailed:
+		effects = next.connectFailed(event)
+	case ConnectionLost:
+		effects = next.connectionLost(event, now)
+	case ProbeReturned:
+		effects = next.probeReturned(event, now)
+	case Tick:
+		effects = next.tick(now)
+	case ModeChanged:
+		effects = next.modeChanged(event, now)
+	}
+	return next, append(effects, next.changesSince(before)...)
+}
+
+// NextTick returns when the machine wants its next Tick; ok is false when no
+// passing of time would change anything.
+func (m Machine) NextTick() (at time.Duration, ok bool) {
+	if m.state != Listening {
+		return 0, false
+	}
+	if m.probeOut {
+		return m.probeAt + m.cfg.FallbackActivationThreshold, true
+	}
+	return m.nextProbe, true
+}
+
+func (m *Machine) connected(now time.Duration) []Effect {
+	if m.state != Connecting && m.state != Reconnecting {
+		return nil
+	}
+	if m.connectedOnce {
+		m.reconnects++
+	}
+	m.connectedOnce = true
+	m.nextProbe = now // prove it at once: the poller is tight until then
+	m.enter(Listening, now)
+	return []Effect{{Kind: CatchUp}}
+}
+
+func (m *Machine) connectFailed(event Event) []Effect {
+	if m.state != Connecting && m.state != Reconnecting {
+		return nil
+	}
+	m.attempts++
+	return m.again(event)
+}
+
+// connectionLost follows a connection that broke, and one that was dropped
+// because it was deaf.
+func (m *Machine) connectionLost(event Event, now time.Duration) []Effect {
+	if m.state != Listening && m.state != Deaf {
+		return nil
+	}
+	if !m.wasProven() {
+		// Without this a source that accepts every connection and delivers
+		// nothing (LISTEN through a transaction pooler) would never count as
+		// failed.
+		m.attempts++
+	}
+	m.forget()
+	m.enter(Reconnecting, now)
+	return m.again(event)
+}
+
+// wasProven holds for a connection that proved itself at any time of its life:
+// proving resets attempts, so goodProbes tells it even after going deaf.
+func (m *Machine) wasProven() bool { return m.goodProbes >= m.cfg.RecoveryThreshold }
+
+func (m *Machine) again(event Event) []Effect {
+	effects := []Effect{{Kind: Reconnect, After: m.cfg.Reconnect.Delay(m.attempts, event.Jitter)}}
+	if limit := m.cfg.MaxReconnectAttempts; limit > 0 && m.attempts >= limit {
+		m.exhausted = true
+		if m.mode == EventDrivenOnly && m.cfg.OnListenerFailure == Exit && !m.fatal {
+			m.fatal = true
+			effects = append(effects, Effect{Kind: Fatal})
+		}
+	}
+	return effects
+}
+
+func (m *Machine) probeReturned(event Event, now time.Duration) []Effect {
+	if m.state != Listening || !m.probeOut {
+		return nil
+	}
+	m.roundTrip = event.RoundTrip
+	if event.RoundTrip >= m.cfg.FallbackActivationThreshold {
+		// As late as missing: the answer must not depend on whether the tick
+		// or the probe came in first.
+		return m.deafen(now)
+	}
+	m.probeOut = false
+	m.goodProbes++
+	if m.wasProven() {
+		m.proven = true
+		m.attempts = 0
+		m.exhausted = false
+	}
+	m.nextProbe = max(now, m.probeAt+m.probeInterval())
+	return nil
+}
+
+func (m *Machine) tick(now time.Duration) []Effect {
+	switch {
+	case m.state != Listening:
+		return nil
+	case m.probeOut && now-m.probeAt >= m.cfg.FallbackActivationThreshold:
+		return m.deafen(now)
+	case !m.probeOut && now >= m.nextProbe:
+		// The deadline runs from here, so that a send that hangs is deaf too.
+		m.probeOut = true
+		m.probeAt = now
+		return []Effect{{Kind: Probe}}
+	}
+	return nil
+}
+
+func (m *Machine) modeChanged(event Event, now time.Duration) []Effect {
+	if event.Mode == m.mode || event.Mode == "" {
+		return nil
+	}
+	m.mode = event.Mode
+	switch {
+	case m.mode.Listens() && m.state == Off:
+		m.enter(Connecting, now)
+		return []Effect{{Kind: Reconnect}}
+	case !m.mode.Listens() && m.state != Off:
+		m.forget()
+		m.attempts = 0
+		m.exhausted = false
+		m.connectedOnce = false
+		m.enter(Off, now)
+		return []Effect{{Kind: Drop}}
+	}
+	return nil
+}
+
+func (m *Machine) deafen(now time.Duration) []Effect {
+	m.probeOut = false
+	m.proven = false
+	m.enter(Deaf, now)
+	return []Effect{{Kind: Drop}}
+}
+
+func (m *Machine) forget() {
+	m.goodProbes = 0
+	m.proven = false
+	m.probeOut = false
+}
+
+func (m *Machine) enter(state State, now time.Duration) {
+	m.state = state
+	m.since = now
+}
+
+func (m *Machine) probeInterval() time.Duration {
+	if m.proven {
+		return m.cfg.HealthCheckInterval
+	}
+	return min(m.cfg.HealthCheckInterval, m.cfg.FallbackActivationThreshold)
+}

@@ -1,0 +1,88 @@
+package deploymode
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Mode is how an event system learns of work.
+type Mode string
+
+// The deployment modes, spelled as in configuration files.
+const (
+	PollingOnly     Mode = "PollingOnly"
+	EventDrivenOnly Mode = "EventDrivenOnly"
+	Hybrid          Mode = "Hybrid"
+	// Disabled turns an event system off; other replicas serve its work.
+	Disabled Mode = "Disabled"
+)
+
+// Parse reads a mode as people write it: the configured spelling, or the
+// snake_case, kebab-case and lower-case forms of it. ok is false when s names
+// no mode (an empty string included).
+func Parse(s string) (m Mode, ok bool) {
+	folded := strings.NewReplacer("_", "", "-", "", " ", "").Replace(s)
+	for _, m := range []Mode{PollingOnly, EventDrivenOnly, Hybrid, Disabled} {
+		if strings.EqualFold(string(m), folded) {
+			return m, true
+		}
+	}
+	return "", false
+}
+
+// Listens reports whether the mode keeps a listener.
+func (m Mode) Listens() bool { return m == EventDrivenOnly || m == Hybrid }
+
+// Polls reports whether the mode keeps a poller.
+func (m Mode) Polls() bool { return m == PollingOnly || m == Hybrid }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *Mode) UnmarshalText(text []byte) error {
+	parsed, ok := Parse(string(text))
+	if !ok {
+		return fmt.Errorf("%q is no deployment mode (PollingOnly, EventDrivenOnly, Hybrid, Disabled)", text)
+	}
+	*m = parsed
+	return nil
+}
+
+// Label is the short form of the mode for metric labels.
+func (m Mode) Label() string {
+	switch m {
+	case Hybrid:
+		return "hybrid"
+	case EventDrivenOnly:
+		return "event_driven"
+	case PollingOnly:
+		return "polling"
+	default:
+		return "disabled"
+	}
+}
+
+// EffectiveMode returns what a mode comes to with a source of signals, named
+// as in configuration ("notify", "wal", "relay", "amqp", "redis", "inproc").
+// Any source keeps the mode's meaning: the rows stay the truth, and a broker
+// only says when to look at them. Without a source ("" or "none") nothing can
+// be listened to and the modes that listen poll instead; why tells it.
+func EffectiveMode(mode Mode, source string) (effective Mode, why string) {
+	absent := source == "" || source == "none"
+	switch {
+	case absent && mode.Listens():
+		return PollingOnly, fmt.Sprintf("%s needs an event source and none is configured", mode)
+	case !absent && mode == PollingOnly:
+		return PollingOnly, fmt.Sprintf("PollingOnly does not use the event source %s", source)
+	default:
+		return mode, ""
+	}
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (o *OnListenerFailure) UnmarshalText(text []byte) error {
+	switch v := OnListenerFailure(strings.ToLower(string(text))); v {
+	case Unready, Poll, Exit:
+		*o = v
+		return nil
+	}
+	return fmt.Errorf("%q is no answer to a listener's failure (unready, poll, exit)", text)
+}

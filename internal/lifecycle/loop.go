@@ -1,0 +1,228 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+)
+
+// LoopConfig describes a [Loop]. Name and Run are required.
+type LoopConfig struct {
+	// Name is for logs, metrics and health; it must not vary per request.
+	Name string
+	// Run does the work until ctx ends. When it returns before that, or
+	// panics, it is run again after a delay.
+	Run func(ctx context.Context) error
+	// RestartBase and RestartMax bound the delay between restarts, which
+	// doubles with each; defaults 100 ms and 30 s. A run that lasted longer
+	// than RestartMax begins anew with RestartBase.
+	RestartBase, RestartMax time.Duration
+	// MaxSilence is how long the loop may go without calling Beat before its
+	// health says it is stuck; 0 means it never beats.
+	MaxSilence time.Duration
+	// OnRestart is called before each restart, for counting.
+	OnRestart func(name string)
+	Clock     Clock       // default RealClock
+	Logger    *zap.Logger // default none
+}
+
+// Loop is one supervised goroutine: it starts once, recovers from panics,
+// restarts with a capped delay, stops with a deadline and shows its health.
+// It implements Service and is safe for concurrent use.
+type Loop struct {
+	cfg LoopConfig
+
+	mu       sync.Mutex
+	state    LoopState
+	restarts uint64
+	lastErr  error
+	lastBeat time.Time
+	cancel   context.CancelFunc
+	done     chan struct{}
+	group    conc.WaitGroup
+}
+
+// LoopState is where a loop stands.
+type LoopState string
+
+// The states of a loop.
+const (
+	LoopIdle       LoopState = "idle"       // not started yet
+	LoopRunning    LoopState = "running"    // working or waiting for work
+	LoopRestarting LoopState = "restarting" // it died and waits to be run again
+	LoopStopping   LoopState = "stopping"   // told to stop
+	LoopStopped    LoopState = "stopped"
+)
+
+// LoopHealth is what can be told of a loop from outside.
+type LoopHealth struct {
+	Name     string    `json:"name"`
+	State    LoopState `json:"state"`
+	Restarts uint64    `json:"restarts"`
+	// Stuck: it runs, but has not given a sign of life for MaxSilence.
+	Stuck     bool   `json:"stuck"`
+	LastError string `json:"last_error,omitempty"`
+}
+
+// Dead reports whether the loop should be working and is not.
+func (h LoopHealth) Dead() bool { return h.State == LoopRestarting || h.Stuck }
+
+// NewLoop returns a loop that is not running yet.
+func NewLoop(cfg LoopConfig) *Loop {
+	if cfg.RestartBase <= 0 {
+		cfg.RestartBase = 100 * time.Millisecond
+	}
+	if cfg.RestartMax < cfg.RestartBase {
+		cfg.RestartMax = max(30*time.Second, cfg.RestartBase)
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = RealClock()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	return &Loop{cfg: cfg, state: LoopIdle}
+}
+
+// Name implements Service.
+func (l *Loop) Name() string { return l.cfg.Name }
+
+// Start implements Service. The values of ctx reach Run, its end does not.
+func (l *Loop) Start(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.state {
+	case LoopStopping, LoopStopped:
+		return ErrStopped
+	case LoopRunning, LoopRestarting:
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.done = make(chan struct{})
+	l.state = LoopRunning
+	l.lastBeat = l.cfg.Clock.Now()
+	l.group.Go(func() { l.supervise(ctx) })
+	return nil
+}
+
+// Stop implements Service: it ends the context of Run and waits for it.
+func (l *Loop) Stop(ctx context.Context) error {
+	l.mu.Lock()
+	if l.state == LoopIdle {
+		l.state = LoopStopped
+	}
+	if l.state == LoopStopped {
+		l.mu.Unlock()
+		return nil
+	}
+	l.state = LoopStopping
+	l.cancel()
+	done := l.done
+	l.mu.Unlock()
+	select {
+	case <-done:
+		l.group.Wait()
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("loop %s is still running: %w", l.cfg.Name, ctx.Err())
+	}
+}
+
+// Beat is the loop's sign of life; Run calls it whenever it comes round.
+func (l *Loop) Beat() {
+	now := l.cfg.Clock.Now()
+	l.mu.Lock()
+	l.lastBeat = now
+	l.mu.Unlock()
+}
+
+// Health returns the present state.
+func (l *Loop) Health() LoopHealth {
+	now := l.cfg.Clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := LoopHealth{Name: l.cfg.Name, State: l.state, Restarts: l.restarts}
+	h.Stuck = l.state == LoopRunning && l.cfg.MaxSilence > 0 && now.Sub(l.lastBeat) > l.cfg.MaxSilence
+	if l.lastErr != nil {
+		h.LastError = l.lastErr.Error()
+	}
+	return h
+}
+
+var errReturned = errors.New("returned before it was told to stop")
+
+func (l *Loop) supervise(ctx context.Context) {
+	defer l.ended()
+	delay := l.cfg.RestartBase
+	for {
+		begin := l.cfg.Clock.Now()
+		err := Guard(func() error { return l.cfg.Run(ctx) })
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errReturned
+		}
+		if l.cfg.Clock.Now().Sub(begin) > l.cfg.RestartMax {
+			delay = l.cfg.RestartBase
+		}
+		l.died(err, delay)
+		if !l.sleep(ctx, delay) {
+			return
+		}
+		l.revived()
+		delay = min(2*delay, l.cfg.RestartMax)
+	}
+}
+
+func (l *Loop) died(err error, delay time.Duration) {
+	l.mu.Lock()
+	if l.state == LoopRunning {
+		l.state = LoopRestarting
+	}
+	l.restarts++
+	l.lastErr = err
+	l.mu.Unlock()
+	l.cfg.Logger.Error("loop died and will be restarted",
+		zap.String("loop", l.cfg.Name), zap.Duration("after", delay), zap.Error(err), StackField(err))
+	if l.cfg.OnRestart != nil {
+		l.cfg.OnRestart(l.cfg.Name)
+	}
+}
+
+func (l *Loop) revived() {
+	now := l.cfg.Clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == LoopRestarting {
+		l.state = LoopRunning
+	}
+	l.lastBeat = now
+}
+
+func (l *Loop) ended() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = LoopStopped
+	l.cancel()
+	close(l.done)
+}
+
+func (l *Loop) sleep(ctx context.Context, d time.Duration) bool {
+	timer := l.cfg.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,322 @@
+package listener
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Config describes a [Listener]. Source is required; zero values take the
+// defaults of deploymode.Config or those named here.
+type Config struct {
+	// SystemID is the event system listened for, in logs and metrics.
+	SystemID string
+	// ID names this listener among all of the fleet, for its probe topic;
+	// default random.
+	ID string
+	// Mode is Hybrid (default) or EventDrivenOnly.
+	Mode   deploymode.Mode
+	Source signal.Source
+	// Topics to begin with; the probe topic is added.
+	Topics []signal.Topic
+
+	HealthCheckInterval         time.Duration
+	FallbackActivationThreshold time.Duration
+	RecoveryThreshold           int
+	OnListenerFailure           deploymode.OnListenerFailure
+	// ConnectTimeout bounds connecting, subscribing anew and closing; default
+	// 10 s.
+	ConnectTimeout time.Duration
+	Reconnect      Reconnect
+
+	Clock   lifecycle.Clock    // default the real one
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
+}
+
+// Reconnect is how a lost connection is made again.
+type Reconnect struct {
+	// Initial and Max bound the delay, which doubles with each failed attempt;
+	// defaults 100 ms and 30 s.
+	Initial, Max time.Duration
+	// Jitter is the share of a delay that chance may take away; default 0.5,
+	// negative for none.
+	Jitter float64
+	// MaxAttempts is how many attempts may fail in a row before
+	// OnListenerFailure applies; 0 means any number. Attempts go on for ever.
+	MaxAttempts int
+}
+
+// Hooks are what a listener tells its owner. They are called one at a time
+// within each kind, must return quickly and must not call the listener's
+// methods that wait (SetTopics, SetMode, Stop). Nil hooks are left out.
+type Hooks struct {
+	// OnSignal gets every signal but the probes.
+	OnSignal func(signal.Signal)
+	// OnConnected: a subscription, new or changed, is in place. Signals may
+	// have been missed before it, so everything has to be looked at.
+	OnConnected func()
+	// OnChange gets the snapshot after every change of it that matters to
+	// others (all but the measurements), in order.
+	OnChange func(deploymode.Snapshot)
+	// OnFatal: the listener failed too often and the process should end
+	// (on_listener_failure = "exit"). Called once.
+	OnFatal func(error)
+}
+
+// Listener implements lifecycle.Service and is safe for concurrent use.
+type Listener struct {
+	cfg   Config
+	hooks Hooks
+	probe signal.Topic
+	nonce string
+	loop  *lifecycle.Loop
+	begin time.Time
+
+	topicsChanged chan struct{} // holds one
+
+	stepping sync.Mutex // held over a step and its hooks, so that they stay in order
+
+	mu          sync.Mutex
+	machine     deploymode.Machine
+	topics      []signal.Topic
+	version     uint64 // of topics
+	applied     uint64 // the version subscribed to
+	changed     chan struct{}
+	lag         signal.Lag
+	lastError   string
+	connectedAt time.Time
+	stopped     bool
+}
+
+// New returns a listener that is not running yet.
+func New(cfg Config, hooks Hooks) *Listener {
+	if cfg.ID == "" {
+		cfg.ID = rand.Text()
+	}
+	if cfg.Mode == "" {
+		cfg.Mode = deploymode.Hybrid
+	}
+	if cfg.ConnectTimeout <= 0 {
+		cfg.ConnectTimeout = 10 * time.Second
+	}
+	if cfg.FallbackActivationThreshold <= 0 {
+		cfg.FallbackActivationThreshold = 5 * time.Second
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = lifecycle.RealClock()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	cfg.Metrics = cfg.Metrics.OrDiscard()
+	l := &Listener{
+		cfg:           cfg,
+		hooks:         hooks.withDefaults(),
+		probe:         signal.ProbeTopic(cfg.ID),
+		nonce:         rand.Text()[:8],
+		begin:         cfg.Clock.Now(),
+		topicsChanged: make(chan struct{}, 1),
+		machine:       deploymode.NewMachine(cfg.machine()),
+		version:       1,
+		changed:       make(chan struct{}),
+	}
+	l.topics = l.complete(cfg.Topics)
+	l.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+		Name:      cfg.SystemID + "-listener",
+		Run:       l.run,
+		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:     cfg.Clock,
+		Logger:    cfg.Logger,
+	})
+	return l
+}
+
+func (c Config) machine() deploymode.Config {
+	r := c.Reconnect
+	if r.Initial <= 0 {
+		r.Initial = 100 * time.Millisecond
+	}
+	if r.Max <= 0 {
+		r.Max = 30 * time.Second
+	}
+	if r.Jitter == 0 {
+		r.Jitter = 0.5
+	}
+	return deploymode.Config{
+		Mode:                        c.Mode,
+		HealthCheckInterval:         c.HealthCheckInterval,
+		FallbackActivationThreshold: c.FallbackActivationThreshold,
+		RecoveryThreshold:           c.RecoveryThreshold,
+		MaxReconnectAttempts:        r.MaxAttempts,
+		OnListenerFailure:           c.OnListenerFailure,
+		Reconnect:                   deploymode.Backoff{Base: r.Initial, Max: r.Max, Multiplier: 2, Jitter: r.Jitter},
+	}
+}
+
+func (h Hooks) withDefaults() Hooks {
+	if h.OnSignal == nil {
+		h.OnSignal = func(signal.Signal) {}
+	}
+	if h.OnConnected == nil {
+		h.OnConnected = func() {}
+	}
+	if h.OnChange == nil {
+		h.OnChange = func(deploymode.Snapshot) {}
+	}
+	if h.OnFatal == nil {
+		h.OnFatal = func(error) {}
+	}
+	return h
+}
+
+// Name implements lifecycle.Service.
+func (l *Listener) Name() string { return l.loop.Name() }
+
+// Start implements lifecycle.Service. It does not wait for the connection; see
+// WaitConnected.
+func (l *Listener) Start(ctx context.Context) error {
+	switch {
+	case l.cfg.Source == nil:
+		return fmt.Errorf("starting %s: no source of signals", l.Name())
+	case !l.cfg.Mode.Listens():
+		return fmt.Errorf("starting %s: %s has no listener", l.Name(), l.cfg.Mode)
+	case len(l.probe) > signal.MaxTopicBytes:
+		return fmt.Errorf("starting %s: the id %q makes a topic longer than %d bytes", l.Name(), l.cfg.ID, signal.MaxTopicBytes)
+	}
+	return l.loop.Start(ctx)
+}
+
+// Stop implements lifecycle.Service: it closes the connection.
+func (l *Listener) Stop(ctx context.Context) error {
+	err := l.loop.Stop(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return err
+	}
+	l.stopped = true
+	mode := l.machine.Snapshot().Mode.Label()
+	l.cfg.Metrics.ListenerActive.DeleteLabelValues(l.cfg.SystemID, mode)
+	l.cfg.Metrics.ListenerLag.DeleteLabelValues(l.cfg.SystemID, mode)
+	// The owner knows; it is not told of this change.
+	l.machine, _ = l.machine.Step(deploymode.Event{Kind: deploymode.ModeChanged, Mode: deploymode.Disabled}, 0)
+	l.announce()
+	return err
+}
+
+// SetMode changes between Hybrid and EventDrivenOnly; the connection stays.
+func (l *Listener) SetMode(mode deploymode.Mode) error {
+	if !mode.Listens() {
+		return fmt.Errorf("%s: %s has no listener", l.Name(), mode)
+	}
+	l.step(deploymode.Event{Kind: deploymode.ModeChanged, Mode: mode})
+	return nil
+}
+
+// SetTopics replaces the topics and returns once signals of the new ones are
+// received; without a connection it returns at once, and they are part of the
+// next. OnConnected follows in both cases. An error means that ctx ended
+// first; the topics are kept.
+func (l *Listener) SetTopics(ctx context.Context, topics []signal.Topic) error {
+	want := l.complete(topics)
+	l.mu.Lock()
+	if !slices.Equal(want, l.topics) {
+		l.topics = want
+		l.version++
+		select {
+		case l.topicsChanged <- struct{}{}:
+		default:
+		}
+	}
+	version := l.version
+	l.mu.Unlock()
+	err := l.await(ctx, func() bool {
+		return l.applied >= version || l.machine.Snapshot().State != deploymode.Listening
+	})
+	if err != nil {
+		return fmt.Errorf("subscribing %s to %d topics: %w", l.Name(), len(topics), err)
+	}
+	return nil
+}
+
+// WaitConnected waits until the listener is connected and subscribed, which
+// may have been the case before, or ctx ends, or the listener is stopped.
+func (l *Listener) WaitConnected(ctx context.Context) error {
+	err := l.await(ctx, func() bool { return l.machine.Snapshot().State == deploymode.Listening })
+	if err != nil {
+		return fmt.Errorf("waiting for %s to connect: %w%s", l.Name(), err, l.because())
+	}
+	return nil
+}
+
+// WaitHeard is WaitConnected and waits for a probe to have come back besides:
+// a source that accepts subscriptions and delivers nothing never gets there.
+func (l *Listener) WaitHeard(ctx context.Context) error {
+	err := l.await(ctx, func() bool {
+		s := l.machine.Snapshot()
+		return s.State == deploymode.Listening && s.GoodProbes > 0
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s to receive: %w%s", l.Name(), err, l.because())
+	}
+	return nil
+}
+
+// because is the latest error as the end of another.
+func (l *Listener) because() string {
+	if last := l.Health().LastError; last != "" {
+		return " (" + last + ")"
+	}
+	return ""
+}
+
+// await waits until done, which is called with the lock held.
+func (l *Listener) await(ctx context.Context, done func() bool) error {
+	for {
+		l.mu.Lock()
+		ok, stopped, changed := done(), l.stopped, l.changed
+		l.mu.Unlock()
+		switch {
+		case ok:
+			return nil
+		case stopped:
+			return lifecycle.ErrStopped
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// announce wakes those who await; it wants the lock held.
+func (l *Listener) announce() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// complete adds the probe topic, sorts and leaves out what is double.
+func (l *Listener) complete(topics []signal.Topic) []signal.Topic {
+	all := append(slices.Clone(topics), l.probe)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Snapshot returns the state of the machine.
+func (l *Listener) Snapshot() deploymode.Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.machine.Snapshot()
+}

@@ -1,0 +1,349 @@
+package listener_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/listener"
+	"github.com/tasker-go/tasker/listener/listenertest"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	s         = time.Second
+	interval  = 30 * s
+	threshold = 5 * s
+)
+
+// owner records what the hooks say.
+type owner struct {
+	mu        sync.Mutex
+	signals   []signal.Signal
+	connected int
+	changes   []deploymode.Snapshot
+	fatal     []error
+}
+
+func (o *owner) hooks() listener.Hooks {
+	lock := func(f func()) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		f()
+	}
+	return listener.Hooks{
+		OnSignal:    func(sig signal.Signal) { lock(func() { o.signals = append(o.signals, sig) }) },
+		OnConnected: func() { lock(func() { o.connected++ }) },
+		OnChange:    func(c deploymode.Snapshot) { lock(func() { o.changes = append(o.changes, c) }) },
+		OnFatal:     func(err error) { lock(func() { o.fatal = append(o.fatal, err) }) },
+	}
+}
+
+func (o *owner) states() (out []deploymode.State) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.changes {
+		if len(out) == 0 || out[len(out)-1] != c.State {
+			out = append(out, c.State)
+		}
+	}
+	return out
+}
+
+func (o *owner) catchUps() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.connected
+}
+
+func config(source signal.Source) listener.Config {
+	return listener.Config{
+		SystemID:                    "sys",
+		ID:                          "me",
+		Source:                      source,
+		Topics:                      []signal.Topic{"b", "a", "a"},
+		HealthCheckInterval:         interval,
+		FallbackActivationThreshold: threshold,
+		RecoveryThreshold:           2,
+		Reconnect:                   listener.Reconnect{Initial: s, Max: 8 * s, Jitter: -1, MaxAttempts: 3},
+		Metrics:                     telemetry.Discard(),
+	}
+}
+
+func started(t *testing.T, cfg listener.Config) (*listener.Listener, *owner) {
+	t.Helper()
+	o := &owner{}
+	l := listener.New(cfg, o.hooks())
+	require.NoError(t, l.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, l.Stop(context.Background())) })
+	return l, o
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestListensAndProvesItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		cfg := config(source)
+		l, o := started(t, cfg)
+		require.NoError(t, l.Start(t.Context()))
+		require.NoError(t, l.WaitConnected(t.Context()))
+		synctest.Wait()
+		require.Equal(t, []signal.Topic{"a", "b", "tasker_probe_me"}, source.Topics())
+		require.Equal(t, 1, o.catchUps())
+		require.False(t, l.Snapshot().Proven)
+
+		after(threshold)
+		require.True(t, l.Snapshot().Proven)
+		require.Equal(t, deploymode.PaceRelaxed, l.Snapshot().Pace)
+
+		source.Publish(signal.Signal{Topic: "a", Payload: "x"}, signal.Signal{Topic: "c"}, signal.Signal{Topic: "b"})
+		synctest.Wait()
+		require.Equal(t, []signal.Signal{{Topic: "a", Payload: "x"}, {Topic: "b"}}, o.signals, "probes and other topics are left out")
+		require.InDelta(t, 2, testutil.ToFloat64(cfg.Metrics.NotificationsReceived.WithLabelValues("sys")), 0)
+		require.InDelta(t, 1, testutil.ToFloat64(cfg.Metrics.ListenerActive.WithLabelValues("sys", "hybrid")), 0)
+
+		h := l.Health()
+		require.Equal(t, 2, h.Topics)
+		require.Equal(t, "test", h.Source)
+		require.False(t, h.LagAt.IsZero())
+		require.False(t, h.ConnectedAt.IsZero())
+		require.Equal(t, lifecycle.LoopRunning, h.Loop.State)
+
+		require.NoError(t, l.Stop(t.Context()))
+		require.NoError(t, l.Stop(t.Context()))
+		open, _, _ := source.Counts()
+		require.Zero(t, open)
+		require.Equal(t, deploymode.Off, l.Snapshot().State)
+		require.ErrorIs(t, l.WaitConnected(t.Context()), lifecycle.ErrStopped)
+		require.Zero(t, testutil.CollectAndCount(cfg.Metrics.ListenerActive))
+	})
+}
+
+func TestDeafIsDroppedAndMadeAgain(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"mute", "hang"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				source := &listenertest.Source{}
+				cfg := config(source)
+				l, o := started(t, cfg)
+				after(threshold)
+				require.True(t, l.Snapshot().Proven)
+				set := source.SetMute
+				if way == "hang" {
+					set = source.SetHang
+				}
+				set(true)
+				require.NoError(t, l.WaitHeard(t.Context()), "it did hear a probe once")
+				after(interval + threshold - 1)
+				require.Equal(t, deploymode.PaceRelaxed, l.Snapshot().Pace)
+				after(1)
+				require.Equal(t, deploymode.PaceTight, l.Snapshot().Pace)
+				set(false)
+				after(s) // the delay before reconnecting
+				require.Equal(t, deploymode.Listening, l.Snapshot().State)
+				require.Equal(t, deploymode.PaceTight, l.Snapshot().Pace, "not before it has proven itself")
+				require.Equal(t, 2, o.catchUps())
+				after(threshold)
+				require.Equal(t, deploymode.PaceRelaxed, l.Snapshot().Pace)
+				require.InDelta(t, 1, testutil.ToFloat64(cfg.Metrics.Reconnections.WithLabelValues("sys")), 0)
+				want := []deploymode.State{deploymode.Listening, deploymode.Deaf, deploymode.Reconnecting, deploymode.Listening}
+				if way == "hang" { // the sending fails at the same instant as the deadline
+					got := slices.DeleteFunc(o.states(), func(s deploymode.State) bool { return s == deploymode.Deaf })
+					require.Equal(t, slices.Delete(want, 1, 2), got)
+				} else {
+					require.Equal(t, want, o.states())
+				}
+			})
+		})
+	}
+}
+
+func TestReconnectsForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		cfg := config(source)
+		cfg.Mode = deploymode.EventDrivenOnly
+		cfg.OnListenerFailure = deploymode.Exit
+		l, o := started(t, cfg)
+		after(threshold)
+		require.True(t, l.Snapshot().Ready)
+		source.SetDown(true)
+		source.Break()
+		after(1) // lost; attempts follow 1, 2, 4, 8, 8, … s after one another
+		require.Equal(t, deploymode.Reconnecting, l.Snapshot().State)
+		require.True(t, l.Snapshot().Ready)
+		after(7 * s)
+		require.Equal(t, 3, l.Snapshot().Attempts)
+		require.False(t, l.Snapshot().Ready)
+		require.Len(t, o.fatal, 1)
+		require.ErrorContains(t, o.fatal[0], "source is down")
+		_, _, attempts := source.Counts()
+		after(80 * s)
+		_, _, later := source.Counts()
+		require.Equal(t, 10, later-attempts, "capped at 8 s, for ever")
+		require.Len(t, o.fatal, 1)
+		short, cancel := context.WithTimeout(t.Context(), s)
+		defer cancel()
+		require.ErrorContains(t, l.WaitConnected(short), "source is down")
+
+		source.SetDown(false)
+		require.NoError(t, l.WaitConnected(t.Context()))
+		require.False(t, l.Snapshot().Ready)
+		after(threshold)
+		require.True(t, l.Snapshot().Ready)
+		require.Empty(t, l.Health().LastError)
+	})
+}
+
+// A source that keeps signals may deliver the probes of a connection before.
+func TestAStaleProbeProvesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		source.SetHang(true)
+		l, _ := started(t, config(source))
+		after(s)
+		for _, stale := range []string{"", "stale", "AAAAAAAA-1"} {
+			source.Publish(signal.Signal{Topic: "tasker_probe_me", Payload: stale})
+		}
+		synctest.Wait()
+		require.Zero(t, l.Snapshot().GoodProbes)
+		after(threshold)
+		require.NotEqual(t, deploymode.Listening, l.Snapshot().State)
+	})
+}
+
+// A transaction pooler accepts LISTEN and delivers nothing.
+func TestConnectedIsNotHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		source.SetMute(true)
+		l, _ := started(t, config(source))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		require.NoError(t, l.WaitConnected(ctx))
+		require.ErrorIs(t, l.WaitHeard(ctx), context.DeadlineExceeded)
+		source.SetMute(false)
+		require.NoError(t, l.WaitHeard(t.Context()))
+	})
+}
+
+func TestSetTopics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		l, o := started(t, config(source))
+		after(threshold)
+		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"c", "a"}))
+		require.Equal(t, []signal.Topic{"a", "c", "tasker_probe_me"}, source.Topics())
+		synctest.Wait()
+		require.Equal(t, 2, o.catchUps(), "work of the new topic may have come before")
+		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"a", "c"}))
+		synctest.Wait()
+		require.Equal(t, 2, o.catchUps(), "the same topics again change nothing")
+		require.True(t, l.Snapshot().Proven)
+
+		// Without a connection they are part of the next one.
+		source.SetDown(true)
+		source.Break()
+		synctest.Wait()
+		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"d"}))
+		source.SetDown(false)
+		require.NoError(t, l.WaitConnected(t.Context()))
+		require.Equal(t, []signal.Topic{"d", "tasker_probe_me"}, source.Topics())
+
+		// A subscription that hangs costs the connection, not the topics.
+		after(threshold)
+		source.SetHang(true)
+		short, cancel := context.WithTimeout(t.Context(), s)
+		defer cancel()
+		require.ErrorIs(t, l.SetTopics(short, []signal.Topic{"e"}), context.DeadlineExceeded)
+		source.SetHang(false)
+		after(time.Minute)
+		require.Equal(t, []signal.Topic{"e", "tasker_probe_me"}, source.Topics())
+		require.True(t, l.Snapshot().Proven)
+	})
+}
+
+func TestSetMode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		cfg := config(source)
+		l, o := started(t, cfg)
+		after(threshold)
+		require.NoError(t, l.SetMode(deploymode.EventDrivenOnly))
+		require.Equal(t, deploymode.PaceOff, l.Snapshot().Pace)
+		require.Equal(t, deploymode.EventDrivenOnly, o.changes[len(o.changes)-1].Mode)
+		require.Error(t, l.SetMode(deploymode.PollingOnly))
+		_, connects, _ := source.Counts()
+		require.Equal(t, 1, connects, "the connection stays")
+		require.InDelta(t, 1, testutil.ToFloat64(cfg.Metrics.ListenerActive.WithLabelValues("sys", "event_driven")), 0)
+		require.Equal(t, 1, testutil.CollectAndCount(cfg.Metrics.ListenerActive), "no stale series")
+	})
+}
+
+func TestAPanicInAHookCostsTheConnectionOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &listenertest.Source{}
+		o := &owner{}
+		hooks := o.hooks()
+		record := hooks.OnSignal
+		hooks.OnSignal = func(sig signal.Signal) {
+			if sig.Payload == "boom" {
+				panic("boom")
+			}
+			record(sig)
+		}
+		l := listener.New(config(source), hooks)
+		require.NoError(t, l.Start(t.Context()))
+		after(threshold)
+		source.Publish(signal.Signal{Topic: "a", Payload: "boom"})
+		after(s)
+		require.Equal(t, deploymode.Listening, l.Snapshot().State)
+		require.Equal(t, 2, o.catchUps())
+		source.Publish(signal.Signal{Topic: "a"})
+		synctest.Wait()
+		require.Len(t, o.signals, 1)
+		require.NoError(t, l.Stop(t.Context()))
+	})
+}
+
+func TestStartRefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	cfg := config(nil)
+	require.ErrorContains(t, listener.New(cfg, listener.Hooks{}).Start(t.Context()), "no source")
+	cfg = config(&listenertest.Source{})
+	cfg.Mode = deploymode.PollingOnly
+	require.ErrorContains(t, listener.New(cfg, listener.Hooks{}).Start(t.Context()), "PollingOnly")
+	cfg.Mode = ""
+	cfg.ID = strings.Repeat("x", 60)
+	require.ErrorContains(t, listener.New(cfg, listener.Hooks{}).Start(t.Context()), "63 bytes")
+	cfg.ID = ""
+	l := listener.New(cfg, listener.Hooks{})
+	require.NoError(t, l.Start(t.Context()))
+	require.NoError(t, l.Stop(t.Context()))
+}

@@ -1,0 +1,280 @@
+package poller
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Config describes a [Poller]. Zero values take the defaults named at each
+// field.
+type Config struct {
+	// SystemID is the event system polled for, in logs and metrics.
+	SystemID string
+	// Interval is the time between polls at a tight pace; default 1 s.
+	Interval time.Duration
+	// RelaxedInterval is the time between polls at a relaxed pace; default
+	// 30 s, never shorter than Interval.
+	RelaxedInterval time.Duration
+	// Jitter is the share of an interval that chance may take away, 0 to 1, so
+	// that replicas do not poll in step; default 0.1, negative for none.
+	Jitter float64
+	// Backoff is the time to the next poll after errors; default 1 s doubling
+	// to 30 s with a tenth of it jitter.
+	Backoff deploymode.Backoff
+	// Timeout bounds one poll; default 1 minute.
+	Timeout time.Duration
+	// Pace to start with; default PaceTight.
+	Pace    deploymode.Pace
+	Clock   lifecycle.Clock    // default the real one
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
+}
+
+func (c Config) withDefaults() Config {
+	if c.Interval <= 0 {
+		c.Interval = time.Second
+	}
+	if c.RelaxedInterval <= 0 {
+		c.RelaxedInterval = 30 * time.Second
+	}
+	c.RelaxedInterval = max(c.RelaxedInterval, c.Interval)
+	if c.Jitter == 0 {
+		c.Jitter = 0.1
+	}
+	c.Jitter = min(max(c.Jitter, 0), 1)
+	if c.Backoff.Base <= 0 {
+		c.Backoff = deploymode.Backoff{Base: time.Second, Max: 30 * time.Second, Multiplier: 2, Jitter: 0.1}
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = time.Minute
+	}
+	if c.Pace == "" {
+		c.Pace = deploymode.PaceTight
+	}
+	if c.Clock == nil {
+		c.Clock = lifecycle.RealClock()
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Metrics = c.Metrics.OrDiscard()
+	return c
+}
+
+// Poller calls a function on a schedule, never twice at once. It implements
+// lifecycle.Service and is safe for concurrent use.
+type Poller struct {
+	cfg     Config
+	poll    func(ctx context.Context) (found int, err error)
+	loop    *lifecycle.Loop
+	changed chan struct{} // holds one: the pace was changed
+
+	mu       sync.Mutex
+	pace     deploymode.Pace
+	failures int // in a row
+	health   Health
+}
+
+// Health is what a poller tells about itself.
+type Health struct {
+	Pace              deploymode.Pace      `json:"pace"`
+	Cycles            uint64               `json:"cycles"`
+	Found             uint64               `json:"found"`
+	Errors            uint64               `json:"errors"`
+	ConsecutiveErrors int                  `json:"consecutive_errors"`
+	LastError         string               `json:"last_error,omitempty"`
+	LastPoll          time.Time            `json:"last_poll,omitzero"` // when it began
+	Loop              lifecycle.LoopHealth `json:"loop"`
+}
+
+// New returns a poller that calls poll, which returns how much it found. The
+// first poll comes one interval after Start.
+func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Poller {
+	cfg = cfg.withDefaults()
+	p := &Poller{cfg: cfg, poll: poll, pace: cfg.Pace, changed: make(chan struct{}, 1)}
+	p.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+		Name:      cfg.SystemID + "-poller",
+		Run:       p.run,
+		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:     cfg.Clock,
+		Logger:    cfg.Logger,
+	})
+	return p
+}
+
+// Name implements lifecycle.Service.
+func (p *Poller) Name() string { return p.loop.Name() }
+
+// Start implements lifecycle.Service.
+func (p *Poller) Start(ctx context.Context) error { return p.loop.Start(ctx) }
+
+// Stop implements lifecycle.Service; it ends the context of a poll that runs.
+func (p *Poller) Stop(ctx context.Context) error { return p.loop.Stop(ctx) }
+
+// SetPace changes how eagerly it polls, from now on; it never blocks.
+//
+// Turning tight polls within one interval, at a random point of it: when the
+// database of a large fleet comes back, its replicas must not all poll at once.
+func (p *Poller) SetPace(pace deploymode.Pace) {
+	p.mu.Lock()
+	same := p.pace == pace
+	p.pace = pace
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Pace returns the present pace.
+func (p *Poller) Pace() deploymode.Pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pace
+}
+
+// Health returns the present state.
+func (p *Poller) Health() Health {
+	p.mu.Lock()
+	h := p.health
+	h.Pace = p.pace
+	h.ConsecutiveErrors = p.failures
+	p.mu.Unlock()
+	h.Loop = p.loop.Health()
+	return h
+}
+
+func (p *Poller) run(ctx context.Context) error {
+	timer := p.cfg.Clock.NewTimer(time.Hour)
+	defer timer.Stop()
+	timer.Stop()
+	var due time.Time // zero: not armed
+	arm := func(delay time.Duration, armed bool) {
+		if !armed {
+			due = time.Time{}
+			timer.Stop()
+			return
+		}
+		due = p.cfg.Clock.Now().Add(delay)
+		timer.Reset(delay)
+	}
+	arm(p.next())
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.changed:
+			arm(p.afterChange(due))
+		case <-timer.C():
+			p.once(ctx)
+			arm(p.next())
+		}
+	}
+}
+
+// next returns the time from the end of one poll to the next.
+func (p *Poller) next() (delay time.Duration, armed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	interval := p.interval()
+	if interval == 0 {
+		return 0, false
+	}
+	if p.failures > 0 {
+		return p.cfg.Backoff.Delay(p.failures-1, rand.Float64()), true
+	}
+	return jittered(interval, p.cfg.Jitter), true
+}
+
+// afterChange returns the time from a change of pace to the next poll, which
+// was due at due.
+func (p *Poller) afterChange(due time.Time) (delay time.Duration, armed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	interval := p.interval()
+	if interval == 0 {
+		return 0, false
+	}
+	remaining := due.Sub(p.cfg.Clock.Now())
+	if p.failures > 0 && !due.IsZero() {
+		return remaining, true // an error is waited out at any pace
+	}
+	if p.pace == deploymode.PaceRelaxed {
+		return jittered(interval, p.cfg.Jitter), true
+	}
+	delay = jittered(interval, 1)
+	if !due.IsZero() {
+		delay = min(delay, remaining)
+	}
+	return max(delay, 0), true
+}
+
+// interval wants the lock held; 0 means off.
+func (p *Poller) interval() time.Duration {
+	switch p.pace {
+	case deploymode.PaceTight:
+		return p.cfg.Interval
+	case deploymode.PaceRelaxed:
+		return p.cfg.RelaxedInterval
+	default:
+		return 0
+	}
+}
+
+func jittered(d time.Duration, jitter float64) time.Duration {
+	return time.Duration(float64(d) * (1 - jitter*rand.Float64()))
+}
+
+func (p *Poller) once(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	begin := p.cfg.Clock.Now()
+	found := 0
+	err := lifecycle.Guard(func() (err error) {
+		found, err = p.poll(ctx)
+		return err
+	})
+	p.record(begin, found, err)
+}
+
+func (p *Poller) record(begin time.Time, found int, err error) {
+	m, system := p.cfg.Metrics, p.cfg.SystemID
+	m.PollingCycles.WithLabelValues(system).Inc()
+	m.PollingDuration.WithLabelValues(system).Observe(p.cfg.Clock.Now().Sub(begin).Seconds())
+	m.PollingMessagesFound.WithLabelValues(system).Add(float64(max(found, 0)))
+	if err != nil {
+		m.PollingErrors.WithLabelValues(system).Inc()
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.health.LastPoll = begin
+	p.health.Cycles++
+	p.health.Found += uint64(max(found, 0))
+	if err == nil {
+		if p.failures > 0 {
+			p.cfg.Logger.Info("polling works again", zap.String("system", system), zap.Int("errors", p.failures))
+		}
+		p.failures = 0
+		p.health.LastError = ""
+		return
+	}
+	p.failures++
+	p.health.Errors++
+	p.health.LastError = fmt.Sprintf("polling %s: %v", system, err)
+	if p.failures == 1 { // the others are counted; a log line each would only repeat it
+		p.cfg.Logger.Warn("poll failed", zap.String("system", system), zap.Error(err), lifecycle.StackField(err))
+	}
+}

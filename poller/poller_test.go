@@ -1,0 +1,229 @@
+package poller_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// polls records when polls came and answers with what is set.
+type polls struct {
+	mu    sync.Mutex
+	begin time.Time
+	at    []time.Duration
+	found int
+	err   error
+}
+
+func (p *polls) poll(ctx context.Context) (int, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		panic("no deadline")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = append(p.at, time.Since(p.begin))
+	return p.found, p.err
+}
+
+func (p *polls) answer(found int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found, p.err = found, err
+}
+
+func (p *polls) take() []time.Duration {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.at
+	p.at = nil
+	return at
+}
+
+const s = time.Second
+
+func config() poller.Config {
+	return poller.Config{
+		SystemID:        "sys",
+		Interval:        s,
+		RelaxedInterval: 10 * s,
+		Jitter:          -1,
+		Backoff:         deploymode.Backoff{Base: 2 * s, Max: 6 * s, Multiplier: 2},
+	}
+}
+
+func TestPaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rec := &polls{begin: time.Now(), found: 2}
+		cfg := config()
+		cfg.Metrics = telemetry.Discard()
+		p := poller.New(cfg, rec.poll)
+		require.NoError(t, p.Start(t.Context()))
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(3*s + s/2)
+		require.Equal(t, []time.Duration{s, 2 * s, 3 * s}, rec.take())
+
+		p.SetPace(deploymode.PaceRelaxed) // at 3.5
+		p.SetPace(deploymode.PaceRelaxed)
+		time.Sleep(20*s + s/2)
+		require.Equal(t, []time.Duration{13*s + s/2, 23*s + s/2}, rec.take())
+
+		p.SetPace(deploymode.PaceOff) // at 24
+		time.Sleep(time.Hour)
+		require.Empty(t, rec.take())
+
+		p.SetPace(deploymode.PaceTight)
+		time.Sleep(s)
+		require.NotEmpty(t, rec.take(), "tight within one interval")
+
+		h := p.Health()
+		require.Equal(t, deploymode.PaceTight, h.Pace)
+		require.Equal(t, 2*h.Cycles, h.Found)
+		require.GreaterOrEqual(t, h.Cycles, uint64(6))
+		require.InDelta(t, h.Cycles, testutil.ToFloat64(cfg.Metrics.PollingCycles.WithLabelValues("sys")), 0)
+		require.InDelta(t, h.Found, testutil.ToFloat64(cfg.Metrics.PollingMessagesFound.WithLabelValues("sys")), 0)
+		require.NoError(t, p.Stop(t.Context()))
+		require.NoError(t, p.Stop(t.Context()))
+		require.ErrorIs(t, p.Start(t.Context()), lifecycle.ErrStopped)
+	})
+}
+
+func TestRelaxedToTightComesWithinTheInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rec := &polls{begin: time.Now()}
+		cfg := config()
+		cfg.Pace = deploymode.PaceRelaxed
+		p := poller.New(cfg, rec.poll)
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(2 * s)
+		require.Empty(t, rec.take())
+		p.SetPace(deploymode.PaceTight)
+		time.Sleep(s)
+		require.NotEmpty(t, rec.take())
+		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
+func TestErrorsAreWaitedOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rec := &polls{begin: time.Now(), err: errors.New("no database")}
+		p := poller.New(config(), rec.poll)
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(14 * s)
+		require.Equal(t, []time.Duration{s, 3 * s, 7 * s, 13 * s}, rec.take()) // 1, then 2, 4, 6 later
+		require.Equal(t, 4, p.Health().ConsecutiveErrors)
+		require.Equal(t, "polling sys: no database", p.Health().LastError)
+
+		p.SetPace(deploymode.PaceRelaxed) // does not shorten or lengthen the wait
+		rec.answer(0, nil)
+		time.Sleep(6 * s)
+		require.Equal(t, []time.Duration{19 * s}, rec.take())
+		require.Zero(t, p.Health().ConsecutiveErrors)
+		require.Empty(t, p.Health().LastError)
+		require.EqualValues(t, 4, p.Health().Errors)
+		time.Sleep(10 * s)
+		require.Equal(t, []time.Duration{29 * s}, rec.take())
+		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
+func TestAPanicIsAnError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := poller.New(config(), func(context.Context) (int, error) { panic("boom") })
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(3*s + 1)
+		synctest.Wait()
+		require.Equal(t, 2, p.Health().ConsecutiveErrors)
+		require.False(t, p.Health().Loop.Dead())
+		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
+func TestStopEndsARunningPoll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := poller.New(config(), func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(2 * s)
+		begin := time.Now()
+		require.NoError(t, p.Stop(t.Context()))
+		require.Zero(t, time.Since(begin))
+	})
+}
+
+func TestAClockOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	clock := clocktest.New(time.Unix(0, 0))
+	cfg := config()
+	cfg.Clock = clock
+	came := make(chan struct{}, 1)
+	p := poller.New(cfg, func(context.Context) (int, error) { came <- struct{}{}; return 0, nil })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, p.Start(ctx))
+	for range 3 {
+		require.NoError(t, clock.WaitArmed(ctx, 1))
+		require.Empty(t, came)
+		clock.Advance(s)
+		<-came
+	}
+	require.NoError(t, p.Stop(ctx))
+}
+
+// Gaps between polls stay within the interval of the pace and its jitter.
+func TestJitterProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		jitter := rapid.Float64Range(0.01, 1).Draw(rt, "jitter")
+		relaxed := rapid.Bool().Draw(rt, "relaxed")
+		var gaps []time.Duration
+		interval := s
+		synctest.Test(t, func(t *testing.T) {
+			rec := &polls{begin: time.Now()}
+			cfg := config()
+			cfg.Jitter = jitter
+			if relaxed {
+				cfg.Pace, interval = deploymode.PaceRelaxed, cfg.RelaxedInterval
+			}
+			p := poller.New(cfg, rec.poll)
+			if p.Start(t.Context()) != nil {
+				return
+			}
+			time.Sleep(20 * interval)
+			at := rec.take()
+			for i := 1; i < len(at); i++ {
+				gaps = append(gaps, at[i]-at[i-1])
+			}
+			_ = p.Stop(t.Context())
+		})
+		if len(gaps) < 18 {
+			rt.Fatalf("only %d gaps", len(gaps))
+		}
+		for _, gap := range gaps {
+			low := time.Duration(float64(interval) * (1 - jitter))
+			if gap < low-time.Microsecond || gap > interval {
+				rt.Fatalf("gap %s with jitter %f of %s", gap, jitter, interval)
+			}
+		}
+	})
+}

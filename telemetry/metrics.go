@@ -1,0 +1,235 @@
+package telemetry
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics is the catalogue. Each field is a collector; the labels are written
+// beside it, in the order WithLabelValues wants them. It is safe for
+// concurrent use.
+type Metrics struct {
+	ListenerMetrics
+	PollerMetrics
+	EventSystemMetrics
+	CommandMetrics
+	EngineMetrics
+	SignalMetrics
+}
+
+// ListenerMetrics tell of listeners. system is the id of an event system, mode
+// the short form of its deployment mode.
+type ListenerMetrics struct {
+	ListenerActive        *prometheus.GaugeVec     // system, mode
+	ListenerLag           *prometheus.GaugeVec     // system, mode; milliseconds
+	ProbeLag              *prometheus.HistogramVec // system
+	NotificationsReceived *prometheus.CounterVec   // system
+	Reconnections         *prometheus.CounterVec   // system
+}
+
+// PollerMetrics tell of pollers.
+type PollerMetrics struct {
+	PollingCycles        *prometheus.CounterVec   // system
+	PollingMessagesFound *prometheus.CounterVec   // system
+	PollingErrors        *prometheus.CounterVec   // system
+	PollingDuration      *prometheus.HistogramVec // system
+}
+
+// EventSystemMetrics tell of event systems: which way work is found.
+type EventSystemMetrics struct {
+	PollingFallbackActive *prometheus.GaugeVec     // system, mode
+	ModeSwitches          *prometheus.CounterVec   // system, mode (the mode after the switch)
+	Found                 *prometheus.CounterVec   // system, by
+	EmptyWakes            *prometheus.CounterVec   // system, by
+	CatchUpScans          *prometheus.CounterVec   // system
+	EventProcessing       *prometheus.HistogramVec // system
+}
+
+// CommandMetrics tell of bounded channels, commands, batches and loops.
+type CommandMetrics struct {
+	ChannelSaturation *prometheus.GaugeVec     // channel; 0 to 1
+	ChannelCapacity   *prometheus.GaugeVec     // channel
+	ChannelFull       *prometheus.CounterVec   // channel
+	CommandDuration   *prometheus.HistogramVec // command
+	Commands          *prometheus.CounterVec   // command, outcome
+	BatchSize         *prometheus.HistogramVec // batch
+	LoopRestarts      *prometheus.CounterVec   // loop
+}
+
+// EngineMetrics tell of tasks, steps, leases and statements.
+type EngineMetrics struct {
+	TasksCreated   *prometheus.CounterVec   // namespace
+	TasksCompleted *prometheus.CounterVec   // namespace, state
+	StepsClaimed   *prometheus.CounterVec   // namespace
+	StepResults    *prometheus.CounterVec   // namespace, outcome
+	StepDuration   *prometheus.HistogramVec // namespace
+	StaleResults   prometheus.Counter
+	LeasesExpired  prometheus.Counter
+	LeasesLost     prometheus.Counter
+	StoreStatement *prometheus.HistogramVec // flow
+	HandlersActive prometheus.Gauge
+	HandlersLimit  prometheus.Gauge
+}
+
+// SignalMetrics tell of signals sent.
+type SignalMetrics struct {
+	SignalsSent      prometheus.Counter
+	SignalsCoalesced prometheus.Counter
+	SignalsFailed    prometheus.Counter
+	SignalsDropped   prometheus.Counter
+}
+
+// The values of the label by of Found and EmptyWakes.
+const (
+	ByListener = "listener"
+	ByPoller   = "poller"
+	ByTimer    = "timer"
+	ByCatchUp  = "catch_up"
+	ByContinue = "continue"
+)
+
+// The values of the label outcome of Commands.
+const (
+	OutcomeOK    = "ok"
+	OutcomeError = "error"
+	OutcomePanic = "panic"
+)
+
+// NewMetrics registers the catalogue on reg and returns it. A second call with
+// the same registry returns the collectors already there, so that several
+// daemons in one process can share it. It panics where reg holds a metric of
+// the same name and another shape, which is a mistake in the program.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	return &Metrics{
+		ListenerMetrics:    newListenerMetrics(reg),
+		PollerMetrics:      newPollerMetrics(reg),
+		EventSystemMetrics: newEventSystemMetrics(reg),
+		CommandMetrics:     newCommandMetrics(reg),
+		EngineMetrics:      newEngineMetrics(reg),
+		SignalMetrics:      newSignalMetrics(reg),
+	}
+}
+
+// Discard returns metrics that nobody reads, for those who were given none.
+func Discard() *Metrics { return NewMetrics(prometheus.NewRegistry()) }
+
+// OrDiscard returns m, or metrics that nobody reads where m is nil.
+func (m *Metrics) OrDiscard() *Metrics {
+	if m == nil {
+		return Discard()
+	}
+	return m
+}
+
+func newListenerMetrics(reg prometheus.Registerer) ListenerMetrics {
+	return ListenerMetrics{
+		ListenerActive:        gauges(reg, "tasker_event_listener_active", "1 while the listener is connected and not deaf.", "system", "mode"),
+		ListenerLag:           gauges(reg, "tasker_event_listener_lag_ms", "Round trip of the latest probe in milliseconds.", "system", "mode"),
+		ProbeLag:              seconds(reg, "tasker_probe_lag_seconds", "Round trips of probes through the path of the signals.", "system"),
+		NotificationsReceived: counters(reg, "tasker_event_notifications_received_total", "Signals received, probes left out.", "system"),
+		Reconnections:         counters(reg, "tasker_listener_reconnections_total", "Connections of the listener after its first.", "system"),
+	}
+}
+
+func newPollerMetrics(reg prometheus.Registerer) PollerMetrics {
+	return PollerMetrics{
+		PollingCycles:        counters(reg, "tasker_polling_cycles_total", "Polls made.", "system"),
+		PollingMessagesFound: counters(reg, "tasker_polling_messages_found_total", "Work found by polls; near 0 in a healthy Hybrid fleet.", "system"),
+		PollingErrors:        counters(reg, "tasker_polling_errors_total", "Polls that failed.", "system"),
+		PollingDuration:      seconds(reg, "tasker_polling_duration_seconds", "Duration of a poll.", "system"),
+	}
+}
+
+func newEventSystemMetrics(reg prometheus.Registerer) EventSystemMetrics {
+	return EventSystemMetrics{
+		PollingFallbackActive: gauges(reg, "tasker_polling_fallback_active", "1 while polling stands in for a listener.", "system", "mode"),
+		ModeSwitches:          counters(reg, "tasker_mode_switches_total", "Changes of the mode or between relaxed and tight polling.", "system", "mode"),
+		Found:                 counters(reg, "tasker_found_total", "Work found, by what made the system look.", "system", "by"),
+		EmptyWakes:            counters(reg, "tasker_empty_wakes_total", "Looks that found nothing, by what made the system look.", "system", "by"),
+		CatchUpScans:          counters(reg, "tasker_catch_up_scans_total", "Looks at everything after a connection was made.", "system"),
+		EventProcessing:       seconds(reg, "tasker_event_processing_duration_seconds", "From the first signal of a wake-up to the end of the look.", "system"),
+	}
+}
+
+func newCommandMetrics(reg prometheus.Registerer) CommandMetrics {
+	return CommandMetrics{
+		ChannelSaturation: gauges(reg, "mpsc_channel_saturation", "Share of a bounded channel in use, 0 to 1.", "channel"),
+		ChannelCapacity:   gauges(reg, "mpsc_channel_capacity", "Places of a bounded channel.", "channel"),
+		ChannelFull:       counters(reg, "mpsc_channel_full_events_total", "Sends that had to wait because a bounded channel was full.", "channel"),
+		CommandDuration:   seconds(reg, "tasker_command_duration_seconds", "Duration of a command.", "command"),
+		Commands:          counters(reg, "tasker_commands_total", "Commands run.", "command", "outcome"),
+		BatchSize: histograms(reg, "tasker_batch_size", "Items per batch.",
+			prometheus.ExponentialBuckets(1, 2, 12), "batch"),
+		LoopRestarts: counters(reg, "tasker_loop_restarts_total", "Loops that died and were restarted.", "loop"),
+	}
+}
+
+func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
+	return EngineMetrics{
+		TasksCreated:   counters(reg, "tasker_tasks_created_total", "Tasks created.", "namespace"),
+		TasksCompleted: counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state.", "namespace", "state"),
+		StepsClaimed:   counters(reg, "tasker_steps_claimed_total", "Steps claimed by workers.", "namespace"),
+		StepResults:    counters(reg, "tasker_step_results_total", "Step results applied.", "namespace", "outcome"),
+		StepDuration:   seconds(reg, "tasker_step_duration_seconds", "Duration of a handler.", "namespace"),
+		StaleResults:   counter(reg, "tasker_stale_results_total", "Results refused because their claim was no longer valid."),
+		LeasesExpired:  counter(reg, "tasker_leases_expired_total", "Leases that ran out and were taken back."),
+		LeasesLost:     counter(reg, "tasker_leases_lost_total", "Leases a worker learnt it no longer held."),
+		StoreStatement: seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
+		HandlersActive: gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
+		HandlersLimit:  gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
+	}
+}
+
+func newSignalMetrics(reg prometheus.Registerer) SignalMetrics {
+	return SignalMetrics{
+		SignalsSent:      counter(reg, "tasker_signals_sent_total", "Signals sent."),
+		SignalsCoalesced: counter(reg, "tasker_signals_coalesced_total", "Signals that joined an equal one waiting to be sent."),
+		SignalsFailed:    counter(reg, "tasker_signals_failed_total", "Signals that could not be sent."),
+		SignalsDropped:   counter(reg, "tasker_signals_dropped_total", "Signals given up because too many were waiting."),
+	}
+}
+
+// latencies spans what this product measures: half a millisecond to a minute.
+func latencies() []float64 {
+	return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+}
+
+func counters(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
+	return registered(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+}
+
+func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
+	return registered(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+func gauges(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.GaugeVec {
+	return registered(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+}
+
+func gauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
+	return registered(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+func seconds(reg prometheus.Registerer, name, help string, labels ...string) *prometheus.HistogramVec {
+	return histograms(reg, name, help, latencies(), labels...)
+}
+
+func histograms(reg prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return registered(reg, prometheus.NewHistogramVec(
+		prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+}
+
+func registered[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	err := reg.Register(c)
+	if err == nil {
+		return c
+	}
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	panic(err) //nolint:forbidigo // two metrics of one name are a mistake in the program, found at its first start
+}
