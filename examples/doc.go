@@ -1,0 +1,9 @@
+// Package examples holds complete workflows to read, run and copy: a template,
+// its handlers and a test each. cmd/worker runs them all, so that a fresh
+// installation has something to do.
+//
+//   - sequence: four steps in a line
+//   - diamond, tree, mixeddag: forks and joins over one set of handlers
+//   - orders: an order from validation to shipping, with typed inputs,
+//     settings from the template, results of parents, retries and failures
+package examples

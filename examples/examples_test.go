@@ -1,0 +1,110 @@
+package examples_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/examples"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func TestSequence(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	for input, last := range map[int]string{6: "2821109907456", 8: "281474976710656", 10: "10000000000000000"} {
+		task := e.Run("examples", "mathematical_sequence", fmt.Sprintf(`{"even_number":%d}`, input))
+		require.Equal(t, workflow.TaskComplete, task.State)
+		require.Equal(t, last, enginetest.Results(task)["fourth"])
+	}
+	odd := e.Run("examples", "mathematical_sequence", `{"even_number":7}`)
+	require.Equal(t, workflow.TaskError, odd.State)
+	require.Equal(t, workflow.StepError, odd.Steps[0].State)
+	require.Equal(t, 1, odd.Steps[0].Attempts, "an odd number stays odd")
+	require.Contains(t, string(odd.Steps[0].Error), "VALIDATION_ERROR")
+	require.Equal(t, workflow.StepPending, odd.Steps[1].State)
+}
+
+func TestDiamond(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	task := e.Run("examples", "diamond", `{"even_number":6}`)
+	require.Equal(t, map[string]string{"start": "36", "branch_left": "1296", "branch_right": "1296", "end": "2821109907456"}, enginetest.Results(task))
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	task := e.Run("examples", "tree", `{"even_number":6}`)
+	require.Equal(t, `"63340286662973277706162286946811886609896461828096"`, enginetest.Results(task)["convergence"])
+}
+
+func TestMixedDAG(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	task := e.Run("examples", "mixed_dag", `{"even_number":2}`)
+	require.Equal(t, `"18446744073709551616"`, enginetest.Results(task)["finalize"])
+}
+
+const order = `{"customer":{"id":7,"email":"a@example.org"},
+	"items":[{"sku":"WIDGET","quantity":%d,"unit_price_cents":2999}],
+	"payment":{"method":"card","token":%q},"shipping":{"method":"standard","address":{"city":"Bern"}}}`
+
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	for _, c := range []struct {
+		name, token string
+		quantity    int
+		state       workflow.TaskState
+		failed      string
+		attempts    int // of process_payment
+	}{
+		{"plain", "tok_a", 2, workflow.TaskComplete, "", 1},
+		{"flaky provider", "tok_flaky", 2, workflow.TaskComplete, "", 3},
+		{"declined", "tok_declined", 2, workflow.TaskError, "process_payment", 1},
+		{"out of stock", "tok_a", 101, workflow.TaskError, "reserve_inventory", 0},
+		{"too large", "tok_a", 400, workflow.TaskError, "validate_order", 0},
+	} {
+		task := e.Run("examples", "order_fulfillment", fmt.Sprintf(order, c.quantity, c.token))
+		require.Equal(t, c.state, task.State, c.name)
+		for _, s := range task.Steps {
+			require.Equal(t, s.Name == c.failed, s.State == workflow.StepError, "%s: %s is %s", c.name, s.Name, s.State)
+			if s.Name == "process_payment" {
+				require.Equal(t, c.attempts, s.Attempts, c.name)
+			}
+		}
+	}
+}
+
+// TestLatency shows the time of the linear workflow in one process; it asserts
+// nothing about time, which belongs to the benchmark.
+func TestLatency(t *testing.T) {
+	e := enginetest.Start(t, examples.Register)
+	var took []time.Duration
+	for i := range 50 {
+		task := e.Run("examples", "mathematical_sequence", fmt.Sprintf(`{"even_number":6,"run":%d}`, i))
+		took = append(took, task.CompletedAt.Sub(task.RequestedAt))
+	}
+	slices.Sort(took)
+	t.Logf("four steps: median %v, slowest %v", took[len(took)/2], took[len(took)-1])
+}
+
+func TestTemplatesCompile(t *testing.T) {
+	templates, err := examples.Templates()
+	require.NoError(t, err)
+	require.Len(t, templates, 5)
+	for _, tmpl := range templates {
+		_, err := workflow.Compile(tmpl.Resolve("test"))
+		require.NoError(t, err)
+		require.NotEqual(t, uuid.Nil, tmpl.Name)
+	}
+}

@@ -1,0 +1,161 @@
+// Package enginetest runs the whole engine in the process of a test: a
+// migrated database of its own, an orchestrator, a worker, and signals that do
+// not leave the process. It is for tests of handlers and flows; what concerns
+// daemons, modes and the network is tested with real processes in e2e.
+package enginetest
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/signal/inproc"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Engine is a running engine that belongs to one test.
+type Engine struct {
+	DB           *pgtest.DB
+	Store        *store.Store
+	Orchestrator *orchestration.Orchestrator
+	Worker       *worker.Worker
+	Bus          *inproc.Bus
+	Rules        workflow.Rules
+	t            testing.TB
+	config       orchestration.Config
+}
+
+// Migrate brings a database to the product's schema.
+func Migrate(ctx context.Context, dsn string) error {
+	m, err := store.NewMigrator(dsn)
+	if err != nil {
+		return err
+	}
+	_, err = m.Up(ctx)
+	return err
+}
+
+// OpenStore returns a store over a fresh, migrated database.
+func OpenStore(t testing.TB) (*store.Store, *pgtest.DB) {
+	t.Helper()
+	hash, err := store.SchemaHash()
+	require.NoError(t, err)
+	db := pgtest.NewMigrated(t, hash, Migrate)
+	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 10})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s, db
+}
+
+// Option changes how the engine is built.
+type Option func(*orchestration.Config, *worker.Config)
+
+// Start runs an engine; register gives the worker its handlers and templates.
+// It is stopped, and the records are checked, when the test ends.
+func Start(t testing.TB, register func(*worker.Worker) error, options ...Option) *Engine {
+	t.Helper()
+	s, db := OpenStore(t)
+	e := &Engine{DB: db, Store: s, Bus: inproc.New(), t: t, Rules: workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{
+		Delays: []time.Duration{20 * time.Millisecond}, Multiplier: 1, Max: time.Second}}}
+	log := zap.NewNop()
+	system := func(id string) coordinator.Config {
+		return coordinator.Config{SystemID: id, Mode: deploymode.Hybrid, Source: e.Bus,
+			Poller: poller.Config{Interval: 200 * time.Millisecond, RelaxedInterval: 2 * time.Second}}
+	}
+	oc := orchestration.Config{Store: s, Publisher: e.Bus, Rules: e.Rules, Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"},
+		Orchestration: system("orchestration"), Readiness: system("task_readiness"), Processor: command.Config{Name: "orchestrator"}, Logger: log}
+	wc := worker.Config{Store: s, EventSource: e.Bus, Publisher: e.Bus, WorkerID: "test", Environment: "test", Events: system("worker"),
+		MaxConcurrent: 20, Lease: 10 * time.Second, HeartbeatInterval: time.Second, Logger: log}
+	for _, o := range options {
+		o(&oc, &wc)
+	}
+	e.config = oc
+	var err error
+	e.Orchestrator, err = orchestration.New(oc)
+	require.NoError(t, err)
+	e.Worker, err = worker.New(wc)
+	require.NoError(t, err)
+	require.NoError(t, register(e.Worker))
+	require.NoError(t, e.Orchestrator.Start(t.Context()))
+	require.NoError(t, e.Worker.Start(t.Context()))
+	t.Cleanup(e.stop)
+	return e
+}
+
+func (e *Engine) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	require.NoError(e.t, e.Worker.Stop(ctx))
+	require.NoError(e.t, e.Orchestrator.Stop(ctx))
+	report, err := e.Store.CheckIntegrity(ctx, e.Rules)
+	require.NoError(e.t, err)
+	require.Empty(e.t, report.Violations)
+}
+
+// AnotherOrchestrator runs a second one beside the first, until the test ends.
+func (e *Engine) AnotherOrchestrator() *orchestration.Orchestrator {
+	e.t.Helper()
+	cfg := e.config
+	cfg.Daemon = store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "another"}
+	o, err := orchestration.New(cfg)
+	require.NoError(e.t, err)
+	require.NoError(e.t, o.Start(e.t.Context()))
+	e.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(e.t, o.Stop(ctx))
+	})
+	return o
+}
+
+// Submit creates a task of the examples' namespace at version 1.0.0.
+func (e *Engine) Submit(namespace, name, input string) uuid.UUID {
+	e.t.Helper()
+	id, err := e.Orchestrator.Create(e.t.Context(), orchestration.Request{
+		Namespace: namespace, Name: name, Version: "1.0.0", Context: json.RawMessage(input), Initiator: "test"})
+	require.NoError(e.t, err)
+	return id
+}
+
+// Run submits a task and waits for its end.
+func (e *Engine) Run(namespace, name, input string) *store.Task {
+	e.t.Helper()
+	return e.Await(e.Submit(namespace, name, input))
+}
+
+// Await waits for the end of a task.
+func (e *Engine) Await(id uuid.UUID) *store.Task {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), 30*time.Second)
+	defer cancel()
+	ended, err := e.Orchestrator.Wait(ctx, id)
+	require.NoError(e.t, err)
+	task, err := e.Store.Task(e.t.Context(), id)
+	require.NoError(e.t, err)
+	require.True(e.t, ended, "the task has not ended: %s", task.State)
+	return task
+}
+
+// Results are the results of the complete steps of a task by name.
+func Results(task *store.Task) map[string]string {
+	results := map[string]string{}
+	for i := range task.Steps {
+		if task.Steps[i].State == workflow.StepComplete {
+			results[task.Steps[i].Name] = string(task.Steps[i].Result)
+		}
+	}
+	return results
+}

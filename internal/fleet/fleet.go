@@ -1,0 +1,245 @@
+// Package fleet runs the real daemons as processes, for end-to-end tests and
+// benchmarks: it builds the binaries, writes a configuration for each process,
+// starts, kills and stops them, and keeps what they log.
+//
+// What may not enter: shortcuts into the daemons. Whatever a test wants to
+// know it asks over HTTP or in the database, as anybody else.
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Kind is which daemon a process runs.
+type Kind string
+
+// The daemons.
+const (
+	Orchestrator Kind = "orchestrator"
+	Worker       Kind = "worker"
+)
+
+// Build compiles both daemons into dir; root is the folder of go.mod. race
+// adds the race detector.
+func Build(ctx context.Context, root, dir string, race bool) error {
+	args := []string{"build"}
+	if race {
+		args = append(args, "-race")
+	}
+	args = append(args, "-o", dir+string(filepath.Separator), "./cmd/orchestrator", "./cmd/worker")
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the daemons: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Options describe one process.
+type Options struct {
+	Kind        Kind
+	BinDir      string // where Build put the binaries
+	WorkDir     string // for configuration and logs; made when missing
+	Name        string // unique in WorkDir
+	DatabaseURL string
+	Mode        string // deployment mode; "" leaves the default
+	EventSource string // notify or wal; "" leaves the default
+	Config      string // further TOML, whole tables with dotted names
+	Env         []string
+}
+
+// Process is a running daemon.
+type Process struct {
+	Kind Kind
+	Name string
+	URL  string // of its HTTP server
+
+	cmd  *exec.Cmd
+	log  *logBuffer
+	done chan struct{}
+	err  error
+}
+
+// Start runs a daemon and returns at once; see WaitReady.
+func Start(o Options) (*Process, error) {
+	if err := os.MkdirAll(o.WorkDir, 0o750); err != nil {
+		return nil, fmt.Errorf("make the work directory: %w", err)
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	file := filepath.Join(o.WorkDir, o.Name+".toml")
+	if err := os.WriteFile(file, []byte(o.toml(address)), 0o600); err != nil {
+		return nil, fmt.Errorf("write the configuration: %w", err)
+	}
+	p := &Process{Kind: o.Kind, Name: o.Name, URL: "http://" + address, log: &logBuffer{}, done: make(chan struct{})}
+	// The process outlives every context of its starter; Stop and Kill end it.
+	p.cmd = exec.CommandContext(context.Background(), filepath.Join(o.BinDir, string(o.Kind)))
+	p.cmd.Env = append(cleanEnv(), "TASKER_CONFIG_PATH="+file, "TASKER_ENV=test", "DATABASE_URL="+o.DatabaseURL)
+	p.cmd.Env = append(p.cmd.Env, o.Env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", o.Name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (o Options) toml(address string) string {
+	var b strings.Builder
+	section := "orchestration"
+	systems := []string{"orchestration.event_systems.orchestration", "orchestration.event_systems.task_readiness"}
+	if o.Kind == Worker {
+		section, systems = "worker", []string{"worker.event_systems.worker"}
+	}
+	if o.EventSource != "" {
+		fmt.Fprintf(&b, "[common.signals]\nevent_source = %q\n", o.EventSource)
+	}
+	fmt.Fprintf(&b, "[common.telemetry]\nlog_format = \"json\"\n")
+	fmt.Fprintf(&b, "[%s.web]\nbind_address = %q\n[%s.grpc]\nenabled = false\n", section, address, section)
+	if o.Mode != "" {
+		for _, system := range systems {
+			fmt.Fprintf(&b, "[%s]\ndeployment_mode = %q\n", system, o.Mode)
+		}
+	}
+	b.WriteString(o.Config)
+	return b.String()
+}
+
+// cleanEnv is the environment without what would configure a daemon.
+func cleanEnv() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "TASKER_") || strings.HasPrefix(name, "PG") ||
+			name == "DATABASE_URL" || name == "DATABASE_URL_FILE" || name == "DEPLOYMENT_MODE" || name == "WORKER_NAMESPACES" {
+			continue
+		}
+		env = append(env, e)
+	}
+	return env
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a local bind returns at once
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	_, text, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return strconv.Atoi(text)
+}
+
+// WaitReady waits until the daemon says that it is ready.
+func (p *Process) WaitReady(ctx context.Context) error {
+	for {
+		status, err := p.get(ctx, "/health/ready")
+		if err == nil && status == http.StatusOK {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended (%w):\n%s", p.Name, errors.Join(p.err, errors.New("before it was ready")), p.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not become ready (last answer %d, %w):\n%s", p.Name, status, errors.Join(err, ctx.Err()), p.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (p *Process) get(ctx context.Context, path string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return res.StatusCode, res.Body.Close()
+}
+
+// Signal sends a signal to the process.
+func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
+
+// PID is the id of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Kill ends the process without a chance to clean up.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.done
+}
+
+// Stop asks the process to end and waits; ctx bounds the wait, then it is
+// killed. The error says how it ended.
+func (p *Process) Stop(ctx context.Context) error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		p.Kill()
+		return fmt.Errorf("%s did not stop in time:\n%s", p.Name, p.Log())
+	}
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ExitCode is valid after Done.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+
+// Log returns the end of what the process has written, 256 KiB at most.
+func (p *Process) Log() string { return p.log.String() }
+
+// logBuffer keeps the end of an output.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+const logLimit = 256 << 10
+
+// Write implements io.Writer.
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buf.Len()+len(b) > 2*logLimit {
+		kept := bytes.Clone(l.buf.Bytes()[max(0, l.buf.Len()-logLimit):])
+		l.buf.Reset()
+		l.buf.Write(kept)
+	}
+	return l.buf.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.buf.Bytes()
+	return string(b[max(0, len(b)-logLimit):])
+}

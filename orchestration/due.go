@@ -1,0 +1,71 @@
+package orchestration
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+// dueWork moves what has become due and ends leases that have run out.
+type dueWork struct{ o *Orchestrator }
+
+// Look asks for the horizon first: one cheap query tells whether there is
+// anything to do at all and how long the timer may sleep.
+func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (coordinator.Outcome, error) {
+	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	h, err := w.o.store.Horizon(ctx)
+	if err != nil {
+		return out, err
+	}
+	if h.NextDue == 0 {
+		promoted, err := w.o.store.PromoteDue(ctx, w.o.cfg.SweepBatch)
+		if err != nil {
+			return out, err
+		}
+		w.o.publish(promoted.Signals)
+		out.Found += promoted.Steps
+		out.More = promoted.Steps >= w.o.cfg.SweepBatch
+	}
+	if h.NextLease == 0 {
+		expired, err := w.expire(ctx)
+		if err != nil {
+			return out, err
+		}
+		out.Found += expired
+		out.More = out.More || expired >= w.o.cfg.SweepBatch
+	}
+	if out.Found > 0 {
+		if h, err = w.o.store.Horizon(ctx); err != nil {
+			return out, err
+		}
+	}
+	out.NextDue = soonest(h)
+	return out, nil
+}
+
+func (w *dueWork) expire(ctx context.Context) (int, error) {
+	expired, err := w.o.store.ExpireLeases(ctx, w.o.cfg.SweepBatch)
+	if err != nil || expired == 0 {
+		return 0, err
+	}
+	w.o.metrics.LeasesExpired.Add(float64(expired))
+	w.o.log.Warn("leases ran out; the steps go on without their workers", zap.Int("steps", expired))
+	w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
+	w.o.publish(store.ReportSignals())
+	return expired, nil
+}
+
+// soonest is when to look again; a time that has just passed is looked at
+// after a moment, because whoever holds that row is about to commit.
+func soonest(h store.Horizon) time.Duration {
+	next := h.Next()
+	if next == 0 {
+		return skippedRetry
+	}
+	return next
+}

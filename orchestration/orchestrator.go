@@ -1,0 +1,221 @@
+package orchestration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Config describes an Orchestrator. Store, Publisher, Daemon and the two event
+// systems are required.
+type Config struct {
+	Store     *store.Store
+	Publisher signal.Publisher
+	// Daemon introduces the process to the fleet; Mode is filled in.
+	Daemon store.Daemon
+	Rules  workflow.Rules
+
+	// Orchestration and Readiness are the settings of the two event systems;
+	// Topics, Logger, Metrics and Processor are filled in.
+	Orchestration coordinator.Config
+	Readiness     coordinator.Config
+	Processor     command.Config // the command processor that both feed
+
+	ApplyBatch        int           // reported steps per transaction; default 200
+	CreateBatch       int           // tasks per transaction; default 500
+	CreatePending     int           // requests that may wait; default 10,000
+	SweepBatch        int           // due steps or leases per statement; default 500
+	HeartbeatInterval time.Duration // default 10 s
+	PartitionDays     int           // ledger partitions created ahead; default 7
+	StopTimeout       time.Duration // of each part; default 5 s
+
+	Logger  *zap.Logger
+	Metrics *telemetry.Metrics
+}
+
+// Orchestrator runs the orchestrator's side of the engine. It is safe for
+// concurrent use between Start and Stop.
+type Orchestrator struct {
+	cfg       Config
+	store     *store.Store
+	log       *zap.Logger
+	metrics   *telemetry.Metrics
+	processor *command.Processor
+	apply     *coordinator.EventSystem
+	readiness *coordinator.EventSystem
+	creates   *command.Batcher[store.NewTask, store.CreatedTask]
+	waiters   *waiters
+	beat      *lifecycle.Loop
+	keep      *lifecycle.Loop
+}
+
+// New wires an orchestrator; nothing runs before Start.
+func New(cfg Config) (*Orchestrator, error) {
+	def := func(n *int, v int) {
+		if *n <= 0 {
+			*n = v
+		}
+	}
+	def(&cfg.ApplyBatch, 200)
+	def(&cfg.CreateBatch, 500)
+	def(&cfg.CreatePending, 10_000)
+	def(&cfg.SweepBatch, 500)
+	def(&cfg.PartitionDays, 7)
+	def(&cfg.Rules.MaxCrashes, 3)
+	if cfg.HeartbeatInterval <= 0 {
+		cfg.HeartbeatInterval = 10 * time.Second
+	}
+	if cfg.StopTimeout <= 0 {
+		cfg.StopTimeout = 5 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	cfg.Metrics = cfg.Metrics.OrDiscard()
+	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, metrics: cfg.Metrics}
+	o.waiters = newWaiters(o)
+	o.processor = command.NewProcessor(cfg.Processor)
+	o.creates = command.NewBatcher(command.BatcherConfig{
+		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
+	}, o.flushCreates)
+	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger})
+	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger})
+
+	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl), &applyWork{o: o})
+	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o})
+	return o, nil
+}
+
+func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordinator.Config {
+	c.Topics, c.Processor, c.Logger, c.Metrics = topics, o.processor, o.log, o.metrics
+	return c
+}
+
+// services lists the parts in the order of their start; they stop in reverse.
+func (o *Orchestrator) services() []lifecycle.Service {
+	return []lifecycle.Service{o.processor, o.waiters.loop, o.keep, o.beat, o.readiness, o.apply}
+}
+
+// Start runs the event systems and loops. It returns when they are running;
+// listeners connect in the background (see Ready).
+func (o *Orchestrator) Start(ctx context.Context) error {
+	return lifecycle.StartAll(ctx, o.log, o.cfg.StopTimeout, o.services()...)
+}
+
+// Stop ends everything in reverse order, each part within its bound: no new
+// work is found, what was begun is finished, and the fleet is told.
+func (o *Orchestrator) Stop(ctx context.Context) error {
+	err := o.creates.Stop(ctx)
+	if stopErr := lifecycle.StopAll(ctx, o.log, o.cfg.StopTimeout, o.services()...); err == nil {
+		err = stopErr
+	}
+	if signOff := o.store.Stopped(ctx, o.cfg.Daemon.UUID); err == nil && signOff != nil {
+		err = fmt.Errorf("sign off: %w", signOff)
+	}
+	return err
+}
+
+// publish sends signals, unless they have travelled with the transaction.
+func (o *Orchestrator) publish(signals []signal.Signal) {
+	if !o.store.SignalsInTransaction() && len(signals) > 0 {
+		o.cfg.Publisher.Publish(signals...)
+	}
+}
+
+// heartbeats registers the orchestrator, and asks with the same statement when
+// the timer is due: what another replica put on the board before it died is
+// found this way even when nobody polls.
+func (o *Orchestrator) heartbeats(ctx context.Context) error {
+	ticker := time.NewTicker(o.cfg.HeartbeatInterval)
+	defer ticker.Stop()
+	for {
+		d := o.cfg.Daemon
+		d.Mode = string(o.apply.Mode())
+		h, err := o.store.ProcessorHeartbeat(ctx, d)
+		switch {
+		case err == nil && h.Next() >= 0:
+			o.readiness.WakeIn(h.Next())
+		case err != nil && ctx.Err() == nil:
+			o.log.Warn("the heartbeat failed", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// partitions creates the ledger's partitions ahead of time.
+func (o *Orchestrator) partitions(ctx context.Context) error {
+	const interval = time.Hour
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if made, err := o.store.EnsurePartitions(ctx, o.cfg.PartitionDays); err != nil && ctx.Err() == nil {
+			o.log.Warn("could not create the ledger's partitions; it is tried again in an hour, and rows go to the default one until then", zap.Error(err))
+		} else if made > 0 {
+			o.log.Info("created partitions of the ledger", zap.Int("partitions", made))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// SetMode changes the deployment mode of both event systems while they run.
+func (o *Orchestrator) SetMode(ctx context.Context, mode deploymode.Mode) error {
+	for _, system := range []*coordinator.EventSystem{o.apply, o.readiness} {
+		if err := system.SetMode(ctx, mode); err != nil {
+			return fmt.Errorf("change the mode to %s: %w", mode, err)
+		}
+	}
+	return nil
+}
+
+// Mode is the deployment mode of the orchestration event system.
+func (o *Orchestrator) Mode() deploymode.Mode { return o.apply.Mode() }
+
+// Health reports the event systems by name.
+func (o *Orchestrator) Health() map[string]coordinator.Health {
+	return map[string]coordinator.Health{"orchestration": o.apply.Health(), "task_readiness": o.readiness.Health()}
+}
+
+// Loops reports the supervised loops.
+func (o *Orchestrator) Loops() []lifecycle.LoopHealth {
+	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.keep.Health(), o.beat.Health()}
+}
+
+// Saturation is how full the command channel is, 0 to 1.
+func (o *Orchestrator) Saturation() float64 { return o.processor.Saturation() }
+
+// Ready reports whether the orchestrator can serve, and if not why.
+func (o *Orchestrator) Ready() (ready bool, reason string) {
+	for _, system := range []*coordinator.EventSystem{o.apply, o.readiness} {
+		if ready, reason := system.Ready(); !ready {
+			return false, reason
+		}
+	}
+	for _, loop := range o.Loops() {
+		if loop.Dead() {
+			return false, "loop " + loop.Name + " is not running"
+		}
+	}
+	return true, ""
+}
+
+// Name implements lifecycle.Service.
+func (o *Orchestrator) Name() string { return "orchestrator" }

@@ -1,0 +1,207 @@
+package orchestration_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const template = `
+name: %s
+namespace_name: test
+version: 1.0.0
+input_schema: {type: object, properties: {n: {type: integer}}}
+steps:
+  - name: a
+    handler: {callable: %s}
+    retry: {max_attempts: 3, backoff: fixed, backoff_base_ms: 100}
+  - name: b
+    dependencies: [a]
+    handler: {callable: test.ok}
+`
+
+// handlers registers the templates "ok", "flaky" and "slow".
+func handlers(slow <-chan struct{}) func(*worker.Worker) error {
+	return func(w *worker.Worker) error {
+		for _, name := range []string{"ok", "flaky", "slow"} {
+			tmpl, _, err := workflow.ParseTemplate("test.yaml", fmt.Appendf(nil, template, name, "test."+name))
+			if err != nil {
+				return err
+			}
+			if err := w.RegisterTemplate(tmpl); err != nil {
+				return err
+			}
+		}
+		return errors.Join(
+			w.Register("test.ok", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
+			w.Register("test.flaky", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+				if ctx.Attempt() < 3 {
+					return nil, errors.New("not yet")
+				}
+				return ctx.Attempt(), nil
+			})),
+			w.Register("test.slow", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+				select {
+				case <-slow:
+					return 1, nil
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			})),
+		)
+	}
+}
+
+func TestRetriesComeBackByTheTimer(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, handlers(nil))
+	task := e.Run("test", "flaky", `{"n":1}`)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Equal(t, 3, task.Steps[0].Attempts)
+	require.JSONEq(t, `3`, string(task.Steps[0].Result))
+}
+
+func TestCreateRefusesWithClearErrors(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, handlers(nil))
+	create := func(name, input, key string) error {
+		_, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "test", Name: name, Version: "1.0.0",
+			Context: json.RawMessage(input), IdempotencyKey: key})
+		return err
+	}
+	var unknown *orchestration.UnknownTemplateError
+	require.ErrorAs(t, create("nothing", `{}`, ""), &unknown)
+	var invalid *orchestration.InvalidError
+	require.ErrorAs(t, create("ok", `{"n":"text"}`, ""), &invalid)
+	require.ErrorContains(t, invalid, "context/n")
+
+	require.NoError(t, create("ok", `{"n":1}`, ""))
+	var duplicate *orchestration.DuplicateError
+	require.ErrorAs(t, create("ok", `{ "n" : 1.0 }`, ""), &duplicate, "the same context in other words")
+	require.Equal(t, uuid.Nil, duplicate.Existing, "who guesses contexts learns nothing")
+	require.NoError(t, create("ok", `{"n":1}`, "key"), "a key is an identity of its own")
+	require.ErrorAs(t, create("ok", `{"n":2}`, "key"), &duplicate)
+	require.NotEqual(t, uuid.Nil, duplicate.Existing)
+	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "what was refused left nothing")
+}
+
+func TestOneOfManyEqualRequestsWins(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, handlers(nil))
+	var wg sync.WaitGroup
+	errs := make(chan error, 64)
+	for range cap(errs) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			_, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "ok", Version: "1.0.0", Context: json.RawMessage(`{"n":7}`)})
+			errs <- err
+		}()
+	}
+	wg.Wait()
+	close(errs)
+	won := 0
+	for err := range errs {
+		var duplicate *orchestration.DuplicateError
+		if err == nil {
+			won++
+		} else {
+			require.ErrorAs(t, err, &duplicate)
+		}
+	}
+	require.Equal(t, 1, won)
+}
+
+func TestCancelStopsARunningHandler(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, handlers(nil))
+	id := e.Submit("test", "slow", `{}`)
+	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 3`) == 1, "not claimed"
+	})
+	require.NoError(t, e.Orchestrator.Cancel(t.Context(), id, "ana", "wrong customer"))
+	task := e.Await(id)
+	require.Equal(t, workflow.TaskCancelled, task.State)
+	require.Equal(t, "wrong customer", *task.FinalReason)
+	require.ErrorIs(t, e.Orchestrator.Cancel(t.Context(), id, "ana", "again"), store.ErrTaskEnded)
+	require.ErrorIs(t, e.Orchestrator.Cancel(t.Context(), uuid.Must(uuid.NewV7()), "ana", ""), store.ErrNotFound)
+	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+		h := e.Worker.Health()
+		return h.Running == 0 && h.LeasesLost == 1, fmt.Sprintf("%d running", h.Running)
+	})
+	require.Equal(t, "ana", e.DB.QueryString(t, `select actor from tasker.task_events`))
+}
+
+func TestExpiredLeaseGoesOnWithTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	slow := make(chan struct{})
+	e := enginetest.Start(t, handlers(slow))
+	id := e.Submit("test", "slow", `{}`)
+	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 3`) == 1, "not claimed"
+	})
+	e.DB.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 minute'`)
+	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 3 and attempt = 2`) == 1, "no second attempt"
+	})
+	close(slow)
+	task := e.Await(id)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Equal(t, 2, task.Steps[0].Attempts)
+	require.Equal(t, 1, task.Steps[0].Crashes)
+}
+
+func TestWaitGivesUpWithItsContext(t *testing.T) {
+	t.Parallel()
+	slow := make(chan struct{})
+	e := enginetest.Start(t, handlers(slow))
+	id := e.Submit("test", "slow", `{}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended, err := e.Orchestrator.Wait(ctx, id)
+	require.False(t, ended)
+	if err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	close(slow)
+	e.Await(id)
+	ended, err = e.Orchestrator.Wait(t.Context(), uuid.Must(uuid.NewV7()))
+	require.NoError(t, err)
+	require.True(t, ended, "nothing to wait for")
+}
+
+func TestTwoOrchestratorsShareTheWork(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, handlers(nil))
+	second := e.AnotherOrchestrator()
+	var ids []uuid.UUID
+	for i := range 200 {
+		o := e.Orchestrator
+		if i%2 == 1 {
+			o = second
+		}
+		id, err := o.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "ok", Version: "1.0.0", Context: fmt.Appendf(nil, `{"i":%d}`, i)})
+		require.NoError(t, err)
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
+	}
+	require.Equal(t, 400, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`))
+}

@@ -1,0 +1,145 @@
+package orchestration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+// waiterPoll is the net under the signals: how often the tasks that somebody
+// waits for are looked up, all in one statement.
+const waiterPoll = time.Second
+
+// waiters are those who wait for tasks to end.
+type waiters struct {
+	o *Orchestrator
+
+	mu    sync.Mutex
+	tasks map[uuid.UUID][]chan struct{}
+	some  chan struct{} // wakes the poll when the first waiter comes
+	loop  *lifecycle.Loop
+}
+
+func newWaiters(o *Orchestrator) *waiters {
+	w := &waiters{o: o, tasks: map[uuid.UUID][]chan struct{}{}, some: make(chan struct{}, 1)}
+	w.loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "task-waiters", Run: w.poll, Logger: o.log})
+	return w
+}
+
+// Wait returns true as soon as the task has ended, false when ctx ends before
+// that. A task that does not exist counts as ended: reading it tells.
+func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, err error) {
+	done := o.waiters.add(task)
+	defer o.waiters.remove(task, done)
+	alive, err := o.store.Watch(ctx, task)
+	if err != nil {
+		return false, fmt.Errorf("wait for the task: %w", err)
+	}
+	if !alive {
+		return true, nil
+	}
+	select {
+	case <-done:
+		return true, nil
+	case <-ctx.Done():
+		return false, nil
+	}
+}
+
+func (w *waiters) add(task uuid.UUID) chan struct{} {
+	done := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tasks[task] = append(w.tasks[task], done)
+	select {
+	case w.some <- struct{}{}:
+	default:
+	}
+	return done
+}
+
+func (w *waiters) remove(task uuid.UUID, done chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.tasks[task]
+	for i := range list {
+		if list[i] == done {
+			list = append(list[:i], list[i+1:]...)
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(w.tasks, task)
+		return
+	}
+	w.tasks[task] = list
+}
+
+// ended wakes those who wait for a task.
+func (w *waiters) ended(task uuid.UUID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, done := range w.tasks[task] {
+		close(done)
+	}
+	delete(w.tasks, task)
+}
+
+// signalled reads the payload of TopicTasks.
+func (w *waiters) signalled(payload string) {
+	for _, text := range strings.Split(payload, ",") {
+		if id, err := uuid.Parse(text); err == nil {
+			w.ended(id)
+		}
+	}
+}
+
+func (w *waiters) waiting() []uuid.UUID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]uuid.UUID, 0, len(w.tasks))
+	for id := range w.tasks {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// poll runs only while somebody waits.
+func (w *waiters) poll(ctx context.Context) error {
+	timer := time.NewTimer(waiterPoll)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.some:
+		}
+		for ids := w.waiting(); len(ids) > 0; ids = w.waiting() {
+			timer.Reset(waiterPoll)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-timer.C:
+			}
+			w.lookUp(ctx, ids)
+		}
+	}
+}
+
+func (w *waiters) lookUp(ctx context.Context, ids []uuid.UUID) {
+	ends, err := w.o.store.TaskEnds(ctx, ids)
+	if err != nil {
+		w.o.log.Warn("could not look for the end of tasks that somebody waits for", zap.Error(err))
+		return
+	}
+	for id := range ends {
+		w.ended(id)
+	}
+}

@@ -1,0 +1,256 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// TakenStep is a reported step of a taken task. Its result stays in the
+// database: the rules of plain steps do not read it.
+type TakenStep struct {
+	Step       int
+	Attempt    int
+	Outcome    workflow.AttemptOutcome // success, failed or lease_lost
+	Retryable  bool
+	RetryAfter time.Duration // negative: none asked for
+}
+
+// TakenTask is a live task that the caller alone may decide about until the
+// transaction ends.
+type TakenTask struct {
+	UUID     uuid.UUID
+	Plan     *Plan
+	State    workflow.TaskState
+	Priority int
+	Watched  bool
+	Progress *workflow.Progress
+	Reported []TakenStep
+}
+
+// Change is what has been decided about a taken task.
+type Change struct {
+	Task     *TakenTask
+	Progress *workflow.Progress
+	Effects  *workflow.Effects
+	Actor    string // recorded with the task's transitions
+}
+
+// Taken is an open transaction that holds tasks. It must end with Commit or
+// Release; it is not safe for concurrent use.
+type Taken struct {
+	Tasks []TakenTask
+	// Skipped counts tasks with reported steps that somebody else holds now;
+	// that holder may have read before the last of them was reported, so they
+	// should be looked at again soon.
+	Skipped int
+
+	store *Store
+	// conn carries a transaction that is begun and committed inside batches:
+	// one round trip to take, one to commit.
+	conn *conn
+}
+
+// TakeReported takes the tasks of up to limit reported steps. full ignores the
+// mark and scans from the beginning. A result without tasks is closed already.
+func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken, error) {
+	taken := &Taken{store: s}
+	mark := int64(0)
+	if !full {
+		mark = s.marks.reported()
+	}
+	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
+		return taken.begin(ctx, `select * from tasker.take_reported($1, $2)`, mark, limit)
+	})
+	if err != nil || len(taken.Tasks) == 0 {
+		taken.Release()
+	}
+	return taken, err
+}
+
+// takeTask locks one live task. What was reported for it stays where it is: an
+// operator's action overrules it, or the next apply finds it.
+const takeTask = `
+select t.task_uuid, t.plan_id, t.queue, t.state, t.priority, t.watched, t.progress,
+       null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
+from tasker.live_tasks t where t.task_uuid = $1 for update`
+
+// TakeTask takes one live task for an action of an operator; it waits for the
+// holder. The error wraps ErrTaskEnded or ErrNotFound when it is not alive.
+func (s *Store) TakeTask(ctx context.Context, task uuid.UUID) (*Taken, error) {
+	taken := &Taken{store: s}
+	err := s.timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
+		if err := taken.begin(ctx, takeTask, task); err != nil {
+			return err
+		}
+		if len(taken.Tasks) == 0 {
+			return whyNotAlive(ctx, taken.conn, task)
+		}
+		return nil
+	})
+	if err != nil {
+		taken.Release()
+	}
+	return taken, err
+}
+
+func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {
+	var ended bool
+	err := db.QueryRow(ctx, `select exists (select from tasker.tasks where task_uuid = $1)`, task).Scan(&ended)
+	if err != nil {
+		return err
+	}
+	if ended {
+		return ErrTaskEnded
+	}
+	return ErrNotFound
+}
+
+func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
+	var err error
+	if t.conn, err = t.store.acquire(ctx); err != nil {
+		return err
+	}
+	var plans []int32
+	b := &pgx.Batch{}
+	b.Queue("begin")
+	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			plan, err := t.collect(rows)
+			if err != nil {
+				return err
+			}
+			if plan != 0 {
+				plans = append(plans, plan)
+			}
+		}
+		return rows.Err()
+	})
+	if err := t.conn.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	// Only now: the cache may have to ask the database.
+	for i, id := range plans {
+		if t.Tasks[i].Plan, err = t.store.planOn(ctx, t.conn, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect adds one row; it returns the plan when the row begins a new task.
+func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
+	raw := takenRow{}
+	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.progress,
+		&raw.step, &raw.seq, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter, &raw.skipped); err != nil {
+		return 0, err
+	}
+	if raw.task == nil {
+		t.Skipped = raw.skipped
+		return 0, nil
+	}
+	if n := len(t.Tasks); n == 0 || t.Tasks[n-1].UUID != *raw.task {
+		task, err := raw.taken()
+		if err != nil {
+			return 0, err
+		}
+		t.Tasks, plan = append(t.Tasks, task), *raw.plan
+	}
+	if raw.step != nil {
+		t.store.marks.sawReported(*raw.seq)
+		last := &t.Tasks[len(t.Tasks)-1]
+		last.Reported = append(last.Reported, raw.reported())
+	}
+	return plan, nil
+}
+
+// takenRow is a row of take_reported as it arrives.
+type takenRow struct {
+	task       *uuid.UUID
+	plan       *int32
+	queue      *int32
+	state      *int16
+	priority   *int16
+	watched    *bool
+	progress   []byte
+	step       *int16
+	seq        *int64
+	attempt    *int16
+	outcome    *int16
+	retryable  *bool
+	retryAfter *int64
+	skipped    int
+}
+
+func (r *takenRow) taken() (TakenTask, error) {
+	progress, err := workflow.DecodeProgress(r.progress)
+	if err != nil {
+		return TakenTask{}, fmt.Errorf("task %s: %w", *r.task, err)
+	}
+	return TakenTask{UUID: *r.task, State: workflow.TaskState(*r.state), Priority: int(*r.priority),
+		Watched: *r.watched, Progress: progress}, nil
+}
+
+func (r *takenRow) reported() TakenStep {
+	s := TakenStep{Step: int(*r.step), Attempt: int(*r.attempt), Outcome: workflow.AttemptOutcome(*r.outcome), RetryAfter: -1}
+	if r.retryable != nil {
+		s.Retryable = *r.retryable
+	}
+	if r.retryAfter != nil {
+		s.RetryAfter = time.Duration(*r.retryAfter) * time.Millisecond
+	}
+	return s
+}
+
+// Release gives the tasks back unchanged; it does nothing after Commit.
+func (t *Taken) Release() {
+	if t.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, _ = t.conn.Exec(ctx, "rollback") // the pool closes a connection that is not idle
+	t.conn.Release()
+	t.conn = nil
+}
+
+// Committed says what a commit has made ready.
+type Committed struct {
+	Signals  []signal.Signal // to publish, unless the store sends them itself
+	Finished int             // tasks that ended
+	// NextDue is the shortest delay put on the board, negative for none.
+	NextDue time.Duration
+}
+
+// Commit makes the changes true, together and in a fixed number of
+// statements. processor is recorded on the tasks, never enforced.
+func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Change) (Committed, error) {
+	var w writes
+	for i := range changes {
+		if err := w.add(&changes[i]); err != nil {
+			t.Release()
+			return Committed{}, fmt.Errorf("apply changes: %w", err)
+		}
+	}
+	done := Committed{Signals: w.signals(), Finished: len(w.finished.tasks), NextDue: w.nextDue()}
+	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
+		b := &pgx.Batch{}
+		w.queue(b, processor)
+		t.store.queueSignals(b, done.Signals)
+		b.Queue("commit")
+		return t.conn.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		t.Release()
+		return Committed{}, err
+	}
+	t.conn.Release()
+	t.conn = nil
+	return done, nil
+}

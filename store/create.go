@@ -1,0 +1,259 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// NewTask is a task to create; everything in it has been validated.
+type NewTask struct {
+	UUID                uuid.UUID // version 7
+	Plan                *Plan
+	Context             json.RawMessage
+	Priority            int // workflow.MinPriority–MaxPriority
+	CorrelationID       uuid.UUID
+	ParentCorrelationID *uuid.UUID
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Tags                []string
+	IdempotencyKey      string
+	Identity            *workflow.Identity // nil: never a duplicate
+	IdentityWindow      time.Duration      // how long duplicates are refused; 0: for ever
+	StartIn             time.Duration
+}
+
+// CreatedTask answers one NewTask: the task it made, or the one that has its
+// identity already.
+type CreatedTask struct {
+	UUID      uuid.UUID
+	Duplicate bool
+}
+
+// createTasks inserts identities, ledger rows, board rows and first steps in
+// one statement. An identity that is taken makes the later parts skip the
+// task; one whose window has passed changes hands.
+// Index: the primary keys.
+const createTasks = `
+with input as (
+    select * from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
+                         $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[])
+         i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
+           source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress)
+), identified as (
+    insert into tasker.task_identities as t (identity, task_uuid, expires_at)
+    select identity, task_uuid, case when window_ms > 0 then now() + window_ms * interval '1 ms' else 'infinity' end
+    from input where identity is not null order by identity
+    on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
+    where t.expires_at <= now()
+    returning task_uuid
+), accepted as (
+    select * from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
+), recorded as (
+    insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
+                              initiator, source_system, reason, tags, idempotency_key, context)
+    select task_uuid, now(), case when start_ms > 0 then now() + start_ms * interval '1 ms' end, correlation_id, parent_correlation_id,
+           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context::jsonb
+    from accepted
+), living as (
+    insert into tasker.live_tasks (task_uuid, plan_id, queue, state, priority, progress)
+    select task_uuid, plan_id, queue, 1, priority, progress from accepted
+), placed as (
+    insert into tasker.live_steps (task_uuid, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
+    select a.task_uuid, s.step_no, a.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
+           case when s.due_ms > 0 then now() + s.due_ms * interval '1 ms' end,
+           case when s.due_ms > 0 then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f')
+    from unnest($17::uuid[], $18::smallint[], $19::smallint[], $20::bigint[], $21::text[]) s(task_uuid, step_no, lane, due_ms, tags)
+    join accepted a using (task_uuid)
+)
+select task_uuid from accepted`
+
+// CreateTasks creates many tasks in one transaction. The answer has one entry
+// per task, in order. Duplicates change nothing.
+func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask, error) {
+	answers := make([]CreatedTask, len(tasks))
+	chosen := distinctIdentities(tasks)
+	err := s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
+		args, queues, err := createArguments(tasks, chosen)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		accepted := make(map[uuid.UUID]bool, len(tasks))
+		b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+				accepted[id] = true
+				return nil
+			})
+			return err
+		})
+		s.queueSignals(b, queues)
+		if err := db.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		return answerCreated(ctx, db, tasks, accepted, answers)
+	})
+	return answers, err
+}
+
+// distinctIdentities marks the first task of each identity: one statement may
+// not insert the same identity twice.
+func distinctIdentities(tasks []NewTask) []bool {
+	first := make([]bool, len(tasks))
+	seen := make(map[workflow.Identity]bool, len(tasks))
+	for i := range tasks {
+		id := tasks[i].Identity
+		if id == nil {
+			first[i] = true
+			continue
+		}
+		first[i] = !seen[*id]
+		seen[*id] = true
+	}
+	return first
+}
+
+// answerCreated looks up who holds the identities of the tasks that were not
+// accepted: one statement, and only when there is a duplicate.
+func answerCreated(ctx context.Context, db *conn, tasks []NewTask, accepted map[uuid.UUID]bool, answers []CreatedTask) error {
+	var taken [][]byte
+	for i := range tasks {
+		answers[i] = CreatedTask{UUID: tasks[i].UUID, Duplicate: !accepted[tasks[i].UUID]}
+		if answers[i].Duplicate {
+			taken = append(taken, tasks[i].Identity[:])
+		}
+	}
+	if taken == nil {
+		return nil
+	}
+	rows, err := db.Query(ctx, `select identity, task_uuid from tasker.task_identities where identity = any ($1)`, taken)
+	if err != nil {
+		return err
+	}
+	holders := make(map[workflow.Identity]uuid.UUID, len(taken))
+	var identity []byte
+	var holder uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&identity, &holder}, func() error {
+		holders[workflow.Identity(identity)] = holder
+		return nil
+	})
+	for i := range answers {
+		if answers[i].Duplicate {
+			answers[i].UUID = holders[*tasks[i].Identity]
+		}
+	}
+	return err
+}
+
+func createArguments(tasks []NewTask, chosen []bool) (args []any, queues []signal.Signal, err error) {
+	var (
+		ids, correlations                        []uuid.UUID
+		parents                                  []*uuid.UUID
+		plans, queueIDs                          []int32
+		priorities                               []int16
+		contexts                                 []string
+		initiators, systems, reasons, tags, keys []*string
+		identities, progresses                   [][]byte
+		windows, starts                          []int64
+		put                                      stepColumns
+		topics                                   = topicSet{}
+	)
+	for i := range tasks {
+		if !chosen[i] {
+			continue
+		}
+		t := &tasks[i]
+		progress, effects, err := workflow.Advance(t.Plan.Plan, workflow.TaskPending, workflow.NewProgress(t.Plan.Plan),
+			workflow.Rules{}, workflow.Created{StartIn: t.StartIn})
+		if err != nil {
+			return nil, nil, err
+		}
+		ids, correlations, parents = append(ids, t.UUID), append(correlations, t.CorrelationID), append(parents, t.ParentCorrelationID)
+		plans, queueIDs = append(plans, t.Plan.ID), append(queueIDs, t.Plan.Queue)
+		priorities = append(priorities, int16(t.Priority)) // #nosec G115 -- validated
+		contexts = append(contexts, string(t.Context))
+		initiators, systems = append(initiators, text(t.Initiator)), append(systems, text(t.SourceSystem))
+		reasons, tags = append(reasons, text(t.Reason)), append(tags, joined(t.Tags))
+		keys = append(keys, text(t.IdempotencyKey))
+		if t.Identity == nil {
+			identities = append(identities, nil)
+		} else {
+			identities = append(identities, t.Identity[:])
+		}
+		windows, starts = append(windows, millis(t.IdentityWindow)), append(starts, millis(t.StartIn))
+		progresses = append(progresses, progress.Encode())
+		for _, p := range effects.Put {
+			put.add(t.UUID, t.Plan, p, Lane(t.Priority, false))
+		}
+		topics.add(createTopic(t))
+	}
+	return []any{ids, plans, queueIDs, priorities, contexts, correlations, parents, initiators, systems, reasons, tags, keys,
+		identities, windows, starts, progresses, put.tasks, put.steps, put.lanes, put.dues, put.tags}, topics.signals(), nil
+}
+
+// stepColumns are rows of live_steps, column by column.
+type stepColumns struct {
+	tasks   []uuid.UUID
+	queues  []int32
+	steps   []int16
+	lanes   []int16
+	dues    []int64
+	parents []string
+	tags    []*string
+}
+
+func (c *stepColumns) add(task uuid.UUID, plan *Plan, put workflow.PutStep, lane int16) {
+	step := &plan.Steps[put.Step]
+	c.tasks, c.queues = append(c.tasks, task), append(c.queues, plan.Queue)
+	c.steps, c.lanes = append(c.steps, int16(put.Step)), append(c.lanes, lane) // #nosec G115 -- at most MaxSteps
+	c.dues = append(c.dues, millis(put.DueIn))
+	c.parents = append(c.parents, arrayLiteral(step.Parents))
+	c.tags = append(c.tags, joined(step.Tags))
+}
+
+// arrayLiteral writes numbers as PostgreSQL does: {1,2}. Arrays of arrays
+// cannot travel as parameters, so inner ones travel as text.
+func arrayLiteral(list []int) string {
+	b := []byte{'{'}
+	for i, n := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return string(append(b, '}'))
+}
+
+// joined packs a list of strings; the separator cannot be part of a tag.
+func joined(list []string) *string {
+	if len(list) == 0 {
+		return nil
+	}
+	s := strings.Join(list, "\x1f")
+	return &s
+}
+
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// millis rounds up, so that nothing is due before its time.
+func millis(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

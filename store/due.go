@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+)
+
+// promoteDue makes steps claimable whose time has come.
+// Index: live_steps_due, then the primary key.
+const promoteDue = `
+with due as materialized (
+    select task_uuid, step_no from tasker.live_steps
+    where state = 1 and due_at <= clock_timestamp() order by due_at limit $1 for update skip locked
+), moved as (
+    update tasker.live_steps s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
+    from unnest(array(select task_uuid from due), array(select step_no from due)) k(task_uuid, step_no)
+    where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 1
+    returning s.queue
+)
+select n.name, count(*) from moved m join tasker.namespaces n on n.namespace_id = m.queue group by n.name`
+
+// Promoted says what a promotion made claimable.
+type Promoted struct {
+	Steps   int
+	Signals []signal.Signal // to publish, unless the store sends them itself
+}
+
+// PromoteDue makes up to limit due steps claimable (retries, delayed starts).
+func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
+	var p Promoted
+	err := s.call(ctx, "promote", "promote due steps", func(ctx context.Context, db *conn) error {
+		p = Promoted{}
+		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, promoteDue, limit)
+			if err != nil {
+				return err
+			}
+			var (
+				namespace string
+				count     int
+				topics    = topicSet{}
+			)
+			if _, err := pgx.ForEachRow(rows, []any{&namespace, &count}, func() error {
+				p.Steps += count
+				topics.add(signal.WorkerTopic(namespace))
+				return nil
+			}); err != nil {
+				return err
+			}
+			p.Signals = topics.signals()
+			return s.sendSignals(ctx, tx, p.Signals)
+		})
+	})
+	return p, err
+}
+
+// expireLeases turns lost claims into reports of their loss, so that they go
+// the way of every other result. The token stays for the record; a late result
+// is refused because the state has moved on.
+// Index: live_steps_lease, then the primary key.
+const expireLeases = `
+with lost as materialized (
+    select task_uuid, step_no from tasker.live_steps
+    where state = 3 and lease_until <= clock_timestamp() order by lease_until limit $1 for update skip locked
+)
+update tasker.live_steps s
+set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
+from unnest(array(select task_uuid from lost), array(select step_no from lost)) k(task_uuid, step_no)
+where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 3`
+
+// ExpireLeases ends up to limit leases that have run out and returns how many.
+func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {
+	var expired int
+	err := s.call(ctx, "expire", "expire leases", func(ctx context.Context, db *conn) error {
+		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, expireLeases, limit)
+			if err != nil {
+				return err
+			}
+			if expired = int(tag.RowsAffected()); expired == 0 {
+				return nil
+			}
+			return s.sendSignals(ctx, tx, ReportSignals())
+		})
+	})
+	return expired, err
+}
+
+func (s *Store) sendSignals(ctx context.Context, tx pgx.Tx, signals []signal.Signal) error {
+	b := &pgx.Batch{}
+	s.queueSignals(b, signals)
+	if b.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
+
+// Horizon is when the board will next need attention by itself.
+type Horizon struct {
+	NextDue   time.Duration // until the earliest due step; negative: none
+	NextLease time.Duration // until the earliest end of a lease; negative: none
+}
+
+// Next is the nearer of the two; negative when there is neither.
+func (h Horizon) Next() time.Duration {
+	d := slices.DeleteFunc([]time.Duration{h.NextDue, h.NextLease}, func(d time.Duration) bool { return d < 0 })
+	if len(d) == 0 {
+		return -1
+	}
+	return slices.Min(d)
+}
+
+// horizon reads the ends of two indexes. A time that has passed counts as 0.
+// Index: live_steps_due, live_steps_lease.
+const horizon = `
+select (select greatest(extract(epoch from min(due_at) - clock_timestamp()), 0)::float8 from tasker.live_steps where state = 1),
+       (select greatest(extract(epoch from min(lease_until) - clock_timestamp()), 0)::float8 from tasker.live_steps where state = 3)`
+
+// Horizon asks when the next step is due and the next lease ends.
+func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
+	h := Horizon{NextDue: -1, NextLease: -1}
+	err := s.call(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
+		var due, lease *float64
+		if err := db.QueryRow(ctx, horizon).Scan(&due, &lease); err != nil {
+			return err
+		}
+		h = newHorizon(due, lease)
+		return nil
+	})
+	return h, err
+}
+
+func newHorizon(due, lease *float64) Horizon {
+	return Horizon{NextDue: seconds(due), NextLease: seconds(lease)}
+}
+
+func seconds(s *float64) time.Duration {
+	if s == nil {
+		return -1
+	}
+	return time.Duration(*s * float64(time.Second))
+}
+
+// EnsurePartitions creates the ledger's partitions up to daysAhead days from
+// now; it returns how many are new. It gives up quickly when a table is busy:
+// rows without a partition of their own go to the default one.
+func (s *Store) EnsurePartitions(ctx context.Context, daysAhead int) (int, error) {
+	var made int
+	err := s.call(ctx, "partitions", "create the ledger's partitions", func(ctx context.Context, db *conn) error {
+		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `set local lock_timeout = '2s'`); err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, `select tasker.ensure_partitions($1)`, daysAhead).Scan(&made)
+		})
+	})
+	return made, err
+}

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Violation is a place where the records of a task contradict the rules.
+type Violation struct {
+	TaskUUID uuid.UUID
+	Problem  string
+}
+
+// IntegrityReport is the outcome of a check.
+type IntegrityReport struct {
+	Tasks      int // checked
+	Attempts   int
+	Violations []Violation // at most maxViolations
+}
+
+const (
+	integrityPage = 500
+	maxViolations = 1000
+)
+
+// CheckIntegrity replays the ledger of every task, page by page, through the
+// rules and compares what should be there with what is: progress, board rows
+// and end. It can run beside the daemons: each page is one snapshot.
+func (s *Store) CheckIntegrity(ctx context.Context, rules workflow.Rules) (IntegrityReport, error) {
+	var report IntegrityReport
+	after := uuid.Nil
+	for {
+		page, last, err := s.checkPage(ctx, rules, `task_uuid > $1 order by task_uuid limit $2`, after, integrityPage)
+		if err != nil {
+			return report, err
+		}
+		report.add(page)
+		if page.Tasks < integrityPage || len(report.Violations) >= maxViolations {
+			return report, nil
+		}
+		after = last
+	}
+}
+
+// CheckTask is CheckIntegrity for one task; ErrNotFound when there is none.
+func (s *Store) CheckTask(ctx context.Context, rules workflow.Rules, task uuid.UUID) (IntegrityReport, error) {
+	report, _, err := s.checkPage(ctx, rules, `task_uuid = $1 limit $2`, task, 1)
+	if err == nil && report.Tasks == 0 {
+		err = fmt.Errorf("check the task: %w", ErrNotFound)
+	}
+	return report, err
+}
+
+func (r *IntegrityReport) add(page IntegrityReport) {
+	r.Tasks, r.Attempts = r.Tasks+page.Tasks, r.Attempts+page.Attempts
+	r.Violations = append(r.Violations, page.Violations...)
+	r.Violations = r.Violations[:min(len(r.Violations), maxViolations)]
+}
+
+// audited is everything on record about a task.
+type audited struct {
+	task     uuid.UUID
+	plan     *Plan
+	planID   int32
+	live     *int16
+	final    *int16
+	progress []byte
+	board    map[int]auditedStep
+	attempts []auditedAttempt
+}
+
+type auditedStep struct {
+	state   int16
+	attempt int
+	parents int
+}
+
+type auditedAttempt struct {
+	step, attempt int
+	outcome       workflow.AttemptOutcome
+	reason        *string
+}
+
+func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where string, args ...any) (IntegrityReport, uuid.UUID, error) {
+	var (
+		report IntegrityReport
+		tasks  []*audited
+	)
+	err := s.call(ctx, "integrity", "check the records", func(ctx context.Context, db *conn) error {
+		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+		if err != nil {
+			return err
+		}
+		defer s.rollback(tx)
+		if tasks, err = readAudited(ctx, tx, where, args); err != nil {
+			return err
+		}
+		for _, a := range tasks {
+			if a.plan, err = s.planOn(ctx, db, a.planID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return report, uuid.Nil, err
+	}
+	last := uuid.Nil
+	for _, a := range tasks {
+		report.Tasks++
+		report.Attempts += len(a.attempts)
+		for _, problem := range a.check(rules) {
+			report.Violations = append(report.Violations, Violation{a.task, problem})
+		}
+		last = a.task
+	}
+	return report, last, nil
+}
+
+func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*audited, error) {
+	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, l.state, t.final_state, coalesce(t.final_progress, l.progress)
+		from (select * from tasker.tasks where `+where+`) t left join tasker.live_tasks l using (task_uuid) order by t.task_uuid`, args...)
+	if err != nil {
+		return nil, err
+	}
+	byID := map[uuid.UUID]*audited{}
+	var ids []uuid.UUID
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*audited, error) {
+		a := &audited{board: map[int]auditedStep{}}
+		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress)
+		byID[a.task], ids = a, append(ids, a.task)
+		return a, err
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	b.Queue(`select task_uuid, step_no, state, attempt, coalesce(cardinality(parents), 0) from tasker.live_steps where task_uuid = any ($1)`, ids).
+		Query(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var no int
+			var step auditedStep
+			_, err := pgx.ForEachRow(rows, []any{&id, &no, &step.state, &step.attempt, &step.parents}, func() error {
+				byID[id].board[no] = step
+				return nil
+			})
+			return err
+		})
+	b.Queue(`select task_uuid, step_no, attempt, outcome, reason from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, applied_at, token`, ids).
+		Query(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var at auditedAttempt
+			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason}, func() error {
+				byID[id].attempts = append(byID[id].attempts, at)
+				return nil
+			})
+			return err
+		})
+	return list, tx.SendBatch(ctx, b).Close()
+}
+
+// check replays one task and lists what does not fit.
+func (a *audited) check(rules workflow.Rules) (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if (a.live == nil) == (a.final == nil) {
+		add("the task must be either on the board or ended")
+		return problems
+	}
+	recorded, err := workflow.DecodeProgress(a.progress)
+	if err != nil {
+		add("%v", err)
+		return problems
+	}
+	if a.final != nil && len(a.board) > 0 {
+		add("the task has ended and still has %d steps on the board", len(a.board))
+	}
+	replayed, state, err := a.replay(rules)
+	if err != nil {
+		add("the ledger breaks the rules: %v", err)
+		return problems
+	}
+	problems = append(problems, a.compare(recorded, replayed)...)
+	if a.final != nil && workflow.TaskState(*a.final) != state {
+		add("the task ended as %s, its ledger says %s", workflow.TaskState(*a.final), state)
+	}
+	return problems
+}
+
+// replay runs the recorded attempts through the rules, in the order in which
+// they were applied.
+func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.TaskState, error) {
+	state := workflow.TaskPending
+	progress := workflow.NewProgress(a.plan.Plan)
+	step := func(in workflow.Input) error {
+		next, effects, err := workflow.Advance(a.plan.Plan, state, progress, rules, in)
+		if err == nil {
+			progress, state = next, effects.State
+		}
+		return err
+	}
+	if err := step(workflow.Created{}); err != nil {
+		return nil, state, err
+	}
+	for _, at := range a.attempts {
+		in, ok := at.input()
+		if !ok {
+			continue // cancelled while it ran: told by the end of the task
+		}
+		if err := step(in); err != nil {
+			return nil, state, fmt.Errorf("attempt %d of step %d: %w", at.attempt, at.step, err)
+		}
+	}
+	if a.final != nil && workflow.TaskState(*a.final) == workflow.TaskCancelled && !state.Terminal() {
+		if err := step(workflow.Cancel{}); err != nil {
+			return nil, state, err
+		}
+	}
+	return progress, state, nil
+}
+
+func (at auditedAttempt) input() (workflow.Input, bool) {
+	switch at.outcome {
+	case workflow.OutcomeSuccess:
+		return workflow.Reported{Step: at.step, Attempt: at.attempt, Success: true}, true
+	case workflow.OutcomeFailed:
+		return workflow.Reported{Step: at.step, Attempt: at.attempt, Retryable: true, RetryAfter: -1}, true
+	case workflow.OutcomeLeaseLost:
+		return workflow.LeaseLost{Step: at.step, Attempt: at.attempt}, true
+	case workflow.OutcomeError:
+		if at.reason != nil && (*at.reason == workflow.ReasonWorkerLost || *at.reason == workflow.ReasonPoison) {
+			return workflow.LeaseLost{Step: at.step, Attempt: at.attempt}, true
+		}
+		// Retryable on purpose: whether it was permanent is the recorded reason.
+		permanent := at.reason == nil || *at.reason != workflow.ReasonExhausted
+		return workflow.Reported{Step: at.step, Attempt: at.attempt, Retryable: !permanent, RetryAfter: -1}, true
+	default:
+		return nil, false
+	}
+}
+
+// compare holds the recorded progress and the board against the replay. A
+// delayed start and a retry without delay differ only in whether the step is
+// scheduled, which the board's row tells.
+func (a *audited) compare(recorded, replayed *workflow.Progress) (problems []string) {
+	if len(recorded.Steps) != len(replayed.Steps) {
+		return []string{fmt.Sprintf("%d steps on record, %d by the ledger", len(recorded.Steps), len(replayed.Steps))}
+	}
+	onBoard := func(s workflow.Status) bool { return s == workflow.StatusOnBoard || s == workflow.StatusScheduled }
+	for no := range recorded.Steps {
+		have, want := recorded.Steps[no], replayed.Steps[no]
+		if onBoard(have.Status) && onBoard(want.Status) {
+			have.Status = want.Status
+		}
+		if have != want {
+			problems = append(problems, fmt.Sprintf("step %d: %s on record, %s by the ledger", no, describe(have), describe(want)))
+		}
+		row, placed := a.board[no]
+		if placed != onBoard(want.Status) {
+			problems = append(problems, fmt.Sprintf("step %d: on the board: %t, by the ledger: %t", no, placed, onBoard(want.Status)))
+		}
+		if placed && row.attempt < int(want.Attempts) {
+			problems = append(problems, fmt.Sprintf("step %d: attempt %d on the board, %d in the ledger", no, row.attempt, want.Attempts))
+		}
+	}
+	sort.Strings(problems)
+	return problems
+}
+
+func describe(s workflow.StepProgress) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

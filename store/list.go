@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// TaskFilter selects tasks for a list; zero values select everything.
+type TaskFilter struct {
+	Namespace    string
+	Name         string
+	State        workflow.TaskState // 0: all
+	Initiator    string
+	SourceSystem string
+	Limit        int // 1–1,000
+	Offset       int
+}
+
+// CountLimit is how far tasks are counted for a list. A filter that selects
+// more says so with TaskPage.CountIsBound: counting further would read the
+// whole ledger for a number nobody pages to.
+const CountLimit = 100_000
+
+// TaskPage is one page of a list, newest first.
+type TaskPage struct {
+	Tasks        []*Task
+	Total        int
+	CountIsBound bool // Total is CountLimit and there are more
+}
+
+// listWhere is shared by the page and its count. A pending task that has been
+// claimed is shown as steps_in_process but stored as pending; the filter goes
+// by what is stored.
+// Index: tasks' primary key backwards, or tasks_by_queue; live_tasks' key.
+const listWhere = `
+from tasker.tasks t left join tasker.live_tasks l using (task_uuid)
+where ($1 = '' or t.queue = (select namespace_id from tasker.namespaces where name = $1))
+  and ($2 = '' or t.plan_id in (select plan_id from tasker.plans where name = $2))
+  and ($3 = 0 or coalesce(t.final_state, l.state) = $3)
+  and ($4 = '' or t.initiator = $4)
+  and ($5 = '' or t.source_system = $5)`
+
+// Tasks lists tasks, newest first, with their steps but without results.
+func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
+	var page TaskPage
+	var ids []uuid.UUID
+	err := s.call(ctx, "list_tasks", "list tasks", func(ctx context.Context, db *conn) error {
+		args := []any{f.Namespace, f.Name, int16(f.State), f.Initiator, f.SourceSystem}
+		b := &pgx.Batch{}
+		b.Queue(`select t.task_uuid `+listWhere+` order by t.task_uuid desc limit $6 offset $7`,
+			append(args[:5:5], f.Limit, f.Offset)...).Query(func(rows pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			return err
+		})
+		b.Queue(`select count(*) from (select 1 `+listWhere+` limit $6) c`,
+			append(args[:5:5], CountLimit+1)...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Total) })
+		return db.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return page, err
+	}
+	if page.Total > CountLimit {
+		page.Total, page.CountIsBound = CountLimit, true
+	}
+	if len(ids) == 0 {
+		return page, nil
+	}
+	tasks, err := s.readTasks(ctx, ids, false)
+	if err != nil {
+		return page, err
+	}
+	byID := make(map[uuid.UUID]*Task, len(tasks))
+	for _, t := range tasks {
+		byID[t.UUID] = t
+	}
+	for _, id := range ids {
+		if t := byID[id]; t != nil {
+			page.Tasks = append(page.Tasks, t)
+		}
+	}
+	return page, nil
+}
+
+// TaskEvent is a recorded transition of a task.
+type TaskEvent struct {
+	Seconds  float64 // since the task was requested
+	From, To string
+	Actor    string
+	Reason   string
+}
+
+// StepAttempt is one execution with all its times, in seconds since the task
+// was requested; negative means that it has not come to that.
+type StepAttempt struct {
+	Step, Attempt                        int
+	Token                                int64
+	Enqueued, Claimed, Reported, Applied float64
+	Outcome                              string
+}
+
+// Timeline is the history of one task by the database's clock.
+type Timeline struct {
+	Completed float64 // seconds since the task was requested; negative: not yet
+	Events    []TaskEvent
+	Attempts  []StepAttempt
+}
+
+// Timeline reads the history of a task. Running attempts are not in it.
+func (s *Store) Timeline(ctx context.Context, task uuid.UUID) (Timeline, error) {
+	tl := Timeline{Completed: -1}
+	err := s.call(ctx, "timeline", "read the history", func(ctx context.Context, db *conn) error {
+		b := &pgx.Batch{}
+		b.Queue(`select coalesce(extract(epoch from completed_at - requested_at), -1)::float8 from tasker.tasks where task_uuid = $1`, task).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&tl.Completed) })
+		b.Queue(`select extract(epoch from e.at - t.requested_at)::float8, tasker.task_state_name(e.from_state), tasker.task_state_name(e.to_state),
+				e.actor, coalesce(e.reason, '')
+			from tasker.task_events e join tasker.tasks t using (task_uuid) where task_uuid = $1 order by e.seq limit 10000`, task).
+			Query(func(rows pgx.Rows) (err error) {
+				tl.Events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TaskEvent])
+				return err
+			})
+		b.Queue(`select a.step_no, a.attempt, a.token,
+				coalesce(extract(epoch from a.enqueued_at - t.requested_at), -1)::float8, coalesce(extract(epoch from a.claimed_at - t.requested_at), -1)::float8,
+				coalesce(extract(epoch from a.reported_at - t.requested_at), -1)::float8, extract(epoch from a.applied_at - t.requested_at)::float8,
+				(array['success','failed','error','lease_lost','cancelled'])[a.outcome]
+			from tasker.step_attempts a join tasker.tasks t using (task_uuid) where task_uuid = $1 order by a.applied_at, a.token limit 100000`, task).
+			Query(func(rows pgx.Rows) (err error) {
+				tl.Attempts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StepAttempt])
+				return err
+			})
+		return db.SendBatch(ctx, b).Close()
+	})
+	return tl, err
+}

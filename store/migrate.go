@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// migrationTable stands outside the schema that migrations create.
+const migrationTable = "tasker_schema_version"
+
+// MigrationStatus is one migration and whether it has been applied.
+type MigrationStatus struct {
+	Version   int64
+	Name      string
+	Applied   bool
+	AppliedAt time.Time
+}
+
+// Migrator changes the schema. It uses one connection of its own, opened for
+// each call, because a pool in transaction mode cannot hold the session-level
+// advisory lock under which migrations run.
+type Migrator struct {
+	config *pgx.ConnConfig
+}
+
+// NewMigrator reads the direct (not pooled) database URL.
+func NewMigrator(url string) (*Migrator, error) {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+	}
+	cfg.RuntimeParams["application_name"] = "tasker-migrate"
+	return &Migrator{config: cfg}, nil
+}
+
+// Up applies what is missing and returns the versions applied. Several
+// daemons may call it at once; one works, the others wait and find it done.
+func (m *Migrator) Up(ctx context.Context) ([]int64, error) {
+	var done []int64
+	err := m.with(ctx, func(p *goose.Provider) error {
+		results, err := p.Up(ctx)
+		for _, r := range results {
+			done = append(done, r.Source.Version)
+		}
+		return err
+	})
+	return done, err
+}
+
+// Down takes back the newest migration and returns its version. The first
+// migration's way back drops everything.
+func (m *Migrator) Down(ctx context.Context) (int64, error) {
+	var version int64
+	err := m.with(ctx, func(p *goose.Provider) error {
+		r, err := p.Down(ctx)
+		if r != nil {
+			version = r.Source.Version
+		}
+		return err
+	})
+	return version, err
+}
+
+// Status lists all migrations in order.
+func (m *Migrator) Status(ctx context.Context) ([]MigrationStatus, error) {
+	var list []MigrationStatus
+	err := m.with(ctx, func(p *goose.Provider) error {
+		states, err := p.Status(ctx)
+		for _, s := range states {
+			list = append(list, MigrationStatus{
+				Version: s.Source.Version, Name: s.Source.Path,
+				Applied: s.State == goose.StateApplied, AppliedAt: s.AppliedAt,
+			})
+		}
+		return err
+	})
+	return list, err
+}
+
+func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) error {
+	db := stdlib.OpenDB(*m.config)
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(2) // one holds the lock, one works
+	if err := db.PingContext(ctx); err != nil {
+		return classify("reach the database to migrate it", err)
+	}
+	p, err := newProvider(db)
+	if err != nil {
+		return fmt.Errorf("prepare the migrations: %w", err)
+	}
+	if err := fn(p); err != nil {
+		return classify("migrate the schema", err)
+	}
+	return nil
+}
+
+func newProvider(db *sql.DB) (*goose.Provider, error) {
+	files, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return nil, err
+	}
+	versions, err := database.NewStore(database.DialectPostgres, migrationTable)
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(versions))
+}
+
+// SchemaVersion is the newest migration this program carries.
+func SchemaVersion() (int64, error) {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+	if err != nil {
+		return 0, err
+	}
+	var newest int64
+	for _, name := range names {
+		v, err := goose.NumericComponent(name)
+		if err != nil {
+			return 0, err
+		}
+		newest = max(newest, v)
+	}
+	return newest, nil
+}
+
+// SchemaHash identifies the text of all migrations.
+func SchemaHash() (string, error) {
+	h := sha256.New()
+	err := fs.WalkDir(migrationFiles, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := migrationFiles.ReadFile(path)
+		h.Write(text)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil))[:16], err
+}
+
+// CheckSchema returns an error that wraps ErrSchema unless the database has
+// exactly the schema this program knows.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	want, err := SchemaVersion()
+	if err != nil {
+		return fmt.Errorf("list the migrations: %w", err)
+	}
+	var have int64
+	err = s.call(ctx, "schema", "read the schema version", func(ctx context.Context, db *conn) error {
+		// The table is missing in an empty database; to_regclass keeps that from being an error.
+		var exists bool
+		if err := db.QueryRow(ctx, `select to_regclass($1) is not null`, migrationTable).Scan(&exists); err != nil || !exists {
+			return err
+		}
+		err := db.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+migrationTable+` where is_applied`).Scan(&have)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case have < want:
+		return fmt.Errorf("%w: the database has %d, this program needs %d: run `tasker-ctl migrate up`", ErrSchema, have, want)
+	case have > want:
+		return fmt.Errorf("%w: the database has %d, this program knows only %d: use a newer program", ErrSchema, have, want)
+	}
+	return nil
+}

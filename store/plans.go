@@ -1,0 +1,267 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Plan is a registered plan: the compiled template with its keys in the
+// database. It is immutable and safe for concurrent use.
+type Plan struct {
+	*workflow.Plan
+	ID    int32
+	Queue int32 // the id of the namespace
+	// InputSchema checks contexts; nil accepts everything.
+	InputSchema *workflow.InputSchema
+}
+
+// planTTL bounds how long a replica that hears no signals may use a version
+// after another one has taken its place.
+const planTTL = 5 * time.Second
+
+// maxCachedPlans bounds the cache; a plan that falls out is read again.
+const maxCachedPlans = 4096
+
+type planKey struct{ namespace, name, version string }
+
+type planEntry struct {
+	plan *Plan
+	read time.Time
+}
+
+// planCache remembers plans for ever by id (they do not change) and for
+// planTTL by name (another one may become current).
+type planCache struct {
+	mu     sync.RWMutex
+	byID   map[int32]*Plan
+	byName map[planKey]planEntry
+}
+
+func newPlanCache() planCache {
+	return planCache{byID: map[int32]*Plan{}, byName: map[planKey]planEntry{}}
+}
+
+func (c *planCache) put(p *Plan, current bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.byID) >= maxCachedPlans {
+		clear(c.byID)
+		clear(c.byName)
+	}
+	c.byID[p.ID] = p
+	if current {
+		c.byName[planKey{p.Template.Namespace, p.Template.Name, p.Template.Version}] = planEntry{p, now}
+	}
+}
+
+func (c *planCache) named(k planKey, now time.Time) (*Plan, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	e, ok := c.byName[k]
+	return e.plan, ok && now.Sub(e.read) < planTTL
+}
+
+func (c *planCache) numbered(id int32) (*Plan, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	p, ok := c.byID[id]
+	return p, ok
+}
+
+// ForgetPlanNames makes the next look-up by name read the database; call it
+// when a signal says that the registry changed.
+func (s *Store) ForgetPlanNames() {
+	s.plans.mu.Lock()
+	defer s.plans.mu.Unlock()
+	clear(s.plans.byName)
+}
+
+// RegisterTemplates makes resolved templates the current ones of their
+// versions, and their namespaces queues. Content that is known already is not
+// stored again; running tasks keep the plan they began with.
+func (s *Store) RegisterTemplates(ctx context.Context, environment string, templates []*workflow.Template) error {
+	if len(templates) == 0 {
+		return nil
+	}
+	n := len(templates)
+	namespaces, names, versions := make([]string, n), make([]string, n), make([]string, n)
+	hashes, documents, steps := make([][]byte, n), make([]string, n), make([]string, n)
+	for i, t := range templates {
+		plan, err := workflow.Compile(t)
+		if err != nil {
+			return fmt.Errorf("compile template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
+		}
+		document, err := json.Marshal(t)
+		if err != nil {
+			return fmt.Errorf("encode template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
+		}
+		order := make([]string, len(plan.Steps))
+		for no := range plan.Steps {
+			order[no] = plan.Steps[no].Name
+		}
+		list, err := json.Marshal(order)
+		if err != nil {
+			return fmt.Errorf("encode the steps of template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
+		}
+		hash := t.ContentHash()
+		namespaces[i], names[i], versions[i] = t.Namespace, t.Name, t.Version
+		hashes[i], documents[i], steps[i] = hash[:], string(document), string(list)
+	}
+	err := s.call(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
+		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+			// Two daemons that start together take turns.
+			b := &pgx.Batch{}
+			b.Queue(`select pg_advisory_xact_lock(hashtext('tasker.register_templates'))`)
+			b.Queue(`insert into tasker.namespaces (name) select distinct unnest($1::text[]) on conflict do nothing`, namespaces)
+			b.Queue(`
+				update tasker.plans p set current = false
+				from unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) n(namespace, name, version, hash)
+				join tasker.namespaces s on s.name = n.namespace
+				where p.namespace_id = s.namespace_id and p.name = n.name and p.version = n.version and p.current
+				  and (p.content_hash <> n.hash or p.environment <> $5)`,
+				namespaces, names, versions, hashes, environment)
+			b.Queue(`
+				insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, current)
+				select s.namespace_id, n.name, n.version, $7, n.hash, n.template::jsonb,
+				       array(select jsonb_array_elements_text(n.steps::jsonb)), true
+				from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])
+				     n(namespace, name, version, hash, template, steps)
+				join tasker.namespaces s on s.name = n.namespace
+				on conflict (namespace_id, name, version, environment, content_hash) do update set current = true
+				where not plans.current`,
+				namespaces, names, versions, hashes, documents, steps, environment)
+			return tx.SendBatch(ctx, b).Close()
+		})
+	})
+	if err == nil {
+		s.ForgetPlanNames()
+	}
+	return err
+}
+
+const planColumns = `p.plan_id, p.namespace_id, p.template, p.current`
+
+// PlanNamed returns the current plan of a template version, or ErrNotFound.
+func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
+	key := planKey{namespace, name, version}
+	if p, ok := s.plans.named(key, time.Now()); ok {
+		return p, nil
+	}
+	var plan *Plan
+	err := s.call(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
+		plan, err = s.readPlan(ctx, db, `select `+planColumns+` from tasker.plans p join tasker.namespaces n using (namespace_id)
+			where n.name = $1 and p.name = $2 and p.version = $3 and p.current`, namespace, name, version)
+		return err
+	})
+	return plan, err
+}
+
+// PlanByID returns a plan of a running or ended task, or ErrNotFound.
+func (s *Store) PlanByID(ctx context.Context, id int32) (*Plan, error) {
+	if p, ok := s.plans.numbered(id); ok {
+		return p, nil
+	}
+	var plan *Plan
+	err := s.call(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
+		plan, err = s.planOn(ctx, db, id)
+		return err
+	})
+	return plan, err
+}
+
+// planOn is PlanByID for those who have a connection already: to wait for a
+// second one while holding the first would let a busy pool wait for itself.
+func (s *Store) planOn(ctx context.Context, db *conn, id int32) (*Plan, error) {
+	if p, ok := s.plans.numbered(id); ok {
+		return p, nil
+	}
+	return s.readPlan(ctx, db, `select `+planColumns+` from tasker.plans p where p.plan_id = $1`, id)
+}
+
+func (s *Store) readPlan(ctx context.Context, db *conn, query string, args ...any) (*Plan, error) {
+	rows, err := db.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := pgx.CollectExactlyOneRow(rows, s.scanPlan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	return plan, err
+}
+
+func (s *Store) scanPlan(row pgx.CollectableRow) (*Plan, error) {
+	var (
+		p        Plan
+		document []byte
+		current  bool
+	)
+	if err := row.Scan(&p.ID, &p.Queue, &document, &current); err != nil {
+		return nil, err
+	}
+	t := &workflow.Template{}
+	if err := json.Unmarshal(document, t); err != nil {
+		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
+	}
+	var err error
+	if p.Plan, err = workflow.Compile(t); err != nil {
+		return nil, fmt.Errorf("compile plan %d: %w", p.ID, err)
+	}
+	if p.InputSchema, err = workflow.CompileInputSchema(t); err != nil {
+		return nil, fmt.Errorf("compile the input schema of plan %d: %w", p.ID, err)
+	}
+	s.plans.put(&p, current, time.Now())
+	return &p, nil
+}
+
+// Plans lists the current plans, ordered by namespace, name and version; an
+// empty namespace means all. At most 10,000 are returned.
+func (s *Store) Plans(ctx context.Context, namespace string) ([]*Plan, error) {
+	var plans []*Plan
+	err := s.call(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select `+planColumns+` from tasker.plans p join tasker.namespaces n using (namespace_id)
+			where p.current and ($1 = '' or n.name = $1) order by n.name, p.name, p.version limit 10000`, namespace)
+		if err != nil {
+			return err
+		}
+		plans, err = pgx.CollectRows(rows, s.scanPlan)
+		return err
+	})
+	return plans, err
+}
+
+// Queues returns the queue id of each namespace that exists; no names means
+// all of them.
+func (s *Store) Queues(ctx context.Context, namespaces []string) (map[string]int32, error) {
+	queues := map[string]int32{}
+	err := s.call(ctx, "queues", "read the namespaces", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select name, namespace_id from tasker.namespaces
+			where cardinality($1::text[]) = 0 or name = any ($1)`, nonNil(namespaces))
+		if err != nil {
+			return err
+		}
+		var name string
+		var id int32
+		_, err = pgx.ForEachRow(rows, []any{&name, &id}, func() error {
+			queues[name] = id
+			return nil
+		})
+		return err
+	})
+	return queues, err
+}
+
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -1,0 +1,306 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// The size of the board and of the ledger under test. The bounds below do not
+// depend on it: a plan that walks over a table needs ten times what they allow.
+const (
+	waitingTasks  = 1_000_000
+	finishedTasks = 300_000
+
+	// maxBlocks bounds the blocks that one item may touch: a few descents of
+	// an index and the entries of a new row version.
+	maxBlocks  = 40
+	maxRows    = 8   // that one item may walk over; tags pass over seven in claimAny
+	freeBlocks = 300 // for one statement, whatever it carries
+)
+
+// itemsOf one statement: a quiet moment and the largest batches that occur.
+var itemsOf = []int{20, 500}
+
+var bigTables = []string{"live_tasks", "live_steps", "tasks", "step_attempts"}
+
+// TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
+// board, planned for its parameters and planned for any, and looks at the
+// plans that were really executed.
+func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills a million rows")
+	}
+	hash, err := SchemaHash()
+	require.NoError(t, err)
+	db := pgtest.NewMigrated(t, hash, func(ctx context.Context, dsn string) error {
+		m, err := NewMigrator(dsn)
+		if err == nil {
+			_, err = m.Up(ctx)
+		}
+		return err
+	})
+	fill(t, db)
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		t.Run(mode, func(t *testing.T) {
+			e := newExplainer(t, db.DSN, mode)
+			for _, items := range itemsOf {
+				for _, c := range hotStatements(t, db, items) {
+					t.Run(fmt.Sprintf("%s/%d", c.name, items), func(t *testing.T) { e.check(t, c) })
+				}
+			}
+		})
+	}
+}
+
+// fill makes a large board: queue 1 with everything, two of its lanes, and the
+// ledger of tasks that have ended. Most indexes are built afterwards.
+func fill(t *testing.T, db *pgtest.DB) {
+	start := time.Now()
+	const secondary = `select coalesce(string_agg(indexdef, ';'), '') from pg_indexes where schemaname = 'tasker'
+		and indexname in ('live_steps_claimable', 'live_steps_reported', 'live_steps_due', 'live_steps_lease')`
+	indexes := db.QueryString(t, secondary)
+	db.Exec(t, `drop index tasker.live_steps_claimable, tasker.live_steps_reported, tasker.live_steps_due, tasker.live_steps_lease`)
+	// Version 7 UUIDs of the last hours, rising with i.
+	db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
+		select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
+			|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.Add(-20*time.Hour).UnixMilli()))
+	// The foreign key to plans would be looked up a million times.
+	db.Exec(t, `alter table tasker.live_tasks disable trigger all`)
+	db.Exec(t, `insert into tasker.namespaces (name) values ('big'), ('other')`)
+	db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
+		values (1, 'p', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a,b}', '{}', true)`)
+	db.Exec(t, `insert into tasker.tasks (task_uuid, requested_at, correlation_id, plan_id, queue, priority, final_state, context, completed_at)
+		select test_id(i), now(), test_id(i), 1, 1, 0, case when i <= $1 then 9 end, '{"n": 1}', case when i <= $1 then now() end
+		from generate_series(1, $1::int + $2::int) i`, finishedTasks, waitingTasks)
+	db.Exec(t, `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome, result)
+		select test_id(i), i, 0, 1, 1, '{"n": 1}' from generate_series(1, $1::int) i`, finishedTasks)
+	db.Exec(t, `insert into tasker.live_tasks (task_uuid, plan_id, queue, state, priority, progress)
+		select test_id(i), 1, 1, 4, 0, decode(repeat('00', 14), 'hex') from generate_series($1::int + 1, $1::int + $2::int) i`,
+		finishedTasks, waitingTasks)
+	// In twenty: 16 claimable, 2 scheduled, 1 running, 1 reported.
+	db.Exec(t, `insert into tasker.live_steps (task_uuid, step_no, seq, queue, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+		select test_id(i), 1, i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
+		       case when state = 1 then now() + (i - 600000) * interval '1 s' end,
+		       case when state = 3 then now() + (i - 600000) * interval '1 s' end,
+		       case when state = 4 then 1 end, '{0}', case when i % 7 = 0 then array['gpu'] end
+		from (select i, case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
+		      from generate_series($1::int + 1, $1::int + $2::int) i) n`, finishedTasks, waitingTasks)
+	for _, index := range strings.Split(indexes, ";") {
+		db.Exec(t, index)
+	}
+	db.Exec(t, `select setval('tasker.step_seq', 2000000), setval('tasker.claim_token', 2000000)`)
+	db.Exec(t, `alter table tasker.live_tasks enable trigger all`)
+	db.Exec(t, `analyze`)
+	t.Logf("filled in %v", time.Since(start).Round(time.Second))
+}
+
+// hotStatement is one statement with what it is given.
+type hotStatement struct {
+	name    string
+	sql     string
+	args    []any
+	items   int
+	touched int // rows it must report to have touched; 0: not looked at
+}
+
+func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement {
+	pool := db.Pool(t)
+	keys := func(state int) []ClaimKey {
+		rows, err := pool.Query(t.Context(), `select task_uuid, step_no, coalesce(token, 0) from tasker.live_steps
+			where state = $1 and seq > 700000 order by seq limit $2`, state, perStatement)
+		require.NoError(t, err)
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ClaimKey])
+		require.NoError(t, err)
+		require.Len(t, list, perStatement)
+		return list
+	}
+	plan := &Plan{Plan: compiled(t), ID: 1, Queue: 1}
+	worker := uuid.Must(uuid.NewV7())
+	tasks, steps, tokens := claimColumns(keys(3))
+	reports := make([]Report, perStatement)
+	order := make([]int, perStatement)
+	for i, k := range keys(3) {
+		reports[i], order[i] = Report{ClaimKey: k, Success: true, Result: json.RawMessage(`{"n": 1}`), RetryAfter: -1}, i
+	}
+	fresh := make([]NewTask, perStatement)
+	for i := range fresh {
+		identity := workflow.KeyIdentity("big", "p", fmt.Sprint(i))
+		fresh[i] = NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`),
+			CorrelationID: worker, Identity: &identity}
+	}
+	created, _, err := createArguments(fresh, distinctIdentities(fresh))
+	require.NoError(t, err)
+
+	list := []hotStatement{
+		{"claimSteps", claimSteps, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{700_000, 700_000}}, perStatement, perStatement},
+		{"claimAny", claimAny, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
+		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
+		{"handBack", handBack, []any{tasks, steps, tokens}, perStatement, perStatement},
+		{"releaseLeases", releaseLeases, []any{tasks, steps, tokens}, perStatement, perStatement},
+		{"take_reported", `select * from tasker.take_reported($1, $2)`, []any{int64(700_000), perStatement}, perStatement, perStatement},
+		{"takeTask", takeTask, []any{tasks[0]}, 1, 1},
+		{"promoteDue", promoteDue, []any{perStatement}, perStatement, 0},
+		{"expireLeases", expireLeases, []any{perStatement}, perStatement, perStatement},
+		{"horizon", horizon, nil, 1, 1},
+		{"workerHeartbeat", workerHeartbeat, []any{worker, "w", "h", "v", "m", []string{"big"}, tasks, steps, tokens, int64(60_000)}, perStatement, 0},
+		{"createTasks", createTasks, created, perStatement, perStatement},
+		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
+		{"readBoard", readBoard, []any{tasks}, perStatement, perStatement},
+		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
+	}
+	return append(list, applyStatements(t, plan, keys(4))...)
+}
+
+// applyStatements has every statement of a commit, as Commit makes it.
+func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
+	var w writes
+	for _, k := range keys {
+		w.ended.add(k.TaskUUID, k.Step, workflow.OutcomeSuccess, "")
+		w.retried.add(k.TaskUUID, k.Step, workflow.OutcomeFailed, "")
+		w.retried.dues, w.retried.lanes = append(w.retried.dues, 1000), append(w.retried.lanes, 200)
+		w.put.add(k.TaskUUID, plan, workflow.PutStep{Step: 0}, 200)
+		w.updated.add(k.TaskUUID, workflow.TaskStepsInProcess, workflow.NewProgress(plan.Plan), "")
+		w.finished.add(k.TaskUUID, workflow.TaskComplete, workflow.NewProgress(plan.Plan), "")
+		w.events.add(k.TaskUUID, workflow.TaskChange{From: workflow.TaskStepsInProcess, To: workflow.TaskError, Reason: "r"}, "a")
+	}
+	b := &pgx.Batch{}
+	w.queue(b, uuid.Nil)
+	names := []string{"endSteps", "retrySteps", "putSteps", "updateTasks", "finishTasks", "recordEvents"}
+	require.Len(t, b.QueuedQueries, len(names))
+	var list []hotStatement
+	for i, q := range b.QueuedQueries {
+		list = append(list, hotStatement{names[i], q.SQL, q.Arguments, len(keys), len(keys)})
+	}
+	return list
+}
+
+func compiled(t *testing.T) *workflow.Plan {
+	tmpl, _, err := workflow.ParseTemplate("big.yaml", []byte(`
+name: p
+namespace_name: big
+version: 1.0.0
+steps:
+  - name: a
+    handler: {callable: a}
+  - name: b
+    dependencies: [a]
+    handler: {callable: b}
+`))
+	require.NoError(t, err)
+	p, err := workflow.Compile(tmpl.Resolve("test"))
+	require.NoError(t, err)
+	return p
+}
+
+// explainer runs statements on a connection that sends the plan of everything
+// it executes, inside functions too, as a notice (auto_explain).
+type explainer struct {
+	conn  *pgx.Conn
+	plans []string
+}
+
+func newExplainer(t *testing.T, dsn, mode string) *explainer {
+	e := &explainer{}
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { e.plans = append(e.plans, n.Message) }
+	e.conn, err = pgx.ConnectConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.conn.Close(context.WithoutCancel(t.Context())) })
+	for _, setting := range []string{
+		`load 'auto_explain'`,
+		`set auto_explain.log_analyze = on`, `set auto_explain.log_buffers = on`, `set auto_explain.log_timing = off`,
+		`set auto_explain.log_nested_statements = on`, `set auto_explain.log_format = json`,
+		`set client_min_messages = log`, `set plan_cache_mode = ` + mode, `set statement_timeout = '30s'`,
+	} {
+		_, err := e.conn.Exec(t.Context(), setting)
+		require.NoError(t, err, setting)
+	}
+	return e
+}
+
+// check executes a statement in a transaction that is rolled back and judges
+// the plans that were executed.
+func (e *explainer) check(t *testing.T, c hotStatement) {
+	tx, err := e.conn.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `set local auto_explain.log_min_duration = 0`)
+	require.NoError(t, err)
+	e.plans = nil
+	start := time.Now()
+	tag, err := tx.Exec(t.Context(), c.sql, c.args...)
+	require.NoError(t, err)
+	took := time.Since(start)
+	// The plan of a query is sent when its portal is closed: by the next one.
+	_, err = tx.Exec(t.Context(), `set local auto_explain.log_min_duration = -1`)
+	require.NoError(t, err)
+	if c.touched > 0 {
+		require.EqualValues(t, c.touched, tag.RowsAffected(), "the statement must have something to do")
+	}
+	require.NotEmpty(t, e.plans, "no plan was sent")
+	blocks := 0
+	for _, text := range e.plans {
+		_, document, found := strings.Cut(text, "plan:")
+		require.True(t, found, text)
+		var explained struct{ Plan planNode }
+		require.NoError(t, json.Unmarshal([]byte(document), &explained))
+		explained.Plan.walk(func(n *planNode) {
+			blocks = max(blocks, n.Hit+n.Read)
+			for _, table := range bigTables {
+				if n.Type == "Seq Scan" && isPartOf(n.Relation, table) && n.rows() > 0 {
+					t.Errorf("sequential scan of %s in\n%s", n.Relation, document)
+				}
+				if isPartOf(n.Relation, table) && n.rows() > float64(c.items*maxRows) {
+					t.Errorf("%s walks over %.0f rows of %s in\n%s", n.Type, n.rows(), n.Relation, document)
+				}
+			}
+		})
+	}
+	limit := c.items*maxBlocks + freeBlocks
+	t.Logf("%5d blocks (at most %d), %v", blocks, limit, took.Round(100*time.Microsecond))
+	if blocks > limit {
+		t.Errorf("%d blocks touched, more than %d:\n%s", blocks, limit, strings.Join(e.plans, "\n"))
+	}
+}
+
+// isPartOf reports whether a relation is the table or one of its partitions.
+func isPartOf(relation, table string) bool {
+	return relation == table || relation == table+"_default" || strings.HasPrefix(relation, table+"_20")
+}
+
+// planNode is the part of EXPLAIN's answer that is judged. A node's blocks
+// include those of the nodes below it.
+type planNode struct {
+	Type     string     `json:"Node Type"`
+	Relation string     `json:"Relation Name"`
+	Loops    float64    `json:"Actual Loops"`
+	Rows     float64    `json:"Actual Rows"`
+	Removed  float64    `json:"Rows Removed by Filter"`
+	Hit      int        `json:"Shared Hit Blocks"`
+	Read     int        `json:"Shared Read Blocks"`
+	Plans    []planNode `json:"Plans"`
+}
+
+// rows is how many rows a scan walked over; an empty partition may be scanned
+// as the planner likes.
+func (n *planNode) rows() float64 { return n.Loops * (n.Rows + n.Removed) }
+
+func (n *planNode) walk(visit func(*planNode)) {
+	visit(n)
+	for i := range n.Plans {
+		n.Plans[i].walk(visit)
+	}
+}

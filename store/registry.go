@@ -1,0 +1,136 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Daemon describes a running daemon to the others.
+type Daemon struct {
+	UUID       uuid.UUID // new for every start of the process
+	ID         string    // worker_id or processor id, for people
+	Hostname   string
+	Version    string
+	Mode       string
+	Namespaces []string // of a worker
+}
+
+// workerHeartbeat says that the worker lives, extends the leases of what it
+// holds and answers which claims are no longer its own. It registers the
+// worker when it is new, so a worker that was forgotten simply comes back.
+// It waits for nobody: whoever has a step locked is about to end the claim,
+// or did nothing to it, and then the next heartbeat is early enough.
+// Index: the primary keys; (select $n) as in reportSteps.
+const workerHeartbeat = `
+with alive as (
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces)
+    values ($1, $2, $3, $4, $5, $6)
+    on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
+        namespaces = excluded.namespaces, stopped_at = null
+), held as materialized (
+    select h.*, s.token is not null as ours
+    from unnest((select $7::uuid[]), (select $8::smallint[]), (select $9::bigint[])) h(task_uuid, step_no, token)
+    left join tasker.live_steps s on s.task_uuid = h.task_uuid and s.step_no = h.step_no and s.state = 3 and s.token = h.token
+), free as materialized (
+    select s.task_uuid, s.step_no, s.token
+    from (select * from held where ours) h cross join lateral (
+        select task_uuid, step_no, token from tasker.live_steps
+        where task_uuid = h.task_uuid and step_no = h.step_no and state = 3 and token = h.token
+        for update skip locked) s
+), extended as (
+    update tasker.live_steps s set lease_until = clock_timestamp() + $10::bigint * interval '1 ms'
+    from unnest(array(select task_uuid from free), array(select step_no from free), array(select token from free)) k(task_uuid, step_no, token)
+    where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 3 and s.token = k.token
+)
+select h.token from held h where not h.ours`
+
+// WorkerHeartbeat extends the leases of claims by lease and returns the tokens
+// of those that are lost: their handlers must stop.
+func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
+	tasks, steps, tokens := claimColumns(claims)
+	err = s.call(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, workerHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces),
+			nonNil(tasks), nonNil(steps), nonNil(tokens), lease.Milliseconds())
+		if err != nil {
+			return err
+		}
+		lost, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return lost, err
+}
+
+// processorHeartbeat says that the orchestrator lives and answers what its
+// timer should wait for, all in one statement.
+const processorHeartbeat = `
+with alive as (
+    insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
+    values ($1, $2, $3, $4, $5)
+    on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null
+)` + horizon
+
+// ProcessorHeartbeat registers or refreshes an orchestrator and returns the
+// horizon of the board.
+func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon) (Horizon, error) {
+	h := Horizon{NextDue: -1, NextLease: -1}
+	err := s.call(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
+		var due, lease *float64
+		if err := db.QueryRow(ctx, processorHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode).Scan(&due, &lease); err != nil {
+			return err
+		}
+		h = newHorizon(due, lease)
+		return nil
+	})
+	return h, err
+}
+
+// Stopped records that a daemon has ended on purpose.
+func (s *Store) Stopped(ctx context.Context, daemon uuid.UUID) error {
+	return s.call(ctx, "stopped", "sign off", func(ctx context.Context, db *conn) error {
+		_, err := db.Exec(ctx, `
+			with w as (update tasker.workers set stopped_at = clock_timestamp() where worker_uuid = $1)
+			update tasker.processors set stopped_at = clock_timestamp() where processor_uuid = $1`, daemon)
+		return err
+	})
+}
+
+// Replica is a daemon as the fleet sees it.
+type Replica struct {
+	Daemon
+	Kind         string        // "orchestrator" or "worker"
+	HeartbeatAge time.Duration // by the database's clock
+	StartedAt    time.Time
+	Stopped      bool
+}
+
+// Fleet lists the daemons that gave a sign of life within maxAge, the newest
+// 1,000 of each kind at most.
+func (s *Store) Fleet(ctx context.Context, maxAge time.Duration) ([]Replica, error) {
+	var fleet []Replica
+	err := s.call(ctx, "fleet", "list the fleet", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `
+			(select 'orchestrator', processor_uuid, processor_id, hostname, version, mode, '{}'::text[], started_at,
+			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null
+			 from tasker.processors where heartbeat_at > now() - $1::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)
+			union all
+			(select 'worker', worker_uuid, worker_id, hostname, version, mode, namespaces, started_at,
+			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null
+			 from tasker.workers where heartbeat_at > now() - $1::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)`,
+			maxAge.Milliseconds())
+		if err != nil {
+			return err
+		}
+		fleet, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Replica, error) {
+			var r Replica
+			var age float64
+			err := row.Scan(&r.Kind, &r.UUID, &r.ID, &r.Hostname, &r.Version, &r.Mode, &r.Namespaces, &r.StartedAt, &age, &r.Stopped)
+			r.HeartbeatAge = time.Duration(max(age, 0) * float64(time.Second))
+			return r, err
+		})
+		return err
+	})
+	return fleet, err
+}

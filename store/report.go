@@ -1,0 +1,187 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// ClaimKey names one claim: the step and the fence.
+type ClaimKey struct {
+	TaskUUID uuid.UUID
+	Step     int
+	Token    int64
+}
+
+// Report is the end of one execution.
+type Report struct {
+	ClaimKey
+	Success    bool
+	Result     json.RawMessage // storable JSON; nil is kept as SQL null
+	Error      json.RawMessage // set when Success is false
+	Retryable  bool
+	RetryAfter time.Duration // negative: the handler asked for nothing
+}
+
+// reportSteps accepts the results whose token still holds the step. The rows
+// come sorted by key, so that all who wait for locks take them in one order.
+// (select $n) hides from the planner how many there are: it then expects a
+// handful and stays at the primary key, where it would otherwise read all
+// steps in progress from their partial index.
+// Index: the primary key.
+const reportSteps = `
+update tasker.live_steps s
+set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(),
+    outcome = r.outcome, result = r.result::jsonb, error = r.error::jsonb, retryable = r.retryable, retry_after_ms = r.retry_after_ms
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[]), (select $4::smallint[]), (select $5::text[]),
+            (select $6::text[]), (select $7::bool[]), (select $8::bigint[]))
+     r(task_uuid, step_no, token, outcome, result, error, retryable, retry_after_ms)
+where s.task_uuid = r.task_uuid and s.step_no = r.step_no and s.state = 3 and s.token = r.token
+returning s.task_uuid, s.step_no, s.token`
+
+// Report hands over results, many in one statement. accepted has one entry
+// per report, in order; false means that the claim is no longer the caller's
+// and nothing was changed. Of several reports of one claim the first counts.
+func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, err error) {
+	order := reportOrder(reports)
+	held := make(map[ClaimKey]bool, len(reports))
+	err = s.call(ctx, "report", "report results", func(ctx context.Context, db *conn) error {
+		b := &pgx.Batch{}
+		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
+			var k ClaimKey
+			_, err := pgx.ForEachRow(rows, []any{&k.TaskUUID, &k.Step, &k.Token}, func() error {
+				held[k] = true
+				return nil
+			})
+			return err
+		})
+		s.queueSignals(b, ReportSignals())
+		return db.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return nil, err
+	}
+	accepted = make([]bool, len(reports))
+	for _, i := range order {
+		accepted[i] = held[reports[i].ClaimKey]
+	}
+	return accepted, nil
+}
+
+// reportOrder is the order of keys; it leaves out all but the first report of
+// a claim.
+func reportOrder(reports []Report) []int {
+	order := make([]int, 0, len(reports))
+	seen := make(map[ClaimKey]bool, len(reports))
+	for i := range reports {
+		if k := reports[i].ClaimKey; !seen[k] {
+			seen[k] = true
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int { return compareClaims(reports[a].ClaimKey, reports[b].ClaimKey) })
+	return order
+}
+
+func compareClaims(x, y ClaimKey) int {
+	return cmp.Or(slices.Compare(x.TaskUUID[:], y.TaskUUID[:]), cmp.Compare(x.Step, y.Step), cmp.Compare(x.Token, y.Token))
+}
+
+func reportArguments(reports []Report, order []int) []any {
+	n := len(order)
+	tasks, steps, tokens := make([]uuid.UUID, n), make([]int16, n), make([]int64, n)
+	outcomes, results, errs := make([]int16, n), make([]*string, n), make([]*string, n)
+	retryable, after := make([]bool, n), make([]*int64, n)
+	for i, at := range order {
+		r := &reports[at]
+		tasks[i], steps[i], tokens[i] = r.TaskUUID, int16(r.Step), r.Token // #nosec G115 -- at most MaxSteps
+		outcomes[i] = int16(workflow.OutcomeFailed)
+		if r.Success {
+			outcomes[i] = int16(workflow.OutcomeSuccess)
+		}
+		results[i], errs[i], retryable[i] = jsonText(r.Result), jsonText(r.Error), r.Retryable
+		if r.RetryAfter >= 0 {
+			ms := millis(r.RetryAfter)
+			after[i] = &ms
+		}
+	}
+	return []any{tasks, steps, tokens, outcomes, results, errs, retryable, after}
+}
+
+func jsonText(raw json.RawMessage) *string {
+	if raw == nil {
+		return nil
+	}
+	s := string(raw)
+	return &s
+}
+
+// handBack returns steps whose handlers have not begun; the execution that
+// did not happen is not counted.
+// Index: the primary key.
+const handBack = `
+update tasker.live_steps s
+set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
+    claimed_at = null, enqueued_at = clock_timestamp()
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[])) r(task_uuid, step_no, token)
+where s.task_uuid = r.task_uuid and s.step_no = r.step_no and s.state = 3 and s.token = r.token
+returning s.queue`
+
+// HandBack makes claims claimable again for others, as at shutdown. It
+// returns the queues that got work; stale claims are passed over.
+func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error) {
+	if len(claims) == 0 {
+		return nil, nil
+	}
+	var queues []int32
+	tasks, steps, tokens := claimColumns(claims)
+	err := s.call(ctx, "hand_back", "hand back claims", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, handBack, tasks, steps, tokens)
+		if err != nil {
+			return err
+		}
+		queues, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+		slices.Sort(queues)
+		queues = slices.Compact(queues)
+		return err
+	})
+	return queues, err
+}
+
+// releaseLeases ends the leases of running steps at once: the sweep treats
+// them as lost and the next attempt begins without waiting for the lease.
+const releaseLeases = `
+update tasker.live_steps s set lease_until = clock_timestamp()
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[])) r(task_uuid, step_no, token)
+where s.task_uuid = r.task_uuid and s.step_no = r.step_no and s.state = 3 and s.token = r.token`
+
+// ReleaseLeases lets go of claims whose handlers did not end in time, so that
+// the sweep need not wait for the leases.
+func (s *Store) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	tasks, steps, tokens := claimColumns(claims)
+	return s.call(ctx, "release", "release leases", func(ctx context.Context, db *conn) error {
+		b := &pgx.Batch{}
+		b.Queue(releaseLeases, tasks, steps, tokens)
+		s.queueSignals(b, []signal.Signal{{Topic: signal.TopicDue}})
+		return db.SendBatch(ctx, b).Close()
+	})
+}
+
+// claimColumns sorts by key: all who wait for locks take them in one order.
+func claimColumns(claims []ClaimKey) (tasks []uuid.UUID, steps []int16, tokens []int64) {
+	for _, c := range slices.SortedFunc(slices.Values(claims), compareClaims) {
+		tasks, steps, tokens = append(tasks, c.TaskUUID), append(steps, int16(c.Step)), append(tokens, c.Token) // #nosec G115
+	}
+	return tasks, steps, tokens
+}

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrNotFound: the task, step, plan or namespace does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrTaskEnded: the task is terminal, so it cannot be changed this way.
+	ErrTaskEnded = errors.New("task has ended")
+	// ErrUnavailable: the database cannot be reached or does not answer in
+	// time; trying again later may succeed.
+	ErrUnavailable = errors.New("database unavailable")
+	// ErrSchema: the database's schema is not the one this program knows.
+	ErrSchema = errors.New("schema version")
+)
+
+// Options configure a Store. Zero values of durations and counts are replaced
+// by the defaults named at the fields.
+type Options struct {
+	URL              string        // libpq URL or key-value string; may point at PgBouncer
+	ApplicationName  string        // shown in pg_stat_activity
+	MaxConns         int32         // default 10
+	MinConns         int32         // default 0
+	AcquireTimeout   time.Duration // default 10 s: wait for a connection, then ErrUnavailable
+	ConnectTimeout   time.Duration // default 10 s
+	IdleTimeout      time.Duration // default 5 min
+	MaxLifetime      time.Duration // default 30 min
+	StatementTimeout time.Duration // default 30 s, enforced by the server and as a deadline of every call
+	// NoPreparedStatements is for PgBouncer in transaction mode.
+	NoPreparedStatements bool
+	// SignalsInTransaction writes signals with pg_logical_emit_message inside
+	// the working transaction (event source "wal").
+	SignalsInTransaction bool
+	// Observe is told of every flow: its name, how long it took, its error.
+	Observe func(flow string, took time.Duration, err error)
+}
+
+// Store is a pool of connections and the flows over it. It is safe for
+// concurrent use.
+type Store struct {
+	pool  *pgxpool.Pool
+	opts  Options
+	plans planCache
+	marks marks
+
+	closeOnce sync.Once
+}
+
+// Open builds the pool and checks that the database answers; the error wraps
+// ErrUnavailable when it does not. It does not look at the schema: see
+// CheckSchema and Migrate.
+func Open(ctx context.Context, opts Options) (*Store, error) {
+	opts = withDefaults(opts)
+	cfg, err := pgxpool.ParseConfig(opts.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+	}
+	cfg.MaxConns, cfg.MinConns = opts.MaxConns, opts.MinConns
+	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime
+	cfg.MaxConnLifetimeJitter = opts.MaxLifetime / 10
+	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
+	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
+	if opts.NoPreparedStatements {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	} else {
+		// A pooler in transaction mode refuses unknown start-up parameters.
+		cfg.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(opts.StatementTimeout.Milliseconds())
+		cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(2 * opts.StatementTimeout.Milliseconds())
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the connection pool: %w", redact(err))
+	}
+	s := &Store{pool: pool, opts: opts, plans: newPlanCache(), marks: newMarks()}
+	if err := s.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func withDefaults(o Options) Options {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.AcquireTimeout, 10*time.Second)
+	def(&o.ConnectTimeout, 10*time.Second)
+	def(&o.IdleTimeout, 5*time.Minute)
+	def(&o.MaxLifetime, 30*time.Minute)
+	def(&o.StatementTimeout, 30*time.Second)
+	if o.MaxConns <= 0 {
+		o.MaxConns = 10
+	}
+	if o.ApplicationName == "" {
+		o.ApplicationName = "tasker"
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, time.Duration, error) {}
+	}
+	return o
+}
+
+// Close gives all connections back; it is idempotent.
+func (s *Store) Close() { s.closeOnce.Do(s.pool.Close) }
+
+// Ping asks the database for an answer. It does not wait longer than the
+// connection timeout.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.ConnectTimeout)
+	defer cancel()
+	if err := s.pool.Ping(ctx); err != nil {
+		return classify("reach the database", err)
+	}
+	return nil
+}
+
+// Execer is the pool for those who send signals over it.
+func (s *Store) Execer() *pgxpool.Pool { return s.pool }
+
+// PoolStat is what the pool is doing.
+type PoolStat struct {
+	Max, Total, Acquired, Idle int32
+	Acquires, EmptyAcquires    int64
+	AcquireDuration            time.Duration
+}
+
+// PoolStat reports the state of the pool; it is cheap.
+func (s *Store) PoolStat() PoolStat {
+	st := s.pool.Stat()
+	return PoolStat{
+		Max: st.MaxConns(), Total: st.TotalConns(), Acquired: st.AcquiredConns(), Idle: st.IdleConns(),
+		Acquires: st.AcquireCount(), EmptyAcquires: st.EmptyAcquireCount(), AcquireDuration: st.AcquireDuration(),
+	}
+}
+
+// conn is one connection of the pool.
+type conn = pgxpool.Conn
+
+// call runs a flow on one connection.
+func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
+	return s.timed(ctx, flow, doing, func(ctx context.Context) error {
+		db, err := s.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer db.Release()
+		return fn(ctx, db)
+	})
+}
+
+// acquire waits for a free connection, not longer than AcquireTimeout.
+func (s *Store) acquire(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.AcquireTimeout)
+	defer cancel()
+	db, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("acquire a connection: %w", err)
+	}
+	return db, nil
+}
+
+// timed bounds a flow by a deadline, observes it and gives its error a class.
+func (s *Store) timed(ctx context.Context, flow, doing string, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StatementTimeout+s.opts.AcquireTimeout)
+	defer cancel()
+	start := time.Now()
+	err := fn(ctx)
+	s.opts.Observe(flow, time.Since(start), err)
+	if err != nil {
+		return classify(doing, err)
+	}
+	return nil
+}
+
+// inTx runs fn in a transaction and commits it. The rollback after a failure
+// has a deadline of its own, so that a cancelled caller leaves nothing open.
+func (s *Store) inTx(ctx context.Context, db *conn, fn func(tx pgx.Tx) error) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		s.rollback(tx)
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+func (s *Store) rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // a connection that cannot roll back is closed by the pool
+}
+
+// classify wraps err with what was being done and adds ErrUnavailable when
+// the database could not be reached or gave no answer.
+func classify(doing string, err error) error {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTaskEnded) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if unavailable(err) {
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, redact(err))
+	}
+	return fmt.Errorf("%s: %w", doing, redact(err))
+}
+
+func unavailable(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && len(pg.Code) == 5 {
+		switch pg.Code[:2] {
+		case "08", "53", "57", "58": // connection, resources, operator intervention, system
+			return true
+		}
+		return pg.Code == "25006" // read-only: a primary that has become a standby
+	}
+	var netErr net.Error
+	var connect *pgconn.ConnectError
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connect) ||
+		errors.As(err, &netErr) || pgconn.SafeToRetry(err) || errors.Is(err, net.ErrClosed) || isEOF(err)
+}
+
+// stepUUID is tasker.step_uuid in Go: the last two bytes of the task's UUID,
+// xor (step + 1).
+func stepUUID(task uuid.UUID, step int) uuid.UUID {
+	task[14] ^= byte((step + 1) >> 8)
+	task[15] ^= byte(step + 1) // #nosec G115 -- the low byte is what is meant
+	return task
+}
+
+// StepUUID derives the UUID of a step from its task and number.
+func StepUUID(task uuid.UUID, step int) uuid.UUID { return stepUUID(task, step) }
+
+// Lane is the order of claims inside a queue, smallest first: by priority
+// (higher first), and inside a priority the steps of tasks that have begun
+// before the first steps of new ones, so that what was begun gets finished.
+func Lane(priority int, started bool) int16 {
+	lane := 2 * (workflow.MaxPriority - min(max(priority, workflow.MinPriority), workflow.MaxPriority))
+	if !started {
+		lane++
+	}
+	return int16(lane) // #nosec G115 -- at most 401
+}

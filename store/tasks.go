@@ -1,0 +1,363 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Task is a task as people see it, alive or ended.
+type Task struct {
+	UUID                uuid.UUID
+	Plan                *Plan
+	State               workflow.TaskState // stored; see workflow.VisibleTaskState
+	Priority            int
+	Context             json.RawMessage
+	CorrelationID       uuid.UUID
+	ParentCorrelationID *uuid.UUID
+	Initiator           *string
+	SourceSystem        *string
+	Reason              *string
+	FinalReason         *string
+	Tags                []string
+	RequestedAt         time.Time
+	UpdatedAt           time.Time
+	StartAt             *time.Time
+	CompletedAt         *time.Time
+	Progress            *workflow.Progress
+	Steps               []Step // every step that exists, in the order of numbers
+}
+
+// Step is a step of a task as people see it.
+type Step struct {
+	No            int
+	UUID          uuid.UUID
+	Name          string
+	State         workflow.StepState
+	Ready         bool // claimable now
+	Attempts      int  // executions begun
+	Crashes       int
+	CreatedAt     time.Time // when it was first put in line; the task's time before that
+	LastAttemptAt *time.Time
+	LastFailureAt *time.Time
+	CompletedAt   *time.Time
+	NextRetryAt   *time.Time
+	Parents       int
+	ParentsDone   int
+	WorkerUUID    *uuid.UUID
+	Result        json.RawMessage // of the attempt that completed it
+	Error         json.RawMessage // of the newest attempt that failed
+	Reason        *string         // why it failed for good
+}
+
+// Counts derives the counts of a task from its steps.
+func (t *Task) Counts() workflow.StepCounts {
+	c := workflow.StepCounts{Total: len(t.Steps)}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		switch s.State {
+		case workflow.StepPending, workflow.StepEnqueued:
+			c.Pending++
+		case workflow.StepInProgress, workflow.StepEnqueuedForOrchestration, workflow.StepEnqueuedAsErrorForOrchestration:
+			c.InProgress++
+		case workflow.StepComplete, workflow.StepResolvedManually:
+			c.Complete++
+		case workflow.StepError:
+			c.Failed++
+		case workflow.StepWaitingForRetry:
+			c.BackingOff++
+		case workflow.StepCancelled:
+			c.Cancelled++
+		}
+		if s.Ready {
+			c.Ready++
+		}
+	}
+	return c
+}
+
+const taskColumnsSQL = `
+t.task_uuid, t.plan_id, coalesce(t.final_state, l.state), t.priority, t.context, t.correlation_id, t.parent_correlation_id,
+t.initiator, t.source_system, t.reason, t.final_reason, t.tags, t.requested_at,
+coalesce(t.completed_at, l.updated_at, t.requested_at), t.start_at, t.completed_at, coalesce(t.final_progress, l.progress)`
+
+// readTask reads a task, its board rows and its attempts: three statements in
+// one round trip and one snapshot.
+// Index: the primary keys.
+const (
+	readTaskRow = `select ` + taskColumnsSQL + ` from tasker.tasks t left join tasker.live_tasks l using (task_uuid) where t.task_uuid = any ($1)`
+	readBoard   = `
+select task_uuid, step_no, state, attempt, outcome, enqueued_at, claimed_at, due_at, worker, error
+from tasker.live_steps where task_uuid = any ($1)`
+	readAttempts = `
+select task_uuid, step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason
+from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, step_no, token`
+)
+
+// Task reads one task with its steps and results, or ErrNotFound.
+func (s *Store) Task(ctx context.Context, id uuid.UUID) (*Task, error) {
+	tasks, err := s.readTasks(ctx, []uuid.UUID{id}, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(tasks) == 0 {
+		return nil, fmt.Errorf("read the task: %w", ErrNotFound)
+	}
+	return tasks[0], nil
+}
+
+// readTasks reads tasks in no particular order; results are left out unless
+// asked for.
+func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([]*Task, error) {
+	var tasks []*Task
+	err := s.call(ctx, "read_task", "read the task", func(ctx context.Context, db *conn) error {
+		tasks = nil
+		byID := make(map[uuid.UUID]*taskReader, len(ids))
+		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+		if err != nil {
+			return err
+		}
+		defer s.rollback(tx) // read only: nothing to commit
+		var plans []int32
+		b := &pgx.Batch{}
+		b.Queue(readTaskRow, ids).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				r, plan, err := scanTask(rows)
+				if err != nil {
+					return err
+				}
+				byID[r.task.UUID], tasks, plans = r, append(tasks, r.task), append(plans, plan)
+			}
+			return rows.Err()
+		})
+		b.Queue(readBoard, ids).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanBoard) })
+		b.Queue(readAttempts, ids, results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanAttempt) })
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		for i, t := range tasks {
+			if t.Plan, err = s.planOn(ctx, db, plans[i]); err != nil {
+				return err
+			}
+			byID[t.UUID].build()
+		}
+		return nil
+	})
+	return tasks, err
+}
+
+// TaskEnds returns the state of those of the tasks that have ended.
+func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
+	ends := map[uuid.UUID]workflow.TaskState{}
+	err := s.call(ctx, "task_ends", "look for ended tasks", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select task_uuid, final_state from tasker.tasks
+			where task_uuid = any ($1) and final_state is not null`, ids)
+		if err != nil {
+			return err
+		}
+		var id uuid.UUID
+		var state int16
+		_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error {
+			ends[id] = workflow.TaskState(state)
+			return nil
+		})
+		return err
+	})
+	return ends, err
+}
+
+// Watch asks for a signal on TopicTasks when the task ends. alive is false
+// when it has ended already (or does not exist), so that no signal will come.
+func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error) {
+	err = s.call(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
+		tag, err := db.Exec(ctx, `update tasker.live_tasks set watched = true where task_uuid = $1`, id)
+		alive = err == nil && tag.RowsAffected() == 1
+		return err
+	})
+	return alive, err
+}
+
+// StepResults reads the results of completed steps by number: what a handler
+// asks for beyond its direct parents.
+func (s *Store) StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error) {
+	results := map[int]json.RawMessage{}
+	err := s.call(ctx, "step_results", "read results", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select step_no, result from tasker.step_attempts
+			where task_uuid = $1 and step_no = any ($2) and outcome = 1 order by token`, task, steps)
+		if err != nil {
+			return err
+		}
+		var no int
+		var result []byte
+		_, err = pgx.ForEachRow(rows, []any{&no, &result}, func() error {
+			results[no] = append(json.RawMessage(nil), result...)
+			return nil
+		})
+		return err
+	})
+	return results, err
+}
+
+// taskReader puts the parts of a task together.
+type taskReader struct {
+	task     *Task
+	board    map[int]boardRow
+	attempts map[int][]attemptRow
+}
+
+type boardRow struct {
+	state, attempt, outcome int16
+	enqueuedAt, claimedAt   *time.Time
+	dueAt                   *time.Time
+	worker                  *uuid.UUID
+	err                     json.RawMessage
+}
+
+type attemptRow struct {
+	attempt                           int16
+	outcome                           workflow.AttemptOutcome
+	enqueued, claimed, reported, done *time.Time
+	worker                            *uuid.UUID
+	result, err                       json.RawMessage
+	reason                            *string
+}
+
+func scanTask(rows pgx.Rows) (*taskReader, int32, error) {
+	t := &Task{}
+	var (
+		plan     int32
+		state    *int16
+		progress []byte
+	)
+	err := rows.Scan(&t.UUID, &plan, &state, &t.Priority, &t.Context, &t.CorrelationID, &t.ParentCorrelationID,
+		&t.Initiator, &t.SourceSystem, &t.Reason, &t.FinalReason, &t.Tags, &t.RequestedAt, &t.UpdatedAt,
+		&t.StartAt, &t.CompletedAt, &progress)
+	if err != nil {
+		return nil, 0, err
+	}
+	if state == nil || progress == nil {
+		return nil, 0, fmt.Errorf("task %s has neither a board row nor an end", t.UUID)
+	}
+	t.State = workflow.TaskState(*state)
+	t.Progress, err = workflow.DecodeProgress(progress)
+	return &taskReader{task: t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}}, plan, err
+}
+
+func scanEach(rows pgx.Rows, readers map[uuid.UUID]*taskReader, scan func(*taskReader, pgx.Rows, *uuid.UUID) (func(*taskReader), error)) error {
+	for rows.Next() {
+		var id uuid.UUID
+		keep, err := scan(nil, rows, &id)
+		if err != nil {
+			return err
+		}
+		if r := readers[id]; r != nil {
+			keep(r)
+		}
+	}
+	return rows.Err()
+}
+
+func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
+	var no int
+	var b boardRow
+	var outcome *int16
+	err := rows.Scan(id, &no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.dueAt, &b.worker, &b.err)
+	if outcome != nil {
+		b.outcome = *outcome
+	}
+	return func(r *taskReader) { r.board[no] = b }, err
+}
+
+func (*taskReader) scanAttempt(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
+	var no int
+	var a attemptRow
+	err := rows.Scan(id, &no, &a.attempt, &a.outcome, &a.enqueued, &a.claimed, &a.reported, &a.done, &a.worker, &a.result, &a.err, &a.reason)
+	return func(r *taskReader) { r.attempts[no] = append(r.attempts[no], a) }, err
+}
+
+// build fills in the steps from plan, progress, board and attempts.
+func (r *taskReader) build() {
+	t := r.task
+	for no, p := range t.Progress.Steps {
+		if p.Status == workflow.StatusNotCreated || no >= len(t.Plan.Steps) {
+			continue
+		}
+		parents := len(t.Plan.Steps[no].Parents)
+		s := Step{No: no, UUID: StepUUID(t.UUID, no), Name: t.Plan.Steps[no].Name, State: endedState(p.Status),
+			Attempts: int(p.Attempts), Crashes: int(p.Crashes), CreatedAt: t.RequestedAt,
+			Parents: parents, ParentsDone: parents - int(p.Remaining)}
+		for _, a := range r.attempts[no] {
+			s.addAttempt(a)
+		}
+		if b, on := r.board[no]; on {
+			s.addBoard(b)
+		}
+		t.Steps = append(t.Steps, s)
+	}
+}
+
+func (s *Step) addAttempt(a attemptRow) {
+	if a.claimed != nil {
+		s.LastAttemptAt = a.claimed
+	}
+	s.WorkerUUID = a.worker
+	switch a.outcome {
+	case workflow.OutcomeSuccess:
+		s.Result, s.CompletedAt = a.result, a.done
+	default:
+		s.LastFailureAt, s.Error, s.Reason = a.reported, a.err, a.reason
+	}
+}
+
+func (s *Step) addBoard(b boardRow) {
+	s.State, s.Ready = boardState(b), b.state == 2
+	s.Attempts = int(b.attempt)
+	if b.claimedAt != nil {
+		s.LastAttemptAt, s.WorkerUUID = b.claimedAt, b.worker
+	}
+	if b.state == 1 {
+		s.NextRetryAt = b.dueAt
+	}
+	if b.err != nil {
+		s.Error = b.err
+	}
+}
+
+func boardState(b boardRow) workflow.StepState {
+	switch b.state {
+	case 1:
+		if b.attempt > 0 {
+			return workflow.StepWaitingForRetry
+		}
+		return workflow.StepPending
+	case 2:
+		return workflow.StepEnqueued
+	case 3:
+		return workflow.StepInProgress
+	}
+	if workflow.AttemptOutcome(b.outcome) == workflow.OutcomeSuccess {
+		return workflow.StepEnqueuedForOrchestration
+	}
+	return workflow.StepEnqueuedAsErrorForOrchestration
+}
+
+func endedState(s workflow.Status) workflow.StepState {
+	switch s {
+	case workflow.StatusComplete:
+		return workflow.StepComplete
+	case workflow.StatusResolved:
+		return workflow.StepResolvedManually
+	case workflow.StatusError:
+		return workflow.StepError
+	case workflow.StatusCancelled:
+		return workflow.StepCancelled
+	default:
+		return workflow.StepPending
+	}
+}

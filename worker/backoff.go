@@ -1,0 +1,27 @@
+package worker
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tasker-go/tasker/deploymode"
+)
+
+// patience is how the engine repeats what the database did not answer.
+func patience() deploymode.Backoff {
+	return deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
+}
+
+// pause waits before repetition n (0 for the first), or returns the cause of
+// ctx's end.
+func pause(ctx context.Context, n int) error {
+	t := time.NewTimer(patience().Delay(n, rand.Float64()))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

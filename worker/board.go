@@ -1,0 +1,31 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// board is what the engine needs of *store.Store; tests bring their own.
+type board interface {
+	Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error)
+	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
+	HandBack(ctx context.Context, claims []store.ClaimKey) (queues []int32, err error)
+	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
+	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
+	Stopped(ctx context.Context, daemon uuid.UUID) error
+	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
+	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
+	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+	RegisterTemplates(ctx context.Context, environment string, templates []*workflow.Template) error
+	CheckSchema(ctx context.Context) error
+	ForgetPlanNames()
+	SignalsInTransaction() bool
+}
+
+var _ board = (*store.Store)(nil)

@@ -1,0 +1,180 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Everywhere as a namespace means all of them.
+const Everywhere = "*"
+
+// Config describes a Worker. Store or DatabaseURL is required; other zero
+// values take the defaults named at the fields.
+type Config struct {
+	// Store is used and not closed; without it the worker opens its own with
+	// DatabaseURL (libpq URL or key-value string) and closes it.
+	Store       *store.Store
+	DatabaseURL string
+	// MaxConnections of a store of its own; default 10.
+	MaxConnections int32
+
+	// EventSource is where signals come from. Without it EventSourceName
+	// ("notify", the default, "wal" or "none") makes one that connects to
+	// ListenerURL, which must reach the server directly and not through a
+	// pooler; default DatabaseURL. With neither URL the worker polls.
+	EventSource     signal.Source
+	EventSourceName string
+	ListenerURL     string
+	// Publisher tells others of what the worker has done; default one over the
+	// store's connections.
+	Publisher signal.Publisher
+
+	// Namespaces to serve; empty means those of the registered templates.
+	// Every, or the namespace "*", means all there are and will be.
+	Namespaces []string
+	Every      bool
+	// Tags the worker carries; a step's tags must be among them.
+	Tags []string
+	// Environment selects the overrides of the templates; default "".
+	Environment string
+
+	// Mode in which work is found; default Hybrid.
+	Mode deploymode.Mode
+	// Events tunes how work is found. Its SystemID, Mode, Source, Topics,
+	// Logger and Metrics are taken from here.
+	Events coordinator.Config
+
+	// MaxConcurrent is how many handlers run at once; default 10.
+	MaxConcurrent int
+	// Prefetch is how many more steps may be claimed ahead; default 0. They
+	// are handed back when the worker stops.
+	Prefetch int
+	// HandlerTimeout limits a handler whose template sets no limit; default 30 s.
+	HandlerTimeout time.Duration
+	// MaxResultBytes bounds the JSON of a handler's result; default 1 MiB.
+	MaxResultBytes int
+	// Report bounds the transactions that report outcomes.
+	Report ReportConfig
+
+	// Lease is how long a claim lasts without a heartbeat; default 60 s.
+	Lease time.Duration
+	// HeartbeatInterval is how often leases are extended; default 10 s, at
+	// most a third of Lease.
+	HeartbeatInterval time.Duration
+	// ShutdownTimeout bounds Stop where its context has no deadline, and Run's
+	// stopping; default 30 s.
+	ShutdownTimeout time.Duration
+
+	// WorkerID names the worker for people; default the host's name and the
+	// process id. Version is that of the program around it; default "dev".
+	WorkerID string
+	Version  string
+
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
+}
+
+// ReportConfig bounds the reporting of outcomes.
+type ReportConfig struct {
+	// MaxBatch is how many outcomes one transaction reports; default 500.
+	MaxBatch int
+	// MaxPending is how many outcomes may wait before claiming stops; default
+	// 10,000.
+	MaxPending int
+}
+
+// withDefaults fills in what is missing and refuses what cannot work.
+func (c Config) withDefaults() (Config, error) {
+	if c.Mode == "" {
+		c.Mode = deploymode.Hybrid
+	}
+	if c.EventSourceName == "" {
+		c.EventSourceName = notify.Name
+	}
+	if c.ListenerURL == "" {
+		c.ListenerURL = c.DatabaseURL
+	}
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.WorkerID == "" {
+		c.WorkerID = fmt.Sprintf("worker-%s-%d", hostname(), os.Getpid())
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Metrics = c.Metrics.OrDiscard()
+	defaultInt(&c.MaxConcurrent, 10)
+	defaultInt(&c.MaxResultBytes, 1<<20)
+	defaultInt(&c.Report.MaxBatch, 500)
+	defaultInt(&c.Report.MaxPending, 10_000)
+	defaultTime(&c.HandlerTimeout, 30*time.Second)
+	defaultTime(&c.Lease, time.Minute)
+	defaultTime(&c.HeartbeatInterval, min(10*time.Second, c.Lease/3))
+	defaultTime(&c.ShutdownTimeout, 30*time.Second)
+	if slices.Contains(c.Namespaces, Everywhere) {
+		c.Every = true
+	}
+	c.Namespaces = slices.Compact(slices.Sorted(slices.Values(c.Namespaces)))
+	return c, c.check()
+}
+
+func (c Config) check() error {
+	var wrong []error
+	refuse := func(when bool, format string, args ...any) {
+		if when {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(c.Store == nil && c.DatabaseURL == "", "neither Store nor DatabaseURL is set")
+	_, known := deploymode.Parse(string(c.Mode))
+	refuse(!known, "%q is no deployment mode", c.Mode)
+	sources := []string{notify.Name, wal.Name, "none"}
+	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "EventSourceName %q is none of %v", c.EventSourceName, sources)
+	refuse(c.Prefetch < 0, "Prefetch %d is negative", c.Prefetch)
+	refuse(c.Lease < 100*time.Millisecond, "Lease %v is shorter than 100 ms", c.Lease)
+	refuse(c.HeartbeatInterval > c.Lease/3, "HeartbeatInterval %v is more than a third of Lease %v", c.HeartbeatInterval, c.Lease)
+	for _, name := range c.Namespaces {
+		if name != Everywhere {
+			err := signal.WorkerTopic(name).Validate()
+			refuse(name == "" || err != nil, "namespace %q cannot be listened to: %w", name, err)
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("configure the worker: %w", errors.Join(wrong...))
+	}
+	return nil
+}
+
+func defaultInt(v *int, def int) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+func defaultTime(v *time.Duration, def time.Duration) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+}

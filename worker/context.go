@@ -1,0 +1,152 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// StepContext is what a handler is given: the context of its execution and
+// everything it may want to know of its task and step. The context ends when
+// the step's time limit passes, when the claim is lost or when the worker ends
+// by force; context.Cause tells which (ErrTimeout, ErrLeaseLost, ErrShutdown).
+//
+// It is safe for concurrent use, and may be used by functions that take a
+// context.Context. It is of no use once the handler has returned.
+type StepContext struct {
+	context.Context
+
+	claim    *store.Claimed
+	template *workflow.Template
+	plan     *workflow.Plan
+	step     *workflow.PlanStep
+	fetch    fetchResults
+	baseLog  *zap.Logger
+	report   *progress
+
+	fields  func() (map[string]json.RawMessage, error)
+	log     func() *zap.Logger
+	mu      sync.Mutex
+	fetched map[int]json.RawMessage // results beyond the direct parents; nil values are absent ones
+}
+
+// fetchResults reads results of completed steps by number.
+type fetchResults func(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+
+func newStepContext(ctx context.Context, c *store.Claimed, plan *workflow.Plan, fetch fetchResults, log *zap.Logger, report *progress) *StepContext {
+	s := &StepContext{
+		Context: ctx, claim: c, template: plan.Template, plan: plan, step: &plan.Steps[c.Step],
+		fetch: fetch, baseLog: log, report: report,
+	}
+	s.fields = sync.OnceValues(s.decodeFields)
+	s.log = sync.OnceValue(s.namedLogger)
+	return s
+}
+
+// TaskUUID identifies the task.
+func (c *StepContext) TaskUUID() uuid.UUID { return c.claim.TaskUUID }
+
+// StepUUID identifies the step; it is the same in every attempt.
+func (c *StepContext) StepUUID() uuid.UUID { return store.StepUUID(c.claim.TaskUUID, c.claim.Step) }
+
+// StepName is the name of the step in its template.
+func (c *StepContext) StepName() string { return c.step.Name }
+
+// TaskName is the name of the task's template.
+func (c *StepContext) TaskName() string { return c.template.Name }
+
+// Namespace is the namespace of the task's template.
+func (c *StepContext) Namespace() string { return c.template.Namespace }
+
+// Version is the version of the task's template.
+func (c *StepContext) Version() string { return c.template.Version }
+
+// CorrelationID links the task with the request that caused it.
+func (c *StepContext) CorrelationID() uuid.UUID { return c.claim.CorrelationID }
+
+// ParentCorrelationID is that of the task which caused this one; ok is false
+// when there is none.
+func (c *StepContext) ParentCorrelationID() (id uuid.UUID, ok bool) {
+	if c.claim.ParentCorrelationID == nil {
+		return uuid.Nil, false
+	}
+	return *c.claim.ParentCorrelationID, true
+}
+
+// Priority is that of the task: workflow.MinPriority to workflow.MaxPriority,
+// higher runs first.
+func (c *StepContext) Priority() int { return c.claim.Priority }
+
+// RequestedAt is when the task was created, by the clock of the database.
+func (c *StepContext) RequestedAt() time.Time { return c.claim.RequestedAt }
+
+// Attempt is the number of this execution: 1 for the first.
+func (c *StepContext) Attempt() int { return c.claim.Attempt }
+
+// MaxAttempts is how many executions the step may have, the first included.
+func (c *StepContext) MaxAttempts() int {
+	if !c.step.Retry.Retryable {
+		return 1
+	}
+	return max(c.step.Retry.MaxAttempts, 1)
+}
+
+// IsRetry reports whether the step has been executed before.
+func (c *StepContext) IsRetry() bool { return c.claim.Attempt > 1 }
+
+// IsLastAttempt reports whether a failure of this execution is the last word.
+func (c *StepContext) IsLastAttempt() bool { return c.claim.Attempt >= c.MaxAttempts() }
+
+// IdempotencyKey is the same for every attempt of this step and different for
+// every other step: hand it to whatever must not happen twice.
+func (c *StepContext) IdempotencyKey() string { return c.StepUUID().String() }
+
+// Config is the handler's configuration from the template
+// (handler.initialization). It is shared by all executions: do not change it.
+func (c *StepContext) Config() map[string]any { return c.step.Handler.Initialization }
+
+// ConfigAs decodes the handler's configuration into a type of its own. A
+// template without initialization counts as an empty object.
+func ConfigAs[T any](c *StepContext) (T, error) {
+	var v T
+	config := c.Config()
+	if config == nil {
+		config = map[string]any{}
+	}
+	doc, err := json.Marshal(config)
+	if err == nil {
+		err = json.Unmarshal(doc, &v)
+	}
+	if err != nil {
+		return v, fmt.Errorf("decode the initialization of step %q: %w", c.step.Name, err)
+	}
+	return v, nil
+}
+
+// Logger carries the fields that identify the execution.
+func (c *StepContext) Logger() *zap.Logger { return c.log() }
+
+func (c *StepContext) namedLogger() *zap.Logger {
+	return c.baseLog.With(
+		zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
+		zap.String("namespace", c.Namespace()), zap.String("task", c.TaskName()), zap.String("step", c.StepName()),
+		zap.Int("attempt", c.Attempt()), zap.Stringer("correlation_id", c.CorrelationID()))
+}
+
+// Progress says how far the handler is: a fraction from 0 to 1 (others are
+// brought into that range) and a message of at most 500 bytes. It is kept in
+// memory, shown in the worker's health, and logged at debug level once per
+// second at most, so it may be called as often as one likes.
+func (c *StepContext) Progress(fraction float64, message string) {
+	if c.report.set(fraction, message) {
+		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", clip(message, maxProgress)))
+	}
+}

@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// engineConfig is the part of Config that the engine works by, with all
+// defaults filled in.
+type engineConfig struct {
+	MaxConcurrent  int
+	Prefetch       int
+	MaxResultBytes int
+	HandlerTimeout time.Duration
+	Lease          time.Duration
+	Tags           []string
+	Report         ReportConfig
+}
+
+// engine claims steps, runs them and has their outcomes reported.
+type engine struct {
+	cfg      engineConfig
+	id       uuid.UUID
+	board    board
+	chain    *chain
+	queues   *queues
+	slots    *slots
+	reporter *reporter
+	scans    fullScans // used by Look alone
+	wake     func()    // asks for another look; never blocks
+	log      *zap.Logger
+	metrics  *telemetry.Metrics
+	count    *counters
+
+	base   context.Context // of all handlers; ends when the worker is closed
+	cancel context.CancelCauseFunc
+	group  conc.WaitGroup // the handlers' goroutines
+}
+
+// counters count since the worker was made.
+type counters struct {
+	claimed, succeeded, failed, stale, leasesLost atomic.Uint64
+}
+
+func newEngine(cfg engineConfig, id uuid.UUID, b board, c *chain, q *queues, publisher signal.Publisher, log *zap.Logger, m *telemetry.Metrics) *engine {
+	e := &engine{
+		cfg: cfg, id: id, board: b, chain: c, queues: q,
+		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, cfg.Report.MaxPending),
+		wake:  func() {}, log: log, metrics: m, count: &counters{},
+	}
+	e.base, e.cancel = context.WithCancelCause(context.Background())
+	e.reporter = newReporter(e, publisher)
+	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))
+	return e
+}
+
+// start runs an execution that has a permit, and those that inherit it.
+func (e *engine) start(x *execution) {
+	e.metrics.HandlersActive.Inc()
+	e.group.Go(func() { e.work(x) })
+}
+
+func (e *engine) work(x *execution) {
+	ended := false
+	defer func() {
+		e.metrics.HandlersActive.Dec()
+		if ended {
+			return
+		}
+		// The handler has ended this goroutine (runtime.Goexit), or there is a
+		// mistake in this package; the permit must not be lost over it.
+		if r := recover(); r != nil {
+			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
+		}
+		if next := e.finish(x, nil, typed(TypePanic, "the handler ended its goroutine")); next != nil {
+			e.start(next)
+		}
+	}()
+	for x != nil {
+		result, err := e.execute(x)
+		x = e.finish(x, result, err)
+	}
+	ended = true
+}

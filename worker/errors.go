@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that callers and handlers branch on.
+var (
+	// ErrLeaseLost is the cause of a handler's context when the claim of its
+	// step is gone: whatever it returns changes nothing any more.
+	ErrLeaseLost = errors.New("the lease of the step is lost")
+	// ErrTimeout is the cause of a handler's context when the time limit of
+	// its step has passed.
+	ErrTimeout = errors.New("the step ran out of time")
+	// ErrShutdown is the cause of a handler's context when the worker ends
+	// and cannot wait any longer. A handler that returns because of it has not
+	// failed: its step runs again elsewhere.
+	ErrShutdown = errors.New("the worker is shutting down")
+	// ErrAbsent: the input field, or the result of the step, is not there.
+	ErrAbsent = errors.New("absent")
+	// ErrUnknownStep: the name is not that of a step this one depends on,
+	// directly or not.
+	ErrUnknownStep = errors.New("not a step this one depends on")
+)
+
+// The values of error_type that the engine gives. A handler's error brings its
+// own with a method ErrorType() string.
+const (
+	TypeRetryable        = "RetryableError"     // the handler returned Retryable
+	TypePermanent        = "PermanentError"     // the handler returned Permanent
+	TypeUnexpected       = "UnexpectedError"    // the handler returned another error
+	TypeInvalidInput     = "InvalidInput"       // the input does not fit a typed handler
+	TypePanic            = "PanicError"         // the handler panicked
+	TypeTimeout          = "Timeout"            // the step's time limit has passed
+	TypeHandlerNotFound  = "HandlerNotFound"    // no handler here; another worker may have it
+	TypeMethodNotFound   = "MethodNotFound"     // the handler has no such method
+	TypeResolution       = "ResolutionError"    // a resolver failed
+	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
+	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
+	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be kept: its size or its content
+)
+
+// Retryable marks err as a failure after which the step may run again. A
+// positive delay asks for the next attempt no earlier than after that time and
+// wins over the step's backoff; without one the backoff decides. A nil err
+// stays nil.
+//
+// Plain errors are retryable as well; the outermost mark of a chain counts.
+func Retryable(err error, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &verdictError{err: err, retryable: true, after: after}
+}
+
+// Permanent marks err as a failure that another attempt cannot mend. A nil err
+// stays nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &verdictError{err: err}
+}
+
+// WithCode gives err a code of the handler's own vocabulary, kept as
+// error_code. It does not change whether err is retryable. A nil err stays nil.
+func WithCode(err error, code string) error {
+	if err == nil {
+		return nil
+	}
+	return &codedError{err: err, code: code}
+}
+
+// WithDetails gives err facts that are kept, as JSON, under context. What has
+// no JSON form or is too big is left out. A nil err stays nil.
+func WithDetails(err error, details map[string]any) error {
+	if err == nil {
+		return nil
+	}
+	return &detailedError{err: err, details: details}
+}
+
+type verdictError struct {
+	err       error
+	retryable bool
+	after     time.Duration
+}
+
+func (e *verdictError) Error() string { return e.err.Error() }
+func (e *verdictError) Unwrap() error { return e.err }
+
+type codedError struct {
+	err  error
+	code string
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+type detailedError struct {
+	err     error
+	details map[string]any
+}
+
+func (e *detailedError) Error() string { return e.err.Error() }
+func (e *detailedError) Unwrap() error { return e.err }
+
+// typedError is a failure the engine found; kind is its error_type.
+type typedError struct {
+	kind string
+	err  error
+}
+
+func (e *typedError) Error() string     { return e.err.Error() }
+func (e *typedError) Unwrap() error     { return e.err }
+func (e *typedError) ErrorType() string { return e.kind }
+
+func typed(kind, format string, args ...any) error {
+	return &typedError{kind: kind, err: fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// fakeBoard is a board in memory with one plan, one queue and no orchestrator:
+// what is reported stays reported.
+type fakeBoard struct {
+	mu        sync.Mutex
+	plan      *store.Plan
+	claimable []store.Claimed
+	held      map[int64]store.Claimed
+	reports   []store.Report
+	handed    []store.ClaimKey
+	released  []store.ClaimKey
+	daemons   []store.Daemon
+	lost      []int64 // answered to the next heartbeat
+	lastToken int64
+	fulls     int
+	claims    []int                       // limits asked for
+	down      error                       // every call fails with it
+	deaf      error                       // heartbeats fail with it
+	refuse    func(r *store.Report) error // of what is in a report
+	queues    map[string]int32
+	registers int
+	stopped   int
+	hidden    bool // fast scans see nothing
+}
+
+var errRefused = sqlError("22P02")
+
+type sqlError string
+
+func (e sqlError) Error() string    { return "refused by the server" }
+func (e sqlError) SQLState() string { return string(e) }
+
+const queueOne = 1
+
+func newFakeBoard(t testing.TB, yaml string) *fakeBoard {
+	t.Helper()
+	b := &fakeBoard{held: map[int64]store.Claimed{}}
+	b.plan = compiled(t, yaml)
+	b.queues = map[string]int32{b.plan.Template.Namespace: queueOne}
+	return b
+}
+
+func compiled(t testing.TB, yaml string) *store.Plan {
+	t.Helper()
+	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(yaml))
+	require.NoError(t, err)
+	plan, err := workflow.Compile(tmpl.Resolve(""))
+	require.NoError(t, err)
+	return &store.Plan{Plan: plan, ID: 7, Queue: queueOne}
+}
+
+// put makes n executions of step no claimable.
+func (b *fakeBoard) put(n, no int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for range n {
+		b.claimable = append(b.claimable, store.Claimed{TaskUUID: uuid.Must(uuid.NewV7()), Step: no, PlanID: b.plan.ID,
+			Queue: queueOne, Context: json.RawMessage(`{"n":1}`), CorrelationID: uuid.Must(uuid.NewV7())})
+	}
+}
+
+func (b *fakeBoard) set(change func(b *fakeBoard)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b)
+}
+
+func (b *fakeBoard) reported() []store.Report {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.reports)
+}
+
+func (b *fakeBoard) Claim(_ context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.claims = append(b.claims, req.Limit)
+	if full {
+		b.fulls++
+	}
+	if b.down != nil || (b.hidden && !full) {
+		return nil, b.down
+	}
+	n := min(req.Limit, len(b.claimable))
+	out := slices.Clone(b.claimable[:n])
+	b.claimable = slices.Delete(b.claimable, 0, n)
+	for i := range out {
+		b.lastToken++
+		out[i].Token = b.lastToken
+		out[i].Attempt++
+		b.held[b.lastToken] = out[i]
+	}
+	return out, nil
+}
+
+func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down != nil {
+		return nil, b.down
+	}
+	for i := range reports {
+		if b.refuse != nil {
+			if err := b.refuse(&reports[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	accepted := make([]bool, len(reports))
+	for i, r := range reports {
+		if _, accepted[i] = b.held[r.Token]; accepted[i] {
+			delete(b.held, r.Token)
+			b.reports = append(b.reports, r)
+		}
+	}
+	return accepted, nil
+}
+
+func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]int32, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, k := range claims {
+		if c, ok := b.held[k.Token]; ok {
+			delete(b.held, k.Token)
+			c.Attempt--
+			b.claimable = append(b.claimable, c)
+			b.handed = append(b.handed, k)
+		}
+	}
+	return []int32{queueOne}, b.down
+}
+
+func (b *fakeBoard) ReleaseLeases(_ context.Context, claims []store.ClaimKey) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.released = append(b.released, claims...)
+	return b.down
+}
+
+func (b *fakeBoard) WorkerHeartbeat(_ context.Context, d store.Daemon, claims []store.ClaimKey, _ time.Duration) ([]int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down != nil || b.deaf != nil {
+		return nil, errors.Join(b.down, b.deaf)
+	}
+	b.daemons = append(b.daemons, d)
+	lost := b.lost
+	b.lost = nil
+	for _, k := range claims {
+		if _, ok := b.held[k.Token]; !ok {
+			lost = append(lost, k.Token)
+		}
+	}
+	return lost, nil
+}
+
+func (b *fakeBoard) Stopped(context.Context, uuid.UUID) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped++
+	return b.down
+}
+
+func (b *fakeBoard) Queues(_ context.Context, names []string) (map[string]int32, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]int32{}
+	for name, id := range b.queues {
+		if len(names) == 0 || slices.Contains(names, name) {
+			out[name] = id
+		}
+	}
+	return out, b.down
+}
+
+func (b *fakeBoard) PlanByID(context.Context, int32) (*store.Plan, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.plan == nil {
+		return nil, store.ErrNotFound
+	}
+	return b.plan, nil
+}
+
+func (b *fakeBoard) StepResults(context.Context, uuid.UUID, []int) (map[int]json.RawMessage, error) {
+	return map[int]json.RawMessage{}, nil
+}
+
+func (b *fakeBoard) RegisterTemplates(context.Context, string, []*workflow.Template) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.registers++
+	return nil
+}
+
+func (b *fakeBoard) CheckSchema(context.Context) error { return nil }
+func (b *fakeBoard) ForgetPlanNames()                  {}
+func (b *fakeBoard) SignalsInTransaction() bool        { return false }
+
+var _ board = (*fakeBoard)(nil)
+
+// published collects signals.
+type published struct {
+	mu      sync.Mutex
+	signals []signal.Signal
+}
+
+func (p *published) Publish(signals ...signal.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.signals = append(p.signals, signals...)
+}
+
+func (p *published) topics() []signal.Topic {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var topics []signal.Topic
+	for _, s := range p.signals {
+		topics = append(topics, s.Topic)
+	}
+	return topics
+}

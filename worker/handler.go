@@ -1,0 +1,78 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Handler is the code of a step. Call returns the result, which must have a
+// JSON form, or an error (see Retryable, Permanent, WithCode). It must watch
+// its context: when that ends nobody waits for it any more. Handlers are called
+// from many goroutines at once and may be called again for the same step.
+type Handler interface {
+	Call(ctx *StepContext) (any, error)
+}
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(ctx *StepContext) (any, error)
+
+// Call implements Handler.
+func (f HandlerFunc) Call(ctx *StepContext) (any, error) { return f(ctx) }
+
+// MethodHandler is a Handler with several entry points; a template chooses one
+// with handler.method. RegisterMethods makes one from functions.
+type MethodHandler interface {
+	Handler
+	// Method returns the entry point called name.
+	Method(name string) (fn HandlerFunc, ok bool)
+}
+
+// defaultMethod is the entry point of a template that names none.
+const defaultMethod = "call"
+
+// methods is a MethodHandler made of functions.
+type methods struct {
+	callable string
+	byName   map[string]HandlerFunc
+}
+
+// Call implements Handler.
+func (m *methods) Call(ctx *StepContext) (any, error) {
+	fn, ok := m.byName[defaultMethod]
+	if !ok {
+		return nil, methodNotFound(m.callable, defaultMethod, m)
+	}
+	return fn(ctx)
+}
+
+// Method implements MethodHandler.
+func (m *methods) Method(name string) (HandlerFunc, bool) {
+	fn, ok := m.byName[name]
+	return fn, ok
+}
+
+// entry picks the entry point of a handler.
+func entry(callable, method string, h Handler) (HandlerFunc, error) {
+	if method == "" {
+		method = defaultMethod
+	}
+	if m, ok := h.(MethodHandler); ok {
+		if fn, ok := m.Method(method); ok && fn != nil {
+			return fn, nil
+		}
+	}
+	if method == defaultMethod {
+		return h.Call, nil
+	}
+	return nil, methodNotFound(callable, method, h)
+}
+
+// methodNotFound is permanent: the same handler will not grow the method.
+func methodNotFound(callable, method string, h Handler) error {
+	hint := ""
+	if m, ok := h.(*methods); ok {
+		hint = "; it has " + strings.Join(slices.Sorted(maps.Keys(m.byName)), ", ")
+	}
+	return Permanent(typed(TypeMethodNotFound, "MethodNotFound: Handler '%s' does not respond to '%s'%s", callable, method, hint))
+}

@@ -1,0 +1,166 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// maxHealthSteps bounds the running steps listed in a health report.
+const maxHealthSteps = 100
+
+// Health is what a worker tells about itself.
+type Health struct {
+	WorkerID   string    `json:"worker_id"`
+	WorkerUUID uuid.UUID `json:"worker_uuid"`
+	State      string    `json:"state"` // idle, starting, running, draining, stopped
+	Ready      bool      `json:"ready"`
+	Reason     string    `json:"reason,omitempty"`
+	Namespaces []string  `json:"namespaces,omitempty"`
+	// Missing namespaces do not exist yet.
+	Missing  []string `json:"missing_namespaces,omitempty"`
+	Handlers []string `json:"handlers,omitempty"`
+
+	// Limit is how many handlers may run at once, Running how many do. Of them
+	// Zombies are waited for by nobody: their time limit has passed or their
+	// lease is lost, and they have not ended.
+	Limit      int `json:"handlers_limit"`
+	Running    int `json:"handlers_running"`
+	Zombies    int `json:"handlers_zombie"`
+	Prefetched int `json:"steps_prefetched"`
+	Reporting  int `json:"outcomes_reporting"`
+	// Steps are the running ones, the oldest first; 100 at most.
+	Steps []RunningStep `json:"steps,omitempty"`
+
+	// Counts since the worker was started.
+	Claimed    uint64 `json:"claimed"`
+	Succeeded  uint64 `json:"succeeded"`
+	Failed     uint64 `json:"failed"`
+	Stale      uint64 `json:"stale"` // outcomes that came too late
+	LeasesLost uint64 `json:"leases_lost"`
+
+	// HeartbeatAge is the time since the latest heartbeat that got through.
+	HeartbeatAge      time.Duration `json:"heartbeat_age_ns"`
+	HeartbeatFailures int           `json:"heartbeat_failures"` // in a row
+	HeartbeatError    string        `json:"heartbeat_error,omitempty"`
+
+	// Events is how work is found; nil while the worker does not run.
+	Events *coordinator.Health `json:"events,omitempty"`
+	// DeadLoops names the loops that should run and do not.
+	DeadLoops []string `json:"dead_loops,omitempty"`
+}
+
+// RunningStep is a step whose handler runs.
+type RunningStep struct {
+	TaskUUID uuid.UUID     `json:"task_uuid"`
+	StepUUID uuid.UUID     `json:"step_uuid"`
+	Name     string        `json:"name"` // namespace/task/step
+	Attempt  int           `json:"attempt"`
+	Running  time.Duration `json:"running_ns"`
+	Zombie   bool          `json:"zombie,omitempty"`
+	Fraction float64       `json:"progress"`
+	Message  string        `json:"message,omitempty"`
+}
+
+// running returns the parts while they exist.
+func (w *Worker) current() (*parts, state) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.parts, w.state
+}
+
+// Health returns the present state; it asks nobody.
+func (w *Worker) Health() Health {
+	p, s := w.current()
+	h := Health{WorkerID: w.cfg.WorkerID, WorkerUUID: w.id, State: string(s), Limit: w.cfg.MaxConcurrent, Handlers: w.registry.names()}
+	if p == nil {
+		h.Reason = "the worker is " + h.State
+		return h
+	}
+	h.Namespaces, h.Missing = p.queues.wanted(), p.queues.missing()
+	u := p.engine.slots.usage()
+	h.Running, h.Zombies, h.Prefetched, h.Reporting = u.running, u.zombies, u.waiting, u.reporting
+	h.Steps = p.engine.slots.steps(maxHealthSteps)
+	c := p.engine.count
+	h.Claimed, h.Succeeded, h.Failed = c.claimed.Load(), c.succeeded.Load(), c.failed.Load()
+	h.Stale, h.LeasesLost = c.stale.Load(), c.leasesLost.Load()
+	var err error
+	if h.HeartbeatAge, h.HeartbeatFailures, err = p.heartbeat.state(); err != nil {
+		h.HeartbeatError = err.Error()
+	}
+	events := p.system.Health()
+	h.Events, h.DeadLoops = &events, events.DeadLoops
+	for _, l := range []lifecycle.LoopHealth{p.beats.Health(), p.watch.Health()} {
+		if l.Dead() {
+			h.DeadLoops = append(h.DeadLoops, l.Name)
+		}
+	}
+	h.Ready, h.Reason = w.readiness(s, h)
+	return h
+}
+
+func (w *Worker) readiness(s state, h Health) (bool, string) {
+	switch {
+	case s != stateRunning:
+		return false, "the worker is " + string(s)
+	case !h.Events.Ready:
+		return false, h.Events.Reason
+	case len(h.DeadLoops) > 0:
+		return false, "not running: " + strings.Join(h.DeadLoops, ", ")
+	case h.HeartbeatAge > w.cfg.Lease:
+		return false, fmt.Sprintf("no heartbeat got through for %v: %s", h.HeartbeatAge.Round(time.Second), h.HeartbeatError)
+	case h.Zombies >= h.Limit:
+		return false, fmt.Sprintf("all %d permits are taken by handlers that ignore the end of their context", h.Limit)
+	}
+	return true, h.Events.Reason
+}
+
+// Ready reports whether the worker can be relied on to run steps, and why not,
+// or what is wrong although it can.
+func (w *Worker) Ready() (ready bool, reason string) {
+	h := w.Health()
+	return h.Ready, h.Reason
+}
+
+// Mode is the effective deployment mode.
+func (w *Worker) Mode() deploymode.Mode {
+	if p, _ := w.current(); p != nil {
+		return p.system.Mode()
+	}
+	return w.cfg.Mode
+}
+
+// SetMode changes how a running worker finds work; see
+// coordinator.EventSystem.SetMode. Nothing claimed is dropped.
+func (w *Worker) SetMode(ctx context.Context, mode deploymode.Mode) error {
+	p, s := w.current()
+	if p == nil || s != stateRunning {
+		return errors.New("change the mode: the worker does not run")
+	}
+	return p.system.SetMode(ctx, mode)
+}
+
+// countSignals returns a function that brings the metrics up to what the
+// worker's own sender has counted.
+func (p *parts) countSignals(m *telemetry.Metrics) func() {
+	if p.sender == nil {
+		return nil
+	}
+	last := p.sender.Stats()
+	return func() { // by the heartbeat alone
+		now := p.sender.Stats()
+		m.SignalsSent.Add(float64(now.Sent - last.Sent))
+		m.SignalsCoalesced.Add(float64(now.Coalesced - last.Coalesced))
+		m.SignalsDropped.Add(float64(now.Dropped - last.Dropped))
+		last = now
+	}
+}

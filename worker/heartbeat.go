@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// heartbeat says that the worker lives and keeps its leases. A claim that the
+// database says is gone, and one whose lease has ended by this machine's clock
+// because no heartbeat got through, is given up at once: somebody else may run
+// the step by now.
+type heartbeat struct {
+	e        *engine
+	interval time.Duration
+	describe func() store.Daemon
+	onBeat   func() // after each that got through; for what is done as rarely
+
+	mu       sync.Mutex
+	last     time.Time // when the latest that got through was sent
+	failures int       // in a row
+	lastErr  error
+}
+
+// run beats until ctx ends.
+func (h *heartbeat) run(ctx context.Context) error {
+	timer := time.NewTimer(h.interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+		err := h.beat(ctx)
+		next := h.interval
+		if err != nil {
+			next = max(h.interval/5, 50*time.Millisecond)
+		}
+		if left := h.expire(); left >= 0 {
+			next = min(next, max(left, time.Millisecond))
+		}
+		timer.Reset(next)
+	}
+}
+
+// beat sends one heartbeat.
+func (h *heartbeat) beat(ctx context.Context) error {
+	// Longer than this it must not take, or leases end while it hangs.
+	ctx, cancel := context.WithTimeout(ctx, min(max(h.interval, time.Second), h.e.cfg.Lease/3))
+	defer cancel()
+	held := h.e.slots.held()
+	sent := time.Now()
+	lost, err := h.e.board.WorkerHeartbeat(ctx, h.describe(), held, h.e.cfg.Lease)
+	h.note(sent, err)
+	if err != nil {
+		return err
+	}
+	h.e.slots.extended(held, sent.Add(h.e.cfg.Lease))
+	h.e.lose(h.e.slots.lose(lost), "the database gave them to others")
+	if h.onBeat != nil {
+		h.onBeat()
+	}
+	return nil
+}
+
+// expire gives up what must be presumed lost, and says when to come back.
+func (h *heartbeat) expire() time.Duration {
+	lost, next := h.e.slots.expire(time.Now())
+	h.e.lose(lost, "no heartbeat got through in time")
+	return next
+}
+
+func (h *heartbeat) note(sent time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		if h.failures > 0 {
+			h.e.log.Info("heartbeats get through again", zap.Int("failures", h.failures))
+		}
+		h.last, h.failures, h.lastErr = sent, 0, nil
+		return
+	}
+	if h.failures++; h.failures == 1 {
+		h.e.log.Warn("heartbeat failed and will be repeated", zap.Error(err))
+	}
+	h.lastErr = err
+}
+
+func (h *heartbeat) state() (age time.Duration, failures int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.last.IsZero() {
+		age = time.Since(h.last)
+	}
+	return age, h.failures, h.lastErr
+}
+
+// lose counts and logs claims that were given up; their handlers have been told.
+func (e *engine) lose(lost []*execution, why string) {
+	if len(lost) == 0 {
+		return
+	}
+	e.count.leasesLost.Add(uint64(len(lost)))
+	e.metrics.LeasesLost.Add(float64(len(lost)))
+	for _, x := range lost {
+		e.log.Warn("lease lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step),
+			zap.Int("attempt", x.claim.Attempt), zap.String("why", why))
+	}
+	if e.slots.payNow() {
+		e.wake()
+	}
+}

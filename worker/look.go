@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+// maxClaim bounds the steps of one claim; a full one is followed by another.
+const maxClaim = 500
+
+// Look implements coordinator.Work: it claims as many steps as there is room
+// for and sets them going. It is never called twice at once.
+func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
+		e.board.ForgetPlanNames()
+		e.queues.kick()
+	}
+	room := e.slots.room()
+	queues := e.queues.ids()
+	if room == 0 || len(queues) == 0 {
+		return out, nil
+	}
+	want := min(room, maxClaim)
+	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
+	var err error
+	if e.scans.overdue(time.Now()) {
+		out.Found, err = e.claimAll(ctx, queues, want)
+	} else {
+		out.Found, out.RetryIn, err = e.claimFromMarks(ctx, queues, want, eager)
+	}
+	if out.Found == want {
+		out.More = e.slots.owe() // or when a permit comes back
+	}
+	return out, err
+}
+
+// claimFromMarks looks where work was last, then everywhere where that gave
+// less than wanted and a full scan may be made; if it may not yet, retryIn says
+// when.
+func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, eager bool) (found int, retryIn time.Duration, err error) {
+	found, err = e.claim(ctx, queues, want, false)
+	if err != nil || found == want {
+		return found, 0, err
+	}
+	if retryIn = e.scans.wait(time.Now(), eager || found == 0); retryIn > 0 {
+		return found, retryIn, nil
+	}
+	more, err := e.claimAll(ctx, queues, want-found)
+	return found + more, 0, err
+}
+
+func (e *engine) claimAll(ctx context.Context, queues []int32, want int) (int, error) {
+	begin := time.Now()
+	found, err := e.claim(ctx, queues, want, true)
+	e.scans.made(begin, time.Now())
+	return found, err
+}
+
+// claim takes steps and sets those going for which there is a permit.
+func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool) (int, error) {
+	// The end of a look must not tear a claim whose answer is on its way: the
+	// steps would be ours until the lease ends, and we would not know.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
+	defer cancel()
+	leaseEnd := time.Now().Add(e.cfg.Lease)
+	claimed, err := e.board.Claim(ctx, store.ClaimRequest{
+		Worker: e.id, Queues: queues, Tags: e.cfg.Tags, Limit: want, Lease: e.cfg.Lease,
+	}, full)
+	if err != nil {
+		return 0, fmt.Errorf("claim up to %d steps: %w", want, err)
+	}
+	if len(claimed) == 0 {
+		return 0, nil
+	}
+	executions := make([]*execution, len(claimed))
+	for i := range claimed {
+		executions[i] = newExecution(claimed[i], leaseEnd)
+	}
+	e.count.claimed.Add(uint64(len(claimed)))
+	e.countClaimed(claimed)
+	e.warmPlans(ctx, claimed)
+	for _, x := range e.slots.add(executions) {
+		e.start(x)
+	}
+	return len(claimed), nil
+}
+
+func (e *engine) countClaimed(claimed []store.Claimed) {
+	perQueue := make(map[int32]int, 1)
+	for i := range claimed {
+		perQueue[claimed[i].Queue]++
+	}
+	for queue, n := range perQueue {
+		e.metrics.StepsClaimed.WithLabelValues(e.queues.name(queue)).Add(float64(n))
+	}
+}
+
+// warmPlans reads a new plan once instead of once per step. A failure is left
+// to the steps, which ask again.
+func (e *engine) warmPlans(ctx context.Context, claimed []store.Claimed) {
+	var last int32
+	for i := range claimed {
+		if id := claimed[i].PlanID; id != last {
+			last = id
+			if _, err := e.board.PlanByID(ctx, id); err != nil {
+				e.log.Debug("plan not read ahead", zap.Int32("plan", id), zap.Error(err))
+			}
+		}
+	}
+}

@@ -1,0 +1,432 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/listener"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const diamondYAML = `
+name: diamond
+namespace_name: shapes
+version: 1.0.0
+steps:
+  - name: start
+    handler: {callable: start}
+  - name: left
+    dependencies: [start]
+    handler: {callable: double}
+    retry: {retryable: true, max_attempts: 3, backoff: fixed, backoff_base_ms: 100}
+  - name: right
+    dependencies: [start]
+    handler: {callable: double}
+  - name: end
+    dependencies: [left, right]
+    handler: {callable: sum}
+`
+
+const patient = 30 * time.Second
+
+// bench is a database with a store, and an orchestrator moved by hand.
+type bench struct {
+	*store.Store
+	db     *pgtest.DB
+	source string
+	send   signal.Transport
+}
+
+func newBench(t *testing.T, source string) *bench {
+	t.Helper()
+	hash, err := store.SchemaHash()
+	require.NoError(t, err)
+	db := pgtest.NewMigrated(t, hash, func(ctx context.Context, dsn string) error {
+		m, err := store.NewMigrator(dsn)
+		if err != nil {
+			return err
+		}
+		_, err = m.Up(ctx)
+		return err
+	})
+	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, SignalsInTransaction: source == "wal"})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return &bench{Store: s, db: db, source: source, send: notify.NewTransport(s.Execer())}
+}
+
+func template(t *testing.T, yaml string) *workflow.Template {
+	t.Helper()
+	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(yaml))
+	require.NoError(t, err)
+	return tmpl
+}
+
+// worker returns one for a template that is not started.
+func (b *bench) worker(t *testing.T, cfg Config, tmpl *workflow.Template) *Worker {
+	t.Helper()
+	cfg.DatabaseURL, cfg.EventSourceName = b.db.DSN, b.source
+	w, err := New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, w.RegisterTemplate(tmpl))
+	return w
+}
+
+func start(t *testing.T, w *Worker) {
+	t.Helper()
+	require.NoError(t, w.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patient)
+		defer cancel()
+		if err := w.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	pgtest.Eventually(t, patient, w.Ready)
+}
+
+func (b *bench) publish(t *testing.T, signals ...signal.Signal) {
+	t.Helper()
+	if !b.SignalsInTransaction() {
+		require.NoError(t, b.send.Send(t.Context(), signals))
+	}
+}
+
+// create makes n tasks of a template's current plan.
+func (b *bench) create(t *testing.T, tmpl *workflow.Template, n int) []uuid.UUID {
+	t.Helper()
+	plan, err := b.PlanNamed(t.Context(), tmpl.Namespace, tmpl.Name, tmpl.Version)
+	require.NoError(t, err)
+	tasks, ids := make([]store.NewTask, n), make([]uuid.UUID, n)
+	for i := range tasks {
+		ids[i] = uuid.Must(uuid.NewV7())
+		tasks[i] = store.NewTask{UUID: ids[i], Plan: plan, Context: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)),
+			CorrelationID: uuid.Must(uuid.NewV7()), Initiator: "test"}
+	}
+	_, err = b.CreateTasks(t.Context(), tasks)
+	require.NoError(t, err)
+	b.publish(t, signal.Signal{Topic: signal.WorkerTopic(tmpl.Namespace)})
+	return ids
+}
+
+// orchestrate applies what was reported and promotes what is due, once.
+func (b *bench) orchestrate(t *testing.T) {
+	t.Helper()
+	rules := workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{Delays: []time.Duration{time.Millisecond}, Multiplier: 1, Max: time.Second}}
+	taken, err := b.TakeReported(t.Context(), 500, true)
+	require.NoError(t, err)
+	var changes []store.Change
+	for i := range taken.Tasks {
+		task := &taken.Tasks[i]
+		var in []workflow.Input
+		for _, r := range task.Reported {
+			if r.Outcome == workflow.OutcomeLeaseLost {
+				in = append(in, workflow.LeaseLost{Step: r.Step, Attempt: r.Attempt})
+				continue
+			}
+			in = append(in, workflow.Reported{Step: r.Step, Attempt: r.Attempt, Success: r.Outcome == workflow.OutcomeSuccess,
+				Retryable: r.Retryable, RetryAfter: r.RetryAfter})
+		}
+		progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, in...)
+		require.NoError(t, err)
+		changes = append(changes, store.Change{Task: task, Progress: progress, Effects: effects, Actor: "test"})
+	}
+	if len(changes) > 0 {
+		done, err := taken.Commit(t.Context(), uuid.Nil, changes)
+		require.NoError(t, err)
+		b.publish(t, done.Signals...)
+	}
+	_, err = b.ExpireLeases(t.Context(), 100)
+	require.NoError(t, err)
+	promoted, err := b.PromoteDue(t.Context(), 100)
+	require.NoError(t, err)
+	b.publish(t, promoted.Signals...)
+}
+
+// finish orchestrates until all tasks have ended in the state.
+func (b *bench) finish(t *testing.T, ids []uuid.UUID, want workflow.TaskState) {
+	t.Helper()
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		b.orchestrate(t)
+		ends, err := b.TaskEnds(t.Context(), ids)
+		require.NoError(t, err)
+		for _, state := range ends {
+			require.Equal(t, want, state)
+		}
+		return len(ends) == len(ids), fmt.Sprintf("%d of %d tasks have ended", len(ends), len(ids))
+	})
+}
+
+func registerDiamond(t *testing.T, w *Worker) {
+	t.Helper()
+	type in struct {
+		N int `json:"n"`
+	}
+	require.NoError(t, Handle(w, "start", func(_ *StepContext, i in) (map[string]int, error) {
+		return map[string]int{"result": i.N + 1}, nil
+	}, Strict()))
+	require.NoError(t, w.Register("double", HandlerFunc(func(ctx *StepContext) (any, error) {
+		n, err := ResultOf[int](ctx, "start")
+		return 2 * n, err
+	})))
+	require.NoError(t, w.Register("sum", HandlerFunc(func(ctx *StepContext) (any, error) {
+		left, err := ResultOf[int](ctx, "left")
+		if err != nil {
+			return nil, err
+		}
+		right, err := ResultOf[int](ctx, "right")
+		if err != nil {
+			return nil, err
+		}
+		first, err := ResultOf[int](ctx, "start") // an ancestor, read when asked for
+		return map[string]int{"total": left + right, "first": first}, err
+	})))
+}
+
+// quick finds work within tests' time in every mode.
+func quick() coordinator.Config {
+	return coordinator.Config{
+		Poller:   poller.Config{Interval: 20 * time.Millisecond, RelaxedInterval: time.Minute},
+		Listener: listener.Config{FallbackActivationThreshold: 2 * time.Second},
+	}
+}
+
+func TestWorkflowInEveryMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []deploymode.Mode{deploymode.PollingOnly, deploymode.EventDrivenOnly, deploymode.Hybrid} {
+		for _, source := range []string{"notify", "wal"} {
+			t.Run(string(mode)+"/"+source, func(t *testing.T) {
+				t.Parallel()
+				b, tmpl := newBench(t, source), template(t, diamondYAML)
+				w := b.worker(t, Config{Mode: mode, Events: quick(), MaxConcurrent: 4}, tmpl)
+				registerDiamond(t, w)
+				start(t, w)
+				ids := b.create(t, tmpl, 20)
+				b.finish(t, ids, workflow.TaskComplete)
+				for i, id := range ids {
+					task, err := b.Task(t.Context(), id)
+					require.NoError(t, err)
+					require.Len(t, task.Steps, 4)
+					require.JSONEq(t, fmt.Sprintf(`{"total":%d,"first":%d}`, 4*(i+1), i+1), string(task.Steps[3].Result))
+					require.Equal(t, w.ID(), *task.Steps[3].WorkerUUID)
+				}
+				h := w.Health()
+				require.EqualValues(t, 80, h.Succeeded)
+				require.Zero(t, h.Stale+h.Failed+h.LeasesLost)
+				if mode == deploymode.EventDrivenOnly {
+					require.Zero(t, h.Events.Found["poller"])
+				}
+			})
+		}
+	}
+}
+
+func TestRetriesAndFailuresInTheDatabase(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, diamondYAML)
+	w := b.worker(t, Config{Events: quick()}, tmpl)
+	require.NoError(t, w.Register("start", says("started")))
+	require.NoError(t, w.Register("double", HandlerFunc(func(ctx *StepContext) (any, error) {
+		switch {
+		case ctx.StepName() == "right":
+			return nil, WithCode(Permanent(errors.New("no\x00thing")), "E42")
+		case ctx.Attempt() < 3:
+			return nil, Retryable(errors.New("not yet"), time.Millisecond)
+		}
+		require.True(t, ctx.IsLastAttempt())
+		return "done", nil
+	})))
+	require.NoError(t, w.Register("sum", says("never")))
+	start(t, w)
+	ids := b.create(t, tmpl, 1)
+	b.finish(t, ids, workflow.TaskError)
+	task, err := b.Task(t.Context(), ids[0])
+	require.NoError(t, err)
+	steps := map[string]store.Step{}
+	for _, s := range task.Steps {
+		steps[s.Name] = s
+	}
+	require.Equal(t, workflow.StepComplete, steps["left"].State)
+	require.Equal(t, 3, steps["left"].Attempts)
+	require.Equal(t, workflow.StepError, steps["right"].State)
+	require.Equal(t, 1, steps["right"].Attempts)
+	require.JSONEq(t, `{"message":"no\ufffdthing","error_type":"PermanentError","error_code":"E42","retryable":false}`, string(steps["right"].Error))
+}
+
+func TestSeveralWorkersRunEachStepOnce(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	var runs sync.Map
+	var total atomic.Int64
+	for range 3 {
+		w := b.worker(t, Config{Events: quick(), MaxConcurrent: 5, Prefetch: 5}, tmpl)
+		require.NoError(t, w.Register("do", HandlerFunc(func(ctx *StepContext) (any, error) {
+			if _, twice := runs.LoadOrStore(ctx.StepUUID(), true); twice {
+				t.Error("run twice")
+			}
+			return total.Add(1), nil
+		})))
+		start(t, w)
+	}
+	ids := b.create(t, tmpl, 500)
+	b.finish(t, ids, workflow.TaskComplete)
+	require.EqualValues(t, 500, total.Load())
+}
+
+const oneStepYAML = `
+name: job
+namespace_name: jobs
+version: 1.0.0
+steps: [{name: only, handler: {callable: do}}]
+`
+
+func TestWhatIsHandedBackIsRunByAnother(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	release := make(chan struct{})
+	first := b.worker(t, Config{Events: quick(), MaxConcurrent: 1, Prefetch: 4}, tmpl)
+	require.NoError(t, first.Register("do", HandlerFunc(func(ctx *StepContext) (any, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return 1, nil
+	})))
+	start(t, first)
+	ids := b.create(t, tmpl, 5)
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		h := first.Health()
+		return h.Running == 1 && h.Prefetched == 4, fmt.Sprintf("%+v", h)
+	})
+	second := b.worker(t, Config{Events: quick(), Mode: deploymode.EventDrivenOnly}, tmpl)
+	require.NoError(t, second.Register("do", HandlerFunc(func(ctx *StepContext) (any, error) {
+		require.Equal(t, 1, ctx.Attempt(), "an execution that did not happen is not counted")
+		return 2, nil
+	})))
+	start(t, second)
+	stopped := make(chan error, 1)
+	go func() { stopped <- first.Stop(context.Background()) }()
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		h := second.Health()
+		return h.Succeeded == 4, fmt.Sprintf("%d", h.Succeeded)
+	})
+	close(release)
+	require.NoError(t, <-stopped)
+	b.finish(t, ids, workflow.TaskComplete)
+	require.Equal(t, 1, b.db.QueryInt(t, `select count(*) from tasker.workers where stopped_at is not null`))
+}
+
+func TestAnExpiredLeaseIsFenced(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	release := make(chan struct{})
+	w := b.worker(t, Config{Events: quick(), MaxConcurrent: 2, HeartbeatInterval: 50 * time.Millisecond}, tmpl)
+	require.NoError(t, w.Register("do", HandlerFunc(func(ctx *StepContext) (any, error) {
+		if ctx.Attempt() == 1 {
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
+			<-release
+			return "from the first", nil
+		}
+		return "from the second", nil
+	})))
+	start(t, w)
+	ids := b.create(t, tmpl, 1)
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		return w.Health().Running == 1, "not begun"
+	})
+	// As if the worker had been away for too long.
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		b.db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
+		n, err := b.ExpireLeases(t.Context(), 10)
+		require.NoError(t, err)
+		return n == 1, "the lease was extended in between"
+	})
+	b.finish(t, ids, workflow.TaskComplete)
+	close(release)
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		h := w.Health()
+		return h.Stale == 1 && h.LeasesLost == 1 && h.Running == 0, fmt.Sprintf("%+v", h)
+	})
+	task, err := b.Task(t.Context(), ids[0])
+	require.NoError(t, err)
+	require.JSONEq(t, `"from the second"`, string(task.Steps[0].Result))
+}
+
+func TestConnectionsThatBreak(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	w := b.worker(t, Config{Events: quick(), MaxConcurrent: 10}, tmpl)
+	require.NoError(t, w.Register("do", says("done")))
+	start(t, w)
+	var ids []uuid.UUID
+	for range 10 {
+		ids = append(ids, b.create(t, tmpl, 50)...)
+		b.db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'tasker-worker%'`)
+	}
+	// A claim whose answer was lost with its connection comes back by its lease.
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		b.db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where state = 3 and claimed_at < now() - interval '3 s'`)
+		b.orchestrate(t)
+		ends, err := b.TaskEnds(t.Context(), ids)
+		require.NoError(t, err)
+		return len(ends) == len(ids), fmt.Sprintf("%d of %d, %+v", len(ends), len(ids), w.Health())
+	})
+	pgtest.Eventually(t, patient, func() (bool, string) {
+		h := w.Health()
+		return h.Ready && h.Reporting == 0, fmt.Sprintf("%+v", h)
+	})
+}
+
+func TestModeIsChangedAtRunTime(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	w := b.worker(t, Config{Events: quick()}, tmpl)
+	require.NoError(t, w.Register("do", says("done")))
+	start(t, w)
+	for _, mode := range []deploymode.Mode{deploymode.EventDrivenOnly, deploymode.PollingOnly, deploymode.Hybrid} {
+		require.NoError(t, w.SetMode(t.Context(), mode))
+		require.Equal(t, mode, w.Mode())
+		b.finish(t, b.create(t, tmpl, 10), workflow.TaskComplete)
+	}
+}
+
+func TestStartNeedsTheSchema(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	w, err := New(Config{DatabaseURL: db.DSN, Every: true})
+	require.NoError(t, err)
+	require.ErrorIs(t, w.Start(t.Context()), store.ErrSchema)
+	ready, _ := w.Ready()
+	require.False(t, ready)
+}
+
+func TestAStoreOfOnesOwnStaysOpen(t *testing.T) {
+	t.Parallel()
+	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	w, err := New(Config{Store: b.Store, Events: quick()}) // no URL: it polls
+	require.NoError(t, err)
+	require.NoError(t, w.RegisterTemplate(tmpl))
+	require.NoError(t, w.Register("do", says("done")))
+	start(t, w)
+	require.Equal(t, deploymode.PollingOnly, w.Mode())
+	b.finish(t, b.create(t, tmpl, 3), workflow.TaskComplete)
+	require.NoError(t, w.Stop(t.Context()))
+	require.NoError(t, b.Ping(t.Context()))
+}

@@ -1,0 +1,202 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+const (
+	// maxReportBytes bounds the results in one statement; a larger one travels
+	// alone.
+	maxReportBytes = 8 << 20
+	// reportPatience bounds one flush; what is not accepted or refused by then
+	// is put in line again.
+	reportPatience = time.Minute
+)
+
+// outcome is a report on its way to the database.
+type outcome struct {
+	x      *execution
+	report store.Report
+}
+
+// reporter hands outcomes over in batches that form by themselves. While the
+// database is away they are repeated, in order, until they are accepted or
+// refused; nothing is dropped. The slots bound how many there are, so handing
+// one over never waits for room.
+type reporter struct {
+	e         *engine
+	publisher signal.Publisher
+	batch     *command.Batcher[*outcome, bool]
+}
+
+func newReporter(e *engine, publisher signal.Publisher) *reporter {
+	r := &reporter{e: e, publisher: publisher}
+	r.batch = command.NewAsyncBatcher(command.BatcherConfig{
+		Name:     "worker-report",
+		MaxBatch: e.cfg.Report.MaxBatch,
+		// Claiming stops at MaxPending; what was claimed by then may still end.
+		MaxPending:   e.cfg.Report.MaxPending + 2*(e.cfg.MaxConcurrent+e.cfg.Prefetch),
+		FlushTimeout: reportPatience,
+		Logger:       e.log,
+		Metrics:      e.metrics,
+	}, r.flush, r.answered)
+	return r
+}
+
+func (r *reporter) succeeded(x *execution, result json.RawMessage) {
+	r.e.count.succeeded.Add(1)
+	r.bring(&outcome{x, reportSuccess(x.key, result)})
+}
+
+func (r *reporter) failed(x *execution, err error) {
+	f := failureOf(err)
+	r.e.count.failed.Add(1)
+	r.e.log.Warn("step failed", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step),
+		zap.Int("attempt", x.claim.Attempt), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
+		zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))
+	r.bring(&outcome{x, reportFailure(x.key, f)})
+}
+
+func (r *reporter) bring(o *outcome) {
+	if err := r.batch.Add(r.e.base, o); err != nil {
+		// Only after Stop; the claim is among those whose leases are released.
+		r.e.log.Error("outcome of a step not reported", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step), zap.Error(err))
+	}
+}
+
+// answered is told of the fate of each outcome.
+func (r *reporter) answered(o *outcome, accepted bool, err error) {
+	if err != nil {
+		r.bring(o)
+		return
+	}
+	if !accepted {
+		r.e.count.stale.Add(1)
+		r.e.metrics.StaleResults.Inc()
+		r.e.log.Warn("the outcome of a step came too late and was refused: its claim is no longer ours",
+			zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step),
+			zap.Int("attempt", o.x.claim.Attempt), zap.Bool("success", o.report.Success))
+	}
+	if r.e.slots.done(o.x) {
+		r.e.wake()
+	}
+}
+
+// flush reports a batch, in parts that fit into a statement.
+func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) {
+	accepted, errs := make([]bool, len(items)), make([]error, len(items))
+	for from := 0; from < len(items); {
+		to := statementEnd(items, from)
+		r.send(ctx, items[from:to], accepted[from:to], errs[from:to])
+		from = to
+	}
+	for _, a := range accepted {
+		if a && !r.e.board.SignalsInTransaction() {
+			r.publisher.Publish(signal.Signal{Topic: signal.TopicOrchestration})
+			break
+		}
+	}
+	for _, err := range errs {
+		if err != nil {
+			return accepted, &command.BatchError{Errs: errs}
+		}
+	}
+	return accepted, nil
+}
+
+func statementEnd(items []*outcome, from int) int {
+	size := 0
+	for i := from; i < len(items); i++ {
+		size += len(items[i].report.Result) + len(items[i].report.Error)
+		if size > maxReportBytes && i > from {
+			return i
+		}
+	}
+	return len(items)
+}
+
+// send reports items and notes the answers. When the database refuses what one
+// of them holds, the others must not suffer: the batch is halved until the
+// culprit stands alone.
+func (r *reporter) send(ctx context.Context, items []*outcome, accepted []bool, errs []error) {
+	answers, err := r.deliver(ctx, items)
+	switch {
+	case err == nil:
+		copy(accepted, answers)
+	case !refused(err):
+		for i := range errs {
+			errs[i] = err
+		}
+	case len(items) > 1:
+		half := len(items) / 2
+		r.send(ctx, items[:half], accepted[:half], errs[:half])
+		r.send(ctx, items[half:], accepted[half:], errs[half:])
+	default:
+		accepted[0], errs[0] = r.replace(ctx, items[0], err)
+	}
+}
+
+// replace reports, in place of what the database refused, that it did.
+func (r *reporter) replace(ctx context.Context, o *outcome, why error) (bool, error) {
+	r.e.log.Error("the database refuses the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step), zap.Error(why))
+	o.report = reportFailure(o.x.key, failure{
+		Message: "the database refuses to store the handler's outcome (SQLSTATE " + sqlState(why) + ")",
+		Type:    TypeResultNotStored, after: noDelay,
+	})
+	answers, err := r.deliver(ctx, []*outcome{o})
+	if err != nil {
+		return false, err
+	}
+	return answers[0], nil
+}
+
+// deliver repeats one statement until it gets an answer, the database refuses
+// its content, or ctx ends.
+func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error) {
+	reports := make([]store.Report, len(items))
+	for i, o := range items {
+		reports[i] = o.report
+	}
+	for n := 0; ; n++ {
+		answers, err := r.e.board.Report(ctx, reports)
+		if err == nil && len(answers) != len(reports) {
+			err = fmt.Errorf("%d answers to %d reports", len(answers), len(reports))
+		}
+		if err == nil || refused(err) {
+			return answers, err
+		}
+		if n == 0 {
+			r.e.log.Warn("reports are repeated until they are answered", zap.Int("reports", len(reports)), zap.Error(err))
+		}
+		if cause := pause(ctx, n); cause != nil {
+			return nil, fmt.Errorf("%w (gave up for now: %w)", err, cause)
+		}
+	}
+}
+
+// refused reports whether an error is about what the statement holds, so that
+// repeating it cannot help: data exceptions, violated constraints, limits.
+func refused(err error) bool {
+	code := sqlState(err)
+	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "54")
+}
+
+// sqlState returns the five characters of an error from the server, or "".
+func sqlState(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	return ""
+}

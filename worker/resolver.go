@@ -1,0 +1,231 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Resolver finds the handler a template addresses. The worker asks its
+// resolvers in ascending priority; the first that can resolve decides. A
+// template's handler.resolver names one directly. Resolvers are called from
+// many goroutines at once, for every step, and must be quick.
+type Resolver interface {
+	// Name is what handler.resolver says.
+	Name() string
+	// Priority orders the chain, smallest first. The built-in resolvers have
+	// PriorityExplicit and PriorityConvention.
+	Priority() int
+	// CanResolve reports whether Resolve should be asked.
+	CanResolve(def workflow.HandlerReference) bool
+	// Resolve returns the handler. An error is a failure of the step that is
+	// retryable unless it is marked Permanent.
+	Resolve(def workflow.HandlerReference) (Handler, error)
+}
+
+// The priorities of the built-in resolvers.
+const (
+	PriorityExplicit   = 10
+	PriorityConvention = 100
+)
+
+// The names of the built-in resolvers.
+const (
+	ResolverExplicit   = "explicit_mapping"
+	ResolverConvention = "class_constant"
+)
+
+// builtIn translates the other names templates use for the built-in resolvers.
+func builtIn(name string) string {
+	switch name {
+	case "ExplicitMappingResolver":
+		return ResolverExplicit
+	case "ClassConstantResolver", "ClassLookupResolver", "class_lookup":
+		return ResolverConvention
+	}
+	return name
+}
+
+// chain is the ordered list of resolvers.
+type chain struct {
+	mu        sync.RWMutex
+	resolvers []Resolver
+}
+
+func newChain(r *registry) *chain {
+	return &chain{resolvers: []Resolver{explicitResolver{r}, conventionResolver{r}}}
+}
+
+func (c *chain) add(r Resolver) error {
+	if r == nil || r.Name() == "" {
+		return errors.New("add a resolver: it has no name")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.resolvers {
+		if other.Name() == r.Name() {
+			return fmt.Errorf("add a resolver: there is one called %q already", r.Name())
+		}
+	}
+	// A new slice, so that those who hold the old one are not disturbed.
+	c.resolvers = append(slices.Clone(c.resolvers), r)
+	slices.SortStableFunc(c.resolvers, func(a, b Resolver) int { return a.Priority() - b.Priority() })
+	return nil
+}
+
+func (c *chain) all() []Resolver {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.resolvers
+}
+
+// resolve finds the function that runs a step.
+func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
+	resolvers := c.all()
+	if def.Resolver != "" {
+		r, ok := named(resolvers, def.Resolver)
+		if !ok {
+			return nil, typed(TypeHandlerNotFound, "callable %q asks for the resolver %q, which this worker does not have (it has %s)",
+				def.Callable, def.Resolver, strings.Join(resolverNames(resolvers), ", "))
+		}
+		resolvers = []Resolver{r}
+	}
+	for _, r := range resolvers {
+		if r.CanResolve(def) {
+			return resolveWith(r, def)
+		}
+	}
+	asked := def.Resolver
+	if asked == "" {
+		asked = strings.Join(resolverNames(c.all()), ", ")
+	}
+	return nil, typed(TypeHandlerNotFound, "ResolutionError: No resolver could resolve callable '%s' (asked: %s)", def.Callable, asked)
+}
+
+func resolveWith(r Resolver, def workflow.HandlerReference) (HandlerFunc, error) {
+	h, err := r.Resolve(def)
+	if err != nil {
+		return nil, fmt.Errorf("resolve callable %q with %s: %w", def.Callable, r.Name(), asResolution(err))
+	}
+	if h == nil {
+		return nil, typed(TypeResolution, "resolver %s returned no handler for callable %q", r.Name(), def.Callable)
+	}
+	return entry(def.Callable, def.Method, h)
+}
+
+// asResolution gives a resolver's error the type of its kind where it has none.
+func asResolution(err error) error {
+	var own interface{ ErrorType() string }
+	if errors.As(err, &own) {
+		return err
+	}
+	return &typedError{kind: TypeResolution, err: err}
+}
+
+func named(resolvers []Resolver, name string) (Resolver, bool) {
+	name = builtIn(name)
+	for _, r := range resolvers {
+		if r.Name() == name {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+func resolverNames(resolvers []Resolver) []string {
+	names := make([]string, len(resolvers))
+	for i, r := range resolvers {
+		names[i] = r.Name()
+	}
+	return names
+}
+
+// explicitResolver finds handlers by the exact name they were registered with.
+type explicitResolver struct{ *registry }
+
+// Name implements Resolver.
+func (explicitResolver) Name() string { return ResolverExplicit }
+
+// Priority implements Resolver.
+func (explicitResolver) Priority() int { return PriorityExplicit }
+
+// CanResolve implements Resolver.
+func (r explicitResolver) CanResolve(def workflow.HandlerReference) bool {
+	_, ok := r.get(def.Callable)
+	return ok
+}
+
+// Resolve implements Resolver.
+func (r explicitResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
+	h, _ := r.get(def.Callable)
+	return h, nil
+}
+
+// conventionResolver stands where other engines load a class by its name: it
+// finds the handler whose registered name says the same in another spelling,
+// so that templates written for them run unchanged.
+type conventionResolver struct{ *registry }
+
+// Name implements Resolver.
+func (conventionResolver) Name() string { return ResolverConvention }
+
+// Priority implements Resolver.
+func (conventionResolver) Priority() int { return PriorityConvention }
+
+// CanResolve implements Resolver.
+func (r conventionResolver) CanResolve(def workflow.HandlerReference) bool {
+	return len(r.spelled(canonicalName(def.Callable))) > 0
+}
+
+// Resolve implements Resolver.
+func (r conventionResolver) Resolve(def workflow.HandlerReference) (Handler, error) {
+	names := r.spelled(canonicalName(def.Callable))
+	if len(names) != 1 {
+		return nil, Permanent(typed(TypeResolution, "the callable could mean any of %s", strings.Join(names, ", ")))
+	}
+	h, _ := r.get(names[0])
+	return h, nil
+}
+
+// canonicalName folds the spellings of a callable into one: the class path
+// "Payments::ChargeCardHandler" and the names "payments.charge_card" and
+// "payments.charge_card_handler" are the same.
+func canonicalName(callable string) string {
+	parts := strings.FieldsFunc(strings.ReplaceAll(callable, "::", "."), func(r rune) bool { return r == '.' || r == '/' })
+	for i := range parts {
+		parts[i] = snakeCase(parts[i])
+	}
+	if n := len(parts); n > 0 {
+		if short := strings.TrimSuffix(parts[n-1], "_handler"); short != "handler" {
+			parts[n-1] = short
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// snakeCase turns ChargeCard and charge-card into charge_card. A run of
+// capitals is one word: HTTPCall is http_call.
+func snakeCase(s string) string {
+	runes := []rune(s)
+	var b strings.Builder
+	for i, r := range runes {
+		if r == '-' || r == '_' || r == ' ' {
+			b.WriteByte('_')
+			continue
+		}
+		if unicode.IsUpper(r) && i > 0 && runes[i-1] != '_' && runes[i-1] != '-' {
+			lowerBefore := !unicode.IsUpper(runes[i-1])
+			lowerAfter := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			if lowerBefore || lowerAfter {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// DependencyResult returns the result of a step this one depends on, directly
+// or not, as its handler left it. Those of the direct parents came with the
+// claim; others are read from the database when first asked for.
+//
+// The error wraps ErrUnknownStep when there is no such ancestor, and ErrAbsent
+// when the ancestor has no result (it was resolved by hand, or never came into
+// being).
+func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
+	no, ok := c.plan.StepNumber(name)
+	if !ok {
+		return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+	}
+	if slices.Contains(c.step.Parents, no) {
+		return present(name, c.claim.ParentResults[no])
+	}
+	if !slices.Contains(c.plan.Ancestors(c.step.No), no) {
+		return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+	}
+	raw, err := c.ancestor(no)
+	if err != nil {
+		return nil, fmt.Errorf("read the result of step %q: %w", name, err)
+	}
+	return present(name, raw)
+}
+
+// DependencyResults returns the results of the direct parents that have one, by
+// name.
+func (c *StepContext) DependencyResults() map[string]json.RawMessage {
+	results := make(map[string]json.RawMessage, len(c.step.Parents))
+	for _, no := range c.step.Parents {
+		if raw := c.claim.ParentResults[no]; raw != nil {
+			results[c.plan.Steps[no].Name] = raw
+		}
+	}
+	return results
+}
+
+// ResultOf decodes the result of a step this one depends on. An object with
+// the single key "result" is taken for an envelope and unwrapped, unless T has
+// such a field itself. The errors are those of DependencyResult.
+func ResultOf[T any](c *StepContext, name string) (T, error) {
+	var v T
+	raw, err := c.DependencyResult(name)
+	if err != nil {
+		return v, err
+	}
+	if !hasResultField(reflect.TypeFor[T]()) {
+		raw = unwrapped(raw)
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return v, fmt.Errorf("decode the result of step %q: %w", name, err)
+	}
+	return v, nil
+}
+
+func present(name string, raw json.RawMessage) (json.RawMessage, error) {
+	if raw == nil {
+		return nil, fmt.Errorf("the result of step %q is %w", name, ErrAbsent)
+	}
+	return raw, nil
+}
+
+// ancestor reads a result once.
+func (c *StepContext) ancestor(no int) (json.RawMessage, error) {
+	c.mu.Lock()
+	raw, known := c.fetched[no]
+	c.mu.Unlock()
+	if known {
+		return raw, nil
+	}
+	results, err := c.fetch(c, c.claim.TaskUUID, []int{no})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fetched == nil {
+		c.fetched = map[int]json.RawMessage{}
+	}
+	c.fetched[no] = results[no]
+	return results[no], nil
+}
+
+const envelopeKey = "result"
+
+// unwrapped takes a value out of an envelope, and leaves what is none alone.
+func unwrapped(raw json.RawMessage) json.RawMessage {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil || len(object) != 1 {
+		return raw
+	}
+	if inner, ok := object[envelopeKey]; ok {
+		return inner
+	}
+	return raw
+}
+
+// hasResultField reports whether a type is itself the envelope.
+func hasResultField(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" && f.IsExported() && !f.Anonymous {
+			name = f.Name
+		}
+		if strings.EqualFold(name, envelopeKey) {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether a claim fits the plan it names.
+func usable(plan *workflow.Plan, step int) bool { return step >= 0 && step < len(plan.Steps) }

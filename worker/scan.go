@@ -1,0 +1,42 @@
+package worker
+
+import "time"
+
+// The rules of full scans. A scan from the marks cannot see lanes that are new
+// and steps that became visible behind a mark; a full scan sees everything and
+// may be slow while old row versions lie in front of the queue.
+const (
+	// fullScanShare: between two full scans lies this many times the duration
+	// of the first, so that they take about 5 % of the time at most.
+	fullScanShare = 20
+	// cheapScan is what a full scan may take to be made at once, whatever the
+	// share, by a look that has a reason to expect something.
+	cheapScan = 5 * time.Millisecond
+	// fullScanEvery is how long a worker that is never short of work goes
+	// without one: a new lane may hold work of a higher priority.
+	fullScanEvery = 2 * time.Second
+)
+
+// fullScans decides when a full scan may be made. The zero value is one that
+// has never been made.
+type fullScans struct {
+	ended time.Time
+	took  time.Duration
+}
+
+// wait is how long it is until the next full scan may be made; 0 is now. eager
+// is set when the look expects that a full scan finds something.
+func (f fullScans) wait(now time.Time, eager bool) time.Duration {
+	if f.ended.IsZero() || eager && f.took <= cheapScan {
+		return 0
+	}
+	return max(fullScanShare*f.took-now.Sub(f.ended), 0)
+}
+
+// overdue reports whether one should be made before the scan from the marks.
+func (f fullScans) overdue(now time.Time) bool {
+	return f.ended.IsZero() || now.Sub(f.ended) >= max(fullScanEvery, fullScanShare*f.took)
+}
+
+// made notes a full scan.
+func (f *fullScans) made(begin, end time.Time) { f.ended, f.took = end, end.Sub(begin) }

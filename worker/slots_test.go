@@ -1,0 +1,163 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// TestSlotsKeepAccount drives the slots through random histories and compares
+// them with what can be counted from outside.
+func TestSlotsKeepAccount(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		limit, prefetch := rapid.IntRange(1, 4).Draw(t, "limit"), rapid.IntRange(0, 3).Draw(t, "prefetch")
+		pending := rapid.IntRange(1, 6).Draw(t, "pending")
+		m := &slotsModel{slots: newSlots(limit, prefetch, pending), running: map[*execution]bool{}, reporting: map[*execution]bool{}}
+		t.Repeat(map[string]func(*rapid.T){
+			"claim":   m.claim,
+			"end":     m.end,
+			"timeout": m.timeout,
+			"lose":    m.lose,
+			"answer":  m.answer,
+			"expire":  m.expire,
+			"":        m.check,
+		})
+	})
+}
+
+type slotsModel struct {
+	slots     *slots
+	next      int64
+	running   map[*execution]bool // goroutines that have not ended
+	reporting map[*execution]bool
+	tokens    []*execution // everything ever claimed
+	owed      bool         // a look was owed and not paid
+}
+
+func (m *slotsModel) begin(list []*execution) {
+	for _, x := range list {
+		m.running[x] = true
+		m.slots.begun(x, func(error) {})
+	}
+}
+
+func (m *slotsModel) claim(t *rapid.T) {
+	room := m.slots.room()
+	if m.owed = room == 0; m.owed {
+		return
+	}
+	n := rapid.IntRange(0, room).Draw(t, "n")
+	var list []*execution
+	for range n {
+		m.next++
+		x := newExecution(store.Claimed{TaskUUID: uuid.New(), Token: m.next}, time.Now().Add(time.Duration(m.next)*time.Hour))
+		list, m.tokens = append(list, x), append(m.tokens, x)
+	}
+	m.begin(m.slots.add(list))
+	if n == room {
+		m.owed = !m.slots.owe()
+	}
+}
+
+// pick chooses one of a set in a way that can be repeated.
+func (m *slotsModel) pick(t *rapid.T, set map[*execution]bool) *execution {
+	var list []*execution
+	for _, x := range m.tokens {
+		if set[x] {
+			list = append(list, x)
+		}
+	}
+	if len(list) == 0 {
+		t.Skip("none")
+	}
+	return rapid.SampledFrom(list).Draw(t, "x")
+}
+
+func (m *slotsModel) paid(look bool) {
+	if look {
+		m.owed = false
+	}
+}
+
+func (m *slotsModel) end(t *rapid.T) {
+	x := m.pick(t, m.running)
+	if m.slots.settle(x, rapid.Bool().Draw(t, "success")) {
+		if m.reporting[x] {
+			t.Fatal("settled twice")
+		}
+		m.reporting[x] = true
+	}
+	next, look := m.slots.release(x)
+	delete(m.running, x)
+	if next != nil {
+		m.begin([]*execution{next})
+	}
+	m.paid(look)
+}
+
+func (m *slotsModel) timeout(t *rapid.T) {
+	x := m.pick(t, m.running)
+	if m.slots.abandon(x) {
+		m.reporting[x] = true
+	}
+}
+
+func (m *slotsModel) lose(t *rapid.T) {
+	if len(m.tokens) == 0 {
+		t.Skip("none")
+	}
+	x := rapid.SampledFrom(m.tokens).Draw(t, "x")
+	for _, lost := range m.slots.lose([]int64{x.key.Token}) {
+		if m.reporting[lost] {
+			t.Fatal("what is being reported was given up")
+		}
+	}
+	m.paid(m.slots.payNow())
+}
+
+func (m *slotsModel) expire(t *rapid.T) {
+	_, next := m.slots.expire(time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "hours")) * time.Hour))
+	if next == 0 {
+		t.Fatal("left something that has ended")
+	}
+	m.paid(m.slots.payNow())
+}
+
+func (m *slotsModel) answer(t *rapid.T) {
+	x := m.pick(t, m.reporting)
+	look := m.slots.done(x)
+	delete(m.reporting, x)
+	m.paid(look)
+}
+
+func (m *slotsModel) check(t *rapid.T) {
+	u, s := m.slots.usage(), m.slots
+	zombies := 0
+	for x := range m.running {
+		if x.zombie {
+			zombies++
+		}
+	}
+	got := fmt.Sprint(u.running, u.reporting, u.zombies)
+	if want := fmt.Sprint(len(m.running), len(m.reporting), zombies); got != want {
+		t.Fatalf("running, reporting, zombies: %s, want %s", got, want)
+	}
+	if u.running > s.limit || u.running+u.waiting > s.limit+s.prefetch {
+		t.Fatalf("over the limit: %+v", u)
+	}
+	if u.waiting > 0 && u.running < s.limit {
+		t.Fatalf("a claim waits beside a free permit: %+v", u)
+	}
+	if len(s.running) != u.running || len(s.held()) < u.waiting+u.reporting {
+		t.Fatalf("claims forgotten: %d held, %+v", len(s.held()), u)
+	}
+	if m.owed && s.roomLocked() > 0 {
+		t.Fatalf("there is room and the look that is owed was not asked for: %+v", u)
+	}
+}

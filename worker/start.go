@@ -1,0 +1,273 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// parts is what a worker consists of while it runs.
+type parts struct {
+	store     *store.Store // its own; nil when it was given one
+	board     board
+	sender    *signal.Sender // its own publisher; nil when it was given one
+	publisher signal.Publisher
+	engine    *engine
+	queues    *queues
+	heartbeat *heartbeat
+	beats     *lifecycle.Loop
+	watch     *lifecycle.Loop
+	system    *coordinator.EventSystem
+}
+
+// Start connects, registers the templates and begins to work; ctx bounds the
+// starting only. The database must answer and have the schema this program
+// knows. An error leaves nothing running, and Start may be tried again. After
+// Stop it returns an error.
+func (w *Worker) Start(ctx context.Context) error {
+	w.mu.Lock()
+	switch {
+	case w.state != stateIdle:
+		defer w.mu.Unlock()
+		return fmt.Errorf("start the worker: it is %s", w.state)
+	case len(w.problems) > 0:
+		defer w.mu.Unlock()
+		return fmt.Errorf("start the worker: %w", errors.Join(w.problems...))
+	}
+	w.state = stateStarting
+	templates := slices.Collect(maps.Values(w.templates))
+	w.mu.Unlock()
+
+	p := &parts{}
+	err := w.assemble(ctx, p, templates)
+	w.mu.Lock()
+	if err == nil {
+		w.state, w.parts = stateRunning, p
+		w.mu.Unlock()
+		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.id),
+			zap.Strings("namespaces", p.queues.wanted()), zap.Strings("missing", p.queues.missing()),
+			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
+		return nil
+	}
+	w.mu.Unlock()
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if p.heartbeat != nil {
+		if err := p.board.Stopped(undo, w.id); err != nil {
+			w.cfg.Logger.Debug("not signed off", zap.Error(err))
+		}
+	}
+	p.close(undo, w.cfg.Logger)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state = stateIdle
+	return fmt.Errorf("start the worker: %w", err)
+}
+
+// assemble builds and starts the parts from the bottom up. What it has made
+// when it fails is closed by the caller.
+func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.Template) error {
+	if err := w.openStore(ctx, p); err != nil {
+		return err
+	}
+	if err := w.openPublisher(ctx, p); err != nil {
+		return err
+	}
+	if err := w.registerTemplates(ctx, p, templates); err != nil {
+		return err
+	}
+	names, err := w.namespaces(templates)
+	if err != nil {
+		return err
+	}
+	p.queues = newQueues(p.board, names, w.cfg.Every, w.cfg.Logger)
+	if _, err := p.queues.refresh(ctx); err != nil {
+		return err
+	}
+	source, err := w.source(p)
+	if err != nil {
+		return err
+	}
+	w.build(p, source)
+	// The fleet must know the worker before it claims.
+	if err := p.heartbeat.beat(ctx); err != nil {
+		return fmt.Errorf("register the worker: %w", err)
+	}
+	return errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx))
+}
+
+func (w *Worker) openStore(ctx context.Context, p *parts) error {
+	if p.board = w.board; p.board != nil {
+		return p.board.CheckSchema(ctx)
+	}
+	s := w.cfg.Store
+	if s == nil {
+		var err error
+		s, err = store.Open(ctx, store.Options{
+			URL: w.cfg.DatabaseURL, ApplicationName: "tasker-worker", MaxConns: w.cfg.MaxConnections,
+			SignalsInTransaction: w.sourceName() == wal.Name,
+			Observe: func(flow string, took time.Duration, _ error) {
+				w.cfg.Metrics.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
+			},
+		})
+		if err != nil {
+			return err
+		}
+		p.store = s
+	}
+	p.board = s
+	return s.CheckSchema(ctx)
+}
+
+func (w *Worker) sourceName() string {
+	if w.cfg.EventSource != nil {
+		return w.cfg.EventSource.Name()
+	}
+	return w.cfg.EventSourceName
+}
+
+// transport carries the signals the way the event source receives them.
+func (w *Worker) transport(p *parts) signal.Transport {
+	s := w.cfg.Store
+	if p.store != nil {
+		s = p.store
+	}
+	if w.sourceName() == wal.Name {
+		return wal.NewTransport(s.Execer())
+	}
+	return notify.NewTransport(s.Execer())
+}
+
+func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
+	if p.publisher = w.cfg.Publisher; p.publisher != nil {
+		return nil
+	}
+	p.sender = signal.NewSender(w.transport(p), signal.SenderConfig{OnError: func(err error) {
+		w.cfg.Metrics.SignalsFailed.Inc()
+		w.cfg.Logger.Debug("signals not sent", zap.Error(err))
+	}})
+	p.publisher = p.sender
+	return p.sender.Start(ctx)
+}
+
+func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*workflow.Template) error {
+	if len(templates) == 0 {
+		return nil
+	}
+	resolved := make([]*workflow.Template, len(templates))
+	for i, t := range templates {
+		resolved[i] = t.Resolve(w.cfg.Environment)
+		for s := range resolved[i].Steps {
+			if err := w.CanResolve(resolved[i].Steps[s].Handler); err != nil {
+				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
+					zap.String("template", t.Name), zap.String("step", resolved[i].Steps[s].Name), zap.Error(err))
+			}
+		}
+	}
+	if err := p.board.RegisterTemplates(ctx, w.cfg.Environment, resolved); err != nil {
+		return err
+	}
+	p.publisher.Publish(signal.Signal{Topic: signal.TopicControl})
+	return nil
+}
+
+// namespaces are the configured ones, else those of the templates.
+func (w *Worker) namespaces(templates []*workflow.Template) ([]string, error) {
+	if w.cfg.Every || len(w.cfg.Namespaces) > 0 {
+		return w.cfg.Namespaces, nil
+	}
+	var names []string
+	for _, t := range templates {
+		names = append(names, t.Namespace)
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 0 {
+		return nil, errors.New("no namespaces: set Namespaces or Every, or register a template")
+	}
+	return names, nil
+}
+
+func (w *Worker) source(p *parts) (signal.Source, error) {
+	url := w.cfg.ListenerURL
+	switch {
+	case w.cfg.EventSource != nil:
+		return w.cfg.EventSource, nil
+	case w.cfg.EventSourceName == "none" || url == "":
+		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
+	case w.cfg.EventSourceName == wal.Name:
+		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
+	}
+	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
+}
+
+// build makes the parts that look for work and keep it.
+func (w *Worker) build(p *parts, source signal.Source) {
+	c, log := w.cfg, w.cfg.Logger
+	p.engine = newEngine(engineConfig{
+		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
+		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report,
+	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
+
+	events := c.Events
+	events.SystemID, events.Mode, events.Source, events.Topics = "worker", c.Mode, source, p.queues.topics()
+	events.Logger, events.Metrics = log, c.Metrics
+	events.OnFatal = w.onFatal(events.OnFatal)
+	p.system = coordinator.New(events, p.engine)
+	p.engine.wake = func() { p.system.Wake(coordinator.ReasonContinue) }
+
+	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {
+		return w.daemon(p.system.Mode(), p.queues.wanted())
+	}, onBeat: p.countSignals(c.Metrics)}
+	p.beats = w.loop("worker-heartbeat", p.heartbeat.run)
+	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {
+		return p.queues.watch(ctx, c.HeartbeatInterval, p.topicsChanged)
+	})
+}
+
+func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: w.cfg.Logger,
+		OnRestart: func(name string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() }})
+}
+
+func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon {
+	return store.Daemon{UUID: w.id, ID: w.cfg.WorkerID, Hostname: hostname(), Version: w.cfg.Version,
+		Mode: string(mode), Namespaces: namespaces}
+}
+
+// onFatal tells Run, and whoever else wanted to know.
+func (w *Worker) onFatal(also func(error)) func(error) {
+	return func(err error) {
+		select {
+		case w.fatal <- err:
+		default:
+		}
+		if also != nil {
+			also(err)
+		}
+	}
+}
+
+// topicsChanged has the listener hear the present topics and everything be
+// looked at once.
+func (p *parts) topicsChanged(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := p.system.SetTopics(ctx, p.queues.topics()); err != nil {
+		p.engine.log.Debug("the listener has not taken the topics yet", zap.Error(err))
+	}
+	p.system.Wake(coordinator.ReasonCatchUp)
+}

@@ -1,0 +1,286 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Stop ends the worker in order: no more is claimed; what has not begun is
+// handed back; handlers are waited for; their outcomes are reported; the leases
+// of the rest are released, so that other workers need not wait for them to
+// end. Handlers have until shortly before the deadline of ctx (ShutdownTimeout
+// when it has none); then their contexts end with ErrShutdown. However little
+// time there is, letting go of the claims is given a second.
+//
+// A second call while the first is at work forces it: handlers are not waited
+// for any longer. The error says what could not be ended or handed over.
+func (w *Worker) Stop(ctx context.Context) error { return w.stop(ctx, true) }
+
+func (w *Worker) stop(ctx context.Context, force bool) error {
+	w.mu.Lock()
+	switch w.state {
+	case stateIdle:
+		w.state = stateStopped
+		close(w.stopped)
+		w.mu.Unlock()
+		return nil
+	case stateStarting:
+		w.mu.Unlock()
+		return errors.New("stop the worker: it is still starting; end the context of Start")
+	case stateDraining:
+		if force {
+			w.forceLocked()
+		}
+		w.mu.Unlock()
+		return w.awaitStopped(ctx)
+	case stateStopped:
+		defer w.mu.Unlock()
+		return w.stopErr
+	}
+	w.state = stateDraining
+	p := w.parts
+	w.mu.Unlock()
+
+	err := w.drain(ctx, p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state, w.stopErr = stateStopped, err
+	close(w.stopped)
+	return err
+}
+
+func (w *Worker) forceLocked() {
+	select {
+	case <-w.force:
+	default:
+		close(w.force)
+	}
+}
+
+func (w *Worker) awaitStopped(ctx context.Context) error {
+	select {
+	case <-w.stopped:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("stop the worker: %w", ctx.Err())
+	}
+}
+
+const (
+	// letGoTime is the least that handing back, releasing and signing off get.
+	letGoTime = time.Second
+	// handlerGrace is how long handlers that were told to end are waited for,
+	// at most.
+	handlerGrace = 2500 * time.Millisecond
+)
+
+// margin is what remains of the time for stopping when handlers are told to
+// end: for reporting, releasing and signing off.
+func margin(left time.Duration) time.Duration {
+	return min(max(left/5, 100*time.Millisecond), 2*handlerGrace, max(left, 0))
+}
+
+// drain is Stop's list of stages.
+func (w *Worker) drain(ctx context.Context, p *parts) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), letGoTime)
+		defer cancel()
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.cfg.ShutdownTimeout)
+		defer cancel()
+	}
+	failed := w.stopClaiming(ctx, p)
+	failed = append(failed, w.awaitHandlers(ctx, p.engine))
+	failed = append(failed, p.engine.reporter.stop(ctx))
+	left := p.engine.slots.usage().running
+	failed = append(failed, w.letGo(ctx, p))
+	if left == 0 {
+		p.engine.group.Wait()
+	}
+	err := errors.Join(failed...)
+	w.cfg.Logger.Info("worker stopped", zap.Int("handlers_left", left), zap.Error(err))
+	if err != nil {
+		return fmt.Errorf("stop the worker: %w", err)
+	}
+	return nil
+}
+
+// final is the rest of the time for stopping, and a second at least.
+func final(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, _ := ctx.Deadline()
+	return context.WithTimeout(context.WithoutCancel(ctx), max(time.Until(deadline), letGoTime))
+}
+
+// letGo gives back every claim that is left, signs off and closes.
+func (w *Worker) letGo(ctx context.Context, p *parts) error {
+	ctx, cancel := final(ctx)
+	defer cancel()
+	// A heartbeat from here on could extend a lease after its release.
+	err := errors.Join(p.beats.Stop(ctx), p.watch.Stop(ctx))
+	err = errors.Join(err, p.handOver(ctx, w.cfg.Logger), p.board.Stopped(ctx, w.id))
+	p.close(ctx, w.cfg.Logger)
+	return err
+}
+
+// awaitHandlers waits for the handlers as long as there is time, then tells
+// those that are left to end. Zombies are not waited for: what became of their
+// steps is known.
+func (w *Worker) awaitHandlers(ctx context.Context, e *engine) error {
+	deadline, _ := ctx.Deadline()
+	patient, cancel := context.WithDeadline(ctx, deadline.Add(-margin(time.Until(deadline))))
+	defer cancel()
+	defer w.untilForced(cancel, e)()
+	u := e.slots.usage()
+	w.cfg.Logger.Info("stopping: waiting for handlers", zap.Int("running", u.running), zap.Int("reporting", u.reporting))
+	if e.slots.waitFor(patient, func(u usage) bool { return u.running == u.zombies }) == nil && e.slots.usage().running == 0 {
+		return nil
+	}
+	return e.tellHandlers(ctx, min(time.Until(deadline)/2, handlerGrace))
+}
+
+// untilForced calls cancel when Stop is called again. The function it returns
+// ends that and must be called.
+func (w *Worker) untilForced(cancel context.CancelFunc, e *engine) (done func()) {
+	quit, ended := make(chan struct{}), make(chan struct{})
+	e.group.Go(func() {
+		defer close(ended)
+		select {
+		case <-w.force:
+			cancel()
+		case <-quit:
+		}
+	})
+	return func() {
+		close(quit)
+		<-ended
+	}
+}
+
+// stopClaiming hands back what has not begun and ends the looks.
+func (w *Worker) stopClaiming(ctx context.Context, p *parts) (failed []error) {
+	deadline, _ := ctx.Deadline()
+	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/3) // a claim may hang
+	defer cancel()
+	w.cfg.Logger.Info("stopping: no more is claimed")
+	failed = append(failed, p.handBack(ctx, p.engine.slots.drain()))
+	failed = append(failed, p.system.Stop(ctx))
+	// A look that was under way may have claimed some more.
+	return append(failed, p.handBack(ctx, p.engine.slots.drain()))
+}
+
+// handBack makes claims claimable by others and tells them.
+func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
+	if len(unstarted) == 0 {
+		return nil
+	}
+	queues, err := p.board.HandBack(ctx, keysOf(unstarted))
+	if err != nil {
+		return fmt.Errorf("hand back %d steps: %w", len(unstarted), err)
+	}
+	p.publisher.Publish(p.queues.topicsOf(queues)...)
+	p.engine.log.Info("stopping: handed back steps that had not begun or gave up", zap.Int("steps", len(unstarted)))
+	return nil
+}
+
+// tellHandlers ends the contexts of the handlers and gives them a moment.
+func (e *engine) tellHandlers(ctx context.Context, moment time.Duration) error {
+	e.slots.cancelAll(ErrShutdown)
+	ctx, cancel := context.WithTimeout(ctx, moment)
+	defer cancel()
+	if e.slots.waitFor(ctx, func(u usage) bool { return u.running == 0 }) == nil {
+		return nil
+	}
+	for _, s := range e.slots.steps(20) {
+		e.log.Error("stopping: a handler ignores the end of its context", zap.Stringer("task_uuid", s.TaskUUID),
+			zap.String("step", s.Name), zap.Duration("running", s.Running))
+	}
+	return fmt.Errorf("%d handlers still run", e.slots.usage().running)
+}
+
+// stop waits for the reports under way and ends the reporting.
+func (r *reporter) stop(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	ctx, cancel := context.WithTimeout(ctx, left-left/4) // the rest is for the leases
+	defer cancel()
+	err := r.e.slots.waitFor(ctx, func(u usage) bool { return u.reporting == 0 })
+	if err != nil {
+		err = fmt.Errorf("%d outcomes not reported: %w", r.e.slots.usage().reporting, err)
+	}
+	return errors.Join(err, r.batch.Stop(ctx))
+}
+
+// handOver lets go of every claim that is left.
+func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
+	unfinished, rest := p.engine.slots.remains()
+	var again []*execution
+	for _, x := range unfinished {
+		// A step that may not be repeated is left to the rules: whether its
+		// handler has had an effect is not known.
+		if x.phase == phaseWaiting || p.engine.repeatable(ctx, x) {
+			again = append(again, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	err := p.handBack(ctx, again)
+	if len(rest) == 0 {
+		return err
+	}
+	log.Warn("stopping: releasing the leases of steps that did not end", zap.Int("steps", len(rest)))
+	if released := p.board.ReleaseLeases(ctx, keysOf(rest)); released != nil {
+		return errors.Join(err, fmt.Errorf("release %d leases: %w", len(rest), released))
+	}
+	if !p.board.SignalsInTransaction() {
+		p.publisher.Publish(signal.Signal{Topic: signal.TopicOrchestration})
+	}
+	return err
+}
+
+// repeatable reports whether the template lets a step run more than once.
+func (e *engine) repeatable(ctx context.Context, x *execution) bool {
+	plan, err := e.board.PlanByID(ctx, x.claim.PlanID) // in the cache: the step has run
+	return err == nil && usable(plan.Plan, x.claim.Step) && plan.Steps[x.claim.Step].Retry.Retryable
+}
+
+// close ends what the parts own, however far the starting came.
+func (p *parts) close(ctx context.Context, log *zap.Logger) {
+	note := func(what string, err error) {
+		if err != nil {
+			log.Warn("not closed cleanly", zap.String("part", what), zap.Error(err))
+		}
+	}
+	if p.system != nil {
+		note("event system", p.system.Stop(ctx))
+		note("heartbeat", p.beats.Stop(ctx))
+		note("namespaces", p.watch.Stop(ctx))
+		note("reports", p.engine.reporter.batch.Stop(ctx))
+		p.engine.cancel(ErrShutdown)
+	}
+	if p.sender != nil {
+		note("signals", p.sender.Stop(ctx))
+	}
+	if p.store != nil {
+		p.store.Close()
+	}
+}
+
+func keysOf(list []*execution) []store.ClaimKey {
+	keys := make([]store.ClaimKey, len(list))
+	for i, x := range list {
+		keys[i] = x.key
+	}
+	return keys
+}

@@ -1,0 +1,188 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// What PostgreSQL's jsonb takes, less than its own limits where those depend on
+// the server's settings.
+const (
+	maxNesting   = 1000  // arrays and objects inside each other
+	maxMagnitude = 309   // digits before the decimal point: what a float64 can hold
+	maxScale     = 16383 // digits after it
+)
+
+// storable returns an error that says in words why jsonb would refuse a
+// document, or why readers of it would fail: too long (limit in bytes; 0 is
+// none), not JSON, not UTF-8, a NUL character, half a surrogate pair, a number
+// out of range, nested too deeply.
+func storable(doc json.RawMessage, limit int) error {
+	if limit > 0 && len(doc) > limit {
+		return fmt.Errorf("it has %d bytes, more than %d", len(doc), limit)
+	}
+	if !utf8.Valid(doc) {
+		return errors.New("it is not UTF-8 text")
+	}
+	if !json.Valid(doc) {
+		return errors.New("it is not valid JSON")
+	}
+	return scanDocument(doc)
+}
+
+// scanDocument walks over a valid document token by token.
+func scanDocument(doc []byte) error {
+	depth := 0
+	for i := 0; i < len(doc); {
+		switch c := doc[i]; {
+		case c == '{' || c == '[':
+			if depth++; depth > maxNesting {
+				return fmt.Errorf("it is nested more than %d levels deep", maxNesting)
+			}
+			i++
+		case c == '}' || c == ']':
+			depth--
+			i++
+		case c == '"':
+			n, err := scanString(doc[i:])
+			if err != nil {
+				return err
+			}
+			i += n
+		case c == '-' || c >= '0' && c <= '9':
+			n := numberLength(doc[i:])
+			if err := scanNumber(doc[i : i+n]); err != nil {
+				return err
+			}
+			i += n
+		default:
+			i++
+		}
+	}
+	return nil
+}
+
+// scanString checks the string literal at the beginning of s and returns its
+// length.
+func scanString(s []byte) (int, error) {
+	for i := 1; i < len(s); {
+		switch s[i] {
+		case '"':
+			return i + 1, nil
+		case '\\':
+			if s[i+1] != 'u' {
+				i += 2
+				continue
+			}
+			n, err := scanEscape(s[i:])
+			if err != nil {
+				return 0, err
+			}
+			i += n
+		default:
+			i++
+		}
+	}
+	return 0, errors.New("a string does not end")
+}
+
+// scanEscape checks a \uXXXX escape, with the second one of a pair.
+func scanEscape(s []byte) (int, error) {
+	unit := codeUnit(s)
+	switch {
+	case unit == 0:
+		return 0, errors.New("a text in it contains the character NUL (\\u0000)")
+	case unit >= 0xdc00 && unit <= 0xdfff:
+		return 0, fmt.Errorf("a text in it contains half a surrogate pair (\\u%04x)", unit)
+	case unit >= 0xd800 && unit <= 0xdbff:
+		if second := codeUnit(s[6:]); second < 0xdc00 || second > 0xdfff {
+			return 0, fmt.Errorf("a text in it contains half a surrogate pair (\\u%04x)", unit)
+		}
+		return 12, nil
+	}
+	return 6, nil
+}
+
+// codeUnit reads a \uXXXX escape; -1 when there is none.
+func codeUnit(s []byte) int64 {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
+		return -1
+	}
+	unit, err := strconv.ParseInt(string(s[2:6]), 16, 32)
+	if err != nil {
+		return -1
+	}
+	return unit
+}
+
+func numberLength(s []byte) int {
+	n := 0
+	for n < len(s) {
+		c := s[n]
+		if (c < '0' || c > '9') && c != '+' && c != '-' && c != '.' && c != 'e' && c != 'E' {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// scanNumber checks the range of a valid JSON number.
+func scanNumber(s []byte) error {
+	magnitude, scale := extent(s)
+	if magnitude > maxMagnitude || scale > maxScale {
+		return fmt.Errorf("the number %.40s is out of range", s)
+	}
+	if magnitude == maxMagnitude {
+		if _, err := strconv.ParseFloat(string(s), 64); err != nil {
+			return fmt.Errorf("the number %.40s is out of range", s)
+		}
+	}
+	return nil
+}
+
+// extent returns how many digits a number has before the decimal point (less
+// than 1 for those below 0.1) and after it.
+func extent(s []byte) (magnitude, scale int) {
+	const huge = 1 << 30
+	whole, fraction, leading := 0, 0, 0 // digits; leading zeros of the fraction
+	significant, point := false, false
+	i := 0
+	for ; i < len(s) && s[i] != 'e' && s[i] != 'E'; i++ {
+		switch c := s[i]; {
+		case c == '.':
+			point = true
+		case c < '0' || c > '9': // the sign
+		case point:
+			fraction++
+			if significant = significant || c != '0'; !significant {
+				leading++
+			}
+		default:
+			if significant = significant || c != '0'; significant {
+				whole++
+			}
+		}
+	}
+	exponent := 0
+	if i < len(s) {
+		var err error
+		if exponent, err = strconv.Atoi(string(s[i+1:])); err != nil || exponent > huge || exponent < -huge {
+			exponent = huge
+			if s[i+1] == '-' {
+				exponent = -huge
+			}
+		}
+	}
+	scale = fraction - exponent
+	if !significant {
+		return 0, scale // zero, however it is written
+	}
+	if whole == 0 {
+		return exponent - leading, scale
+	}
+	return whole + exponent, scale
+}

@@ -1,0 +1,62 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// HandleOption changes how Handle decodes.
+type HandleOption func(*handleOptions)
+
+type handleOptions struct{ strict bool }
+
+// Strict refuses contexts that have fields the input type does not know.
+func Strict() HandleOption { return func(o *handleOptions) { o.strict = true } }
+
+// Handle registers a handler with types: In is decoded from the task's
+// context, Out is the result. A context that does not fit In is a permanent
+// failure of type InvalidInput. The errors are those of Worker.Register.
+func Handle[In, Out any](w *Worker, name string, fn func(ctx *StepContext, in In) (Out, error), options ...HandleOption) error {
+	if fn == nil {
+		return w.Register(name, nil)
+	}
+	return w.Register(name, Typed(fn, options...))
+}
+
+// Typed turns a function with types into a HandlerFunc, for RegisterMethods
+// and for tests; see Handle.
+func Typed[In, Out any](fn func(ctx *StepContext, in In) (Out, error), options ...HandleOption) HandlerFunc {
+	var o handleOptions
+	for _, option := range options {
+		option(&o)
+	}
+	return func(ctx *StepContext) (any, error) {
+		var in In
+		if err := decodeInto(ctx.Input(), &in, o.strict); err != nil {
+			return nil, Permanent(typed(TypeInvalidInput, "the task's context does not fit the handler: %w", err))
+		}
+		return fn(ctx, in)
+	}
+}
+
+// decodeInto decodes exactly one JSON document.
+func decodeInto(doc json.RawMessage, into any, strict bool) error {
+	if len(doc) == 0 {
+		return fmt.Errorf("there is no JSON document: %w", ErrAbsent)
+	}
+	if !strict {
+		return json.Unmarshal(doc, into)
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the JSON document")
+	}
+	return nil
+}

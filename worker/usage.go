@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// usage is a snapshot of the account.
+type usage struct {
+	running   int // permits taken, zombies included
+	waiting   int // claims without a permit
+	reporting int // outcomes on the way to the database
+	zombies   int // handlers nobody waits for any more
+}
+
+func (s *slots) usage() usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usageLocked()
+}
+
+func (s *slots) usageLocked() usage {
+	return usage{running: len(s.running), waiting: len(s.waiting), reporting: s.reporting, zombies: s.zombies}
+}
+
+// steps lists up to limit executions that have a permit, the oldest first.
+func (s *slots) steps(limit int) []RunningStep {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.running))
+	slices.SortFunc(all, func(a, b *execution) int { return a.began.Compare(b.began) })
+	all = all[:min(len(all), limit)]
+	steps := make([]RunningStep, len(all))
+	for i, x := range all {
+		steps[i] = RunningStep{TaskUUID: x.key.TaskUUID, StepUUID: store.StepUUID(x.key.TaskUUID, x.key.Step), Name: x.name,
+			Attempt: x.claim.Attempt, Running: time.Since(x.began), Zombie: x.zombie}
+	}
+	s.mu.Unlock()
+	for i, x := range all {
+		steps[i].Fraction, steps[i].Message = x.progress.get()
+	}
+	return steps
+}
