@@ -12,6 +12,7 @@ TEST_TIMEOUT ?= 10m
 PKG ?= ./...
 TESTFLAGS ?=
 DEMOFLAGS ?=
+BENCHFLAGS ?=
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/bin/golangci-lint-$(GOLANGCI_VERSION)
@@ -44,7 +45,7 @@ chaos: ## Kill, freeze and cut things on purpose (comes with the reliability wor
 
 .PHONY: bench
 bench: require-postgresql ## Measure latency, throughput and idle cost
-	$(GO) run ./internal/benchmark
+	cd bench && $(GO) run . $(BENCHFLAGS)
 
 ##@ Change it
 .PHONY: fmt

@@ -196,8 +196,8 @@ func leaseRules(v *values) {
 	const heartbeat = "worker.heartbeat_interval_ms"
 	lease, okLease := v.number(keyLease)
 	lease *= millisecondsInSecond
-	if beat, ok := v.number(heartbeat); ok && okLease && lease < 2*beat {
-		v.fail(fmt.Sprintf("%s must be at least twice %s", v.said(keyLease), v.said(heartbeat)), keyLease, heartbeat)
+	if beat, ok := v.number(heartbeat); ok && okLease && lease < 3*beat {
+		v.fail(fmt.Sprintf("%s must be at least three times %s", v.said(keyLease), v.said(heartbeat)), keyLease, heartbeat)
 	}
 	timeout, ok := v.number(keyHandlerTimeout)
 	if ok && okLease && lease <= timeout {

@@ -78,7 +78,7 @@ func TestRulesBetweenKeys(t *testing.T) {
 		"probe":                {"[" + w + ".listener]\nhealth_check_interval_ms = 11000", []string{"health_check_interval_ms", "fallback_activation_threshold_ms"}},
 		"poll intervals":       {"[" + w + ".poller]\ninterval_ms = 3000", []string{"interval_ms", "relaxed_interval_ms"}},
 		"poll backoff":         {"[" + w + ".poller]\nerror_backoff_max_ms = 10", []string{"error_backoff_base_ms", "error_backoff_max_ms"}},
-		"lease and heartbeat":  {"[worker]\nheartbeat_interval_ms = 30001", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
+		"lease and heartbeat":  {"[worker]\nheartbeat_interval_ms = 20001", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
 		"lease and handler":    {"[worker]\nlease_seconds = 30", []string{"worker.lease_seconds (30", dispatch + ".handler_timeout_ms (30000"}},
 		"listener and pooler":  {"[common.database]\nprepared_statements = false\n[" + w + "]\ndeployment_mode = \"EventDrivenOnly\"", []string{"prepared_statements", "listener_url", w + ".deployment_mode"}},
 		"redis":                {"[common.cache]\nenabled = true\nredis.url = \"\"", []string{"redis", "common.cache.redis.url"}},

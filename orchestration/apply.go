@@ -139,6 +139,7 @@ func seed(t *store.TakenTask, s store.TakenStep) uint64 {
 
 // applied counts, wakes those who wait, and moves the timer.
 func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
+	stirred := false
 	for i := range changes {
 		c := &changes[i]
 		namespace := c.Task.Plan.Template.Namespace
@@ -148,6 +149,7 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 		for _, r := range c.Effects.Retry {
 			o.metrics.StepResults.WithLabelValues(namespace, r.Outcome.String()).Inc()
 		}
+		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
 		if c.Effects.Finished {
 			o.metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
 			if c.Task.Watched {
@@ -164,13 +166,26 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 	if done.NextDue >= 0 {
 		o.readiness.WakeIn(done.NextDue)
 	}
+	if stirred {
+		o.stir()
+	}
 }
+
+// leaseWatch is how soon after putting steps in line the leases are looked at.
+const leaseWatch = time.Second
+
+// stir makes the readiness system look at the board a moment after steps were
+// put in line: by then they have been claimed, and it sets its timer to the
+// end of their leases. An idle board is not looked at.
+func (o *Orchestrator) stir() { o.readiness.WakeIn(leaseWatch) }
 
 // scanBudget lets full scans cost at most a twentieth of the time: they walk
 // over what is dead, which may be much while an old snapshot is held.
 type scanBudget struct {
 	last time.Time
-	took time.Duration
+	// took is the shorter of the latest two: one slow scan may have had to
+	// prepare its statement or wait for a busy machine.
+	took, latest time.Duration
 }
 
 func (b *scanBudget) allows(now time.Time) bool { return now.Sub(b.last) >= 20*b.took }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -12,28 +13,36 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
+// Created is a task that exists now.
+type Created struct {
+	UUID          uuid.UUID
+	RequestedAt   time.Time // by the database's clock
+	CorrelationID uuid.UUID // the request's, or a new one
+	Plan          *store.Plan
+}
+
 // Create validates a request and creates its task. Requests that come while
 // another transaction is under way share the next one. The error is an
 // *InvalidError, *UnknownTemplateError or *DuplicateError when the sender is
 // to blame; it wraps store.ErrUnavailable when the database is away.
-func (o *Orchestrator) Create(ctx context.Context, r Request) (uuid.UUID, error) {
+func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	task, err := o.prepare(ctx, &r)
 	if err != nil {
-		return uuid.Nil, err
+		return Created{}, err
 	}
 	created, err := o.creates.Do(ctx, task)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("create the task: %w", err)
+		return Created{}, fmt.Errorf("create the task: %w", err)
 	}
 	if created.Duplicate {
 		duplicate := &DuplicateError{}
 		if r.IdempotencyKey != "" {
 			duplicate.Existing = created.UUID
 		}
-		return uuid.Nil, duplicate
+		return Created{}, duplicate
 	}
 	o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
-	return created.UUID, nil
+	return Created{UUID: created.UUID, RequestedAt: created.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan}, nil
 }
 
 func (o *Orchestrator) prepare(ctx context.Context, r *Request) (store.NewTask, error) {
@@ -95,6 +104,7 @@ func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) 
 	created, err := o.store.CreateTasks(ctx, tasks)
 	if err == nil {
 		o.publish(store.CreateSignals(tasks))
+		o.stir()
 		return created, nil
 	}
 	if len(tasks) == 1 || errors.Is(err, store.ErrUnavailable) {

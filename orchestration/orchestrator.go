@@ -142,11 +142,11 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	for {
 		d := o.cfg.Daemon
 		d.Mode = string(o.apply.Mode())
-		h, err := o.store.ProcessorHeartbeat(ctx, d)
+		a, err := o.store.ProcessorHeartbeat(ctx, d, o.cfg.HeartbeatInterval)
 		switch {
-		case err == nil && h.Next() >= 0:
-			o.readiness.WakeIn(h.Next())
-		case err != nil && ctx.Err() == nil:
+		case err == nil:
+			o.attend(a)
+		case ctx.Err() == nil:
 			o.log.Warn("the heartbeat failed", zap.Error(err))
 		}
 		select {
@@ -154,6 +154,17 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
+	}
+}
+
+// attend follows what a heartbeat has found. The signals are sent whatever the
+// event source: there is no transaction that could carry them.
+func (o *Orchestrator) attend(a store.Attention) {
+	if a.Next() >= 0 {
+		o.readiness.WakeIn(a.Next())
+	}
+	if len(a.Signals) > 0 {
+		o.cfg.Publisher.Publish(a.Signals...)
 	}
 }
 

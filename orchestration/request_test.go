@@ -2,7 +2,6 @@ package orchestration
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -73,7 +72,7 @@ func FuzzCheckContext(f *testing.F) {
 	f.Add(`{"a":"\ud83d"}`)
 	f.Fuzz(func(t *testing.T, in string) {
 		if err := CheckContext(json.RawMessage(in)); err == nil {
-			require.True(t, json.Valid([]byte(in)), fmt.Sprintf("%q", in))
+			require.True(t, json.Valid([]byte(in)), "%q", in)
 		}
 	})
 }

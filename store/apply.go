@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,7 +53,9 @@ type Taken struct {
 	// should be looked at again soon.
 	Skipped int
 
-	store *Store
+	store  *Store
+	from   int64   // the mark at which the scan began; 0: a full one, or none
+	oldest []int64 // of each task, the sequence number of the first step reported
 	// conn carries a transaction that is begun and committed inside batches:
 	// one round trip to take, one to commit.
 	conn *conn
@@ -61,13 +65,15 @@ type Taken struct {
 // mark and scans from the beginning. A result without tasks is closed already.
 func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken, error) {
 	taken := &Taken{store: s}
-	mark := int64(0)
 	if !full {
-		mark = s.marks.reported()
+		taken.from = s.marks.reported()
 	}
 	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
-		return taken.begin(ctx, `select * from tasker.take_reported($1, $2)`, mark, limit)
+		return taken.begin(ctx, `select * from tasker.take_reported($1, $2)`, taken.from, limit)
 	})
+	if full && taken.count() >= limit {
+		s.marks.applied(0, taken.reached(), true)
+	}
 	if err != nil || len(taken.Tasks) == 0 {
 		taken.Release()
 	}
@@ -163,11 +169,33 @@ func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 		t.Tasks, plan = append(t.Tasks, task), *raw.plan
 	}
 	if raw.step != nil {
-		t.store.marks.sawReported(*raw.seq)
-		last := &t.Tasks[len(t.Tasks)-1]
+		at := len(t.Tasks) - 1
+		if len(t.oldest) <= at {
+			t.oldest = append(t.oldest, *raw.seq)
+		}
+		t.oldest[at] = min(t.oldest[at], *raw.seq)
+		last := &t.Tasks[at]
 		last.Reported = append(last.Reported, raw.reported())
 	}
 	return plan, nil
+}
+
+// count is how many reported steps were taken.
+func (t *Taken) count() (steps int) {
+	for i := range t.Tasks {
+		steps += len(t.Tasks[i].Reported)
+	}
+	return steps
+}
+
+// reached is how far the scan came: each task was found by its oldest step.
+// Younger ones come along with their task while older ones of other tasks
+// still wait. 0: nothing was found by a scan.
+func (t *Taken) reached() int64 {
+	if len(t.oldest) == 0 {
+		return 0
+	}
+	return slices.Max(t.oldest)
 }
 
 // takenRow is a row of take_reported as it arrives.
@@ -231,6 +259,9 @@ type Committed struct {
 // Commit makes the changes true, together and in a fixed number of
 // statements. processor is recorded on the tasks, never enforced.
 func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Change) (Committed, error) {
+	if t.conn == nil {
+		return Committed{}, errors.New("apply changes: the tasks have been given back already")
+	}
 	var w writes
 	for i := range changes {
 		if err := w.add(&changes[i]); err != nil {
@@ -252,5 +283,8 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 	}
 	t.conn.Release()
 	t.conn = nil
+	if len(t.oldest) > 0 {
+		t.store.marks.applied(t.from, t.reached(), false)
+	}
 	return done, nil
 }

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"sort"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -101,24 +99,29 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 	err := s.call(ctx, flow, "claim steps", func(ctx context.Context, db *conn) error {
 		query := claimAny
 		args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
+		lanes := lanesFrom{}
 		if !full {
-			queues, lanes, marks := s.marks.of(req.Queues)
-			if len(queues) == 0 {
+			if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
 				return nil
 			}
-			query, args = claimSteps, append(args[:4], queues, lanes, marks)
+			query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
 		}
 		rows, err := db.Query(ctx, query, args...)
 		if err != nil {
 			return err
 		}
-		claimed, err = pgx.CollectRows(rows, s.scanClaimed)
+		newest := map[laneKey]int64{}
+		claimed, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed, error) { return scanClaimed(row, newest) })
+		if err == nil {
+			s.marks.claimed(newest, lanes, full && len(claimed) >= req.Limit)
+		}
 		return err
 	})
 	return claimed, err
 }
 
-func (s *Store) scanClaimed(row pgx.CollectableRow) (Claimed, error) {
+// scanClaimed reads one row and notes the newest sequence number of its lane.
+func scanClaimed(row pgx.CollectableRow, newest map[laneKey]int64) (Claimed, error) {
 	var (
 		c       Claimed
 		lane    int16
@@ -130,73 +133,10 @@ func (s *Store) scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	if err != nil {
 		return c, err
 	}
-	s.marks.saw(c.Queue, lane, seq)
+	k := laneKey{c.Queue, lane}
+	newest[k] = max(newest[k], seq)
 	if results != nil {
 		err = json.Unmarshal(results, &c.ParentResults)
 	}
 	return c, err
-}
-
-// markSlack is how far behind the last key claimed a scan starts: a
-// transaction that drew its numbers earlier may commit later. What is older
-// still is found by the next full scan.
-const markSlack = 1000
-
-// marks are the moving low-water marks per queue and lane.
-type marks struct {
-	mu    *sync.Mutex
-	m     map[laneKey]int64
-	taken *int64 // of reported steps
-}
-
-type laneKey struct {
-	queue int32
-	lane  int16
-}
-
-func newMarks() marks { return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(int64)} }
-
-func (m marks) saw(queue int32, lane int16, seq int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k := laneKey{queue, lane}
-	m.m[k] = max(m.m[k], seq-markSlack, 1)
-}
-
-// of returns the known lanes of queues in claim order.
-func (m marks) of(queues []int32) (ids []int32, lanes []int16, from []int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	wanted := make(map[int32]bool, len(queues))
-	for _, q := range queues {
-		wanted[q] = true
-	}
-	keys := make([]laneKey, 0, len(m.m))
-	for k := range m.m {
-		if wanted[k.queue] {
-			keys = append(keys, k)
-		}
-	}
-	sort.Slice(keys, func(i, j int) bool {
-		if keys[i].lane != keys[j].lane {
-			return keys[i].lane < keys[j].lane
-		}
-		return keys[i].queue < keys[j].queue
-	})
-	for _, k := range keys {
-		ids, lanes, from = append(ids, k.queue), append(lanes, k.lane), append(from, m.m[k])
-	}
-	return ids, lanes, from
-}
-
-func (m marks) sawReported(seq int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	*m.taken = max(*m.taken, seq-markSlack)
-}
-
-func (m marks) reported() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return *m.taken
 }

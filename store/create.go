@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -35,8 +36,9 @@ type NewTask struct {
 // CreatedTask answers one NewTask: the task it made, or the one that has its
 // identity already.
 type CreatedTask struct {
-	UUID      uuid.UUID
-	Duplicate bool
+	UUID        uuid.UUID
+	RequestedAt time.Time // by the database's clock; zero for a duplicate
+	Duplicate   bool
 }
 
 // createTasks inserts identities, ledger rows, board rows and first steps in
@@ -75,24 +77,25 @@ with input as (
     from unnest($17::uuid[], $18::smallint[], $19::smallint[], $20::bigint[], $21::text[]) s(task_uuid, step_no, lane, due_ms, tags)
     join accepted a using (task_uuid)
 )
-select task_uuid from accepted`
+select task_uuid, now() from accepted`
 
 // CreateTasks creates many tasks in one transaction. The answer has one entry
 // per task, in order. Duplicates change nothing.
 func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask, error) {
 	answers := make([]CreatedTask, len(tasks))
 	chosen := distinctIdentities(tasks)
-	err := s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
 		args, queues, err := createArguments(tasks, chosen)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		accepted := make(map[uuid.UUID]bool, len(tasks))
+		accepted := make(map[uuid.UUID]time.Time, len(tasks))
 		b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
-			_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-				accepted[id] = true
+			var requestedAt time.Time
+			_, err := pgx.ForEachRow(rows, []any{&id, &requestedAt}, func() error {
+				accepted[id] = requestedAt
 				return nil
 			})
 			return err
@@ -125,10 +128,11 @@ func distinctIdentities(tasks []NewTask) []bool {
 
 // answerCreated looks up who holds the identities of the tasks that were not
 // accepted: one statement, and only when there is a duplicate.
-func answerCreated(ctx context.Context, db *conn, tasks []NewTask, accepted map[uuid.UUID]bool, answers []CreatedTask) error {
+func answerCreated(ctx context.Context, db *conn, tasks []NewTask, accepted map[uuid.UUID]time.Time, answers []CreatedTask) error {
 	var taken [][]byte
 	for i := range tasks {
-		answers[i] = CreatedTask{UUID: tasks[i].UUID, Duplicate: !accepted[tasks[i].UUID]}
+		requestedAt, ok := accepted[tasks[i].UUID]
+		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: requestedAt, Duplicate: !ok}
 		if answers[i].Duplicate {
 			taken = append(taken, tasks[i].Identity[:])
 		}
@@ -136,23 +140,71 @@ func answerCreated(ctx context.Context, db *conn, tasks []NewTask, accepted map[
 	if taken == nil {
 		return nil
 	}
-	rows, err := db.Query(ctx, `select identity, task_uuid from tasker.task_identities where identity = any ($1)`, taken)
+	rows, err := db.Query(ctx, `select i.identity, i.task_uuid, coalesce(t.requested_at, now())
+		from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i.identity = any ($1)`, taken)
 	if err != nil {
 		return err
 	}
-	holders := make(map[workflow.Identity]uuid.UUID, len(taken))
+	type taker struct {
+		task uuid.UUID
+		at   time.Time
+	}
+	holders := make(map[workflow.Identity]taker, len(taken))
 	var identity []byte
-	var holder uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&identity, &holder}, func() error {
+	var holder taker
+	_, err = pgx.ForEachRow(rows, []any{&identity, &holder.task, &holder.at}, func() error {
 		holders[workflow.Identity(identity)] = holder
 		return nil
 	})
 	for i := range answers {
 		if answers[i].Duplicate {
-			answers[i].UUID = holders[*tasks[i].Identity]
+			held := holders[*tasks[i].Identity]
+			// The holder may be this very task, created by a first try whose
+			// answer was lost.
+			answers[i] = CreatedTask{UUID: held.task, Duplicate: true}
+			if held.task == tasks[i].UUID {
+				answers[i] = CreatedTask{UUID: held.task, RequestedAt: held.at}
+			}
 		}
 	}
 	return err
+}
+
+// begin decides what a new task starts with.
+func (t *NewTask) begin() (*workflow.Progress, *workflow.Effects, error) {
+	return workflow.Advance(t.Plan.Plan, workflow.TaskPending, workflow.NewProgress(t.Plan.Plan),
+		workflow.Rules{}, workflow.Created{StartIn: t.StartIn})
+}
+
+// AsCreated is the task as it stands in its first moment: what Task would read
+// before anything has happened to it. Its context is the one that was sent,
+// not yet in the database's form.
+func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
+	progress, effects, err := t.begin()
+	if err != nil {
+		return nil, fmt.Errorf("show the new task: %w", err)
+	}
+	task := &Task{
+		UUID: t.UUID, Plan: t.Plan, State: workflow.TaskPending, Priority: t.Priority, Context: t.Context,
+		CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID,
+		Initiator: text(t.Initiator), SourceSystem: text(t.SourceSystem), Reason: text(t.Reason), Tags: t.Tags,
+		RequestedAt: requestedAt, UpdatedAt: requestedAt, Progress: progress,
+	}
+	if t.StartIn > 0 {
+		start := requestedAt.Add(t.StartIn)
+		task.StartAt = &start
+	}
+	r := taskReader{task: task, board: map[int]boardRow{}}
+	for _, p := range effects.Put {
+		if p.DueIn > 0 {
+			due := requestedAt.Add(p.DueIn)
+			r.board[p.Step] = boardRow{state: 1, dueAt: &due}
+		} else {
+			r.board[p.Step] = boardRow{state: 2, enqueuedAt: &requestedAt}
+		}
+	}
+	r.build()
+	return task, nil
 }
 
 func createArguments(tasks []NewTask, chosen []bool) (args []any, queues []signal.Signal, err error) {
@@ -173,8 +225,7 @@ func createArguments(tasks []NewTask, chosen []bool) (args []any, queues []signa
 			continue
 		}
 		t := &tasks[i]
-		progress, effects, err := workflow.Advance(t.Plan.Plan, workflow.TaskPending, workflow.NewProgress(t.Plan.Plan),
-			workflow.Rules{}, workflow.Created{StartIn: t.StartIn})
+		progress, effects, err := t.begin()
 		if err != nil {
 			return nil, nil, err
 		}

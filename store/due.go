@@ -115,16 +115,19 @@ func (h Horizon) Next() time.Duration {
 	return slices.Min(d)
 }
 
-// horizon reads the ends of two indexes. A time that has passed counts as 0.
+// horizon reads the ends of two indexes. A time that has passed counts as 0;
+// no row at all is null (an aggregate would make greatest answer 0).
 // Index: live_steps_due, live_steps_lease.
 const horizon = `
-select (select greatest(extract(epoch from min(due_at) - clock_timestamp()), 0)::float8 from tasker.live_steps where state = 1),
-       (select greatest(extract(epoch from min(lease_until) - clock_timestamp()), 0)::float8 from tasker.live_steps where state = 3)`
+select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.live_steps
+        where state = 1 order by due_at limit 1),
+       (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.live_steps
+        where state = 3 order by lease_until limit 1)`
 
 // Horizon asks when the next step is due and the next lease ends.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	h := Horizon{NextDue: -1, NextLease: -1}
-	err := s.call(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
 		var due, lease *float64
 		if err := db.QueryRow(ctx, horizon).Scan(&due, &lease); err != nil {
 			return err

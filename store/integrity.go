@@ -93,7 +93,7 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 		report IntegrityReport
 		tasks  []*audited
 	)
-	err := s.call(ctx, "integrity", "check the records", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "integrity", "check the records", func(ctx context.Context, db *conn) error {
 		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ where ($1 = '' or t.queue = (select namespace_id from tasker.namespaces where na
 func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	var page TaskPage
 	var ids []uuid.UUID
-	err := s.call(ctx, "list_tasks", "list tasks", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "list_tasks", "list tasks", func(ctx context.Context, db *conn) error {
 		args := []any{f.Namespace, f.Name, int16(f.State), f.Initiator, f.SourceSystem}
 		b := &pgx.Batch{}
 		b.Queue(`select t.task_uuid `+listWhere+` order by t.task_uuid desc limit $6 offset $7`,
@@ -83,56 +83,4 @@ func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 		}
 	}
 	return page, nil
-}
-
-// TaskEvent is a recorded transition of a task.
-type TaskEvent struct {
-	Seconds  float64 // since the task was requested
-	From, To string
-	Actor    string
-	Reason   string
-}
-
-// StepAttempt is one execution with all its times, in seconds since the task
-// was requested; negative means that it has not come to that.
-type StepAttempt struct {
-	Step, Attempt                        int
-	Token                                int64
-	Enqueued, Claimed, Reported, Applied float64
-	Outcome                              string
-}
-
-// Timeline is the history of one task by the database's clock.
-type Timeline struct {
-	Completed float64 // seconds since the task was requested; negative: not yet
-	Events    []TaskEvent
-	Attempts  []StepAttempt
-}
-
-// Timeline reads the history of a task. Running attempts are not in it.
-func (s *Store) Timeline(ctx context.Context, task uuid.UUID) (Timeline, error) {
-	tl := Timeline{Completed: -1}
-	err := s.call(ctx, "timeline", "read the history", func(ctx context.Context, db *conn) error {
-		b := &pgx.Batch{}
-		b.Queue(`select coalesce(extract(epoch from completed_at - requested_at), -1)::float8 from tasker.tasks where task_uuid = $1`, task).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&tl.Completed) })
-		b.Queue(`select extract(epoch from e.at - t.requested_at)::float8, tasker.task_state_name(e.from_state), tasker.task_state_name(e.to_state),
-				e.actor, coalesce(e.reason, '')
-			from tasker.task_events e join tasker.tasks t using (task_uuid) where task_uuid = $1 order by e.seq limit 10000`, task).
-			Query(func(rows pgx.Rows) (err error) {
-				tl.Events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TaskEvent])
-				return err
-			})
-		b.Queue(`select a.step_no, a.attempt, a.token,
-				coalesce(extract(epoch from a.enqueued_at - t.requested_at), -1)::float8, coalesce(extract(epoch from a.claimed_at - t.requested_at), -1)::float8,
-				coalesce(extract(epoch from a.reported_at - t.requested_at), -1)::float8, extract(epoch from a.applied_at - t.requested_at)::float8,
-				(array['success','failed','error','lease_lost','cancelled'])[a.outcome]
-			from tasker.step_attempts a join tasker.tasks t using (task_uuid) where task_uuid = $1 order by a.applied_at, a.token limit 100000`, task).
-			Query(func(rows pgx.Rows) (err error) {
-				tl.Attempts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StepAttempt])
-				return err
-			})
-		return db.SendBatch(ctx, b).Close()
-	})
-	return tl, err
 }

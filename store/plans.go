@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +78,13 @@ func (c *planCache) numbered(id int32) (*Plan, bool) {
 	return p, ok
 }
 
+// known is what the cache holds now, by id.
+func (c *planCache) known() map[int32]*Plan {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.byID)
+}
+
 // ForgetPlanNames makes the next look-up by name read the database; call it
 // when a signal says that the registry changed.
 func (s *Store) ForgetPlanNames() {
@@ -115,7 +124,7 @@ func (s *Store) RegisterTemplates(ctx context.Context, environment string, templ
 		namespaces[i], names[i], versions[i] = t.Namespace, t.Name, t.Version
 		hashes[i], documents[i], steps[i] = hash[:], string(document), string(list)
 	}
-	err := s.call(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
 		return s.inTx(ctx, db, func(tx pgx.Tx) error {
 			// Two daemons that start together take turns.
 			b := &pgx.Batch{}
@@ -156,7 +165,7 @@ func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) 
 		return p, nil
 	}
 	var plan *Plan
-	err := s.call(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
+	err := s.repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
 		plan, err = s.readPlan(ctx, db, `select `+planColumns+` from tasker.plans p join tasker.namespaces n using (namespace_id)
 			where n.name = $1 and p.name = $2 and p.version = $3 and p.current`, namespace, name, version)
 		return err
@@ -170,7 +179,7 @@ func (s *Store) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 		return p, nil
 	}
 	var plan *Plan
-	err := s.call(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
+	err := s.repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
 		plan, err = s.planOn(ctx, db, id)
 		return err
 	})
@@ -198,17 +207,30 @@ func (s *Store) readPlan(ctx context.Context, db *conn, query string, args ...an
 	return plan, err
 }
 
+// planRow is a plan as it is stored.
+type planRow struct {
+	id, queue int32
+	document  []byte
+	current   bool
+}
+
+func (r *planRow) scan(row pgx.CollectableRow) error {
+	return row.Scan(&r.id, &r.queue, &r.document, &r.current)
+}
+
 func (s *Store) scanPlan(row pgx.CollectableRow) (*Plan, error) {
-	var (
-		p        Plan
-		document []byte
-		current  bool
-	)
-	if err := row.Scan(&p.ID, &p.Queue, &document, &current); err != nil {
+	var r planRow
+	if err := r.scan(row); err != nil {
 		return nil, err
 	}
+	return s.compilePlan(r)
+}
+
+// compilePlan makes a plan of its row and remembers it.
+func (s *Store) compilePlan(r planRow) (*Plan, error) {
+	p := Plan{ID: r.id, Queue: r.queue}
 	t := &workflow.Template{}
-	if err := json.Unmarshal(document, t); err != nil {
+	if err := json.Unmarshal(r.document, t); err != nil {
 		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
 	}
 	var err error
@@ -218,21 +240,34 @@ func (s *Store) scanPlan(row pgx.CollectableRow) (*Plan, error) {
 	if p.InputSchema, err = workflow.CompileInputSchema(t); err != nil {
 		return nil, fmt.Errorf("compile the input schema of plan %d: %w", p.ID, err)
 	}
-	s.plans.put(&p, current, time.Now())
+	s.plans.put(&p, r.current, time.Now())
 	return &p, nil
 }
 
 // Plans lists the current plans, ordered by namespace, name and version; an
-// empty namespace means all. At most 10,000 are returned.
+// empty namespace means all. At most 10,000 are returned. Only those that the
+// cache does not hold are read and compiled.
 func (s *Store) Plans(ctx context.Context, namespace string) ([]*Plan, error) {
 	var plans []*Plan
-	err := s.call(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select `+planColumns+` from tasker.plans p join tasker.namespaces n using (namespace_id)
-			where p.current and ($1 = '' or n.name = $1) order by n.name, p.name, p.version limit 10000`, namespace)
+	err := s.repeatable(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {
+		known := s.plans.known()
+		rows, err := db.Query(ctx, `select p.plan_id, p.namespace_id, case when p.plan_id <> all ($2::int[]) then p.template end, p.current
+			from tasker.plans p join tasker.namespaces n using (namespace_id)
+			where p.current and ($1 = '' or n.name = $1) order by n.name, p.name, p.version limit 10000`,
+			namespace, nonNil(slices.Collect(maps.Keys(known))))
 		if err != nil {
 			return err
 		}
-		plans, err = pgx.CollectRows(rows, s.scanPlan)
+		plans, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Plan, error) {
+			var p planRow
+			if err := p.scan(row); err != nil {
+				return nil, err
+			}
+			if plan := known[p.id]; plan != nil {
+				return plan, nil
+			}
+			return s.compilePlan(p)
+		})
 		return err
 	})
 	return plans, err
@@ -242,7 +277,7 @@ func (s *Store) Plans(ctx context.Context, namespace string) ([]*Plan, error) {
 // all of them.
 func (s *Store) Queues(ctx context.Context, namespaces []string) (map[string]int32, error) {
 	queues := map[string]int32{}
-	err := s.call(ctx, "queues", "read the namespaces", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "queues", "read the namespaces", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `select name, namespace_id from tasker.namespaces
 			where cardinality($1::text[]) = 0 or name = any ($1)`, nonNil(namespaces))
 		if err != nil {

@@ -155,6 +155,7 @@ func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement
 		{"expireLeases", expireLeases, []any{perStatement}, perStatement, perStatement},
 		{"horizon", horizon, nil, 1, 1},
 		{"workerHeartbeat", workerHeartbeat, []any{worker, "w", "h", "v", "m", []string{"big"}, tasks, steps, tokens, int64(60_000)}, perStatement, 0},
+		{"processorHeartbeat", processorHeartbeat, []any{worker, "p", "h", "v", "m", int64(10_000)}, 1, 1},
 		{"createTasks", createTasks, created, perStatement, perStatement},
 		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
 		{"readBoard", readBoard, []any{tasks}, perStatement, perStatement},

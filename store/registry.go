@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
 )
 
 // Daemon describes a running daemon to the others.
@@ -51,7 +53,7 @@ select h.token from held h where not h.ours`
 // of those that are lost: their handlers must stop.
 func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
 	tasks, steps, tokens := claimColumns(claims)
-	err = s.call(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, workerHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces),
 			nonNil(tasks), nonNil(steps), nonNil(tokens), lease.Milliseconds())
 		if err != nil {
@@ -63,28 +65,55 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 	return lost, err
 }
 
-// processorHeartbeat says that the orchestrator lives and answers what its
-// timer should wait for, all in one statement.
+// processorHeartbeat says that the orchestrator lives and answers, in the same
+// statement, what its timer should wait for and what has been in line since
+// before the last heartbeats: whoever should have signalled that may have died
+// between its commit and the signal.
+// Index: live_steps_due, live_steps_lease, live_steps_reported, live_steps_claimable.
 const processorHeartbeat = `
 with alive as (
     insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
     values ($1, $2, $3, $4, $5)
     on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null
-)` + horizon
+)` + horizon + `,
+       coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.live_steps
+                 where state = 4 order by seq limit 1), false),
+       array(select n.name from tasker.namespaces n cross join lateral (
+                 select enqueued_at from tasker.live_steps
+                 where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
+             where s.enqueued_at < clock_timestamp() - $6::bigint * interval '1 ms')`
 
-// ProcessorHeartbeat registers or refreshes an orchestrator and returns the
-// horizon of the board.
-func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon) (Horizon, error) {
-	h := Horizon{NextDue: -1, NextLease: -1}
-	err := s.call(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
-		var due, lease *float64
-		if err := db.QueryRow(ctx, processorHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode).Scan(&due, &lease); err != nil {
+// Attention is what a heartbeat of an orchestrator brings back.
+type Attention struct {
+	Horizon
+	Signals []signal.Signal // for what has waited suspiciously long
+}
+
+// ProcessorHeartbeat registers or refreshes an orchestrator. overdue is how
+// long something may wait in line before it is signalled again.
+func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration) (Attention, error) {
+	a := Attention{Horizon: Horizon{NextDue: -1, NextLease: -1}}
+	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
+		var (
+			due, lease *float64
+			reported   bool
+			namespaces []string
+		)
+		err := db.QueryRow(ctx, processorHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode, overdue.Milliseconds()).
+			Scan(&due, &lease, &reported, &namespaces)
+		if err != nil {
 			return err
 		}
-		h = newHorizon(due, lease)
+		a = Attention{Horizon: newHorizon(due, lease)}
+		if reported {
+			a.Signals = ReportSignals()
+		}
+		for _, n := range namespaces {
+			a.Signals = append(a.Signals, signal.Signal{Topic: signal.WorkerTopic(n)})
+		}
 		return nil
 	})
-	return h, err
+	return a, err
 }
 
 // Stopped records that a daemon has ended on purpose.
@@ -110,7 +139,7 @@ type Replica struct {
 // 1,000 of each kind at most.
 func (s *Store) Fleet(ctx context.Context, maxAge time.Duration) ([]Replica, error) {
 	var fleet []Replica
-	err := s.call(ctx, "fleet", "list the fleet", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "fleet", "list the fleet", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `
 			(select 'orchestrator', processor_uuid, processor_id, hostname, version, mode, '{}'::text[], started_at,
 			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null

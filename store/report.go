@@ -54,6 +54,7 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 	order := reportOrder(reports)
 	held := make(map[ClaimKey]bool, len(reports))
 	err = s.call(ctx, "report", "report results", func(ctx context.Context, db *conn) error {
+		clear(held) // of a try that was undone
 		b := &pgx.Batch{}
 		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
 			var k ClaimKey

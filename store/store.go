@@ -76,7 +76,10 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
 	if opts.NoPreparedStatements {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		// Types are asked for once and remembered on this side; the server keeps
+		// nothing between transactions. Without types (QueryExecModeExec) pgx
+		// cannot write arrays of UUIDs.
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	} else {
 		// A pooler in transaction mode refuses unknown start-up parameters.
 		cfg.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(opts.StatementTimeout.Milliseconds())
@@ -153,7 +156,13 @@ func (s *Store) PoolStat() PoolStat {
 // conn is one connection of the pool.
 type conn = pgxpool.Conn
 
-// call runs a flow on one connection.
+// maxTries bounds how often a flow is run that others got in the way of.
+const maxTries = 3
+
+// call runs a flow on one connection. fn is run again when the server has
+// undone it to end a deadlock: keys are handed over in one order, but in which
+// order a statement locks them is for its plan to decide, and two reports of
+// the same claims may differ in that.
 func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
 	return s.timed(ctx, flow, doing, func(ctx context.Context) error {
 		db, err := s.acquire(ctx)
@@ -161,8 +170,48 @@ func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx contex
 			return err
 		}
 		defer db.Release()
-		return fn(ctx, db)
+		for try := 1; ; try++ {
+			if err := fn(ctx, db); try == maxTries || !inTheWay(err) {
+				return s.lost(db, err)
+			}
+		}
 	})
+}
+
+// repeatable is call for flows that may run twice: a second run after one
+// whose answer was lost does no harm. It is repeated once on a new connection
+// when the first one turned out to be dead, as all are after the server has
+// been restarted or another one has taken its place.
+func (s *Store) repeatable(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
+	err := s.call(ctx, flow, doing, fn)
+	var dead *connectionLost
+	if errors.As(err, &dead) && ctx.Err() == nil {
+		return s.call(ctx, flow, doing, fn)
+	}
+	return err
+}
+
+// connectionLost says that a flow ended with its connection.
+type connectionLost struct{ err error }
+
+func (e *connectionLost) Error() string { return e.err.Error() }
+func (e *connectionLost) Unwrap() error { return e.err }
+
+// lost marks an error that has cost the connection, and lets go of the idle
+// ones, which most likely lead to the same place.
+func (s *Store) lost(db *conn, err error) error {
+	if err == nil || !db.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	s.pool.Reset()
+	return &connectionLost{err}
+}
+
+// inTheWay reports whether the server has undone a transaction for the sake of
+// others (deadlock, serialisation failure), so that it may be tried again.
+func inTheWay(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
 }
 
 // acquire waits for a free connection, not longer than AcquireTimeout.

@@ -274,7 +274,8 @@ func TestDuplicatesAreAnsweredWithTheHolder(t *testing.T) {
 	other := newTask(p)
 	created, err := s.CreateTasks(t.Context(), []store.NewTask{first, second, other})
 	require.NoError(t, err)
-	require.Equal(t, []store.CreatedTask{{UUID: first.UUID}, {UUID: first.UUID, Duplicate: true}, {UUID: other.UUID}}, created)
+	require.Equal(t, []store.CreatedTask{{UUID: first.UUID, RequestedAt: created[0].RequestedAt}, {UUID: first.UUID, Duplicate: true},
+		{UUID: other.UUID, RequestedAt: created[0].RequestedAt}}, created)
 	third := newTask(p)
 	third.Identity = &identity
 	created, err = s.CreateTasks(t.Context(), []store.NewTask{third})

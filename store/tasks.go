@@ -51,6 +51,8 @@ type Step struct {
 	Parents       int
 	ParentsDone   int
 	WorkerUUID    *uuid.UUID
+	StartedAt     *time.Time      // when the attempt that Result or Error is of was claimed,
+	ReportedAt    *time.Time      // and when it was reported
 	Result        json.RawMessage // of the attempt that completed it
 	Error         json.RawMessage // of the newest attempt that failed
 	Reason        *string         // why it failed for good
@@ -93,7 +95,7 @@ coalesce(t.completed_at, l.updated_at, t.requested_at), t.start_at, t.completed_
 const (
 	readTaskRow = `select ` + taskColumnsSQL + ` from tasker.tasks t left join tasker.live_tasks l using (task_uuid) where t.task_uuid = any ($1)`
 	readBoard   = `
-select task_uuid, step_no, state, attempt, outcome, enqueued_at, claimed_at, due_at, worker, error
+select task_uuid, step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error
 from tasker.live_steps where task_uuid = any ($1)`
 	readAttempts = `
 select task_uuid, step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason
@@ -116,7 +118,7 @@ func (s *Store) Task(ctx context.Context, id uuid.UUID) (*Task, error) {
 // asked for.
 func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([]*Task, error) {
 	var tasks []*Task
-	err := s.call(ctx, "read_task", "read the task", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "read_task", "read the task", func(ctx context.Context, db *conn) error {
 		tasks = nil
 		byID := make(map[uuid.UUID]*taskReader, len(ids))
 		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
@@ -155,7 +157,7 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 // TaskEnds returns the state of those of the tasks that have ended.
 func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
 	ends := map[uuid.UUID]workflow.TaskState{}
-	err := s.call(ctx, "task_ends", "look for ended tasks", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "task_ends", "look for ended tasks", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `select task_uuid, final_state from tasker.tasks
 			where task_uuid = any ($1) and final_state is not null`, ids)
 		if err != nil {
@@ -175,7 +177,7 @@ func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]wo
 // Watch asks for a signal on TopicTasks when the task ends. alive is false
 // when it has ended already (or does not exist), so that no signal will come.
 func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error) {
-	err = s.call(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
 		tag, err := db.Exec(ctx, `update tasker.live_tasks set watched = true where task_uuid = $1`, id)
 		alive = err == nil && tag.RowsAffected() == 1
 		return err
@@ -187,7 +189,7 @@ func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error)
 // asks for beyond its direct parents.
 func (s *Store) StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error) {
 	results := map[int]json.RawMessage{}
-	err := s.call(ctx, "step_results", "read results", func(ctx context.Context, db *conn) error {
+	err := s.repeatable(ctx, "step_results", "read results", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `select step_no, result from tasker.step_attempts
 			where task_uuid = $1 and step_no = any ($2) and outcome = 1 order by token`, task, steps)
 		if err != nil {
@@ -214,7 +216,7 @@ type taskReader struct {
 type boardRow struct {
 	state, attempt, outcome int16
 	enqueuedAt, claimedAt   *time.Time
-	dueAt                   *time.Time
+	reportedAt, dueAt       *time.Time
 	worker                  *uuid.UUID
 	err                     json.RawMessage
 }
@@ -267,7 +269,7 @@ func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), e
 	var no int
 	var b boardRow
 	var outcome *int16
-	err := rows.Scan(id, &no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.dueAt, &b.worker, &b.err)
+	err := rows.Scan(id, &no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err)
 	if outcome != nil {
 		b.outcome = *outcome
 	}
@@ -302,7 +304,11 @@ func (r *taskReader) build() {
 	}
 }
 
+// addAttempt adds the next attempt in the order of claims.
 func (s *Step) addAttempt(a attemptRow) {
+	if s.LastAttemptAt == nil && a.enqueued != nil {
+		s.CreatedAt = *a.enqueued
+	}
 	if a.claimed != nil {
 		s.LastAttemptAt = a.claimed
 	}
@@ -310,13 +316,19 @@ func (s *Step) addAttempt(a attemptRow) {
 	switch a.outcome {
 	case workflow.OutcomeSuccess:
 		s.Result, s.CompletedAt = a.result, a.done
+		s.StartedAt, s.ReportedAt = a.claimed, a.reported
+	case workflow.OutcomeCancelled: // neither: what it would have become is not known
 	default:
 		s.LastFailureAt, s.Error, s.Reason = a.reported, a.err, a.reason
+		s.StartedAt, s.ReportedAt = a.claimed, a.reported
 	}
 }
 
 func (s *Step) addBoard(b boardRow) {
 	s.State, s.Ready = boardState(b), b.state == 2
+	if s.LastAttemptAt == nil && b.enqueuedAt != nil {
+		s.CreatedAt = *b.enqueuedAt
+	}
 	s.Attempts = int(b.attempt)
 	if b.claimedAt != nil {
 		s.LastAttemptAt, s.WorkerUUID = b.claimedAt, b.worker
@@ -325,7 +337,7 @@ func (s *Step) addBoard(b boardRow) {
 		s.NextRetryAt = b.dueAt
 	}
 	if b.err != nil {
-		s.Error = b.err
+		s.Error, s.StartedAt, s.ReportedAt = b.err, b.claimedAt, b.reportedAt
 	}
 }
 

@@ -70,6 +70,7 @@ type EngineMetrics struct {
 	StoreStatement *prometheus.HistogramVec // flow
 	HandlersActive prometheus.Gauge
 	HandlersLimit  prometheus.Gauge
+	HandlersZombie prometheus.Gauge
 }
 
 // SignalMetrics tell of signals sent.
@@ -178,6 +179,7 @@ func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 		StoreStatement: seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
 		HandlersActive: gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
 		HandlersLimit:  gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
+		HandlersZombie: gauge(reg, "tasker_worker_handlers_zombie", "Handlers that run on although nobody waits for them any more."),
 	}
 }
 

@@ -127,6 +127,7 @@ func TestCatalogue(t *testing.T) {
 		"tasker_leases_lost_total", "tasker_step_duration_seconds", "tasker_store_statement_seconds",
 		"tasker_signals_sent_total", "tasker_signals_coalesced_total", "tasker_signals_failed_total",
 		"tasker_signals_dropped_total", "tasker_worker_handlers_active", "tasker_worker_handlers_limit",
+		"tasker_worker_handlers_zombie",
 	} {
 		require.True(t, names[want], want)
 	}

@@ -56,6 +56,7 @@ func newEngine(cfg engineConfig, id uuid.UUID, b board, c *chain, q *queues, pub
 		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, cfg.Report.MaxPending),
 		wake:  func() {}, log: log, metrics: m, count: &counters{},
 	}
+	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.reporter = newReporter(e, publisher)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/inproc"
@@ -128,10 +127,10 @@ func TestStepsAreRunAndReported(t *testing.T) {
 		require.EqualValues(t, 20, h.Claimed)
 		require.EqualValues(t, 20, h.Succeeded)
 		require.Zero(t, h.Running)
+		r.stop(t)
 		for _, limit := range r.board.claims {
 			require.LessOrEqual(t, limit, 3, "never more than there are permits")
 		}
-		r.stop(t)
 		require.Equal(t, 1, r.board.stopped)
 	})
 }
@@ -155,9 +154,10 @@ func TestPermitsBoundHandlers(t *testing.T) {
 		require.Equal(t, 4, h.Running)
 		require.Equal(t, 2, h.Prefetched)
 		require.EqualValues(t, 6, h.Claimed)
-		claims := len(r.board.claims)
-		r.signal() // no room: not even asked
-		require.Len(t, r.board.claims, claims)
+		claims := func(b *fakeBoard) int { return len(b.claims) }
+		before := r.board.number(claims)
+		r.signal()
+		require.Equal(t, before, r.board.number(claims), "without room the database is not even asked")
 
 		release <- struct{}{} // one ends: a prefetched one begins, and another is claimed at once
 		synctest.Wait()
@@ -170,55 +170,13 @@ func TestPermitsBoundHandlers(t *testing.T) {
 	})
 }
 
-func TestFailuresAreReported(t *testing.T) {
-	t.Parallel()
-	plain := errors.New("no luck")
-	cases := map[string]struct {
-		do        HandlerFunc
-		kind      string
-		retryable bool
-		after     time.Duration
-		message   string
-	}{
-		"plain":       {func(*StepContext) (any, error) { return nil, plain }, TypeUnexpected, true, noDelay, "no luck"},
-		"permanent":   {func(*StepContext) (any, error) { return nil, Permanent(plain) }, TypePermanent, false, noDelay, "no luck"},
-		"asked delay": {func(*StepContext) (any, error) { return nil, Retryable(plain, time.Hour) }, TypeRetryable, true, time.Hour, "no luck"},
-		"panic":       {func(*StepContext) (any, error) { panic("boom") }, TypePanic, true, noDelay, "the handler panicked: boom"},
-		"goexit":      {func(*StepContext) (any, error) { runtime.Goexit(); return nil, nil }, TypePanic, true, noDelay, "the handler ended its goroutine"},
-		"not JSON":    {func(*StepContext) (any, error) { return make(chan int), nil }, TypeResultNotEncoded, false, noDelay, ""},
-		"NUL":         {func(*StepContext) (any, error) { return "a\x00b", nil }, TypeResultNotStored, false, noDelay, "the handler's result cannot be stored: a text in it contains the character NUL (\\u0000)"},
-		"too big":     {func(*StepContext) (any, error) { return make([]int, 3000), nil }, TypeResultNotStored, false, noDelay, "the handler's result cannot be stored: it has 6001 bytes, more than 1000"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, Config{MaxConcurrent: 1, MaxResultBytes: 1000}, c.do)
-				r.start(t)
-				r.offer(2, stepOnly)
-				got := r.board.reported()
-				require.Len(t, got, 2, "the permit came back")
-				f := decodeFailure(t, got[0])
-				require.Equal(t, c.kind, f.Type)
-				require.Equal(t, c.retryable, f.Retryable)
-				require.Equal(t, c.after, got[0].RetryAfter)
-				if c.message != "" {
-					require.Equal(t, c.message, f.Message)
-				}
-				require.NotContains(t, string(got[0].Error), "goroutine ", "no stack in what is stored")
-				require.Zero(t, r.Health().Running)
-				r.stop(t)
-			})
-		})
-	}
-}
-
 func TestUnknownHandlerAndPlan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, func(*StepContext) (any, error) { return nil, nil })
 		r.start(t)
-		r.board.plan = compiled(t, `{name: o, namespace_name: tests, version: 1.0.0, steps: [{name: s, handler: {callable: elsewhere}}]}`)
+		plan := compiled(t, `{name: o, namespace_name: tests, version: 1.0.0, steps: [{name: s, handler: {callable: elsewhere}}]}`)
+		r.board.set(func(b *fakeBoard) { b.plan = plan })
 		r.offer(1, 0)
 		f := decodeFailure(t, r.board.reported()[0])
 		require.Equal(t, TypeHandlerNotFound, f.Type)
@@ -231,247 +189,38 @@ func TestUnknownHandlerAndPlan(t *testing.T) {
 	})
 }
 
-func TestTimeLimit(t *testing.T) {
+func TestABusyWorkerLooksEverywhereNowAndThen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cause := make(chan error, 1)
-		r := newRig(t, Config{MaxConcurrent: 1}, func(ctx *StepContext) (any, error) {
-			deadline, ok := ctx.Deadline()
-			require.True(t, ok)
-			require.Equal(t, 5*time.Second, time.Until(deadline))
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return nil, ctx.Err()
-		})
-		r.start(t)
-		r.offer(1, stepLimited)
-		time.Sleep(5*time.Second - time.Nanosecond)
-		synctest.Wait()
-		require.Empty(t, r.board.reported())
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		require.ErrorIs(t, <-cause, ErrTimeout)
-		got := r.board.reported()
-		require.Len(t, got, 1)
-		f := decodeFailure(t, got[0])
-		require.Equal(t, TypeTimeout, f.Type)
-		require.Equal(t, "the handler did not end within 5s", f.Message)
-		require.True(t, f.Retryable)
-		r.stop(t)
-	})
-}
-
-func TestHandlerThatIgnoresItsContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
 		r := newRig(t, Config{MaxConcurrent: 1}, func(*StepContext) (any, error) {
-			<-release
-			return "late", nil
+			time.Sleep(100 * time.Millisecond)
+			return 1, nil
 		})
 		r.start(t)
-		r.offer(2, stepLimited)
-		time.Sleep(6 * time.Second)
+		r.offer(1000, stepOnly)
+		fulls := func(b *fakeBoard) int { return b.fulls }
+		before := r.board.number(fulls)
+		time.Sleep(9 * time.Second)
 		synctest.Wait()
-		got := r.board.reported()
-		require.Len(t, got, 1, "the failure does not wait for the handler")
-		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
-		h := r.Health()
-		require.Equal(t, 1, h.Running, "its permit is still taken")
-		require.Equal(t, 1, h.Zombies)
-		require.True(t, h.Steps[0].Zombie)
-		require.False(t, h.Ready)
-
-		close(release)
-		synctest.Wait()
-		got = r.board.reported()
-		require.Len(t, got, 2, "the next one began only now")
-		require.True(t, got[1].Success)
-		require.Zero(t, r.Health().Zombies)
-		require.Zero(t, r.Health().Stale, "what came too late was not even sent")
-		r.stop(t)
-	})
-}
-
-func TestLostLeaseEndsTheHandler(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cause := make(chan error, 1)
-		r := newRig(t, Config{MaxConcurrent: 1, Prefetch: 1, HandlerTimeout: time.Hour}, func(ctx *StepContext) (any, error) {
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return nil, ctx.Err()
-		})
-		r.start(t)
-		r.offer(2, stepOnly)
-		r.board.set(func(b *fakeBoard) { clear(b.held) }) // somebody else has them
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		require.ErrorIs(t, <-cause, ErrLeaseLost)
-		require.Empty(t, r.board.reported())
-		h := r.Health()
-		require.EqualValues(t, 2, h.LeasesLost, "the prefetched one as well, which never begins")
-		require.Zero(t, h.Running+h.Prefetched)
-		r.offer(1, stepOnly)
-		require.Equal(t, 1, r.Health().Running, "there is room again")
+		require.Equal(t, 4, r.board.number(fulls)-before, "every 2 s, although the marks gave all that was wanted")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.NoError(t, r.Stop(ctx))
 	})
 }
 
-func TestSuccessAfterALostLeaseIsDecidedByTheFence(t *testing.T) {
-	t.Parallel()
-	for _, gone := range []bool{true, false} {
-		t.Run(fmt.Sprint("gone=", gone), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				r := newRig(t, Config{HandlerTimeout: time.Hour}, func(*StepContext) (any, error) {
-					<-release
-					return 1, nil
-				})
-				r.start(t)
-				r.offer(1, stepOnly)
-				r.board.set(func(b *fakeBoard) {
-					b.lost = []int64{1}
-					if gone {
-						clear(b.held)
-					}
-				})
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				require.Equal(t, 1, r.Health().Zombies)
-				close(release)
-				synctest.Wait()
-				h := r.Health()
-				require.Zero(t, h.Zombies+h.Running+h.Reporting)
-				if gone {
-					require.Empty(t, r.board.reported())
-					require.EqualValues(t, 1, h.Stale)
-				} else {
-					require.Len(t, r.board.reported(), 1)
-				}
-				r.stop(t)
-			})
-		})
-	}
-}
-
-func TestLeasesArePresumedLostWithoutHeartbeats(t *testing.T) {
+func TestTheEndOfALookDoesNotTearAClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ended := make(chan time.Time, 1)
-		r := newRig(t, Config{HandlerTimeout: time.Hour, Lease: time.Minute}, func(ctx *StepContext) (any, error) {
-			<-ctx.Done()
-			ended <- time.Now()
-			return nil, context.Cause(ctx)
-		})
+		r := newRig(t, Config{}, says("x"))
 		r.start(t)
-		r.offer(1, stepOnly)
-		begin := time.Now()
-		time.Sleep(11 * time.Second)
-		synctest.Wait() // one heartbeat at 10 s
-		r.board.set(func(b *fakeBoard) { b.deaf = store.ErrUnavailable })
-		time.Sleep(58 * time.Second)
-		synctest.Wait()
-		require.Empty(t, ended)
-		require.Positive(t, r.Health().HeartbeatFailures)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.Equal(t, 70*time.Second, (<-ended).Sub(begin), "the lease of the last heartbeat, not longer")
-		require.EqualValues(t, 1, r.Health().LeasesLost)
-		ready, reason := r.Ready()
-		require.False(t, ready)
-		require.Contains(t, reason, "heartbeat")
-
-		r.board.set(func(b *fakeBoard) { b.deaf = nil })
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		ready, reason = r.Ready()
-		require.True(t, ready, reason)
-		r.stop(t)
-	})
-}
-
-func TestReportsAreRepeatedWhileTheDatabaseIsAway(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		r := newRig(t, Config{MaxConcurrent: 5}, func(*StepContext) (any, error) {
-			<-release
-			return 1, nil
-		})
-		r.start(t)
-		r.offer(5, stepOnly)
-		r.board.set(func(b *fakeBoard) { b.down = store.ErrUnavailable })
-		close(release)
-		time.Sleep(3 * time.Minute) // longer than a flush is patient, and than the lease
-		synctest.Wait()
-		require.Equal(t, 5, r.Health().Reporting)
-		require.Zero(t, r.Health().LeasesLost, "what is being reported is not given up")
-		r.board.set(func(b *fakeBoard) { b.down = nil })
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		require.Len(t, r.board.reported(), 5)
-		require.Zero(t, r.Health().Reporting)
-		r.stop(t)
-	})
-}
-
-func TestClaimingStopsWhenTooMuchIsPending(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{MaxConcurrent: 2, Report: ReportConfig{MaxPending: 3}}, func(*StepContext) (any, error) { return 1, nil })
-		r.start(t)
-		// Claims work, reports do not.
-		r.board.set(func(b *fakeBoard) { b.refuse = func(*store.Report) error { return store.ErrUnavailable } })
-		r.offer(20, stepOnly)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		h := r.Health()
-		require.GreaterOrEqual(t, h.Reporting, 3)
-		require.LessOrEqual(t, h.Claimed, uint64(3+2))
-		r.board.set(func(b *fakeBoard) { b.refuse = nil })
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		require.Len(t, r.board.reported(), 20, "it went on by itself")
-		r.stop(t)
-	})
-}
-
-func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		r := newRig(t, Config{MaxConcurrent: 10}, func(*StepContext) (any, error) {
-			<-release
-			return 1, nil
-		})
-		r.start(t)
-		r.offer(10, stepOnly)
-		r.board.set(func(b *fakeBoard) {
-			b.refuse = func(rep *store.Report) error {
-				if rep.Success && (rep.Token == 4 || rep.Token == 5) {
-					return fmt.Errorf("report results: %w", errRefused)
-				}
-				return nil
-			}
-		})
-		close(release)
-		synctest.Wait()
-		got := r.board.reported()
-		require.Len(t, got, 10)
-		for _, rep := range got {
-			if rep.Token != 4 && rep.Token != 5 {
-				require.True(t, rep.Success)
-				continue
-			}
-			f := decodeFailure(t, rep)
-			require.Equal(t, TypeResultNotStored, f.Type)
-			require.False(t, f.Retryable)
-			require.Contains(t, f.Message, "22P02")
-		}
+		r.board.put(1, stepOnly)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		out, err := r.parts.engine.Look(ctx, coordinator.Wake{Reason: coordinator.ReasonPoll})
+		require.NoError(t, err)
+		require.Equal(t, 1, out.Found)
+		require.Equal(t, coordinator.NoDue, out.NextDue)
 		r.stop(t)
 	})
 }

@@ -20,25 +20,27 @@ import (
 // fakeBoard is a board in memory with one plan, one queue and no orchestrator:
 // what is reported stays reported.
 type fakeBoard struct {
-	mu        sync.Mutex
-	plan      *store.Plan
-	claimable []store.Claimed
-	held      map[int64]store.Claimed
-	reports   []store.Report
-	handed    []store.ClaimKey
-	released  []store.ClaimKey
-	daemons   []store.Daemon
-	lost      []int64 // answered to the next heartbeat
-	lastToken int64
-	fulls     int
-	claims    []int                       // limits asked for
-	down      error                       // every call fails with it
-	deaf      error                       // heartbeats fail with it
-	refuse    func(r *store.Report) error // of what is in a report
-	queues    map[string]int32
-	registers int
-	stopped   int
-	hidden    bool // fast scans see nothing
+	mu           sync.Mutex
+	plan         *store.Plan
+	claimable    []store.Claimed
+	held         map[int64]store.Claimed
+	reports      []store.Report
+	handed       []store.ClaimKey
+	released     []store.ClaimKey
+	daemons      []store.Daemon
+	lost         []int64 // answered to the next heartbeat
+	lastToken    int64
+	fulls        int
+	claims       []int                       // limits asked for
+	down         error                       // every call fails with it
+	deaf         error                       // heartbeats fail with it
+	deafHandBack error                       // handing back fails with it
+	refuse       func(r *store.Report) error // of what is in a report
+	queues       map[string]int32
+	registers    int
+	handBacks    int // calls
+	stopped      int
+	hidden       bool // fast scans see nothing
 }
 
 var errRefused = sqlError("22P02")
@@ -83,21 +85,28 @@ func (b *fakeBoard) set(change func(b *fakeBoard)) {
 	change(b)
 }
 
+// number reads a count of the board.
+func (b *fakeBoard) number(read func(b *fakeBoard) int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return read(b)
+}
+
 func (b *fakeBoard) reported() []store.Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.reports)
 }
 
-func (b *fakeBoard) Claim(_ context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error) {
+func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.claims = append(b.claims, req.Limit)
 	if full {
 		b.fulls++
 	}
-	if b.down != nil || (b.hidden && !full) {
-		return nil, b.down
+	if err := errors.Join(b.down, ctx.Err()); err != nil || (b.hidden && !full) {
+		return nil, err
 	}
 	n := min(req.Limit, len(b.claimable))
 	out := slices.Clone(b.claimable[:n])
@@ -137,6 +146,10 @@ func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, e
 func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]int32, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.handBacks++
+	if b.deafHandBack != nil {
+		return nil, b.deafHandBack
+	}
 	for _, k := range claims {
 		if c, ok := b.held[k.Token]; ok {
 			delete(b.held, k.Token)

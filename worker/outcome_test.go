@@ -110,6 +110,8 @@ func TestFullScans(t *testing.T) {
 	require.False(t, f.overdue(now.Add(fullScanEvery-1)))
 	require.True(t, f.overdue(now.Add(fullScanEvery)))
 
+	f.made(begin, begin.Add(time.Second)) // dear, but for once
+	require.Zero(t, f.wait(f.ended, true))
 	f.made(begin, begin.Add(time.Second)) // dear
 	now = f.ended
 	require.Equal(t, 20*time.Second, f.wait(now, true), "however eager")

@@ -21,7 +21,10 @@ const (
 // has never been made.
 type fullScans struct {
 	ended time.Time
-	took  time.Duration
+	// took is the shorter of the latest two: one slow scan may have had to
+	// prepare its statement or wait for a busy machine.
+	took   time.Duration
+	latest time.Duration
 }
 
 // wait is how long it is until the next full scan may be made; 0 is now. eager
@@ -39,4 +42,12 @@ func (f fullScans) overdue(now time.Time) bool {
 }
 
 // made notes a full scan.
-func (f *fullScans) made(begin, end time.Time) { f.ended, f.took = end, end.Sub(begin) }
+func (f *fullScans) made(begin, end time.Time) {
+	took := end.Sub(begin)
+	if f.ended.IsZero() {
+		f.took = min(took, cheapScan) // the very first one proves nothing
+	} else {
+		f.took = min(took, f.latest)
+	}
+	f.ended, f.latest = end, took
+}

@@ -60,14 +60,15 @@ type slots struct {
 	waiting   []*execution
 	reporting int
 	zombies   int
-	owed      bool // a look is due as soon as there is room
+	onZombies func(count int) // called under the lock when zombies has changed
+	owed      bool            // a look is due as soon as there is room
 	draining  bool
 	changed   chan struct{} // closed when something ends; made when somebody waits
 }
 
 func newSlots(limit, prefetch, maxPending int) *slots {
 	return &slots{limit: limit, prefetch: prefetch, maxPending: maxPending,
-		claims: map[int64]*execution{}, running: map[*execution]struct{}{}}
+		claims: map[int64]*execution{}, running: map[*execution]struct{}{}, onZombies: func(int) {}}
 }
 
 // room is how many steps may be claimed now. Without any the look is owed.
@@ -194,6 +195,7 @@ func (s *slots) zombieLocked(x *execution) {
 	if _, runs := s.running[x]; runs && !x.zombie {
 		x.zombie = true
 		s.zombies++
+		s.onZombies(s.zombies)
 	}
 }
 
@@ -215,6 +217,7 @@ func (s *slots) release(x *execution) (next *execution, look bool) {
 	if x.zombie {
 		x.zombie = false
 		s.zombies--
+		s.onZombies(s.zombies)
 	}
 	s.changedLocked()
 	return s.nextLocked(), s.payLocked()
@@ -308,17 +311,24 @@ func (s *slots) loseLocked(x *execution) bool {
 	return true
 }
 
-// drain stops the beginning of handlers and takes out what has not begun.
+// drain stops the beginning of handlers and lists what has not begun since it
+// was last called. It stays ours until it is forgotten.
 func (s *slots) drain() (unstarted []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining, s.owed = true, false
 	unstarted, s.waiting = s.waiting, nil
-	for _, x := range unstarted {
+	return unstarted
+}
+
+// forget drops claims that were handed back.
+func (s *slots) forget(list []*execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range list {
 		x.phase = phaseGone
 		delete(s.claims, x.key.Token)
 	}
-	return unstarted
 }
 
 // waitFor returns once cond holds for the account, or with the error of ctx.

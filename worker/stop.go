@@ -180,7 +180,8 @@ func (w *Worker) stopClaiming(ctx context.Context, p *parts) (failed []error) {
 	return append(failed, p.handBack(ctx, p.engine.slots.drain()))
 }
 
-// handBack makes claims claimable by others and tells them.
+// handBack makes claims claimable by others and tells them. What it could not
+// hand back is tried once more at the end.
 func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 	if len(unstarted) == 0 {
 		return nil
@@ -189,6 +190,7 @@ func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 	if err != nil {
 		return fmt.Errorf("hand back %d steps: %w", len(unstarted), err)
 	}
+	p.engine.slots.forget(unstarted)
 	p.publisher.Publish(p.queues.topicsOf(queues)...)
 	p.engine.log.Info("stopping: handed back steps that had not begun or gave up", zap.Int("steps", len(unstarted)))
 	return nil
@@ -244,7 +246,7 @@ func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
 		return errors.Join(err, fmt.Errorf("release %d leases: %w", len(rest), released))
 	}
 	if !p.board.SignalsInTransaction() {
-		p.publisher.Publish(signal.Signal{Topic: signal.TopicOrchestration})
+		p.publisher.Publish(signal.Signal{Topic: signal.TopicDue})
 	}
 	return err
 }

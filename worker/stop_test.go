@@ -29,6 +29,8 @@ func TestStopWaitsAndHandsBack(t *testing.T) {
 		r.stop(t) // within the default of 30 s
 		require.Equal(t, 10*time.Second, time.Since(begin))
 		require.Len(t, r.board.handed, 3, "the prefetched ones")
+		require.Equal(t, 1, r.board.handBacks)
+		require.Zero(t, r.Health().LeasesLost)
 		require.Len(t, r.board.reported(), 2)
 		require.Empty(t, r.board.released)
 		require.Len(t, r.board.claimable, 7)
@@ -89,7 +91,7 @@ func TestStopLeavesHandlersThatIgnoreIt(t *testing.T) {
 		require.ErrorContains(t, err, "2 handlers still run")
 		require.LessOrEqual(t, time.Since(begin), 10*time.Second)
 		require.Len(t, r.board.released, 2)
-		require.Contains(t, r.sent.topics(), signal.TopicOrchestration)
+		require.Contains(t, r.sent.topics(), signal.TopicDue)
 		require.Equal(t, 1, r.board.stopped)
 		require.Equal(t, err, r.Stop(t.Context()))
 		close(release)
@@ -212,5 +214,27 @@ func TestFailedStartLeavesNothingBehind(t *testing.T) {
 		require.Len(t, r.board.reported(), 1)
 		require.Error(t, r.Start(t.Context()))
 		r.stop(t)
+	})
+}
+
+func TestHandingBackIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 1, Prefetch: 3}, func(*StepContext) (any, error) {
+			time.Sleep(5 * time.Second)
+			return 1, nil
+		})
+		r.start(t)
+		r.offer(4, stepOnly)
+		r.board.set(func(b *fakeBoard) { b.deafHandBack = store.ErrUnavailable })
+		done := make(chan error, 1)
+		go func() { done <- r.Stop(t.Context()) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, r.board.number(func(b *fakeBoard) int { return len(b.handed) }))
+		r.board.set(func(b *fakeBoard) { b.deafHandBack = nil })
+		require.ErrorIs(t, <-done, store.ErrUnavailable, "it is told of all the same")
+		require.Len(t, r.board.handed, 3)
+		require.Len(t, r.board.reported(), 1)
 	})
 }

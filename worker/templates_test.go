@@ -47,7 +47,7 @@ func TestTemplatesAreRegisteredAtStart(t *testing.T) {
 		require.NoError(t, r.RegisterTemplate(template(t, oneYAML)))
 		require.NoError(t, r.RegisterTemplate(template(t, chainYAML)))
 		r.start(t)
-		require.Equal(t, 1, r.board.registers)
+		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return b.registers }))
 		require.Equal(t, []string{"tests"}, r.Health().Namespaces)
 		require.Contains(t, r.sent.topics(), signal.TopicControl, "others learn of it")
 		missing := logs.FilterMessageSnippet("no handler").All()

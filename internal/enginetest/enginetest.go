@@ -124,10 +124,10 @@ func (e *Engine) AnotherOrchestrator() *orchestration.Orchestrator {
 // Submit creates a task of the examples' namespace at version 1.0.0.
 func (e *Engine) Submit(namespace, name, input string) uuid.UUID {
 	e.t.Helper()
-	id, err := e.Orchestrator.Create(e.t.Context(), orchestration.Request{
+	created, err := e.Orchestrator.Create(e.t.Context(), orchestration.Request{
 		Namespace: namespace, Name: name, Version: "1.0.0", Context: json.RawMessage(input), Initiator: "test"})
 	require.NoError(e.t, err)
-	return id
+	return created.UUID
 }
 
 // Run submits a task and waits for its end.

@@ -58,6 +58,7 @@ type Options struct {
 	Mode        string // deployment mode; "" leaves the default
 	EventSource string // notify or wal; "" leaves the default
 	Config      string // further TOML, whole tables with dotted names
+	Raw         string // the whole TOML, instead of all of the above
 	Env         []string
 }
 
@@ -105,6 +106,9 @@ func Start(o Options) (*Process, error) {
 }
 
 func (o Options) toml(address string) string {
+	if o.Raw != "" {
+		return o.Raw
+	}
 	var b strings.Builder
 	section := "orchestration"
 	systems := []string{"orchestration.event_systems.orchestration", "orchestration.event_systems.task_readiness"}

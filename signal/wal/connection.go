@@ -38,6 +38,8 @@ type Connection struct {
 	topics  atomic.Pointer[signal.TopicSet]
 	arrived *signal.Buffer
 	pos     *position
+	seen    visibility
+	xid     uint32 // of the transaction being received; the owner's
 
 	life  context.Context // ends with Close
 	end   context.CancelFunc
@@ -59,6 +61,7 @@ func newConnection(conn *pgconn.PgConn, t signal.Transport, cfg Config, pos *pos
 		silence:   cfg.SilenceTimeout,
 		arrived:   signal.NewBuffer(cfg.BufferLimit),
 		pos:       pos,
+		seen:      visibility{server: cfg.Server},
 		life:      life,
 		end:       end,
 		done:      make(chan struct{}),
@@ -78,9 +81,14 @@ func (c *Connection) start() {
 	})
 }
 
-// Receive implements signal.Connection.
+// Receive implements signal.Connection. With Config.Server a signal is handed
+// out only when what it tells of is visible to everybody.
 func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
-	return c.arrived.Take(ctx)
+	s, err := c.arrived.Take(ctx)
+	if err == nil {
+		c.seen.wait(ctx)
+	}
+	return s, err
 }
 
 // Subscribe implements signal.Connection. Everything arrives anyway; what is
@@ -239,8 +247,10 @@ func (c *Connection) handleRecord(data []byte) error {
 	switch record := record.(type) {
 	case *pglogrepl.BeginMessage:
 		c.pos.begin()
+		c.xid = record.Xid
 	case *pglogrepl.CommitMessage:
 		c.pos.commit(record.TransactionEndLSN)
+		c.xid = 0
 	case *pglogrepl.LogicalDecodingMessage:
 		mark := c.pos.message(record.LSN, record.Transactional)
 		if record.Prefix == Prefix {
@@ -253,6 +263,7 @@ func (c *Connection) handleRecord(data []byte) error {
 func (c *Connection) arrive(content []byte, mark uint64) {
 	s, err := signal.Decode(content)
 	if err == nil && c.topics.Load().Has(s.Topic) { // anybody may emit anything
+		c.seen.arrived(c.xid) // before the signal: Receive must not overtake it
 		c.arrived.PutAt(s, mark)
 	}
 }

@@ -50,7 +50,9 @@ type Config struct {
 	// BufferLimit is how many different signals wait for Receive before their
 	// payloads are given up. Default signal.DefaultBufferLimit.
 	BufferLimit int
-	// Server, when set, is asked with each probe how far the WAL reaches.
+	// Server, when set, is asked whether what a signal tells of is visible yet
+	// (a commit is in the WAL a moment before that), and with each probe how
+	// far the WAL reaches. Set it wherever signals make somebody look at rows.
 	// The stream only tells how far the server has read, so without it
 	// LagBytes cannot see a server that falls behind in decoding.
 	Server Querier

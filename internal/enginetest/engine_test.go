@@ -1,4 +1,4 @@
-package orchestration_test
+package enginetest_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
@@ -196,12 +197,27 @@ func TestTwoOrchestratorsShareTheWork(t *testing.T) {
 		if i%2 == 1 {
 			o = second
 		}
-		id, err := o.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "ok", Version: "1.0.0", Context: fmt.Appendf(nil, `{"i":%d}`, i)})
+		created, err := o.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "ok", Version: "1.0.0", Context: fmt.Appendf(nil, `{"i":%d}`, i)})
 		require.NoError(t, err)
-		ids = append(ids, id)
+		ids = append(ids, created.UUID)
 	}
 	for _, id := range ids {
 		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
 	}
 	require.Equal(t, 400, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`))
+}
+
+func TestLostSignalsAreMadeGoodByTheHeartbeat(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, handlers(nil), func(o *orchestration.Config, w *worker.Config) {
+		o.Orchestration.Mode, o.Readiness.Mode, w.Mode = deploymode.EventDrivenOnly, deploymode.EventDrivenOnly, deploymode.EventDrivenOnly
+		o.HeartbeatInterval = 200 * time.Millisecond
+	})
+	plan, err := e.Store.PlanNamed(t.Context(), "test", "ok", "1.0.0")
+	require.NoError(t, err)
+	// Created by somebody who died before the signal.
+	task := store.NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`), CorrelationID: uuid.Must(uuid.NewV7())}
+	_, err = e.Store.CreateTasks(t.Context(), []store.NewTask{task})
+	require.NoError(t, err)
+	require.Equal(t, workflow.TaskComplete, e.Await(task.UUID).State)
 }

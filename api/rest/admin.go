@@ -1,0 +1,127 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/store"
+)
+
+const (
+	// fleetAge is how long a daemon is shown after its last sign of life.
+	fleetAge = 10 * time.Minute
+	// fleetLive is how old a sign of life may be: three missed heartbeats.
+	fleetLive = 30 * time.Second
+)
+
+// adminRoutes show and change how the daemon runs.
+type adminRoutes struct {
+	*api
+	status   Status
+	database Database
+}
+
+func (r *adminRoutes) add() {
+	const tag, path = "administration", "/v1/admin/deployment-mode"
+	add(r.api, operation{method: http.MethodGet, path: path, id: "get-deployment-mode", tag: tag, failure: shapeProblem,
+		summary: "Show the deployment mode"}, r.mode)
+	add(r.api, operation{method: http.MethodPut, path: path, id: "set-deployment-mode", tag: tag, failure: shapeProblem,
+		summary: "Change the deployment mode of this daemon", body: client.DeploymentMode{}}, r.setMode)
+}
+
+func (r *adminRoutes) addFleet() {
+	add(r.api, operation{method: http.MethodGet, path: "/v1/admin/fleet", id: "get-fleet", tag: "administration", failure: shapeProblem,
+		summary: "List the daemons that gave a sign of life recently"}, r.fleet)
+}
+
+func (r *adminRoutes) mode(context.Context, *struct{}) (*client.DeploymentMode, error) {
+	return &client.DeploymentMode{Mode: string(r.status.Mode())}, nil
+}
+
+func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}) (*client.DeploymentMode, error) {
+	var body struct {
+		Mode *string `json:"mode"`
+	}
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	if body.Mode == nil {
+		return nil, unprocessable("missing field: mode")
+	}
+	mode, ok := deploymode.Parse(*body.Mode)
+	if !ok {
+		return nil, unprocessable(fmt.Sprintf("%q is no deployment mode (PollingOnly, EventDrivenOnly, Hybrid, Disabled)", clip(*body.Mode, 64)))
+	}
+	before := r.status.Mode()
+	if err := r.status.SetMode(ctx, mode); err != nil {
+		return nil, r.refused(ctx, mode, err)
+	}
+	if now := r.status.Mode(); now != before {
+		r.log.Info("the deployment mode was changed over the API", zap.String("request_id", exchangeOf(ctx).id),
+			zap.String("from", string(before)), zap.String("to", string(now)))
+	}
+	return &client.DeploymentMode{Mode: string(r.status.Mode())}, nil
+}
+
+// refused explains why the mode is as it was.
+func (r *adminRoutes) refused(ctx context.Context, mode deploymode.Mode, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	r.log.Warn("the deployment mode could not be changed", zap.String("request_id", exchangeOf(ctx).id),
+		zap.String("to", string(mode)), zap.Error(err))
+	why := "the log has the details under the request id"
+	if tellable(err) {
+		why = err.Error()
+	}
+	return &failure{status: http.StatusConflict, code: codeConflict,
+		message: fmt.Sprintf("The mode is still %s, not %s: %s", r.status.Mode(), mode, why)}
+}
+
+func (r *adminRoutes) fleet(ctx context.Context, _ *struct{}) (*client.Fleet, error) {
+	replicas, err := r.database.Fleet(ctx, fleetAge)
+	if err != nil {
+		return nil, err
+	}
+	return fleetOf(replicas), nil
+}
+
+func fleetOf(replicas []store.Replica) *client.Fleet {
+	fleet := &client.Fleet{Replicas: make([]client.Replica, len(replicas))}
+	for i, r := range replicas {
+		fleet.Replicas[i] = client.Replica{
+			UUID: r.UUID.String(), ID: r.ID, Kind: r.Kind, Hostname: r.Hostname, Version: r.Version, Mode: r.Mode,
+			Namespaces: append([]string{}, r.Namespaces...), StartedAt: client.Time{Time: r.StartedAt},
+			HeartbeatAgeSeconds: r.HeartbeatAge.Seconds(), Live: live(r), Stopped: r.Stopped,
+		}
+	}
+	fleet.Warning = fleetWarning(replicas)
+	return fleet
+}
+
+func live(r store.Replica) bool { return !r.Stopped && r.HeartbeatAge <= fleetLive }
+
+// fleetWarning asks for a live poller among the orchestrators and for each
+// namespace that workers serve.
+func fleetWarning(replicas []store.Replica) string {
+	var list []deploymode.Replica
+	for _, r := range replicas {
+		mode, _ := deploymode.Parse(r.Mode)
+		replica := deploymode.Replica{ID: r.ID, System: r.Kind, Mode: mode, Live: live(r)}
+		if len(r.Namespaces) == 0 {
+			list = append(list, replica)
+		}
+		for _, namespace := range r.Namespaces {
+			replica.System = r.Kind + " " + namespace
+			list = append(list, replica)
+		}
+	}
+	warning, _ := deploymode.FleetWarning(list)
+	return warning
+}

@@ -1,0 +1,97 @@
+package rest_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/store"
+)
+
+const modePath = "/v1/admin/deployment-mode"
+
+func TestDeploymentMode(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var mode client.DeploymentMode
+	h.get(modePath).into(t, &mode)
+	require.Equal(t, "Hybrid", mode.Mode)
+	h.do(http.MethodPut, modePath, `{"mode":"polling_only"}`).into(t, &mode)
+	require.Equal(t, "PollingOnly", mode.Mode)
+	require.Equal(t, deploymode.PollingOnly, h.engine.Mode())
+	require.Len(t, h.logs.FilterMessage("the deployment mode was changed over the API").All(), 1)
+
+	for body, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		`{"mode":"push"}`: {422, `"push"`},
+		`{}`:              {422, "missing field: mode"},
+		`{"mode":1}`:      {422, "mode"},
+		`{`:               {400, "not JSON"},
+	} {
+		require.Contains(t, h.do(http.MethodPut, modePath, body).problem(t, want.status), want.says, body)
+	}
+	h.do(http.MethodPut, modePath, `{}`, "Content-Type", "text/plain").problem(t, 415)
+	h.do(http.MethodPut, modePath, `{"mode":"`+strings.Repeat("x", 3<<20)+`"}`).problem(t, 413)
+	require.Equal(t, "PUT, GET, HEAD", sorted(h.do(http.MethodPost, modePath, "").Header.Get("Allow")))
+	h.do(http.MethodPost, modePath, "").problem(t, 405)
+	h.get("/v1/admin/nothing").problem(t, 404)
+}
+
+// sorted brings the methods of an Allow header into one order.
+func sorted(allow string) string {
+	out := []string{}
+	for _, m := range []string{"PUT", "GET", "HEAD"} {
+		if strings.Contains(allow, m) {
+			out = append(out, m)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestDeploymentModeThatCannotBe(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for text, c := range map[string]struct {
+		err  error
+		told bool
+	}{
+		"no event source is configured": {errors.New("no event source is configured"), true},
+		"db-7":                          {fmt.Errorf("connect to db-7: %w", store.ErrUnavailable), false},
+		"tasker.secret":                 {fmt.Errorf("listen: %w", sqlError{}), false},
+	} {
+		h.engine.change(func(s *fakeStatus) { s.modeErr = c.err })
+		detail := h.do(http.MethodPut, modePath, `{"mode":"EventDrivenOnly"}`).problem(t, 409)
+		require.Contains(t, detail, "still Hybrid, not EventDrivenOnly")
+		require.Equal(t, c.told, strings.Contains(detail, text), detail)
+	}
+	require.Equal(t, deploymode.Hybrid, h.engine.Mode())
+}
+
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.get("/v1/admin/fleet").golden(t, "fleet")
+	h.store.fleet[0].Mode = "Hybrid"
+	var fleet client.Fleet
+	h.get("/v1/admin/fleet").into(t, &fleet)
+	require.Empty(t, fleet.Warning)
+	h.store.fleet[0].HeartbeatAge = time.Minute
+	h.get("/v1/admin/fleet").into(t, &fleet)
+	require.False(t, fleet.Replicas[0].Live)
+	require.Equal(t, "worker shapes: no live replica", fleet.Warning)
+	h.store.fails(store.ErrUnavailable)
+	r := h.get("/v1/admin/fleet")
+	r.problem(t, 503)
+	require.Equal(t, "5", r.Header.Get("Retry-After"))
+	h.store.fails(sqlError{})
+	require.NotContains(t, h.get("/v1/admin/fleet").problem(t, 500), "secret")
+}

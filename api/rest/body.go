@@ -1,0 +1,75 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// readBody reads the body of the request of ctx and decodes it into v: 415
+// without a JSON content type, 413 beyond the limit, 408 when it comes too
+// slowly, 400 when it is no JSON, 422 when it is other JSON than v.
+func readBody(ctx context.Context, v any) error {
+	x := exchangeOf(ctx)
+	if !isJSON(x.request.Header.Get("Content-Type")) {
+		return &failure{status: http.StatusUnsupportedMediaType, code: codeMediaType,
+			message: "Expected request with `Content-Type: application/json`"}
+	}
+	limit := x.server.cfg.MaxBodyBytes
+	raw, err := io.ReadAll(http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit))
+	if err != nil {
+		return unread(err, limit)
+	}
+	// From here on the connection is only watched for its end; a deadline would
+	// look like one.
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Time{})
+	return decode(raw, v)
+}
+
+func unread(err error, limit int64) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLarge,
+			message: fmt.Sprintf("The body must have at most %d bytes", limit)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The body came too slowly"}
+	}
+	return badRequest("The body could not be read")
+}
+
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"))
+}
+
+func decode(raw []byte, v any) error {
+	if !utf8.Valid(raw) {
+		return &failure{status: http.StatusBadRequest, code: codeJSON, message: "The body is not UTF-8"}
+	}
+	err := json.Unmarshal(raw, v)
+	var (
+		syntax *json.SyntaxError
+		typing *json.UnmarshalTypeError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		return &failure{status: http.StatusBadRequest, code: codeJSON,
+			message: fmt.Sprintf("The body is not JSON: %s (at byte %d)", syntax, syntax.Offset)}
+	case errors.As(err, &typing) && typing.Field == "":
+		return unprocessable("The body must be a JSON object, not " + typing.Value)
+	case errors.As(err, &typing):
+		return unprocessable(fmt.Sprintf("%s must not be of JSON type %s", typing.Field, typing.Value))
+	}
+	return unprocessable(clip(err.Error(), 300))
+}

@@ -1,0 +1,82 @@
+package rest
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+)
+
+// The page shows the OpenAPI document and loads nothing from elsewhere.
+//
+//go:embed docs.html
+var docsPage string
+
+//go:embed docs.js
+var docsScript string
+
+//go:embed docs.css
+var docsStyle string
+
+// addDocs serves the document of the routes added so far, and a page for it.
+func (a *api) addDocs() error {
+	document, err := json.Marshal(a.huma.OpenAPI())
+	if err != nil {
+		return fmt.Errorf("encode the OpenAPI document: %w", err)
+	}
+	a.openAPI = document
+	page := strings.NewReplacer("/*style*/", docsStyle, "/*script*/", docsScript).Replace(docsPage)
+	policy := fmt.Sprintf("default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; "+
+		"frame-ancestors 'none'; script-src %s; style-src %s", sourceHash(docsScript), sourceHash(docsStyle))
+	routes := markedMux{a.mux}
+	routes.HandleFunc("GET /api-docs/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		a.write(w, "application/openapi+json", document)
+	})
+	routes.HandleFunc("GET /api-docs/ui", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		a.write(w, "text/html; charset=utf-8", []byte(page))
+	})
+	return nil
+}
+
+func (a *api) write(w http.ResponseWriter, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if _, err := w.Write(body); err != nil {
+		a.log.Debug("the client left before it had its answer", zap.Error(err))
+	}
+}
+
+// sourceHash names an inline element in a content security policy.
+func sourceHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// addMetrics serves /metrics in the text format of Prometheus.
+func (a *api) addMetrics() {
+	if a.cfg.Metrics == nil {
+		return
+	}
+	h := promhttp.HandlerFor(a.cfg.Metrics, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError,
+		ErrorLog:            metricsLog{a.log},
+		MaxRequestsInFlight: 8,
+		Timeout:             a.cfg.RequestTimeout,
+	})
+	markedMux{a.mux}.HandleFunc("GET /metrics", h.ServeHTTP)
+}
+
+// metricsLog lets promhttp write to our log.
+type metricsLog struct{ log *zap.Logger }
+
+// Println implements promhttp.Logger.
+func (l metricsLog) Println(v ...any) {
+	l.log.Warn("could not gather all metrics", zap.String("problem", fmt.Sprint(v...)))
+}

@@ -1,0 +1,167 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+// exchange is one request and what has become of it. It stands between the
+// handlers and the connection.
+type exchange struct {
+	http.ResponseWriter
+	server  *Server
+	request *http.Request
+	id      string
+	route   string // the pattern that matched; empty: none did
+	status  int
+	bytes   int64
+	muted   bool  // the body that follows is not for the client
+	left    error // why the client did not get its answer
+}
+
+type exchangeKey struct{}
+
+// exchangeOf returns the exchange that ctx belongs to.
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// WriteHeader implements http.ResponseWriter. The multiplexer's own answers to
+// unknown routes and methods are given the shape of all other failures.
+func (x *exchange) WriteHeader(status int) {
+	if x.status != 0 {
+		return
+	}
+	if x.route == "" && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) {
+		x.muted = true
+		x.refuse(unmatched(status, x.request))
+		return
+	}
+	x.status = status
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements io.Writer. That the client has left is nobody's failure, so
+// handlers do not learn of it.
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.muted {
+		return len(p), nil
+	}
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	n, err := x.ResponseWriter.Write(p)
+	x.bytes += int64(n)
+	if err != nil {
+		x.left = err
+	}
+	return len(p), nil
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// refuse answers with a failure outside of the operations.
+func (x *exchange) refuse(f *failure) {
+	f.finish(x)
+	h := x.Header()
+	h.Del("Content-Length")
+	for name, values := range f.GetHeaders() {
+		h[name] = values
+	}
+	h.Set("Content-Type", f.ContentType("application/json"))
+	body, err := f.MarshalJSON()
+	if err != nil {
+		x.server.log.Error("could not encode a failure", zap.Error(err))
+	}
+	x.status = f.status
+	x.ResponseWriter.WriteHeader(f.status)
+	n, _ := x.ResponseWriter.Write(body) // the client is gone if this fails
+	x.bytes = int64(n)
+}
+
+func unmatched(status int, r *http.Request) *failure {
+	if status == http.StatusMethodNotAllowed {
+		return &failure{status: status, code: "METHOD_NOT_ALLOWED", message: r.Method + " is not allowed here"}
+	}
+	return &failure{status: status, code: codeNotFound, message: "There is no such route"}
+}
+
+// serve wraps the routes in what every request gets.
+func (s *Server) serveExchange(routes http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := time.Now()
+		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString()}
+		w.Header().Set("X-Request-Id", x.id)
+		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.RequestTimeout+s.waitOf(r))
+		defer cancel()
+		r = r.WithContext(context.WithValue(ctx, exchangeKey{}, x))
+		x.request = r
+		if r.ContentLength != 0 {
+			// Bounds the reading of the body; a recorder in a test has no such
+			// deadline.
+			_ = http.NewResponseController(w).SetReadDeadline(begin.Add(s.cfg.RequestTimeout))
+		}
+		if crossOrigin(x, r) {
+			return
+		}
+		err := lifecycle.Guard(func() error { routes.ServeHTTP(x, r); return nil })
+		x.end(begin, err)
+	})
+}
+
+// end answers for a handler that panicked and writes the line in the log.
+func (x *exchange) end(begin time.Time, err error) {
+	log := x.server.log.With(zap.String("request_id", x.id), zap.String("method", x.request.Method),
+		zap.String("path", clip(x.request.URL.Path, 200)))
+	if err != nil {
+		log.Error("a request's handler panicked", zap.Error(err), lifecycle.StackField(err))
+		if x.status != 0 {
+			// Half an answer is out: only a broken connection tells the client.
+			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to break a connection off
+		}
+		x.refuse(internal(codeInternal))
+	}
+	level := zap.DebugLevel
+	if x.status >= http.StatusInternalServerError {
+		level = zap.WarnLevel
+	}
+	log.Log(level, "request", zap.String("route", x.route), zap.Int("status", x.status),
+		zap.Int64("bytes", x.bytes), zap.Duration("took", time.Since(begin)), zap.NamedError("left", x.left))
+}
+
+// crossOrigin lets browsers of any origin use the API, as Tasker does, except
+// for the routes that change the daemon itself. It reports whether the request
+// was a preflight and is answered.
+func crossOrigin(x *exchange, r *http.Request) bool {
+	if r.Header.Get("Origin") == "" || isAdmin(r) {
+		return false
+	}
+	h := x.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Expose-Headers", "*")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "*, Authorization")
+	x.WriteHeader(http.StatusOK)
+	return true
+}
+
+func isAdmin(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/admin/") }
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

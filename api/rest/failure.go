@@ -1,0 +1,238 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+)
+
+// The codes of failures.
+const (
+	codeBadRequest   = "BAD_REQUEST"
+	codeInvalidUUID  = "INVALID_UUID"
+	codeJSON         = "JSON_ERROR"
+	codeUnprocessed  = "UNPROCESSABLE_ENTITY"
+	codeMediaType    = "UNSUPPORTED_MEDIA_TYPE"
+	codeTooLarge     = "PAYLOAD_TOO_LARGE"
+	codeNotFound     = "NOT_FOUND"
+	codeConflict     = "CONFLICT"
+	codeTimeout      = "TIMEOUT"
+	codeDatabase     = "DATABASE_ERROR"
+	codeInternal     = "INTERNAL_ERROR"
+	codeUnavailable  = "SERVICE_UNAVAILABLE"
+	codeBackpressure = "BACKPRESSURE"
+	databaseRetry    = 5 * time.Second // Retry-After while the database is away
+	shutdownRetry    = 2 * time.Second // and while the daemon goes down
+	problemMediaType = "application/problem+json"
+)
+
+// shape is how a failure looks on the wire.
+type shape int
+
+const (
+	shapeEnvelope shape = iota // {"error":{"code","message"}}: Tasker's /v1
+	shapeProblem               // RFC 9457: our own routes
+	shapeFlat                  // {"error","message","timestamp","request_id"}: Tasker's worker
+)
+
+// failure is an answer that is none. It is an error that huma can write.
+type failure struct {
+	status     int
+	code       string
+	message    string
+	retryAfter time.Duration
+	taskUUID   string
+	shape      shape
+	requestID  string
+	showID     bool
+	at         time.Time
+}
+
+// Error implements error.
+func (f *failure) Error() string { return f.message }
+
+// GetStatus implements huma.StatusError.
+func (f *failure) GetStatus() int { return f.status }
+
+// GetHeaders implements huma.HeadersError.
+func (f *failure) GetHeaders() http.Header {
+	if f.retryAfter <= 0 {
+		return nil
+	}
+	return http.Header{"Retry-After": {strconv.FormatInt(f.retrySeconds(), 10)}}
+}
+
+func (f *failure) retrySeconds() int64 { return int64((f.retryAfter + time.Second - 1) / time.Second) }
+
+// ContentType implements huma.ContentTypeFilter.
+func (f *failure) ContentType(string) string {
+	if f.shape == shapeProblem {
+		return problemMediaType
+	}
+	return "application/json"
+}
+
+// problem is a failure as of RFC 9457.
+type problem struct {
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail"`
+	Instance string `json:"instance"`
+	Code     string `json:"code"`
+}
+
+// flatError is a failure as a worker tells it.
+type flatError struct {
+	Error     string      `json:"error"`
+	Message   string      `json:"message"`
+	Timestamp client.Time `json:"timestamp"`
+	RequestID string      `json:"request_id"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (f *failure) MarshalJSON() ([]byte, error) {
+	switch f.shape {
+	case shapeProblem:
+		return json.Marshal(problem{Type: "about:blank", Title: http.StatusText(f.status), Status: f.status,
+			Detail: f.message, Instance: "urn:uuid:" + f.requestID, Code: f.code})
+	case shapeFlat:
+		return json.Marshal(flatError{Error: flatCode(f.code), Message: f.message,
+			Timestamp: client.Time{Time: f.at}, RequestID: f.requestID})
+	}
+	d := client.ErrorDetail{Code: f.code, Message: f.message, RetryAfterSeconds: f.retrySeconds(), TaskUUID: f.taskUUID}
+	if f.showID {
+		d.RequestID = f.requestID
+	}
+	return json.Marshal(client.ErrorBody{Error: d})
+}
+
+func flatCode(code string) string {
+	lower := []byte(code)
+	for i, c := range lower {
+		if c >= 'A' && c <= 'Z' {
+			lower[i] = c + 'a' - 'A'
+		}
+	}
+	return string(lower)
+}
+
+// finish fills in what depends on the request.
+func (f *failure) finish(x *exchange) {
+	f.requestID, f.at = x.id, time.Now()
+	switch {
+	case isAdmin(x.request):
+		f.shape = shapeProblem
+	case x.server.name == workerServer:
+		f.shape = shapeFlat
+	}
+}
+
+func badRequest(message string) *failure {
+	return &failure{status: http.StatusBadRequest, code: codeBadRequest, message: message}
+}
+
+func unprocessable(message string) *failure {
+	return &failure{status: http.StatusUnprocessableEntity, code: codeUnprocessed, message: message}
+}
+
+func notFound(message string) *failure {
+	return &failure{status: http.StatusNotFound, code: codeNotFound, message: message}
+}
+
+func unavailable(message string, retryAfter time.Duration) *failure {
+	return &failure{status: http.StatusServiceUnavailable, code: codeUnavailable, message: message, retryAfter: retryAfter}
+}
+
+func internal(code string) *failure {
+	message := "Something unexpected happened; the log has the details under the request id"
+	if code == codeDatabase {
+		message = "Database operation failed"
+	}
+	return &failure{status: http.StatusInternalServerError, code: code, message: message, showID: true}
+}
+
+// fail turns an error of an operation into the answer to give. What the sender
+// cannot mend is logged here and not told.
+func (s *Server) fail(ctx context.Context, err error) *failure {
+	x := exchangeOf(ctx)
+	f := classify(ctx, err)
+	f.finish(x)
+	if f.status >= http.StatusInternalServerError {
+		log := s.log.Warn
+		if f.showID {
+			log = s.log.Error
+		}
+		log("a request failed", zap.String("request_id", x.id), zap.String("route", x.route), zap.Error(err), lifecycle.StackField(err))
+	}
+	return f
+}
+
+func classify(ctx context.Context, err error) *failure {
+	var told *failure
+	if errors.As(err, &told) {
+		return told
+	}
+	if f := blameSender(err); f != nil {
+		return f
+	}
+	switch {
+	case ctx.Err() != nil:
+		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The request took too long"}
+	case errors.Is(err, store.ErrUnavailable):
+		return unavailable("The database cannot be reached at the moment", databaseRetry)
+	case errors.Is(err, command.ErrStopped), errors.Is(err, lifecycle.ErrStopped):
+		return unavailable("The daemon is shutting down", shutdownRetry)
+	}
+	var sql interface{ SQLState() string }
+	if errors.As(err, &sql) {
+		return internal(codeDatabase)
+	}
+	return internal(codeInternal)
+}
+
+// blameSender recognises what the sender of the request can mend.
+func blameSender(err error) *failure {
+	var (
+		invalid   *orchestration.InvalidError
+		unknown   *orchestration.UnknownTemplateError
+		duplicate *orchestration.DuplicateError
+	)
+	switch {
+	case errors.As(err, &invalid):
+		return badRequest(invalid.Error())
+	case errors.As(err, &unknown):
+		return notFound(unknown.Error())
+	case errors.As(err, &duplicate):
+		f := &failure{status: http.StatusConflict, code: codeConflict, message: duplicate.Error()}
+		if duplicate.Existing != [16]byte{} {
+			f.taskUUID = duplicate.Existing.String()
+		}
+		return f
+	case errors.Is(err, store.ErrTaskEnded):
+		return badRequest("Cannot cancel a completed task")
+	case errors.Is(err, store.ErrNotFound):
+		return notFound("Resource not found")
+	}
+	return nil
+}
+
+// tellable reports whether the text of an error may leave the house: it comes
+// from neither the database nor the network.
+func tellable(err error) bool {
+	var sql interface{ SQLState() string }
+	var network net.Error
+	return !errors.As(err, &sql) && !errors.As(err, &network) && !errors.Is(err, store.ErrUnavailable)
+}

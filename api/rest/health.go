@@ -1,0 +1,209 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+const healthTag = "health"
+
+// healthRoutes answer whether the process lives, can serve, and what is wrong.
+// They need no credentials, so they must stay cheap.
+type healthRoutes struct {
+	*api
+	status   Status
+	database Database
+	ping     pingCache
+	loaded   func() (bool, string)
+	extra    func(ctx context.Context) map[string]telemetry.Check
+	worker   *Worker // nil in an orchestrator
+	started  time.Time
+	served   atomic.Bool // has been ready once
+}
+
+func newHealthRoutes(a *api, status Status, database Database) *healthRoutes {
+	return &healthRoutes{api: a, status: status, database: database, started: time.Now()}
+}
+
+func (h *healthRoutes) add(failure shape) {
+	route := func(name string) operation {
+		path := "/health"
+		if name != "" {
+			path += "/" + name
+		}
+		return operation{method: http.MethodGet, path: path, id: strings.TrimSuffix("health-"+name, "-"), tag: healthTag, failure: failure}
+	}
+	basic, live, ready, detailed := route(""), route("live"), route("ready"), route("detailed")
+	basic.summary = "Does the daemon answer?"
+	live.summary = "Do the process and its loops run? 503 when not"
+	ready.summary = "Can it serve? 503 with the reason when not"
+	detailed.summary = "Everything it knows of its condition; always 200"
+	add(h.api, basic, h.basic)
+	add(h.api, live, h.live)
+	add(h.api, ready, h.ready)
+	add(h.api, detailed, h.detailed)
+}
+
+func (h *healthRoutes) short(status string) *client.Health {
+	w := &client.Health{Status: status, Timestamp: client.Time{Time: time.Now()}}
+	if h.worker != nil {
+		w.WorkerID = h.worker.ID
+	}
+	return w
+}
+
+func (h *healthRoutes) basic(context.Context, *struct{}) (*client.Health, error) {
+	return h.short("healthy"), nil
+}
+
+// live looks for what only a new start can mend: a loop that is stuck, or a
+// server that has ended. A loop that died is being restarted, and a database
+// that is away comes back; neither is a reason to kill the process.
+func (h *healthRoutes) live(context.Context, *struct{}) (*client.Health, error) {
+	if stuck := h.stuck(); len(stuck) > 0 {
+		return nil, unavailable("These loops are stuck: "+strings.Join(stuck, ", "), 0)
+	}
+	if h.failed.Load() {
+		return nil, unavailable("The HTTP server has ended", 0)
+	}
+	return h.short("alive"), nil
+}
+
+func (h *healthRoutes) stuck() (names []string) {
+	for _, l := range h.status.Loops() {
+		if l.Stuck {
+			names = append(names, l.Name)
+		}
+	}
+	for _, system := range h.status.Health() {
+		if system.Poller.Loop.Stuck {
+			names = append(names, system.Poller.Loop.Name)
+		}
+		if system.Listener != nil && system.Listener.Loop.Stuck {
+			names = append(names, system.Listener.Loop.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// notReady says why requests should go elsewhere; "" when they should not.
+func (h *healthRoutes) notReady(database telemetry.Check) string {
+	if h.draining.Load() {
+		return "the daemon is draining"
+	}
+	if h.loaded != nil {
+		if ok, reason := h.loaded(); !ok {
+			return "the templates are not loaded: " + reason
+		}
+	}
+	if database.Message != "" {
+		return database.Message
+	}
+	if ok, reason := h.status.Ready(); !ok {
+		return withoutErrors(reason, slices.Collect(maps.Values(h.status.Health()))...)
+	}
+	h.served.Store(true)
+	return ""
+}
+
+func (h *healthRoutes) ready(ctx context.Context, _ *struct{}) (*client.DetailedHealth, error) {
+	database := h.ping.check(ctx, h.database)
+	if reason := h.notReady(database); reason != "" {
+		return nil, unavailable("Not ready: "+reason, databaseRetry)
+	}
+	w := h.report()
+	w.Status = "ready"
+	w.Checks = checksOf(h.readinessChecks(database), h.worker != nil)
+	return w, nil
+}
+
+func (h *healthRoutes) detailed(ctx context.Context, _ *struct{}) (*client.DetailedHealth, error) {
+	database := h.ping.check(ctx, h.database)
+	reason := h.notReady(database)
+	w := h.report()
+	w.NotReady = reason
+	checks := h.detailedChecks(database)
+	if h.extra != nil {
+		for name, c := range h.extra(ctx) {
+			checks[name] = c
+		}
+	}
+	if w.Info != nil {
+		w.Info.CircuitBreakerState = breakerState(checks[breakerCheck])
+	}
+	w.Checks = checksOf(checks, h.worker != nil)
+	w.Status = overall(checks)
+	if w.NotReady != "" {
+		w.Status = "degraded"
+	}
+	w.EventSystems = map[string]client.EventSystem{}
+	for name, system := range h.status.Health() {
+		w.EventSystems[name] = eventSystemOf(system)
+	}
+	for _, l := range h.status.Loops() {
+		w.Loops = append(w.Loops, client.Loop{Name: l.Name, State: string(l.State), Restarts: l.Restarts, Stuck: l.Stuck})
+	}
+	w.ChannelSaturation = map[string]float64{"commands": h.status.Saturation()}
+	w.FleetWarning = h.fleetWarning(ctx, database)
+	return w, nil
+}
+
+func (h *healthRoutes) fleetWarning(ctx context.Context, database telemetry.Check) string {
+	if h.database == nil || database.Message != "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	replicas, err := h.database.Fleet(ctx, fleetAge)
+	if err != nil {
+		return fmt.Sprintf("the fleet could not be listed (%s)", clip(classify(ctx, err).message, 200))
+	}
+	return fleetWarning(replicas)
+}
+
+// report fills in what ready and detailed have in common.
+func (h *healthRoutes) report() *client.DetailedHealth {
+	w := &client.DetailedHealth{Timestamp: client.Time{Time: time.Now()}}
+	var pool store.PoolStat
+	var utilization *client.PoolUtilization
+	if h.database != nil {
+		pool = h.database.PoolStat()
+		utilization = poolOf(pool)
+	}
+	if h.worker == nil {
+		w.Info = &client.HealthInfo{
+			Version: h.cfg.Version, Environment: h.cfg.Environment, OperationalState: h.operationalState(),
+			WebDatabasePoolSize: int(pool.Total), OrchestrationDatabasePoolSize: int(pool.Total),
+			CircuitBreakerState: breakerState(noBreaker()), PoolUtilization: utilization,
+		}
+		return w
+	}
+	w.WorkerID = h.worker.ID
+	w.SystemInfo = &client.WorkerSystemInfo{
+		Version: h.cfg.Version, Environment: h.cfg.Environment, UptimeSeconds: int64(time.Since(h.started).Seconds()),
+		WorkerType: h.worker.Type, DatabasePoolSize: int(pool.Total), CommandProcessorActive: !h.draining.Load(),
+		SupportedNamespaces: append([]string{}, h.worker.namespaces()...), PoolUtilization: utilization,
+	}
+	return w
+}
+
+func (h *healthRoutes) operationalState() string {
+	switch {
+	case h.draining.Load():
+		return "GracefulShutdown"
+	case h.served.Load():
+		return "Normal"
+	}
+	return "Startup"
+}

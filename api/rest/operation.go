@@ -1,0 +1,225 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// api is a server while its routes are put together.
+type api struct {
+	*Server
+	huma huma.API
+	mux  *http.ServeMux
+}
+
+// markedMux tells each exchange which route it took.
+type markedMux struct{ *http.ServeMux }
+
+// HandleFunc implements humago.Mux.
+func (m markedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if x, ok := w.(*exchange); ok {
+			x.route = pattern
+		}
+		h(w, r)
+	})
+}
+
+func (s *Server) newAPI(title string) *api {
+	mux := http.NewServeMux()
+	json := huma.DefaultJSONFormat
+	// Not huma.DefaultConfig: it would add $schema to every answer, and pages
+	// that load scripts from elsewhere.
+	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI:    "3.1.0",
+			Info:       &huma.Info{Title: title, Version: s.cfg.Version},
+			Components: &huma.Components{Schemas: registry},
+		},
+		Formats:       map[string]huma.Format{"application/json": json, "json": json},
+		DefaultFormat: "application/json",
+	}
+	return &api{Server: s, huma: humago.New(markedMux{mux}, config), mux: mux}
+}
+
+// foreignSchema marks the schemas of huma's own failures, which it registers
+// although nothing here answers with them.
+const foreignSchema = "huma."
+
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.PkgPath() == reflect.TypeFor[huma.ErrorModel]().PkgPath() {
+		return foreignSchema + name
+	}
+	return name
+}
+
+// finish closes the list of routes.
+func (a *api) finish() error {
+	maps.DeleteFunc(a.huma.OpenAPI().Components.Schemas.Map(), func(name string, _ *huma.Schema) bool {
+		return strings.HasPrefix(name, foreignSchema)
+	})
+	a.addMetrics()
+	if err := a.addDocs(); err != nil {
+		return err
+	}
+	a.handler = a.serveExchange(a.mux)
+	return nil
+}
+
+// operation describes a route. Failure is the shape of what goes wrong there.
+type operation struct {
+	method, path, id, summary, tag string
+	body                           any // an example of the type of the body
+	failure                        shape
+}
+
+type answer[T any] struct{ Body T }
+
+// add registers a route. Every parameter is text and is checked by the
+// operation itself, so that its failures have one shape and the right status.
+func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T, error)) {
+	registry := a.huma.OpenAPI().Components.Schemas
+	o := huma.Operation{
+		Method: op.method, Path: op.path, OperationID: op.id, Summary: op.summary, Tags: []string{op.tag},
+		SkipValidateParams: true,
+		Responses:          map[string]*huma.Response{"default": failureResponse(registry, op.failure)},
+	}
+	huma.Register(a.huma, o, func(ctx context.Context, in *I) (*answer[T], error) {
+		body, err := run(ctx, in)
+		if err != nil {
+			return nil, a.fail(ctx, err)
+		}
+		return &answer[T]{Body: body}, nil
+	})
+	if op.body != nil {
+		// Described only: the operation reads the body itself, and lets keys
+		// pass that it does not know.
+		schema := registry.Schema(reflect.TypeOf(op.body), true, op.id)
+		registry.SchemaFromRef(schema.Ref).AdditionalProperties = true
+		describe(a.huma.OpenAPI().Paths[op.path], op.method).RequestBody = &huma.RequestBody{
+			Required: true,
+			Content:  map[string]*huma.MediaType{"application/json": {Schema: schema}},
+		}
+	}
+}
+
+func describe(path *huma.PathItem, method string) *huma.Operation {
+	switch method {
+	case http.MethodPost:
+		return path.Post
+	case http.MethodPut:
+		return path.Put
+	default:
+		panic("no route with method " + method + " has a body") //nolint:forbidigo // a route written down wrongly, seen by every test
+	}
+}
+
+func failureResponse(registry huma.Registry, s shape) *huma.Response {
+	media, t := "application/json", reflect.TypeFor[client.ErrorBody]()
+	switch s {
+	case shapeProblem:
+		media, t = problemMediaType, reflect.TypeFor[problem]()
+	case shapeFlat:
+		t = reflect.TypeFor[flatError]()
+	}
+	return &huma.Response{
+		Description: "Failure",
+		Content:     map[string]*huma.MediaType{media: {Schema: registry.Schema(t, true, "Failure")}},
+	}
+}
+
+// number is a query parameter that is described as an integer.
+type number string
+
+// Schema implements huma.SchemaProvider.
+func (number) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
+
+// within reads n; a missing one is fallback. minimum and maximum are told in
+// words by complaint.
+func (n number) within(minimum, maximum, fallback int, complaint string) (int, error) {
+	if n == "" {
+		return fallback, nil
+	}
+	v, err := strconv.Atoi(string(n))
+	if err != nil || v < minimum || v > maximum {
+		return 0, badRequest(complaint)
+	}
+	return v, nil
+}
+
+// taskInput selects a task.
+type taskInput struct {
+	UUID string `path:"uuid" format:"uuid"`
+}
+
+// parseTask reads a UUID as the task routes complain about it.
+func parseTask(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return id, &failure{status: http.StatusBadRequest, code: codeInvalidUUID,
+			message: fmt.Sprintf("Invalid UUID: %q", clip(strings.ToValidUTF8(text, "?"), 64))}
+	}
+	return id, nil
+}
+
+// filterText refuses what PostgreSQL cannot compare with.
+func filterText(name, value string) error {
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+		return badRequest(name + " must be text")
+	}
+	return nil
+}
+
+// waitOf is how long a request may wait for a task, 0 when it asks for nothing
+// or for something unreadable (which its operation refuses).
+func (s *Server) waitOf(r *http.Request) time.Duration {
+	if !strings.Contains(r.URL.RawQuery, "wait=") {
+		return 0
+	}
+	d, err := s.parseWait(r.URL.Query().Get("wait"))
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// parseWait reads "30s" or "30" and cuts it to the longest wait there is.
+func (s *Server) parseWait(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if seconds, numberErr := strconv.ParseUint(text, 10, 31); numberErr == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil || d < 0 {
+		return 0, badRequest("wait must be a duration such as 30s")
+	}
+	return min(d, s.cfg.MaxWait), nil
+}
+
+func rawOr(raw json.RawMessage, fallback string) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage(fallback)
+	}
+	return raw
+}

@@ -1,0 +1,103 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Status is what a daemon tells about itself and lets others change.
+type Status interface {
+	// Mode is the deployment mode in force.
+	Mode() deploymode.Mode
+	// SetMode changes it; an error leaves the old one in place.
+	SetMode(ctx context.Context, mode deploymode.Mode) error
+	// Health reports the event systems by name.
+	Health() map[string]coordinator.Health
+	// Loops reports the background loops.
+	Loops() []lifecycle.LoopHealth
+	// Saturation is how full the command channel is, 0 to 1.
+	Saturation() float64
+	// Ready reports whether the daemon can serve, and if not why.
+	Ready() (ready bool, reason string)
+}
+
+// Engine is the orchestrator behind the API; *orchestration.Orchestrator is
+// one.
+type Engine interface {
+	Status
+	Create(ctx context.Context, r orchestration.Request) (orchestration.Created, error)
+	Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error
+	Wait(ctx context.Context, task uuid.UUID) (ended bool, err error)
+}
+
+// Database is what health checks want of the database.
+type Database interface {
+	Ping(ctx context.Context) error
+	PoolStat() store.PoolStat
+	Fleet(ctx context.Context, maxAge time.Duration) ([]store.Replica, error)
+}
+
+// Store is what the API reads; *store.Store is one.
+type Store interface {
+	Database
+	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
+	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
+	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
+	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
+	Plans(ctx context.Context, namespace string) ([]*store.Plan, error)
+	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
+}
+
+// Orchestrator is what an orchestrator's server serves. Engine and Store are
+// required.
+type Orchestrator struct {
+	Engine Engine
+	Store  Store
+	// Verify looks for contradictions in the records of a task; its error wraps
+	// store.ErrNotFound when there is none. Without it the route does not
+	// exist.
+	Verify func(ctx context.Context, task uuid.UUID) (problems []string, err error)
+	// Loaded reports whether the templates are loaded, and if not why; nil
+	// means that they are.
+	Loaded func() (loaded bool, reason string)
+	// Checks are shown in the detailed health beside the built-in ones and
+	// replace those of the same name; nil means none.
+	Checks func(ctx context.Context) map[string]telemetry.Check
+	// ID names the daemon as the actor of what is done over the API.
+	ID string
+}
+
+const (
+	orchestratorServer = "orchestrator-api"
+	workerServer       = "worker-api"
+)
+
+// NewOrchestrator returns the server of an orchestrator.
+func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
+	if o.Engine == nil || o.Store == nil {
+		return nil, errors.New("an orchestrator's API needs an engine and a store")
+	}
+	s := newServer(orchestratorServer, cfg)
+	a := s.newAPI("Tasker orchestrator")
+	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID}
+	tasks.add()
+	(&stepRoutes{api: a, store: o.Store}).add()
+	(&templateRoutes{store: o.Store}).add(a)
+	admin := &adminRoutes{api: a, status: o.Engine, database: o.Store}
+	admin.add()
+	admin.addFleet()
+	health := newHealthRoutes(a, o.Engine, o.Store)
+	health.loaded, health.extra = o.Loaded, o.Checks
+	health.add(shapeEnvelope)
+	return s, a.finish()
+}

@@ -1,0 +1,176 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.get("/v1/tasks?page=2&per_page=20&namespace=shapes&status=waiting_for_retry&initiator=i&source_system=s").golden(t, "list")
+	h.get("/v1/tasks")
+	require.Equal(t, []store.TaskFilter{
+		{Namespace: "shapes", State: workflow.TaskWaitingForRetry, Initiator: "i", SourceSystem: "s", Limit: 20, Offset: 20},
+		{Limit: 25},
+	}, h.store.filters)
+	for _, state := range workflow.TaskStates() {
+		require.Equal(t, http.StatusOK, h.get("/v1/tasks?status="+state.String()).StatusCode)
+		require.Equal(t, state, h.store.filters[len(h.store.filters)-1].State)
+	}
+	h.get("/v1/tasks?status=completed")
+	require.Equal(t, workflow.TaskComplete, h.store.filters[len(h.store.filters)-1].State)
+}
+
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for _, c := range []struct {
+		total int
+		query string
+		want  client.Pagination
+	}{
+		{0, "", client.Pagination{Page: 1, PerPage: 25}},
+		{3, "", client.Pagination{Page: 1, PerPage: 25, TotalCount: 3, TotalPages: 1}},
+		{50, "?page=1", client.Pagination{Page: 1, PerPage: 25, TotalCount: 50, TotalPages: 2, HasNext: true}},
+		{50, "?page=2", client.Pagination{Page: 2, PerPage: 25, TotalCount: 50, TotalPages: 2, HasPrevious: true}},
+		{50, "?page=9", client.Pagination{Page: 9, PerPage: 25, TotalCount: 50, TotalPages: 2, HasPrevious: true}},
+		{101, "?per_page=100", client.Pagination{Page: 1, PerPage: 100, TotalCount: 101, TotalPages: 2, HasNext: true}},
+	} {
+		h.store.total = c.total
+		var list client.TaskList
+		h.get("/v1/tasks"+c.query).into(t, &list)
+		require.Equal(t, c.want, list.Pagination, c)
+	}
+}
+
+func TestListRefusesBadQueries(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	for query, says := range map[string]string{
+		"page=0":                   "page must be >= 1",
+		"page=-1":                  "page must be >= 1",
+		"page=x":                   "page must be >= 1",
+		"page=9999999999999999999": "page must be >= 1",
+		"page=1000000":             "narrow the filter",
+		"per_page=0":               "per_page must be between 1 and 100",
+		"per_page=101":             "per_page must be between 1 and 100",
+		"per_page=1.5":             "per_page must be between 1 and 100",
+		"status=done":              `"done" is not a task state`,
+		"namespace=a%00":           "namespace must be text",
+		"initiator=%ff":            "initiator must be text",
+		"source_system=%00":        "source_system must be text",
+	} {
+		require.Contains(t, h.get("/v1/tasks?"+query).refused(t, 400, "BAD_REQUEST").Message, says, query)
+	}
+	require.Empty(t, h.store.filters)
+	h.store.fails(sqlError{})
+	h.get("/v1/tasks").refused(t, 500, "DATABASE_ERROR")
+}
+
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	base := "/v1/tasks/" + taskID.String() + "/workflow_steps"
+	h.get(base).golden(t, "steps")
+	h.get(base+"/"+store.StepUUID(taskID, 0).String()).golden(t, "step")
+	var none []client.Step
+	r := h.get("/v1/tasks/" + uuid.NewString() + "/workflow_steps")
+	r.into(t, &none)
+	require.Equal(t, "[]\n", string(r.body))
+
+	for target, want := range map[string]struct {
+		status     int
+		code, says string
+	}{
+		"/v1/tasks/x/workflow_steps":             {400, "BAD_REQUEST", "Invalid task UUID format"},
+		"/v1/tasks/x/workflow_steps/y":           {400, "BAD_REQUEST", "Invalid task UUID format"},
+		base + "/y":                              {400, "BAD_REQUEST", "Invalid step UUID format"},
+		base + "/y/audit":                        {400, "BAD_REQUEST", "Invalid step UUID format"},
+		base + "/" + uuid.NewString():            {404, "NOT_FOUND", "Step does not belong to the specified task"},
+		base + "/" + uuid.NewString() + "/audit": {404, "NOT_FOUND", "Step does not belong"},
+		"/v1/tasks/" + uuid.NewString() + "/workflow_steps/" + uuid.NewString():           {404, "NOT_FOUND", "Resource not found"},
+		"/v1/tasks/" + uuid.NewString() + "/workflow_steps/" + taskID.String() + "/audit": {404, "NOT_FOUND", "Task not found"},
+	} {
+		require.Contains(t, h.get(target).refused(t, want.status, want.code).Message, want.says, target)
+	}
+	h.store.fails(store.ErrUnavailable)
+	h.get(base).refused(t, 503, "SERVICE_UNAVAILABLE")
+}
+
+func TestStepAudit(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	target := "/v1/tasks/" + taskID.String() + "/workflow_steps/" + store.StepUUID(taskID, 1).String() + "/audit"
+	first := h.get(target)
+	first.golden(t, "audit")
+	require.Equal(t, first.body, h.get(target).body, "derived ids must not change")
+}
+
+func TestStepResults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		step   store.Step
+		null   bool
+		status string
+		result string
+		reason string
+	}{
+		"never ran":            {store.Step{State: workflow.StepPending}, true, "", "", ""},
+		"success with nothing": {store.Step{State: workflow.StepComplete, CompletedAt: at(1)}, false, "completed", "null", ""},
+		"resolved by hand": {store.Step{State: workflow.StepResolvedManually, Error: json.RawMessage(`{"message":"m"}`)},
+			true, "", "", ""},
+		"failed for good": {store.Step{State: workflow.StepError, Error: json.RawMessage(`{"message":"m","retryable":false}`)},
+			false, "error", "{}", "m"},
+		"worker lost": {store.Step{State: workflow.StepError, Reason: ref("worker_lost")}, false, "error", "{}", "worker_lost"},
+		"an unreadable failure": {store.Step{State: workflow.StepWaitingForRetry, Error: json.RawMessage(`[]`)},
+			false, "failed", "{}", "the record of the failure cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t)
+			c.step.UUID, c.step.Name, c.step.CreatedAt = store.StepUUID(taskID, 0), "start", began
+			h.store.task.Steps = []store.Step{c.step}
+			var got client.Step
+			h.get("/v1/tasks/"+taskID.String()+"/workflow_steps/"+c.step.UUID.String()).into(t, &got)
+			if c.null {
+				require.Equal(t, "null", string(got.Results))
+				return
+			}
+			var result client.StepResult
+			require.NoError(t, json.Unmarshal(got.Results, &result))
+			require.Equal(t, c.status, result.Status)
+			require.Equal(t, c.result, string(result.Result))
+			require.Equal(t, c.reason == "", result.Success)
+			if c.reason != "" {
+				require.Equal(t, c.reason, result.Error.Message)
+			}
+		})
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.get("/v1/templates").golden(t, "templates")
+	var other client.TemplateList
+	h.get("/v1/templates?namespace=other").into(t, &other)
+	require.Equal(t, []client.TemplateSummary{}, other.Templates)
+	require.Equal(t, 1, other.TotalCount)
+	h.get("/v1/templates/shapes/diamond/1.0.0").golden(t, "template")
+	for _, target := range []string{"/v1/templates/shapes/diamond/2.0.0", "/v1/templates/a%2Fb/c/d"} {
+		require.Contains(t, h.get(target).refused(t, 404, "NOT_FOUND").Message, "Template not found: ")
+	}
+	h.get("/v1/templates/%00/%ff/1").refused(t, 404, "NOT_FOUND")
+	h.store.fails(store.ErrUnavailable)
+	h.get("/v1/templates").refused(t, 503, "SERVICE_UNAVAILABLE")
+	h.get("/v1/templates/shapes/diamond/1.0.0").refused(t, 503, "SERVICE_UNAVAILABLE")
+}

@@ -1,0 +1,192 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+// Config is what both daemons' servers have in common. Zero values take the
+// defaults named at the fields.
+type Config struct {
+	// Address to listen on, host:port; port 0 picks a free one. Required for
+	// Start.
+	Address     string
+	Version     string
+	Environment string
+	// RequestTimeout bounds each request, waiting for a task not counted;
+	// default 30 s. Beyond it the answer is 408.
+	RequestTimeout time.Duration
+	// MaxBodyBytes bounds a request's body; default 2 MiB, then 413.
+	MaxBodyBytes int64
+	// MaxWait bounds ?wait=; longer waits are cut to it. Zero or less forbids
+	// waiting: such requests are answered at once.
+	MaxWait time.Duration
+	// MaxWaiting is how many requests may wait at once; default 10,000. Those
+	// beyond are answered at once.
+	MaxWaiting int
+	// HeaderTimeout bounds the reading of a request's header; default 10 s.
+	HeaderTimeout time.Duration
+	// IdleTimeout closes connections without requests; default 2 min.
+	IdleTimeout time.Duration
+	// MaxHeaderBytes bounds the header; default 64 KiB.
+	MaxHeaderBytes int
+	// Metrics are served at /metrics; without them the route does not exist.
+	Metrics prometheus.Gatherer
+	Logger  *zap.Logger // default none
+}
+
+func (c Config) withDefaults() Config {
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = 30 * time.Second
+	}
+	if c.MaxBodyBytes <= 0 {
+		c.MaxBodyBytes = 2 << 20
+	}
+	c.MaxWait = max(c.MaxWait, 0)
+	if c.MaxWaiting <= 0 {
+		c.MaxWaiting = 10_000
+	}
+	if c.HeaderTimeout <= 0 {
+		c.HeaderTimeout = 10 * time.Second
+	}
+	if c.IdleTimeout <= 0 {
+		c.IdleTimeout = 2 * time.Minute
+	}
+	if c.MaxHeaderBytes <= 0 {
+		c.MaxHeaderBytes = 64 << 10
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+// Server serves one daemon's API. It implements lifecycle.Service and is safe
+// for concurrent use.
+type Server struct {
+	name    string
+	cfg     Config
+	log     *zap.Logger
+	handler http.Handler
+	openAPI []byte
+
+	draining atomic.Bool
+	failed   atomic.Bool // serving ended by itself
+	stopping context.Context
+	stop     context.CancelFunc
+	waiting  atomic.Int64
+
+	mu      sync.Mutex
+	http    *http.Server
+	address net.Addr
+	stopped bool
+	group   conc.WaitGroup
+}
+
+func newServer(name string, cfg Config) *Server {
+	cfg = cfg.withDefaults()
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Name implements lifecycle.Service.
+func (s *Server) Name() string { return s.name }
+
+// Handler is the whole API, for tests and for those who bring a listener.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// OpenAPI is the OpenAPI 3.1 document as JSON. The caller must not change it.
+func (s *Server) OpenAPI() []byte { return s.openAPI }
+
+// Addr is the address listened on, nil before Start.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address
+}
+
+// Start implements lifecycle.Service: it listens, and returns when connections
+// are accepted.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopped:
+		return lifecycle.ErrStopped
+	case s.http != nil:
+		return nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", s.cfg.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another process uses this address: %w", s.cfg.Address, err)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Address, err)
+	}
+	s.address = listener.Addr()
+	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
+	if err != nil {
+		return errors.Join(fmt.Errorf("make the server's log: %w", err), listener.Close())
+	}
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: s.cfg.HeaderTimeout,
+		// There is no ReadTimeout: it would end waiting requests. Bodies are
+		// read under the request's own deadline.
+		WriteTimeout:   s.cfg.RequestTimeout + s.cfg.MaxWait + 10*time.Second,
+		IdleTimeout:    s.cfg.IdleTimeout,
+		MaxHeaderBytes: s.cfg.MaxHeaderBytes,
+		ErrorLog:       errorLog,
+	}
+	s.group.Go(func() { s.serve(s.http, listener) })
+	s.log.Info("serving HTTP", zap.String("server", s.name), zap.Stringer("address", s.address))
+	return nil
+}
+
+func (s *Server) serve(server *http.Server, listener net.Listener) {
+	err := lifecycle.Guard(func() error { return server.Serve(listener) })
+	if !errors.Is(err, http.ErrServerClosed) {
+		s.failed.Store(true)
+		s.log.Error("serving HTTP has ended by itself", zap.String("server", s.name), zap.Error(err), lifecycle.StackField(err))
+	}
+}
+
+// Drain makes /health/ready answer 503 while everything else goes on, so that
+// no new requests are sent here. Stop does the same first.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Stop implements lifecycle.Service: requests that wait for a task are
+// answered with its present state, those under way are finished, and when ctx
+// ends first their connections are closed.
+func (s *Server) Stop(ctx context.Context) error {
+	s.Drain()
+	s.stop()
+	s.mu.Lock()
+	s.stopped = true
+	server := s.http
+	s.mu.Unlock()
+	if server == nil {
+		return nil
+	}
+	err := server.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("requests were still under way and have been cut off: %w", errors.Join(err, server.Close()))
+	}
+	s.group.Wait()
+	return err
+}

@@ -1,0 +1,104 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// stepOf is a step with its result as the API shows it.
+func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
+	w := client.Step{
+		StepUUID: s.UUID.String(), TaskUUID: t.UUID.String(), Name: s.Name,
+		CreatedAt: client.Time{Time: s.CreatedAt}, UpdatedAt: client.Time{Time: lastChange(s)}, CompletedAt: instant(s.CompletedAt),
+		CurrentState: s.State.String(), DependenciesSatisfied: s.ParentsDone >= s.Parents,
+		RetryEligible: retryEligible(t, s), ReadyForExecution: s.Ready,
+		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts, MaxAttempts: retryPolicy(t, s).MaxAttempts,
+		LastFailureAt: instant(s.LastFailureAt), NextRetryAt: instant(nextRetry(s)), LastAttemptedAt: instant(s.LastAttemptAt),
+	}
+	result := resultOf(t, s)
+	if result == nil {
+		return w, nil
+	}
+	var err error
+	if w.Results, err = json.Marshal(result); err != nil {
+		return w, fmt.Errorf("encode the result of step %s: %w", s.UUID, err)
+	}
+	return w, nil
+}
+
+func lastChange(s *store.Step) time.Time {
+	last := s.CreatedAt
+	for _, t := range []*time.Time{s.LastAttemptAt, s.LastFailureAt, s.CompletedAt} {
+		if t != nil && t.After(last) {
+			last = *t
+		}
+	}
+	return last
+}
+
+// resultOf puts the result, or the newest failure, into the envelope that
+// clients know; nil when there is neither.
+func resultOf(t *store.Task, s *store.Step) *client.StepResult {
+	r := &client.StepResult{
+		StepUUID: s.UUID.String(),
+		Metadata: client.StepMetadata{StartedAt: instant(s.StartedAt), Custom: map[string]any{}, Context: map[string]any{},
+			Retryable: retryPolicy(t, s).Retryable},
+	}
+	if s.WorkerUUID != nil {
+		r.Metadata.WorkerID = s.WorkerUUID.String()
+	}
+	switch {
+	case s.State == workflow.StepComplete:
+		r.Success, r.Status, r.Result = true, "completed", rawOr(s.Result, "null")
+		r.Metadata.CompletedAt = instant(s.CompletedAt)
+	case (s.Error != nil || s.Reason != nil) && s.State != workflow.StepResolvedManually:
+		setFailure(r, s)
+	default:
+		return nil
+	}
+	if from, to := s.StartedAt, s.ReportedAt; from != nil && to != nil && to.After(*from) {
+		r.Metadata.ExecutionTimeMS = to.Sub(*from).Milliseconds()
+	}
+	return r
+}
+
+// storedError is how a worker writes down a failure.
+type storedError struct {
+	Message   string          `json:"message"`
+	Type      string          `json:"error_type"`
+	Code      string          `json:"error_code"`
+	Retryable *bool           `json:"retryable"`
+	Context   json.RawMessage `json:"context"`
+}
+
+func setFailure(r *client.StepResult, s *store.Step) {
+	var e storedError
+	if s.Error != nil && json.Unmarshal(s.Error, &e) != nil {
+		e.Message = "the record of the failure cannot be read"
+	}
+	if e.Message == "" && s.Reason != nil {
+		e.Message = *s.Reason
+	}
+	if e.Type == "" && s.Reason != nil {
+		e.Type = *s.Reason
+	}
+	retryable := s.State == workflow.StepWaitingForRetry
+	if e.Retryable != nil {
+		retryable = *e.Retryable
+	}
+	r.Status, r.Result = "failed", json.RawMessage("{}")
+	if s.State == workflow.StepError {
+		r.Status = "error"
+	}
+	r.Metadata.CompletedAt, r.Metadata.Retryable = instant(s.LastFailureAt), retryable
+	r.Metadata.ErrorCode, r.Metadata.ErrorType = e.Code, e.Type
+	r.Error = &client.StepError{Message: e.Message, ErrorType: e.Type, Retryable: retryable}
+	if json.Unmarshal(e.Context, &r.Error.Context) != nil {
+		r.Error.Context = nil // not an object: the message has to do
+	}
+}

@@ -1,0 +1,126 @@
+package rest
+
+import (
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// taskOf is a task as the API shows it; in lists without steps.
+func taskOf(t *store.Task, steps bool) *client.Task {
+	counts := t.Counts()
+	execution := workflow.DeriveExecution(counts)
+	w := &client.Task{
+		TaskUUID: t.UUID.String(), Name: t.Plan.Template.Name, Namespace: t.Plan.Template.Namespace,
+		Version: t.Plan.Template.Version, Status: workflow.VisibleTaskState(t.State, counts).String(),
+		CreatedAt: client.Time{Time: t.RequestedAt}, UpdatedAt: client.Time{Time: t.UpdatedAt}, CompletedAt: instant(t.CompletedAt),
+		Context: rawOr(t.Context, "{}"), Initiator: known(t.Initiator), SourceSystem: known(t.SourceSystem), Reason: known(t.Reason),
+		Priority: &t.Priority, Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
+		TotalSteps: int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
+		CompletedSteps: int64(counts.Complete), FailedSteps: int64(counts.Failed), ReadySteps: int64(counts.Ready),
+		ExecutionStatus: string(execution.Status), RecommendedAction: execution.RecommendedAction,
+		CompletionPercentage: execution.Percentage, HealthStatus: execution.Health, Steps: []client.StepReadiness{},
+	}
+	if t.ParentCorrelationID != nil {
+		parent := t.ParentCorrelationID.String()
+		w.ParentCorrelationID = &parent
+	}
+	if steps {
+		for i := range t.Steps {
+			w.Steps = append(w.Steps, readinessOf(t, &t.Steps[i]))
+		}
+	}
+	return w
+}
+
+func known(text *string) string {
+	if text == nil {
+		return "unknown"
+	}
+	return *text
+}
+
+func instant(t *time.Time) *client.Time {
+	if t == nil {
+		return nil
+	}
+	return &client.Time{Time: *t}
+}
+
+func naive(t *time.Time) *client.NaiveTime {
+	if t == nil {
+		return nil
+	}
+	return &client.NaiveTime{Time: *t}
+}
+
+// namedStepSpace is where the UUIDs of named steps are derived; we have no
+// rows for them.
+var namedStepSpace = uuid.NewSHA1(uuid.NameSpaceOID, []byte("tasker.named_step"))
+
+func readinessOf(t *store.Task, s *store.Step) client.StepReadiness {
+	template := t.Plan.Template
+	return client.StepReadiness{
+		WorkflowStepUUID: s.UUID.String(), TaskUUID: t.UUID.String(),
+		NamedStepUUID: uuid.NewSHA1(namedStepSpace, []byte(template.Namespace+"/"+template.Name+"/"+s.Name)).String(),
+		Name:          s.Name, CurrentState: s.State.String(), DependenciesSatisfied: s.ParentsDone >= s.Parents,
+		RetryEligible: retryEligible(t, s), ReadyForExecution: s.Ready,
+		LastFailureAt: naive(s.LastFailureAt), NextRetryAt: naive(nextRetry(s)),
+		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts,
+		MaxAttempts: retryPolicy(t, s).MaxAttempts, LastAttemptedAt: naive(s.LastAttemptAt),
+	}
+}
+
+func retryPolicy(t *store.Task, s *store.Step) workflow.RetryPolicy {
+	if s.No < 0 || s.No >= len(t.Plan.Steps) {
+		return workflow.RetryPolicy{}
+	}
+	return t.Plan.Steps[s.No].Retry
+}
+
+// retryEligible says whether another execution is allowed; the first always
+// is.
+func retryEligible(t *store.Task, s *store.Step) bool {
+	policy := retryPolicy(t, s)
+	return s.Attempts == 0 || policy.Retryable && s.Attempts < policy.MaxAttempts
+}
+
+// nextRetry leaves out the due time of a first execution that is put off.
+func nextRetry(s *store.Step) *time.Time {
+	if s.Attempts == 0 {
+		return nil
+	}
+	return s.NextRetryAt
+}
+
+// timelineOf is the history of a task as the API shows it.
+func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
+	w := &client.Timeline{
+		TaskUUID: t.UUID.String(), Start: client.Time{Time: t.RequestedAt}, Seconds: happened(h.Completed),
+		Events: make([]client.TimelineEvent, len(h.Events)), Attempts: make([]client.StepAttempt, len(h.Attempts)),
+	}
+	for i, e := range h.Events {
+		w.Events[i] = client.TimelineEvent{Seconds: e.Seconds, From: e.From, To: e.To, Actor: e.Actor, Reason: e.Reason}
+	}
+	for i, a := range h.Attempts {
+		w.Attempts[i] = client.StepAttempt{StepUUID: store.StepUUID(t.UUID, a.Step).String(), Attempt: a.Attempt, Outcome: a.Outcome,
+			Enqueued: happened(a.Enqueued), Claimed: happened(a.Claimed), Reported: happened(a.Reported), Applied: happened(a.Applied)}
+		if a.Step >= 0 && a.Step < len(t.Plan.Steps) {
+			w.Attempts[i].StepName = t.Plan.Steps[a.Step].Name
+		}
+	}
+	return w
+}
+
+// happened turns the mark of what has not happened into null.
+func happened(seconds float64) *float64 {
+	if seconds < 0 || math.IsNaN(seconds) {
+		return nil
+	}
+	return &seconds
+}

@@ -1,0 +1,86 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const (
+	defaultPerPage = 25
+	maxPerPage     = 100
+)
+
+// listQuery selects tasks.
+type listQuery struct {
+	Page         number `query:"page" doc:"From 1; default 1"`
+	PerPage      number `query:"per_page" doc:"1 to 100; default 25"`
+	Namespace    string `query:"namespace"`
+	Status       string `query:"status" doc:"One of the twelve task states; completed means complete"`
+	Initiator    string `query:"initiator"`
+	SourceSystem string `query:"source_system"`
+}
+
+// filter checks the query. Pages beyond what is counted are refused: reaching
+// them would read the whole ledger.
+func (q *listQuery) filter() (f store.TaskFilter, page int, err error) {
+	if page, err = q.Page.within(1, 1<<31-1, 1, "page must be >= 1"); err != nil {
+		return f, 0, err
+	}
+	perPage, err := q.PerPage.within(1, maxPerPage, defaultPerPage, "per_page must be between 1 and 100")
+	if err != nil {
+		return f, 0, err
+	}
+	if page > store.CountLimit/perPage+1 {
+		return f, 0, badRequest(fmt.Sprintf("page is beyond the newest %d tasks; narrow the filter", store.CountLimit))
+	}
+	f = store.TaskFilter{Namespace: q.Namespace, Initiator: q.Initiator, SourceSystem: q.SourceSystem,
+		Limit: perPage, Offset: (page - 1) * perPage}
+	for _, text := range []struct{ name, value string }{
+		{"namespace", q.Namespace}, {"initiator", q.Initiator}, {"source_system", q.SourceSystem},
+	} {
+		if err := filterText(text.name, text.value); err != nil {
+			return f, 0, err
+		}
+	}
+	f.State, err = stateFilter(q.Status)
+	return f, page, err
+}
+
+// stateFilter accepts the twelve states, and "completed", which older clients
+// ask for.
+func stateFilter(status string) (workflow.TaskState, error) {
+	switch status {
+	case "":
+		return 0, nil
+	case "completed":
+		return workflow.TaskComplete, nil
+	}
+	state, ok := workflow.ParseTaskState(status)
+	if !ok {
+		return 0, badRequest(fmt.Sprintf("%q is not a task state", clip(status, 64)))
+	}
+	return state, nil
+}
+
+func (t *taskRoutes) list(ctx context.Context, in *listQuery) (*client.TaskList, error) {
+	f, page, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	found, err := t.store.Tasks(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.TaskList{Tasks: make([]client.Task, len(found.Tasks))}
+	for i, task := range found.Tasks {
+		list.Tasks[i] = *taskOf(task, false)
+	}
+	pages := (found.Total + f.Limit - 1) / f.Limit
+	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalPages: pages,
+		HasNext: page < pages, HasPrevious: page > 1}
+	return list, nil
+}

@@ -1,0 +1,87 @@
+package rest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Control is the part of [Status] that a worker has itself; *worker.Worker is
+// one.
+type Control interface {
+	Mode() deploymode.Mode
+	SetMode(ctx context.Context, mode deploymode.Mode) error
+	Ready() (ready bool, reason string)
+}
+
+// Worker is what a worker's server serves. ID and Control are required; a nil
+// function or Database tells nothing.
+type Worker struct {
+	ID      string // worker_id
+	Type    string // worker_type; default "go"
+	Control Control
+	// Systems reports the event systems by name.
+	Systems func() map[string]coordinator.Health
+	// Loops reports the background loops.
+	Loops func() []lifecycle.LoopHealth
+	// Saturation is how full the command channel is, 0 to 1.
+	Saturation func() float64
+	// Database is asked for signs of life; *store.Store is one.
+	Database Database
+	// Namespaces are those the worker serves now.
+	Namespaces func() []string
+	// Loaded reports whether templates and handlers are loaded, and if not
+	// why; nil means that they are.
+	Loaded func() (loaded bool, reason string)
+	// Checks are shown in the detailed health beside the built-in ones and
+	// replace those of the same name, such as step_processing.
+	Checks func(ctx context.Context) map[string]telemetry.Check
+}
+
+func (w *Worker) namespaces() []string { return call(w.Namespaces) }
+
+// workerStatus makes a Status of a worker.
+type workerStatus struct {
+	Control
+	worker *Worker
+}
+
+// Health implements Status.
+func (s workerStatus) Health() map[string]coordinator.Health { return call(s.worker.Systems) }
+
+// Loops implements Status.
+func (s workerStatus) Loops() []lifecycle.LoopHealth { return call(s.worker.Loops) }
+
+// Saturation implements Status.
+func (s workerStatus) Saturation() float64 { return call(s.worker.Saturation) }
+
+// call calls a function that may be missing.
+func call[T any](f func() T) (none T) {
+	if f == nil {
+		return none
+	}
+	return f()
+}
+
+// NewWorker returns the server of a worker: health, metrics and deployment
+// mode.
+func NewWorker(cfg Config, w Worker) (*Server, error) {
+	if w.ID == "" || w.Control == nil {
+		return nil, errors.New("a worker's API needs the worker's id and its control")
+	}
+	if w.Type == "" {
+		w.Type = "go"
+	}
+	s := newServer(workerServer, cfg)
+	a := s.newAPI("Tasker worker")
+	status := workerStatus{Control: w.Control, worker: &w}
+	(&adminRoutes{api: a, status: status, database: w.Database}).add()
+	health := newHealthRoutes(a, status, w.Database)
+	health.worker, health.loaded, health.extra = &w, w.Loaded, w.Checks
+	health.add(shapeFlat)
+	return s, a.finish()
+}

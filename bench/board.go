@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// board submits over HTTP and reads the times in the database.
+type board struct {
+	db  *pgx.Conn
+	api *client.Client
+	n   int
+}
+
+func newBoard(ctx context.Context, dsn, url string) (*board, error) {
+	db, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &board{db: db, api: client.New(client.Config{BaseURL: url, Timeout: 30 * time.Second})}, nil
+}
+
+func (b *board) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = b.db.Close(ctx)
+}
+
+func (b *board) submit(ctx context.Context, name string) (string, error) {
+	b.n++
+	task, err := b.api.CreateTask(ctx, client.TaskRequest{Name: name, Namespace: "examples", Version: "1.0.0",
+		Context: json.RawMessage(fmt.Sprintf(`{"even_number":2,"run":%d}`, b.n)), Initiator: "bench", SourceSystem: "bench", Reason: "bench"})
+	if err != nil {
+		return "", err
+	}
+	return task.TaskUUID, nil
+}
+
+type result struct{ p50, p95, p99, start time.Duration }
+
+// warmUp tasks are run before those that count: plans are cached, statements
+// prepared.
+const warmUp = 20
+
+func (b *board) latency(ctx context.Context, name string, tasks int) (result, error) {
+	var ids []string
+	for i := range tasks + warmUp {
+		id, err := b.submit(ctx, name)
+		if err != nil {
+			return result{}, err
+		}
+		task, err := b.api.Task(ctx, id, 30*time.Second)
+		if err != nil {
+			return result{}, err
+		}
+		if task.Status != "complete" {
+			return result{}, fmt.Errorf("task %s is %s", id, task.Status)
+		}
+		if i >= warmUp {
+			ids = append(ids, id)
+		}
+	}
+	var r result
+	var p50, p95, p99, start float64
+	err := b.db.QueryRow(ctx, `
+		select percentile_cont(0.5) within group (order by took), percentile_cont(0.95) within group (order by took),
+		       percentile_cont(0.99) within group (order by took), percentile_cont(0.5) within group (order by began)
+		from (select extract(epoch from t.completed_at - t.requested_at)::float8 took,
+		             (select extract(epoch from min(claimed_at) - t.requested_at)::float8 from tasker.step_attempts a where a.task_uuid = t.task_uuid) began
+		      from tasker.tasks t where task_uuid = any ($1::uuid[])) x`, ids).Scan(&p50, &p95, &p99, &start)
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	r.p50, r.p95, r.p99, r.start = seconds(p50), seconds(p95), seconds(p99), seconds(start)
+	return r, err
+}
+
+// burst submits n diamonds at once and reports the rate from the first request
+// to the last end.
+func (b *board) burst(ctx context.Context, n int) error {
+	errs := make(chan error, 16)
+	for w := range 16 {
+		go func() {
+			var err error
+			for i := w; i < n && err == nil; i += 16 {
+				_, err = b.api.CreateTask(ctx, client.TaskRequest{Name: "diamond", Namespace: "examples", Version: "1.0.0",
+					Context: json.RawMessage(fmt.Sprintf(`{"even_number":2,"burst":%d}`, i)), Initiator: "bench", SourceSystem: "burst", Reason: "bench"})
+			}
+			errs <- err
+		}()
+	}
+	for range 16 {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var left int
+		if err := b.db.QueryRow(ctx, `select count(*) from tasker.live_tasks`).Scan(&left); err != nil {
+			return err
+		}
+		if left == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	var took float64
+	if err := b.db.QueryRow(ctx, `select extract(epoch from max(completed_at) - min(requested_at))::float8 from tasker.tasks
+		where source_system = 'burst'`).Scan(&took); err != nil {
+		return err
+	}
+	fmt.Printf("\n%d diamonds submitted at once by 16 clients: %.2f s, %.0f tasks/s, %.0f steps/s\n\n", n, took, float64(n)/took, float64(4*n)/took)
+	return nil
+}

@@ -1,0 +1,30 @@
+package client
+
+// Fleet is the daemons that gave a sign of life recently.
+type Fleet struct {
+	Replicas []Replica `json:"replicas"`
+	// Warning says what is missing, for example that nobody polls; it is
+	// empty when nothing is.
+	Warning string `json:"warning"`
+}
+
+// Replica is one daemon.
+type Replica struct {
+	UUID       string   `json:"uuid"`
+	ID         string   `json:"id"`
+	Kind       string   `json:"kind" doc:"orchestrator or worker"`
+	Hostname   string   `json:"hostname"`
+	Version    string   `json:"version"`
+	Mode       string   `json:"mode"`
+	Namespaces []string `json:"namespaces"`
+	StartedAt  Time     `json:"started_at" format:"date-time"`
+	// HeartbeatAgeSeconds is by the database's clock.
+	HeartbeatAgeSeconds float64 `json:"heartbeat_age_seconds"`
+	Live                bool    `json:"live"`
+	Stopped             bool    `json:"stopped" doc:"It has signed off"`
+}
+
+// DeploymentMode is the body of /v1/admin/deployment-mode.
+type DeploymentMode struct {
+	Mode string `json:"mode" doc:"PollingOnly, EventDrivenOnly, Hybrid or Disabled" enum:"PollingOnly,EventDrivenOnly,Hybrid,Disabled"`
+}

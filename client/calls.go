@@ -1,0 +1,202 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// TaskListOptions select tasks; zero values select everything.
+type TaskListOptions struct {
+	Page         int // from 1
+	PerPage      int // 1 to 100; default 25
+	Namespace    string
+	Status       string // one of the twelve task states
+	Initiator    string
+	SourceSystem string
+}
+
+func (o TaskListOptions) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"namespace": o.Namespace, "status": o.Status, "initiator": o.Initiator, "source_system": o.SourceSystem,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if o.Page != 0 {
+		q.Set("page", strconv.Itoa(o.Page))
+	}
+	if o.PerPage != 0 {
+		q.Set("per_page", strconv.Itoa(o.PerPage))
+	}
+	return q
+}
+
+// CreateTask creates a task. With an idempotency key the call is repeated like
+// any other, and a repetition that finds the task created returns it; without
+// one it is repeated only when nothing was sent.
+func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
+	repeated := false
+	call := call{method: http.MethodPost, path: []string{"v1", "tasks"}, body: r, retry: retryUnsent}
+	if r.IdempotencyKey != "" {
+		call.retry, call.repeated = retryAlways, func() { repeated = true }
+	}
+	var t Task
+	err := c.do(ctx, call, &t)
+	if told := (*Error)(nil); repeated && errors.As(err, &told) && told.Status == http.StatusConflict && told.TaskUUID != "" {
+		return c.Task(ctx, told.TaskUUID, 0) // an earlier attempt created it
+	}
+	return result(&t, err)
+}
+
+// Task returns a task with its steps. With wait > 0 the server answers when
+// the task has ended, or with its state after that time (it may wait less).
+func (c *Client) Task(ctx context.Context, id string, wait time.Duration) (*Task, error) {
+	q := url.Values{}
+	if wait > 0 {
+		q.Set("wait", wait.String())
+	}
+	var t Task
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "tasks", id}, query: q, extra: max(wait, 0)}, &t)
+	return result(&t, err)
+}
+
+// Tasks lists tasks, newest first.
+func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error) {
+	return get[TaskList](ctx, c, o.query(), "v1", "tasks")
+}
+
+// CancelTask ends a task that has not ended.
+func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
+	repeated := false
+	var t Task
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, repeated: func() { repeated = true }}, &t)
+	if repeated && hasStatus(err, http.StatusBadRequest) {
+		// Perhaps an earlier attempt did it and its answer was lost.
+		if now, readErr := c.Task(ctx, id, 0); readErr == nil && now.Status == "cancelled" {
+			return now, nil
+		}
+	}
+	return result(&t, err)
+}
+
+// Steps lists the steps of a task by their time of creation.
+func (c *Client) Steps(ctx context.Context, task string) ([]Step, error) {
+	steps, err := get[[]Step](ctx, c, nil, "v1", "tasks", task, "workflow_steps")
+	if err != nil {
+		return nil, err
+	}
+	return *steps, nil
+}
+
+// Step returns one step of a task.
+func (c *Client) Step(ctx context.Context, task, step string) (*Step, error) {
+	return get[Step](ctx, c, nil, "v1", "tasks", task, "workflow_steps", step)
+}
+
+// StepAudit lists the reported executions of a step, newest first.
+func (c *Client) StepAudit(ctx context.Context, task, step string) ([]StepAudit, error) {
+	rows, err := get[[]StepAudit](ctx, c, nil, "v1", "tasks", task, "workflow_steps", step, "audit")
+	if err != nil {
+		return nil, err
+	}
+	return *rows, nil
+}
+
+// Timeline returns the history of a task.
+func (c *Client) Timeline(ctx context.Context, task string) (*Timeline, error) {
+	return get[Timeline](ctx, c, nil, "v1", "tasks", task, "timeline")
+}
+
+// VerifyTask checks the records of a task for contradictions.
+func (c *Client) VerifyTask(ctx context.Context, task string) (*Verification, error) {
+	return get[Verification](ctx, c, nil, "v1", "tasks", task, "verify")
+}
+
+// Templates lists the current templates; an empty namespace means all.
+func (c *Client) Templates(ctx context.Context, namespace string) (*TemplateList, error) {
+	q := url.Values{}
+	if namespace != "" {
+		q.Set("namespace", namespace)
+	}
+	return get[TemplateList](ctx, c, q, "v1", "templates")
+}
+
+// Template returns one template version.
+func (c *Client) Template(ctx context.Context, namespace, name, version string) (*TemplateDetail, error) {
+	return get[TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
+}
+
+// Fleet lists the daemons that gave a sign of life recently.
+func (c *Client) Fleet(ctx context.Context) (*Fleet, error) {
+	return get[Fleet](ctx, c, nil, "v1", "admin", "fleet")
+}
+
+// Mode returns the deployment mode of the daemon.
+func (c *Client) Mode(ctx context.Context) (string, error) {
+	m, err := get[DeploymentMode](ctx, c, nil, "v1", "admin", "deployment-mode")
+	if err != nil {
+		return "", err
+	}
+	return m.Mode, nil
+}
+
+// SetMode changes the deployment mode of the daemon and returns the one now
+// in force.
+func (c *Client) SetMode(ctx context.Context, mode string) (string, error) {
+	var m DeploymentMode
+	err := c.do(ctx, call{
+		method: http.MethodPut, path: []string{"v1", "admin", "deployment-mode"}, body: DeploymentMode{Mode: mode},
+	}, &m)
+	return m.Mode, err
+}
+
+// Health asks whether the daemon answers. Like the other health calls it is
+// made once and not repeated.
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	return health[Health](ctx, c, "health")
+}
+
+// Live asks whether the process and its loops run.
+func (c *Client) Live(ctx context.Context) (*Health, error) {
+	return health[Health](ctx, c, "health", "live")
+}
+
+// Ready asks whether the daemon can serve; an *Error with status 503 says why
+// it cannot.
+func (c *Client) Ready(ctx context.Context) (*DetailedHealth, error) {
+	return health[DetailedHealth](ctx, c, "health", "ready")
+}
+
+// DetailedHealth asks for everything the daemon knows of its condition.
+func (c *Client) DetailedHealth(ctx context.Context) (*DetailedHealth, error) {
+	return health[DetailedHealth](ctx, c, "health", "detailed")
+}
+
+// Metrics returns the metrics in the text format of Prometheus.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	return c.raw(ctx, call{method: http.MethodGet, path: []string{"metrics"}})
+}
+
+func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (*T, error) {
+	var v T
+	return result(&v, c.do(ctx, call{method: http.MethodGet, path: path, query: query}, &v))
+}
+
+func health[T any](ctx context.Context, c *Client, path ...string) (*T, error) {
+	var v T
+	return result(&v, c.do(ctx, call{method: http.MethodGet, path: path, retry: retryNever}, &v))
+}
+
+// result keeps half-read answers from callers.
+func result[T any](v *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Config describes a [Client]. BaseURL is required.
+type Config struct {
+	BaseURL string // such as http://localhost:8080; a path is kept as a prefix
+	// Timeout bounds each attempt; waiting for a task comes on top. Default
+	// 30 s.
+	Timeout time.Duration
+	// MaxRetries is how often a call is repeated after a network error or a
+	// 5xx; default 3, negative for never.
+	MaxRetries int
+	// Token is sent as a bearer token, APIKey in APIKeyHeader (default
+	// X-API-Key). Neither is sent when empty.
+	Token        string
+	APIKey       string
+	APIKeyHeader string
+	// HTTP does the requests. The default follows no redirects, so that
+	// credentials go to BaseURL only.
+	HTTP *http.Client
+}
+
+// Client calls the REST API of an orchestrator, and the health and
+// administration routes of a worker. It is safe for concurrent use.
+type Client struct {
+	cfg  Config
+	base *url.URL
+	err  error // why no call can be made
+}
+
+// New returns a client. A base URL that cannot be used is reported by the
+// first call.
+func New(cfg Config) *Client {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	switch {
+	case cfg.MaxRetries == 0:
+		cfg.MaxRetries = 3
+	case cfg.MaxRetries < 0:
+		cfg.MaxRetries = 0
+	}
+	if cfg.APIKeyHeader == "" {
+		cfg.APIKeyHeader = "X-API-Key"
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	c := &Client{cfg: cfg}
+	c.base, c.err = parseBase(cfg.BaseURL)
+	return c
+}
+
+func parseBase(text string) (*url.URL, error) {
+	base, err := url.Parse(text)
+	switch {
+	case err != nil:
+		// The text may hold a password.
+		return nil, errors.New("the base URL cannot be read")
+	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
+		return nil, fmt.Errorf("the base URL %q must look like http://host:port", base.Redacted())
+	}
+	base.RawQuery, base.Fragment = "", ""
+	base.Path = strings.TrimSuffix(base.Path, "/")
+	return base, nil
+}
+
+// address appends escaped path segments to the base.
+func (c *Client) address(query url.Values, segments ...string) string {
+	var path strings.Builder
+	path.WriteString(strings.TrimSuffix(c.base.EscapedPath(), "/"))
+	for _, s := range segments {
+		path.WriteByte('/')
+		path.WriteString(escapeSegment(s))
+	}
+	u := *c.base
+	u.RawPath = path.String()
+	u.Path, _ = url.PathUnescape(u.RawPath)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// escapeSegment escapes one path segment; a segment of dots, which every
+// server would take for a step in the path, is escaped as well.
+func escapeSegment(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
+}

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is a failure that the server told of.
+type Error struct {
+	Status     int    // HTTP status
+	Code       string // such as NOT_FOUND; made from the status when the server gave none
+	Message    string
+	RequestID  string        // x-request-id of the answer
+	RetryAfter time.Duration // 0 when the server gave none
+	// TaskUUID is the task that exists already, in an answer 409 to a request
+	// with an idempotency key.
+	TaskUUID string
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s (%d): %s", e.Code, e.Status, e.Message)
+	if e.RequestID != "" && e.Status >= http.StatusInternalServerError {
+		text += " [request " + e.RequestID + "]"
+	}
+	return text
+}
+
+// IsNotFound reports whether err says that what was asked for does not exist.
+func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
+
+// IsConflict reports whether err says that such a task exists already.
+func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
+
+func hasStatus(err error, status int) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == status
+}
+
+// ErrorBody is the body of a failure on the routes of Tasker's own API.
+type ErrorBody struct {
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail is the inner part of an [ErrorBody].
+type ErrorDetail struct {
+	Code              string `json:"code" doc:"Such as NOT_FOUND"`
+	Message           string `json:"message"`
+	RetryAfterSeconds int64  `json:"retry_after_seconds,omitempty"`
+	RequestID         string `json:"request_id,omitempty" doc:"Given with unexpected failures; the log has the same"`
+	TaskUUID          string `json:"task_uuid,omitempty" doc:"The task that has this idempotency key"`
+}
+
+// newError reads a failure in any of the shapes that are in use: the envelope
+// of /v1, the worker's flat one, and RFC 9457.
+func newError(status int, header http.Header, body []byte) *Error {
+	e := &Error{Status: status, RequestID: header.Get("X-Request-Id"), RetryAfter: retryAfter(header)}
+	var shape struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Title   string          `json:"title"`
+		Detail  string          `json:"detail"`
+	}
+	if json.Unmarshal(body, &shape) == nil {
+		var detail ErrorDetail
+		var flat string
+		switch {
+		case json.Unmarshal(shape.Error, &detail) == nil && detail.Code != "":
+			e.Code, e.Message, e.TaskUUID = detail.Code, detail.Message, detail.TaskUUID
+			if e.RetryAfter == 0 {
+				e.RetryAfter = time.Duration(detail.RetryAfterSeconds) * time.Second
+			}
+		case json.Unmarshal(shape.Error, &flat) == nil && flat != "":
+			e.Code, e.Message = strings.ToUpper(flat), shape.Message
+		default:
+			e.Message = shape.Detail
+			if e.Message == "" {
+				e.Message = shape.Title
+			}
+		}
+	}
+	if e.Code == "" {
+		e.Code = strings.ToUpper(strings.ReplaceAll(http.StatusText(status), " ", "_"))
+	}
+	if e.Message == "" {
+		e.Message = excerpt(body)
+	}
+	return e
+}
+
+// excerpt is the beginning of an answer that is not JSON.
+func excerpt(body []byte) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(body[:min(len(body), 200)]), "")), " ")
+	if text == "" {
+		return "no message"
+	}
+	return text
+}
+
+// retryAfter reads both forms of the header.
+func retryAfter(header http.Header) time.Duration {
+	value := header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}

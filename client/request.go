@@ -1,0 +1,172 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 64 << 20
+	// Delays between attempts double from the first to the last, with jitter;
+	// a Retry-After counts instead, up to its bound.
+	firstDelay    = 100 * time.Millisecond
+	lastDelay     = 5 * time.Second
+	maxRetryAfter = 60 * time.Second
+)
+
+// retryRule says when a call may be repeated.
+type retryRule int
+
+const (
+	// retryAlways: repeating does no harm.
+	retryAlways retryRule = iota
+	// retryUnsent: only when the request cannot have arrived.
+	retryUnsent
+	// retryNever: the first answer is what is asked for.
+	retryNever
+)
+
+// call is one request to the API.
+type call struct {
+	method string
+	path   []string
+	query  url.Values
+	body   any
+	extra  time.Duration // beyond the timeout, for waiting
+	retry  retryRule
+	// repeated is called after every failed attempt that is followed by
+	// another one.
+	repeated func()
+}
+
+// do makes the call and decodes the answer into v.
+func (c *Client) do(ctx context.Context, r call, v any) error {
+	raw, err := c.raw(ctx, r)
+	if err != nil {
+		return err
+	}
+	return decode(raw, v)
+}
+
+// raw makes the call, with repetitions, and returns the body of the answer.
+func (c *Client) raw(ctx context.Context, r call) ([]byte, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return nil, fmt.Errorf("encode the request: %w", err)
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		answer, err := c.attempt(ctx, r, body)
+		if err == nil || attempt >= c.cfg.MaxRetries || !mayRetry(err, r.retry) {
+			return answer, err
+		}
+		if !pause(ctx, delay(attempt, err)) {
+			return nil, err
+		}
+		if r.repeated != nil {
+			r.repeated()
+		}
+	}
+}
+
+// attempt makes the call once.
+func (c *Client) attempt(ctx context.Context, r call, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+r.extra)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.method, c.address(r.query, r.path...), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	if c.cfg.APIKey != "" {
+		req.Header.Set(c.cfg.APIKeyHeader, c.cfg.APIKey)
+	}
+	resp, err := c.cfg.HTTP.Do(req)
+	if err != nil {
+		return nil, &networkError{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, &networkError{err: fmt.Errorf("read the answer: %w", err)}
+	case len(answer) > maxAnswer:
+		return nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		return nil, newError(resp.StatusCode, resp.Header, answer)
+	}
+	return answer, nil
+}
+
+// networkError is a failure without an answer.
+type networkError struct{ err error }
+
+func (e *networkError) Error() string { return e.err.Error() }
+func (e *networkError) Unwrap() error { return e.err }
+
+// unsent reports whether the request cannot have reached the server.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func mayRetry(err error, rule retryRule) bool {
+	var network *networkError
+	var told *Error
+	switch {
+	case rule == retryNever || errors.Is(err, context.Canceled):
+		return false
+	case errors.As(err, &network):
+		return rule == retryAlways || unsent(err)
+	case errors.As(err, &told):
+		return rule == retryAlways && told.Status >= http.StatusInternalServerError
+	}
+	return false
+}
+
+// delay before the attempt after number attempt.
+func delay(attempt int, err error) time.Duration {
+	var told *Error
+	if errors.As(err, &told) && told.RetryAfter > 0 {
+		return min(told.RetryAfter, maxRetryAfter)
+	}
+	d := min(firstDelay<<min(attempt, 10), lastDelay)
+	return d/2 + rand.N(d/2+1) // #nosec G404 -- jitter
+}
+
+// pause waits; false means that ctx ends before the time is over, so that
+// another attempt would come to nothing.
+func pause(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,217 @@
+package client
+
+import "encoding/json"
+
+// TaskRequest is the body of POST /v1/tasks. Name, Namespace, Version and
+// Context are required and must not be empty; Initiator, SourceSystem and
+// Reason are required and may be.
+type TaskRequest struct {
+	Name         string          `json:"name" doc:"Name of the template" maxLength:"64"`
+	Namespace    string          `json:"namespace" doc:"Namespace of the template" maxLength:"64"`
+	Version      string          `json:"version" doc:"Version of the template" maxLength:"16"`
+	Context      json.RawMessage `json:"context" doc:"Input of the task; a JSON object"`
+	Initiator    string          `json:"initiator" maxLength:"255"`
+	SourceSystem string          `json:"source_system" maxLength:"255"`
+	Reason       string          `json:"reason" maxLength:"500"`
+	Tags         []string        `json:"tags,omitempty" maxItems:"64"`
+	// Priority is -100 to 100; nil means 0.
+	Priority            *int    `json:"priority,omitempty" doc:"-100 to 100; 0 when absent"`
+	CorrelationID       *string `json:"correlation_id,omitempty" doc:"UUID; made by the server when absent"`
+	ParentCorrelationID *string `json:"parent_correlation_id,omitempty" doc:"UUID"`
+	// IdempotencyKey makes repeated requests create one task; a repetition is
+	// answered with 409 and the UUID of the task that exists.
+	IdempotencyKey string `json:"idempotency_key,omitempty" maxLength:"255"`
+	// StartAt and DelaySeconds put off the first steps; give one of them.
+	StartAt      *Time    `json:"start_at,omitempty" format:"date-time" doc:"Do not start before this instant"`
+	DelaySeconds *float64 `json:"delay_seconds,omitempty" doc:"Do not start before so many seconds have passed"`
+}
+
+// Task is a task as the API shows it.
+type Task struct {
+	TaskUUID            string          `json:"task_uuid"`
+	Name                string          `json:"name"`
+	Namespace           string          `json:"namespace"`
+	Version             string          `json:"version"`
+	Status              string          `json:"status" doc:"One of the twelve task states"`
+	CreatedAt           Time            `json:"created_at" format:"date-time"`
+	UpdatedAt           Time            `json:"updated_at" format:"date-time"`
+	CompletedAt         *Time           `json:"completed_at" format:"date-time"`
+	Context             json.RawMessage `json:"context"`
+	Initiator           string          `json:"initiator"`
+	SourceSystem        string          `json:"source_system"`
+	Reason              string          `json:"reason"`
+	Priority            *int            `json:"priority"`
+	Tags                []string        `json:"tags"`
+	CorrelationID       string          `json:"correlation_id"`
+	ParentCorrelationID *string         `json:"parent_correlation_id"`
+	TotalSteps          int64           `json:"total_steps"`
+	PendingSteps        int64           `json:"pending_steps"`
+	InProgressSteps     int64           `json:"in_progress_steps"`
+	CompletedSteps      int64           `json:"completed_steps"`
+	FailedSteps         int64           `json:"failed_steps"`
+	ReadySteps          int64           `json:"ready_steps"`
+	ExecutionStatus     string          `json:"execution_status"`
+	RecommendedAction   string          `json:"recommended_action"`
+	// CompletionPercentage is 0 to 100.
+	CompletionPercentage float64 `json:"completion_percentage"`
+	HealthStatus         string  `json:"health_status"`
+	// Steps is empty in lists.
+	Steps []StepReadiness `json:"steps"`
+}
+
+// Terminal reports whether the task has ended.
+func (t *Task) Terminal() bool {
+	switch t.Status {
+	case "complete", "error", "cancelled", "resolved_manually":
+		return true
+	}
+	return false
+}
+
+// StepReadiness says where a step stands and whether it can run.
+type StepReadiness struct {
+	WorkflowStepUUID      string     `json:"workflow_step_uuid"`
+	TaskUUID              string     `json:"task_uuid"`
+	NamedStepUUID         string     `json:"named_step_uuid"`
+	Name                  string     `json:"name"`
+	CurrentState          string     `json:"current_state"`
+	DependenciesSatisfied bool       `json:"dependencies_satisfied"`
+	RetryEligible         bool       `json:"retry_eligible"`
+	ReadyForExecution     bool       `json:"ready_for_execution"`
+	LastFailureAt         *NaiveTime `json:"last_failure_at"`
+	NextRetryAt           *NaiveTime `json:"next_retry_at"`
+	TotalParents          int        `json:"total_parents"`
+	CompletedParents      int        `json:"completed_parents"`
+	Attempts              int        `json:"attempts"`
+	MaxAttempts           int        `json:"max_attempts"`
+	BackoffRequestSeconds *int       `json:"backoff_request_seconds"`
+	LastAttemptedAt       *NaiveTime `json:"last_attempted_at"`
+}
+
+// TaskList is one page of tasks, newest first.
+type TaskList struct {
+	Tasks      []Task     `json:"tasks"`
+	Pagination Pagination `json:"pagination"`
+}
+
+// Pagination tells where a page stands. TotalCount is counted up to 100,000.
+type Pagination struct {
+	Page        int  `json:"page"`
+	PerPage     int  `json:"per_page"`
+	TotalCount  int  `json:"total_count"`
+	TotalPages  int  `json:"total_pages"`
+	HasNext     bool `json:"has_next"`
+	HasPrevious bool `json:"has_previous"`
+}
+
+// Step is a step with its result.
+type Step struct {
+	StepUUID    string `json:"step_uuid"`
+	TaskUUID    string `json:"task_uuid"`
+	Name        string `json:"name"`
+	CreatedAt   Time   `json:"created_at" format:"date-time"`
+	UpdatedAt   Time   `json:"updated_at" format:"date-time"`
+	CompletedAt *Time  `json:"completed_at" format:"date-time"`
+	// Results is the whole StepExecutionResult, null before the first one.
+	Results               json.RawMessage `json:"results"`
+	CurrentState          string          `json:"current_state" doc:"One of the ten step states"`
+	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
+	RetryEligible         bool            `json:"retry_eligible"`
+	ReadyForExecution     bool            `json:"ready_for_execution"`
+	TotalParents          int             `json:"total_parents"`
+	CompletedParents      int             `json:"completed_parents"`
+	Attempts              int             `json:"attempts"`
+	MaxAttempts           int             `json:"max_attempts"`
+	LastFailureAt         *Time           `json:"last_failure_at" format:"date-time"`
+	NextRetryAt           *Time           `json:"next_retry_at" format:"date-time"`
+	LastAttemptedAt       *Time           `json:"last_attempted_at" format:"date-time"`
+}
+
+// StepResult is what Step.Results holds.
+type StepResult struct {
+	StepUUID string          `json:"step_uuid"`
+	Success  bool            `json:"success"`
+	Result   json.RawMessage `json:"result"`
+	Metadata StepMetadata    `json:"metadata"`
+	Status   string          `json:"status" doc:"completed, failed (will be tried again) or error"`
+	Error    *StepError      `json:"error,omitempty"`
+}
+
+// StepMetadata is about one execution of a step.
+type StepMetadata struct {
+	ExecutionTimeMS int64          `json:"execution_time_ms"`
+	Retryable       bool           `json:"retryable"`
+	CompletedAt     *Time          `json:"completed_at" format:"date-time"`
+	WorkerID        string         `json:"worker_id,omitempty"`
+	StartedAt       *Time          `json:"started_at,omitempty" format:"date-time"`
+	Custom          map[string]any `json:"custom"`
+	ErrorCode       string         `json:"error_code,omitempty"`
+	ErrorType       string         `json:"error_type,omitempty"`
+	Context         map[string]any `json:"context"`
+}
+
+// StepError is why an execution failed.
+type StepError struct {
+	Message    string         `json:"message"`
+	ErrorType  string         `json:"error_type,omitempty"`
+	Backtrace  []string       `json:"backtrace,omitempty"`
+	Retryable  bool           `json:"retryable"`
+	StatusCode *int           `json:"status_code,omitempty"`
+	Context    map[string]any `json:"context,omitempty"`
+}
+
+// StepAudit is one reported execution of a step.
+type StepAudit struct {
+	AuditUUID        string          `json:"audit_uuid"`
+	WorkflowStepUUID string          `json:"workflow_step_uuid"`
+	TransitionUUID   string          `json:"transition_uuid"`
+	TaskUUID         string          `json:"task_uuid"`
+	RecordedAt       Time            `json:"recorded_at" format:"date-time"`
+	WorkerUUID       string          `json:"worker_uuid,omitempty"`
+	CorrelationID    string          `json:"correlation_id,omitempty"`
+	Success          bool            `json:"success"`
+	ExecutionTimeMS  *int64          `json:"execution_time_ms,omitempty"`
+	Result           json.RawMessage `json:"result,omitempty"`
+	StepName         string          `json:"step_name"`
+	FromState        string          `json:"from_state,omitempty"`
+	ToState          string          `json:"to_state"`
+}
+
+// Timeline is the history of a task. Seconds count from its request, by the
+// database's clock.
+type Timeline struct {
+	TaskUUID string          `json:"task_uuid"`
+	Start    Time            `json:"requested_at" format:"date-time"`
+	Seconds  *float64        `json:"completed_seconds" doc:"Null while the task lives"`
+	Events   []TimelineEvent `json:"events"`
+	Attempts []StepAttempt   `json:"attempts"`
+}
+
+// TimelineEvent is a transition of the task.
+type TimelineEvent struct {
+	Seconds float64 `json:"seconds"`
+	From    string  `json:"from"`
+	To      string  `json:"to"`
+	Actor   string  `json:"actor"`
+	Reason  string  `json:"reason,omitempty"`
+}
+
+// StepAttempt is one execution of a step that has been decided on. Times are
+// seconds; null means that it never came to that.
+type StepAttempt struct {
+	StepUUID string   `json:"step_uuid"`
+	StepName string   `json:"step_name"`
+	Attempt  int      `json:"attempt"`
+	Enqueued *float64 `json:"enqueued_seconds"`
+	Claimed  *float64 `json:"claimed_seconds"`
+	Reported *float64 `json:"reported_seconds"`
+	Applied  *float64 `json:"applied_seconds"`
+	Outcome  string   `json:"outcome" doc:"success, failed, error, lease_lost or cancelled"`
+}
+
+// Verification is the outcome of an integrity check of a task's records.
+type Verification struct {
+	TaskUUID string   `json:"task_uuid"`
+	OK       bool     `json:"ok"`
+	Problems []string `json:"problems"`
+}

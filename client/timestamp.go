@@ -1,0 +1,82 @@
+package client
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	zonedLayout = "2006-01-02T15:04:05.000000Z"
+	naiveLayout = "2006-01-02T15:04:05.999999999"
+)
+
+// Time is an instant on the wire: UTC with exactly six fractional digits and
+// a Z. Reading accepts any RFC 3339 text, and one without a zone as UTC.
+type Time struct{ time.Time }
+
+// MarshalText implements encoding.TextMarshaler.
+func (t Time) MarshalText() ([]byte, error) {
+	return []byte(t.UTC().Format(zonedLayout)), nil
+}
+
+// MarshalJSON implements json.Marshaler; it keeps the embedded time.Time from
+// doing so.
+func (t Time) MarshalJSON() ([]byte, error) { return quoted(t.MarshalText) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Time) UnmarshalText(text []byte) (err error) {
+	t.Time, err = parseTime(string(text))
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Time) UnmarshalJSON(raw []byte) error { return unquoted(raw, t.UnmarshalText) }
+
+// NaiveTime is an instant in UTC that is written without a zone, as the
+// readiness objects have it. Reading accepts what [Time] accepts.
+type NaiveTime struct{ time.Time }
+
+// MarshalText implements encoding.TextMarshaler.
+func (t NaiveTime) MarshalText() ([]byte, error) {
+	return []byte(t.UTC().Format(naiveLayout)), nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t NaiveTime) MarshalJSON() ([]byte, error) { return quoted(t.MarshalText) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *NaiveTime) UnmarshalText(text []byte) (err error) {
+	t.Time, err = parseTime(string(text))
+	return err
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *NaiveTime) UnmarshalJSON(raw []byte) error { return unquoted(raw, t.UnmarshalText) }
+
+func parseTime(s string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t.UTC(), nil
+	}
+	if t, err := time.Parse(naiveLayout, s); err == nil {
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("%q is no RFC 3339 timestamp", s)
+}
+
+func quoted(text func() ([]byte, error)) ([]byte, error) {
+	b, err := text()
+	if err != nil {
+		return nil, err
+	}
+	return append(append([]byte{'"'}, b...), '"'), nil
+}
+
+func unquoted(raw []byte, text func([]byte) error) error {
+	if string(raw) == "null" {
+		return nil
+	}
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return fmt.Errorf("%s is no timestamp", raw)
+	}
+	return text(raw[1 : len(raw)-1])
+}

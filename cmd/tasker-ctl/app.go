@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// lookupFunc reads an environment variable, as os.LookupEnv does.
+type lookupFunc func(name string) (value string, ok bool)
+
+// app is what all commands share: the streams, the environment, the clock and
+// the global flags. A command line is executed by one goroutine; nothing here
+// is safe for more.
+type app struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+	env    lookupFunc
+	now    func() time.Time
+	// pause waits for d or for the end of ctx, whose error it then returns.
+	pause func(ctx context.Context, d time.Duration) error
+	// screen says what stdout can do.
+	screen terminal
+	global globalOptions
+	// started is set when a command begins to work: an error before that is a
+	// mistake on the command line.
+	started bool
+}
+
+// globalOptions are the values of the global flags.
+type globalOptions struct {
+	config           string
+	profile          string
+	verbose          int
+	output           outputFormat
+	orchestrationURL string
+	workerURL        string
+	timeout          time.Duration // 0: the profile's
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) *app {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now, pause: sleep}
+	a.global.output = formatTable
+	a.screen = detectTerminal(stdout, env)
+	return a
+}
+
+// getenv treats an empty variable as unset: container tools pass variables
+// through that way.
+func (a *app) getenv(name string) string {
+	if value, ok := a.env(name); ok {
+		return value
+	}
+	return ""
+}
+
+// warnf tells something on stderr that does not stop the command.
+func (a *app) warnf(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "tasker-ctl: warning: "+format+"\n", args...)
+}
+
+// logf tells what the command is doing to those who asked with -v; level 1
+// needs one -v, level 2 two.
+func (a *app) logf(level int, format string, args ...any) {
+	if a.global.verbose >= level {
+		fmt.Fprintf(a.stderr, "tasker-ctl: "+format+"\n", args...)
+	}
+}
+
+// readInput reads a value given as text, as @file or, for "-", from stdin; at
+// most limit bytes.
+func (a *app) readInput(value string, limit int64) ([]byte, error) {
+	var from io.Reader
+	switch {
+	case value == "-":
+		from = a.stdin
+	case len(value) > 1 && value[0] == '@':
+		file, err := os.Open(value[1:])
+		if err != nil {
+			return nil, usageError{fmt.Errorf("read the input: %w", err)}
+		}
+		defer func() { _ = file.Close() }() // only read
+		from = file
+	default:
+		return []byte(value), nil
+	}
+	data, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the input: %w", err)
+	}
+	if int64(len(data)) > limit {
+		return nil, usagef("the input is larger than %d bytes", limit)
+	}
+	return data, nil
+}

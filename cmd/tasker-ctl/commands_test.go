@@ -1,0 +1,384 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	answered := func(status int) error { return fmt.Errorf("create: %w", &client.Error{Status: status}) }
+	for name, tt := range map[string]struct {
+		err  error
+		want int
+	}{
+		"failure":           {failure("ended in error"), exitFailed},
+		"any other error":   {errors.New("disk full"), exitFailed},
+		"usage":             {usagef("wrong"), exitUsage},
+		"hinted usage":      {hinted{usagef("wrong"), "do it right"}, exitUsage},
+		"configuration":     {fmt.Errorf("load: %w", &config.ValidationError{}), exitFailed},
+		"400":               {answered(http.StatusBadRequest), exitUsage},
+		"401":               {answered(http.StatusUnauthorized), exitPermission},
+		"403":               {answered(http.StatusForbidden), exitPermission},
+		"404":               {answered(http.StatusNotFound), exitNotFound},
+		"408":               {answered(http.StatusRequestTimeout), exitUnavailable},
+		"409":               {answered(http.StatusConflict), exitConflict},
+		"413":               {answered(http.StatusRequestEntityTooLarge), exitUsage},
+		"415":               {answered(http.StatusUnsupportedMediaType), exitUsage},
+		"422":               {answered(http.StatusUnprocessableEntity), exitUsage},
+		"429":               {answered(http.StatusTooManyRequests), exitUnavailable},
+		"500":               {answered(http.StatusInternalServerError), exitFailed},
+		"502":               {answered(http.StatusBadGateway), exitUnavailable},
+		"503":               {answered(http.StatusServiceUnavailable), exitUnavailable},
+		"504":               {answered(http.StatusGatewayTimeout), exitUnavailable},
+		"no answer":         {fmt.Errorf("get: %w", &url.Error{Op: "Get", URL: "http://x", Err: errors.New("refused")}), exitUnavailable},
+		"too late":          {fmt.Errorf("get: %w", context.DeadlineExceeded), exitUnavailable},
+		"database away":     {fmt.Errorf("migrate: %w", store.ErrUnavailable), exitUnavailable},
+		"cancel after end":  {coded{answered(http.StatusBadRequest), exitConflict}, exitConflict},
+		"unknown to server": {hinted{answered(http.StatusNotFound), "look elsewhere"}, exitNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tt.want, exitCode(tt.err))
+		})
+	}
+}
+
+// Foreign text cannot break the one line of an error or steer the terminal.
+func TestErrorsAreOneLine(t *testing.T) {
+	t.Parallel()
+	line := errorLine(&client.Error{Status: 500, Code: "X", Message: "one\n\x1b[2Jtwo", RequestID: "r"}, exitFailed)
+	require.Equal(t, "one [2Jtwo (X, request id r)", line)
+}
+
+func TestInterruptedCommandsSaySo(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := newSession(t)
+	require.Equal(t, exitInterrupted, s.run(ctx, "", "task", "list").code)
+	require.Equal(t, exitUsage, s.run(ctx, "", "task", "list", "--nothing").code)
+}
+
+// commands lists every command of the tree.
+func commands(root *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{root}
+	for _, sub := range root.Commands() {
+		all = append(all, commands(sub)...)
+	}
+	return all
+}
+
+func testRoot() *cobra.Command {
+	return newRootCommand(newApp(nil, nil, nil, func(string) (string, bool) { return "", false }))
+}
+
+// Each command explains itself, accepts --help, and no flag or letter means
+// two things in it.
+func TestEveryCommandIsComplete(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range commands(testRoot()) {
+		name := cmd.CommandPath()
+		require.NotEmpty(t, cmd.Short, name)
+		require.NotContains(t, cmd.Short, ".", name)
+		letters := map[string]string{}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			require.NotEmpty(t, f.Usage, "%s --%s", name, f.Name)
+			if f.Shorthand != "" {
+				require.Empty(t, letters[f.Shorthand], "%s -%s", name, f.Shorthand)
+				letters[f.Shorthand] = f.Name
+			}
+		})
+	}
+}
+
+// The letters of global flags mean the command's own after it.
+func TestLettersBelongToWhereTheyStand(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "client.toml")
+	require.NoError(t, os.WriteFile(file, []byte("[profile.staging]\n"), 0o600))
+	s := newSession(t)
+	o := s.run(t.Context(), "", "-c", file, "-p", "staging", "-v", "task", "create", "--name", "diamond", "-n", "shapes",
+		"-c", "019D1C5E-0c3e-7a41-9a0e-5b7b1b0a1f11", "-p", "-7", "-v", "2.0.0", "-d", "why", "-i", `{"b": 1.50, "a": 12345678901234567890}`,
+		"--tag", "x,y", "--tag", "z", "--idempotency-key", "k", "--delay", "90s")
+	require.Zero(t, o.code, o.stderr)
+	require.Contains(t, o.stderr, "profile staging")
+	require.Len(t, s.api.bodies, 1)
+	require.Equal(t, `{"name":"diamond","namespace":"shapes","version":"2.0.0","context":{"b":1.50,"a":12345678901234567890},`+
+		`"initiator":"tasker-ctl","source_system":"cli","reason":"why","tags":["x,y","z"],"priority":-7,`+
+		`"correlation_id":"019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f11","idempotency_key":"k","delay_seconds":90}`, s.api.bodies[0])
+}
+
+func TestCreateDefaults(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	require.Zero(t, s.run(t.Context(), ` {"n": 1} `, "task", "create", "--name", "diamond", "-i", "-").code)
+	require.JSONEq(t, `{"name":"diamond","namespace":"default","version":"1.0.0","context":{"n":1},"initiator":"tasker-ctl",
+		"source_system":"cli","reason":"CLI task creation","priority":5}`, s.api.bodies[0])
+	o := s.run(t.Context(), strings.Repeat(" ", maxInput+1), "task", "create", "--name", "diamond", "-i", "-")
+	require.Equal(t, exitUsage, o.code)
+	require.Contains(t, o.stderr, "larger than")
+}
+
+const profiles = `
+[profile.default]
+transport = "rest"
+[profile.default.orchestration]
+base_url = "http://default:1"
+timeout_ms = 1000
+max_retries = 1
+auth = { token = "of-default" }
+[profile.default.worker]
+base_url = "http://default:2"
+
+[profile.staging]
+namespaces = ["orders"]
+tools = ["tier1"]
+[profile.staging.orchestration]
+base_url = "http://staging:1"
+[profile.staging.orchestration.auth.method]
+type = "ApiKey"
+value = { key = "of-staging", header_name = "X-Key" }
+
+[profile.token.orchestration.auth.method]
+type = "BearerToken"
+value = "of-token"
+
+[cli]
+default-language = "ruby"
+`
+
+// Flags go over the environment, that over the named profile, that over the
+// default one.
+func TestWhoIsAsked(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tasker.toml")
+	require.NoError(t, os.WriteFile(file, []byte(profiles), 0o600))
+	base := endpoint{url: "http://default:1", timeout: time.Second, retries: 1, auth: credentials{token: "of-default"}}
+	with := func(change func(*endpoint)) endpoint {
+		e := base
+		change(&e)
+		return e
+	}
+	key := credentials{apiKey: "of-staging", apiKeyHeader: "X-Key"}
+	for name, tt := range map[string]struct {
+		global globalOptions
+		env    map[string]string
+		daemon daemon
+		want   endpoint
+	}{
+		"default profile": {globalOptions{}, nil, orchestrator, base},
+		"worker":          {globalOptions{}, nil, worker, endpoint{url: "http://default:2", timeout: defaultTimeout, retries: defaultRetries}},
+		"named profile": {globalOptions{profile: "staging"}, nil, orchestrator,
+			with(func(e *endpoint) { e.url, e.auth = "http://staging:1", key })},
+		"profile of the environment": {globalOptions{}, map[string]string{"TASKER_CLIENT_PROFILE": "staging"}, orchestrator,
+			with(func(e *endpoint) { e.url, e.auth = "http://staging:1", key })},
+		"flag before that": {globalOptions{profile: "token"}, map[string]string{"TASKER_CLIENT_PROFILE": "staging"}, orchestrator,
+			with(func(e *endpoint) { e.auth.token = "of-token" })},
+		"environment over profile": {globalOptions{},
+			map[string]string{"TASKER_ORCHESTRATION_URL": "http://env:1", "TASKER_ORCHESTRATION_TIMEOUT_MS": "250", "TASKER_API_KEY": "k", "TASKER_API_KEY_HEADER": "X-K"},
+			orchestrator, with(func(e *endpoint) {
+				e.url, e.timeout, e.auth = "http://env:1", 250*time.Millisecond, credentials{apiKey: "k", apiKeyHeader: "X-K"}
+			})},
+		"own token before the common one before the key": {globalOptions{},
+			map[string]string{"TASKER_ORCHESTRATION_AUTH_TOKEN": "own", "TASKER_AUTH_TOKEN": "common", "TASKER_API_KEY": "k"},
+			orchestrator, with(func(e *endpoint) { e.auth.token = "own" })},
+		"the common token": {globalOptions{}, map[string]string{"TASKER_WORKER_AUTH_TOKEN": "other", "TASKER_AUTH_TOKEN": "common", "TASKER_API_KEY": "k"},
+			orchestrator, with(func(e *endpoint) { e.auth.token = "common" })},
+		"flags over all": {globalOptions{orchestrationURL: "http://flag:1", timeout: time.Minute},
+			map[string]string{"TASKER_ORCHESTRATION_URL": "http://env:1", "TASKER_ORCHESTRATION_TIMEOUT_MS": "250"},
+			orchestrator, with(func(e *endpoint) { e.url, e.timeout = "http://flag:1", time.Minute })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newApp(nil, nil, nil, func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok })
+			a.global = tt.global
+			a.global.config = file
+			got, err := a.endpoint(tt.daemon)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
+
+// The first of the usual places that has a file is read.
+func TestProfilesAreFound(t *testing.T) {
+	dir, home := t.TempDir(), t.TempDir()
+	t.Chdir(dir)
+	a := newApp(nil, nil, nil, func(name string) (string, bool) { return home, name == "HOME" })
+	e, err := a.endpoint(orchestrator)
+	require.NoError(t, err)
+	require.Equal(t, defaultOrchestrationURL, e.url, "without any file")
+	paths := a.profilePaths()
+	require.Len(t, paths, 5)
+	for i := len(paths) - 1; i >= 0; i-- {
+		require.NoError(t, os.MkdirAll(filepath.Dir(paths[i]), 0o750))
+		at := fmt.Sprintf("http://file:%d", i)
+		require.NoError(t, os.WriteFile(paths[i], []byte("[profile.default.orchestration]\nbase_url = \""+at+"\"\n"), 0o600))
+		e, err := a.endpoint(orchestrator)
+		require.NoError(t, err)
+		require.Equal(t, at, e.url, paths[i])
+	}
+}
+
+// What cannot be read is told without showing the line, which may hold a key.
+func TestBadProfilesKeepTheirSecrets(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"[profile.default.orchestration.auth]\ntoken = \"hunter2\nx = 1\n",
+		"[profile.default.orchestration]\nauth = \"hunter2\"\n",
+		"[profile.default.orchestration]\nbase_url = \"ftp://u:hunter2@host\"\n",
+		"[profile.default.orchestration]\nbase_url = \"http://u:hunter2@host:x\"\n",
+	} {
+		file := filepath.Join(t.TempDir(), "client.toml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		s := newSession(t)
+		delete(s.env, "TASKER_ORCHESTRATION_URL")
+		o := s.run(t.Context(), "", "-vv", "-c", file, "task", "list")
+		require.Equal(t, exitUsage, o.code, o.stderr)
+		require.NotContains(t, o.stderr, "hunter2")
+	}
+}
+
+func TestVerboseTellsOfRequests(t *testing.T) {
+	t.Parallel()
+	o := newSession(t).run(t.Context(), "", "-vv", "system", "mode")
+	require.Equal(t, "tasker-ctl: orchestrator at http://SERVER (profile default)\n"+
+		"tasker-ctl: GET http://SERVER/v1/admin/deployment-mode answered 200 after 0s, request id req-1\n", o.stderr)
+}
+
+// Completion asks the server, briefly, and offers nothing when it is away.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"commands":   {[]string{"task", "can"}, []string{"cancel\tCancel a task that has not ended"}},
+		"names":      {[]string{"task", "create", "--name", ""}, []string{"chain", "diamond"}},
+		"namespaces": {[]string{"task", "create", "--namespace", ""}, []string{"lines", "shapes"}},
+		"versions":   {[]string{"task", "create", "--version", ""}, []string{"1.0.0", "2.1.0"}},
+		"templates":  {[]string{"template", "info", "shapes/d"}, []string{"shapes/diamond:1.0.0"}},
+		"statuses":   {[]string{"task", "list", "--status", "can"}, []string{"cancelled"}},
+		"steps":      {[]string{"task", "step", runningTask, ""}, []string{"start", "left", "right", "join"}},
+		"formats":    {[]string{"task", "list", "-o", "y"}, []string{"yaml"}},
+		"root flags": {[]string{"-o", "j"}, []string{"json"}},
+		"modes":      {[]string{"system", "mode", "P"}, []string{"PollingOnly"}},
+		"daemons":    {[]string{"system", "mode", "--daemon", "w"}, []string{"worker"}},
+		"keys":       {[]string{"config", "explain", "common.database.pool.max_c"}, []string{"common.database.pool.max_connections"}},
+		"contexts":   {[]string{"config", "generate", "--context", "wo"}, []string{"worker"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSession(t)
+			o := s.run(t.Context(), "", append([]string{"__complete"}, tt.args...)...)
+			require.Zero(t, o.code, o.stderr)
+			var got []string
+			for line := range strings.Lines(o.stdout) {
+				line = strings.TrimSuffix(line, "\n")
+				if strings.HasPrefix(line, ":") {
+					break
+				}
+				if strings.HasPrefix(line, tt.args[len(tt.args)-1]) { // the shell filters what functions offer
+					got = append(got, line)
+				}
+			}
+			require.Equal(t, tt.want, got)
+			s.env["TASKER_ORCHESTRATION_URL"] = s.env["NOWHERE"]
+			require.Zero(t, s.run(t.Context(), "", append([]string{"__complete"}, tt.args...)...).code)
+		})
+	}
+}
+
+func TestGenerateWritesAFileThatLoads(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "worker.toml")
+	s := newSession(t)
+	o := s.run(t.Context(), "", "config", "generate", "-c", "worker", "-e", "production", "-o", file, "--validate")
+	require.Zero(t, o.code, o.stderr)
+	require.Empty(t, o.stdout)
+	o = s.run(t.Context(), "", "config", "validate", "-c", file, "-t", "worker", "--strict", "-e", "production")
+	require.Zero(t, o.code, o.stdout+o.stderr)
+	o = s.run(t.Context(), "", "config", "generate", "-c", "worker", "-e", "test", "-o", filepath.Join(file, "x"))
+	require.Equal(t, exitFailed, o.code)
+}
+
+func TestReferenceOfKeys(t *testing.T) {
+	t.Parallel()
+	o := newSession(t).run(t.Context(), "", "config", "reference")
+	require.Equal(t, string(config.ReferenceMarkdown()), o.stdout)
+}
+
+// The corpus, where it is at hand, is checked as a user would check it.
+func TestCorpusIsValid(t *testing.T) {
+	t.Parallel()
+	const corpus = "../../../shared/corpus/templates"
+	if _, err := os.Stat(corpus); err != nil {
+		t.Skip("the corpus of templates is not here")
+	}
+	o := newSession(t).run(t.Context(), "", "-o", "json", "template", "validate", corpus)
+	require.Zero(t, o.code, o.stdout)
+	var report templateReport
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &report))
+	require.Len(t, report.Templates, 25)
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	s := newSession(t)
+	s.env["DATABASE_URL"] = db.DSN
+	newest, err := store.SchemaVersion()
+	require.NoError(t, err)
+
+	status := func() (rows []migrationRow) {
+		o := s.run(t.Context(), "", "-o", "json", "migrate", "status")
+		require.Zero(t, o.code, o.stderr)
+		require.NoError(t, json.Unmarshal([]byte(o.stdout), &rows))
+		return rows
+	}
+	for _, row := range status() {
+		require.False(t, row.Applied)
+		require.Nil(t, row.AppliedAt)
+	}
+	o := s.run(t.Context(), "", "migrate", "up")
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, int(newest), strings.Count(o.stdout, "applied migration"))
+	require.Equal(t, "the schema is up to date\n", s.run(t.Context(), "", "migrate", "up").stdout)
+	for _, row := range status() {
+		require.True(t, row.Applied)
+		require.NotNil(t, row.AppliedAt)
+	}
+	require.Equal(t, exitUsage, s.run(t.Context(), "", "migrate", "down").code)
+	o = s.run(t.Context(), "", "migrate", "down", "--yes")
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, fmt.Sprintf("took back migration %d\n", newest), o.stdout)
+	rows := status()
+	require.False(t, rows[len(rows)-1].Applied)
+
+	// The configuration names the database where the environment does not.
+	file := filepath.Join(t.TempDir(), "tasker.toml")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "[common.database]\nurl = %q\n", db.DSN), 0o600))
+	delete(s.env, "DATABASE_URL")
+	o = s.run(t.Context(), "", "migrate", "up", "--config-file", file)
+	require.Zero(t, o.code, o.stderr)
+	require.Contains(t, s.run(t.Context(), "", "migrate", "status", "--database-url", db.DSN).stdout, "VERSION")
+}

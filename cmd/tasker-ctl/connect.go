@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+const (
+	defaultOrchestrationURL = "http://localhost:8080"
+	defaultWorkerURL        = "http://localhost:8081"
+	defaultTimeout          = 30 * time.Second
+	defaultRetries          = 3
+)
+
+// daemon names one of the two programs that answer REST.
+type daemon string
+
+const (
+	orchestrator daemon = "orchestrator"
+	worker       daemon = "worker"
+)
+
+// credentials are what is sent with every call; the token goes before the key.
+type credentials struct {
+	token, apiKey, apiKeyHeader string
+}
+
+// endpoint is how one daemon is reached.
+type endpoint struct {
+	url     string
+	timeout time.Duration
+	retries int
+	auth    credentials
+}
+
+// endpoint works out how to reach a daemon: flags over environment variables
+// over the profile over defaults.
+func (a *app) endpoint(d daemon) (endpoint, error) {
+	file, err := a.loadProfiles()
+	if err != nil {
+		return endpoint{}, err
+	}
+	name := firstOf(a.global.profile, a.getenv("TASKER_CLIENT_PROFILE"), defaultProfile)
+	profile, err := file.resolve(name)
+	if err != nil {
+		return endpoint{}, err
+	}
+	if transport := firstOf(a.getenv("TASKER_CLIENT_TRANSPORT"), profile.Transport, "rest"); transport != "rest" {
+		a.warnf("transport %s is asked for; tasker-ctl speaks REST, so the URL must be that of the REST port", transport)
+	}
+	settings, prefix, flag, fallback := profile.Orchestration, "TASKER_ORCHESTRATION", a.global.orchestrationURL, defaultOrchestrationURL
+	if d == worker {
+		settings, prefix, flag, fallback = profile.Worker, "TASKER_WORKER", a.global.workerURL, defaultWorkerURL
+	}
+	e := endpoint{
+		url:  firstOf(flag, a.getenv(prefix+"_URL"), settings.BaseURL, fallback),
+		auth: a.credentials(prefix, settings.Auth.credentials()),
+	}
+	if e.timeout, err = a.timeout(prefix, settings); err != nil {
+		return e, err
+	}
+	e.retries = defaultRetries
+	if settings.MaxRetries != nil {
+		e.retries = min(max(*settings.MaxRetries, 0), 10)
+	}
+	a.logf(1, "%s at %s (profile %s%s)", d, redactedURL(e.url), name, suffixed(" of ", file.path))
+	return e, checkURL(d, e.url)
+}
+
+func (a *app) timeout(prefix string, settings endpointSettings) (time.Duration, error) {
+	switch value := a.getenv(prefix + "_TIMEOUT_MS"); {
+	case a.global.timeout != 0:
+		return a.global.timeout, nil
+	case value != "":
+		ms, err := strconv.ParseInt(value, 10, 32)
+		if err != nil || ms <= 0 {
+			return 0, usagef("%s_TIMEOUT_MS must be a number of milliseconds above 0, not %q", prefix, value)
+		}
+		return time.Duration(ms) * time.Millisecond, nil
+	case settings.TimeoutMS < 0:
+		return 0, usagef("timeout_ms of the profile must be above 0")
+	case settings.TimeoutMS > 0:
+		return time.Duration(settings.TimeoutMS) * time.Millisecond, nil
+	}
+	return defaultTimeout, nil
+}
+
+// credentials of the environment replace those of the profile as a whole.
+func (a *app) credentials(prefix string, profile credentials) credentials {
+	if token := firstOf(a.getenv(prefix+"_AUTH_TOKEN"), a.getenv("TASKER_AUTH_TOKEN")); token != "" {
+		return credentials{token: token}
+	}
+	if key := a.getenv("TASKER_API_KEY"); key != "" {
+		return credentials{apiKey: key, apiKeyHeader: a.getenv("TASKER_API_KEY_HEADER")}
+	}
+	return profile
+}
+
+// client returns a client for a daemon.
+func (a *app) client(d daemon) (*client.Client, error) {
+	e, err := a.endpoint(d)
+	if err != nil {
+		return nil, err
+	}
+	return a.clientOf(e), nil
+}
+
+func (a *app) clientOf(e endpoint) *client.Client {
+	retries := e.retries
+	if retries == 0 {
+		retries = -1 // the client takes 0 for its default
+	}
+	c := client.Config{
+		BaseURL: e.url, Timeout: e.timeout, MaxRetries: retries,
+		Token: e.auth.token, APIKey: e.auth.apiKey, APIKeyHeader: e.auth.apiKeyHeader,
+	}
+	if a.global.verbose >= 2 {
+		c.HTTP = &http.Client{
+			Transport:     loggedTransport{a},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	}
+	return client.New(c)
+}
+
+// loggedTransport tells of every request on stderr.
+type loggedTransport struct{ app *app }
+
+// RoundTrip implements http.RoundTripper.
+func (t loggedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	began := t.app.now()
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	took := t.app.now().Sub(began).Round(time.Millisecond)
+	if err != nil {
+		t.app.logf(2, "%s %s failed after %s", req.Method, req.URL.Redacted(), took)
+		return nil, err
+	}
+	t.app.logf(2, "%s %s answered %d after %s%s", req.Method, req.URL.Redacted(), resp.StatusCode, took,
+		suffixed(", request id ", resp.Header.Get("X-Request-Id")))
+	return resp, nil
+}
+
+func checkURL(d daemon, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return usagef("the URL of the %s must look like http://host:port, not %q", d, redactedURL(text))
+	}
+	return nil
+}
+
+// redactedURL hides a password in a URL, and all of what is none.
+func redactedURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "****"
+	}
+	return u.Redacted()
+}
+
+// isUnreachable reports whether an error means that no answer came. It does not
+// ask for a net.Error, which the errors of files are as well.
+func isUnreachable(err error) bool {
+	var op *net.OpError
+	var call *url.Error
+	return errors.As(err, &op) || errors.As(err, &call) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// unreachable adds what can be done when a daemon does not answer.
+func unreachable(d daemon, err error) error {
+	if err == nil || !isUnreachable(err) {
+		return err
+	}
+	flag := "--orchestration-url"
+	if d == worker {
+		flag = "--worker-url"
+	}
+	at := ""
+	var call *url.Error
+	if errors.As(err, &call) {
+		if u, parseErr := url.Parse(call.URL); parseErr == nil {
+			at = " at " + (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+		}
+	}
+	return hinted{fmt.Errorf("the %s%s cannot be reached: %w", d, at, silence{err}),
+		"is it running? Name another address with " + flag + ", a variable or a profile"}
+}
+
+// silence is an error for which no answer came, told without the details of
+// the request.
+type silence struct{ err error }
+
+func (e silence) Unwrap() error { return e.err }
+
+func (e silence) Error() string {
+	var network net.Error
+	if errors.Is(e.err, context.DeadlineExceeded) || (errors.As(e.err, &network) && network.Timeout()) {
+		return "no answer in time"
+	}
+	var op *net.OpError
+	if errors.As(e.err, &op) {
+		return op.Err.Error()
+	}
+	var call *url.Error
+	if errors.As(e.err, &call) {
+		return call.Err.Error()
+	}
+	return e.err.Error()
+}
+
+// firstOf returns the first text that is not empty.
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// suffixed puts a prefix before a text unless the text is empty.
+func suffixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/store"
+)
+
+// The exit codes. They are part of the interface: scripts branch on them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnavailable = 5
+	exitPermission  = 6
+	exitInterrupted = 130
+)
+
+const exitCodesHelp = `Exit codes of tasker-ctl:
+
+  0    the command did what was asked
+  1    the operation failed: a watched or awaited task ended in error or was
+       cancelled, a verification, validation or health check found problems,
+       the server answered with an internal error
+  2    the command line or the input is wrong; nothing was done
+  3    the task, step or template does not exist
+  4    conflict: a task with the same identity or idempotency key exists, or
+       the task to cancel has ended already
+  5    the server or the database cannot be reached, is not ready, is
+       overloaded or did not answer in time; trying again later may help
+  6    credentials are missing or wrong, or the permission is not granted
+  130  interrupted (Ctrl-C)
+
+Errors go to stderr in one line, with the server's request id where it gave
+one. Results go to stdout.`
+
+func newExitCodesTopic() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp}
+}
+
+// usageError is a mistake on the command line or in the input.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// failure ends a command whose answer has been written already with exit code
+// 1; its text, when there is one, sums up.
+type failure string
+
+func (f failure) Error() string { return string(f) }
+
+// hinted adds what to do about an error.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e hinted) Error() string { return e.err.Error() }
+func (e hinted) Unwrap() error { return e.err }
+
+// coded gives an error an exit code that its kind does not tell.
+type coded struct {
+	err  error
+	code int
+}
+
+func (e coded) Error() string { return e.err.Error() }
+func (e coded) Unwrap() error { return e.err }
+
+// finish reports the outcome of a command and returns the exit code.
+func (a *app) finish(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if !a.started {
+		err = usageError{err}
+	}
+	if ctx.Err() != nil && !isFinal(err) {
+		return exitInterrupted // the user knows
+	}
+	code := exitCode(err)
+	if line := errorLine(err, code); line != "" {
+		fmt.Fprintf(a.stderr, "tasker-ctl: %s\n", line)
+	}
+	return code
+}
+
+// isFinal reports whether an error is an answer rather than a consequence of
+// having been interrupted.
+func isFinal(err error) bool {
+	var f failure
+	var usage usageError
+	return errors.As(err, &f) || errors.As(err, &usage)
+}
+
+func exitCode(err error) int {
+	var (
+		usage    usageError
+		f        failure
+		answer   *client.Error
+		invalid  *config.ValidationError
+		explicit coded
+	)
+	switch {
+	case errors.As(err, &explicit):
+		return explicit.code
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &f), errors.As(err, &invalid):
+		return exitFailed
+	case errors.As(err, &answer):
+		return exitCodeOfStatus(answer.Status)
+	case errors.Is(err, store.ErrUnavailable), isUnreachable(err):
+		return exitUnavailable
+	}
+	return exitFailed
+}
+
+func exitCodeOfStatus(status int) int {
+	switch status {
+	case 0, http.StatusRequestTimeout, http.StatusTooManyRequests,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return exitUnavailable // 0: no answer came
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		return exitUsage
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return exitPermission
+	case http.StatusNotFound:
+		return exitNotFound
+	case http.StatusConflict:
+		return exitConflict
+	}
+	return exitFailed
+}
+
+// errorLine makes one line of an error, with a hint and the request id.
+func errorLine(err error, code int) string {
+	text := strings.TrimSpace(err.Error())
+	if text == "" {
+		return ""
+	}
+	var invalid *config.ValidationError
+	if !errors.As(err, &invalid) { // a list of problems stays a list
+		text = flat(text)
+	}
+	var answer *client.Error
+	if errors.As(err, &answer) {
+		told := fmt.Sprintf("%s (%s%s)", flat(answer.Message), flat(answer.Code), suffixed(", request id ", flat(answer.RequestID)))
+		text = strings.Replace(text, flat(answer.Error()), told, 1)
+	}
+	if hint := hintFor(err, code); hint != "" {
+		text += "; " + hint
+	}
+	return text
+}
+
+// flat makes one line of foreign text, without control characters.
+func flat(s string) string { return oneLine(strings.Join(strings.Fields(s), " ")) }
+
+func hintFor(err error, code int) string {
+	var h hinted
+	if errors.As(err, &h) {
+		return h.hint
+	}
+	var answer *client.Error
+	isAnswer := errors.As(err, &answer)
+	switch {
+	case isAnswer && answer.Status == http.StatusUnauthorized:
+		return "set TASKER_AUTH_TOKEN or TASKER_API_KEY, or put the credentials into a profile"
+	case isAnswer && code == exitUnavailable && answer.RetryAfter > 0:
+		return fmt.Sprintf("try again in %s", answer.RetryAfter)
+	}
+	return ""
+}

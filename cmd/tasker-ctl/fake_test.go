@@ -1,0 +1,391 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// The tasks the fake API knows, by what becomes of them.
+const (
+	runningTask  = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10" // left is running, right waits for its retry
+	failedTask   = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f20"
+	completeTask = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f30"
+	movingTask   = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f40" // goes one step further with every call
+	brokenTask   = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f50" // the server fails
+	unknownTask  = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1fff"
+)
+
+// fakeStart is when every task of the fake API was requested.
+var fakeStart = time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)
+
+// fakeAPI speaks the REST API of both daemons.
+type fakeAPI struct {
+	t      testing.TB
+	mu     sync.Mutex
+	moves  int // answers given for movingTask
+	mode   string
+	bodies []string // of what was posted and put
+	seen   []string // "METHOD path?query" of every request
+}
+
+func newFakeAPI(t testing.TB) (*fakeAPI, *httptest.Server) {
+	t.Helper()
+	f := &fakeAPI{t: t, mode: "Hybrid"}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	return f, server
+}
+
+// ServeHTTP implements http.Handler.
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	f.seen = append(f.seen, r.Method+" "+r.URL.RequestURI())
+	if len(body) > 0 {
+		f.bodies = append(f.bodies, string(body))
+	}
+	w.Header().Set("X-Request-Id", "req-1")
+	switch r.Header.Get("Authorization") {
+	case "Bearer wrong":
+		fail(w, http.StatusUnauthorized, "UNAUTHORIZED", "the token is not valid")
+		return
+	case "Bearer reader":
+		if r.Method != http.MethodGet {
+			fail(w, http.StatusForbidden, "FORBIDDEN", "permission tasks:create is missing")
+			return
+		}
+	}
+	f.route(w, r, body)
+}
+
+func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
+	path := strings.Trim(r.URL.Path, "/")
+	if rest, ok := strings.CutPrefix(path, "v1/tasks/"); ok {
+		id, sub, _ := strings.Cut(rest, "/")
+		f.task(w, r, id, sub)
+		return
+	}
+	switch r.Method + " " + path {
+	case "POST v1/tasks":
+		f.create(w, body)
+	case "GET v1/tasks":
+		tasks := []client.Task{*fakeTask(runningTask), *fakeTask(completeTask)}
+		for i := range tasks {
+			tasks[i].Steps = []client.StepReadiness{}
+		}
+		answer(w, client.TaskList{Tasks: tasks, Pagination: client.Pagination{Page: 1, PerPage: 2, TotalCount: 3, TotalPages: 2, HasNext: true}})
+	case "GET v1/templates":
+		answer(w, fakeTemplates())
+	case "GET v1/templates/shapes/diamond/1.0.0":
+		answer(w, fakeTemplate(f.t))
+	case "GET v1/admin/fleet":
+		answer(w, fakeFleet())
+	case "GET v1/admin/deployment-mode", "PUT v1/admin/deployment-mode":
+		if r.Method == http.MethodPut {
+			var m client.DeploymentMode
+			_ = json.Unmarshal(body, &m)
+			f.mode = m.Mode
+		}
+		answer(w, client.DeploymentMode{Mode: f.mode})
+	case "GET health/detailed":
+		answer(w, fakeHealth())
+	default:
+		fail(w, http.StatusNotFound, "NOT_FOUND", "Template not found: "+strings.TrimPrefix(path, "v1/templates/"))
+	}
+}
+
+func (f *fakeAPI) create(w http.ResponseWriter, body []byte) {
+	var r client.TaskRequest
+	if err := json.Unmarshal(body, &r); err != nil {
+		fail(w, http.StatusUnprocessableEntity, "JSON_ERROR", err.Error())
+		return
+	}
+	switch r.Name {
+	case "missing":
+		fail(w, http.StatusNotFound, "NOT_FOUND", "Template not found: "+r.Namespace+"/"+r.Name+"/"+r.Version)
+	case "twice":
+		fail(w, http.StatusConflict, "CONFLICT", "a task with this identity already exists")
+	case "keyed":
+		write(w, http.StatusConflict, client.ErrorBody{Error: client.ErrorDetail{Code: "CONFLICT",
+			Message: "a task with this idempotency key already exists", TaskUUID: runningTask}})
+	case "invalid":
+		fail(w, http.StatusBadRequest, "BAD_REQUEST", "context: order is required")
+	case "busy":
+		w.Header().Set("Retry-After", "15")
+		fail(w, http.StatusServiceUnavailable, "BACKPRESSURE", "the command channel is nearly full")
+	case "failing":
+		answer(w, fakeTask(failedTask))
+	default:
+		answer(w, movingTaskAt(0))
+	}
+}
+
+func (f *fakeAPI) task(w http.ResponseWriter, r *http.Request, id, sub string) {
+	task := fakeTask(id)
+	switch {
+	case id == brokenTask:
+		fail(w, http.StatusInternalServerError, "INTERNAL_ERROR", "something broke")
+	case sub == "workflow_steps" && task == nil:
+		answer(w, []client.Step{})
+	case task == nil:
+		fail(w, http.StatusNotFound, "NOT_FOUND", "Task not found")
+	case r.Method == http.MethodDelete && task.Terminal():
+		fail(w, http.StatusBadRequest, "BAD_REQUEST", "Cannot cancel a completed task")
+	case r.Method == http.MethodDelete:
+		task.Status = "cancelled"
+		answer(w, task)
+	case sub == "" && id == movingTask:
+		task = movingTaskAt(f.moves)
+		f.moves++
+		answer(w, task)
+	case sub == "":
+		answer(w, task)
+	case sub == "timeline":
+		answer(w, fakeTimeline(id))
+	case sub == "verify":
+		v := client.Verification{TaskUUID: id, OK: id != failedTask, Problems: []string{}}
+		if !v.OK {
+			v.Problems = []string{"step join: complete without an accepted success"}
+		}
+		answer(w, v)
+	case sub == "workflow_steps":
+		answer(w, fakeSteps(task))
+	case strings.HasSuffix(sub, "/audit"):
+		took := int64(120)
+		answer(w, []client.StepAudit{{AuditUUID: "a", RecordedAt: at(2), Success: true, ExecutionTimeMS: &took, StepName: "start",
+			FromState: "in_progress", ToState: "enqueued_for_orchestration", WorkerUUID: "w"}})
+	default:
+		for _, s := range fakeSteps(task) {
+			if sub == "workflow_steps/"+s.StepUUID {
+				answer(w, s)
+				return
+			}
+		}
+		fail(w, http.StatusNotFound, "NOT_FOUND", "Resource not found")
+	}
+}
+
+func answer(w http.ResponseWriter, v any) { write(w, http.StatusOK, v) }
+
+func fail(w http.ResponseWriter, status int, code, message string) {
+	write(w, status, client.ErrorBody{Error: client.ErrorDetail{Code: code, Message: message}})
+}
+
+func write(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func at(seconds float64) client.Time {
+	return client.Time{Time: fakeStart.Add(time.Duration(seconds * float64(time.Second)))}
+}
+
+// diamondStates are the states of start, left, right and join.
+type diamondStates [4]string
+
+var diamondNames = [4]string{"start", "left", "right", "join"}
+
+// diamondTask is a task of the diamond template in which the steps are in the
+// given states.
+func diamondTask(id, status string, states diamondStates) *client.Task {
+	five := 5
+	t := &client.Task{
+		TaskUUID: id, Name: "diamond", Namespace: "shapes", Version: "1.0.0", Status: status,
+		CreatedAt: at(0), UpdatedAt: at(1), Context: json.RawMessage(`{"n":6}`),
+		Initiator: "tasker-ctl", SourceSystem: "cli", Reason: "CLI task creation", Priority: &five, Tags: []string{"demo"},
+		CorrelationID: "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f11", TotalSteps: 4,
+		ExecutionStatus: "processing", RecommendedAction: "wait_for_completion", HealthStatus: "healthy",
+	}
+	parents := [4]int{0, 1, 1, 2}
+	for i, state := range states {
+		s := client.StepReadiness{
+			WorkflowStepUUID: id[:35] + string(rune('a'+i)), TaskUUID: id, NamedStepUUID: "019d1c5e-0000-7000-8000-00000000000" + string(rune('0'+i)),
+			Name: diamondNames[i], CurrentState: state, TotalParents: parents[i], MaxAttempts: 3,
+		}
+		begun := at(float64(i) + 1)
+		switch state {
+		case "complete":
+			t.CompletedSteps++
+		case "error":
+			t.FailedSteps++
+		case "in_progress":
+			t.InProgressSteps++
+		case "enqueued":
+			t.ReadySteps++
+			s.ReadyForExecution = true
+		case "waiting_for_retry":
+			s.NextRetryAt = &client.NaiveTime{Time: at(20).Time}
+		}
+		if state != "pending" && state != "enqueued" {
+			s.Attempts = 1
+			s.LastAttemptedAt = &client.NaiveTime{Time: begun.Time}
+		}
+		t.Steps = append(t.Steps, s)
+	}
+	t.CompletionPercentage = float64(t.CompletedSteps) * 25
+	if t.Terminal() {
+		done := at(5)
+		t.CompletedAt = &done
+	}
+	return t
+}
+
+// movingTaskAt is what movingTask looks like at the nth look.
+func movingTaskAt(n int) *client.Task {
+	type look struct {
+		status string
+		states diamondStates
+	}
+	looks := []look{
+		{"pending", diamondStates{"pending", "pending", "pending", "pending"}},
+		{"steps_in_process", diamondStates{"in_progress", "pending", "pending", "pending"}},
+		{"steps_in_process", diamondStates{"in_progress", "pending", "pending", "pending"}},
+		{"steps_in_process", diamondStates{"complete", "in_progress", "enqueued", "pending"}},
+		{"steps_in_process", diamondStates{"complete", "complete", "in_progress", "pending"}},
+		{"steps_in_process", diamondStates{"complete", "complete", "complete", "in_progress"}},
+		{"complete", diamondStates{"complete", "complete", "complete", "complete"}},
+	}
+	l := looks[max(min(n, len(looks)-1), 0)]
+	return diamondTask(movingTask, l.status, l.states)
+}
+
+func fakeTask(id string) *client.Task {
+	switch id {
+	case runningTask:
+		return diamondTask(id, "steps_in_process", diamondStates{"complete", "in_progress", "waiting_for_retry", "pending"})
+	case failedTask:
+		return diamondTask(id, "error", diamondStates{"complete", "complete", "error", "cancelled"})
+	case completeTask:
+		return diamondTask(id, "complete", diamondStates{"complete", "complete", "complete", "complete"})
+	case movingTask:
+		return movingTaskAt(0)
+	}
+	return nil
+}
+
+func fakeSteps(t *client.Task) []client.Step {
+	var steps []client.Step
+	for _, r := range t.Steps {
+		s := client.Step{
+			StepUUID: r.WorkflowStepUUID, TaskUUID: r.TaskUUID, Name: r.Name, CreatedAt: at(0), UpdatedAt: at(1),
+			CurrentState: r.CurrentState, TotalParents: r.TotalParents, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts,
+			ReadyForExecution: r.ReadyForExecution,
+		}
+		if r.LastAttemptedAt != nil {
+			s.LastAttemptedAt = &client.Time{Time: r.LastAttemptedAt.Time}
+		}
+		switch r.CurrentState {
+		case "complete":
+			done := client.Time{Time: s.LastAttemptedAt.Add(120 * time.Millisecond)}
+			s.CompletedAt = &done
+			s.Results = json.RawMessage(`{"step_uuid":"` + s.StepUUID + `","success":true,"result":{"n":36},"metadata":{"execution_time_ms":120,"retryable":false,"completed_at":null,"custom":{},"context":{}},"status":"completed"}`)
+		case "error":
+			s.Results = json.RawMessage(`{"step_uuid":"` + s.StepUUID + `","success":false,"result":null,"metadata":{"execution_time_ms":9,"retryable":false,"completed_at":null,"custom":{},"context":{}},"status":"error","error":{"message":"no such order","error_type":"PermanentError","retryable":false}}`)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+func fakeTimeline(id string) client.Timeline {
+	n := func(s float64) *float64 { return &s }
+	return client.Timeline{
+		TaskUUID: id, Start: at(0), Seconds: n(4),
+		Events: []client.TimelineEvent{
+			{Seconds: 0, From: "pending", To: "steps_in_process", Actor: "orchestrator-1"},
+			{Seconds: 4, From: "steps_in_process", To: "complete", Actor: "orchestrator-1", Reason: "all steps complete"},
+		},
+		Attempts: []client.StepAttempt{
+			{StepName: "start", Attempt: 1, Enqueued: n(0), Claimed: n(0.5), Reported: n(1), Applied: n(1.1), Outcome: "success"},
+			{StepName: "left", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.2), Reported: n(3), Applied: n(3.05), Outcome: "success"},
+			{StepName: "right", Attempt: 1, Enqueued: n(1.1), Claimed: n(1.4), Reported: n(1.6), Applied: n(1.7), Outcome: "failed"},
+			{StepName: "right", Attempt: 2, Enqueued: n(2), Claimed: n(2.1), Applied: n(2.6), Outcome: "lease_lost"},
+			{StepName: "join", Attempt: 1, Enqueued: n(3.05), Claimed: n(3.1), Reported: n(3.9), Applied: n(4), Outcome: "success"},
+		},
+	}
+}
+
+func fakeTemplates() client.TemplateList {
+	about := "One step, two beside each other, one that joins them"
+	return client.TemplateList{
+		Namespaces: []client.NamespaceSummary{{Name: "shapes", TemplateCount: 2}, {Name: "lines", TemplateCount: 1}},
+		Templates: []client.TemplateSummary{
+			{Name: "diamond", Namespace: "shapes", Version: "1.0.0", Description: &about, StepCount: 4},
+			{Name: "chain", Namespace: "shapes", Version: "2.1.0", StepCount: 3},
+			{Name: "chain", Namespace: "lines", Version: "1.0.0", StepCount: 9},
+		},
+		TotalCount: 3,
+	}
+}
+
+// diamondTemplate is the template the fake API has, read from its file.
+func diamondTemplate(t testing.TB) *workflow.Template {
+	t.Helper()
+	const file = "testdata/templates/diamond.yaml"
+	src, err := os.ReadFile(file)
+	require.NoError(t, err)
+	template, problems, err := workflow.ParseTemplate(file, src)
+	require.NoError(t, err, "%v", problems)
+	return template
+}
+
+func fakeTemplate(t testing.TB) client.TemplateDetail {
+	template := diamondTemplate(t)
+	configuration, err := json.Marshal(template)
+	require.NoError(t, err)
+	d := client.TemplateDetail{
+		Name: template.Name, Namespace: template.Namespace, Version: template.Version,
+		Description: &template.Description, Configuration: configuration,
+	}
+	for _, s := range template.Steps {
+		d.Steps = append(d.Steps, client.TemplateStep{Name: s.Name, DefaultRetryable: true, DefaultMaxAttempts: s.Retry.MaxAttempts})
+	}
+	return d
+}
+
+func fakeFleet() client.Fleet {
+	return client.Fleet{
+		Replicas: []client.Replica{
+			{UUID: "u1", ID: "orchestrator-1", Kind: "orchestrator", Hostname: "pod-a", Version: "0.1.0", Mode: "EventDrivenOnly", Namespaces: []string{}, StartedAt: at(0), HeartbeatAgeSeconds: 2.4, Live: true},
+			{UUID: "u2", ID: "worker-1", Kind: "worker", Hostname: "pod-b", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes", "lines"}, StartedAt: at(0), HeartbeatAgeSeconds: 95, Live: false},
+			{UUID: "u3", ID: "worker-2", Kind: "worker", Hostname: "pod-c", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 3700, Stopped: true},
+		},
+		Warning: "no live orchestrator polls",
+	}
+}
+
+func fakeHealth() client.DetailedHealth {
+	slow := "pool is 85 % used"
+	lag := at(3)
+	return client.DetailedHealth{
+		Status: "degraded", Timestamp: at(4),
+		Checks: map[string]client.HealthCheck{
+			"database":          {Status: "degraded", Message: &slow, DurationMS: 12},
+			"command_processor": {Status: "healthy", DurationMS: 0},
+		},
+		EventSystems: map[string]client.EventSystem{
+			"orchestration": {Mode: "Hybrid", Ready: true, Listener: &client.Listener{Source: "notify", State: "listening", LagMS: 1.5, LagAt: &lag}, Poller: &client.Poller{Pace: "relaxed"}},
+		},
+	}
+}
+
+func newServer(t testing.TB, h http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// What the API says is what -o json and -o yaml write.
+func TestAnswersAreWrittenExactly(t *testing.T) {
+	t.Parallel()
+	running := fakeTask(runningTask)
+	tests := map[string]struct {
+		args []string
+		want any
+	}{
+		"task":      {[]string{"task", "get", runningTask}, running},
+		"steps":     {[]string{"task", "steps", failedTask}, fakeSteps(fakeTask(failedTask))},
+		"timeline":  {[]string{"task", "timeline", runningTask}, fakeTimeline(runningTask)},
+		"templates": {[]string{"template", "list"}, fakeTemplates()},
+		"template":  {[]string{"template", "info", "diamond"}, fakeTemplate(t)},
+		"fleet":     {[]string{"system", "fleet"}, fakeFleet()},
+		"mode":      {[]string{"system", "mode"}, client.DeploymentMode{Mode: "Hybrid"}},
+		"health":    {[]string{"system", "health", "-w"}, map[string]any{"worker": fakeHealth()}},
+		"watch":     {[]string{"task", "watch", completeTask}, fakeTask(completeTask)},
+	}
+	for name, tt := range tests {
+		want, err := json.Marshal(tt.want)
+		require.NoError(t, err)
+		for _, format := range []string{"json", "yaml"} {
+			t.Run(name+" "+format, func(t *testing.T) {
+				t.Parallel()
+				o := newSession(t).run(t.Context(), "", append([]string{"-o", format}, tt.args...)...)
+				require.Zero(t, o.code, o.stderr)
+				got := []byte(o.stdout)
+				if format == "yaml" {
+					got, err = yaml.YAMLToJSON(got)
+					require.NoError(t, err, o.stdout)
+				}
+				require.JSONEq(t, string(want), string(got))
+			})
+		}
+	}
+}
+
+// The three ways to ask for a format mean the same.
+func TestFormatMayStandBeforeOrAfter(t *testing.T) {
+	t.Parallel()
+	want := newSession(t).run(t.Context(), "", "-o", "json", "template", "list")
+	require.Zero(t, want.code)
+	for _, args := range [][]string{
+		{"--format", "json", "template", "list"},
+		{"template", "list", "-o", "json"},
+		{"template", "--output=json", "list"},
+		{"template", "list", "--format", "JSON"},
+	} {
+		require.Equal(t, want, newSession(t).run(t.Context(), "", args...), "%v", args)
+	}
+}
+
+// anyJSON draws documents with the texts that YAML readers stumble over.
+func anyJSON(depth int) *rapid.Generator[any] {
+	scalars := []*rapid.Generator[any]{
+		rapid.SampledFrom([]any{nil, true, false, 0.0, -1.5, 1e21, 12345678.0}),
+		rapid.Map(rapid.String(), func(s string) any { return s }),
+		rapid.Map(rapid.SampledFrom([]string{
+			"", " ", "no", "On", "null", "~", "1", "1.0", "1_000", "0x1f", "1e3", "2026-03-21T10:11:13", "2026-03-21", "12:30:45",
+			"a: b", "- a", "#", "a #b", "a:", "{}", "[x]", "*a", "&a", "!t", "|", ">", "%", "@", "`", "'", "\"", "\\", "a\nb", "\t", "\u2028", "\x7f", "é", "😀", ".inf", "=", "<<", "---", "...", "?", ": ",
+		}), func(s string) any { return s }),
+	}
+	if depth == 0 {
+		return rapid.OneOf(scalars...)
+	}
+	inner := rapid.Deferred(func() *rapid.Generator[any] { return anyJSON(depth - 1) })
+	return rapid.OneOf(append(scalars,
+		rapid.Map(rapid.SliceOfN(inner, 0, 4), func(l []any) any { return l }),
+		rapid.Map(rapid.MapOfN(rapid.SampledFrom([]string{"a", "key", "no", "1", "x y", "é", "a: b", "", "-"}), inner, 0, 4), func(m map[string]any) any { return m }),
+	)...)
+}
+
+func TestYAMLSaysWhatJSONSays(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		document, err := json.Marshal(anyJSON(4).Draw(t, "document"))
+		require.NoError(t, err)
+		written, err := jsonToYAML(document)
+		require.NoError(t, err)
+		var value any
+		require.NoError(t, yaml.Unmarshal(written, &value), "%s", written)
+		back, err := json.Marshal(value)
+		require.NoError(t, err)
+		require.JSONEq(t, string(document), string(back), "%s", written)
+	})
+}
+
+func TestYAMLIsReadable(t *testing.T) {
+	t.Parallel()
+	written, err := jsonToYAML([]byte(`{"b":1,"a":[{"x":[1,[2,{"y":"no"}]],"z":{}},[]],"c":{"d":null,"e":"2026-03-21"},"big":12345678901234567890}`))
+	require.NoError(t, err)
+	require.Equal(t, `b: 1
+a:
+- x:
+  - 1
+  - - 2
+    - "y": "no"
+  z: {}
+- []
+c:
+  d: null
+  e: "2026-03-21"
+big: 12345678901234567890
+`, string(written))
+}
+
+// Columns stand under each other whatever the cells hold, and no cell can
+// break a line or steer the terminal.
+func TestTableIsAligned(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a := &app{}
+		tab := a.newTable("FIRST", "SECOND", "LAST")
+		firsts := rapid.SliceOfN(rapid.String(), 1, 6).Draw(t, "firsts")
+		for _, s := range firsts {
+			tab.row(s, rapid.String().Draw(t, "second"), "|")
+		}
+		column := -1
+		for i, line := range tab.lines()[1:] {
+			require.NotContains(t, line, "\n")
+			require.NotContains(t, line, "\x1b")
+			require.True(t, strings.HasSuffix(line, "|"))
+			at := utf8.RuneCountInString(line)
+			if i > 0 {
+				require.Equal(t, column, at, "%q", line)
+			}
+			column = at
+		}
+	})
+}
+
+func TestColoursOnlyWhereWanted(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	require.NotContains(t, s.run(t.Context(), "", "task", "list").stdout, "\x1b")
+	s.live = terminal{colour: true}
+	require.Contains(t, s.run(t.Context(), "", "task", "list").stdout, "\x1b[32mcomplete\x1b[0m")
+	require.NotContains(t, s.run(t.Context(), "", "task", "list", "-o", "json").stdout, "\x1b")
+}
+
+func TestSeconds(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[float64]string{
+		-1: "-", 0: "0ms", 0.0005: "0.5ms", 0.0099: "9.9ms", 0.12: "120ms", 1.25: "1.2s", 59.9: "59.9s",
+		60: "1m00s", 95: "1m35s", 3700: "1h01m", 86400 * 3: "3d",
+	} {
+		require.Equal(t, want, seconds(duration(s)), "%v", s)
+	}
+}

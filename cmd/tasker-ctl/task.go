@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func newTaskCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "task",
+		Aliases: []string{"tasks"},
+		Short:   "Create, list, inspect, watch and cancel tasks",
+	}
+	cmd.AddCommand(
+		newTaskCreateCommand(a),
+		newTaskListCommand(a),
+		a.taskCommand("get", "Show a task", (*app).getTask),
+		a.taskCommand("steps", "List the steps of a task", (*app).listSteps),
+		newTaskStepCommand(a),
+		newTaskStepAuditCommand(a),
+		newTaskWatchCommand(a),
+		a.taskCommand("timeline", "Draw when each attempt waited, ran and was applied", (*app).timeline),
+		a.taskCommand("verify", "Check the records of a task for contradictions", (*app).verifyTask),
+		a.taskCommand("cancel", "Cancel a task that has not ended", (*app).cancelTask),
+	)
+	return cmd
+}
+
+// taskCommand is a command whose only argument is a task.
+func (a *app) taskCommand(name, short string, do func(*app, context.Context, *client.Client, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   name + " UUID",
+		Short: short,
+		Args:  arguments("UUID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTask(args[0], func(c *client.Client, id string) error { return do(a, cmd.Context(), c, id) })
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+// withTask checks a task's UUID, connects, and explains what goes wrong.
+func (a *app) withTask(id string, do func(c *client.Client, id string) error) error {
+	parsed, err := uuid.Parse(id)
+	if err != nil {
+		return usagef("%q is not the UUID of a task", id)
+	}
+	c, err := a.client(orchestrator)
+	if err != nil {
+		return err
+	}
+	return unreachable(orchestrator, do(c, parsed.String()))
+}
+
+func newTaskListCommand(a *app) *cobra.Command {
+	o := client.TaskListOptions{}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List tasks, newest first",
+		Args:  arguments(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Status != "" {
+				if _, ok := workflow.ParseTaskState(o.Status); !ok {
+					return usagef("unknown status %q: it must be one of %s", o.Status, strings.Join(taskStateWords(), ", "))
+				}
+			}
+			if o.PerPage < 1 || o.PerPage > 100 {
+				return hinted{usagef("--limit must be between 1 and 100"), "see more with --page"}
+			}
+			if o.Page < 1 {
+				return usagef("--page must be 1 or more")
+			}
+			c, err := a.client(orchestrator)
+			if err != nil {
+				return err
+			}
+			list, err := c.Tasks(cmd.Context(), o)
+			if err != nil {
+				return unreachable(orchestrator, err)
+			}
+			return a.emit(list, func() { a.showTasks(list) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.Namespace, "namespace", "n", "", "only of this namespace")
+	f.StringVarP(&o.Status, "status", "s", "", "only in this state")
+	f.StringVar(&o.Initiator, "initiator", "", "only of this initiator")
+	f.StringVar(&o.SourceSystem, "source-system", "", "only from this source system")
+	f.IntVarP(&o.PerPage, "limit", "l", 20, "how many, up to 100")
+	f.IntVar(&o.Page, "page", 1, "which page, from 1")
+	completeFlag(cmd, "status", oneOfWords(taskStateWords()...))
+	completeFlag(cmd, "namespace", a.completeNamespaces)
+	return cmd
+}
+
+func (a *app) showTasks(list *client.TaskList) {
+	t := a.newTable("TASK", "TEMPLATE", "STATUS", "STEPS", "FAILED", "PRIORITY", "AGE")
+	for i := range list.Tasks {
+		task := &list.Tasks[i]
+		t.row(task.TaskUUID, templateName(task), stateCell(task.Status),
+			fmt.Sprintf("%d/%d", task.CompletedSteps, task.TotalSteps), task.FailedSteps,
+			number(task.Priority), a.since(task.CreatedAt.Time))
+	}
+	t.write(a.stdout)
+	if p := list.Pagination; p.HasNext || p.HasPrevious {
+		a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
+	}
+}
+
+func (a *app) getTask(ctx context.Context, c *client.Client, id string) error {
+	task, err := c.Task(ctx, id, 0)
+	if err != nil {
+		return err
+	}
+	return a.emit(task, func() {
+		a.showTask(task)
+		if len(task.Steps) > 0 {
+			a.printf("\n")
+			a.showReadiness(task.Steps)
+		}
+	})
+}
+
+func (a *app) showTask(task *client.Task) {
+	t := a.newPairs()
+	t.row("task", task.TaskUUID)
+	t.row("template", templateName(task))
+	t.row("status", stateCell(task.Status))
+	t.row("execution", task.ExecutionStatus)
+	t.row("recommended", task.RecommendedAction)
+	t.row("health", stateCell(task.HealthStatus))
+	t.row("steps", fmt.Sprintf("%d of %d complete (%.0f%%), %d in progress, %d ready, %d failed",
+		task.CompletedSteps, task.TotalSteps, task.CompletionPercentage, task.InProgressSteps, task.ReadySteps, task.FailedSteps))
+	t.row("priority", number(task.Priority))
+	t.row("tags", strings.Join(task.Tags, ", "))
+	t.row("initiator", task.Initiator)
+	t.row("source", task.SourceSystem)
+	t.row("reason", task.Reason)
+	t.row("correlation", task.CorrelationID)
+	t.row("parent", text(task.ParentCorrelationID))
+	t.row("created", instant(&task.CreatedAt))
+	t.row("updated", instant(&task.UpdatedAt))
+	t.row("completed", instant(task.CompletedAt))
+	t.row("context", clip(string(task.Context), 200))
+	t.write(a.stdout)
+}
+
+func (a *app) showReadiness(steps []client.StepReadiness) {
+	t := a.newTable("STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "NEXT RETRY", "UUID")
+	for _, s := range steps {
+		var next *client.Time
+		if s.NextRetryAt != nil {
+			next = &client.Time{Time: s.NextRetryAt.Time}
+		}
+		t.row(s.Name, stateCell(s.CurrentState), attempts(s.Attempts, s.MaxAttempts),
+			fmt.Sprintf("%d/%d", s.CompletedParents, s.TotalParents), yesNo(s.ReadyForExecution), instant(next), s.WorkflowStepUUID)
+	}
+	t.write(a.stdout)
+}
+
+func (a *app) verifyTask(ctx context.Context, c *client.Client, id string) error {
+	v, err := c.VerifyTask(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := a.emit(v, func() {
+		for _, p := range v.Problems {
+			a.printf("%s\n", oneLine(p))
+		}
+		if v.OK {
+			a.printf("task %s: the records agree\n", v.TaskUUID)
+		}
+	}); err != nil {
+		return err
+	}
+	if !v.OK {
+		return failure(fmt.Sprintf("task %s: %s", v.TaskUUID, counted(len(v.Problems), "contradiction")))
+	}
+	return nil
+}
+
+func (a *app) cancelTask(ctx context.Context, c *client.Client, id string) error {
+	task, err := c.CancelTask(ctx, id)
+	var told *client.Error
+	if errors.As(err, &told) && told.Code == "BAD_REQUEST" {
+		return coded{err, exitConflict} // the UUID is one, so the task has ended
+	}
+	if err != nil {
+		return err
+	}
+	return a.emit(task, func() { a.printf("task %s: %s\n", task.TaskUUID, task.Status) })
+}
+
+func templateName(t *client.Task) string { return t.Namespace + "/" + t.Name + ":" + t.Version }
+
+func attempts(n, limit int) string { return fmt.Sprintf("%d/%d", n, limit) }
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func number(n *int) any {
+	if n == nil {
+		return nil
+	}
+	return *n
+}
+
+// instant is a time in UTC to the millisecond, nil without one.
+func instant(t *client.Time) any {
+	if t == nil {
+		return nil
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+}
+
+// since is the age of something; a clock that is behind the server's makes it
+// no less than zero.
+func (a *app) since(t time.Time) string { return seconds(max(a.now().Sub(t), 0)) }

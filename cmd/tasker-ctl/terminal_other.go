@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "os"
+
+// windowSize never finds a terminal here, so output stays plain.
+func windowSize(*os.File) (columns, rows int, ok bool) { return 0, 0, false }

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func newTaskWatchCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch UUID",
+		Short: "Follow a task until it ends",
+		Long: `Follows a task until it ends. On a terminal the steps are drawn as layers of
+dependency and redrawn as they change; elsewhere every change is a line. With
+-o json or yaml the task is written once for every change, as one line or one
+document. The exit code is 0 when the task completed, 1 when it ended in error
+or was cancelled.`,
+		Args: arguments("UUID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTask(args[0], func(c *client.Client, id string) error { return a.watch(cmd.Context(), c, id) })
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+// viewer shows one state of the task after the other.
+type viewer interface {
+	show(p picture) error
+}
+
+func (a *app) newViewer() viewer {
+	switch {
+	case a.global.output != formatTable:
+		return &documents{app: a}
+	case a.screen.live:
+		return &redraw{app: a}
+	}
+	return &changeLog{app: a, states: map[string]stepView{}}
+}
+
+// watch asks for the task, often while it changes and ever more seldom while
+// it does not, until it ends.
+func (a *app) watch(ctx context.Context, c *client.Client, id string) error {
+	p, view := a.newPoll(c, id), a.newViewer()
+	w := watched{app: a, client: c, durations: map[string]time.Duration{}}
+	wait := time.Duration(0)
+	for {
+		task, err := p.next(ctx, wait)
+		if err != nil {
+			return err
+		}
+		changed := w.update(ctx, task)
+		if err := view.show(w.picture()); err != nil {
+			return err
+		}
+		if task.Terminal() {
+			return a.outcome(ctx, c, task)
+		}
+		if wait *= 2; changed || wait < shortestPause {
+			wait = shortestPause
+		}
+		wait = min(wait, longestPause)
+	}
+}
+
+// maxTimed bounds the tasks whose history is read again with every change.
+const maxTimed = 500
+
+// watched is what is known of the task so far.
+type watched struct {
+	app       *app
+	client    *client.Client
+	task      *client.Task
+	template  *workflow.Template
+	asked     bool // for the template
+	durations map[string]time.Duration
+}
+
+// update takes in the newest answer and reports whether something happened.
+func (w *watched) update(ctx context.Context, task *client.Task) bool {
+	before := w.task
+	w.task = task
+	if !w.asked {
+		w.asked = true
+		detail, err := w.client.Template(ctx, task.Namespace, task.Name, task.Version)
+		if err == nil {
+			w.template = parsedConfiguration(detail)
+		} else { // the steps can be shown without their dependencies
+			w.app.logf(1, "the dependencies are not known: %v", err)
+		}
+	}
+	if before != nil && fingerprint(before) == fingerprint(task) {
+		return false
+	}
+	w.readDurations(ctx)
+	return true
+}
+
+// readDurations learns how long attempts took. The picture does without when
+// the server does not tell.
+func (w *watched) readDurations(ctx context.Context) {
+	done := w.task.CompletedSteps + w.task.FailedSteps
+	if w.app.global.output != formatTable || done == 0 || len(w.task.Steps) > maxTimed {
+		return
+	}
+	line, err := w.client.Timeline(ctx, w.task.TaskUUID)
+	if err != nil {
+		w.app.logf(1, "the durations are not known: %v", err)
+		return
+	}
+	for _, t := range line.Attempts {
+		if t.Claimed != nil && t.Reported != nil {
+			w.durations[t.StepName] = duration(*t.Reported - *t.Claimed)
+		}
+	}
+}
+
+func (w *watched) picture() picture {
+	return picture{task: w.task, nodes: drawGraph(w.template, w.task.Steps), durations: w.durations, now: w.app.now()}
+}
+
+// fingerprint is what counts as a change.
+func fingerprint(t *client.Task) string {
+	var b strings.Builder
+	b.WriteString(t.Status)
+	for _, s := range t.Steps {
+		fmt.Fprintf(&b, "|%s=%s#%d", s.Name, s.CurrentState, s.Attempts)
+	}
+	return b.String()
+}
+
+// outcome turns the end of a task into the outcome of the command and tells
+// why steps failed.
+func (a *app) outcome(ctx context.Context, c *client.Client, task *client.Task) error {
+	if task.Status == "complete" || task.Status == "resolved_manually" {
+		return nil
+	}
+	text := fmt.Sprintf("task %s ended: %s", task.TaskUUID, task.Status)
+	if task.Status == "error" {
+		text += suffixed("; ", strings.Join(a.failedSteps(ctx, c, task), "; "))
+	}
+	return failure(text)
+}
+
+// failedSteps says which steps ended in error and why, as far as the server
+// tells.
+func (a *app) failedSteps(ctx context.Context, c *client.Client, task *client.Task) (lines []string) {
+	const most = 5
+	steps, err := c.Steps(ctx, task.TaskUUID)
+	if err != nil {
+		a.logf(1, "the errors of the steps are not known: %v", err)
+		return nil
+	}
+	for i := range steps {
+		if steps[i].CurrentState != "error" {
+			continue
+		}
+		if len(lines) == most {
+			return append(lines, "and more")
+		}
+		line := "step " + steps[i].Name + " failed"
+		if r := stepResult(&steps[i]); r != nil && r.Error != nil {
+			line += suffixed(": ", clip(oneLine(r.Error.Message), 200))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// documents writes the task once for every change.
+type documents struct {
+	app  *app
+	last string
+	any  bool
+}
+
+func (d *documents) show(p picture) error {
+	now := fingerprint(p.task)
+	if d.any && now == d.last {
+		return nil
+	}
+	first := !d.any
+	d.last, d.any = now, true
+	if d.app.global.output == formatYAML {
+		if !first {
+			d.app.printf("---\n")
+		}
+		return d.app.encode(p.task)
+	}
+	line, err := json.Marshal(p.task)
+	if err != nil {
+		return fmt.Errorf("write the task as JSON: %w", err)
+	}
+	d.app.printf("%s\n", line)
+	return nil
+}
+
+// changeLog writes a line for every change.
+type changeLog struct {
+	app    *app
+	status string
+	states map[string]stepView
+}
+
+// stepView is what the log compares of a step.
+type stepView struct {
+	state    string
+	attempts int
+}
+
+func (l *changeLog) show(p picture) error {
+	at := p.now.UTC().Format("15:04:05.000")
+	for _, n := range p.nodes {
+		before, known := l.states[n.name]
+		if n.step == nil || (known && before == stepView{n.state, n.attempts}) {
+			continue
+		}
+		l.states[n.name] = stepView{n.state, n.attempts}
+		from := ""
+		if known {
+			from = before.state + " → "
+		}
+		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, attempts(n.attempts, n.maximum))
+		l.app.printf("%s%s\n", line, suffixed("  ", p.duration(n)))
+	}
+	if l.status != p.task.Status {
+		l.app.printf("%s  task  %s%s\n", at, prefixed(l.status, " → "), p.task.Status)
+		l.status = p.task.Status
+	}
+	return nil
+}
+
+// prefixed puts a suffix after a text unless the text is empty.
+func prefixed(text, suffix string) string {
+	if text == "" {
+		return ""
+	}
+	return text + suffix
+}
+
+// redraw draws the picture over the previous one.
+type redraw struct {
+	app   *app
+	drawn int // lines on the screen
+}
+
+// Lines longer than the window must not wrap, or the cursor would come back to
+// the wrong line.
+const (
+	wrapOff   = "\x1b[?7l"
+	wrapOn    = "\x1b[?7h"
+	clearLine = "\x1b[K"
+	clearDown = "\x1b[J"
+)
+
+func (r *redraw) show(p picture) error {
+	_, height := r.app.screen.size()
+	if p.task.Terminal() {
+		height = 0 // the last picture may scroll
+	} else if height > 1 {
+		height-- // the cursor's own line
+	}
+	var b strings.Builder
+	b.WriteString(wrapOff)
+	if r.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r", r.drawn)
+	}
+	lines := p.lines(r.app.screen, height)
+	for _, line := range lines {
+		b.WriteString(line + clearLine + "\n")
+	}
+	b.WriteString(clearDown + wrapOn)
+	r.drawn = len(lines)
+	_, err := r.app.stdout.Write([]byte(b.String()))
+	return err
+}

@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// The values of common.signals.event_source.
+const (
+	sourceNotify = notify.Name
+	sourceWAL    = wal.Name
+)
+
+// startPatience is how long a daemon waits for a database that does not answer
+// at start. Orchestrated restarts bring up both at once.
+const startPatience = 30 * time.Second
+
+// openStore connects to the database, migrates it when configured, and checks
+// that its schema is the one this program knows.
+func openStore(ctx context.Context, c config.Common, name string, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+	d := c.Database
+	opts := store.Options{
+		URL: d.URL.Reveal(), ApplicationName: name,
+		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
+		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(),
+		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(),
+		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: c.Signals.EventSource == sourceWAL,
+		Observe: func(flow string, took time.Duration, _ error) {
+			m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
+		},
+	}
+	s, err := patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, opts) })
+	if err != nil {
+		return nil, err
+	}
+	if d.MigrateOnStart {
+		if err := migrate(ctx, d.ListenerDSN().Reveal(), log); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	if err := s.CheckSchema(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func migrate(ctx context.Context, url string, log *zap.Logger) error {
+	m, err := store.NewMigrator(url)
+	if err != nil {
+		return err
+	}
+	applied, err := m.Up(ctx)
+	if err != nil {
+		return err
+	}
+	if len(applied) > 0 {
+		log.Info("migrated the database", zap.Int64s("versions", applied))
+	}
+	return nil
+}
+
+// patiently repeats open while the database is away, for startPatience.
+func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Context) (T, error)) (T, error) {
+	deadline := time.Now().Add(startPatience)
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		opened, err := open(ctx)
+		if err == nil || !unavailable(err) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
+			return opened, err
+		}
+		log.Warn("the database does not answer; trying again", zap.Duration("in", pause), zap.Error(err))
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return opened, fmt.Errorf("stopped while waiting for the database: %w", err)
+		case <-timer.C:
+		}
+	}
+}
+
+// signals are the two ends of the configured event source.
+type signals struct {
+	config    config.Common
+	name      string
+	store     *store.Store
+	transport signal.Transport
+	sender    *signal.Sender
+}
+
+func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (*signals, error) {
+	out := &signals{config: c, name: name, store: s}
+	switch c.Signals.EventSource {
+	case sourceNotify:
+		out.transport = notify.NewTransport(s.Execer())
+	case sourceWAL:
+		out.transport = wal.NewTransport(s.Execer())
+	default:
+		return nil, fmt.Errorf("common.signals.event_source: %q is neither %s nor %s", c.Signals.EventSource, sourceNotify, sourceWAL)
+	}
+	out.sender = signal.NewSender(out.transport, signal.SenderConfig{
+		OnError: func(err error) {
+			log.Warn("signals could not be sent; pollers and catch-up scans find the work", zap.Error(err))
+		},
+	})
+	return out, nil
+}
+
+// source makes the source of one event system. A persistent slot serves one
+// reader, so a daemon's further systems add their part to its name.
+func (s *signals) source(part string) (source signal.Source, err error) {
+	d := s.config.Database
+	dsn := d.ListenerDSN().Reveal()
+	if s.config.Signals.EventSource == sourceNotify {
+		source, err = notify.New(notify.Config{DSN: dsn, ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout()}, s.transport)
+	} else {
+		slot := s.config.Signals.WAL.Slot
+		if slot != "" && part != "" {
+			slot += "_" + part
+		}
+		source, err = wal.New(wal.Config{DSN: dsn, ApplicationName: s.name + "-listener", Slot: slot,
+			Publication: s.config.Signals.WAL.Publication, ConnectTimeout: d.ConnectTimeout(), Server: s.store.Execer()}, s.transport)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare the event source %s: %w", s.config.Signals.EventSource, err)
+	}
+	return source, nil
+}

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/deploymode"
+)
+
+// counter answers counts and takes note of them.
+type counter struct {
+	depth  map[string]int
+	err    error
+	calls  int
+	limits []int
+	now    time.Time
+}
+
+func (c *counter) count(ctx context.Context, limit int) (map[string]int, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		return nil, errors.New("no deadline")
+	}
+	c.calls++
+	c.limits = append(c.limits, limit)
+	return c.depth, c.err
+}
+
+func newCounted(depth map[string]int) (*counter, *queueDepth) {
+	c := &counter{depth: depth, now: time.Unix(1000, 0)}
+	q := newQueueDepth(c.count, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20})
+	q.now = func() time.Time { return c.now }
+	return c, q
+}
+
+func TestQueueDepthIsJudgedByTheLongestQueue(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		depth map[string]int
+		want  deploymode.Level
+		says  string
+	}{
+		"no namespaces":  {map[string]int{}, deploymode.Healthy, "no step waits"},
+		"nothing waits":  {map[string]int{"a": 0, "b": 0}, deploymode.Healthy, "no step waits"},
+		"below critical": {map[string]int{"a": 9, "b": 9, "c": 1}, deploymode.Healthy, "9 steps wait in a"},
+		"critical":       {map[string]int{"a": 9, "b": 10}, deploymode.Degraded, "10 steps wait in b"},
+		"below overflow": {map[string]int{"b": 19}, deploymode.Degraded, "19 steps wait in b"},
+		"overflow":       {map[string]int{"b": 20}, deploymode.Unhealthy, "20 steps wait in b"},
+		"beyond":         {map[string]int{"b": 21}, deploymode.Unhealthy, "more than 20 steps wait in b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			counted, q := newCounted(c.depth)
+			check := q.check(t.Context())
+			require.Equal(t, c.want, check.Status)
+			require.Equal(t, c.says, check.Message)
+			require.Equal(t, []int{21}, counted.limits, "beyond the last threshold nobody needs to know")
+		})
+	}
+}
+
+func TestQueueDepthIsCountedOnceASecond(t *testing.T) {
+	t.Parallel()
+	c, q := newCounted(map[string]int{"a": 1})
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() { q.check(t.Context()) })
+	}
+	group.Wait()
+	require.Equal(t, 1, c.calls)
+	c.now = c.now.Add(depthAge)
+	require.NoError(t, testutil.CollectAndCompare(q, strings.NewReader(`
+# HELP tasker_queue_depth Claimable steps, counted up to one more than overflow_threshold.
+# TYPE tasker_queue_depth gauge
+tasker_queue_depth{namespace="a"} 1
+`)))
+	require.Equal(t, 2, c.calls)
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.now = c.now.Add(depthAge)
+	require.Equal(t, deploymode.Healthy, q.check(left).Status, "who leaves does not spoil it for the others")
+}
+
+func TestQueueDepthOfADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	c, q := newCounted(map[string]int{"a": 1})
+	q.check(t.Context())
+	c.err, c.now = errors.New("host db-7 is away"), c.now.Add(depthAge)
+	require.Zero(t, testutil.CollectAndCount(q), "the scrape goes on without it")
+	check := q.check(t.Context())
+	require.Equal(t, deploymode.Unknown, check.Status)
+	require.NotContains(t, check.Message, "db-7")
+	require.Equal(t, 2, c.calls, "a failure is remembered as well")
+	c.err, c.now = nil, c.now.Add(depthAge)
+	require.Equal(t, 1, testutil.CollectAndCount(q))
+}

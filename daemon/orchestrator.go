@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Orchestrator is a wired orchestrator daemon.
+type Orchestrator struct {
+	*shared
+	loaded *config.Loaded
+	engine *orchestration.Orchestrator
+	// registered says that the templates of the search paths are in the database.
+	registered bool
+	depth      *queueDepth
+}
+
+// NewOrchestrator connects to the database, loads the templates that the
+// configuration names, and wires the daemon. Nothing runs before Start.
+func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (*Orchestrator, error) {
+	c := loaded.OrchestratorConfig()
+	s, err := assemble(ctx, c.Common, "tasker-orchestrator", log)
+	if err != nil {
+		return nil, err
+	}
+	d := &Orchestrator{shared: s, loaded: loaded}
+	if err := d.wire(ctx, c); err != nil {
+		s.store.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) error {
+	o := c.Orchestration
+	if err := refuseAuth("orchestration", o.Web.Web); err != nil {
+		return err
+	}
+	warnWithoutEffect(d.log, c.Common, "orchestration", o.Web.Web)
+	if err := d.registerTemplates(ctx, c.Common); err != nil {
+		return err
+	}
+	d.registered = true
+	d.depth = newQueueDepth(d.store.QueueDepth, c.Common.Queues.PGMQ.QueueDepthThresholds)
+	d.registry.MustRegister(d.depth)
+	self, err := introduce("", string(o.EventSystems.Orchestration.DeploymentMode))
+	if err != nil {
+		return err
+	}
+	readiness, err := d.signals.source("readiness")
+	if err != nil {
+		return err
+	}
+	applying, err := d.signals.source("")
+	if err != nil {
+		return err
+	}
+	rules := rules(c.Common, o.Leases.MaxCrashes)
+	d.engine, err = orchestration.New(orchestration.Config{
+		Store: d.store, Publisher: d.signals.sender, Daemon: self, Rules: rules,
+		Orchestration: eventSystem(o.EventSystems.Orchestration, applying, d.fail),
+		Readiness:     eventSystem(o.EventSystems.TaskReadiness, readiness, d.fail),
+		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
+			Logger: d.log, Metrics: d.metrics},
+		ApplyBatch: o.Apply.BatchSize, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
+		SweepBatch: o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), Logger: d.log, Metrics: d.metrics,
+	})
+	if err != nil || !o.Web.Enabled {
+		return err
+	}
+	web := d.webConfig(o.Web.Web, d.loaded.Environment)
+	web.MaxBodyBytes, web.MaxWait = int64(o.Web.MaxBodyBytes), o.Web.MaxWait()
+	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{Engine: d.engine, Store: d.store, ID: self.ID, Verify: d.verify(rules),
+		Loaded: d.templatesLoaded, Checks: d.checks})
+	return err
+}
+
+// templatesLoaded and checks show the daemon to the API.
+func (d *Orchestrator) templatesLoaded() (loaded bool, reason string) {
+	if !d.registered {
+		return false, "those of task_templates.search_paths are not registered"
+	}
+	return true, ""
+}
+
+func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
+	return map[string]telemetry.Check{"queue_depth": d.depth.check(ctx)}
+}
+
+// verify replays the ledger of one task for the API.
+func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.UUID) ([]string, error) {
+	return func(ctx context.Context, task uuid.UUID) ([]string, error) {
+		report, err := d.store.CheckTask(ctx, rules, task)
+		if err != nil {
+			return nil, err
+		}
+		problems := make([]string, 0, len(report.Violations))
+		for _, v := range report.Violations {
+			problems = append(problems, v.Problem)
+		}
+		return problems, nil
+	}
+}
+
+// registerTemplates registers what task_templates.search_paths finds. Paths
+// that match nothing are no fault: workers register their own templates.
+func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common) error {
+	found, problems, err := workflow.LoadTemplates(c.TaskTemplates.SearchPaths...)
+	for _, p := range problems.Warnings() {
+		if p.Code == workflow.CodeIO {
+			d.log.Debug(p.String()) // the default path names a folder that need not exist
+			continue
+		}
+		d.log.Warn(p.String())
+	}
+	if err != nil {
+		return fmt.Errorf("load the templates: %w", err)
+	}
+	resolved := make([]*workflow.Template, 0, len(found))
+	for _, f := range found {
+		resolved = append(resolved, f.Template.Resolve(d.loaded.Environment))
+	}
+	if err := d.store.RegisterTemplates(ctx, d.loaded.Environment, resolved); err != nil {
+		return err
+	}
+	if len(resolved) > 0 {
+		d.log.Info("registered templates", zap.Int("templates", len(resolved)))
+	}
+	return nil
+}
+
+// services lists the parts in the order of their start: what sends before what
+// looks, and the API last, so that it serves only what runs.
+func (d *Orchestrator) services() []lifecycle.Service {
+	list := []lifecycle.Service{d.counting, d.signals.sender, d.engine}
+	if d.server != nil {
+		list = append(list, d.server)
+	}
+	return list
+}
+
+// Start runs the daemon; listeners connect in the background.
+func (d *Orchestrator) Start(ctx context.Context) error {
+	if err := d.start(ctx, d.services()...); err != nil {
+		return err
+	}
+	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
+	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), zap.Any("address", d.Addr()))
+	return nil
+}
+
+// Stop ends the daemon within ctx: unready first, then the API, the event
+// systems and commands, the signals, and at last the pools.
+func (d *Orchestrator) Stop(ctx context.Context) error {
+	if d.server != nil {
+		d.server.Drain()
+	}
+	return d.stopAll(ctx, d.services()...)
+}
+
+// Addr is where the API listens; nil when it is off.
+func (d *Orchestrator) Addr() net.Addr { return d.address() }
+
+// Store is the daemon's store, for programs that run it in their own process.
+func (d *Orchestrator) Store() *store.Store { return d.store }
+
+// Failed delivers what must end the process.
+func (d *Orchestrator) Failed() <-chan error { return d.fatal }
+
+// Reload follows a changed configuration as far as that is possible without a
+// new start.
+func (d *Orchestrator) Reload(ctx context.Context, next *config.Loaded) error {
+	changes := d.loaded.Changes(next)
+	d.loaded = next
+	return reloadMode(ctx, d.log, d.engine, next.Orchestration.EventSystems.Orchestration.DeploymentMode, changes)
+}

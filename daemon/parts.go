@@ -1,0 +1,150 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// stopEach bounds the stopping of each part that has no bound of its own.
+const stopEach = 10 * time.Second
+
+// stopMargin is what one part leaves of the time for stopping to the others.
+const stopMargin = 2 * time.Second
+
+// shared is what both daemons are made of.
+type shared struct {
+	log      *zap.Logger
+	registry *prometheus.Registry
+	metrics  *telemetry.Metrics
+	store    *store.Store
+	signals  *signals
+	counting *lifecycle.Loop
+	server   *rest.Server // nil when web.enabled = false
+	fatal    chan error   // what must end the process
+}
+
+// assemble opens what everything else stands on. name is the daemon's name in
+// pg_stat_activity.
+func assemble(ctx context.Context, c config.Common, name string, log *zap.Logger) (*shared, error) {
+	if err := refuseUnsupported(c); err != nil {
+		return nil, err
+	}
+	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1)}
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics = telemetry.NewMetrics(s.registry)
+	var err error
+	if s.store, err = openStore(ctx, c, name, log, s.metrics); err != nil {
+		return nil, err
+	}
+	if s.signals, err = newSignals(c, name, s.store, log); err != nil {
+		s.store.Close()
+		return nil, err
+	}
+	observePool(s.registry, s.store)
+	s.counting = observeSender(s.signals.sender, s.metrics, log)
+	return s, nil
+}
+
+// fail ends the daemon; the first reason counts.
+func (s *shared) fail(err error) {
+	select {
+	case s.fatal <- err:
+	default:
+	}
+}
+
+// webConfig translates the settings of the HTTP server.
+func (s *shared) webConfig(w config.Web, environment string) rest.Config {
+	return rest.Config{Address: w.BindAddress, Version: Version(), Environment: environment,
+		RequestTimeout: w.RequestTimeout(), Metrics: s.registry, Logger: s.log}
+}
+
+// address is where the HTTP server listens; nil when it is off.
+func (s *shared) address() net.Addr {
+	if s.server == nil {
+		return nil
+	}
+	return s.server.Addr()
+}
+
+// start runs services in order; when one fails, those before it are stopped.
+func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error {
+	if err := lifecycle.StartAll(ctx, s.log, stopEach, services...); err != nil {
+		s.store.Close()
+		return fmt.Errorf("start: %w", err)
+	}
+	return nil
+}
+
+// stopAll stops services in reverse and closes the pools last.
+func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) error {
+	each := stopEach
+	if deadline, ok := ctx.Deadline(); ok {
+		// The longest part (a worker with its handlers) may take nearly all.
+		each = max(each, time.Until(deadline)-stopMargin)
+	}
+	err := lifecycle.StopAll(ctx, s.log, each, services...)
+	s.store.Close()
+	return err
+}
+
+// modeSetter is the part whose mode can change at run time.
+type modeSetter interface {
+	Mode() deploymode.Mode
+	SetMode(ctx context.Context, mode deploymode.Mode) error
+}
+
+// reloadMode follows a configuration that was read again. The deployment mode
+// is what can change while the daemon runs; everything else is named.
+func reloadMode(ctx context.Context, log *zap.Logger, target modeSetter, mode deploymode.Mode, changes []config.Change) error {
+	for _, c := range changes {
+		if !strings.HasSuffix(c.Key, ".deployment_mode") {
+			log.Warn("a changed setting takes effect with the next start", zap.String("key", c.Key))
+		}
+	}
+	if target.Mode() == mode {
+		return nil
+	}
+	if err := target.SetMode(ctx, mode); err != nil {
+		return fmt.Errorf("change the mode: %w", err)
+	}
+	return nil
+}
+
+func observePool(reg prometheus.Registerer, s *store.Store) {
+	gauge := func(name, help string, value func(store.PoolStat) float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return value(s.PoolStat()) }))
+	}
+	gauge("tasker_pool_connections_max", "Connections the pool may open.", func(p store.PoolStat) float64 { return float64(p.Max) })
+	gauge("tasker_pool_connections_active", "Connections in use.", func(p store.PoolStat) float64 { return float64(p.Acquired) })
+	gauge("tasker_pool_connections_idle", "Connections open and unused.", func(p store.PoolStat) float64 { return float64(p.Idle) })
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tasker_pool_acquires_total", Help: "Connections taken from the pool."},
+		func() float64 { return float64(s.PoolStat().Acquires) }))
+}
+
+// joined drops the errors that say only that the caller asked to stop.
+func joined(errs ...error) error {
+	kept := errs[:0:0]
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			kept = append(kept, err)
+		}
+	}
+	return errors.Join(kept...)
+}

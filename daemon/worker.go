@@ -1,0 +1,193 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// Register gives a worker its handlers and templates before it starts.
+type Register func(*worker.Worker) error
+
+// Worker is a wired worker daemon.
+type Worker struct {
+	*shared
+	loaded *config.Loaded
+	worker *worker.Worker
+}
+
+// NewWorker connects to the database, lets register add handlers and
+// templates, loads further templates from worker.template_path, and wires the
+// daemon. Nothing runs before Start.
+func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Worker, error) {
+	c := loaded.WorkerConfig()
+	s, err := assemble(ctx, c.Common, "tasker-worker", log)
+	if err != nil {
+		return nil, err
+	}
+	d := &Worker{shared: s, loaded: loaded}
+	if err := d.wire(c, register); err != nil {
+		s.store.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Worker) wire(c config.WorkerConfig, register Register) error {
+	if err := refuseAuth("worker", c.Worker.Web); err != nil {
+		return err
+	}
+	warnWithoutEffect(d.log, c.Common, "worker", c.Worker.Web)
+	source, err := d.signals.source("")
+	if err != nil {
+		return err
+	}
+	if d.worker, err = worker.New(d.workerConfig(c, source)); err != nil {
+		return err
+	}
+	if err := register(d.worker); err != nil {
+		return fmt.Errorf("register handlers: %w", err)
+	}
+	if path := c.Worker.TemplatePath; path != "" {
+		if err := d.worker.LoadTemplates(path); err != nil {
+			return fmt.Errorf("load the templates of worker.template_path: %w", err)
+		}
+	}
+	if !c.Worker.Web.Enabled {
+		return nil
+	}
+	d.server, err = rest.NewWorker(d.webConfig(c.Worker.Web, d.loaded.Environment), rest.Worker{
+		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Control: d.worker, Database: d.store,
+		Systems: d.systems, Loops: d.loops, Saturation: d.saturation,
+		Namespaces: func() []string { return d.worker.Health().Namespaces },
+		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
+		Checks: func(context.Context) map[string]telemetry.Check {
+			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health())}
+		},
+	})
+	return err
+}
+
+func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worker.Config {
+	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
+	return worker.Config{
+		Store: d.store, EventSource: source, Publisher: d.signals.sender,
+		Namespaces: w.Namespaces, Tags: w.Tags, Environment: d.loaded.Environment,
+		Mode:          w.EventSystems.Worker.DeploymentMode,
+		Events:        eventSystem(w.EventSystems.Worker.EventSystem, source, d.fail),
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
+		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending},
+		Lease:  w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
+		Logger: d.log, Metrics: d.metrics,
+	}
+}
+
+// systems, loops and saturation show the worker to the API.
+func (d *Worker) systems() map[string]coordinator.Health {
+	systems := map[string]coordinator.Health{}
+	if events := d.worker.Health().Events; events != nil {
+		systems["worker"] = *events
+	}
+	return systems
+}
+
+// loops are those that should run and do not.
+func (d *Worker) loops() []lifecycle.LoopHealth {
+	var dead []lifecycle.LoopHealth
+	for _, name := range d.worker.Health().DeadLoops {
+		dead = append(dead, lifecycle.LoopHealth{Name: name, State: lifecycle.LoopRestarting})
+	}
+	return dead
+}
+
+// saturation is the share of handlers in use.
+func (d *Worker) saturation() float64 {
+	h := d.worker.Health()
+	if h.Limit == 0 {
+		return 0
+	}
+	return float64(h.Running) / float64(h.Limit)
+}
+
+// templatesLoaded judges whether there can be steps for the worker: it has
+// registered the templates it brings, and one of its namespaces has templates.
+func templatesLoaded(h worker.Health) (loaded bool, reason string) {
+	switch {
+	case h.State == "idle", h.State == "starting":
+		return false, "the worker is " + h.State
+	case len(h.Missing) > 0 && len(h.Missing) == len(h.Namespaces):
+		return false, "nobody has registered any of the namespaces " + strings.Join(h.Missing, ", ")
+	}
+	return true, ""
+}
+
+// stepProcessing judges how the handlers do. All permits in use is the plan,
+// not a fault; handlers that do not end are one.
+func stepProcessing(h worker.Health) telemetry.Check {
+	c := telemetry.Check{Status: deploymode.Healthy, Message: fmt.Sprintf("%d of %d handlers are running", h.Running, h.Limit)}
+	if h.Zombies > 0 {
+		c.Status = deploymode.Degraded
+		c.Message += fmt.Sprintf("; %d of them ignore the end of their context", h.Zombies)
+	}
+	return c
+}
+
+func (d *Worker) services() []lifecycle.Service {
+	list := []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker}}
+	if d.server != nil {
+		list = append(list, d.server)
+	}
+	return list
+}
+
+// workerService gives a worker the name of a service.
+type workerService struct{ *worker.Worker }
+
+// Name implements lifecycle.Service.
+func (workerService) Name() string { return "worker" }
+
+// Start runs the daemon; listeners connect in the background.
+func (d *Worker) Start(ctx context.Context) error {
+	if err := d.start(ctx, d.services()...); err != nil {
+		return err
+	}
+	d.log.Info("worker daemon started", zap.String("mode", string(d.worker.Mode())), zap.Any("address", d.Addr()))
+	return nil
+}
+
+// Stop ends the daemon within ctx: unready first, then claiming stops, running
+// handlers are waited for, results are reported, the rest is handed back.
+func (d *Worker) Stop(ctx context.Context) error {
+	if d.server != nil {
+		d.server.Drain()
+	}
+	return d.stopAll(ctx, d.services()...)
+}
+
+// Addr is where the API listens; nil when it is off.
+func (d *Worker) Addr() net.Addr { return d.address() }
+
+// Failed delivers what must end the process.
+func (d *Worker) Failed() <-chan error { return d.fatal }
+
+// Reload follows a changed configuration as far as that is possible without a
+// new start.
+func (d *Worker) Reload(ctx context.Context, next *config.Loaded) error {
+	changes := d.loaded.Changes(next)
+	d.loaded = next
+	return reloadMode(ctx, d.log, d.worker, next.Worker.EventSystems.Worker.DeploymentMode, changes)
+}
+
+var _ modeSetter = (*worker.Worker)(nil)

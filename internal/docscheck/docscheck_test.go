@@ -1,0 +1,197 @@
+package docscheck_test
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+const root = "../.."
+
+var update = flag.Bool("update", false, "write the generated parts of the documentation anew")
+
+// page reads a file of the repository.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// pages lists the documentation: the README and every page below docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	list := []string{"README.md"}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(name) == ".md" {
+			list = append(list, filepath.ToSlash(strings.TrimPrefix(name, filepath.Clean(root)+string(filepath.Separator))))
+		}
+		return err
+	})
+	require.NoError(t, err)
+	require.Greater(t, len(list), 1)
+	return list
+}
+
+// compare holds a generated text against the file, or writes it with -update.
+func compare(t *testing.T, name, want string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(filepath.Join(root, filepath.FromSlash(name)), []byte(want), 0o644)) // #nosec G306 -- it is for everybody to read
+		return
+	}
+	require.Equal(t, want, page(t, name), "%s is out of date: run go test ./internal/docscheck -update", name)
+}
+
+func TestConfigurationReferenceIsUpToDate(t *testing.T) {
+	t.Parallel()
+	compare(t, "docs/reference/configuration.md", string(config.ReferenceMarkdown()))
+}
+
+func TestEveryVariableOfAKeyIsExplained(t *testing.T) {
+	t.Parallel()
+	text := page(t, "docs/configuration.md")
+	for _, name := range []string{config.EnvPath, config.EnvRoot, config.EnvEnvironment} {
+		require.True(t, strings.Contains(text, "`"+name+"`"), "docs/configuration.md does not mention %s", name) //nolint:testifylint // Contains would print the page
+	}
+	for _, key := range config.Keys() {
+		for _, name := range key.Env {
+			require.True(t, strings.Contains(text, "`"+name+"`"), "docs/configuration.md does not mention %s of %s", name, key.Path) //nolint:testifylint // Contains would print the page
+		}
+	}
+}
+
+const (
+	metricsPage  = "docs/operations.md"
+	metricsBegin = "<!-- metrics: written by go test ./internal/docscheck -update -->\n"
+	metricsEnd   = "<!-- end of metrics -->\n"
+)
+
+func TestMetricsCatalogueIsUpToDate(t *testing.T) {
+	t.Parallel()
+	text := page(t, metricsPage)
+	before, rest, found := strings.Cut(text, metricsBegin)
+	require.True(t, found, "%s has no place for the metrics", metricsPage)
+	_, after, found := strings.Cut(rest, metricsEnd)
+	require.True(t, found, "%s has no end of the metrics", metricsPage)
+	compare(t, metricsPage, before+metricsBegin+metricsTable(t)+metricsEnd+after)
+}
+
+// registrar notes what the catalogue registers.
+type registrar struct {
+	prometheus.Registerer
+	collectors []prometheus.Collector
+}
+
+// Register implements prometheus.Registerer.
+func (r *registrar) Register(c prometheus.Collector) error {
+	r.collectors = append(r.collectors, c)
+	return r.Registerer.Register(c)
+}
+
+func metricsTable(t *testing.T) string {
+	t.Helper()
+	r := &registrar{Registerer: prometheus.NewRegistry()}
+	telemetry.NewMetrics(r)
+	require.NotEmpty(t, r.collectors)
+	var b strings.Builder
+	b.WriteString("| metric | kind | labels | meaning |\n|---|---|---|---|\n")
+	for _, c := range r.collectors {
+		descs := make(chan *prometheus.Desc, 1)
+		c.Describe(descs)
+		name, help, labels := describe(t, (<-descs).String())
+		b.WriteString("| `" + name + "` | " + kind(t, c) + " | " + labels + " | " + help + " |\n")
+	}
+	return b.String()
+}
+
+func kind(t *testing.T, c prometheus.Collector) string {
+	t.Helper()
+	switch c.(type) {
+	case *prometheus.HistogramVec, prometheus.Histogram:
+		return "histogram"
+	case *prometheus.GaugeVec:
+		return "gauge"
+	case *prometheus.CounterVec:
+		return "counter"
+	case prometheus.Gauge: // before Counter: a gauge has its methods too
+		return "gauge"
+	case prometheus.Counter:
+		return "counter"
+	}
+	require.Fail(t, "a metric of an unknown kind", "%T", c)
+	return ""
+}
+
+// describe reads the text of a description; the library offers nothing else.
+func describe(t *testing.T, text string) (name, help, labels string) {
+	t.Helper()
+	between := func(from, to string) string {
+		_, rest, found := strings.Cut(text, from)
+		require.True(t, found, text)
+		inner, _, found := strings.Cut(rest, to)
+		require.True(t, found, text)
+		return inner
+	}
+	name, help = between(`fqName: "`, `"`), between(`help: "`, `"`)
+	if list := between("variableLabels: {", "}"); list != "" {
+		labels = "`" + strings.ReplaceAll(list, ",", "`, `") + "`"
+	}
+	return name, help, labels
+}
+
+func TestEveryRoomHasItsPlaceInTheArchitecture(t *testing.T) {
+	t.Parallel()
+	text := page(t, "docs/architecture.md")
+	entries, err := os.ReadDir(root)
+	require.NoError(t, err)
+	rooms := 0
+	for _, entry := range entries {
+		if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") || !holdsGo(t, filepath.Join(root, entry.Name())) {
+			continue
+		}
+		rooms++
+		require.True(t, strings.Contains(text, "`"+entry.Name()+"/`"), "docs/architecture.md does not mention the room %s", entry.Name()) //nolint:testifylint // Contains would print the page
+	}
+	require.Greater(t, rooms, 10)
+}
+
+func holdsGo(t *testing.T, dir string) bool {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		found = found || filepath.Ext(name) == ".go"
+		return err
+	})
+	require.NoError(t, err)
+	return found
+}
+
+// Names in code blocks of this list are what a reader of a page would look
+// for; each source is read from the program itself.
+func TestNamesAreMentioned(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		page, what string
+		names      []string
+	}{
+		{"docs/templates.md", "problem code", problemCodes(t)},
+		{"docs/data-model.md", "object of the schema", schemaObjects(t)},
+		{metricsPage, "metric", metricNames(t)},
+	} {
+		text := page(t, tt.page)
+		require.Greater(t, len(tt.names), 20, tt.what)
+		for _, name := range tt.names {
+			require.True(t, strings.Contains(text, "`"+name+"`"), "%s does not mention the %s %s", tt.page, tt.what, name) //nolint:testifylint // Contains would print the page
+		}
+	}
+}

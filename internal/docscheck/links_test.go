@@ -1,0 +1,116 @@
+package docscheck_test
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, name := range pages(t) {
+		for _, target := range linksOf(page(t, name)) {
+			links++
+			require.Empty(t, whyBroken(name, target), "%s: (%s)", name, target)
+		}
+	}
+	require.Positive(t, links)
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// linksOf lists the relative targets of a page, code left out.
+func linksOf(text string) (targets []string) {
+	for _, m := range link.FindAllStringSubmatch(withoutCode(text), -1) {
+		if !strings.Contains(m[1], "://") && !strings.HasPrefix(m[1], "mailto:") {
+			targets = append(targets, m[1])
+		}
+	}
+	return targets
+}
+
+var inlineCode = regexp.MustCompile("`[^`\n]*`")
+
+func withoutCode(text string) string {
+	var b strings.Builder
+	fenced := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+			continue
+		}
+		if !fenced {
+			b.WriteString(inlineCode.ReplaceAllString(line, "code"))
+		}
+	}
+	return b.String()
+}
+
+// whyBroken is empty where the target of a link on a page exists.
+func whyBroken(from, target string) string {
+	file, anchor, _ := strings.Cut(target, "#")
+	to := from
+	if file != "" {
+		to = path.Join(path.Dir(from), file)
+	}
+	info, err := os.Stat(filepath.Join(root, filepath.FromSlash(to)))
+	switch {
+	case err != nil:
+		return "there is no " + to
+	case anchor == "" || info.IsDir():
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(to)))
+	if err != nil {
+		return err.Error()
+	}
+	if !hasAnchor(string(text), anchor) {
+		return to + " has no heading #" + anchor
+	}
+	return ""
+}
+
+func hasAnchor(text, anchor string) bool {
+	fenced := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		heading := strings.TrimLeft(line, "#")
+		if !fenced && heading != line && strings.HasPrefix(heading, " ") && slug(heading) == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// slug is the anchor that Markdown renderers make of a heading.
+func slug(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '_':
+			return unicode.ToLower(r)
+		case r == ' ':
+			return '-'
+		}
+		return -1
+	}, strings.TrimSpace(heading))
+}
+
+func TestBrokenLinksAreFound(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, whyBroken("README.md", "docs"))
+	require.Empty(t, whyBroken("docs/engine.md", "../README.md"))
+	require.NotEmpty(t, whyBroken("docs/engine.md", "README.md"))
+	require.NotEmpty(t, whyBroken("README.md", "docs/engine.md#no-such-heading"))
+	require.Equal(t, []string{"a.md", "#b"}, linksOf("[x](a.md) `[y](c.md)` [z](https://example.org)\n```\n[w](d.md)\n```\n[v](#b)\n"))
+	require.True(t, hasAnchor("# What, then?\n", "what-then"))
+	require.False(t, hasAnchor("```\n# What, then?\n```\n", "what-then"))
+}

@@ -1,0 +1,77 @@
+package docscheck_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// problemCodes reads the values of the Code… constants of package workflow.
+func problemCodes(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "workflow/problems.go"), nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	var codes []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Code") {
+			return true
+		}
+		if lit, ok := spec.Values[0].(*ast.BasicLit); ok {
+			code, err := strconv.Unquote(lit.Value)
+			require.NoError(t, err)
+			codes = append(codes, code)
+		}
+		return true
+	})
+	return codes
+}
+
+var schemaObject = regexp.MustCompile(`(?m)^create (?:unique )?(?:table|index|view|sequence|function) (?:tasker\.)?([a-z_]+)`)
+
+// schemaObjects reads the names of tables, indexes, views, sequences and
+// functions from the migrations.
+func schemaObjects(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "store/migrations/*.sql"))
+	require.NoError(t, err)
+	var names []string
+	for _, file := range files {
+		for _, m := range schemaObject.FindAllStringSubmatch(page(t, "store/migrations/"+filepath.Base(file)), -1) {
+			if name := m[1]; !strings.HasSuffix(name, "_default") {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|Name: "((?:tasker|mpsc)_[a-z_]+)"`)
+
+// metricNames reads the names of metrics from the sources: the catalogue in
+// telemetry, and what the daemons register beside it.
+func metricNames(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, dir := range []string{"telemetry", "daemon"} {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for _, m := range metricName.FindAllStringSubmatch(page(t, dir+"/"+filepath.Base(file)), -1) {
+				names = append(names, m[1]+m[2])
+			}
+		}
+	}
+	require.Contains(t, names, "tasker_pool_acquires_total")
+	return names
+}

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+func TestWorkerKilledInTheMiddle(t *testing.T) {
+	r := newFleet(t, pgtest.New(t))
+	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
+	victim := r.start(fleet.Worker, "EventDrivenOnly", "notify")
+	r.start(fleet.Worker, "EventDrivenOnly", "notify")
+	r.ready()
+	done := submitting(t, r, 300, "victim")
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		n := r.db.QueryInt(t, `select count(*) from tasker.step_attempts`)
+		return n > 50, fmt.Sprintf("%d attempts", n)
+	})
+	victim.Kill()
+	r.awaitAll(<-done)
+	r.clean()
+	lost := r.db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 4`)
+	late := r.db.QueryInt(t, `select coalesce(max(extract(epoch from reported_at - claimed_at)), 0)::int from tasker.step_attempts where outcome = 4`)
+	t.Logf("%d steps were lost with the worker and came back after their lease, the last after %d s", lost, late)
+	require.LessOrEqual(t, late, 7, "the lease is 5 s, not the liveness of workers")
+}
+
+func TestOrchestratorKilledInTheMiddle(t *testing.T) {
+	r := newFleet(t, pgtest.New(t))
+	victim := r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
+	r.start(fleet.Worker, "EventDrivenOnly", "notify")
+	r.ready()
+	ids := submit(t, r, 200, "orchestrator")
+	victim.Kill()
+	r.clients = nil
+	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
+	r.ready2(r.all[2])
+	for _, id := range ids {
+		require.Equal(t, "complete", r.wait(id, time.Minute).Status)
+	}
+	r.clean()
+}
+
+// ready2 waits for one process: others may be dead on purpose.
+func (r *running) ready2(p *fleet.Process) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(r.t, p.WaitReady(ctx))
+}
+
+func TestDatabaseRestartsInTheMiddle(t *testing.T) {
+	for _, source := range []string{"notify", "wal"} {
+		t.Run(source, func(t *testing.T) {
+			server := pgtest.Private(t, nil)
+			r := newFleet(t, server.New(t))
+			r.start(fleet.Orchestrator, "Hybrid", source)
+			r.start(fleet.Worker, "Hybrid", source)
+			r.ready()
+			ids := submit(t, r, 100, "before")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			require.NoError(t, server.RestartImmediate(ctx))
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+				status, body := send(t, "GET", r.all[0].URL+"/health/ready", "")
+				return status == http.StatusOK, body
+			})
+			ids = append(ids, submit(t, r, 50, "after")...)
+			for _, id := range ids {
+				require.Equal(t, "complete", r.wait(id, time.Minute).Status)
+			}
+			r.clean()
+		})
+	}
+}
+
+func TestShutdownIsOrderly(t *testing.T) {
+	r := pair(t, "Hybrid", "notify")
+	r.run("diamond", `{"even_number":6}`)
+	for _, p := range []*fleet.Process{r.all[1], r.all[0]} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		require.NoError(t, p.Stop(ctx), p.Log())
+		cancel()
+		require.Zero(t, p.ExitCode())
+	}
+	require.Equal(t, 2, r.db.QueryInt(t, `select (select count(*) from tasker.workers where stopped_at is not null)
+		+ (select count(*) from tasker.processors where stopped_at is not null)`), "both have signed off")
+}
+
+func TestDatabaseDownAtStart(t *testing.T) {
+	p, err := fleet.Start(fleet.Options{Kind: fleet.Orchestrator, BinDir: binDir, WorkDir: t.TempDir(), Name: "lonely",
+		DatabaseURL: "postgres://nobody:secret-word@127.0.0.1:1/none"})
+	require.NoError(t, err)
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		return strings.Contains(p.Log(), "the database does not answer; trying again"), p.Log()
+	})
+	require.NotContains(t, p.Log(), "secret-word")
+	require.NotContains(t, p.Log(), "goroutine ")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, p.Stop(ctx), "a signal ends the waiting")
+}
+
+func TestModeChangesWhileWorkGoesOn(t *testing.T) {
+	r := pair(t, "Hybrid", "notify")
+	done := submitting(t, r, 300, "mode")
+	for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {
+		for _, p := range r.all {
+			put(t, p.URL+"/v1/admin/deployment-mode", fmt.Sprintf(`{"mode":%q}`, mode))
+			require.Contains(t, get(t, p.URL+"/v1/admin/deployment-mode"), mode)
+		}
+	}
+	r.awaitAll(<-done)
+	r.clean()
+}
+
+func TestReloadChangesTheMode(t *testing.T) {
+	r := pair(t, "Hybrid", "notify")
+	r.rewrite(r.all[0], "Hybrid", "PollingOnly")
+	require.NoError(t, r.all[0].Signal(syscall.SIGHUP))
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		body := get(t, r.all[0].URL+"/v1/admin/deployment-mode")
+		return strings.Contains(body, "PollingOnly"), body
+	})
+	r.run("diamond", `{"even_number":6}`)
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// idleTime is long enough for a heartbeat of each daemon (10 s by default) and
+// two probes of each listener.
+const idleTime = 12 * time.Second
+
+// TestIdleCostsHeartbeatsOnly counts every statement of an idle fleet in
+// EventDrivenOnly, as pg_stat_statements saw them: heartbeats, and the probes
+// that are the heartbeats of listeners.
+func TestIdleCostsHeartbeatsOnly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for heartbeats")
+	}
+	server := pgtest.Private(t, map[string]string{"shared_preload_libraries": "pg_stat_statements"})
+	db := server.New(t)
+	db.Exec(t, `create extension pg_stat_statements`)
+	r := newFleet(t, db)
+	for _, kind := range []fleet.Kind{fleet.Orchestrator, fleet.Worker} {
+		p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: binDir, WorkDir: r.dir, Name: string(kind), DatabaseURL: db.DSN, Mode: "EventDrivenOnly"})
+		require.NoError(t, err)
+		r.all = append(r.all, p)
+	}
+	r.ready()
+	// Starting is over when a whole second brings nothing but probes.
+	db.Exec(t, `select pg_stat_statements_reset()`)
+	wait(t, idleTime)
+	conn, err := pgx.Connect(t.Context(), db.DSN)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	rows, err := conn.Query(t.Context(), `select calls, query from pg_stat_statements s join pg_database d on d.oid = s.dbid
+		where datname = current_database() and query not like '%pg_stat_statements%'`)
+	require.NoError(t, err)
+	var calls int64
+	var query string
+	total := int64(0)
+	_, err = pgx.ForEachRow(rows, []any{&calls, &query}, func() error {
+		total += calls
+		t.Logf("%3d × %.90s", calls, strings.Join(strings.Fields(query), " "))
+		require.Regexp(t, `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;$|^$`, query, "an idle fleet asks for nothing")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Positive(t, total, "heartbeats are seen")
+	t.Logf("%d statements in %v from an orchestrator and a worker", total, idleTime)
+}
+
+// wait lets time pass: here time itself is what is tested.
+func wait(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
+}

@@ -1,0 +1,68 @@
+package store_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// What is said of a new task without reading it must be what reading it says.
+func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, diamondYAML)
+	full, later := newTask(p), newTask(p)
+	parent := uuid.Must(uuid.NewV7())
+	full.ParentCorrelationID, full.SourceSystem, full.Reason, full.Tags, full.Priority = &parent, "test", "why not", []string{"a", "b"}, -7
+	later.StartIn, later.Initiator, later.Context = time.Hour, "", json.RawMessage(`{}`)
+	tasks := []store.NewTask{full, later}
+	created, err := s.CreateTasks(t.Context(), tasks)
+	require.NoError(t, err)
+	for i, c := range created {
+		read, err := s.Task(t.Context(), c.UUID)
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), c.RequestedAt, time.Minute)
+		require.True(t, read.RequestedAt.Equal(c.RequestedAt), "the time is the database's")
+		said, err := tasks[i].AsCreated(c.RequestedAt)
+		require.NoError(t, err)
+		require.JSONEq(t, string(read.Context), string(said.Context))
+		said.Context = read.Context
+		for no := range read.Steps {
+			// Steps are put in line a moment after the transaction began.
+			require.WithinDuration(t, said.Steps[no].CreatedAt, read.Steps[no].CreatedAt, 10*time.Second)
+			said.Steps[no].CreatedAt = read.Steps[no].CreatedAt
+			if due := read.Steps[no].NextRetryAt; due != nil {
+				require.WithinDuration(t, *due, *said.Steps[no].NextRetryAt, 10*time.Millisecond)
+				said.Steps[no].NextRetryAt = due
+			}
+		}
+		require.Equal(t, asJSON(t, read), asJSON(t, said))
+	}
+}
+
+// asJSON compares tasks by what they say, not by the zones of their times.
+func asJSON(t *testing.T, task *store.Task) string {
+	t.Helper()
+	utc := func(moments ...*time.Time) {
+		for _, m := range moments {
+			if m != nil {
+				*m = m.UTC()
+			}
+		}
+	}
+	utc(&task.RequestedAt, &task.UpdatedAt, task.StartAt)
+	for i := range task.Steps {
+		utc(&task.Steps[i].CreatedAt, task.Steps[i].NextRetryAt)
+	}
+	if len(task.Tags) == 0 {
+		task.Tags = nil
+	}
+	text, err := json.MarshalIndent(task, "", " ")
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// markSlack is how far behind the last key taken a scan starts: a transaction
+// that drew its numbers earlier may commit later. What is older still is found
+// by the next full scan.
+const markSlack = 1000
+
+// marks are the moving low-water marks: of the claimable steps per queue and
+// lane, and of the reported steps. A scan from a mark takes what it finds in
+// order, so it may raise the mark to what it found last; unless the mark has
+// been lowered since it began, because then there is older work to do first.
+// A full scan that found more than it could take lowers the mark: the rest is
+// found from there, and need not wait for one full scan after the other.
+type marks struct {
+	mu    *sync.Mutex
+	m     map[laneKey]int64
+	taken *int64 // of reported steps
+}
+
+type laneKey struct {
+	queue int32
+	lane  int16
+}
+
+// lanesFrom are the known lanes of some queues in claim order with the marks
+// from which a scan begins.
+type lanesFrom struct {
+	queues []int32
+	lanes  []int16
+	from   []int64
+}
+
+func newMarks() marks { return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(int64)} }
+
+// of returns the known lanes of queues in claim order.
+func (m marks) of(queues []int32) (l lanesFrom) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wanted := make(map[int32]bool, len(queues))
+	for _, q := range queues {
+		wanted[q] = true
+	}
+	keys := make([]laneKey, 0, len(m.m))
+	for k := range m.m {
+		if wanted[k.queue] {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b laneKey) int { return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.queue, b.queue)) })
+	for _, k := range keys {
+		l.queues, l.lanes, l.from = append(l.queues, k.queue), append(l.lanes, k.lane), append(l.from, m.m[k])
+	}
+	return l
+}
+
+// claimed moves the marks of the lanes in which a scan found something. began
+// is where it started, empty for a full scan; more says that a full scan left
+// something behind.
+func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from := make(map[laneKey]int64, len(began.from))
+	for i := range began.from {
+		from[laneKey{began.queues[i], began.lanes[i]}] = began.from[i]
+	}
+	for k, seq := range newest {
+		m.m[k] = max(moved(m.m[k], from[k], seq, more), 1)
+	}
+}
+
+// moved is where a mark goes after a scan that began at from and took the
+// oldest there was, up to newest.
+func moved(mark, from, newest int64, more bool) int64 {
+	to := newest - markSlack
+	switch {
+	case more && to < mark:
+		return to
+	case from > mark: // lowered in the meantime
+		return mark
+	default:
+		return max(mark, to)
+	}
+}
+
+// applied moves the mark of the reported steps after a scan that began at from
+// (0: a full one).
+func (m marks) applied(from, newest int64, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*m.taken = max(moved(*m.taken, from, newest, more), 0)
+}
+
+func (m marks) reported() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *m.taken
+}

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// TaskEvent is a transition of a task. Those of the plain way, from the first
+// claim to the complete end, have no actor: nobody writes them down.
+type TaskEvent struct {
+	Seconds  float64 // since the task was requested
+	From, To string
+	Actor    string
+	Reason   string
+}
+
+// StepAttempt is one execution with all its times, in seconds since the task
+// was requested; negative means that it has not come to that.
+type StepAttempt struct {
+	Step, Attempt                        int
+	Token                                int64
+	Enqueued, Claimed, Reported, Applied float64
+	Outcome                              string
+	Worker                               *uuid.UUID      // nil: never claimed
+	Result, Error                        json.RawMessage // from Attempts only; nil where there is none
+}
+
+// Timeline is the history of one task by the database's clock.
+type Timeline struct {
+	Completed float64 // seconds since the task was requested; negative: not yet
+	Events    []TaskEvent
+	Attempts  []StepAttempt
+}
+
+// taskEvents are the recorded transitions between the first claim and the
+// complete end, which the rows of attempts and of the task tell by themselves.
+// A task that was claimed is in process, whatever was stored when the first
+// recorded change came. Recorded times are those of transactions, which may
+// begin before the claim they deal with: none is shown as earlier than the
+// event in front of it.
+// Index: the primary keys.
+const taskEvents = `
+with begun as (
+    select min(claimed_at) as at from (
+        select claimed_at from tasker.step_attempts where task_uuid = $1
+        union all
+        select claimed_at from tasker.live_steps where task_uuid = $1) c
+), events as (
+    select at, 1 as part, 0::bigint as seq, 'pending' as from_state, 'steps_in_process' as to_state, '' as actor, '' as reason
+    from begun where at is not null
+    union all
+    select e.at, 2, e.seq,
+           case when e.from_state = 1 and begun.at is not null then 'steps_in_process' else tasker.task_state_name(e.from_state) end,
+           tasker.task_state_name(e.to_state), e.actor, coalesce(e.reason, '')
+    from tasker.task_events e cross join begun where e.task_uuid = $1
+    union all
+    select completed_at, 3, 0, 'evaluating_results', 'complete', '', ''
+    from tasker.tasks where task_uuid = $1 and final_state = 9
+)
+select extract(epoch from max(e.at) over (order by e.part, e.seq) - t.requested_at)::float8, e.from_state, e.to_state, e.actor, e.reason
+from events e cross join tasker.tasks t
+where t.task_uuid = $1
+order by e.part, e.seq limit 10000`
+
+// stepAttempts lists the executions of one step, or of all (null), that have
+// been decided on. Results are read for one step only.
+// Index: the primary keys.
+const stepAttempts = `
+select a.step_no, a.attempt, a.token,
+       coalesce(extract(epoch from a.enqueued_at - t.requested_at), -1)::float8, coalesce(extract(epoch from a.claimed_at - t.requested_at), -1)::float8,
+       coalesce(extract(epoch from a.reported_at - t.requested_at), -1)::float8, extract(epoch from a.applied_at - t.requested_at)::float8,
+       (array['success','failed','error','lease_lost','cancelled'])[a.outcome], a.worker,
+       case when $2::smallint is not null then a.result end, case when $2::smallint is not null then a.error end
+from tasker.step_attempts a join tasker.tasks t using (task_uuid)
+where task_uuid = $1 and ($2::smallint is null or a.step_no = $2::smallint)
+order by a.applied_at, a.token limit 100000`
+
+// Timeline reads the history of a task, or ErrNotFound. Running attempts are
+// not in it.
+func (s *Store) Timeline(ctx context.Context, task uuid.UUID) (Timeline, error) {
+	tl := Timeline{Completed: -1}
+	err := s.call(ctx, "timeline", "read the history", func(ctx context.Context, db *conn) error {
+		b := &pgx.Batch{}
+		b.Queue(`select coalesce(extract(epoch from completed_at - requested_at), -1)::float8 from tasker.tasks where task_uuid = $1`, task).
+			QueryRow(func(row pgx.Row) error {
+				err := row.Scan(&tl.Completed)
+				if errors.Is(err, pgx.ErrNoRows) {
+					return ErrNotFound
+				}
+				return err
+			})
+		b.Queue(taskEvents, task).Query(func(rows pgx.Rows) (err error) {
+			tl.Events, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TaskEvent])
+			return err
+		})
+		b.Queue(stepAttempts, task, nil).Query(func(rows pgx.Rows) (err error) {
+			tl.Attempts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StepAttempt])
+			return err
+		})
+		return db.SendBatch(ctx, b).Close()
+	})
+	return tl, err
+}
+
+// Attempts reads the executions of one step with what they brought, in the
+// order in which they were decided on. There are none of a task or a step that
+// does not exist.
+func (s *Store) Attempts(ctx context.Context, task uuid.UUID, step int) ([]StepAttempt, error) {
+	var attempts []StepAttempt
+	err := s.call(ctx, "attempts", "read the executions of a step", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, stepAttempts, task, step)
+		if err != nil {
+			return err
+		}
+		attempts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StepAttempt])
+		return err
+	})
+	return attempts, err
+}

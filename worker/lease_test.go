@@ -1,0 +1,181 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+func TestTimeLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cause := make(chan error, 1)
+		r := newRig(t, Config{MaxConcurrent: 1}, func(ctx *StepContext) (any, error) {
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.Equal(t, 5*time.Second, time.Until(deadline))
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+		r.start(t)
+		r.offer(1, stepLimited)
+		time.Sleep(5*time.Second - time.Nanosecond)
+		synctest.Wait()
+		require.Empty(t, r.board.reported())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.ErrorIs(t, <-cause, ErrTimeout)
+		got := r.board.reported()
+		require.Len(t, got, 1)
+		f := decodeFailure(t, got[0])
+		require.Equal(t, TypeTimeout, f.Type)
+		require.Equal(t, "the handler did not end within 5s", f.Message)
+		require.True(t, f.Retryable)
+		r.stop(t)
+	})
+}
+
+func TestHandlerThatIgnoresItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		metrics := telemetry.Discard()
+		r := newRig(t, Config{MaxConcurrent: 1, Metrics: metrics}, func(*StepContext) (any, error) {
+			<-release
+			return "late", nil
+		})
+		r.start(t)
+		r.offer(2, stepLimited)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		got := r.board.reported()
+		require.Len(t, got, 1, "the failure does not wait for the handler")
+		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
+		h := r.Health()
+		require.Equal(t, 1, h.Running, "its permit is still taken")
+		require.Equal(t, 1, h.Zombies)
+		require.True(t, h.Steps[0].Zombie)
+		require.False(t, h.Ready)
+		require.InDelta(t, 1, testutil.ToFloat64(metrics.HandlersZombie), 0)
+
+		close(release)
+		synctest.Wait()
+		got = r.board.reported()
+		require.Len(t, got, 2, "the next one began only now")
+		require.True(t, got[1].Success)
+		require.Zero(t, r.Health().Zombies)
+		require.Zero(t, testutil.ToFloat64(metrics.HandlersZombie))
+		require.Zero(t, r.Health().Stale, "what came too late was not even sent")
+		r.stop(t)
+	})
+}
+
+func TestLostLeaseEndsTheHandler(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cause := make(chan error, 1)
+		r := newRig(t, Config{MaxConcurrent: 1, Prefetch: 1, HandlerTimeout: time.Hour}, func(ctx *StepContext) (any, error) {
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+		r.start(t)
+		r.offer(2, stepOnly)
+		r.board.set(func(b *fakeBoard) { clear(b.held) }) // somebody else has them
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, <-cause, ErrLeaseLost)
+		require.Empty(t, r.board.reported())
+		h := r.Health()
+		require.EqualValues(t, 2, h.LeasesLost, "the prefetched one as well, which never begins")
+		require.Zero(t, h.Running+h.Prefetched)
+		r.offer(1, stepOnly)
+		require.Equal(t, 1, r.Health().Running, "there is room again")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, r.Stop(ctx))
+	})
+}
+
+func TestSuccessAfterALostLeaseIsDecidedByTheFence(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []bool{true, false} {
+		t.Run(fmt.Sprint("gone=", gone), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				r := newRig(t, Config{HandlerTimeout: time.Hour}, func(*StepContext) (any, error) {
+					<-release
+					return 1, nil
+				})
+				r.start(t)
+				r.offer(1, stepOnly)
+				r.board.set(func(b *fakeBoard) {
+					b.lost = []int64{1}
+					if gone {
+						clear(b.held)
+					}
+				})
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				require.Equal(t, 1, r.Health().Zombies)
+				close(release)
+				synctest.Wait()
+				h := r.Health()
+				require.Zero(t, h.Zombies+h.Running+h.Reporting)
+				if gone {
+					require.Empty(t, r.board.reported())
+					require.EqualValues(t, 1, h.Stale)
+				} else {
+					require.Len(t, r.board.reported(), 1)
+				}
+				r.stop(t)
+			})
+		})
+	}
+}
+
+func TestLeasesArePresumedLostWithoutHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan time.Time, 1)
+		r := newRig(t, Config{HandlerTimeout: time.Hour, Lease: time.Minute}, func(ctx *StepContext) (any, error) {
+			<-ctx.Done()
+			ended <- time.Now()
+			return nil, context.Cause(ctx)
+		})
+		r.start(t)
+		r.offer(1, stepOnly)
+		begin := time.Now()
+		time.Sleep(11 * time.Second)
+		synctest.Wait() // one heartbeat at 10 s
+		r.board.set(func(b *fakeBoard) { b.deaf = store.ErrUnavailable })
+		time.Sleep(58 * time.Second)
+		synctest.Wait()
+		require.Empty(t, ended)
+		require.Positive(t, r.Health().HeartbeatFailures)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 70*time.Second, (<-ended).Sub(begin), "the lease of the last heartbeat, not longer")
+		require.EqualValues(t, 1, r.Health().LeasesLost)
+		ready, reason := r.Ready()
+		require.False(t, ready)
+		require.Contains(t, reason, "heartbeat")
+
+		r.board.set(func(b *fakeBoard) { b.deaf = nil })
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		ready, reason = r.Ready()
+		require.True(t, ready, reason)
+		r.stop(t)
+	})
+}

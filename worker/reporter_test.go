@@ -1,0 +1,157 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+func TestFailuresAreReported(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("no luck")
+	cases := map[string]struct {
+		do        HandlerFunc
+		kind      string
+		retryable bool
+		after     time.Duration
+		message   string
+	}{
+		"plain":       {func(*StepContext) (any, error) { return nil, plain }, TypeUnexpected, true, noDelay, "no luck"},
+		"permanent":   {func(*StepContext) (any, error) { return nil, Permanent(plain) }, TypePermanent, false, noDelay, "no luck"},
+		"asked delay": {func(*StepContext) (any, error) { return nil, Retryable(plain, time.Hour) }, TypeRetryable, true, time.Hour, "no luck"},
+		"panic":       {func(*StepContext) (any, error) { panic("boom") }, TypePanic, true, noDelay, "the handler panicked: boom"},
+		"goexit":      {func(*StepContext) (any, error) { runtime.Goexit(); return nil, nil }, TypePanic, true, noDelay, "the handler ended its goroutine"},
+		"not JSON":    {func(*StepContext) (any, error) { return make(chan int), nil }, TypeResultNotEncoded, false, noDelay, ""},
+		"NUL":         {func(*StepContext) (any, error) { return "a\x00b", nil }, TypeResultNotStored, false, noDelay, "the handler's result cannot be stored: a text in it contains the character NUL (\\u0000)"},
+		"too big":     {func(*StepContext) (any, error) { return make([]int, 3000), nil }, TypeResultNotStored, false, noDelay, "the handler's result cannot be stored: it has 6001 bytes, more than 1000"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, Config{MaxConcurrent: 1, MaxResultBytes: 1000}, c.do)
+				r.start(t)
+				r.offer(2, stepOnly)
+				got := r.board.reported()
+				require.Len(t, got, 2, "the permit came back")
+				f := decodeFailure(t, got[0])
+				require.Equal(t, c.kind, f.Type)
+				require.Equal(t, c.retryable, f.Retryable)
+				require.Equal(t, c.after, got[0].RetryAfter)
+				if c.message != "" {
+					require.Equal(t, c.message, f.Message)
+				}
+				require.NotContains(t, string(got[0].Error), "goroutine ", "no stack in what is stored")
+				require.Zero(t, r.Health().Running)
+				r.stop(t)
+			})
+		})
+	}
+}
+
+func TestReportsAreRepeatedWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := newRig(t, Config{MaxConcurrent: 5}, func(*StepContext) (any, error) {
+			<-release
+			return 1, nil
+		})
+		r.start(t)
+		r.offer(5, stepOnly)
+		r.board.set(func(b *fakeBoard) { b.down = store.ErrUnavailable })
+		close(release)
+		time.Sleep(3 * time.Minute) // longer than a flush is patient, and than the lease
+		synctest.Wait()
+		require.Equal(t, 5, r.Health().Reporting)
+		require.Zero(t, r.Health().LeasesLost, "what is being reported is not given up")
+		r.board.set(func(b *fakeBoard) { b.down = nil })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 5)
+		require.Zero(t, r.Health().Reporting)
+		r.stop(t)
+	})
+}
+
+func TestClaimingStopsWhenTooMuchIsPending(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 2, Report: ReportConfig{MaxPending: 3}}, func(*StepContext) (any, error) { return 1, nil })
+		r.start(t)
+		// Claims work, reports do not.
+		r.board.set(func(b *fakeBoard) { b.refuse = func(*store.Report) error { return store.ErrUnavailable } })
+		r.offer(20, stepOnly)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		h := r.Health()
+		require.GreaterOrEqual(t, h.Reporting, 3)
+		require.LessOrEqual(t, h.Claimed, uint64(3+2))
+		r.board.set(func(b *fakeBoard) { b.refuse = nil })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 20, "it went on by itself")
+		r.stop(t)
+	})
+}
+
+func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 1}, says("x"))
+		r.start(t)
+		var batch []*outcome
+		for token := range int64(10) {
+			x := newExecution(store.Claimed{Token: token}, time.Now())
+			r.board.set(func(b *fakeBoard) { b.held[token] = x.claim })
+			batch = append(batch, &outcome{x, reportSuccess(x.key, json.RawMessage(`1`))})
+		}
+		r.board.set(func(b *fakeBoard) {
+			delete(b.held, 7) // and one comes too late
+			b.refuse = func(rep *store.Report) error {
+				if rep.Success && (rep.Token == 4 || rep.Token == 5) {
+					return fmt.Errorf("report results: %w", errRefused)
+				}
+				return nil
+			}
+		})
+		accepted, err := r.parts.engine.reporter.flush(t.Context(), batch)
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, true, true, true, true, true, true, false, true, true}, accepted)
+		got := r.board.reported()
+		require.Len(t, got, 9)
+		for _, rep := range got {
+			if rep.Token != 4 && rep.Token != 5 {
+				require.True(t, rep.Success)
+				continue
+			}
+			f := decodeFailure(t, rep)
+			require.Equal(t, TypeResultNotStored, f.Type)
+			require.False(t, f.Retryable)
+			require.Contains(t, f.Message, "22P02")
+		}
+		r.stop(t)
+	})
+}
+
+func TestLargeResultsTravelInSeveralStatements(t *testing.T) {
+	t.Parallel()
+	of := func(sizes ...int) (items []*outcome) {
+		for _, n := range sizes {
+			items = append(items, &outcome{report: store.Report{Result: make(json.RawMessage, n)}})
+		}
+		return items
+	}
+	require.Equal(t, 3, statementEnd(of(1, 1, 1), 0))
+	require.Equal(t, 1, statementEnd(of(maxReportBytes+1, 1), 0), "a large one travels alone")
+	require.Equal(t, 2, statementEnd(of(maxReportBytes/2, maxReportBytes/2, 1), 0))
+	require.Equal(t, 3, statementEnd(of(maxReportBytes/2, maxReportBytes/2, 1), 1))
+}
