@@ -48,9 +48,9 @@ type result struct{ p50, p95, p99, start time.Duration }
 // prepared.
 const warmUp = 20
 
-func (b *board) latency(ctx context.Context, name string, tasks int) (result, error) {
+func (b *board) latency(ctx context.Context, name string, tasks, warm int) (result, error) {
 	var ids []string
-	for i := range tasks + warmUp {
+	for i := range tasks + warm {
 		id, err := b.submit(ctx, name)
 		if err != nil {
 			return result{}, err
@@ -62,7 +62,7 @@ func (b *board) latency(ctx context.Context, name string, tasks int) (result, er
 		if task.Status != "complete" {
 			return result{}, fmt.Errorf("task %s is %s", id, task.Status)
 		}
-		if i >= warmUp {
+		if i >= warm {
 			ids = append(ids, id)
 		}
 	}

@@ -112,14 +112,14 @@ func measure(ctx context.Context, cluster *pgcluster.Cluster, dir string, n int,
 		return err
 	}
 	defer b.close()
-	tasks := o.tasks
-	if s.mode == "PollingOnly" {
-		tasks = min(tasks, 20)
+	tasks, warm := o.tasks, warmUp
+	if s.mode == "PollingOnly" { // seconds each: a poll per step
+		tasks, warm = min(tasks, 10), 1
 	}
 	for _, w := range []struct{ label, name string }{
 		{"linear, 4 steps", "mathematical_sequence"}, {"diamond, 4 steps", "diamond"},
 		{"graph, 7 steps", "mixed_dag"}, {"tree, 8 steps", "tree"}} {
-		r, err := b.latency(ctx, w.name, tasks)
+		r, err := b.latency(ctx, w.name, tasks, warm)
 		if err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	if err := refuseAuth("orchestration", o.Web.Web); err != nil {
 		return err
 	}
-	warnWithoutEffect(d.log, c.Common, "orchestration", o.Web.Web)
+	warnWithoutEffect(d.log, d.loaded, "common.cache.enabled", "orchestration.web.config_endpoint_enabled")
 	if err := d.registerTemplates(ctx, c.Common); err != nil {
 		return err
 	}

@@ -154,8 +154,11 @@ func run(p Program, opts config.Options, loaded *config.Loaded, log *zap.Logger)
 	case s := <-stop:
 		log.Info("stopped while starting", zap.Stringer("signal", s))
 		cancel()
-		<-started
-		return ExitOK
+		if err := <-started; err != nil {
+			log.Debug("gave up starting", zap.Error(err))
+			return ExitOK
+		}
+		return shutDown(process, p.ShutdownTimeout(loaded), stop, log) // it was up a moment earlier
 	}
 	code := ExitOK
 	for waiting := true; waiting; {

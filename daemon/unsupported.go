@@ -25,13 +25,11 @@ func refuseAuth(section string, w config.Web) error {
 	return nil
 }
 
-// warnWithoutEffect names what is switched on and does nothing yet.
-func warnWithoutEffect(log *zap.Logger, c config.Common, section string, w config.Web) {
-	warn := func(on bool, key string) {
-		if on {
-			log.Warn("this setting has no effect in this version", zap.String("key", key))
+// warnWithoutEffect names what somebody has switched on and does nothing yet.
+func warnWithoutEffect(log *zap.Logger, loaded *config.Loaded, keys ...string) {
+	for _, key := range keys {
+		if s, known := loaded.Setting(key); known && !s.Default && s.Value == "true" {
+			log.Warn("this setting has no effect in this version", zap.String("key", key), zap.String("set_by", s.Origin))
 		}
 	}
-	warn(c.Cache.Enabled, "common.cache.enabled")
-	warn(w.ConfigEndpointEnabled, section+".web.config_endpoint_enabled")
 }

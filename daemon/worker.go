@@ -49,7 +49,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register) error {
 	if err := refuseAuth("worker", c.Worker.Web); err != nil {
 		return err
 	}
-	warnWithoutEffect(d.log, c.Common, "worker", c.Worker.Web)
+	warnWithoutEffect(d.log, d.loaded, "common.cache.enabled", "worker.web.config_endpoint_enabled")
 	source, err := d.signals.source("")
 	if err != nil {
 		return err

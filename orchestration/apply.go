@@ -191,7 +191,8 @@ type scanBudget struct {
 func (b *scanBudget) allows(now time.Time) bool { return now.Sub(b.last) >= 20*b.took }
 
 func (b *scanBudget) used(start time.Time, took time.Duration) {
-	b.last, b.took = start.Add(took), took
+	b.took = min(took, b.latest) // 0 after the very first, which proves nothing
+	b.last, b.latest = start.Add(took), took
 }
 
 // Cancel ends a live task and takes its steps off the board; running handlers

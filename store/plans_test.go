@@ -159,6 +159,7 @@ func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement
 		{"createTasks", createTasks, created, perStatement, perStatement},
 		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
 		{"readBoard", readBoard, []any{tasks}, perStatement, perStatement},
+		{"queueDepth", queueDepth, []any{perStatement}, perStatement, 2}, // the other queue is empty
 		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
 	}
 	return append(list, applyStatements(t, plan, keys(4))...)

@@ -140,12 +140,17 @@ func (w *Worker) sourceName() string {
 	return w.cfg.EventSourceName
 }
 
+// rows is the store the worker works with, its own or the one it was given.
+func (w *Worker) rows(p *parts) *store.Store {
+	if p.store != nil {
+		return p.store
+	}
+	return w.cfg.Store
+}
+
 // transport carries the signals the way the event source receives them.
 func (w *Worker) transport(p *parts) signal.Transport {
-	s := w.cfg.Store
-	if p.store != nil {
-		s = p.store
-	}
+	s := w.rows(p)
 	if w.sourceName() == wal.Name {
 		return wal.NewTransport(s.Execer())
 	}
@@ -209,7 +214,7 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	case w.cfg.EventSourceName == "none" || url == "":
 		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
 	case w.cfg.EventSourceName == wal.Name:
-		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
+		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, w.transport(p))
 	}
 	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 }

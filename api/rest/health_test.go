@@ -164,6 +164,29 @@ func TestDetailedHealthJudges(t *testing.T) {
 	require.Contains(t, got.FleetWarning, "worker shapes: none of 1 live replicas polls")
 }
 
+// Nothing is made up: without a breaker its state is unknown.
+func TestCircuitBreakerIsShownWhereThereIsOne(t *testing.T) {
+	t.Parallel()
+	for level, state := range map[deploymode.Level]string{
+		"": "unknown", deploymode.Healthy: "Closed", deploymode.Degraded: "HalfOpen", deploymode.Unhealthy: "Open",
+	} {
+		h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
+			if level != "" {
+				o.Checks = func(context.Context) map[string]telemetry.Check {
+					return map[string]telemetry.Check{"circuit_breaker": {Status: level}}
+				}
+			}
+		})
+		var got client.DetailedHealth
+		h.get("/health/detailed").into(t, &got)
+		require.Equal(t, state, got.Info.CircuitBreakerState)
+		if level == "" {
+			require.Equal(t, "unknown", got.Checks["circuit_breaker"].Status)
+			require.Contains(t, *got.Checks["circuit_breaker"].Message, "no circuit breaker")
+		}
+	}
+}
+
 func TestHealthIsNoLoad(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

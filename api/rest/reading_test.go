@@ -113,6 +113,21 @@ func TestStepAudit(t *testing.T) {
 	first := h.get(target)
 	first.golden(t, "audit")
 	require.Equal(t, first.body, h.get(target).body, "derived ids must not change")
+
+	// What a cancelled execution had reported before counts, not its end.
+	h.store.timeline.Attempts = []store.StepAttempt{
+		{Step: 1, Attempt: 1, Token: 1, Claimed: 1, Reported: 2, Applied: 3, Outcome: "cancelled", Result: json.RawMessage(`7`)},
+		{Step: 1, Attempt: 2, Token: 2, Claimed: 3, Reported: 4, Applied: 5, Outcome: "cancelled", Error: json.RawMessage(`{"message":"m"}`)},
+		{Step: 1, Attempt: 3, Token: 3, Claimed: 5, Reported: -1, Applied: 6, Outcome: "cancelled"},
+	}
+	var rows []client.StepAudit
+	h.get(target).into(t, &rows)
+	require.Len(t, rows, 2)
+	require.False(t, rows[0].Success)
+	require.Contains(t, string(rows[0].Result), `"message":"m"`)
+	require.True(t, rows[1].Success)
+	require.Contains(t, string(rows[1].Result), `"result":7`)
+	require.Empty(t, rows[0].WorkerUUID)
 }
 
 func TestStepResults(t *testing.T) {
