@@ -26,6 +26,8 @@ func main() {
 	flag.StringVar(&o.root, "root", "..", "folder of the product's go.mod")
 	flag.IntVar(&o.tasks, "tasks", 200, "tasks per row of the latency table, one after the other")
 	flag.IntVar(&o.burst, "burst", 1000, "diamond tasks submitted at once")
+	flag.IntVar(&o.drain, "drain", 20_000, "one-step tasks in the backlog that is drained; 0 for none")
+	flag.BoolVar(&o.statements, "statements", false, "count statements (pg_stat_statements, so settings are not stock) and show the dearest")
 	flag.BoolVar(&o.all, "all", true, "every mode and source; otherwise Hybrid with notify only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -40,7 +42,10 @@ type options struct {
 	root  string
 	tasks int
 	burst int
-	all   bool
+	drain int
+	// statements makes drain show where the database spends its time.
+	statements bool
+	all        bool
 }
 
 type setting struct{ mode, source string }
@@ -54,7 +59,11 @@ func run(ctx context.Context, o options) error {
 	if err := fleet.Build(ctx, o.root, dir, false); err != nil {
 		return err
 	}
-	cluster, err := pgcluster.Start(ctx, pgcluster.Options{Ephemeral: true})
+	settings := map[string]string{}
+	if o.statements {
+		settings["shared_preload_libraries"] = "pg_stat_statements"
+	}
+	cluster, err := pgcluster.Start(ctx, pgcluster.Options{Ephemeral: true, Settings: settings})
 	if err != nil {
 		return err
 	}
@@ -65,12 +74,17 @@ func run(ctx context.Context, o options) error {
 	}()
 	fmt.Printf("%s/%s, %d CPUs, %s, PostgreSQL %s with stock settings, 1 orchestrator, 1 worker, defaults\n\n",
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), cluster.Binaries().Version)
-	settings := []setting{{"Hybrid", "notify"}}
+	if o.drain > 0 {
+		if err := drained(ctx, cluster, dir, o); err != nil {
+			return fmt.Errorf("drain: %w", err)
+		}
+	}
+	runs := []setting{{"Hybrid", "notify"}}
 	if o.all {
-		settings = []setting{{"Hybrid", "notify"}, {"Hybrid", "wal"}, {"EventDrivenOnly", "notify"}, {"EventDrivenOnly", "wal"}, {"PollingOnly", "notify"}}
+		runs = []setting{{"Hybrid", "notify"}, {"Hybrid", "wal"}, {"EventDrivenOnly", "notify"}, {"EventDrivenOnly", "wal"}, {"PollingOnly", "notify"}}
 	}
 	fmt.Printf("%-16s %-7s %-22s %9s %9s %9s %12s\n", "mode", "source", "workflow", "p50", "p95", "p99", "submit→start")
-	for i, s := range settings {
+	for i, s := range runs {
 		if err := measure(ctx, cluster, dir, i, s, o); err != nil {
 			return fmt.Errorf("%s with %s: %w", s.mode, s.source, err)
 		}
@@ -78,36 +92,81 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
+// drained measures the plain queue: a backlog, then a worker that comes to it.
+func drained(ctx context.Context, cluster *pgcluster.Cluster, dir string, o options) error {
+	const name = "bench_drain"
+	if err := cluster.CreateDatabase(ctx, name); err != nil {
+		return err
+	}
+	dsn := cluster.DSN(name)
+	f := &daemons{dir: dir, name: name, dsn: dsn}
+	defer f.stop()
+	if err := f.start(ctx, fleet.Orchestrator, setting{}); err != nil {
+		return err
+	}
+	if err := backlog(ctx, dsn, o.drain); err != nil {
+		return err
+	}
+	b, err := newBoard(ctx, dsn, f.all[0].URL)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if err := f.start(ctx, fleet.Worker, setting{}); err != nil {
+		return err
+	}
+	if !o.statements {
+		return b.drain(ctx, o.drain)
+	}
+	if _, err := b.db.Exec(ctx, `create extension pg_stat_statements`); err != nil {
+		return err
+	}
+	if err := b.drain(ctx, o.drain); err != nil {
+		return err
+	}
+	return b.statements(ctx)
+}
+
+// daemons are the processes of one measurement.
+type daemons struct {
+	dir, name, dsn string
+	all            []*fleet.Process
+}
+
+func (d *daemons) start(ctx context.Context, kind fleet.Kind, s setting) error {
+	p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: d.dir, WorkDir: filepath.Join(d.dir, d.name), Name: string(kind),
+		DatabaseURL: d.dsn, Mode: s.mode, EventSource: s.source, Env: []string{"TASKER_ENV=development"},
+		Config: "[common.task_templates]\nsearch_paths = []\n"})
+	if err != nil {
+		return err
+	}
+	d.all = append(d.all, p)
+	readyCtx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return p.WaitReady(readyCtx)
+}
+
+func (d *daemons) stop() {
+	for _, p := range d.all {
+		stopCtx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		_ = p.Stop(stopCtx)
+		cancel()
+	}
+}
+
 func measure(ctx context.Context, cluster *pgcluster.Cluster, dir string, n int, s setting, o options) error {
 	name := fmt.Sprintf("bench_%d", n)
 	if err := cluster.CreateDatabase(ctx, name); err != nil {
 		return err
 	}
-	dsn := cluster.DSN(name)
-	var processes []*fleet.Process
-	defer func() {
-		for _, p := range processes {
-			stopCtx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			_ = p.Stop(stopCtx)
-			cancel()
-		}
-	}()
+	f := &daemons{dir: dir, name: name, dsn: cluster.DSN(name)}
+	defer f.stop()
 	for _, kind := range []fleet.Kind{fleet.Orchestrator, fleet.Worker} {
-		p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: dir, WorkDir: filepath.Join(dir, name), Name: string(kind),
-			DatabaseURL: dsn, Mode: s.mode, EventSource: s.source, Env: []string{"TASKER_ENV=development"},
-			Config: "[common.task_templates]\nsearch_paths = []\n"})
-		if err != nil {
-			return err
-		}
-		processes = append(processes, p)
-		readyCtx, cancel := context.WithTimeout(ctx, time.Minute)
-		err = p.WaitReady(readyCtx)
-		cancel()
-		if err != nil {
+		if err := f.start(ctx, kind, s); err != nil {
 			return err
 		}
 	}
-	b, err := newBoard(ctx, dsn, processes[0].URL)
+	b, err := newBoard(ctx, f.dsn, f.all[0].URL)
 	if err != nil {
 		return err
 	}

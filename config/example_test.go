@@ -51,8 +51,7 @@ func ExampleExplain() {
 	//   type:     integer
 	//   rule:     100–3600000
 	//   default:  10000
-	//   impact:   One statement per worker each time; must fit into the lease at least twice.
-	//   reload:   may change without a restart
+	//   impact:   One statement per worker each time; at most a third of the lease.
 }
 
 func ExampleLoaded_Setting() {

@@ -18,7 +18,7 @@ func webKeys(d webDefaults) []Key {
 			boolean("enabled", true, "Serve REST.", "Off, the daemon takes part through the database alone."),
 			text("bind_address", "${TASKER_WEB_BIND_ADDRESS:-0.0.0.0:"+d.webPort+"}", "Address of the REST server.",
 				"Who can reach it; port 0 picks a free one.").must(hostPort()).env("TASKER_WEB_BIND_ADDRESS"),
-			integer("request_timeout_ms", 30000, 100, 300000, "Limit for one request.", "Beyond it the answer is 408.").reload(),
+			integer("request_timeout_ms", 30000, 100, 300000, "Limit for one request.", "Beyond it the answer is 408."),
 			boolean("config_endpoint_enabled", false, "Serve GET /config (secrets masked).", "Off, the route does not exist."),
 		},
 		under("database_pools",

@@ -44,9 +44,9 @@ func workerOwnKeys() []Key {
 		integer("lease_seconds", 60, 5, 86400, "Time a claimed step belongs to the worker unless a heartbeat extends it.",
 			"How soon the steps of a dead worker run elsewhere; when no file sets it, it is at least twice the handler timeout."),
 		integer("heartbeat_interval_ms", 10000, 100, 3600000, "How often leases are extended.",
-			"One statement per worker each time; must fit into the lease at least twice.").reload(),
+			"One statement per worker each time; at most a third of the lease."),
 		integer("prefetch", 0, 0, 10000, "Steps claimed beyond the free handler permits.",
-			"Hides the latency of claiming; prefetched steps wait here instead of at an idle worker.").reload(),
+			"Hides the latency of claiming; prefetched steps wait here instead of at an idle worker."),
 		integer("report.batch_size", 500, 1, 10000, "Results reported by one transaction.", "Throughput under load."),
 		integer("report.max_pending", 10000, 1, 1000000, "Results that may wait to be reported.", "Beyond it handlers wait."),
 	)
@@ -112,9 +112,9 @@ func handlerKeys() []Key {
 		integer("completion_buffer_size", 1000, 10, 1000000, "Capacity of the channel of results.", "A full channel holds handlers back."),
 		integer("max_concurrent_handlers", 10, 1, 10000, "Handlers that run at the same time.", "The worker's throughput, memory and load on what the handlers call."),
 		integer("handler_timeout_ms", 30000, 1000, 3600000, "Limit for one run of a handler.", "Beyond it the run is cancelled and counts as a failure that may be retried."),
-		boolean("load_shedding.enabled", true, "Claim less as the worker fills up.", "Off, it claims until every permit is taken.").reload(),
-		float("load_shedding.capacity_threshold_percent", 80, 0, 100, "Share of busy handlers above which nothing more is claimed.", "Leaves room for other workers.").reload(),
-		float("load_shedding.warning_threshold_percent", 70, 0, 100, "Share of busy handlers that is logged as a warning.", "Early sign of overload.").reload(),
+		boolean("load_shedding.enabled", true, "Claim less as the worker fills up.", "Off, it claims until every permit is taken."),
+		float("load_shedding.capacity_threshold_percent", 80, 0, 100, "Share of busy handlers above which nothing more is claimed.", "Leaves room for other workers."),
+		float("load_shedding.warning_threshold_percent", 70, 0, 100, "Share of busy handlers that is logged as a warning.", "Early sign of overload."),
 	)
 }
 

@@ -118,15 +118,19 @@ func TestErrorsMaskSecrets(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	before, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 1\n[worker.web.auth]\napi_key = \"hunter2\"\n")
+	before, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 1\n[worker.event_systems.worker]\ndeployment_mode = \"Hybrid\"\n[worker.web.auth]\napi_key = \"hunter2\"\n")
 	require.NoError(t, err)
-	after, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 2\n[worker.web]\nbind_address = \"127.0.0.1:1\"\nauth.api_key = \"hunter3\"\n")
+	after, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 2\n[worker.event_systems.worker]\ndeployment_mode = \"PollingOnly\"\n[worker.web]\nbind_address = \"127.0.0.1:1\"\nauth.api_key = \"hunter3\"\n")
 	require.NoError(t, err)
 	changes := before.Changes(after)
-	require.Len(t, changes, 3)
-	assert.Equal(t, Change{Key: "worker.prefetch", Old: "1", New: "2", Reloadable: true}, changes[0])
-	assert.Equal(t, "worker.web.bind_address", changes[1].Key)
-	assert.False(t, changes[1].Reloadable)
+	require.Len(t, changes, 4)
+	byKey := map[string]Change{}
+	for _, c := range changes {
+		byKey[c.Key] = c
+	}
+	assert.Equal(t, Change{Key: "worker.prefetch", Old: "1", New: "2"}, byKey["worker.prefetch"])
+	assert.True(t, byKey["worker.event_systems.worker.deployment_mode"].Reloadable)
+	assert.False(t, byKey["worker.web.bind_address"].Reloadable)
 	assert.NotContains(t, fmt.Sprint(changes), "hunter")
 	assert.Empty(t, before.Changes(before))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
@@ -19,7 +20,12 @@ import (
 const (
 	sourceNotify = notify.Name
 	sourceWAL    = wal.Name
+	sourceRelay  = relay.Name
 )
+
+// inTransaction reports whether an event source carries signals in the WAL, so
+// that they are part of the transactions that do the work.
+func inTransaction(source string) bool { return source == sourceWAL || source == sourceRelay }
 
 // startPatience is how long a daemon waits for a database that does not answer
 // at start. Orchestrated restarts bring up both at once.
@@ -34,7 +40,7 @@ func openStore(ctx context.Context, c config.Common, name string, log *zap.Logge
 		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
 		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(),
 		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(),
-		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: c.Signals.EventSource == sourceWAL,
+		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: inTransaction(c.Signals.EventSource),
 		Observe: func(flow string, took time.Duration, _ error) {
 			m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		},
@@ -104,10 +110,12 @@ func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (
 	switch c.Signals.EventSource {
 	case sourceNotify:
 		out.transport = notify.NewTransport(s.Execer())
-	case sourceWAL:
+	case sourceWAL, sourceRelay:
+		// What is published outside of transactions goes the same way: a relay
+		// announces it, and nobody else.
 		out.transport = wal.NewTransport(s.Execer())
 	default:
-		return nil, fmt.Errorf("common.signals.event_source: %q is neither %s nor %s", c.Signals.EventSource, sourceNotify, sourceWAL)
+		return nil, fmt.Errorf("common.signals.event_source: %q is none of %s, %s and %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
 	}
 	out.sender = signal.NewSender(out.transport, signal.SenderConfig{
 		OnError: func(err error) {
@@ -121,15 +129,18 @@ func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (
 // reader, so a daemon's further systems add their part to its name.
 func (s *signals) source(part string) (source signal.Source, err error) {
 	d := s.config.Database
-	dsn := d.ListenerDSN().Reveal()
-	if s.config.Signals.EventSource == sourceNotify {
-		source, err = notify.New(notify.Config{DSN: dsn, ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout()}, s.transport)
-	} else {
+	dsn, name := d.ListenerDSN().Reveal(), s.name+"-listener"
+	switch s.config.Signals.EventSource {
+	case sourceNotify:
+		source, err = notify.New(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
+	case sourceRelay:
+		source, err = relay.NewSource(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
+	default:
 		slot := s.config.Signals.WAL.Slot
 		if slot != "" && part != "" {
 			slot += "_" + part
 		}
-		source, err = wal.New(wal.Config{DSN: dsn, ApplicationName: s.name + "-listener", Slot: slot,
+		source, err = wal.New(wal.Config{DSN: dsn, ApplicationName: name, Slot: slot,
 			Publication: s.config.Signals.WAL.Publication, ConnectTimeout: d.ConnectTimeout(), Server: s.store.Execer()}, s.transport)
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/workflow"
@@ -27,6 +28,7 @@ type Orchestrator struct {
 	// registered says that the templates of the search paths are in the database.
 	registered bool
 	depth      *queueDepth
+	relay      *relay.Relay // nil unless the event source is "relay"
 }
 
 // NewOrchestrator connects to the database, loads the templates that the
@@ -69,6 +71,9 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	if err != nil {
 		return err
 	}
+	if d.relay, err = d.signals.newRelay(d.log, d.metrics); err != nil {
+		return err
+	}
 	rules := rules(c.Common, o.Leases.MaxCrashes)
 	d.engine, err = orchestration.New(orchestration.Config{
 		Store: d.store, Publisher: d.signals.sender, Daemon: self, Rules: rules,
@@ -98,7 +103,11 @@ func (d *Orchestrator) templatesLoaded() (loaded bool, reason string) {
 }
 
 func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
-	return map[string]telemetry.Check{"queue_depth": d.depth.check(ctx)}
+	checks := map[string]telemetry.Check{"queue_depth": d.depth.check(ctx)}
+	if d.relay != nil {
+		checks["signal_relay"] = relayCheck(d.relay.Health())
+	}
+	return checks
 }
 
 // verify replays the ledger of one task for the API.
@@ -146,7 +155,11 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common) e
 // services lists the parts in the order of their start: what sends before what
 // looks, and the API last, so that it serves only what runs.
 func (d *Orchestrator) services() []lifecycle.Service {
-	list := []lifecycle.Service{d.counting, d.signals.sender, d.engine}
+	list := []lifecycle.Service{d.counting}
+	if d.relay != nil {
+		list = append(list, d.relay) // it ends after all that sends
+	}
+	list = append(list, d.signals.sender, d.engine)
 	if d.server != nil {
 		list = append(list, d.server)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,7 +112,7 @@ type modeSetter interface {
 // is what can change while the daemon runs; everything else is named.
 func reloadMode(ctx context.Context, log *zap.Logger, target modeSetter, mode deploymode.Mode, changes []config.Change) error {
 	for _, c := range changes {
-		if !strings.HasSuffix(c.Key, ".deployment_mode") {
+		if !c.Reloadable {
 			log.Warn("a changed setting takes effect with the next start", zap.String("key", c.Key))
 		}
 	}

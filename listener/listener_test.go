@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -346,4 +347,51 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	l := listener.New(cfg, listener.Hooks{})
 	require.NoError(t, l.Start(t.Context()))
 	require.NoError(t, l.Stop(t.Context()))
+}
+
+// laggingSource reads a log of which it knows how far it is behind.
+type laggingSource struct {
+	*listenertest.Source
+	bytes *atomic.Int64
+}
+
+type laggingConnection struct {
+	signal.Connection
+	bytes *atomic.Int64
+}
+
+func (s laggingSource) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+	c, err := s.Source.Connect(ctx, topics)
+	return laggingConnection{c, s.bytes}, err
+}
+
+func (c laggingConnection) LagBytes() int64 { return c.bytes.Load() }
+
+func TestMeasuresTheLagOfALog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := laggingSource{&listenertest.Source{}, &atomic.Int64{}}
+		cfg := config(source)
+		l, _ := started(t, cfg)
+		lag := func() float64 { return testutil.ToFloat64(cfg.Metrics.WALLag.WithLabelValues("sys")) }
+		source.bytes.Store(500)
+		after(threshold)
+		require.True(t, l.Snapshot().Proven)
+		require.InDelta(t, 500, lag(), 0)
+		source.SetMute(true) // no probe comes back, and that is when it matters
+		source.bytes.Store(1 << 40)
+		after(interval)
+		require.InDelta(t, float64(1<<40), lag(), 0)
+		source.SetDown(true)
+		source.Break()
+		after(s)
+		require.Zero(t, testutil.CollectAndCount(cfg.Metrics.WALLag), "without a connection nobody knows")
+	})
+
+	synctest.Test(t, func(t *testing.T) {
+		cfg := config(&listenertest.Source{})
+		started(t, cfg)
+		after(interval)
+		require.Zero(t, testutil.CollectAndCount(cfg.Metrics.WALLag), "not every source reads a log")
+	})
 }

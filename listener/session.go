@@ -51,6 +51,7 @@ func (l *Listener) serve(ctx context.Context, conn signal.Connection, version ui
 	defer func() {
 		cancel()
 		s.close(ctx, &group)
+		l.cfg.Metrics.WALLag.DeleteLabelValues(l.cfg.SystemID) // without a connection nobody knows
 	}()
 
 	l.mu.Lock()
@@ -119,6 +120,7 @@ func (s *session) measured(at time.Time, roundTrip time.Duration) []deploymode.E
 	l.lag = signal.Lag{RoundTrip: roundTrip, At: at}
 	l.mu.Unlock()
 	l.cfg.Metrics.ProbeLag.WithLabelValues(l.cfg.SystemID).Observe(roundTrip.Seconds())
+	s.measureLag()
 	return l.step(deploymode.Event{Kind: deploymode.ProbeReturned, RoundTrip: roundTrip})
 }
 
@@ -165,7 +167,19 @@ func (s *session) sendProbe(ctx context.Context, nonce string) error {
 	if err := s.conn.Probe(ctx, signal.Signal{Topic: s.l.probe, Payload: nonce}); err != nil {
 		return fmt.Errorf("sending a probe: %w", err)
 	}
+	s.measureLag() // also of a connection on which no probe comes back
 	return nil
+}
+
+// lagging is a connection that reads a log and knows how far it is behind.
+type lagging interface{ LagBytes() int64 }
+
+// measureLag is called after a probe was sent, which is when the connection
+// learns how far the log reaches, and when it came back.
+func (s *session) measureLag() {
+	if c, ok := s.conn.(lagging); ok {
+		s.l.cfg.Metrics.WALLag.WithLabelValues(s.l.cfg.SystemID).Set(float64(c.LagBytes()))
+	}
 }
 
 func (s *session) subscribe(ctx context.Context) error {

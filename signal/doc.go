@@ -13,7 +13,8 @@
 // (the Publisher of the product: natural batching, one flush in flight).
 //
 // The ways to carry signals live one room further: notify (LISTEN/NOTIFY),
-// wal (logical decoding messages), inproc (one process, no network).
+// wal (logical decoding messages), relay (one replica reads the WAL and tells the
+// others by NOTIFY), inproc (one process, no network).
 //
 // What may not enter: pgx or any other driver, SQL, reconnecting (listener),
 // deciding what to do about a signal (coordinator), metrics and logging (they

@@ -68,7 +68,7 @@ type Publisher interface {
 
 // Source opens connections that receive signals.
 type Source interface {
-	// Name is the name in configuration, logs and metrics: notify, wal, inproc.
+	// Name is the name in configuration, logs and metrics: notify, wal, relay, inproc.
 	Name() string
 	// Connect subscribes to topics and returns once signals published from
 	// now on will be received. ctx bounds the connecting only.

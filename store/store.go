@@ -44,7 +44,7 @@ type Options struct {
 	// NoPreparedStatements is for PgBouncer in transaction mode.
 	NoPreparedStatements bool
 	// SignalsInTransaction writes signals with pg_logical_emit_message inside
-	// the working transaction (event source "wal").
+	// the working transaction (event sources "wal" and "relay").
 	SignalsInTransaction bool
 	// Observe is told of every flow: its name, how long it took, its error.
 	Observe func(flow string, took time.Duration, err error)
@@ -83,6 +83,10 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	} else {
 		// A pooler in transaction mode refuses unknown start-up parameters.
 		cfg.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(opts.StatementTimeout.Milliseconds())
+		// Every hot statement is written so that one plan serves all values, and
+		// is tested that way with a million rows. Planning it anew for the first
+		// calls on each connection costs more than running it.
+		cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 		cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(2 * opts.StatementTimeout.Milliseconds())
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)

@@ -26,6 +26,7 @@ type ListenerMetrics struct {
 	ProbeLag              *prometheus.HistogramVec // system
 	NotificationsReceived *prometheus.CounterVec   // system
 	Reconnections         *prometheus.CounterVec   // system
+	WALLag                *prometheus.GaugeVec     // system; bytes, of sources that read the WAL
 }
 
 // PollerMetrics tell of pollers.
@@ -73,12 +74,14 @@ type EngineMetrics struct {
 	HandlersZombie prometheus.Gauge
 }
 
-// SignalMetrics tell of signals sent.
+// SignalMetrics tell of signals sent and relayed.
 type SignalMetrics struct {
 	SignalsSent      prometheus.Counter
 	SignalsCoalesced prometheus.Counter
 	SignalsFailed    prometheus.Counter
 	SignalsDropped   prometheus.Counter
+	RelayLeader      prometheus.Gauge
+	RelayForwarded   prometheus.Counter
 }
 
 // The values of the label by of Found and EmptyWakes.
@@ -130,6 +133,7 @@ func newListenerMetrics(reg prometheus.Registerer) ListenerMetrics {
 		ProbeLag:              seconds(reg, "tasker_probe_lag_seconds", "Round trips of probes through the path of the signals.", "system"),
 		NotificationsReceived: counters(reg, "tasker_event_notifications_received_total", "Signals received, probes left out.", "system"),
 		Reconnections:         counters(reg, "tasker_listener_reconnections_total", "Connections of the listener after its first.", "system"),
+		WALLag:                gauges(reg, "tasker_wal_lag_bytes", "Bytes of WAL that the reader of signals has not received yet; only where the WAL is read.", "system"),
 	}
 }
 
@@ -189,6 +193,8 @@ func newSignalMetrics(reg prometheus.Registerer) SignalMetrics {
 		SignalsCoalesced: counter(reg, "tasker_signals_coalesced_total", "Signals that joined an equal one waiting to be sent."),
 		SignalsFailed:    counter(reg, "tasker_signals_failed_total", "Signals that could not be sent."),
 		SignalsDropped:   counter(reg, "tasker_signals_dropped_total", "Signals given up because too many were waiting."),
+		RelayLeader:      gauge(reg, "tasker_relay_leader", "1 while this replica relays the signals of the fleet."),
+		RelayForwarded:   counter(reg, "tasker_relay_forwarded_total", "Signals read from the WAL and announced again."),
 	}
 }
 

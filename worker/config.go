@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
@@ -32,7 +33,7 @@ type Config struct {
 	MaxConnections int32
 
 	// EventSource is where signals come from. Without it EventSourceName
-	// ("notify", the default, "wal" or "none") makes one that connects to
+	// ("notify", the default, "wal", "relay" or "none") makes one that connects to
 	// ListenerURL, which must reach the server directly and not through a
 	// pooler; default DatabaseURL. With neither URL the worker polls.
 	EventSource     signal.Source
@@ -142,7 +143,7 @@ func (c Config) check() error {
 	refuse(c.Store == nil && c.DatabaseURL == "", "neither Store nor DatabaseURL is set")
 	_, known := deploymode.Parse(string(c.Mode))
 	refuse(!known, "%q is no deployment mode", c.Mode)
-	sources := []string{notify.Name, wal.Name, "none"}
+	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "EventSourceName %q is none of %v", c.EventSourceName, sources)
 	refuse(c.Prefetch < 0, "Prefetch %d is negative", c.Prefetch)
 	refuse(c.Lease < 100*time.Millisecond, "Lease %v is shorter than 100 ms", c.Lease)

@@ -27,18 +27,19 @@ type engineConfig struct {
 
 // engine claims steps, runs them and has their outcomes reported.
 type engine struct {
-	cfg      engineConfig
-	id       uuid.UUID
-	board    board
-	chain    *chain
-	queues   *queues
-	slots    *slots
-	reporter *reporter
-	scans    fullScans // used by Look alone
-	wake     func()    // asks for another look; never blocks
-	log      *zap.Logger
-	metrics  *telemetry.Metrics
-	count    *counters
+	cfg       engineConfig
+	id        uuid.UUID
+	board     board
+	chain     *chain
+	queues    *queues
+	slots     *slots
+	reporter  *reporter
+	scans     fullScans // used by Look alone
+	wake      func()    // asks for another look; never blocks
+	publisher signal.Publisher
+	log       *zap.Logger
+	metrics   *telemetry.Metrics
+	count     *counters
 
 	base   context.Context // of all handlers; ends when the worker is closed
 	cancel context.CancelCauseFunc
@@ -54,7 +55,7 @@ func newEngine(cfg engineConfig, id uuid.UUID, b board, c *chain, q *queues, pub
 	e := &engine{
 		cfg: cfg, id: id, board: b, chain: c, queues: q,
 		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, cfg.Report.MaxPending),
-		wake:  func() {}, log: log, metrics: m, count: &counters{},
+		wake:  func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
 	}
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())

@@ -19,6 +19,7 @@ const maxClaim = 500
 // for and sets them going. It is never called twice at once.
 func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	e.giveBackStale(ctx)
 	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
 		e.board.ForgetPlanNames()
 		e.queues.kick()
@@ -39,7 +40,27 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if out.Found == want {
 		out.More = e.slots.owe() // or when a permit comes back
 	}
+	if e.slots.usage().waiting > e.cfg.Prefetch && (out.RetryIn == 0 || out.RetryIn > maxAheadAge) {
+		out.RetryIn = maxAheadAge // to give back what still waits then
+	}
 	return out, err
+}
+
+// giveBackStale hands back what was claimed ahead of handlers that have become
+// slow: others may have permits free.
+func (e *engine) giveBackStale(ctx context.Context) {
+	stale := e.slots.stale(time.Now())
+	if len(stale) == 0 {
+		return
+	}
+	if err := e.handBack(ctx, stale); err != nil {
+		e.log.Warn("steps claimed ahead were not handed back; they run here", zap.Error(err))
+		for _, x := range e.slots.add(stale) {
+			e.start(x)
+		}
+		return
+	}
+	e.log.Debug("handed back steps claimed ahead", zap.Int("steps", len(stale)))
 }
 
 // claimFromMarks looks where work was last, then everywhere where that gave
@@ -70,7 +91,8 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 	// steps would be ours until the lease ends, and we would not know.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
-	leaseEnd := time.Now().Add(e.cfg.Lease)
+	begin := time.Now()
+	leaseEnd := begin.Add(e.cfg.Lease)
 	claimed, err := e.board.Claim(ctx, store.ClaimRequest{
 		Worker: e.id, Queues: queues, Tags: e.cfg.Tags, Limit: want, Lease: e.cfg.Lease,
 	}, full)
@@ -80,6 +102,7 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 	if len(claimed) == 0 {
 		return 0, nil
 	}
+	e.slots.claimTook(time.Since(begin))
 	executions := make([]*execution, len(claimed))
 	for i := range claimed {
 		executions[i] = newExecution(claimed[i], leaseEnd)

@@ -33,7 +33,8 @@ type execution struct {
 	lost     bool // the claim is gone; a failure is not worth reporting
 	leaseEnd time.Time
 	began    time.Time
-	name     string // namespace/task/step, for people; set when it begins
+	name     string    // namespace/task/step, for people; set when it begins
+	since    time.Time // when it was claimed, by our clock
 	cancel   context.CancelCauseFunc
 }
 
@@ -51,13 +52,14 @@ func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
 // safe for concurrent use.
 type slots struct {
 	limit      int // permits
-	prefetch   int // claims that may wait for a permit
+	prefetch   int // claims that may wait for a permit, however slow the handlers
 	maxPending int // outcomes on the way to the database beyond which nothing is claimed
 
 	mu        sync.Mutex
 	claims    map[int64]*execution    // by token: everything whose claim is ours
 	running   map[*execution]struct{} // everything that has a permit
 	waiting   []*execution
+	pace      pace
 	reporting int
 	zombies   int
 	onZombies func(count int) // called under the lock when zombies has changed
@@ -84,7 +86,34 @@ func (s *slots) roomLocked() int {
 	if s.draining || s.reporting >= s.maxPending {
 		return 0
 	}
-	return max(s.limit+s.prefetch-len(s.running)-len(s.waiting), 0)
+	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting), 0)
+}
+
+func (s *slots) aheadLocked() int { return s.pace.ahead(s.limit, s.prefetch) }
+
+// claimTook notes how long a claim that found something took.
+func (s *slots) claimTook(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pace.claimed(took)
+}
+
+// stale takes out the steps claimed ahead that have waited too long for a
+// permit; they stay ours until they are handed back.
+func (s *slots) stale(now time.Time) (list []*execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) <= s.prefetch {
+		return nil
+	}
+	age := now.Sub(s.waiting[0].since)
+	if age < maxAheadAge {
+		return nil
+	}
+	s.pace.slowed(age)
+	list = slices.Clone(s.waiting[s.prefetch:])
+	s.waiting = s.waiting[:s.prefetch:s.prefetch]
+	return list
 }
 
 // owe remembers that there is more to claim than there was room for, and
@@ -101,7 +130,9 @@ func (s *slots) owe() bool {
 
 // payLocked reports whether the look that is owed should happen now.
 func (s *slots) payLocked() bool {
-	if !s.owed || s.roomLocked() == 0 {
+	// Half of what is claimed ahead is worked off before more is asked for:
+	// claims of one step each would cost as much as those of many.
+	if room := s.roomLocked(); !s.owed || room == 0 || len(s.waiting) > s.aheadLocked()/2 {
 		return false
 	}
 	s.owed = false
@@ -120,7 +151,9 @@ func (s *slots) payNow() bool {
 func (s *slots) add(claimed []*execution) (begin []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for _, x := range claimed {
+		x.since = now
 		s.claims[x.key.Token] = x
 		s.waiting = append(s.waiting, x)
 	}
@@ -214,6 +247,7 @@ func (s *slots) release(x *execution) (next *execution, look bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, x)
+	s.pace.served(time.Since(x.began))
 	if x.zombie {
 		x.zombie = false
 		s.zombies--

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -119,7 +120,7 @@ func (w *Worker) openStore(ctx context.Context, p *parts) error {
 		var err error
 		s, err = store.Open(ctx, store.Options{
 			URL: w.cfg.DatabaseURL, ApplicationName: "tasker-worker", MaxConns: w.cfg.MaxConnections,
-			SignalsInTransaction: w.sourceName() == wal.Name,
+			SignalsInTransaction: w.inWAL(),
 			Observe: func(flow string, took time.Duration, _ error) {
 				w.cfg.Metrics.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 			},
@@ -140,6 +141,12 @@ func (w *Worker) sourceName() string {
 	return w.cfg.EventSourceName
 }
 
+// inWAL reports whether signals are sent through the WAL.
+func (w *Worker) inWAL() bool {
+	name := w.sourceName()
+	return name == wal.Name || name == relay.Name
+}
+
 // rows is the store the worker works with, its own or the one it was given.
 func (w *Worker) rows(p *parts) *store.Store {
 	if p.store != nil {
@@ -151,7 +158,7 @@ func (w *Worker) rows(p *parts) *store.Store {
 // transport carries the signals the way the event source receives them.
 func (w *Worker) transport(p *parts) signal.Transport {
 	s := w.rows(p)
-	if w.sourceName() == wal.Name {
+	if w.inWAL() {
 		return wal.NewTransport(s.Execer())
 	}
 	return notify.NewTransport(s.Execer())
@@ -215,6 +222,8 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 		return nil, nil //nolint:nilnil // no source is a choice: the worker polls
 	case w.cfg.EventSourceName == wal.Name:
 		return wal.New(wal.Config{DSN: url, ApplicationName: "tasker-worker-listener", Server: w.rows(p).Execer()}, w.transport(p))
+	case w.cfg.EventSourceName == relay.Name:
+		return relay.NewSource(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 	}
 	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 }

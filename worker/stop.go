@@ -180,19 +180,27 @@ func (w *Worker) stopClaiming(ctx context.Context, p *parts) (failed []error) {
 	return append(failed, p.handBack(ctx, p.engine.slots.drain()))
 }
 
-// handBack makes claims claimable by others and tells them. What it could not
-// hand back is tried once more at the end.
+// handBack is the engine's, with a word about it.
 func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 	if len(unstarted) == 0 {
 		return nil
 	}
-	queues, err := p.board.HandBack(ctx, keysOf(unstarted))
-	if err != nil {
-		return fmt.Errorf("hand back %d steps: %w", len(unstarted), err)
+	if err := p.engine.handBack(ctx, unstarted); err != nil {
+		return err
 	}
-	p.engine.slots.forget(unstarted)
-	p.publisher.Publish(p.queues.topicsOf(queues)...)
 	p.engine.log.Info("stopping: handed back steps that had not begun or gave up", zap.Int("steps", len(unstarted)))
+	return nil
+}
+
+// handBack makes claims claimable by others and tells them. What it could not
+// hand back is tried once more at the end.
+func (e *engine) handBack(ctx context.Context, list []*execution) error {
+	queues, err := e.board.HandBack(ctx, keysOf(list))
+	if err != nil {
+		return fmt.Errorf("hand back %d steps: %w", len(list), err)
+	}
+	e.slots.forget(list)
+	e.publisher.Publish(e.queues.topicsOf(queues)...)
 	return nil
 }
 

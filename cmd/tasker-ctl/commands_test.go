@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
 )
 
@@ -381,4 +382,53 @@ func TestMigrate(t *testing.T) {
 	o = s.run(t.Context(), "", "migrate", "up", "--config-file", file)
 	require.Zero(t, o.code, o.stderr)
 	require.Contains(t, s.run(t.Context(), "", "migrate", "status", "--database-url", db.DSN).stdout, "VERSION")
+}
+
+func TestDropSlot(t *testing.T) {
+	t.Parallel()
+	db, other := pgtest.New(t), pgtest.New(t)
+	slot := "ctl_" + db.Name
+	db.Exec(t, `select pg_create_logical_replication_slot($1, 'pgoutput')`, slot)
+	slots := func() int {
+		return db.QueryInt(t, `select count(*) from pg_replication_slots where slot_name = $1`, slot)
+	}
+	s := newSession(t)
+	s.env["DATABASE_URL"] = other.DSN
+
+	o := s.run(t.Context(), "", "system", "drop-slot", slot, "--database-url", db.DSN)
+	require.Equal(t, exitUsage, o.code)
+	require.Contains(t, o.stderr, "--yes")
+	o = s.run(t.Context(), "", "system", "drop-slot", slot, "--yes")
+	require.Equal(t, exitNotFound, o.code, "of another database: %s", o.stderr)
+	require.Equal(t, 1, slots())
+
+	// The connection of the listeners wins over that of the pool.
+	file := filepath.Join(t.TempDir(), "tasker.toml")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "[common.database]\nurl = %q\nlistener_url = %q\n", other.DSN, db.DSN), 0o600))
+	delete(s.env, "DATABASE_URL")
+	o = s.run(t.Context(), "", "-o", "json", "system", "drop-slot", slot, "--yes", "--config-file", file)
+	require.Zero(t, o.code, o.stderr)
+	require.JSONEq(t, `{"dropped":"`+slot+`"}`, o.stdout)
+	require.Zero(t, slots())
+	o = s.run(t.Context(), "", "system", "drop-slot", slot, "--yes", "--database-url", db.DSN)
+	require.Equal(t, exitNotFound, o.code, o.stderr)
+}
+
+func TestDropSlotInUse(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	slot := "ctl_" + db.Name
+	source, err := wal.New(wal.Config{DSN: db.DSN, Slot: slot}, wal.NewTransport(db.Pool(t)))
+	require.NoError(t, err)
+	reader, err := source.Connect(t.Context(), nil)
+	require.NoError(t, err)
+	s := newSession(t)
+	s.env["DATABASE_URL"] = db.DSN
+	o := s.run(t.Context(), "", "system", "drop-slot", slot, "--yes")
+	require.Equal(t, exitConflict, o.code)
+	require.Contains(t, o.stderr, "stop its reader")
+	require.NoError(t, reader.Close(t.Context()))
+	o = s.run(t.Context(), "", "system", "drop-slot", slot, "--yes")
+	require.Zero(t, o.code, o.stderr)
+	require.Equal(t, "dropped the slot "+slot+"\n", o.stdout)
 }

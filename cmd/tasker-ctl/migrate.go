@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,15 +14,11 @@ import (
 // rewrites a large table takes its time.
 const migrateTimeout = 10 * time.Minute
 
-// migrateOptions say which database.
-type migrateOptions struct {
-	app         *app
-	databaseURL string
-	configPath  string
-}
+// migrateOptions say which database is changed.
+type migrateOptions struct{ databaseOptions }
 
 func newMigrateCommand(a *app) *cobra.Command {
-	o := &migrateOptions{app: a}
+	o := &migrateOptions{databaseOptions{app: a}}
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database schema up to date, or take it back",
@@ -34,8 +29,7 @@ transaction mode: migrations hold an advisory lock for the session.`,
 	}
 	cmd.AddCommand(o.up(), o.down(), o.status())
 	for _, sub := range cmd.Commands() {
-		sub.Flags().StringVar(&o.databaseURL, "database-url", "", "`URL` of the database (default $DATABASE_URL)")
-		sub.Flags().StringVar(&o.configPath, "config-file", "", "daemon configuration `file` to take the database from")
+		o.flags(sub)
 	}
 	return cmd
 }
@@ -151,20 +145,4 @@ func (o *migrateOptions) with(ctx context.Context, fn func(context.Context, *sto
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return fn(ctx, m)
-}
-
-// url finds the database. The built-in default of the configuration does not
-// count: a schema is not changed in a database that nobody named.
-func (o *migrateOptions) url() (string, error) {
-	if url := firstOf(o.databaseURL, o.app.getenv("DATABASE_URL")); url != "" {
-		return url, nil
-	}
-	loaded, err := config.Load(config.Options{Context: config.ContextCommon, Path: o.configPath, LookupEnv: o.app.env})
-	if err != nil {
-		return "", fmt.Errorf("find the database: %w", err)
-	}
-	if s, ok := loaded.Setting("common.database.url"); !ok || s.Default {
-		return "", hinted{usagef("no database is named"), "give --database-url, DATABASE_URL or a configuration"}
-	}
-	return loaded.Common.Database.URL.Reveal(), nil
 }

@@ -14,8 +14,8 @@ import (
 )
 
 func newSystemCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "system", Short: "Health, fleet and deployment modes of the daemons"}
-	cmd.AddCommand(newSystemHealthCommand(a), newSystemFleetCommand(a), newSystemModeCommand(a))
+	cmd := &cobra.Command{Use: "system", Short: "Health, fleet, deployment modes and replication slots"}
+	cmd.AddCommand(newSystemHealthCommand(a), newSystemFleetCommand(a), newSystemModeCommand(a), newSystemDropSlotCommand(a))
 	return cmd
 }
 

@@ -168,8 +168,11 @@ func (r *running) awaitAll(s submitted) {
 }
 
 func TestEveryModeWithEverySource(t *testing.T) {
-	for _, source := range []string{"notify", "wal"} {
+	for _, source := range []string{"notify", "wal", "relay"} {
 		for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {
+			if source == "relay" && mode == "PollingOnly" {
+				continue // sends like wal, and nobody listens
+			}
 			t.Run(mode+"/"+source, func(t *testing.T) {
 				r := pair(t, mode, source)
 				for _, s := range scenarios {
@@ -237,6 +240,36 @@ func TestListenerKilledDuringARun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRelayKilledDuringARun: nobody polls, and whoever relays is ended again
+// and again. What was lost is found by what the next one announces.
+func TestRelayKilledDuringARun(t *testing.T) {
+	r := newFleet(t, pgtest.New(t))
+	for range 2 {
+		r.start(fleet.Orchestrator, "EventDrivenOnly", "relay")
+	}
+	r.start(fleet.Worker, "EventDrivenOnly", "relay")
+	r.ready()
+	done := submitting(t, r, 200, "relay")
+	killed := 0
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		killed += r.db.QueryInt(t, `select count(pg_terminate_backend(l.pid)) from pg_locks l join pg_stat_activity a using (pid)
+			where l.locktype = 'advisory' and l.granted and a.datname = current_database() and a.application_name = 'tasker-orchestrator-relay'`)
+		return killed >= 3, "no relay to kill"
+	})
+	r.awaitAll(<-done)
+	r.clean()
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		relays := 0
+		for _, p := range r.all[:2] {
+			if counted(get(t, p.URL+"/metrics"), "tasker_relay_leader") {
+				relays++
+			}
+		}
+		return relays == 1, fmt.Sprintf("%d orchestrators relay", relays)
+	})
+	require.Contains(t, get(t, r.all[0].URL+"/health/detailed"), "signal_relay")
 }
 
 // counted reports whether some series of a counter is above zero.

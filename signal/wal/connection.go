@@ -32,6 +32,7 @@ type Connection struct {
 	transport signal.Transport
 	server    Querier
 	temporary bool
+	all       bool          // topics do not matter
 	interval  time.Duration // between two words to the server
 	silence   time.Duration // after which the server is taken for gone
 
@@ -57,6 +58,7 @@ func newConnection(conn *pgconn.PgConn, t signal.Transport, cfg Config, pos *pos
 		transport: t,
 		server:    cfg.Server,
 		temporary: cfg.Slot == "",
+		all:       cfg.AllTopics,
 		interval:  interval,
 		silence:   cfg.SilenceTimeout,
 		arrived:   signal.NewBuffer(cfg.BufferLimit),
@@ -262,7 +264,7 @@ func (c *Connection) handleRecord(data []byte) error {
 
 func (c *Connection) arrive(content []byte, mark uint64) {
 	s, err := signal.Decode(content)
-	if err == nil && c.topics.Load().Has(s.Topic) { // anybody may emit anything
+	if err == nil && (c.all || c.topics.Load().Has(s.Topic)) { // anybody may emit anything
 		c.seen.arrived(c.xid) // before the signal: Receive must not overtake it
 		c.arrived.PutAt(s, mark)
 	}

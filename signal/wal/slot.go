@@ -45,6 +45,9 @@ const outputPlugin = "pgoutput"
 
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
+// ValidSlot reports whether name can be the name of a slot.
+func ValidSlot(name string) bool { return slotName.MatchString(name) }
+
 // temporarySlotName is unique, so that any number of listeners can read.
 func temporarySlotName() string {
 	var b [8]byte
@@ -152,7 +155,7 @@ func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, err
 // when somebody reads it; physical slots and those of other databases are left
 // alone. ctx should have a deadline.
 func DropSlot(ctx context.Context, dsn, name string) (err error) {
-	if !slotName.MatchString(name) {
+	if !ValidSlot(name) {
 		return fmt.Errorf("%q is no name of a slot (1 to 63 of a-z, 0-9 and _)", name)
 	}
 	cfg, err := pgdial.Parse(dsn, "tasker-drop-slot", 0)

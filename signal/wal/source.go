@@ -50,6 +50,9 @@ type Config struct {
 	// BufferLimit is how many different signals wait for Receive before their
 	// payloads are given up. Default signal.DefaultBufferLimit.
 	BufferLimit int
+	// AllTopics hands out the signals of every topic, whatever was subscribed
+	// to, for those who pass them on.
+	AllTopics bool
 	// Server, when set, is asked whether what a signal tells of is visible yet
 	// (a commit is in the WAL a moment before that), and with each probe how
 	// far the WAL reaches. Set it wherever signals make somebody look at rows.

@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/signal/relay"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// newRelay makes the orchestrator's relay; nil unless the event source wants
+// one. It runs in every deployment mode: others may listen.
+func (s *signals) newRelay(log *zap.Logger, m *telemetry.Metrics) (*relay.Relay, error) {
+	if s.config.Signals.EventSource != sourceRelay {
+		return nil, nil //nolint:nilnil // no relay is the usual case
+	}
+	d, w := s.config.Database, s.config.Signals.WAL
+	r, err := relay.New(relay.Config{
+		DSN: d.ListenerDSN().Reveal(), ApplicationName: s.name + "-relay", ConnectTimeout: d.ConnectTimeout(),
+		Publication: w.Publication, Slot: w.Slot, Logger: log, Metrics: m,
+		Namespaces: func(ctx context.Context) ([]string, error) {
+			queues, err := s.store.Queues(ctx, nil)
+			return slices.Collect(maps.Keys(queues)), err
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare the relay of signals: %w", err)
+	}
+	return r, nil
+}
+
+// relayCheck judges this replica's part in relaying. Why it is not connected is
+// in the log: errors name hosts and users, and health is open to all.
+func relayCheck(h relay.Health) telemetry.Check {
+	switch {
+	case h.Leader:
+		return telemetry.Check{Status: deploymode.Healthy,
+			Message: fmt.Sprintf("this replica relays the signals of the fleet: %d forwarded, %d bytes of WAL behind", h.Forwarded, h.LagBytes)}
+	case h.Loop.Dead():
+		return telemetry.Check{Status: deploymode.Unhealthy, Message: "the relay is not running"}
+	case !h.Connected:
+		return telemetry.Check{Status: deploymode.Degraded, Message: "this replica cannot relay signals; its log says why"}
+	}
+	return telemetry.Check{Status: deploymode.Healthy, Message: "another replica relays the signals of the fleet"}
+}

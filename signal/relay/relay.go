@@ -1,0 +1,274 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal/internal/pgdial"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// Config describes a Relay. A zero field means its default.
+type Config struct {
+	// DSN reaches the server directly, as a role with REPLICATION. Required.
+	DSN string
+	// Namespaces lists all namespaces, whose topics a new leader announces.
+	// Required. Its context has a deadline.
+	Namespaces func(ctx context.Context) ([]string, error)
+	// Publication and Slot are those of wal.Config. A persistent slot is read
+	// by whoever leads, so that a new leader goes on where the old one was.
+	Publication, Slot string
+	// ApplicationName shows in pg_stat_activity, with "-wal" added in
+	// pg_stat_replication. Default "tasker-relay".
+	ApplicationName string
+	// ConnectTimeout bounds connecting to one host when the DSN has no
+	// connect_timeout. Default 10 s.
+	ConnectTimeout time.Duration
+	// RetryInterval is how often a replica tries to become the leader; chance
+	// takes up to half of it away. Default 2 s.
+	RetryInterval time.Duration
+	// TakeOverTimeout bounds what a new leader does before it leads. Making a
+	// temporary slot waits for the transactions that write at that moment.
+	// Default 30 s.
+	TakeOverTimeout time.Duration
+	// ProbeInterval is how often the leader sends itself a signal through the
+	// WAL. Default 2 s.
+	ProbeInterval time.Duration
+	// DeafAfter is how long no probe may come back before the leader gives up.
+	// With a persistent slot this does not apply, because reading it again
+	// would begin at the same place; wal.Config.SilenceTimeout does. Default
+	// 30 s.
+	DeafAfter time.Duration
+	Logger    *zap.Logger        // default none
+	Metrics   *telemetry.Metrics // default none
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Namespaces == nil {
+		return c, errors.New("relay: nobody to ask for the namespaces")
+	}
+	if c.ApplicationName == "" {
+		c.ApplicationName = "tasker-relay"
+	}
+	for field, def := range map[*time.Duration]time.Duration{
+		&c.RetryInterval: 2 * time.Second, &c.TakeOverTimeout: 30 * time.Second,
+		&c.ProbeInterval: 2 * time.Second, &c.DeafAfter: 30 * time.Second,
+	} {
+		if *field <= 0 {
+			*field = def
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Metrics = c.Metrics.OrDiscard()
+	return c, nil
+}
+
+// Relay is one candidate of the election and, when it is elected, the relay of
+// the fleet. It implements lifecycle.Service and is safe for concurrent use.
+type Relay struct {
+	cfg  Config
+	dial *pgx.ConnConfig
+	loop *lifecycle.Loop
+
+	mu    sync.Mutex
+	state Health // without Loop
+	lag   func() int64
+}
+
+var _ lifecycle.Service = (*Relay)(nil)
+
+// New returns a Relay that does not run yet.
+func New(cfg Config) (*Relay, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{cfg: cfg}
+	if r.dial, err = pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout); err != nil {
+		return nil, err
+	}
+	// The name of the relay wins over that of the DSN: it tells the sessions apart.
+	r.dial.RuntimeParams["application_name"] = cfg.ApplicationName
+	if _, err := wal.New(r.walConfig(nil), wal.NewTransport(nil)); err != nil { // names are checked now
+		return nil, err
+	}
+	r.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+		Name: "signal-relay", Run: r.run, Logger: cfg.Logger,
+		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+	})
+	return r, nil
+}
+
+func (r *Relay) walConfig(v *voice) wal.Config {
+	c := wal.Config{
+		DSN: r.cfg.DSN, Publication: r.cfg.Publication, Slot: r.cfg.Slot, AllTopics: true,
+		ApplicationName: r.cfg.ApplicationName + "-wal", ConnectTimeout: r.cfg.ConnectTimeout,
+	}
+	if v != nil {
+		c.Server = v
+	}
+	return c
+}
+
+// Name implements lifecycle.Service.
+func (r *Relay) Name() string { return r.loop.Name() }
+
+// Start implements lifecycle.Service. It does not wait for a leader.
+func (r *Relay) Start(ctx context.Context) error { return r.loop.Start(ctx) }
+
+// Stop implements lifecycle.Service: a leader announces what it has received
+// and gives the lock back.
+func (r *Relay) Stop(ctx context.Context) error { return r.loop.Stop(ctx) }
+
+// Health is what a Relay tells about itself.
+type Health struct {
+	// Connected: it has a session with the server, so it leads or another does.
+	Connected bool `json:"connected"`
+	Leader    bool `json:"leader"`
+	// LeaderSince is when it was elected, zero unless it leads.
+	LeaderSince time.Time `json:"leader_since,omitzero"`
+	// Elections counts how often it was elected, Forwarded the signals it
+	// forwarded, since it was made.
+	Elections uint64 `json:"elections"`
+	Forwarded uint64 `json:"forwarded"`
+	// LagBytes of WAL are known of and not received yet; 0 unless it leads.
+	LagBytes int64 `json:"lag_bytes"`
+	// LastError is why it is not connected or does not lead; for logs and
+	// people with rights.
+	LastError string               `json:"last_error,omitempty"`
+	Loop      lifecycle.LoopHealth `json:"loop"`
+}
+
+// Health returns the present state.
+func (r *Relay) Health() Health {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.state
+	if r.lag != nil {
+		h.LagBytes = r.lag()
+	}
+	h.Loop = r.loop.Health()
+	return h
+}
+
+// run is a candidate, and the leader where elected, until ctx ends.
+func (r *Relay) run(ctx context.Context) error {
+	for {
+		err := r.candidate(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.failed(err)
+		if !r.pause(ctx) {
+			return ctx.Err()
+		}
+	}
+}
+
+// candidate tries to be elected for as long as its session lasts.
+func (r *Relay) candidate(ctx context.Context) error {
+	v, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		v.close()
+		r.update(func(h *Health) { h.Connected = false })
+	}()
+	for {
+		locked, err := v.tryLock(ctx)
+		if err != nil {
+			return err
+		}
+		if locked {
+			return r.lead(ctx, v)
+		}
+		r.update(func(h *Health) { h.Connected, h.LastError = true, "" })
+		if !r.pause(ctx) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (r *Relay) connect(ctx context.Context) (*voice, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.TakeOverTimeout)
+	defer cancel()
+	return dial(ctx, r.dial)
+}
+
+// pause waits for the next try; false means that ctx has ended.
+func (r *Relay) pause(ctx context.Context) bool {
+	d := r.cfg.RetryInterval
+	timer := time.NewTimer(d - rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// failed notes why the session is over.
+func (r *Relay) failed(err error) {
+	first := false
+	r.update(func(h *Health) {
+		first = h.LastError == ""
+		h.LastError = err.Error()
+	})
+	level := zap.DebugLevel // the first of a series is news, the others are not
+	if first {
+		level = zap.WarnLevel
+	}
+	r.cfg.Logger.Log(level, "the relay has no connection", zap.Error(err))
+}
+
+func (r *Relay) update(change func(*Health)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.state)
+}
+
+// elected and resigned keep the books of a leadership.
+func (r *Relay) elected(lag func() int64) {
+	r.mu.Lock()
+	r.lag = lag
+	r.state.Connected, r.state.Leader, r.state.LastError = true, true, ""
+	r.state.LeaderSince = time.Now()
+	r.state.Elections++
+	r.mu.Unlock()
+	r.cfg.Metrics.RelayLeader.Set(1)
+	r.cfg.Logger.Info("this replica relays the signals of the fleet")
+}
+
+func (r *Relay) resigned() {
+	r.mu.Lock()
+	led := r.state.Leader
+	r.lag, r.state.Leader, r.state.LeaderSince = nil, false, time.Time{}
+	r.mu.Unlock()
+	if !led {
+		return
+	}
+	r.cfg.Metrics.RelayLeader.Set(0)
+	r.cfg.Metrics.WALLag.DeleteLabelValues(Name)
+	r.cfg.Logger.Info("this replica does not relay any more")
+}
+
+func (r *Relay) forwarded() {
+	r.update(func(h *Health) { h.Forwarded++ })
+	r.cfg.Metrics.RelayForwarded.Inc()
+}
+
+// errorf wraps what went wrong while taking over or leading.
+func errorf(doing string, err error) error { return fmt.Errorf("relaying: %s: %w", doing, err) }

@@ -1,0 +1,56 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestClaimingAheadFollowsTheHandlers(t *testing.T) {
+	t.Parallel()
+	var p pace
+	require.Equal(t, 3, p.ahead(10, 3), "nothing is known yet")
+	p.claimed(2 * time.Millisecond)
+	p.served(100 * time.Microsecond)
+	require.Equal(t, 400, p.ahead(10, 0))
+	p.slowed(time.Second)
+	require.Zero(t, p.ahead(10, 0), "slow handlers want nothing ahead")
+	for range 200 {
+		p.served(10 * time.Microsecond)
+	}
+	require.Equal(t, maxAhead, p.ahead(10, 0))
+}
+
+func TestClaimingAheadStaysWithinBounds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var p pace
+		for range rapid.IntRange(0, 20).Draw(t, "measurements") {
+			p.claimed(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "claim")))
+			p.served(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "service")))
+		}
+		floor := rapid.IntRange(0, 1000).Draw(t, "floor")
+		ahead := p.ahead(rapid.IntRange(1, 10_000).Draw(t, "permits"), floor)
+		require.GreaterOrEqual(t, ahead, floor)
+		require.LessOrEqual(t, ahead, max(floor, maxAhead))
+	})
+}
+
+func TestStaleStepsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	s := newSlots(1, 1, 100)
+	var all []*execution
+	for token := range int64(5) {
+		x := &execution{phase: phaseWaiting}
+		x.key.Token = token + 1
+		all = append(all, x)
+	}
+	require.Len(t, s.add(all), 1)
+	require.Empty(t, s.stale(time.Now()), "they have just come")
+	stale := s.stale(time.Now().Add(2 * maxAheadAge))
+	require.Equal(t, all[2:], stale, "all but what was configured to wait")
+	require.Equal(t, 1, s.usage().waiting)
+	require.Zero(t, s.room())
+}
