@@ -38,6 +38,7 @@ test-short: require-postgresql require-gcc ## Run the tests without the long one
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes and the floors
 	$(GOLANGCI) run $(PKG)
+	cd bench && $(GO) vet ./... # a module of its own: what it needs never enters ours
 
 .PHONY: chaos
 chaos: ## Kill, freeze and cut things on purpose (comes with the reliability work)

@@ -41,6 +41,7 @@ func openStore(ctx context.Context, c config.Common, name string, log *zap.Logge
 		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(),
 		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(),
 		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: inTransaction(c.Signals.EventSource),
+		NotifyAfterCommit: c.Signals.EventSource == sourceNotify,
 		Observe: func(flow string, took time.Duration, _ error) {
 			m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		},

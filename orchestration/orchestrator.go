@@ -128,7 +128,7 @@ func (o *Orchestrator) Stop(ctx context.Context) error {
 
 // publish sends signals, unless they have travelled with the transaction.
 func (o *Orchestrator) publish(signals []signal.Signal) {
-	if !o.store.SignalsInTransaction() && len(signals) > 0 {
+	if !o.store.SendsSignals() && len(signals) > 0 {
 		o.cfg.Publisher.Publish(signals...)
 	}
 }

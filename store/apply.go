@@ -273,9 +273,7 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		w.queue(b, processor)
-		t.store.queueSignals(b, done.Signals)
-		b.Queue("commit")
-		return t.conn.SendBatch(ctx, b).Close()
+		return t.store.commit(ctx, t.conn, b, done.Signals)
 	})
 	if err != nil {
 		t.Release()

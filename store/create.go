@@ -89,19 +89,19 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 		if err != nil {
 			return err
 		}
-		b := &pgx.Batch{}
 		accepted := make(map[uuid.UUID]time.Time, len(tasks))
-		b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
-			var id uuid.UUID
-			var requestedAt time.Time
-			_, err := pgx.ForEachRow(rows, []any{&id, &requestedAt}, func() error {
-				accepted[id] = requestedAt
-				return nil
+		err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
+			b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
+				var id uuid.UUID
+				var requestedAt time.Time
+				_, err := pgx.ForEachRow(rows, []any{&id, &requestedAt}, func() error {
+					accepted[id] = requestedAt
+					return nil
+				})
+				return err
 			})
-			return err
 		})
-		s.queueSignals(b, queues)
-		if err := db.SendBatch(ctx, b).Close(); err != nil {
+		if err != nil {
 			return err
 		}
 		return answerCreated(ctx, db, tasks, accepted, answers)

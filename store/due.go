@@ -35,10 +35,10 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 	var p Promoted
 	err := s.call(ctx, "promote", "promote due steps", func(ctx context.Context, db *conn) error {
 		p = Promoted{}
-		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			rows, err := tx.Query(ctx, promoteDue, limit)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			var (
 				namespace string
@@ -50,10 +50,10 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 				topics.add(signal.WorkerTopic(namespace))
 				return nil
 			}); err != nil {
-				return err
+				return nil, err
 			}
 			p.Signals = topics.signals()
-			return s.sendSignals(ctx, tx, p.Signals)
+			return p.Signals, nil
 		})
 	})
 	return p, err
@@ -77,27 +77,38 @@ where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 3`
 func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {
 	var expired int
 	err := s.call(ctx, "expire", "expire leases", func(ctx context.Context, db *conn) error {
-		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			tag, err := tx.Exec(ctx, expireLeases, limit)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if expired = int(tag.RowsAffected()); expired == 0 {
-				return nil
+				return nil, nil
 			}
-			return s.sendSignals(ctx, tx, ReportSignals())
+			return ReportSignals(), nil
 		})
 	})
 	return expired, err
 }
 
-func (s *Store) sendSignals(ctx context.Context, tx pgx.Tx, signals []signal.Signal) error {
-	b := &pgx.Batch{}
-	s.queueSignals(b, signals)
-	if b.Len() == 0 {
-		return nil
+// inTxThenNotify is inTx for flows that know their signals only when they have
+// run. A signal that cannot be sent after the commit is no failure of the flow.
+func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx) ([]signal.Signal, error)) error {
+	var signals []signal.Signal
+	err := s.inTx(ctx, db, func(tx pgx.Tx) (err error) {
+		if signals, err = fn(tx); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if s.queueSignals(b, signals); b.Len() == 0 {
+			return nil
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err == nil {
+		_ = s.notify(ctx, db, signals)
 	}
-	return tx.SendBatch(ctx, b).Close()
+	return err
 }
 
 // Horizon is when the board will next need attention by itself.

@@ -55,17 +55,16 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 	held := make(map[ClaimKey]bool, len(reports))
 	err = s.call(ctx, "report", "report results", func(ctx context.Context, db *conn) error {
 		clear(held) // of a try that was undone
-		b := &pgx.Batch{}
-		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
-			var k ClaimKey
-			_, err := pgx.ForEachRow(rows, []any{&k.TaskUUID, &k.Step, &k.Token}, func() error {
-				held[k] = true
-				return nil
+		return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) {
+			b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
+				var k ClaimKey
+				_, err := pgx.ForEachRow(rows, []any{&k.TaskUUID, &k.Step, &k.Token}, func() error {
+					held[k] = true
+					return nil
+				})
+				return err
 			})
-			return err
 		})
-		s.queueSignals(b, ReportSignals())
-		return db.SendBatch(ctx, b).Close()
 	})
 	if err != nil {
 		return nil, err
@@ -172,10 +171,9 @@ func (s *Store) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
 	}
 	tasks, steps, tokens := claimColumns(claims)
 	return s.call(ctx, "release", "release leases", func(ctx context.Context, db *conn) error {
-		b := &pgx.Batch{}
-		b.Queue(releaseLeases, tasks, steps, tokens)
-		s.queueSignals(b, []signal.Signal{{Topic: signal.TopicDue}})
-		return db.SendBatch(ctx, b).Close()
+		return s.transact(ctx, db, []signal.Signal{{Topic: signal.TopicDue}}, func(b *pgx.Batch) {
+			b.Queue(releaseLeases, tasks, steps, tokens)
+		})
 	})
 }
 

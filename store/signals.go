@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/signal"
 )
@@ -45,9 +48,69 @@ func (s *Store) queueSignals(b *pgx.Batch, signals []signal.Signal) {
 	b.Queue(`select pg_logical_emit_message(true, $1, m) from unnest($2::bytea[]) m`, signal.WALPrefix, messages)
 }
 
-// SignalsInTransaction reports whether the store itself sends the signals of
-// what it commits; if not, the caller publishes them afterwards.
-func (s *Store) SignalsInTransaction() bool { return s.opts.SignalsInTransaction }
+// notifySignals is a transaction of its own; see NotifyAfterCommit.
+const notifySignals = `with unhurried as materialized (select set_config('synchronous_commit', 'off', true))
+select pg_notify(t, p) from unhurried, unnest($1::text[], $2::text[]) n(t, p)`
+
+func (s *Store) queueNotify(b *pgx.Batch, signals []signal.Signal) {
+	if !s.opts.NotifyAfterCommit || len(signals) == 0 {
+		return
+	}
+	topics, payloads := make([]string, len(signals)), make([]string, len(signals))
+	for i := range signals {
+		topics[i], payloads[i] = string(signals[i].Topic), signals[i].Payload
+	}
+	b.Queue(notifySignals, topics, payloads)
+}
+
+// transact runs the statements that fill adds as one transaction, in one round
+// trip, and sends its signals the configured way.
+func (s *Store) transact(ctx context.Context, db *conn, signals []signal.Signal, fill func(b *pgx.Batch)) error {
+	b := &pgx.Batch{}
+	if !s.opts.NotifyAfterCommit || len(signals) == 0 {
+		fill(b)
+		s.queueSignals(b, signals)
+		return db.SendBatch(ctx, b).Close()
+	}
+	b.Queue("begin")
+	fill(b)
+	return s.commit(ctx, db, b, signals)
+}
+
+// commit ends the transaction that b works in and lets its signals follow on
+// the same trip. Once the commit is answered the flow has succeeded, whatever
+// becomes of the signals: they are hints.
+func (s *Store) commit(ctx context.Context, db *conn, b *pgx.Batch, signals []signal.Signal) error {
+	s.queueSignals(b, signals)
+	committed := false
+	b.Queue("commit").Exec(func(pgconn.CommandTag) error {
+		committed = true
+		return nil
+	})
+	s.queueNotify(b, signals)
+	err := db.SendBatch(ctx, b).Close()
+	if err == nil || committed {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = db.Exec(undo, "rollback") // the pool closes a connection that is not idle
+	return err
+}
+
+// notify sends the signals of a transaction that has been committed already.
+func (s *Store) notify(ctx context.Context, db *conn, signals []signal.Signal) error {
+	b := &pgx.Batch{}
+	s.queueNotify(b, signals)
+	if b.Len() == 0 {
+		return nil
+	}
+	return db.SendBatch(ctx, b).Close()
+}
+
+// SendsSignals reports whether the store itself sends the signals of what it
+// commits; if not, the caller publishes them afterwards.
+func (s *Store) SendsSignals() bool { return s.opts.SignalsInTransaction || s.opts.NotifyAfterCommit }
 
 // CreateSignals are the signals of newly created tasks.
 func CreateSignals(tasks []NewTask) []signal.Signal {

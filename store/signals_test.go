@@ -22,7 +22,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, SignalsInTransaction: true})
 	require.NoError(t, err)
 	defer s.Close()
-	require.True(t, s.SignalsInTransaction())
+	require.True(t, s.SendsSignals())
 	p := plan(t, s, diamondYAML)
 	conn, err := pgx.Connect(t.Context(), db.DSN)
 	require.NoError(t, err)

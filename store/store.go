@@ -46,6 +46,10 @@ type Options struct {
 	// SignalsInTransaction writes signals with pg_logical_emit_message inside
 	// the working transaction (event sources "wal" and "relay").
 	SignalsInTransaction bool
+	// NotifyAfterCommit lets signals ride behind the commit as NOTIFY, on the
+	// same round trip but not in the transaction, which would take a lock for
+	// all databases (event source "notify").
+	NotifyAfterCommit bool
 	// Observe is told of every flow: its name, how long it took, its error.
 	Observe func(flow string, took time.Duration, err error)
 }

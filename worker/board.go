@@ -25,7 +25,7 @@ type board interface {
 	RegisterTemplates(ctx context.Context, environment string, templates []*workflow.Template) error
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()
-	SignalsInTransaction() bool
+	SendsSignals() bool
 }
 
 var _ board = (*store.Store)(nil)

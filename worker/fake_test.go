@@ -226,7 +226,7 @@ func (b *fakeBoard) RegisterTemplates(context.Context, string, []*workflow.Templ
 
 func (b *fakeBoard) CheckSchema(context.Context) error { return nil }
 func (b *fakeBoard) ForgetPlanNames()                  {}
-func (b *fakeBoard) SignalsInTransaction() bool        { return false }
+func (b *fakeBoard) SendsSignals() bool                { return false }
 
 var _ board = (*fakeBoard)(nil)
 

@@ -103,7 +103,7 @@ func start(t *testing.T, w *Worker) {
 
 func (b *bench) publish(t *testing.T, signals ...signal.Signal) {
 	t.Helper()
-	if !b.SignalsInTransaction() {
+	if !b.SendsSignals() {
 		require.NoError(t, b.send.Send(t.Context(), signals))
 	}
 }

@@ -102,7 +102,7 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 		from = to
 	}
 	for _, a := range accepted {
-		if a && !r.e.board.SignalsInTransaction() {
+		if a && !r.e.board.SendsSignals() {
 			r.publisher.Publish(signal.Signal{Topic: signal.TopicOrchestration})
 			break
 		}

@@ -253,7 +253,7 @@ func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
 	if released := p.board.ReleaseLeases(ctx, keysOf(rest)); released != nil {
 		return errors.Join(err, fmt.Errorf("release %d leases: %w", len(rest), released))
 	}
-	if !p.board.SignalsInTransaction() {
+	if !p.board.SendsSignals() {
 		p.publisher.Publish(signal.Signal{Topic: signal.TopicDue})
 	}
 	return err
