@@ -45,7 +45,7 @@ chaos: ## Kill, freeze and cut things on purpose (comes with the reliability wor
 	@echo "make chaos: there are no chaos tests yet; they come with the reliability work." >&2; exit 1
 
 .PHONY: bench
-bench: require-postgresql ## Measure latency, throughput and idle cost
+bench: require-postgresql ## Measure latency and throughput of the daemons as shipped
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 ##@ Change it

@@ -12,6 +12,8 @@ import (
 // ClaimRequest asks for steps to run.
 type ClaimRequest struct {
 	Worker uuid.UUID
+	// Queues in the order in which they come first within a lane (in a full
+	// scan: altogether); who changes the order from claim to claim is fair.
 	Queues []int32
 	Tags   []string // of the worker; a step's tags must be among them
 	Limit  int      // free permits; at least 1

@@ -38,21 +38,31 @@ type lanesFrom struct {
 
 func newMarks() marks { return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(int64)} }
 
-// of returns the known lanes of queues in claim order.
+// of returns the known lanes of queues in claim order: by lane, and the queues
+// of one lane in the order in which they are asked for. Of a queue of which
+// nothing is known the lanes of the default priority are tried.
 func (m marks) of(queues []int32) (l lanesFrom) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wanted := make(map[int32]bool, len(queues))
-	for _, q := range queues {
-		wanted[q] = true
+	place := make(map[int32]int, len(queues))
+	for i, q := range queues {
+		place[q] = i
 	}
 	keys := make([]laneKey, 0, len(m.m))
+	known := make(map[int32]bool, len(queues))
 	for k := range m.m {
-		if wanted[k.queue] {
-			keys = append(keys, k)
+		if _, wanted := place[k.queue]; wanted {
+			keys, known[k.queue] = append(keys, k), true
 		}
 	}
-	slices.SortFunc(keys, func(a, b laneKey) int { return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.queue, b.queue)) })
+	for _, q := range queues {
+		if !known[q] {
+			keys = append(keys, laneKey{q, Lane(0, true)}, laneKey{q, Lane(0, false)})
+		}
+	}
+	slices.SortFunc(keys, func(a, b laneKey) int {
+		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.queue], place[b.queue]))
+	})
 	for _, k := range keys {
 		l.queues, l.lanes, l.from = append(l.queues, k.queue), append(l.lanes, k.lane), append(l.from, m.m[k])
 	}

@@ -239,6 +239,22 @@ func (m *model) claim(t *rapid.T) {
 	}
 }
 
+// looksAt reports whether a scan from the marks looks at a lane: at those it
+// has claimed from, and as long as there is none in the queue at the default
+// ones.
+func (m *model) looksAt(at int, queue int32, lane int16) bool {
+	known := m.known[at]
+	if known[laneName(queue, lane)] {
+		return true
+	}
+	for name := range known {
+		if strings.HasPrefix(name, laneName(queue, 0)[:len(laneName(queue, 0))-1]) {
+			return false
+		}
+	}
+	return lane == store.Lane(0, true) || lane == store.Lane(0, false)
+}
+
 // claimable is what a claim must take, in its order.
 func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.ClaimKey {
 	type candidate struct {
@@ -253,7 +269,7 @@ func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.Cla
 			if step.state != 2 || queue < 0 || len(task.plan.Steps[no].Tags) > 0 && len(req.Tags) == 0 {
 				continue
 			}
-			if full || m.known[at][laneName(task.plan.Queue, step.lane)] {
+			if full || m.looksAt(at, task.plan.Queue, step.lane) {
 				list = append(list, candidate{store.ClaimKey{TaskUUID: id, Step: no}, queue, step})
 			}
 		}
@@ -265,7 +281,7 @@ func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.Cla
 		if full { // queue by queue
 			return cmp.Or(cmp.Compare(a.queue, b.queue), inLane(a, b))
 		}
-		return cmp.Or(cmp.Compare(a.step.lane, b.step.lane), cmp.Compare(req.Queues[a.queue], req.Queues[b.queue]), inLane(a, b))
+		return cmp.Or(cmp.Compare(a.step.lane, b.step.lane), cmp.Compare(a.queue, b.queue), inLane(a, b))
 	})
 	list = list[:min(len(list), req.Limit)]
 	slices.SortFunc(list, inLane)

@@ -316,17 +316,24 @@ func TestMarksFindNewWorkWithoutAFullScan(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	p := plan(t, s, diamondYAML)
-	create(t, s, p, 1)
+	urgent := newTask(p)
+	urgent.Priority = 7
+	_, err := s.CreateTasks(t.Context(), []store.NewTask{urgent})
+	require.NoError(t, err)
 	fast := func(limit int) int {
 		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		return len(claimed)
 	}
-	require.Zero(t, fast(5), "no lane is known yet")
-	require.Len(t, claim(t, s, p, 5), 1)
+	require.Zero(t, fast(5), "its lane is not known yet")
+	create(t, s, p, 1)
+	require.Equal(t, 1, fast(5), "the default priority is always tried")
+	require.Len(t, claim(t, s, p, 5), 1, "a full scan finds the lane")
+	_, err = s.CreateTasks(t.Context(), []store.NewTask{func() store.NewTask { n := newTask(p); n.Priority = 7; return n }()})
+	require.NoError(t, err)
 	create(t, s, p, 3)
 	require.Equal(t, 2, fast(2))
-	require.Equal(t, 1, fast(5))
+	require.Equal(t, 2, fast(5))
 	require.Zero(t, fast(5))
 }
 

@@ -54,3 +54,14 @@ func TestStaleStepsAreGivenBack(t *testing.T) {
 	require.Equal(t, 1, s.usage().waiting)
 	require.Zero(t, s.room())
 }
+
+func TestQueuesTakeTurns(t *testing.T) {
+	t.Parallel()
+	first := map[int32]bool{}
+	for range 1000 {
+		queues := inTurn([]int32{1, 2, 3})
+		require.ElementsMatch(t, []int32{1, 2, 3}, queues)
+		first[queues[0]] = true
+	}
+	require.Len(t, first, 3)
+}

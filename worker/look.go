@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,6 +31,7 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if room == 0 || len(queues) == 0 {
 		return out, nil
 	}
+	queues = inTurn(queues)
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
 	var err error
@@ -44,6 +47,13 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		out.RetryIn = maxAheadAge // to give back what still waits then
 	}
 	return out, err
+}
+
+// inTurn begins with any of the queues, so that a long one does not keep the
+// others waiting. Chance, because turns could fall into step with the looks.
+func inTurn(queues []int32) []int32 {
+	first := rand.IntN(len(queues))
+	return append(slices.Clone(queues[first:]), queues[:first]...)
 }
 
 // giveBackStale hands back what was claimed ahead of handlers that have become

@@ -1,0 +1,72 @@
+package enginetest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const lane = `
+name: lane
+namespace_name: %s
+version: 1.0.0
+steps:
+  - name: only
+    handler: {callable: %s}
+`
+
+// TestALongQueueDoesNotStarveAnother lets one queue hold every permit in turn
+// while it is long, and expects a step of the other to get one nevertheless.
+func TestALongQueueDoesNotStarveAnother(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	wait := func(ctx *worker.StepContext) (any, error) {
+		select {
+		case gate <- struct{}{}:
+			return 1, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		for _, ns := range []string{"long", "short"} {
+			tmpl, _, err := workflow.ParseTemplate("lane.yaml", fmt.Appendf(nil, lane, ns, "fair."+ns))
+			if err != nil {
+				return err
+			}
+			if err := w.RegisterTemplate(tmpl); err != nil {
+				return err
+			}
+			if err := w.Register("fair."+ns, worker.HandlerFunc(wait)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var all []uuid.UUID
+	for i := range 200 {
+		all = append(all, e.Submit("long", "lane", fmt.Sprintf(`{"i":%d}`, i)))
+	}
+	short := e.Submit("short", "lane", `{}`)
+	done := 0
+	claimed := func() bool {
+		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 2 and task_uuid = '`+short.String()+`'`) == 0
+	}
+	for ; !claimed(); done++ {
+		require.Less(t, done, 150, "the short queue waited for the long one to end")
+		<-gate
+	}
+	for range len(all) + 1 - done {
+		<-gate
+	}
+	for _, id := range all {
+		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
+	}
+}
