@@ -1,6 +1,9 @@
 package worker
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Claiming ahead. A worker that claims only what it has permits for asks the
 // database once per handful of steps when its handlers take microseconds. It
@@ -48,4 +51,31 @@ func (p *pace) ahead(permits, floor int) int {
 	}
 	wanted := aheadCover * float64(permits) * float64(p.claim) / float64(p.service)
 	return max(floor, int(min(wanted, maxAhead)))
+}
+
+func (s *slots) aheadLocked() int { return s.pace.ahead(s.limit, s.prefetch) }
+
+// claimTook notes how long a claim that found something took.
+func (s *slots) claimTook(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pace.claimed(took)
+}
+
+// stale takes out the steps claimed ahead that have waited too long for a
+// permit; they stay ours until they are handed back.
+func (s *slots) stale(now time.Time) (list []*execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) <= s.prefetch {
+		return nil
+	}
+	age := now.Sub(s.waiting[0].since)
+	if age < maxAheadAge {
+		return nil
+	}
+	s.pace.slowed(age)
+	list = slices.Clone(s.waiting[s.prefetch:])
+	s.waiting = s.waiting[:s.prefetch:s.prefetch]
+	return list
 }

@@ -89,33 +89,6 @@ func (s *slots) roomLocked() int {
 	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting), 0)
 }
 
-func (s *slots) aheadLocked() int { return s.pace.ahead(s.limit, s.prefetch) }
-
-// claimTook notes how long a claim that found something took.
-func (s *slots) claimTook(took time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pace.claimed(took)
-}
-
-// stale takes out the steps claimed ahead that have waited too long for a
-// permit; they stay ours until they are handed back.
-func (s *slots) stale(now time.Time) (list []*execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) <= s.prefetch {
-		return nil
-	}
-	age := now.Sub(s.waiting[0].since)
-	if age < maxAheadAge {
-		return nil
-	}
-	s.pace.slowed(age)
-	list = slices.Clone(s.waiting[s.prefetch:])
-	s.waiting = s.waiting[:s.prefetch:s.prefetch]
-	return list
-}
-
 // owe remembers that there is more to claim than there was room for, and
 // reports whether there is room again already.
 func (s *slots) owe() bool {
