@@ -2,12 +2,10 @@
 //
 //   - [Processor]: a bounded queue of typed commands and a fixed number of
 //     workers. A full queue makes the sender wait; nothing is dropped.
-//   - [Coalescer]: one run in flight and one pending per key, for "look at
-//     this again" requests that arrive faster than they are served.
 //   - [Batcher]: natural batching. While one batch is in flight, items gather
 //     for the next; no timer is ever waited for.
 //
-// All three recover from panics, count themselves and drain on Stop.
+// Both recover from panics, count themselves and drain on Stop.
 //
 // What may not enter: knowledge of what a command means.
 package command

@@ -26,9 +26,6 @@ const (
 	probePrefix  = "tasker_probe_"
 )
 
-// WALPrefix marks the product's messages in the write-ahead log.
-const WALPrefix = "tasker"
-
 // MaxTopicBytes is the longest name PostgreSQL accepts for a channel.
 const MaxTopicBytes = 63
 

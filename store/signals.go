@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/wal"
 )
 
 // topicSet collects topics; the signals of one transaction are few.
@@ -34,33 +36,29 @@ func (t topicSet) signals() []signal.Signal {
 // in the WAL. A listener then learns of the commit exactly when it happens,
 // and of nothing that was rolled back.
 func (s *Store) queueSignals(b *pgx.Batch, signals []signal.Signal) {
-	if !s.opts.SignalsInTransaction || len(signals) == 0 {
-		return
+	if s.opts.SignalsInTransaction {
+		queueStatement(b, signals, wal.Statement)
 	}
-	messages := make([][]byte, 0, len(signals))
-	for i := range signals {
-		m, err := signal.Encode(signals[i])
-		if err != nil {
-			continue // a topic of ours is never too long; a signal is a hint anyway
-		}
-		messages = append(messages, m)
-	}
-	b.Queue(`select pg_logical_emit_message(true, $1, m) from unnest($2::bytea[]) m`, signal.WALPrefix, messages)
 }
 
-// notifySignals is a transaction of its own; see NotifyAfterCommit.
-const notifySignals = `with unhurried as materialized (select set_config('synchronous_commit', 'off', true))
-select pg_notify(t, p) from unhurried, unnest($1::text[], $2::text[]) n(t, p)`
-
+// queueNotify adds the signals as a transaction of their own; see
+// NotifyAfterCommit.
 func (s *Store) queueNotify(b *pgx.Batch, signals []signal.Signal) {
-	if !s.opts.NotifyAfterCommit || len(signals) == 0 {
+	if s.opts.NotifyAfterCommit {
+		queueStatement(b, signals, notify.Statement)
+	}
+}
+
+// queueStatement leaves out what cannot be sent: a topic of ours never is too
+// long, and a hint must not fail the flow that gives it.
+func queueStatement(b *pgx.Batch, signals []signal.Signal, statement func([]signal.Signal) (string, []any, error)) {
+	sendable := slices.DeleteFunc(slices.Clone(signals), func(s signal.Signal) bool { return s.Validate() != nil })
+	if len(sendable) == 0 {
 		return
 	}
-	topics, payloads := make([]string, len(signals)), make([]string, len(signals))
-	for i := range signals {
-		topics[i], payloads[i] = string(signals[i].Topic), signals[i].Payload
+	if sql, args, err := statement(sendable); err == nil {
+		b.Queue(sql, args...)
 	}
-	b.Queue(notifySignals, topics, payloads)
 }
 
 // transact runs the statements that fill adds as one transaction, in one round

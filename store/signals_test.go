@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
 )
 
@@ -107,7 +108,7 @@ func decoded(t *testing.T, conn *pgx.Conn) (signals []signal.Signal) {
 		require.EqualValues(t, 1, m[1], "the message belongs to its transaction")
 		prefix, rest, found := bytes.Cut(m[10:], []byte{0})
 		require.True(t, found)
-		require.Equal(t, signal.WALPrefix, string(prefix))
+		require.Equal(t, wal.Prefix, string(prefix))
 		require.EqualValues(t, len(rest)-4, binary.BigEndian.Uint32(rest))
 		s, err := signal.Decode(rest[4:])
 		require.NoError(t, err)

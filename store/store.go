@@ -296,16 +296,14 @@ func unavailable(err error) bool {
 		errors.As(err, &netErr) || pgconn.SafeToRetry(err) || errors.Is(err, net.ErrClosed) || isEOF(err)
 }
 
-// stepUUID is tasker.step_uuid in Go: the last two bytes of the task's UUID,
+// StepUUID derives the UUID of a step from its task and number, as
+// tasker.step_uuid does in SQL: the last two bytes of the task's UUID,
 // xor (step + 1).
-func stepUUID(task uuid.UUID, step int) uuid.UUID {
+func StepUUID(task uuid.UUID, step int) uuid.UUID {
 	task[14] ^= byte((step + 1) >> 8)
-	task[15] ^= byte(step + 1) // #nosec G115 -- the low byte is what is meant
+	task[15] ^= byte(step + 1) // the low byte is what is meant
 	return task
 }
-
-// StepUUID derives the UUID of a step from its task and number.
-func StepUUID(task uuid.UUID, step int) uuid.UUID { return stepUUID(task, step) }
 
 // Lane is the order of claims inside a queue, smallest first: by priority
 // (higher first), and inside a priority the steps of tasks that have begun

@@ -48,11 +48,7 @@ func newTaskStepCommand(a *app) *cobra.Command {
 		Short: "Show one step with its result or error; STEP is a UUID or a name",
 		Args:  arguments("TASK", "STEP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTask(args[0], func(c *client.Client, task string) error {
-				id, err := stepUUID(cmd.Context(), c, task, args[1])
-				if err != nil {
-					return err
-				}
+			return a.withStep(cmd.Context(), args, func(c *client.Client, task, id string) error {
 				step, err := c.Step(cmd.Context(), task, id)
 				if err != nil {
 					return err
@@ -70,11 +66,7 @@ func newTaskStepAuditCommand(a *app) *cobra.Command {
 		Short: "List the reported executions of a step, newest first",
 		Args:  arguments("TASK", "STEP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTask(args[0], func(c *client.Client, task string) error {
-				id, err := stepUUID(cmd.Context(), c, task, args[1])
-				if err != nil {
-					return err
-				}
+			return a.withStep(cmd.Context(), args, func(c *client.Client, task, id string) error {
 				rows, err := c.StepAudit(cmd.Context(), task, id)
 				if err != nil {
 					return err
@@ -84,6 +76,17 @@ func newTaskStepAuditCommand(a *app) *cobra.Command {
 		},
 		ValidArgsFunction: a.completeSteps,
 	}
+}
+
+// withStep calls f with the UUIDs of the step that args name.
+func (a *app) withStep(ctx context.Context, args []string, f func(c *client.Client, task, step string) error) error {
+	return a.withTask(args[0], func(c *client.Client, task string) error {
+		step, err := stepUUID(ctx, c, task, args[1])
+		if err != nil {
+			return err
+		}
+		return f(c, task, step)
+	})
 }
 
 func (a *app) showAudit(rows []client.StepAudit) {

@@ -28,20 +28,31 @@ func NewTransport(exec Execer) *Transport { return &Transport{exec: exec} }
 const notifySQL = `with unhurried as materialized (select set_config('synchronous_commit', 'off', true))
 select pg_notify(t, p) from unhurried, unnest($1::text[], $2::text[]) as batch(t, p)`
 
+// Statement is the one statement that sends a batch, for those who send it on
+// the way of something else. When one signal is malformed there is none, and
+// the error wraps signal.ErrMalformed.
+func Statement(batch []signal.Signal) (sql string, args []any, err error) {
+	topics, payloads := make([]string, len(batch)), make([]string, len(batch))
+	for i, s := range batch {
+		if err := s.Validate(); err != nil {
+			return "", nil, err
+		}
+		topics[i], payloads[i] = string(s.Topic), s.Payload
+	}
+	return notifySQL, []any{topics, payloads}, nil
+}
+
 // Send implements signal.Transport: one statement for the whole batch. When
 // one signal is malformed nothing is sent and signal.ErrMalformed is wrapped.
 func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	topics, payloads := make([]string, len(batch)), make([]string, len(batch))
-	for i, s := range batch {
-		if err := s.Validate(); err != nil {
-			return err
-		}
-		topics[i], payloads[i] = string(s.Topic), s.Payload
+	sql, args, err := Statement(batch)
+	if err != nil {
+		return err
 	}
-	if _, err := t.exec.Exec(ctx, notifySQL, topics, payloads); err != nil {
+	if _, err := t.exec.Exec(ctx, sql, args...); err != nil {
 		return fmt.Errorf("notifying %d signals: %w", len(batch), err)
 	}
 	return nil

@@ -26,7 +26,20 @@ var _ signal.Transport = (*Transport)(nil)
 // NewTransport returns a Transport that sends over exec, typically the pool.
 func NewTransport(exec Execer) *Transport { return &Transport{exec: exec} }
 
-const emitSQL = `select pg_logical_emit_message(true, 'tasker', m) from unnest($1::bytea[]) as batch(m)`
+const emitSQL = `select pg_logical_emit_message(true, '` + Prefix + `', m) from unnest($1::bytea[]) as batch(m)`
+
+// Statement is the one statement that writes a batch into the WAL, as part of
+// the transaction in which it is executed. When one signal is malformed there
+// is none, and the error wraps signal.ErrMalformed.
+func Statement(batch []signal.Signal) (sql string, args []any, err error) {
+	messages := make([][]byte, len(batch))
+	for i, s := range batch {
+		if messages[i], err = signal.Encode(s); err != nil {
+			return "", nil, err
+		}
+	}
+	return emitSQL, []any{messages}, nil
+}
 
 // Send implements signal.Transport: one statement for the whole batch. When
 // one signal is malformed nothing is sent and signal.ErrMalformed is wrapped.
@@ -34,15 +47,11 @@ func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
 	if len(batch) == 0 {
 		return nil
 	}
-	messages := make([][]byte, len(batch))
-	for i, s := range batch {
-		m, err := signal.Encode(s)
-		if err != nil {
-			return err
-		}
-		messages[i] = m
+	sql, args, err := Statement(batch)
+	if err != nil {
+		return err
 	}
-	if _, err := t.exec.Exec(ctx, emitSQL, messages); err != nil {
+	if _, err := t.exec.Exec(ctx, sql, args...); err != nil {
 		return fmt.Errorf("emitting %d signals: %w", len(batch), err)
 	}
 	return nil
