@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The rules for strings. They are constructors, not variables, so that the
@@ -15,9 +16,11 @@ func notEmpty() *textRule {
 	return &textRule{text: "a non-empty string", ok: func(s string) bool { return strings.TrimSpace(s) != "" }}
 }
 
+// matching compiles its pattern when the first value is checked: most calls
+// only want the words.
 func matching(text, pattern string) *textRule {
-	re := regexp.MustCompile(pattern)
-	return &textRule{text: text, ok: re.MatchString}
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+	return &textRule{text: text, ok: func(s string) bool { return compiled().MatchString(s) }}
 }
 
 func queueName() *textRule {

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -41,7 +42,9 @@ type Rules struct {
 	MaxCrashes int
 }
 
-// Input is something that happened to a task.
+// Input is something that happened to a task. Advance also takes a pointer to
+// one, so that a caller with many can keep them in one slice instead of
+// allocating each; it only reads them and keeps none.
 type Input interface{ input() }
 
 // Created starts the task. StartIn delays the first steps.
@@ -122,10 +125,11 @@ func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, input
 	if state.Terminal() {
 		return nil, nil, fmt.Errorf("advance: the task has ended as %s", state)
 	}
-	a := advancing{plan: plan, rules: rules, progress: progress.Clone(), effects: &Effects{State: state}}
-	if len(a.progress.Steps) < len(plan.Steps) {
+	if len(progress.Steps) < len(plan.Steps) {
 		return nil, nil, fmt.Errorf("advance: progress knows %d steps, the plan has %d", len(progress.Steps), len(plan.Steps))
 	}
+	d := newDecision(state, progress)
+	a := advancing{plan: plan, rules: rules, progress: &d.progress, effects: &d.effects}
 	for _, in := range inputs {
 		if err := a.apply(in); err != nil {
 			return nil, nil, fmt.Errorf("advance: %w", err)
@@ -133,6 +137,27 @@ func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, input
 	}
 	a.settle()
 	return a.progress, a.effects, nil
+}
+
+// decision is what Advance returns, in one piece of memory: the usual task is
+// small and the usual input has one consequence of each kind, so that deciding
+// about it takes a single allocation. What is larger grows out of it.
+type decision struct {
+	progress Progress
+	effects  Effects
+	steps    [8]StepProgress
+	put      [2]PutStep
+	end      [1]EndStep
+	changes  [1]TaskChange
+}
+
+func newDecision(state TaskState, progress *Progress) *decision {
+	d := new(decision)
+	// Each part has an array of its own, so what is appended to one cannot
+	// reach into another.
+	d.progress.Steps = append(d.steps[:0], progress.Steps...)
+	d.effects = Effects{Put: d.put[:0], End: d.end[:0], Changes: d.changes[:0], State: state}
+	return d
 }
 
 type advancing struct {
@@ -151,22 +176,28 @@ func (a *advancing) apply(in Input) error {
 	if a.cancelled {
 		return nil // what arrives in the same breath as a cancel is void
 	}
-	if created, ok := in.(Created); ok {
-		a.create(created)
-		return nil
-	}
-	a.moved = true
 	switch in := in.(type) {
-	case Cancel:
-		a.cancel(in)
-		return nil
 	case Reported:
+		return a.report(&in)
+	case *Reported:
 		return a.report(in)
 	case LeaseLost:
 		return a.leaseLost(in)
+	case *LeaseLost:
+		return a.leaseLost(*in)
+	case Cancel:
+		a.cancel(in)
+	case *Cancel:
+		a.cancel(*in)
+	case Created:
+		a.create(in)
+	case *Created:
+		a.create(*in)
 	default:
-		return fmt.Errorf("unknown input %T", in)
+		// Without its type: naming it would make every input escape to the heap.
+		return errors.New("unknown input")
 	}
+	return nil
 }
 
 func (a *advancing) create(in Created) {
@@ -197,7 +228,8 @@ func (a *advancing) onBoard(no int) (*StepProgress, *PlanStep, error) {
 	return s, &a.plan.Steps[no], nil
 }
 
-func (a *advancing) report(in Reported) error {
+func (a *advancing) report(in *Reported) error {
+	a.moved = true
 	s, step, err := a.onBoard(in.Step)
 	if err != nil {
 		return err
@@ -220,6 +252,7 @@ func (a *advancing) report(in Reported) error {
 }
 
 func (a *advancing) leaseLost(in LeaseLost) error {
+	a.moved = true
 	s, step, err := a.onBoard(in.Step)
 	if err != nil {
 		return err
@@ -250,7 +283,7 @@ func (a *advancing) again(s *StepProgress, r RetryStep) {
 func (a *advancing) fail(s *StepProgress, no int, reason string) {
 	s.Status = StatusError
 	a.effects.End = append(a.effects.End, EndStep{Step: no, Outcome: OutcomeError, Reason: reason})
-	a.reason = fmt.Sprintf("step %s: %s", a.plan.Steps[no].Name, reason)
+	a.reason = "step " + a.plan.Steps[no].Name + ": " + reason
 }
 
 // satisfied tells the children of a step that one more parent is done.
@@ -267,16 +300,12 @@ func (a *advancing) satisfied(step *PlanStep) {
 }
 
 func (a *advancing) cancel(in Cancel) {
-	a.cancelled, a.reason = true, in.Reason
+	a.moved, a.cancelled, a.reason = true, true, in.Reason
 	// A cancel voids what this call had already decided to put on the board.
 	a.effects.Put, a.effects.Retry = nil, nil
-	ended := make(map[int]bool, len(a.effects.End))
-	for _, e := range a.effects.End {
-		ended[e.Step] = true
-	}
 	for no := range a.progress.Steps {
 		s := &a.progress.Steps[no]
-		if (s.Status == StatusOnBoard || s.Status == StatusScheduled) && !ended[no] {
+		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
 			a.effects.Remove = append(a.effects.Remove, no)
 		}
 		if s.Status != StatusNotCreated && !s.Status.Ended() {
@@ -287,18 +316,19 @@ func (a *advancing) cancel(in Cancel) {
 
 // settle derives the state of the task and records what could be seen.
 func (a *advancing) settle() {
-	t := a.progress.Tally()
+	const done statusSet = 1<<StatusNotCreated | 1<<StatusComplete | 1<<StatusResolved
+	in := a.progress.statuses()
 	switch {
 	case !a.moved:
 	case a.cancelled:
 		a.change(TaskCancelled, a.reason)
-	case t.Complete+t.Resolved == t.Total:
+	case in&^done == 0:
 		a.change(TaskComplete, "")
-	case t.OnBoard > 0:
+	case in.has(StatusOnBoard):
 		a.change(TaskStepsInProcess, "")
-	case t.Scheduled > 0:
+	case in.has(StatusScheduled):
 		a.change(TaskWaitingForRetry, a.reason)
-	case t.Error > 0:
+	case in.has(StatusError):
 		a.change(TaskBlockedByFailures, a.reason)
 		if a.plan.Template.OnFailure != OnFailureBlock {
 			a.change(TaskError, a.reason)

@@ -336,12 +336,47 @@ func TestReportsTogetherEqualReportsOneByOne(t *testing.T) {
 	})
 }
 
-func BenchmarkAdvanceDiamondStep(b *testing.B) {
-	h := begin(b, diamond(b))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := Advance(h.plan, h.state, h.progress, testRules, Reported{Step: 0, Attempt: 1, Success: true}); err != nil {
-			b.Fatal(err)
-		}
+func TestInputsByPointer(t *testing.T) {
+	for _, c := range [][2]Input{
+		{Reported{Step: 1, Attempt: 1, Success: true}, &Reported{Step: 1, Attempt: 1, Success: true}},
+		{LeaseLost{Step: 1, Attempt: 1}, &LeaseLost{Step: 1, Attempt: 1}},
+		{Cancel{Reason: "no"}, &Cancel{Reason: "no"}},
+	} {
+		h := begin(t, diamond(t))
+		h.ok("start")
+		progress, effects, err := Advance(h.plan, h.state, h.progress, testRules, c[1])
+		require.NoError(t, err)
+		h.do(c[0])
+		require.Equal(t, h.progress, progress)
+		require.Equal(t, h.last, effects)
 	}
+	p := diamond(t)
+	_, effects, err := Advance(p, TaskPending, NewProgress(p), testRules, &Created{})
+	require.NoError(t, err)
+	require.Len(t, effects.Put, 1)
+	_, _, err = Advance(p, TaskPending, NewProgress(p), testRules, nil)
+	require.Error(t, err, "no input is a broken contract")
+}
+
+func TestPartsOfADecisionDoNotMeet(t *testing.T) {
+	h := begin(t, fanIn(t, 7))
+	g, e, err := Advance(h.plan, h.state, h.progress, testRules, Reported{Step: 0, Attempt: 1, Success: true})
+	require.NoError(t, err)
+	before, kept := g.Clone(), *e
+	e.Put = append(e.Put, PutStep{Step: 1}, PutStep{Step: 2}, PutStep{Step: 3})
+	e.End = append(e.End, EndStep{Step: 4}, EndStep{Step: 5})
+	e.Changes = append(e.Changes, TaskChange{}, TaskChange{})
+	g.Steps = append(g.Steps, StepProgress{}, StepProgress{}, StepProgress{})
+	require.Equal(t, before.Steps, g.Steps[:len(before.Steps)])
+	require.Equal(t, []EndStep{{Step: 0, Outcome: OutcomeSuccess}}, kept.End)
+	require.Equal(t, []TaskChange{{From: TaskPending, To: TaskStepsInProcess}}, kept.Changes)
+}
+
+func TestAppendEncoded(t *testing.T) {
+	g := begin(t, fanIn(t, 20)).progress
+	b := g.AppendEncoded([]byte("before"))
+	require.Equal(t, append([]byte("before"), g.Encode()...), b)
+	// The room may hold something else already.
+	used := []byte("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")
+	require.Equal(t, g.Encode(), g.AppendEncoded(used[:0]))
 }

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // Status is what Advance remembers of one step. It is coarser than StepState:
@@ -71,12 +72,21 @@ func (g *Progress) Clone() *Progress {
 // two bytes, then six bytes per step. Fixed width lets a view read the status
 // of step n with get_byte(progress, 2 + 6n).
 func (g *Progress) Encode() []byte {
-	b := make([]byte, progressHeader, progressHeader+progressPerStep*len(g.Steps))
-	b[0] = progressVersion
-	for _, s := range g.Steps {
-		b = append(b, byte(s.Status), s.Crashes)
-		b = binary.BigEndian.AppendUint16(b, s.Attempts)
-		b = binary.BigEndian.AppendUint16(b, s.Remaining)
+	return g.AppendEncoded(make([]byte, 0, progressHeader+progressPerStep*len(g.Steps)))
+}
+
+// AppendEncoded appends what Encode returns to b, for a caller that encodes
+// many into one buffer.
+func (g *Progress) AppendEncoded(b []byte) []byte {
+	from, size := len(b), progressHeader+progressPerStep*len(g.Steps)
+	b = slices.Grow(b, size)[:from+size]
+	b[from], b[from+1] = progressVersion, 0
+	entries := b[from+progressHeader:]
+	for i := range g.Steps {
+		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
+		e[progressStatusAt], e[1] = byte(s.Status), s.Crashes
+		binary.BigEndian.PutUint16(e[2:], s.Attempts)
+		binary.BigEndian.PutUint16(e[4:], s.Remaining)
 	}
 	return b
 }
@@ -89,16 +99,15 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	if b[0] != progressVersion {
 		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressVersion)
 	}
-	g := &Progress{Steps: make([]StepProgress, (len(b)-progressHeader)/progressPerStep)}
+	entries := b[progressHeader:]
+	g := &Progress{Steps: make([]StepProgress, len(entries)/progressPerStep)}
 	for i := range g.Steps {
-		e := b[progressHeader+i*progressPerStep:]
+		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
 		if e[progressStatusAt] >= byte(statusCount) {
-			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[0], i)
+			return nil, fmt.Errorf("progress has unknown status %d for step %d", e[progressStatusAt], i)
 		}
-		g.Steps[i] = StepProgress{
-			Status: Status(e[progressStatusAt]), Crashes: e[1],
-			Attempts: binary.BigEndian.Uint16(e[2:]), Remaining: binary.BigEndian.Uint16(e[4:]),
-		}
+		s.Status, s.Crashes = Status(e[progressStatusAt]), e[1]
+		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[2:]), binary.BigEndian.Uint16(e[4:])
 	}
 	return g, nil
 }
@@ -134,4 +143,18 @@ func (g *Progress) Tally() Tally {
 		}
 	}
 	return t
+}
+
+// statusSet is a set of statuses.
+type statusSet uint16
+
+func (set statusSet) has(s Status) bool { return set&(1<<s) != 0 }
+
+// statuses are those that steps are in. Advance asks for them each time
+// something happens, and they are found sooner than a Tally.
+func (g *Progress) statuses() (set statusSet) {
+	for i := range g.Steps {
+		set |= 1 << g.Steps[i].Status
+	}
+	return set
 }

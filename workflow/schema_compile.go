@@ -1,7 +1,6 @@
 package workflow
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -23,16 +22,12 @@ type schemaFault struct {
 
 // checkSchema reports a schema that cannot be compiled. For schemas that
 // nothing is refused by, the severity is a warning.
-func (r *templateReader) checkSchema(data json.RawMessage, n *yamlNode, path string, severity Severity) {
+func (r *templateReader) checkSchema(n *yamlNode, path string, severity Severity) {
 	if n.kind != yamlMap && n.kind != yamlBool {
 		r.report(severity, n.pos, CodeType, path, fmt.Sprintf("%s has to be a JSON Schema, not %s", path, n.kind))
 		return
 	}
-	value, err := decodeValue(data)
-	if err != nil {
-		r.report(severity, n.pos, CodeSchemaInvalid, path, path+" has no JSON form")
-		return
-	}
+	value := r.plain(n, path) // a value of its own, since it is changed
 	var hoisted [][]string
 	relaxSchema(value, nil, func(pointer []string) { hoisted = append(hoisted, pointer) })
 	for _, pointer := range hoisted {

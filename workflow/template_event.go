@@ -78,7 +78,7 @@ func (r *templateReader) checkEventName(n *yamlNode, path string) {
 func (r *templateReader) eventSchema(m *mapping) []byte {
 	data, n := m.raw("schema")
 	if n != nil {
-		r.checkSchema(data, n, m.join("schema"), SeverityWarning)
+		r.checkSchema(n, m.join("schema"), SeverityWarning)
 	}
 	return data
 }

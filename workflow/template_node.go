@@ -66,8 +66,9 @@ func (n *yamlNode) field(key string) *yamlField {
 type yamlConverter struct {
 	reader  *templateReader
 	anchors map[string]*yamlNode
-	merged  int  // fields copied by merge keys
-	full    bool // a limit was passed; the tree is not used
+	spare   []yamlNode // allocated and not used yet
+	merged  int        // fields copied by merge keys
+	full    bool       // a limit was passed; the tree is not used
 }
 
 // document returns the root, or nil when a limit was passed.
@@ -96,9 +97,9 @@ func (c *yamlConverter) convert(n ast.Node) *yamlNode {
 	case *ast.SequenceNode:
 		return c.list(n)
 	case nil:
-		return &yamlNode{pos: position{1, 1}, size: expandedNodeBytes}
+		return c.node(yamlNode{pos: position{1, 1}, size: expandedNodeBytes})
 	}
-	return c.scalar(n)
+	return c.node(c.scalar(n))
 }
 
 func (c *yamlConverter) alias(n *ast.AliasNode) *yamlNode {
@@ -132,9 +133,20 @@ func (c *yamlConverter) tagged(n *ast.TagNode) *yamlNode {
 	return node
 }
 
-func (c *yamlConverter) scalar(n ast.Node) *yamlNode {
+// node keeps a node for the tree. Nodes are allocated many at a time, since a
+// file has thousands of them.
+func (c *yamlConverter) node(n yamlNode) *yamlNode {
+	if len(c.spare) == 0 {
+		c.spare = make([]yamlNode, 32)
+	}
+	kept := &c.spare[0]
+	*kept, c.spare = n, c.spare[1:]
+	return kept
+}
+
+func (c *yamlConverter) scalar(n ast.Node) yamlNode {
 	tk := n.GetToken()
-	node := &yamlNode{kind: yamlString, pos: tokenPosition(tk), text: tk.Value}
+	node := yamlNode{kind: yamlString, pos: tokenPosition(tk), text: tk.Value}
 	switch n := n.(type) {
 	case *ast.NullNode:
 		node.kind, node.text = yamlNull, ""
@@ -190,6 +202,9 @@ var jsonNumberForm = regexp.MustCompile(`^[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]
 // exponent recognises numbers that the parser takes for texts: 1e3, which
 // YAML 1.1 did not know, and integers beyond 64 bits.
 func (n *yamlNode) exponent() {
+	if n.text == "" || n.text[0] > '9' { // most texts; the pattern takes longer to say so
+		return
+	}
 	if len(n.text) > maxNumberLength || !jsonNumberForm.MatchString(n.text) {
 		return
 	}
@@ -199,7 +214,8 @@ func (n *yamlNode) exponent() {
 }
 
 func (c *yamlConverter) list(n *ast.SequenceNode) *yamlNode {
-	node := &yamlNode{kind: yamlList, pos: tokenPosition(n.Start), size: expandedNodeBytes}
+	node := c.node(yamlNode{kind: yamlList, pos: tokenPosition(n.Start), size: expandedNodeBytes,
+		items: make([]*yamlNode, 0, len(n.Values))})
 	for _, value := range n.Values {
 		if c.full {
 			break
@@ -212,8 +228,9 @@ func (c *yamlConverter) list(n *ast.SequenceNode) *yamlNode {
 }
 
 func (c *yamlConverter) mapping(n ast.Node, values []*ast.MappingValueNode) *yamlNode {
-	node := &yamlNode{kind: yamlMap, pos: tokenPosition(n.GetToken()), size: expandedNodeBytes}
-	seen := make(map[string]position, len(values))
+	node := c.node(yamlNode{kind: yamlMap, pos: tokenPosition(n.GetToken()), size: expandedNodeBytes,
+		fields: make([]yamlField, 0, len(values))})
+	seen := keyPlaces{node: node}
 	var merges []*yamlNode
 	for i, v := range values {
 		if c.full {
@@ -229,24 +246,23 @@ func (c *yamlConverter) mapping(n ast.Node, values []*ast.MappingValueNode) *yam
 		}
 		key := c.key(v.Key)
 		value := c.convert(v.Value)
-		if first, twice := seen[key]; twice {
+		if first, twice := seen.find(key); twice {
 			c.reader.errorf(at, CodeDuplicateKey, "", "the key %q is already in this mapping, in line %d", clip(key, 64), first.line)
 			continue
 		}
-		seen[key] = at
-		node.fields = append(node.fields, yamlField{key: key, pos: at, value: value})
+		seen.add(yamlField{key: key, pos: at, value: value})
 		c.grow(node, value)
 		node.size += len(key)
 	}
 	for _, m := range merges {
-		c.merge(node, m, seen)
+		c.merge(node, m, &seen)
 	}
 	return node
 }
 
 // merge adds the fields of a mapping, or of a list of mappings, that the
 // target does not have; earlier entries of a list win.
-func (c *yamlConverter) merge(into, from *yamlNode, seen map[string]position) {
+func (c *yamlConverter) merge(into, from *yamlNode, seen *keyPlaces) {
 	switch from.kind {
 	case yamlNull:
 	case yamlList:
@@ -263,9 +279,8 @@ func (c *yamlConverter) merge(into, from *yamlNode, seen map[string]position) {
 				c.limit(into.pos, "the merge keys of this file expand to too much")
 				return
 			}
-			if _, has := seen[f.key]; !has {
-				seen[f.key] = f.pos
-				into.fields = append(into.fields, f)
+			if _, has := seen.find(f.key); !has {
+				seen.add(f)
 				c.grow(into, f.value)
 				into.size += len(f.key)
 			}
@@ -309,7 +324,42 @@ func (c *yamlConverter) key(n ast.Node) string {
 	case nil:
 		return ""
 	}
-	return c.scalar(n).text
+	node := c.scalar(n)
+	return node.text
+}
+
+// keyPlaces finds the keys that a mapping has already. Most mappings have a
+// few, which are compared one by one; an index is made for those with many.
+type keyPlaces struct {
+	node  *yamlNode
+	index map[string]position
+}
+
+const fewKeys = 16
+
+func (k *keyPlaces) find(key string) (position, bool) {
+	if k.index != nil {
+		at, ok := k.index[key]
+		return at, ok
+	}
+	if f := k.node.field(key); f != nil {
+		return f.pos, true
+	}
+	return position{}, false
+}
+
+// add appends a field to the mapping.
+func (k *keyPlaces) add(f yamlField) {
+	k.node.fields = append(k.node.fields, f)
+	switch {
+	case k.index != nil:
+		k.index[f.key] = f.pos
+	case len(k.node.fields) > fewKeys:
+		k.index = make(map[string]position, 2*len(k.node.fields))
+		for _, f := range k.node.fields {
+			k.index[f.key] = f.pos
+		}
+	}
 }
 
 func isMergeKey(n ast.Node) bool {

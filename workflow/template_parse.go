@@ -72,7 +72,7 @@ func (r *templateReader) template(m *mapping) *Template {
 	}
 	var schema *yamlNode
 	if t.InputSchema, schema = m.raw("input_schema"); schema != nil {
-		r.checkSchema(t.InputSchema, schema, "input_schema", SeverityError)
+		r.checkSchema(schema, "input_schema", SeverityError)
 		r.checkSchemaIsObject(schema, "input_schema")
 	}
 	var sources []stepSource

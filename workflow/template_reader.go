@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -81,7 +82,7 @@ func (r *templateReader) mapping(n *yamlNode, path string) *mapping {
 		r.errorf(n.pos, CodeType, path, "%s has to be a mapping, not %s", orDocument(path), n.kind)
 		return nil
 	}
-	return &mapping{r: r, node: n, path: path}
+	return &mapping{r: r, node: n, path: path, known: make([]string, 0, 16)}
 }
 
 func orDocument(path string) string {
@@ -162,14 +163,10 @@ func (m *mapping) note(code, why string, keys ...string) {
 // done reports the keys that were not read. Keys that start with "x-" or "."
 // are left alone: they hold anchors and the notes of other programs.
 func (m *mapping) done() {
-	known := make(map[string]bool, len(m.known))
-	for _, key := range m.known {
-		known[key] = true
-	}
 	for _, f := range m.node.fields {
 		note, noted := m.notes[f.key]
 		switch {
-		case known[f.key], strings.HasPrefix(f.key, "x-"), strings.HasPrefix(f.key, "."):
+		case slices.Contains(m.known, f.key), strings.HasPrefix(f.key, "x-"), strings.HasPrefix(f.key, "."):
 		case noted && f.value.kind == yamlNull:
 		case noted:
 			m.r.warnf(f.pos, note.code, m.join(f.key), "%s has no effect: %s", m.join(f.key), note.why)

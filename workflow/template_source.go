@@ -111,6 +111,9 @@ func splitDocuments(all token.Tokens) []token.Tokens {
 			directive = tk.Position.Line
 		case tk.Position.Line == directive:
 		default:
+			if current == nil && documents == nil {
+				current = make(token.Tokens, 0, len(all)) // nearly always there is but one
+			}
 			current = append(current, tk)
 		}
 	}

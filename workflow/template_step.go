@@ -173,7 +173,7 @@ func (r *templateReader) resultSchema(m *mapping, s *StepTemplate) {
 	var schema *yamlNode
 	if s.ResultSchema, schema = m.raw("result_schema"); schema != nil {
 		path := m.join("result_schema")
-		r.checkSchema(s.ResultSchema, schema, path, SeverityWarning)
+		r.checkSchema(schema, path, SeverityWarning)
 		r.checkSchemaIsObject(schema, path)
 	} else if r.advice {
 		r.report(SeverityInfo, m.node.pos, CodeNoResultSchema, m.join("result_schema"),

@@ -1,0 +1,195 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// canonicalReference is the canonical form by way of the values that
+// encoding/json makes: slow, short, and without a parser of its own.
+func canonicalReference(text []byte) (string, error) {
+	if !json.Valid(text) {
+		return "", fmt.Errorf("not JSON")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return "", err
+	}
+	return referenceOf(v)
+}
+
+func referenceOf(v any) (string, error) {
+	var parts []string
+	switch v := v.(type) {
+	case string:
+		return referenceString(v), nil
+	case json.Number:
+		return referenceNumber(v.String())
+	case []any:
+		for _, e := range v {
+			text, err := referenceOf(e)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, text)
+		}
+		return "[" + strings.Join(parts, ",") + "]", nil
+	case map[string]any:
+		keys := slices.SortedFunc(maps.Keys(v), func(x, y string) int {
+			return slices.Compare(utf16.Encode([]rune(x)), utf16.Encode([]rune(y)))
+		})
+		for _, k := range keys {
+			text, err := referenceOf(v[k])
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, referenceString(k)+":"+text)
+		}
+		return "{" + strings.Join(parts, ",") + "}", nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	default:
+		return "null", nil
+	}
+}
+
+func referenceString(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch short := strings.IndexRune("\b\f\n\r\t\"\\", r); {
+		case short >= 0:
+			b.WriteString(`\` + `bfnrt"\`[short:short+1])
+		case r < ' ':
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return `"` + b.String() + `"`
+}
+
+func referenceNumber(text string) (string, error) {
+	if !strings.ContainsAny(text, ".eE") && text != "-0" {
+		return text, nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return "", err
+	case f == 0:
+		return "0", nil
+	case math.Abs(f) < 1e21 && math.Abs(f) >= 1e-6:
+		return strconv.FormatFloat(f, 'f', -1, 64), nil
+	}
+	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
+	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0"), nil
+}
+
+func requireLikeReference(t require.TestingT, text []byte) {
+	want, wantErr := canonicalReference(text)
+	got, err := CanonicalJSON(text)
+	if wantErr != nil {
+		require.Error(t, err, "%q", text)
+		return
+	}
+	require.NoError(t, err, "%q", text)
+	require.Equal(t, want, string(got), "%q", text)
+}
+
+// randomJSON draws a JSON text with odd spellings.
+func randomJSON(t *rapid.T, depth int) string {
+	space := rapid.SampledFrom([]string{"", "", " ", "\n\t", "\r "}).Draw(t, "space")
+	kinds := 4
+	if depth > 0 {
+		kinds = 6
+	}
+	var text string
+	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
+	case 0:
+		text = rapid.SampledFrom([]string{"null", "true", "false"}).Draw(t, "word")
+	case 1:
+		text = rapid.StringMatching(`-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?`).Draw(t, "number")
+	case 2, 3:
+		text = randomJSONString(t)
+	case 4:
+		text = "[" + strings.Join(randomMembers(t, func() string { return randomJSON(t, depth-1) }), ",") + "]"
+	default:
+		text = "{" + strings.Join(randomMembers(t, func() string {
+			return randomJSONString(t) + space + ":" + randomJSON(t, depth-1)
+		}), ",") + space + "}"
+	}
+	return space + text + space
+}
+
+func randomMembers(t *rapid.T, one func() string) (members []string) {
+	for range rapid.IntRange(0, 4).Draw(t, "members") {
+		members = append(members, one())
+	}
+	return members
+}
+
+func randomJSONString(t *rapid.T) string {
+	pieces := rapid.SliceOfN(rapid.SampledFrom([]string{
+		"a", "b", "key", " ", "/", "é", "€", "\ufb33", "😀", "\u2028", "\xff", "\xed\xa0\x80", "\x7f",
+		`\"`, `\\`, `\/`, `\b`, `\f`, `\n`, `\r`, `\t`, `\u0000`, `\u001F`, `\u0041`, `\u20ac`, `\ud83d\ude00`, `\ud83d`, `\ude00`, `\uD83D\u0041`,
+	}), 0, 4).Draw(t, "pieces")
+	return `"` + strings.Join(pieces, "") + `"`
+}
+
+func TestCanonicalJSONLikeTheReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(randomJSON(t, 4))
+		requireLikeReference(t, text)
+		// One byte lost, changed or doubled: mostly no JSON any more.
+		at := rapid.IntRange(0, len(text)-1).Draw(t, "at")
+		other := rapid.SampledFrom([]byte(`{}[]",:\0e.-u`+"\x00\n\xff")).Draw(t, "other")
+		requireLikeReference(t, slices.Delete(slices.Clone(text), at, at+1))
+		requireLikeReference(t, slices.Insert(slices.Clone(text), at, other))
+		requireLikeReference(t, text[:at])
+	})
+}
+
+func TestCanonicalJSONOfOddTexts(t *testing.T) {
+	for _, text := range []string{
+		`{"a":1,"a":2}`, `{"a":1,"\u0061":{"b":1}}`, `{"a":1e999,"a":2}`, `{"a":1,"a":1e999}`,
+		`[1]]`, `{}}`, `[] {}`, `"\ud83d\u`, `"\ud83d\uzzzz"`, `01`, `-`, `-01`, `1.`, `.5`, `1e`, `1e+`, `+1`, `tru`, `truex`, "\ufeff1",
+		`{"a"}`, `{"a":}`, `{,}`, `[,]`, `[1,]`, `{"a":1,}`, `{1:2}`, "\"\n\"", `1e-400`, `-0.0`, `-0e5`, `5e-324`, `1.7976931348623157e308`,
+	} {
+		requireLikeReference(t, []byte(text))
+	}
+	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	got, err := CanonicalJSON(deep(maxJSONDepth))
+	require.NoError(t, err)
+	require.Equal(t, string(deep(maxJSONDepth)), string(got))
+	_, err = CanonicalJSON(deep(maxJSONDepth + 1))
+	require.ErrorContains(t, err, "nested more than 10000 deep")
+}
+
+func TestCanonicalJSONNamesThePlace(t *testing.T) {
+	_, err := CanonicalJSON(json.RawMessage(`{"a": nope}`))
+	require.EqualError(t, err, `read JSON: 'o' does not belong at byte 7`)
+	_, err = CanonicalJSON(json.RawMessage(`{"a": [1`))
+	require.EqualError(t, err, `read JSON: the text of 8 bytes ends too early`)
+}
+
+// What is stored must never change: an identity computed by an earlier version
+// has to find its task.
+func TestIdentitiesNeverChange(t *testing.T) {
+	id, err := ContextIdentity("payments", "refund", json.RawMessage(`{"b": [1.50, "x\n", null], "a": {"ä": true}}`))
+	require.NoError(t, err)
+	require.Equal(t, "d32679eb686e2cdddfc705ab36900789292fd6be44efbd23ab5ef405c85f36eb", fmt.Sprintf("%x", id))
+	require.Equal(t, "45af7826961eaeb7fe0e7ef05ef5b93811ac4f52a4c7867eb76717b0adb6842d", fmt.Sprintf("%x", KeyIdentity("payments", "refund", strings.Repeat("k", 300))))
+}
