@@ -54,6 +54,44 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	return result(&t, err)
 }
 
+// CreateTasks creates up to MaxBatchTasks tasks, each for itself: an error
+// means that none was created or that it is not known which; what is wrong with
+// single tasks stands in the answer. Where every task has an idempotency key
+// the call is repeated like any other, and tasks that a repetition finds
+// created count as created; otherwise it is repeated only when nothing was
+// sent.
+func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBatch, error) {
+	repeated := false
+	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: TaskBatchRequest{Tasks: tasks}, retry: retryAlways,
+		repeated: func() { repeated = true }}
+	for i := range tasks {
+		if tasks[i].IdempotencyKey == "" {
+			call.retry = retryUnsent
+			break
+		}
+	}
+	var b TaskBatch
+	if err := c.do(ctx, call, &b); err != nil {
+		return nil, err
+	}
+	if repeated && call.retry == retryAlways {
+		b.takeExisting()
+	}
+	return &b, nil
+}
+
+// takeExisting counts tasks that exist already as created.
+func (b *TaskBatch) takeExisting() {
+	for i := range b.Results {
+		r := &b.Results[i]
+		if r.Error != nil && r.Error.Code == codeConflict && r.Error.TaskUUID != "" {
+			r.TaskUUID, r.Error = r.Error.TaskUUID, nil
+			b.Created++
+			b.Failed--
+		}
+	}
+}
+
 // Task returns a task with its steps. With wait > 0 the server answers when
 // the task has ended, or with its state after that time (it may wait less).
 func (c *Client) Task(ctx context.Context, id string, wait time.Duration) (*Task, error) {

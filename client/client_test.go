@@ -212,6 +212,40 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+func TestCreateTasks(t *testing.T) {
+	t.Parallel()
+	const other = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f11"
+	busy := step{503, `{"error":{"code":"BACKPRESSURE","message":"m"}}`, nil}
+	partly := step{200, `{"created":1,"failed":3,"results":[{"index":0,"task_uuid":"` + id + `"},` +
+		`{"index":1,"error":{"code":"CONFLICT","message":"m","task_uuid":"` + other + `"}},{"index":2,"error":{"code":"CONFLICT","message":"m"}},` +
+		`{"index":3,"error":{"code":"BAD_REQUEST","message":"m"}}]}`, nil}
+	keyed := []client.TaskRequest{{IdempotencyKey: "a"}, {IdempotencyKey: "b"}, {IdempotencyKey: "c"}, {IdempotencyKey: "d"}}
+
+	c, _, last := script(t, partly)
+	batch, err := c.CreateTasks(t.Context(), keyed)
+	require.NoError(t, err)
+	require.Equal(t, "/prefix/v1/tasks/batch", last.URL.Path)
+	var sent client.TaskBatchRequest
+	require.NoError(t, json.NewDecoder(last.Body).Decode(&sent))
+	require.Len(t, sent.Tasks, 4)
+	require.Equal(t, 3, batch.Failed)
+	require.Equal(t, other, batch.Results[1].Error.TaskUUID, "nothing was repeated: it is another one's")
+
+	c, calls, _ := script(t, busy, partly)
+	batch, err = c.CreateTasks(t.Context(), keyed)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, calls.Load())
+	require.Equal(t, 2, batch.Created)
+	require.Equal(t, 2, batch.Failed)
+	require.Equal(t, client.TaskBatchResult{Index: 1, TaskUUID: other}, batch.Results[1])
+	require.Equal(t, "CONFLICT", batch.Results[2].Error.Code)
+
+	c, calls, _ = script(t, busy, partly)
+	_, err = c.CreateTasks(t.Context(), append(keyed[:3:3], client.TaskRequest{}))
+	require.Error(t, err)
+	require.EqualValues(t, 1, calls.Load(), "the one without a key might be created twice")
+}
+
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	busy := step{503, `{"error":{"code":"SERVICE_UNAVAILABLE","message":"m"}}`, nil}

@@ -3,7 +3,7 @@
 // client decodes, so the two cannot drift apart.
 //
 // A [Client] bounds every call, retries what may be retried (network errors
-// and 5xx, never 4xx; a creation only with an idempotency key or when nothing
+// and 5xx, never 4xx; a creation only with idempotency keys or when nothing
 // was sent), honours Retry-After, and refuses answers that lack a required
 // field, naming it. Failures that the server tells of are an [*Error].
 //

@@ -31,6 +31,9 @@ func (e *Error) Error() string {
 	return text
 }
 
+// codeConflict is the code of a task that exists already.
+const codeConflict = "CONFLICT"
+
 // IsNotFound reports whether err says that what was asked for does not exist.
 func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
 

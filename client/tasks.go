@@ -26,6 +26,30 @@ type TaskRequest struct {
 	DelaySeconds *float64 `json:"delay_seconds,omitempty" doc:"Do not start before so many seconds have passed"`
 }
 
+// MaxBatchTasks is how many tasks a [TaskBatchRequest] may have.
+const MaxBatchTasks = 10_000
+
+// TaskBatchRequest is the body of POST /v1/tasks/batch.
+type TaskBatchRequest struct {
+	Tasks []TaskRequest `json:"tasks" minItems:"1" maxItems:"10000" doc:"Created each for itself: what is wrong with one costs no other"`
+}
+
+// TaskBatch is what became of the tasks of a batch.
+type TaskBatch struct {
+	Created int `json:"created"`
+	Failed  int `json:"failed"`
+	// Results has one entry per task, in order.
+	Results []TaskBatchResult `json:"results"`
+}
+
+// TaskBatchResult is what became of one task: the UUID of the task that was
+// created, or the error with which a creation of it alone would have failed.
+type TaskBatchResult struct {
+	Index    int          `json:"index" doc:"Place of the task in the request, from 0"`
+	TaskUUID string       `json:"task_uuid,omitempty" doc:"The task; absent when it was not created"`
+	Error    *ErrorDetail `json:"error,omitempty" doc:"Why it was not created"`
+}
+
 // Task is a task as the API shows it.
 type Task struct {
 	TaskUUID            string          `json:"task_uuid"`

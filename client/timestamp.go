@@ -19,6 +19,11 @@ func (t Time) MarshalText() ([]byte, error) {
 	return []byte(t.UTC().Format(zonedLayout)), nil
 }
 
+// AppendText implements encoding.TextAppender.
+func (t Time) AppendText(b []byte) ([]byte, error) {
+	return t.UTC().AppendFormat(b, zonedLayout), nil
+}
+
 // MarshalJSON implements json.Marshaler; it keeps the embedded time.Time from
 // doing so.
 func (t Time) MarshalJSON() ([]byte, error) { return quoted(t.MarshalText) }

@@ -30,37 +30,60 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
-	created, err := o.creates.Do(ctx, task)
+	row, err := o.creates.Do(ctx, task)
 	if err != nil {
 		return Created{}, fmt.Errorf("create the task: %w", err)
 	}
-	if created.Duplicate {
+	created, err := answer(&task, row)
+	if err == nil {
+		o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
+	}
+	return created, err
+}
+
+// answer says what became of a task that was brought to the database.
+func answer(task *store.NewTask, row store.CreatedTask) (Created, error) {
+	if row.Duplicate {
 		duplicate := &DuplicateError{}
-		if r.IdempotencyKey != "" {
-			duplicate.Existing = created.UUID
+		if task.IdempotencyKey != "" {
+			duplicate.Existing = row.UUID
 		}
 		return Created{}, duplicate
 	}
-	o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
-	return Created{UUID: created.UUID, RequestedAt: created.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan}, nil
+	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan}, nil
 }
 
+// prepare makes a task of a request.
 func (o *Orchestrator) prepare(ctx context.Context, r *Request) (store.NewTask, error) {
 	if err := r.check(); err != nil {
 		return store.NewTask{}, err
 	}
-	plan, err := o.store.PlanNamed(ctx, r.Namespace, r.Name, r.Version)
-	if errors.Is(err, store.ErrNotFound) {
-		return store.NewTask{}, &UnknownTemplateError{r.Namespace, r.Name, r.Version}
-	}
+	plan, err := o.template(ctx, r)
 	if err != nil {
 		return store.NewTask{}, err
 	}
+	return newTask(r, plan)
+}
+
+// template returns the plan that a request names.
+func (o *Orchestrator) template(ctx context.Context, r *Request) (*store.Plan, error) {
+	plan, err := o.store.PlanNamed(ctx, r.Namespace, r.Name, r.Version)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, &UnknownTemplateError{r.Namespace, r.Name, r.Version}
+	}
+	if err != nil {
+		return nil, err
+	}
 	if step, dynamic := plan.Dynamic(); dynamic {
-		return store.NewTask{}, &InvalidError{Problems: []string{fmt.Sprintf(
+		return nil, &InvalidError{Problems: []string{fmt.Sprintf(
 			"template %s/%s/%s has step %q of type %s; steps created at run time are not available in this version",
 			r.Namespace, r.Name, r.Version, step.Name, step.Kind)}}
 	}
+	return plan, nil
+}
+
+// newTask makes a task of a request that has been checked.
+func newTask(r *Request, plan *store.Plan) (store.NewTask, error) {
 	if violations := plan.InputSchema.Validate(r.Context); len(violations) > 0 {
 		invalid := &InvalidError{}
 		for _, v := range violations {
@@ -68,10 +91,6 @@ func (o *Orchestrator) prepare(ctx context.Context, r *Request) (store.NewTask, 
 		}
 		return store.NewTask{}, invalid
 	}
-	return newTask(r, plan)
-}
-
-func newTask(r *Request, plan *store.Plan) (store.NewTask, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return store.NewTask{}, fmt.Errorf("make a task id: %w", err)

@@ -2,6 +2,7 @@ package orchestration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -55,6 +56,7 @@ type Orchestrator struct {
 	apply     *coordinator.EventSystem
 	readiness *coordinator.EventSystem
 	creates   *command.Batcher[store.NewTask, store.CreatedTask]
+	many      *gate // of the transactions of CreateMany
 	waiters   *waiters
 	beat      *lifecycle.Loop
 	keep      *lifecycle.Loop
@@ -83,7 +85,7 @@ func New(cfg Config) (*Orchestrator, error) {
 		cfg.Logger = zap.NewNop()
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, metrics: cfg.Metrics}
+	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, metrics: cfg.Metrics, many: newGate(manyTransactions)}
 	o.waiters = newWaiters(o)
 	o.processor = command.NewProcessor(cfg.Processor)
 	o.creates = command.NewBatcher(command.BatcherConfig{
@@ -116,7 +118,7 @@ func (o *Orchestrator) Start(ctx context.Context) error {
 // Stop ends everything in reverse order, each part within its bound: no new
 // work is found, what was begun is finished, and the fleet is told.
 func (o *Orchestrator) Stop(ctx context.Context) error {
-	err := o.creates.Stop(ctx)
+	err := errors.Join(o.creates.Stop(ctx), o.many.stop(ctx))
 	if stopErr := lifecycle.StopAll(ctx, o.log, o.cfg.StopTimeout, o.services()...); err == nil {
 		err = stopErr
 	}

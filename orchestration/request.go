@@ -86,7 +86,7 @@ func (c *checker) text(field, value string, limit int, required bool) {
 	switch {
 	case value == "" && required:
 		c.add("%s must not be empty", field)
-	case utf8.RuneCountInString(value) > limit:
+	case len(value) > limit && utf8.RuneCountInString(value) > limit:
 		c.add("%s must have at most %d characters", field, limit)
 	case !storableText(value):
 		c.add("%s must be text without control character NUL", field)
@@ -100,7 +100,7 @@ func storableText(s string) bool {
 
 // check validates everything that needs no template.
 func (r *Request) check() error {
-	c := &checker{}
+	var c checker
 	c.text("name", r.Name, MaxNameLength, true)
 	c.text("namespace", r.Namespace, MaxNameLength, true)
 	c.text("version", r.Version, MaxVersionLength, true)
@@ -112,7 +112,9 @@ func (r *Request) check() error {
 		c.add("tags must have at most %d entries", MaxTags)
 	}
 	for i, tag := range r.Tags {
-		c.text(fmt.Sprintf("tags[%d]", i), tag, MaxTagLength, true)
+		if tag == "" || len(tag) > MaxTagLength || !storableText(tag) {
+			c.text(fmt.Sprintf("tags[%d]", i), tag, MaxTagLength, true)
+		}
 	}
 	if p := r.Priority; p != nil && (*p < workflow.MinPriority || *p > workflow.MaxPriority) {
 		c.add("priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
@@ -135,6 +137,15 @@ func CheckContext(context json.RawMessage) error {
 	if len(context) > MaxContextBytes {
 		return fmt.Errorf("context must have at most %d bytes", MaxContextBytes)
 	}
+	if n := PlainContext(context); n > 0 && n == len(context) {
+		return nil
+	}
+	return decodeContext(context)
+}
+
+// decodeContext checks a context of any form and finds the words for what is
+// wrong.
+func decodeContext(context json.RawMessage) error {
 	d := json.NewDecoder(strings.NewReader(string(context)))
 	d.UseNumber()
 	var v any

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,19 +20,48 @@ import (
 // slowly, 400 when it is no JSON, 422 when it is other JSON than v.
 func readBody(ctx context.Context, v any) error {
 	x := exchangeOf(ctx)
+	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
+	if err != nil {
+		return err
+	}
+	return decode(raw, v)
+}
+
+// firstRead bounds what is made ready for a body before any of it has come.
+const firstRead = 64 << 10
+
+// readRaw reads the body of a request, at most limit bytes.
+func readRaw(x *exchange, limit int64) ([]byte, error) {
 	if !isJSON(x.request.Header.Get("Content-Type")) {
-		return &failure{status: http.StatusUnsupportedMediaType, code: codeMediaType,
+		return nil, &failure{status: http.StatusUnsupportedMediaType, code: codeMediaType,
 			message: "Expected request with `Content-Type: application/json`"}
 	}
-	limit := x.server.cfg.MaxBodyBytes
-	raw, err := io.ReadAll(http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit))
+	body := http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit)
+	// One byte more than announced, so that the end is found without growing.
+	raw, err := readInto(make([]byte, 0, min(max(x.request.ContentLength, 511), firstRead)+1), body)
 	if err != nil {
-		return unread(err, limit)
+		return nil, unread(err, limit)
 	}
 	// From here on the connection is only watched for its end; a deadline would
 	// look like one.
 	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Time{})
-	return decode(raw, v)
+	return raw, nil
+}
+
+// readInto appends all that is read to b.
+func readInto(b []byte, r io.Reader) ([]byte, error) {
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return b, nil
+		case err != nil:
+			return b, err
+		case len(b) == cap(b):
+			b = slices.Grow(b, len(b))
+		}
+	}
 }
 
 func unread(err error, limit int64) error {
@@ -47,6 +77,9 @@ func unread(err error, limit int64) error {
 }
 
 func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"))
 }

@@ -34,7 +34,7 @@ func (a *api) addDocs() error {
 	page := strings.NewReplacer("/*style*/", docsStyle, "/*script*/", docsScript).Replace(docsPage)
 	policy := fmt.Sprintf("default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; "+
 		"frame-ancestors 'none'; script-src %s; style-src %s", sourceHash(docsScript), sourceHash(docsStyle))
-	routes := markedMux{a.mux}
+	routes := a.mux
 	routes.HandleFunc("GET /api-docs/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		a.write(w, "application/openapi+json", document)
 	})
@@ -70,7 +70,7 @@ func (a *api) addMetrics() {
 		MaxRequestsInFlight: 8,
 		Timeout:             a.cfg.RequestTimeout,
 	})
-	markedMux{a.mux}.HandleFunc("GET /metrics", h.ServeHTTP)
+	a.mux.HandleFunc("GET /metrics", h.ServeHTTP)
 }
 
 // metricsLog lets promhttp write to our log.

@@ -72,8 +72,24 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 // refuse answers with a failure outside of the operations.
 func (x *exchange) refuse(f *failure) {
 	f.finish(x)
+	x.Header().Del("Content-Length")
+	status, body := x.told(f)
+	x.status = status
+	x.ResponseWriter.WriteHeader(status)
+	n, _ := x.ResponseWriter.Write(body) // the client is gone if this fails
+	x.bytes = int64(n)
+}
+
+// fail answers with a failure of an operation.
+func (x *exchange) fail(f *failure) {
+	status, body := x.told(f)
+	x.WriteHeader(status)
+	_, _ = x.Write(append(body, '\n')) // never an error, see there
+}
+
+// told sets the headers of a failure and returns the rest of the answer.
+func (x *exchange) told(f *failure) (status int, body []byte) {
 	h := x.Header()
-	h.Del("Content-Length")
 	for name, values := range f.GetHeaders() {
 		h[name] = values
 	}
@@ -82,10 +98,36 @@ func (x *exchange) refuse(f *failure) {
 	if err != nil {
 		x.server.log.Error("could not encode a failure", zap.Error(err))
 	}
-	x.status = f.status
-	x.ResponseWriter.WriteHeader(f.status)
-	n, _ := x.ResponseWriter.Write(body) // the client is gone if this fails
-	x.bytes = int64(n)
+	return f.status, body
+}
+
+// answer answers with v.
+func (x *exchange) answer(v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return err
+	}
+	x.write(func(b []byte) []byte { return append(b, body...) })
+	return nil
+}
+
+// maxKept bounds the buffers that are kept for later answers.
+const maxKept = 64 << 10
+
+// write answers with the JSON that fill appends.
+func (x *exchange) write(fill func(b []byte) []byte) {
+	kept, _ := x.server.buffers.Get().(*[]byte)
+	if kept == nil {
+		kept = &[]byte{}
+	}
+	b := fill((*kept)[:0])
+	x.Header().Set("Content-Type", "application/json")
+	x.WriteHeader(http.StatusOK)
+	_, _ = x.Write(b) // never an error, see there
+	if cap(b) <= maxKept {
+		*kept = b
+		x.server.buffers.Put(kept)
+	}
 }
 
 func unmatched(status int, r *http.Request) *failure {
@@ -120,10 +162,8 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 
 // end answers for a handler that panicked and writes the line in the log.
 func (x *exchange) end(begin time.Time, err error) {
-	log := x.server.log.With(zap.String("request_id", x.id), zap.String("method", x.request.Method),
-		zap.String("path", clip(x.request.URL.Path, 200)))
 	if err != nil {
-		log.Error("a request's handler panicked", zap.Error(err), lifecycle.StackField(err))
+		x.server.log.Error("a request's handler panicked", append(x.fields(), zap.Error(err), lifecycle.StackField(err))...)
 		if x.status != 0 {
 			// Half an answer is out: only a broken connection tells the client.
 			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to break a connection off
@@ -134,8 +174,16 @@ func (x *exchange) end(begin time.Time, err error) {
 	if x.status >= http.StatusInternalServerError {
 		level = zap.WarnLevel
 	}
-	log.Log(level, "request", zap.String("route", x.route), zap.Int("status", x.status),
-		zap.Int64("bytes", x.bytes), zap.Duration("took", time.Since(begin)), zap.NamedError("left", x.left))
+	// The fields are put together only where they are wanted.
+	if line := x.server.log.Check(level, "request"); line != nil {
+		line.Write(append(x.fields(), zap.String("route", x.route), zap.Int("status", x.status),
+			zap.Int64("bytes", x.bytes), zap.Duration("took", time.Since(begin)), zap.NamedError("left", x.left))...)
+	}
+}
+
+// fields name the request in the log.
+func (x *exchange) fields() []zap.Field {
+	return []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
 }
 
 // crossOrigin lets browsers of any origin use the API, as Tasker does, except

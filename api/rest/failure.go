@@ -112,11 +112,16 @@ func (f *failure) MarshalJSON() ([]byte, error) {
 		return json.Marshal(flatError{Error: flatCode(f.code), Message: f.message,
 			Timestamp: client.Time{Time: f.at}, RequestID: f.requestID})
 	}
+	return json.Marshal(client.ErrorBody{Error: f.detail()})
+}
+
+// detail is a failure as it stands inside of an envelope.
+func (f *failure) detail() client.ErrorDetail {
 	d := client.ErrorDetail{Code: f.code, Message: f.message, RetryAfterSeconds: f.retrySeconds(), TaskUUID: f.taskUUID}
 	if f.showID {
 		d.RequestID = f.requestID
 	}
-	return json.Marshal(client.ErrorBody{Error: d})
+	return d
 }
 
 func flatCode(code string) string {

@@ -164,6 +164,7 @@ type fakeEngine struct {
 	*fakeStatus
 	created   []orchestration.Request
 	createErr error
+	failOn    map[string]error // by the name of the template
 	cancelErr error
 	cancelled []string
 	onCreate  func(ctx context.Context) error
@@ -184,11 +185,22 @@ func (f *fakeEngine) Create(ctx context.Context, r orchestration.Request) (orche
 	if f.createErr != nil {
 		return orchestration.Created{}, f.createErr
 	}
+	if err := f.failOn[r.Name]; err != nil {
+		return orchestration.Created{}, err
+	}
 	created := orchestration.Created{UUID: taskID, RequestedAt: began, CorrelationID: correlationID, Plan: diamond()}
 	if r.CorrelationID != nil {
 		created.CorrelationID = *r.CorrelationID
 	}
 	return created, nil
+}
+
+func (f *fakeEngine) CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult {
+	results := make([]orchestration.CreateResult, len(requests))
+	for i, r := range requests {
+		results[i].Created, results[i].Err = f.Create(ctx, r)
+	}
+	return results
 }
 
 func (f *fakeEngine) Cancel(_ context.Context, _ uuid.UUID, actor, _ string) error {

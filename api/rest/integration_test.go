@@ -180,6 +180,55 @@ func TestFailureDuplicateAndCancel(t *testing.T) {
 	require.False(t, waiting.Terminal())
 }
 
+func TestABatchOnTheRealOne(t *testing.T) {
+	t.Parallel()
+	c, _, e := realHouse(t)
+	ctx := t.Context()
+	before, err := c.CreateTask(ctx, mood("good"))
+	require.NoError(t, err)
+	const tasks = 520 // more than one transaction takes
+	requests := make([]client.TaskRequest, 0, tasks+4)
+	for range tasks {
+		requests = append(requests, mood("good"))
+	}
+	again, unknown, deep, late := mood("good"), mood("good"), mood("good"), mood("good")
+	again.IdempotencyKey, unknown.Name = requests[0].IdempotencyKey, "nothing"
+	deep.Context = json.RawMessage(strings.Repeat(`{"a":`, 50) + `1` + strings.Repeat(`}`, 50))
+	late.StartAt = &client.Time{Time: time.Now().Add(time.Hour)}
+	requests = append(requests, again, unknown, deep, late)
+	batch, err := c.CreateTasks(ctx, requests)
+	require.NoError(t, err)
+	require.Equal(t, tasks+1, batch.Created)
+	require.Equal(t, 3, batch.Failed)
+	require.Equal(t, "CONFLICT", batch.Results[tasks].Error.Code)
+	require.Equal(t, batch.Results[0].TaskUUID, batch.Results[tasks].Error.TaskUUID)
+	require.Equal(t, "NOT_FOUND", batch.Results[tasks+1].Error.Code)
+	require.Equal(t, "BAD_REQUEST", batch.Results[tasks+2].Error.Code)
+	require.Equal(t, tasks+2, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
+
+	for _, i := range []int{0, tasks - 1} {
+		task, err := c.Task(ctx, batch.Results[i].TaskUUID, 30*time.Second)
+		require.NoError(t, err)
+		require.Equal(t, "complete", task.Status)
+		require.Equal(t, "ana", task.Initiator)
+	}
+	waiting, err := c.Task(ctx, batch.Results[tasks+3].TaskUUID, 0)
+	require.NoError(t, err)
+	require.Equal(t, "pending", waiting.Status)
+
+	repeated, err := c.CreateTasks(ctx, requests[:3])
+	require.NoError(t, err)
+	require.Zero(t, repeated.Created)
+	for i, r := range repeated.Results {
+		require.Equal(t, batch.Results[i].TaskUUID, r.Error.TaskUUID)
+	}
+	require.NotEqual(t, before.TaskUUID, batch.Results[0].TaskUUID)
+	_, err = c.CreateTasks(ctx, nil)
+	var told *client.Error
+	require.ErrorAs(t, err, &told)
+	require.Equal(t, http.StatusUnprocessableEntity, told.Status, "null is no list")
+}
+
 func TestTemplatesFleetAndHealthOfTheRealOne(t *testing.T) {
 	t.Parallel()
 	c, _, _ := realHouse(t)

@@ -23,14 +23,25 @@ import (
 type api struct {
 	*Server
 	huma huma.API
-	mux  *http.ServeMux
+	mux  markedMux
 }
 
-// markedMux tells each exchange which route it took.
-type markedMux struct{ *http.ServeMux }
+// markedMux tells each exchange which route it took. The routes in own are
+// served by their own functions; huma only describes them.
+type markedMux struct {
+	*http.ServeMux
+	own map[string]func(*exchange)
+}
 
 // HandleFunc implements humago.Mux.
 func (m markedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	if own := m.own[pattern]; own != nil {
+		h = func(w http.ResponseWriter, _ *http.Request) {
+			if x, ok := w.(*exchange); ok {
+				own(x)
+			}
+		}
+	}
 	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if x, ok := w.(*exchange); ok {
 			x.route = pattern
@@ -40,7 +51,7 @@ func (m markedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.
 }
 
 func (s *Server) newAPI(title string) *api {
-	mux := http.NewServeMux()
+	mux := markedMux{http.NewServeMux(), map[string]func(*exchange){}}
 	json := huma.DefaultJSONFormat
 	// Not huma.DefaultConfig: it would add $schema to every answer, and pages
 	// that load scripts from elsewhere.
@@ -54,7 +65,7 @@ func (s *Server) newAPI(title string) *api {
 		Formats:       map[string]huma.Format{"application/json": json, "json": json},
 		DefaultFormat: "application/json",
 	}
-	return &api{Server: s, huma: humago.New(markedMux{mux}, config), mux: mux}
+	return &api{Server: s, huma: humago.New(mux, config), mux: mux}
 }
 
 // foreignSchema marks the schemas of huma's own failures, which it registers
@@ -120,6 +131,18 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 			Content:  map[string]*huma.MediaType{"application/json": {Schema: schema}},
 		}
 	}
+}
+
+// addOwn registers a route that reads its request and writes its answer
+// itself, without the detours that an answer of any kind takes: for what is
+// asked for thousands of times a second. I and T are for the document.
+func addOwn[I, T any](a *api, op operation, serve func(x *exchange) error) {
+	a.mux.own[op.method+" "+op.path] = func(x *exchange) {
+		if err := serve(x); err != nil {
+			x.fail(a.fail(x.request.Context(), err))
+		}
+	}
+	add(a, op, func(context.Context, *I) (none T, _ error) { return none, nil })
 }
 
 func describe(path *huma.PathItem, method string) *huma.Operation {

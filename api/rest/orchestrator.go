@@ -36,6 +36,8 @@ type Status interface {
 type Engine interface {
 	Status
 	Create(ctx context.Context, r orchestration.Request) (orchestration.Created, error)
+	// CreateMany answers for each request, in order.
+	CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult
 	Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error
 	Wait(ctx context.Context, task uuid.UUID) (ended bool, err error)
 }
@@ -89,7 +91,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	}
 	s := newServer(orchestratorServer, cfg)
 	a := s.newAPI("Tasker orchestrator")
-	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID}
+	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID, bulk: make(chan struct{}, maxBatches)}
 	tasks.add()
 	(&stepRoutes{api: a, store: o.Store}).add()
 	(&templateRoutes{store: o.Store}).add(a)

@@ -88,6 +88,7 @@ type Server struct {
 	stopping context.Context
 	stop     context.CancelFunc
 	waiting  atomic.Int64
+	buffers  sync.Pool // of *[]byte, for answers
 
 	mu      sync.Mutex
 	http    *http.Server

@@ -76,7 +76,7 @@ func TestDocs(t *testing.T) {
 	require.NoError(t, json.Unmarshal(r.body, &doc))
 	require.Equal(t, "3.1.0", doc.OpenAPI)
 	for path, methods := range map[string]string{
-		"/v1/tasks": "get post", "/v1/tasks/{uuid}": "get delete", "/v1/tasks/{uuid}/timeline": "get", "/v1/tasks/{uuid}/verify": "get",
+		"/v1/tasks": "get post", "/v1/tasks/batch": "post", "/v1/tasks/{uuid}": "get delete", "/v1/tasks/{uuid}/timeline": "get", "/v1/tasks/{uuid}/verify": "get",
 		"/v1/tasks/{uuid}/workflow_steps": "get", "/v1/tasks/{uuid}/workflow_steps/{step_uuid}": "get",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
 		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
@@ -86,7 +86,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 15)
+	require.Len(t, doc.Paths, 16)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

@@ -73,7 +73,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 	path := strings.Trim(r.URL.Path, "/")
-	if rest, ok := strings.CutPrefix(path, "v1/tasks/"); ok {
+	if rest, ok := strings.CutPrefix(path, "v1/tasks/"); ok && rest != "batch" {
 		id, sub, _ := strings.Cut(rest, "/")
 		f.task(w, r, id, sub)
 		return
@@ -81,6 +81,8 @@ func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 	switch r.Method + " " + path {
 	case "POST v1/tasks":
 		f.create(w, body)
+	case "POST v1/tasks/batch":
+		createBatch(w, body)
 	case "GET v1/tasks":
 		tasks := []client.Task{*fakeTask(runningTask), *fakeTask(completeTask)}
 		for i := range tasks {
@@ -131,6 +133,34 @@ func (f *fakeAPI) create(w http.ResponseWriter, body []byte) {
 	default:
 		answer(w, movingTaskAt(0))
 	}
+}
+
+// createBatch tells apart by name what becomes of a task.
+func createBatch(w http.ResponseWriter, body []byte) {
+	var r client.TaskBatchRequest
+	if err := json.Unmarshal(body, &r); err != nil {
+		fail(w, http.StatusUnprocessableEntity, "JSON_ERROR", err.Error())
+		return
+	}
+	b := client.TaskBatch{Results: make([]client.TaskBatchResult, len(r.Tasks))}
+	for i, task := range r.Tasks {
+		b.Results[i].Index = i
+		switch task.Name {
+		case "busy":
+			fail(w, http.StatusServiceUnavailable, "BACKPRESSURE", "the command channel is nearly full")
+			return
+		case "twice":
+			b.Results[i].Error = &client.ErrorDetail{Code: "CONFLICT", Message: "a task with this identity already exists"}
+		case "missing":
+			b.Results[i].Error = &client.ErrorDetail{Code: "NOT_FOUND", Message: "Template not found: shapes/missing/1.0.0"}
+		default:
+			b.Results[i].TaskUUID = movingTask
+			b.Created++
+			continue
+		}
+		b.Failed++
+	}
+	answer(w, b)
 }
 
 func (f *fakeAPI) task(w http.ResponseWriter, r *http.Request, id, sub string) {

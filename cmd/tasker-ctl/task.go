@@ -22,6 +22,7 @@ func newTaskCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(
 		newTaskCreateCommand(a),
+		newTaskImportCommand(a),
 		newTaskListCommand(a),
 		a.taskCommand("get", "Show a task", (*app).getTask),
 		a.taskCommand("steps", "List the steps of a task", (*app).listSteps),

@@ -1,0 +1,218 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+)
+
+const (
+	// maxBatches is how many batches are read and created at once; the rest
+	// waits, its bodies unread. It bounds the memory that batches take.
+	maxBatches = 4
+	// maxBatchWait is how long a batch waits for its turn before it is told to
+	// come back after batchRetry.
+	maxBatchWait = 5 * time.Second
+	batchRetry   = 2 * time.Second
+	// batchBodies is how many times the bound of other bodies a batch may have.
+	batchBodies = 8
+	// usualTask is how long a task is, more or less: room is made for so many.
+	usualTask = 200
+)
+
+// createMany answers POST /v1/tasks/batch: each task for itself, in order. The
+// whole is refused only when it is no batch, or when nothing was created and
+// the reason is not in the tasks.
+func (t *taskRoutes) createMany(x *exchange) error {
+	if err := backpressure(t.engine.Saturation()); err != nil {
+		return err
+	}
+	ctx := x.request.Context()
+	if err := t.enterBatch(ctx); err != nil {
+		return err
+	}
+	defer func() { <-t.bulk }()
+	raw, err := readRaw(x, batchBodies*t.cfg.MaxBodyBytes)
+	if err != nil {
+		return err
+	}
+	b := &batch{correlation: x.request.Header.Get("X-Correlation-Id"), now: time.Now()}
+	if err := b.read(raw); err != nil {
+		return err
+	}
+	results := t.engine.CreateMany(ctx, b.requests)
+	answer, server := b.answer(results, func(err error) *failure { return t.fail(ctx, err) })
+	if server != nil && answer.Created == 0 {
+		x.fail(server) // it is in the log already
+		return nil
+	}
+	x.write(func(to []byte) []byte { return appendBatch(to, answer) })
+	return nil
+}
+
+// enterBatch waits for a place; the caller gives it back.
+func (t *taskRoutes) enterBatch(ctx context.Context) error {
+	select {
+	case t.bulk <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(maxBatchWait)
+	defer timer.Stop()
+	select {
+	case t.bulk <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for other batches: %w", ctx.Err())
+	case <-timer.C:
+		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: batchRetry,
+			message: "Too many batches are being created"}
+	}
+}
+
+// batch is the tasks of one request. A task that cannot be read has an error
+// instead of a request.
+type batch struct {
+	correlation string
+	now         time.Time
+	requests    []orchestration.Request
+	entries     []batchEntry
+}
+
+type batchEntry struct {
+	request int // index of its request
+	err     error
+}
+
+// add takes the next task.
+func (b *batch) add(body *createBody, err error) {
+	var request orchestration.Request
+	if err == nil {
+		request, err = body.request(b.correlation, b.now)
+	}
+	b.entries = append(b.entries, batchEntry{request: len(b.requests), err: err})
+	if err == nil {
+		b.requests = append(b.requests, request)
+	}
+}
+
+// read takes a body apart.
+func (b *batch) read(raw []byte) error {
+	likely := min(len(raw)/usualTask+1, client.MaxBatchTasks)
+	b.requests, b.entries = make([]orchestration.Request, 0, likely), make([]batchEntry, 0, likely)
+	if utf8.Valid(raw) && b.readPlain(raw) {
+		return b.checkSize(len(b.entries))
+	}
+	b.requests, b.entries = b.requests[:0], b.entries[:0]
+	var body struct {
+		Tasks *[]json.RawMessage `json:"tasks"`
+	}
+	if err := decode(raw, &body); err != nil {
+		return err
+	}
+	if body.Tasks == nil {
+		return unprocessable("missing field: tasks")
+	}
+	if err := b.checkSize(len(*body.Tasks)); err != nil {
+		return err
+	}
+	for _, task := range *body.Tasks {
+		b.add(decodeTask(task))
+	}
+	return nil
+}
+
+// readPlain reads a batch whose every task is plain; false when it is not.
+// More tasks than allowed are not read to their end.
+func (b *batch) readPlain(raw []byte) bool {
+	r := plainReader{text: raw}
+	if !r.next('{') {
+		return false
+	}
+	if key, ok := r.quoted(); !ok || string(key) != "tasks" || !r.next(':') || !r.next('[') {
+		return false
+	}
+	for len(b.entries) <= client.MaxBatchTasks {
+		body := r.task()
+		if body == nil {
+			return false
+		}
+		b.add(body, nil)
+		if r.next(']') {
+			return r.next('}') && r.end()
+		}
+		if !r.next(',') {
+			return false
+		}
+	}
+	return false
+}
+
+func (*batch) checkSize(n int) error {
+	if n == 0 || n > client.MaxBatchTasks {
+		return badRequest(fmt.Sprintf("tasks must have 1 to %d entries", client.MaxBatchTasks))
+	}
+	return nil
+}
+
+// answer puts the outcomes in the order of the tasks. fail makes an answer of
+// an error; server is the first failure that no task is to blame for.
+func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *failure) (answer *client.TaskBatch, server *failure) {
+	answer = &client.TaskBatch{Results: make([]client.TaskBatchResult, len(b.entries))}
+	var last error // one cause makes one line in the log, whoever it struck
+	var told *failure
+	for i, entry := range b.entries {
+		result := &answer.Results[i]
+		result.Index = i
+		err := entry.err
+		if err == nil {
+			err = results[entry.request].Err
+		}
+		if err == nil {
+			result.TaskUUID = results[entry.request].UUID.String()
+			answer.Created++
+			continue
+		}
+		if told == nil || !errors.Is(err, last) {
+			last, told = err, fail(err)
+		}
+		answer.Failed++
+		detail := told.detail()
+		result.Error = &detail
+		if (told.status >= http.StatusInternalServerError || told.status == http.StatusRequestTimeout) && server == nil {
+			server = told
+		}
+	}
+	return answer, server
+}
+
+// appendBatch writes what encoding/json makes of the answer.
+func appendBatch(b []byte, answer *client.TaskBatch) []byte {
+	b = strconv.AppendInt(append(b, `{"created":`...), int64(answer.Created), 10)
+	b = strconv.AppendInt(append(b, `,"failed":`...), int64(answer.Failed), 10)
+	b = append(b, `,"results":[`...)
+	for i := range answer.Results {
+		result := &answer.Results[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if result.Error != nil {
+			text, err := encode(result)
+			if err == nil {
+				b = append(b, text[:len(text)-1]...)
+			}
+			continue
+		}
+		b = strconv.AppendInt(append(b, `{"index":`...), int64(result.Index), 10)
+		b = append(append(append(b, `,"task_uuid":"`...), result.TaskUUID...), `"}`...)
+	}
+	return append(b, "]}\n"...)
+}

@@ -1,0 +1,77 @@
+package rest_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/orchestration"
+)
+
+// promptEngine creates nothing, at once.
+type promptEngine struct {
+	*fakeEngine
+	created orchestration.Created
+}
+
+func (e *promptEngine) Create(context.Context, orchestration.Request) (orchestration.Created, error) {
+	return e.created, nil
+}
+
+func (e *promptEngine) CreateMany(_ context.Context, requests []orchestration.Request) []orchestration.CreateResult {
+	results := make([]orchestration.CreateResult, len(requests))
+	for i := range results {
+		results[i].Created = e.created
+	}
+	return results
+}
+
+// What the API adds to a creation: reading, checking its form, answering.
+func BenchmarkCreate(b *testing.B) { benchmark(b, "/v1/tasks", goodBody+"}", 1) }
+
+func BenchmarkCreateEscaped(b *testing.B) {
+	benchmark(b, "/v1/tasks", goodBody+`,"options":{"note":"left to encoding/json"}}`, 1)
+}
+
+func BenchmarkCreateMany(b *testing.B) {
+	const tasks = 1000
+	benchmark(b, "/v1/tasks/batch", `{"tasks":[`+strings.Repeat(goodBody+"},", tasks-1)+goodBody+"}]}", tasks)
+}
+
+func benchmark(b *testing.B, path, body string, tasks int) {
+	engine := &promptEngine{fakeEngine: newFakeEngine(), created: orchestration.Created{UUID: taskID, CorrelationID: correlationID, RequestedAt: began, Plan: diamond()}}
+	s, err := rest.NewOrchestrator(rest.Config{}, rest.Orchestrator{Engine: engine, Store: newFakeStore()})
+	require.NoError(b, err)
+	handler := s.Handler()
+	r := httptest.NewRequest(http.MethodPost, path, nil)
+	r.Header.Set("Content-Type", "application/json")
+	r.ContentLength = int64(len(body))
+	w := &nowhere{header: http.Header{}}
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		clear(w.header)
+		r.Body = io.NopCloser(strings.NewReader(body))
+		handler.ServeHTTP(w, r)
+		if w.status != http.StatusOK {
+			b.Fatal(w.status)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*tasks), "ns/task")
+}
+
+// nowhere forgets what is written to it.
+type nowhere struct {
+	header http.Header
+	status int
+}
+
+func (w *nowhere) Header() http.Header         { return w.header }
+func (w *nowhere) WriteHeader(status int)      { w.status = status }
+func (w *nowhere) Write(p []byte) (int, error) { return len(p), nil }
