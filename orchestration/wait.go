@@ -17,6 +17,10 @@ import (
 // waits for are looked up, all in one statement.
 const waiterPoll = time.Second
 
+// watchAfter is how long a waiter waits before it asks the other orchestrators
+// to tell it.
+const watchAfter = 10 * time.Millisecond
+
 // waiters are those who wait for tasks to end.
 type waiters struct {
 	o *Orchestrator
@@ -38,11 +42,24 @@ func newWaiters(o *Orchestrator) *waiters {
 func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, err error) {
 	done := o.waiters.add(task)
 	defer o.waiters.remove(task, done)
-	alive, err := o.store.Watch(ctx, task)
+	// A task that ends at once tells so itself, if it ends here. Its first step
+	// is being claimed right now, and writing down that it is watched would be
+	// in the way.
+	early := time.NewTimer(watchAfter)
+	defer early.Stop()
+	select {
+	case <-done:
+		return true, nil
+	case <-ctx.Done():
+		return false, nil
+	case <-early.C:
+	}
+	watched, err := o.store.Watch(ctx, task)
 	if err != nil {
 		return false, fmt.Errorf("wait for the task: %w", err)
 	}
-	if !alive {
+	o.publish(watched.Signals)
+	if !watched.Alive {
 		return true, nil
 	}
 	select {

@@ -32,6 +32,7 @@ type TakenTask struct {
 	State    workflow.TaskState
 	Priority int
 	Watched  bool
+	Inline   bool // its only step stands in the task's own row
 	Progress *workflow.Progress
 	Reported []TakenStep
 }
@@ -83,9 +84,9 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 // takeTask locks one live task. What was reported for it stays where it is: an
 // operator's action overrules it, or the next apply finds it.
 const takeTask = `
-select t.task_uuid, t.plan_id, t.queue, t.state, t.priority, t.watched, t.progress,
+select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress, t.state <> 0,
        null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
-from tasker.live_tasks t where t.task_uuid = $1 for update`
+from tasker.board t where t.task_uuid = $1 and t.slot = 0 for update`
 
 // TakeTask takes one live task for an action of an operator; it waits for the
 // holder. The error wraps ErrTaskEnded or ErrNotFound when it is not alive.
@@ -154,7 +155,7 @@ func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
 func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	raw := takenRow{}
 	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.progress,
-		&raw.step, &raw.seq, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter, &raw.skipped); err != nil {
+		&raw.inline, &raw.step, &raw.seq, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter, &raw.skipped); err != nil {
 		return 0, err
 	}
 	if raw.task == nil {
@@ -200,12 +201,13 @@ func (t *Taken) reached() int64 {
 
 // takenRow is a row of take_reported as it arrives.
 type takenRow struct {
-	task       *uuid.UUID
+	task       *[16]byte // a *uuid.UUID would be read as text
 	plan       *int32
 	queue      *int32
 	state      *int16
 	priority   *int16
 	watched    *bool
+	inline     *bool
 	progress   []byte
 	step       *int16
 	seq        *int64
@@ -222,7 +224,7 @@ func (r *takenRow) taken() (TakenTask, error) {
 		return TakenTask{}, fmt.Errorf("task %s: %w", *r.task, err)
 	}
 	return TakenTask{UUID: *r.task, State: workflow.TaskState(*r.state), Priority: int(*r.priority),
-		Watched: *r.watched, Progress: progress}, nil
+		Watched: *r.watched, Inline: *r.inline, Progress: progress}, nil
 }
 
 func (r *takenRow) reported() TakenStep {
@@ -269,7 +271,7 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 			return Committed{}, fmt.Errorf("apply changes: %w", err)
 		}
 	}
-	done := Committed{Signals: w.signals(), Finished: len(w.finished.tasks), NextDue: w.nextDue()}
+	done := Committed{Signals: w.signals(), Finished: w.finished, NextDue: w.nextDue()}
 	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		w.queue(b, processor)

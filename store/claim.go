@@ -23,6 +23,7 @@ type ClaimRequest struct {
 // Claimed is a step that now belongs to the caller until its lease ends.
 type Claimed struct {
 	TaskUUID              uuid.UUID
+	Slot                  int // of the board's row, see ClaimKey
 	Step                  int
 	Attempt               int // 1 for the first execution
 	Token                 int64
@@ -38,19 +39,22 @@ type Claimed struct {
 	ParentResults map[int]json.RawMessage
 }
 
+// Key names the claim.
+func (c *Claimed) Key() ClaimKey {
+	return ClaimKey{TaskUUID: c.TaskUUID, Slot: c.Slot, Step: c.Step, Token: c.Token}
+}
+
 // claimSteps takes steps lane by lane. Each lane is read from its mark on, so
 // that the dead versions in front of it are not walked over; a nested loop
 // pulls rows one by one, so that no more rows are locked than are taken.
-// unnest(array(…)) instead of a plain join keeps the planner at a handful of
-// expected rows and so at the primary keys, whatever the size of the table.
-// Index: live_steps_claimable, then the primary keys.
+// Index: board_claimable, then the primary keys.
 const claimSteps = `
 with lanes as materialized (
     select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
 ), picked as materialized (
-    select s.task_uuid, s.step_no
+    select s.at
     from lanes l cross join lateral (
-        select task_uuid, step_no from tasker.live_steps
+        select ctid as at from tasker.board
         where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
         order by seq limit $4::int for update skip locked) s
     limit $4::int
@@ -58,31 +62,44 @@ with lanes as materialized (
 
 // claimAny is the full scan: every lane of the queues, from the beginning. It
 // finds lanes that are new and steps that became visible behind a mark.
-// Index: live_steps_claimable.
+// Index: board_claimable.
 const claimAny = `
 with picked as materialized (
-    select s.task_uuid, s.step_no
+    select s.at
     from unnest($5::int[]) q(queue) cross join lateral (
-        select task_uuid, step_no from tasker.live_steps
+        select ctid as at from tasker.board
         where state = 2 and queue = q.queue and (tags is null or tags <@ $3::text[])
         order by lane, seq limit $4::int for update skip locked) s
     limit $4::int
 )` + takePicked
 
 // takePicked turns picked rows into claims and fetches what the handlers
-// need. Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
+// need. The rows are locked, so their places cannot change and they need not
+// be looked up again; one that was changed between the snapshot and the lock
+// is passed over, and whoever changed it signals. What stands in the row
+// itself, as for a workflow of steps in a row it mostly does, is not looked
+// for in the ledger: the limits keep each side a look-up that is made only
+// where something is missing.
+// Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, claimed as (
-    update tasker.live_steps s
+    update tasker.board s
     set state = 3, attempt = s.attempt + 1, token = nextval('tasker.claim_token'), worker = $1::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'
-    from unnest(array(select task_uuid from picked), array(select step_no from picked)) k(task_uuid, step_no)
-    where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 2
-    returning s.task_uuid, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.enqueued_at, s.claimed_at
+    where s.ctid = any (array(select at from picked)) and s.state = 2
+    returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.enqueued_at, s.claimed_at,
+              s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at
 )
-select c.task_uuid, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
-       t.plan_id, t.context, t.correlation_id, t.parent_correlation_id, t.priority, t.requested_at, r.results
+select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
+       coalesce(c.plan_id, b.plan_id), coalesce(c.context, b.context, t.context),
+       coalesce(c.correlation_id, b.correlation_id, c.task_uuid), coalesce(c.parent_correlation_id, b.parent_correlation_id),
+       coalesce(c.priority, b.priority), coalesce(c.requested_at, b.requested_at), r.results
 from claimed c
-join tasker.tasks t on t.task_uuid = c.task_uuid
+left join lateral (
+    select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at from tasker.board
+    where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
+left join lateral (
+    select context from tasker.tasks
+    where c.context is null and b.context is null and task_uuid = c.task_uuid limit 1) t on true
 left join lateral (
     select jsonb_object_agg(a.step_no, a.result order by a.token) results from tasker.step_attempts a
     where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) r on cardinality(c.parents) > 0
@@ -130,8 +147,8 @@ func scanClaimed(row pgx.CollectableRow, newest map[laneKey]int64) (Claimed, err
 		seq     int64
 		results []byte
 	)
-	err := row.Scan(&c.TaskUUID, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
-		&c.PlanID, &c.Context, &c.CorrelationID, &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &results)
+	err := row.Scan((*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
+		&c.PlanID, &c.Context, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &results)
 	if err != nil {
 		return c, err
 	}

@@ -68,9 +68,9 @@ func TestCrowdRunsEveryStepOnce(t *testing.T) {
 	}
 
 	require.EqualValues(t, crowdTasks, c.finished.Load(), "each task ends once")
-	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.live_steps`))
-	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.live_tasks`))
-	require.Equal(t, crowdTasks, db.QueryInt(t, `select count(*) from tasker.tasks where final_state = 9`))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board where step_no is not null`))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board where slot = 0`))
+	require.Equal(t, crowdTasks, db.QueryInt(t, `select count(*) from tasker.step_attempts where task_state = 9`))
 	require.Equal(t, 4*crowdTasks, db.QueryInt(t, `select count(*) from tasker.step_attempts`))
 	require.Equal(t, 4*crowdTasks, db.QueryInt(t, `select count(distinct token) from tasker.step_attempts where outcome = 1 and attempt = 1`))
 	require.Equal(t, crowdTasks, db.QueryInt(t, `select count(*) from tasker.task_identities i join tasker.tasks t using (task_uuid)`))

@@ -41,16 +41,29 @@ type CreatedTask struct {
 	Duplicate   bool
 }
 
+// What the board's row of a task carries along at most; see docs/data-model.md.
+const (
+	// maxInlineSteps bounds the progress, which every version of the row
+	// repeats: six bytes for each step.
+	maxInlineSteps = 32
+	// maxInlineContext bounds the context, in bytes of JSON text. A larger one
+	// is fetched from the ledger with each claim.
+	maxInlineContext = "512"
+)
+
 // createTasks inserts identities, ledger rows, board rows and first steps in
 // one statement. An identity that is taken makes the later parts skip the
-// task; one whose window has passed changes hands.
+// task; one whose window has passed changes hands. A task that begins with one
+// step has it in its own row, the others' steps follow in rows of their own.
 // Index: the primary keys.
 const createTasks = `
 with input as (
     select * from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
-                         $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[])
+                         $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
+                         $17::smallint[], $18::smallint[], $19::bigint[], $20::text[])
          i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
-           source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress)
+           source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress,
+           step_no, lane, due_ms, step_tags)
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
     select identity, task_uuid, case when window_ms > 0 then now() + window_ms * interval '1 ms' else 'infinity' end
@@ -59,22 +72,30 @@ with input as (
     where t.expires_at <= now()
     returning task_uuid
 ), accepted as (
-    select * from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
+    select *, context::jsonb as context_json
+    from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
                               initiator, source_system, reason, tags, idempotency_key, context)
     select task_uuid, now(), case when start_ms > 0 then now() + start_ms * interval '1 ms' end, correlation_id, parent_correlation_id,
-           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context::jsonb
+           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context_json
     from accepted
 ), living as (
-    insert into tasker.live_tasks (task_uuid, plan_id, queue, state, priority, progress)
-    select task_uuid, plan_id, queue, 1, priority, progress from accepted
+    insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
+                              parent_correlation_id, context, step_no, lane, state, seq, due_at, enqueued_at, tags)
+    select task_uuid, 0, plan_id, queue, 1, priority, progress, now(), correlation_id,
+           parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, lane,
+           case when step_no is null then 0 when due_ms > 0 then 1 else 2 end,
+           case when step_no is null then 0 else nextval('tasker.step_seq') end,
+           case when due_ms > 0 then now() + due_ms * interval '1 ms' end,
+           case when step_no is null or due_ms > 0 then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f')
+    from accepted
 ), placed as (
-    insert into tasker.live_steps (task_uuid, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
-    select a.task_uuid, s.step_no, a.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
+    insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
+    select a.task_uuid, s.step_no + 1, s.step_no, a.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
            case when s.due_ms > 0 then now() + s.due_ms * interval '1 ms' end,
            case when s.due_ms > 0 then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f')
-    from unnest($17::uuid[], $18::smallint[], $19::smallint[], $20::bigint[], $21::text[]) s(task_uuid, step_no, lane, due_ms, tags)
+    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[]) s(task_uuid, step_no, lane, due_ms, tags)
     join accepted a using (task_uuid)
 )
 select task_uuid, now() from accepted`
@@ -94,7 +115,7 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 			b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
 				var id uuid.UUID
 				var requestedAt time.Time
-				_, err := pgx.ForEachRow(rows, []any{&id, &requestedAt}, func() error {
+				_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
 					accepted[id] = requestedAt
 					return nil
 				})
@@ -208,53 +229,92 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 }
 
 func createArguments(tasks []NewTask, chosen []bool) (args []any, queues []signal.Signal, err error) {
-	var (
-		ids, correlations                        []uuid.UUID
-		parents                                  []*uuid.UUID
-		plans, queueIDs                          []int32
-		priorities                               []int16
-		contexts                                 []string
-		initiators, systems, reasons, tags, keys []*string
-		identities, progresses                   [][]byte
-		windows, starts                          []int64
-		put                                      stepColumns
-		topics                                   = topicSet{}
-	)
+	c := newTaskColumns{topics: topicSet{}}
 	for i := range tasks {
 		if !chosen[i] {
 			continue
 		}
-		t := &tasks[i]
-		progress, effects, err := t.begin()
-		if err != nil {
+		if err := c.add(&tasks[i]); err != nil {
 			return nil, nil, err
 		}
-		ids, correlations, parents = append(ids, t.UUID), append(correlations, t.CorrelationID), append(parents, t.ParentCorrelationID)
-		plans, queueIDs = append(plans, t.Plan.ID), append(queueIDs, t.Plan.Queue)
-		priorities = append(priorities, int16(t.Priority)) // #nosec G115 -- validated
-		contexts = append(contexts, string(t.Context))
-		initiators, systems = append(initiators, text(t.Initiator)), append(systems, text(t.SourceSystem))
-		reasons, tags = append(reasons, text(t.Reason)), append(tags, joined(t.Tags))
-		keys = append(keys, text(t.IdempotencyKey))
-		if t.Identity == nil {
-			identities = append(identities, nil)
-		} else {
-			identities = append(identities, t.Identity[:])
-		}
-		windows, starts = append(windows, millis(t.IdentityWindow)), append(starts, millis(t.StartIn))
-		progresses = append(progresses, progress.Encode())
-		for _, p := range effects.Put {
-			put.add(t.UUID, t.Plan, p, Lane(t.Priority, false))
-		}
-		topics.add(createTopic(t))
 	}
-	return []any{ids, plans, queueIDs, priorities, contexts, correlations, parents, initiators, systems, reasons, tags, keys,
-		identities, windows, starts, progresses, put.tasks, put.steps, put.lanes, put.dues, put.tags}, topics.signals(), nil
+	return c.arguments(), c.topics.signals(), nil
 }
 
-// stepColumns are rows of live_steps, column by column.
+// newTaskColumns are new tasks, column by column, and the first steps that
+// have rows of their own.
+type newTaskColumns struct {
+	ids                                      uuids
+	correlations, parents                    []*[16]byte
+	plans, queues                            []int32
+	priorities, lanes                        []int16
+	steps                                    []*int16
+	contexts                                 []string
+	initiators, systems, reasons, tags, keys []*string
+	stepTags                                 []*string
+	identities, progresses                   [][]byte
+	windows, starts, dues                    []int64
+	put                                      stepColumns
+	topics                                   topicSet
+}
+
+func (c *newTaskColumns) add(t *NewTask) error {
+	progress, effects, err := t.begin()
+	if err != nil {
+		return err
+	}
+	c.ids, c.parents = append(c.ids, t.UUID), append(c.parents, (*[16]byte)(t.ParentCorrelationID))
+	var correlation *[16]byte
+	if t.CorrelationID != t.UUID {
+		correlation = (*[16]byte)(&t.CorrelationID)
+	}
+	c.correlations = append(c.correlations, correlation)
+	c.plans, c.queues = append(c.plans, t.Plan.ID), append(c.queues, t.Plan.Queue)
+	c.priorities = append(c.priorities, int16(t.Priority)) // #nosec G115 -- validated
+	c.contexts = append(c.contexts, string(t.Context))
+	c.initiators, c.systems = append(c.initiators, text(t.Initiator)), append(c.systems, text(t.SourceSystem))
+	c.reasons, c.tags = append(c.reasons, text(t.Reason)), append(c.tags, joined(t.Tags))
+	c.keys = append(c.keys, text(t.IdempotencyKey))
+	var identity []byte
+	if t.Identity != nil {
+		identity = t.Identity[:]
+	}
+	c.identities = append(c.identities, identity)
+	c.windows, c.starts = append(c.windows, millis(t.IdentityWindow)), append(c.starts, millis(t.StartIn))
+	c.progresses = append(c.progresses, progress.Encode())
+	c.addSteps(t, effects.Put)
+	c.topics.add(createTopic(t))
+	return nil
+}
+
+func (c *newTaskColumns) addSteps(t *NewTask, put []workflow.PutStep) {
+	var step *int16
+	var due int64
+	var tags *string
+	lane := Lane(t.Priority, false)
+	if len(put) == 1 && inlines(t.Plan) {
+		no := int16(put[0].Step) // #nosec G115 -- at most maxInlineSteps
+		step, due, tags = &no, millis(put[0].DueIn), joined(t.Plan.Steps[no].Tags)
+	} else {
+		for _, p := range put {
+			c.put.add(t.UUID, t.Plan, p, lane)
+		}
+	}
+	c.steps, c.lanes, c.dues, c.stepTags = append(c.steps, step), append(c.lanes, lane), append(c.dues, due), append(c.stepTags, tags)
+}
+
+// inlines reports whether the task's row may carry its only step.
+func inlines(p *Plan) bool { return len(p.Steps) <= maxInlineSteps }
+
+func (c *newTaskColumns) arguments() []any {
+	return []any{c.ids, c.plans, c.queues, c.priorities, c.contexts, c.correlations, c.parents, c.initiators, c.systems, c.reasons,
+		c.tags, c.keys, c.identities, c.windows, c.starts, c.progresses, c.steps, c.lanes, c.dues, c.stepTags,
+		c.put.tasks, c.put.steps, c.put.lanes, c.put.dues, c.put.tags}
+}
+
+// stepColumns are steps with rows of their own, column by column.
 type stepColumns struct {
-	tasks   []uuid.UUID
+	tasks   uuids
 	queues  []int32
 	steps   []int16
 	lanes   []int16

@@ -10,12 +10,12 @@ import (
 // empty one is shown as empty. The order holds the planner at the index: where
 // most steps are of one queue it would look for those of an empty one in the
 // whole table.
-// Index: live_steps_claimable.
+// Index: board_claimable.
 const queueDepth = `
 select n.name, d.depth
 from tasker.namespaces n cross join lateral (
     select count(*)::int as depth
-    from (select from tasker.live_steps where state = 2 and queue = n.namespace_id order by lane, seq limit $1) s) d`
+    from (select from tasker.board where state = 2 and queue = n.namespace_id order by lane, seq limit $1) s) d`
 
 // QueueDepth counts the claimable steps of every namespace, each up to limit:
 // how long a queue is beyond that does not matter to anybody, and counting it

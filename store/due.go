@@ -11,15 +11,14 @@ import (
 )
 
 // promoteDue makes steps claimable whose time has come.
-// Index: live_steps_due, then the primary key.
+// Index: board_due.
 const promoteDue = `
 with due as materialized (
-    select task_uuid, step_no from tasker.live_steps
+    select ctid as at from tasker.board
     where state = 1 and due_at <= clock_timestamp() order by due_at limit $1 for update skip locked
 ), moved as (
-    update tasker.live_steps s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
-    from unnest(array(select task_uuid from due), array(select step_no from due)) k(task_uuid, step_no)
-    where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 1
+    update tasker.board s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
+    where s.ctid = any (array(select at from due)) and s.state = 1
     returning s.queue
 )
 select n.name, count(*) from moved m join tasker.namespaces n on n.namespace_id = m.queue group by n.name`
@@ -62,16 +61,15 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 // expireLeases turns lost claims into reports of their loss, so that they go
 // the way of every other result. The token stays for the record; a late result
 // is refused because the state has moved on.
-// Index: live_steps_lease, then the primary key.
+// Index: board_lease.
 const expireLeases = `
 with lost as materialized (
-    select task_uuid, step_no from tasker.live_steps
+    select ctid as at from tasker.board
     where state = 3 and lease_until <= clock_timestamp() order by lease_until limit $1 for update skip locked
 )
-update tasker.live_steps s
+update tasker.board s
 set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
-from unnest(array(select task_uuid from lost), array(select step_no from lost)) k(task_uuid, step_no)
-where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 3`
+where s.ctid = any (array(select at from lost)) and s.state = 3`
 
 // ExpireLeases ends up to limit leases that have run out and returns how many.
 func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {
@@ -128,11 +126,11 @@ func (h Horizon) Next() time.Duration {
 
 // horizon reads the ends of two indexes. A time that has passed counts as 0;
 // no row at all is null (an aggregate would make greatest answer 0).
-// Index: live_steps_due, live_steps_lease.
+// Index: board_due, board_lease.
 const horizon = `
-select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.live_steps
+select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
         where state = 1 order by due_at limit 1),
-       (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.live_steps
+       (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.board
         where state = 3 order by lease_until limit 1)`
 
 // Horizon asks when the next step is due and the next lease ends.

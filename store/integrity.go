@@ -72,6 +72,7 @@ type audited struct {
 	live     *int16
 	final    *int16
 	progress []byte
+	inline   bool // the task's row carries a step
 	board    map[int]auditedStep
 	attempts []auditedAttempt
 }
@@ -125,8 +126,12 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 }
 
 func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*audited, error) {
-	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, l.state, t.final_state, coalesce(t.final_progress, l.progress)
-		from (select * from tasker.tasks where `+where+`) t left join tasker.live_tasks l using (task_uuid) order by t.task_uuid`, args...)
+	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, b.task_state, e.task_state, coalesce(e.task_progress, b.progress), coalesce(b.state <> 0, false)
+		from (select task_uuid, plan_id from tasker.tasks where `+where+`) t
+		left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
+		left join lateral (select task_state, task_progress from tasker.step_attempts
+		                   where task_uuid = t.task_uuid and task_state is not null limit 1) e on true
+		order by t.task_uuid`, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +139,7 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 	var ids []uuid.UUID
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*audited, error) {
 		a := &audited{board: map[int]auditedStep{}}
-		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress)
+		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress, &a.inline)
 		byID[a.task], ids = a, append(ids, a.task)
 		return a, err
 	})
@@ -142,7 +147,7 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 		return nil, err
 	}
 	b := &pgx.Batch{}
-	b.Queue(`select task_uuid, step_no, state, attempt, coalesce(cardinality(parents), 0) from tasker.live_steps where task_uuid = any ($1)`, ids).
+	b.Queue(`select task_uuid, step_no, state, attempt, coalesce(cardinality(parents), 0) from tasker.board where task_uuid = any ($1) and step_no is not null`, ids).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var no int
@@ -153,7 +158,7 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 			})
 			return err
 		})
-	b.Queue(`select task_uuid, step_no, attempt, outcome, reason from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, applied_at, token`, ids).
+	b.Queue(`select task_uuid, step_no, attempt, outcome, reason from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var at auditedAttempt
@@ -180,6 +185,9 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	}
 	if a.final != nil && len(a.board) > 0 {
 		add("the task has ended and still has %d steps on the board", len(a.board))
+	}
+	if a.inline && len(a.board) > 1 {
+		add("the task's row carries a step beside %d others", len(a.board)-1)
 	}
 	replayed, state, err := a.replay(rules)
 	if err != nil {

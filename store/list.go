@@ -35,12 +35,14 @@ type TaskPage struct {
 // listWhere is shared by the page and its count. A pending task that has been
 // claimed is shown as steps_in_process but stored as pending; the filter goes
 // by what is stored.
-// Index: tasks' primary key backwards, or tasks_by_queue; live_tasks' key.
+// Index: tasks' primary key backwards, or tasks_by_queue; and the primary
+// keys.
 const listWhere = `
-from tasker.tasks t left join tasker.live_tasks l using (task_uuid)
+from tasker.tasks t left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
 where ($1 = '' or t.queue = (select namespace_id from tasker.namespaces where name = $1))
   and ($2 = '' or t.plan_id in (select plan_id from tasker.plans where name = $2))
-  and ($3 = 0 or coalesce(t.final_state, l.state) = $3)
+  and ($3 = 0 or $3 = coalesce(b.task_state, (select task_state from tasker.step_attempts
+                                              where task_uuid = t.task_uuid and task_state is not null limit 1)))
   and ($4 = '' or t.initiator = $4)
   and ($5 = '' or t.source_system = $5)`
 

@@ -25,11 +25,11 @@ func TestBacklogBehindTheMarkNeedsOneFullScan(t *testing.T) {
 		return len(claimed)
 	}
 	create(t, s, p, 50)
-	db.Exec(t, `update tasker.live_steps set state = 1, due_at = 'infinity'`) // not visible yet
+	db.Exec(t, `update tasker.board set state = 1, due_at = 'infinity' where state = 2`) // not visible yet
 	db.QueryInt(t, `select setval('tasker.step_seq', $1)`, far)
 	create(t, s, p, 1)
 	require.Len(t, claim(t, s, p, 10), 1)
-	db.Exec(t, `update tasker.live_steps set state = 2, due_at = null where state = 1`)
+	db.Exec(t, `update tasker.board set state = 2, due_at = null where state = 1`)
 	require.Zero(t, fast(10), "they are behind the mark")
 	require.Len(t, claim(t, s, p, 10), 10, "a full scan finds them")
 	require.Equal(t, 25, fast(25), "and shows the others the way")
@@ -60,10 +60,10 @@ func TestReportsBehindTheMarkNeedOneFullScan(t *testing.T) {
 	report(t, s, reports[:20]...)
 	db.QueryInt(t, `select setval('tasker.step_seq', $1)`, far)
 	report(t, s, reports[20:]...)
-	db.Exec(t, `update tasker.live_steps set outcome = null, state = 1, due_at = 'infinity' where seq < $1`, far) // not visible yet
+	db.Exec(t, `update tasker.board set state = 1, due_at = 'infinity' where state = 4 and seq < $1`, far) // not visible yet
 	require.Equal(t, 20, take(100, false, false), "nothing is committed, so the mark stays")
 	require.Equal(t, 20, take(100, false, true))
-	db.Exec(t, `update tasker.live_steps set outcome = 1, state = 4, due_at = null where state = 1`)
+	db.Exec(t, `update tasker.board set state = 4, due_at = null where state = 1`)
 	require.Zero(t, take(100, false, true), "they are behind the mark")
 	require.Equal(t, 5, take(5, true, true), "a full scan finds them")
 	require.Equal(t, 15, take(100, false, true), "and shows the others the way")

@@ -19,7 +19,7 @@ import (
 func (m *model) compare(t *rapid.T) {
 	m.compareSteps(t)
 	m.compareTasks(t)
-	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, attempt, token, outcome from tasker.step_attempts`)
+	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, attempt, token, outcome from tasker.step_attempts where step_no >= 0`)
 	require.NoError(t, err)
 	ledger := map[string]bool{}
 	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
@@ -39,7 +39,7 @@ func (m *model) compare(t *rapid.T) {
 }
 
 func (m *model) compareSteps(t *rapid.T) {
-	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, state, attempt, coalesce(token, 0), lane, seq, coalesce(outcome, 0), queue from tasker.live_steps`)
+	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, state, attempt, coalesce(token, 0), lane, seq, coalesce(outcome, 0), queue, slot from tasker.board where step_no is not null`)
 	require.NoError(t, err)
 	found := map[string]bool{}
 	var (
@@ -48,7 +48,7 @@ func (m *model) compareSteps(t *rapid.T) {
 		queue int32
 		got   modelStep
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &no, &got.state, &got.attempt, &got.token, &got.lane, &got.seq, &got.outcome, &queue}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &no, &got.state, &got.attempt, &got.token, &got.lane, &got.seq, &got.outcome, &queue, &got.slot}, func() error {
 		where := fmt.Sprintf("step %d of %s", no, id)
 		task := m.tasks[id]
 		if task == nil || task.steps[no] == nil {
@@ -60,6 +60,11 @@ func (m *model) compareSteps(t *rapid.T) {
 		}
 		require.Equal(t, []any{want.state, want.attempt, want.token, want.lane, want.outcome, task.plan.Queue},
 			[]any{got.state, got.attempt, got.token, got.lane, got.outcome, queue}, where)
+		if got.slot == 0 {
+			require.Len(t, task.steps, 1, "%s is in the task's own row", where)
+		} else {
+			require.Equal(t, no+1, got.slot, where)
+		}
 		require.GreaterOrEqual(t, got.seq, want.seq, "%s: sequence numbers only grow", where)
 		want.seq = got.seq
 		found[where] = true
@@ -74,8 +79,9 @@ func (m *model) compareSteps(t *rapid.T) {
 }
 
 func (m *model) compareTasks(t *rapid.T) {
-	rows, err := m.pool.Query(m.ctx, `select t.task_uuid, l.state, t.final_state, coalesce(t.final_progress, l.progress), t.completed_at is not null
-		from tasker.tasks t left join tasker.live_tasks l using (task_uuid)`)
+	rows, err := m.pool.Query(m.ctx, `select t.task_uuid, b.task_state, e.task_state, coalesce(e.task_progress, b.progress), e.applied_at is not null
+		from tasker.tasks t left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
+		left join tasker.step_attempts e on e.task_uuid = t.task_uuid and e.task_state is not null`)
 	require.NoError(t, err)
 	var (
 		id          uuid.UUID
@@ -134,7 +140,7 @@ func (m *model) finish(t *rapid.T) {
 	}
 	m.compare(t)
 	var left int
-	require.NoError(t, m.pool.QueryRow(m.ctx, `select (select count(*) from tasker.live_steps) + (select count(*) from tasker.live_tasks)`).Scan(&left))
+	require.NoError(t, m.pool.QueryRow(m.ctx, `select count(*) from tasker.board`).Scan(&left))
 	require.Zero(t, left, "the board is empty")
 	report, err := m.stores[0].CheckIntegrity(m.ctx, modelRules)
 	require.NoError(t, err)
@@ -162,13 +168,13 @@ func (m *model) succeedAll(t *rapid.T) {
 		s := m.tasks[c.TaskUUID].steps[c.Step]
 		m.known[0][laneName(c.Queue, s.lane)] = true
 		require.EqualValues(t, 2, s.state)
-		s.state, s.attempt, s.token = 3, c.Attempt, c.Token
+		s.state, s.attempt, s.token, s.slot = 3, c.Attempt, c.Token, c.Slot
 	}
 	var reports []store.Report
 	for _, id := range m.order {
 		for no, s := range m.tasks[id].steps {
 			if s.state == 3 {
-				k := store.ClaimKey{TaskUUID: id, Step: no, Token: s.token}
+				k := store.ClaimKey{TaskUUID: id, Slot: s.slot, Step: no, Token: s.token}
 				reports = append(reports, store.Report{ClaimKey: k, Success: true, Result: json.RawMessage(`{}`), RetryAfter: -1})
 				s.state, s.outcome, s.retryable, s.retryAfter = 4, workflow.OutcomeSuccess, false, -1
 			}

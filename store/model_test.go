@@ -87,6 +87,7 @@ type modelTask struct {
 }
 
 type modelStep struct {
+	slot       int // known once it is claimed
 	state      int16
 	attempt    int
 	token      int64
@@ -101,7 +102,7 @@ type modelStep struct {
 func newModel(t *rapid.T, pool *pgxpool.Pool, known *[2]map[string]bool, stores ...*store.Store) *model {
 	m := &model{ctx: context.Background(), pool: pool, stores: [2]*store.Store(stores), tasks: map[uuid.UUID]*modelTask{},
 		identities: map[workflow.Identity]uuid.UUID{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
-	m.exec(t, `delete from tasker.live_steps; delete from tasker.live_tasks; delete from tasker.tasks; delete from tasker.step_attempts;
+	m.exec(t, `delete from tasker.board; delete from tasker.tasks; delete from tasker.step_attempts;
 		delete from tasker.task_events; delete from tasker.task_identities`)
 	for i := range rapid.IntRange(1, 2).Draw(t, "plans") {
 		namespace := fmt.Sprintf("ns%d", i)
@@ -230,7 +231,7 @@ func (m *model) claim(t *rapid.T) {
 		for parent, result := range c.ParentResults {
 			require.JSONEq(t, fmt.Sprintf(`{"step":%d}`, parent), string(result))
 		}
-		step.state, step.attempt, step.token = 3, c.Attempt, c.Token
+		step.state, step.attempt, step.token, step.slot = 3, c.Attempt, c.Token, c.Slot
 		m.known[at][laneName(task.plan.Queue, step.lane)] = true
 	}
 	require.Equal(t, want, got)
@@ -376,7 +377,7 @@ func (m *model) expire(t *rapid.T) {
 	for _, k := range claims {
 		if s := m.held(k); s != nil {
 			if !released {
-				m.exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where task_uuid = $1 and step_no = $2`, k.TaskUUID, k.Step)
+				m.exec(t, `update tasker.board set lease_until = now() - interval '1 s' where task_uuid = $1 and step_no = $2`, k.TaskUUID, k.Step)
 			}
 			s.state, s.outcome, s.retryable, s.retryAfter = 4, workflow.OutcomeLeaseLost, true, -1
 			want++
@@ -411,7 +412,7 @@ func (m *model) makeDue(t *rapid.T, wanted func() bool) (due []*modelStep) {
 	for _, id := range m.order {
 		for no := range m.tasks[id].plan.Steps {
 			if s := m.tasks[id].steps[no]; s != nil && s.state == 1 && wanted() {
-				m.exec(t, `update tasker.live_steps set due_at = now() - interval '1 s' where task_uuid = $1 and step_no = $2`, id, no)
+				m.exec(t, `update tasker.board set due_at = now() - interval '1 s' where task_uuid = $1 and step_no = $2`, id, no)
 				due = append(due, s)
 			}
 		}

@@ -78,17 +78,17 @@ func TestSignalsFollowTheCommit(t *testing.T) {
 	require.Equal(t, []bool{true}, report(t, s, succeed(bad, `2`)), "the connection is as good as before")
 	e.hears(signal.TopicOrchestration)
 
-	db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where state = 3`)
+	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	require.Empty(t, mustExpire(t, s))
 	claim(t, s, p, 1)
-	db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where state = 3`)
+	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	_, err = s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
 	e.hears(signal.TopicOrchestration)
 
-	alive, err := s.Watch(t.Context(), id)
+	watched, err := s.Watch(t.Context(), id)
 	require.NoError(t, err)
-	require.True(t, alive)
+	require.True(t, watched.Alive)
 	taken, err := s.TakeTask(t.Context(), id)
 	require.NoError(t, err)
 	task := &taken.Tasks[0]

@@ -33,7 +33,7 @@ const (
 // itemsOf one statement: a quiet moment and the largest batches that occur.
 var itemsOf = []int{20, 500}
 
-var bigTables = []string{"live_tasks", "live_steps", "tasks", "step_attempts"}
+var bigTables = []string{"board", "tasks", "step_attempts"}
 
 // TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
 // board, planned for its parameters and planned for any, and looks at the
@@ -69,39 +69,41 @@ func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 func fill(t *testing.T, db *pgtest.DB) {
 	start := time.Now()
 	const secondary = `select coalesce(string_agg(indexdef, ';'), '') from pg_indexes where schemaname = 'tasker'
-		and indexname in ('live_steps_claimable', 'live_steps_reported', 'live_steps_due', 'live_steps_lease')`
+		and indexname in ('board_claimable', 'board_reported', 'board_due', 'board_lease')`
 	indexes := db.QueryString(t, secondary)
-	db.Exec(t, `drop index tasker.live_steps_claimable, tasker.live_steps_reported, tasker.live_steps_due, tasker.live_steps_lease`)
+	db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_due, tasker.board_lease`)
 	// Version 7 UUIDs of the last hours, rising with i.
 	db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
 		select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
 			|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.Add(-20*time.Hour).UnixMilli()))
-	// The foreign key to plans would be looked up a million times.
-	db.Exec(t, `alter table tasker.live_tasks disable trigger all`)
 	db.Exec(t, `insert into tasker.namespaces (name) values ('big'), ('other')`)
 	db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
 		values (1, 'p', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a,b}', '{}', true)`)
-	db.Exec(t, `insert into tasker.tasks (task_uuid, requested_at, correlation_id, plan_id, queue, priority, final_state, context, completed_at)
-		select test_id(i), now(), test_id(i), 1, 1, 0, case when i <= $1 then 9 end, '{"n": 1}', case when i <= $1 then now() end
-		from generate_series(1, $1::int + $2::int) i`, finishedTasks, waitingTasks)
-	db.Exec(t, `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome, result)
-		select test_id(i), i, 0, 1, 1, '{"n": 1}' from generate_series(1, $1::int) i`, finishedTasks)
-	db.Exec(t, `insert into tasker.live_tasks (task_uuid, plan_id, queue, state, priority, progress)
-		select test_id(i), 1, 1, 4, 0, decode(repeat('00', 14), 'hex') from generate_series($1::int + 1, $1::int + $2::int) i`,
-		finishedTasks, waitingTasks)
-	// In twenty: 16 claimable, 2 scheduled, 1 running, 1 reported.
-	db.Exec(t, `insert into tasker.live_steps (task_uuid, step_no, seq, queue, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
-		select test_id(i), 1, i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
-		       case when state = 1 then now() + (i - 600000) * interval '1 s' end,
-		       case when state = 3 then now() + (i - 600000) * interval '1 s' end,
-		       case when state = 4 then 1 end, '{0}', case when i % 7 = 0 then array['gpu'] end
-		from (select i, case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
-		      from generate_series($1::int + 1, $1::int + $2::int) i) n`, finishedTasks, waitingTasks)
+	db.Exec(t, `insert into tasker.tasks (task_uuid, requested_at, plan_id, queue, priority, context)
+		select test_id(i), now(), 1, 1, 0, '{"n": 1}' from generate_series(1, $1::int + $2::int) i`, finishedTasks, waitingTasks)
+	db.Exec(t, `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome, result, task_state, task_progress)
+		select test_id(i), i, 0, 1, 1, '{"n": 1}', 9, decode(repeat('00', 14), 'hex') from generate_series(1, $1::int) i`, finishedTasks)
+	// In twenty: 16 claimable, 2 scheduled, 1 running, 1 reported. Every other
+	// step stands in its task's row, every third task's context in the ledger.
+	db.Exec(t, `create temp table n as
+		select i, i / 20 % 2 = 0 as inline, case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
+		from generate_series($1::int + 1, $1::int + $2::int) i`, finishedTasks, waitingTasks)
+	const step = `i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
+		case when state = 1 then now() + (i - 600000) * interval '1 s' end,
+		case when state = 3 then now() + (i - 600000) * interval '1 s' end,
+		case when state = 4 then 1 end, '{0}'::smallint[], case when i % 7 = 0 then array['gpu'] end`
+	const task = `1, 4, 0, decode(repeat('00', 14), 'hex'), now(), case when i % 3 > 0 then '{"n": 1}'::jsonb end`
+	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, plan_id, task_state, priority, progress, requested_at, context,
+			seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+		select test_id(i), 0, 1, `+task+`, `+step+` from n where inline
+		union all
+		select test_id(i), 0, 1, `+task+`, 0, null, 0, 0, 0, null, null, null, null, null, null from n where not inline`)
+	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+		select test_id(i), 2, 1, `+step+` from n where not inline`)
 	for _, index := range strings.Split(indexes, ";") {
 		db.Exec(t, index)
 	}
 	db.Exec(t, `select setval('tasker.step_seq', 2000000), setval('tasker.claim_token', 2000000)`)
-	db.Exec(t, `alter table tasker.live_tasks enable trigger all`)
 	db.Exec(t, `analyze`)
 	t.Logf("filled in %v", time.Since(start).Round(time.Second))
 }
@@ -118,7 +120,7 @@ type hotStatement struct {
 func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement {
 	pool := db.Pool(t)
 	keys := func(state int) []ClaimKey {
-		rows, err := pool.Query(t.Context(), `select task_uuid, step_no, coalesce(token, 0) from tasker.live_steps
+		rows, err := pool.Query(t.Context(), `select task_uuid, slot, step_no, coalesce(token, 0) from tasker.board
 			where state = $1 and seq > 700000 order by seq limit $2`, state, perStatement)
 		require.NoError(t, err)
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ClaimKey])
@@ -128,7 +130,8 @@ func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement
 	}
 	plan := &Plan{Plan: compiled(t), ID: 1, Queue: 1}
 	worker := uuid.Must(uuid.NewV7())
-	tasks, steps, tokens := claimColumns(keys(3))
+	held := claimColumns(keys(3))
+	tasks := held[0].(uuids)
 	reports := make([]Report, perStatement)
 	order := make([]int, perStatement)
 	for i, k := range keys(3) {
@@ -147,18 +150,18 @@ func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement
 		{"claimSteps", claimSteps, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{700_000, 700_000}}, perStatement, perStatement},
 		{"claimAny", claimAny, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
 		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
-		{"handBack", handBack, []any{tasks, steps, tokens}, perStatement, perStatement},
-		{"releaseLeases", releaseLeases, []any{tasks, steps, tokens}, perStatement, perStatement},
+		{"handBack", handBack, held, perStatement, perStatement},
+		{"releaseLeases", releaseLeases, held, perStatement, perStatement},
 		{"take_reported", `select * from tasker.take_reported($1, $2)`, []any{int64(700_000), perStatement}, perStatement, perStatement},
 		{"takeTask", takeTask, []any{tasks[0]}, 1, 1},
 		{"promoteDue", promoteDue, []any{perStatement}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement}, perStatement, perStatement},
 		{"horizon", horizon, nil, 1, 1},
-		{"workerHeartbeat", workerHeartbeat, []any{worker, "w", "h", "v", "m", []string{"big"}, tasks, steps, tokens, int64(60_000)}, perStatement, 0},
+		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000)), perStatement, 0},
 		{"processorHeartbeat", processorHeartbeat, []any{worker, "p", "h", "v", "m", int64(10_000)}, 1, 1},
 		{"createTasks", createTasks, created, perStatement, perStatement},
 		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
-		{"readBoard", readBoard, []any{tasks}, perStatement, perStatement},
+		{"readBoard", readBoard, []any{tasks}, 2 * perStatement, 0},
 		{"queueDepth", queueDepth, []any{perStatement}, perStatement, 2}, // the other queue is empty
 		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
 	}
@@ -168,18 +171,25 @@ func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement
 // applyStatements has every statement of a commit, as Commit makes it.
 func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 	var w writes
+	failed, progress := workflow.OutcomeFailed, workflow.NewProgress(plan.Plan)
 	for _, k := range keys {
-		w.ended.add(k.TaskUUID, k.Step, workflow.OutcomeSuccess, "")
-		w.retried.add(k.TaskUUID, k.Step, workflow.OutcomeFailed, "")
+		task := &TakenTask{UUID: k.TaskUUID, Plan: plan}
+		w.gone.step(k.TaskUUID, k.Slot-1, workflow.OutcomeSuccess, "")
+		w.retried.add(k.TaskUUID, k.Slot, &failed, "")
 		w.retried.dues, w.retried.lanes = append(w.retried.dues, 1000), append(w.retried.lanes, 200)
-		w.put.add(k.TaskUUID, plan, workflow.PutStep{Step: 0}, 200)
-		w.updated.add(k.TaskUUID, workflow.TaskStepsInProcess, workflow.NewProgress(plan.Plan), "")
-		w.finished.add(k.TaskUUID, workflow.TaskComplete, workflow.NewProgress(plan.Plan), "")
+		w.putRows(task, []workflow.PutStep{{Step: 0}})
+		if k.Slot == 0 {
+			w.moved.attempt(k.TaskUUID, workflow.OutcomeSuccess, "")
+		} else {
+			w.moved.add(k.TaskUUID, 0, nil, "")
+		}
+		w.moved.step(task, workflow.PutStep{Step: 1}, false)
+		w.moved.task(workflow.TaskStepsInProcess, progress)
 		w.events.add(k.TaskUUID, workflow.TaskChange{From: workflow.TaskStepsInProcess, To: workflow.TaskError, Reason: "r"}, "a")
 	}
 	b := &pgx.Batch{}
 	w.queue(b, uuid.Nil)
-	names := []string{"endSteps", "retrySteps", "putSteps", "updateTasks", "finishTasks", "recordEvents"}
+	names := []string{"leaveBoard", "retrySteps", "putSteps", "moveTasks", "recordEvents"}
 	require.Len(t, b.QueuedQueries, len(names))
 	var list []hotStatement
 	for i, q := range b.QueuedQueries {

@@ -34,28 +34,28 @@ with alive as (
         namespaces = excluded.namespaces, stopped_at = null
 ), held as materialized (
     select h.*, s.token is not null as ours
-    from unnest((select $7::uuid[]), (select $8::smallint[]), (select $9::bigint[])) h(task_uuid, step_no, token)
-    left join tasker.live_steps s on s.task_uuid = h.task_uuid and s.step_no = h.step_no and s.state = 3 and s.token = h.token
+    from unnest((select $7::uuid[]), (select $8::smallint[]), (select $9::smallint[]), (select $10::bigint[])) h(task_uuid, slot, step_no, token)
+    left join tasker.board s on s.task_uuid = h.task_uuid and s.slot = h.slot and s.step_no = h.step_no
+                            and s.lease_until is not null and s.token = h.token
 ), free as materialized (
-    select s.task_uuid, s.step_no, s.token
+    select s.at
     from (select * from held where ours) h cross join lateral (
-        select task_uuid, step_no, token from tasker.live_steps
-        where task_uuid = h.task_uuid and step_no = h.step_no and state = 3 and token = h.token
+        select ctid as at from tasker.board
+        where task_uuid = h.task_uuid and slot = h.slot and lease_until is not null and token = h.token
         for update skip locked) s
 ), extended as (
-    update tasker.live_steps s set lease_until = clock_timestamp() + $10::bigint * interval '1 ms'
-    from unnest(array(select task_uuid from free), array(select step_no from free), array(select token from free)) k(task_uuid, step_no, token)
-    where s.task_uuid = k.task_uuid and s.step_no = k.step_no and s.state = 3 and s.token = k.token
+    update tasker.board s set lease_until = clock_timestamp() + $11::bigint * interval '1 ms'
+    where s.ctid = any (array(select at from free))
 )
 select h.token from held h where not h.ours`
 
 // WorkerHeartbeat extends the leases of claims by lease and returns the tokens
 // of those that are lost: their handlers must stop.
 func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
-	tasks, steps, tokens := claimColumns(claims)
+	keys := claimColumns(claims)
 	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, workerHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces),
-			nonNil(tasks), nonNil(steps), nonNil(tokens), lease.Milliseconds())
+		args := append([]any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces)}, keys...)
+		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds())...)
 		if err != nil {
 			return err
 		}
@@ -69,17 +69,17 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 // statement, what its timer should wait for and what has been in line since
 // before the last heartbeats: whoever should have signalled that may have died
 // between its commit and the signal.
-// Index: live_steps_due, live_steps_lease, live_steps_reported, live_steps_claimable.
+// Index: board_due, board_lease, board_reported, board_claimable.
 const processorHeartbeat = `
 with alive as (
     insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
     values ($1, $2, $3, $4, $5)
     on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null
 )` + horizon + `,
-       coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.live_steps
+       coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.board
                  where state = 4 order by seq limit 1), false),
        array(select n.name from tasker.namespaces n cross join lateral (
-                 select enqueued_at from tasker.live_steps
+                 select enqueued_at from tasker.board
                  where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
              where s.enqueued_at < clock_timestamp() - $6::bigint * interval '1 ms')`
 

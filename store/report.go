@@ -14,9 +14,10 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// ClaimKey names one claim: the step and the fence.
+// ClaimKey names one claim: where the step stands, the step and the fence.
 type ClaimKey struct {
 	TaskUUID uuid.UUID
+	Slot     int // of the board's row: 0 for the only step in hand, else step + 1
 	Step     int
 	Token    int64
 }
@@ -33,33 +34,34 @@ type Report struct {
 
 // reportSteps accepts the results whose token still holds the step. The rows
 // come sorted by key, so that all who wait for locks take them in one order.
-// (select $n) hides from the planner how many there are: it then expects a
-// handful and stays at the primary key, where it would otherwise read all
-// steps in progress from their partial index.
+// (select $n) hides from the planner how many there are, and a lease stands for
+// state 3: it then expects a handful and stays at the primary key, where it
+// would otherwise read all steps in progress from their partial index.
 // Index: the primary key.
 const reportSteps = `
-update tasker.live_steps s
+update tasker.board s
 set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(),
     outcome = r.outcome, result = r.result::jsonb, error = r.error::jsonb, retryable = r.retryable, retry_after_ms = r.retry_after_ms
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[]), (select $4::smallint[]), (select $5::text[]),
-            (select $6::text[]), (select $7::bool[]), (select $8::bigint[]))
-     r(task_uuid, step_no, token, outcome, result, error, retryable, retry_after_ms)
-where s.task_uuid = r.task_uuid and s.step_no = r.step_no and s.state = 3 and s.token = r.token
-returning s.task_uuid, s.step_no, s.token`
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::smallint[]),
+            (select $6::text[]), (select $7::text[]), (select $8::bool[]), (select $9::bigint[]))
+     r(task_uuid, slot, step_no, token, outcome, result, error, retryable, retry_after_ms)
+where s.task_uuid = r.task_uuid and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
+returning s.token, s.step_no`
 
 // Report hands over results, many in one statement. accepted has one entry
 // per report, in order; false means that the claim is no longer the caller's
 // and nothing was changed. Of several reports of one claim the first counts.
 func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, err error) {
 	order := reportOrder(reports)
-	held := make(map[ClaimKey]bool, len(reports))
+	held := make(map[int64]int, len(reports)) // steps by token; a token is good for one claim
 	err = s.call(ctx, "report", "report results", func(ctx context.Context, db *conn) error {
 		clear(held) // of a try that was undone
 		return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) {
 			b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
-				var k ClaimKey
-				_, err := pgx.ForEachRow(rows, []any{&k.TaskUUID, &k.Step, &k.Token}, func() error {
-					held[k] = true
+				var token int64
+				var step int
+				_, err := pgx.ForEachRow(rows, []any{&token, &step}, func() error {
+					held[token] = step
 					return nil
 				})
 				return err
@@ -71,7 +73,8 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 	}
 	accepted = make([]bool, len(reports))
 	for _, i := range order {
-		accepted[i] = held[reports[i].ClaimKey]
+		step, ours := held[reports[i].Token]
+		accepted[i] = ours && step == reports[i].Step
 	}
 	return accepted, nil
 }
@@ -97,12 +100,13 @@ func compareClaims(x, y ClaimKey) int {
 
 func reportArguments(reports []Report, order []int) []any {
 	n := len(order)
-	tasks, steps, tokens := make([]uuid.UUID, n), make([]int16, n), make([]int64, n)
+	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
 	outcomes, results, errs := make([]int16, n), make([]*string, n), make([]*string, n)
 	retryable, after := make([]bool, n), make([]*int64, n)
 	for i, at := range order {
 		r := &reports[at]
-		tasks[i], steps[i], tokens[i] = r.TaskUUID, int16(r.Step), r.Token // #nosec G115 -- at most MaxSteps
+		tasks[i], tokens[i] = r.TaskUUID, r.Token
+		slots[i], steps[i] = int16(r.Slot), int16(r.Step) // #nosec G115 -- at most MaxSteps
 		outcomes[i] = int16(workflow.OutcomeFailed)
 		if r.Success {
 			outcomes[i] = int16(workflow.OutcomeSuccess)
@@ -113,7 +117,7 @@ func reportArguments(reports []Report, order []int) []any {
 			after[i] = &ms
 		}
 	}
-	return []any{tasks, steps, tokens, outcomes, results, errs, retryable, after}
+	return []any{tasks, slots, steps, tokens, outcomes, results, errs, retryable, after}
 }
 
 func jsonText(raw json.RawMessage) *string {
@@ -128,11 +132,11 @@ func jsonText(raw json.RawMessage) *string {
 // did not happen is not counted.
 // Index: the primary key.
 const handBack = `
-update tasker.live_steps s
+update tasker.board s
 set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
     claimed_at = null, enqueued_at = clock_timestamp()
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[])) r(task_uuid, step_no, token)
-where s.task_uuid = r.task_uuid and s.step_no = r.step_no and s.state = 3 and s.token = r.token
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
+where s.task_uuid = r.task_uuid and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.queue`
 
 // HandBack makes claims claimable again for others, as at shutdown. It
@@ -142,9 +146,9 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error
 		return nil, nil
 	}
 	var queues []int32
-	tasks, steps, tokens := claimColumns(claims)
+	keys := claimColumns(claims)
 	err := s.call(ctx, "hand_back", "hand back claims", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, handBack, tasks, steps, tokens)
+		rows, err := db.Query(ctx, handBack, keys...)
 		if err != nil {
 			return err
 		}
@@ -159,9 +163,9 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error
 // releaseLeases ends the leases of running steps at once: the sweep treats
 // them as lost and the next attempt begins without waiting for the lease.
 const releaseLeases = `
-update tasker.live_steps s set lease_until = clock_timestamp()
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[])) r(task_uuid, step_no, token)
-where s.task_uuid = r.task_uuid and s.step_no = r.step_no and s.state = 3 and s.token = r.token`
+update tasker.board s set lease_until = clock_timestamp()
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
+where s.task_uuid = r.task_uuid and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
 
 // ReleaseLeases lets go of claims whose handlers did not end in time, so that
 // the sweep need not wait for the leases.
@@ -169,18 +173,22 @@ func (s *Store) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	tasks, steps, tokens := claimColumns(claims)
+	keys := claimColumns(claims)
 	return s.call(ctx, "release", "release leases", func(ctx context.Context, db *conn) error {
 		return s.transact(ctx, db, []signal.Signal{{Topic: signal.TopicDue}}, func(b *pgx.Batch) {
-			b.Queue(releaseLeases, tasks, steps, tokens)
+			b.Queue(releaseLeases, keys...)
 		})
 	})
 }
 
-// claimColumns sorts by key: all who wait for locks take them in one order.
-func claimColumns(claims []ClaimKey) (tasks []uuid.UUID, steps []int16, tokens []int64) {
-	for _, c := range slices.SortedFunc(slices.Values(claims), compareClaims) {
-		tasks, steps, tokens = append(tasks, c.TaskUUID), append(steps, int16(c.Step)), append(tokens, c.Token) // #nosec G115
+// claimColumns are the keys as parameters of a statement. It sorts them: all
+// who wait for locks take them in one order.
+func claimColumns(claims []ClaimKey) []any {
+	n := len(claims)
+	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
+	for i, c := range slices.SortedFunc(slices.Values(claims), compareClaims) {
+		tasks[i], tokens[i] = c.TaskUUID, c.Token
+		slots[i], steps[i] = int16(c.Slot), int16(c.Step) // #nosec G115 -- at most MaxSteps
 	}
-	return tasks, steps, tokens
+	return []any{tasks, slots, steps, tokens}
 }

@@ -72,7 +72,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	}
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicTasks, Payload: id.String()}}, sent(), "somebody waits for the end")
 
-	db.Exec(t, `update tasker.live_steps set due_at = now() - interval '1 s'`)
+	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
 	promoted, err := s.PromoteDue(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, promoted.Signals, sent())

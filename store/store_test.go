@@ -135,7 +135,7 @@ func succeed(c store.Claimed, result string) store.Report {
 }
 
 func key(c store.Claimed) store.ClaimKey {
-	return store.ClaimKey{TaskUUID: c.TaskUUID, Step: c.Step, Token: c.Token}
+	return c.Key()
 }
 
 func report(t testing.TB, s *store.Store, reports ...store.Report) []bool {
@@ -170,8 +170,8 @@ func TestDiamondRunsFromBoardToLedger(t *testing.T) {
 		}
 		applyAll(t, s)
 	}
-	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.live_tasks`))
-	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.live_steps`))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board where slot = 0`))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board where step_no is not null`))
 	require.Equal(t, 12, db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 1`))
 	for _, id := range ids {
 		task, err := s.Task(t.Context(), id)
@@ -201,7 +201,7 @@ func TestStaleTokenChangesNothing(t *testing.T) {
 	p := plan(t, s, diamondYAML)
 	create(t, s, p, 1)
 	old := claim(t, s, p, 1)[0]
-	db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s'`)
+	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, expired)
@@ -303,7 +303,7 @@ func TestCancelTakesEverythingOffTheBoard(t *testing.T) {
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{{Task: task, Progress: progress, Effects: effects, Actor: "test"}})
 	require.NoError(t, err)
 	require.Equal(t, []bool{false}, report(t, s, succeed(running, `1`)))
-	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.live_steps`))
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board where step_no is not null`))
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 5`))
 	_, err = s.TakeTask(t.Context(), id)
 	require.ErrorIs(t, err, store.ErrTaskEnded)
@@ -368,7 +368,7 @@ func TestSchemaIsCheckedAndMigrationsTakeTurns(t *testing.T) {
 	require.NoError(t, s.CheckSchema(t.Context()))
 	m, err := store.NewMigrator(db.DSN)
 	require.NoError(t, err)
-	for range 2 {
+	for range 3 {
 		_, err = m.Down(t.Context())
 		require.NoError(t, err)
 	}

@@ -3,12 +3,14 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -84,21 +86,22 @@ func (t *Task) Counts() workflow.StepCounts {
 	return c
 }
 
-const taskColumnsSQL = `
-t.task_uuid, t.plan_id, coalesce(t.final_state, l.state), t.priority, t.context, t.correlation_id, t.parent_correlation_id,
-t.initiator, t.source_system, t.reason, t.final_reason, t.tags, t.requested_at,
-coalesce(t.completed_at, l.updated_at, t.requested_at), t.start_at, t.completed_at, coalesce(t.final_progress, l.progress)`
-
 // readTask reads a task, its board rows and its attempts: three statements in
-// one round trip and one snapshot.
+// one round trip and one snapshot. The state and progress of a live task stand
+// in its board row, those of an ended one with its attempts.
 // Index: the primary keys.
 const (
-	readTaskRow = `select ` + taskColumnsSQL + ` from tasker.tasks t left join tasker.live_tasks l using (task_uuid) where t.task_uuid = any ($1)`
-	readBoard   = `
-select task_uuid, step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error
-from tasker.live_steps where task_uuid = any ($1)`
+	readTaskRow = `
+select task_uuid, plan_id, priority, context, coalesce(correlation_id, task_uuid), parent_correlation_id,
+       initiator, source_system, reason, tags, requested_at, start_at
+from tasker.tasks where task_uuid = any ($1)`
+	readBoard = `
+select task_uuid, task_state, updated_at, progress,
+       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error
+from tasker.board where task_uuid = any ($1)`
 	readAttempts = `
-select task_uuid, step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason
+select task_uuid, task_state, task_reason, task_progress,
+       step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason
 from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, step_no, token`
 )
 
@@ -147,6 +150,9 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 			if t.Plan, err = s.planOn(ctx, db, plans[i]); err != nil {
 				return err
 			}
+			if t.Progress == nil {
+				return fmt.Errorf("task %s has neither a board row nor an end", t.UUID)
+			}
 			byID[t.UUID].build()
 		}
 		return nil
@@ -158,8 +164,8 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
 	ends := map[uuid.UUID]workflow.TaskState{}
 	err := s.repeatable(ctx, "task_ends", "look for ended tasks", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select task_uuid, final_state from tasker.tasks
-			where task_uuid = any ($1) and final_state is not null`, ids)
+		rows, err := db.Query(ctx, `select task_uuid, task_state from tasker.step_attempts
+			where task_uuid = any ($1) and task_state is not null`, ids)
 		if err != nil {
 			return err
 		}
@@ -174,15 +180,38 @@ func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]wo
 	return ends, err
 }
 
-// Watch asks for a signal on TopicTasks when the task ends. alive is false
-// when it has ended already (or does not exist), so that no signal will come.
-func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error) {
-	err = s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
-		tag, err := db.Exec(ctx, `update tasker.live_tasks set watched = true where task_uuid = $1`, id)
-		alive = err == nil && tag.RowsAffected() == 1
-		return err
+// Watched is what became of a wish to be told of a task's end.
+type Watched struct {
+	Alive   bool            // false: it has ended already or does not exist, no signal will come
+	Signals []signal.Signal // to publish, unless the store sends them itself
+}
+
+// Watch asks for a signal on TopicTasks when the task ends. While it writes
+// that down, a claim passes over the step that stands in the same row; so its
+// queue is signalled again.
+func (s *Store) Watch(ctx context.Context, id uuid.UUID) (Watched, error) {
+	var w Watched
+	err := s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
+		w = Watched{}
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
+			var claimable bool
+			var namespace string
+			err := tx.QueryRow(ctx, `update tasker.board b set watched = true from tasker.namespaces n
+				where b.task_uuid = $1 and b.slot = 0 and n.namespace_id = b.queue returning b.state = 2, n.name`, id).Scan(&claimable, &namespace)
+			switch {
+			case errors.Is(err, pgx.ErrNoRows):
+				return nil, nil
+			case err != nil:
+				return nil, err
+			}
+			w.Alive = true
+			if claimable {
+				w.Signals = []signal.Signal{{Topic: signal.WorkerTopic(namespace)}}
+			}
+			return w.Signals, nil
+		})
 	})
-	return alive, err
+	return w, err
 }
 
 // StepResults reads the results of completed steps by number: what a handler
@@ -232,22 +261,10 @@ type attemptRow struct {
 
 func scanTask(rows pgx.Rows) (*taskReader, int32, error) {
 	t := &Task{}
-	var (
-		plan     int32
-		state    *int16
-		progress []byte
-	)
-	err := rows.Scan(&t.UUID, &plan, &state, &t.Priority, &t.Context, &t.CorrelationID, &t.ParentCorrelationID,
-		&t.Initiator, &t.SourceSystem, &t.Reason, &t.FinalReason, &t.Tags, &t.RequestedAt, &t.UpdatedAt,
-		&t.StartAt, &t.CompletedAt, &progress)
-	if err != nil {
-		return nil, 0, err
-	}
-	if state == nil || progress == nil {
-		return nil, 0, fmt.Errorf("task %s has neither a board row nor an end", t.UUID)
-	}
-	t.State = workflow.TaskState(*state)
-	t.Progress, err = workflow.DecodeProgress(progress)
+	var plan int32
+	err := rows.Scan(&t.UUID, &plan, &t.Priority, &t.Context, &t.CorrelationID, &t.ParentCorrelationID,
+		&t.Initiator, &t.SourceSystem, &t.Reason, &t.Tags, &t.RequestedAt, &t.StartAt)
+	t.UpdatedAt = t.RequestedAt
 	return &taskReader{task: t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}}, plan, err
 }
 
@@ -266,21 +283,66 @@ func scanEach(rows pgx.Rows, readers map[uuid.UUID]*taskReader, scan func(*taskR
 }
 
 func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
-	var no int
 	var b boardRow
-	var outcome *int16
-	err := rows.Scan(id, &no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err)
+	var no, state, outcome *int16
+	var updated *time.Time
+	var encoded []byte
+	err := rows.Scan(id, &state, &updated, &encoded,
+		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err)
+	if err != nil {
+		return nil, err
+	}
 	if outcome != nil {
 		b.outcome = *outcome
 	}
-	return func(r *taskReader) { r.board[no] = b }, err
+	var progress *workflow.Progress
+	if state != nil {
+		if progress, err = workflow.DecodeProgress(encoded); err != nil {
+			return nil, fmt.Errorf("task %s: %w", *id, err)
+		}
+	}
+	return func(r *taskReader) {
+		if no != nil {
+			r.board[int(*no)] = b
+		}
+		if progress == nil {
+			return
+		}
+		r.task.State, r.task.Progress = workflow.TaskState(*state), progress
+		if updated != nil {
+			r.task.UpdatedAt = *updated
+		}
+	}, nil
 }
 
 func (*taskReader) scanAttempt(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
 	var no int
 	var a attemptRow
-	err := rows.Scan(id, &no, &a.attempt, &a.outcome, &a.enqueued, &a.claimed, &a.reported, &a.done, &a.worker, &a.result, &a.err, &a.reason)
-	return func(r *taskReader) { r.attempts[no] = append(r.attempts[no], a) }, err
+	var state *int16
+	var reason *string
+	var encoded []byte
+	err := rows.Scan(id, &state, &reason, &encoded,
+		&no, &a.attempt, &a.outcome, &a.enqueued, &a.claimed, &a.reported, &a.done, &a.worker, &a.result, &a.err, &a.reason)
+	if err != nil {
+		return nil, err
+	}
+	var progress *workflow.Progress
+	if state != nil {
+		if progress, err = workflow.DecodeProgress(encoded); err != nil {
+			return nil, fmt.Errorf("task %s: %w", *id, err)
+		}
+	}
+	return func(r *taskReader) {
+		if no >= 0 {
+			r.attempts[no] = append(r.attempts[no], a)
+		}
+		if progress == nil {
+			return
+		}
+		t := r.task
+		t.State, t.Progress, t.FinalReason = workflow.TaskState(*state), progress, reason
+		t.CompletedAt, t.UpdatedAt = a.done, *a.done
+	}, nil
 }
 
 // build fills in the steps from plan, progress, board and attempts.

@@ -129,7 +129,7 @@ func TestStepIsSeenOnItsWay(t *testing.T) {
 	require.Equal(t, enqueued.CreatedAt, waiting.CreatedAt, "it was put in line first before its first attempt")
 	require.JSONEq(t, `{"message":"one"}`, string(waiting.Error))
 
-	db.Exec(t, `update tasker.live_steps set due_at = now() - interval '1 s'`)
+	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
 	promoted, err := s.PromoteDue(t.Context(), 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, promoted.Steps)
@@ -163,7 +163,7 @@ func TestCancelKeepsTheErrorOfTheLastFailure(t *testing.T) {
 	id := create(t, s, p, 1)[0]
 	report(t, s, fail(claim(t, s, p, 1)[0], true, "one"))
 	applyAll(t, s)
-	db.Exec(t, `update tasker.live_steps set due_at = now() - interval '1 s'`)
+	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
 	_, err := s.PromoteDue(t.Context(), 10)
 	require.NoError(t, err)
 	before := read(t, s, id).Steps[0]
@@ -243,13 +243,13 @@ func TestTasksAreFilteredByEveryState(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, ends)
 	for state, id := range ids {
-		alive, err := s.Watch(t.Context(), id)
+		watched, err := s.Watch(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, !state.Terminal(), alive, state)
+		require.Equal(t, !state.Terminal(), watched.Alive, state)
 	}
-	alive, err := s.Watch(t.Context(), uuid.Must(uuid.NewV7()))
+	watched, err := s.Watch(t.Context(), uuid.Must(uuid.NewV7()))
 	require.NoError(t, err)
-	require.False(t, alive)
+	require.False(t, watched.Alive)
 	noViolations(t, s)
 }
 
@@ -315,9 +315,11 @@ func TestCountOfAListHasABound(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, pairYAML)
 	insert := func(from, to int) {
-		db.Exec(t, `insert into tasker.tasks (task_uuid, correlation_id, plan_id, queue, priority, context, final_state, completed_at, final_progress)
-			select ('01900000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, gen_random_uuid(), $1, $2, 0, '{}', 11, now(), $3
-			from generate_series($4::int, $5::int) i`, p.ID, p.Queue, workflow.NewProgress(p.Plan).Encode(), from, to)
+		db.Exec(t, `with t as (insert into tasker.tasks (task_uuid, plan_id, queue, priority, context)
+				select ('01900000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, $1, $2, 0, '{}'
+				from generate_series($4::int, $5::int) i returning task_uuid)
+			insert into tasker.step_attempts (task_uuid, step_no, token, attempt, outcome, task_state, task_progress)
+			select task_uuid, -1, 0, 0, 5, 11, $3 from t`, p.ID, p.Queue, workflow.NewProgress(p.Plan).Encode(), from, to)
 	}
 	insert(1, store.CountLimit)
 	page, err := s.Tasks(t.Context(), store.TaskFilter{State: workflow.TaskCancelled, Limit: 2})
@@ -339,7 +341,7 @@ func TestTimelineHasEveryAttemptInOrder(t *testing.T) {
 	id := create(t, s, p, 1)[0]
 	report(t, s, fail(claim(t, s, p, 1)[0], true, "one"))
 	applyAll(t, s)
-	db.Exec(t, `update tasker.live_steps set due_at = now() - interval '1 s'`)
+	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
 	_, err := s.PromoteDue(t.Context(), 10)
 	require.NoError(t, err)
 	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))

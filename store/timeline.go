@@ -48,7 +48,7 @@ with begun as (
     select min(claimed_at) as at from (
         select claimed_at from tasker.step_attempts where task_uuid = $1
         union all
-        select claimed_at from tasker.live_steps where task_uuid = $1) c
+        select claimed_at from tasker.board where task_uuid = $1) c
 ), events as (
     select at, 1 as part, 0::bigint as seq, 'pending' as from_state, 'steps_in_process' as to_state, '' as actor, '' as reason
     from begun where at is not null
@@ -58,8 +58,8 @@ with begun as (
            tasker.task_state_name(e.to_state), e.actor, coalesce(e.reason, '')
     from tasker.task_events e cross join begun where e.task_uuid = $1
     union all
-    select completed_at, 3, 0, 'evaluating_results', 'complete', '', ''
-    from tasker.tasks where task_uuid = $1 and final_state = 9
+    select applied_at, 3, 0, 'evaluating_results', 'complete', '', ''
+    from tasker.step_attempts where task_uuid = $1 and task_state = 9
 )
 select extract(epoch from max(e.at) over (order by e.part, e.seq) - t.requested_at)::float8, e.from_state, e.to_state, e.actor, e.reason
 from events e cross join tasker.tasks t
@@ -76,7 +76,7 @@ select a.step_no, a.attempt, a.token,
        (array['success','failed','error','lease_lost','cancelled'])[a.outcome], a.worker,
        case when $2::smallint is not null then a.result end, case when $2::smallint is not null then a.error end
 from tasker.step_attempts a join tasker.tasks t using (task_uuid)
-where task_uuid = $1 and ($2::smallint is null or a.step_no = $2::smallint)
+where task_uuid = $1 and a.step_no >= 0 and ($2::smallint is null or a.step_no = $2::smallint)
 order by a.applied_at, a.token limit 100000`
 
 // Timeline reads the history of a task, or ErrNotFound. Running attempts are
@@ -85,7 +85,8 @@ func (s *Store) Timeline(ctx context.Context, task uuid.UUID) (Timeline, error) 
 	tl := Timeline{Completed: -1}
 	err := s.call(ctx, "timeline", "read the history", func(ctx context.Context, db *conn) error {
 		b := &pgx.Batch{}
-		b.Queue(`select coalesce(extract(epoch from completed_at - requested_at), -1)::float8 from tasker.tasks where task_uuid = $1`, task).
+		b.Queue(`select coalesce(extract(epoch from (select applied_at from tasker.step_attempts a where a.task_uuid = t.task_uuid and task_state is not null limit 1)
+				- requested_at), -1)::float8 from tasker.tasks t where task_uuid = $1`, task).
 			QueryRow(func(row pgx.Row) error {
 				err := row.Scan(&tl.Completed)
 				if errors.Is(err, pgx.ErrNoRows) {

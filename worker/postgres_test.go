@@ -353,7 +353,7 @@ func TestAnExpiredLeaseIsFenced(t *testing.T) {
 	})
 	// As if the worker had been away for too long.
 	pgtest.Eventually(t, patient, func() (bool, string) {
-		b.db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
+		b.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
 		n, err := b.ExpireLeases(t.Context(), 10)
 		require.NoError(t, err)
 		return n == 1, "the lease was extended in between"
@@ -382,7 +382,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 	}
 	// A claim whose answer was lost with its connection comes back by its lease.
 	pgtest.Eventually(t, patient, func() (bool, string) {
-		b.db.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 s' where state = 3 and claimed_at < now() - interval '3 s'`)
+		b.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and claimed_at < now() - interval '3 s'`)
 		b.orchestrate(t)
 		ends, err := b.TaskEnds(t.Context(), ids)
 		require.NoError(t, err)

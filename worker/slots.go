@@ -40,7 +40,7 @@ type execution struct {
 
 func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
 	return &execution{
-		claim: c, key: store.ClaimKey{TaskUUID: c.TaskUUID, Step: c.Step, Token: c.Token},
+		claim: c, key: c.Key(),
 		phase: phaseWaiting, leaseEnd: leaseEnd,
 	}
 }

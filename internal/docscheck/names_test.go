@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,15 +44,25 @@ func schemaObjects(t *testing.T) []string {
 	files, err := filepath.Glob(filepath.Join(root, "store/migrations/*.sql"))
 	require.NoError(t, err)
 	var names []string
-	for _, file := range files {
-		for _, m := range schemaObject.FindAllStringSubmatch(page(t, "store/migrations/"+filepath.Base(file)), -1) {
-			if name := m[1]; !strings.HasSuffix(name, "_default") {
+	for _, file := range files { // in the order in which they are applied
+		up, _, found := strings.Cut(page(t, "store/migrations/"+filepath.Base(file)), "-- +goose Down")
+		require.True(t, found, file)
+		for _, m := range schemaDrop.FindAllStringSubmatch(up, -1) {
+			for _, gone := range strings.Split(m[1], ",") {
+				names = slices.DeleteFunc(names, func(name string) bool { return "tasker."+name == strings.TrimSpace(gone) })
+			}
+		}
+		for _, m := range schemaObject.FindAllStringSubmatch(up, -1) {
+			if name := m[1]; !strings.HasSuffix(name, "_default") && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "live_steps_") }) // went with their table
 }
+
+// schemaDrop lists tables and views that a migration takes away.
+var schemaDrop = regexp.MustCompile(`(?m)^drop (?:table|view) ([^;]+);`)
 
 var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|Name: "((?:tasker|mpsc)_[a-z_]+)"`)
 

@@ -156,8 +156,8 @@ func (r *running) results(id string) map[string]string {
 // clean asserts that the records of every task obey the rules.
 func (r *running) clean() {
 	r.t.Helper()
-	require.Zero(r.t, r.db.QueryInt(r.t, `select count(*) from tasker.live_tasks`), "live tasks")
-	require.Zero(r.t, r.db.QueryInt(r.t, `select count(*) from tasker.live_steps`), "live steps")
+	require.Zero(r.t, r.db.QueryInt(r.t, `select count(*) from tasker.board where slot = 0`), "live tasks")
+	require.Zero(r.t, r.db.QueryInt(r.t, `select count(*) from tasker.board where step_no is not null`), "live steps")
 	violations, checked := integrity(r.t, r.db.DSN)
 	require.Empty(r.t, violations)
 	require.Equal(r.t, r.db.QueryInt(r.t, `select count(*) from tasker.tasks`), checked)

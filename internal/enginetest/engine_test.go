@@ -134,7 +134,7 @@ func TestCancelStopsARunningHandler(t *testing.T) {
 	e := enginetest.Start(t, handlers(nil))
 	id := e.Submit("test", "slow", `{}`)
 	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
-		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 3`) == 1, "not claimed"
+		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3`) == 1, "not claimed"
 	})
 	require.NoError(t, e.Orchestrator.Cancel(t.Context(), id, "ana", "wrong customer"))
 	task := e.Await(id)
@@ -155,11 +155,11 @@ func TestExpiredLeaseGoesOnWithTheNextAttempt(t *testing.T) {
 	e := enginetest.Start(t, handlers(slow))
 	id := e.Submit("test", "slow", `{}`)
 	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
-		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 3`) == 1, "not claimed"
+		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3`) == 1, "not claimed"
 	})
-	e.DB.Exec(t, `update tasker.live_steps set lease_until = now() - interval '1 minute'`)
+	e.DB.Exec(t, `update tasker.board set lease_until = now() - interval '1 minute' where state = 3`)
 	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
-		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 3 and attempt = 2`) == 1, "no second attempt"
+		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3 and attempt = 2`) == 1, "no second attempt"
 	})
 	close(slow)
 	task := e.Await(id)

@@ -57,7 +57,7 @@ func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 	short := e.Submit("short", "lane", `{}`)
 	done := 0
 	claimed := func() bool {
-		return e.DB.QueryInt(t, `select count(*) from tasker.live_steps where state = 2 and task_uuid = '`+short.String()+`'`) == 0
+		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 2 and task_uuid = '`+short.String()+`'`) == 0
 	}
 	for ; !claimed(); done++ {
 		require.Less(t, done, 150, "the short queue waited for the long one to end")

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// leaveBoard takes rows off the board and writes their attempts into the
+// ledger. How a task ended goes with its own row: into the attempt of the step
+// that it carried, or into a row of its own.
+// Index: the primary key.
+const leaveBoard = `
+with gone as (
+    delete from tasker.board s
+    using unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::bytea[])
+          o(task_uuid, slot, outcome, reason, end_state, end_reason, end_progress)
+    where s.task_uuid = o.task_uuid and s.slot = o.slot
+    returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
+              o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress
+)
+insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                  outcome, reason, result, error, task_state, task_reason, task_progress)
+select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
+       worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
+       final, reason, result, error, end_state, end_reason, end_progress
+from gone where token is not null or end_state is not null`
+
+// moveTasks stores what is remembered of tasks that go on. Where a task's row
+// carried a step, its attempt is recorded and the next one, if it is the only
+// one, takes its place; attempts go on counting when it is the same.
+// Index: the primary key.
+const moveTasks = `
+with o as materialized (
+    select * from unnest($1::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::bytea[], $6::smallint[], $7::boolean[],
+                         $8::smallint[], $9::bigint[], $10::text[], $11::text[])
+         o(task_uuid, outcome, reason, state, progress, step_no, again, lane, due_ms, parents, tags)
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, reason, result, error)
+    select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
+           o.outcome, o.reason, s.result, s.error
+    from o join tasker.board s on s.task_uuid = o.task_uuid and s.slot = 0
+    where o.outcome is not null
+)
+update tasker.board t
+set progress = o.progress, processor = $12::uuid, updated_at = clock_timestamp(),
+    state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
+    step_no = o.step_no, lane = o.lane, parents = o.parents::smallint[], tags = string_to_array(o.tags, E'\x1f'),
+    state = case when o.step_no is null then 0 when o.due_ms > 0 then 1 else 2 end,
+    seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
+    due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
+    enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
+    attempt = case when o.again then t.attempt else 0 end,
+    token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
+from o where t.task_uuid = o.task_uuid and t.slot = 0`
+
+// retrySteps records the attempt that ended and puts the step back in line,
+// for steps with rows of their own.
+// Index: the primary key.
+const retrySteps = `
+with o as materialized (
+    select * from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::bigint[], $5::smallint[]) o(task_uuid, slot, outcome, due_ms, lane)
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, result, error)
+    select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
+           o.outcome, s.result, s.error
+    from o join tasker.board s on s.task_uuid = o.task_uuid and s.slot = o.slot
+)
+update tasker.board s
+set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step_seq'), lane = o.lane,
+    due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
+    enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
+    token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
+from o where s.task_uuid = o.task_uuid and s.slot = o.slot`
+
+// putSteps puts new steps on the board, each in a row of its own.
+const putSteps = `
+insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, parents, tags)
+select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
+       case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
+       case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, E'\x1f')
+from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[])
+     s(task_uuid, queue, step_no, lane, due_ms, parents, tags)`
+
+const recordEvents = `
+insert into tasker.task_events (task_uuid, from_state, to_state, actor, reason)
+select * from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::text[], $5::text[])`
+
+// queue adds a statement for each kind of write that there is.
+func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
+	if g := &w.gone; len(g.tasks) > 0 {
+		b.Queue(leaveBoard, g.tasks, g.slots, g.outcomes, g.reasons, g.states, g.endReasons, g.progresses)
+	}
+	if r := &w.retried; len(r.tasks) > 0 {
+		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes)
+	}
+	if p := &w.put; len(p.tasks) > 0 {
+		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags)
+	}
+	if m := &w.moved; len(m.tasks) > 0 {
+		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.lanes, m.dues, m.parents, m.tags, processor)
+	}
+	if e := &w.events; len(e.tasks) > 0 {
+		b.Queue(recordEvents, e.tasks, e.from, e.to, e.actors, e.reasons)
+	}
+}
