@@ -11,42 +11,49 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// work flushes batches until nothing is pending. The two slices are reused for
-// all of them.
+// work flushes batches until nothing is pending. The slices are reused for all
+// of them.
 func (b *Batcher[T, R]) work() {
-	var batch []*entry[T, R]
+	var batch []brought[T, R]
 	var items []T
+	var answers []Answer[T, R]
 	for {
 		batch = b.take(batch[:0])
 		if len(batch) == 0 {
 			return
 		}
 		items = items[:0]
-		for _, e := range batch {
-			items = append(items, e.item)
+		for i := range batch {
+			items = append(items, batch[i].item)
 		}
 		results, err := b.flushOnce(items)
-		b.deliver(batch, results, err)
+		answers = b.deliver(batch, results, err, answers[:0])
+		if len(answers) > 0 {
+			b.tell(answers)
+		}
 		clear(batch)
 		clear(items)
+		clear(answers)
 	}
 }
 
 // take moves pending items into batch; an empty batch means that this worker
 // has ended.
-func (b *Batcher[T, R]) take(batch []*entry[T, R]) []*entry[T, R] {
+func (b *Batcher[T, R]) take(batch []brought[T, R]) []brought[T, R] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	taken := 0
 	for len(batch) < b.cfg.MaxBatch {
-		e, ok := b.pending.pop()
+		item, ok := b.pending.pop()
 		if !ok {
 			break
 		}
-		<-b.places
-		if e.state.CompareAndSwap(entryWaiting, entryTaken) {
-			batch = append(batch, e)
+		taken++
+		if item.caller == nil || item.caller.state.CompareAndSwap(entryWaiting, entryTaken) {
+			batch = append(batch, item)
 		}
 	}
+	b.places.free(taken)
 	b.saturation.Set(float64(b.pending.len()) / float64(b.cfg.MaxPending))
 	if len(batch) == 0 {
 		b.inFlight--
@@ -68,9 +75,10 @@ func (b *Batcher[T, R]) flushOnce(items []T) (results []R, err error) {
 	return results, err
 }
 
-// deliver hands each item its result or error. After done was sent an entry
-// belongs to its caller again.
-func (b *Batcher[T, R]) deliver(batch []*entry[T, R], results []R, err error) {
+// deliver hands each caller its result or error, and gathers the answers to
+// those who do not wait. After done was sent an entry belongs to its caller
+// again.
+func (b *Batcher[T, R]) deliver(batch []brought[T, R], results []R, err error, answers []Answer[T, R]) []Answer[T, R] {
 	var some *BatchError
 	partial := errors.As(err, &some) && len(some.Errs) == len(batch)
 	if (err == nil && len(results) != len(batch)) || (partial && results != nil && len(results) != len(batch)) {
@@ -78,22 +86,28 @@ func (b *Batcher[T, R]) deliver(batch []*entry[T, R], results []R, err error) {
 		partial, results = false, nil
 		b.cfg.Logger.Error("flush is broken", zap.String("batch", b.cfg.Name), zap.Error(err))
 	}
-	for i, e := range batch {
-		e.err = err
+	for i := range batch {
+		a := Answer[T, R]{Item: batch[i].item, Err: err}
 		if partial {
-			e.err = some.Errs[i]
+			a.Err = some.Errs[i]
 		}
-		if e.err == nil && i < len(results) {
-			e.result = results[i]
+		if a.Err == nil && i < len(results) {
+			a.Result = results[i]
 		}
-		if !e.async {
+		if e := batch[i].caller; e != nil {
+			e.result, e.err = a.Result, a.Err
 			e.done <- struct{}{}
-			continue
+		} else {
+			answers = append(answers, a)
 		}
-		if err := lifecycle.Guard(func() error { b.onDone(e.item, e.result, e.err); return nil }); err != nil {
-			b.cfg.Logger.Error("callback of a batch panicked",
-				zap.String("batch", b.cfg.Name), zap.Error(err), lifecycle.StackField(err))
-		}
-		b.recycle(e)
+	}
+	return answers
+}
+
+func (b *Batcher[T, R]) tell(answers []Answer[T, R]) {
+	err := lifecycle.Guard(func() error { b.onDone(answers); return nil })
+	if err != nil {
+		b.cfg.Logger.Error("callback of a batch panicked",
+			zap.String("batch", b.cfg.Name), zap.Error(err), lifecycle.StackField(err))
 	}
 }

@@ -39,19 +39,18 @@ type BatcherConfig struct {
 type Batcher[T, R any] struct {
 	cfg    BatcherConfig
 	flush  func(ctx context.Context, items []T) ([]R, error)
-	onDone func(item T, result R, err error)
+	onDone func(answers []Answer[T, R])
 
-	places     chan struct{} // one per pending item
 	closing    chan struct{}
-	entries    sync.Pool
+	entries    sync.Pool // of *entry[T, R]
 	saturation prometheus.Gauge
 	full       prometheus.Counter
 	sizes      prometheus.Observer
 
 	mu       sync.Mutex
-	pending  ring[*entry[T, R]]
+	places   places
+	pending  ring[brought[T, R]]
 	inFlight int
-	bringing int // those between the check of stopped and push
 	stopped  bool
 	idle     chan struct{} // closed when stopped and nothing is left
 	group    conc.WaitGroup
@@ -59,13 +58,25 @@ type Batcher[T, R any] struct {
 	cancel   context.CancelFunc
 }
 
-// entry is one item on its way. Whoever waits for it owns it again once done
-// was received; an entry that was given up is left to the garbage collector.
-type entry[T, R any] struct {
+// Answer is what became of an item brought with Add.
+type Answer[T, R any] struct {
+	Item   T
+	Result R
+	Err    error
+}
+
+// brought is one item on its way. caller is who waits for the result; nil for
+// an item brought with Add.
+type brought[T, R any] struct {
 	item   T
+	caller *entry[R]
+}
+
+// entry is a caller's. Whoever waits for it owns it again once done was
+// received; an entry that was given up is left to the garbage collector.
+type entry[R any] struct {
 	result R
 	err    error
-	async  bool
 	state  atomic.Int32
 	done   chan struct{} // holds one, so that delivering never blocks
 }
@@ -108,12 +119,13 @@ func NewBatcher[T, R any](cfg BatcherConfig, flush func(ctx context.Context, ite
 }
 
 // NewAsyncBatcher is NewBatcher with a callback for what was brought with Add:
-// onDone gets each item with its result or error, in the goroutine of the
-// flush, and must not block.
+// onDone gets the items of one flush, each with its result or error, in order
+// and in the goroutine of the flush. It must not block, and the answers are
+// valid only until it returns.
 func NewAsyncBatcher[T, R any](
 	cfg BatcherConfig,
 	flush func(ctx context.Context, items []T) ([]R, error),
-	onDone func(item T, result R, err error),
+	onDone func(answers []Answer[T, R]),
 ) *Batcher[T, R] {
 	if cfg.MaxBatch <= 0 {
 		cfg.MaxBatch = 500
@@ -131,21 +143,21 @@ func NewAsyncBatcher[T, R any](
 		cfg.Logger = zap.NewNop()
 	}
 	if onDone == nil {
-		onDone = func(T, R, error) {}
+		onDone = func([]Answer[T, R]) {}
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	b := &Batcher[T, R]{
 		cfg:        cfg,
 		flush:      flush,
 		onDone:     onDone,
-		places:     make(chan struct{}, cfg.MaxPending),
+		places:     places{limit: cfg.MaxPending},
 		closing:    make(chan struct{}),
 		idle:       make(chan struct{}),
 		saturation: cfg.Metrics.ChannelSaturation.WithLabelValues(cfg.Name),
 		full:       cfg.Metrics.ChannelFull.WithLabelValues(cfg.Name),
 		sizes:      cfg.Metrics.BatchSize.WithLabelValues(cfg.Name),
 	}
-	b.entries.New = func() any { return &entry[T, R]{done: make(chan struct{}, 1)} }
+	b.entries.New = func() any { return &entry[R]{done: make(chan struct{}, 1)} }
 	b.hard, b.cancel = context.WithCancel(context.Background()) //nolint:gosec // Stop calls it
 	cfg.Metrics.ChannelCapacity.WithLabelValues(cfg.Name).Set(float64(cfg.MaxPending))
 	return b
@@ -156,8 +168,10 @@ func NewAsyncBatcher[T, R any](
 // the fate of one that was is unknown to the caller.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	var none R
-	e, err := b.bring(ctx, item, false)
-	if err != nil {
+	e, _ := b.entries.Get().(*entry[R])
+	e.state.Store(entryWaiting)
+	if err := b.bring(ctx, brought[T, R]{item, e}); err != nil {
+		b.entries.Put(e)
 		return none, err
 	}
 	select {
@@ -171,15 +185,15 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 		}
 	}
 	result, err := e.result, e.err
-	b.recycle(e)
+	e.result, e.err = none, nil
+	b.entries.Put(e)
 	return result, err
 }
 
 // Add brings item and returns as soon as there is a place for it; the result
 // goes to onDone. An error means that the item was not taken.
 func (b *Batcher[T, R]) Add(ctx context.Context, item T) error {
-	_, err := b.bring(ctx, item, true)
-	return err
+	return b.bring(ctx, brought[T, R]{item: item})
 }
 
 // Pending returns how many items wait for a flush.
@@ -210,59 +224,49 @@ func (b *Batcher[T, R]) Stop(ctx context.Context) error {
 	}
 }
 
-func (b *Batcher[T, R]) bring(ctx context.Context, item T, async bool) (*entry[T, R], error) {
-	if err := b.reserve(ctx); err != nil {
-		return nil, err
-	}
-	e, _ := b.entries.Get().(*entry[T, R])
-	e.item, e.async = item, async
-	e.state.Store(entryWaiting)
-
+func (b *Batcher[T, R]) bring(ctx context.Context, item brought[T, R]) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bringing--
-	b.pending.push(e)
+	if b.stopped {
+		return fmt.Errorf("bringing an item to %s: %w", b.cfg.Name, ErrStopped)
+	}
+	if wait := b.places.take(); wait != nil {
+		b.full.Inc()
+		if err := b.awaitPlace(ctx, wait); err != nil {
+			return err
+		}
+	}
+	b.pending.push(item)
 	if b.inFlight < b.cfg.MaxInFlight {
 		b.inFlight++
 		b.group.Go(b.work)
 	}
-	return e, nil
+	return nil
 }
 
-// reserve takes a place among the pending items.
-func (b *Batcher[T, R]) reserve(ctx context.Context) error {
-	b.mu.Lock()
-	if b.stopped {
-		b.mu.Unlock()
-		return fmt.Errorf("bringing an item to %s: %w", b.cfg.Name, ErrStopped)
-	}
-	b.bringing++
+// awaitPlace wants the lock held, and gives it up while it waits.
+func (b *Batcher[T, R]) awaitPlace(ctx context.Context, wait *inLine) (err error) {
 	b.mu.Unlock()
 	select {
-	case b.places <- struct{}{}:
-		return nil
-	default:
-		b.full.Inc()
-	}
-	var err error
-	select {
-	case b.places <- struct{}{}:
-		return nil
+	case <-wait.called:
 	case <-b.closing:
 		err = fmt.Errorf("bringing an item to %s: %w", b.cfg.Name, ErrStopped)
 	case <-ctx.Done():
 		err = fmt.Errorf("bringing an item to %s, which is full: %w", b.cfg.Name, ctx.Err())
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bringing--
-	b.closeIfIdle()
+	if err != nil {
+		b.places.leave(wait)
+		b.closeIfIdle()
+	}
 	return err
 }
 
 // closeIfIdle wants the lock held.
 func (b *Batcher[T, R]) closeIfIdle() {
-	if !b.stopped || b.inFlight > 0 || b.bringing > 0 || b.pending.len() > 0 {
+	// A place that is taken and not yet used belongs to somebody who was called
+	// in before the stop.
+	if !b.stopped || b.inFlight > 0 || b.places.taken > 0 {
 		return
 	}
 	select {
@@ -270,11 +274,4 @@ func (b *Batcher[T, R]) closeIfIdle() {
 	default:
 		close(b.idle)
 	}
-}
-
-func (b *Batcher[T, R]) recycle(e *entry[T, R]) {
-	var item T
-	var result R
-	e.item, e.result, e.err = item, result, nil
-	b.entries.Put(e)
 }

@@ -172,12 +172,14 @@ func TestBatcherIsBounded(t *testing.T) {
 		var done recorder[int]
 		b := command.NewAsyncBatcher(command.BatcherConfig{Name: "b", MaxBatch: 2, MaxPending: 2},
 			func(ctx context.Context, items []int) ([]int, error) { g.pass(ctx); return double(ctx, items) },
-			func(item, result int, err error) {
-				if err != nil || result != 2*item {
-					t.Errorf("item %d: %d, %v", item, result, err)
+			func(answers []command.Answer[int, int]) {
+				for _, a := range answers {
+					if a.Err != nil || a.Result != 2*a.Item {
+						t.Errorf("item %d: %d, %v", a.Item, a.Result, a.Err)
+					}
+					done.add(a.Item)
 				}
-				done.add(item)
-				if item == 1 {
+				if answers[0].Item == 1 {
 					panic("a callback must not hurt the others")
 				}
 			})

@@ -126,6 +126,7 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 }
 
 func run(p Program, opts config.Options, loaded *config.Loaded, log *zap.Logger) int {
+	memory := tuneMemory(os.Getenv)
 	stop := make(chan os.Signal, 2)
 	ossignal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	defer ossignal.Stop(stop)
@@ -161,8 +162,12 @@ func run(p Program, opts config.Options, loaded *config.Loaded, log *zap.Logger)
 		return shutDown(process, p.ShutdownTimeout(loaded), stop, log) // it was up a moment earlier
 	}
 	code := ExitOK
+	follow := time.NewTicker(memoryInterval)
+	defer follow.Stop()
 	for waiting := true; waiting; {
 		select {
+		case <-follow.C:
+			memory.follow()
 		case s := <-stop:
 			log.Info("stopping", zap.Stringer("signal", s))
 			waiting = false

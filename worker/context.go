@@ -32,23 +32,22 @@ type StepContext struct {
 	baseLog  *zap.Logger
 	report   *progress
 
-	fields  func() (map[string]json.RawMessage, error)
-	log     func() *zap.Logger
-	mu      sync.Mutex
-	fetched map[int]json.RawMessage // results beyond the direct parents; nil values are absent ones
+	decode    sync.Once
+	decoded   map[string]json.RawMessage
+	decodeErr error
+	name      sync.Once
+	named     *zap.Logger
+	mu        sync.Mutex
+	fetched   map[int]json.RawMessage // results beyond the direct parents; nil values are absent ones
 }
 
 // fetchResults reads results of completed steps by number.
 type fetchResults func(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
 
-func newStepContext(ctx context.Context, c *store.Claimed, plan *workflow.Plan, fetch fetchResults, log *zap.Logger, report *progress) *StepContext {
-	s := &StepContext{
-		Context: ctx, claim: c, template: plan.Template, plan: plan, step: &plan.Steps[c.Step],
-		fetch: fetch, baseLog: log, report: report,
-	}
-	s.fields = sync.OnceValues(s.decodeFields)
-	s.log = sync.OnceValue(s.namedLogger)
-	return s
+func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, fetch fetchResults, log *zap.Logger, report *progress) {
+	c.Context, c.claim = ctx, claim
+	c.template, c.plan, c.step = plan.Template, plan, &plan.Steps[claim.Step]
+	c.fetch, c.baseLog, c.report = fetch, log, report
 }
 
 // TaskUUID identifies the task.
@@ -132,13 +131,14 @@ func ConfigAs[T any](c *StepContext) (T, error) {
 }
 
 // Logger carries the fields that identify the execution.
-func (c *StepContext) Logger() *zap.Logger { return c.log() }
-
-func (c *StepContext) namedLogger() *zap.Logger {
-	return c.baseLog.With(
-		zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
-		zap.String("namespace", c.Namespace()), zap.String("task", c.TaskName()), zap.String("step", c.StepName()),
-		zap.Int("attempt", c.Attempt()), zap.Stringer("correlation_id", c.CorrelationID()))
+func (c *StepContext) Logger() *zap.Logger {
+	c.name.Do(func() {
+		c.named = c.baseLog.With(
+			zap.Stringer("task_uuid", c.TaskUUID()), zap.Stringer("step_uuid", c.StepUUID()),
+			zap.String("namespace", c.Namespace()), zap.String("task", c.TaskName()), zap.String("step", c.StepName()),
+			zap.Int("attempt", c.Attempt()), zap.Stringer("correlation_id", c.CorrelationID()))
+	})
+	return c.named
 }
 
 // Progress says how far the handler is: a fraction from 0 to 1 (others are

@@ -50,7 +50,9 @@ func contextOf(t *testing.T, step string, change func(c *store.Claimed), fetch f
 	if change != nil {
 		change(c)
 	}
-	return newStepContext(t.Context(), c, plan.Plan, fetch, zap.NewNop(), &progress{})
+	s := &StepContext{}
+	s.init(t.Context(), c, plan.Plan, fetch, zap.NewNop(), &progress{})
+	return s
 }
 
 func TestContextTellsOfTheStep(t *testing.T) {

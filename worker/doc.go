@@ -11,11 +11,13 @@
 // and results.go (what it is given), errors.go (how it fails), registry.go and
 // resolver.go (how a template finds it).
 //
-// The engine: look.go claims as many steps as there are free permits, slots.go
-// keeps account of permits and claims, run.go runs one step, outcome.go turns
-// what a handler returned into a report, reporter.go hands reports over in
-// batches and repeats them until they are accepted or refused, heartbeat.go
-// keeps the leases, stop.go ends it all in order.
+// The engine: look.go claims as many steps as there are free permits, job.go
+// works out once per claim what its steps have in common, slots.go keeps account
+// of permits and claims, leases.go of leases, deadlines.go of time limits,
+// run.go runs one step, life.go is the context it runs in, outcome.go turns what
+// a handler returned into a report, reporter.go hands reports over in batches
+// and repeats them until they are accepted or refused, heartbeat.go keeps the
+// leases, stop.go ends it all in order.
 //
 // Handlers are at-least-once: a step whose worker vanished runs again. The
 // token of the claim is the fence; a result that comes too late changes nothing.

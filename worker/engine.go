@@ -41,7 +41,8 @@ type engine struct {
 	metrics   *telemetry.Metrics
 	count     *counters
 
-	base   context.Context // of all handlers; ends when the worker is closed
+	fetch  fetchResults
+	base   context.Context // of bringing reports; ends when the worker is closed
 	cancel context.CancelCauseFunc
 	group  conc.WaitGroup // the handlers' goroutines
 }
@@ -57,11 +58,19 @@ func newEngine(cfg engineConfig, id uuid.UUID, b board, c *chain, q *queues, pub
 		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, cfg.Report.MaxPending),
 		wake:  func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
 	}
+	e.fetch = b.StepResults
+	e.slots.deadlines.passed = e.endOverdue
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.reporter = newReporter(e, publisher)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	return e
+}
+
+// close ends the contexts of all that still runs.
+func (e *engine) close() {
+	e.slots.close(ErrShutdown)
+	e.cancel(ErrShutdown)
 }
 
 // start runs an execution that has a permit, and those that inherit it.

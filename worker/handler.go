@@ -57,6 +57,9 @@ func entry(callable, method string, h Handler) (HandlerFunc, error) {
 	if method == "" {
 		method = defaultMethod
 	}
+	if fn, ok := h.(HandlerFunc); ok && method == defaultMethod {
+		return fn, nil
+	}
 	if m, ok := h.(MethodHandler); ok {
 		if fn, ok := m.Method(method); ok && fn != nil {
 			return fn, nil

@@ -70,11 +70,12 @@ func FieldOr[T any](c *StepContext, key string, absent T) (T, error) {
 	return v, err
 }
 
-// decodeFields splits the context into its fields, once per execution.
-func (c *StepContext) decodeFields() (map[string]json.RawMessage, error) {
-	var fields map[string]json.RawMessage
-	if err := decodeInto(c.claim.Context, &fields, false); err != nil {
-		return nil, fmt.Errorf("the task's context is not an object: %w", err)
-	}
-	return fields, nil
+// fields splits the context into its fields, once per execution.
+func (c *StepContext) fields() (map[string]json.RawMessage, error) {
+	c.decode.Do(func() {
+		if err := decodeInto(c.claim.Context, &c.decoded, false); err != nil {
+			c.decodeErr = fmt.Errorf("the task's context is not an object: %w", err)
+		}
+	})
+	return c.decoded, c.decodeErr
 }

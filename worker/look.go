@@ -113,14 +113,9 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 		return 0, nil
 	}
 	e.slots.claimTook(time.Since(begin))
-	executions := make([]*execution, len(claimed))
-	for i := range claimed {
-		executions[i] = newExecution(claimed[i], leaseEnd)
-	}
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
-	e.warmPlans(ctx, claimed)
-	for _, x := range e.slots.add(executions) {
+	for _, x := range e.slots.add(e.prepare(ctx, claimed, leaseEnd)) {
 		e.start(x)
 	}
 	return len(claimed), nil
@@ -133,19 +128,5 @@ func (e *engine) countClaimed(claimed []store.Claimed) {
 	}
 	for queue, n := range perQueue {
 		e.metrics.StepsClaimed.WithLabelValues(e.queues.name(queue)).Add(float64(n))
-	}
-}
-
-// warmPlans reads a new plan once instead of once per step. A failure is left
-// to the steps, which ask again.
-func (e *engine) warmPlans(ctx context.Context, claimed []store.Claimed) {
-	var last int32
-	for i := range claimed {
-		if id := claimed[i].PlanID; id != last {
-			last = id
-			if _, err := e.board.PlanByID(ctx, id); err != nil {
-				e.log.Debug("plan not read ahead", zap.Int32("plan", id), zap.Error(err))
-			}
-		}
 	}
 }

@@ -23,6 +23,9 @@ const noDelay = time.Duration(-1)
 // encodeResult turns what a handler returned into the JSON to keep. What
 // cannot be kept is a permanent failure: the handler would return it again.
 func encodeResult(value any, limit int) (json.RawMessage, error) {
+	if value == nil {
+		return json.RawMessage("null"), nil
+	}
 	doc, err := json.Marshal(value)
 	if err != nil {
 		return nil, Permanent(typed(TypeResultNotEncoded, "the handler's result has no JSON form: %w", err))

@@ -24,10 +24,16 @@ const (
 	reportPatience = time.Minute
 )
 
-// outcome is a report on its way to the database.
+// outcome is a report on its way to the database. It is a part of its
+// execution; whoever got the right to report fills it in.
 type outcome struct {
 	x      *execution
 	report store.Report
+}
+
+func (x *execution) reported(r store.Report) *outcome {
+	x.outcome = outcome{x, r}
+	return &x.outcome
 }
 
 // reporter hands outcomes over in batches that form by themselves. While the
@@ -56,7 +62,7 @@ func newReporter(e *engine, publisher signal.Publisher) *reporter {
 
 func (r *reporter) succeeded(x *execution, result json.RawMessage) {
 	r.e.count.succeeded.Add(1)
-	r.bring(&outcome{x, reportSuccess(x.key, result)})
+	r.bring(x.reported(reportSuccess(x.key, result)))
 }
 
 func (r *reporter) failed(x *execution, err error) {
@@ -65,7 +71,7 @@ func (r *reporter) failed(x *execution, err error) {
 	r.e.log.Warn("step failed", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step),
 		zap.Int("attempt", x.claim.Attempt), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
 		zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))
-	r.bring(&outcome{x, reportFailure(x.key, f)})
+	r.bring(x.reported(reportFailure(x.key, f)))
 }
 
 func (r *reporter) bring(o *outcome) {
@@ -75,22 +81,30 @@ func (r *reporter) bring(o *outcome) {
 	}
 }
 
-// answered is told of the fate of each outcome.
-func (r *reporter) answered(o *outcome, accepted bool, err error) {
-	if err != nil {
-		r.bring(o)
-		return
+// answered is told of the fate of outcomes that shared a flush.
+func (r *reporter) answered(list []command.Answer[*outcome, bool]) {
+	settled := make([]*execution, 0, len(list))
+	for _, a := range list {
+		if a.Err != nil {
+			r.bring(a.Item)
+			continue
+		}
+		if !a.Result {
+			r.stale(a.Item)
+		}
+		settled = append(settled, a.Item.x)
 	}
-	if !accepted {
-		r.e.count.stale.Add(1)
-		r.e.metrics.StaleResults.Inc()
-		r.e.log.Warn("the outcome of a step came too late and was refused: its claim is no longer ours",
-			zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step),
-			zap.Int("attempt", o.x.claim.Attempt), zap.Bool("success", o.report.Success))
-	}
-	if r.e.slots.done(o.x) {
+	if r.e.slots.done(settled...) {
 		r.e.wake()
 	}
+}
+
+func (r *reporter) stale(o *outcome) {
+	r.e.count.stale.Add(1)
+	r.e.metrics.StaleResults.Inc()
+	r.e.log.Warn("the outcome of a step came too late and was refused: its claim is no longer ours",
+		zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step),
+		zap.Int("attempt", o.x.claim.Attempt), zap.Bool("success", o.report.Success))
 }
 
 // flush reports a batch, in parts that fit into a statement.

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,21 +20,28 @@ const (
 	phaseGone                       // the claim is settled, handed back or lost
 )
 
-// execution is one claimed step in the worker's hands. Its fields below the
-// line are guarded by the slots' lock.
+// execution is one claimed step in the worker's hands, with everything that is
+// needed until its outcome is reported. It is not used again: a handler may
+// keep its context longer than it should.
 type execution struct {
 	claim    store.Claimed
 	key      store.ClaimKey
 	progress progress
+	life     life
+	context  StepContext // what the handler is given
+	outcome  outcome     // of whoever had it settled
 
+	// The rest is guarded by the slots' lock. The goroutine that has the
+	// permit may read job, which does not change once it is set.
+	job      *job // nil: not known yet
 	phase    phase
 	zombie   bool // nobody waits for its handler any more, which still runs
 	lost     bool // the claim is gone; a failure is not worth reporting
+	permit   int  // its place in running, counted from 1; 0: it has none
 	leaseEnd time.Time
-	began    time.Time
-	name     string    // namespace/task/step, for people; set when it begins
 	since    time.Time // when it was claimed, by our clock
-	cancel   context.CancelCauseFunc
+	began    time.Time // when it got its permit
+	deadline time.Time // of its handler
 }
 
 func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
@@ -45,19 +51,23 @@ func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
 	}
 }
 
+func (x *execution) jobKey() jobKey { return jobKey{x.claim.PlanID, x.claim.Step} }
+
 // slots keeps account of permits and claims. A permit belongs to a handler's
 // goroutine until it really ends, also when its outcome was reported long ago
 // (time limit) or matters to nobody any more (lease lost): so the number of
-// handlers running is bounded whatever they do. It starts no goroutines and is
-// safe for concurrent use.
+// handlers running is bounded whatever they do. It is safe for concurrent use.
+//
+// A step takes the lock once, when its handler has ended: the end of one and
+// the beginning of the next on its permit are one change of the account.
 type slots struct {
 	limit      int // permits
 	prefetch   int // claims that may wait for a permit, however slow the handlers
 	maxPending int // outcomes on the way to the database beyond which nothing is claimed
 
 	mu        sync.Mutex
-	claims    map[int64]*execution    // by token: everything whose claim is ours
-	running   map[*execution]struct{} // everything that has a permit
+	claims    map[int64]*execution // by token: everything whose claim is ours
+	running   []*execution         // everything that has a permit, in no order
 	waiting   []*execution
 	pace      pace
 	reporting int
@@ -66,11 +76,13 @@ type slots struct {
 	owed      bool            // a look is due as soon as there is room
 	draining  bool
 	changed   chan struct{} // closed when something ends; made when somebody waits
+	deadlines deadlines
 }
 
 func newSlots(limit, prefetch, maxPending int) *slots {
 	return &slots{limit: limit, prefetch: prefetch, maxPending: maxPending,
-		claims: map[int64]*execution{}, running: map[*execution]struct{}{}, onZombies: func(int) {}}
+		claims: map[int64]*execution{}, running: make([]*execution, 0, limit), onZombies: func(int) {},
+		deadlines: deadlines{passed: func() {}}}
 }
 
 // room is how many steps may be claimed now. Without any the look is owed.
@@ -131,7 +143,7 @@ func (s *slots) add(claimed []*execution) (begin []*execution) {
 		s.waiting = append(s.waiting, x)
 	}
 	for {
-		x := s.nextLocked()
+		x := s.nextLocked(now)
 		if x == nil {
 			return begin
 		}
@@ -140,39 +152,44 @@ func (s *slots) add(claimed []*execution) (begin []*execution) {
 }
 
 // nextLocked gives a permit to the claim that waits longest.
-func (s *slots) nextLocked() *execution {
+func (s *slots) nextLocked(now time.Time) *execution {
 	if s.draining || len(s.waiting) == 0 || len(s.running) >= s.limit {
 		return nil
 	}
 	x := s.waiting[0]
 	s.waiting[0], s.waiting = nil, s.waiting[1:]
-	x.phase, x.began = phaseRunning, time.Now()
-	s.running[x] = struct{}{}
+	x.phase, x.began = phaseRunning, now
+	s.running = append(s.running, x)
+	x.permit = len(s.running)
+	if x.job != nil {
+		s.limitLocked(x, now)
+	}
 	return x
 }
 
-// begun remembers how to end a handler. It reports false when the claim was
-// lost in the meantime.
-func (s *slots) begun(x *execution, cancel context.CancelCauseFunc) bool {
+// describe gives an execution the job it came without; the time of its handler
+// begins now.
+func (s *slots) describe(x *execution, j *job) {
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.cancel = cancel
-	return x.phase == phaseRunning
+	x.job = j
+	s.limitLocked(x, now)
 }
 
-// describe says what an execution is, for people.
-func (s *slots) describe(x *execution, name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.name = name
-}
+// ending is how an execution ended.
+type ending uint8
 
-// settle asks for the right to report the end of an execution; only the first
-// who asks gets it. A failure under a lost claim is not worth a report; a
+const (
+	endedWell   ending = iota + 1
+	endedBadly         // it failed
+	endedByStop        // it gave up because of the shutdown
+)
+
+// settleLocked asks for the right to report the end of an execution; only the
+// first who asks gets it. A failure under a lost claim is not worth a report; a
 // success is, and the fence decides about it.
-func (s *slots) settle(x *execution, success bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *slots) settleLocked(x *execution, success bool) bool {
 	switch {
 	case x.phase == phaseRunning:
 	case x.phase == phaseGone && x.lost && success:
@@ -186,136 +203,67 @@ func (s *slots) settle(x *execution, success bool) bool {
 	return true
 }
 
-// abandon is settle for a handler that goes on running.
-func (s *slots) abandon(x *execution) bool {
-	if !s.settle(x, false) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.zombieLocked(x)
-	return true
-}
-
 func (s *slots) zombieLocked(x *execution) {
-	if _, runs := s.running[x]; runs && !x.zombie {
+	if x.permit > 0 && !x.zombie {
 		x.zombie = true
 		s.zombies++
 		s.onZombies(s.zombies)
 	}
 }
 
-// giveUp marks an execution that ended because of the shutdown.
-func (s *slots) giveUp(x *execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x.phase == phaseRunning {
-		x.phase = phaseReturned
-	}
+// ended is what follows from the end of a handler.
+type ended struct {
+	took   time.Duration // since it got its permit
+	report bool          // its end is to be reported, by whoever is told so
+	next   *execution    // goes on with the permit
+	look   bool          // a look is owed and there is room
 }
 
-// release takes the permit of an execution whose goroutine has ended. next is
-// the claim that gets it; look says that a look is owed and there is room.
-func (s *slots) release(x *execution) (next *execution, look bool) {
+// end takes the permit of an execution whose handler has ended.
+func (s *slots) end(x *execution, how ending) (e ended) {
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.running, x)
-	s.pace.served(time.Since(x.began))
+	if how != endedByStop {
+		e.report = s.settleLocked(x, how == endedWell)
+	} else if x.phase == phaseRunning {
+		x.phase = phaseReturned
+	}
+	s.releaseLocked(x)
+	e.took = now.Sub(x.began)
+	s.pace.served(e.took)
+	s.changedLocked()
+	e.next, e.look = s.nextLocked(now), s.payLocked()
+	return e
+}
+
+func (s *slots) releaseLocked(x *execution) {
+	last := len(s.running) - 1
+	moved := s.running[last]
+	s.running[x.permit-1], moved.permit = moved, x.permit
+	s.running[last], x.permit = nil, 0
+	s.running = s.running[:last]
 	if x.zombie {
 		x.zombie = false
 		s.zombies--
 		s.onZombies(s.zombies)
 	}
-	s.changedLocked()
-	return s.nextLocked(), s.payLocked()
 }
 
-// done forgets a claim whose report was answered; look is as with release.
-func (s *slots) done(x *execution) (look bool) {
+// done forgets claims whose reports were answered; look is as with end.
+func (s *slots) done(list ...*execution) (look bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x.phase != phaseReporting {
-		return false
-	}
-	x.phase = phaseGone
-	s.reporting--
-	delete(s.claims, x.key.Token)
-	s.changedLocked()
-	return s.payLocked()
-}
-
-// held lists the claims to keep alive.
-func (s *slots) held() []store.ClaimKey {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := make([]store.ClaimKey, 0, len(s.claims))
-	for _, x := range s.claims {
-		keys = append(keys, x.key)
-	}
-	return keys
-}
-
-// extended notes that the leases of claims end no earlier than at end.
-func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, k := range keys {
-		if x := s.claims[k.Token]; x != nil {
-			x.leaseEnd = end
-		}
-	}
-}
-
-// lose gives up the claims with the given tokens and ends their handlers. What
-// is being reported is left to the report: it may have been accepted already,
-// which looks the same from here.
-func (s *slots) lose(tokens []int64) (lost []*execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, token := range tokens {
-		if x := s.claims[token]; x != nil && s.loseLocked(x) {
-			lost = append(lost, x)
-		}
-	}
-	return lost
-}
-
-// expire gives up the claims whose leases must be presumed to have ended, and
-// returns how long it is until the next one; negative when there is none.
-func (s *slots) expire(now time.Time) (lost []*execution, next time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next = -1
-	for _, x := range s.claims {
-		if x.phase != phaseWaiting && x.phase != phaseRunning {
+	for _, x := range list {
+		if x.phase != phaseReporting {
 			continue
 		}
-		left := x.leaseEnd.Sub(now)
-		if left <= 0 {
-			s.loseLocked(x)
-			lost = append(lost, x)
-		} else if next < 0 || left < next {
-			next = left
-		}
+		x.phase = phaseGone
+		s.reporting--
+		delete(s.claims, x.key.Token)
 	}
-	return lost, next
-}
-
-func (s *slots) loseLocked(x *execution) bool {
-	switch x.phase {
-	case phaseWaiting:
-		s.waiting = slices.DeleteFunc(s.waiting, func(w *execution) bool { return w == x })
-	case phaseRunning:
-		s.zombieLocked(x)
-		if x.cancel != nil {
-			x.cancel(ErrLeaseLost)
-		}
-	default:
-		return false
-	}
-	x.phase, x.lost = phaseGone, true
-	delete(s.claims, x.key.Token)
-	return true
+	s.changedLocked()
+	return s.payLocked()
 }
 
 // drain stops the beginning of handlers and lists what has not begun since it
@@ -370,10 +318,8 @@ func (s *slots) changedLocked() {
 func (s *slots) cancelAll(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for x := range s.running {
-		if x.cancel != nil {
-			x.cancel(cause)
-		}
+	for _, x := range s.running {
+		x.life.end(cause)
 	}
 }
 

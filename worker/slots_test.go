@@ -19,6 +19,7 @@ func TestSlotsKeepAccount(t *testing.T) {
 		limit, prefetch := rapid.IntRange(1, 4).Draw(t, "limit"), rapid.IntRange(0, 3).Draw(t, "prefetch")
 		pending := rapid.IntRange(1, 6).Draw(t, "pending")
 		m := &slotsModel{slots: newSlots(limit, prefetch, pending), running: map[*execution]bool{}, reporting: map[*execution]bool{}}
+		defer m.slots.close(ErrShutdown)
 		t.Repeat(map[string]func(*rapid.T){
 			"claim":   m.claim,
 			"end":     m.end,
@@ -43,7 +44,6 @@ type slotsModel struct {
 func (m *slotsModel) begin(list []*execution) {
 	for _, x := range list {
 		m.running[x] = true
-		m.slots.begun(x, func(error) {})
 	}
 }
 
@@ -57,6 +57,7 @@ func (m *slotsModel) claim(t *rapid.T) {
 	for range n {
 		m.next++
 		x := newExecution(store.Claimed{TaskUUID: uuid.New(), Token: m.next}, time.Now().Add(time.Duration(m.next)*time.Hour))
+		x.job = &job{limit: time.Duration(m.next) * time.Second}
 		list, m.tokens = append(list, x), append(m.tokens, x)
 	}
 	m.begin(m.slots.add(list))
@@ -87,23 +88,26 @@ func (m *slotsModel) paid(look bool) {
 
 func (m *slotsModel) end(t *rapid.T) {
 	x := m.pick(t, m.running)
-	if m.slots.settle(x, rapid.Bool().Draw(t, "success")) {
+	e := m.slots.end(x, rapid.SampledFrom([]ending{endedWell, endedBadly}).Draw(t, "how"))
+	if e.report {
 		if m.reporting[x] {
 			t.Fatal("settled twice")
 		}
 		m.reporting[x] = true
 	}
-	next, look := m.slots.release(x)
 	delete(m.running, x)
-	if next != nil {
-		m.begin([]*execution{next})
+	if e.next != nil {
+		m.begin([]*execution{e.next})
 	}
-	m.paid(look)
+	m.paid(e.look)
 }
 
 func (m *slotsModel) timeout(t *rapid.T) {
-	x := m.pick(t, m.running)
-	if m.slots.abandon(x) {
+	now := time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "seconds")) * time.Second)
+	for _, x := range m.slots.overdue(now) {
+		if m.reporting[x] || !m.running[x] {
+			t.Fatal("reported for a second time, or without a permit")
+		}
 		m.reporting[x] = true
 	}
 }

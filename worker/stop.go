@@ -277,7 +277,7 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 		note("heartbeat", p.beats.Stop(ctx))
 		note("namespaces", p.watch.Stop(ctx))
 		note("reports", p.engine.reporter.batch.Stop(ctx))
-		p.engine.cancel(ErrShutdown)
+		p.engine.close()
 	}
 	if p.sender != nil {
 		note("signals", p.sender.Stop(ctx))

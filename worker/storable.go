@@ -16,19 +16,17 @@ const (
 	maxScale     = 16383 // digits after it
 )
 
-// storable returns an error that says in words why jsonb would refuse a
+// storable returns an error that says in words why jsonb would refuse a JSON
 // document, or why readers of it would fail: too long (limit in bytes; 0 is
-// none), not JSON, not UTF-8, a NUL character, half a surrogate pair, a number
-// out of range, nested too deeply.
+// none), not UTF-8 (json.Marshal lets through what a value encodes itself), a
+// NUL character, half a surrogate pair, a number out of range, nested too
+// deeply. It relies on json.Marshal for that the document is JSON at all.
 func storable(doc json.RawMessage, limit int) error {
 	if limit > 0 && len(doc) > limit {
 		return fmt.Errorf("it has %d bytes, more than %d", len(doc), limit)
 	}
 	if !utf8.Valid(doc) {
 		return errors.New("it is not UTF-8 text")
-	}
-	if !json.Valid(doc) {
-		return errors.New("it is not valid JSON")
 	}
 	return scanDocument(doc)
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -29,12 +28,12 @@ func (s *slots) usageLocked() usage {
 // steps lists up to limit executions that have a permit, the oldest first.
 func (s *slots) steps(limit int) []RunningStep {
 	s.mu.Lock()
-	all := slices.Collect(maps.Keys(s.running))
+	all := slices.Clone(s.running)
 	slices.SortFunc(all, func(a, b *execution) int { return a.began.Compare(b.began) })
 	all = all[:min(len(all), limit)]
 	steps := make([]RunningStep, len(all))
 	for i, x := range all {
-		steps[i] = RunningStep{TaskUUID: x.key.TaskUUID, StepUUID: store.StepUUID(x.key.TaskUUID, x.key.Step), Name: x.name,
+		steps[i] = RunningStep{TaskUUID: x.key.TaskUUID, StepUUID: store.StepUUID(x.key.TaskUUID, x.key.Step), Name: x.name(),
 			Attempt: x.claim.Attempt, Running: time.Since(x.began), Zombie: x.zombie}
 	}
 	s.mu.Unlock()
@@ -42,4 +41,12 @@ func (s *slots) steps(limit int) []RunningStep {
 		steps[i].Fraction, steps[i].Message = x.progress.get()
 	}
 	return steps
+}
+
+// name wants the lock held.
+func (x *execution) name() string {
+	if x.job == nil {
+		return ""
+	}
+	return x.job.name
 }

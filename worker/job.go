@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// job is what is the same for all executions of a step of a plan. Those of one
+// claim share it.
+type job struct {
+	plan  *workflow.Plan
+	step  *workflow.PlanStep
+	name  string        // namespace/task/step, for people
+	limit time.Duration // of the handler
+	took  prometheus.Observer
+}
+
+// jobKey is what makes executions of one claim alike.
+type jobKey struct {
+	plan int32
+	step int
+}
+
+// job works out what is to be done for a step.
+func (e *engine) job(plan *store.Plan, key jobKey) (*job, error) {
+	if !usable(plan.Plan, key.step) {
+		return nil, typed(TypePlanUnreadable, "plan %d has no step %d", key.plan, key.step)
+	}
+	t, step := plan.Template, &plan.Steps[key.step]
+	j := &job{
+		plan: plan.Plan, step: step, name: t.Namespace + "/" + t.Name + "/" + step.Name,
+		limit: e.cfg.HandlerTimeout, took: e.metrics.StepDuration.WithLabelValues(t.Namespace),
+	}
+	if step.TimeoutSeconds > 0 {
+		j.limit = time.Duration(step.TimeoutSeconds) * time.Second
+	}
+	return j, nil
+}
+
+// prepare makes executions of what was claimed and gives each its job. A plan
+// that cannot be read now is left to the executions, which ask again.
+func (e *engine) prepare(ctx context.Context, claimed []store.Claimed, leaseEnd time.Time) []*execution {
+	executions := make([]*execution, len(claimed))
+	jobs := make(map[jobKey]*job, 1)
+	for i := range claimed {
+		x := newExecution(claimed[i], leaseEnd)
+		key := x.jobKey()
+		j, known := jobs[key]
+		if !known {
+			j = e.readAhead(ctx, key)
+			jobs[key] = j
+		}
+		x.job, executions[i] = j, x
+	}
+	return executions
+}
+
+// readAhead returns nil where the plan is not to be had, or not usable.
+func (e *engine) readAhead(ctx context.Context, key jobKey) *job {
+	plan, err := e.board.PlanByID(ctx, key.plan)
+	if err != nil {
+		e.log.Debug("plan not read ahead", zap.Int32("plan", key.plan), zap.Error(err))
+		return nil
+	}
+	j, err := e.job(plan, key)
+	if err != nil {
+		return nil
+	}
+	return j
+}
+
+// awaitJob finds the job of an execution that came without one. While the
+// database is away it asks again, until the claim is lost or the worker ends.
+func (e *engine) awaitJob(x *execution) error {
+	for n := 0; ; n++ {
+		plan, err := e.board.PlanByID(&x.life, x.claim.PlanID)
+		switch {
+		case err == nil:
+			j, err := e.job(plan, x.jobKey())
+			if err == nil {
+				e.slots.describe(x, j)
+			}
+			return err
+		case !errors.Is(err, store.ErrUnavailable) && x.life.Err() == nil:
+			return typed(TypePlanUnreadable, "the plan of the step cannot be used: %w", err)
+		}
+		if err := pause(&x.life, n); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package worker
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// What the slots know of leases: which claims to keep alive, and what becomes
+// of those that were lost.
+
+// held lists the claims to keep alive.
+func (s *slots) held() []store.ClaimKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := make([]store.ClaimKey, 0, len(s.claims))
+	for _, x := range s.claims {
+		keys = append(keys, x.key)
+	}
+	return keys
+}
+
+// extended notes that the leases of claims end no earlier than at end.
+func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range keys {
+		if x := s.claims[k.Token]; x != nil {
+			x.leaseEnd = end
+		}
+	}
+}
+
+// lose gives up the claims with the given tokens and ends their handlers. What
+// is being reported is left to the report: it may have been accepted already,
+// which looks the same from here.
+func (s *slots) lose(tokens []int64) (lost []*execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, token := range tokens {
+		if x := s.claims[token]; x != nil && s.loseLocked(x) {
+			lost = append(lost, x)
+		}
+	}
+	return lost
+}
+
+// expire gives up the claims whose leases must be presumed to have ended, and
+// returns how long it is until the next one; negative when there is none.
+func (s *slots) expire(now time.Time) (lost []*execution, next time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next = -1
+	for _, x := range s.claims {
+		if x.phase != phaseWaiting && x.phase != phaseRunning {
+			continue
+		}
+		left := x.leaseEnd.Sub(now)
+		if left <= 0 {
+			s.loseLocked(x)
+			lost = append(lost, x)
+		} else if next < 0 || left < next {
+			next = left
+		}
+	}
+	return lost, next
+}
+
+func (s *slots) loseLocked(x *execution) bool {
+	switch x.phase {
+	case phaseWaiting:
+		s.waiting = slices.DeleteFunc(s.waiting, func(w *execution) bool { return w == x })
+	case phaseRunning:
+		s.zombieLocked(x)
+		x.life.end(ErrLeaseLost)
+	default:
+		return false
+	}
+	x.phase, x.lost = phaseGone, true
+	delete(s.claims, x.key.Token)
+	return true
+}
