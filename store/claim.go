@@ -76,10 +76,8 @@ with picked as materialized (
 // takePicked turns picked rows into claims and fetches what the handlers
 // need. The rows are locked, so their places cannot change and they need not
 // be looked up again; one that was changed between the snapshot and the lock
-// is passed over, and whoever changed it signals. What stands in the row
-// itself, as for a workflow of steps in a row it mostly does, is not looked
-// for in the ledger: the limits keep each side a look-up that is made only
-// where something is missing.
+// is passed over, and whoever changed it signals. The look-ups in the select
+// list are made only for rows in which something is missing.
 // Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, claimed as (
     update tasker.board s
@@ -90,19 +88,17 @@ const takePicked = `, claimed as (
               s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at
 )
 select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
-       coalesce(c.plan_id, b.plan_id), coalesce(c.context, b.context, t.context),
+       coalesce(c.plan_id, b.plan_id),
+       coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)),
        coalesce(c.correlation_id, b.correlation_id, c.task_uuid), coalesce(c.parent_correlation_id, b.parent_correlation_id),
-       coalesce(c.priority, b.priority), coalesce(c.requested_at, b.requested_at), r.results
+       coalesce(c.priority, b.priority), coalesce(c.requested_at, b.requested_at),
+       case when cardinality(c.parents) > 0 then (
+           select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
+           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) end
 from claimed c
 left join lateral (
     select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at from tasker.board
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
-left join lateral (
-    select context from tasker.tasks
-    where c.context is null and b.context is null and task_uuid = c.task_uuid limit 1) t on true
-left join lateral (
-    select jsonb_object_agg(a.step_no, a.result order by a.token) results from tasker.step_attempts a
-    where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) r on cardinality(c.parents) > 0
 order by c.lane, c.seq`
 
 // Claim takes up to Limit claimable steps. full makes it scan everything

@@ -58,6 +58,7 @@ func uuids(taken *store.Taken) (ids []uuid.UUID) {
 	for i := range taken.Tasks {
 		ids = append(ids, taken.Tasks[i].UUID)
 	}
+	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	return ids
 }
 

@@ -101,10 +101,13 @@ create index board_lease     on tasker.board (lease_until) where state = 3;
 
 -- +goose StatementBegin
 -- Locks up to max_steps worth of tasks with reported steps and returns what was
--- reported for them. Two statements on purpose: the second one's snapshot is
--- younger than the locks, so it cannot see a step that another orchestrator
--- has applied in between. A row without task_uuid carries the number of tasks
--- that somebody else holds right now.
+-- reported for them, oldest first. A step that stands in the row of its task is
+-- the only one in hand: its row is locked and returned in one statement, by its
+-- place. For a step with a row of its own the task is locked first and read
+-- then, in two statements on purpose: the second one's snapshot is younger than
+-- the locks, so it cannot see a step that another orchestrator has applied in
+-- between. A row without task_uuid carries the number of tasks that somebody
+-- else holds right now.
 -- Index: board_reported, then the primary key.
 create function tasker.take_reported(mark bigint, max_steps int)
 returns table (task_uuid uuid, plan_id int, queue int, task_state smallint, priority smallint, watched boolean, progress bytea,
@@ -113,31 +116,40 @@ returns table (task_uuid uuid, plan_id int, queue int, task_state smallint, prio
 language plpgsql as $$
 #variable_conflict use_column
 declare
+    alone tid[];
     seen uuid[];
     held uuid[];
+    taken int := 0;
 begin
-    select array_agg(distinct r.task_uuid) into seen
-    from (select s.task_uuid from tasker.board s
+    select array_agg(r.at) filter (where r.slot = 0), array_agg(distinct r.task_uuid) filter (where r.slot > 0) into alone, seen
+    from (select s.ctid as at, s.slot, s.task_uuid from tasker.board s
           where s.state = 4 and s.seq >= mark order by s.seq limit max_steps) r;
-    if seen is null then
-        return;
+    if alone is not null then
+        return query
+        select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
+               true, t.step_no, t.seq, t.attempt, t.outcome, t.retryable, t.retry_after_ms, 0
+        from tasker.board t where t.ctid = any (alone) and t.slot = 0 and t.state = 4
+        for update skip locked;
+        get diagnostics taken = row_count;
     end if;
-    select array_agg(l.task_uuid) into held
-    from (select t.task_uuid from tasker.board t
-          where t.task_uuid = any (seen) and t.slot = 0 order by t.task_uuid for update skip locked) l;
-    if cardinality(seen) > coalesce(cardinality(held), 0) then
-        skipped := cardinality(seen) - coalesce(cardinality(held), 0);
+    if seen is not null then
+        select array_agg(l.task_uuid) into held
+        from (select t.task_uuid from tasker.board t
+              where t.task_uuid = any (seen) and t.slot = 0 order by t.task_uuid for update skip locked) l;
+        -- The planner shall expect few and stay at the keys; of reported steps
+        -- it would believe there are none and read all that there are.
+        return query
+        select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
+               t.state <> 0, s.step_no, s.seq, s.attempt, s.outcome, s.retryable, s.retry_after_ms, 0
+        from unnest((select held)) h(task_uuid)
+        join tasker.board t on t.task_uuid = h.task_uuid and t.slot = 0
+        join tasker.board s on s.task_uuid = h.task_uuid and s.outcome is not null
+        order by t.task_uuid, s.step_no;
+    end if;
+    skipped := coalesce(cardinality(alone), 0) - taken + coalesce(cardinality(seen), 0) - coalesce(cardinality(held), 0);
+    if skipped > 0 then
         return next;
     end if;
-    return query
-    select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
-           t.state <> 0, s.step_no, s.seq, s.attempt, s.outcome, s.retryable, s.retry_after_ms, 0
-    -- The planner shall expect few and stay at the keys; of reported steps it
-    -- would believe there are none and read all that there are.
-    from unnest((select held)) h(task_uuid)
-    join tasker.board t on t.task_uuid = h.task_uuid and t.slot = 0
-    join tasker.board s on s.task_uuid = h.task_uuid and s.outcome is not null
-    order by t.task_uuid, s.step_no;
 end $$;
 -- +goose StatementEnd
 
