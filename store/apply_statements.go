@@ -32,8 +32,8 @@ from gone where token is not null or end_state is not null`
 const moveTasks = `
 with o as materialized (
     select * from unnest($1::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::bytea[], $6::smallint[], $7::boolean[],
-                         $8::smallint[], $9::bigint[], $10::text[], $11::text[])
-         o(task_uuid, outcome, reason, state, progress, step_no, again, lane, due_ms, parents, tags)
+                         $8::boolean[], $9::smallint[], $10::bigint[], $11::text[], $12::text[])
+         o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags)
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, reason, result, error)
@@ -43,9 +43,13 @@ with o as materialized (
     where o.outcome is not null
 )
 update tasker.board t
-set progress = o.progress, processor = $12::uuid, updated_at = clock_timestamp(),
+set progress = o.progress, processor = $13::uuid, updated_at = clock_timestamp(),
     state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
-    step_no = o.step_no, lane = o.lane, parents = o.parents::smallint[], tags = string_to_array(o.tags, E'\x1f'),
+    parents = case when o.again then t.parents when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + ` then null
+                   else o.parents::smallint[] end,
+    inputs = case when o.again then t.inputs when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + `
+                  then jsonb_build_object(t.step_no::text, t.result) end,
+    step_no = o.step_no, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
     state = case when o.step_no is null then 0 when o.due_ms > 0 then 1 else 2 end,
     seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
@@ -101,7 +105,7 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags)
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
-		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.lanes, m.dues, m.parents, m.tags, processor)
+		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor)
 	}
 	if e := &w.events; len(e.tasks) > 0 {
 		b.Queue(recordEvents, e.tasks, e.from, e.to, e.actors, e.reasons)

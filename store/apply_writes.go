@@ -49,6 +49,7 @@ type movedColumns struct {
 	progresses [][]byte
 	steps      []*int16
 	again      []bool // it is the same step once more
+	heirs      []bool // its only parent is the step that it follows in the row
 	lanes      []int16
 	dues       []int64
 	parents    []*string
@@ -126,11 +127,13 @@ func (w *writes) moveInline(c *Change) error {
 	case len(e.Retry) == 1 && len(e.Put)+len(e.End)+len(e.Remove) == 0:
 		r := e.Retry[0]
 		m.attempt(t.UUID, r.Outcome, "")
-		m.step(t, workflow.PutStep{Step: r.Step, DueIn: r.DueIn}, true)
+		m.step(t, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
+		m.again[len(m.again)-1] = true
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
 		m.attempt(t.UUID, e.End[0].Outcome, e.End[0].Reason)
 		if len(e.Put) == 1 {
-			m.step(t, e.Put[0], false)
+			m.step(t, e.Put[0])
+			m.heirs[len(m.heirs)-1] = follows(t.Plan, e.Put[0].Step, e.End[0])
 			break
 		}
 		m.noStep()
@@ -154,7 +157,7 @@ func (w *writes) moveSpread(c *Change) {
 	}
 	w.moved.add(t.UUID, 0, nil, "")
 	if len(e.Put) == 1 && inlines(t.Plan) && inHand(c.Progress) == 1 {
-		w.moved.step(t, e.Put[0], false)
+		w.moved.step(t, e.Put[0])
 	} else {
 		w.moved.noStep()
 		w.putRows(t, e.Put)
@@ -242,15 +245,22 @@ func (c *movedColumns) task(state workflow.TaskState, progress *workflow.Progres
 	c.states, c.progresses = append(c.states, int16(state)), append(c.progresses, progress.Encode())
 }
 
-func (c *movedColumns) step(t *TakenTask, put workflow.PutStep, again bool) {
+// follows reports whether all that a step gets is what another has brought.
+func follows(p *Plan, step int, ended workflow.EndStep) bool {
+	parents := p.Steps[step].Parents
+	return ended.Outcome == workflow.OutcomeSuccess && len(parents) == 1 && parents[0] == ended.Step
+}
+
+func (c *movedColumns) step(t *TakenTask, put workflow.PutStep) {
 	step := &t.Plan.Steps[put.Step]
 	no, parents := int16(put.Step), arrayLiteral(step.Parents) // #nosec G115 -- at most maxInlineSteps
-	c.steps, c.again, c.lanes = append(c.steps, &no), append(c.again, again), append(c.lanes, Lane(t.Priority, true))
+	c.steps, c.again, c.heirs = append(c.steps, &no), append(c.again, false), append(c.heirs, false)
+	c.lanes = append(c.lanes, Lane(t.Priority, true))
 	c.dues, c.parents, c.tags = append(c.dues, millis(put.DueIn)), append(c.parents, &parents), append(c.tags, joined(step.Tags))
 }
 
 func (c *movedColumns) noStep() {
-	c.steps, c.again, c.lanes = append(c.steps, nil), append(c.again, false), append(c.lanes, 0)
+	c.steps, c.again, c.heirs, c.lanes = append(c.steps, nil), append(c.again, false), append(c.heirs, false), append(c.lanes, 0)
 	c.dues, c.parents, c.tags = append(c.dues, 0), append(c.parents, nil), append(c.tags, nil)
 }
 

@@ -58,7 +58,7 @@ with lanes as materialized (
         where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
         order by seq limit $4::int for update skip locked) s
     limit $4::int
-)` + takePicked
+)`
 
 // claimAny is the full scan: every lane of the queues, from the beginning. It
 // finds lanes that are new and steps that became visible behind a mark.
@@ -71,47 +71,78 @@ with picked as materialized (
         where state = 2 and queue = q.queue and (tags is null or tags <@ $3::text[])
         order by lane, seq limit $4::int for update skip locked) s
     limit $4::int
-)` + takePicked
+)`
 
-// takePicked turns picked rows into claims and fetches what the handlers
-// need. The rows are locked, so their places cannot change and they need not
-// be looked up again; one that was changed between the snapshot and the lock
-// is passed over, and whoever changed it signals. The look-ups in the select
-// list are made only for rows in which something is missing.
+// takePicked turns picked rows into claims. The rows are locked, so their
+// places cannot change and they need not be looked up again, nor looked at
+// again: the planner would take a state for a reason to read a partial index
+// from end to end. A row that was
+// changed between the snapshot and the lock is passed over, and whoever changed
+// it signals.
 // Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, claimed as (
     update tasker.board s
     set state = 3, attempt = s.attempt + 1, token = nextval('tasker.claim_token'), worker = $1::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'
-    where s.ctid = any (array(select at from picked)) and s.state = 2
-    returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.enqueued_at, s.claimed_at,
-              s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at
+    where s.ctid = any (array(select at from picked))
+    returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.enqueued_at,
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at
 )
 select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
-       coalesce(c.plan_id, b.plan_id),
+       coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
+       coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
+       coalesce(c.requested_at, b.requested_at),
+       coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0,`
+
+// Two ways to end a claim: with what stands on the board, or with what is
+// missing there looked up in the ledger. The ledger has a partition for each
+// day, and a statement that names it opens them all before it begins, also
+// where it then looks for nothing. So the first way is tried first; where it
+// left something to fetch, the second is taken for a while.
+// Index of the second: the primary keys.
+const (
+	fromBoard = `
+       coalesce(c.context, b.context), c.inputs` + ofTask
+	fromLedger = `
        coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)),
-       coalesce(c.correlation_id, b.correlation_id, c.task_uuid), coalesce(c.parent_correlation_id, b.parent_correlation_id),
-       coalesce(c.priority, b.priority), coalesce(c.requested_at, b.requested_at),
        case when cardinality(c.parents) > 0 then (
            select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
-           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) end
+           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end` + ofTask
+	ofTask = `
 from claimed c
 left join lateral (
     select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at from tasker.board
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
 order by c.lane, c.seq`
 
+	// fetchInputs looks up what a claim from the board has left out.
+	// Index: the primary keys.
+	fetchInputs = `
+select k.at, coalesce(b.context, (select context from tasker.tasks where task_uuid = k.task_uuid)),
+       case when cardinality(s.parents) > 0 then (
+           select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
+           where a.task_uuid = k.task_uuid and a.step_no = any (s.parents) and a.outcome = 1) else s.inputs end
+from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, slot, at)
+join tasker.board s on s.task_uuid = k.task_uuid and s.slot = k.slot
+join tasker.board b on b.task_uuid = k.task_uuid and b.slot = 0`
+
+	// ledgerClaims is for how many claims the ledger is looked into at once
+	// after one that had to be completed.
+	ledgerClaims = 32
+)
+
 // Claim takes up to Limit claimable steps. full makes it scan everything
 // instead of starting at the marks: it finds lanes that are new and steps that
 // became visible behind a mark, and is the dearer one while old row versions
 // lie in front.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claimed, error) {
-	var claimed []Claimed
+	var found claims
 	flow := "claim"
 	if full {
 		flow = "claim_full"
 	}
 	err := s.call(ctx, flow, "claim steps", func(ctx context.Context, db *conn) error {
+		found = claims{newest: map[laneKey]int64{}}
 		query := claimAny
 		args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
 		lanes := lanesFrom{}
@@ -121,37 +152,85 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 			}
 			query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
 		}
+		inLedger := s.inLedger.Load() > 0
+		if inLedger {
+			query += takePicked + fromLedger
+		} else {
+			query += takePicked + fromBoard
+		}
 		rows, err := db.Query(ctx, query, args...)
 		if err != nil {
 			return err
 		}
-		newest := map[laneKey]int64{}
-		claimed, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed, error) { return scanClaimed(row, newest) })
-		if err == nil {
-			s.marks.claimed(newest, lanes, full && len(claimed) >= req.Limit)
+		if found.list, err = pgx.CollectRows(rows, found.scan); err != nil {
+			return err
 		}
-		return err
+		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
+		switch {
+		case inLedger && len(found.incomplete) == 0 && len(found.list) > 0:
+			s.inLedger.Add(-1)
+		case !inLedger && len(found.incomplete) > 0:
+			s.inLedger.Store(ledgerClaims)
+			return found.complete(ctx, db)
+		}
+		return nil
 	})
-	return claimed, err
+	return found.list, err
 }
 
-// scanClaimed reads one row and notes the newest sequence number of its lane.
-func scanClaimed(row pgx.CollectableRow, newest map[laneKey]int64) (Claimed, error) {
+// claims are the rows of a claim as they come in.
+type claims struct {
+	list       []Claimed
+	newest     map[laneKey]int64 // sequence number in each lane
+	incomplete []int             // places in list; the board does not have all of them
+	read       int
+}
+
+func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 	var (
-		c       Claimed
-		lane    int16
-		seq     int64
-		results []byte
+		c          Claimed
+		lane       int16
+		seq        int64
+		incomplete bool
+		results    []byte
 	)
 	err := row.Scan((*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
-		&c.PlanID, &c.Context, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &results)
+		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &incomplete, &c.Context, &results)
 	if err != nil {
 		return c, err
 	}
 	k := laneKey{c.Queue, lane}
-	newest[k] = max(newest[k], seq)
-	if results != nil {
-		err = json.Unmarshal(results, &c.ParentResults)
+	f.newest[k] = max(f.newest[k], seq)
+	if incomplete {
+		f.incomplete = append(f.incomplete, f.read)
 	}
-	return c, err
+	f.read++
+	return c, c.setResults(results)
+}
+
+func (c *Claimed) setResults(document []byte) error {
+	if document == nil {
+		return nil
+	}
+	return json.Unmarshal(document, &c.ParentResults)
+}
+
+// complete fetches from the ledger what is missing.
+func (f *claims) complete(ctx context.Context, db *conn) error {
+	tasks, slots := make(uuids, len(f.incomplete)), make([]int16, len(f.incomplete))
+	for i, at := range f.incomplete {
+		tasks[i], slots[i] = f.list[at].TaskUUID, int16(f.list[at].Slot) // #nosec G115 -- at most MaxSteps
+	}
+	rows, err := db.Query(ctx, fetchInputs, tasks, slots)
+	if err != nil {
+		return err
+	}
+	var at int
+	var document, results []byte
+	_, err = pgx.ForEachRow(rows, []any{&at, &document, &results}, func() error {
+		c := &f.list[f.incomplete[at-1]]
+		c.Context = append(json.RawMessage(nil), document...)
+		return c.setResults(results)
+	})
+	return err
 }

@@ -49,6 +49,9 @@ const (
 	// maxInlineContext bounds the context, in bytes of JSON text. A larger one
 	// is fetched from the ledger with each claim.
 	maxInlineContext = "512"
+	// maxInlineResult bounds the result that a step leaves in the row for the
+	// next one, in bytes as stored.
+	maxInlineResult = "1024"
 )
 
 // createTasks inserts identities, ledger rows, board rows and first steps in

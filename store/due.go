@@ -18,7 +18,7 @@ with due as materialized (
     where state = 1 and due_at <= clock_timestamp() order by due_at limit $1 for update skip locked
 ), moved as (
     update tasker.board s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
-    where s.ctid = any (array(select at from due)) and s.state = 1
+    where s.ctid = any (array(select at from due))
     returning s.queue
 )
 select n.name, count(*) from moved m join tasker.namespaces n on n.namespace_id = m.queue group by n.name`
@@ -69,7 +69,7 @@ with lost as materialized (
 )
 update tasker.board s
 set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
-where s.ctid = any (array(select at from lost)) and s.state = 3`
+where s.ctid = any (array(select at from lost))`
 
 // ExpireLeases ends up to limit leases that have run out and returns how many.
 func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {

@@ -42,6 +42,43 @@ func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a million rows")
 	}
+	db := openPlans(t)
+	big := fixture{finished: finishedTasks, waiting: waitingTasks}
+	big.fill(t, db)
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		t.Run(mode, func(t *testing.T) {
+			e := newExplainer(t, db.DSN, mode)
+			for _, items := range itemsOf {
+				for _, c := range big.hotStatements(t, db, items) {
+					t.Run(fmt.Sprintf("%s/%d", c.name, items), func(t *testing.T) { e.check(t, c) })
+				}
+			}
+		})
+	}
+}
+
+// TestPlansMadeOnSmallTablesHold: a fleet begins with an empty database and
+// keeps the plans that it made there until the tables are analyzed, while its
+// first backlog comes in.
+func TestPlansMadeOnSmallTablesHold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills a large board")
+	}
+	db := openPlans(t)
+	small := fixture{waiting: 60}
+	small.fill(t, db)
+	e := newExplainer(t, db.DSN, "force_generic_plan")
+	for _, c := range small.hotStatements(t, db, 1) {
+		e.execute(t, c)
+	}
+	large := fixture{from: small.waiting, waiting: 100_000, grown: true}
+	large.fill(t, db)
+	for _, c := range large.hotStatements(t, db, 100) {
+		t.Run(c.name, func(t *testing.T) { e.check(t, c) })
+	}
+}
+
+func openPlans(t *testing.T) *pgtest.DB {
 	hash, err := SchemaHash()
 	require.NoError(t, err)
 	db := pgtest.NewMigrated(t, hash, func(ctx context.Context, dsn string) error {
@@ -51,43 +88,59 @@ func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 		}
 		return err
 	})
-	fill(t, db)
-	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-		t.Run(mode, func(t *testing.T) {
-			e := newExplainer(t, db.DSN, mode)
-			for _, items := range itemsOf {
-				for _, c := range hotStatements(t, db, items) {
-					t.Run(fmt.Sprintf("%s/%d", c.name, items), func(t *testing.T) { e.check(t, c) })
-				}
-			}
-		})
-	}
+	return db
 }
 
-// fill makes a large board: queue 1 with everything, two of its lanes, and the
-// ledger of tasks that have ended. Most indexes are built afterwards.
-func fill(t *testing.T, db *pgtest.DB) {
+// fixture is a board of queue 1 with everything, two of its lanes, and the
+// ledger of tasks that have ended.
+type fixture struct {
+	from     int // the first of its numbers, less one
+	finished int
+	waiting  int
+	grown    bool // added to another one, with nothing that would make plans anew
+}
+
+func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 	start := time.Now()
 	const secondary = `select coalesce(string_agg(indexdef, ';'), '') from pg_indexes where schemaname = 'tasker'
 		and indexname in ('board_claimable', 'board_reported', 'board_due', 'board_lease')`
 	indexes := db.QueryString(t, secondary)
-	db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_due, tasker.board_lease`)
-	// Version 7 UUIDs of the last hours, rising with i.
-	db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
-		select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
-			|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.Add(-20*time.Hour).UnixMilli()))
-	db.Exec(t, `insert into tasker.namespaces (name) values ('big'), ('other')`)
-	db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
-		values (1, 'p', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a,b}', '{}', true)`)
+	if !f.grown { // most indexes are built afterwards
+		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_due, tasker.board_lease`)
+		// Version 7 UUIDs of the last hours, rising with i.
+		db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
+			select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
+				|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.Add(-20*time.Hour).UnixMilli()))
+		db.Exec(t, `insert into tasker.namespaces (name) values ('big'), ('other')`)
+		db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
+			values (1, 'p', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a,b}', '{}', true)`)
+	}
+	first, ended, last := f.from+1, f.from+f.finished, f.from+f.finished+f.waiting
 	db.Exec(t, `insert into tasker.tasks (task_uuid, requested_at, plan_id, queue, priority, context)
-		select test_id(i), now(), 1, 1, 0, '{"n": 1}' from generate_series(1, $1::int + $2::int) i`, finishedTasks, waitingTasks)
+		select test_id(i), now(), 1, 1, 0, '{"n": 1}' from generate_series($1::int, $2::int) i`, first, last)
 	db.Exec(t, `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome, result, task_state, task_progress)
-		select test_id(i), i, 0, 1, 1, '{"n": 1}', 9, decode(repeat('00', 14), 'hex') from generate_series(1, $1::int) i`, finishedTasks)
-	// In twenty: 16 claimable, 2 scheduled, 1 running, 1 reported. Every other
-	// step stands in its task's row, every third task's context in the ledger.
-	db.Exec(t, `create temp table n as
-		select i, i / 20 % 2 = 0 as inline, case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
-		from generate_series($1::int + 1, $1::int + $2::int) i`, finishedTasks, waitingTasks)
+		select test_id(i), i, 0, 1, 1, '{"n": 1}', 9, decode(repeat('00', 14), 'hex') from generate_series($1::int, $2::int) i`, first, ended)
+	f.place(t, db, ended, last)
+	if f.grown {
+		return
+	}
+	for _, index := range strings.Split(indexes, ";") {
+		db.Exec(t, index)
+	}
+	db.Exec(t, `select setval('tasker.step_seq', 2000000), setval('tasker.claim_token', 2000000)`)
+	if f.finished > 0 {
+		db.Exec(t, `analyze`)
+	}
+	t.Logf("filled in %v", time.Since(start).Round(time.Second))
+}
+
+// place puts the steps on the board. In twenty: 16 claimable, 2 scheduled, 1
+// running, 1 reported. Every other twenty stand in their tasks' rows, every
+// third task's context in the ledger.
+func (f fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
+	const numbers = `(select i, i / 20 % 2 = 0 as inline,
+			case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
+		from generate_series($1::int + 1, $2::int) i) n`
 	const step = `i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
 		case when state = 1 then now() + (i - 600000) * interval '1 s' end,
 		case when state = 3 then now() + (i - 600000) * interval '1 s' end,
@@ -95,18 +148,15 @@ func fill(t *testing.T, db *pgtest.DB) {
 	const task = `1, 4, 0, decode(repeat('00', 14), 'hex'), now(), case when i % 3 > 0 then '{"n": 1}'::jsonb end`
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, plan_id, task_state, priority, progress, requested_at, context,
 			seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
-		select test_id(i), 0, 1, `+task+`, `+step+` from n where inline
+		select test_id(i), 0, 1, `+task+`, `+step+` from `+numbers+` where inline
 		union all
-		select test_id(i), 0, 1, `+task+`, 0, null, 0, 0, 0, null, null, null, null, null, null from n where not inline`)
+		select test_id(i), 0, 1, `+task+`, 0, null, 0, 0, 0, null, null, null, null, null, null from `+numbers+` where not inline`, after, last)
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
-		select test_id(i), 2, 1, `+step+` from n where not inline`)
-	for _, index := range strings.Split(indexes, ";") {
-		db.Exec(t, index)
-	}
-	db.Exec(t, `select setval('tasker.step_seq', 2000000), setval('tasker.claim_token', 2000000)`)
-	db.Exec(t, `analyze`)
-	t.Logf("filled in %v", time.Since(start).Round(time.Second))
+		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last)
 }
+
+// youngest is from where on the statements find their rows.
+func (f fixture) youngest() int { return f.from + f.finished + f.waiting*4/10 }
 
 // hotStatement is one statement with what it is given.
 type hotStatement struct {
@@ -117,17 +167,18 @@ type hotStatement struct {
 	touched int // rows it must report to have touched; 0: not looked at
 }
 
-func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement {
+func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement {
 	pool := db.Pool(t)
 	keys := func(state int) []ClaimKey {
 		rows, err := pool.Query(t.Context(), `select task_uuid, slot, step_no, coalesce(token, 0) from tasker.board
-			where state = $1 and seq > 700000 order by seq limit $2`, state, perStatement)
+			where state = $1 and seq > $3 order by seq limit $2`, state, perStatement, f.youngest())
 		require.NoError(t, err)
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ClaimKey])
 		require.NoError(t, err)
 		require.Len(t, list, perStatement)
 		return list
 	}
+	mark := int64(f.youngest())
 	plan := &Plan{Plan: compiled(t), ID: 1, Queue: 1}
 	worker := uuid.Must(uuid.NewV7())
 	held := claimColumns(keys(3))
@@ -147,12 +198,14 @@ func hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement
 	require.NoError(t, err)
 
 	list := []hotStatement{
-		{"claimSteps", claimSteps, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{700_000, 700_000}}, perStatement, perStatement},
-		{"claimAny", claimAny, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
+		{"claimSteps from the board", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
+		{"claimSteps from the ledger", claimSteps + takePicked + fromLedger, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
+		{"claimAny", claimAny + takePicked + fromLedger, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
 		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
+		{"fetchInputs", fetchInputs, held[:2], perStatement, perStatement},
 		{"handBack", handBack, held, perStatement, perStatement},
 		{"releaseLeases", releaseLeases, held, perStatement, perStatement},
-		{"take_reported", `select * from tasker.take_reported($1, $2)`, []any{int64(700_000), perStatement}, perStatement, perStatement},
+		{"take_reported", `select * from tasker.take_reported($1, $2)`, []any{mark, perStatement}, perStatement, perStatement},
 		{"takeTask", takeTask, []any{tasks[0]}, 1, 1},
 		{"promoteDue", promoteDue, []any{perStatement}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement}, perStatement, perStatement},
@@ -183,7 +236,7 @@ func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 		} else {
 			w.moved.add(k.TaskUUID, 0, nil, "")
 		}
-		w.moved.step(task, workflow.PutStep{Step: 1}, false)
+		w.moved.step(task, workflow.PutStep{Step: 1})
 		w.moved.task(workflow.TaskStepsInProcess, progress)
 		w.events.add(k.TaskUUID, workflow.TaskChange{From: workflow.TaskStepsInProcess, To: workflow.TaskError, Reason: "r"}, "a")
 	}
@@ -231,20 +284,32 @@ func newExplainer(t *testing.T, dsn, mode string) *explainer {
 	e.conn, err = pgx.ConnectConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.conn.Close(context.WithoutCancel(t.Context())) })
-	for _, setting := range []string{
+	settings := []string{
 		`load 'auto_explain'`,
 		`set auto_explain.log_analyze = on`, `set auto_explain.log_buffers = on`, `set auto_explain.log_timing = off`,
 		`set auto_explain.log_nested_statements = on`, `set auto_explain.log_format = json`,
 		`set client_min_messages = log`, `set plan_cache_mode = ` + mode, `set statement_timeout = '30s'`,
-	} {
+	}
+	for name, value := range planner {
+		settings = append(settings, `set `+name+` = `+value)
+	}
+	for _, setting := range settings {
 		_, err := e.conn.Exec(t.Context(), setting)
 		require.NoError(t, err, setting)
 	}
 	return e
 }
 
-// check executes a statement in a transaction that is rolled back and judges
-// the plans that were executed.
+// execute executes a statement in a transaction that is rolled back.
+func (e *explainer) execute(t *testing.T, c hotStatement) {
+	tx, err := e.conn.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), c.sql, c.args...)
+	require.NoError(t, err, c.name)
+}
+
+// check executes a statement and judges the plans that were executed.
 func (e *explainer) check(t *testing.T, c hotStatement) {
 	tx, err := e.conn.Begin(t.Context())
 	require.NoError(t, err)

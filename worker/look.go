@@ -81,7 +81,13 @@ func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, e
 	if err != nil || found == want {
 		return found, 0, err
 	}
-	if retryIn = e.scans.wait(time.Now(), eager || found == 0); retryIn > 0 {
+	pause := partPause
+	if eager {
+		pause = 0
+	} else if found == 0 {
+		pause = emptyPause
+	}
+	if retryIn = e.scans.wait(time.Now(), pause); retryIn > 0 {
 		return found, retryIn, nil
 	}
 	more, err := e.claimAll(ctx, queues, want-found)

@@ -100,21 +100,22 @@ func TestFullScans(t *testing.T) {
 	begin := time.Now()
 	var f fullScans
 	require.True(t, f.overdue(begin))
-	require.Zero(t, f.wait(begin, false))
+	require.Zero(t, f.wait(begin, partPause))
 
 	f.made(begin, begin.Add(time.Millisecond)) // cheap
 	now := f.ended
-	require.Equal(t, 20*time.Millisecond, f.wait(now, false))
-	require.Zero(t, f.wait(now, true))
-	require.Zero(t, f.wait(now.Add(20*time.Millisecond), false))
+	require.Equal(t, 20*time.Millisecond, f.wait(now, emptyPause), "the share is more than the pause")
+	require.Equal(t, partPause, f.wait(now, partPause))
+	require.Zero(t, f.wait(now, 0))
+	require.Zero(t, f.wait(now.Add(partPause), partPause))
 	require.False(t, f.overdue(now.Add(fullScanEvery-1)))
 	require.True(t, f.overdue(now.Add(fullScanEvery)))
 
 	f.made(begin, begin.Add(time.Second)) // dear, but for once
-	require.Zero(t, f.wait(f.ended, true))
+	require.Zero(t, f.wait(f.ended, 0))
 	f.made(begin, begin.Add(time.Second)) // dear
 	now = f.ended
-	require.Equal(t, 20*time.Second, f.wait(now, true), "however eager")
+	require.Equal(t, 20*time.Second, f.wait(now, 0), "however eager")
 	require.False(t, f.overdue(now.Add(20*time.Second-1)))
 	require.True(t, f.overdue(now.Add(20*time.Second)))
 }

@@ -12,6 +12,13 @@ const (
 	// cheapScan is what a full scan may take to be made at once, whatever the
 	// share, by a look that has a reason to expect something.
 	cheapScan = 5 * time.Millisecond
+	// emptyPause lies between two full scans of a worker that was signalled and
+	// found nothing: most likely another one was quicker, but it may be the
+	// first step of a new lane.
+	emptyPause = 10 * time.Millisecond
+	// partPause lies between two full scans of a worker that finds work from its
+	// marks, just not as much as it could take: there is hardly ever more.
+	partPause = 100 * time.Millisecond
 	// fullScanEvery is how long a worker that is never short of work goes
 	// without one: a new lane may hold work of a higher priority.
 	fullScanEvery = 2 * time.Second
@@ -27,13 +34,14 @@ type fullScans struct {
 	latest time.Duration
 }
 
-// wait is how long it is until the next full scan may be made; 0 is now. eager
-// is set when the look expects that a full scan finds something.
-func (f fullScans) wait(now time.Time, eager bool) time.Duration {
-	if f.ended.IsZero() || eager && f.took <= cheapScan {
+// wait is how long it is until the next full scan may be made; 0 is now. pause
+// is what shall lie between two at least; where none is needed, because a full
+// scan is expected to find something, a cheap one may be made at once.
+func (f fullScans) wait(now time.Time, pause time.Duration) time.Duration {
+	if f.ended.IsZero() || pause == 0 && f.took <= cheapScan {
 		return 0
 	}
-	return max(fullScanShare*f.took-now.Sub(f.ended), 0)
+	return max(max(fullScanShare*f.took, pause)-now.Sub(f.ended), 0)
 }
 
 // overdue reports whether one should be made before the scan from the marks.

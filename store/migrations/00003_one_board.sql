@@ -46,7 +46,8 @@ create table tasker.board (
     retryable      boolean,
     watched        boolean,           -- somebody waits for the end
     progress       bytea,             -- workflow.Progress, fixed width
-    parents        smallint[],        -- whose results the handler gets with the claim
+    parents        smallint[],        -- whose results the handler gets with the claim, from the ledger
+    inputs         jsonb,             -- those results, where they are small and at hand
     tags           text[],            -- a worker must carry all of them
     context        jsonb,             -- null: too large to be carried along, see tasks
     result         jsonb,
@@ -128,7 +129,7 @@ begin
         return query
         select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
                true, t.step_no, t.seq, t.attempt, t.outcome, t.retryable, t.retry_after_ms, 0
-        from tasker.board t where t.ctid = any (alone) and t.slot = 0 and t.state = 4
+        from tasker.board t where t.ctid = any (alone) and t.slot = 0 and t.outcome is not null
         for update skip locked;
         get diagnostics taken = row_count;
     end if;
@@ -136,8 +137,7 @@ begin
         select array_agg(l.task_uuid) into held
         from (select t.task_uuid from tasker.board t
               where t.task_uuid = any (seen) and t.slot = 0 order by t.task_uuid for update skip locked) l;
-        -- The planner shall expect few and stay at the keys; of reported steps
-        -- it would believe there are none and read all that there are.
+        -- A state would lead the planner to a partial index, all of it.
         return query
         select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
                t.state <> 0, s.step_no, s.seq, s.attempt, s.outcome, s.retryable, s.retry_after_ms, 0
