@@ -14,8 +14,15 @@ TESTFLAGS ?=
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 
+# Of `make microbench`: the packages, which benchmarks, how often each.
+MICROBENCH_PKG ?= ./workflow ./config
+MICROBENCH ?= .
+COUNT ?= 10
+
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/bin/golangci-lint-$(GOLANGCI_VERSION)
+BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
+BENCHSTAT := .tools/bin/benchstat
 
 ##@ Try it
 .PHONY: demo
@@ -38,15 +45,23 @@ test-short: require-postgresql require-gcc ## Run the tests without the long one
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes and the floors
 	$(GOLANGCI) run $(PKG)
-	cd bench && $(GO) vet ./... # a module of its own: what it needs never enters ours
+	cd bench && $(GO) vet ./... && ../$(GOLANGCI) run ./... # a module of its own: what it needs never enters ours
 
 .PHONY: chaos
 chaos: ## Kill, freeze and cut things on purpose (comes with the reliability work)
 	@echo "make chaos: there are no chaos tests yet; they come with the reliability work." >&2; exit 1
 
 .PHONY: bench
-bench: require-postgresql ## Measure latency and throughput of the daemons as shipped
-	cd bench && $(GO) run . $(BENCHFLAGS)
+bench: require-postgresql ## Measure against the goals and other queues (about 10 minutes)
+	cd bench && $(GO) run . -out ../docs/benchmarks/latest $(BENCHFLAGS)
+
+.PHONY: bench-short
+bench-short: require-postgresql ## The same with small sizes (about 2 minutes); writes no files
+	cd bench && $(GO) run . -short $(BENCHFLAGS)
+
+.PHONY: bench-snapshot
+bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture
+	cd bench && $(GO) run . -only snapshot -out ../docs/benchmarks/held-snapshot $(BENCHFLAGS)
 
 ##@ Change it
 .PHONY: fmt
@@ -70,7 +85,7 @@ clean: ## Remove what was built, and the tools
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} \
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*##/ {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: require-postgresql require-gcc
 require-postgresql:
@@ -84,3 +99,12 @@ $(GOLANGCI):
 	GOBIN=$(CURDIR)/$(@D)/install $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(@D)/install/golangci-lint $@
 	rmdir $(@D)/install
+
+# What it prints goes to the terminal, since microbench is written to a file.
+# The plain name is for people, who have to type it.
+$(BENCHSTAT)-$(BENCHSTAT_VERSION):
+	@mkdir -p $(@D)
+	@GOBIN=$(CURDIR)/$(@D)/install-benchstat $(GO) install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) >&2
+	@mv $(@D)/install-benchstat/benchstat $@
+	@rmdir $(@D)/install-benchstat
+	@ln -sf $(@F) $(BENCHSTAT)

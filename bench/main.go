@@ -1,193 +1,173 @@
-// Command bench measures the product as it is shipped: it builds the daemons,
-// starts a fresh PostgreSQL with stock settings and the daemons with their
-// defaults, runs workflows and prints one table.
-//
-// All times are taken from the database's own timestamps, so neither the
-// clock nor the delays of this program are in them.
+// Command bench measures the product as it is shipped, beside other queues:
+// it builds the daemons, starts a fresh PostgreSQL, runs its sections and ends
+// with one table, the goals and what became of them.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
-	"github.com/tasker-go/tasker/internal/fleet"
-	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/bench/internal/measure"
+	"github.com/tasker-go/tasker/bench/internal/report"
+	"github.com/tasker-go/tasker/bench/internal/rig"
+	"github.com/tasker-go/tasker/bench/peers"
 )
 
-func main() {
-	var o options
-	flag.StringVar(&o.root, "root", "..", "folder of the product's go.mod")
-	flag.IntVar(&o.tasks, "tasks", 200, "tasks per row of the latency table, one after the other")
-	flag.IntVar(&o.burst, "burst", 1000, "diamond tasks submitted at once")
-	flag.IntVar(&o.drain, "drain", 20_000, "one-step tasks in the backlog that is drained; 0 for none")
-	flag.BoolVar(&o.statements, "statements", false, "count statements (pg_stat_statements, so settings are not stock) and show the dearest")
-	flag.BoolVar(&o.all, "all", true, "every mode and source; otherwise Hybrid with notify only")
-	flag.Parse()
+func main() { os.Exit(code(os.Args[1:])) }
+
+// code runs the program and returns its exit code.
+func code(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := run(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "peer-work" {
+		return peerWork(ctx, args[1:])
+	}
+	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return o.bench(ctx, strings.Join(append([]string{"bench"}, args...), " "))
+}
+
+// peerWork runs the workers of another queue until it is told to stop; the
+// benchmark starts itself with it.
+func peerWork(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("peer-work wants the name of a peer")
+	}
+	p, err := peers.ByName(args[0])
+	if err != nil {
+		return err
+	}
+	f := flag.NewFlagSet("peer-work", flag.ContinueOnError)
+	dsn := f.String("dsn", "", "the database")
+	if err := f.Parse(args[1:]); err != nil {
+		return err
+	}
+	return p.Work(ctx, *dsn)
 }
 
 type options struct {
-	root  string
-	tasks int
-	burst int
-	drain int
-	// statements makes drain show where the database spends its time.
-	statements bool
-	all        bool
+	root, out   string
+	short, full bool
+	sections    []measure.Section
+	sizes       measure.Sizes
 }
 
-type setting struct{ mode, source string }
+func parse(args []string) (options, error) {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.StringVar(&o.root, "root", "..", "folder of the product's go.mod; the benchmark's is bench in it")
+	f.StringVar(&o.out, "out", "", "write the report to <out>.json and <out>.md")
+	f.BoolVar(&o.short, "short", false, "smaller sizes: about two minutes")
+	f.BoolVar(&o.full, "full", false, "the sizes of the goals: 5 M waiting, 10 M finished, disturbances of 2 minutes")
+	only := f.String("only", "", "sections to run, separated by commas; all but the extra ones when empty:\n"+sectionList())
+	tasks := f.Int("drain", 0, "tasks to drain instead of the usual number")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("what is %q?", f.Arg(0))
+	}
+	switch {
+	case o.short && o.full:
+		return o, errors.New("-short and -full do not go together")
+	case o.short:
+		o.sizes = measure.Short()
+	case o.full:
+		o.sizes = measure.Full()
+	default:
+		o.sizes = measure.Normal()
+	}
+	if *tasks > 0 {
+		o.sizes.Drain = *tasks
+	}
+	var err error
+	o.sections, err = measure.Choose(*only)
+	return o, err
+}
 
-func run(ctx context.Context, o options) error {
-	dir, err := os.MkdirTemp("", "tasker-bench-*")
-	if err != nil {
-		return fmt.Errorf("make a work directory: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err := fleet.Build(ctx, o.root, dir, false); err != nil {
-		return err
-	}
-	settings := map[string]string{}
-	if o.statements {
-		settings["shared_preload_libraries"] = "pg_stat_statements"
-	}
-	cluster, err := pgcluster.Start(ctx, pgcluster.Options{Ephemeral: true, Settings: settings})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		stopCtx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		_ = cluster.Stop(stopCtx)
-	}()
-	fmt.Printf("%s/%s, %d CPUs, %s, PostgreSQL %s with stock settings, 1 orchestrator, 1 worker, defaults\n\n",
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), cluster.Binaries().Version)
-	if o.drain > 0 {
-		if err := drained(ctx, cluster, dir, o); err != nil {
-			return fmt.Errorf("drain: %w", err)
+func sectionList() string {
+	var b strings.Builder
+	for _, s := range measure.Sections() {
+		extra := ""
+		if s.Extra {
+			extra = " (extra)"
 		}
+		fmt.Fprintf(&b, "  %-10s %s%s\n", s.Name, s.About, extra)
 	}
-	runs := []setting{{"Hybrid", "notify"}}
-	if o.all {
-		runs = []setting{{"Hybrid", "notify"}, {"Hybrid", "wal"}, {"EventDrivenOnly", "notify"}, {"EventDrivenOnly", "wal"}, {"PollingOnly", "notify"}}
-	}
-	fmt.Printf("%-16s %-7s %-22s %9s %9s %9s %12s\n", "mode", "source", "workflow", "p50", "p95", "p99", "submit→start")
-	for i, s := range runs {
-		if err := measure(ctx, cluster, dir, i, s, o); err != nil {
-			return fmt.Errorf("%s with %s: %w", s.mode, s.source, err)
-		}
-	}
-	return nil
+	return b.String()
 }
 
-// drained measures the plain queue: a backlog, then a worker that comes to it.
-func drained(ctx context.Context, cluster *pgcluster.Cluster, dir string, o options) error {
-	const name = "bench_drain"
-	if err := cluster.CreateDatabase(ctx, name); err != nil {
-		return err
+// method is said in every report.
+var method = []string{
+	"The daemons run with their defaults, one orchestrator and one worker unless it says otherwise; the load runs on the same machine.",
+	"Times are differences of the database's timestamps unless a table says otherwise; each measurement has a new database, after a checkpoint.",
+}
+
+func (o *options) bench(ctx context.Context, command string) error {
+	r := report.New()
+	r.Command, r.Method = command, method
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		return fmt.Errorf("resolve the root: %w", err)
 	}
-	dsn := cluster.DSN(name)
-	f := &daemons{dir: dir, name: name, dsn: dsn}
-	defer f.stop()
-	if err := f.start(ctx, fleet.Orchestrator, setting{}); err != nil {
-		return err
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
 	}
-	if err := backlog(ctx, dsn, o.drain); err != nil {
-		return err
-	}
-	b, err := newBoard(ctx, dsn, f.all[0].URL)
+	ground, err := rig.New(ctx, root, filepath.Join(root, "bench"))
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	if err := f.start(ctx, fleet.Worker, setting{}); err != nil {
-		return err
+	b := &measure.Bench{Rig: ground, Report: r, Sizes: o.sizes, Progress: os.Stderr, Self: self, Charts: filepath.Join(root, "docs", "benchmarks")}
+	if o.out != "" {
+		b.Charts = filepath.Dir(o.out)
 	}
-	if !o.statements {
-		return b.drain(ctx, o.drain)
-	}
-	if _, err := b.db.Exec(ctx, `create extension pg_stat_statements`); err != nil {
-		return err
-	}
-	if err := b.drain(ctx, o.drain); err != nil {
-		return err
-	}
-	return b.statements(ctx)
+	err = o.measured(ctx, b, root)
+	return errors.Join(err, ground.Close(), o.write(r))
 }
 
-// daemons are the processes of one measurement.
-type daemons struct {
-	dir, name, dsn string
-	all            []*fleet.Process
-}
-
-func (d *daemons) start(ctx context.Context, kind fleet.Kind, s setting) error {
-	p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: d.dir, WorkDir: filepath.Join(d.dir, d.name), Name: string(kind),
-		DatabaseURL: d.dsn, Mode: s.mode, EventSource: s.source, Env: []string{"TASKER_ENV=development"},
-		Config: "[common.task_templates]\nsearch_paths = []\n"})
+func (o *options) measured(ctx context.Context, b *measure.Bench, root string) error {
+	machine, err := b.Rig.Machine(ctx, root)
 	if err != nil {
-		return err
+		return fmt.Errorf("describe the machine: %w", err)
 	}
-	d.all = append(d.all, p)
-	readyCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	return p.WaitReady(readyCtx)
+	for _, p := range peers.All() {
+		machine.Peers = append(machine.Peers, fmt.Sprintf("%s %s: %s", p.Name(), p.Version(), p.Settings()))
+	}
+	b.Report.Machine = machine
+	err = b.Run(ctx, o.sections)
+	b.Report.Took = time.Since(b.Report.Date)
+	b.Report.Evaluate(report.Goals())
+	return err
 }
 
-func (d *daemons) stop() {
-	for _, p := range d.all {
-		stopCtx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		_ = p.Stop(stopCtx)
-		cancel()
+func (o *options) write(r *report.Report) error {
+	if err := r.Text(os.Stdout); err != nil {
+		return fmt.Errorf("print the report: %w", err)
 	}
+	if o.out == "" {
+		return nil
+	}
+	return r.Write(o.out)
 }
-
-func measure(ctx context.Context, cluster *pgcluster.Cluster, dir string, n int, s setting, o options) error {
-	name := fmt.Sprintf("bench_%d", n)
-	if err := cluster.CreateDatabase(ctx, name); err != nil {
-		return err
-	}
-	f := &daemons{dir: dir, name: name, dsn: cluster.DSN(name)}
-	defer f.stop()
-	for _, kind := range []fleet.Kind{fleet.Orchestrator, fleet.Worker} {
-		if err := f.start(ctx, kind, s); err != nil {
-			return err
-		}
-	}
-	b, err := newBoard(ctx, f.dsn, f.all[0].URL)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	tasks, warm := o.tasks, warmUp
-	if s.mode == "PollingOnly" { // seconds each: a poll per step
-		tasks, warm = min(tasks, 10), 1
-	}
-	for _, w := range []struct{ label, name string }{
-		{"linear, 4 steps", "mathematical_sequence"}, {"diamond, 4 steps", "diamond"},
-		{"graph, 7 steps", "mixed_dag"}, {"tree, 8 steps", "tree"}} {
-		r, err := b.latency(ctx, w.name, tasks, warm)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%-16s %-7s %-22s %9s %9s %9s %12s\n", s.mode, s.source, w.label, ms(r.p50), ms(r.p95), ms(r.p99), ms(r.start))
-	}
-	if n == 0 {
-		return b.burst(ctx, o.burst)
-	}
-	return nil
-}
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }

@@ -1,0 +1,73 @@
+package board
+
+// Every statement of the benchmark on Tasker's tables is in this file.
+
+// liveTasks counts the tasks that have not ended; liveTask tells whether one
+// is among them.
+const (
+	liveTasks = `select count(*) from tasker.board where slot = 0`
+	liveTask  = `select exists (select from tasker.board where task_uuid = $1 and slot = 0)`
+)
+
+// taskTimes tells for each task of $1 how long after its request its first
+// step was claimed, and how long after it the task ended. The last attempt is
+// applied in the transaction that ends the task.
+const taskTimes = `
+select extract(epoch from min(a.claimed_at) - t.requested_at)::float8, extract(epoch from max(a.applied_at) - t.requested_at)::float8
+from tasker.tasks t join tasker.step_attempts a using (task_uuid)
+where t.task_uuid = any ($1::uuid[])
+group by t.task_uuid, t.requested_at`
+
+// stampTimes tells for each task of $1 how long after its request its handler
+// began, which is what the handler returned (microseconds since 1970).
+const stampTimes = `
+select (a.result #>> '{}')::float8 / 1e6 - extract(epoch from t.requested_at)::float8
+from tasker.tasks t join tasker.step_attempts a using (task_uuid)
+where t.task_uuid = any ($1::uuid[]) and a.step_no = 0`
+
+// workSpan is the time from the first claim to the last end in the database.
+const workSpan = `select extract(epoch from max(applied_at) - min(claimed_at))::float8 from tasker.step_attempts`
+
+// wholeSpan is the time from the first request to the last end.
+const wholeSpan = `
+select extract(epoch from max(a.applied_at) - (select min(requested_at) from tasker.tasks))::float8
+from tasker.step_attempts a`
+
+// newTasks makes ids for $1 tasks, 20 per millisecond, the last one now and
+// random within the millisecond, as version 7 has them, and records the tasks.
+// $2 is unique for each call, $3 and $4 are plans and their queues, given out
+// in turn. What follows may use ids, plan, and $5, the progress of the tasks.
+const newTasks = `
+with ids as materialized (
+    select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - ($1::bigint - i) / 20), 12, '0')
+            || '7' || substr(h, 1, 3) || 'a' || substr(h, 4, 15))::uuid as task_uuid, i
+    from generate_series(1, $1::bigint) i cross join lateral md5($2::text || i) h
+), plan as (
+    select plan_id, queue, no - 1 as no, cardinality($3::int[]) as plans
+    from unnest($3::int[], $4::int[]) with ordinality p(plan_id, queue, no)
+), recorded as (
+    insert into tasker.tasks (task_uuid, plan_id, queue, priority, initiator, source_system, reason, context)
+    select task_uuid, plan_id, queue, 0, 'bench', 'bench', 'bench', '{"even_number": 2}'
+    from ids join plan on no = i % plans
+)`
+
+// generateWaiting makes $1 one-step tasks that wait for a worker in lane $6.
+const generateWaiting = newTasks + `
+insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, enqueued_at,
+                          requested_at, plan_id, task_state, priority, progress, context)
+select task_uuid, 0, 0, queue, $6::smallint, 2, nextval('tasker.step_seq'), now(),
+       now(), plan_id, 1, 0, $5::bytea, '{"even_number": 2}'
+from ids join plan on no = i % plans order by i`
+
+// generateFinished makes $1 one-step tasks that have ended well.
+const generateFinished = newTasks + `
+insert into tasker.step_attempts (task_uuid, token, enqueued_at, claimed_at, reported_at, worker, step_no, attempt, outcome, result,
+                                  task_state, task_progress)
+select task_uuid, nextval('tasker.claim_token'), now(), now(), now(), task_uuid, 0, 1, 1, '4', 9, $5::bytea
+from ids`
+
+// freshen makes statistics as they are where rows come in over time.
+const freshen = `vacuum (analyze) tasker.board, tasker.tasks, tasker.step_attempts`
+
+// readSomething is what a reader looks at before it idles in its transaction.
+const readSomething = `select count(*) from (select from tasker.board limit 100) x`

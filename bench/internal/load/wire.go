@@ -1,0 +1,100 @@
+package load
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// callTimeout bounds one request.
+const callTimeout = 60 * time.Second
+
+// Wire is one keep-alive connection that posts JSON. It does the least that
+// HTTP asks for: on a small machine an ordinary client would cost as much as
+// the server that is measured. It is not safe for concurrent use.
+type Wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	host string
+	out  []byte
+}
+
+// Dial connects to the server of a base URL.
+func Dial(ctx context.Context, base string) (*Wire, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, fmt.Errorf("read the base URL: %w", err)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", u.Host, err)
+	}
+	return &Wire{conn: conn, in: bufio.NewReaderSize(conn, 64<<10), host: u.Host}, nil
+}
+
+// Close ends the connection.
+func (w *Wire) Close() { _ = w.conn.Close() } // nothing is lost with it
+
+// Post sends a body and returns the status and the body of the answer. After
+// an error the connection is of no use any more.
+func (w *Wire) Post(path string, body []byte) (int, []byte, error) {
+	w.out = append(w.out[:0], "POST "...)
+	w.out = append(w.out, path...)
+	w.out = append(w.out, " HTTP/1.1\r\nHost: "...)
+	w.out = append(w.out, w.host...)
+	w.out = append(w.out, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+	w.out = strconv.AppendInt(w.out, int64(len(body)), 10)
+	w.out = append(w.out, "\r\n\r\n"...)
+	w.out = append(w.out, body...)
+	if err := w.conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+		return 0, nil, fmt.Errorf("set the deadline: %w", err)
+	}
+	if _, err := w.conn.Write(w.out); err != nil {
+		return 0, nil, fmt.Errorf("send the request: %w", err)
+	}
+	status, answer, err := readAnswer(w.in)
+	if err != nil {
+		return 0, nil, fmt.Errorf("read the answer: %w", err)
+	}
+	return status, answer, nil
+}
+
+func readAnswer(in *bufio.Reader) (status int, body []byte, err error) {
+	reader := textproto.NewReader(in)
+	line, err := reader.ReadLine()
+	if err != nil {
+		return 0, nil, err
+	}
+	_, rest, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(rest, " ")
+	if status, err = strconv.Atoi(code); err != nil {
+		return 0, nil, fmt.Errorf("status line %q: %w", line, err)
+	}
+	header, err := reader.ReadMIMEHeader()
+	if err != nil {
+		return 0, nil, err
+	}
+	if header.Get("Transfer-Encoding") == "chunked" {
+		if body, err = io.ReadAll(httputil.NewChunkedReader(in)); err != nil {
+			return 0, nil, err
+		}
+		_, err = reader.ReadLine() // the empty one that ends the trailer
+		return status, body, err
+	}
+	n, err := strconv.Atoi(header.Get("Content-Length"))
+	if err != nil || n < 0 {
+		return 0, nil, errors.New("the answer has no length")
+	}
+	body = make([]byte, n)
+	_, err = io.ReadFull(in, body)
+	return status, body, err
+}

@@ -1,0 +1,194 @@
+package measure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/bench/internal/board"
+	"github.com/tasker-go/tasker/bench/internal/load"
+	"github.com/tasker-go/tasker/bench/internal/rig"
+	"github.com/tasker-go/tasker/bench/peers"
+	"github.com/tasker-go/tasker/internal/fleet"
+)
+
+// ours is the product on a database of its own. It implements load.System.
+type ours struct {
+	*rig.Fleet
+	board   *board.Board
+	creator *load.Creator
+	mix     []load.Workflow
+	// noBulk is set when the server has no route for many tasks at once; then
+	// they are made through the store.
+	noBulk bool
+}
+
+// fleet starts orchestrators and workers on a new database. Workers must run
+// once for the benchmark's workflows to be known.
+func (b *Bench) fleet(ctx context.Context, c *rig.Cluster, o rig.FleetOptions, mix []load.Workflow, orchestrators, workers int) (*ours, error) {
+	d, err := b.Rig.Database(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	s := &ours{Fleet: b.Rig.Fleet(d, o)}
+	if err := s.open(ctx, mix, orchestrators, workers); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *ours) open(ctx context.Context, mix []load.Workflow, orchestrators, workers int) error {
+	if err := s.Start(ctx, fleet.Orchestrator, orchestrators); err != nil {
+		return err
+	}
+	var err error
+	if s.board, err = board.Open(ctx, s.DSN); err != nil {
+		return err
+	}
+	if err := s.board.Register(ctx, []string{load.Namespace}); err != nil {
+		return err
+	}
+	s.use(mix)
+	return s.Start(ctx, fleet.Worker, workers)
+}
+
+// use makes the following tasks be of a mix.
+func (s *ours) use(mix []load.Workflow) {
+	s.mix, s.creator = mix, load.NewCreator(s.Orchestrators[0].URL, mix)
+}
+
+// Close ends the daemons and removes the database.
+func (s *ours) Close() {
+	if s.board != nil {
+		s.board.Close()
+	}
+	s.Fleet.Close()
+}
+
+// Submit implements load.System: over REST, or through the store where the
+// server takes one task per request only.
+func (s *ours) Submit(ctx context.Context, n int) error {
+	for n > 0 {
+		part := min(n, load.BulkLimit)
+		n -= part
+		if !s.noBulk {
+			err := s.creator.Bulk(ctx, part)
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, load.ErrNoBulk) {
+				return err
+			}
+			s.noBulk = true
+		}
+		if err := s.submitToStore(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *ours) submitToStore(ctx context.Context, n int) error {
+	for i, w := range s.mix {
+		share := (n + i) / len(s.mix) // adds up to n
+		for ; share > 0; share -= min(share, 1000) {
+			if err := s.board.Create(ctx, w, min(share, 1000)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Finished implements load.System: what the orchestrators have counted.
+func (s *ours) Finished(ctx context.Context) (int64, error) {
+	m, err := rig.Scrape(ctx, s.Orchestrators)
+	if err != nil {
+		return 0, err
+	}
+	return int64(m.Sum("tasker_tasks_completed_total")), nil
+}
+
+// way says how Submit makes tasks.
+func (s *ours) way() string {
+	if s.noBulk {
+		return "through the store, 1,000 per transaction"
+	}
+	return "POST /v1/tasks/batch, 10,000 per request"
+}
+
+// other is a peer on a database of its own. It implements load.System.
+type other struct {
+	peer peers.Peer
+	*rig.Database
+	db   *pgx.Conn // of Finished, which wants to be called on one
+	work *exec.Cmd
+	out  bytes.Buffer
+}
+
+func (b *Bench) other(ctx context.Context, c *rig.Cluster, name string) (*other, error) {
+	p, err := peers.ByName(name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := b.Rig.Database(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	o := &other{peer: p, Database: d}
+	if err := p.Prepare(ctx, d.DSN); err != nil {
+		o.Close()
+		return nil, fmt.Errorf("prepare %s: %w", name, err)
+	}
+	if o.db, err = d.Connect(ctx); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Start runs the peer's workers in a process of their own.
+func (o *other) Start(self string) error {
+	// It outlives the contexts of its starter; Stop ends it.
+	o.work = exec.CommandContext(context.Background(), self, "peer-work", o.peer.Name(), "-dsn", o.DSN)
+	o.work.Stdout, o.work.Stderr = &o.out, &o.out
+	o.work.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := o.work.Start(); err != nil {
+		return fmt.Errorf("start the workers of %s: %w", o.peer.Name(), err)
+	}
+	return nil
+}
+
+// Stop ends the workers.
+func (o *other) Stop() {
+	if o.work == nil {
+		return
+	}
+	_ = o.work.Process.Signal(syscall.SIGTERM) // it may have ended
+	timer := time.AfterFunc(20*time.Second, func() { _ = o.work.Process.Kill() })
+	_ = o.work.Wait() // how it ends does not matter
+	timer.Stop()
+	o.work = nil
+}
+
+// Close ends the workers and removes the database.
+func (o *other) Close() {
+	o.Stop()
+	if o.db != nil {
+		rig.CloseConn(o.db)
+	}
+	_ = o.Drop() // the server is removed after the run
+}
+
+// Submit implements load.System.
+func (o *other) Submit(ctx context.Context, n int) error { return o.peer.Submit(ctx, o.DSN, n) }
+
+// Finished implements load.System.
+func (o *other) Finished(ctx context.Context) (int64, error) { return o.peer.Finished(ctx, o.db) }

@@ -1,0 +1,125 @@
+package report
+
+// Modes and sources of which the worst counts where a goal names no single one.
+var eventDriven = []string{"hybrid.notify", "hybrid.wal", "eventdrivenonly.notify", "eventdrivenonly.wal"}
+
+// across names one figure in every event-driven setting.
+func across(workflow, percentile string) []string {
+	names := make([]string, len(eventDriven))
+	for i, setting := range eventDriven {
+		names[i] = "latency." + setting + ".idle." + workflow + "." + percentile
+	}
+	return names
+}
+
+// The peers by the names their package gives them.
+const (
+	riverTuned    = "river-tuned"
+	riverDefaults = "river"
+	dbos          = "dbos"
+)
+
+// Goals are the goals of the project, row by row.
+func Goals() []Goal {
+	var goals []Goal
+	for _, list := range [][]Goal{throughputGoals(), latencyGoals(), creationGoals(), costGoals(), growthGoals(), disturbanceGoals(), restGoals()} {
+		goals = append(goals, list...)
+	}
+	return goals
+}
+
+func throughputGoals() []Goal {
+	const area, unit = "plain tasks", "tasks/s"
+	drain := []string{"drain.rate"}
+	return []Goal{
+		{Area: area, What: "drain through both daemons, against River tuned by hand", Figures: drain, Unit: unit, Limit: 1,
+			LimitTimes: "peer." + riverTuned + ".drain.rate", Peer: "peer." + riverTuned + ".drain.rate", PeerName: "River tuned"},
+		{Area: area, What: "drain, against River's defaults", Figures: drain, Unit: unit, Limit: 20,
+			LimitTimes: "peer." + riverDefaults + ".drain.rate", Peer: "peer." + riverDefaults + ".drain.rate", PeerName: "River's defaults"},
+		{Area: area, What: "drain, absolute", Figures: drain, Unit: unit, Limit: 30_000},
+		{Area: "orchestration", What: "steps through both daemons (diamonds and linear-4 at once)", Figures: []string{"orchestrated.steps_rate"},
+			Unit: "steps/s", Limit: 10_000, Peer: "peer." + dbos + ".drain.rate", PeerName: "DBOS (one-step workflows)"},
+	}
+}
+
+func latencyGoals() []Goal {
+	ms := func(area, what string, figures []string, limit float64) Goal {
+		return Goal{Area: area, What: what, Figures: figures, Unit: "ms", Limit: limit, AtMost: true}
+	}
+	start50 := ms("submit → handler", "idle, p50; worst of Hybrid, EventDrivenOnly × notify, wal", across("start", "p50_ms"), 1.5)
+	start50.Peer, start50.PeerName = "peer."+riverTuned+".latency.p50_ms", "River tuned"
+	start99 := ms("submit → handler", "idle, p99; worst of the same", across("start", "p99_ms"), 8)
+	start99.Peer, start99.PeerName = "peer."+riverTuned+".latency.p99_ms", "River tuned"
+	linear50 := ms("linear, 4 steps", "two daemons, idle, p50; worst of the same", across("linear", "p50_ms"), 8)
+	const notYet = "decision points and batches do not run yet"
+	return []Goal{
+		start50, start99, linear50,
+		ms("linear, 4 steps", "two daemons, idle, p99; worst of the same", across("linear", "p99_ms"), 25),
+		ms("linear, 4 steps", "one process, idle, p50", []string{"latency.embedded.idle.linear.p50_ms"}, 3),
+		ms("graph, 7 steps", "two daemons, idle, p50; worst of the same", across("graph", "p50_ms"), 12),
+		ms("tree, 8 steps", "two daemons, idle, p50; worst of the same", across("tree", "p50_ms"), 12),
+		{Area: "conditional", What: "two daemons, idle, p50", Unit: "ms", Limit: 10, AtMost: true, Later: notYet},
+		{Area: "batch of 1,000 rows", What: "two daemons, idle, p50", Unit: "ms", Limit: 40, AtMost: true, Later: notYet},
+	}
+}
+
+func creationGoals() []Goal {
+	const area = "creation"
+	return []Goal{
+		{Area: area, What: "single requests over REST, keep-alive clients", Figures: []string{"create.single.rate"}, Unit: "tasks/s", Limit: 15_000},
+		{Area: area, What: "in bulk", Figures: []string{"create.bulk.rate"}, Unit: "tasks/s", Limit: 80_000,
+			Peer: "peer." + riverTuned + ".submit.rate", PeerName: "River tuned"},
+		{Area: area, What: "single request of one client, p50", Figures: []string{"create.one.p50_ms"}, Unit: "ms", Limit: 1, AtMost: true},
+	}
+}
+
+func costGoals() []Goal {
+	const area, river = "cost", "River tuned"
+	peer := "peer." + riverTuned + ".cost."
+	return []Goal{
+		{Area: area, What: "WAL per plain task, creation included", Figures: []string{"cost.plain.wal_kb"}, Unit: "kB", Limit: 1.2, AtMost: true,
+			Peer: peer + "wal_kb", PeerName: river},
+		{Area: area, What: "row writes per plain task", Figures: []string{"cost.plain.row_writes"}, Unit: "rows", Limit: 6, AtMost: true,
+			Peer: peer + "row_writes", PeerName: river},
+		{Area: area, What: "statements per step under load (diamonds and linear-4)", Figures: []string{"cost.orchestrated.statements_per_step"},
+			Unit: "statements", Limit: 0.1, AtMost: true, Peer: peer + "statements", PeerName: river + ", per job"},
+	}
+}
+
+func growthGoals() []Goal {
+	const area = "growth"
+	return []Goal{
+		{Area: area, What: "rate with the most waiting tasks, as part of the rate with 1,000", Figures: []string{"growth.waiting.rate_ratio"}, Unit: "of the rate", Limit: 0.9},
+		{Area: area, What: "claim time per step with the most waiting, by that with 1,000", Figures: []string{"growth.waiting.claim_ratio"}, Unit: "×", Limit: 1.15, AtMost: true},
+		{Area: area, What: "apply time per step with the most waiting, by that with 1,000", Figures: []string{"growth.waiting.apply_ratio"}, Unit: "×", Limit: 1.15, AtMost: true},
+		{Area: area, What: "rate with many finished tasks, as part of the rate without", Figures: []string{"growth.finished.rate_ratio"}, Unit: "of the rate", Limit: 0.9},
+		{Area: area, What: "memory of a daemon, largest of all sizes", Figures: []string{"growth.memory_mb"}, Unit: "MB", Limit: 150, AtMost: true},
+	}
+}
+
+func disturbanceGoals() []Goal {
+	var goals []Goal
+	for _, d := range []struct{ key, name string }{
+		{"snapshot", "held snapshot"}, {"burst", "2 × overload burst"}, {"readers", "idle-in-transaction readers"}, {"autovacuum", "autovacuum off"}} {
+		rate := Goal{Area: d.name, What: "rate, as part of the undisturbed one", Figures: []string{"disturb." + d.key + ".ratio"}, Unit: "of the rate", Limit: 0.85}
+		if d.key == "snapshot" {
+			rate.Peer, rate.PeerName = "peer."+riverTuned+".snapshot.ratio", "River tuned"
+		}
+		goals = append(goals, rate,
+			Goal{Area: d.name, What: "back to the undisturbed rate (95 %) after", Figures: []string{"disturb." + d.key + ".recovery_s"}, Unit: "s", Limit: 10, AtMost: true})
+	}
+	return goals
+}
+
+func restGoals() []Goal {
+	return []Goal{
+		{Area: "idle", What: "EventDrivenOnly, statements other than heartbeats and probes", Figures: []string{"idle.eventdrivenonly.other_statements"}, Unit: "statements", Limit: 0, AtMost: true},
+		{Area: "idle", What: "Hybrid, statements per second of the busier daemon", Figures: []string{"idle.hybrid.orchestrator.statements_rate", "idle.hybrid.worker.statements_rate"},
+			Unit: "statements/s", Limit: 1, AtMost: true},
+		{Area: "idle", What: "CPU of the busier daemon, both modes", Unit: "%", Limit: 0.2, AtMost: true, Figures: []string{
+			"idle.eventdrivenonly.orchestrator.cpu_percent", "idle.eventdrivenonly.worker.cpu_percent",
+			"idle.hybrid.orchestrator.cpu_percent", "idle.hybrid.worker.cpu_percent"}},
+		{Area: "replicas", What: "rate of 4 + 8, as part of 1 + 1; worse of drain and mixed load", Figures: []string{"replicas.drain_ratio", "replicas.mixed_ratio"},
+			Unit: "of the rate", Limit: 0.85},
+	}
+}

@@ -1,0 +1,101 @@
+package report
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/bench/internal/stats"
+)
+
+func TestEvaluate(t *testing.T) {
+	t.Parallel()
+	r := New()
+	r.Set("a.rate", 90)
+	r.Set("b.rate", 120)
+	r.Set("peer.rate", 100)
+	r.Set("a.ms", 3)
+	r.Set("b.ms", 9)
+	r.Missing("gone.rate", "the peer is not there")
+	r.Evaluate([]Goal{
+		{What: "worst of several, at least", Figures: []string{"a.rate", "b.rate", "unknown"}, Limit: 100},
+		{What: "worst of several, at most", Figures: []string{"a.ms", "b.ms"}, Limit: 9, AtMost: true},
+		{What: "against a peer", Figures: []string{"b.rate"}, Limit: 1, LimitTimes: "peer.rate", Peer: "peer.rate", PeerName: "Peer"},
+		{What: "many times a peer", Figures: []string{"b.rate"}, Limit: 2, LimitTimes: "peer.rate", Peer: "peer.rate", PeerName: "Peer"},
+		{What: "peer missing", Figures: []string{"b.rate"}, Limit: 1, LimitTimes: "gone.rate", Peer: "gone.rate", PeerName: "Peer"},
+		{What: "not run", Figures: []string{"unknown"}, Limit: 1},
+		{What: "later", Limit: 1, Later: "not built"},
+	})
+	verdicts := make([]Verdict, len(r.Goals))
+	for i, o := range r.Goals {
+		verdicts[i] = o.Verdict
+	}
+	require.Equal(t, []Verdict{NotMet, Met, Met, NotMet, NotMeasured, NotMeasured, NotYet}, verdicts)
+	require.Equal(t, "a.rate", r.Goals[0].Figure)
+	require.Equal(t, "b.ms", r.Goals[1].Figure)
+	require.InDelta(t, 1.2, *r.Goals[2].Ratio, 1e-9)
+	require.Equal(t, "≥ Peer", r.Goals[2].Goal)
+	require.Equal(t, "≥ 2 × Peer", r.Goals[3].Goal)
+	require.Equal(t, "the peer is not there", r.Goals[4].Reason)
+	require.NotNil(t, r.Goals[4].Ours, "our figure is shown all the same")
+	require.Equal(t, "its section did not run", r.Goals[5].Reason)
+}
+
+func TestGoalsNameTheirFigures(t *testing.T) {
+	t.Parallel()
+	for _, g := range Goals() {
+		require.NotEmpty(t, g.What)
+		require.Truef(t, g.Later != "" || len(g.Figures) > 0, "%s: %s has neither figures nor a reason", g.Area, g.What)
+		require.Equalf(t, g.Peer == "", g.PeerName == "", "%s: %s names half of a peer", g.Area, g.What)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]float64{"0": 0, "7": 7, "0.012": 0.0123, "0.12": 0.1234, "1.23": 1.234, "12.3": 12.34, "123": 123.4,
+		"1,234": 1234.4, "1,234,567": 1234567, "-1,234": -1234} {
+		require.Equal(t, want, Number(v))
+	}
+}
+
+func example() *Report {
+	r := New()
+	r.Date = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	r.Set("x", 1500)
+	r.SetSummary("lat", stats.Summary{P50: time.Millisecond})
+	table := r.Table("Rates", "name", "rate")
+	table.Notes = []string{"A note."}
+	table.Add("short", 1)
+	table.Add("a | longer name", 12345)
+	r.Evaluate([]Goal{{Area: "area", What: "what", Figures: []string{"x"}, Unit: "/s", Limit: 1000}})
+	return r
+}
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, example().Text(&b))
+	require.Contains(t, b.String(), "  name              rate\n  short                1\n  a | longer name  12345\n")
+	require.Contains(t, b.String(), "  area  what  ≥ 1,000 /s  1,500 /s                 –      –  met\n")
+	require.Greater(t, strings.Index(b.String(), "Goals"), strings.Index(b.String(), "Rates"), "the goals come last")
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	base := filepath.Join(t.TempDir(), "new", "latest")
+	require.NoError(t, example().Write(base))
+	raw, err := os.ReadFile(base + ".json")
+	require.NoError(t, err)
+	var back Report
+	require.NoError(t, json.Unmarshal(raw, &back))
+	require.Equal(t, *example(), back)
+	page, err := os.ReadFile(base + ".md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "| name | rate |\n| --- | --: |\n| short | 1 |\n| a \\| longer name | 12345 |\n")
+	require.Less(t, strings.Index(string(page), "## Goals"), strings.Index(string(page), "## Rates"), "the goals come first")
+}

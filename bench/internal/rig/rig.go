@@ -1,0 +1,269 @@
+// Package rig holds what is measured: PostgreSQL clusters made for one run,
+// databases in them, the daemons as processes, and what the operating system
+// and the database count about them.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgcluster"
+)
+
+// Rig is the ground of one run. It is not safe for concurrent use.
+type Rig struct {
+	dir      string
+	stock    *Cluster
+	observed *Cluster
+	made     int // databases
+}
+
+// Cluster is one PostgreSQL server.
+type Cluster struct {
+	*pgcluster.Cluster
+	Counts bool // statements are counted (pg_stat_statements)
+}
+
+// New builds the programs of the module in root and of the benchmark in bench,
+// and starts a server with stock settings.
+func New(ctx context.Context, root, bench string) (*Rig, error) {
+	dir, err := os.MkdirTemp("", "tasker-bench-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a work directory: %w", err)
+	}
+	r := &Rig{dir: dir}
+	if err := r.build(ctx, root, bench); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if r.stock, err = start(ctx, false); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Rig) build(ctx context.Context, root, bench string) error {
+	for _, b := range []struct{ dir, pkg string }{{root, "./cmd/orchestrator"}, {root, "./cmd/tasker-ctl"}, {bench, "./worker"}} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", r.dir+string(filepath.Separator), b.pkg)
+		cmd.Dir = b.dir
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", b.pkg, err, out)
+		}
+	}
+	return nil
+}
+
+func start(ctx context.Context, counts bool) (*Cluster, error) {
+	settings := map[string]string{}
+	if counts {
+		settings["shared_preload_libraries"] = "pg_stat_statements"
+	}
+	c, err := pgcluster.Start(ctx, pgcluster.Options{Ephemeral: true, Settings: settings})
+	if err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	return &Cluster{Cluster: c, Counts: counts}, nil
+}
+
+// Stock is the server with stock settings.
+func (r *Rig) Stock() *Cluster { return r.stock }
+
+// Observed is a second server that counts statements; it is started when it is
+// first asked for.
+func (r *Rig) Observed(ctx context.Context) (*Cluster, error) {
+	if r.observed == nil {
+		c, err := start(ctx, true)
+		if err != nil {
+			return nil, err
+		}
+		r.observed = c
+	}
+	return r.observed, nil
+}
+
+// Close stops the servers and removes everything.
+func (r *Rig) Close() error {
+	var errs []error
+	for _, c := range []*Cluster{r.stock, r.observed} {
+		if c != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			errs = append(errs, c.Stop(ctx))
+			cancel()
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+}
+
+// Database is one database of a cluster.
+type Database struct {
+	Cluster *Cluster
+	Name    string
+	DSN     string
+}
+
+// Database makes an empty database, after a checkpoint, so that none falls
+// due to what was before.
+func (r *Rig) Database(ctx context.Context, c *Cluster) (*Database, error) {
+	r.made++
+	d := &Database{Cluster: c, Name: fmt.Sprintf("bench_%d", r.made)}
+	if err := c.CreateDatabase(ctx, d.Name); err != nil {
+		return nil, fmt.Errorf("create database %s: %w", d.Name, err)
+	}
+	d.DSN = c.DSN(d.Name)
+	if err := d.Exec(ctx, `checkpoint`); err != nil {
+		return nil, err
+	}
+	if c.Counts {
+		return d, d.Exec(ctx, `create extension pg_stat_statements`)
+	}
+	return d, nil
+}
+
+// Drop removes the database with everything in it; nothing of it may disturb
+// what comes next.
+func (d *Database) Drop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	admin := Database{Cluster: d.Cluster, DSN: d.Cluster.DSN("postgres")}
+	return admin.Exec(ctx, `drop database `+pgx.Identifier{d.Name}.Sanitize()+` with (force)`)
+}
+
+// Connect opens a connection; the caller closes it.
+func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, d.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", d.Name, err)
+	}
+	return conn, nil
+}
+
+// Exec runs statements on a connection of their own.
+func (d *Database) Exec(ctx context.Context, statements ...string) error {
+	conn, err := d.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer CloseConn(conn)
+	for _, s := range statements {
+		if _, err := conn.Exec(ctx, s); err != nil {
+			return fmt.Errorf("execute %q: %w", shortened(s), err)
+		}
+	}
+	return nil
+}
+
+func shortened(statement string) string {
+	s := strings.Join(strings.Fields(statement), " ")
+	return s[:min(len(s), 60)]
+}
+
+// CloseConn closes a connection within a bound.
+func CloseConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // nothing depends on how it ends
+}
+
+// FleetOptions say which daemons to run; everything else is as shipped.
+type FleetOptions struct {
+	Mode, Source string // "" leaves the default
+	WorkerEnv    []string
+	// Role makes each kind of daemon log in as a role of its own, so that
+	// their statements can be told apart.
+	Role bool
+}
+
+// Fleet is the daemons on one database.
+type Fleet struct {
+	*Database
+	Orchestrators, Workers []*fleet.Process
+
+	o   FleetOptions
+	dir string
+}
+
+// Fleet prepares a fleet without daemons on a database.
+func (r *Rig) Fleet(d *Database, o FleetOptions) *Fleet {
+	return &Fleet{Database: d, o: o, dir: r.dir}
+}
+
+// Start runs more daemons and waits until they are ready.
+func (f *Fleet) Start(ctx context.Context, kind fleet.Kind, n int) error {
+	var started []*fleet.Process
+	for range n {
+		p, err := f.start(ctx, kind)
+		if err != nil {
+			return err
+		}
+		started = append(started, p)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, p := range started {
+		if err := p.WaitReady(ctx); err != nil {
+			return fmt.Errorf("start %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, error) {
+	list, env := &f.Orchestrators, []string{"TASKER_ENV=development"}
+	if kind == fleet.Worker {
+		list, env = &f.Workers, append(env, f.o.WorkerEnv...)
+	}
+	dsn := f.DSN
+	if f.o.Role {
+		var err error
+		if dsn, err = f.roleDSN(ctx, kind); err != nil {
+			return nil, err
+		}
+	}
+	p, err := fleet.Start(fleet.Options{
+		Kind: kind, BinDir: f.dir, WorkDir: filepath.Join(f.dir, f.Database.Name), Name: fmt.Sprintf("%s-%d", kind, len(*list)),
+		DatabaseURL: dsn, Mode: f.o.Mode, EventSource: f.o.Source, Env: env, Config: "[common.task_templates]\nsearch_paths = []\n"})
+	if err != nil {
+		return nil, fmt.Errorf("start the %s: %w", kind, err)
+	}
+	*list = append(*list, p)
+	return p, nil
+}
+
+// rolePassword is no secret: the server lives as long as the run.
+const rolePassword = "bench"
+
+func (f *Fleet) roleDSN(ctx context.Context, kind fleet.Kind) (string, error) {
+	role := RoleOf(f.Database, kind)
+	if err := f.Exec(ctx, fmt.Sprintf(`create role %s superuser login password '%s'`, role, rolePassword)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/%s?sslmode=disable", role, rolePassword, f.Cluster.Port(), f.Database.Name), nil
+}
+
+// RoleOf is the role that a daemon of a fleet logs in as.
+func RoleOf(d *Database, kind fleet.Kind) string { return d.Name + "_" + string(kind) }
+
+// Stop ends the daemons, workers first.
+func (f *Fleet) Stop() {
+	for _, p := range append(f.Workers, f.Orchestrators...) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		_ = p.Stop(ctx) // how it ends is the business of other tests
+		cancel()
+	}
+	f.Workers, f.Orchestrators = nil, nil
+}
+
+// Close ends the daemons and drops the database.
+func (f *Fleet) Close() {
+	f.Stop()
+	_ = f.Drop() // the server is removed after the run
+}

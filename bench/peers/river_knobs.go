@@ -1,0 +1,92 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+)
+
+// riverKnobs are what of River's configuration changes how fast it is. Zero
+// values leave River's own defaults.
+type riverKnobs struct {
+	// clients in the process, each with a pool, a fetcher and a batch completer
+	// of its own; at least 1.
+	clients int
+	// maxWorkers is how many jobs a client runs at a time, and with that the
+	// most it fetches at once.
+	maxWorkers int
+	// conns bounds the pool of a client.
+	conns int32
+	// cooldown is the least time between two fetches of a client and between
+	// two notifications of one that inserts; poll is the time between fetches
+	// that nothing asked for.
+	cooldown, poll time.Duration
+	// lean leaves out what no-op jobs do not need: the watch over each job's
+	// time limit, which costs a timer and a goroutine per job, and the leader's
+	// services (cleaner, rescuer, scheduler, reindexer).
+	lean bool
+}
+
+// defaultRiver is what River's introduction shows.
+func defaultRiver() riverKnobs { return riverKnobs{clients: 1, maxWorkers: 100} }
+
+// tunedRiver is among the best of what BenchmarkRiverDrain has tried. Its
+// fetches and batches of completions overlap with two clients; with more, and
+// with more workers each, there was nothing to gain on two cores.
+func tunedRiver() riverKnobs {
+	return riverKnobs{clients: 2, maxWorkers: 2000, conns: 10, cooldown: river.FetchCooldownMin,
+		poll: 20 * time.Millisecond, lean: true}
+}
+
+// config is River's configuration with these knobs, for a client that works.
+func (k riverKnobs) config() *river.Config {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &square{})
+	c := &river.Config{
+		Logger:            quiet(),
+		Workers:           workers,
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: k.maxWorkers}},
+		FetchCooldown:     k.cooldown,
+		FetchPollInterval: k.poll,
+	}
+	if k.lean {
+		c.JobTimeout = -1
+		c.LeaderElectionDisabled = true
+	}
+	return c
+}
+
+func (k riverKnobs) pool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read the connection string for River: %w", err)
+	}
+	if k.conns > 0 {
+		config.MaxConns = k.conns
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool for River: %w", err)
+	}
+	return pool, nil
+}
+
+// String implements fmt.Stringer.
+func (k riverKnobs) String() string {
+	parts := []string{fmt.Sprintf("%d client(s)", k.clients), fmt.Sprintf("MaxWorkers %d", k.maxWorkers)}
+	add := func(set bool, format string, args ...any) {
+		if set {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(k.conns > 0, "pool of %d", k.conns)
+	add(k.cooldown > 0, "FetchCooldown %s", k.cooldown)
+	add(k.poll > 0, "FetchPollInterval %s", k.poll)
+	add(k.lean, "JobTimeout off, no leader (cleaner, rescuer, scheduler, reindexer)")
+	parts = append(parts, fmt.Sprintf("InsertManyFast (COPY) of %d", riverBatch), "logs warnings", "all else default")
+	return strings.Join(parts, ", ")
+}
