@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -55,25 +54,34 @@ type Taken struct {
 	Skipped int
 
 	store  *Store
-	from   int64   // the mark at which the scan began; 0: a full one, or none
-	oldest []int64 // of each task, the sequence number of the first step reported
+	from   reportMarks // at which the scans began; zero: full ones, or none
+	oldest []int64     // of each task, the sequence number of the first step reported
 	// conn carries a transaction that is begun and committed inside batches:
 	// one round trip to take, one to commit.
 	conn *conn
 }
 
-// TakeReported takes the tasks of up to limit reported steps. full ignores the
-// mark and scans from the beginning. A result without tasks is closed already.
+// TakeReported takes the tasks of up to limit reported steps, and of as many
+// again of tasks that work on several steps at once. full ignores the marks and
+// scans from the beginning. A result without tasks is closed already.
 func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken, error) {
 	taken := &Taken{store: s}
 	if !full {
 		taken.from = s.marks.reported()
 	}
 	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
-		return taken.begin(ctx, `select * from tasker.take_reported($1, $2)`, taken.from, limit)
+		return taken.begin(ctx, `select * from tasker.take_reported($1, $2, $3)`, taken.from.lone, taken.from.apart, limit)
 	})
-	if full && taken.count() >= limit {
-		s.marks.applied(0, taken.reached(), true)
+	if full {
+		lone, apart := taken.count()
+		rest := taken.reached()
+		if lone < limit {
+			rest.lone = 0
+		}
+		if apart < limit {
+			rest.apart = 0
+		}
+		s.marks.applied(taken.from, rest, true)
 	}
 	if err != nil || len(taken.Tasks) == 0 {
 		taken.Release()
@@ -181,22 +189,30 @@ func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	return plan, nil
 }
 
-// count is how many reported steps were taken.
-func (t *Taken) count() (steps int) {
+// count is how many reported steps were taken of each kind.
+func (t *Taken) count() (lone, apart int) {
 	for i := range t.Tasks {
-		steps += len(t.Tasks[i].Reported)
+		if n := len(t.Tasks[i].Reported); t.Tasks[i].Inline {
+			lone += n
+		} else {
+			apart += n
+		}
 	}
-	return steps
+	return lone, apart
 }
 
-// reached is how far the scan came: each task was found by its oldest step.
+// reached is how far the scans came: each task was found by its oldest step.
 // Younger ones come along with their task while older ones of other tasks
 // still wait. 0: nothing was found by a scan.
-func (t *Taken) reached() int64 {
-	if len(t.oldest) == 0 {
-		return 0
+func (t *Taken) reached() (r reportMarks) {
+	for i, seq := range t.oldest {
+		if t.Tasks[i].Inline {
+			r.lone = max(r.lone, seq)
+		} else {
+			r.apart = max(r.apart, seq)
+		}
 	}
-	return slices.Max(t.oldest)
+	return r
 }
 
 // takenRow is a row of take_reported as it arrives.

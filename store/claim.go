@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -158,11 +159,13 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 		} else {
 			query += takePicked + fromBoard
 		}
-		rows, err := db.Query(ctx, query, args...)
-		if err != nil {
+		b := &pgx.Batch{}
+		queueTurns(b, req)
+		b.Queue(query, args...).Query(func(rows pgx.Rows) (err error) {
+			found.list, err = pgx.CollectRows(rows, found.scan)
 			return err
-		}
-		if found.list, err = pgx.CollectRows(rows, found.scan); err != nil {
+		})
+		if err := db.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
 		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
@@ -176,6 +179,31 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 		return nil
 	})
 	return found.list, err
+}
+
+// Large claims of one queue take turns. Two at once would start at the same
+// place, and the second would walk over every row that the first has locked.
+// A turn is a few milliseconds; small claims hardly meet and need none.
+const (
+	// largeClaim is from how many steps on a claim takes turns with others.
+	largeClaim = 64
+	// turnQueues bounds the queues for which a claim waits; one of more finds
+	// room in some of them.
+	turnQueues = 4
+	// turnLock is the class of the advisory locks; their objects are queues.
+	turnLock = 0x7461736b
+)
+
+// queueTurns adds what a claim has to wait for. It is a statement of its own, so
+// that the claim's snapshot is younger than what was waited for; the lock goes
+// with the transaction.
+func queueTurns(b *pgx.Batch, req ClaimRequest) {
+	if req.Limit < largeClaim || len(req.Queues) > turnQueues {
+		return
+	}
+	for _, q := range slices.Sorted(slices.Values(req.Queues)) {
+		b.Queue(`select pg_advisory_xact_lock($1, $2)`, int32(turnLock), q)
+	}
 }
 
 // claims are the rows of a claim as they come in.

@@ -20,8 +20,12 @@ const markSlack = 1000
 type marks struct {
 	mu    *sync.Mutex
 	m     map[laneKey]int64
-	taken *int64 // of reported steps
+	taken *reportMarks
 }
+
+// reportMarks are the marks of the reported steps: of those that stand in
+// their tasks' rows, and of those that stand apart.
+type reportMarks struct{ lone, apart int64 }
 
 type laneKey struct {
 	queue int32
@@ -36,7 +40,7 @@ type lanesFrom struct {
 	from   []int64
 }
 
-func newMarks() marks { return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(int64)} }
+func newMarks() marks { return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(reportMarks)} }
 
 // of returns the known lanes of queues in claim order: by lane, and the queues
 // of one lane in the order in which they are asked for. Of a queue of which
@@ -98,15 +102,20 @@ func moved(mark, from, newest int64, more bool) int64 {
 	}
 }
 
-// applied moves the mark of the reported steps after a scan that began at from
-// (0: a full one).
-func (m marks) applied(from, newest int64, more bool) {
+// applied moves the marks of the reported steps after scans that began at from
+// (0: full ones) and reached so far; 0 is one that says nothing.
+func (m marks) applied(from, reached reportMarks, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	*m.taken = max(moved(*m.taken, from, newest, more), 0)
+	if reached.lone > 0 {
+		m.taken.lone = max(moved(m.taken.lone, from.lone, reached.lone, more), 0)
+	}
+	if reached.apart > 0 {
+		m.taken.apart = max(moved(m.taken.apart, from.apart, reached.apart, more), 0)
+	}
 }
 
-func (m marks) reported() int64 {
+func (m marks) reported() reportMarks {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *m.taken

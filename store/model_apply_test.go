@@ -36,7 +36,7 @@ func (m *model) applyTwo(t *rapid.T) {
 	defer b.Release()
 	var want []uuid.UUID
 	skipped := 0
-	for _, id := range m.reported(limit) {
+	for _, id := range m.reported(limit, uuids(a)...) {
 		if slices.Contains(uuids(a), id) {
 			skipped++
 			continue
@@ -62,23 +62,31 @@ func uuids(taken *store.Taken) (ids []uuid.UUID) {
 	return ids
 }
 
-// reported are the tasks of the oldest reported steps, by key.
-func (m *model) reported(limit int) (ids []uuid.UUID) {
+// reported are the tasks of the oldest reported steps of either kind, by key.
+// Lone ones that somebody holds are passed over.
+func (m *model) reported(limit int, held ...uuid.UUID) (ids []uuid.UUID) {
 	type found struct {
 		id  uuid.UUID
 		seq int64
 	}
-	var list []found
+	var lone, apart []found
 	for id, task := range m.tasks {
 		for _, s := range task.steps {
-			if s.state == 4 {
-				list = append(list, found{id, s.seq})
+			switch {
+			case s.state != 4:
+			case s.slot == 0 && slices.Contains(held, id):
+			case s.slot == 0:
+				lone = append(lone, found{id, s.seq})
+			default:
+				apart = append(apart, found{id, s.seq})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.seq, b.seq) })
-	for _, f := range list[:min(limit, len(list))] {
-		ids = append(ids, f.id)
+	for _, list := range [][]found{lone, apart} {
+		slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.seq, b.seq) })
+		for _, f := range list[:min(limit, len(list))] {
+			ids = append(ids, f.id)
+		}
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	return slices.Compact(ids)

@@ -103,10 +103,10 @@ type fixture struct {
 func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 	start := time.Now()
 	const secondary = `select coalesce(string_agg(indexdef, ';'), '') from pg_indexes where schemaname = 'tasker'
-		and indexname in ('board_claimable', 'board_reported', 'board_due', 'board_lease')`
+		and indexname in ('board_claimable', 'board_reported', 'board_reported_apart', 'board_due', 'board_lease')`
 	indexes := db.QueryString(t, secondary)
 	if !f.grown { // most indexes are built afterwards
-		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_due, tasker.board_lease`)
+		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_reported_apart, tasker.board_due, tasker.board_lease`)
 		// Version 7 UUIDs of the last hours, rising with i.
 		db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
 			select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
@@ -205,7 +205,7 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"fetchInputs", fetchInputs, held[:2], perStatement, perStatement},
 		{"handBack", handBack, held, perStatement, perStatement},
 		{"releaseLeases", releaseLeases, held, perStatement, perStatement},
-		{"take_reported", `select * from tasker.take_reported($1, $2)`, []any{mark, perStatement}, perStatement, perStatement},
+		{"take_reported", `select * from tasker.take_reported($1, $2, $3)`, []any{mark, mark, perStatement}, 2 * perStatement, 0},
 		{"takeTask", takeTask, []any{tasks[0]}, 1, 1},
 		{"promoteDue", promoteDue, []any{perStatement}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement}, perStatement, perStatement},

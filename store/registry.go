@@ -69,7 +69,7 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 // statement, what its timer should wait for and what has been in line since
 // before the last heartbeats: whoever should have signalled that may have died
 // between its commit and the signal.
-// Index: board_due, board_lease, board_reported, board_claimable.
+// Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
 const processorHeartbeat = `
 with alive as (
     insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
@@ -77,7 +77,9 @@ with alive as (
     on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null
 )` + horizon + `,
        coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.board
-                 where state = 4 order by seq limit 1), false),
+                 where state = 4 and slot = 0 order by seq limit 1), false)
+       or coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.board
+                    where state = 4 and slot > 0 order by seq limit 1), false),
        array(select n.name from tasker.namespaces n cross join lateral (
                  select enqueued_at from tasker.board
                  where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s

@@ -96,58 +96,66 @@ from tasker.live_steps;
 drop table tasker.live_steps, tasker.live_tasks;
 
 create index board_claimable on tasker.board (queue, lane, seq) where state = 2;
-create index board_reported  on tasker.board (seq) where state = 4;
+create index board_reported  on tasker.board (seq) where state = 4 and slot = 0;
+create index board_reported_apart on tasker.board (seq) where state = 4 and slot > 0;
 create index board_due       on tasker.board (due_at) where state = 1;
 create index board_lease     on tasker.board (lease_until) where state = 3;
 
 -- +goose StatementBegin
--- Locks up to max_steps worth of tasks with reported steps and returns what was
--- reported for them, oldest first. A step that stands in the row of its task is
--- the only one in hand: its row is locked and returned in one statement, by its
--- place. For a step with a row of its own the task is locked first and read
--- then, in two statements on purpose: the second one's snapshot is younger than
--- the locks, so it cannot see a step that another orchestrator has applied in
--- between. A row without task_uuid carries the number of tasks that somebody
--- else holds right now.
--- Index: board_reported, then the primary key.
-create function tasker.take_reported(mark bigint, max_steps int)
+-- Locks tasks with reported steps and returns what was reported for them, oldest
+-- first: up to max_steps of those whose only step stands in their own row, and
+-- up to max_steps worth of those whose steps stand apart. A row of the first
+-- kind is locked and returned in one statement, and one that somebody else
+-- holds is that one's to finish. For the second kind the tasks are locked first
+-- and read then, in two statements on purpose: the second one's snapshot is
+-- younger than the locks, so it cannot see a step that another orchestrator has
+-- applied in between. A row without task_uuid carries the number of such tasks
+-- that somebody else holds right now.
+-- Two may apply at once. A third would walk over every row that these have
+-- locked, for a smaller share of the same list; it is told that there is
+-- something to come back for.
+-- Index: board_reported, board_reported_apart, then the primary key.
+create function tasker.take_reported(mark bigint, mark_apart bigint, max_steps int)
 returns table (task_uuid uuid, plan_id int, queue int, task_state smallint, priority smallint, watched boolean, progress bytea,
                inline boolean, step_no smallint, seq bigint, attempt smallint, outcome smallint, retryable boolean,
                retry_after_ms bigint, skipped int)
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    alone tid[];
     seen uuid[];
     held uuid[];
-    taken int := 0;
 begin
-    select array_agg(r.at) filter (where r.slot = 0), array_agg(distinct r.task_uuid) filter (where r.slot > 0) into alone, seen
-    from (select s.ctid as at, s.slot, s.task_uuid from tasker.board s
-          where s.state = 4 and s.seq >= mark order by s.seq limit max_steps) r;
-    if alone is not null then
-        return query
-        select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
-               true, t.step_no, t.seq, t.attempt, t.outcome, t.retryable, t.retry_after_ms, 0
-        from tasker.board t where t.ctid = any (alone) and t.slot = 0 and t.outcome is not null
-        for update skip locked;
-        get diagnostics taken = row_count;
+    if not (pg_try_advisory_xact_lock(1952543595, -1) or pg_try_advisory_xact_lock(1952543595, -2)) then
+        skipped := 1;
+        return next;
+        return;
     end if;
-    if seen is not null then
-        select array_agg(l.task_uuid) into held
-        from (select t.task_uuid from tasker.board t
-              where t.task_uuid = any (seen) and t.slot = 0 order by t.task_uuid for update skip locked) l;
-        -- A state would lead the planner to a partial index, all of it.
-        return query
-        select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
-               t.state <> 0, s.step_no, s.seq, s.attempt, s.outcome, s.retryable, s.retry_after_ms, 0
-        from unnest((select held)) h(task_uuid)
-        join tasker.board t on t.task_uuid = h.task_uuid and t.slot = 0
-        join tasker.board s on s.task_uuid = h.task_uuid and s.outcome is not null
-        order by t.task_uuid, s.step_no;
+
+    return query
+    select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
+           true, t.step_no, t.seq, t.attempt, t.outcome, t.retryable, t.retry_after_ms, 0
+    from tasker.board t where t.state = 4 and t.slot = 0 and t.seq >= mark
+    order by t.seq limit max_steps for update skip locked;
+
+    select array_agg(distinct r.task_uuid) into seen
+    from (select s.task_uuid from tasker.board s
+          where s.state = 4 and s.slot > 0 and s.seq >= mark_apart order by s.seq limit max_steps) r;
+    if seen is null then
+        return;
     end if;
-    skipped := coalesce(cardinality(alone), 0) - taken + coalesce(cardinality(seen), 0) - coalesce(cardinality(held), 0);
-    if skipped > 0 then
+    select array_agg(l.task_uuid) into held
+    from (select t.task_uuid from tasker.board t
+          where t.task_uuid = any (seen) and t.slot = 0 order by t.task_uuid for update skip locked) l;
+    -- A state would lead the planner to a partial index, all of it.
+    return query
+    select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress,
+           t.state <> 0, s.step_no, s.seq, s.attempt, s.outcome, s.retryable, s.retry_after_ms, 0
+    from unnest((select held)) h(task_uuid)
+    join tasker.board t on t.task_uuid = h.task_uuid and t.slot = 0
+    join tasker.board s on s.task_uuid = h.task_uuid and s.outcome is not null
+    order by t.task_uuid, s.step_no;
+    if cardinality(seen) > coalesce(cardinality(held), 0) then
+        skipped := cardinality(seen) - coalesce(cardinality(held), 0);
         return next;
     end if;
 end $$;
@@ -221,7 +229,7 @@ where a.reported_at is not null;
 
 -- +goose Down
 drop view tasker.v_step_result_audit, tasker.v_step_transitions, tasker.v_task_transitions, tasker.v_workflow_steps, tasker.v_tasks;
-drop function tasker.take_reported(bigint, int);
+drop function tasker.take_reported(bigint, bigint, int);
 create table tasker.live_tasks (
     task_uuid   uuid primary key,
     created_at  timestamptz not null default now(),
