@@ -68,6 +68,8 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	taken := &Taken{store: s}
 	if !full {
 		taken.from = s.marks.reported()
+	} else if any, err := s.anyReported(ctx); err != nil || !any {
+		return taken, err
 	}
 	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
 		return taken.begin(ctx, `select * from tasker.take_reported($1, $2, $3)`, taken.from.lone, taken.from.apart, limit)
@@ -87,6 +89,19 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 		taken.Release()
 	}
 	return taken, err
+}
+
+// anyReported asks first where most of the time there is nothing: an idle
+// poll is one statement instead of a transaction.
+// Index: board_reported, board_reported_apart.
+const anyReported = `
+select exists (select from tasker.board where state = 4 and slot = 0) or exists (select from tasker.board where state = 4 and slot > 0)`
+
+func (s *Store) anyReported(ctx context.Context) (reported bool, err error) {
+	err = s.repeatable(ctx, "any_reported", "look for reported steps", func(ctx context.Context, db *conn) error {
+		return db.QueryRow(ctx, anyReported).Scan(&reported)
+	})
+	return reported, err
 }
 
 // takeTask locks one live task. What was reported for it stays where it is: an

@@ -206,6 +206,7 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"handBack", handBack, held, perStatement, perStatement},
 		{"releaseLeases", releaseLeases, held, perStatement, perStatement},
 		{"take_reported", `select * from tasker.take_reported($1, $2, $3)`, []any{mark, mark, perStatement}, 2 * perStatement, 0},
+		{"anyReported", anyReported, nil, 1, 1},
 		{"takeTask", takeTask, []any{tasks[0]}, 1, 1},
 		{"promoteDue", promoteDue, []any{perStatement}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement}, perStatement, perStatement},

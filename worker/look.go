@@ -35,11 +35,12 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
 	var err error
-	if e.scans.overdue(time.Now()) {
+	if now := time.Now(); e.scans.overdue(now) || eager && e.scans.suffices(now) {
 		out.Found, err = e.claimAll(ctx, queues, want)
 	} else {
 		out.Found, out.RetryIn, err = e.claimFromMarks(ctx, queues, want, eager)
 	}
+	e.scans.quiet = out.Found == 0
 	if out.Found == want {
 		out.More = e.slots.owe() // or when a permit comes back
 	}

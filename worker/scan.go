@@ -32,6 +32,7 @@ type fullScans struct {
 	// prepare its statement or wait for a busy machine.
 	took   time.Duration
 	latest time.Duration
+	quiet  bool // the latest look found nothing
 }
 
 // wait is how long it is until the next full scan may be made; 0 is now. pause
@@ -43,6 +44,11 @@ func (f fullScans) wait(now time.Time, pause time.Duration) time.Duration {
 	}
 	return max(max(fullScanShare*f.took, pause)-now.Sub(f.ended), 0)
 }
+
+// suffices reports whether a look of an idle worker may do with a full scan
+// alone: there will be nothing at the marks either, and one statement is enough
+// to see that.
+func (f fullScans) suffices(now time.Time) bool { return f.quiet && f.wait(now, 0) == 0 }
 
 // overdue reports whether one should be made before the scan from the marks.
 func (f fullScans) overdue(now time.Time) bool {
