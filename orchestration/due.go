@@ -12,16 +12,30 @@ import (
 )
 
 // dueWork moves what has become due and ends leases that have run out.
-type dueWork struct{ o *Orchestrator }
+type dueWork struct {
+	o *Orchestrator
+	// scan keeps the horizon from being asked for too often while dead versions
+	// lie in front of what is due. Only a dear one is waited with.
+	scan scanBudget
+}
+
+// dearHorizon is what asking for the horizon may take before it is rationed.
+const dearHorizon = 5 * time.Millisecond
 
 // Look asks for the horizon first: one cheap query tells whether there is
 // anything to do at all and how long the timer may sleep.
 func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	start := time.Now()
+	if w.scan.took > dearHorizon && !w.scan.allows(start) {
+		out.RetryIn = w.scan.wait(start)
+		return out, nil
+	}
 	h, err := w.o.store.Horizon(ctx)
 	if err != nil {
 		return out, err
 	}
+	w.scan.used(start, time.Since(start))
 	if h.NextDue == 0 {
 		promoted, err := w.o.store.PromoteDue(ctx, w.o.cfg.SweepBatch)
 		if err != nil {

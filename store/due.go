@@ -15,7 +15,8 @@ import (
 const promoteDue = `
 with due as materialized (
     select ctid as at from tasker.board
-    where state = 1 and due_at <= clock_timestamp() order by due_at limit $1 for update skip locked
+    where state = 1 and due_at >= coalesce($2::timestamptz, '-infinity') and due_at <= clock_timestamp()
+    order by due_at limit $1 for update skip locked
 ), moved as (
     update tasker.board s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
     where s.ctid = any (array(select at from due))
@@ -35,7 +36,7 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 	err := s.call(ctx, "promote", "promote due steps", func(ctx context.Context, db *conn) error {
 		p = Promoted{}
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			rows, err := tx.Query(ctx, promoteDue, limit)
+			rows, err := tx.Query(ctx, promoteDue, limit, s.sweep.from())
 			if err != nil {
 				return nil, err
 			}
@@ -65,7 +66,8 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 const expireLeases = `
 with lost as materialized (
     select ctid as at from tasker.board
-    where state = 3 and lease_until <= clock_timestamp() order by lease_until limit $1 for update skip locked
+    where state = 3 and lease_until >= coalesce($2::timestamptz, '-infinity') and lease_until <= clock_timestamp()
+    order by lease_until limit $1 for update skip locked
 )
 update tasker.board s
 set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
@@ -76,7 +78,7 @@ func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {
 	var expired int
 	err := s.call(ctx, "expire", "expire leases", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			tag, err := tx.Exec(ctx, expireLeases, limit)
+			tag, err := tx.Exec(ctx, expireLeases, limit, s.sweep.from())
 			if err != nil {
 				return nil, err
 			}
@@ -124,23 +126,27 @@ func (h Horizon) Next() time.Duration {
 	return slices.Min(d)
 }
 
-// horizon reads the ends of two indexes. A time that has passed counts as 0;
-// no row at all is null (an aggregate would make greatest answer 0).
+// horizon reads the ends of two indexes, from a moment on. A time that has
+// passed counts as 0; no row at all is null (an aggregate would make greatest
+// answer 0).
 // Index: board_due, board_lease.
 const horizon = `
-select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 1 order by due_at limit 1),
+select clock_timestamp(),
+       (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
+        where state = 1 and due_at >= coalesce($1::timestamptz, '-infinity') order by due_at limit 1),
        (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 3 order by lease_until limit 1)`
+        where state = 3 and lease_until >= coalesce($1::timestamptz, '-infinity') order by lease_until limit 1)`
 
 // Horizon asks when the next step is due and the next lease ends.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	h := Horizon{NextDue: -1, NextLease: -1}
 	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
+		var now time.Time
 		var due, lease *float64
-		if err := db.QueryRow(ctx, horizon).Scan(&due, &lease); err != nil {
+		if err := db.QueryRow(ctx, horizon, s.sweep.begin(time.Now())).Scan(&now, &due, &lease); err != nil {
 			return err
 		}
+		s.sweep.looked(now)
 		h = newHorizon(due, lease)
 		return nil
 	})

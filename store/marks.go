@@ -40,7 +40,9 @@ type lanesFrom struct {
 	from   []int64
 }
 
-func newMarks() marks { return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(reportMarks)} }
+func newMarks() marks {
+	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(reportMarks)}
+}
 
 // of returns the known lanes of queues in claim order: by lane, and the queues
 // of one lane in the order in which they are asked for. Of a queue of which

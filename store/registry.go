@@ -73,17 +73,17 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 const processorHeartbeat = `
 with alive as (
     insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
-    values ($1, $2, $3, $4, $5)
+    values ($2, $3, $4, $5, $6)
     on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null
 )` + horizon + `,
-       coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.board
+       coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
                  where state = 4 and slot = 0 order by seq limit 1), false)
-       or coalesce((select reported_at < clock_timestamp() - $6::bigint * interval '1 ms' from tasker.board
+       or coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 order by seq limit 1), false),
        array(select n.name from tasker.namespaces n cross join lateral (
                  select enqueued_at from tasker.board
                  where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
-             where s.enqueued_at < clock_timestamp() - $6::bigint * interval '1 ms')`
+             where s.enqueued_at < clock_timestamp() - $7::bigint * interval '1 ms')`
 
 // Attention is what a heartbeat of an orchestrator brings back.
 type Attention struct {
@@ -97,15 +97,17 @@ func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 	a := Attention{Horizon: Horizon{NextDue: -1, NextLease: -1}}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		var (
+			now        time.Time
 			due, lease *float64
 			reported   bool
 			namespaces []string
 		)
-		err := db.QueryRow(ctx, processorHeartbeat, d.UUID, d.ID, d.Hostname, d.Version, d.Mode, overdue.Milliseconds()).
-			Scan(&due, &lease, &reported, &namespaces)
+		err := db.QueryRow(ctx, processorHeartbeat, s.sweep.begin(time.Now()), d.UUID, d.ID, d.Hostname, d.Version, d.Mode, overdue.Milliseconds()).
+			Scan(&now, &due, &lease, &reported, &namespaces)
 		if err != nil {
 			return err
 		}
+		s.sweep.looked(now)
 		a = Attention{Horizon: newHorizon(due, lease)}
 		if reported {
 			a.Signals = ReportSignals()

@@ -62,6 +62,7 @@ type Store struct {
 	opts  Options
 	plans planCache
 	marks marks
+	sweep sweep
 	// inLedger is for how many claims yet the ledger is looked into at once.
 	inLedger atomic.Int32
 

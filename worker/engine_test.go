@@ -230,6 +230,7 @@ func TestFullScanAfterAnEmptyFastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, func(*StepContext) (any, error) { return 1, nil })
 		r.start(t)
+		time.Sleep(emptyPause) // of the bubble's clock; the start has just looked
 		r.board.set(func(b *fakeBoard) { b.hidden = true })
 		r.offer(3, stepOnly)
 		require.Len(t, r.board.reported(), 3)

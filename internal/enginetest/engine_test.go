@@ -157,7 +157,7 @@ func TestExpiredLeaseGoesOnWithTheNextAttempt(t *testing.T) {
 	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3`) == 1, "not claimed"
 	})
-	e.DB.Exec(t, `update tasker.board set lease_until = now() - interval '1 minute' where state = 3`)
+	e.DB.Exec(t, `update tasker.board set lease_until = now() - interval '1 second' where state = 3`)
 	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3 and attempt = 2`) == 1, "no second attempt"
 	})
