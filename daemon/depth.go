@@ -17,6 +17,9 @@ const (
 	// depthAge is how long a count is good: health and metrics are open to all
 	// and must not become load.
 	depthAge = time.Second
+	// depthShare: between two counts lies this many times what the first took.
+	// While an old snapshot is held a count walks over what is dead.
+	depthShare = 20
 	// depthTimeout bounds one count, and so what a scrape may wait.
 	depthTimeout = 2 * time.Second
 )
@@ -31,6 +34,7 @@ type queueDepth struct {
 
 	mu   sync.Mutex
 	at   time.Time
+	took time.Duration
 	last map[string]int // by namespace; nil: the latest count failed
 }
 
@@ -44,17 +48,19 @@ func newQueueDepth(count func(context.Context, int) (map[string]int, error), thr
 func (q *queueDepth) measure(ctx context.Context) map[string]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.at.IsZero() && q.now().Sub(q.at) < depthAge {
+	if !q.at.IsZero() && q.now().Sub(q.at) < max(depthAge, depthShare*q.took) {
 		return q.last
 	}
 	// A caller that leaves must not make the others miss the count.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), depthTimeout)
 	defer cancel()
+	begin := q.now()
 	depth, err := q.count(ctx, q.thresholds.OverflowThreshold+1)
 	if err != nil {
 		depth = nil // what was true a while ago says nothing now
 	}
 	q.last, q.at = depth, q.now()
+	q.took = q.at.Sub(begin)
 	return depth
 }
 

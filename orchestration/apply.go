@@ -37,7 +37,7 @@ func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinato
 	if !wake.Has(signal.TopicOrchestration) {
 		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 	}
-	full := wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue
+	full := wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue && w.scan.allows(time.Now())
 	found, out, err := w.look(ctx, full)
 	if err == nil && found == 0 && !full && w.scan.allows(time.Now()) {
 		// The signal told of something behind the mark.

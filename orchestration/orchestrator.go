@@ -141,14 +141,18 @@ func (o *Orchestrator) publish(signals []signal.Signal) {
 func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	ticker := time.NewTicker(o.cfg.HeartbeatInterval)
 	defer ticker.Stop()
+	var scan scanBudget // of what walks over the dead while an old snapshot is held
 	for {
 		d := o.cfg.Daemon
 		d.Mode = string(o.apply.Mode())
-		a, err := o.store.ProcessorHeartbeat(ctx, d, o.cfg.HeartbeatInterval)
+		begin := time.Now()
+		attend := scan.allows(begin)
+		a, err := o.store.ProcessorHeartbeat(ctx, d, o.cfg.HeartbeatInterval, attend)
 		switch {
-		case err == nil:
+		case err == nil && attend:
+			scan.used(begin, time.Since(begin))
 			o.attend(a)
-		case ctx.Err() == nil:
+		case err != nil && ctx.Err() == nil:
 			o.log.Warn("the heartbeat failed", zap.Error(err))
 		}
 		select {

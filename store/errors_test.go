@@ -59,7 +59,7 @@ func everyFlow(ctx context.Context, s *store.Store, p *store.Plan) map[string]er
 	add("horizon", err)
 	_, err = s.WorkerHeartbeat(ctx, d, k, time.Minute)
 	add("worker heartbeat", err)
-	_, err = s.ProcessorHeartbeat(ctx, d, time.Minute)
+	_, err = s.ProcessorHeartbeat(ctx, d, time.Minute, true)
 	add("processor heartbeat", err)
 	add("stopped", s.Stopped(ctx, id))
 	_, err = s.Fleet(ctx, time.Minute)

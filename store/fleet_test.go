@@ -23,7 +23,7 @@ func TestFleetShowsWhoIsAlive(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, lost)
 	}
-	h, err := s.ProcessorHeartbeat(t.Context(), processor, time.Minute)
+	h, err := s.ProcessorHeartbeat(t.Context(), processor, time.Minute, true)
 	require.NoError(t, err)
 	require.Equal(t, time.Duration(-1), h.Next(), "nothing is on the board")
 	require.NoError(t, s.Stopped(t.Context(), gone.UUID))

@@ -65,25 +65,25 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 	return lost, err
 }
 
-// processorHeartbeat says that the orchestrator lives and answers, in the same
-// statement, what its timer should wait for and what has been in line since
-// before the last heartbeats: whoever should have signalled that may have died
-// between its commit and the signal.
+// processorAlive says that the orchestrator lives.
+const processorAlive = `
+insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
+values ($1, $2, $3, $4, $5)
+on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null`
+
+// attention answers what an orchestrator's timer should wait for and what has
+// been in line since before the last heartbeats: whoever should have signalled
+// that may have died between its commit and the signal.
 // Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
-const processorHeartbeat = `
-with alive as (
-    insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
-    values ($2, $3, $4, $5, $6)
-    on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null
-)` + horizon + `,
-       coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
+const attention = horizon + `,
+       coalesce((select reported_at < clock_timestamp() - $2::bigint * interval '1 ms' from tasker.board
                  where state = 4 and slot = 0 order by seq limit 1), false)
-       or coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
+       or coalesce((select reported_at < clock_timestamp() - $2::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 order by seq limit 1), false),
        array(select n.name from tasker.namespaces n cross join lateral (
                  select enqueued_at from tasker.board
                  where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
-             where s.enqueued_at < clock_timestamp() - $7::bigint * interval '1 ms')`
+             where s.enqueued_at < clock_timestamp() - $2::bigint * interval '1 ms')`
 
 // Attention is what a heartbeat of an orchestrator brings back.
 type Attention struct {
@@ -91,33 +91,44 @@ type Attention struct {
 	Signals []signal.Signal // for what has waited suspiciously long
 }
 
-// ProcessorHeartbeat registers or refreshes an orchestrator. overdue is how
-// long something may wait in line before it is signalled again.
-func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration) (Attention, error) {
+// ProcessorHeartbeat registers or refreshes an orchestrator, and with attend
+// looks, on the same trip, for what needs attention; overdue is how long
+// something may wait in line before it is signalled again.
+func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: Horizon{NextDue: -1, NextLease: -1}}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
-		var (
-			now        time.Time
-			due, lease *float64
-			reported   bool
-			namespaces []string
-		)
-		err := db.QueryRow(ctx, processorHeartbeat, s.sweep.begin(time.Now()), d.UUID, d.ID, d.Hostname, d.Version, d.Mode, overdue.Milliseconds()).
-			Scan(&now, &due, &lease, &reported, &namespaces)
-		if err != nil {
-			return err
+		b := &pgx.Batch{}
+		b.Queue(processorAlive, d.UUID, d.ID, d.Hostname, d.Version, d.Mode)
+		if attend {
+			b.Queue(attention, s.sweep.begin(time.Now()), overdue.Milliseconds()).QueryRow(func(row pgx.Row) (err error) {
+				a, err = s.scanAttention(row)
+				return err
+			})
 		}
-		s.sweep.looked(now)
-		a = Attention{Horizon: newHorizon(due, lease)}
-		if reported {
-			a.Signals = ReportSignals()
-		}
-		for _, n := range namespaces {
-			a.Signals = append(a.Signals, signal.Signal{Topic: signal.WorkerTopic(n)})
-		}
-		return nil
+		return db.SendBatch(ctx, b).Close()
 	})
 	return a, err
+}
+
+func (s *Store) scanAttention(row pgx.Row) (a Attention, err error) {
+	var (
+		now        time.Time
+		due, lease *float64
+		reported   bool
+		namespaces []string
+	)
+	if err := row.Scan(&now, &due, &lease, &reported, &namespaces); err != nil {
+		return a, err
+	}
+	s.sweep.looked(now)
+	a = Attention{Horizon: newHorizon(due, lease)}
+	if reported {
+		a.Signals = ReportSignals()
+	}
+	for _, n := range namespaces {
+		a.Signals = append(a.Signals, signal.Signal{Topic: signal.WorkerTopic(n)})
+	}
+	return a, nil
 }
 
 // Stopped records that a daemon has ended on purpose.
