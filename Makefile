@@ -59,6 +59,11 @@ bench: require-postgresql ## Measure against the goals and other queues (about 1
 bench-short: require-postgresql ## The same with small sizes (about 2 minutes); writes no files
 	cd bench && $(GO) run . -short $(BENCHFLAGS)
 
+.PHONY: plans
+plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
+	$(GO) test ./store -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.finished 10000000 \
+		-plans.out $(CURDIR)/docs/benchmarks/plans.md
+
 .PHONY: bench-snapshot
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture
 	cd bench && $(GO) run . -only snapshot -out ../docs/benchmarks/held-snapshot $(BENCHFLAGS)

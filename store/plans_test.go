@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,14 +21,18 @@ import (
 // The size of the board and of the ledger under test. The bounds below do not
 // depend on it: a plan that walks over a table needs ten times what they allow.
 const (
-	waitingTasks  = 1_000_000
-	finishedTasks = 300_000
+	waitingTasks = 1_000_000
 
 	// maxBlocks bounds the blocks that one item may touch: a few descents of
 	// an index and the entries of a new row version.
 	maxBlocks  = 40
 	maxRows    = 8   // that one item may walk over; tags pass over seven in claimAny
 	freeBlocks = 300 // for one statement, whatever it carries
+)
+
+var (
+	finishedTasks = flag.Int("plans.finished", 300_000, "finished tasks in the ledger under test")
+	plansFile     = flag.String("plans.out", "", "where to write the plans that were executed, as Markdown")
 )
 
 // itemsOf one statement: a quiet moment and the largest batches that occur.
@@ -42,9 +47,20 @@ func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a million rows")
 	}
+	report := newPlanReport(t)
 	db := openPlans(t)
-	big := fixture{finished: finishedTasks, waiting: waitingTasks}
+	small := fixture{finished: 1000, waiting: 10_000}
+	if report != nil {
+		other := openPlans(t)
+		small.fill(t, other)
+		report.measure(t, other, small)
+	}
+	big := fixture{finished: *finishedTasks, waiting: waitingTasks}
 	big.fill(t, db)
+	if report != nil {
+		report.measure(t, db, big)
+		report.write(t)
+	}
 	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 		t.Run(mode, func(t *testing.T) {
 			e := newExplainer(t, db.DSN, mode)
@@ -311,8 +327,9 @@ func (e *explainer) execute(t *testing.T, c hotStatement) {
 	require.NoError(t, err, c.name)
 }
 
-// check executes a statement and judges the plans that were executed.
-func (e *explainer) check(t *testing.T, c hotStatement) {
+// explain executes a statement in a transaction that is rolled back and
+// returns the plans that were executed for it, and how long it took.
+func (e *explainer) explain(t *testing.T, c hotStatement) ([]planNode, time.Duration) {
 	tx, err := e.conn.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
@@ -330,20 +347,30 @@ func (e *explainer) check(t *testing.T, c hotStatement) {
 		require.EqualValues(t, c.touched, tag.RowsAffected(), "the statement must have something to do")
 	}
 	require.NotEmpty(t, e.plans, "no plan was sent")
-	blocks := 0
+	var plans []planNode
 	for _, text := range e.plans {
 		_, document, found := strings.Cut(text, "plan:")
 		require.True(t, found, text)
 		var explained struct{ Plan planNode }
 		require.NoError(t, json.Unmarshal([]byte(document), &explained))
-		explained.Plan.walk(func(n *planNode) {
+		plans = append(plans, explained.Plan)
+	}
+	return plans, took
+}
+
+// check executes a statement and judges the plans that were executed.
+func (e *explainer) check(t *testing.T, c hotStatement) {
+	plans, took := e.explain(t, c)
+	blocks := 0
+	for i := range plans {
+		plans[i].walk(func(n *planNode) {
 			blocks = max(blocks, n.Hit+n.Read)
 			for _, table := range bigTables {
 				if n.Type == "Seq Scan" && isPartOf(n.Relation, table) && n.rows() > 0 {
-					t.Errorf("sequential scan of %s in\n%s", n.Relation, document)
+					t.Errorf("sequential scan of %s in\n%s", n.Relation, e.plans[i])
 				}
 				if isPartOf(n.Relation, table) && n.rows() > float64(c.items*maxRows) {
-					t.Errorf("%s walks over %.0f rows of %s in\n%s", n.Type, n.rows(), n.Relation, document)
+					t.Errorf("%s walks over %.0f rows of %s in\n%s", n.Type, n.rows(), n.Relation, e.plans[i])
 				}
 			}
 		})
@@ -364,6 +391,8 @@ func isPartOf(relation, table string) bool {
 // include those of the nodes below it.
 type planNode struct {
 	Type     string     `json:"Node Type"`
+	Index    string     `json:"Index Name"`
+	Subplan  string     `json:"Subplan Name"`
 	Relation string     `json:"Relation Name"`
 	Loops    float64    `json:"Actual Loops"`
 	Rows     float64    `json:"Actual Rows"`
