@@ -191,7 +191,9 @@ type scanBudget struct {
 func (b *scanBudget) allows(now time.Time) bool { return now.Sub(b.last) >= 20*b.took }
 
 // wait is how long it is until a scan is allowed again.
-func (b *scanBudget) wait(now time.Time) time.Duration { return max(20*b.took-now.Sub(b.last), time.Millisecond) }
+func (b *scanBudget) wait(now time.Time) time.Duration {
+	return max(20*b.took-now.Sub(b.last), time.Millisecond)
+}
 
 func (b *scanBudget) used(start time.Time, took time.Duration) {
 	b.took = min(took, b.latest) // 0 after the very first, which proves nothing

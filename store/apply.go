@@ -68,7 +68,7 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	taken := &Taken{store: s}
 	if !full {
 		taken.from = s.marks.reported()
-	} else if any, err := s.anyReported(ctx); err != nil || !any {
+	} else if some, err := s.anyReported(ctx); err != nil || !some {
 		return taken, err
 	}
 	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
