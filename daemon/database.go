@@ -32,8 +32,10 @@ func inTransaction(source string) bool { return source == sourceWAL || source ==
 const startPatience = 30 * time.Second
 
 // openStore connects to the database, migrates it when configured, and checks
-// that its schema is the one this program knows.
-func openStore(ctx context.Context, c config.Common, name string, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+// that its schema is the one this program knows. In embedded mode the
+// other daemon hears signals directly, so they need not ride along with what is
+// waited for.
+func openStore(ctx context.Context, c config.Common, name string, embedded bool, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
 	d := c.Database
 	opts := store.Options{
 		URL: d.URL.Reveal(), ApplicationName: name,
@@ -41,7 +43,7 @@ func openStore(ctx context.Context, c config.Common, name string, log *zap.Logge
 		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(),
 		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(),
 		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: inTransaction(c.Signals.EventSource),
-		NotifyAfterCommit: c.Signals.EventSource == sourceNotify,
+		NotifyAfterCommit: c.Signals.EventSource == sourceNotify && !embedded,
 		Observe: func(flow string, took time.Duration, _ error) {
 			m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
 		},

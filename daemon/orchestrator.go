@@ -34,8 +34,12 @@ type Orchestrator struct {
 // NewOrchestrator connects to the database, loads the templates that the
 // configuration names, and wires the daemon. Nothing runs before Start.
 func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (*Orchestrator, error) {
+	return newOrchestrator(ctx, loaded, nil, log)
+}
+
+func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbours, log *zap.Logger) (*Orchestrator, error) {
 	c := loaded.OrchestratorConfig()
-	s, err := assemble(ctx, c.Common, "tasker-orchestrator", log)
+	s, err := assemble(ctx, c.Common, "tasker-orchestrator", near, log)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +80,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	}
 	rules := rules(c.Common, o.Leases.MaxCrashes)
 	d.engine, err = orchestration.New(orchestration.Config{
-		Store: d.store, Publisher: d.signals.sender, Daemon: self, Rules: rules,
+		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules,
 		Orchestration: eventSystem(o.EventSystems.Orchestration, applying, d.fail),
 		Readiness:     eventSystem(o.EventSystems.TaskReadiness, readiness, d.fail),
 		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 )
@@ -32,14 +33,17 @@ type shared struct {
 	metrics  *telemetry.Metrics
 	store    *store.Store
 	signals  *signals
-	counting *lifecycle.Loop
-	server   *rest.Server // nil when web.enabled = false
-	fatal    chan error   // what must end the process
+	// publisher is the sender of signals, or in embedded mode what has the
+	// other daemon of the process hear them too.
+	publisher signal.Publisher
+	counting  *lifecycle.Loop
+	server    *rest.Server // nil when web.enabled = false
+	fatal     chan error   // what must end the process
 }
 
 // assemble opens what everything else stands on. name is the daemon's name in
-// pg_stat_activity.
-func assemble(ctx context.Context, c config.Common, name string, log *zap.Logger) (*shared, error) {
+// pg_stat_activity; near is nil unless another daemon runs in the process.
+func assemble(ctx context.Context, c config.Common, name string, near *neighbours, log *zap.Logger) (*shared, error) {
 	if err := refuseUnsupported(c); err != nil {
 		return nil, err
 	}
@@ -47,12 +51,16 @@ func assemble(ctx context.Context, c config.Common, name string, log *zap.Logger
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
 	var err error
-	if s.store, err = openStore(ctx, c, name, log, s.metrics); err != nil {
+	if s.store, err = openStore(ctx, c, name, near != nil, log, s.metrics); err != nil {
 		return nil, err
 	}
 	if s.signals, err = newSignals(c, name, s.store, log); err != nil {
 		s.store.Close()
 		return nil, err
+	}
+	s.publisher = s.signals.sender
+	if near != nil {
+		s.publisher = near.beside(s.signals.sender)
 	}
 	observePool(s.registry, s.store)
 	s.counting = observeSender(s.signals.sender, s.metrics, log)

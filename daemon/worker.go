@@ -32,20 +32,24 @@ type Worker struct {
 // templates, loads further templates from worker.template_path, and wires the
 // daemon. Nothing runs before Start.
 func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Worker, error) {
+	return newWorker(ctx, loaded, register, nil, log)
+}
+
+func newWorker(ctx context.Context, loaded *config.Loaded, register Register, near *neighbours, log *zap.Logger) (*Worker, error) {
 	c := loaded.WorkerConfig()
-	s, err := assemble(ctx, c.Common, "tasker-worker", log)
+	s, err := assemble(ctx, c.Common, "tasker-worker", near, log)
 	if err != nil {
 		return nil, err
 	}
 	d := &Worker{shared: s, loaded: loaded}
-	if err := d.wire(c, register); err != nil {
+	if err := d.wire(c, register, near); err != nil {
 		s.store.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Worker) wire(c config.WorkerConfig, register Register) error {
+func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours) error {
 	if err := refuseAuth("worker", c.Worker.Web); err != nil {
 		return err
 	}
@@ -54,7 +58,9 @@ func (d *Worker) wire(c config.WorkerConfig, register Register) error {
 	if err != nil {
 		return err
 	}
-	if d.worker, err = worker.New(d.workerConfig(c, source)); err != nil {
+	settings := d.workerConfig(c, source)
+	settings.Settler = near.settler()
+	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}
 	if err := register(d.worker); err != nil {
@@ -83,7 +89,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register) error {
 func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worker.Config {
 	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
 	return worker.Config{
-		Store: d.store, EventSource: source, Publisher: d.signals.sender,
+		Store: d.store, EventSource: source, Publisher: d.publisher,
 		Namespaces: w.Namespaces, Tags: w.Tags, Environment: d.loaded.Environment,
 		Mode:          w.EventSystems.Worker.DeploymentMode,
 		Events:        eventSystem(w.EventSystems.Worker.EventSystem, source, d.fail),

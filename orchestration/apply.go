@@ -152,9 +152,7 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
 		if c.Effects.Finished {
 			o.metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
-			if c.Task.Watched {
-				o.waiters.ended(c.Task.UUID)
-			}
+			o.waiters.ended(c.Task.UUID) // whoever waits here need not have said so yet
 		}
 		for _, change := range c.Effects.Changes {
 			if change.Reason != "" {

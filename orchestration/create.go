@@ -120,9 +120,8 @@ func newTask(r *Request, plan *store.Plan) (store.NewTask, error) {
 
 // flushCreates writes one batch of tasks and sends their signals.
 func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
-	created, err := o.store.CreateTasks(ctx, tasks)
+	created, err := o.create(ctx, tasks)
 	if err == nil {
-		o.publish(store.CreateSignals(tasks))
 		o.stir()
 		return created, nil
 	}

@@ -56,6 +56,7 @@ type Orchestrator struct {
 	apply     *coordinator.EventSystem
 	readiness *coordinator.EventSystem
 	creates   *command.Batcher[store.NewTask, store.CreatedTask]
+	taker     Taker // nil but in embedded mode
 	many      *gate // of the transactions of CreateMany
 	waiters   *waiters
 	beat      *lifecycle.Loop

@@ -50,6 +50,7 @@ func TestStoreDoesWhatTheModelSays(t *testing.T) {
 			"claim more": m.claim,
 			"report":     m.report,
 			"report too": m.report,
+			"settle":     m.settle,
 			"heartbeat":  m.heartbeat,
 			"hand back":  m.handBack,
 			"expire":     m.expire,
@@ -72,9 +73,10 @@ type model struct {
 	tasks      map[uuid.UUID]*modelTask
 	order      []uuid.UUID
 	identities map[workflow.Identity]uuid.UUID
-	claims     []store.ClaimKey // every claim ever made
-	accepted   map[int64]bool   // tokens for which a result was taken
-	ledger     map[string]bool  // task/step/attempt/token/outcome
+	claims     []store.ClaimKey        // every claim ever made
+	standing   map[int64]standingClaim // of claims that tell it, by token
+	accepted   map[int64]bool          // tokens for which a result was taken
+	ledger     map[string]bool         // task/step/attempt/token/outcome
 	known      *[2]map[string]bool
 }
 
@@ -101,7 +103,7 @@ type modelStep struct {
 // newModel empties the database and registers random templates.
 func newModel(t *rapid.T, pool *pgxpool.Pool, known *[2]map[string]bool, stores ...*store.Store) *model {
 	m := &model{ctx: context.Background(), pool: pool, stores: [2]*store.Store(stores), tasks: map[uuid.UUID]*modelTask{},
-		identities: map[workflow.Identity]uuid.UUID{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
+		identities: map[workflow.Identity]uuid.UUID{}, standing: map[int64]standingClaim{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
 	m.exec(t, `delete from tasker.board; delete from tasker.tasks; delete from tasker.step_attempts;
 		delete from tasker.task_events; delete from tasker.task_identities`)
 	for i := range rapid.IntRange(1, 2).Draw(t, "plans") {
@@ -214,8 +216,7 @@ func (m *model) claim(t *rapid.T) {
 		req.Tags = []string{"big", "gpu"}
 	}
 	want := m.claimable(req, at, full)
-	claimed, err := m.stores[at].Claim(m.ctx, req, full)
-	require.NoError(t, err)
+	claimed := m.takeClaims(t, at, req, full)
 	got := make([]store.ClaimKey, len(claimed))
 	for i, c := range claimed {
 		got[i] = store.ClaimKey{TaskUUID: c.TaskUUID, Step: c.Step}

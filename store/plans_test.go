@@ -143,7 +143,7 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 	for _, index := range strings.Split(indexes, ";") {
 		db.Exec(t, index)
 	}
-	db.Exec(t, `select setval('tasker.step_seq', 2000000), setval('tasker.claim_token', 2000000)`)
+	db.Exec(t, `select setval('tasker.step_seq', $1), setval('tasker.claim_token', $1)`, 2*last+1_000_000)
 	if f.finished > 0 {
 		db.Exec(t, `analyze`)
 	}
@@ -156,19 +156,19 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 func (f fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
 	const numbers = `(select i, i / 20 % 2 = 0 as inline,
 			case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
-		from generate_series($1::int + 1, $2::int) i) n`
+		from generate_series($1::int + 1, $2::int) i where $3::int > 0) n`
 	const step = `i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
-		case when state = 1 then now() + (i - 600000) * interval '1 s' end,
-		case when state = 3 then now() + (i - 600000) * interval '1 s' end,
+		case when state = 1 then now() + (i - $3) * interval '1 s' end,
+		case when state = 3 then now() + (i - $3) * interval '1 s' end,
 		case when state = 4 then 1 end, '{0}'::smallint[], case when i % 7 = 0 then array['gpu'] end`
 	const task = `1, 4, 0, decode(repeat('00', 14), 'hex'), now(), case when i % 3 > 0 then '{"n": 1}'::jsonb end`
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, plan_id, task_state, priority, progress, requested_at, context,
 			seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
 		select test_id(i), 0, 1, `+task+`, `+step+` from `+numbers+` where inline
 		union all
-		select test_id(i), 0, 1, `+task+`, 0, null, 0, 0, 0, null, null, null, null, null, null from `+numbers+` where not inline`, after, last)
+		select test_id(i), 0, 1, `+task+`, 0, null, 0, 0, 0, null, null, null, null, null, null from `+numbers+` where not inline`, after, last, f.youngest())
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
-		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last)
+		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last, f.youngest())
 }
 
 // youngest is from where on the statements find their rows.
@@ -229,14 +229,16 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"horizon", horizon, []any{nil}, 1, 1},
 		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000)), perStatement, 0},
 		{"processorAlive", processorAlive, []any{worker, "p", "h", "v", "m"}, 1, 1},
-		{"attention", attention, []any{nil, int64(10_000)}, 1, 1},
+		{"attention", attention, []any{worker, "p", "h", "v", "m", nil, int64(10_000)}, 1, 1},
 		{"createTasks", createTasks, created, perStatement, perStatement},
 		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
 		{"readBoard", readBoard, []any{tasks}, 2 * perStatement, 0},
 		{"queueDepth", queueDepth, []any{perStatement}, perStatement, 2}, // the other queue is empty
 		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
 	}
-	return append(list, applyStatements(t, plan, keys(4))...)
+	list = append(list, hotStatement{"claim with standings", claimSteps + takePicked + standingToo,
+		[]any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement})
+	return append(append(list, settleStatements(t, plan, keys(3))...), applyStatements(t, plan, keys(4))...)
 }
 
 // applyStatements has every statement of a commit, as Commit makes it.

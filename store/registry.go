@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,19 +72,19 @@ insert into tasker.processors as p (processor_uuid, processor_id, hostname, vers
 values ($1, $2, $3, $4, $5)
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null`
 
-// attention answers what an orchestrator's timer should wait for and what has
+// attention is processorAlive that answers what an orchestrator's timer should wait for and what has
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
 // Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
-const attention = horizon + `,
-       coalesce((select reported_at < clock_timestamp() - $2::bigint * interval '1 ms' from tasker.board
+var attention = `with alive as (` + processorAlive + `)` + strings.ReplaceAll(horizon, "$1", "$6") + `,
+       coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
                  where state = 4 and slot = 0 order by seq limit 1), false)
-       or coalesce((select reported_at < clock_timestamp() - $2::bigint * interval '1 ms' from tasker.board
+       or coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 order by seq limit 1), false),
        array(select n.name from tasker.namespaces n cross join lateral (
                  select enqueued_at from tasker.board
                  where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
-             where s.enqueued_at < clock_timestamp() - $2::bigint * interval '1 ms')`
+             where s.enqueued_at < clock_timestamp() - $7::bigint * interval '1 ms')`
 
 // Attention is what a heartbeat of an orchestrator brings back.
 type Attention struct {
@@ -92,20 +93,19 @@ type Attention struct {
 }
 
 // ProcessorHeartbeat registers or refreshes an orchestrator, and with attend
-// looks, on the same trip, for what needs attention; overdue is how long
+// looks, in the same statement, for what needs attention; overdue is how long
 // something may wait in line before it is signalled again.
 func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: Horizon{NextDue: -1, NextLease: -1}}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
-		b := &pgx.Batch{}
-		b.Queue(processorAlive, d.UUID, d.ID, d.Hostname, d.Version, d.Mode)
-		if attend {
-			b.Queue(attention, s.sweep.begin(time.Now()), overdue.Milliseconds()).QueryRow(func(row pgx.Row) (err error) {
-				a, err = s.scanAttention(row)
-				return err
-			})
+		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode}
+		if !attend {
+			_, err := db.Exec(ctx, processorAlive, args...)
+			return err
 		}
-		return db.SendBatch(ctx, b).Close()
+		var err error
+		a, err = s.scanAttention(db.QueryRow(ctx, attention, append(args, s.sweep.begin(time.Now()), overdue.Milliseconds())...))
+		return err
 	})
 	return a, err
 }

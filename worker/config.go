@@ -43,6 +43,10 @@ type Config struct {
 	// store's connections.
 	Publisher signal.Publisher
 
+	// Settler is an orchestrator in the same process, which then applies
+	// successes at once where it can. It needs a *store.Store; default none.
+	Settler Settler
+
 	// Namespaces to serve; empty means those of the registered templates.
 	// Every, or the namespace "*", means all there are and will be.
 	Namespaces []string

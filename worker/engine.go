@@ -23,6 +23,7 @@ type engineConfig struct {
 	Lease          time.Duration
 	Tags           []string
 	Report         ReportConfig
+	Settler        Settler // nil: successes are reported like failures
 }
 
 // engine claims steps, runs them and has their outcomes reported.
@@ -34,8 +35,9 @@ type engine struct {
 	queues    *queues
 	slots     *slots
 	reporter  *reporter
-	scans     fullScans // used by Look alone
-	wake      func()    // asks for another look; never blocks
+	scans     fullScans   // used by Look alone
+	looks     func() bool // whether the mode lets it look for work
+	wake      func()      // asks for another look; never blocks
 	publisher signal.Publisher
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
@@ -56,7 +58,7 @@ func newEngine(cfg engineConfig, id uuid.UUID, b board, c *chain, q *queues, pub
 	e := &engine{
 		cfg: cfg, id: id, board: b, chain: c, queues: q,
 		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, cfg.Report.MaxPending),
-		wake:  func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
+		looks: func() bool { return true }, wake: func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
 	}
 	e.fetch = b.StepResults
 	e.slots.deadlines.passed = e.endOverdue

@@ -41,6 +41,7 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		out.Found, out.RetryIn, err = e.claimFromMarks(ctx, queues, want, eager)
 	}
 	e.scans.quiet = out.Found == 0
+	e.slots.looked(err == nil && out.Found < want)
 	if out.Found == want {
 		out.More = e.slots.owe() // or when a permit comes back
 	}
@@ -110,9 +111,7 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 	defer cancel()
 	begin := time.Now()
 	leaseEnd := begin.Add(e.cfg.Lease)
-	claimed, err := e.board.Claim(ctx, store.ClaimRequest{
-		Worker: e.id, Queues: queues, Tags: e.cfg.Tags, Limit: want, Lease: e.cfg.Lease,
-	}, full)
+	claimed, standings, err := e.claimSteps(ctx, e.claimRequest(queues, want), full)
 	if err != nil {
 		return 0, fmt.Errorf("claim up to %d steps: %w", want, err)
 	}
@@ -120,12 +119,26 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 		return 0, nil
 	}
 	e.slots.claimTook(time.Since(begin))
+	e.take(ctx, claimed, standings, leaseEnd)
+	return len(claimed), nil
+}
+
+func (e *engine) claimRequest(queues []int32, limit int) store.ClaimRequest {
+	return store.ClaimRequest{Worker: e.id, Queues: queues, Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+}
+
+// take sets claims going for which there is a permit; the others wait.
+// standings goes with claimed and may be nil.
+func (e *engine) take(ctx context.Context, claimed []store.Claimed, standings []*store.Standing, leaseEnd time.Time) {
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
-	for _, x := range e.slots.add(e.prepare(ctx, claimed, leaseEnd)) {
+	list := e.prepare(ctx, claimed, leaseEnd)
+	for i := range standings {
+		list[i].task = standings[i]
+	}
+	for _, x := range e.slots.add(list) {
 		e.start(x)
 	}
-	return len(claimed), nil
 }
 
 func (e *engine) countClaimed(claimed []store.Claimed) {

@@ -48,6 +48,10 @@ type reporter struct {
 
 func newReporter(e *engine, publisher signal.Publisher) *reporter {
 	r := &reporter{e: e, publisher: publisher}
+	flush := r.flush
+	if e.cfg.Settler != nil {
+		flush = r.settleFirst
+	}
 	r.batch = command.NewAsyncBatcher(command.BatcherConfig{
 		Name:     "worker-report",
 		MaxBatch: e.cfg.Report.MaxBatch,
@@ -56,7 +60,7 @@ func newReporter(e *engine, publisher signal.Publisher) *reporter {
 		FlushTimeout: reportPatience,
 		Logger:       e.log,
 		Metrics:      e.metrics,
-	}, r.flush, r.answered)
+	}, flush, r.answered)
 	return r
 }
 

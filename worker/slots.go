@@ -30,6 +30,8 @@ type execution struct {
 	life     life
 	context  StepContext // what the handler is given
 	outcome  outcome     // of whoever had it settled
+	// task is where the task stands, if its success may be settled at once.
+	task *store.Standing
 
 	// The rest is guarded by the slots' lock. The goroutine that has the
 	// permit may read job, which does not change once it is set.
@@ -70,10 +72,12 @@ type slots struct {
 	running   []*execution         // everything that has a permit, in no order
 	waiting   []*execution
 	pace      pace
+	promised  int // permits for steps that are being claimed along with a settlement
 	reporting int
 	zombies   int
 	onZombies func(count int) // called under the lock when zombies has changed
 	owed      bool            // a look is due as soon as there is room
+	dry       bool            // the latest look has found less than it asked for
 	draining  bool
 	changed   chan struct{} // closed when something ends; made when somebody waits
 	deadlines deadlines
@@ -98,7 +102,7 @@ func (s *slots) roomLocked() int {
 	if s.draining || s.reporting >= s.maxPending {
 		return 0
 	}
-	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting), 0)
+	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting)-s.promised, 0)
 }
 
 // owe remembers that there is more to claim than there was room for, and

@@ -234,7 +234,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	c, log := w.cfg, w.cfg.Logger
 	p.engine = newEngine(engineConfig{
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
-		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report,
+		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report, Settler: c.Settler,
 	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
 
 	events := c.Events
@@ -242,6 +242,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	events.Logger, events.Metrics = log, c.Metrics
 	events.OnFatal = w.onFatal(events.OnFatal)
 	p.system = coordinator.New(events, p.engine)
+	p.engine.looks = func() bool { return p.system.Mode() != deploymode.Disabled }
 	p.engine.wake = func() { p.system.Wake(coordinator.ReasonContinue) }
 
 	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {

@@ -78,7 +78,7 @@ func (o *devOptions) run(ctx context.Context) (err error) {
 				o.app.warnf("stop the embedded database: %v", stopErr)
 			}
 		}()
-		url = cluster.DSN(devDatabase)
+		url = cluster.SocketDSN(devDatabase)
 	}
 	log, err := telemetry.NewLogger(o.logLevel, "auto", o.app.stderr)
 	if err != nil {
@@ -138,15 +138,7 @@ func (o *devOptions) build(ctx context.Context, url string, log *zap.Logger) (*d
 		return nil, nil, usageError{err}
 	}
 	loaded.Orchestration.Web.BindAddress, loaded.Worker.Web.BindAddress = o.orchestrator, o.worker
-	orchestrator, err := daemons.NewOrchestrator(ctx, loaded, log.Named("orchestrator"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("prepare the orchestrator: %w", err)
-	}
-	worker, err := daemons.NewWorker(ctx, loaded, examples.Register, log.Named("worker"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("prepare the worker: %w", err)
-	}
-	return orchestrator, worker, nil
+	return daemons.NewEmbedded(ctx, loaded, examples.Register, log)
 }
 
 func (o *devOptions) serve(ctx context.Context, orchestrator *daemons.Orchestrator, worker *daemons.Worker) (err error) {

@@ -96,7 +96,7 @@ var scenarios = []struct {
 		require.Equal(t, "pending", task.Status)
 		done := r.wait(task.TaskUUID, 30*time.Second)
 		require.Equal(t, "complete", done.Status)
-		require.GreaterOrEqual(t, r.db.QueryInt(t, `select count(*) from tasker.tasks where completed_at - requested_at >= interval '0.3 s' and task_uuid = '`+task.TaskUUID+`'`), 1)
+		require.GreaterOrEqual(t, r.db.QueryInt(t, `select count(*) from tasker.v_tasks where completed_at - requested_at >= interval '0.3 s' and task_uuid = '`+task.TaskUUID+`'`), 1)
 	}},
 	{"cancel", func(t *testing.T, r *running) {
 		delay := 3600.0

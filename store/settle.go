@@ -1,0 +1,293 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Standing is where a task stands whose only live step is held by a claim.
+// While the claim holds, nothing changes it but an action of an operator, which
+// takes the claim away.
+type Standing struct {
+	State    workflow.TaskState
+	Progress *workflow.Progress
+}
+
+// Settlement is the success of a claimed step that stands in the row of its
+// task, and what follows from it. Whoever ran the step fills in the first part,
+// whoever knows the rules the second.
+type Settlement struct {
+	Claim  *Claimed
+	Task   *Standing       // as it came with the claim
+	Result json.RawMessage // storable JSON
+
+	Plan     *Plan
+	Progress *workflow.Progress // from now on
+	Effects  *workflow.Effects  // nil: nothing is decided, so nothing is settled
+}
+
+// Settled answers one Settlement.
+type Settled struct {
+	// Accepted says that the success is recorded and its consequences are true.
+	// Otherwise nothing has changed, and it has to be reported.
+	Accepted bool
+	Watched  bool // the task has ended and somebody waits for that
+	// Next is the step that follows where the caller has it claimed now, with
+	// where its task stands.
+	Next     *Claimed
+	Standing *Standing
+	// Lease is how long that claim lasts yet; a little less than taker's, or
+	// what the claim before has left, half of it at least.
+	Lease time.Duration
+}
+
+// maxSettledResult bounds the result that is settled, in bytes; a larger one is
+// reported.
+const maxSettledResult = 64 << 10
+
+// Settle records successes and what follows from them in one transaction and
+// one round trip: a task ends, or its row goes on to the next step. Where that
+// step is one that taker could claim, it is claimed for it with the same
+// statement, up to its Limit. The answer has one entry per settlement, in order.
+//
+// It takes only what is simple, of claims of taker's worker: one step in hand, one or none next, no change
+// of the task that has to be recorded. The fence is the claim's token, and the
+// progress must be the one it came with. What is not accepted, for whatever
+// reason, has to go the way of Report, which tells whether the claim still
+// holds. After an error it may have happened all the same; then that report is
+// refused, and the step that was claimed comes back when its lease ends.
+//
+// The signals in Committed are to be published unless the store sends them
+// itself; that a watched task has ended is always left to the caller.
+func (s *Store) Settle(ctx context.Context, processor uuid.UUID, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
+	w := newSettling(processor, taker, list)
+	done := Committed{NextDue: -1, Signals: w.topics.signals()}
+	answers := make([]Settled, len(list))
+	if w.empty() {
+		return answers, done, nil
+	}
+	err := s.call(ctx, "settle", "settle results", func(ctx context.Context, db *conn) error {
+		clear(answers) // of a try that was undone
+		return s.transact(ctx, db, done.Signals, func(b *pgx.Batch) { w.queue(b, answers) })
+	})
+	if err != nil {
+		return nil, Committed{NextDue: -1}, err
+	}
+	for i := range answers {
+		if answers[i].Accepted && list[i].Effects.Finished {
+			done.Finished++
+		}
+	}
+	return answers, done, nil
+}
+
+// fits reports whether a settlement is simple enough.
+func (x *Settlement) fits() bool {
+	e := x.Effects
+	if e == nil || x.Plan == nil || x.Task == nil || x.Claim.Slot != 0 || len(x.Result) > maxSettledResult {
+		return false
+	}
+	if len(e.End) != 1 || e.End[0].Step != x.Claim.Step || e.End[0].Outcome != workflow.OutcomeSuccess || len(e.Retry)+len(e.Remove) > 0 {
+		return false
+	}
+	var events eventColumns
+	for _, change := range e.Changes {
+		events.add(x.Claim.TaskUUID, change, "")
+	}
+	switch {
+	case len(events.tasks) > 0:
+		return false
+	case e.Finished:
+		return len(e.Put) == 0 && e.State == workflow.TaskComplete
+	}
+	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan) && inHand(x.Progress) == 1
+}
+
+// next is the following step as the taker will have claimed it; nil when it
+// may not, or when its inputs are not all at hand. Token and times are missing.
+func (x *Settlement) next(taker *ClaimRequest) *Claimed {
+	c, step := x.Claim, &x.Plan.Steps[x.Effects.Put[0].Step]
+	if !slices.Contains(taker.Queues, c.Queue) || !carries(taker.Tags, step.Tags) {
+		return nil
+	}
+	results := make(map[int]json.RawMessage, len(step.Parents))
+	for _, no := range step.Parents {
+		result, known := c.ParentResults[no]
+		if no == c.Step {
+			result, known = x.Result, true
+		}
+		if !known {
+			return nil
+		}
+		results[no] = result
+	}
+	n := *c
+	n.Step, n.Attempt, n.ParentResults = step.No, 1, results
+	return &n
+}
+
+// carries reports whether a worker has all tags of a step.
+func carries(worker, step []string) bool {
+	for _, tag := range step {
+		if !slices.Contains(worker, tag) {
+			return false
+		}
+	}
+	return true
+}
+
+// settling is what the statements of Settle take and how their rows come back.
+type settling struct {
+	processor uuid.UUID
+	taker     *ClaimRequest
+	list      []Settlement
+	ended     settledColumns
+	moved     settledMoves
+	next      []*Claimed    // of each settlement
+	place     map[int64]int // of each settlement, by the token of its claim
+	topics    topicSet
+}
+
+// settledColumns are the claims that ended, with the fence, and the result and
+// the progress to record.
+type settledColumns struct {
+	tasks      uuids
+	steps      []int16
+	tokens     []int64
+	froms      []int16
+	before     [][]byte
+	results    []*string
+	progresses [][]byte
+}
+
+// settledMoves are those whose tasks go on.
+type settledMoves struct {
+	settledColumns
+	states  []int16
+	nexts   []int16
+	taken   []bool
+	heirs   []bool // its only parent is the step that it follows in the row
+	lanes   []int16
+	parents []string
+	tags    []*string
+	// of the claims that ended
+	attempts []int16
+	enqueued []time.Time
+	claimed  []time.Time
+}
+
+func newSettling(processor uuid.UUID, taker ClaimRequest, list []Settlement) *settling {
+	w := &settling{processor: processor, taker: &taker, list: list, next: make([]*Claimed, len(list)),
+		place: make(map[int64]int, len(list)), topics: topicSet{}}
+	order := make([]int, 0, len(list))
+	for i := range list {
+		if _, twice := w.place[list[i].Claim.Token]; !twice && list[i].fits() {
+			w.place[list[i].Claim.Token] = i
+			order = append(order, i)
+		}
+	}
+	left := taker.Limit
+	for _, i := range order {
+		if x := &list[i]; left > 0 && !x.Effects.Finished {
+			if w.next[i] = x.next(w.taker); w.next[i] != nil {
+				left--
+			}
+		}
+	}
+	// Rows are locked in one order by all.
+	slices.SortFunc(order, func(a, b int) int { return compareClaims(list[a].Claim.Key(), list[b].Claim.Key()) })
+	for _, i := range order {
+		w.add(i)
+	}
+	return w
+}
+
+func (w *settling) empty() bool { return len(w.place) == 0 }
+
+func (w *settling) add(at int) {
+	x := &w.list[at]
+	if x.Effects.Finished {
+		w.ended.add(x)
+		return
+	}
+	put, m := x.Effects.Put[0].Step, &w.moved
+	step, taken := &x.Plan.Steps[put], w.next[at] != nil
+	m.add(x)
+	m.states, m.nexts = append(m.states, int16(x.Effects.State)), append(m.nexts, int16(put)) // #nosec G115 -- at most maxInlineSteps
+	m.taken = append(m.taken, taken)
+	m.heirs = append(m.heirs, !taken && follows(x.Plan, put, x.Effects.End[0]))
+	m.lanes = append(m.lanes, Lane(x.Claim.Priority, true))
+	m.parents, m.tags = append(m.parents, arrayLiteral(step.Parents)), append(m.tags, joined(step.Tags))
+	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
+	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
+	if !taken {
+		w.topics.add(signal.WorkerTopic(x.Plan.Template.Namespace))
+	}
+}
+
+func (c *settledColumns) add(x *Settlement) {
+	c.tasks, c.tokens = append(c.tasks, x.Claim.TaskUUID), append(c.tokens, x.Claim.Token)
+	c.steps, c.froms = append(c.steps, int16(x.Claim.Step)), append(c.froms, int16(x.Task.State)) // #nosec G115 -- at most maxInlineSteps
+	c.before, c.progresses = append(c.before, x.Task.Progress.Encode()), append(c.progresses, x.Progress.Encode())
+	c.results = append(c.results, jsonText(x.Result))
+}
+
+func (c *settledColumns) arguments() []any {
+	return []any{c.tasks, c.steps, c.tokens, c.froms, c.before, c.results, c.progresses}
+}
+
+// queue adds a statement for each kind there is. Rows come back into answers.
+func (w *settling) queue(b *pgx.Batch, answers []Settled) {
+	if len(w.ended.tasks) > 0 && len(w.moved.tasks) > 0 {
+		// Each of the statements locks in the order of keys; both together
+		// do only if all are locked before.
+		b.Queue(lockSettled, slices.Concat(w.ended.tasks, w.moved.tasks))
+	}
+	if len(w.ended.tasks) > 0 {
+		b.Queue(settleEnds, append(w.ended.arguments(), int16(workflow.TaskComplete))...).Query(func(rows pgx.Rows) error {
+			var token int64
+			var watched bool
+			_, err := pgx.ForEachRow(rows, []any{&token, &watched}, func() error {
+				answers[w.place[token]] = Settled{Accepted: true, Watched: watched}
+				return nil
+			})
+			return err
+		})
+	}
+	if m := &w.moved; len(m.tasks) > 0 {
+		args := append(m.arguments(), m.states, m.nexts, m.taken, m.heirs, m.lanes, m.parents, m.tags,
+			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds())
+		b.Queue(settleMoves, args...).Query(func(rows pgx.Rows) error {
+			var token int64
+			var fence *int64
+			var since time.Time
+			var at *time.Time
+			var left *float64
+			_, err := pgx.ForEachRow(rows, []any{&token, &fence, &since, &at, &left}, func() error {
+				i := w.place[token]
+				answers[i] = Settled{Accepted: true}
+				if w.next[i] == nil {
+					return nil
+				}
+				if fence == nil || at == nil || left == nil {
+					return fmt.Errorf("the step after claim %d was not claimed", token)
+				}
+				next := *w.next[i]
+				next.Token, next.EnqueuedAt, next.ClaimedAt = *fence, since, *at
+				answers[i].Next, answers[i].Lease = &next, seconds(left)
+				answers[i].Standing = &Standing{State: w.list[i].Effects.State, Progress: w.list[i].Progress}
+				return nil
+			})
+			return err
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// standingToo ends a claim with what stands on the board, and where the tasks
+// stand. The row of the task is read as it was when the statement began; one
+// that has changed since makes a settlement miss its fence, and no more.
+// Index: the primary key.
+const standingToo = `
+       coalesce(c.context, b.context), c.inputs, b.task_state, b.progress
+from claimed c
+left join lateral (
+    select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, task_state, progress from tasker.board
+    where task_uuid = c.task_uuid and slot = 0 limit 1) b on true
+order by c.lane, c.seq`
+
+// ClaimStanding is Claim for those who settle what they run: it also tells, of
+// each step that is the only one in hand, where its task stands. The second
+// list goes with the first; it has nil for other steps.
+func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) ([]Claimed, []*Standing, error) {
+	var found standingClaims
+	flow := "claim"
+	if full {
+		flow = "claim_full"
+	}
+	err := s.call(ctx, flow, "claim steps", func(ctx context.Context, db *conn) error {
+		found = standingClaims{claims: claims{newest: map[laneKey]int64{}}}
+		query := claimAny
+		args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
+		lanes := lanesFrom{}
+		if !full {
+			if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
+				return nil
+			}
+			query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
+		}
+		rows, err := db.Query(ctx, query+takePicked+standingToo, args...)
+		if err != nil {
+			return err
+		}
+		if found.list, err = pgx.CollectRows(rows, found.scan); err != nil {
+			return err
+		}
+		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
+		if len(found.incomplete) > 0 {
+			return found.complete(ctx, db)
+		}
+		return nil
+	})
+	return found.list, found.standings, err
+}
+
+// standingClaims are the rows of a claim with where the tasks stand.
+type standingClaims struct {
+	claims
+	standings []*Standing
+}
+
+func (f *standingClaims) scan(row pgx.CollectableRow) (Claimed, error) {
+	var state *int16
+	var document []byte
+	c, err := f.claims.scan(longerRow{row, []any{&state, &document}})
+	if err != nil {
+		return c, err
+	}
+	var standing *Standing
+	if c.Slot == 0 && state != nil {
+		progress, err := workflow.DecodeProgress(document)
+		if err != nil {
+			return c, fmt.Errorf("task %s: %w", c.TaskUUID, err)
+		}
+		standing = &Standing{State: workflow.TaskState(*state), Progress: progress}
+	}
+	f.standings = append(f.standings, standing)
+	return c, nil
+}
+
+// longerRow has more columns than those who read it ask for.
+type longerRow struct {
+	pgx.CollectableRow
+	more []any
+}
+
+// Scan implements pgx.CollectableRow.
+func (r longerRow) Scan(dest ...any) error { return r.CollectableRow.Scan(append(dest, r.more...)...) }

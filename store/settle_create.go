@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// claimCreated claims the first steps of tasks that the same transaction has
+// created, for worker $2 and $3 ms.
+// Index: the primary key.
+const claimCreated = `
+update tasker.board
+set state = 3, attempt = 1, token = nextval('tasker.claim_token'), worker = $2::uuid,
+    claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $3::bigint * interval '1 ms'
+where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and state = 2
+returning task_uuid, token, enqueued_at, claimed_at, requested_at`
+
+// CreateAndClaim is CreateTasks that also claims the first steps for taker, up
+// to its Limit, where a task begins with one that the taker may run. Contexts
+// are as they were sent, not yet in the database's form. claimed and standings
+// go together, see ClaimStanding.
+func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker ClaimRequest) (answers []CreatedTask, claimed []Claimed, standings []*Standing, err error) {
+	answers = make([]CreatedTask, len(tasks))
+	chosen := distinctIdentities(tasks)
+	first := firstSteps(tasks, chosen, &taker)
+	ids := make(uuids, 0, len(first))
+	for id := range first {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
+	err = s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
+		claimed, standings = nil, nil // of a try that was undone
+		args, queues, err := createArguments(tasks, chosen)
+		if err != nil {
+			return err
+		}
+		accepted := make(map[uuid.UUID]time.Time, len(tasks))
+		err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
+			b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error { return collectCreated(rows, accepted) })
+			if len(ids) == 0 {
+				return
+			}
+			b.Queue(claimCreated, ids, taker.Worker, taker.Lease.Milliseconds()).Query(func(rows pgx.Rows) error {
+				var id uuid.UUID
+				var c Claimed
+				_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &c.Token, &c.EnqueuedAt, &c.ClaimedAt, &c.RequestedAt}, func() error {
+					f := first[id]
+					f.claim.Token, f.claim.EnqueuedAt, f.claim.ClaimedAt, f.claim.RequestedAt = c.Token, c.EnqueuedAt, c.ClaimedAt, c.RequestedAt
+					claimed, standings = append(claimed, f.claim), append(standings, f.at)
+					return nil
+				})
+				return err
+			})
+		})
+		if err != nil {
+			claimed, standings = nil, nil // what was answered has not been committed
+			return err
+		}
+		return answerCreated(ctx, db, tasks, accepted, answers)
+	})
+	return answers, claimed, standings, err
+}
+
+func collectCreated(rows pgx.Rows, accepted map[uuid.UUID]time.Time) error {
+	var id uuid.UUID
+	var requestedAt time.Time
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
+		accepted[id] = requestedAt
+		return nil
+	})
+	return err
+}
+
+// firstStep is the claim of a new task's only first step; token and times are
+// missing.
+type firstStep struct {
+	claim Claimed
+	at    *Standing
+}
+
+// firstSteps are those that the taker may claim.
+func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UUID]firstStep {
+	first := make(map[uuid.UUID]firstStep, min(len(tasks), taker.Limit))
+	for i := range tasks {
+		t := &tasks[i]
+		if len(first) >= taker.Limit {
+			break
+		}
+		if !chosen[i] || t.StartIn > 0 || !inlines(t.Plan) || !slices.Contains(taker.Queues, t.Plan.Queue) {
+			continue
+		}
+		progress, effects, err := t.begin()
+		if err != nil || len(effects.Put) != 1 || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
+			continue
+		}
+		first[t.UUID] = firstStep{at: &Standing{State: workflow.TaskPending, Progress: progress}, claim: Claimed{
+			TaskUUID: t.UUID, Step: effects.Put[0].Step, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
+			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority,
+		}}
+	}
+	return first
+}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// settleStatements has the statements of Settle for the steps in progress that
+// stand in the rows of their tasks, and that of CreateAndClaim.
+func settleStatements(t *testing.T, plan *Plan, held []ClaimKey) (list []hotStatement) {
+	req := ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{1}, Limit: len(held), Lease: time.Minute}
+	progress := workflow.NewProgress(plan.Plan)
+	progress.Steps[0].Status, progress.Steps[1].Status = workflow.StatusComplete, workflow.StatusOnBoard
+	var both []Settlement
+	for _, k := range held {
+		if k.Slot != 0 {
+			continue
+		}
+		for _, e := range []workflow.Effects{
+			{End: []workflow.EndStep{{Step: k.Step, Outcome: workflow.OutcomeSuccess}}, Put: []workflow.PutStep{{Step: 1}}, State: workflow.TaskStepsInProcess},
+			{End: []workflow.EndStep{{Step: k.Step, Outcome: workflow.OutcomeSuccess}}, State: workflow.TaskComplete, Finished: true},
+		} {
+			both = append(both, Settlement{Claim: &Claimed{TaskUUID: k.TaskUUID, Step: k.Step, Token: k.Token, Queue: 1,
+				ParentResults: map[int]json.RawMessage{0: []byte(`1`)}},
+				Task: &Standing{State: workflow.TaskStepsInProcess, Progress: progress}, Result: []byte(`1`),
+				Plan: plan, Progress: progress, Effects: &e})
+		}
+	}
+	if len(both) == 0 {
+		return nil
+	}
+	names := [2]string{"settleMoves", "settleEnds"}
+	for kind, name := range names {
+		one := slices.Collect(func(yield func(Settlement) bool) {
+			for i := kind; i < len(both); i += 2 {
+				yield(both[i])
+			}
+		})
+		w := newSettling(uuid.Nil, req, one)
+		for _, c := range []*settledColumns{&w.ended, &w.moved.settledColumns} {
+			for i := range c.before {
+				c.before[i] = bytes.Repeat([]byte{0}, 14) // as the fixture has it
+				c.froms[i] = 4
+			}
+		}
+		b := &pgx.Batch{}
+		w.queue(b, make([]Settled, len(one)))
+		require.Len(t, b.QueuedQueries, 1)
+		list = append(list, hotStatement{name, b.QueuedQueries[0].SQL, b.QueuedQueries[0].Arguments, len(one), len(one)})
+	}
+	tasks := make(uuids, 0, len(held))
+	for _, k := range held {
+		tasks = append(tasks, k.TaskUUID)
+	}
+	return append(list,
+		hotStatement{"lockSettled", lockSettled, []any{tasks}, len(held), len(held)},
+		hotStatement{"claimCreated", claimCreated, []any{tasks, req.Worker, int64(60_000)}, len(held), 0})
+}

@@ -1,0 +1,194 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Settler is an orchestrator in the process of the worker. It decides about
+// successes at once and makes the consequences true, together with the claims
+// of the next steps for taker, instead of finding reports on the board.
+// *orchestration.Orchestrator is one.
+type Settler interface {
+	// Settle answers each settlement, in order. What it does not accept, and
+	// everything after an error, is reported in the ordinary way. It is never
+	// called twice at once by one worker.
+	Settle(ctx context.Context, taker store.ClaimRequest, list []store.Settlement) ([]store.Settled, error)
+}
+
+// standingBoard is a board that tells where tasks stand; *store.Store is one.
+type standingBoard interface {
+	ClaimStanding(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, []*store.Standing, error)
+}
+
+// claimSteps claims, and asks where the tasks stand if that is of use.
+func (e *engine) claimSteps(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, []*store.Standing, error) {
+	if b, ok := e.board.(standingBoard); ok && e.cfg.Settler != nil {
+		return b.ClaimStanding(ctx, req, full)
+	}
+	claimed, err := e.board.Claim(ctx, req, full)
+	return claimed, nil, err
+}
+
+// settleFirst is flush of a worker with a settler: what can be settled is, and
+// the rest is reported.
+func (r *reporter) settleFirst(ctx context.Context, items []*outcome) ([]bool, error) {
+	accepted := r.e.settle(ctx, items)
+	left, places := make([]*outcome, 0, len(items)), make([]int, 0, len(items))
+	for i, o := range items {
+		if !accepted[i] {
+			left, places = append(left, o), append(places, i)
+		}
+	}
+	if len(left) == 0 {
+		return accepted, nil
+	}
+	answers, err := r.flush(ctx, left)
+	for i, at := range places {
+		accepted[at] = i < len(answers) && answers[i]
+	}
+	var some *command.BatchError
+	if !errors.As(err, &some) {
+		return accepted, err
+	}
+	errs := make([]error, len(items))
+	for i, at := range places {
+		errs[at] = some.Errs[i]
+	}
+	return accepted, &command.BatchError{Errs: errs}
+}
+
+// settle has successes settled and takes the steps that follow. It reports
+// which were accepted.
+func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool) {
+	accepted = make([]bool, len(items))
+	list, places := make([]store.Settlement, 0, len(items)), make([]int, 0, len(items))
+	size := 0
+	for i, o := range items {
+		if o.report.Success && o.x.task != nil && size < maxReportBytes {
+			size += len(o.report.Result)
+			list = append(list, store.Settlement{Claim: &o.x.claim, Task: o.x.task, Result: o.report.Result})
+			places = append(places, i)
+		}
+	}
+	if len(list) == 0 {
+		return accepted
+	}
+	// Like a claim: the leases of the steps that follow must not end meanwhile.
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.Lease/2)
+	defer cancel()
+	begin, lease := time.Now(), e.cfg.Lease
+	room := e.promise(len(list))
+	answers, err := e.cfg.Settler.Settle(ctx, e.claimRequest(e.queues.ids(), room), list)
+	if e.slots.keep(room) {
+		e.wake()
+	}
+	if err != nil || len(answers) != len(list) {
+		e.log.Warn("successes were not settled and are reported", zap.Int("steps", len(list)), zap.Error(err))
+		return accepted
+	}
+	var next []store.Claimed
+	var standings []*store.Standing
+	for i := range answers {
+		accepted[places[i]] = answers[i].Accepted
+		if answers[i].Next != nil {
+			next, standings = append(next, *answers[i].Next), append(standings, answers[i].Standing)
+			lease = min(lease, answers[i].Lease)
+		}
+	}
+	if len(next) > 0 {
+		e.take(ctx, next, standings, begin.Add(lease))
+	}
+	return accepted
+}
+
+// promise is the slots', unless the worker is to look for nothing.
+func (e *engine) promise(want int) int {
+	if !e.looks() {
+		return 0
+	}
+	return e.slots.promise(want)
+}
+
+// Offer says what the worker would claim now of tasks that are about to be
+// created in its process, for up to want steps; it implements
+// orchestration.Taker. It is safe for concurrent use.
+func (w *Worker) Offer(want int) (store.ClaimRequest, func([]store.Claimed, []*store.Standing)) {
+	w.mu.Lock()
+	p := w.parts
+	w.mu.Unlock()
+	room := 0
+	if p != nil && p.engine.cfg.Settler != nil {
+		room = p.engine.promise(want)
+	}
+	if room == 0 {
+		return store.ClaimRequest{}, func([]store.Claimed, []*store.Standing) {}
+	}
+	e := p.engine
+	leaseEnd := time.Now().Add(e.cfg.Lease)
+	return e.claimRequest(e.queues.ids(), room), func(claimed []store.Claimed, standings []*store.Standing) {
+		if e.slots.keep(room) {
+			e.wake()
+		}
+		if len(claimed) > 0 {
+			e.take(e.base, claimed, standings, leaseEnd)
+		}
+	}
+}
+
+// promise sets permits aside for up to want steps that are claimed as they come
+// into being, and returns for how many. They pass by all that waits on the
+// board, so there must be nothing: the latest look has found less than it asked
+// for, and no other is due.
+func (s *slots) promise(want int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.dry || s.owed || len(s.waiting) > 0 || s.draining || s.reporting >= s.maxPending {
+		return 0
+	}
+	room := min(want, max(s.limit-len(s.running)-s.promised, 0))
+	s.promised += room
+	return room
+}
+
+// looked notes whether a look has left nothing on the board that it could see.
+func (s *slots) looked(dry bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dry = dry
+}
+
+// keep ends a promise: what was claimed for it is about to be added. look is
+// as with end.
+func (s *slots) keep(room int) (look bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.promised -= room
+	return s.payLocked()
+}
+
+// Hear takes signals that a daemon of the same process sends, before they have
+// been to the database and back. It never blocks, and does nothing while the
+// worker does not run or is to poll only.
+func (w *Worker) Hear(signals ...signal.Signal) {
+	w.mu.Lock()
+	p := w.parts
+	w.mu.Unlock()
+	if p == nil || !p.system.Mode().Listens() {
+		return
+	}
+	topics := signal.NewTopicSet(p.queues.topics())
+	for _, s := range signals {
+		if topics.Has(s.Topic) {
+			p.system.Wake(coordinator.ReasonSignal, s.Topic)
+		}
+	}
+}
