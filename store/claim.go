@@ -138,37 +138,15 @@ join tasker.board b on b.task_uuid = k.task_uuid and b.slot = 0`
 // lie in front.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claimed, error) {
 	var found claims
-	flow := "claim"
-	if full {
-		flow = "claim_full"
-	}
-	err := s.call(ctx, flow, "claim steps", func(ctx context.Context, db *conn) error {
-		found = claims{newest: map[laneKey]int64{}}
-		query := claimAny
-		args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
-		lanes := lanesFrom{}
-		if !full {
-			if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
-				return nil
-			}
-			query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
-		}
-		inLedger := s.inLedger.Load() > 0
+	err := s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
+		found = newClaims()
+		ending, inLedger := fromBoard, s.inLedger.Load() > 0
 		if inLedger {
-			query += takePicked + fromLedger
-		} else {
-			query += takePicked + fromBoard
+			ending = fromLedger
 		}
-		b := &pgx.Batch{}
-		queueTurns(b, req)
-		b.Queue(query, args...).Query(func(rows pgx.Rows) (err error) {
-			found.list, err = pgx.CollectRows(rows, found.scan)
-			return err
-		})
-		if err := db.SendBatch(ctx, b).Close(); err != nil {
+		if err := s.claimInto(ctx, db, req, full, ending, &found, found.scan); err != nil {
 			return err
 		}
-		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
 		switch {
 		case inLedger && len(found.incomplete) == 0 && len(found.list) > 0:
 			s.inLedger.Add(-1)
@@ -179,6 +157,38 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 		return nil
 	})
 	return found.list, err
+}
+
+func claimFlow(full bool) string {
+	if full {
+		return "claim_full"
+	}
+	return "claim"
+}
+
+// claimInto claims with a statement that has the given ending, reads its rows
+// and moves the marks.
+func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, ending string, found *claims, scan pgx.RowToFunc[Claimed]) error {
+	query := claimAny
+	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
+	lanes := lanesFrom{}
+	if !full {
+		if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
+			return nil
+		}
+		query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
+	}
+	b := &pgx.Batch{}
+	queueTurns(b, req)
+	b.Queue(query+takePicked+ending, args...).Query(func(rows pgx.Rows) (err error) {
+		found.list, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
+	return nil
 }
 
 // Large claims of one queue take turns. Two at once would start at the same
@@ -213,6 +223,8 @@ type claims struct {
 	incomplete []int             // places in list; the board does not have all of them
 	read       int
 }
+
+func newClaims() claims { return claims{newest: map[laneKey]int64{}} }
 
 func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 	var (

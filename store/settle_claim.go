@@ -26,33 +26,13 @@ order by c.lane, c.seq`
 // list goes with the first; it has nil for other steps.
 func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) ([]Claimed, []*Standing, error) {
 	var found standingClaims
-	flow := "claim"
-	if full {
-		flow = "claim_full"
-	}
-	err := s.call(ctx, flow, "claim steps", func(ctx context.Context, db *conn) error {
-		found = standingClaims{claims: claims{newest: map[laneKey]int64{}}}
-		query := claimAny
-		args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
-		lanes := lanesFrom{}
-		if !full {
-			if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
-				return nil
-			}
-			query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
+	err := s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
+		found = standingClaims{claims: newClaims()}
+		err := s.claimInto(ctx, db, req, full, standingToo, &found.claims, found.scan)
+		if err == nil && len(found.incomplete) > 0 {
+			err = found.complete(ctx, db)
 		}
-		rows, err := db.Query(ctx, query+takePicked+standingToo, args...)
-		if err != nil {
-			return err
-		}
-		if found.list, err = pgx.CollectRows(rows, found.scan); err != nil {
-			return err
-		}
-		s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
-		if len(found.incomplete) > 0 {
-			return found.complete(ctx, db)
-		}
-		return nil
+		return err
 	})
 	return found.list, found.standings, err
 }
