@@ -186,12 +186,10 @@ type scanBudget struct {
 	took, latest time.Duration
 }
 
-func (b *scanBudget) allows(now time.Time) bool { return now.Sub(b.last) >= 20*b.took }
+func (b *scanBudget) allows(now time.Time) bool { return b.wait(now) <= 0 }
 
-// wait is how long it is until a scan is allowed again.
-func (b *scanBudget) wait(now time.Time) time.Duration {
-	return max(20*b.took-now.Sub(b.last), time.Millisecond)
-}
+// wait is how long it is until a scan is allowed; not positive: it is now.
+func (b *scanBudget) wait(now time.Time) time.Duration { return 20*b.took - now.Sub(b.last) }
 
 func (b *scanBudget) used(start time.Time, took time.Duration) {
 	b.took = min(took, b.latest) // 0 after the very first, which proves nothing

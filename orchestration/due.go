@@ -27,8 +27,8 @@ const dearHorizon = 5 * time.Millisecond
 func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
 	start := time.Now()
-	if w.scan.took > dearHorizon && !w.scan.allows(start) {
-		out.RetryIn = w.scan.wait(start)
+	if wait := w.scan.wait(start); w.scan.took > dearHorizon && wait > 0 {
+		out.RetryIn = wait
 		return out, nil
 	}
 	h, err := w.o.store.Horizon(ctx)

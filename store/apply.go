@@ -75,15 +75,7 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 		return taken.begin(ctx, `select * from tasker.take_reported($1, $2, $3)`, taken.from.lone, taken.from.apart, limit)
 	})
 	if full {
-		lone, apart := taken.count()
-		rest := taken.reached()
-		if lone < limit {
-			rest.lone = 0
-		}
-		if apart < limit {
-			rest.apart = 0
-		}
-		s.marks.applied(taken.from, rest, true)
+		s.marks.applied(taken.from, taken.cutOff(limit), true)
 	}
 	if err != nil || len(taken.Tasks) == 0 {
 		taken.Release()
@@ -204,18 +196,6 @@ func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	return plan, nil
 }
 
-// count is how many reported steps were taken of each kind.
-func (t *Taken) count() (lone, apart int) {
-	for i := range t.Tasks {
-		if n := len(t.Tasks[i].Reported); t.Tasks[i].Inline {
-			lone += n
-		} else {
-			apart += n
-		}
-	}
-	return lone, apart
-}
-
 // reached is how far the scans came: each task was found by its oldest step.
 // Younger ones come along with their task while older ones of other tasks
 // still wait. 0: nothing was found by a scan.
@@ -226,6 +206,26 @@ func (t *Taken) reached() (r reportMarks) {
 		} else {
 			r.apart = max(r.apart, seq)
 		}
+	}
+	return r
+}
+
+// cutOff is reached for the kinds of which the limit has left something behind.
+func (t *Taken) cutOff(limit int) reportMarks {
+	lone, apart := 0, 0
+	for i := range t.Tasks {
+		if n := len(t.Tasks[i].Reported); t.Tasks[i].Inline {
+			lone += n
+		} else {
+			apart += n
+		}
+	}
+	r := t.reached()
+	if lone < limit {
+		r.lone = 0
+	}
+	if apart < limit {
+		r.apart = 0
 	}
 	return r
 }

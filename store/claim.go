@@ -77,9 +77,8 @@ with picked as materialized (
 // takePicked turns picked rows into claims. The rows are locked, so their
 // places cannot change and they need not be looked up again, nor looked at
 // again: the planner would take a state for a reason to read a partial index
-// from end to end. A row that was
-// changed between the snapshot and the lock is passed over, and whoever changed
-// it signals.
+// from end to end. A row that was changed between the snapshot and the lock is
+// passed over, and whoever changed it signals.
 // Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, claimed as (
     update tasker.board s
@@ -132,6 +131,14 @@ join tasker.board b on b.task_uuid = k.task_uuid and b.slot = 0`
 	ledgerClaims = 32
 )
 
+// claimStatement is both scans with one way to end.
+type claimStatement struct{ fromMarks, full string }
+
+var (
+	claimFromBoard  = claimStatement{claimSteps + takePicked + fromBoard, claimAny + takePicked + fromBoard}
+	claimFromLedger = claimStatement{claimSteps + takePicked + fromLedger, claimAny + takePicked + fromLedger}
+)
+
 // Claim takes up to Limit claimable steps. full makes it scan everything
 // instead of starting at the marks: it finds lanes that are new and steps that
 // became visible behind a mark, and is the dearer one while old row versions
@@ -140,11 +147,11 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 	var found claims
 	err := s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
 		found = newClaims()
-		ending, inLedger := fromBoard, s.inLedger.Load() > 0
+		statement, inLedger := &claimFromBoard, s.inLedger.Load() > 0
 		if inLedger {
-			ending = fromLedger
+			statement = &claimFromLedger
 		}
-		if err := s.claimInto(ctx, db, req, full, ending, &found, found.scan); err != nil {
+		if err := s.claimInto(ctx, db, req, full, statement, &found, found.scan); err != nil {
 			return err
 		}
 		switch {
@@ -166,21 +173,20 @@ func claimFlow(full bool) string {
 	return "claim"
 }
 
-// claimInto claims with a statement that has the given ending, reads its rows
-// and moves the marks.
-func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, ending string, found *claims, scan pgx.RowToFunc[Claimed]) error {
-	query := claimAny
+// claimInto claims, reads the rows and moves the marks.
+func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims, scan pgx.RowToFunc[Claimed]) error {
+	query := statement.full
 	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
 	lanes := lanesFrom{}
 	if !full {
 		if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
 			return nil
 		}
-		query, args = claimSteps, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
+		query, args = statement.fromMarks, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
 	}
 	b := &pgx.Batch{}
 	queueTurns(b, req)
-	b.Queue(query+takePicked+ending, args...).Query(func(rows pgx.Rows) (err error) {
+	b.Queue(query, args...).Query(func(rows pgx.Rows) (err error) {
 		found.list, err = pgx.CollectRows(rows, scan)
 		return err
 	})

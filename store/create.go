@@ -109,28 +109,36 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 	answers := make([]CreatedTask, len(tasks))
 	chosen := distinctIdentities(tasks)
 	err := s.repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
-		args, queues, err := createArguments(tasks, chosen)
-		if err != nil {
-			return err
-		}
-		accepted := make(map[uuid.UUID]time.Time, len(tasks))
-		err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
-			b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
-				var id uuid.UUID
-				var requestedAt time.Time
-				_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
-					accepted[id] = requestedAt
-					return nil
-				})
-				return err
-			})
-		})
+		accepted, err := s.insertTasks(ctx, db, tasks, chosen, func(*pgx.Batch) {})
 		if err != nil {
 			return err
 		}
 		return answerCreated(ctx, db, tasks, accepted, answers)
 	})
 	return answers, err
+}
+
+// insertTasks creates the chosen tasks in one transaction, with what also adds
+// to it, and returns when each that was accepted was requested.
+func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, also func(b *pgx.Batch)) (map[uuid.UUID]time.Time, error) {
+	args, queues, err := createArguments(tasks, chosen)
+	if err != nil {
+		return nil, err
+	}
+	accepted := make(map[uuid.UUID]time.Time, len(tasks))
+	err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
+		b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var requestedAt time.Time
+			_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
+				accepted[id] = requestedAt
+				return nil
+			})
+			return err
+		})
+		also(b)
+	})
+	return accepted, err
 }
 
 // distinctIdentities marks the first task of each identity: one statement may

@@ -21,6 +21,8 @@ left join lateral (
     where task_uuid = c.task_uuid and slot = 0 limit 1) b on true
 order by c.lane, c.seq`
 
+var claimStanding = claimStatement{claimSteps + takePicked + standingToo, claimAny + takePicked + standingToo}
+
 // ClaimStanding is Claim for those who settle what they run: it also tells, of
 // each step that is the only one in hand, where its task stands. The second
 // list goes with the first; it has nil for other steps.
@@ -28,7 +30,7 @@ func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) 
 	var found standingClaims
 	err := s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
 		found = standingClaims{claims: newClaims()}
-		err := s.claimInto(ctx, db, req, full, standingToo, &found.claims, found.scan)
+		err := s.claimInto(ctx, db, req, full, &claimStanding, &found.claims, found.scan)
 		if err == nil && len(found.incomplete) > 0 {
 			err = found.complete(ctx, db)
 		}

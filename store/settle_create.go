@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -36,13 +35,7 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
 	err = s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
 		claimed, standings = nil, nil // of a try that was undone
-		args, queues, err := createArguments(tasks, chosen)
-		if err != nil {
-			return err
-		}
-		accepted := make(map[uuid.UUID]time.Time, len(tasks))
-		err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
-			b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error { return collectCreated(rows, accepted) })
+		accepted, err := s.insertTasks(ctx, db, tasks, chosen, func(b *pgx.Batch) {
 			if len(ids) == 0 {
 				return
 			}
@@ -65,16 +58,6 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 		return answerCreated(ctx, db, tasks, accepted, answers)
 	})
 	return answers, claimed, standings, err
-}
-
-func collectCreated(rows pgx.Rows, accepted map[uuid.UUID]time.Time) error {
-	var id uuid.UUID
-	var requestedAt time.Time
-	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
-		accepted[id] = requestedAt
-		return nil
-	})
-	return err
 }
 
 // firstStep is the claim of a new task's only first step; token and times are
