@@ -185,7 +185,9 @@ func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full 
 		query, args = statement.fromMarks, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
 	}
 	b := &pgx.Batch{}
-	queueTurns(b, req)
+	if !full {
+		queueTurns(b, req)
+	}
 	b.Queue(query, args...).Query(func(rows pgx.Rows) (err error) {
 		found.list, err = pgx.CollectRows(rows, scan)
 		return err
@@ -199,7 +201,9 @@ func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full 
 
 // Large claims of one queue take turns. Two at once would start at the same
 // place, and the second would walk over every row that the first has locked.
-// A turn is a few milliseconds; small claims hardly meet and need none.
+// A turn is a few milliseconds; small claims hardly meet and need none. A full
+// scan takes none either: while an old snapshot is held it may take seconds,
+// and nobody shall wait for it.
 const (
 	// largeClaim is from how many steps on a claim takes turns with others.
 	largeClaim = 64

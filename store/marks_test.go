@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -122,4 +123,22 @@ func decide(t testing.TB, tasks []store.TakenTask) []store.Change {
 		changes[i] = change(t, &tasks[i], inputsOf(&tasks[i])...)
 	}
 	return changes
+}
+
+// TestAFullScanWaitsForNobodysTurn: it may be long, and others claim meanwhile.
+func TestAFullScanWaitsForNobodysTurn(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, diamondYAML)
+	create(t, s, p, 1)
+	tx, err := db.Pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `select pg_advisory_xact_lock(x'7461736b'::int, $1)`, p.Queue)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	claimed, err := s.Claim(ctx, store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}, true)
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
 }
