@@ -17,7 +17,7 @@ import (
 type Created struct {
 	UUID          uuid.UUID
 	RequestedAt   time.Time // by the database's clock
-	CorrelationID uuid.UUID // the request's, or a new one
+	CorrelationID uuid.UUID // the request's, or else the task's own id
 	Plan          *store.Plan
 }
 
@@ -96,7 +96,7 @@ func newTask(r *Request, plan *store.Plan) (store.NewTask, error) {
 		return store.NewTask{}, fmt.Errorf("make a task id: %w", err)
 	}
 	t := store.NewTask{
-		UUID: id, Plan: plan, Context: r.Context, ParentCorrelationID: r.ParentCorrelationID,
+		UUID: id, Plan: plan, Context: r.Context, CorrelationID: id, ParentCorrelationID: r.ParentCorrelationID,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
 		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn,
 	}
@@ -105,8 +105,6 @@ func newTask(r *Request, plan *store.Plan) (store.NewTask, error) {
 	}
 	if r.CorrelationID != nil {
 		t.CorrelationID = *r.CorrelationID
-	} else if t.CorrelationID, err = uuid.NewV7(); err != nil {
-		return store.NewTask{}, fmt.Errorf("make a correlation id: %w", err)
 	}
 	var identity workflow.Identity
 	if r.IdempotencyKey != "" {

@@ -40,7 +40,7 @@ type Request struct {
 	Reason                   string
 	Tags                     []string
 	Priority                 *int       // workflow.MinPriority–MaxPriority; nil: 0
-	CorrelationID            *uuid.UUID // nil: a new one
+	CorrelationID            *uuid.UUID // nil: the task's own id
 	ParentCorrelationID      *uuid.UUID
 	IdempotencyKey           string
 	StartIn                  time.Duration // delay of the first steps

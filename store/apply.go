@@ -66,13 +66,18 @@ type Taken struct {
 // scans from the beginning. A result without tasks is closed already.
 func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken, error) {
 	taken := &Taken{store: s}
-	if !full {
-		taken.from = s.marks.reported()
-	} else if some, err := s.anyReported(ctx); err != nil || !some {
-		return taken, err
+	from := s.marks.reported()
+	if full {
+		first, some, err := s.firstReported(ctx)
+		if err != nil || !some {
+			return taken, err
+		}
+		from = first
+	} else {
+		taken.from = from
 	}
 	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
-		return taken.begin(ctx, `select * from tasker.take_reported($1, $2, $3)`, taken.from.lone, taken.from.apart, limit)
+		return taken.begin(ctx, `select * from tasker.take_reported($1, $2, $3)`, from.lone, from.apart, limit)
 	})
 	if full {
 		s.marks.applied(taken.from, taken.cutOff(limit), true)
@@ -83,17 +88,22 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	return taken, err
 }
 
-// anyReported asks first where most of the time there is nothing: an idle
-// poll is one statement instead of a transaction.
-// Index: board_reported, board_reported_apart.
-const anyReported = `
-select exists (select from tasker.board where state = 4 and slot = 0) or exists (select from tasker.board where state = 4 and slot > 0)`
-
-func (s *Store) anyReported(ctx context.Context) (reported bool, err error) {
+// firstReported asks first where most of the time there is nothing: an idle
+// poll is one statement instead of a transaction. It answers where the scan may
+// begin.
+func (s *Store) firstReported(ctx context.Context) (first reportMarks, some bool, err error) {
 	err = s.repeatable(ctx, "any_reported", "look for reported steps", func(ctx context.Context, db *conn) error {
-		return db.QueryRow(ctx, anyReported).Scan(&reported)
+		begin, from := time.Now(), s.reportedFrom()
+		if err := db.QueryRow(ctx, firstReported, from.lone, from.apart).Scan(&first.lone, &first.apart); err != nil {
+			return err
+		}
+		_ = s.moveReported(ctx, db, time.Since(begin)) // what was read counts
+		if some = first.lone > 0 || first.apart > 0; some {
+			first.lone, first.apart = max(first.lone, from.lone), max(first.apart, from.apart)
+		}
+		return nil
 	})
-	return reported, err
+	return first, some, err
 }
 
 // takeTask locks one live task. What was reported for it stays where it is: an

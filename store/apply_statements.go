@@ -5,6 +5,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Rows of the board are looked up by their key as any (array[key]) wherever the
+// keys come as a list. With a plain = the planner sees a second way, which is to
+// read the whole index in order and to look each entry up in the list; and that
+// looks cheaper in a moment when the table seems empty, as it does to an ANALYZE
+// that finds everything in it dead. A slot that is always 0 comes with the list
+// for the same reason. See docs/decisions/0012.
+
 // leaveBoard takes rows off the board and writes their attempts into the
 // ledger. How a task ended goes with its own row: into the attempt of the step
 // that it carried, or into a row of its own.
@@ -14,7 +21,7 @@ with gone as (
     delete from tasker.board s
     using unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::text[], $5::smallint[], $6::text[], $7::bytea[])
           o(task_uuid, slot, outcome, reason, end_state, end_reason, end_progress)
-    where s.task_uuid = o.task_uuid and s.slot = o.slot
+    where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
               o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress
 )
@@ -31,7 +38,7 @@ from gone where token is not null or end_state is not null`
 // Index: the primary key.
 const moveTasks = `
 with o as materialized (
-    select * from unnest($1::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::bytea[], $6::smallint[], $7::boolean[],
+    select *, 0::smallint as slot from unnest($1::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::bytea[], $6::smallint[], $7::boolean[],
                          $8::boolean[], $9::smallint[], $10::bigint[], $11::text[], $12::text[])
          o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags)
 ), recorded as (
@@ -39,7 +46,7 @@ with o as materialized (
                                       outcome, reason, result, error)
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
            o.outcome, o.reason, s.result, s.error
-    from o join tasker.board s on s.task_uuid = o.task_uuid and s.slot = 0
+    from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     where o.outcome is not null
 )
 update tasker.board t
@@ -57,7 +64,7 @@ set progress = o.progress, processor = $13::uuid, updated_at = clock_timestamp()
     attempt = case when o.again then t.attempt else 0 end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
-from o where t.task_uuid = o.task_uuid and t.slot = 0`
+from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
 
 // retrySteps records the attempt that ended and puts the step back in line,
 // for steps with rows of their own.
@@ -70,7 +77,7 @@ with o as materialized (
                                       outcome, result, error)
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
            o.outcome, s.result, s.error
-    from o join tasker.board s on s.task_uuid = o.task_uuid and s.slot = o.slot
+    from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
 )
 update tasker.board s
 set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step_seq'), lane = o.lane,
@@ -78,7 +85,7 @@ set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step
     enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
-from o where s.task_uuid = o.task_uuid and s.slot = o.slot`
+from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
 // putSteps puts new steps on the board, each in a row of its own.
 const putSteps = `

@@ -74,6 +74,30 @@ with picked as materialized (
     limit $4::int
 )`
 
+// claimFrontier is the full scan from the frontier: the known lanes from where
+// something may be alive, and what lies between them.
+// Index: board_claimable.
+const claimFrontier = `
+with lanes as materialized (
+    select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
+), known as materialized (
+    select s.at
+    from lanes l cross join lateral (
+        select ctid as at from tasker.board
+        where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
+        order by seq limit $4::int for update skip locked) s
+    limit $4::int
+), others as materialized (
+    select s.at
+    from unnest($8::int[], $9::int[], $10::int[]) g(queue, above, below) cross join lateral (
+        select ctid as at from tasker.board
+        where state = 2 and queue = g.queue and lane > g.above and lane < g.below and (tags is null or tags <@ $3::text[])
+        order by lane, seq limit $4::int for update skip locked) s
+    limit greatest($4::int - (select count(*) from known)::int, 0)
+), picked as materialized (
+    select at from known union all select at from others
+)`
+
 // takePicked turns picked rows into claims. The rows are locked, so their
 // places cannot change and they need not be looked up again, nor looked at
 // again: the planner would take a state for a reason to read a partial index
@@ -123,20 +147,25 @@ select k.at, coalesce(b.context, (select context from tasker.tasks where task_uu
            select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
            where a.task_uuid = k.task_uuid and a.step_no = any (s.parents) and a.outcome = 1) else s.inputs end
 from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, slot, at)
-join tasker.board s on s.task_uuid = k.task_uuid and s.slot = k.slot
-join tasker.board b on b.task_uuid = k.task_uuid and b.slot = 0`
+cross join lateral (select parents, inputs from tasker.board where task_uuid = k.task_uuid and slot = k.slot limit 1) s
+cross join lateral (select context from tasker.board where task_uuid = k.task_uuid and slot = 0 limit 1) b`
 
 	// ledgerClaims is for how many claims the ledger is looked into at once
 	// after one that had to be completed.
 	ledgerClaims = 32
 )
 
-// claimStatement is both scans with one way to end.
-type claimStatement struct{ fromMarks, full string }
+// claimStatement is the scans with one way to end.
+type claimStatement struct{ fromMarks, full, fromFrontier string }
+
+func claimsEndingWith(end string) claimStatement {
+	end = takePicked + end
+	return claimStatement{claimSteps + end, claimAny + end, claimFrontier + end}
+}
 
 var (
-	claimFromBoard  = claimStatement{claimSteps + takePicked + fromBoard, claimAny + takePicked + fromBoard}
-	claimFromLedger = claimStatement{claimSteps + takePicked + fromLedger, claimAny + takePicked + fromLedger}
+	claimFromBoard  = claimsEndingWith(fromBoard)
+	claimFromLedger = claimsEndingWith(fromLedger)
 )
 
 // Claim takes up to Limit claimable steps. full makes it scan everything
@@ -175,16 +204,18 @@ func claimFlow(full bool) string {
 
 // claimInto claims, reads the rows and moves the marks.
 func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims, scan pgx.RowToFunc[Claimed]) error {
-	query := statement.full
-	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit, req.Queues}
-	lanes := lanesFrom{}
-	if !full {
+	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit}
+	var query string
+	var lanes lanesFrom
+	if full {
+		query, args = s.fullScan(req.Queues, statement, args)
+	} else {
 		if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
 			return nil
 		}
-		query, args = statement.fromMarks, append(args[:4], lanes.queues, lanes.lanes, lanes.from)
+		query, args = statement.fromMarks, append(args, lanes.queues, lanes.lanes, lanes.from)
 	}
-	b := &pgx.Batch{}
+	b, begin := &pgx.Batch{}, time.Now()
 	if !full {
 		queueTurns(b, req)
 	}
@@ -196,7 +227,20 @@ func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full 
 		return err
 	}
 	s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
+	if full {
+		// What was claimed counts, whatever becomes of this.
+		_ = s.moveClaimable(ctx, db, req.Queues, time.Since(begin))
+	}
 	return nil
+}
+
+// fullScan is the scan of everything, from the frontier where there is one.
+func (s *Store) fullScan(queues []int32, statement *claimStatement, args []any) (string, []any) {
+	lanes, gaps, ok := s.claimFrom(queues)
+	if !ok {
+		return statement.full, append(args, queues)
+	}
+	return statement.fromFrontier, append(args, lanes.queues, lanes.lanes, lanes.from, gaps.queues, gaps.above, gaps.below)
 }
 
 // Large claims of one queue take turns. Two at once would start at the same

@@ -90,13 +90,13 @@ with input as (
            parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, lane,
            case when step_no is null then 0 when due_ms > 0 then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
-           case when due_ms > 0 then now() + due_ms * interval '1 ms' end,
+           case when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' end,
            case when step_no is null or due_ms > 0 then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f')
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
     select a.task_uuid, s.step_no + 1, s.step_no, a.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
-           case when s.due_ms > 0 then now() + s.due_ms * interval '1 ms' end,
+           case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
            case when s.due_ms > 0 then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f')
     from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[]) s(task_uuid, step_no, lane, due_ms, tags)
     join accepted a using (task_uuid)

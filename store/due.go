@@ -15,7 +15,7 @@ import (
 const promoteDue = `
 with due as materialized (
     select ctid as at from tasker.board
-    where state = 1 and due_at >= coalesce($2::timestamptz, '-infinity') and due_at <= clock_timestamp()
+    where state = 1 and due_at >= $2 and due_at <= clock_timestamp()
     order by due_at limit $1 for update skip locked
 ), moved as (
     update tasker.board s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
@@ -36,7 +36,8 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 	err := s.call(ctx, "promote", "promote due steps", func(ctx context.Context, db *conn) error {
 		p = Promoted{}
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			rows, err := tx.Query(ctx, promoteDue, limit, s.sweep.from())
+			from, _ := s.timesFrom()
+			rows, err := tx.Query(ctx, promoteDue, limit, from)
 			if err != nil {
 				return nil, err
 			}
@@ -66,7 +67,7 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 const expireLeases = `
 with lost as materialized (
     select ctid as at from tasker.board
-    where state = 3 and lease_until >= coalesce($2::timestamptz, '-infinity') and lease_until <= clock_timestamp()
+    where state = 3 and lease_until >= $2 and lease_until <= clock_timestamp()
     order by lease_until limit $1 for update skip locked
 )
 update tasker.board s
@@ -78,7 +79,8 @@ func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {
 	var expired int
 	err := s.call(ctx, "expire", "expire leases", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			tag, err := tx.Exec(ctx, expireLeases, limit, s.sweep.from())
+			_, from := s.timesFrom()
+			tag, err := tx.Exec(ctx, expireLeases, limit, from)
 			if err != nil {
 				return nil, err
 			}
@@ -131,23 +133,23 @@ func (h Horizon) Next() time.Duration {
 // answer 0).
 // Index: board_due, board_lease.
 const horizon = `
-select clock_timestamp(),
-       (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 1 and due_at >= coalesce($1::timestamptz, '-infinity') order by due_at limit 1),
+select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
+        where state = 1 and due_at >= $1 order by due_at limit 1),
        (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 3 and lease_until >= coalesce($1::timestamptz, '-infinity') order by lease_until limit 1)`
+        where state = 3 and lease_until >= $2 order by lease_until limit 1)`
 
 // Horizon asks when the next step is due and the next lease ends.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	h := Horizon{NextDue: -1, NextLease: -1}
 	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
-		var now time.Time
 		var due, lease *float64
-		if err := db.QueryRow(ctx, horizon, s.sweep.begin(time.Now())).Scan(&now, &due, &lease); err != nil {
+		begin := time.Now()
+		dueFrom, leaseFrom := s.timesFrom()
+		if err := db.QueryRow(ctx, horizon, dueFrom, leaseFrom).Scan(&due, &lease); err != nil {
 			return err
 		}
-		s.sweep.looked(now)
 		h = newHorizon(due, lease)
+		_ = s.moveTimes(ctx, db, time.Since(begin)) // what was read counts
 		return nil
 	})
 	return h, err

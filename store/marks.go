@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 )
@@ -66,13 +67,42 @@ func (m marks) of(queues []int32) (l lanesFrom) {
 			keys = append(keys, laneKey{q, Lane(0, true)}, laneKey{q, Lane(0, false)})
 		}
 	}
-	slices.SortFunc(keys, func(a, b laneKey) int {
-		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.queue], place[b.queue]))
-	})
+	slices.SortFunc(keys, byLane(place))
 	for _, k := range keys {
-		l.queues, l.lanes, l.from = append(l.queues, k.queue), append(l.lanes, k.lane), append(l.from, m.m[k])
+		l.add(k, m.m[k])
 	}
 	return l
+}
+
+// byLane is the order of claims.
+func byLane(place map[int32]int) func(a, b laneKey) int {
+	return func(a, b laneKey) int {
+		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.queue], place[b.queue]))
+	}
+}
+
+func (l *lanesFrom) add(k laneKey, from int64) {
+	l.queues, l.lanes, l.from = append(l.queues, k.queue), append(l.lanes, k.lane), append(l.from, from)
+}
+
+// laneGaps are what lies between known lanes, without them.
+type laneGaps struct{ queues, above, below []int32 }
+
+// gaps are all lanes of the queues that are not in l.
+func (l lanesFrom) gaps(queues []int32) (g laneGaps) {
+	known := map[int32][]int32{}
+	for i, q := range l.queues {
+		known[q] = append(known[q], int32(l.lanes[i]))
+	}
+	for _, q := range queues {
+		above := int32(math.MinInt16) - 1
+		slices.Sort(known[q])
+		for _, lane := range append(known[q], math.MaxInt16+1) {
+			g.queues, g.above, g.below = append(g.queues, q), append(g.above, above), append(g.below, lane)
+			above = lane
+		}
+	}
+	return g
 }
 
 // claimed moves the marks of the lanes in which a scan found something. began

@@ -36,7 +36,7 @@ with alive as (
 ), held as materialized (
     select h.*, s.token is not null as ours
     from unnest((select $7::uuid[]), (select $8::smallint[]), (select $9::smallint[]), (select $10::bigint[])) h(task_uuid, slot, step_no, token)
-    left join tasker.board s on s.task_uuid = h.task_uuid and s.slot = h.slot and s.step_no = h.step_no
+    left join tasker.board s on s.task_uuid = any (array[h.task_uuid]) and s.slot = h.slot and s.step_no = h.step_no
                             and s.lease_until is not null and s.token = h.token
 ), free as materialized (
     select s.at
@@ -76,15 +76,14 @@ on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mod
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
 // Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
-var attention = `with alive as (` + processorAlive + `)` + strings.ReplaceAll(horizon, "$1", "$6") + `,
-       coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
-                 where state = 4 and slot = 0 order by seq limit 1), false)
-       or coalesce((select reported_at < clock_timestamp() - $7::bigint * interval '1 ms' from tasker.board
-                    where state = 4 and slot > 0 order by seq limit 1), false),
-       array(select n.name from tasker.namespaces n cross join lateral (
-                 select enqueued_at from tasker.board
-                 where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
-             where s.enqueued_at < clock_timestamp() - $7::bigint * interval '1 ms')`
+var attention = `with alive as (` + processorAlive + `), first as materialized (` + everyLane("enqueued_at", "1", 11) + `)` +
+	strings.NewReplacer("$1", "$6", "$2", "$7").Replace(horizon) + `,
+       coalesce((select reported_at < clock_timestamp() - $10::bigint * interval '1 ms' from tasker.board
+                 where state = 4 and slot = 0 and seq >= $8 order by seq limit 1), false)
+       or coalesce((select reported_at < clock_timestamp() - $10::bigint * interval '1 ms' from tasker.board
+                    where state = 4 and slot > 0 and seq >= $9 order by seq limit 1), false),
+       array(select distinct n.name from first f join tasker.namespaces n on n.namespace_id = f.queue
+             where f.enqueued_at < clock_timestamp() - $10::bigint * interval '1 ms')`
 
 // Attention is what a heartbeat of an orchestrator brings back.
 type Attention struct {
@@ -103,24 +102,28 @@ func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 			_, err := db.Exec(ctx, processorAlive, args...)
 			return err
 		}
+		begin := time.Now()
+		due, lease := s.timesFrom()
+		reported := s.reportedFrom()
+		args = append(args, due, lease, reported.lone, reported.apart, overdue.Milliseconds())
 		var err error
-		a, err = s.scanAttention(db.QueryRow(ctx, attention, append(args, s.sweep.begin(time.Now()), overdue.Milliseconds())...))
+		if a, err = scanAttention(db.QueryRow(ctx, attention, append(args, s.everywhere()...)...)); err == nil {
+			s.moveAll(ctx, db, time.Since(begin))
+		}
 		return err
 	})
 	return a, err
 }
 
-func (s *Store) scanAttention(row pgx.Row) (a Attention, err error) {
+func scanAttention(row pgx.Row) (a Attention, err error) {
 	var (
-		now        time.Time
 		due, lease *float64
 		reported   bool
 		namespaces []string
 	)
-	if err := row.Scan(&now, &due, &lease, &reported, &namespaces); err != nil {
+	if err := row.Scan(&due, &lease, &reported, &namespaces); err != nil {
 		return a, err
 	}
-	s.sweep.looked(now)
 	a = Attention{Horizon: newHorizon(due, lease)}
 	if reported {
 		a.Signals = ReportSignals()

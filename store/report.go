@@ -45,7 +45,7 @@ set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::smallint[]),
             (select $6::text[]), (select $7::text[]), (select $8::bool[]), (select $9::bigint[]))
      r(task_uuid, slot, step_no, token, outcome, result, error, retryable, retry_after_ms)
-where s.task_uuid = r.task_uuid and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
+where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.token, s.step_no`
 
 // Report hands over results, many in one statement. accepted has one entry
@@ -136,7 +136,7 @@ update tasker.board s
 set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
     claimed_at = null, enqueued_at = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
-where s.task_uuid = r.task_uuid and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
+where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.queue`
 
 // HandBack makes claims claimable again for others, as at shutdown. It
@@ -165,7 +165,7 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error
 const releaseLeases = `
 update tasker.board s set lease_until = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
-where s.task_uuid = r.task_uuid and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
+where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
 
 // ReleaseLeases lets go of claims whose handlers did not end in time, so that
 // the sweep need not wait for the leases.

@@ -21,7 +21,7 @@ left join lateral (
     where task_uuid = c.task_uuid and slot = 0 limit 1) b on true
 order by c.lane, c.seq`
 
-var claimStanding = claimStatement{claimSteps + takePicked + standingToo, claimAny + takePicked + standingToo}
+var claimStanding = claimsEndingWith(standingToo)
 
 // ClaimStanding is Claim for those who settle what they run: it also tells, of
 // each step that is the only one in hand, where its task stands. The second

@@ -5,12 +5,12 @@ package store
 // there are, see reportSteps.
 const settled = `
 with o as materialized (
-    select *, clock_timestamp() as at from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[]), (select $4::smallint[]),
+    select *, 0::smallint as slot, clock_timestamp() as at from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[]), (select $4::smallint[]),
                          (select $5::bytea[]), (select $6::text[]), (select $7::bytea[])`
 
 // stillHeld is the fence: the claim holds, and the task stands where it stood
 // when the claim was made.
-const stillHeld = `t.task_uuid = o.task_uuid and t.slot = 0 and t.step_no = o.step_no and t.lease_until is not null and t.token = o.token
+const stillHeld = `t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot and t.step_no = o.step_no and t.lease_until is not null and t.token = o.token
       and t.task_state = o.from_state and t.progress = o.before`
 
 // lockSettled locks rows of tasks in the order in which all do.

@@ -58,11 +58,11 @@ type Options struct {
 // Store is a pool of connections and the flows over it. It is safe for
 // concurrent use.
 type Store struct {
-	pool  *pgxpool.Pool
-	opts  Options
-	plans planCache
-	marks marks
-	sweep sweep
+	pool      *pgxpool.Pool
+	opts      Options
+	plans     planCache
+	marks     marks
+	frontiers *frontiers
 	// inLedger is for how many claims yet the ledger is looked into at once.
 	inLedger atomic.Int32
 
@@ -104,7 +104,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", redact(err))
 	}
-	s := &Store{pool: pool, opts: opts, plans: newPlanCache(), marks: newMarks()}
+	s := &Store{pool: pool, opts: opts, plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers()}
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -230,6 +230,7 @@ func (s *Store) lost(db *conn, err error) error {
 		return err
 	}
 	s.pool.Reset()
+	s.frontiers.reset()
 	return &connectionLost{err}
 }
 

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+)
+
+// MoveFrontiers moves all frontiers as if each scan had been dear and long ago.
+// The first call only notes who writes.
+func (s *Store) MoveFrontiers(ctx context.Context) error {
+	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
+		f.mu.Lock()
+		if !f.gen.at.IsZero() {
+			f.gen.at = f.gen.at.Add(-frontierPause)
+		}
+		if !f.moved.IsZero() {
+			f.moved = f.moved.Add(-frontierPause)
+		}
+		f.mu.Unlock()
+	}
+	return s.call(ctx, "frontiers", "move the frontiers", func(ctx context.Context, db *conn) error {
+		if err := s.moveClaimable(ctx, db, nil, dearScan); err != nil {
+			return err
+		}
+		if err := s.moveReported(ctx, db, dearScan); err != nil {
+			return err
+		}
+		return s.moveTimes(ctx, db, dearScan)
+	})
+}
+
+// AtFrontier reports whether scans begin at a frontier, and the least number at
+// which they do.
+func (s *Store) AtFrontier() (bool, int64) {
+	f := &s.frontiers.claimable
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	least := int64(-1)
+	for _, from := range s.frontiers.lanes {
+		if least < 0 || from < least {
+			least = from
+		}
+	}
+	return !f.moved.IsZero(), least
+}
+
+// WithoutFrontiers keeps scans of everything at the beginning. From a frontier
+// they take steps in another order, and when that happens is a matter of time.
+func (s *Store) WithoutFrontiers() {
+	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
+		f.mu.Lock()
+		f.busy = true // somebody is moving it, for ever
+		f.mu.Unlock()
+	}
+}
