@@ -9,6 +9,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/mux"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
@@ -106,6 +107,7 @@ type signals struct {
 	store     *store.Store
 	transport signal.Transport
 	sender    *signal.Sender
+	heard     signal.Source // nil until source is called
 }
 
 func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (*signals, error) {
@@ -128,26 +130,31 @@ func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (
 	return out, nil
 }
 
-// source makes the source of one event system. A persistent slot serves one
-// reader, so a daemon's further systems add their part to its name.
-func (s *signals) source(part string) (source signal.Source, err error) {
+// source is what the event systems of this process listen to. They share one
+// connection: every NOTIFY wakes all that listen, and a slot has one reader.
+func (s *signals) source() (signal.Source, error) {
+	if s.heard != nil {
+		return s.heard, nil
+	}
+	source, err := s.newSource()
+	if err != nil {
+		return nil, fmt.Errorf("prepare the event source %s: %w", s.config.Signals.EventSource, err)
+	}
+	s.heard = mux.New(source, mux.Config{})
+	return s.heard, nil
+}
+
+func (s *signals) newSource() (signal.Source, error) {
 	d := s.config.Database
 	dsn, name := d.ListenerDSN().Reveal(), s.name+"-listener"
 	switch s.config.Signals.EventSource {
 	case sourceNotify:
-		source, err = notify.New(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
+		return notify.New(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
 	case sourceRelay:
-		source, err = relay.NewSource(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
+		return relay.NewSource(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
 	default:
-		slot := s.config.Signals.WAL.Slot
-		if slot != "" && part != "" {
-			slot += "_" + part
-		}
-		source, err = wal.New(wal.Config{DSN: dsn, ApplicationName: name, Slot: slot,
-			Publication: s.config.Signals.WAL.Publication, ConnectTimeout: d.ConnectTimeout(), Server: s.store.Execer()}, s.transport)
+		w := s.config.Signals.WAL
+		return wal.New(wal.Config{DSN: dsn, ApplicationName: name, Slot: w.Slot, Publication: w.Publication,
+			ConnectTimeout: d.ConnectTimeout(), Server: s.store.Execer()}, s.transport)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("prepare the event source %s: %w", s.config.Signals.EventSource, err)
-	}
-	return source, nil
 }

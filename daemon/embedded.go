@@ -17,8 +17,9 @@ import (
 // (embedded mode): the worker has its successes settled by the orchestrator at
 // once, and each hears the other's signals without the detour over the
 // database. Everybody else hears them as usual, and other daemons may work on
-// the same database. Nothing runs before Start; the orchestrator is to be
-// started first and stopped last. log must not be nil.
+// the same database; their signals come over one connection for both. Nothing
+// runs before Start; the orchestrator is to be started first and stopped last.
+// log must not be nil.
 func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Orchestrator, *Worker, error) {
 	near := &neighbours{}
 	o, err := newOrchestrator(ctx, loaded, near, log.Named("orchestrator"))
@@ -26,6 +27,7 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 		return nil, nil, fmt.Errorf("prepare the orchestrator: %w", err)
 	}
 	near.orchestrator.Store(o.engine)
+	near.heard = o.signals.heard
 	w, err := newWorker(ctx, loaded, register, near, log.Named("worker"))
 	if err != nil {
 		o.store.Close()
@@ -41,6 +43,10 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 type neighbours struct {
 	orchestrator atomic.Pointer[orchestration.Orchestrator]
 	worker       atomic.Pointer[worker.Worker]
+	// heard is the orchestrator's source of signals, for the worker too; set
+	// before the worker is made. Probes go over the orchestrator's pool, which
+	// is closed last.
+	heard signal.Source
 }
 
 // settler is the orchestrator for the worker; nil where there is none.

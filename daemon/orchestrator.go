@@ -67,11 +67,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	if err != nil {
 		return err
 	}
-	readiness, err := d.signals.source("readiness")
-	if err != nil {
-		return err
-	}
-	applying, err := d.signals.source("")
+	source, err := d.signals.source()
 	if err != nil {
 		return err
 	}
@@ -81,8 +77,8 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	rules := rules(c.Common, o.Leases.MaxCrashes)
 	d.engine, err = orchestration.New(orchestration.Config{
 		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules,
-		Orchestration: eventSystem(o.EventSystems.Orchestration, applying, d.fail),
-		Readiness:     eventSystem(o.EventSystems.TaskReadiness, readiness, d.fail),
+		Orchestration: eventSystem(o.EventSystems.Orchestration, source, d.fail),
+		Readiness:     eventSystem(o.EventSystems.TaskReadiness, source, d.fail),
 		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 			Logger: d.log, Metrics: d.metrics},
 		ApplyBatch: o.Apply.BatchSize, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,

@@ -60,6 +60,7 @@ func assemble(ctx context.Context, c config.Common, name string, near *neighbour
 	}
 	s.publisher = s.signals.sender
 	if near != nil {
+		s.signals.heard = near.heard
 		s.publisher = near.beside(s.signals.sender)
 	}
 	observePool(s.registry, s.store)

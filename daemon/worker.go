@@ -54,7 +54,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		return err
 	}
 	warnWithoutEffect(d.log, d.loaded, "common.cache.enabled", "worker.web.config_endpoint_enabled")
-	source, err := d.signals.source("")
+	source, err := d.signals.source()
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,8 @@
 //
 // The ways to carry signals live one room further: notify (LISTEN/NOTIFY),
 // wal (logical decoding messages), relay (one replica reads the WAL and tells the
-// others by NOTIFY), inproc (one process, no network).
+// others by NOTIFY), inproc (one process, no network). With mux, the listeners
+// of one process share a connection of any of them.
 //
 // What may not enter: pgx or any other driver, SQL, reconnecting (listener),
 // deciding what to do about a signal (coordinator), metrics and logging (they

@@ -1,0 +1,111 @@
+package mux
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tasker-go/tasker/signal"
+)
+
+// Config bounds a Source. A zero field means its default.
+type Config struct {
+	// BufferLimit is how many different signals wait for the Receive of one
+	// member before their payloads are given up. Default
+	// signal.DefaultBufferLimit.
+	BufferLimit int
+	// SubscribeTimeout bounds a change of the topics of the upstream
+	// connection; one that takes longer ends it. Default 10 s.
+	SubscribeTimeout time.Duration
+	// CloseTimeout bounds closing the upstream connection, and how long the
+	// next one waits for that. Default 10 s.
+	CloseTimeout time.Duration
+	// ProofShare says how fresh the probe of one member must be to stand for
+	// that of another: sent within this share of the time since the other's
+	// own probe before. At most 0.9. Default 0.5; negative means that every
+	// probe is sent.
+	ProofShare float64
+}
+
+const maxProofShare = 0.9
+
+func (c Config) withDefaults() Config {
+	if c.SubscribeTimeout <= 0 {
+		c.SubscribeTimeout = 10 * time.Second
+	}
+	if c.CloseTimeout <= 0 {
+		c.CloseTimeout = 10 * time.Second
+	}
+	if c.ProofShare == 0 {
+		c.ProofShare = 0.5
+	}
+	c.ProofShare = min(max(c.ProofShare, 0), maxProofShare)
+	return c
+}
+
+// Source gives out connections that share one of the wrapped source. It is
+// safe for concurrent use.
+type Source struct {
+	wrapped signal.Source
+	cfg     Config
+
+	// mu guards what is below, and in upstreams and members what says so. It
+	// is never held while anybody waits.
+	mu      sync.Mutex
+	current *upstream // being opened or open; nil when there is none
+	closing *upstream // the last one that was open and is over
+}
+
+var _ signal.Source = (*Source)(nil)
+
+// New returns a Source that has no connection yet.
+func New(source signal.Source, cfg Config) *Source {
+	return &Source{wrapped: source, cfg: cfg.withDefaults()}
+}
+
+// Name implements signal.Source: the name of the wrapped source.
+func (s *Source) Name() string { return s.wrapped.Name() }
+
+// Connect implements signal.Source. It opens the upstream connection, or joins
+// it and has it subscribed to the topics that it lacks. The result has the
+// method LagBytes when the connections of the wrapped source have it.
+func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
+	if err := signal.ValidateTopics(topics); err != nil {
+		return nil, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m, version, opens := s.join(topics)
+		if opens {
+			m.upstream.open(ctx)
+		}
+		err := m.await(ctx, version)
+		if err == nil {
+			return m.connection(), nil
+		}
+		m.leave()
+		// Whoever opened it may have had less patience than we have.
+		if ctx.Err() != nil || !m.upstream.wasAbandoned() {
+			return nil, err
+		}
+	}
+}
+
+// join makes a member; opens says that its upstream has to be opened by the
+// caller.
+func (s *Source) join(topics []signal.Topic) (m *member, version uint64, opens bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		s.current, opens = newUpstream(s), true
+	}
+	m = &member{
+		upstream: s.current,
+		arrived:  signal.NewBuffer(s.cfg.BufferLimit),
+		topics:   signal.NewTopicSet(topics),
+	}
+	s.current.members[m] = struct{}{}
+	return m, s.current.change(), opens
+}
