@@ -3,11 +3,10 @@ package orchestration
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"hash/fnv"
+	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
@@ -19,10 +18,6 @@ import (
 // skippedRetry is how soon tasks are looked at again that another
 // orchestrator held: it may have read before the last report came in.
 const skippedRetry = 5 * time.Millisecond
-
-// brokenRetry is how soon reports are looked at again that could not be
-// applied.
-const brokenRetry = 10 * time.Second
 
 // applyWork looks for reported steps and applies them.
 type applyWork struct {
@@ -37,7 +32,8 @@ func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinato
 	if !wake.Has(signal.TopicOrchestration) {
 		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 	}
-	full := wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue && w.scan.allows(time.Now())
+	now := time.Now()
+	full := (wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue || w.scan.overdue(now)) && w.scan.allows(now)
 	found, out, err := w.look(ctx, full)
 	if err == nil && found == 0 && !full && w.scan.allows(time.Now()) {
 		// The signal told of something behind the mark.
@@ -74,10 +70,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (found int, out coordin
 	if len(taken.Tasks) == 0 {
 		return 0, out, nil
 	}
-	changes, broken := w.decide(taken.Tasks)
-	if broken > 0 {
-		out.RetryIn = brokenRetry
-	}
+	changes := w.o.decide(taken.Tasks)
 	for i := range changes {
 		found += len(changes[i].Task.Reported)
 	}
@@ -95,21 +88,51 @@ func (w *applyWork) look(ctx context.Context, full bool) (found int, out coordin
 }
 
 // decide runs the rules over each task. A task whose records contradict each
-// other is left as it is and reported loudly; it must not stop the others.
-func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, broken int) {
-	changes = make([]store.Change, 0, len(tasks))
+// other must not stop the others, nor be found first each time: it goes into
+// quarantine.
+func (o *Orchestrator) decide(tasks []store.TakenTask) []store.Change {
+	changes := make([]store.Change, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
-		progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, w.o.cfg.Rules, inputs(t)...)
-		if err != nil {
-			broken++
-			w.o.log.Error("a task's records contradict each other; it is left as it is",
-				zap.Stringer("task_uuid", t.UUID), zap.Error(err))
-			continue
+		err := t.Broken
+		if err == nil {
+			var c store.Change
+			if c, err = o.decideOne(t); err == nil {
+				changes = append(changes, c)
+				continue
+			}
 		}
-		changes = append(changes, store.Change{Task: t, Progress: progress, Effects: effects, Actor: w.o.cfg.Daemon.ID})
+		o.log.Error("a task's records contradict each other; it ends as failed and waits for somebody to look at it",
+			zap.Stringer("task_uuid", t.UUID), zap.Error(err))
+		changes = append(changes, o.quarantine(t, err))
 	}
-	return changes, broken
+	return changes
+}
+
+func (o *Orchestrator) decideOne(t *store.TakenTask) (store.Change, error) {
+	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, inputs(t)...)
+	if err != nil {
+		return store.Change{}, err
+	}
+	if !o.cfg.DeadLetters {
+		effects.DeadLetter = nil
+	}
+	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: o.cfg.Daemon.ID}, nil
+}
+
+// quarantine ends a task that cannot be decided about. Its entry in the dead
+// letter queue is made also where failures make none.
+func (o *Orchestrator) quarantine(t *store.TakenTask, why error) store.Change {
+	reason := "the records of the task contradict each other: " + why.Error()
+	if len(reason) > MaxReasonLength {
+		reason = strings.ToValidUTF8(reason[:MaxReasonLength], "")
+	}
+	return store.Change{Task: t, Quarantine: true, Actor: o.cfg.Daemon.ID,
+		Action: &store.Performed{Kind: "quarantine", Step: -1, Reason: reason},
+		Effects: &workflow.Effects{State: workflow.TaskError, Finished: true,
+			Changes:    []workflow.TaskChange{{From: t.State, To: workflow.TaskError, Reason: reason}},
+			DeadLetter: &workflow.DeadLetter{Reason: workflow.DeadLetterExhausted, Detail: "records_contradict", Step: -1}},
+	}
 }
 
 func inputs(t *store.TakenTask) []workflow.Input {
@@ -142,7 +165,11 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 	stirred := false
 	for i := range changes {
 		c := &changes[i]
-		namespace := c.Task.Plan.Template.Namespace
+		o.drained.Add(uint64(len(c.Effects.End) + len(c.Effects.Retry)))
+		namespace := ""
+		if c.Task.Plan != nil { // unreadable records
+			namespace = c.Task.Plan.Template.Namespace
+		}
 		for _, e := range c.Effects.End {
 			o.metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
 		}
@@ -150,6 +177,9 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 			o.metrics.StepResults.WithLabelValues(namespace, r.Outcome.String()).Inc()
 		}
 		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
+		if d := c.Effects.DeadLetter; d != nil {
+			o.metrics.DLQEntriesCreated.WithLabelValues(d.Reason.String()).Inc()
+		}
 		if c.Effects.Finished {
 			o.metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
 			o.waiters.ended(c.Task.UUID) // whoever waits here need not have said so yet
@@ -186,6 +216,15 @@ type scanBudget struct {
 	took, latest time.Duration
 }
 
+// fullTakeEvery is how long an orchestrator that is never short of reports goes
+// without a full scan: one that died in its transaction may have left some
+// behind the mark of the others.
+const fullTakeEvery = 2 * time.Second
+
+// overdue reports whether a scan should be made although there is no reason to
+// expect something.
+func (b *scanBudget) overdue(now time.Time) bool { return now.Sub(b.last) >= fullTakeEvery }
+
 func (b *scanBudget) allows(now time.Time) bool { return b.wait(now) <= 0 }
 
 // wait is how long it is until a scan is allowed; not positive: it is now.
@@ -194,28 +233,4 @@ func (b *scanBudget) wait(now time.Time) time.Duration { return 20*b.took - now.
 func (b *scanBudget) used(start time.Time, took time.Duration) {
 	b.took = min(took, b.latest) // 0 after the very first, which proves nothing
 	b.last, b.latest = start.Add(took), took
-}
-
-// Cancel ends a live task and takes its steps off the board; running handlers
-// learn of it with their next heartbeat, and what they report is refused. The
-// error wraps store.ErrTaskEnded or store.ErrNotFound.
-func (o *Orchestrator) Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error {
-	taken, err := o.store.TakeTask(ctx, task)
-	if err != nil {
-		return err
-	}
-	defer taken.Release()
-	t := &taken.Tasks[0]
-	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, workflow.Cancel{Reason: reason})
-	if err != nil {
-		return fmt.Errorf("cancel the task: %w", err)
-	}
-	changes := []store.Change{{Task: t, Progress: progress, Effects: effects, Actor: actor}}
-	done, err := taken.Commit(ctx, o.cfg.Daemon.UUID, changes)
-	if err != nil {
-		return fmt.Errorf("cancel the task: %w", err)
-	}
-	o.publish(done.Signals)
-	o.applied(changes, done)
-	return nil
 }

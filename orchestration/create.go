@@ -98,7 +98,7 @@ func newTask(r *Request, plan *store.Plan) (store.NewTask, error) {
 	t := store.NewTask{
 		UUID: id, Plan: plan, Context: r.Context, CorrelationID: id, ParentCorrelationID: r.ParentCorrelationID,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
-		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn,
+		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn, DeadlineIn: r.DeadlineIn,
 	}
 	if r.Priority != nil {
 		t.Priority = *r.Priority

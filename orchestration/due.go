@@ -24,7 +24,20 @@ const dearHorizon = 5 * time.Millisecond
 
 // Look asks for the horizon first: one cheap query tells whether there is
 // anything to do at all and how long the timer may sleep.
-func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (coordinator.Outcome, error) {
+// While the breaker for it is open, it waits: that is no failure of the look.
+func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (out coordinator.Outcome, err error) {
+	guard := w.o.cfg.ReadinessBreaker
+	if wait := guard.Wait(); wait > 0 {
+		return coordinator.Outcome{NextDue: coordinator.NoDue, RetryIn: wait}, nil
+	}
+	err = guard.Do(ctx, func(ctx context.Context) (err error) {
+		out, err = w.look(ctx)
+		return err
+	})
+	return out, err
+}
+
+func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
 	start := time.Now()
 	if wait := w.scan.wait(start); w.scan.took > dearHorizon && wait > 0 {

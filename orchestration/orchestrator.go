@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
@@ -26,6 +28,10 @@ type Config struct {
 	// Daemon introduces the process to the fleet; Mode is filled in.
 	Daemon store.Daemon
 	Rules  workflow.Rules
+	// ReadinessBreaker guards the looks at what is due; nil lets all through.
+	ReadinessBreaker *breaker.Breaker
+	// DeadLetters gives tasks that failed for good to people to look at.
+	DeadLetters bool
 
 	// Orchestration and Readiness are the settings of the two event systems;
 	// Topics, Logger, Metrics and Processor are filled in.
@@ -59,6 +65,7 @@ type Orchestrator struct {
 	taker     Taker // nil but in embedded mode
 	many      *gate // of the transactions of CreateMany
 	waiters   *waiters
+	drained   atomic.Uint64 // attempts that have been decided on
 	beat      *lifecycle.Loop
 	keep      *lifecycle.Loop
 }
@@ -92,13 +99,15 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.creates = command.NewBatcher(command.BatcherConfig{
 		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	}, o.flushCreates)
-	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger})
-	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger})
+	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: o.restarted})
+	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: o.restarted})
 
 	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl), &applyWork{o: o})
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o})
 	return o, nil
 }
+
+func (o *Orchestrator) restarted(loop string) { o.metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
 func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordinator.Config {
 	c.Topics, c.Processor, c.Logger, c.Metrics = topics, o.processor, o.log, o.metrics
@@ -216,6 +225,10 @@ func (o *Orchestrator) Health() map[string]coordinator.Health {
 func (o *Orchestrator) Loops() []lifecycle.LoopHealth {
 	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.keep.Health(), o.beat.Health()}
 }
+
+// Drained counts the attempts of steps that this orchestrator has decided on
+// since it was made.
+func (o *Orchestrator) Drained() uint64 { return o.drained.Load() }
 
 // Saturation is how full the command channel is, 0 to 1.
 func (o *Orchestrator) Saturation() float64 { return o.processor.Saturation() }

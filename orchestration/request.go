@@ -44,6 +44,9 @@ type Request struct {
 	ParentCorrelationID      *uuid.UUID
 	IdempotencyKey           string
 	StartIn                  time.Duration // delay of the first steps
+	// DeadlineIn is until when the task should have begun; a task that still
+	// waits then is cancelled and given to people. 0: none.
+	DeadlineIn time.Duration
 }
 
 // InvalidError says what is wrong with a request, in words for its sender.
@@ -121,6 +124,9 @@ func (r *Request) check() error {
 	}
 	if r.StartIn < 0 || r.StartIn > maxStartDelay {
 		c.add("the start must be within the next %d days", int(maxStartDelay.Hours()/24))
+	}
+	if r.DeadlineIn < 0 || r.DeadlineIn > maxStartDelay || r.DeadlineIn > 0 && r.DeadlineIn <= r.StartIn {
+		c.add("the deadline must be after the start and within the next %d days", int(maxStartDelay.Hours()/24))
 	}
 	if err := CheckContext(r.Context); err != nil {
 		c.add("%s", err)

@@ -7,6 +7,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestFullScansAreMadeWithoutAReason: also by an orchestrator that always finds
+// reports from its mark, since others may lie behind it.
+func TestFullScansAreMadeWithoutAReason(t *testing.T) {
+	now := time.Now()
+	var b scanBudget
+	require.True(t, b.overdue(now))
+	b.used(now, time.Millisecond)
+	require.False(t, b.overdue(now.Add(fullTakeEvery)))
+	require.True(t, b.overdue(now.Add(fullTakeEvery+time.Millisecond)))
+}
+
 func TestFullScansCostATwentiethOfTheTime(t *testing.T) {
 	now := time.Now()
 	var b scanBudget

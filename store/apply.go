@@ -31,9 +31,14 @@ type TakenTask struct {
 	State    workflow.TaskState
 	Priority int
 	Watched  bool
-	Inline   bool // its only step stands in the task's own row
-	Progress *workflow.Progress
-	Reported []TakenStep
+	// DeadLetter says that an investigation of the task is open.
+	DeadLetter bool
+	Inline     bool // its only step stands in the task's own row
+	Progress   *workflow.Progress
+	Reported   []TakenStep
+	// Broken says why the records of the task cannot be read; then Plan or
+	// Progress is missing, and all that can be done is to quarantine it.
+	Broken error
 }
 
 // Change is what has been decided about a taken task.
@@ -42,6 +47,11 @@ type Change struct {
 	Progress *workflow.Progress
 	Effects  *workflow.Effects
 	Actor    string // recorded with the task's transitions
+	// Action is what an operator or a sweep has done; nil: reports were applied.
+	Action *Performed
+	// Quarantine takes everything of the task off the board, whatever its
+	// progress says.
+	Quarantine bool
 }
 
 // Taken is an open transaction that holds tasks. It must end with Commit or
@@ -106,45 +116,12 @@ func (s *Store) firstReported(ctx context.Context) (first reportMarks, some bool
 	return first, some, err
 }
 
-// takeTask locks one live task. What was reported for it stays where it is: an
-// operator's action overrules it, or the next apply finds it.
-const takeTask = `
-select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), t.progress, t.state <> 0,
-       null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
-from tasker.board t where t.task_uuid = $1 and t.slot = 0 for update`
-
-// TakeTask takes one live task for an action of an operator; it waits for the
-// holder. The error wraps ErrTaskEnded or ErrNotFound when it is not alive.
-func (s *Store) TakeTask(ctx context.Context, task uuid.UUID) (*Taken, error) {
-	taken := &Taken{store: s}
-	err := s.timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
-		if err := taken.begin(ctx, takeTask, task); err != nil {
-			return err
-		}
-		if len(taken.Tasks) == 0 {
-			return whyNotAlive(ctx, taken.conn, task)
-		}
-		return nil
-	})
-	if err != nil {
-		taken.Release()
-	}
-	return taken, err
-}
-
-func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {
-	var ended bool
-	err := db.QueryRow(ctx, `select exists (select from tasker.tasks where task_uuid = $1)`, task).Scan(&ended)
-	if err != nil {
-		return err
-	}
-	if ended {
-		return ErrTaskEnded
-	}
-	return ErrNotFound
-}
-
 func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
+	return t.beginWith(ctx, func(*pgx.Batch) {}, query, args...)
+}
+
+// beginWith is begin with statements in front of the one that takes the tasks.
+func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query string, args ...any) error {
 	var err error
 	if t.conn, err = t.store.acquire(ctx); err != nil {
 		return err
@@ -152,6 +129,7 @@ func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
 	var plans []int32
 	b := &pgx.Batch{}
 	b.Queue("begin")
+	first(b)
 	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			plan, err := t.collect(rows)
@@ -169,7 +147,10 @@ func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
 	}
 	// Only now: the cache may have to ask the database.
 	for i, id := range plans {
-		if t.Tasks[i].Plan, err = t.store.planOn(ctx, t.conn, id); err != nil {
+		task := &t.Tasks[i]
+		if task.Plan, err = t.store.planOn(ctx, t.conn, id); errors.Is(err, ErrNotFound) {
+			task.Broken = fmt.Errorf("plan %d: %w", id, err)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -179,7 +160,7 @@ func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
 // collect adds one row; it returns the plan when the row begins a new task.
 func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	raw := takenRow{}
-	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.progress,
+	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.deadLetter, &raw.progress,
 		&raw.inline, &raw.step, &raw.seq, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter, &raw.skipped); err != nil {
 		return 0, err
 	}
@@ -188,11 +169,7 @@ func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 		return 0, nil
 	}
 	if n := len(t.Tasks); n == 0 || t.Tasks[n-1].UUID != *raw.task {
-		task, err := raw.taken()
-		if err != nil {
-			return 0, err
-		}
-		t.Tasks, plan = append(t.Tasks, task), *raw.plan
+		t.Tasks, plan = append(t.Tasks, raw.taken()), *raw.plan
 	}
 	if raw.step != nil {
 		at := len(t.Tasks) - 1
@@ -248,6 +225,7 @@ type takenRow struct {
 	state      *int16
 	priority   *int16
 	watched    *bool
+	deadLetter *bool
 	inline     *bool
 	progress   []byte
 	step       *int16
@@ -259,13 +237,10 @@ type takenRow struct {
 	skipped    int
 }
 
-func (r *takenRow) taken() (TakenTask, error) {
+func (r *takenRow) taken() TakenTask {
 	progress, err := workflow.DecodeProgress(r.progress)
-	if err != nil {
-		return TakenTask{}, fmt.Errorf("task %s: %w", *r.task, err)
-	}
-	return TakenTask{UUID: *r.task, State: workflow.TaskState(*r.state), Priority: int(*r.priority),
-		Watched: *r.watched, Inline: *r.inline, Progress: progress}, nil
+	return TakenTask{Broken: err, UUID: *r.task, State: workflow.TaskState(*r.state), Priority: int(*r.priority),
+		Watched: *r.watched, DeadLetter: *r.deadLetter, Inline: *r.inline, Progress: progress}
 }
 
 func (r *takenRow) reported() TakenStep {

@@ -96,14 +96,26 @@ select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_m
 from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[])
      s(task_uuid, queue, step_no, lane, due_ms, parents, tags)`
 
+// recordEvents writes down what happened to tasks. An action of an operator has
+// its place among the attempts, which are recorded by the same clock.
 const recordEvents = `
-insert into tasker.task_events (task_uuid, from_state, to_state, actor, reason)
-select * from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::text[], $5::text[])`
+insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
+select e.task_uuid, case when e.metadata is null then now() else clock_timestamp() end, e.from_state, e.to_state, e.actor, e.reason, e.metadata::jsonb
+from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::text[], $5::text[], $6::text[]) e(task_uuid, from_state, to_state, actor, reason, metadata)`
 
 // queue adds a statement for each kind of write that there is.
 func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
+	if l := &w.letters; len(l.tasks) > 0 { // first: it shows what still stands on the board
+		b.Queue(recordDeadLetters, l.tasks, l.states, l.reasons, l.details, l.steps)
+	}
+	if m := &w.manual; len(m.tasks) > 0 {
+		b.Queue(recordManual, m.tasks, m.steps, m.results)
+	}
 	if g := &w.gone; len(g.tasks) > 0 {
 		b.Queue(leaveBoard, g.tasks, g.slots, g.outcomes, g.reasons, g.states, g.endReasons, g.progresses)
+	}
+	if q := &w.broken; len(q.tasks) > 0 {
+		b.Queue(quarantineTasks, q.tasks, q.reasons, q.progresses)
 	}
 	if r := &w.retried; len(r.tasks) > 0 {
 		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes)
@@ -115,6 +127,9 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor)
 	}
 	if e := &w.events; len(e.tasks) > 0 {
-		b.Queue(recordEvents, e.tasks, e.from, e.to, e.actors, e.reasons)
+		b.Queue(recordEvents, e.tasks, e.from, e.to, e.actors, e.reasons, e.documents)
+	}
+	if c := &w.letters.closed; len(c.tasks) > 0 {
+		b.Queue(closeDeadLetters, c.tasks, c.resolutions, c.notes)
 	}
 }

@@ -18,6 +18,9 @@ type writes struct {
 	put      stepColumns
 	retried  retryColumns
 	events   eventColumns
+	manual   manualColumns
+	broken   brokenColumns
+	letters  letterColumns
 	topics   topicSet
 	watched  []string
 	dues     []int64
@@ -63,20 +66,24 @@ type retryColumns struct {
 }
 
 type eventColumns struct {
-	tasks   uuids
-	from    []int16
-	to      []int16
-	actors  []string
-	reasons []*string
+	tasks     uuids
+	from      []int16
+	to        []int16
+	actors    []string
+	reasons   []*string
+	documents []*string // metadata
 }
 
 func (w *writes) add(c *Change) error {
 	t, e := c.Task, c.Effects
-	if t.Plan == nil {
-		return fmt.Errorf("task %s has no plan", t.UUID)
-	}
 	if w.topics == nil {
 		w.topics = topicSet{}
+	}
+	if c.Quarantine {
+		return w.quarantine(c)
+	}
+	if t.Plan == nil {
+		return fmt.Errorf("task %s has no plan", t.UUID)
 	}
 	queue := signal.WorkerTopic(t.Plan.Template.Namespace)
 	for _, p := range e.Put {
@@ -85,9 +92,17 @@ func (w *writes) add(c *Change) error {
 	for _, r := range e.Retry {
 		w.due(r.DueIn, queue)
 	}
-	for _, change := range e.Changes {
+	changes := e.Changes
+	if c.Action != nil {
+		if err := w.performed(c); err != nil {
+			return err
+		}
+		changes = changes[min(1, len(changes)):] // the action is the first of them
+	}
+	for _, change := range changes {
 		w.events.add(t.UUID, change, c.Actor)
 	}
+	w.letters.add(c)
 	switch {
 	case e.Finished:
 		w.finish(c)
@@ -270,6 +285,11 @@ func (c *eventColumns) add(task uuid.UUID, change workflow.TaskChange, actor str
 	if change.To == workflow.TaskComplete || change.From == workflow.TaskPending && change.To == workflow.TaskStepsInProcess {
 		return
 	}
-	c.tasks, c.from, c.to = append(c.tasks, task), append(c.from, int16(change.From)), append(c.to, int16(change.To))
-	c.actors, c.reasons = append(c.actors, actor), append(c.reasons, text(change.Reason))
+	c.row(task, int16(change.From), int16(change.To), actor, change.Reason, nil)
+}
+
+func (c *eventColumns) row(task uuid.UUID, from, to int16, actor, reason string, document *string) {
+	c.tasks, c.from, c.to = append(c.tasks, task), append(c.from, from), append(c.to, to)
+	c.actors, c.reasons = append(c.actors, actor), append(c.reasons, text(reason))
+	c.documents = append(c.documents, document)
 }

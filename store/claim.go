@@ -52,6 +52,7 @@ func (c *Claimed) Key() ClaimKey {
 const claimSteps = `
 with lanes as materialized (
     select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
+    where ` + notPaused + `
 ), picked as materialized (
     select s.at
     from lanes l cross join lateral (
@@ -67,7 +68,7 @@ with lanes as materialized (
 const claimAny = `
 with picked as materialized (
     select s.at
-    from unnest($5::int[]) q(queue) cross join lateral (
+    from (select queue from unnest($5::int[]) l(queue) where ` + notPaused + ` offset 0) q cross join lateral (
         select ctid as at from tasker.board
         where state = 2 and queue = q.queue and (tags is null or tags <@ $3::text[])
         order by lane, seq limit $4::int for update skip locked) s
@@ -80,6 +81,7 @@ with picked as materialized (
 const claimFrontier = `
 with lanes as materialized (
     select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
+    where ` + notPaused + `
 ), known as materialized (
     select s.at
     from lanes l cross join lateral (
@@ -89,7 +91,7 @@ with lanes as materialized (
     limit $4::int
 ), others as materialized (
     select s.at
-    from unnest($8::int[], $9::int[], $10::int[]) g(queue, above, below) cross join lateral (
+    from (select * from unnest($8::int[], $9::int[], $10::int[]) l(queue, above, below) where ` + notPaused + ` offset 0) g cross join lateral (
         select ctid as at from tasker.board
         where state = 2 and queue = g.queue and lane > g.above and lane < g.below and (tags is null or tags <@ $3::text[])
         order by lane, seq limit $4::int for update skip locked) s
@@ -97,6 +99,10 @@ with lanes as materialized (
 ), picked as materialized (
     select at from known union all select at from others
 )`
+
+// notPaused leaves out the queues of which an operator has paused the claims.
+// Index: the primary key of namespaces.
+const notPaused = `not exists (select from tasker.namespaces n where n.namespace_id = l.queue and n.paused_at is not null)`
 
 // takePicked turns picked rows into claims. The rows are locked, so their
 // places cannot change and they need not be looked up again, nor looked at

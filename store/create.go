@@ -31,6 +31,7 @@ type NewTask struct {
 	Identity            *workflow.Identity // nil: never a duplicate
 	IdentityWindow      time.Duration      // how long duplicates are refused; 0: for ever
 	StartIn             time.Duration
+	DeadlineIn          time.Duration // until it should have begun; 0: none
 }
 
 // CreatedTask answers one NewTask: the task it made, or the one that has its
@@ -63,10 +64,10 @@ const createTasks = `
 with input as (
     select * from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
                          $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
-                         $17::smallint[], $18::smallint[], $19::bigint[], $20::text[])
+                         $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[])
          i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
            source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress,
-           step_no, lane, due_ms, step_tags)
+           step_no, lane, due_ms, step_tags, deadline_ms)
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
     select identity, task_uuid, case when window_ms > 0 then now() + window_ms * interval '1 ms' else 'infinity' end
@@ -79,19 +80,21 @@ with input as (
     from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
-                              initiator, source_system, reason, tags, idempotency_key, context)
+                              initiator, source_system, reason, tags, idempotency_key, context, deadline)
     select task_uuid, now(), case when start_ms > 0 then now() + start_ms * interval '1 ms' end, correlation_id, parent_correlation_id,
-           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context_json
+           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context_json,
+           case when deadline_ms > 0 then now() + deadline_ms * interval '1 ms' end
     from accepted
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
-                              parent_correlation_id, context, step_no, lane, state, seq, due_at, enqueued_at, tags)
+                              parent_correlation_id, context, step_no, lane, state, seq, due_at, enqueued_at, tags, deadline)
     select task_uuid, 0, plan_id, queue, 1, priority, progress, now(), correlation_id,
            parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, lane,
            case when step_no is null then 0 when due_ms > 0 then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' end,
-           case when step_no is null or due_ms > 0 then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f')
+           case when step_no is null or due_ms > 0 then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f'),
+           case when deadline_ms > 0 then now() + deadline_ms * interval '1 ms' end
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
@@ -264,7 +267,7 @@ type newTaskColumns struct {
 	initiators, systems, reasons, tags, keys []*string
 	stepTags                                 []*string
 	identities, progresses                   [][]byte
-	windows, starts, dues                    []int64
+	windows, starts, dues, deadlines         []int64
 	put                                      stepColumns
 	topics                                   topicSet
 }
@@ -292,6 +295,7 @@ func (c *newTaskColumns) add(t *NewTask) error {
 	}
 	c.identities = append(c.identities, identity)
 	c.windows, c.starts = append(c.windows, millis(t.IdentityWindow)), append(c.starts, millis(t.StartIn))
+	c.deadlines = append(c.deadlines, millis(t.DeadlineIn))
 	c.progresses = append(c.progresses, progress.Encode())
 	c.addSteps(t, effects.Put)
 	c.topics.add(createTopic(t))
@@ -320,7 +324,7 @@ func inlines(p *Plan) bool { return len(p.Steps) <= maxInlineSteps }
 func (c *newTaskColumns) arguments() []any {
 	return []any{c.ids, c.plans, c.queues, c.priorities, c.contexts, c.correlations, c.parents, c.initiators, c.systems, c.reasons,
 		c.tags, c.keys, c.identities, c.windows, c.starts, c.progresses, c.steps, c.lanes, c.dues, c.stepTags,
-		c.put.tasks, c.put.steps, c.put.lanes, c.put.dues, c.put.tags}
+		c.put.tasks, c.put.steps, c.put.lanes, c.put.dues, c.put.tags, c.deadlines}
 }
 
 // stepColumns are steps with rows of their own, column by column.

@@ -10,12 +10,13 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// promoteDue makes steps claimable whose time has come.
+// promoteDue makes steps claimable whose time has come. The moment is read once:
+// compared with the clock itself, every step of the future would be looked at.
 // Index: board_due.
 const promoteDue = `
 with due as materialized (
     select ctid as at from tasker.board
-    where state = 1 and due_at >= $2 and due_at <= clock_timestamp()
+    where state = 1 and due_at >= $2 and due_at <= (select clock_timestamp())
     order by due_at limit $1 for update skip locked
 ), moved as (
     update tasker.board s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
@@ -67,7 +68,7 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 const expireLeases = `
 with lost as materialized (
     select ctid as at from tasker.board
-    where state = 3 and lease_until >= $2 and lease_until <= clock_timestamp()
+    where state = 3 and lease_until >= $2 and lease_until <= (select clock_timestamp())
     order by lease_until limit $1 for update skip locked
 )
 update tasker.board s

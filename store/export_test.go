@@ -9,6 +9,7 @@ import (
 func (s *Store) MoveFrontiers(ctx context.Context) error {
 	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
 		f.mu.Lock()
+		f.latest = dearScan
 		if !f.gen.at.IsZero() {
 			f.gen.at = f.gen.at.Add(-frontierPause)
 		}

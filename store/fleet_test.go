@@ -36,6 +36,7 @@ func TestFleetShowsWhoIsAlive(t *testing.T) {
 		byID[r.ID] = r
 	}
 	require.Len(t, byID, 3)
+	worker.Tags = []string{}
 	require.Equal(t, worker, byID["w"].Daemon)
 	require.Equal(t, "worker", byID["w"].Kind)
 	require.False(t, byID["w"].Stopped)

@@ -58,10 +58,10 @@ func (g *generation) ended(writers []string, now time.Time) bool {
 type frontier struct {
 	mu     sync.Mutex
 	gen    generation
-	moved  time.Time // by our clock; zero: never, scans begin at the beginning
-	whole  time.Time // when a scan began at the beginning
-	busy   bool      // somebody is moving it
-	resets int
+	moved  time.Time     // by our clock; zero: never, scans begin at the beginning
+	whole  time.Time     // when a scan began at the beginning
+	busy   bool          // somebody is moving it
+	latest time.Duration // what the latest scan took
 }
 
 // due reports whether it should be moved after a scan that took so long, and
@@ -73,6 +73,9 @@ func (f *frontier) due(took time.Duration, now time.Time) bool {
 	if f.moved.After(last) {
 		last = f.moved
 	}
+	// One slow scan may have had to prepare its statement, or wait for a busy
+	// machine.
+	took, f.latest = min(took, f.latest), took
 	if took < dearScan || f.busy || now.Sub(last) < frontierPause {
 		return false
 	}
@@ -130,5 +133,4 @@ func (f *frontier) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gen, f.moved = generation{}, time.Time{}
-	f.resets++
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -75,6 +76,7 @@ type audited struct {
 	inline   bool // the task's row carries a step
 	board    map[int]auditedStep
 	attempts []auditedAttempt
+	actions  []auditedAction
 }
 
 type auditedStep struct {
@@ -87,6 +89,15 @@ type auditedAttempt struct {
 	step, attempt int
 	outcome       workflow.AttemptOutcome
 	reason        *string
+	at            time.Time
+}
+
+// auditedAction is what an operator or a sweep did.
+type auditedAction struct {
+	kind   string
+	step   *int
+	reason *string
+	at     time.Time
 }
 
 func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where string, args ...any) (IntegrityReport, uuid.UUID, error) {
@@ -158,11 +169,22 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 			})
 			return err
 		})
-	b.Queue(`select task_uuid, step_no, attempt, outcome, reason from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
+	b.Queue(`select task_uuid, metadata->>'action', (metadata->>'step')::int, reason, at from tasker.task_events
+		where task_uuid = any ($1) and metadata ? 'action' order by task_uuid, at, seq`, ids).
+		Query(func(rows pgx.Rows) error {
+			var id uuid.UUID
+			var act auditedAction
+			_, err := pgx.ForEachRow(rows, []any{&id, &act.kind, &act.step, &act.reason, &act.at}, func() error {
+				byID[id].actions = append(byID[id].actions, act)
+				return nil
+			})
+			return err
+		})
+	b.Queue(`select task_uuid, step_no, attempt, outcome, reason, applied_at from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var at auditedAttempt
-			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason, &at.at}, func() error {
 				byID[id].attempts = append(byID[id].attempts, at)
 				return nil
 			})
@@ -189,6 +211,9 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	if a.inline && len(a.board) > 1 {
 		add("the task's row carries a step beside %d others", len(a.board)-1)
 	}
+	if n := len(a.actions); n > 0 && a.actions[n-1].kind == "quarantine" {
+		return problems // that its records contradict each other is why it is there
+	}
 	replayed, state, err := a.replay(rules)
 	if err != nil {
 		add("the ledger breaks the rules: %v", err)
@@ -201,8 +226,8 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	return problems
 }
 
-// replay runs the recorded attempts through the rules, in the order in which
-// they were applied.
+// replay runs the recorded attempts and actions through the rules, in the
+// order in which they were applied.
 func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.TaskState, error) {
 	state := workflow.TaskPending
 	progress := workflow.NewProgress(a.plan.Plan)
@@ -216,24 +241,81 @@ func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.Tas
 	if err := step(workflow.Created{}); err != nil {
 		return nil, state, err
 	}
+	actions := a.actions
 	for _, at := range a.attempts {
+		for len(actions) > 0 && actions[0].at.Before(at.at) {
+			if err := actions[0].replay(step); err != nil {
+				return nil, state, err
+			}
+			actions = actions[1:]
+		}
 		in, ok := at.input()
 		if !ok {
-			continue // cancelled while it ran: told by the end of the task
+			continue // cancelled while it ran: told by an action or the end of the task
 		}
 		if err := step(in); err != nil {
 			return nil, state, fmt.Errorf("attempt %d of step %d: %w", at.attempt, at.step, err)
 		}
 	}
+	for _, act := range actions {
+		if err := act.replay(step); err != nil {
+			return nil, state, err
+		}
+	}
 	if a.final != nil && workflow.TaskState(*a.final) == workflow.TaskCancelled && !state.Terminal() {
-		if err := step(workflow.Cancel{}); err != nil {
+		if err := step(workflow.Cancel{}); err != nil { // by a version that wrote no action down
 			return nil, state, err
 		}
 	}
 	return progress, state, nil
 }
 
+// replay does an action once more.
+func (act *auditedAction) replay(step func(workflow.Input) error) error {
+	in, decides := act.input()
+	if !decides {
+		return nil
+	}
+	if err := step(in); err != nil {
+		return fmt.Errorf("action %s: %w", act.kind, err)
+	}
+	return nil
+}
+
+// input is the action as the rules know it; false: it changed nothing about
+// what happens next.
+func (act *auditedAction) input() (workflow.Input, bool) {
+	reason := ""
+	if act.reason != nil {
+		reason = *act.reason
+	}
+	switch {
+	case act.kind == "cancel":
+		return workflow.Cancel{Reason: reason}, true
+	case act.kind == "fail":
+		return workflow.Fail{Reason: reason}, true
+	case act.kind == "resolve_manually" && act.step == nil:
+		return workflow.ResolveTask{Reason: reason}, true
+	case act.step == nil:
+		return nil, false
+	}
+	switch act.kind {
+	case "reset_for_retry":
+		return workflow.Reset{Step: *act.step}, true
+	case "resolve_manually":
+		return workflow.Resolve{Step: *act.step}, true
+	case "complete_manually":
+		return workflow.Complete{Step: *act.step}, true
+	case "run_again":
+		return workflow.RunAgain{Step: *act.step}, true
+	}
+	return nil, false
+}
+
 func (at auditedAttempt) input() (workflow.Input, bool) {
+	if at.reason != nil && *at.reason == manualReason {
+		return nil, false // the result that came with an action
+	}
 	switch at.outcome {
 	case workflow.OutcomeSuccess:
 		return workflow.Reported{Step: at.step, Attempt: at.attempt, Success: true}, true

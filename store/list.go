@@ -53,10 +53,7 @@ func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	err := s.repeatable(ctx, "list_tasks", "list tasks", func(ctx context.Context, db *conn) error {
 		args := []any{f.Namespace, f.Name, int16(f.State), f.Initiator, f.SourceSystem}
 		b := &pgx.Batch{}
-		// Which index serves depends on which filters are set, so this one is
-		// planned for its values; the batch is one transaction.
-		b.Queue(`select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true),
-			set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`)
+		b.Queue(planForValues)
 		b.Queue(`select t.task_uuid `+listWhere+` order by t.task_uuid desc limit $6 offset $7`,
 			append(args[:5:5], f.Limit, f.Offset)...).Query(func(rows pgx.Rows) (err error) {
 			ids, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])

@@ -39,7 +39,7 @@ var (
 // itemsOf one statement: a quiet moment and the largest batches that occur.
 var itemsOf = []int{20, 500}
 
-var bigTables = []string{"board", "tasks", "step_attempts"}
+var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers"}
 
 // TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
 // board, planned for its parameters and planned for any, and looks at the
@@ -260,11 +260,11 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"take_reported", `select * from tasker.take_reported($1, $2, $3)`, []any{mark, mark, perStatement}, 2 * perStatement, 0},
 		{"firstReported", firstReported, []any{mark, mark}, 1, 1},
 		{"firstTimes", firstTimes, []any{longAgo, longAgo}, 1, 1},
-		{"takeTask", takeTask, []any{tasks[0]}, 1, 1},
+		{"takeTasks", takeTasks, []any{tasks}, perStatement, perStatement},
 		{"promoteDue", promoteDue, []any{perStatement, longAgo}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement, longAgo}, perStatement, perStatement},
 		{"horizon", horizon, []any{longAgo, longAgo}, 1, 1},
-		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000)), perStatement, 0},
+		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000), []string{}), perStatement, 0},
 		{"processorAlive", processorAlive, []any{worker, "p", "h", "v", "m"}, 1, 1},
 		{"attention", attention, append([]any{worker, "p", "h", "v", "m", longAgo, longAgo, int64(0), int64(0), int64(10_000)}, everywhereArgs...), 2, 0},
 		{"createTasks", createTasks, created, perStatement, perStatement},

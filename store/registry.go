@@ -19,48 +19,66 @@ type Daemon struct {
 	Version    string
 	Mode       string
 	Namespaces []string // of a worker
+	Tags       []string // of a worker
 }
 
 // workerHeartbeat says that the worker lives, extends the leases of what it
 // holds and answers which claims are no longer its own. It registers the
-// worker when it is new, so a worker that was forgotten simply comes back.
+// worker when it is new, so a worker that was forgotten simply comes back, and
+// one that was stale is active again. One that was given up stays dead: nothing
+// is extended, and the answer is null.
 // It waits for nobody: whoever has a step locked is about to end the claim,
 // or did nothing to it, and then the next heartbeat is early enough.
 // Index: the primary keys; (select $n) as in reportSteps.
 const workerHeartbeat = `
 with alive as (
-    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces)
-    values ($1, $2, $3, $4, $5, $6)
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags)
+    values ($1, $2, $3, $4, $5, $6, $12)
     on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
-        namespaces = excluded.namespaces, stopped_at = null
+        namespaces = excluded.namespaces, tags = excluded.tags, stopped_at = null,
+        status = 1, status_since = case when w.status = 1 then w.status_since else clock_timestamp() end
+    where w.status < 3
+    returning w.worker_uuid
 ), held as materialized (
     select h.*, s.token is not null as ours
     from unnest((select $7::uuid[]), (select $8::smallint[]), (select $9::smallint[]), (select $10::bigint[])) h(task_uuid, slot, step_no, token)
-    left join tasker.board s on s.task_uuid = any (array[h.task_uuid]) and s.slot = h.slot and s.step_no = h.step_no
+    left join tasker.board s on s.task_uuid = any (array[h.task_uuid]) and s.slot in (h.slot, h.step_no + 1) and s.step_no = h.step_no
                             and s.lease_until is not null and s.token = h.token
 ), free as materialized (
     select s.at
-    from (select * from held where ours) h cross join lateral (
+    from (select * from held where ours and exists (select from alive)) h cross join lateral (
         select ctid as at from tasker.board
-        where task_uuid = h.task_uuid and slot = h.slot and lease_until is not null and token = h.token
+        where task_uuid = h.task_uuid and slot in (h.slot, h.step_no + 1) and lease_until is not null and token = h.token
         for update skip locked) s
 ), extended as (
     update tasker.board s set lease_until = clock_timestamp() + $11::bigint * interval '1 ms'
     where s.ctid = any (array(select at from free))
 )
+select null::bigint where not exists (select from alive)
+union all
 select h.token from held h where not h.ours`
 
 // WorkerHeartbeat extends the leases of claims by lease and returns the tokens
-// of those that are lost: their handlers must stop.
+// of those that are lost: their handlers must stop. The error wraps
+// ErrWorkerDead when the fleet has given the worker up: then all of them are
+// lost to it, and it goes on under a new UUID.
 func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
 	keys := claimColumns(claims)
 	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		args := append([]any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces)}, keys...)
-		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds())...)
+		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags))...)
 		if err != nil {
 			return err
 		}
-		lost, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		tokens, err := pgx.CollectRows(rows, pgx.RowTo[*int64])
+		lost = make([]int64, 0, len(tokens))
+		for _, token := range tokens {
+			if token == nil {
+				lost = nil
+				return ErrWorkerDead
+			}
+			lost = append(lost, *token)
+		}
 		return err
 	})
 	return lost, err
@@ -83,7 +101,7 @@ var attention = `with alive as (` + processorAlive + `), first as materialized (
        or coalesce((select reported_at < clock_timestamp() - $10::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 and seq >= $9 order by seq limit 1), false),
        array(select distinct n.name from first f join tasker.namespaces n on n.namespace_id = f.queue
-             where f.enqueued_at < clock_timestamp() - $10::bigint * interval '1 ms')`
+             where n.paused_at is null and f.enqueued_at < clock_timestamp() - $10::bigint * interval '1 ms')`
 
 // Attention is what a heartbeat of an orchestrator brings back.
 type Attention struct {
@@ -159,11 +177,11 @@ func (s *Store) Fleet(ctx context.Context, maxAge time.Duration) ([]Replica, err
 	var fleet []Replica
 	err := s.repeatable(ctx, "fleet", "list the fleet", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `
-			(select 'orchestrator', processor_uuid, processor_id, hostname, version, mode, '{}'::text[], started_at,
+			(select 'orchestrator', processor_uuid, processor_id, hostname, version, mode, '{}'::text[], '{}'::text[], started_at,
 			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null
 			 from tasker.processors where heartbeat_at > now() - $1::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)
 			union all
-			(select 'worker', worker_uuid, worker_id, hostname, version, mode, namespaces, started_at,
+			(select 'worker', worker_uuid, worker_id, hostname, version, mode, namespaces, tags, started_at,
 			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null
 			 from tasker.workers where heartbeat_at > now() - $1::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)`,
 			maxAge.Milliseconds())
@@ -173,7 +191,7 @@ func (s *Store) Fleet(ctx context.Context, maxAge time.Duration) ([]Replica, err
 		fleet, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Replica, error) {
 			var r Replica
 			var age float64
-			err := row.Scan(&r.Kind, &r.UUID, &r.ID, &r.Hostname, &r.Version, &r.Mode, &r.Namespaces, &r.StartedAt, &age, &r.Stopped)
+			err := row.Scan(&r.Kind, &r.UUID, &r.ID, &r.Hostname, &r.Version, &r.Mode, &r.Namespaces, &r.Tags, &r.StartedAt, &age, &r.Stopped)
 			r.HeartbeatAge = time.Duration(max(age, 0) * float64(time.Second))
 			return r, err
 		})

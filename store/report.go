@@ -56,17 +56,13 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 	held := make(map[int64]int, len(reports)) // steps by token; a token is good for one claim
 	err = s.call(ctx, "report", "report results", func(ctx context.Context, db *conn) error {
 		clear(held) // of a try that was undone
-		return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) {
-			b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
-				var token int64
-				var step int
-				_, err := pgx.ForEachRow(rows, []any{&token, &step}, func() error {
-					held[token] = step
-					return nil
-				})
-				return err
-			})
-		})
+		if err := s.report(ctx, db, reports, order, held); err != nil {
+			return err
+		}
+		if moved := movedReports(reports, order, held); len(moved) > 0 {
+			return s.report(ctx, db, moved, reportOrder(moved), held)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -77,6 +73,37 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 		accepted[i] = ours && step == reports[i].Step
 	}
 	return accepted, nil
+}
+
+// report brings one batch and notes what was accepted in held.
+func (s *Store) report(ctx context.Context, db *conn, reports []Report, order []int, held map[int64]int) error {
+	return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) {
+		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
+			var token int64
+			var step int
+			_, err := pgx.ForEachRow(rows, []any{&token, &step}, func() error {
+				held[token] = step
+				return nil
+			})
+			return err
+		})
+	})
+}
+
+// movedReports are those that found nothing where their claims were made: an
+// operator's action may have given the steps rows of their own since.
+func movedReports(reports []Report, order []int, held map[int64]int) (moved []Report) {
+	for _, i := range order {
+		if _, ours := held[reports[i].Token]; ours {
+			continue
+		}
+		if key, possible := reports[i].ownSlot(); possible {
+			r := reports[i]
+			r.ClaimKey = key
+			moved = append(moved, r)
+		}
+	}
+	return moved
 }
 
 // reportOrder is the order of keys; it leaves out all but the first report of
@@ -129,14 +156,14 @@ func jsonText(raw json.RawMessage) *string {
 }
 
 // handBack returns steps whose handlers have not begun; the execution that
-// did not happen is not counted.
+// did not happen is not counted. An action may have moved them (ownSlot).
 // Index: the primary key.
 const handBack = `
 update tasker.board s
 set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
     claimed_at = null, enqueued_at = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
-where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
+where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.queue`
 
 // HandBack makes claims claimable again for others, as at shutdown. It
@@ -165,7 +192,7 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error
 const releaseLeases = `
 update tasker.board s set lease_until = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
-where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
+where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
 
 // ReleaseLeases lets go of claims whose handlers did not end in time, so that
 // the sweep need not wait for the leases.

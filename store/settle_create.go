@@ -18,6 +18,7 @@ update tasker.board
 set state = 3, attempt = 1, token = nextval('tasker.claim_token'), worker = $2::uuid,
     claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $3::bigint * interval '1 ms'
 where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and step_no is not null and due_at is null
+      and not exists (select from tasker.namespaces n where n.namespace_id = queue and n.paused_at is not null)
 returning task_uuid, token, enqueued_at, claimed_at, requested_at`
 
 // CreateAndClaim is CreateTasks that also claims the first steps for taker, up

@@ -23,6 +23,9 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrTaskEnded: the task is terminal, so it cannot be changed this way.
 	ErrTaskEnded = errors.New("task has ended")
+	// ErrWorkerDead: the worker has been given up. All its claims are lost to
+	// it, and it comes back under a new UUID.
+	ErrWorkerDead = errors.New("worker has been given up")
 	// ErrUnavailable: the database cannot be reached or does not answer in
 	// time; trying again later may succeed.
 	ErrUnavailable = errors.New("database unavailable")
@@ -63,6 +66,7 @@ type Store struct {
 	plans     planCache
 	marks     marks
 	frontiers *frontiers
+	aging     aging // what retention has seen of the ledger
 	// inLedger is for how many claims yet the ledger is looked into at once.
 	inLedger atomic.Int32
 
@@ -82,6 +86,10 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime
 	cfg.MaxConnLifetimeJitter = opts.MaxLifetime / 10
 	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
+	// A server that is frozen or cut off does not end its connections. Without
+	// a limit each idle one would take the whole wait for a connection to be
+	// found out.
+	cfg.PingTimeout = pingTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
 	if opts.NoPreparedStatements {
 		// Types are asked for once and remembered on this side; the server keeps
@@ -149,10 +157,14 @@ func withDefaults(o Options) Options {
 // Close gives all connections back; it is idempotent.
 func (s *Store) Close() { s.closeOnce.Do(s.pool.Close) }
 
+// pingTimeout bounds the question whether an idle connection still works.
+const pingTimeout = 2 * time.Second
+
 // Ping asks the database for an answer. It does not wait longer than the
-// connection timeout.
+// connection timeout for each host of the URL.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.ConnectTimeout)
+	hosts := 1 + len(s.pool.Config().ConnConfig.Fallbacks)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(hosts)*s.opts.ConnectTimeout)
 	defer cancel()
 	if err := s.pool.Ping(ctx); err != nil {
 		return classify("reach the database", err)
@@ -224,8 +236,14 @@ func (e *connectionLost) Error() string { return e.err.Error() }
 func (e *connectionLost) Unwrap() error { return e.err }
 
 // lost marks an error that has cost the connection, and lets go of the idle
-// ones, which most likely lead to the same place.
+// ones, which most likely lead to the same place. So does a server that takes
+// no writes any more: another one has become the primary.
 func (s *Store) lost(db *conn, err error) error {
+	if readOnly(err) {
+		s.pool.Reset() // this one goes when it is released
+		s.frontiers.reset()
+		return &connectionLost{err}
+	}
 	if err == nil || !db.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -288,7 +306,7 @@ func (s *Store) rollback(tx pgx.Tx) {
 // classify wraps err with what was being done and adds ErrUnavailable when
 // the database could not be reached or gave no answer.
 func classify(doing string, err error) error {
-	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTaskEnded) {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTaskEnded) || errors.Is(err, ErrWorkerDead) {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	if unavailable(err) {
@@ -307,12 +325,19 @@ func unavailable(err error) bool {
 		case "08", "53", "57", "58": // connection, resources, operator intervention, system
 			return true
 		}
-		return pg.Code == "25006" // read-only: a primary that has become a standby
+		return readOnly(err)
 	}
 	var netErr net.Error
 	var connect *pgconn.ConnectError
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connect) ||
 		errors.As(err, &netErr) || pgconn.SafeToRetry(err) || errors.Is(err, net.ErrClosed) || isEOF(err)
+}
+
+// readOnly reports whether the server refuses to write: a primary that has
+// become a standby.
+func readOnly(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "25006"
 }
 
 // StepUUID derives the UUID of a step from its task and number, as

@@ -96,7 +96,7 @@ select task_uuid, plan_id, priority, context, coalesce(correlation_id, task_uuid
        initiator, source_system, reason, tags, requested_at, start_at
 from tasker.tasks where task_uuid = any ($1)`
 	readBoard = `
-select task_uuid, task_state, updated_at, progress,
+select task_uuid, task_state, updated_at, priority, progress,
        step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error
 from tasker.board where task_uuid = any ($1)`
 	readAttempts = `
@@ -287,7 +287,8 @@ func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), e
 	var no, state, outcome *int16
 	var updated *time.Time
 	var encoded []byte
-	err := rows.Scan(id, &state, &updated, &encoded,
+	var priority *int
+	err := rows.Scan(id, &state, &updated, &priority, &encoded,
 		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err)
 	if err != nil {
 		return nil, err
@@ -308,7 +309,7 @@ func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), e
 		if progress == nil {
 			return
 		}
-		r.task.State, r.task.Progress = workflow.TaskState(*state), progress
+		r.task.State, r.task.Progress, r.task.Priority = workflow.TaskState(*state), progress, *priority
 		if updated != nil {
 			r.task.UpdatedAt = *updated
 		}

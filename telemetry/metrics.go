@@ -16,6 +16,10 @@ type Metrics struct {
 	CommandMetrics
 	EngineMetrics
 	SignalMetrics
+	BreakerMetrics
+	BackpressureMetrics
+	SweepMetrics
+	DeadLetterMetrics
 }
 
 // ListenerMetrics tell of listeners. system is the id of an event system, mode
@@ -106,12 +110,16 @@ const (
 // the same name and another shape, which is a mistake in the program.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
-		ListenerMetrics:    newListenerMetrics(reg),
-		PollerMetrics:      newPollerMetrics(reg),
-		EventSystemMetrics: newEventSystemMetrics(reg),
-		CommandMetrics:     newCommandMetrics(reg),
-		EngineMetrics:      newEngineMetrics(reg),
-		SignalMetrics:      newSignalMetrics(reg),
+		ListenerMetrics:     newListenerMetrics(reg),
+		PollerMetrics:       newPollerMetrics(reg),
+		EventSystemMetrics:  newEventSystemMetrics(reg),
+		CommandMetrics:      newCommandMetrics(reg),
+		EngineMetrics:       newEngineMetrics(reg),
+		SignalMetrics:       newSignalMetrics(reg),
+		BreakerMetrics:      newBreakerMetrics(reg),
+		BackpressureMetrics: newBackpressureMetrics(reg),
+		SweepMetrics:        newSweepMetrics(reg),
+		DeadLetterMetrics:   newDeadLetterMetrics(reg),
 	}
 }
 

@@ -13,10 +13,10 @@ func patience() deploymode.Backoff {
 	return deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
 }
 
-// pause waits before repetition n (0 for the first), or returns the cause of
-// ctx's end.
-func pause(ctx context.Context, n int) error {
-	t := time.NewTimer(patience().Delay(n, rand.Float64()))
+// pause waits before repetition n (0 for the first), not less than least, or
+// returns the cause of ctx's end.
+func pause(ctx context.Context, n int, least time.Duration) error {
+	t := time.NewTimer(max(patience().Delay(n, rand.Float64()), least))
 	defer t.Stop()
 	select {
 	case <-t.C:

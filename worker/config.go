@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
@@ -96,9 +97,14 @@ type Config struct {
 type ReportConfig struct {
 	// MaxBatch is how many outcomes one transaction reports; default 500.
 	MaxBatch int
-	// MaxPending is how many outcomes may wait before claiming stops; default
-	// 10,000.
+	// MaxPending is how many outcomes may wait to be reported; default 10,000.
 	MaxPending int
+	// ClaimBelow is the share of MaxPending, above 0 to 1, at which claiming
+	// stops; default 1.
+	ClaimBelow float64
+	// Breaker is asked before each report; while it is open nothing is claimed
+	// either. nil lets all through. Outcomes wait, they are never dropped.
+	Breaker *breaker.Breaker
 }
 
 // withDefaults fills in what is missing and refuses what cannot work.
@@ -126,6 +132,9 @@ func (c Config) withDefaults() (Config, error) {
 	defaultInt(&c.MaxResultBytes, 1<<20)
 	defaultInt(&c.Report.MaxBatch, 500)
 	defaultInt(&c.Report.MaxPending, 10_000)
+	if c.Report.ClaimBelow <= 0 || c.Report.ClaimBelow > 1 {
+		c.Report.ClaimBelow = 1
+	}
 	defaultTime(&c.HandlerTimeout, 30*time.Second)
 	defaultTime(&c.Lease, time.Minute)
 	defaultTime(&c.HeartbeatInterval, min(10*time.Second, c.Lease/3))

@@ -90,6 +90,11 @@ func (c *StepContext) RequestedAt() time.Time { return c.claim.RequestedAt }
 // Attempt is the number of this execution: 1 for the first.
 func (c *StepContext) Attempt() int { return c.claim.Attempt }
 
+// Token is the fence of the claim: unique, and greater than that of every claim
+// of the step before. A service that keeps the greatest it has seen can refuse
+// what a worker sends that has lost its claim and does not know it yet.
+func (c *StepContext) Token() int64 { return c.claim.Token }
+
 // MaxAttempts is how many executions the step may have, the first included.
 func (c *StepContext) MaxAttempts() int {
 	if !c.step.Retry.Retryable {

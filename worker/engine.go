@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
@@ -29,7 +28,7 @@ type engineConfig struct {
 // engine claims steps, runs them and has their outcomes reported.
 type engine struct {
 	cfg       engineConfig
-	id        uuid.UUID
+	id        *identity
 	board     board
 	chain     *chain
 	queues    *queues
@@ -38,6 +37,7 @@ type engine struct {
 	scans     fullScans   // used by Look alone
 	looks     func() bool // whether the mode lets it look for work
 	wake      func()      // asks for another look; never blocks
+	beat      func()      // asks for a heartbeat before its time; never blocks
 	publisher signal.Publisher
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
@@ -54,11 +54,11 @@ type counters struct {
 	claimed, succeeded, failed, stale, leasesLost atomic.Uint64
 }
 
-func newEngine(cfg engineConfig, id uuid.UUID, b board, c *chain, q *queues, publisher signal.Publisher, log *zap.Logger, m *telemetry.Metrics) *engine {
+func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, publisher signal.Publisher, log *zap.Logger, m *telemetry.Metrics) *engine {
 	e := &engine{
 		cfg: cfg, id: id, board: b, chain: c, queues: q,
-		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, cfg.Report.MaxPending),
-		looks: func() bool { return true }, wake: func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
+		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, max(int(cfg.Report.ClaimBelow*float64(cfg.Report.MaxPending)), 1)),
+		looks: func() bool { return true }, wake: func() {}, beat: func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
 	}
 	e.fetch = b.StepResults
 	e.slots.deadlines.passed = e.endOverdue

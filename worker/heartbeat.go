@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,7 +20,8 @@ type heartbeat struct {
 	e        *engine
 	interval time.Duration
 	describe func() store.Daemon
-	onBeat   func() // after each that got through; for what is done as rarely
+	onBeat   func()        // after each that got through; for what is done as rarely
+	soon     chan struct{} // with one place: a heartbeat is wanted before its time
 
 	mu       sync.Mutex
 	last     time.Time // when the latest that got through was sent
@@ -35,6 +38,7 @@ func (h *heartbeat) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
+		case <-h.soon:
 		}
 		err := h.beat(ctx)
 		next := h.interval
@@ -48,6 +52,15 @@ func (h *heartbeat) run(ctx context.Context) error {
 	}
 }
 
+// beatSoon asks for a heartbeat now. Whoever called off a step wants its worker
+// to learn of it.
+func (h *heartbeat) beatSoon() {
+	select {
+	case h.soon <- struct{}{}:
+	default:
+	}
+}
+
 // beat sends one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) error {
 	// Longer than this it must not take, or leases end while it hangs.
@@ -57,6 +70,9 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	sent := time.Now()
 	lost, err := h.e.board.WorkerHeartbeat(ctx, h.describe(), held, h.e.cfg.Lease)
 	h.note(sent, err)
+	if errors.Is(err, store.ErrWorkerDead) {
+		return h.reborn(held)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,6 +81,24 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	if h.onBeat != nil {
 		h.onBeat()
 	}
+	return nil
+}
+
+// reborn follows that the fleet has taken the worker for dead: others run its
+// steps, so it gives up everything and comes back as another one.
+func (h *heartbeat) reborn(held []store.ClaimKey) error {
+	tokens := make([]int64, len(held))
+	for i, k := range held {
+		tokens[i] = k.Token
+	}
+	before := h.e.id.get()
+	if err := h.e.id.renew(); err != nil {
+		return fmt.Errorf("register again: %w", err)
+	}
+	h.e.lose(h.e.slots.lose(tokens), "the fleet has taken this worker for dead")
+	h.e.log.Warn("the fleet has taken this worker for dead; it registers again",
+		zap.Stringer("worker_uuid", before), zap.Stringer("as", h.e.id.get()))
+	h.beatSoon()
 	return nil
 }
 

@@ -91,7 +91,7 @@ func (e *engine) awaitJob(x *execution) error {
 		case !errors.Is(err, store.ErrUnavailable) && x.life.Err() == nil:
 			return typed(TypePlanUnreadable, "the plan of the step cannot be used: %w", err)
 		}
-		if err := pause(&x.life, n); err != nil {
+		if err := pause(&x.life, n, 0); err != nil {
 			return err
 		}
 	}

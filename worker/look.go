@@ -25,6 +25,11 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
 		e.board.ForgetPlanNames()
 		e.queues.kick()
+		e.beat() // an operator may have called off what runs here
+	}
+	if wait := e.cfg.Report.Breaker.Wait(); wait > 0 {
+		out.RetryIn = wait // what is run now could not be reported
+		return out, nil
 	}
 	room := e.slots.room()
 	queues := e.queues.ids()
@@ -124,7 +129,7 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 }
 
 func (e *engine) claimRequest(queues []int32, limit int) store.ClaimRequest {
-	return store.ClaimRequest{Worker: e.id, Queues: queues, Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+	return store.ClaimRequest{Worker: e.id.get(), Queues: queues, Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
 }
 
 // take sets claims going for which there is a permit; the others wait.

@@ -145,7 +145,7 @@ func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(c
 		if err != nil {
 			// The kick must not be forgotten.
 			q.log.Debug("namespaces not read", zap.Error(err))
-			if err := pause(ctx, 3); err != nil {
+			if err := pause(ctx, 3, 0); err != nil {
 				return err
 			}
 			q.kick()

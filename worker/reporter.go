@@ -186,8 +186,13 @@ func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error
 	for i, o := range items {
 		reports[i] = o.report
 	}
+	guard := r.e.cfg.Report.Breaker
 	for n := 0; ; n++ {
-		answers, err := r.e.board.Report(ctx, reports)
+		var answers []bool
+		err := guard.Do(ctx, func(ctx context.Context) (err error) {
+			answers, err = r.e.board.Report(ctx, reports)
+			return err
+		})
 		if err == nil && len(answers) != len(reports) {
 			err = fmt.Errorf("%d answers to %d reports", len(answers), len(reports))
 		}
@@ -197,7 +202,7 @@ func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error
 		if n == 0 {
 			r.e.log.Warn("reports are repeated until they are answered", zap.Int("reports", len(reports)), zap.Error(err))
 		}
-		if cause := pause(ctx, n); cause != nil {
+		if cause := pause(ctx, n, guard.Wait()); cause != nil {
 			return nil, fmt.Errorf("%w (gave up for now: %w)", err, cause)
 		}
 	}

@@ -112,7 +112,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 
 // promise is the slots', unless the worker is to look for nothing.
 func (e *engine) promise(want int) int {
-	if !e.looks() {
+	if !e.looks() || e.cfg.Report.Breaker.Wait() > 0 {
 		return 0
 	}
 	return e.slots.promise(want)

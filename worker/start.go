@@ -59,7 +59,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err == nil {
 		w.state, w.parts = stateRunning, p
 		w.mu.Unlock()
-		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.id),
+		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
 			zap.Strings("namespaces", p.queues.wanted()), zap.Strings("missing", p.queues.missing()),
 			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
 		return nil
@@ -68,7 +68,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if p.heartbeat != nil {
-		if err := p.board.Stopped(undo, w.id); err != nil {
+		if err := p.board.Stopped(undo, w.ID()); err != nil {
 			w.cfg.Logger.Debug("not signed off", zap.Error(err))
 		}
 	}
@@ -247,7 +247,8 @@ func (w *Worker) build(p *parts, source signal.Source) {
 
 	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {
 		return w.daemon(p.system.Mode(), p.queues.wanted())
-	}, onBeat: p.countSignals(c.Metrics)}
+	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1)}
+	p.engine.beat = p.heartbeat.beatSoon
 	p.beats = w.loop("worker-heartbeat", p.heartbeat.run)
 	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {
 		return p.queues.watch(ctx, c.HeartbeatInterval, p.topicsChanged)
@@ -260,8 +261,8 @@ func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecyc
 }
 
 func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon {
-	return store.Daemon{UUID: w.id, ID: w.cfg.WorkerID, Hostname: hostname(), Version: w.cfg.Version,
-		Mode: string(mode), Namespaces: namespaces}
+	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Version: w.cfg.Version,
+		Mode: string(mode), Namespaces: namespaces, Tags: w.cfg.Tags}
 }
 
 // onFatal tells Run, and whoever else wanted to know.

@@ -129,7 +129,7 @@ func (w *Worker) letGo(ctx context.Context, p *parts) error {
 	defer cancel()
 	// A heartbeat from here on could extend a lease after its release.
 	err := errors.Join(p.beats.Stop(ctx), p.watch.Stop(ctx))
-	err = errors.Join(err, p.handOver(ctx, w.cfg.Logger), p.board.Stopped(ctx, w.id))
+	err = errors.Join(err, p.handOver(ctx, w.cfg.Logger), p.board.Stopped(ctx, w.ID()))
 	p.close(ctx, w.cfg.Logger)
 	return err
 }

@@ -22,7 +22,7 @@ import (
 // use.
 type Worker struct {
 	cfg      Config
-	id       uuid.UUID
+	id       *identity
 	registry *registry
 	chain    *chain
 	board    board      // instead of a store, in tests
@@ -64,14 +64,15 @@ func New(cfg Config) (*Worker, error) {
 	}
 	r := newRegistry()
 	return &Worker{
-		cfg: cfg, id: id, registry: r, chain: newChain(r),
+		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r),
 		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}, nil
 }
 
-// ID identifies this worker in the fleet.
-func (w *Worker) ID() uuid.UUID { return w.id }
+// ID identifies this worker in the fleet. It changes when the fleet has taken
+// the worker for dead and it comes back.
+func (w *Worker) ID() uuid.UUID { return w.id.get() }
 
 // Register makes a handler known by name, which is what handler.callable of a
 // template says. Registering is possible while the worker runs. The error (no

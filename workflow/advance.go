@@ -67,7 +67,12 @@ type Reported struct {
 type LeaseLost struct{ Step, Attempt int }
 
 // Cancel ends the task and everything on the board.
-type Cancel struct{ Reason string }
+type Cancel struct {
+	Reason string
+	// DeadLetter gives the task to people too, as when its deadline has passed;
+	// 0: an operator knows what he does.
+	DeadLetter DeadLetterReason
+}
 
 func (Created) input()   {}
 func (Reported) input()  {}
@@ -111,6 +116,15 @@ type Effects struct {
 	Changes  []TaskChange
 	State    TaskState // the state of the task from now on
 	Finished bool      // State is terminal
+	// DeadLetter is set when the task needs somebody to look at it.
+	DeadLetter *DeadLetter
+}
+
+// DeadLetter says why a task was given to people.
+type DeadLetter struct {
+	Reason DeadLetterReason
+	Detail string // the reason of the failed step, or of the action
+	Step   int    // the step that failed; negative: none
 }
 
 // Advance decides what happens next. It returns the new progress and the
@@ -122,14 +136,14 @@ func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, input
 	if len(inputs) == 0 {
 		return progress, &Effects{State: state, Finished: state.Terminal()}, nil
 	}
-	if state.Terminal() {
-		return nil, nil, fmt.Errorf("advance: the task has ended as %s", state)
+	if state.Terminal() && !reopens(state, inputs[0]) {
+		return nil, nil, fmt.Errorf("advance: %w", ended(state, inputs[0]))
 	}
 	if len(progress.Steps) < len(plan.Steps) {
 		return nil, nil, fmt.Errorf("advance: progress knows %d steps, the plan has %d", len(progress.Steps), len(plan.Steps))
 	}
 	d := newDecision(state, progress)
-	a := advancing{plan: plan, rules: rules, progress: &d.progress, effects: &d.effects}
+	a := advancing{plan: plan, rules: rules, progress: &d.progress, effects: &d.effects, letter: &d.letter}
 	for _, in := range inputs {
 		if err := a.apply(in); err != nil {
 			return nil, nil, fmt.Errorf("advance: %w", err)
@@ -149,6 +163,7 @@ type decision struct {
 	put      [2]PutStep
 	end      [1]EndStep
 	changes  [1]TaskChange
+	letter   DeadLetter
 }
 
 func newDecision(state TaskState, progress *Progress) *decision {
@@ -167,13 +182,15 @@ type advancing struct {
 	effects  *Effects
 	// moved says that something other than the creation has happened, so the
 	// task is no longer pending.
-	moved     bool
-	cancelled bool
-	reason    string
+	moved  bool
+	ended  TaskState // what an operator has ended the task as; 0: nothing has
+	reason string
+	failed DeadLetter  // the latest step that failed for good
+	letter *DeadLetter // room for the one of the effects
 }
 
 func (a *advancing) apply(in Input) error {
-	if a.cancelled {
+	if a.ended != 0 {
 		return nil // what arrives in the same breath as a cancel is void
 	}
 	switch in := in.(type) {
@@ -194,8 +211,12 @@ func (a *advancing) apply(in Input) error {
 	case *Created:
 		a.create(*in)
 	default:
-		// Without its type: naming it would make every input escape to the heap.
-		return errors.New("unknown input")
+		known, err := a.operate(in)
+		if !known {
+			// Without its type: naming it would make every input escape to the heap.
+			return errors.New("unknown input")
+		}
+		return err
 	}
 	return nil
 }
@@ -284,6 +305,7 @@ func (a *advancing) fail(s *StepProgress, no int, reason string) {
 	s.Status = StatusError
 	a.effects.End = append(a.effects.End, EndStep{Step: no, Outcome: OutcomeError, Reason: reason})
 	a.reason = "step " + a.plan.Steps[no].Name + ": " + reason
+	a.failed = DeadLetter{Reason: deadLetterOf(reason), Detail: reason, Step: no}
 }
 
 // satisfied tells the children of a step that one more parent is done.
@@ -300,18 +322,9 @@ func (a *advancing) satisfied(step *PlanStep) {
 }
 
 func (a *advancing) cancel(in Cancel) {
-	a.moved, a.cancelled, a.reason = true, true, in.Reason
-	// A cancel voids what this call had already decided to put on the board.
-	a.effects.Put, a.effects.Retry = nil, nil
-	for no := range a.progress.Steps {
-		s := &a.progress.Steps[no]
-		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
-			a.effects.Remove = append(a.effects.Remove, no)
-		}
-		if s.Status != StatusNotCreated && !s.Status.Ended() {
-			s.Status = StatusCancelled
-		}
-	}
+	a.moved, a.ended, a.reason = true, TaskCancelled, in.Reason
+	a.callOff()
+	a.deadLetter(in.DeadLetter)
 }
 
 // settle derives the state of the task and records what could be seen.
@@ -320,8 +333,8 @@ func (a *advancing) settle() {
 	in := a.progress.statuses()
 	switch {
 	case !a.moved:
-	case a.cancelled:
-		a.change(TaskCancelled, a.reason)
+	case a.ended != 0:
+		a.change(a.ended, a.reason)
 	case in&^done == 0:
 		a.change(TaskComplete, "")
 	case in.has(StatusOnBoard):
@@ -329,14 +342,48 @@ func (a *advancing) settle() {
 	case in.has(StatusScheduled):
 		a.change(TaskWaitingForRetry, a.reason)
 	case in.has(StatusError):
-		a.change(TaskBlockedByFailures, a.reason)
-		if a.plan.Template.OnFailure != OnFailureBlock {
-			a.change(TaskError, a.reason)
-		}
+		a.blocked()
 	default:
 		a.change(TaskWaitingForDependencies, "")
 	}
 	a.effects.Finished = a.effects.State.Terminal()
+}
+
+// blocked says that nothing can move and something has failed.
+func (a *advancing) blocked() {
+	if a.failed.Reason == 0 { // it failed earlier; another branch has ended now
+		a.failed = a.earlierFailure()
+		a.reason = "step " + a.plan.Steps[a.failed.Step].Name + ": failed"
+	}
+	if a.effects.State != TaskBlockedByFailures {
+		*a.letter = a.failed
+		a.effects.DeadLetter = a.letter
+	}
+	a.change(TaskBlockedByFailures, a.reason)
+	if a.plan.Template.OnFailure != OnFailureBlock {
+		a.change(TaskError, a.reason)
+	}
+}
+
+// DetailFailed is the detail of a dead letter of a step that failed earlier: why
+// it did is in the ledger.
+const DetailFailed = "failed"
+
+// earlierFailure is the first failed step.
+func (a *advancing) earlierFailure() DeadLetter {
+	for no := range a.progress.Steps {
+		if a.progress.Steps[no].Status == StatusError {
+			return DeadLetter{Reason: DeadLetterExhausted, Detail: DetailFailed, Step: no}
+		}
+	}
+	return DeadLetter{Reason: DeadLetterExhausted, Detail: DetailFailed, Step: -1} // not reached: blocked found one
+}
+
+func deadLetterOf(reason string) DeadLetterReason {
+	if reason == ReasonWorkerLost || reason == ReasonPoison {
+		return DeadLetterWorkerUnavailable
+	}
+	return DeadLetterExhausted
 }
 
 func (a *advancing) change(to TaskState, reason string) {

@@ -24,6 +24,19 @@ const (
 	statusCount
 )
 
+var statusNames = [statusCount]string{
+	StatusNotCreated: "not_created", StatusWaiting: "pending", StatusOnBoard: "on_board", StatusScheduled: "waiting_for_retry",
+	StatusComplete: "complete", StatusResolved: "resolved_manually", StatusError: "error", StatusCancelled: "cancelled",
+}
+
+// String is the name used in messages; what ends has the name of its StepState.
+func (s Status) String() string {
+	if s >= statusCount {
+		return fmt.Sprintf("unknown status %d", s)
+	}
+	return statusNames[s]
+}
+
 // Ended reports whether the step has nothing on the board and will not move
 // by itself.
 func (s Status) Ended() bool { return s >= StatusComplete }

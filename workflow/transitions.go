@@ -38,6 +38,13 @@ func TaskTransitions() []TaskTransition {
 		{TaskBlockedByFailures, "manual_resolution", TaskResolvedManually},
 		{TaskBlockedByFailures, "step_resolved", TaskEvaluatingResults},
 		{TaskError, "reset", TaskPending},
+		{TaskComplete, "run_again", TaskPending},
+		{TaskCancelled, "run_again", TaskPending},
+		{TaskResolvedManually, "run_again", TaskPending},
+		{TaskStepsInProcess, "fail", TaskError}, // nothing has moved for too long
+		{TaskWaitingForDependencies, "fail", TaskError},
+		{TaskWaitingForRetry, "fail", TaskError},
+		{TaskPending, "fail", TaskError},
 	}
 	for _, from := range TaskStates() {
 		if from.Terminal() {
@@ -69,6 +76,10 @@ func StepTransitions() []StepTransition {
 		{StepPending, "fail", StepError},
 		{StepEnqueued, "fail", StepError},
 		{StepError, "reset", StepPending},
+		{StepComplete, "run_again", StepPending},
+		{StepResolvedManually, "run_again", StepPending},
+		{StepError, "run_again", StepPending},
+		{StepCancelled, "run_again", StepPending},
 	}
 	for _, from := range StepStates() {
 		if from.Terminal() && from != StepError {

@@ -149,6 +149,20 @@ func (e *Engine) Await(id uuid.UUID) *store.Task {
 	return task
 }
 
+// Read reads a task as it stands.
+func (e *Engine) Read(id uuid.UUID) *store.Task {
+	e.t.Helper()
+	task, err := e.Store.Task(e.t.Context(), id)
+	require.NoError(e.t, err)
+	return task
+}
+
+// Until waits until a task is as it should be.
+func (e *Engine) Until(id uuid.UUID, right func(*store.Task) bool) {
+	e.t.Helper()
+	require.Eventually(e.t, func() bool { return right(e.Read(id)) }, 30*time.Second, 10*time.Millisecond)
+}
+
 // Results are the results of the complete steps of a task by name.
 func Results(task *store.Task) map[string]string {
 	results := map[string]string{}

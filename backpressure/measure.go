@@ -1,0 +1,168 @@
+package backpressure
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// measured is what was found; it does not change.
+type measured struct {
+	at     time.Time
+	rate   float64 // steps per second, 0: nothing drains or nothing is known
+	worst  Tier
+	queues map[string]queue // by namespace; nil: they could not be counted
+}
+
+type queue struct {
+	depth   int
+	tier    Tier
+	refused float64 // share of new tasks
+	retry   time.Duration
+}
+
+// run measures when somebody has asked, and then not for an interval.
+func (a *Admission) run(ctx context.Context) error {
+	timer := a.cfg.Clock.NewTimer(a.cfg.Interval)
+	defer timer.Stop()
+	a.asked.Store(false) // a run that died may have left it set
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.ask:
+		}
+		a.measure(ctx)
+		timer.Reset(a.cfg.Interval)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C():
+		}
+		a.asked.Store(false)
+	}
+}
+
+func (a *Admission) measure(ctx context.Context) {
+	a.warnOfChannels()
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	depths := a.cfg.Depth(ctx)
+	now := a.cfg.Clock.Now()
+	a.drain.read(a.cfg.Drained(), now)
+	m := judge(depths, a.cfg.Overflow, a.drain.rate()*float64(max(a.cfg.Replicas(), 1)))
+	m.at = now
+	a.latest.Store(m)
+	a.cfg.Metrics.DrainRate.Set(m.rate)
+	if depths != nil { // what could not be counted is as it was, for all that is known
+		a.tell(m)
+	}
+}
+
+// judge gives each queue its tier and what follows from it.
+func judge(depths map[string]int, overflow int, rate float64) *measured {
+	m := &measured{rate: rate}
+	if depths == nil {
+		return m
+	}
+	m.queues = make(map[string]queue, len(depths))
+	for namespace, depth := range depths {
+		q := queue{depth: depth, tier: TierOf(depth, overflow), refused: refusedShare(depth, overflow)}
+		if q.tier >= Critical {
+			q.retry = retryAfter(depth, overflow, rate)
+		}
+		m.worst = max(m.worst, q.tier)
+		m.queues[namespace] = q
+	}
+	return m
+}
+
+// tell shows the tiers, and logs those that have changed.
+func (a *Admission) tell(m *measured) {
+	last := a.told
+	a.told = m.queues
+	for namespace := range last {
+		if _, still := m.queues[namespace]; !still {
+			a.cfg.Metrics.BackpressureTier.DeleteLabelValues(namespace)
+		}
+	}
+	for namespace, q := range m.queues {
+		a.cfg.Metrics.BackpressureTier.WithLabelValues(namespace).Set(float64(q.tier))
+		was := last[namespace].tier
+		if was == q.tier {
+			continue
+		}
+		log := a.cfg.Logger.Warn
+		switch q.tier {
+		case Overflow:
+			log = a.cfg.Logger.Error
+		case Normal:
+			log = a.cfg.Logger.Info
+		}
+		log("the queue of a namespace is in another tier", zap.String("namespace", namespace), zap.Stringer("from", was),
+			zap.Stringer("to", q.tier), zap.Int("depth", q.depth), zap.Int("overflow_threshold", a.cfg.Overflow),
+			zap.Float64("steps_per_second", m.rate))
+	}
+}
+
+// warnOfChannels logs a channel once each time it fills up.
+func (a *Admission) warnOfChannels() {
+	for _, c := range a.cfg.Channels {
+		saturation := c.Saturation()
+		full := saturation >= a.cfg.ChannelWarning
+		if full && !a.full[c.Name] {
+			a.cfg.Logger.Warn("a bounded channel is filling up", zap.String("channel", c.Name), zap.Float64("saturation", saturation))
+		}
+		a.full[c.Name] = full
+	}
+}
+
+// Status is what an admission tells about itself.
+type Status struct {
+	// Active: new work is being turned away, at least some of it.
+	Active     bool          `json:"active"`
+	Reason     Reason        `json:"reason,omitempty"`
+	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
+	// Namespace has the deepest queue, Depth claimable steps, of the tier Tier.
+	Namespace string `json:"namespace,omitempty"`
+	Depth     int    `json:"queue_depth"`
+	Tier      Tier   `json:"tier"`
+	MaxDepth  int    `json:"max_queue_depth"`
+	// DrainRate is in steps per second; 0 where nothing is known.
+	DrainRate  float64   `json:"drain_rate"`
+	MeasuredAt time.Time `json:"measured_at,omitzero"` // absent: nobody has asked yet
+}
+
+// Status returns what was measured last; it measures nothing.
+func (a *Admission) Status() Status {
+	if a == nil {
+		return Status{}
+	}
+	s := Status{MaxDepth: a.cfg.Overflow}
+	var deepest queue
+	if m := a.latest.Load(); m != nil {
+		s.DrainRate, s.MeasuredAt = m.rate, m.at
+		for namespace, q := range m.queues {
+			if s.Namespace == "" || q.depth > deepest.depth || q.depth == deepest.depth && namespace < s.Namespace {
+				s.Namespace, deepest = namespace, q
+			}
+		}
+		s.Depth, s.Tier = deepest.depth, deepest.tier
+	}
+	if wait := a.cfg.Blocked(); wait > 0 {
+		s.Active, s.Reason, s.RetryAfter = true, BreakerOpen, max(wait, minRetry)
+		return s
+	}
+	for _, c := range a.cfg.Channels {
+		if c.Saturation() >= channelCritical {
+			s.Active, s.Reason, s.RetryAfter = true, ChannelFull, channelCriticalRetry
+			return s
+		}
+	}
+	fresh := a.cfg.Clock.Now().Sub(s.MeasuredAt) <= staleAfter
+	if deepest.refused > 0 && fresh && !a.cfg.ShowOnly {
+		s.Active, s.Reason, s.RetryAfter = true, QueueDepth, deepest.retry
+	}
+	return s
+}

@@ -1,0 +1,294 @@
+package enginetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// operated has two branches: fragile, which fails for good while broken says
+// so, and first → slow; last needs both.
+const operated = `
+name: operated
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: fragile, handler: {callable: op.fragile}}
+  - {name: first, handler: {callable: op.ok}}
+  - {name: slow, dependencies: [first], handler: {callable: op.slow}}
+  - {name: last, dependencies: [fragile, slow], handler: {callable: op.echo}}
+`
+
+// operators holds what the handlers of operated go by.
+type operators struct {
+	broken  atomic.Bool
+	release chan struct{} // closed: slow ends
+	running chan struct{} // told when slow has begun
+	ended   chan error    // why slow gave up
+	runs    atomic.Int32  // of slow
+}
+
+func newOperators(broken bool) *operators {
+	o := &operators{release: make(chan struct{}), running: make(chan struct{}, 10), ended: make(chan error, 10)}
+	o.broken.Store(broken)
+	return o
+}
+
+func (o *operators) register(w *worker.Worker) error {
+	tmpl, _, err := workflow.ParseTemplate("operated.yaml", []byte(operated))
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.RegisterTemplate(tmpl),
+		w.Register("op.ok", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "ok", nil })),
+		w.Register("op.fragile", worker.HandlerFunc(func(*worker.StepContext) (any, error) {
+			if o.broken.Load() {
+				return nil, worker.Permanent(errors.New("broken"))
+			}
+			return "mended", nil
+		})),
+		w.Register("op.slow", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+			o.runs.Add(1)
+			o.running <- struct{}{}
+			select {
+			case <-o.release:
+				return "slow", nil
+			case <-ctx.Done():
+				o.ended <- context.Cause(ctx)
+				return nil, context.Cause(ctx)
+			}
+		})),
+		w.Register("op.echo", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+			return ctx.DependencyResult("fragile")
+		})))
+}
+
+func start(t *testing.T, o *operators, options ...enginetest.Option) *enginetest.Engine {
+	options = append(options, func(c *orchestration.Config, _ *worker.Config) { c.DeadLetters = true })
+	return enginetest.Start(t, o.register, options...)
+}
+
+func step(t *testing.T, task uuid.UUID, name string) *uuid.UUID {
+	t.Helper()
+	for no, n := range []string{"fragile", "first", "slow", "last"} {
+		if n == name {
+			id := store.StepUUID(task, no)
+			return &id
+		}
+	}
+	t.Fatalf("no step %s", name)
+	return nil
+}
+
+func by(kind orchestration.ActionKind, on *uuid.UUID) orchestration.Action {
+	return orchestration.Action{Kind: kind, Step: on, Actor: "ana", Reason: "because"}
+}
+
+// TestResetWhileAnotherStepRuns: the failed branch is mended and reset while
+// slow runs as the only step in hand. It gets a row of its own, and what it
+// reports counts.
+func TestResetWhileAnotherStepRuns(t *testing.T) {
+	t.Parallel()
+	o := newOperators(true)
+	e := start(t, o)
+	task := e.Submit("test", "operated", `{}`)
+	<-o.running
+	e.Until(task, func(got *store.Task) bool { return got.Steps[0].State == workflow.StepError })
+	o.broken.Store(false)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionResetForRetry, step(t, task, "fragile"))))
+	e.Until(task, func(got *store.Task) bool { return got.Steps[0].State == workflow.StepComplete })
+	close(o.release)
+	ended := e.Await(task)
+	require.Equal(t, workflow.TaskComplete, ended.State)
+	require.JSONEq(t, `"mended"`, string(ended.Steps[3].Result))
+	require.EqualValues(t, 1, o.runs.Load(), "the running step was not run again")
+}
+
+// TestAFailedTaskIsBroughtBack: it ends as error with an open investigation;
+// the reset brings it back, and its end closes the investigation.
+func TestAFailedTaskIsBroughtBack(t *testing.T) {
+	t.Parallel()
+	o := newOperators(true)
+	close(o.release)
+	e := start(t, o)
+	task := e.Submit("test", "operated", `{}`)
+	require.Equal(t, workflow.TaskError, e.Await(task).State)
+	letter, err := e.Store.DeadLetterOfTask(t.Context(), task)
+	require.NoError(t, err)
+	require.Equal(t, store.ResolutionPending, letter.Resolution)
+	require.Equal(t, workflow.DeadLetterExhausted, letter.Reason)
+	require.Equal(t, "permanent", letter.Detail)
+
+	var notAllowed *orchestration.TransitionError
+	require.ErrorAs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionResetForRetry, step(t, task, "first"))), &notAllowed)
+	require.Equal(t, workflow.TaskError, e.Read(task).State, "what is refused brings nothing back")
+
+	o.broken.Store(false)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionResetForRetry, step(t, task, "fragile"))))
+	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
+	letter, err = e.Store.DeadLetterOfTask(t.Context(), task)
+	require.NoError(t, err)
+	require.Equal(t, store.ResolutionManuallyResolved, letter.Resolution, "it closed by itself")
+
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionRunAgain, step(t, task, "first"))))
+	again := e.Await(task)
+	require.Equal(t, workflow.TaskComplete, again.State)
+	require.EqualValues(t, 2, o.runs.Load(), "slow depends on first")
+}
+
+func TestAStepIsCompletedByHand(t *testing.T) {
+	t.Parallel()
+	o := newOperators(true)
+	close(o.release)
+	e := start(t, o)
+	task := e.Submit("test", "operated", `{}`)
+	require.Equal(t, workflow.TaskError, e.Await(task).State)
+	complete := by(orchestration.ActionCompleteManually, step(t, task, "fragile"))
+	require.ErrorContains(t, e.Orchestrator.Act(t.Context(), task, complete), "needs a result")
+	complete.Result = json.RawMessage(`{"by":"hand"}`)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, complete))
+	ended := e.Await(task)
+	require.Equal(t, workflow.TaskComplete, ended.State)
+	require.JSONEq(t, `{"by":"hand"}`, string(ended.Steps[3].Result), "its child got the result")
+}
+
+// TestCancelEndsRunningHandlers: the handler learns of it at once, not with the
+// next heartbeat.
+func TestCancelEndsRunningHandlers(t *testing.T) {
+	t.Parallel()
+	o := newOperators(false)
+	e := start(t, o, func(_ *orchestration.Config, c *worker.Config) {
+		c.Lease, c.HeartbeatInterval = 10*time.Minute, 3*time.Minute
+	})
+	task := e.Submit("test", "operated", `{}`)
+	<-o.running
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionCancel, nil)))
+	select {
+	case why := <-o.ended:
+		require.ErrorIs(t, why, worker.ErrLeaseLost)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the handler was not told")
+	}
+	require.Equal(t, workflow.TaskCancelled, e.Read(task).State)
+	require.ErrorIs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionCancel, nil)), store.ErrTaskEnded)
+	require.ErrorIs(t, e.Orchestrator.Act(t.Context(), uuid.New(), by(orchestration.ActionCancel, nil)), store.ErrNotFound)
+}
+
+func TestALeaseIsReleased(t *testing.T) {
+	t.Parallel()
+	o := newOperators(false)
+	e := start(t, o)
+	task := e.Submit("test", "operated", `{}`)
+	<-o.running
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionReleaseLease, step(t, task, "slow"))))
+	<-o.running // it runs a second time
+	close(o.release)
+	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
+	var notAllowed *orchestration.TransitionError
+	require.ErrorAs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionReleaseLease, step(t, task, "slow"))), &notAllowed)
+}
+
+func TestActionsInBulk(t *testing.T) {
+	t.Parallel()
+	o := newOperators(true)
+	close(o.release)
+	e := start(t, o)
+	var tasks []uuid.UUID
+	for i := range 5 {
+		tasks = append(tasks, e.Submit("test", "operated", `{"n":`+string(rune('0'+i))+`}`))
+	}
+	for _, task := range tasks {
+		require.Equal(t, workflow.TaskError, e.Await(task).State)
+	}
+	o.broken.Store(false)
+	bulk := orchestration.Bulk{DryRun: true, Limit: 4,
+		Select: orchestration.TaskSelection{Namespace: "test", Name: "operated", States: []workflow.TaskState{workflow.TaskError}},
+		Action: orchestration.Action{Kind: orchestration.ActionResetForRetry, StepName: "fragile", Actor: "ana", Reason: "mended"}}
+	result, err := e.Orchestrator.ActOnMany(t.Context(), bulk)
+	require.NoError(t, err)
+	require.Equal(t, orchestration.BulkResult{Matched: 4, Changed: 4, Tasks: tasks[:4], DryRun: true}, result)
+	require.Equal(t, workflow.TaskError, e.Read(tasks[0]).State, "a dry run changes nothing")
+
+	bulk.DryRun, bulk.Limit = false, 0
+	result, err = e.Orchestrator.ActOnMany(t.Context(), bulk)
+	require.NoError(t, err)
+	require.Equal(t, 5, result.Changed)
+	for _, task := range tasks {
+		require.Equal(t, workflow.TaskComplete, e.Await(task).State)
+	}
+	_, err = e.Orchestrator.ActOnMany(t.Context(), orchestration.Bulk{Action: bulk.Action})
+	require.ErrorContains(t, err, "filter")
+}
+
+func TestADeadLetterIsReplayed(t *testing.T) {
+	t.Parallel()
+	o := newOperators(true)
+	close(o.release)
+	e := start(t, o)
+	task := e.Submit("test", "operated", `{"n":1}`)
+	require.Equal(t, workflow.TaskError, e.Await(task).State)
+	o.broken.Store(false)
+	many := orchestration.ReplayMany{Actor: "ana", Reason: "mended"}
+	result, err := e.Orchestrator.ReplayDeadLetters(t.Context(), many)
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Changed)
+	letter, err := e.Store.DeadLetterOfTask(t.Context(), task)
+	require.NoError(t, err)
+	require.Equal(t, store.ResolutionManuallyResolved, letter.Resolution)
+	require.NotNil(t, letter.ReplayedAs)
+	replayed := e.Await(*letter.ReplayedAs)
+	require.Equal(t, workflow.TaskComplete, replayed.State)
+	require.JSONEq(t, `{"n":1}`, string(replayed.Context))
+	require.Equal(t, e.Read(task).CorrelationID, *replayed.ParentCorrelationID)
+	result, err = e.Orchestrator.ReplayDeadLetters(t.Context(), many)
+	require.NoError(t, err)
+	require.Zero(t, result.Matched, "it is not open any more")
+}
+
+// TestUnreadableRecordsGoIntoQuarantine: they end there, do not stop others, and
+// are not found again and again.
+func TestUnreadableRecordsGoIntoQuarantine(t *testing.T) {
+	t.Parallel()
+	o := newOperators(false)
+	e := start(t, o)
+	bad, good := e.Submit("test", "operated", `{"n":1}`), e.Submit("test", "operated", `{"n":2}`)
+	<-o.running
+	<-o.running
+	e.DB.Exec(t, `update tasker.board set progress = '\x09' where task_uuid = $1 and slot = 0`, bad)
+	close(o.release)
+	require.Equal(t, workflow.TaskComplete, e.Await(good).State)
+	require.Equal(t, workflow.TaskError, e.Await(bad).State)
+	letter, err := e.Store.DeadLetterOfTask(t.Context(), bad)
+	require.NoError(t, err)
+	require.Equal(t, "records_contradict", letter.Detail)
+}
+
+func TestAPausedNamespaceIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	o := newOperators(false)
+	close(o.release)
+	e := start(t, o)
+	require.NoError(t, e.Orchestrator.PauseNamespace(t.Context(), "test", "ana", "maintenance"))
+	task := e.Submit("test", "operated", `{}`)
+	other := e.Submit("test", "operated", `{"n":2}`)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), other, orchestration.Action{Kind: orchestration.ActionReprioritise, Priority: ptr(50), Actor: "ana", Reason: "urgent"}))
+	require.Equal(t, 50, e.Read(other).Priority)
+	require.Never(t, func() bool { return e.Read(task).Steps[0].Attempts > 0 }, 500*time.Millisecond, 50*time.Millisecond)
+	require.NoError(t, e.Orchestrator.ResumeNamespace(t.Context(), "test", "ana", "done"))
+	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
+	require.Equal(t, workflow.TaskComplete, e.Await(other).State)
+}
+
+func ptr[T any](v T) *T { return &v }

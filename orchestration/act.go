@@ -1,0 +1,268 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Act does what an operator wants to one task and records who did it and why.
+// The error is an *InvalidError for a malformed action and a *TransitionError
+// for one that does not fit the state; it wraps store.ErrNotFound or
+// store.ErrTaskEnded, or store.ErrUnavailable when the database is away.
+func (o *Orchestrator) Act(ctx context.Context, task uuid.UUID, a Action) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	if err := o.actOnOne(ctx, task, a); err != nil {
+		return err
+	}
+	// The task's own history has it already. This is for those who ask what
+	// operators did, and for retention: a task that was reopened is not as old
+	// as it looks.
+	return o.store.RecordAction(ctx, store.OperatorAction{Actor: a.Actor, Action: string(a.Kind), Reason: a.Reason,
+		Target: map[string]any{"task_uuid": task, "step_uuid": a.Step}, Matched: 1, Changed: 1})
+}
+
+func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) error {
+	done, err := o.act(ctx, []uuid.UUID{task}, a)
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.Kind, err)
+	}
+	if refusal := done.refused[task]; refusal != nil {
+		return refusal
+	}
+	if len(done.changed) == 0 {
+		return fmt.Errorf("%s: %w", a.Kind, o.store.WhyNotAlive(ctx, task))
+	}
+	return nil
+}
+
+// acted is what became of an action on several tasks. Those that are in
+// neither are not alive.
+type acted struct {
+	changed []uuid.UUID
+	refused map[uuid.UUID]error
+}
+
+// act does a to those of the tasks that are alive, or can be brought back, and
+// whose state allows it, in one transaction.
+func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
+	switch a.Kind {
+	case ActionReleaseLease, ActionReprioritise:
+		return o.adjust(ctx, tasks, a)
+	}
+	done := acted{refused: map[uuid.UUID]error{}}
+	for len(tasks) > 0 {
+		refused := len(done.refused)
+		changed, err := o.tryAct(ctx, tasks, a, &done)
+		if err != nil {
+			return done, err
+		}
+		if len(done.refused) == refused {
+			done.changed = changed
+			break
+		}
+		// Nothing has been committed: a task that was brought back in vain must
+		// not stay. Once more without those that refuse.
+		tasks = without(tasks, done.refused)
+	}
+	return done, nil
+}
+
+// tryAct commits nothing when a task refuses.
+func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, done *acted) (changed []uuid.UUID, err error) {
+	taken, err := o.store.TakeTasks(ctx, tasks, a.taking())
+	if err != nil {
+		return nil, err
+	}
+	defer taken.Release()
+	refusals := len(done.refused)
+	changes := make([]store.Change, 0, len(taken.Tasks))
+	for i := range taken.Tasks {
+		c, err := o.actOne(&taken.Tasks[i], &a)
+		if err != nil {
+			done.refused[taken.Tasks[i].UUID] = err
+			continue
+		}
+		changes, changed = append(changes, c), append(changed, taken.Tasks[i].UUID)
+	}
+	if len(changes) == 0 || len(done.refused) > refusals {
+		return nil, nil
+	}
+	committed, err := taken.Commit(ctx, o.cfg.Daemon.UUID, changes)
+	if err != nil {
+		return nil, err
+	}
+	o.publish(committed.Signals)
+	o.applied(changes, committed)
+	o.callOff(changes)
+	return changed, nil
+}
+
+func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, error) {
+	in, step, err := a.input(t)
+	if err != nil {
+		return store.Change{}, err
+	}
+	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, in)
+	if err != nil {
+		var notAllowed *TransitionError
+		if errors.As(err, &notAllowed) {
+			return store.Change{}, notAllowed
+		}
+		return store.Change{}, err
+	}
+	if !o.cfg.DeadLetters {
+		effects.DeadLetter = nil
+	}
+	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: a.Actor,
+		Action: &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result}}, nil
+}
+
+// callOff tells the workers at once where steps were taken from them; they
+// would learn of it with their next heartbeats.
+func (o *Orchestrator) callOff(changes []store.Change) {
+	for i := range changes {
+		if len(changes[i].Effects.Remove) > 0 {
+			o.cfg.Publisher.Publish(signal.Signal{Topic: signal.TopicControl})
+			return
+		}
+	}
+}
+
+// adjust does what changes nothing about what happens next, only when.
+func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
+	done := acted{refused: map[uuid.UUID]error{}}
+	for _, task := range tasks {
+		var err error
+		if a.Kind == ActionReprioritise {
+			err = o.reprioritise(ctx, task, a)
+		} else {
+			err = o.releaseLease(ctx, task, a)
+		}
+		var notAllowed *TransitionError
+		switch {
+		case err == nil:
+			done.changed = append(done.changed, task)
+		case errors.As(err, &notAllowed), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded):
+			done.refused[task] = err
+		default:
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+func (o *Orchestrator) reprioritise(ctx context.Context, task uuid.UUID, a Action) error {
+	signals, err := o.store.Reprioritise(ctx, task, *a.Priority, a.Actor, a.Reason)
+	if err != nil {
+		return err
+	}
+	o.publish(signals)
+	return nil
+}
+
+func (o *Orchestrator) releaseLease(ctx context.Context, task uuid.UUID, a Action) error {
+	t, err := o.store.Task(ctx, task)
+	if err != nil {
+		return err
+	}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		if a.Step != nil && s.UUID != *a.Step || a.Step == nil && s.Name != a.StepName {
+			continue
+		}
+		signals, err := o.store.ReleaseLease(ctx, task, s.No, a.Actor, a.Reason)
+		if errors.Is(err, store.ErrNotFound) {
+			return &TransitionError{Action: string(a.Kind), Step: s.Name, From: s.State.String()}
+		}
+		o.publish(signals)
+		return err
+	}
+	return fmt.Errorf("the step: %w", store.ErrNotFound)
+}
+
+func without(tasks []uuid.UUID, refused map[uuid.UUID]error) []uuid.UUID {
+	kept := make([]uuid.UUID, 0, len(tasks))
+	for _, id := range tasks {
+		if refused[id] == nil {
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}
+
+// Cancel ends a live task and calls off everything that is under way for it.
+// Whoever calls it answers for who acts and why. The error wraps
+// store.ErrTaskEnded or store.ErrNotFound.
+func (o *Orchestrator) Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error {
+	return o.actOnOne(ctx, task, Action{Kind: ActionCancel, Actor: actor, Reason: reason})
+}
+
+// CancelOverdue ends tasks whose deadline has passed, and gives them to people.
+func (o *Orchestrator) CancelOverdue(ctx context.Context, tasks []uuid.UUID) (changed int, err error) {
+	done, err := o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: o.cfg.Daemon.ID, Reason: "deadline",
+		deadLetter: workflow.DeadLetterStaleness})
+	return len(done.changed), err
+}
+
+// StaleActions say what becomes of a task that has not moved for too long.
+type StaleActions struct {
+	ToError     bool // they end as failed
+	DeadLetters bool // they are given to people
+}
+
+// EndStale does to stale tasks what the actions say; it returns how many it has
+// changed. Each reason has a transaction of its own.
+func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, do StaleActions) (changed int, err error) {
+	byReason := map[string][]uuid.UUID{}
+	for _, s := range stale {
+		byReason[s.Reason] = append(byReason[s.Reason], s.UUID)
+	}
+	for reason, tasks := range byReason {
+		n, err := o.endStale(ctx, tasks, reason, do)
+		changed += n
+		if err != nil {
+			return changed, err
+		}
+	}
+	if do.DeadLetters {
+		return changed, o.store.DescribeStale(ctx, stale)
+	}
+	return changed, nil
+}
+
+func (o *Orchestrator) endStale(ctx context.Context, tasks []uuid.UUID, reason string, do StaleActions) (changed int, err error) {
+	switch {
+	case do.ToError:
+		a := Action{Kind: ActionFail, Actor: o.cfg.Daemon.ID, Reason: reason}
+		if do.DeadLetters {
+			a.deadLetter = workflow.DeadLetterStaleness
+		}
+		done, err := o.act(ctx, tasks, a)
+		for task, refusal := range done.refused {
+			o.log.Warn("a stale task was left as it is", zap.Stringer("task_uuid", task), zap.Error(refusal))
+		}
+		return len(done.changed), err
+	case do.DeadLetters:
+		for _, task := range tasks {
+			_, opened, err := o.store.OpenDeadLetter(ctx, task, workflow.DeadLetterStaleness, reason, o.cfg.Daemon.ID, nil)
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				return changed, err
+			}
+			if opened {
+				changed++
+				o.metrics.DLQEntriesCreated.WithLabelValues(workflow.DeadLetterStaleness.String()).Inc()
+			}
+		}
+	}
+	return changed, nil
+}

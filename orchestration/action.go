@@ -1,0 +1,156 @@
+package orchestration
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// ActionKind is what an operator does to a task. The names are those of the
+// API.
+type ActionKind string
+
+// The kinds. Those on steps need Action.Step, or Action.StepName in bulk.
+const (
+	ActionCancel           ActionKind = "cancel"            // a live task: everything is called off
+	ActionFail             ActionKind = "fail"              // a live task: it ends as error, steps in hand can be reset
+	ActionResetForRetry    ActionKind = "reset_for_retry"   // a failed step: as if it had never run
+	ActionResolveManually  ActionKind = "resolve_manually"  // a step that has not ended well, or a live task: done without a result
+	ActionCompleteManually ActionKind = "complete_manually" // a step that has not ended well: done with the given result
+	ActionRunAgain         ActionKind = "run_again"         // an ended step, and all that depends on it
+	ActionReleaseLease     ActionKind = "release_lease"     // a running step: its lease ends now
+	ActionReprioritise     ActionKind = "reprioritise"      // a live task
+)
+
+// ActionKinds lists all kinds.
+func ActionKinds() []ActionKind {
+	return []ActionKind{ActionCancel, ActionFail, ActionResetForRetry, ActionResolveManually, ActionCompleteManually,
+		ActionRunAgain, ActionReleaseLease, ActionReprioritise}
+}
+
+// Action is what an operator wants done to a task.
+type Action struct {
+	Kind     ActionKind
+	Step     *uuid.UUID      // nil: the task
+	StepName string          // instead of Step, where tasks differ
+	Result   json.RawMessage // of complete_manually: what the handler would have returned
+	Priority *int            // of reprioritise
+	Actor    string          // required; who did it
+	Reason   string          // required; why
+
+	deadLetter workflow.DeadLetterReason // of cancel and fail by a sweep
+}
+
+// TransitionError says that an action does not fit the state of a step or task.
+type TransitionError = workflow.NotAllowedError
+
+func (a *Action) onStep() bool { return a.Step != nil || a.StepName != "" }
+
+// check validates everything that needs no task.
+func (a *Action) check() error {
+	var c checker
+	c.text("actor", a.Actor, MaxTextLength, true)
+	c.text("reason", a.Reason, MaxReasonLength, true)
+	switch a.Kind {
+	case ActionCancel, ActionFail:
+		if a.onStep() {
+			c.add("%s is for tasks; it takes no step", a.Kind)
+		}
+	case ActionResetForRetry, ActionCompleteManually, ActionRunAgain, ActionReleaseLease:
+		if !a.onStep() {
+			c.add("%s needs a step", a.Kind)
+		}
+	case ActionReprioritise:
+		if p := a.Priority; p == nil || *p < workflow.MinPriority || *p > workflow.MaxPriority {
+			c.add("reprioritise needs a priority between %d and %d", workflow.MinPriority, workflow.MaxPriority)
+		}
+	case ActionResolveManually:
+	default:
+		c.add("unknown action %q; there are %s", a.Kind, joinKinds())
+	}
+	if a.Kind == ActionCompleteManually {
+		if len(a.Result) == 0 {
+			c.add("complete_manually needs a result")
+		} else if err := CheckContext(slices.Concat([]byte(`{"result":`), a.Result, []byte(`}`))); err != nil {
+			c.add("%s", err)
+		}
+	}
+	if c.problems != nil {
+		return &InvalidError{Problems: c.problems}
+	}
+	return nil
+}
+
+func joinKinds() string {
+	var names []string
+	for _, k := range ActionKinds() {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+// taking says how tasks are taken for the action.
+func (a *Action) taking() store.Taking {
+	switch a.Kind {
+	case ActionResetForRetry, ActionCompleteManually:
+		return store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskError)}}
+	case ActionResolveManually:
+		if a.onStep() {
+			return store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskError)}}
+		}
+	case ActionRunAgain:
+		return store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskComplete), int16(workflow.TaskError),
+			int16(workflow.TaskCancelled), int16(workflow.TaskResolvedManually)}}
+	}
+	return store.Taking{}
+}
+
+// input is the action as the rules know it, and the number of its step.
+func (a *Action) input(t *store.TakenTask) (in workflow.Input, step int, err error) {
+	step = -1
+	if a.onStep() {
+		if step, err = a.step(t); err != nil {
+			return nil, step, err
+		}
+	}
+	switch a.Kind {
+	case ActionCancel:
+		return workflow.Cancel{Reason: a.Reason, DeadLetter: a.deadLetter}, step, nil
+	case ActionFail:
+		return workflow.Fail{Reason: a.Reason, DeadLetter: a.deadLetter}, step, nil
+	case ActionResetForRetry:
+		return workflow.Reset{Step: step}, step, nil
+	case ActionCompleteManually:
+		return workflow.Complete{Step: step}, step, nil
+	case ActionRunAgain:
+		return workflow.RunAgain{Step: step}, step, nil
+	case ActionResolveManually:
+		if step < 0 {
+			return workflow.ResolveTask{Reason: a.Reason}, step, nil
+		}
+		return workflow.Resolve{Step: step}, step, nil
+	}
+	return nil, step, fmt.Errorf("action %s has no rule", a.Kind)
+}
+
+// step finds the number of the step that the action names.
+func (a *Action) step(t *store.TakenTask) (int, error) {
+	if a.Step == nil {
+		if no, known := t.Plan.StepNumber(a.StepName); known {
+			return no, nil
+		}
+		return -1, fmt.Errorf("step %q: %w", a.StepName, store.ErrNotFound)
+	}
+	for no := range t.Plan.Steps {
+		if store.StepUUID(t.UUID, no) == *a.Step {
+			return no, nil
+		}
+	}
+	return -1, fmt.Errorf("step %s: %w", a.Step, store.ErrNotFound)
+}

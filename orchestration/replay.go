@@ -1,0 +1,148 @@
+package orchestration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// Replay asks for a task once more.
+type Replay struct {
+	Actor, Reason string          // required
+	Context       json.RawMessage // instead of the old one; nil: as it was
+}
+
+// Replay creates a new task like an old one, alive or ended. Its parent
+// correlation id is the correlation id of the old one. An open investigation of
+// the old task is closed and names the new one; replayed a second time, the
+// error is a *DuplicateError with the task of the first.
+func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Created, error) {
+	if err := checkActor(r.Actor, r.Reason); err != nil {
+		return Created{}, err
+	}
+	old, err := o.store.Task(ctx, task)
+	if err != nil {
+		return Created{}, fmt.Errorf("replay: %w", err)
+	}
+	key := "replay/" + uuid.NewString()
+	letter, err := o.store.DeadLetterOfTask(ctx, task)
+	open := err == nil && letter.Resolution == store.ResolutionPending
+	switch {
+	case open:
+		key = "replay/" + letter.UUID.String() // twice must not make two
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return Created{}, fmt.Errorf("replay: %w", err)
+	}
+	created, err := o.Create(ctx, replayed(old, r, key))
+	if err != nil {
+		return created, err
+	}
+	if open {
+		err = o.store.MarkReplayed(ctx, letter.UUID, created.UUID, r.Actor)
+	}
+	return created, err
+}
+
+func replayed(old *store.Task, r Replay, key string) Request {
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	t := old.Plan.Template
+	request := Request{
+		Namespace: t.Namespace, Name: t.Name, Version: t.Version, Context: old.Context, Priority: &old.Priority, Tags: old.Tags,
+		Initiator: r.Actor, SourceSystem: text(old.SourceSystem), Reason: r.Reason,
+		ParentCorrelationID: &old.CorrelationID, IdempotencyKey: key,
+	}
+	if r.Context != nil {
+		request.Context = r.Context
+	}
+	return request
+}
+
+// ReplayMany asks for the tasks of many open investigations once more.
+type ReplayMany struct {
+	Filter        store.DeadLetterFilter
+	PerSecond     float64 // 0: as fast as they can be created
+	Limit         int     // 1–MaxBulk; 0: MaxBulk
+	DryRun        bool
+	Actor, Reason string
+}
+
+// ReplayDeadLetters replays the tasks of open investigations, oldest first. It
+// ends with ctx; what it has done by then stays done.
+func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (BulkResult, error) {
+	result := BulkResult{DryRun: r.DryRun}
+	if err := checkActor(r.Actor, r.Reason); err != nil {
+		return result, err
+	}
+	if r.Limit == 0 {
+		r.Limit = MaxBulk
+	}
+	if r.Limit < 1 || r.Limit > MaxBulk || r.PerSecond < 0 {
+		return result, &InvalidError{Problems: []string{fmt.Sprintf("limit must be between 1 and %d, per_second not negative", MaxBulk)}}
+	}
+	pending := store.ResolutionPending
+	r.Filter.Resolution, r.Filter.Limit, r.Filter.Offset, r.Filter.OldestFirst = &pending, r.Limit, 0, true
+	letters, err := o.store.DeadLetters(ctx, r.Filter)
+	if err != nil {
+		return result, fmt.Errorf("replay: %w", err)
+	}
+	result.Matched = len(letters)
+	for i := range letters[:min(len(letters), bulkShown)] {
+		result.Tasks = append(result.Tasks, letters[i].TaskUUID)
+	}
+	if r.DryRun {
+		result.Changed = len(letters)
+		return result, nil
+	}
+	for i := range letters {
+		if err := o.replayOne(ctx, &letters[i], r, &result); err != nil {
+			return result, err
+		}
+		if err := pace(ctx, r.PerSecond); err != nil {
+			return result, fmt.Errorf("replay: %w", err)
+		}
+	}
+	return result, o.store.RecordAction(ctx, store.OperatorAction{Actor: r.Actor, Action: "replay", Reason: r.Reason,
+		Target: r.Filter, Matched: result.Matched, Changed: result.Changed})
+}
+
+func (o *Orchestrator) replayOne(ctx context.Context, letter *store.DeadLetter, r ReplayMany, result *BulkResult) error {
+	_, err := o.Replay(ctx, letter.TaskUUID, Replay{Actor: r.Actor, Reason: r.Reason})
+	var duplicate *DuplicateError
+	var invalid *InvalidError
+	var unknown *UnknownTemplateError
+	switch {
+	case err == nil:
+		result.Changed++
+	case errors.As(err, &duplicate), errors.As(err, &invalid), errors.As(err, &unknown), errors.Is(err, store.ErrNotFound):
+		result.Skipped++
+	default:
+		return err
+	}
+	return nil
+}
+
+// pace waits so that no more than perSecond are done.
+func pace(ctx context.Context, perSecond float64) error {
+	if perSecond <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(time.Duration(float64(time.Second) / perSecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Performed is what an operator or a sweep has done to a task, for the record:
+// the integrity check replays it.
+type Performed struct {
+	Kind   string
+	Step   int // its number; negative: the task
+	Reason string
+	Result json.RawMessage // of a step that was completed by hand
+}
+
+// takeTasks locks live tasks. What was reported for them stays where it is: an
+// action overrules it, or the next apply finds it.
+// Index: the primary key.
+const takeTasks = `
+select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), coalesce(t.dead_letter, false),
+       t.progress, t.state <> 0, null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
+from tasker.board t where t.task_uuid = any ((select $1::uuid[])::uuid[]) and t.slot = 0
+order by t.task_uuid for update`
+
+// reopenTasks brings ended tasks back to the board, without steps. How they
+// ended is not an end any more, so its mark is taken off the ledger; the event
+// that tells of the action tells of it too.
+// Index: the primary keys.
+const reopenTasks = `
+with ended as materialized (
+    select a.task_uuid, a.step_no, a.token, a.task_state, a.task_progress
+    from unnest((select $1::uuid[])) r(task_uuid)
+    join tasker.step_attempts a on a.task_uuid = r.task_uuid and a.task_state = any ((select $2::smallint[])::smallint[])
+    for update of a
+), bare as (
+    delete from tasker.step_attempts a using ended e
+    where a.task_uuid = e.task_uuid and a.step_no = e.step_no and a.token = e.token and a.step_no < 0
+), cleared as (
+    update tasker.step_attempts a set task_state = null, task_reason = null, task_progress = null
+    from ended e where a.task_uuid = e.task_uuid and a.step_no = e.step_no and a.token = e.token and a.step_no >= 0
+)
+insert into tasker.board (task_uuid, slot, state, lane, queue, plan_id, task_state, priority, progress, requested_at, state_since,
+                          updated_at, correlation_id, parent_correlation_id, context, dead_letter)
+select e.task_uuid, 0, 0, 0, t.queue, t.plan_id, e.task_state, t.priority, e.task_progress, t.requested_at, clock_timestamp(),
+       clock_timestamp(), t.correlation_id, t.parent_correlation_id,
+       case when octet_length(t.context::text) <= ` + maxInlineContext + ` then t.context end,
+       case when exists (select from tasker.dlq_entries d where d.task_uuid = e.task_uuid and d.resolution = 1) then true end
+from ended e join tasker.tasks t on t.task_uuid = e.task_uuid
+on conflict do nothing`
+
+// spreadTasks gives the step in a task's own row a row of its own, since an
+// action may add others. Whoever runs it finds it there, see ownSlot.
+// Index: the primary key.
+const spreadTasks = `
+with held as materialized (
+    select * from tasker.board where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and state <> 0
+    order by task_uuid for update
+), apart as (
+    insert into tasker.board (task_uuid, slot, seq, token, lease_until, claimed_at, reported_at, worker, due_at, enqueued_at, queue,
+                              retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error)
+    select task_uuid, step_no + 1, seq, token, lease_until, claimed_at, reported_at, worker, due_at, enqueued_at, queue,
+           retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error
+    from held
+)
+update tasker.board t
+set state = 0, step_no = null, seq = 0, lane = 0, attempt = 0, token = null, worker = null, lease_until = null, claimed_at = null,
+    reported_at = null, due_at = null, enqueued_at = null, outcome = null, retryable = null, retry_after_ms = null,
+    parents = null, inputs = null, tags = null, result = null, error = null
+from held h where t.task_uuid = h.task_uuid and t.slot = 0`
+
+// Taking says how tasks are taken for an action.
+type Taking struct {
+	// Reopen lists the terminal states from which tasks are brought back.
+	Reopen []int16
+	// Spread is for actions on steps: a task that works on one step in its own
+	// row gets a row for it, so that others can be added.
+	Spread bool
+}
+
+// TakeTask takes one live task, as it is; it waits for the holder. The error
+// wraps ErrTaskEnded or ErrNotFound when it is not alive.
+func (s *Store) TakeTask(ctx context.Context, task uuid.UUID) (*Taken, error) {
+	taken, err := s.TakeTasks(ctx, []uuid.UUID{task}, Taking{})
+	if err != nil || len(taken.Tasks) > 0 {
+		return taken, err
+	}
+	defer taken.Release()
+	return taken, classify("take the task", whyNotAlive(ctx, taken.conn, task))
+}
+
+// WhyNotAlive says of a task that could not be taken whether it has ended or
+// does not exist: it returns ErrTaskEnded or ErrNotFound, wrapped.
+func (s *Store) WhyNotAlive(ctx context.Context, task uuid.UUID) error {
+	return s.repeatable(ctx, "why_not_alive", "look for the task", func(ctx context.Context, db *conn) error {
+		return whyNotAlive(ctx, db, task)
+	})
+}
+
+// TakeTasks takes those of the tasks that are alive, in the order of their
+// UUIDs; it waits for their holders. The caller must release or commit what it
+// gets, also when that is nothing.
+func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*Taken, error) {
+	taken := &Taken{store: s}
+	ids := make(uuids, len(tasks))
+	for i, id := range tasks {
+		ids[i] = id
+	}
+	err := s.timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
+		return taken.beginWith(ctx, func(b *pgx.Batch) {
+			if len(how.Reopen) > 0 {
+				b.Queue(reopenTasks, ids, how.Reopen)
+			}
+			if how.Spread {
+				b.Queue(spreadTasks, ids)
+			}
+		}, takeTasks, ids)
+	})
+	if err != nil {
+		taken.Release()
+	}
+	return taken, err
+}
+
+func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {
+	var ended bool
+	err := db.QueryRow(ctx, `select exists (select from tasker.tasks where task_uuid = $1)`, task).Scan(&ended)
+	if err != nil {
+		return err
+	}
+	if ended {
+		return ErrTaskEnded
+	}
+	return ErrNotFound
+}
+
+// recordManual writes down the results that operators have given.
+const recordManual = `
+insert into tasker.step_attempts (task_uuid, step_no, attempt, token, enqueued_at, claimed_at, reported_at, applied_at, outcome, reason, result)
+select m.task_uuid, m.step_no, 0, nextval('tasker.claim_token'), null, null, clock_timestamp(), clock_timestamp(), 1, '` + manualReason + `', m.result::jsonb
+from unnest($1::uuid[], $2::smallint[], $3::text[]) m(task_uuid, step_no, result)`
+
+// manualReason marks the attempt that nobody has made.
+const manualReason = "complete_manually"
+
+// performed adds an action to what is written.
+func (w *writes) performed(c *Change) error {
+	a, e := c.Action, c.Effects
+	to := c.Task.State
+	if len(e.Changes) > 0 {
+		to = e.Changes[0].To
+	}
+	meta := map[string]any{"action": a.Kind}
+	if a.Step >= 0 {
+		meta["step"], meta["step_name"] = a.Step, c.Task.Plan.Steps[a.Step].Name
+	}
+	document, err := json.Marshal(meta)
+	if err != nil {
+		return fmt.Errorf("describe the action: %w", err)
+	}
+	text := string(document)
+	w.events.row(c.Task.UUID, int16(c.Task.State), int16(to), c.Actor, a.Reason, &text)
+	if a.Result != nil {
+		w.manual.tasks = append(w.manual.tasks, c.Task.UUID)
+		w.manual.steps = append(w.manual.steps, int16(a.Step)) // #nosec G115 -- at most MaxSteps
+		w.manual.results = append(w.manual.results, string(a.Result))
+	}
+	return nil
+}
+
+// manualColumns are results that operators have given.
+type manualColumns struct {
+	tasks   uuids
+	steps   []int16
+	results []string
+}
+
+// ownSlot is where a claim from a task's own row stands when an action has
+// moved it.
+func (k ClaimKey) ownSlot() (moved ClaimKey, possible bool) {
+	if k.Slot != 0 {
+		return k, false
+	}
+	k.Slot = k.Step + 1
+	return k, true
+}

@@ -1,0 +1,45 @@
+package store
+
+import "github.com/tasker-go/tasker/workflow"
+
+// letterColumns are tasks that somebody has to look at, and those of which an
+// investigation closes by itself.
+type letterColumns struct {
+	tasks   uuids
+	states  []int16
+	reasons []int16
+	details []string
+	steps   []*string
+	closed  closedColumns
+}
+
+type closedColumns struct {
+	tasks       uuids
+	resolutions []int16
+	notes       []string
+}
+
+// add notes what a change means for the investigation of its task.
+func (l *letterColumns) add(c *Change) {
+	t, e := c.Task, c.Effects
+	if d := e.DeadLetter; d != nil {
+		l.tasks, l.states = append(l.tasks, t.UUID), append(l.states, int16(t.State))
+		l.reasons, l.details = append(l.reasons, int16(d.Reason)), append(l.details, d.Detail)
+		var name *string
+		if d.Step >= 0 {
+			name = &t.Plan.Steps[d.Step].Name
+		}
+		l.steps = append(l.steps, name)
+		return
+	}
+	if !t.DeadLetter || !e.Finished || e.State == workflow.TaskError {
+		return
+	}
+	resolution := ResolutionManuallyResolved
+	if e.State == workflow.TaskCancelled {
+		resolution = ResolutionCancelled
+	}
+	l.closed.tasks = append(l.closed.tasks, t.UUID)
+	l.closed.resolutions = append(l.closed.resolutions, int16(resolution))
+	l.closed.notes = append(l.closed.notes, "closed by itself: the task ended as "+e.State.String())
+}

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// TestOperationStatementsStayOnTheirIndexes looks at the plans of what sweeps
+// and operators run: on large tables, and with plans that were made while the
+// tables were small.
+func TestOperationStatementsStayOnTheirIndexes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills large tables")
+	}
+	db := openPlans(t)
+	small := fixture{finished: 100, waiting: 60}
+	small.fill(t, db)
+	small.fillOperations(t, db)
+	old := newExplainer(t, db.DSN, "force_generic_plan")
+	for _, c := range small.operationStatements(t, db, 1) {
+		old.execute(t, c)
+	}
+	big := fixture{from: small.finished + small.waiting, finished: 50_000, waiting: 200_000, grown: true}
+	big.fill(t, db)
+	big.fillOperations(t, db)
+	check := func(t *testing.T, e *explainer, items int) {
+		for _, c := range big.operationStatements(t, db, items) {
+			if e == old && c.name == "pastDeadline" {
+				continue // reads and sorts all deadlines that have passed until the table is analyzed
+			}
+			t.Run(fmt.Sprintf("%s/%d", c.name, items), func(t *testing.T) { e.check(t, c) })
+		}
+	}
+	t.Run("planned when small", func(t *testing.T) { check(t, old, 100) })
+	db.Exec(t, `analyze`)
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		t.Run(mode, func(t *testing.T) { check(t, newExplainer(t, db.DSN, mode), 100) })
+	}
+}
+
+// fillOperations gives every tenth ended task a closed dead letter and every
+// tenth waiting one an open one; it spreads deadlines, identities and workers.
+func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
+	first, ended, last := f.from+1, f.from+f.finished, f.from+f.finished+f.waiting
+	db.Exec(t, `insert into tasker.dlq_entries (task_uuid, dlq_timestamp, queue, plan_id, original_state, reason, resolution,
+			resolution_timestamp, detail, task_snapshot)
+		select test_id(i), now() - (10000000 - i) * interval '1 ms', 1, 1, 10, 1 + i / 10 % 5, case when i <= $2 then 2 + i / 10 % 3 else 1 end,
+			case when i <= $2 then now() - (10000000 - i) * interval '1 ms' end, 'd', '{}'
+		from generate_series($1::int, $3::int) i where i % 10 = 0`, first, ended, last)
+	db.Exec(t, `update tasker.board b set dead_letter = true from tasker.dlq_entries d where d.task_uuid = b.task_uuid and b.slot = 0 and d.resolution = 1`)
+	db.Exec(t, `update tasker.board set deadline = now() + (i - $2) * interval '1 s' from generate_series($1::int, $2::int) i
+		where i % 5 = 0 and task_uuid = test_id(i) and slot = 0`, ended+1, last)
+	db.Exec(t, `insert into tasker.task_identities (identity, task_uuid, expires_at)
+		select sha256(i::text::bytea), test_id(i), case when i % 3 = 0 then 'infinity' else now() + (i - $2) * interval '1 s' end
+		from generate_series($1::int, $3::int) i`, first, (first+last)/2, last)
+	db.Exec(t, `insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces, status, status_since, heartbeat_at)
+		select test_id(i), 'w', 'h', 'v', 'm', '{}', case when i % 100 = 0 then 1 else 3 end, now() - i * interval '1 hour',
+			now() - case when i % 100 = 0 then interval '40 s' else i * interval '1 hour' end
+		from generate_series($1::int, $2::int) i where i % 10 = 0`, first, last)
+	db.Exec(t, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run, at)
+		select 'a', 'b', 'c', '{}', 1, 1, false, now() - ($2 - i) * interval '1 s' from generate_series($1::int, $2::int) i`, first, last)
+}
+
+func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []hotStatement {
+	pool := db.Pool(t)
+	ids := func(query string, args ...any) (list []uuid.UUID) {
+		rows, err := pool.Query(t.Context(), query, append(args, items)...)
+		require.NoError(t, err)
+		list, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		require.NoError(t, err)
+		require.Len(t, list, items)
+		return list
+	}
+	bytesOf := func(list []uuid.UUID) (out uuids) {
+		for _, id := range list {
+			out = append(out, id)
+		}
+		return out
+	}
+	youngest := f.from + f.finished
+	quiet := bytesOf(ids(`select task_uuid from tasker.board where slot = 0 and dead_letter is null and task_uuid > test_id($1) order by 1 limit $2`, youngest))
+	pending := bytesOf(ids(`select task_uuid from tasker.dlq_entries where resolution = 1 and task_uuid > test_id($1) order by 1 limit $2`, youngest))
+	ended := ids(`select task_uuid from tasker.step_attempts where task_uuid > test_id($1) order by 1 limit $2`, f.from)
+	entry := db.QueryString(t, `select dlq_entry_uuid::text from tasker.dlq_entries where task_uuid = $1`, uuid.UUID(pending[0]))
+	many := func(v int16) (list []int16) {
+		for range items {
+			list = append(list, v)
+		}
+		return list
+	}
+	texts := strings.Fields(strings.Repeat("d ", items))
+	steps := make([]*string, items)
+	for i := range steps {
+		name := "a"
+		steps[i] = &name
+	}
+	day := func(ago int) uuid.UUID { // a border of the fixture's day
+		return uuid.MustParse(db.QueryString(t, `select tasker.uuid_floor(now() - $1 * interval '1 day')::text`, ago))
+	}
+	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(Resolutions())
+	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
+	walked := min(staleWalk, f.waiting)
+	leases := f.from + f.waiting/20
+	return []hotStatement{
+		{"recordDeadLetters", recordDeadLetters, []any{quiet, many(4), many(2), texts, steps}, items, items},
+		{"recordDeadLetters again", recordDeadLetters, []any{pending, many(4), many(2), texts, steps}, 2 * items, items},
+		{"closeDeadLetters", closeDeadLetters, []any{pending, many(4), texts}, items, items},
+		{"describeStale", describeStale, []any{pending, many(4), many(4)}, items, 0},
+		{"lockDeadLetterTask", lockDeadLetterTask, []any{entry}, 1, 1},
+		{"updateDeadLetter", updateDeadLetter, []any{entry, 2, "n", "b", `{}`, nil}, 1, 1},
+		{"markDeadLetterTask", markDeadLetterTask, []any{entry}, 1, 0},
+		{"oneDeadLetter", oneDeadLetter, []any{entry}, 1, 1},
+		{"latestDeadLetter", latestDeadLetter, []any{uuid.UUID(pending[0])}, 1, 1},
+		{"listDeadLetters", listDeadLetters, []any{resolutions, reasons, nil, nil, "", "", items, 0}, 20 * items, items},
+		{"oldestDeadLetters", oldestDeadLetters, []any{[]int16{1}, reasons, nil, nil, "big", "p", items, 0}, 5 * items, items},
+		{"investigationQueue", investigationQueue, []any{reasons, items, 1}, 5 * items, items},
+		{"deadLetterStats", deadLetterStats, []any{reasons, resolutions, items}, 20 * items, 0},
+		{"purgeDeadLetters", purgeDeadLetters, []any{int64(1000), items}, items, items},
+		{"staleTasks", staleTasks, stale.arguments(uuid.Nil, items, 1), walked, 0},
+		{"stalenessMonitor", stalenessMonitor, stale.arguments(uuid.Nil, items, 0), walked, items},
+		{"pastDeadline", pastDeadline, []any{items}, items, items},
+		{"stuck", stuck, []any{int64(1000)}, 1, 1},
+		{"judgeWorkers", judgeWorkers, []any{int64(30_000), int64(120_000), items}, max(items, (f.from+f.waiting)/100), 0},
+		{"endLeasesOfDead", endLeasesOfDead, []any{items, uuids{uuid.Max}}, leases, 0},
+		{"takeSweep", takeSweep, []any{"s", uuid.Max, int64(1), int64(1), true}, 1, 1},
+		{"ledgerDays", ledgerDays, []any{int64(0)}, 20, 0},
+		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},
+		{"readDefaultEnds", readDefaultEnds, []any{uuid.Nil, -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 0},
+		{"lockEnds", lockEnds, []any{ended}, items, items},
+		{"deleteTasks", deleteTasks, []any{ended}, items, 1},
+		{"dayIsOver", dayIsOver, []any{day(30), day(29), time.Now()}, 1, 1},
+		{"deleteIdentities", deleteIdentities, []any{items}, items, 0},
+		{"deleteActions", deleteActions, []any{int64(1000), items}, items, 0},
+	}
+}

@@ -1,0 +1,298 @@
+package store_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+func TestSweepIsTakenOncePerInterval(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	one, two := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	take := func(holder uuid.UUID, now bool) bool {
+		t.Helper()
+		taken, err := s.TakeSweep(t.Context(), "liveness", holder, time.Hour, time.Minute, now)
+		require.NoError(t, err)
+		return taken
+	}
+	require.True(t, take(one, false))
+	require.False(t, take(two, false))
+	require.False(t, take(two, true), "somebody is at it")
+	require.NoError(t, s.EndSweep(t.Context(), "liveness", two, 1))
+	require.False(t, take(two, true), "only the holder ends it")
+	require.NoError(t, s.EndSweep(t.Context(), "liveness", one, map[string]int{"stale": 2}))
+	require.False(t, take(two, false), "it is not due yet")
+	states, err := s.Sweeps(t.Context())
+	require.NoError(t, err)
+	require.Len(t, states, 1)
+	require.False(t, states[0].Running)
+	require.NotNil(t, states[0].FinishedAt)
+	require.JSONEq(t, `{"stale":2}`, string(states[0].Result))
+	require.True(t, take(two, true), "somebody wants it now")
+	db.Exec(t, `update tasker.sweeps set next_at = now() - interval '1 s'`)
+	require.False(t, take(one, false), "the lease holds")
+	db.Exec(t, `update tasker.sweeps set lease_until = now() - interval '1 s'`)
+	require.True(t, take(one, false), "its holder is gone")
+	states, err = s.Sweeps(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, states[0].Runs)
+	require.True(t, states[0].Running)
+	require.Equal(t, one, states[0].Holder)
+}
+
+func TestOneOfManyTakesTheSweep(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	taken := make(chan bool, 20)
+	for range cap(taken) {
+		go func() {
+			ok, err := s.TakeSweep(t.Context(), "retention", uuid.Must(uuid.NewV7()), time.Hour, time.Hour, false)
+			taken <- ok && err == nil
+		}()
+	}
+	winners := 0
+	for range cap(taken) {
+		if <-taken {
+			winners++
+		}
+	}
+	require.Equal(t, 1, winners)
+}
+
+var fleetLimits = store.LivenessLimits{Stale: 30 * time.Second, Dead: 2 * time.Minute, Batch: 100}
+
+func TestWorkersFadeAndRecover(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	d := store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "w", Namespaces: []string{"shapes"}, Tags: []string{"gpu"}}
+	beat := func() error {
+		_, err := s.WorkerHeartbeat(t.Context(), d, nil, time.Minute)
+		return err
+	}
+	status := func() store.WorkerStatus {
+		t.Helper()
+		list, err := s.Workers(t.Context(), store.WorkerFilter{Namespace: "shapes"})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, []string{"gpu"}, list[0].Tags)
+		return list[0].Status
+	}
+	ago := func(age string) { db.Exec(t, `update tasker.workers set heartbeat_at = now() - $1::interval`, age) }
+	sweep := func(dry bool) store.Liveness {
+		t.Helper()
+		found, err := s.SweepLiveness(t.Context(), fleetLimits, dry)
+		require.NoError(t, err)
+		return found
+	}
+	require.NoError(t, beat())
+	require.Equal(t, store.Liveness{}, sweep(false))
+	require.Equal(t, store.WorkerActive, status())
+
+	ago("40 s")
+	require.Len(t, sweep(true).Stale, 1)
+	require.Equal(t, store.WorkerActive, status(), "a dry run changes nothing")
+	found := sweep(false)
+	require.Len(t, found.Stale, 1)
+	require.Equal(t, "w", found.Stale[0].ID)
+	require.InDelta(t, 40, found.Stale[0].HeartbeatAge.Seconds(), 5)
+	require.Equal(t, store.WorkerStale, status())
+	require.Empty(t, sweep(false).Stale, "once")
+	require.NoError(t, beat())
+	require.Equal(t, store.WorkerActive, status(), "a heartbeat says so itself")
+
+	ago("40 s")
+	sweep(false)
+	db.Exec(t, `update tasker.workers set heartbeat_at = now()`) // as a daemon that does not know of statuses
+	require.Len(t, sweep(false).Recovered, 1)
+	require.Equal(t, store.WorkerActive, status())
+
+	ago("3 minutes")
+	require.Len(t, sweep(false).Dead, 1)
+	require.Equal(t, store.WorkerDead, status())
+	require.ErrorIs(t, beat(), store.ErrWorkerDead)
+	require.Equal(t, store.WorkerDead, status(), "a dead one is not revived")
+	d.UUID = uuid.Must(uuid.NewV7())
+	require.NoError(t, beat(), "it comes back as another one")
+	dead, err := s.Workers(t.Context(), store.WorkerFilter{Status: store.WorkerDead})
+	require.NoError(t, err)
+	require.Len(t, dead, 1)
+
+	require.NoError(t, s.Stopped(t.Context(), d.UUID))
+	ago("3 minutes")
+	require.Empty(t, sweep(false).Dead, "one that signed off is not missed")
+	running, err := s.Workers(t.Context(), store.WorkerFilter{Running: true, Status: store.WorkerActive})
+	require.NoError(t, err)
+	require.Empty(t, running)
+}
+
+func TestClaimsOfTheDeadAreReleased(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, diamondYAML)
+	create(t, s, p, 3)
+	dead, alive := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	hold := func(worker uuid.UUID, n int) []store.Claimed {
+		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []int32{p.Queue}, Limit: n, Lease: time.Hour}, true)
+		require.NoError(t, err)
+		require.Len(t, claimed, n)
+		_, err = s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: worker, ID: "w"}, nil, time.Hour)
+		require.NoError(t, err)
+		return claimed
+	}
+	lost := hold(dead, 2)
+	kept := hold(alive, 1)
+	db.Exec(t, `update tasker.workers set heartbeat_at = now() - interval '1 hour' where worker_uuid = $1`, dead)
+	found, err := s.SweepLiveness(t.Context(), fleetLimits, true)
+	require.NoError(t, err)
+	require.Equal(t, 2, found.Released)
+	found, err = s.SweepLiveness(t.Context(), fleetLimits, false)
+	require.NoError(t, err)
+	require.Equal(t, 2, found.Released)
+	require.Equal(t, []signal.Signal{{Topic: signal.TopicDue}}, found.Signals)
+
+	_, err = s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: dead, ID: "w"}, []store.ClaimKey{key(lost[0])}, time.Hour)
+	require.ErrorIs(t, err, store.ErrWorkerDead)
+	expired, err := s.ExpireLeases(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 2, expired, "its heartbeat has extended nothing")
+	require.Equal(t, []bool{true}, report(t, s, succeed(kept[0], `1`)))
+	require.Equal(t, []bool{false, false}, report(t, s, succeed(lost[0], `1`), succeed(lost[1], `1`)))
+	applyAll(t, s)
+	noViolations(t, s)
+	found, err = s.SweepLiveness(t.Context(), fleetLimits, false)
+	require.NoError(t, err)
+	require.Equal(t, store.Liveness{}, found)
+}
+
+func TestPausedNamespaceIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, diamondYAML)
+	require.ErrorIs(t, s.PauseNamespace(t.Context(), "nowhere", "ana", "why"), store.ErrNotFound)
+	_, err := s.ResumeNamespace(t.Context(), "nowhere", "ana", "why")
+	require.ErrorIs(t, err, store.ErrNotFound)
+	create(t, s, p, 2)
+	running := claim(t, s, p, 1)[0]
+	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
+	list, err := s.Namespaces(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "ana", *list[0].PausedBy)
+	require.Equal(t, "a flood", *list[0].PauseReason)
+	require.NotNil(t, list[0].PausedAt)
+	require.Empty(t, claim(t, s, p, 10))
+	require.Equal(t, []bool{true}, report(t, s, succeed(running, `1`)), "what runs goes on")
+	applyAll(t, s)
+	require.Empty(t, claim(t, s, p, 10))
+	overdue, err := s.OverdueSignals(t.Context(), 0)
+	require.NoError(t, err)
+	require.Empty(t, overdue, "nobody need be told of it")
+	signals, err := s.ResumeNamespace(t.Context(), "shapes", "ana", "over")
+	require.NoError(t, err)
+	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
+	require.Len(t, claim(t, s, p, 10), 3)
+
+	actions, err := s.OperatorActions(t.Context(), 10, 0)
+	require.NoError(t, err)
+	require.Len(t, actions, 2)
+	require.Equal(t, "resume_namespace", actions[0].Action)
+	require.Equal(t, json.RawMessage(`{"namespace": "shapes"}`), actions[0].Target)
+}
+
+func TestActionsAreRecorded(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	for i := range 3 {
+		require.NoError(t, s.RecordAction(t.Context(), store.OperatorAction{Actor: "ana", Action: "cancel", Reason: "why",
+			Target: map[string]int{"n": i}, Matched: i, Changed: 1, DryRun: i == 2}))
+	}
+	page, err := s.OperatorActions(t.Context(), 2, 0)
+	require.NoError(t, err)
+	require.Len(t, page, 2)
+	require.True(t, page[0].DryRun)
+	require.Equal(t, 2, page[0].Matched)
+	page, err = s.OperatorActions(t.Context(), 2, page[1].ID)
+	require.NoError(t, err)
+	require.Len(t, page, 1)
+	require.Zero(t, page[0].Matched)
+}
+
+func TestOverdueThingsAreSignalled(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, diamondYAML)
+	overdue := func() []signal.Signal {
+		t.Helper()
+		list, err := s.OverdueSignals(t.Context(), time.Minute)
+		require.NoError(t, err)
+		return list
+	}
+	create(t, s, p, 3)
+	require.Empty(t, overdue(), "they are new")
+	db.Exec(t, `update tasker.board set enqueued_at = now() - interval '2 minutes'`)
+	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, overdue())
+	claimed := claim(t, s, p, 3)
+	require.Empty(t, overdue())
+	report(t, s, succeed(claimed[0], `1`))
+	db.Exec(t, `update tasker.board set reported_at = now() - interval '2 minutes' where state = 4`)
+	require.Equal(t, store.ReportSignals(), overdue())
+	applyAll(t, s)
+	db.Exec(t, `update tasker.board set lease_until = now() - interval '2 minutes' where state = 3`)
+	require.Contains(t, overdue(), signal.Signal{Topic: signal.TopicDue})
+}
+
+// operationsMigration is the number of the migration that is under test.
+const operationsMigration = 5
+
+// TestMigrationKeepsWhatIsThere takes a populated database back to the version
+// before the migration and forth again.
+func TestMigrationKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, diamondYAML)
+	patient := plan(t, s, patientYAML)
+	ids := create(t, s, p, 3)
+	create(t, s, patient, 1)
+	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))
+	applyAll(t, s)
+	running := claim(t, s, p, 1)
+	_, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "w"}, nil, time.Minute)
+	require.NoError(t, err)
+	_, _, err = s.OpenDeadLetter(t.Context(), ids[2], workflow.DeadLetterManual, "odd", "ana", nil)
+	require.NoError(t, err)
+
+	m, err := store.NewMigrator(db.DSN)
+	require.NoError(t, err)
+	for version := int64(0); version != operationsMigration; {
+		version, err = m.Down(t.Context())
+		require.NoError(t, err)
+	}
+	require.Zero(t, db.QueryInt(t, `select count(*) from information_schema.columns where table_schema = 'tasker' and column_name in ('deadline', 'dead_letter', 'paused_at', 'lifecycle')`))
+	require.Equal(t, 4, db.QueryInt(t, `select count(*) from tasker.board where slot = 0`))
+	require.NoError(t, migrate(t.Context(), db.DSN))
+	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.workers where status = 1`), "workers that were there are active")
+
+	again, err := store.Open(t.Context(), store.Options{URL: db.DSN})
+	require.NoError(t, err)
+	defer again.Close()
+	require.NoError(t, again.CheckSchema(t.Context()))
+	report(t, again, succeed(running[0], `2`))
+	for applyAll(t, again); ; applyAll(t, again) {
+		claimed := append(claim(t, again, p, 100), claim(t, again, patient, 100)...)
+		if len(claimed) == 0 {
+			break
+		}
+		for _, c := range claimed {
+			report(t, again, succeed(c, `3`))
+		}
+	}
+	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board`))
+	noViolations(t, again)
+}

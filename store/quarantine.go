@@ -1,0 +1,52 @@
+package store
+
+import (
+	"errors"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// quarantineTasks takes everything of tasks off the board whose records
+// contradict each other, and keeps what was claimed or reported in the ledger.
+// Index: the primary key.
+const quarantineTasks = `
+with gone as (
+    delete from tasker.board s
+    using unnest($1::uuid[], $2::text[], $3::bytea[]) o(task_uuid, reason, progress)
+    where s.task_uuid = o.task_uuid
+    returning s.task_uuid, s.slot, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
+              o.reason, o.progress
+)
+insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                  outcome, reason, result, error, task_state, task_reason, task_progress)
+select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
+       worker, enqueued_at, claimed_at, reported_at, clock_timestamp(), 5, reason, result, error,
+       case when slot = 0 then 10 end, case when slot = 0 then reason end, case when slot = 0 then progress end
+from gone where token is not null or slot = 0`
+
+// brokenColumns are tasks that go into quarantine.
+type brokenColumns struct {
+	tasks      uuids
+	reasons    []string
+	progresses [][]byte
+}
+
+func (w *writes) quarantine(c *Change) error {
+	t := c.Task
+	if c.Action == nil || c.Effects.DeadLetter == nil {
+		return errors.New("a quarantine needs its action and its reason")
+	}
+	progress := t.Progress
+	if progress == nil {
+		progress = &workflow.Progress{} // what is on record cannot be read
+	}
+	w.broken.tasks = append(w.broken.tasks, t.UUID)
+	w.broken.reasons = append(w.broken.reasons, c.Action.Reason)
+	w.broken.progresses = append(w.broken.progresses, progress.Encode())
+	w.letters.add(c)
+	if t.Watched {
+		w.watched = append(w.watched, t.UUID.String())
+	}
+	w.finished++
+	return w.performed(c)
+}

@@ -1,0 +1,323 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	day = 24 * time.Hour
+	// lookAgain is how long what a walk left behind in the ledger is left alone
+	// at most.
+	lookAgain = time.Hour
+	// dropLockTimeout bounds how long a drop waits for the ledger, and everybody
+	// else behind it. It is less than the server's deadlock_timeout (1 s), so
+	// that where two wait for each other it is the drop that gives way.
+	dropLockTimeout = "500ms"
+	// defaultDay stands for the default partitions.
+	defaultDay = "default"
+)
+
+// aging is what retention remembers of the ledger's days, so that a large one
+// is not read again and again. The zero value remembers nothing; forgetting it
+// costs reading. It is safe for concurrent use.
+type aging struct {
+	mu   sync.Mutex
+	days map[string]walk
+}
+
+// walk is how far a day has been read. All times are the database's.
+type walk struct {
+	at      endKey
+	began   time.Time     // at the beginning; zero: not yet
+	piece   bool          // its ended tasks are deleted in batches
+	deleted int           // since it began
+	latest  *time.Time    // end of an attempt that was passed over
+	rest    time.Time     // until then the day need not be looked at
+	pause   time.Duration // after the walk before
+}
+
+// endKey is a key of step_attempts.
+type endKey struct {
+	task  uuid.UUID
+	step  int16
+	token int64
+}
+
+func (a *aging) of(name string) walk {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.days[name]
+}
+
+func (a *aging) remember(name string, w walk) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.days == nil {
+		a.days = map[string]walk{}
+	}
+	a.days[name] = w
+}
+
+// keep forgets the days that are not in the list: they have been dropped.
+func (a *aging) keep(list []ledgerDay) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := make(map[string]walk, len(list))
+	for i := range list {
+		if w, known := a.days[list[i].name]; known {
+			left[list[i].name] = w
+		}
+	}
+	a.days = left
+}
+
+// ledgerDay is a day of the ledger, or the default partitions.
+type ledgerDay struct {
+	name    string
+	lo, hi  uuid.UUID
+	upto    uuid.UUID     // a task that was created later cannot have ended before the cutoff
+	now     time.Time     // when it was looked at
+	since   time.Duration // it ended; negative: it has not yet
+	alive   bool          // tasks of it are on the board
+	pending bool          // it has open dead letters
+	stray   bool          // rows of it are in the default partitions
+}
+
+// ledger works on the days, the oldest first, as long as there are steps left.
+func (r *retaining) ledger(ctx context.Context) error {
+	if r.limits.TTL <= 0 {
+		return nil
+	}
+	days, err := r.ledgerDays(ctx)
+	if err != nil {
+		return err
+	}
+	r.memory.keep(days)
+	for i := range days {
+		d := &days[i]
+		w, look := r.begin(d)
+		if !look {
+			continue
+		}
+		err := r.walk(ctx, d, &w)
+		r.memory.remember(d.name, w)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *retaining) ledgerDays(ctx context.Context) (days []ledgerDay, err error) {
+	err = r.store.repeatable(ctx, "retain_days", "list the days of the ledger", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, ledgerDays, r.limits.TTL.Milliseconds())
+		if err != nil {
+			return err
+		}
+		days, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d ledgerDay, err error) {
+			var since float64
+			err = row.Scan(&d.name, &d.lo, &d.hi, &d.upto, &d.now, &since, &d.alive, &d.pending, &d.stray)
+			d.since = time.Duration(since * float64(time.Second))
+			return d, err
+		})
+		if err != nil {
+			return err
+		}
+		rest := ledgerDay{name: defaultDay}
+		err = db.QueryRow(ctx, defaultDays, r.limits.TTL.Milliseconds()).Scan(&rest.now, &rest.upto)
+		days = append(days, rest)
+		return err
+	})
+	return days, err
+}
+
+// over reports whether the whole day lies before the cutoff, and is old enough
+// that nobody creates its partitions anew.
+func (r *retaining) over(d *ledgerDay) bool {
+	return d.name != defaultDay && d.since >= max(r.limits.TTL, day)
+}
+
+// late is how long a day must be kept for the sake of what ended in it last.
+func (r *retaining) late(d *ledgerDay, w *walk) time.Duration {
+	if w.latest == nil {
+		return 0
+	}
+	return w.latest.Add(r.limits.TTL).Sub(d.now)
+}
+
+// begin says whether to look at a day, and where the walk goes on. A day that is
+// over is read, to be dropped whole. Its ended tasks are deleted piece by piece
+// where something holds it for longer than a day, and so are those of the
+// default partitions and, with a short TTL, of a day that is not over. A walk
+// begins anew where what it is for has changed.
+func (r *retaining) begin(d *ledgerDay) (walk, bool) {
+	w := r.memory.of(d.name)
+	over := r.over(d)
+	piece := !over || d.alive || d.pending || d.stray || r.late(d, &w) > day
+	switch {
+	case !over && d.name != defaultDay && r.limits.TTL >= day:
+		return w, false // it soon will be
+	case w.began.IsZero() || w.piece != piece:
+		return walk{began: d.now, piece: piece, latest: w.latest}, true
+	case d.now.Before(w.rest):
+		return w, false
+	case piece && !w.rest.IsZero():
+		return walk{began: d.now, piece: true, latest: w.latest, pause: w.pause}, true
+	default:
+		w.rest = time.Time{}
+		return w, true
+	}
+}
+
+// walk reads on to the end of the day, or as far as the steps go.
+func (r *retaining) walk(ctx context.Context, d *ledgerDay, w *walk) error {
+	for r.steps > 0 {
+		r.steps--
+		ended, err := r.step(ctx, d, w)
+		if err != nil {
+			return err
+		}
+		late := r.late(d, w)
+		switch {
+		case !w.piece && late > day:
+			*w = walk{began: d.now, piece: true, latest: w.latest}
+		case !w.piece && late > 0:
+			w.rest = d.now.Add(late) // and goes on from here
+			return nil
+		case ended && r.over(d) && !d.alive && !d.pending && !d.stray && late <= 0:
+			return r.drop(ctx, d, w)
+		case ended:
+			r.rest(d, w)
+			return nil
+		}
+	}
+	r.done.More = true
+	return nil
+}
+
+// rest ends a walk over a day that stays. What is left in it is alive, young or
+// kept, and is looked at again the later, the less there was to do. A day into
+// which more comes is read on from here, and anew after a while.
+func (r *retaining) rest(d *ledgerDay, w *walk) {
+	switch {
+	case r.over(d):
+		w.pause = min(max(2*w.pause, lookAgain), day)
+		if w.deleted > 0 {
+			w.pause = lookAgain
+		}
+		w.rest = d.now.Add(w.pause)
+	case d.now.Sub(w.began) >= lookAgain:
+		*w = walk{}
+	}
+}
+
+// step reads the next piece of a day, and deletes what has ended in it.
+func (r *retaining) step(ctx context.Context, d *ledgerDay, w *walk) (ended bool, err error) {
+	query, limit := readDayEnds, surveyRows
+	if d.name == defaultDay {
+		query = readDefaultEnds
+	}
+	if w.piece {
+		limit = r.limits.Batch
+	}
+	from := w.at
+	if from == (endKey{}) {
+		from = endKey{task: d.lo, step: -2} // -1 is a task's end without an attempt
+	}
+	var (
+		read   int
+		latest *time.Time
+		old    []uuid.UUID
+		last   endKey
+	)
+	err = r.store.call(ctx, "retain_read", "read the ledger", func(ctx context.Context, db *conn) error {
+		err := db.QueryRow(ctx, query, from.task, from.step, from.token, d.upto, limit, r.limits.TTL.Milliseconds()).
+			Scan(&read, &latest, &old, &last.task, &last.step, &last.token)
+		if errors.Is(err, pgx.ErrNoRows) {
+			read, err = 0, nil
+		}
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if read > 0 {
+		w.at = last
+	}
+	if w.piece && len(old) > 0 {
+		if err := r.delete(ctx, old, w); err != nil {
+			return false, err
+		}
+	}
+	if latest != nil && (w.latest == nil || latest.After(*w.latest)) {
+		w.latest = latest
+	}
+	return read < limit, nil
+}
+
+func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error {
+	var deleted int
+	err := r.store.call(ctx, "retain_delete", "delete ended tasks", func(ctx context.Context, db *conn) error {
+		if r.dry {
+			return db.QueryRow(ctx, countDeletable, old).Scan(&deleted)
+		}
+		return r.store.inTx(ctx, db, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, lockEnds, old)
+			if err != nil {
+				return err
+			}
+			ended, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			if err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, deleteTasks, ended).Scan(&deleted)
+		})
+	})
+	r.done.Tasks, w.deleted = r.done.Tasks+deleted, w.deleted+deleted
+	return err
+}
+
+// drop takes a day's partitions away, all in one transaction. Where somebody
+// uses them for longer it is left for later.
+func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
+	if r.dry {
+		r.done.Days = append(r.done.Days, d.name)
+		return nil
+	}
+	dropped := false
+	err := r.store.call(ctx, "retain_drop", "drop a day of the ledger", func(ctx context.Context, db *conn) error {
+		return r.store.inTx(ctx, db, func(tx pgx.Tx) error {
+			for _, sql := range []string{`set local lock_timeout = '` + dropLockTimeout + `'`,
+				`select pg_advisory_xact_lock(hashtext('tasker.ensure_partitions'))`, lockLedger} {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			if err := tx.QueryRow(ctx, dayIsOver, d.lo, d.hi, w.began).Scan(&dropped); err != nil || !dropped {
+				return err
+			}
+			_, err := tx.Exec(ctx, `drop table if exists tasker.tasks_`+d.name+`, tasker.step_attempts_`+d.name+`, tasker.task_events_`+d.name)
+			return err
+		})
+	})
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
+		r.done.Busy++ // the next call tries again
+		return nil
+	case err != nil:
+		return err
+	case dropped:
+		r.done.Days = append(r.done.Days, d.name)
+	default:
+		*w = walk{} // something came up: read it again
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// StaleThresholds say how long a task may stay in a state, and how old it may
+// become; 0 is without end. What a template's lifecycle says wins.
+type StaleThresholds struct {
+	WaitingForDependencies time.Duration
+	WaitingForRetry        time.Duration
+	// StepsInProcess counts from the last step that ended. A task that has a
+	// step running, under a lease that is kept up, is held to the limit of its
+	// template only: handlers may take hours.
+	StepsInProcess time.Duration
+	MaxLifetime    time.Duration // since the task was requested, or was to start
+}
+
+// The details of a staleness.
+const (
+	StaleWaitingForDependencies = "waiting_for_dependencies"
+	StaleWaitingForRetry        = "waiting_for_retry"
+	StaleStepsInProcess         = "steps_in_process"
+	StaleMaxLifetime            = "max_lifetime"
+)
+
+// staleWalk is how many tasks one look passes over at most.
+const staleWalk = 10_000
+
+// judgedTasks measures living tasks against their thresholds, the oldest first.
+// Task UUIDs are of version 7, so the primary key is in the order of age, and
+// tasks that are younger than the least threshold are not read. The parts are
+// materialized so that what they compute is computed once.
+//
+// The state is the one that is shown: a first step that is claimed, and a retry
+// that has come due, are in process. Of tasks whose steps stand apart that is
+// known when the first of them has been decided on.
+// Parameters: $1 after, $2 how many, then the thresholds in ms (null: none): $3
+// waiting for dependencies, $4 waiting for retry, $5 steps in process, $6 lifetime;
+// $8 is the part of the least threshold from which on tasks are read.
+// Index: the primary keys, plans_lifecycle.
+const judgedTasks = `
+with walked as materialized (
+    select task_uuid, plan_id, queue, priority, task_state, state, requested_at, state_since, updated_at, enqueued_at, claimed_at,
+           coalesce(dead_letter, false) as dead_letter
+    from tasker.board
+    where slot = 0 and task_uuid > $1::uuid and task_uuid < (
+        select tasker.uuid_floor(now() - interval '1 ms' * $8::float8 * least($3::bigint, $4::bigint, $5::bigint, $6::bigint, (
+            select 60000 * min(least(nullif((lifecycle ->> 'max_waiting_for_dependencies_minutes')::bigint, 0),
+                                     nullif((lifecycle ->> 'max_waiting_for_retry_minutes')::bigint, 0),
+                                     nullif((lifecycle ->> 'max_steps_in_process_minutes')::bigint, 0),
+                                     nullif((lifecycle ->> 'max_duration_minutes')::bigint, 0)))
+            from tasker.plans where lifecycle is not null))))
+    order by task_uuid limit $2
+), shown as materialized (
+    select *, case when task_state = 1 and state >= 3 or task_state = 7 and state >= 2 then 4 else task_state end as shown
+    from walked
+), timed as materialized (
+    select s.*, p.name,
+           60000 * nullif((p.lifecycle ->> 'max_waiting_for_dependencies_minutes')::bigint, 0) as own_dependencies,
+           60000 * nullif((p.lifecycle ->> 'max_waiting_for_retry_minutes')::bigint, 0) as own_retry,
+           60000 * nullif((p.lifecycle ->> 'max_steps_in_process_minutes')::bigint, 0) as own_process,
+           60000 * nullif((p.lifecycle ->> 'max_duration_minutes')::bigint, 0) as own_lifetime,
+           (extract(epoch from now() - s.requested_at) * 1000)::bigint as age,
+           (extract(epoch from now() - case when s.shown = s.task_state and s.shown = 4 then greatest(s.state_since, s.updated_at, s.requested_at)
+                                            when s.shown = s.task_state then coalesce(s.state_since, s.requested_at)
+                                            else coalesce(s.claimed_at, s.enqueued_at, s.requested_at) end) * 1000)::bigint as in_state
+    from shown s join tasker.plans p on p.plan_id = s.plan_id
+), limited as materialized (
+    select t.*, case t.shown when 6 then coalesce(t.own_dependencies, $3::bigint)
+                    when 7 then case when t.own_retry is not null then t.own_retry
+                                     when t.in_state * 10 >= $4::bigint * 8 and ` + runsStep + ` then null else $4::bigint end
+                    when 4 then case when t.own_process is not null then t.own_process
+                                     when t.in_state * 10 >= $5::bigint * 8 and ` + runsStep + ` then null else $5::bigint end
+                end as threshold,
+           -- a delayed start that has not come yet counts for nothing
+           case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, $6::bigint) end as lifetime
+    from timed t
+), judged as materialized (
+    select l.*, case when l.age * 10 >= l.lifetime * 8 then (extract(epoch from now() - coalesce(
+                    (select start_at from tasker.tasks where task_uuid = l.task_uuid), l.requested_at)) * 1000)::bigint else l.age end as lived
+    from limited l
+)`
+
+// runsStep is whether a task t has a step that somebody runs.
+const runsStep = `(t.state = 3 or t.state = 0 and exists (
+    select from tasker.board where task_uuid = t.task_uuid and slot > 0 and lease_until is not null))`
+
+// staleTasks picks those that are past a threshold and have no open dead
+// letter; a last row tells how far the look came.
+const staleTasks = judgedTasks + `
+(select j.task_uuid, j.shown, case when j.in_state >= j.threshold then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
+        j.in_state / 60000, j.lived / 60000, case when j.in_state >= j.threshold then j.threshold else j.lifetime end / 60000,
+        n.name, j.name, 0
+ from judged j join tasker.namespaces n on n.namespace_id = j.queue
+ where not j.dead_letter and (j.in_state >= j.threshold or j.lived >= j.lifetime)
+ order by j.task_uuid limit $7)
+union all
+(select task_uuid, 0, '', 0, 0, 0, '', '', (select count(*) from walked)::int from walked order by task_uuid desc limit 1)`
+
+// stalenessMonitor shows how near tasks are to the threshold that they are
+// nearest to.
+const stalenessMonitor = judgedTasks + `
+select j.task_uuid, n.name, j.name, j.shown,
+       case when j.in_state::float8 / j.threshold >= j.part then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
+       j.in_state / 60000, j.lived / 60000,
+       case when j.in_state::float8 / j.threshold >= j.part then j.threshold else j.lifetime end / 60000,
+       case when j.part >= 1 then 3 when j.part >= 0.8 then 2 else 1 end, j.priority
+from (select * from judged cross join lateral (
+          select greatest(in_state::float8 / threshold, lived::float8 / lifetime) as part offset 0) p
+      where part is not null order by part desc, task_uuid limit $7) j
+join tasker.namespaces n on n.namespace_id = j.queue
+order by j.part desc, j.task_uuid`
+
+func (th StaleThresholds) arguments(after uuid.UUID, limit int, part float64) []any {
+	args := []any{after, staleWalk}
+	for _, d := range []time.Duration{th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.MaxLifetime} {
+		var ms *int64
+		if d > 0 {
+			n := max(d.Milliseconds(), 1)
+			ms = &n
+		}
+		args = append(args, ms)
+	}
+	return append(args, limit, part)
+}
+
+// StaleTask is a task that is past a threshold.
+type StaleTask struct {
+	UUID             uuid.UUID
+	State            workflow.TaskState // as shown
+	Reason           string             // which threshold: one of the Stale… constants
+	MinutesInState   int
+	MinutesOld       int // since it was requested, or was to start
+	ThresholdMinutes int
+	Namespace, Name  string
+}
+
+// StaleTasks lists up to limit tasks that are past a threshold and have no open
+// dead letter. One call passes over 10,000 tasks at most: next is where to go
+// on, uuid.Nil at the end.
+func (s *Store) StaleTasks(ctx context.Context, th StaleThresholds, after uuid.UUID, limit int) (stale []StaleTask, next uuid.UUID, err error) {
+	err = s.repeatable(ctx, "stale_tasks", "look for stale tasks", func(ctx context.Context, db *conn) error {
+		stale, next = nil, uuid.Nil
+		rows, err := db.Query(ctx, staleTasks, th.arguments(after, limit, 1)...)
+		if err != nil {
+			return err
+		}
+		var (
+			t      StaleTask
+			walked int
+		)
+		_, err = pgx.ForEachRow(rows, []any{&t.UUID, &t.State, &t.Reason, &t.MinutesInState, &t.MinutesOld, &t.ThresholdMinutes,
+			&t.Namespace, &t.Name, &walked}, func() error {
+			switch {
+			case t.State != 0:
+				stale = append(stale, t)
+			case walked >= staleWalk:
+				next = t.UUID
+			}
+			return nil
+		})
+		return err
+	})
+	if len(stale) >= limit { // the rest of what was passed over is still to come
+		next = stale[0].UUID
+		for i := range stale {
+			if bytes.Compare(stale[i].UUID[:], next[:]) > 0 {
+				next = stale[i].UUID
+			}
+		}
+	}
+	return stale, next, err
+}
+
+// StalenessHealth says how near a task is to its threshold.
+type StalenessHealth int16
+
+// The healths: below 80 % of the threshold, below it, and past it.
+const (
+	StalenessHealthy StalenessHealth = iota + 1
+	StalenessWarning
+	StalenessStale
+)
+
+// String is the name used in JSON.
+func (h StalenessHealth) String() string {
+	switch h {
+	case StalenessStale:
+		return "stale"
+	case StalenessWarning:
+		return "warning"
+	default:
+		return "healthy"
+	}
+}
+
+// StalenessEntry is a living task and the threshold that it is nearest to.
+type StalenessEntry struct {
+	TaskUUID         uuid.UUID
+	Namespace, Name  string
+	State            workflow.TaskState // as shown
+	Detail           string             // which threshold: one of the Stale… constants
+	MinutesInState   int
+	MinutesOld       int
+	ThresholdMinutes int
+	Health           StalenessHealth
+	Priority         int
+}
+
+// StalenessMonitor lists up to limit of the 10,000 oldest living tasks, the
+// stale ones first, then those nearest to a threshold. Tasks that have none are
+// not in it.
+func (s *Store) StalenessMonitor(ctx context.Context, th StaleThresholds, limit int) (list []StalenessEntry, err error) {
+	err = s.repeatable(ctx, "staleness_monitor", "look how stale tasks are", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, stalenessMonitor, th.arguments(uuid.Nil, limit, 0)...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StalenessEntry])
+		return err
+	})
+	return list, err
+}
+
+// pastDeadline lists living tasks whose deadline has passed.
+// Index: board_deadline.
+const pastDeadline = `
+select task_uuid from tasker.board
+where deadline is not null and deadline <= (select clock_timestamp()) order by deadline limit $1`
+
+// PastDeadline lists up to limit living tasks whose deadline has passed, the
+// longest past first.
+func (s *Store) PastDeadline(ctx context.Context, limit int) (tasks []uuid.UUID, err error) {
+	err = s.repeatable(ctx, "past_deadline", "look for tasks past their deadline", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, pastDeadline, limit)
+		if err != nil {
+			return err
+		}
+		tasks, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		return err
+	})
+	return tasks, err
+}
+
+// stuck is what has waited for longer than $1 ms: whether a time has passed,
+// whether steps were reported, and the namespaces of claimable steps, but for
+// paused ones. The sweep is rare, so it begins at the beginning of each index.
+// Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
+const stuck = `
+select coalesce((select due_at < c.since from tasker.board where state = 1 order by due_at limit 1), false)
+    or coalesce((select lease_until < c.since from tasker.board where state = 3 order by lease_until limit 1), false),
+       coalesce((select reported_at < c.since from tasker.board where state = 4 and slot = 0 order by seq limit 1), false)
+    or coalesce((select reported_at < c.since from tasker.board where state = 4 and slot > 0 order by seq limit 1), false),
+       array(select n.name from tasker.namespaces n cross join lateral (
+                 select enqueued_at from tasker.board
+                 where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
+             where n.paused_at is null and s.enqueued_at < c.since)
+from (select clock_timestamp() - $1::bigint * interval '1 ms' as since offset 0) c`
+
+// OverdueSignals are the signals of what has waited for longer than overdue:
+// whoever should have given them may have died before it could.
+func (s *Store) OverdueSignals(ctx context.Context, overdue time.Duration) (list []signal.Signal, err error) {
+	err = s.repeatable(ctx, "overdue_signals", "look for what nobody was told of", func(ctx context.Context, db *conn) error {
+		var due, reported bool
+		var namespaces []string
+		if err := db.QueryRow(ctx, stuck, overdue.Milliseconds()).Scan(&due, &reported, &namespaces); err != nil {
+			return err
+		}
+		list = nil
+		if reported {
+			list = ReportSignals()
+		}
+		for _, n := range namespaces {
+			list = append(list, signal.Signal{Topic: signal.WorkerTopic(n)})
+		}
+		if due {
+			list = append(list, signal.Signal{Topic: signal.TopicDue})
+		}
+		return nil
+	})
+	return list, err
+}

@@ -1,0 +1,29 @@
+package workflow
+
+// DeadLetterReason is why a task was given to people to look at. The numbers
+// are stored.
+type DeadLetterReason int16
+
+// The reasons. They are those of the API, which knows no others; what exactly
+// happened is the detail of an entry.
+const (
+	DeadLetterStaleness         DeadLetterReason = iota + 1 // it did not move, or passed its deadline
+	DeadLetterExhausted                                     // a step failed for good
+	DeadLetterCycle                                         // its steps wait for each other
+	DeadLetterWorkerUnavailable                             // no worker ran a step to its end
+	DeadLetterManual                                        // an operator put it there
+)
+
+var deadLetterNames = [...]string{
+	DeadLetterStaleness: "staleness_timeout", DeadLetterExhausted: "max_retries_exceeded",
+	DeadLetterCycle: "dependency_cycle_detected", DeadLetterWorkerUnavailable: "worker_unavailable",
+	DeadLetterManual: "manual_dlq",
+}
+
+// DeadLetterReasons lists all reasons.
+func DeadLetterReasons() []DeadLetterReason {
+	return []DeadLetterReason{DeadLetterStaleness, DeadLetterExhausted, DeadLetterCycle, DeadLetterWorkerUnavailable, DeadLetterManual}
+}
+
+// String is the snake_case name used in JSON and metrics.
+func (r DeadLetterReason) String() string { return nameOf(deadLetterNames[:], int(r), "reason") }

@@ -1,0 +1,139 @@
+package workflow
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// refused asserts that an action does not fit.
+func (h *history) refused(in Input) {
+	_, _, err := Advance(h.plan, h.state, h.progress, testRules, in)
+	var notAllowed *NotAllowedError
+	require.ErrorAs(h.t, err, &notAllowed, "%#v", in)
+}
+
+func failed(t require.TestingT) *history {
+	h := begin(t, diamond(t))
+	h.ok("start")
+	h.ok("left")
+	h.fails("right", false)
+	require.Equal(t, TaskError, h.state)
+	return h
+}
+
+func TestResetBringsAFailedTaskBack(t *testing.T) {
+	h := failed(t)
+	require.Equal(t, &DeadLetter{Reason: DeadLetterExhausted, Detail: ReasonPermanent, Step: 2}, h.last.DeadLetter)
+	e := h.do(Reset{Step: 2})
+	require.Equal(t, TaskStepsInProcess, h.state)
+	require.Equal(t, []string{"right"}, h.putNames())
+	require.Zero(t, h.progress.Steps[2].Attempts)
+	require.Nil(t, e.DeadLetter)
+	h.ok("right")
+	h.ok("end")
+	require.Equal(t, TaskComplete, h.state)
+	h.refused(Resolve{Step: 3})
+	_, _, err := Advance(h.plan, h.state, h.progress, testRules, Reset{Step: 2})
+	require.Error(t, err, "only a failed task can be reset")
+}
+
+func TestStepsAreSettledByHand(t *testing.T) {
+	for name, in := range map[string]Input{"resolve": Resolve{Step: 2}, "complete": Complete{Step: 2}} {
+		h := failed(t)
+		h.do(in)
+		require.Equal(t, []string{"end"}, h.putNames(), name)
+		h.refused(in)
+	}
+	h := begin(t, diamond(t))
+	require.Equal(t, []int{0}, h.do(Resolve{Step: 0}).Remove, "a running step is called off")
+	require.Equal(t, []string{"left", "right"}, h.putNames())
+	h.do(Resolve{Step: 3}) // it still waits
+	h.ok("left")
+	h.ok("right")
+	require.Equal(t, TaskComplete, h.state, "nothing is left to do")
+}
+
+func TestRunAgainRenewsWhatDependsOnIt(t *testing.T) {
+	h := begin(t, diamond(t))
+	h.refused(RunAgain{Step: 1})
+	for _, name := range []string{"start", "left", "right", "end"} {
+		h.ok(name)
+	}
+	h.do(RunAgain{Step: 1})
+	require.Equal(t, TaskStepsInProcess, h.state)
+	require.Equal(t, []string{"left"}, h.putNames())
+	require.Equal(t, StatusComplete, h.progress.Steps[2].Status, "the other branch stays")
+	require.Equal(t, StatusWaiting, h.progress.Steps[3].Status)
+	h.ok("left")
+	h.ok("end")
+	require.Equal(t, TaskComplete, h.state)
+
+	h.do(RunAgain{Step: 0})
+	h.do(Cancel{})
+	h.do(RunAgain{Step: 0})
+	require.Equal(t, []string{"start"}, h.putNames(), "what was cancelled is renewed with it")
+}
+
+func TestATaskEndsByHand(t *testing.T) {
+	h := begin(t, diamond(t))
+	h.ok("start")
+	require.ElementsMatch(t, []int{1, 2}, h.do(ResolveTask{Reason: "done on paper"}).Remove)
+	require.Equal(t, TaskResolvedManually, h.state)
+
+	h = begin(t, diamond(t))
+	h.ok("start")
+	e := h.do(Fail{Reason: "stale", DeadLetter: DeadLetterStaleness})
+	require.Equal(t, TaskError, h.state)
+	require.Equal(t, &DeadLetter{Reason: DeadLetterStaleness, Detail: "stale", Step: -1}, e.DeadLetter)
+	h.do(Reset{Step: 1})
+	h.ok("left")
+	require.Equal(t, TaskError, h.state, "right has failed too")
+	h.do(Reset{Step: 2})
+	h.ok("right")
+	h.ok("end")
+	require.Equal(t, TaskComplete, h.state)
+}
+
+// TestRandomActions has operators act on random histories: whatever they do,
+// the invariants hold, and what is refused changes nothing.
+func TestRandomActions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &simulation{history: begin(t, randomPlan(t)), board: map[int]int{}, accepted: map[int]int{}}
+		s.follow(s.last)
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			if len(s.board) > 0 && rapid.IntRange(0, 2).Draw(t, "report") > 0 {
+				s.follow(s.do(s.event(t)))
+			} else {
+				s.act(t)
+			}
+			s.invariants()
+		}
+	})
+}
+
+func (s *simulation) act(t *rapid.T) {
+	no := rapid.IntRange(0, len(s.plan.Steps)-1).Draw(t, "acted on")
+	in := rapid.SampledFrom([]Input{Reset{no}, Resolve{no}, Complete{no}, RunAgain{no}, ResolveTask{}, Fail{}, Cancel{}}).Draw(t, "action")
+	before := s.progress.Clone()
+	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
+	require.Equal(t, before, s.progress, "Advance leaves its arguments alone")
+	var notAllowed *NotAllowedError
+	if errors.As(err, &notAllowed) || s.state.Terminal() && !reopens(s.state, in) {
+		require.Error(t, err)
+		return
+	}
+	require.NoError(t, err)
+	for at := range s.plan.Steps {
+		if before.Steps[at].Status == StatusComplete && progress.Steps[at].Status != StatusComplete {
+			s.accepted[at] = 0 // it runs again
+		}
+	}
+	if c, manual := in.(Complete); manual {
+		s.accepted[c.Step]++
+	}
+	s.progress, s.state, s.last = progress, effects.State, effects
+	s.follow(effects)
+}
