@@ -1,0 +1,80 @@
+package sweep
+
+import (
+	"context"
+	"time"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// RetentionConfig is about rows whose time is over.
+type RetentionConfig struct {
+	Off      bool
+	DryRun   bool
+	Interval time.Duration // default 10 min
+	Lease    time.Duration // default 5 min; a run deletes for half of it at most
+	Batch    int           // rows per transaction; default 500
+	// TTL is how long tasks that have ended are kept, counted from their end,
+	// and daemons that are gone; 0 is for ever.
+	TTL time.Duration
+	// DeadLetterTTL is how long closed entries of the dead letter queue are
+	// kept; 0 is for ever. What operators did is kept for the longer of both.
+	DeadLetterTTL time.Duration
+}
+
+type retention struct {
+	store   Store
+	metrics *telemetry.Metrics
+	limits  store.RetentionLimits
+	bounds  bounds
+}
+
+// The actions on what is over.
+var (
+	dropDay          = action{"dropped_days", "would_drop_days"}
+	deleteTask       = action{"deleted_tasks", "would_delete_tasks"}
+	deleteDaemon     = action{"deleted_daemons", "would_delete_daemons"}
+	deleteIdentity   = action{"deleted_identities", "would_delete_identities"}
+	deleteDeadLetter = action{"deleted_dead_letters", "would_delete_dead_letters"}
+	deleteRecord     = action{"deleted_operator_actions", "would_delete_operator_actions"}
+)
+
+// busyDays counts days that could not be dropped because somebody used them.
+const busyDays = "busy_days"
+
+func retentionJob(cfg Config) Job {
+	c := cfg.Retention
+	lease := orDefault(c.Lease, 5*time.Minute)
+	r := &retention{store: cfg.Store, metrics: cfg.Metrics, bounds: boundsOf(lease, cfg.Clock),
+		limits: store.RetentionLimits{TTL: max(c.TTL, 0), DeadLetterTTL: max(c.DeadLetterTTL, 0), Batch: orDefault(c.Batch, 500)}}
+	return Job{Name: "retention", Interval: orDefault(c.Interval, 10*time.Minute), Lease: lease, DryRun: c.DryRun, Run: r.run}
+}
+
+func (r *retention) run(ctx context.Context, dry bool) (res Result, err error) {
+	if dry { // it changes nothing, so that a second batch would be the first again
+		res.More, err = r.batch(ctx, &res, true)
+		return res, err
+	}
+	res.More, err = r.bounds.repeat(ctx, func() (more bool, err error) { return r.batch(ctx, &res, false) })
+	return res, err
+}
+
+func (r *retention) batch(ctx context.Context, res *Result, dry bool) (more bool, err error) {
+	gone, err := r.store.Retain(ctx, r.limits, dry)
+	for _, day := range gone.Days {
+		res.show(Finding{Subject: day, Action: dropDay.name(dry)})
+	}
+	res.count(dropDay.name(dry), len(gone.Days))
+	res.count(deleteTask.name(dry), gone.Tasks)
+	res.count(deleteDaemon.name(dry), gone.Workers)
+	res.count(deleteIdentity.name(dry), gone.Identities)
+	res.count(deleteDeadLetter.name(dry), gone.DeadLetters)
+	res.count(deleteRecord.name(dry), gone.Actions)
+	res.count(busyDays, gone.Busy)
+	if !dry {
+		r.metrics.TasksCleaned.Add(float64(gone.Tasks))
+		r.metrics.WorkersCleaned.Add(float64(gone.Workers))
+	}
+	return gone.More, err
+}

@@ -1,0 +1,189 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+const (
+	// firstWithin is how soon after its start a replica comes round first.
+	firstWithin = 5 * time.Second
+	// giveBackTimeout bounds the end of a run, which has a deadline of its own:
+	// the context of the run may be over.
+	giveBackTimeout = 5 * time.Second
+	// maxSilence is how much longer than planned a loop may take to come round.
+	maxSilence = time.Minute
+)
+
+// sweeper is one job and the loop that runs it.
+type sweeper struct {
+	cfg  RunnerConfig
+	job  Job
+	loop *lifecycle.Loop
+	turn chan struct{} // holds one while this process runs the job
+
+	failures int  // of rounds, in a row; of the loop only
+	again    bool // the last run failed: do not wait for the interval; of the loop only
+
+	mu     sync.Mutex
+	health Health
+}
+
+func newSweeper(cfg RunnerConfig, job Job) *sweeper {
+	s := &sweeper{cfg: cfg, job: job, turn: make(chan struct{}, 1)}
+	s.cfg.Logger = cfg.Logger.With(zap.String("sweep", job.Name))
+	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+		Name:       "sweep-" + job.Name,
+		Run:        s.rounds,
+		MaxSilence: 2*job.Interval + job.Lease + maxSilence,
+		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:      cfg.Clock,
+		Logger:     cfg.Logger,
+	})
+	return s
+}
+
+// rounds is the loop: come round, wait, come round again.
+func (s *sweeper) rounds(ctx context.Context) error {
+	timer := s.cfg.Clock.NewTimer(time.Duration(rand.Float64() * float64(min(firstWithin, s.job.Interval))))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C():
+		}
+		s.loop.Beat()
+		wait := s.round(ctx)
+		s.loop.Beat()
+		timer.Reset(wait)
+	}
+}
+
+// round tries to run the sweep and returns how long to wait for the next try.
+func (s *sweeper) round(ctx context.Context) time.Duration {
+	begin := s.cfg.Clock.Now()
+	taken, err := s.tryOnce(ctx)
+	s.watch(ctx)
+	s.again = taken && err != nil
+	if err != nil {
+		s.failures++
+		backoff := deploymode.Backoff{Base: time.Second, Max: s.job.Interval, Multiplier: 2, Jitter: 0.1}
+		return backoff.Delay(s.failures-1, rand.Float64())
+	}
+	s.failures = 0
+	if !taken {
+		// Somebody else runs it. Looking twice per interval finds out soon
+		// enough when they no longer do.
+		return s.later(s.job.Interval / 2)
+	}
+	// A long run must not be followed by the next one without a pause.
+	return max(s.later(s.job.Interval)-s.cfg.Clock.Now().Sub(begin), s.job.Interval/10)
+}
+
+// later is d with jitter. It is added, because whoever comes too early for the
+// interval is sent away.
+func (s *sweeper) later(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 + s.cfg.Jitter*rand.Float64()))
+}
+
+// tryOnce is once for the loop, which does not wait for a run that an operator
+// has asked for.
+func (s *sweeper) tryOnce(ctx context.Context) (taken bool, err error) {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+		return false, nil
+	}
+	defer func() { <-s.turn }()
+	_, taken, err = s.once(ctx, s.again)
+	return taken, err
+}
+
+// once takes the sweep, runs it and gives it back.
+func (s *sweeper) once(ctx context.Context, now bool) (run Run, taken bool, err error) {
+	// Counted from before the lease begins: the run ends before it does.
+	leased, cancel := context.WithTimeout(ctx, s.job.Lease)
+	defer cancel()
+	err = lifecycle.Guard(func() (err error) {
+		taken, err = s.cfg.Leases.TakeSweep(leased, s.job.Name, s.cfg.Holder, s.job.Interval, s.job.Lease, now)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("take the sweep %s: %w", s.job.Name, err)
+		if ctx.Err() == nil {
+			s.failed(err)
+		}
+		return Run{}, false, err
+	}
+	if !taken {
+		s.reached()
+		return Run{}, false, nil
+	}
+	run, err = s.run(leased, s.job.DryRun)
+	s.giveBack(ctx, run)
+	return run, true, err
+}
+
+// giveBack ends the lease. One that cannot be given back runs out.
+func (s *sweeper) giveBack(ctx context.Context, run Run) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	err := lifecycle.Guard(func() error { return s.cfg.Leases.EndSweep(ctx, s.job.Name, s.cfg.Holder, run) })
+	if err != nil {
+		s.cfg.Logger.Warn("the end of a sweep could not be recorded; its lease runs out by itself",
+			zap.Error(err), lifecycle.StackField(err))
+	}
+}
+
+// run calls the job and records what came of it.
+func (s *sweeper) run(ctx context.Context, dry bool) (Run, error) {
+	run := Run{Sweep: s.job.Name, DryRun: dry, Outcome: OutcomeOK}
+	begin := s.cfg.Clock.Now()
+	err := lifecycle.Guard(func() (err error) {
+		run.Result, err = s.job.Run(ctx, dry)
+		return err
+	})
+	took := s.cfg.Clock.Now().Sub(begin)
+	run.TookMS = took.Milliseconds()
+	if err != nil {
+		err = fmt.Errorf("run the sweep %s: %w", s.job.Name, err)
+		run.Outcome, run.Error = outcomeOf(ctx, err), err.Error()
+	}
+	s.record(begin, took, run, err)
+	return run, err
+}
+
+func outcomeOf(ctx context.Context, err error) Outcome {
+	var panicked *lifecycle.PanicError
+	switch {
+	case errors.As(err, &panicked):
+		return OutcomePanic
+	case errors.Is(ctx.Err(), context.Canceled):
+		return OutcomeStopped
+	default:
+		return OutcomeError
+	}
+}
+
+// watch sets the gauges of the job.
+func (s *sweeper) watch(ctx context.Context) {
+	if s.job.Watch == nil || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.job.Lease)
+	defer cancel()
+	err := lifecycle.Guard(func() error { return s.job.Watch(ctx) })
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Logger.Debug("could not read the gauges of a sweep", zap.Error(err), lifecycle.StackField(err))
+	}
+}
