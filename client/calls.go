@@ -111,9 +111,14 @@ func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error
 
 // CancelTask ends a task that has not ended.
 func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
+	return c.CancelTaskWhy(ctx, id, Why{})
+}
+
+// CancelTaskWhy is [Client.CancelTask] that says who cancels it and what for.
+func (c *Client) CancelTaskWhy(ctx context.Context, id string, why Why) (*Task, error) {
 	repeated := false
 	var t Task
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, repeated: func() { repeated = true }}, &t)
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func() { repeated = true }}, &t)
 	if repeated && hasStatus(err, http.StatusBadRequest) {
 		// Perhaps an earlier attempt did it and its answer was lost.
 		if now, readErr := c.Task(ctx, id, 0); readErr == nil && now.Status == "cancelled" {

@@ -32,7 +32,7 @@ const (
 // whole is refused only when it is no batch, or when nothing was created and
 // the reason is not in the tasks.
 func (t *taskRoutes) createMany(x *exchange) error {
-	if err := backpressure(t.engine.Saturation()); err != nil {
+	if err := t.admitRequest(); err != nil {
 		return err
 	}
 	ctx := x.request.Context()
@@ -47,6 +47,9 @@ func (t *taskRoutes) createMany(x *exchange) error {
 	b := &batch{correlation: x.request.Header.Get("X-Correlation-Id"), now: time.Now()}
 	if err := b.read(raw); err != nil {
 		return err
+	}
+	if t.admission != nil {
+		b.turnAway(t.admitTask)
 	}
 	results := t.engine.CreateMany(ctx, b.requests)
 	answer, server := b.answer(results, func(err error) *failure { return t.fail(ctx, err) })
@@ -102,6 +105,23 @@ func (b *batch) add(body *createBody, err error) {
 	if err == nil {
 		b.requests = append(b.requests, request)
 	}
+}
+
+// turnAway takes out the tasks that are not admitted now.
+func (b *batch) turnAway(admit func(namespace string) error) {
+	kept := b.requests[:0]
+	for i := range b.entries {
+		entry := &b.entries[i]
+		if entry.err != nil {
+			continue
+		}
+		request := b.requests[entry.request]
+		if entry.err = admit(request.Namespace); entry.err == nil {
+			entry.request = len(kept)
+			kept = append(kept, request)
+		}
+	}
+	b.requests = kept
 }
 
 // read takes a body apart.

@@ -116,7 +116,7 @@ func (b *createBody) startIn(now time.Time) (time.Duration, error) {
 
 // create answers POST /v1/tasks.
 func (t *taskRoutes) create(x *exchange) error {
-	if err := backpressure(t.engine.Saturation()); err != nil {
+	if err := t.admitRequest(); err != nil {
 		return err
 	}
 	wait, err := t.parseWait(queryparam.Get(x.request.URL.RawQuery, "wait"))
@@ -133,6 +133,9 @@ func (t *taskRoutes) create(x *exchange) error {
 	}
 	request, err := body.request(x.request.Header.Get("X-Correlation-Id"), time.Now())
 	if err != nil {
+		return err
+	}
+	if err := t.admitTask(request.Namespace); err != nil {
 		return err
 	}
 	ctx := x.request.Context()
@@ -179,19 +182,6 @@ func newTaskOf(r *orchestration.Request, created *orchestration.Created) store.N
 		t.Priority = *r.Priority
 	}
 	return t
-}
-
-// backpressure turns new tasks away while the command channel is nearly full.
-func backpressure(saturation float64) error {
-	retry := 15 * time.Second
-	switch {
-	case saturation < 0.90:
-		return nil
-	case saturation >= 0.95:
-		retry = 30 * time.Second
-	}
-	return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: retry,
-		message: "The command channel is nearly full"}
 }
 
 // butCreated keeps the news that the task exists when only showing it failed, so

@@ -33,6 +33,7 @@ const (
 	codeInternal     = "INTERNAL_ERROR"
 	codeUnavailable  = "SERVICE_UNAVAILABLE"
 	codeBackpressure = "BACKPRESSURE"
+	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
 	databaseRetry    = 5 * time.Second // Retry-After while the database is away
 	shutdownRetry    = 2 * time.Second // and while the daemon goes down
 	problemMediaType = "application/problem+json"
@@ -214,6 +215,7 @@ func blameSender(err error) *failure {
 		invalid   *orchestration.InvalidError
 		unknown   *orchestration.UnknownTemplateError
 		duplicate *orchestration.DuplicateError
+		refused   *orchestration.TransitionError
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -226,6 +228,8 @@ func blameSender(err error) *failure {
 			f.taskUUID = duplicate.Existing.String()
 		}
 		return f
+	case errors.As(err, &refused):
+		return badRequest(refused.Error())
 	case errors.Is(err, store.ErrTaskEnded):
 		return badRequest("Cannot cancel a completed task")
 	case errors.Is(err, store.ErrNotFound):

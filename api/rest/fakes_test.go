@@ -167,6 +167,7 @@ type fakeEngine struct {
 	failOn    map[string]error // by the name of the template
 	cancelErr error
 	cancelled []string
+	reasons   []string
 	onCreate  func(ctx context.Context) error
 	wait      func(ctx context.Context) (bool, error)
 }
@@ -203,10 +204,10 @@ func (f *fakeEngine) CreateMany(ctx context.Context, requests []orchestration.Re
 	return results
 }
 
-func (f *fakeEngine) Cancel(_ context.Context, _ uuid.UUID, actor, _ string) error {
+func (f *fakeEngine) Cancel(_ context.Context, _ uuid.UUID, actor, reason string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cancelled = append(f.cancelled, actor)
+	f.cancelled, f.reasons = append(f.cancelled, actor), append(f.reasons, reason)
 	return f.cancelErr
 }
 

@@ -75,8 +75,26 @@ type Orchestrator struct {
 	// Checks are shown in the detailed health beside the built-in ones and
 	// replace those of the same name; nil means none.
 	Checks func(ctx context.Context) map[string]telemetry.Check
-	// ID names the daemon as the actor of what is done over the API.
+	// ID names the daemon as the actor of what is done over the API by those
+	// who name none.
 	ID string
+
+	// What follows may be nil: then its routes do not exist.
+
+	// Actions are what operators can do to tasks.
+	Actions Actions
+	// DeadLetters is the dead-letter queue.
+	DeadLetters DeadLetters
+	// Thresholds are those of the staleness view.
+	Thresholds store.StaleThresholds
+	// Registry shows namespaces, workers and sweeps.
+	Registry Registry
+	// Sweeps runs sweeps; it needs a Registry.
+	Sweeps Sweeps
+	// Breakers are the circuit breakers of this daemon.
+	Breakers Breakers
+	// Admission turns new tasks away; without it a full command channel does.
+	Admission Admission
 }
 
 const (
@@ -91,15 +109,36 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	}
 	s := newServer(orchestratorServer, cfg)
 	a := s.newAPI("Tasker orchestrator")
-	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID, bulk: make(chan struct{}, maxBatches)}
+	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID, bulk: make(chan struct{}, maxBatches),
+		admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{api: a, store: o.Store}).add()
 	(&templateRoutes{store: o.Store}).add(a)
 	admin := &adminRoutes{api: a, status: o.Engine, database: o.Store}
 	admin.add()
 	admin.addFleet()
+	o.addOperations(a, tasks)
 	health := newHealthRoutes(a, o.Engine, o.Store)
 	health.loaded, health.extra = o.Loaded, o.Checks
 	health.add(shapeEnvelope)
 	return s, a.finish()
+}
+
+// addOperations adds the routes of operators, as far as there is something
+// behind them.
+func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
+	if o.Actions != nil {
+		(&actionRoutes{api: a, tasks: tasks, actions: o.Actions, letters: o.DeadLetters}).add()
+	}
+	if o.DeadLetters != nil {
+		(&dlqRoutes{api: a, letters: o.DeadLetters, actions: o.Actions, thresholds: o.Thresholds}).add()
+	}
+	if o.Registry != nil {
+		(&namespaceRoutes{api: a, registry: o.Registry, actions: o.Actions, actor: o.ID}).add()
+		(&workerRoutes{api: a, registry: o.Registry}).add()
+		(&sweepRoutes{api: a, registry: o.Registry, sweeps: o.Sweeps}).add()
+	}
+	if o.Breakers != nil {
+		(&breakerRoutes{api: a, breakers: o.Breakers}).add()
+	}
 }

@@ -66,7 +66,7 @@ func TestMetrics(t *testing.T) {
 
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newHouse(t, operated(&fakeOperator{}))
 	r := h.get("/api-docs/openapi.json")
 	require.Equal(t, http.StatusOK, r.StatusCode)
 	var doc struct {
@@ -77,7 +77,12 @@ func TestDocs(t *testing.T) {
 	require.Equal(t, "3.1.0", doc.OpenAPI)
 	for path, methods := range map[string]string{
 		"/v1/tasks": "get post", "/v1/tasks/batch": "post", "/v1/tasks/{uuid}": "get delete", "/v1/tasks/{uuid}/timeline": "get", "/v1/tasks/{uuid}/verify": "get",
-		"/v1/tasks/{uuid}/workflow_steps": "get", "/v1/tasks/{uuid}/workflow_steps/{step_uuid}": "get",
+		"/v1/tasks/{uuid}/workflow_steps": "get", "/v1/tasks/{uuid}/workflow_steps/{step_uuid}": "get patch",
+		"/v1/tasks/actions": "post", "/v1/tasks/{uuid}/actions": "post",
+		"/v1/dlq": "get", "/v1/dlq/task/{task_uuid}": "get", "/v1/dlq/entry/{dlq_entry_uuid}": "patch", "/v1/dlq/stats": "get",
+		"/v1/dlq/investigation-queue": "get", "/v1/dlq/staleness": "get", "/v1/dlq/entries": "post", "/v1/dlq/replay": "post", "/v1/dlq/purge": "post",
+		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
+		"/v1/admin/breakers": "get", "/v1/admin/breakers/{name}": "put",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
 		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
 		"/health": "get", "/health/live": "get", "/health/ready": "get", "/health/detailed": "get",
@@ -86,7 +91,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 16)
+	require.Len(t, doc.Paths, 34)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

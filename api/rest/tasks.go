@@ -20,10 +20,12 @@ type taskRoutes struct {
 	*api
 	engine Engine
 	store  Store
-	verify func(ctx context.Context, task uuid.UUID) (problems []string, err error)
-	actor  string
-	firsts firstAnswers
-	bulk   chan struct{} // a place for each batch that is read and created
+	// admission decides about new tasks; nil: the command channel does.
+	admission Admission
+	verify    func(ctx context.Context, task uuid.UUID) (problems []string, err error)
+	actor     string
+	firsts    firstAnswers
+	bulk      chan struct{} // a place for each batch that is read and created
 }
 
 func (t *taskRoutes) add() {
@@ -54,6 +56,13 @@ type createInput struct {
 type showInput struct {
 	UUID string `path:"uuid" format:"uuid"`
 	Wait string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+}
+
+// cancelInput selects a task and says who cancels it and why.
+type cancelInput struct {
+	UUID   string `path:"uuid" format:"uuid"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor  string `query:"actor" doc:"Who acts"`
 }
 
 func (t *taskRoutes) get(ctx context.Context, in *showInput) (*client.Task, error) {
@@ -100,12 +109,16 @@ func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration
 	return err
 }
 
-func (t *taskRoutes) cancel(ctx context.Context, in *taskInput) (*client.Task, error) {
+func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task, error) {
 	id, err := parseTask(in.UUID)
 	if err != nil {
 		return nil, err
 	}
-	err = t.engine.Cancel(ctx, id, t.actor, "cancelled over the API")
+	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, t.actor, "cancelled over the API")
+	if err != nil {
+		return nil, err
+	}
+	err = t.engine.Cancel(ctx, id, why.Actor, why.Reason)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
 	}

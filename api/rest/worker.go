@@ -40,6 +40,9 @@ type Worker struct {
 	// Checks are shown in the detailed health beside the built-in ones and
 	// replace those of the same name, such as step_processing.
 	Checks func(ctx context.Context) map[string]telemetry.Check
+	// Breakers are the circuit breakers of this daemon; nil: the routes do not
+	// exist.
+	Breakers Breakers
 }
 
 func (w *Worker) namespaces() []string { return call(w.Namespaces) }
@@ -80,6 +83,9 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	a := s.newAPI("Tasker worker")
 	status := workerStatus{Control: w.Control, worker: &w}
 	(&adminRoutes{api: a, status: status, database: w.Database}).add()
+	if w.Breakers != nil {
+		(&breakerRoutes{api: a, breakers: w.Breakers}).add()
+	}
 	health := newHealthRoutes(a, status, w.Database)
 	health.worker, health.loaded, health.extra = &w, w.Loaded, w.Checks
 	health.add(shapeFlat)

@@ -32,12 +32,13 @@ var fakeStart = time.Date(2026, 3, 21, 10, 11, 12, 0, time.UTC)
 
 // fakeAPI speaks the REST API of both daemons.
 type fakeAPI struct {
-	t      testing.TB
-	mu     sync.Mutex
-	moves  int // answers given for movingTask
-	mode   string
-	bodies []string // of what was posted and put
-	seen   []string // "METHOD path?query" of every request
+	t        testing.TB
+	mu       sync.Mutex
+	moves    int // answers given for movingTask
+	replayed int // of the dead-letter queue
+	mode     string
+	bodies   []string // of what was posted and put
+	seen     []string // "METHOD path?query" of every request
 }
 
 func newFakeAPI(t testing.TB) (*fakeAPI, *httptest.Server) {
@@ -73,6 +74,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 	path := strings.Trim(r.URL.Path, "/")
+	if f.operations(w, r, path, body) {
+		return
+	}
 	if rest, ok := strings.CutPrefix(path, "v1/tasks/"); ok && rest != "batch" {
 		id, sub, _ := strings.Cut(rest, "/")
 		f.task(w, r, id, sub)

@@ -14,8 +14,9 @@ import (
 )
 
 func newSystemCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "system", Short: "Health, fleet, deployment modes and replication slots"}
-	cmd.AddCommand(newSystemHealthCommand(a), newSystemFleetCommand(a), newSystemModeCommand(a), newSystemDropSlotCommand(a))
+	cmd := &cobra.Command{Use: "system", Short: "Health, fleet, workers, deployment modes, sweeps, breakers and replication slots"}
+	cmd.AddCommand(newSystemHealthCommand(a), newSystemFleetCommand(a), newSystemWorkersCommand(a), newSystemModeCommand(a),
+		newSystemSweepsCommand(a), newSystemBreakersCommand(a), newSystemDropSlotCommand(a))
 	return cmd
 }
 
@@ -205,12 +206,9 @@ and until it restarts.`,
 		Example: "  tasker-ctl system mode PollingOnly --daemon worker",
 		Args:    arguments("[MODE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d := daemon(name)
-			if name == "orchestration" { // as its part of the configuration is called
-				d = orchestrator
-			}
-			if d != orchestrator && d != worker {
-				return usagef("--daemon must be orchestrator or worker, not %q", name)
+			d, err := daemonNamed(name)
+			if err != nil {
+				return err
 			}
 			mode := ""
 			if len(args) == 1 {
@@ -224,9 +222,24 @@ and until it restarts.`,
 		},
 		ValidArgsFunction: oneOfWords(modeWords()...),
 	}
-	cmd.Flags().StringVar(&name, "daemon", name, "orchestrator or worker")
-	completeFlag(cmd, "daemon", oneOfWords(string(orchestrator), string(worker)))
+	daemonFlag(cmd, &name)
 	return cmd
+}
+
+// daemonFlag adds --daemon, which says whom a command asks.
+func daemonFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "daemon", *name, "orchestrator or worker")
+	completeFlag(cmd, "daemon", oneOfWords(string(orchestrator), string(worker)))
+}
+
+func daemonNamed(name string) (daemon, error) {
+	switch daemon(name) {
+	case orchestrator, "orchestration": // as its part of the configuration is called
+		return orchestrator, nil
+	case worker:
+		return worker, nil
+	}
+	return "", usagef("--daemon must be orchestrator or worker, not %q", name)
 }
 
 // mode sets a deployment mode, or asks for it when none is given.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,7 +17,7 @@ func newTaskCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "task",
 		Aliases: []string{"tasks"},
-		Short:   "Create, list, inspect, watch and cancel tasks",
+		Short:   "Create, list, inspect, watch, repair and cancel tasks",
 	}
 	cmd.AddCommand(
 		newTaskCreateCommand(a),
@@ -31,7 +30,17 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskWatchCommand(a),
 		a.taskCommand("timeline", "Draw when each attempt waited, ran and was applied", (*app).timeline),
 		a.taskCommand("verify", "Check the records of a task for contradictions", (*app).verifyTask),
-		a.taskCommand("cancel", "Cancel a task that has not ended", (*app).cancelTask),
+		newTaskCancelCommand(a),
+		newResetStepCommand(a),
+		newResolveStepCommand(a),
+		newCompleteStepCommand(a),
+		a.stepActionCommand("run-again", client.ActionRunAgain, "Run a step that has ended once more, and all that depends on it"),
+		a.stepActionCommand("release-lease", client.ActionReleaseLease, "Take a running step from its worker, as if that were gone"),
+		a.actionCommand("resolve", client.ActionResolve, "End a task as resolved by hand"),
+		a.actionCommand("fail", client.ActionFail, "End a task as failed; its steps can be reset"),
+		newTaskReplayCommand(a),
+		newTaskReprioritiseCommand(a),
+		newTaskBulkCommand(a),
 	)
 	return cmd
 }
@@ -187,18 +196,6 @@ func (a *app) verifyTask(ctx context.Context, c *client.Client, id string) error
 		return failure(fmt.Sprintf("task %s: %s", v.TaskUUID, counted(len(v.Problems), "contradiction")))
 	}
 	return nil
-}
-
-func (a *app) cancelTask(ctx context.Context, c *client.Client, id string) error {
-	task, err := c.CancelTask(ctx, id)
-	var told *client.Error
-	if errors.As(err, &told) && told.Code == "BAD_REQUEST" {
-		return coded{err, exitConflict} // the UUID is one, so the task has ended
-	}
-	if err != nil {
-		return err
-	}
-	return a.emit(task, func() { a.printf("task %s: %s\n", task.TaskUUID, task.Status) })
 }
 
 func templateName(t *client.Task) string { return t.Namespace + "/" + t.Name + ":" + t.Version }

@@ -144,10 +144,24 @@ func (a *app) showStep(s *client.Step) {
 	if len(s.Results) == 0 || string(s.Results) == "null" {
 		return
 	}
-	var indented bytes.Buffer
-	if json.Indent(&indented, s.Results, "", "  ") == nil {
-		a.printf("\nresults:\n%s\n", indented.String())
+	a.printf("\nresults:\n%s\n", indented(s.Results))
+}
+
+// shownJSON is JSON in a table; null is shown as nothing.
+func shownJSON(raw json.RawMessage) string {
+	if string(raw) == "null" {
+		return ""
 	}
+	return string(raw)
+}
+
+// indented lays JSON out for people.
+func indented(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return b.String()
 }
 
 // stepResult reads the result of a step, nil when there is none.

@@ -61,7 +61,7 @@ func useLine(cmd *cobra.Command) string {
 	if _, arguments, ok := strings.Cut(cmd.Use, " "); ok {
 		line += " " + arguments
 	}
-	if cmd.HasAvailableSubCommands() {
+	if cmd.HasAvailableSubCommands() && !strings.HasSuffix(line, "COMMAND]") {
 		return line + " COMMAND"
 	}
 	if own, _ := ownFlags(cmd); own.HasAvailableFlags() {

@@ -42,11 +42,11 @@ func duration(s float64) time.Duration {
 // replica's condition.
 func stateStyle(state string) style {
 	switch state {
-	case "complete", "resolved_manually", "healthy", "alive", "ready", "live":
+	case "complete", "resolved_manually", "healthy", "alive", "ready", "live", "running":
 		return green
-	case "error", "blocked_by_failures", "unhealthy", "lost":
+	case "error", "blocked_by_failures", "unhealthy", "lost", "stale":
 		return red
-	case "waiting_for_retry", "degraded", "enqueued_as_error_for_orchestration":
+	case "waiting_for_retry", "degraded", "warning", "enqueued_as_error_for_orchestration":
 		return yellow
 	case "cancelled", "stopped", "not_created":
 		return dim

@@ -1,0 +1,234 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Actions is what operators can do to tasks; *orchestration.Orchestrator is
+// one. Whatever it does it records with the actor and the reason.
+type Actions interface {
+	// Act does something to one task; the error may be an
+	// *orchestration.InvalidError or *orchestration.TransitionError, or wrap
+	// store.ErrNotFound or store.ErrTaskEnded.
+	Act(ctx context.Context, task uuid.UUID, a orchestration.Action) error
+	// ActOnMany does the same to many.
+	ActOnMany(ctx context.Context, b orchestration.Bulk) (orchestration.BulkResult, error)
+	// Replay creates a task that does the same again.
+	Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error)
+	// ReplayDeadLetters replays many. Like that of ActOnMany, its result tells
+	// how far it came when there is an error too.
+	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
+	PauseNamespace(ctx context.Context, namespace, actor, reason string) error
+	ResumeNamespace(ctx context.Context, namespace, actor, reason string) error
+}
+
+// actionRoutes let operators act on tasks and steps.
+type actionRoutes struct {
+	*api
+	tasks   *taskRoutes
+	actions Actions
+	letters DeadLetters // nil: no task can be put there by hand
+}
+
+func (r *actionRoutes) add() {
+	add(r.api, operation{method: http.MethodPatch, path: "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", id: "act-on-step", tag: "steps",
+		summary: "Reset, resolve or complete a step by hand", body: client.StepAction{}}, r.actOnStep)
+	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions", id: "act-on-task", tag: tasksTag,
+		summary: "Act on a task by hand; a replay answers with the new task", body: client.TaskAction{}}, r.actOnTask)
+	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/actions", id: "act-on-tasks", tag: tasksTag,
+		summary: "Act on many tasks, or tell what that would do", body: client.BulkAction{}}, r.actOnMany)
+}
+
+// actOnStep answers PATCH of a step.
+func (r *actionRoutes) actOnStep(ctx context.Context, in *stepPath) (*client.Step, error) {
+	taskID, stepID, err := in.ids()
+	if err != nil {
+		return nil, err
+	}
+	var body stepActionBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	action, err := body.action()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkStep(ctx, taskID, stepID); err != nil {
+		return nil, err
+	}
+	action.Step = &stepID
+	if err := r.actions.Act(ctx, taskID, action); err != nil {
+		return nil, refusedStep(action.Kind, err)
+	}
+	task, err := r.tasks.store.Task(ctx, taskID)
+	if err != nil {
+		return nil, butActed(taskID, err)
+	}
+	step, err := stepIn(task, stepID)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := stepOf(task, step)
+	return &shown, err
+}
+
+// checkStep reports why there is no such step of the task.
+func (r *actionRoutes) checkStep(ctx context.Context, taskID, stepID uuid.UUID) error {
+	task, err := r.tasks.store.Task(ctx, taskID)
+	if err != nil {
+		return err
+	}
+	_, err = stepIn(task, stepID)
+	return err
+}
+
+// refusedStep gives a transition that is not allowed the words of Tasker.
+func refusedStep(kind orchestration.ActionKind, err error) error {
+	var refused *orchestration.TransitionError
+	switch {
+	case errors.As(err, &refused):
+		return badRequest(fmt.Sprintf("Cannot manually resolve step: invalid transition from %s to %s", refused.From, pascal(string(kind))))
+	case errors.Is(err, store.ErrTaskEnded):
+		return badRequest("Cannot manually resolve step: the task has ended")
+	}
+	return err
+}
+
+// pascal makes ResetForRetry of reset_for_retry.
+func pascal(snake string) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(snake, "_") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return b.String()
+}
+
+// actOnTask answers POST /v1/tasks/{uuid}/actions.
+func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput) (*client.Task, error) {
+	id, err := parseTask(in.UUID)
+	if err != nil {
+		return nil, err
+	}
+	var body taskActionBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	action, err := body.action()
+	if err != nil {
+		return nil, err
+	}
+	if action.Step != nil {
+		if err := r.checkStep(ctx, id, *action.Step); err != nil {
+			return nil, ofTask(id, err)
+		}
+	}
+	shown := id
+	switch *body.Action {
+	case client.ActionReplay:
+		created, replayErr := r.actions.Replay(ctx, id, orchestration.Replay{Actor: action.Actor, Reason: action.Reason, Context: body.Context})
+		shown, err = created.UUID, replayErr
+	case client.ActionDeadLetter:
+		_, err = openLetter(ctx, r.letters, id, action.Reason, action.Actor, nil)
+	default:
+		err = r.actions.Act(ctx, id, action)
+	}
+	if err != nil {
+		return nil, refusedTask(id, *body.Action, err)
+	}
+	task, err := r.tasks.show(ctx, shown, 0)
+	if err != nil {
+		return nil, butActed(shown, err)
+	}
+	return task, nil
+}
+
+// ofTask says which task there is none of.
+func ofTask(id uuid.UUID, err error) error {
+	var told *failure
+	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &told) {
+		return notFound(fmt.Sprintf("Task not found: %s", id))
+	}
+	return err
+}
+
+// refusedTask says why an action was not carried out.
+func refusedTask(id uuid.UUID, action string, err error) error {
+	if errors.Is(err, store.ErrTaskEnded) && action != client.ActionCancel {
+		return badRequest("A task that has ended does not allow " + action)
+	}
+	return ofTask(id, err)
+}
+
+// butActed keeps the news that an action was carried out when only showing the
+// outcome failed.
+func butActed(id uuid.UUID, err error) error {
+	f := &failure{status: http.StatusServiceUnavailable, code: codeUnavailable, taskUUID: id.String(),
+		message: fmt.Sprintf("It was done, but task %s could not be read back", id)}
+	return fmt.Errorf("show the task after the action: %w", errors.Join(f, err))
+}
+
+// actOnMany answers POST /v1/tasks/actions.
+func (r *actionRoutes) actOnMany(ctx context.Context, _ *struct{}) (*client.BulkResult, error) {
+	var body bulkBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	bulk, err := body.bulk()
+	if err != nil {
+		return nil, err
+	}
+	done, err := r.actions.ActOnMany(ctx, bulk)
+	if err != nil {
+		return nil, partly(ctx, done, err)
+	}
+	return bulkResultOf(done), nil
+}
+
+// partly keeps the news of how far many things came before they failed.
+func partly(ctx context.Context, done orchestration.BulkResult, err error) error {
+	if done.Changed == 0 {
+		return err
+	}
+	f := *classify(ctx, err)
+	f.message = fmt.Sprintf("%s. %d of %d were done before that; asking again goes on from there", f.message, done.Changed, done.Matched)
+	return fmt.Errorf("%d of %d were done: %w", done.Changed, done.Matched, errors.Join(&f, err))
+}
+
+func bulkResultOf(r orchestration.BulkResult) *client.BulkResult {
+	w := &client.BulkResult{Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, DryRun: r.DryRun, Tasks: []string{}}
+	for _, id := range r.Tasks[:min(len(r.Tasks), client.MaxBulkTasks)] {
+		w.Tasks = append(w.Tasks, id.String())
+	}
+	return w
+}
+
+// statesOf reads the states of a filter.
+func statesOf(c *checked, names []string) []workflow.TaskState {
+	if len(names) > len(workflow.TaskStates()) {
+		c.add("filter.states must have at most %d entries", len(workflow.TaskStates()))
+		return nil
+	}
+	states := make([]workflow.TaskState, 0, len(names))
+	for _, name := range names {
+		state, ok := workflow.ParseTaskState(name)
+		if !ok {
+			c.add("%q is not a task state", clip(name, 64))
+			continue
+		}
+		states = append(states, state)
+	}
+	return states
+}

@@ -1,0 +1,86 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/client"
+)
+
+// Breakers are the circuit breakers of a daemon; *breaker.Set is one.
+type Breakers interface {
+	Health() []breaker.Health
+	// Force holds a breaker open or closed or lets it decide again; the error
+	// wraps breaker.ErrUnknown.
+	Force(name string, c breaker.Control) error
+}
+
+// breakerRoutes show the circuit breakers of the daemon that answers, and force
+// them.
+type breakerRoutes struct {
+	*api
+	breakers Breakers
+}
+
+func (r *breakerRoutes) add() {
+	const tag, path = "administration", "/v1/admin/breakers"
+	add(r.api, operation{method: http.MethodGet, path: path, id: "list-breakers", tag: tag, failure: shapeProblem,
+		summary: "List the circuit breakers of this daemon"}, r.list)
+	add(r.api, operation{method: http.MethodPut, path: path + "/{name}", id: "force-breaker", tag: tag, failure: shapeProblem,
+		summary: "Hold a circuit breaker open or closed, or let it decide again", body: client.BreakerForce{}}, r.force)
+}
+
+func (r *breakerRoutes) list(context.Context, *struct{}) (*client.BreakerList, error) {
+	list := &client.BreakerList{Breakers: []client.Breaker{}}
+	for _, h := range r.breakers.Health() {
+		list.Breakers = append(list.Breakers, breakerOf(&h))
+	}
+	return list, nil
+}
+
+// breakerOf leaves the text of the last error out: it may name what must not
+// leave the house.
+func breakerOf(h *breaker.Health) client.Breaker {
+	return client.Breaker{
+		Name: h.Component, State: h.State.String(), Control: h.Control.String(), Since: unlessZero(h.Since),
+		RetryAfterSeconds: h.RetryAfter.Seconds(), FailuresInARow: h.Streak, Calls: h.Calls, Failures: h.Failures,
+		Rejected: h.Rejected, Opened: h.Opened, LastFailureAt: unlessZero(h.LastFailure),
+	}
+}
+
+func (r *breakerRoutes) force(ctx context.Context, in *struct {
+	Name string `path:"name"`
+}) (*client.Breaker, error) {
+	var body struct {
+		State *string `json:"state"`
+	}
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	if body.State == nil {
+		return nil, unprocessable("missing field: state")
+	}
+	control, err := breaker.ParseControl(*body.State)
+	if err != nil {
+		return nil, unprocessable(fmt.Sprintf("%q is no state to force (forced_open, forced_closed, automatic)", clip(*body.State, 64)))
+	}
+	if err := r.breakers.Force(in.Name, control); errors.Is(err, breaker.ErrUnknown) {
+		return nil, notFound(fmt.Sprintf("Circuit breaker not found: %q", clip(in.Name, 64)))
+	} else if err != nil {
+		return nil, err
+	}
+	r.log.Warn("a circuit breaker was forced over the API", zap.String("request_id", exchangeOf(ctx).id),
+		zap.String("breaker", in.Name), zap.Stringer("control", control))
+	for _, h := range r.breakers.Health() {
+		if h.Component == in.Name {
+			w := breakerOf(&h)
+			return &w, nil
+		}
+	}
+	return nil, notFound(fmt.Sprintf("Circuit breaker not found: %q", clip(in.Name, 64)))
+}

@@ -1,0 +1,152 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/orchestration"
+)
+
+// checked collects what is wrong with the body of an operator's request, so
+// that all of it is told at once. A field that is missing is 422, a value that
+// is out of bounds 400.
+type checked struct{ missing, problems []string }
+
+func (c *checked) add(format string, args ...any) {
+	if len(c.problems) < 20 {
+		c.problems = append(c.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// err is the answer to give, nil when all is well.
+func (c *checked) err() error {
+	switch {
+	case c.missing != nil:
+		return unprocessable("missing field: " + strings.Join(c.missing, ", "))
+	case c.problems != nil:
+		return badRequest(strings.Join(c.problems, "; "))
+	}
+	return nil
+}
+
+// required returns a text that must be there, 1 to limit characters long.
+func (c *checked) required(name string, value *string, limit int) string {
+	if value == nil {
+		c.missing = append(c.missing, name)
+		return ""
+	}
+	if strings.TrimSpace(*value) == "" {
+		c.add("%s must not be empty", name)
+		return ""
+	}
+	return c.text(name, *value, limit)
+}
+
+// text returns a text of at most limit characters that PostgreSQL can keep.
+func (c *checked) text(name, value string, limit int) string {
+	switch {
+	case len(value) > limit && utf8.RuneCountInString(value) > limit:
+		c.add("%s must have at most %d characters", name, limit)
+	case !utf8.ValidString(value) || strings.ContainsAny(value, "\x00\x1f"):
+		c.add("%s must be text without the control characters NUL and US", name)
+	}
+	return value
+}
+
+// why returns the reason and the actor, which everything that changes a task
+// must have.
+func (c *checked) why(reason, actor *string) (why, who string) {
+	return c.required("reason", reason, orchestration.MaxReasonLength), c.required("actor", actor, orchestration.MaxTextLength)
+}
+
+// id reads a UUID that must be there.
+func (c *checked) id(name string, value *string) (id uuid.UUID) {
+	if value == nil {
+		c.missing = append(c.missing, name)
+		return id
+	}
+	id, err := uuid.Parse(*value)
+	if err != nil {
+		c.add("%s must be a UUID", name)
+	}
+	return id
+}
+
+// within returns a number from minimum to maximum, fallback when there is none.
+func (c *checked) within(name string, value *int, minimum, maximum, fallback int) int {
+	if value == nil {
+		return fallback
+	}
+	if *value < minimum || *value > maximum {
+		c.add("%s must be between %d and %d", name, minimum, maximum)
+	}
+	return *value
+}
+
+// value returns JSON that can be stored: within the bounds of a context and
+// without what PostgreSQL cannot keep. JSON null counts as nothing.
+func (c *checked) value(name string, raw json.RawMessage) json.RawMessage {
+	if absent(raw) {
+		return nil
+	}
+	// A context is an object; what is to be checked is put into one.
+	whole := make([]byte, 0, len(raw)+8)
+	whole = append(append(append(whole, `{"v":`...), raw...), '}')
+	if err := orchestration.CheckContext(whole); err != nil {
+		text := strings.Replace(err.Error(), "context.v", name, 1)
+		c.add("%s", strings.Replace(text, "context", name, 1))
+	}
+	return raw
+}
+
+// object is value for what must be an object.
+func (c *checked) object(name string, raw json.RawMessage) json.RawMessage {
+	if absent(raw) {
+		return nil
+	}
+	if raw[0] != '{' { // the decoder leaves no white space before a value
+		c.add("%s must be a JSON object", name)
+		return nil
+	}
+	return c.value(name, raw)
+}
+
+// absent reports whether a value is missing or null.
+func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// only refuses a field that an action has no use for: whoever sends it means
+// something else.
+func (c *checked) only(name string, there bool, action string, actions ...string) {
+	if !there {
+		return
+	}
+	for _, a := range actions {
+		if a == action {
+			return
+		}
+	}
+	c.add("%s is for %s only", name, strings.Join(actions, " and "))
+}
+
+// knownKeys refuses keys of a filter that do not exist. Elsewhere such keys are
+// ignored, but a condition that is misspelled would select more than is meant.
+func knownKeys(name string, raw json.RawMessage, known ...string) error {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return unprocessable(name + " must be a JSON object")
+	}
+next:
+	for key := range object {
+		for _, k := range known {
+			if key == k {
+				continue next
+			}
+		}
+		return unprocessable(fmt.Sprintf("%s has no condition %q; there are %s", name, clip(strings.ToValidUTF8(key, "?"), 64), strings.Join(known, ", ")))
+	}
+	return nil
+}

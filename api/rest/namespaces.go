@@ -1,0 +1,127 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Registry is what the API reads of namespaces, workers and sweeps;
+// *store.Store is one.
+type Registry interface {
+	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
+	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
+	Sweeps(ctx context.Context) ([]store.SweepState, error)
+}
+
+const namespacesTag = "namespaces"
+
+// namespaceRoutes show namespaces, and pause them.
+type namespaceRoutes struct {
+	*api
+	registry Registry
+	actions  Actions // nil: nothing is paused
+	actor    string
+}
+
+func (r *namespaceRoutes) add() {
+	const path = "/v1/namespaces/{name}/pause"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: namespacesTag,
+		summary: "List the namespaces and which are paused"}, r.list)
+	if r.actions == nil {
+		return
+	}
+	add(r.api, operation{method: http.MethodPut, path: path, id: "pause-namespace", tag: namespacesTag,
+		summary: "Keep workers from claiming anything of a namespace", body: client.Why{}}, r.pause)
+	add(r.api, operation{method: http.MethodDelete, path: path, id: "resume-namespace", tag: namespacesTag,
+		summary: "Let workers claim again"}, r.resume)
+}
+
+func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*client.NamespaceList, error) {
+	states, err := r.registry.Namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.NamespaceList{Namespaces: make([]client.Namespace, len(states))}
+	for i := range states {
+		list.Namespaces[i] = namespaceOf(&states[i])
+	}
+	return list, nil
+}
+
+func namespaceOf(s *store.NamespaceState) client.Namespace {
+	return client.Namespace{Name: s.Name, Paused: s.PausedAt != nil, PausedAt: instant(s.PausedAt), PausedBy: s.PausedBy, PauseReason: s.PauseReason}
+}
+
+func checkNamespace(name string) error {
+	if len(name) > orchestration.MaxNameLength || filterText("name", name) != nil {
+		return noNamespace(name)
+	}
+	return nil
+}
+
+func noNamespace(name string) error {
+	return notFound(fmt.Sprintf("Namespace not found: %q", clip(name, 64)))
+}
+
+func (r *namespaceRoutes) pause(ctx context.Context, in *struct {
+	Name string `path:"name"`
+}) (*client.Namespace, error) {
+	if err := checkNamespace(in.Name); err != nil {
+		return nil, err
+	}
+	var body struct {
+		Reason *string `json:"reason"`
+		Actor  *string `json:"actor"`
+	}
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	var c checked
+	reason, actor := c.why(body.Reason, body.Actor)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return r.show(ctx, in.Name, r.actions.PauseNamespace(ctx, in.Name, actor, reason))
+}
+
+func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
+	Name   string `path:"name"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor  string `query:"actor" doc:"Who acts"`
+}) (*client.Namespace, error) {
+	if err := checkNamespace(in.Name); err != nil {
+		return nil, err
+	}
+	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "resumed over the API")
+	if err != nil {
+		return nil, err
+	}
+	return r.show(ctx, in.Name, r.actions.ResumeNamespace(ctx, in.Name, why.Actor, why.Reason))
+}
+
+// show answers with a namespace after something was done to it.
+func (r *namespaceRoutes) show(ctx context.Context, name string, err error) (*client.Namespace, error) {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, noNamespace(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	states, err := r.registry.Namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range states {
+		if states[i].Name == name {
+			w := namespaceOf(&states[i])
+			return &w, nil
+		}
+	}
+	return nil, noNamespace(name)
+}

@@ -1,0 +1,90 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/sweep"
+)
+
+// Sweeps runs a sweep when an operator asks for it; *sweep.Runner is one.
+type Sweeps interface {
+	// RunNow runs a sweep at once. The error is that of the run, whose record
+	// says what was done before, or wraps sweep.ErrUnknown or sweep.ErrRunning.
+	RunNow(ctx context.Context, name string, dry bool) (sweep.Run, error)
+}
+
+// sweepRoutes show the sweeps of the fleet, and run them.
+type sweepRoutes struct {
+	*api
+	registry Registry
+	sweeps   Sweeps // nil: none is run
+}
+
+func (r *sweepRoutes) add() {
+	const tag = "sweeps"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/sweeps", id: "list-sweeps", tag: tag,
+		summary: "List the sweeps and their last runs"}, r.list)
+	if r.sweeps != nil {
+		add(r.api, operation{method: http.MethodPost, path: "/v1/sweeps/{name}/run", id: "run-sweep", tag: tag,
+			summary: "Run a sweep now, or tell what it would do", body: client.SweepRequest{}}, r.run)
+	}
+}
+
+func (r *sweepRoutes) list(ctx context.Context, _ *struct{}) (*client.SweepList, error) {
+	states, err := r.registry.Sweeps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.SweepList{Sweeps: make([]client.Sweep, len(states))}
+	for i := range states {
+		list.Sweeps[i] = sweepOf(&states[i])
+	}
+	return list, nil
+}
+
+func sweepOf(s *store.SweepState) client.Sweep {
+	return client.Sweep{Name: s.Name, Running: s.Running, Holder: s.Holder.String(), NextAt: client.Time{Time: s.NextAt},
+		StartedAt: client.Time{Time: s.StartedAt}, FinishedAt: instant(s.FinishedAt), Runs: s.Runs, Result: rawOr(s.Result, "null")}
+}
+
+func (r *sweepRoutes) run(ctx context.Context, in *struct {
+	Name string `path:"name"`
+}) (*client.SweepRun, error) {
+	var body struct {
+		DryRun bool `json:"dry_run"`
+	}
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	run, err := r.sweeps.RunNow(ctx, in.Name, body.DryRun)
+	switch {
+	case errors.Is(err, sweep.ErrUnknown):
+		return nil, notFound(fmt.Sprintf("Sweep not found: %q", clip(in.Name, 64)))
+	case errors.Is(err, sweep.ErrRunning):
+		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The sweep is running already"}
+	case err != nil:
+		return nil, err
+	}
+	r.log.Info("a sweep was run over the API", zap.String("request_id", exchangeOf(ctx).id),
+		zap.String("sweep", run.Sweep), zap.Bool("dry_run", run.DryRun), zap.Any("items", run.Items))
+	return sweepRunOf(&run), nil
+}
+
+func sweepRunOf(run *sweep.Run) *client.SweepRun {
+	w := &client.SweepRun{Sweep: run.Sweep, Outcome: string(run.Outcome), DryRun: run.DryRun, TookMS: run.TookMS,
+		Items: run.Items, Findings: make([]client.SweepFinding, len(run.Findings)), More: run.More}
+	if w.Items == nil {
+		w.Items = map[string]int{}
+	}
+	for i, f := range run.Findings {
+		w.Findings[i] = client.SweepFinding{Subject: f.Subject, Action: f.Action, Detail: f.Detail}
+	}
+	return w
+}

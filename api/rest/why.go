@@ -1,0 +1,37 @@
+package rest
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+)
+
+// optionalWhy reads who acts and why where a request needs no body: from the
+// JSON body, where there is one, else from why, which the query told. What
+// neither tells takes the defaults.
+func optionalWhy(ctx context.Context, why client.Why, actor, reason string) (client.Why, error) {
+	x := exchangeOf(ctx)
+	if x.request.ContentLength != 0 && isJSON(x.request.Header.Get("Content-Type")) {
+		raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
+		if err != nil {
+			return why, err
+		}
+		if len(raw) > 0 {
+			if err := decode(raw, &why); err != nil {
+				return why, err
+			}
+		}
+	}
+	var c checked
+	c.text("reason", why.Reason, orchestration.MaxReasonLength)
+	c.text("actor", why.Actor, orchestration.MaxTextLength)
+	if strings.TrimSpace(why.Reason) == "" {
+		why.Reason = reason
+	}
+	if strings.TrimSpace(why.Actor) == "" {
+		why.Actor = actor
+	}
+	return why, c.err()
+}

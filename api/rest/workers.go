@@ -1,0 +1,74 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+)
+
+// workerRoutes show the workers that the registry knows.
+type workerRoutes struct {
+	*api
+	registry Registry
+}
+
+func (r *workerRoutes) add() {
+	add(r.api, operation{method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: "workers",
+		summary: "List the workers, with the last sign of life first"}, r.list)
+}
+
+var workerStatuses = []named[store.WorkerStatus]{{"active", store.WorkerActive}, {"stale", store.WorkerStale}, {"dead", store.WorkerDead}}
+
+// workerQuery selects workers.
+type workerQuery struct {
+	Status    string `query:"status" enum:"active,stale,dead"`
+	Namespace string `query:"namespace" doc:"Only those that serve it"`
+	Limit     number `query:"limit" doc:"1 to 1000; default 100"`
+}
+
+func (q *workerQuery) filter() (f store.WorkerFilter, err error) {
+	status, err := valueOf(workerStatuses, q.Status)
+	if err != nil {
+		return f, badRequest("status: " + err.Error())
+	}
+	if status != nil {
+		f.Status = *status
+	}
+	var c checked
+	f.Namespace = c.text("namespace", q.Namespace, orchestration.MaxNameLength)
+	if err := c.err(); err != nil {
+		return f, err
+	}
+	f.Limit, err = q.Limit.within(1, client.MaxWorkerLimit, client.DefaultWorkerLimit,
+		fmt.Sprintf("limit must be between 1 and %d", client.MaxWorkerLimit))
+	return f, err
+}
+
+func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*client.WorkerList, error) {
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	states, err := r.registry.Workers(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.WorkerList{Workers: make([]client.WorkerState, len(states))}
+	for i := range states {
+		list.Workers[i] = workerStateOf(&states[i])
+	}
+	return list, nil
+}
+
+func workerStateOf(s *store.WorkerState) client.WorkerState {
+	return client.WorkerState{
+		WorkerUUID: s.UUID.String(), WorkerID: s.ID, Hostname: s.Hostname, Version: s.Version, Mode: s.Mode,
+		Namespaces: append([]string{}, s.Namespaces...), Tags: append([]string{}, s.Tags...), Status: s.Status.String(),
+		StatusSince: client.Time{Time: s.StatusSince}, StartedAt: client.Time{Time: s.StartedAt},
+		HeartbeatAgeSeconds: s.HeartbeatAge.Seconds(), StoppedAt: instant(s.StoppedAt),
+	}
+}

@@ -1,0 +1,124 @@
+package client
+
+import "encoding/json"
+
+// The actions on a step, as [StepAction] names them.
+const (
+	StepResetForRetry    = "reset_for_retry"   // of a step in error: pending again, with all its attempts
+	StepResolveManually  = "resolve_manually"  // counts as satisfied, without a result
+	StepCompleteManually = "complete_manually" // complete, with a result given by hand
+)
+
+// StepAction is the body of PATCH /v1/tasks/{uuid}/workflow_steps/{step_uuid}.
+// Who acts stands in the field that belongs to the action.
+type StepAction struct {
+	ActionType string `json:"action_type" doc:"reset_for_retry, resolve_manually or complete_manually" enum:"reset_for_retry,resolve_manually,complete_manually"`
+	Reason     string `json:"reason" doc:"Kept in the history of the task" maxLength:"500"`
+	// ResetBy, ResolvedBy and CompletedBy name the operator, 1 to 255
+	// characters; the one of the action is required.
+	ResetBy     string `json:"reset_by,omitempty" doc:"Who acts; required for reset_for_retry" maxLength:"255"`
+	ResolvedBy  string `json:"resolved_by,omitempty" doc:"Who acts; required for resolve_manually" maxLength:"255"`
+	CompletedBy string `json:"completed_by,omitempty" doc:"Who acts; required for complete_manually" maxLength:"255"`
+	// CompletionData is required for complete_manually.
+	CompletionData *CompletionData `json:"completion_data,omitempty"`
+}
+
+// CompletionData is what a step completed by hand has done.
+type CompletionData struct {
+	// Result is what the steps after it are given; any JSON within the bounds
+	// of a context.
+	Result json.RawMessage `json:"result" doc:"What the steps after it are given"`
+	// Metadata is kept beside the result; any JSON within the same bounds.
+	Metadata json.RawMessage `json:"metadata,omitempty" doc:"Kept beside the result"`
+}
+
+// The actions on a task, as [TaskAction] and [BulkAction] name them.
+const (
+	ActionCancel       = "cancel"
+	ActionFail         = "fail"
+	ActionResolve      = "resolve"
+	ActionReset        = "reset_for_retry"
+	ActionComplete     = "complete_manually"
+	ActionRunAgain     = "run_again"
+	ActionReplay       = "replay"
+	ActionReprioritise = "reprioritise"
+	ActionReleaseLease = "release_lease"
+	ActionDeadLetter   = "dead_letter"
+)
+
+// TaskAction is the body of POST /v1/tasks/{uuid}/actions.
+type TaskAction struct {
+	// Action is one of the constants above.
+	Action string `json:"action" doc:"What to do" enum:"cancel,fail,resolve,reset_for_retry,complete_manually,run_again,replay,reprioritise,release_lease,dead_letter"`
+	// StepUUID selects a step: required for reset_for_retry, complete_manually,
+	// run_again and release_lease, allowed for resolve.
+	StepUUID string `json:"step_uuid,omitempty" doc:"The step, where the action is about one" format:"uuid"`
+	Reason   string `json:"reason" doc:"Kept in the history of the task" maxLength:"500"`
+	Actor    string `json:"actor" doc:"Who acts" maxLength:"255"`
+	// Priority is -100 to 100; required for reprioritise, not allowed
+	// elsewhere.
+	Priority *int `json:"priority,omitempty" doc:"-100 to 100; for reprioritise"`
+	// Result is required for complete_manually, not allowed elsewhere.
+	Result json.RawMessage `json:"result,omitempty" doc:"What the steps after it are given; for complete_manually"`
+	// Context replaces that of the task; for replay only.
+	Context json.RawMessage `json:"context,omitempty" doc:"Input of the new task in place of the old one's; a JSON object; for replay"`
+}
+
+// Bounds of [BulkAction].
+const (
+	DefaultBulkLimit = 1000
+	MaxBulkLimit     = 10_000
+	// MaxBulkTasks is how many tasks an answer names; all are counted.
+	MaxBulkTasks = 100
+)
+
+// BulkAction is the body of POST /v1/tasks/actions: the same to many tasks.
+type BulkAction struct {
+	Filter BulkFilter `json:"filter" doc:"Which tasks; it must name something"`
+	Action string     `json:"action" doc:"What to do" enum:"cancel,fail,resolve,reset_for_retry,complete_manually,run_again,reprioritise,release_lease"`
+	Reason string     `json:"reason" doc:"Kept in the history of each task" maxLength:"500"`
+	Actor  string     `json:"actor" doc:"Who acts" maxLength:"255"`
+	// Priority and Result are as in [TaskAction].
+	Priority *int            `json:"priority,omitempty" doc:"-100 to 100; for reprioritise"`
+	Result   json.RawMessage `json:"result,omitempty" doc:"What the steps after it are given; for complete_manually"`
+	// DryRun is true unless it is given: only "dry_run": false changes
+	// anything.
+	DryRun *bool `json:"dry_run,omitempty" doc:"Only tell what would be done; true when absent"`
+	// Limit is 1 to MaxBulkLimit; 0 means DefaultBulkLimit.
+	Limit int `json:"limit,omitempty" doc:"How many tasks at most, 1 to 10000; 1000 when absent"`
+}
+
+// BulkFilter selects tasks; a task must match everything that is set.
+type BulkFilter struct {
+	Namespace string `json:"namespace,omitempty" maxLength:"64"`
+	Name      string `json:"name,omitempty" doc:"Name of the template" maxLength:"64"`
+	Version   string `json:"version,omitempty" doc:"Version of the template" maxLength:"16"`
+	// States are task states; none means that the state does not matter.
+	States        []string `json:"states,omitempty" doc:"Task states; any of them" maxItems:"12"`
+	Tag           string   `json:"tag,omitempty" maxLength:"128"`
+	CreatedBefore *Time    `json:"created_before,omitempty" format:"date-time"`
+	CreatedAfter  *Time    `json:"created_after,omitempty" format:"date-time"`
+	// StepName is the step that the action is about, required and allowed as
+	// StepUUID is in [TaskAction]. It selects no tasks.
+	StepName string `json:"step_name,omitempty" doc:"The step that the action is about" maxLength:"255"`
+}
+
+// BulkResult is what became of many tasks.
+type BulkResult struct {
+	Matched int `json:"matched" doc:"How many were found, up to the limit"`
+	Changed int `json:"changed" doc:"How many were changed; in a dry run, would be tried"`
+	Skipped int `json:"skipped" doc:"How many the action is not allowed for in their state"`
+	// DryRun says that nothing has been changed.
+	DryRun bool `json:"dry_run"`
+	// Tasks names up to MaxBulkTasks of those found.
+	Tasks []string `json:"tasks" maxItems:"100"`
+	// ReplayedAs is the new task, where one entry of the dead-letter queue was
+	// replayed.
+	ReplayedAs string `json:"replayed_as,omitempty" doc:"The new task, where one entry was replayed"`
+}
+
+// Why is who acts and what for. What is empty is filled in by the server.
+type Why struct {
+	Reason string `json:"reason,omitempty" doc:"Kept in the history" maxLength:"500"`
+	Actor  string `json:"actor,omitempty" doc:"Who acts" maxLength:"255"`
+}

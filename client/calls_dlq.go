@@ -1,0 +1,86 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// DLQEntries lists the dead-letter queue, newest first.
+func (c *Client) DLQEntries(ctx context.Context, o DLQListOptions) ([]DLQEntry, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{
+		"resolution_status": o.ResolutionStatus, "dlq_reason": o.DLQReason, "namespace": o.Namespace, "task_name": o.TaskName,
+	} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	setNumber(q, "limit", o.Limit)
+	setNumber(q, "offset", o.Offset)
+	return list[DLQEntry](ctx, c, q, "v1", "dlq")
+}
+
+// DLQEntryOfTask returns the newest entry of a task.
+func (c *Client) DLQEntryOfTask(ctx context.Context, task string) (*DLQEntry, error) {
+	return get[DLQEntry](ctx, c, nil, "v1", "dlq", "task", task)
+}
+
+// UpdateDLQEntry changes an investigation.
+func (c *Client) UpdateDLQEntry(ctx context.Context, entry string, u DLQUpdate) (*DLQUpdated, error) {
+	return send[DLQUpdated](ctx, c, http.MethodPatch, retryAlways, u, "v1", "dlq", "entry", entry)
+}
+
+// DLQStats counts the entries by reason.
+func (c *Client) DLQStats(ctx context.Context) ([]DLQStats, error) {
+	return list[DLQStats](ctx, c, nil, "v1", "dlq", "stats")
+}
+
+// InvestigationQueue lists pending entries, the most urgent first; limit 0
+// means DefaultQueueLimit.
+func (c *Client) InvestigationQueue(ctx context.Context, limit int) ([]DLQQueueEntry, error) {
+	q := url.Values{}
+	setNumber(q, "limit", limit)
+	return list[DLQQueueEntry](ctx, c, q, "v1", "dlq", "investigation-queue")
+}
+
+// Staleness lists tasks that are alive by how they stand to the thresholds of
+// their states, the stale ones first; limit 0 means DefaultQueueLimit.
+func (c *Client) Staleness(ctx context.Context, limit int) ([]StalenessEntry, error) {
+	q := url.Values{}
+	setNumber(q, "limit", limit)
+	return list[StalenessEntry](ctx, c, q, "v1", "dlq", "staleness")
+}
+
+// AddDLQEntry puts a task into the dead-letter queue by hand and returns its
+// pending entry, which may be an older one.
+func (c *Client) AddDLQEntry(ctx context.Context, a DLQAdd) (*DLQEntry, error) {
+	return send[DLQEntry](ctx, c, http.MethodPost, retryAlways, a, "v1", "dlq", "entries")
+}
+
+// ReplayDLQ creates tasks that do again what those in the queue did, or says
+// which. Only a dry run is repeated when something was sent.
+func (c *Client) ReplayDLQ(ctx context.Context, r DLQReplay) (*BulkResult, error) {
+	return send[BulkResult](ctx, c, http.MethodPost, unlessDry(r.DryRun, r.Filter != nil), r, "v1", "dlq", "replay")
+}
+
+// PurgeDLQ forgets closed entries, or says how many it would.
+func (c *Client) PurgeDLQ(ctx context.Context, p DLQPurge) (*DLQPurged, error) {
+	return send[DLQPurged](ctx, c, http.MethodPost, unlessDry(p.DryRun, true), p, "v1", "dlq", "purge")
+}
+
+func setNumber(q url.Values, name string, n int) {
+	if n != 0 {
+		q.Set(name, strconv.Itoa(n))
+	}
+}
+
+// list reads an answer that is a bare list.
+func list[T any](ctx context.Context, c *Client, query url.Values, path ...string) ([]T, error) {
+	rows, err := get[[]T](ctx, c, query, path...)
+	if err != nil {
+		return nil, err
+	}
+	return *rows, nil
+}

@@ -1,0 +1,60 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+)
+
+// Namespaces lists the namespaces and which are paused.
+func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
+	return get[NamespaceList](ctx, c, nil, "v1", "namespaces")
+}
+
+// PauseNamespace keeps workers from claiming anything of a namespace. Pausing
+// what is paused changes who did it and why.
+func (c *Client) PauseNamespace(ctx context.Context, name string, why Why) (*Namespace, error) {
+	return send[Namespace](ctx, c, http.MethodPut, retryAlways, why, "v1", "namespaces", name, "pause")
+}
+
+// ResumeNamespace lets workers claim again.
+func (c *Client) ResumeNamespace(ctx context.Context, name string, why Why) (*Namespace, error) {
+	var n Namespace
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "namespaces", name, "pause"}, query: why.query()}, &n)
+	return result(&n, err)
+}
+
+// Workers lists the workers that the registry knows.
+func (c *Client) Workers(ctx context.Context, o WorkerListOptions) (*WorkerList, error) {
+	q := url.Values{}
+	if o.Status != "" {
+		q.Set("status", o.Status)
+	}
+	if o.Namespace != "" {
+		q.Set("namespace", o.Namespace)
+	}
+	setNumber(q, "limit", o.Limit)
+	return get[WorkerList](ctx, c, q, "v1", "workers")
+}
+
+// Sweeps lists the sweeps and their last runs.
+func (c *Client) Sweeps(ctx context.Context) (*SweepList, error) {
+	return get[SweepList](ctx, c, nil, "v1", "sweeps")
+}
+
+// RunSweep runs a sweep now. One that is running is a conflict (see
+// [IsConflict]).
+func (c *Client) RunSweep(ctx context.Context, name string, r SweepRequest) (*SweepRun, error) {
+	return send[SweepRun](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "sweeps", name, "run")
+}
+
+// Breakers lists the circuit breakers of the daemon.
+func (c *Client) Breakers(ctx context.Context) (*BreakerList, error) {
+	return get[BreakerList](ctx, c, nil, "v1", "admin", "breakers")
+}
+
+// ForceBreaker holds a circuit breaker of the daemon open or closed, or lets it
+// decide again, and returns how it is then. It lasts until the daemon restarts.
+func (c *Client) ForceBreaker(ctx context.Context, name, state string) (*Breaker, error) {
+	return send[Breaker](ctx, c, http.MethodPut, retryAlways, BreakerForce{State: state}, "v1", "admin", "breakers", name)
+}

@@ -1,0 +1,197 @@
+package client
+
+import "encoding/json"
+
+// The states of an investigation of the dead-letter queue.
+const (
+	ResolutionPending           = "Pending"
+	ResolutionManuallyResolved  = "ManuallyResolved"
+	ResolutionPermanentlyFailed = "PermanentlyFailed"
+	ResolutionCancelled         = "Cancelled"
+)
+
+// The reasons for being in the dead-letter queue.
+const (
+	ReasonStalenessTimeout        = "StalenessTimeout"
+	ReasonMaxRetriesExceeded      = "MaxRetriesExceeded"
+	ReasonDependencyCycleDetected = "DependencyCycleDetected"
+	ReasonWorkerUnavailable       = "WorkerUnavailable"
+	ReasonManualDLQ               = "ManualDlq"
+)
+
+// DLQEntry is one investigation: a task that people should look at. Of the
+// entries of a task one at most is Pending.
+type DLQEntry struct {
+	DLQEntryUUID        string          `json:"dlq_entry_uuid"`
+	TaskUUID            string          `json:"task_uuid"`
+	OriginalState       string          `json:"original_state" doc:"State of the task when the entry was made"`
+	DLQReason           string          `json:"dlq_reason" enum:"StalenessTimeout,MaxRetriesExceeded,DependencyCycleDetected,WorkerUnavailable,ManualDlq"`
+	DLQTimestamp        NaiveTime       `json:"dlq_timestamp"`
+	ResolutionStatus    string          `json:"resolution_status" enum:"Pending,ManuallyResolved,PermanentlyFailed,Cancelled"`
+	ResolutionTimestamp *NaiveTime      `json:"resolution_timestamp"`
+	ResolutionNotes     *string         `json:"resolution_notes"`
+	ResolvedBy          *string         `json:"resolved_by"`
+	TaskSnapshot        json.RawMessage `json:"task_snapshot" doc:"The task as it was then"`
+	Metadata            json.RawMessage `json:"metadata"`
+	CreatedAt           NaiveTime       `json:"created_at"`
+	UpdatedAt           NaiveTime       `json:"updated_at"`
+	// Detail says more exactly what happened, such as poison or deadline.
+	Detail string `json:"detail,omitempty" doc:"What exactly happened, such as poison or deadline"`
+	// ReplayedAs is the task that does the work of this one again.
+	ReplayedAs *string `json:"replayed_as,omitempty" doc:"The task that does the same again"`
+}
+
+// Bounds of the lists of the dead-letter queue.
+const (
+	DefaultDLQLimit   = 50  // of DLQEntries
+	DefaultQueueLimit = 100 // of InvestigationQueue and StalenessMonitor
+	MaxDLQLimit       = 1000
+	MaxDLQOffset      = 100_000
+)
+
+// DLQListOptions select entries, newest first; zero values select everything.
+type DLQListOptions struct {
+	ResolutionStatus string // one of the Resolution constants
+	DLQReason        string // one of the Reason constants
+	Namespace        string
+	TaskName         string
+	Limit            int // 1 to MaxDLQLimit; 0 means DefaultDLQLimit
+	Offset           int // 0 to MaxDLQOffset
+}
+
+// DLQUpdate is the body of PATCH /v1/dlq/entry/{uuid}; what is nil stays as it
+// is. It changes the investigation, never the task.
+type DLQUpdate struct {
+	ResolutionStatus *string         `json:"resolution_status,omitempty" enum:"Pending,ManuallyResolved,PermanentlyFailed,Cancelled"`
+	ResolutionNotes  *string         `json:"resolution_notes,omitempty" maxLength:"2000"`
+	ResolvedBy       *string         `json:"resolved_by,omitempty" maxLength:"255"`
+	Metadata         json.RawMessage `json:"metadata,omitempty" doc:"A JSON object; its keys are added to those there"`
+}
+
+// DLQUpdated answers a [DLQUpdate].
+type DLQUpdated struct {
+	Success      bool   `json:"success"`
+	Message      string `json:"message"`
+	DLQEntryUUID string `json:"dlq_entry_uuid"`
+}
+
+// DLQStats counts the entries of one reason.
+type DLQStats struct {
+	DLQReason         string     `json:"dlq_reason"`
+	TotalEntries      int64      `json:"total_entries"`
+	Pending           int64      `json:"pending"`
+	ManuallyResolved  int64      `json:"manually_resolved"`
+	PermanentFailures int64      `json:"permanent_failures"`
+	Cancelled         int64      `json:"cancelled"`
+	OldestEntry       *NaiveTime `json:"oldest_entry"`
+	NewestEntry       *NaiveTime `json:"newest_entry"`
+	// AvgResolutionTimeMinutes is null while nothing is resolved.
+	AvgResolutionTimeMinutes *float64 `json:"avg_resolution_time_minutes"`
+}
+
+// DLQQueueEntry is a pending entry in the order of what to look at first.
+type DLQQueueEntry struct {
+	DLQEntryUUID       string    `json:"dlq_entry_uuid"`
+	TaskUUID           string    `json:"task_uuid"`
+	OriginalState      string    `json:"original_state"`
+	DLQReason          string    `json:"dlq_reason"`
+	DLQTimestamp       NaiveTime `json:"dlq_timestamp"`
+	MinutesInDLQ       float64   `json:"minutes_in_dlq"`
+	NamespaceName      *string   `json:"namespace_name"`
+	TaskName           *string   `json:"task_name"`
+	CurrentState       *string   `json:"current_state"`
+	TimeInStateMinutes *int32    `json:"time_in_state_minutes"`
+	// PriorityScore is the minutes in the queue and a base for the reason:
+	// DependencyCycleDetected 1000, MaxRetriesExceeded 500, StalenessTimeout
+	// 100, WorkerUnavailable 50, ManualDlq 10.
+	PriorityScore float64 `json:"priority_score"`
+}
+
+// StalenessEntry is a task that is alive and how it stands to the threshold of
+// its state.
+type StalenessEntry struct {
+	TaskUUID                  string  `json:"task_uuid"`
+	NamespaceName             *string `json:"namespace_name"`
+	TaskName                  *string `json:"task_name"`
+	CurrentState              string  `json:"current_state"`
+	TimeInStateMinutes        int32   `json:"time_in_state_minutes"`
+	TaskAgeMinutes            int32   `json:"task_age_minutes"`
+	StalenessThresholdMinutes int32   `json:"staleness_threshold_minutes"`
+	HealthStatus              string  `json:"health_status" doc:"healthy, warning from 80 % of the threshold on, stale from all of it on"`
+	Priority                  int32   `json:"priority"`
+}
+
+// DLQAdd is the body of POST /v1/dlq/entries: a task put there by hand. Its
+// reason is ManualDlq; the task itself is not touched. A task that has a
+// pending entry keeps it, and what is told is added to that.
+type DLQAdd struct {
+	TaskUUID string          `json:"task_uuid" format:"uuid"`
+	Reason   string          `json:"reason" doc:"Why it should be looked at" maxLength:"500"`
+	Actor    string          `json:"actor" doc:"Who asks for it" maxLength:"255"`
+	Metadata json.RawMessage `json:"metadata,omitempty" doc:"A JSON object"`
+}
+
+// Bounds of [DLQReplay].
+const (
+	DefaultReplayLimit = 100
+	MaxReplayLimit     = 1000
+	DefaultReplayRate  = 10.0 // tasks per second
+	MaxReplayRate      = 1000.0
+)
+
+// DLQReplay is the body of POST /v1/dlq/replay: new tasks that do again what
+// those in the queue did. Give DLQEntryUUID for one, Filter for many.
+type DLQReplay struct {
+	DLQEntryUUID string     `json:"dlq_entry_uuid,omitempty" format:"uuid"`
+	Filter       *DLQFilter `json:"filter,omitempty" doc:"Which entries; it must name something"`
+	Reason       string     `json:"reason" maxLength:"500"`
+	Actor        string     `json:"actor" maxLength:"255"`
+	// Context replaces that of the task; with DLQEntryUUID only.
+	Context json.RawMessage `json:"context,omitempty" doc:"Input of the new task; a JSON object; for one entry"`
+	// PerSecond is how fast tasks are created, above 0 to MaxReplayRate; 0
+	// means DefaultReplayRate. What Limit and PerSecond ask for must fit into
+	// the server's request timeout.
+	PerSecond float64 `json:"per_second,omitempty" doc:"At most so many tasks per second, up to 1000; 10 when absent"`
+	// Limit is 1 to MaxReplayLimit; 0 means DefaultReplayLimit.
+	Limit int `json:"limit,omitempty" doc:"How many at most, 1 to 1000; 100 when absent"`
+	// DryRun is true with a filter unless it is given, and false for one entry.
+	DryRun *bool `json:"dry_run,omitempty" doc:"Only tell what would be done; with a filter true when absent"`
+}
+
+// DLQFilter selects entries; an entry must match everything that is set.
+type DLQFilter struct {
+	// ResolutionStatus can only be Pending, which is meant anyway; it is for
+	// those who mean all that are.
+	ResolutionStatus string `json:"resolution_status,omitempty" enum:"Pending" doc:"Pending is meant anyway; alone it selects all that are"`
+	DLQReason        string `json:"dlq_reason,omitempty" enum:"StalenessTimeout,MaxRetriesExceeded,DependencyCycleDetected,WorkerUnavailable,ManualDlq"`
+	Namespace        string `json:"namespace,omitempty" maxLength:"64"`
+	TaskName         string `json:"task_name,omitempty" maxLength:"64"`
+	Since            *Time  `json:"since,omitempty" format:"date-time" doc:"In the queue since then or later"`
+	Until            *Time  `json:"until,omitempty" format:"date-time" doc:"In the queue before then"`
+}
+
+// Bounds of [DLQPurge].
+const (
+	DefaultPurgeLimit = 1000
+	MaxPurgeLimit     = 10_000
+)
+
+// DLQPurge is the body of POST /v1/dlq/purge: it forgets entries that are
+// closed, the oldest first. Those that are Pending stay.
+type DLQPurge struct {
+	// OlderThanSeconds is how long ago they must have been closed at least, 0
+	// to 10 years.
+	OlderThanSeconds *int64 `json:"older_than_seconds" doc:"Closed at least so long ago; 0 takes all that are closed"`
+	// Limit is 1 to MaxPurgeLimit; 0 means DefaultPurgeLimit.
+	Limit  int    `json:"limit,omitempty" doc:"How many at most, 1 to 10000; 1000 when absent"`
+	Reason string `json:"reason" maxLength:"500"`
+	Actor  string `json:"actor" maxLength:"255"`
+	// DryRun is true unless it is given.
+	DryRun *bool `json:"dry_run,omitempty" doc:"Only tell what would be done; true when absent"`
+}
+
+// DLQPurged is how many entries were forgotten; in a dry run, would be.
+type DLQPurged struct {
+	Purged int  `json:"purged"`
+	DryRun bool `json:"dry_run"`
+}

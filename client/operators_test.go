@@ -1,0 +1,147 @@
+package client_test
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+func golden(t testing.TB, name string) string {
+	t.Helper()
+	raw, err := os.ReadFile("../api/rest/testdata/" + name + ".json")
+	require.NoError(t, err)
+	return string(raw)
+}
+
+const bulkAnswer = `{"matched":3,"changed":2,"skipped":1,"dry_run":false,"tasks":["` + id + `"]}`
+
+// Each call of operators goes where it should and reads what the server's own
+// tests hold its answers to.
+func TestEveryCallOfOperators(t *testing.T) {
+	t.Parallel()
+	ctx, yes, no := t.Context(), true, false
+	namespace := `{"name":"a/b","paused":false,"paused_at":null,"paused_by":null,"pause_reason":null}`
+	var breakers struct{ Breakers []json.RawMessage }
+	require.NoError(t, json.Unmarshal([]byte(golden(t, "breakers")), &breakers))
+	var entries []json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(golden(t, "dlq")), &entries))
+	for name, c := range map[string]struct {
+		answer, request, body string
+		call                  func(c *client.Client) (any, error)
+	}{
+		"step": {golden(t, "left_step"), "PATCH /v1/tasks/x/workflow_steps/y", `{"action_type":"reset_for_retry","reason":"r","reset_by":"a"}`,
+			func(c *client.Client) (any, error) {
+				return c.ActOnStep(ctx, "x", "y", client.StepAction{ActionType: client.StepResetForRetry, Reason: "r", ResetBy: "a"})
+			}},
+		"task": {golden(t, "task"), "POST /v1/tasks/x/actions", `{"action":"cancel","reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
+			return c.ActOnTask(ctx, "x", client.TaskAction{Action: client.ActionCancel, Reason: "r", Actor: "a"})
+		}},
+		"bulk": {bulkAnswer, "POST /v1/tasks/actions", `{"filter":{"tag":"t"},"action":"cancel","reason":"r","actor":"a","dry_run":false}`,
+			func(c *client.Client) (any, error) {
+				return c.ActOnTasks(ctx, client.BulkAction{Filter: client.BulkFilter{Tag: "t"}, Action: client.ActionCancel, Reason: "r", Actor: "a", DryRun: &no})
+			}},
+		"cancel": {golden(t, "task"), "DELETE /v1/tasks/x?actor=a&reason=r+s", "", func(c *client.Client) (any, error) {
+			return c.CancelTaskWhy(ctx, "x", client.Why{Actor: "a", Reason: "r s"})
+		}},
+		"dlq": {golden(t, "dlq"), "GET /v1/dlq?dlq_reason=ManualDlq&limit=5&namespace=n&offset=10&resolution_status=Pending&task_name=t", "",
+			func(c *client.Client) (any, error) {
+				return c.DLQEntries(ctx, client.DLQListOptions{ResolutionStatus: client.ResolutionPending, DLQReason: client.ReasonManualDLQ, Namespace: "n",
+					TaskName: "t", Limit: 5, Offset: 10})
+			}},
+		"entry": {golden(t, "dlq_entry"), "GET /v1/dlq/task/x", "", func(c *client.Client) (any, error) { return c.DLQEntryOfTask(ctx, "x") }},
+		"update": {golden(t, "dlq_updated"), "PATCH /v1/dlq/entry/x", `{"resolved_by":"x"}`, func(c *client.Client) (any, error) {
+			by := "x"
+			return c.UpdateDLQEntry(ctx, "x", client.DLQUpdate{ResolvedBy: &by})
+		}},
+		"stats":     {golden(t, "dlq_stats"), "GET /v1/dlq/stats", "", func(c *client.Client) (any, error) { return c.DLQStats(ctx) }},
+		"queue":     {golden(t, "dlq_queue"), "GET /v1/dlq/investigation-queue?limit=5", "", func(c *client.Client) (any, error) { return c.InvestigationQueue(ctx, 5) }},
+		"staleness": {golden(t, "dlq_staleness"), "GET /v1/dlq/staleness", "", func(c *client.Client) (any, error) { return c.Staleness(ctx, 0) }},
+		"add": {string(entries[0]), "POST /v1/dlq/entries", `{"task_uuid":"x","reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
+			return c.AddDLQEntry(ctx, client.DLQAdd{TaskUUID: "x", Reason: "r", Actor: "a"})
+		}},
+		"replay": {bulkAnswer, "POST /v1/dlq/replay", `{"dlq_entry_uuid":"x","reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
+			return c.ReplayDLQ(ctx, client.DLQReplay{DLQEntryUUID: "x", Reason: "r", Actor: "a"})
+		}},
+		"purge": {`{"purged":1,"dry_run":true}`, "POST /v1/dlq/purge", `{"older_than_seconds":null,"reason":"r","actor":"a","dry_run":true}`,
+			func(c *client.Client) (any, error) {
+				return c.PurgeDLQ(ctx, client.DLQPurge{Reason: "r", Actor: "a", DryRun: &yes})
+			}},
+		"namespaces": {golden(t, "namespaces"), "GET /v1/namespaces", "", func(c *client.Client) (any, error) { return c.Namespaces(ctx) }},
+		"pause": {namespace, "PUT /v1/namespaces/a%2Fb/pause", `{"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
+			return c.PauseNamespace(ctx, "a/b", client.Why{Reason: "r", Actor: "a"})
+		}},
+		"resume": {namespace, "DELETE /v1/namespaces/a%2Fb/pause", "", func(c *client.Client) (any, error) { return c.ResumeNamespace(ctx, "a/b", client.Why{}) }},
+		"workers": {golden(t, "workers"), "GET /v1/workers?limit=5&namespace=n&status=dead", "", func(c *client.Client) (any, error) {
+			return c.Workers(ctx, client.WorkerListOptions{Status: "dead", Namespace: "n", Limit: 5})
+		}},
+		"sweeps":    {golden(t, "sweeps"), "GET /v1/sweeps", "", func(c *client.Client) (any, error) { return c.Sweeps(ctx) }},
+		"run sweep": {golden(t, "sweep_run"), "POST /v1/sweeps/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSweep(ctx, "x", client.SweepRequest{}) }},
+		"breakers":  {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return c.Breakers(ctx) }},
+		"force": {string(breakers.Breakers[0]), "PUT /v1/admin/breakers/web", `{"state":"forced_open"}`, func(c *client.Client) (any, error) {
+			return c.ForceBreaker(ctx, "web", client.BreakerForcedOpen)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api, calls, last := script(t, step{200, c.answer, nil})
+			got, err := c.call(api)
+			require.NoError(t, err)
+			require.NotEmpty(t, got)
+			require.Equal(t, c.request, last.Method+" "+last.URL.RequestURI()[len("/prefix"):])
+			sent, err := io.ReadAll(last.Body)
+			require.NoError(t, err)
+			require.Equal(t, c.body, string(sent))
+			require.EqualValues(t, 1, calls.Load())
+			again, err := json.Marshal(got)
+			require.NoError(t, err)
+			require.JSONEq(t, c.answer, string(again), "encoding gives back what was decoded")
+
+			failing, _, _ := script(t, step{404, `{"error":{"code":"NOT_FOUND","message":"no"}}`, nil})
+			_, err = c.call(failing)
+			require.True(t, client.IsNotFound(err), "%v", err)
+		})
+	}
+}
+
+// What may have been done is not done again; what does no harm is.
+func TestRetriesOfOperators(t *testing.T) {
+	t.Parallel()
+	ctx, yes, no := t.Context(), true, false
+	filter := &client.DLQFilter{Namespace: "n"}
+	for name, c := range map[string]struct {
+		call  func(c *client.Client) error
+		calls int32
+	}{
+		"step":       {func(c *client.Client) error { _, err := c.ActOnStep(ctx, "x", "y", client.StepAction{}); return err }, 1},
+		"task":       {func(c *client.Client) error { _, err := c.ActOnTask(ctx, "x", client.TaskAction{}); return err }, 1},
+		"bulk":       {func(c *client.Client) error { _, err := c.ActOnTasks(ctx, client.BulkAction{DryRun: &no}); return err }, 1},
+		"bulk, dry":  {func(c *client.Client) error { _, err := c.ActOnTasks(ctx, client.BulkAction{}); return err }, 2},
+		"replay one": {func(c *client.Client) error { _, err := c.ReplayDLQ(ctx, client.DLQReplay{}); return err }, 1},
+		"replay many": {func(c *client.Client) error {
+			_, err := c.ReplayDLQ(ctx, client.DLQReplay{Filter: filter, DryRun: &no})
+			return err
+		}, 1},
+		"replay, dry": {func(c *client.Client) error { _, err := c.ReplayDLQ(ctx, client.DLQReplay{Filter: filter}); return err }, 2},
+		"purge":       {func(c *client.Client) error { _, err := c.PurgeDLQ(ctx, client.DLQPurge{DryRun: &no}); return err }, 1},
+		"sweep":       {func(c *client.Client) error { _, err := c.RunSweep(ctx, "x", client.SweepRequest{}); return err }, 1},
+		"sweep, dry": {func(c *client.Client) error {
+			_, err := c.RunSweep(ctx, "x", client.SweepRequest{DryRun: yes})
+			return err
+		}, 2},
+		"pause":  {func(c *client.Client) error { _, err := c.PauseNamespace(ctx, "x", client.Why{}); return err }, 2},
+		"update": {func(c *client.Client) error { _, err := c.UpdateDLQEntry(ctx, "x", client.DLQUpdate{}); return err }, 2},
+		"force":  {func(c *client.Client) error { _, err := c.ForceBreaker(ctx, "x", "automatic"); return err }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api, calls, _ := script(t, step{503, `{"error":{"code":"SERVICE_UNAVAILABLE","message":"m"}}`, nil}, step{404, "", nil})
+			require.Error(t, c.call(api))
+			require.Equal(t, c.calls, calls.Load())
+		})
+	}
+}

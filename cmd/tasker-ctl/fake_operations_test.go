@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+const (
+	pendingEntry  = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a2f10"
+	resolvedEntry = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a2f20"
+	newTask       = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f60" // what a replay creates
+)
+
+// operations answers what operators ask for.
+func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string, body []byte) bool {
+	if strings.HasPrefix(path, "v1/dlq") {
+		f.dlq(w, r, path, body)
+		return true
+	}
+	switch {
+	case r.Method == http.MethodPatch && strings.Contains(path, "/workflow_steps/"):
+		patchStep(w, path, body)
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/actions") && path != "v1/tasks/actions":
+		actOnFake(w, strings.Split(path, "/")[2], body)
+	case path == "v1/tasks/actions":
+		var b client.BulkAction
+		_ = json.Unmarshal(body, &b)
+		answer(w, client.BulkResult{Matched: 3, Changed: 2, Skipped: 1, DryRun: *b.DryRun, Tasks: []string{runningTask, failedTask}})
+	case path == "v1/namespaces":
+		answer(w, client.NamespaceList{Namespaces: []client.Namespace{{Name: "lines"}, pausedNamespace("shapes")}})
+	case path == "v1/namespaces/shapes/pause" && r.Method == http.MethodPut:
+		answer(w, pausedNamespace("shapes"))
+	case path == "v1/namespaces/shapes/pause":
+		answer(w, client.Namespace{Name: "shapes"})
+	case path == "v1/workers":
+		answer(w, fakeWorkers())
+	case path == "v1/sweeps":
+		answer(w, fakeSweeps())
+	case path == "v1/sweeps/liveness/run":
+		var s client.SweepRequest
+		_ = json.Unmarshal(body, &s)
+		answer(w, client.SweepRun{Sweep: "liveness", Outcome: "ok", DryRun: s.DryRun, TookMS: 7, Items: map[string]int{"would_bury": 1, "released": 4},
+			Findings: []client.SweepFinding{{Subject: "worker-2", Action: "would_bury", Detail: "silent for 3m"}}})
+	case path == "v1/sweeps/retention/run":
+		fail(w, http.StatusConflict, "CONFLICT", "The sweep is running already")
+	case path == "v1/admin/breakers":
+		answer(w, fakeBreakers())
+	case path == "v1/admin/breakers/messaging":
+		var b client.BreakerForce
+		_ = json.Unmarshal(body, &b)
+		answer(w, client.Breaker{Name: "messaging", State: "open", Control: b.State})
+	default:
+		return false
+	}
+	return true
+}
+
+// patchStep puts a step into the state that follows from the action; only a
+// step in error can be reset.
+func patchStep(w http.ResponseWriter, path string, body []byte) {
+	parts := strings.Split(path, "/")
+	task := fakeTask(parts[2])
+	var a client.StepAction
+	_ = json.Unmarshal(body, &a)
+	for _, s := range fakeSteps(task) {
+		if s.StepUUID != parts[4] {
+			continue
+		}
+		if a.ActionType == client.StepResetForRetry && s.CurrentState != "error" {
+			fail(w, http.StatusBadRequest, "BAD_REQUEST", "Cannot manually resolve step: invalid transition from "+s.CurrentState+" to ResetForRetry")
+			return
+		}
+		s.CurrentState = map[string]string{client.StepResetForRetry: "pending", client.StepResolveManually: "resolved_manually",
+			client.StepCompleteManually: "complete"}[a.ActionType]
+		answer(w, s)
+		return
+	}
+	fail(w, http.StatusNotFound, "NOT_FOUND", "Step does not belong to the specified task")
+}
+
+func actOnFake(w http.ResponseWriter, id string, body []byte) {
+	task := fakeTask(id)
+	var a client.TaskAction
+	_ = json.Unmarshal(body, &a)
+	switch {
+	case task == nil:
+		fail(w, http.StatusNotFound, "NOT_FOUND", "Task not found: "+id)
+	case a.Action == client.ActionReplay:
+		task.TaskUUID, task.Status = newTask, "pending"
+		answer(w, task)
+	case task.Terminal() && a.Action != client.ActionRunAgain:
+		fail(w, http.StatusBadRequest, "BAD_REQUEST", "A task that has ended does not allow "+a.Action)
+	default:
+		if a.Action == client.ActionResolve {
+			task.Status = "resolved_manually"
+		}
+		if a.Action == client.ActionFail {
+			task.Status = "error"
+		}
+		answer(w, task)
+	}
+}
+
+func (f *fakeAPI) dlq(w http.ResponseWriter, r *http.Request, path string, body []byte) {
+	switch r.Method + " " + path {
+	case "GET v1/dlq":
+		answer(w, fakeEntries())
+	case "GET v1/dlq/task/" + failedTask:
+		answer(w, fakeEntries()[0])
+	case "GET v1/dlq/stats":
+		oldest, average := client.NaiveTime{Time: fakeStart.Add(-time.Hour)}, 42.5
+		answer(w, []client.DLQStats{
+			{DLQReason: "MaxRetriesExceeded", TotalEntries: 7, Pending: 2, ManuallyResolved: 4, PermanentFailures: 1, OldestEntry: &oldest,
+				NewestEntry: &oldest, AvgResolutionTimeMinutes: &average},
+			{DLQReason: "ManualDlq", TotalEntries: 1, Pending: 1},
+		})
+	case "GET v1/dlq/investigation-queue":
+		name, space, state, minutes := "diamond", "shapes", "error", int32(61)
+		answer(w, []client.DLQQueueEntry{{DLQEntryUUID: pendingEntry, TaskUUID: failedTask, OriginalState: "error", DLQReason: "MaxRetriesExceeded",
+			DLQTimestamp: client.NaiveTime{Time: fakeStart}, MinutesInDLQ: 61.5, NamespaceName: &space, TaskName: &name, CurrentState: &state,
+			TimeInStateMinutes: &minutes, PriorityScore: 561.5}})
+	case "GET v1/dlq/staleness":
+		name, space := "diamond", "shapes"
+		answer(w, []client.StalenessEntry{{TaskUUID: runningTask, NamespaceName: &space, TaskName: &name, CurrentState: "steps_in_process",
+			TimeInStateMinutes: 29, TaskAgeMinutes: 40, StalenessThresholdMinutes: 30, HealthStatus: "warning", Priority: 5}})
+	case "PATCH v1/dlq/entry/" + pendingEntry:
+		answer(w, client.DLQUpdated{Success: true, Message: "Investigation status updated successfully", DLQEntryUUID: pendingEntry})
+	case "POST v1/dlq/entries":
+		var a client.DLQAdd
+		_ = json.Unmarshal(body, &a)
+		e := fakeEntries()[0]
+		if a.TaskUUID != failedTask {
+			e.TaskUUID, e.DLQReason = a.TaskUUID, client.ReasonManualDLQ
+		}
+		answer(w, e)
+	case "POST v1/dlq/replay":
+		f.replayFake(w, body)
+	case "POST v1/dlq/purge":
+		var p client.DLQPurge
+		_ = json.Unmarshal(body, &p)
+		answer(w, client.DLQPurged{Purged: 12, DryRun: *p.DryRun})
+	default:
+		fail(w, http.StatusNotFound, "NOT_FOUND", "DLQ entry not found")
+	}
+}
+
+// replayFake has 250 pending entries and replays as many as a request may.
+func (f *fakeAPI) replayFake(w http.ResponseWriter, body []byte) {
+	var r client.DLQReplay
+	_ = json.Unmarshal(body, &r)
+	switch {
+	case r.DLQEntryUUID == resolvedEntry:
+		fail(w, http.StatusConflict, "CONFLICT", "The entry was replayed already, as task "+newTask)
+	case r.DLQEntryUUID != "":
+		answer(w, client.BulkResult{Matched: 1, Changed: 1, Tasks: []string{failedTask}, ReplayedAs: newTask})
+	default:
+		n := min(r.Limit, 250-f.replayed)
+		if !*r.DryRun {
+			f.replayed += n
+		}
+		answer(w, client.BulkResult{Matched: n, Changed: n, DryRun: *r.DryRun, Tasks: []string{failedTask}})
+	}
+}
+
+func pausedNamespace(name string) client.Namespace {
+	since, by, why := at(1), "ana", "the gateway is down"
+	return client.Namespace{Name: name, Paused: true, PausedAt: &since, PausedBy: &by, PauseReason: &why}
+}
+
+func fakeEntries() []client.DLQEntry {
+	by, notes, again, resolved := "ana", "the vendor fixed it", newTask, client.NaiveTime{Time: fakeStart.Add(time.Second)}
+	when := client.NaiveTime{Time: fakeStart}
+	snapshot := json.RawMessage(`{"task_uuid":"` + failedTask + `","namespace":"shapes","task_name":"diamond","current_state":"error"}`)
+	return []client.DLQEntry{
+		{DLQEntryUUID: pendingEntry, TaskUUID: failedTask, OriginalState: "error", DLQReason: "MaxRetriesExceeded", DLQTimestamp: when,
+			ResolutionStatus: "Pending", TaskSnapshot: snapshot, CreatedAt: when, UpdatedAt: when, Detail: "permanent"},
+		{DLQEntryUUID: resolvedEntry, TaskUUID: completeTask, OriginalState: "steps_in_process", DLQReason: "StalenessTimeout", DLQTimestamp: when,
+			ResolutionStatus: "ManuallyResolved", ResolutionTimestamp: &resolved, ResolutionNotes: &notes, ResolvedBy: &by, ReplayedAs: &again,
+			TaskSnapshot: snapshot, Metadata: json.RawMessage(`{"ticket":"X-1"}`), CreatedAt: when, UpdatedAt: when},
+	}
+}
+
+func fakeWorkers() client.WorkerList {
+	worker := func(id, status string, age float64) client.WorkerState {
+		return client.WorkerState{WorkerUUID: "u-" + id, WorkerID: id, Hostname: "pod", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"},
+			Tags: []string{}, Status: status, StatusSince: at(0), StartedAt: at(0), HeartbeatAgeSeconds: age}
+	}
+	gone := worker("worker-4", "active", 700)
+	stopped := at(3)
+	gone.StoppedAt, gone.Tags = &stopped, []string{"gpu", "eu"}
+	return client.WorkerList{Workers: []client.WorkerState{worker("worker-1", "active", 1.5), worker("worker-2", "stale", 45), worker("worker-3", "dead", 200), gone}}
+}
+
+func fakeSweeps() client.SweepList {
+	ended := at(0.25)
+	return client.SweepList{Sweeps: []client.Sweep{
+		{Name: "liveness", NextAt: at(15), StartedAt: at(0), FinishedAt: &ended, Runs: 12, Holder: "o1", Result: json.RawMessage(`{"items":{"released":4}}`)},
+		{Name: "retention", Running: true, Holder: "o2", NextAt: at(600), StartedAt: at(1), Runs: 1, Result: json.RawMessage("null")},
+	}}
+}
+
+func fakeBreakers() client.BreakerList {
+	since := at(2)
+	return client.BreakerList{Breakers: []client.Breaker{
+		{Name: "messaging", State: "open", Control: "automatic", Since: &since, RetryAfterSeconds: 12, FailuresInARow: 5, Calls: 90, Failures: 6, Rejected: 31, Opened: 1},
+		{Name: "web", State: "closed", Control: "forced_closed", Calls: 1200},
+	}}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// What operators ask for arrives as they said it.
+func TestOperatorsAreUnderstood(t *testing.T) {
+	t.Parallel()
+	left := runningTask[:35] + "b"
+	for name, tt := range map[string]struct {
+		args  []string
+		stdin string
+		seen  string // the last request
+		body  string
+	}{
+		"reset": {args: []string{"task", "reset-step", failedTask, "right", "-r", "why", "-b", "ana"}, seen: "PATCH /v1/tasks/" + failedTask + "/workflow_steps/" + failedTask[:35] + "c",
+			body: `{"action_type":"reset_for_retry","reason":"why","reset_by":"ana"}`},
+		"resolve": {args: []string{"task", "resolve-step", runningTask, left, "-r", "why"}, seen: "PATCH /v1/tasks/" + runningTask + "/workflow_steps/" + left,
+			body: `{"action_type":"resolve_manually","reason":"why","resolved_by":"cli-operator"}`},
+		"complete": {args: []string{"task", "complete-step", runningTask, left, "-r", "why", "--result", "-"}, stdin: `{"b": 1.50}`,
+			seen: "PATCH /v1/tasks/" + runningTask + "/workflow_steps/" + left,
+			body: `{"action_type":"complete_manually","reason":"why","completed_by":"cli-operator","completion_data":{"result":{"b":1.50}}}`},
+		"release": {args: []string{"task", "release-lease", runningTask, "left", "-r", "why"}, seen: "POST /v1/tasks/" + runningTask + "/actions",
+			body: `{"action":"release_lease","step_uuid":"` + left + `","reason":"why","actor":"cli-operator"}`},
+		"priority": {args: []string{"task", "reprioritise", runningTask, "-p", "-7", "-r", "why"}, seen: "POST /v1/tasks/" + runningTask + "/actions",
+			body: `{"action":"reprioritise","reason":"why","actor":"cli-operator","priority":-7}`},
+		"replay": {args: []string{"task", "replay", runningTask, "-r", "why", "-i", `{"n":1}`}, seen: "POST /v1/tasks/" + runningTask + "/actions",
+			body: `{"action":"replay","reason":"why","actor":"cli-operator","context":{"n":1}}`},
+		"cancel": {args: []string{"task", "cancel", runningTask}, seen: "DELETE /v1/tasks/" + runningTask + "?actor=cli-operator"},
+		"bulk": {args: []string{"task", "action", "reprioritise", "-n", "shapes", "--name", "diamond", "--version", "1.0.0", "-s", "error,cancelled", "--tag", "t",
+			"--created-before", "1h", "--created-after", "2026-03-20T00:00:00Z", "-p", "0", "-l", "7", "-r", "why", "--yes"}, seen: "POST /v1/tasks/actions",
+			body: `{"filter":{"namespace":"shapes","name":"diamond","version":"1.0.0","states":["error","cancelled"],"tag":"t","created_before":"2026-03-21T09:11:20.000000Z",` +
+				`"created_after":"2026-03-20T00:00:00.000000Z"},"action":"reprioritise","reason":"why","actor":"cli-operator","priority":0,"dry_run":false,"limit":7}`},
+		"dlq": {args: []string{"dlq", "list", "-s", "permanently-failed", "--dlq-reason", "worker_unavailable", "-n", "shapes", "--task-name", "diamond", "-l", "7", "-o", "8"},
+			seen: "GET /v1/dlq?dlq_reason=WorkerUnavailable&limit=7&namespace=shapes&offset=8&resolution_status=PermanentlyFailed&task_name=diamond"},
+		"update": {args: []string{"dlq", "update", pendingEntry, "-s", "cancelled", "-n", "", "--metadata", `{"a":1}`}, seen: "PATCH /v1/dlq/entry/" + pendingEntry,
+			body: `{"resolution_status":"Cancelled","resolution_notes":"","metadata":{"a":1}}`},
+		"add": {args: []string{"dlq", "add", runningTask, "-r", "why", "--metadata", `{"a":1}`}, seen: "POST /v1/dlq/entries",
+			body: `{"task_uuid":"` + runningTask + `","reason":"why","actor":"cli-operator","metadata":{"a":1}}`},
+		"replay one": {args: []string{"dlq", "replay", pendingEntry, "-r", "why", "-i", `{}`}, seen: "POST /v1/dlq/replay",
+			body: `{"dlq_entry_uuid":"` + pendingEntry + `","reason":"why","actor":"cli-operator","context":{},"dry_run":false}`},
+		"replay many": {args: []string{"dlq", "replay", "--since", "2h", "--until", "1h", "-l", "5000", "-r", "why", "--dry-run"}, seen: "POST /v1/dlq/replay",
+			body: `{"filter":{"since":"2026-03-21T08:11:20.000000Z","until":"2026-03-21T09:11:20.000000Z"},"reason":"why","actor":"cli-operator","per_second":10,"limit":1000,"dry_run":true}`},
+		"purge": {args: []string{"dlq", "purge", "--older-than", "90m", "-l", "5", "-r", "why", "--yes"}, seen: "POST /v1/dlq/purge",
+			body: `{"older_than_seconds":5400,"limit":5,"reason":"why","actor":"cli-operator","dry_run":false}`},
+		"pause":  {args: []string{"namespace", "pause", "shapes", "-r", "why"}, seen: "PUT /v1/namespaces/shapes/pause", body: `{"reason":"why","actor":"cli-operator"}`},
+		"resume": {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
+		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +
+			url.Values{"status": {"dead"}, "namespace": {"shapes"}, "limit": {"100"}}.Encode()},
+		"sweep":   {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},
+		"breaker": {args: []string{"system", "breakers", "force", "messaging", "auto"}, seen: "PUT /v1/admin/breakers/messaging", body: `{"state":"automatic"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSession(t)
+			o := s.run(t.Context(), tt.stdin, tt.args...)
+			require.Zero(t, o.code, o.stderr)
+			require.Equal(t, tt.seen, s.api.seen[len(s.api.seen)-1])
+			if tt.body == "" {
+				require.Empty(t, s.api.bodies)
+				return
+			}
+			require.Equal(t, []string{tt.body}, s.api.bodies)
+		})
+	}
+}
+
+// A replay of many is made of requests that the server has the time for, and
+// ends when nothing is left.
+func TestReplayInParts(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	o := s.run(t.Context(), "", "-o", "json", "dlq", "replay", "--all", "-l", "100000", "--per-second", "5", "-r", "why", "--yes")
+	require.Zero(t, o.code, o.stderr)
+	var done client.BulkResult
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &done))
+	require.Equal(t, 250, done.Changed)
+	require.Len(t, s.api.bodies, 3, "20 seconds each, and the rest")
+	for _, body := range s.api.bodies {
+		require.JSONEq(t, `{"filter":{"resolution_status":"Pending"},"reason":"why","actor":"cli-operator","per_second":5,"limit":100,"dry_run":false}`, body)
+	}
+}
