@@ -28,6 +28,7 @@ func orchestrationKeys() []Key {
 		engineKeys(),
 		decisionKeys(),
 		dlqKeys(),
+		operationsKeys(),
 		under("orchestration.batch_processing",
 			boolean("enabled", true, "Allow batchable steps.", "Off, a step that asks for batches fails."),
 			integer("max_parallel_batches", 50, 1, 1000, "Batches of one step that run at the same time.", "Bounds the load of one fan-out."),

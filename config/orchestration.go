@@ -15,6 +15,9 @@ type Orchestration struct {
 	Leases                   Leases                    `toml:"leases"`
 	DecisionPoints           DecisionPoints            `toml:"decision_points"`
 	DLQ                      DLQ                       `toml:"dlq"`
+	Sweeps                   Sweeps                    `toml:"sweeps"`
+	Retention                Retention                 `toml:"retention"`
+	Backpressure             Backpressure              `toml:"backpressure"`
 	BatchProcessing          BatchProcessing           `toml:"batch_processing"`
 	MPSCChannels             OrchestrationChannels     `toml:"mpsc_channels"`
 	Web                      OrchestrationWeb          `toml:"web"`

@@ -146,6 +146,7 @@ func orderRules(v *values) {
 		depth    = "common.queues.pgmq.queue_depth_thresholds."
 		decision = "orchestration.decision_points."
 		shedding = "worker.mpsc_channels.handler_dispatch.load_shedding."
+		sweeps   = "orchestration.sweeps."
 	)
 	for _, pair := range [][2]string{
 		{"common.database.pool.min_connections", "common.database.pool.max_connections"},
@@ -159,6 +160,7 @@ func orderRules(v *values) {
 		{"orchestration.apply.batch_size", "orchestration.create.max_pending"},
 		{"orchestration.create.batch_size", "orchestration.create.max_pending"},
 		{"worker.report.batch_size", "worker.report.max_pending"},
+		{sweeps + "liveness.stale_after_seconds", sweeps + "liveness.dead_after_seconds"},
 	} {
 		v.atMost(pair[0], pair[1])
 	}
@@ -198,6 +200,13 @@ func leaseRules(v *values) {
 	lease *= millisecondsInSecond
 	if beat, ok := v.number(heartbeat); ok && okLease && lease < 3*beat {
 		v.fail(fmt.Sprintf("%s must be at least three times %s", v.said(keyLease), v.said(heartbeat)), keyLease, heartbeat)
+	}
+	const stale = "orchestration.sweeps.liveness.stale_after_seconds"
+	if after, ok := v.number(stale); ok {
+		if beat, okBeat := v.number(heartbeat); okBeat && after*millisecondsInSecond < 2*beat {
+			v.warn(fmt.Sprintf("%s is shorter than two heartbeats (%s): workers look stale that are not",
+				v.said(stale), v.said(heartbeat)), stale, heartbeat)
+		}
 	}
 	timeout, ok := v.number(keyHandlerTimeout)
 	if ok && okLease && lease <= timeout {

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/mux"
@@ -36,7 +38,7 @@ const startPatience = 30 * time.Second
 // that its schema is the one this program knows. In embedded mode the
 // other daemon hears signals directly, so they need not ride along with what is
 // waited for.
-func openStore(ctx context.Context, c config.Common, name string, embedded bool, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+func openStore(ctx context.Context, c config.Common, name string, embedded bool, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
 	d := c.Database
 	opts := store.Options{
 		URL: d.URL.Reveal(), ApplicationName: name,
@@ -45,8 +47,11 @@ func openStore(ctx context.Context, c config.Common, name string, embedded bool,
 		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(),
 		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: inTransaction(c.Signals.EventSource),
 		NotifyAfterCommit: c.Signals.EventSource == sourceNotify && !embedded,
-		Observe: func(flow string, took time.Duration, _ error) {
+		Observe: func(flow string, took time.Duration, err error) {
 			m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
+			if err == nil {
+				answered(breakers)
+			}
 		},
 	}
 	s, err := patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, opts) })
@@ -110,7 +115,7 @@ type signals struct {
 	heard     signal.Source // nil until source is called
 }
 
-func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (*signals, error) {
+func newSignals(c config.Common, name string, s *store.Store, breakers *breaker.Set, log *zap.Logger) (*signals, error) {
 	out := &signals{config: c, name: name, store: s}
 	switch c.Signals.EventSource {
 	case sourceNotify:
@@ -122,8 +127,12 @@ func newSignals(c config.Common, name string, s *store.Store, log *zap.Logger) (
 	default:
 		return nil, fmt.Errorf("common.signals.event_source: %q is none of %s, %s and %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
 	}
-	out.sender = signal.NewSender(out.transport, signal.SenderConfig{
+	// Listeners probe past the breaker: that is how a recovery is seen.
+	out.sender = signal.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, signal.SenderConfig{
 		OnError: func(err error) {
+			if errors.Is(err, breaker.ErrOpen) {
+				return // it was told of when it opened
+			}
 			log.Warn("signals could not be sent; pollers and catch-up scans find the work", zap.Error(err))
 		},
 	})

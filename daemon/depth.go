@@ -27,20 +27,30 @@ const (
 // queueDepth counts the claimable steps for people: as a health check and as a
 // metric. It is safe for concurrent use.
 type queueDepth struct {
-	count      func(ctx context.Context, limit int) (map[string]int, error)
-	thresholds config.QueueDepthThresholds
-	now        func() time.Time
-	gauge      *prometheus.Desc
+	count func(ctx context.Context, limit int) (map[string]int, error)
+	now   func() time.Time
+	gauge *prometheus.Desc
 
-	mu   sync.Mutex
-	at   time.Time
-	took time.Duration
-	last map[string]int // by namespace; nil: the latest count failed
+	mu         sync.Mutex
+	thresholds config.QueueDepthThresholds
+	at         time.Time
+	took       time.Duration
+	last       map[string]int // by namespace; nil: the latest count failed
 }
 
 func newQueueDepth(count func(context.Context, int) (map[string]int, error), thresholds config.QueueDepthThresholds) *queueDepth {
 	return &queueDepth{count: count, thresholds: thresholds, now: time.Now,
 		gauge: prometheus.NewDesc("tasker_queue_depth", "Claimable steps, counted up to one more than overflow_threshold.", []string{"namespace"}, nil)}
+}
+
+// judgeBy has the next check use other thresholds.
+func (q *queueDepth) judgeBy(thresholds config.QueueDepthThresholds) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.thresholds.OverflowThreshold < thresholds.OverflowThreshold {
+		q.at = time.Time{} // the latest count did not go that far
+	}
+	q.thresholds = thresholds
 }
 
 // measure counts at most once per depthAge, one at a time; nil means that
@@ -82,13 +92,16 @@ func (q *queueDepth) check(ctx context.Context) telemetry.Check {
 	if deepest == 0 {
 		return c
 	}
+	q.mu.Lock()
+	limits := q.thresholds
+	q.mu.Unlock()
 	c.Message = fmt.Sprintf("%d steps wait in %s", deepest, longest)
 	switch {
-	case deepest > q.thresholds.OverflowThreshold:
-		c.Status, c.Message = deploymode.Unhealthy, fmt.Sprintf("more than %d steps wait in %s", q.thresholds.OverflowThreshold, longest)
-	case deepest == q.thresholds.OverflowThreshold:
+	case deepest > limits.OverflowThreshold:
+		c.Status, c.Message = deploymode.Unhealthy, fmt.Sprintf("more than %d steps wait in %s", limits.OverflowThreshold, longest)
+	case deepest == limits.OverflowThreshold:
 		c.Status = deploymode.Unhealthy
-	case deepest >= q.thresholds.CriticalThreshold:
+	case deepest >= limits.CriticalThreshold:
 		c.Status = deploymode.Degraded
 	}
 	return c

@@ -9,13 +9,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/backpressure"
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/sweep"
 	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -28,7 +30,8 @@ type Orchestrator struct {
 	// registered says that the templates of the search paths are in the database.
 	registered bool
 	depth      *queueDepth
-	relay      *relay.Relay // nil unless the event source is "relay"
+	sweeps     *sweep.Runner
+	admission  *backpressure.Admission
 }
 
 // NewOrchestrator connects to the database, loads the templates that the
@@ -39,7 +42,7 @@ func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger
 
 func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbours, log *zap.Logger) (*Orchestrator, error) {
 	c := loaded.OrchestratorConfig()
-	s, err := assemble(ctx, c.Common, "tasker-orchestrator", near, log)
+	s, err := assemble(ctx, c.Common, nil, "tasker-orchestrator", near, log)
 	if err != nil {
 		return nil, err
 	}
@@ -76,21 +79,51 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	}
 	rules := rules(c.Common, o.Leases.MaxCrashes)
 	d.engine, err = orchestration.New(orchestration.Config{
-		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules,
-		Orchestration: eventSystem(o.EventSystems.Orchestration, source, d.fail),
-		Readiness:     eventSystem(o.EventSystems.TaskReadiness, source, d.fail),
+		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules, DeadLetters: o.DLQ.Enabled,
+		ReadinessBreaker: d.breakers.Breaker(breaker.TaskReadiness),
+		Orchestration:    eventSystem(o.EventSystems.Orchestration, source, d.fail),
+		Readiness:        eventSystem(o.EventSystems.TaskReadiness, source, d.fail),
 		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 			Logger: d.log, Metrics: d.metrics},
 		ApplyBatch: o.Apply.BatchSize, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
 		SweepBatch: o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), Logger: d.log, Metrics: d.metrics,
 	})
-	if err != nil || !o.Web.Enabled {
+	if err != nil {
 		return err
 	}
+	if d.sweeps, err = sweep.New(d.sweepConfig(o, self)); err != nil {
+		return err
+	}
+	d.admission = d.newAdmission(c)
+	if !o.Web.Enabled {
+		return nil
+	}
+	return d.serve(o, self, rules)
+}
+
+// newAdmission decides which new tasks are turned away.
+func (d *Orchestrator) newAdmission(c config.OrchestratorConfig) *backpressure.Admission {
+	return backpressure.New(backpressure.Config{
+		Depth: d.depth.measure, Overflow: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold,
+		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.engine.Drained,
+		Channels:       []backpressure.Channel{{Name: "orchestrator", Saturation: d.engine.Saturation}},
+		ChannelWarning: c.Common.MPSCChannels.OverflowPolicy.LogWarningThreshold,
+		Blocked:        d.breakers.Breaker(breaker.Web).Wait, Logger: d.log, Metrics: d.metrics,
+	})
+}
+
+// serve makes the API.
+func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) error {
+	guard := d.breakers.Breaker(breaker.Web)
+	engine, reads := guardedEngine{supervised{d.engine, d.shared}, guard}, guardedStore{d.store, guard}
 	web := d.webConfig(o.Web.Web, d.loaded.Environment)
 	web.MaxBodyBytes, web.MaxWait = int64(o.Web.MaxBodyBytes), o.Web.MaxWait()
-	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{Engine: d.engine, Store: d.store, ID: self.ID, Verify: d.verify(rules),
-		Loaded: d.templatesLoaded, Checks: d.checks})
+	var err error
+	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{
+		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
+		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o.DLQ.StalenessDetection.Thresholds),
+		Registry: d.store, Sweeps: d.sweeps, Breakers: d.breakers, Admission: d.admission,
+	})
 	return err
 }
 
@@ -103,7 +136,8 @@ func (d *Orchestrator) templatesLoaded() (loaded bool, reason string) {
 }
 
 func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
-	checks := map[string]telemetry.Check{"queue_depth": d.depth.check(ctx)}
+	checks := map[string]telemetry.Check{"queue_depth": d.depth.check(ctx), "sweeps": d.sweeps.Check(),
+		"circuit_breaker": d.breakers.Breaker(breaker.Web).Check(), "circuit_breakers": d.breakers.Check()}
 	if d.relay != nil {
 		checks["signal_relay"] = relayCheck(d.relay.Health())
 	}
@@ -152,18 +186,14 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common) e
 	return nil
 }
 
-// services lists the parts in the order of their start: what sends before what
-// looks, and the API last, so that it serves only what runs.
+// services lists the parts below the API in the order of their start: what
+// sends before what looks.
 func (d *Orchestrator) services() []lifecycle.Service {
 	list := []lifecycle.Service{d.counting}
 	if d.relay != nil {
 		list = append(list, d.relay) // it ends after all that sends
 	}
-	list = append(list, d.signals.sender, d.engine)
-	if d.server != nil {
-		list = append(list, d.server)
-	}
-	return list
+	return append(list, d.signals.sender, d.engine, d.sweeps, d.admission)
 }
 
 // Start runs the daemon; listeners connect in the background.
@@ -178,12 +208,7 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 
 // Stop ends the daemon within ctx: unready first, then the API, the event
 // systems and commands, the signals, and at last the pools.
-func (d *Orchestrator) Stop(ctx context.Context) error {
-	if d.server != nil {
-		d.server.Drain()
-	}
-	return d.stopAll(ctx, d.services()...)
-}
+func (d *Orchestrator) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
 
 // Addr is where the API listens; nil when it is off.
 func (d *Orchestrator) Addr() net.Addr { return d.address() }
@@ -199,5 +224,6 @@ func (d *Orchestrator) Failed() <-chan error { return d.fatal }
 func (d *Orchestrator) Reload(ctx context.Context, next *config.Loaded) error {
 	changes := d.loaded.Changes(next)
 	d.loaded = next
+	d.depth.judgeBy(next.Common.Queues.PGMQ.QueueDepthThresholds)
 	return reloadMode(ctx, d.log, d.engine, next.Orchestration.EventSystems.Orchestration.DeploymentMode, changes)
 }

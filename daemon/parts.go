@@ -12,10 +12,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 )
@@ -37,24 +39,28 @@ type shared struct {
 	// other daemon of the process hear them too.
 	publisher signal.Publisher
 	counting  *lifecycle.Loop
+	relay     *relay.Relay // nil unless an orchestrator's event source is "relay"
 	server    *rest.Server // nil when web.enabled = false
 	fatal     chan error   // what must end the process
+	breakers  *breaker.Set
 }
 
 // assemble opens what everything else stands on. name is the daemon's name in
-// pg_stat_activity; near is nil unless another daemon runs in the process.
-func assemble(ctx context.Context, c config.Common, name string, near *neighbours, log *zap.Logger) (*shared, error) {
+// pg_stat_activity; w is nil for an orchestrator, near unless another daemon
+// runs in the process.
+func assemble(ctx context.Context, c config.Common, w *config.Worker, name string, near *neighbours, log *zap.Logger) (*shared, error) {
 	if err := refuseUnsupported(c); err != nil {
 		return nil, err
 	}
 	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1)}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
+	s.breakers = newBreakers(c, w, log, s.metrics)
 	var err error
-	if s.store, err = openStore(ctx, c, name, near != nil, log, s.metrics); err != nil {
+	if s.store, err = openStore(ctx, c, name, near != nil, s.breakers, log, s.metrics); err != nil {
 		return nil, err
 	}
-	if s.signals, err = newSignals(c, name, s.store, log); err != nil {
+	if s.signals, err = newSignals(c, name, s.store, s.breakers, log); err != nil {
 		s.store.Close()
 		return nil, err
 	}
@@ -90,8 +96,12 @@ func (s *shared) address() net.Addr {
 	return s.server.Addr()
 }
 
-// start runs services in order; when one fails, those before it are stopped.
+// start runs services in order and the API last, so that it serves only what
+// runs; when one fails, those before it are stopped.
 func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error {
+	if s.server != nil {
+		services = append(services, s.server)
+	}
 	if err := lifecycle.StartAll(ctx, s.log, stopEach, services...); err != nil {
 		s.store.Close()
 		return fmt.Errorf("start: %w", err)
@@ -99,16 +109,26 @@ func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error
 	return nil
 }
 
-// stopAll stops services in reverse and closes the pools last.
+// stopAll turns the daemon unready, stops the API and then services in
+// reverse, and closes the pool last. The API comes first and may not use up the
+// time of the others: requests that hang are cut off.
 func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) error {
+	var failed []error
+	if s.server != nil {
+		s.server.Drain()
+		each := stopEach
+		if deadline, ok := ctx.Deadline(); ok {
+			each = min(each, time.Until(deadline)/3)
+		}
+		failed = append(failed, lifecycle.StopAll(ctx, s.log, each, s.server))
+	}
 	each := stopEach
 	if deadline, ok := ctx.Deadline(); ok {
 		// The longest part (a worker with its handlers) may take nearly all.
 		each = max(each, time.Until(deadline)-stopMargin)
 	}
-	err := lifecycle.StopAll(ctx, s.log, each, services...)
-	s.store.Close()
-	return err
+	failed = append(failed, lifecycle.StopAll(ctx, s.log, each, services...), s.closeStore(ctx))
+	return errors.Join(failed...)
 }
 
 // modeSetter is the part whose mode can change at run time.

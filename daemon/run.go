@@ -6,9 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	ossignal "os/signal"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,12 +21,15 @@ const (
 	ExitConfig  = 2 // the configuration or the command line is wrong
 )
 
-// Process is a daemon that Main runs.
+// Process is a daemon that Main runs. Its methods may be called at the same
+// time once Start has returned.
 type Process interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Failed() <-chan error
 	Reload(ctx context.Context, next *config.Loaded) error
+	// Status tells how each part does; it asks nobody and returns at once.
+	Status() []Part
 }
 
 // Program describes a daemon to Main.
@@ -71,7 +71,7 @@ func WorkerProgram(name string, register Register) Program {
 
 // Main runs a daemon until a signal ends it and returns its exit code. SIGTERM
 // and SIGINT stop it in order, a second one at once; SIGHUP reads the
-// configuration again.
+// configuration again; SIGUSR1 logs a status.
 func Main(p Program, args []string, stderr io.Writer) int {
 	opts, code, done := parseFlags(p, args, stderr)
 	if done {
@@ -82,17 +82,25 @@ func Main(p Program, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
 		return ExitConfig
 	}
-	log, err := telemetry.NewLogger(loaded.Common.Telemetry.LogLevel, loaded.Common.Telemetry.LogFormat, stderr)
+	level, err := zap.ParseAtomicLevel(loaded.Common.Telemetry.LogLevel)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
 		return ExitConfig
 	}
+	// A status is logged whatever the level is.
+	all, err := telemetry.NewLogger("debug", loaded.Common.Telemetry.LogFormat, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+		return ExitConfig
+	}
+	log := all.WithOptions(zap.IncreaseLevel(level))
 	defer func() { _ = log.Sync() }() // a terminal cannot be synced
 	for _, w := range loaded.Warnings {
 		log.Warn("configuration", zap.Stringer("problem", w))
 	}
 	opts.WorkerID = loaded.Worker.WorkerID
-	return run(p, opts, loaded, log)
+	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter}
+	return r.run()
 }
 
 func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options, code int, done bool) {
@@ -106,7 +114,7 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "%s\n\nUsage: %s [flags]\n\n", p.About, p.Name)
 		flags.PrintDefaults()
-		fmt.Fprintf(stderr, "\nThe database is $DATABASE_URL. Signals: SIGTERM stops, a second one at once; SIGHUP reads the configuration again.\n"+
+		fmt.Fprintf(stderr, "\nThe database is $DATABASE_URL.\nSignals: SIGTERM stops, a second one at once; SIGHUP reads the configuration again; SIGUSR1 logs a status.\n"+
 			"Exit codes: 0 stopped on request, 1 failure, 2 wrong configuration or command line.\n")
 	}
 	switch err := flags.Parse(args); {
@@ -123,93 +131,4 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 		return opts, ExitOK, true
 	}
 	return opts, 0, false
-}
-
-func run(p Program, opts config.Options, loaded *config.Loaded, log *zap.Logger) int {
-	memory := tuneMemory(os.Getenv)
-	stop := make(chan os.Signal, 2)
-	ossignal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	defer ossignal.Stop(stop)
-	hup := make(chan os.Signal, 1)
-	ossignal.Notify(hup, syscall.SIGHUP)
-	defer ossignal.Stop(hup)
-
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	started := make(chan error, 1)
-	var process Process
-	go func() { // so that a signal can end the waiting for a database
-		defer close(started)
-		var err error
-		if process, err = p.New(ctx, loaded, log); err == nil {
-			err = process.Start(ctx)
-		}
-		started <- err
-	}()
-	select {
-	case err := <-started:
-		if err != nil {
-			log.Error("could not start", zap.Error(err))
-			return ExitFailure
-		}
-	case s := <-stop:
-		log.Info("stopped while starting", zap.Stringer("signal", s))
-		cancel()
-		if err := <-started; err != nil {
-			log.Debug("gave up starting", zap.Error(err))
-			return ExitOK
-		}
-		return shutDown(process, p.ShutdownTimeout(loaded), stop, log) // it was up a moment earlier
-	}
-	code := ExitOK
-	follow := time.NewTicker(memoryInterval)
-	defer follow.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-follow.C:
-			memory.follow()
-		case s := <-stop:
-			log.Info("stopping", zap.Stringer("signal", s))
-			waiting = false
-		case err := <-process.Failed():
-			log.Error("the daemon gives up", zap.Error(err))
-			code, waiting = ExitFailure, false
-		case <-hup:
-			reload(ctx, process, opts, log)
-		}
-	}
-	return max(code, shutDown(process, p.ShutdownTimeout(loaded), stop, log))
-}
-
-// shutDown stops the process; a second signal cuts it short.
-func shutDown(process Process, limit time.Duration, stop <-chan os.Signal, log *zap.Logger) int {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- process.Stop(ctx) }()
-	select {
-	case err := <-ended:
-		if err := joined(err); err != nil {
-			log.Error("stopped, but not in order", zap.Error(err))
-			return ExitFailure
-		}
-		log.Info("stopped")
-		return ExitOK
-	case s := <-stop:
-		log.Warn("forced to end; leases of running steps will run out", zap.Stringer("signal", s))
-		return ExitFailure
-	}
-}
-
-func reload(ctx context.Context, process Process, opts config.Options, log *zap.Logger) {
-	next, err := config.Load(opts)
-	if err != nil {
-		log.Error("the configuration was not read again; the old one stays", zap.Error(err))
-		return
-	}
-	if err := process.Reload(ctx, next); err != nil {
-		log.Error("the new configuration is not in force", zap.Error(err))
-		return
-	}
-	log.Info("read the configuration again")
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
@@ -37,7 +38,7 @@ func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, lo
 
 func newWorker(ctx context.Context, loaded *config.Loaded, register Register, near *neighbours, log *zap.Logger) (*Worker, error) {
 	c := loaded.WorkerConfig()
-	s, err := assemble(ctx, c.Common, "tasker-worker", near, log)
+	s, err := assemble(ctx, c.Common, &c.Worker, "tasker-worker", near, log)
 	if err != nil {
 		return nil, err
 	}
@@ -75,12 +76,12 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		return nil
 	}
 	d.server, err = rest.NewWorker(d.webConfig(c.Worker.Web, d.loaded.Environment), rest.Worker{
-		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Control: d.worker, Database: d.store,
-		Systems: d.systems, Loops: d.loops, Saturation: d.saturation,
+		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Control: supervisedWorker{d.worker, d.shared}, Database: d.store,
+		Systems: d.systems, Loops: d.deadLoops, Saturation: d.saturation,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Checks: func(context.Context) map[string]telemetry.Check {
-			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health())}
+			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},
 	})
 	return err
@@ -94,13 +95,23 @@ func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worke
 		Mode:          w.EventSystems.Worker.DeploymentMode,
 		Events:        eventSystem(w.EventSystems.Worker.EventSystem, source, d.fail),
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
-		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending},
-		Lease:  w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
+		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
+			ClaimBelow: claimBelow(dispatch.LoadShedding), Breaker: d.breakers.Breaker(breaker.Report)},
+		Lease: w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
 		Logger: d.log, Metrics: d.metrics,
 	}
 }
 
-// systems, loops and saturation show the worker to the API.
+// claimBelow is the share of the waiting reports at which the worker stops
+// claiming.
+func claimBelow(l config.LoadShedding) float64 {
+	if !l.Enabled {
+		return 1
+	}
+	return l.CapacityThresholdPercent / 100
+}
+
+// systems, deadLoops and saturation show the worker to the API.
 func (d *Worker) systems() map[string]coordinator.Health {
 	systems := map[string]coordinator.Health{}
 	if events := d.worker.Health().Events; events != nil {
@@ -109,9 +120,10 @@ func (d *Worker) systems() map[string]coordinator.Health {
 	return systems
 }
 
-// loops are those that should run and do not.
-func (d *Worker) loops() []lifecycle.LoopHealth {
-	var dead []lifecycle.LoopHealth
+// deadLoops are those of the worker that should run and do not, and all that
+// the daemon runs beside it.
+func (d *Worker) deadLoops() []lifecycle.LoopHealth {
+	dead := d.loops()
 	for _, name := range d.worker.Health().DeadLoops {
 		dead = append(dead, lifecycle.LoopHealth{Name: name, State: lifecycle.LoopRestarting})
 	}
@@ -150,12 +162,9 @@ func stepProcessing(h worker.Health) telemetry.Check {
 	return c
 }
 
+// services lists the parts below the API in the order of their start.
 func (d *Worker) services() []lifecycle.Service {
-	list := []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker}}
-	if d.server != nil {
-		list = append(list, d.server)
-	}
-	return list
+	return []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker}}
 }
 
 // workerService gives a worker the name of a service.
@@ -175,12 +184,7 @@ func (d *Worker) Start(ctx context.Context) error {
 
 // Stop ends the daemon within ctx: unready first, then claiming stops, running
 // handlers are waited for, results are reported, the rest is handed back.
-func (d *Worker) Stop(ctx context.Context) error {
-	if d.server != nil {
-		d.server.Drain()
-	}
-	return d.stopAll(ctx, d.services()...)
-}
+func (d *Worker) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
 
 // Addr is where the API listens; nil when it is off.
 func (d *Worker) Addr() net.Addr { return d.address() }

@@ -35,7 +35,7 @@ func problemCodes(t *testing.T) []string {
 	return codes
 }
 
-var schemaObject = regexp.MustCompile(`(?m)^create (?:unique )?(?:table|index|view|sequence|function) (?:tasker\.)?([a-z_]+)`)
+var schemaObject = regexp.MustCompile(`(?m)^create (?:unique )?(?:table|index|view|sequence|function) (?:tasker\.)?([a-z0-9_]+)`)
 
 // schemaObjects reads the names of tables, indexes, views, sequences and
 // functions from the migrations.

@@ -19,7 +19,10 @@ const idleTime = 12 * time.Second
 
 // heartbeats are the statements by which daemons and listeners show that they
 // live, and the pool that its connections do.
-const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$`
+const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$|` + sweeps
+
+// sweeps are made every 15 s at most by a whole fleet.
+const sweeps = `tasker\.sweeps|deadline is not null|dlq_entries|with first as`
 
 // TestIdleCostsHeartbeatsOnly counts every statement of an idle fleet in
 // EventDrivenOnly, as pg_stat_statements saw them: heartbeats, and the probes

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -61,8 +62,12 @@ func TestLoopRestartsWithCappedBackoff(t *testing.T) {
 			Name:        "dying",
 			RestartBase: time.Second,
 			RestartMax:  3 * time.Second,
-			OnRestart:   func(string) { restarts.Add(1) },
-			Logger:      zap.New(core),
+			OnRestart: func(string) {
+				if restarts.Add(1) == 2 {
+					panic("counting")
+				}
+			},
+			Logger: zap.New(core),
 			Run: func(ctx context.Context) error {
 				at = append(at, time.Since(begin))
 				switch len(at) {
@@ -70,8 +75,10 @@ func TestLoopRestartsWithCappedBackoff(t *testing.T) {
 					panic("boom")
 				case 2:
 					return nil // as bad as an error
-				case 3, 4:
+				case 3:
 					return errors.New("broken")
+				case 4:
+					runtime.Goexit()
 				case 5:
 					time.Sleep(4 * time.Second) // long enough to begin anew
 					return errors.New("broken again")
@@ -107,18 +114,19 @@ func TestLoopStopsDuringBackoffAndIsBounded(t *testing.T) {
 		dying := lifecycle.NewLoop(lifecycle.LoopConfig{Name: "a", Run: func(context.Context) error { panic(1) }})
 		release := make(chan struct{})
 		stubborn := lifecycle.NewLoop(lifecycle.LoopConfig{Name: "b", Run: func(context.Context) error { <-release; return nil }})
-		g := lifecycle.NewGroup("g", dying, stubborn)
-		require.NoError(t, g.Start(t.Context()))
+		require.NoError(t, dying.Start(t.Context()))
+		require.NoError(t, stubborn.Start(t.Context()))
 		synctest.Wait()
-		require.True(t, g.Health()[0].Dead())
+		require.True(t, dying.Health().Dead())
+		require.NoError(t, dying.Stop(t.Context()))
+		require.Equal(t, lifecycle.LoopStopped, dying.Health().State)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, g.Stop(ctx), context.DeadlineExceeded)
-		require.Equal(t, lifecycle.LoopStopped, g.Health()[0].State)
-		require.Equal(t, lifecycle.LoopStopping, g.Health()[1].State)
+		require.ErrorIs(t, stubborn.Stop(ctx), context.DeadlineExceeded)
+		require.Equal(t, lifecycle.LoopStopping, stubborn.Health().State)
 		close(release)
-		require.NoError(t, g.Stop(t.Context()))
-		require.ErrorIs(t, g.Start(t.Context()), lifecycle.ErrStopped)
+		require.NoError(t, stubborn.Stop(t.Context()))
+		require.ErrorIs(t, stubborn.Start(t.Context()), lifecycle.ErrStopped)
 	})
 }
 

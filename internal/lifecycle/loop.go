@@ -25,15 +25,16 @@ type LoopConfig struct {
 	// MaxSilence is how long the loop may go without calling Beat before its
 	// health says it is stuck; 0 means it never beats.
 	MaxSilence time.Duration
-	// OnRestart is called before each restart, for counting.
+	// OnRestart is called before each restart, for counting; that it panics
+	// does no harm.
 	OnRestart func(name string)
 	Clock     Clock       // default RealClock
 	Logger    *zap.Logger // default none
 }
 
-// Loop is one supervised goroutine: it starts once, recovers from panics,
-// restarts with a capped delay, stops with a deadline and shows its health.
-// It implements Service and is safe for concurrent use.
+// Loop is one supervised piece of work in a goroutine: it starts once, recovers
+// from panics, restarts with a capped delay and for ever, stops with a deadline
+// and shows its health. It implements Service and is safe for concurrent use.
 type Loop struct {
 	cfg LoopConfig
 
@@ -157,19 +158,33 @@ func (l *Loop) Health() LoopHealth {
 	return h
 }
 
-var errReturned = errors.New("returned before it was told to stop")
+var (
+	errReturned = errors.New("returned before it was told to stop")
+	errExited   = errors.New("ended its goroutine")
+)
+
+// run calls Run once and says why it is over. It has a goroutine of its own,
+// because runtime.Goexit takes with it the one that it is called in.
+func (l *Loop) run(ctx context.Context) error {
+	over := make(chan error, 1)
+	l.group.Go(func() {
+		err := errExited
+		defer func() { over <- err }()
+		if err = Guard(func() error { return l.cfg.Run(ctx) }); err == nil {
+			err = errReturned
+		}
+	})
+	return <-over
+}
 
 func (l *Loop) supervise(ctx context.Context) {
 	defer l.ended()
 	delay := l.cfg.RestartBase
 	for {
 		begin := l.cfg.Clock.Now()
-		err := Guard(func() error { return l.cfg.Run(ctx) })
+		err := l.run(ctx)
 		if ctx.Err() != nil {
 			return
-		}
-		if err == nil {
-			err = errReturned
 		}
 		if l.cfg.Clock.Now().Sub(begin) > l.cfg.RestartMax {
 			delay = l.cfg.RestartBase
@@ -193,8 +208,11 @@ func (l *Loop) died(err error, delay time.Duration) {
 	l.mu.Unlock()
 	l.cfg.Logger.Error("loop died and will be restarted",
 		zap.String("loop", l.cfg.Name), zap.Duration("after", delay), zap.Error(err), StackField(err))
-	if l.cfg.OnRestart != nil {
-		l.cfg.OnRestart(l.cfg.Name)
+	if l.cfg.OnRestart == nil {
+		return
+	}
+	if err := Guard(func() error { l.cfg.OnRestart(l.cfg.Name); return nil }); err != nil {
+		l.cfg.Logger.Error("counting a restart panicked", zap.String("loop", l.cfg.Name), zap.Error(err), StackField(err))
 	}
 }
 

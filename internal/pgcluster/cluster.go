@@ -41,6 +41,7 @@ type Cluster struct {
 	dataDir  string
 	password string
 	runAs    *account // nil: as the user of this process
+	name     string   // of a standby, for its primary
 	lock     *os.File // nil when attached or detached
 
 	mu        sync.Mutex

@@ -4,9 +4,10 @@
 // it again.
 //
 // It is for development and for tests (`tasker-ctl dev`, internal/pgtest).
-// A production database is somebody else's: nothing here upgrades, replicates
-// or backs up. It never installs anything and never touches a cluster it did
-// not create itself, such as Debian's "main".
+// A production database is somebody else's: nothing here upgrades or backs up,
+// and standbys ([StartStandby]) are for testing what happens at a failover. It
+// never installs anything and never touches a cluster it did not create itself,
+// such as Debian's "main".
 //
 // # Layout of a data directory
 //

@@ -70,7 +70,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
 	}
-	conn, err := pgx.ConnectConfig(ctx, s.dial.Copy())
+	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, s.dial))
 	if err != nil {
 		return nil, fmt.Errorf("connecting the listener: %w", err)
 	}

@@ -37,7 +37,7 @@ const prepareSQL = `select set_config(name, value, false)
 
 // dial opens a session, bounded by ctx.
 func dial(ctx context.Context, cfg *pgx.ConnConfig) (*voice, error) {
-	conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, cfg))
 	if err != nil {
 		return nil, fmt.Errorf("connecting the relay: %w", err)
 	}

@@ -120,7 +120,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	if err != nil {
 		return nil, err
 	}
-	dial := s.dial.Copy()
+	dial := pgdial.Within(ctx, s.dial)
 	dial.RuntimeParams["replication"] = "database"
 	conn, err := pgconn.ConnectConfig(ctx, &dial.Config)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 
 // prepare does what takes an ordinary connection.
 func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, s.dial.Copy())
+	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, s.dial))
 	if err != nil {
 		return 0, false, fmt.Errorf("connecting to prepare replication: %w", err)
 	}

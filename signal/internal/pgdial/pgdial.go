@@ -48,6 +48,19 @@ func Parse(dsn, applicationName string, connectTimeout time.Duration) (*pgx.Conn
 	return cfg, nil
 }
 
+// Within returns a copy of cfg for connecting before ctx ends. Where there are
+// several hosts, each gets its share of that time, and one is left for what
+// follows: a host that is frozen or cut off does not answer at all, and must
+// not keep the others from their turn.
+func Within(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
+	cfg = cfg.Copy()
+	hosts := 1 + len(cfg.Fallbacks)
+	if deadline, ok := ctx.Deadline(); ok && hosts > 1 {
+		cfg.ConnectTimeout = min(cfg.ConnectTimeout, time.Until(deadline)/time.Duration(hosts+1))
+	}
+	return cfg
+}
+
 // closeTimeout bounds saying good-bye to the server.
 const closeTimeout = 2 * time.Second
 

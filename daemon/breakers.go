@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// newBreakers makes the circuit breakers of a daemon: one for each dependency
+// it has, independent of the others.
+func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetry.Metrics) *breaker.Set {
+	b, each := c.CircuitBreakers, c.CircuitBreakers.ComponentConfigs
+	settings := func(fail, succeed int, open time.Duration) breaker.Settings {
+		return breaker.Settings{FailureThreshold: fail, SuccessThreshold: succeed, Timeout: open,
+			MinInterval: b.GlobalSettings.MinStateTransitionInterval(), Judge: judge}
+	}
+	of := func(t config.BreakerThresholds) breaker.Settings {
+		return settings(t.FailureThreshold, t.SuccessThreshold, b.DefaultConfig.Timeout())
+	}
+	list := map[string]breaker.Settings{breaker.Messaging: of(each.Messaging)}
+	if w != nil {
+		r := w.CircuitBreakers.FFICompletionSend
+		list[breaker.Report] = settings(r.FailureThreshold, r.SuccessThreshold, r.RecoveryTimeout())
+	} else {
+		list[breaker.Web], list[breaker.TaskReadiness] = of(each.Web), of(each.TaskReadiness)
+	}
+	return breaker.NewSet(breaker.Config{Logger: log, Metrics: m}, list)
+}
+
+// judge tells a database that is away from one that answers, whatever it says.
+func judge(err error) breaker.Verdict {
+	var sql interface{ SQLState() string }
+	var duplicate *orchestration.DuplicateError
+	switch {
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded): // before its SQLSTATE
+		return breaker.Failure
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), errors.As(err, &sql):
+		return breaker.Success
+	}
+	return breaker.Ignored // bad input, a daemon that stops
+}
+
+// answered tells the breakers that the database does answer: their trials then
+// begin without waiting for their time-outs.
+func answered(set *breaker.Set) {
+	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Messaging, breaker.Report} {
+		set.Breaker(name).Seen()
+	}
+}
+
+// guardedTransport sends signals through a breaker. A signal that is not sent
+// is found by a poll or a scan.
+type guardedTransport struct {
+	signal.Transport
+	breaker *breaker.Breaker
+}
+
+// Send implements signal.Transport.
+func (t guardedTransport) Send(ctx context.Context, signals []signal.Signal) error {
+	return t.breaker.Do(ctx, func(ctx context.Context) error { return t.Transport.Send(ctx, signals) })
+}

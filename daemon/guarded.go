@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+)
+
+// guardedEngine is the engine as the API calls it: through the breaker for the
+// API's database work. Waiting for a task's end is not guarded, it would hold a
+// trial for a minute.
+type guardedEngine struct {
+	supervised
+	web *breaker.Breaker
+}
+
+// through calls fn through a breaker.
+func through[T any](ctx context.Context, b *breaker.Breaker, fn func(ctx context.Context) (T, error)) (result T, err error) {
+	err = b.Do(ctx, func(ctx context.Context) (err error) {
+		result, err = fn(ctx)
+		return err
+	})
+	return result, err
+}
+
+// Create implements rest.Engine.
+func (g guardedEngine) Create(ctx context.Context, r orchestration.Request) (orchestration.Created, error) {
+	return through(ctx, g.web, func(ctx context.Context) (orchestration.Created, error) { return g.Orchestrator.Create(ctx, r) })
+}
+
+// CreateMany implements rest.Engine.
+func (g guardedEngine) CreateMany(ctx context.Context, requests []orchestration.Request) (results []orchestration.CreateResult) {
+	err := g.web.Do(ctx, func(ctx context.Context) error {
+		results = g.Orchestrator.CreateMany(ctx, requests)
+		for i := range results {
+			if judge(results[i].Err) == breaker.Failure {
+				return results[i].Err
+			}
+		}
+		return nil
+	})
+	var open *breaker.OpenError
+	if errors.As(err, &open) {
+		results = make([]orchestration.CreateResult, len(requests))
+		for i := range results {
+			results[i].Err = err
+		}
+	}
+	return results
+}
+
+// Cancel implements rest.Engine.
+func (g guardedEngine) Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error {
+	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.Cancel(ctx, task, actor, reason) })
+}
+
+// Act implements rest.Actions.
+func (g guardedEngine) Act(ctx context.Context, task uuid.UUID, a orchestration.Action) error {
+	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.Act(ctx, task, a) })
+}
+
+// ActOnMany implements rest.Actions.
+func (g guardedEngine) ActOnMany(ctx context.Context, b orchestration.Bulk) (orchestration.BulkResult, error) {
+	return through(ctx, g.web, func(ctx context.Context) (orchestration.BulkResult, error) { return g.Orchestrator.ActOnMany(ctx, b) })
+}
+
+// Replay implements rest.Actions.
+func (g guardedEngine) Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error) {
+	return through(ctx, g.web, func(ctx context.Context) (orchestration.Created, error) { return g.Orchestrator.Replay(ctx, task, r) })
+}
+
+// guardedStore is the store as the API reads it. Health checks go past the
+// breaker: they are how a recovery is seen.
+type guardedStore struct {
+	*store.Store
+	web *breaker.Breaker
+}
+
+// Task implements rest.Store.
+func (g guardedStore) Task(ctx context.Context, id uuid.UUID) (*store.Task, error) {
+	return through(ctx, g.web, func(ctx context.Context) (*store.Task, error) { return g.Store.Task(ctx, id) })
+}
+
+// Tasks implements rest.Store.
+func (g guardedStore) Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.TaskPage, error) { return g.Store.Tasks(ctx, f) })
+}
+
+// Timeline implements rest.Store.
+func (g guardedStore) Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.Timeline, error) { return g.Store.Timeline(ctx, task) })
+}
+
+// Attempts implements rest.Store.
+func (g guardedStore) Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error) {
+	return through(ctx, g.web, func(ctx context.Context) ([]store.StepAttempt, error) { return g.Store.Attempts(ctx, task, step) })
+}
+
+// Plans implements rest.Store.
+func (g guardedStore) Plans(ctx context.Context, namespace string) ([]*store.Plan, error) {
+	return through(ctx, g.web, func(ctx context.Context) ([]*store.Plan, error) { return g.Store.Plans(ctx, namespace) })
+}
+
+// PlanNamed implements rest.Store.
+func (g guardedStore) PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error) {
+	return through(ctx, g.web, func(ctx context.Context) (*store.Plan, error) {
+		return g.Store.PlanNamed(ctx, namespace, name, version)
+	})
+}
+
+// DeadLetters implements rest.DeadLetters.
+func (g guardedStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error) {
+	return through(ctx, g.web, func(ctx context.Context) ([]store.DeadLetter, error) { return g.Store.DeadLetters(ctx, f) })
+}

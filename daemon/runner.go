@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"syscall"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+)
+
+// overdueAfter is what a daemon that does not keep to its time for stopping is
+// given beyond it. Then the process ends: leases run out, and the supervisor
+// of the process need not kill it.
+const overdueAfter = 5 * time.Second
+
+// runner is one run of a daemon: it starts it, follows the signals, and stops
+// it.
+type runner struct {
+	program Program
+	opts    config.Options
+	loaded  *config.Loaded // at the start
+	log     *zap.Logger
+	level   zap.AtomicLevel // of log
+	status  *zap.Logger     // of what is logged at any level
+	since   time.Time
+	overdue time.Duration // overdueAfter
+
+	process Process // nil until it runs
+	signals signalled
+	group   conc.WaitGroup // not waited for once the end is forced
+}
+
+// signalled are the signals that have arrived.
+type signalled struct {
+	stop   chan os.Signal // SIGTERM, SIGINT
+	reload chan os.Signal // SIGHUP
+	status chan os.Signal // SIGUSR1
+}
+
+// listen begins to hear the signals; the function it returns ends that.
+func listen() (s signalled, done func()) {
+	s = signalled{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1), status: make(chan os.Signal, 1)}
+	ossignal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT)
+	ossignal.Notify(s.reload, syscall.SIGHUP)
+	notifyStatus(s.status)
+	return s, func() {
+		ossignal.Stop(s.stop)
+		ossignal.Stop(s.reload)
+		ossignal.Stop(s.status)
+	}
+}
+
+// run is the life of the process; it returns the exit code.
+func (r *runner) run() int {
+	memory := tuneMemory(os.Getenv)
+	var done func()
+	r.signals, done = listen()
+	defer done()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if code, over := r.start(ctx, cancel); over {
+		return code
+	}
+	code := r.serve(ctx, memory)
+	return max(code, r.shutDown())
+}
+
+// begun is what came of starting.
+type begun struct {
+	process Process
+	err     error
+}
+
+// start makes the process and starts it, in a goroutine so that a signal can
+// end the waiting for a database. over means that the run has ended with code.
+func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int, over bool) {
+	started := make(chan begun, 1)
+	r.group.Go(func() {
+		var b begun
+		b.err = lifecycle.Guard(func() (err error) { // handlers are registered here
+			if b.process, err = r.program.New(ctx, r.loaded, r.log); err != nil {
+				return err
+			}
+			return b.process.Start(ctx)
+		})
+		started <- b
+	})
+	stopped := false
+	for {
+		select {
+		case b := <-started:
+			switch {
+			case b.err == nil && stopped: // it was up a moment earlier
+				r.process = b.process
+				return r.shutDown(), true
+			case b.err == nil:
+				r.process = b.process
+				return ExitOK, false
+			case stopped:
+				r.log.Debug("gave up starting", zap.Error(b.err))
+				return ExitOK, true
+			}
+			r.log.Error("could not start", zap.Error(b.err), lifecycle.StackField(b.err))
+			return ExitFailure, true
+		case s := <-r.signals.stop:
+			if stopped {
+				r.log.Warn("forced to end while starting", zap.Stringer("signal", s))
+				return ExitFailure, true
+			}
+			r.log.Info("stopped while starting", zap.Stringer("signal", s))
+			stopped = true
+			cancel()
+		case <-r.signals.status:
+			r.logStatus()
+		}
+	}
+}
+
+// serve follows the signals until the process is to end. Reading the
+// configuration again may take a while, and must not hold up the end.
+func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	follow := time.NewTicker(memoryInterval)
+	defer follow.Stop()
+	reload, reloaded := r.signals.reload, make(chan struct{}, 1)
+	for {
+		select {
+		case <-follow.C:
+			memory.follow()
+		case s := <-r.signals.stop:
+			r.log.Info("stopping", zap.Stringer("signal", s))
+			return ExitOK
+		case err := <-r.process.Failed():
+			r.log.Error("the daemon gives up", zap.Error(err))
+			return ExitFailure
+		case <-r.signals.status:
+			r.logStatus()
+		case <-reload:
+			reload = nil // one at a time
+			r.group.Go(func() {
+				defer func() { reloaded <- struct{}{} }()
+				if err := lifecycle.Guard(func() error { return r.reload(ctx) }); err != nil {
+					r.log.Error("the new configuration is not in force", zap.Error(err), lifecycle.StackField(err))
+				}
+			})
+		case <-reloaded:
+			reload = r.signals.reload
+		}
+	}
+}
+
+// reload has what may change while the daemon runs follow the configuration.
+// Where it cannot be read, the old one stays.
+func (r *runner) reload(ctx context.Context) error {
+	next, err := config.Load(r.opts)
+	if err != nil {
+		return err
+	}
+	for _, w := range next.Warnings {
+		r.log.Warn("configuration", zap.Stringer("problem", w))
+	}
+	level, err := zap.ParseAtomicLevel(next.Common.Telemetry.LogLevel)
+	if err != nil {
+		return fmt.Errorf("common.telemetry.log_level: %w", err)
+	}
+	r.level.SetLevel(level.Level())
+	if err := r.process.Reload(ctx, next); err != nil {
+		return err
+	}
+	r.log.Info("read the configuration again")
+	return nil
+}
+
+// shutDown stops the process. It is bounded: by the time for stopping, by a
+// moment more should the process not keep to that, and by a second signal.
+func (r *runner) shutDown() int {
+	limit := r.program.ShutdownTimeout(r.loaded)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	ended := make(chan error, 1)
+	r.group.Go(func() { ended <- lifecycle.Guard(func() error { return r.process.Stop(ctx) }) })
+	overdue := time.NewTimer(limit + r.overdue)
+	defer overdue.Stop()
+	for {
+		select {
+		case err := <-ended:
+			r.group.Wait()
+			if err := joined(err); err != nil {
+				r.log.Error("stopped, but not in order", zap.Error(err), lifecycle.StackField(err))
+				return ExitFailure
+			}
+			r.log.Info("stopped", zap.Duration("after", time.Since(r.since).Round(time.Second)))
+			return ExitOK
+		case s := <-r.signals.stop:
+			r.log.Warn("forced to end; leases of running steps will run out", zap.Stringer("signal", s))
+			return ExitFailure
+		case <-r.signals.status:
+			r.logStatus()
+		case <-overdue.C:
+			r.logStatus()
+			r.log.Error("did not stop in time and is ended; leases of running steps will run out", zap.Duration("limit", limit))
+			return ExitFailure
+		}
+	}
+}

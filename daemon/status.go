@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/relay"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// Part is one part of a daemon in the status that it logs on request.
+type Part struct {
+	Name   string
+	Fields []zap.Field
+}
+
+// logStatus writes a line for the process and one for each part.
+func (r *runner) logStatus() {
+	parts := []Part{processPart(r.since)}
+	if r.process != nil {
+		parts = append(parts, r.process.Status()...)
+	}
+	for _, p := range parts {
+		r.status.Info("status", append([]zap.Field{zap.String("part", p.Name)}, p.Fields...)...)
+	}
+}
+
+func processPart(since time.Time) Part {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return Part{"process", []zap.Field{
+		zap.String("version", Version()), zap.Duration("uptime", time.Since(since).Round(time.Second)),
+		zap.Int("goroutines", runtime.NumGoroutine()),
+		zap.Uint64("heap_bytes", m.HeapAlloc), zap.Uint64("memory_bytes", m.Sys-m.HeapReleased), zap.Uint32("collections", m.NumGC),
+	}}
+}
+
+// statusOf are the parts that both daemons have.
+func (s *shared) statusOf(systems map[string]coordinator.Health, loops []lifecycle.LoopHealth) []Part {
+	var parts []Part
+	for name, h := range systems {
+		parts = append(parts, systemPart(name, h))
+		loops = append(loops, h.Poller.Loop)
+		if h.Listener != nil {
+			loops = append(loops, h.Listener.Loop)
+		}
+	}
+	for _, l := range loops {
+		parts = append(parts, loopPart(l))
+	}
+	slices.SortFunc(parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) }) // maps have no order
+	return append([]Part{poolPart(s.store.PoolStat()), senderPart(s.signals.sender.Stats())}, parts...)
+}
+
+func systemPart(name string, h coordinator.Health) Part {
+	fields := []zap.Field{
+		zap.String("mode", string(h.Mode)), zap.String("pace", string(h.Pace)), zap.Bool("ready", h.Ready), zap.String("reason", h.Reason),
+		zap.Uint64("looks", h.Looks), zap.Time("last_look", h.LastLook), zap.Duration("last_look_took", h.LastLookTook),
+		zap.Uint64("errors", h.Errors), zap.Int("consecutive_errors", h.ConsecutiveErrors), zap.String("last_error", h.LastError),
+		zap.Any("found", h.Found), zap.Strings("dead_loops", h.DeadLoops),
+	}
+	if l := h.Listener; l != nil {
+		fields = append(fields, zap.String("listener", string(l.State)), zap.String("source", l.Source), zap.Bool("proven", l.Proven),
+			zap.Float64("lag_ms", l.LagMS), zap.Uint64("reconnects", l.Reconnects), zap.String("listener_error", l.LastError))
+	}
+	return Part{"event system " + name, fields}
+}
+
+func loopPart(h lifecycle.LoopHealth) Part {
+	return Part{"loop " + h.Name, []zap.Field{
+		zap.String("state", string(h.State)), zap.Uint64("restarts", h.Restarts), zap.Bool("stuck", h.Stuck), zap.String("last_error", h.LastError),
+	}}
+}
+
+func poolPart(p store.PoolStat) Part {
+	return Part{"pool", []zap.Field{
+		zap.Int32("in_use", p.Acquired), zap.Int32("idle", p.Idle), zap.Int32("open", p.Total), zap.Int32("max", p.Max),
+		zap.Int64("acquires", p.Acquires), zap.Int64("acquires_that_waited", p.EmptyAcquires),
+	}}
+}
+
+func senderPart(s signal.SenderStats) Part {
+	return Part{"signal sender", []zap.Field{
+		zap.Int("waiting", s.Waiting), zap.Uint64("sent", s.Sent), zap.Uint64("failed", s.Failed), zap.Uint64("dropped", s.Dropped),
+	}}
+}
+
+func relayPart(h relay.Health) Part {
+	return Part{"relay", []zap.Field{
+		zap.Bool("leader", h.Leader), zap.Bool("connected", h.Connected), zap.Uint64("forwarded", h.Forwarded),
+		zap.Int64("lag_bytes", h.LagBytes), zap.String("last_error", h.LastError),
+	}}
+}
+
+func workerPart(h worker.Health) Part {
+	return Part{"worker", []zap.Field{
+		zap.String("state", h.State), zap.Bool("ready", h.Ready), zap.String("reason", h.Reason),
+		zap.Int("permits_in_use", h.Running), zap.Int("permits", h.Limit), zap.Int("zombies", h.Zombies),
+		zap.Int("claimed_ahead", h.Prefetched), zap.Int("reports_pending", h.Reporting),
+		zap.Uint64("claimed", h.Claimed), zap.Uint64("succeeded", h.Succeeded), zap.Uint64("failed", h.Failed),
+		zap.Uint64("stale", h.Stale), zap.Uint64("leases_lost", h.LeasesLost),
+		zap.Duration("heartbeat_age", h.HeartbeatAge), zap.String("heartbeat_error", h.HeartbeatError),
+		zap.Strings("namespaces", h.Namespaces), zap.Strings("missing_namespaces", h.Missing),
+	}}
+}
+
+// Status implements Process.
+func (d *Orchestrator) Status() []Part {
+	parts := []Part{{"orchestrator", []zap.Field{
+		zap.String("mode", string(d.engine.Mode())), zap.Float64("command_saturation", d.engine.Saturation()), zap.Any("address", d.Addr()),
+	}}}
+	if d.relay != nil {
+		parts = append(parts, relayPart(d.relay.Health()))
+	}
+	return append(parts, d.statusOf(d.engine.Health(), supervised{d.engine, d.shared}.Loops())...)
+}
+
+// Status implements Process.
+func (d *Worker) Status() []Part {
+	return append([]Part{workerPart(d.worker.Health())}, d.statusOf(d.systems(), d.shared.loops())...)
+}

@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sourcegraph/conc"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// closeMoment is the least that closing the pool gets.
+const closeMoment = 500 * time.Millisecond
+
+// restarts counts the restarts of loops.
+func restarts(counter *prometheus.CounterVec) func(loop string) {
+	return func(loop string) { counter.WithLabelValues(loop).Inc() }
+}
+
+// loops are those that the daemon runs beside its engine.
+func (s *shared) loops() []lifecycle.LoopHealth {
+	list := []lifecycle.LoopHealth{s.counting.Health()}
+	if s.relay != nil {
+		list = append(list, s.relay.Health().Loop)
+	}
+	return list
+}
+
+// alive reports whether all loops run, and if not which does not. A loop that
+// died is being restarted, so a daemon is unready meanwhile and recovers.
+func alive(loops []lifecycle.LoopHealth) (ok bool, reason string) {
+	for _, l := range loops {
+		if l.Dead() {
+			return false, "loop " + l.Name + " is not running"
+		}
+	}
+	return true, ""
+}
+
+// supervised is the engine as the API sees it: with the loops beside it.
+type supervised struct {
+	*orchestration.Orchestrator
+	beside *shared
+}
+
+// Loops implements rest.Status.
+func (s supervised) Loops() []lifecycle.LoopHealth {
+	return append(s.Orchestrator.Loops(), s.beside.loops()...)
+}
+
+// Ready implements rest.Status.
+func (s supervised) Ready() (ready bool, reason string) {
+	if ready, reason := s.Orchestrator.Ready(); !ready {
+		return ready, reason
+	}
+	return alive(s.beside.loops())
+}
+
+// supervisedWorker is the worker as the API sees it.
+type supervisedWorker struct {
+	*worker.Worker
+	beside *shared
+}
+
+// Ready implements rest.Control.
+func (s supervisedWorker) Ready() (ready bool, reason string) {
+	if ready, reason := s.Worker.Ready(); !ready {
+		return ready, reason
+	}
+	return alive(s.beside.loops())
+}
+
+// closeStore closes the pool. It does not wait longer than ctx, and a moment,
+// for those who still hold a connection: the end of the process takes it from
+// them.
+func (s *shared) closeStore(ctx context.Context) error {
+	closed := make(chan struct{})
+	var group conc.WaitGroup // not waited for beyond ctx
+	group.Go(func() {
+		defer close(closed)
+		s.store.Close()
+	})
+	moment := time.NewTimer(closeMoment)
+	defer moment.Stop()
+	select {
+	case <-closed:
+		return nil
+	case <-moment.C:
+	}
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("closing the pool: %d connections are in use: %w", s.store.PoolStat().Acquired, ctx.Err())
+	}
+}

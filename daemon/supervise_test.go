@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/worker"
+)
+
+const webOnly = `
+[orchestration.web]
+bind_address = "127.0.0.1:0"
+[orchestration.grpc]
+enabled = false
+[worker]
+namespaces = ["none"]
+[worker.web]
+bind_address = "127.0.0.1:0"
+[worker.grpc]
+enabled = false
+`
+
+func loadFor(t *testing.T, db *pgtest.DB) *config.Loaded {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tasker.toml")
+	require.NoError(t, os.WriteFile(file, []byte(webOnly), 0o600))
+	loaded, err := config.Load(config.Options{Path: file, LookupEnv: func(name string) (string, bool) {
+		if name == "DATABASE_URL" {
+			return db.DSN, true
+		}
+		return "", false
+	}})
+	require.NoError(t, err)
+	return loaded
+}
+
+func ask(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, string(text)
+}
+
+// broken is a loop that dies whenever it runs.
+func broken(s *shared) *lifecycle.Loop {
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: "broken", RestartBase: time.Hour, OnRestart: restarts(s.metrics.LoopRestarts),
+		Run: func(context.Context) error { panic("again") }})
+}
+
+func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
+	t.Parallel()
+	loaded := loadFor(t, pgtest.New(t))
+	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	require.NoError(t, err)
+	o.counting = broken(o.shared)
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	require.NoError(t, err)
+	w.counting = broken(w.shared)
+	require.NoError(t, w.Start(t.Context()))
+	defer func() { require.NoError(t, w.Stop(context.Background())) }()
+
+	_, err = o.store.Execer().Exec(t.Context(), `insert into tasker.namespaces (name) values ('none')`)
+	require.NoError(t, err)
+	for name, d := range map[string]*shared{"orchestrator": o.shared, "worker": w.shared} {
+		url := "http://" + d.address().String()
+		pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+			status, body := ask(t, url+"/health/ready")
+			return status == http.StatusServiceUnavailable && strings.Contains(body, "loop broken is not running"), name + ": " + body
+		})
+		status, body := ask(t, url+"/health/live")
+		require.Equal(t, http.StatusOK, status, "it is being restarted: %s", body)
+		require.InDelta(t, 1, testutil.ToFloat64(d.metrics.LoopRestarts.WithLabelValues("broken")), 0)
+		_, body = ask(t, url+"/health/detailed")
+		require.Contains(t, body, "broken")
+	}
+	names := func(parts []Part) (list []string) {
+		for _, p := range parts {
+			require.NotEmpty(t, p.Fields)
+			list = append(list, p.Name)
+		}
+		return list
+	}
+	require.Subset(t, names(o.Status()), []string{"orchestrator", "pool", "signal sender", "event system orchestration",
+		"event system task_readiness", "loop broken", "loop partitions", "loop task-waiters"})
+	require.Subset(t, names(w.Status()), []string{"worker", "pool", "signal sender", "event system worker", "loop broken"})
+}
+
+// A connection that is not given back must not keep the process alive.
+func TestStoppingDoesNotWaitForConnections(t *testing.T) {
+	t.Parallel()
+	o, err := NewOrchestrator(t.Context(), loadFor(t, pgtest.New(t)), zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	held, err := o.store.Execer().Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.ErrorContains(t, o.Stop(ctx), "1 connections are in use")
+	held.Release()
+}

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// throughPooler is how the documentation has daemons configured that work
+// through PgBouncer in transaction mode.
+const throughPooler = `
+[common.database]
+listener_url = %q
+prepared_statements = false
+`
+
+func TestThroughPgBouncer(t *testing.T) {
+	for _, source := range []string{"notify", "wal"} {
+		t.Run(source, func(t *testing.T) {
+			db := pgtest.New(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			// Fewer connections than the daemons have: transactions of different
+			// clients really take turns on a session.
+			pooler, err := pgcluster.StartPooler(ctx, db.TCPDSN, 3)
+			if errors.Is(err, pgcluster.ErrNoPooler) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+				defer cancel()
+				require.NoError(t, pooler.Stop(ctx))
+			})
+
+			r := newFleet(t, db)
+			cfg := fmt.Sprintf(throughPooler, db.TCPDSN)
+			for i, kind := range []fleet.Kind{fleet.Orchestrator, fleet.Orchestrator, fleet.Worker, fleet.Worker} {
+				o := fleet.Options{Kind: kind, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("%s-%d", kind, i),
+					DatabaseURL: pooler.DSN(db.Name), Mode: "EventDrivenOnly", EventSource: source, Config: cfg}
+				if kind == fleet.Worker {
+					o.Config += quick
+				}
+				p, err := fleet.Start(o)
+				require.NoError(t, err)
+				r.all = append(r.all, p)
+				if kind == fleet.Orchestrator {
+					r.clients = append(r.clients, client.New(client.Config{BaseURL: p.URL, Timeout: 30 * time.Second}))
+				}
+			}
+			r.ready()
+			direct := db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database()
+				and backend_type = 'client backend' and application_name not like '%listener%' and pid <> pg_backend_pid()`)
+			require.LessOrEqual(t, direct, 3, "nothing but listeners goes past the pooler")
+			for _, id := range submit(t, r, 200, "pooled") {
+				require.Equal(t, "complete", r.wait(id, time.Minute).Status)
+			}
+			for _, s := range scenarios {
+				t.Run(s.name, func(t *testing.T) {
+					r.t = t
+					s.run(t, r)
+				})
+			}
+			r.t = t
+			r.clean()
+		})
+	}
+}
