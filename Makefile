@@ -13,6 +13,7 @@ PKG ?= ./...
 TESTFLAGS ?=
 DEMOFLAGS ?=
 BENCHFLAGS ?=
+CHAOSFLAGS ?=
 
 # Of `make microbench`: the packages, which benchmarks, how often each.
 MICROBENCH_PKG ?= ./workflow ./config
@@ -35,21 +36,31 @@ dev: require-postgresql ## Start everything in one process on an embedded databa
 
 ##@ Check it
 .PHONY: test
-test: require-postgresql require-gcc ## Run all tests with the race detector
+test: require-postgresql require-pgbouncer require-gcc ## Run all tests with the race detector
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 
 .PHONY: test-short
-test-short: require-postgresql require-gcc ## Run the tests without the long ones
+test-short: require-postgresql require-pgbouncer require-gcc ## Run the tests without the long ones
 	$(GO) test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes and the floors
 	$(GOLANGCI) run $(PKG)
-	cd bench && $(GO) vet ./... && ../$(GOLANGCI) run ./... # a module of its own: what it needs never enters ours
+	for module in bench chaos; do (cd $$module && $(GO) vet ./... && ../$(GOLANGCI) run ./...); done # modules of their own: what they need never enters ours
 
 .PHONY: chaos
-chaos: ## Kill, freeze and cut things on purpose (comes with the reliability work)
-	@echo "make chaos: there are no chaos tests yet; they come with the reliability work." >&2; exit 1
+chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults (CHAOS_SEED=n repeats a run)
+	cd chaos && CHAOS_DIAMONDS=2000 $(GO) test -count=1 -v -run Lease ./scenarios
+	cd chaos && $(GO) run . -standby $(CHAOSFLAGS)
+
+.PHONY: chaos-short
+chaos-short: require-postgresql ## The scenarios and two short random runs, 5 minutes at most (CI)
+	cd chaos && timeout --kill-after=10s 140s $(GO) test -count=1 ./...
+	cd chaos && timeout --kill-after=10s 140s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
+
+.PHONY: model
+model: require-spin require-gcc ## Check the protocol: every order of events on a small model
+	model/check
 
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 10 minutes)
@@ -92,11 +103,15 @@ help: ## Show this list
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*##/ {printf "  make %-15s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: require-postgresql require-gcc
+.PHONY: require-postgresql require-pgbouncer require-gcc require-spin
 require-postgresql:
 	@scripts/require-postgresql
+require-pgbouncer: # tests go through a real one
+	@scripts/require-pgbouncer
 require-gcc: # the race detector needs a C compiler
 	@scripts/require-gcc
+require-spin:
+	@scripts/require-spin
 
 # The version is part of the name, so raising it installs the new one.
 $(GOLANGCI):

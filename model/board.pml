@@ -1,0 +1,542 @@
+/*
+ * The protocol between the board, the workers and the orchestrators.
+ *
+ * README.md tells how to read and run this. Every `atomic` that touches the
+ * board is one transaction of the code; everything a process remembers between
+ * two of them is lost when it crashes. What would change nothing (an empty
+ * poll, a heartbeat with no news) is no transition here.
+ *
+ * Set from outside: MODE, PLAN, FAULTS, and at most one way to break it.
+ */
+
+/* Deployment modes, of all replicas. */
+#define PollingOnly     1
+#define EventDrivenOnly 2
+#define Hybrid          3
+#define Mixed           4 /* the first of each kind Hybrid, the others EventDrivenOnly */
+
+/* What there is to do. */
+#define Chain 1 /* one task; its second step waits for the first: one row */
+#define Pair  2 /* one task; both steps at once: rows of their own */
+#define Two   3 /* two tasks of one step each */
+
+#ifndef MODE
+#define MODE EventDrivenOnly
+#endif
+#ifndef PLAN
+#define PLAN Chain
+#endif
+#ifndef FAULTS
+#define FAULTS 1
+#endif
+
+#define POLLS(r) (MODE != EventDrivenOnly && (MODE != Mixed || r == 0)) /* a replica */
+#define LISTENS  (MODE != PollingOnly)
+
+#define W 2 /* workers, with one permit each */
+#define O 2 /* orchestrators */
+#define N 2 /* steps */
+
+#if PLAN == Two
+#define T 2
+#define TASK(s) (s)
+#else
+#define T 1
+#define TASK(s) 0
+#endif
+
+/* Ways to break it; see README.md. */
+#ifdef NO_TOKEN
+#define FENCE(w, s) (board[s] == in_progress)
+#else
+#ifdef LATE_REPORT /* the state is not asked for, and a requeued step keeps its token */
+#define FENCE(w, s) (board[s] != absent && token[s] == w_token[w])
+#else
+#define FENCE(w, s) (board[s] == in_progress && token[s] == w_token[w])
+#endif
+#endif
+#ifdef NO_LOCK
+#define FREE(t)     true
+#define MINE(o, t)  true
+#define TAKE(o, t)  skip
+#else
+#define FREE(t)     (lock[t] == 0)
+#define MINE(o, t)  (lock[t] == 1 + o)
+#define TAKE(o, t)  lock[t] = 1 + o
+#endif
+#ifdef NO_SWEEP
+#define LOST(s) false
+#else
+#define LOST(s) (board[s] == in_progress && passed[s])
+#endif
+
+/* Which faults there may be; a run of a broken variant allows those it needs. */
+#ifndef CRASHES
+#define CRASHES 1
+#endif
+#ifndef LOSSES
+#define LOSSES 1
+#endif
+#ifndef FAILURES
+#define FAILURES 1
+#endif
+#ifndef SLOW
+#define SLOW 1
+#endif
+
+mtype = {
+	/* a row of the board, or none */
+	absent, scheduled, claimable, in_progress, reported,
+	/* the progress of a step */
+	waiting, on_board, complete, failed_for_good, taken_off,
+	/* a task */
+	unborn, live, ended, cancelled,
+	/* the outcome of an attempt */
+	none, success, failed, permanent, lease_lost,
+	/* what a worker does */
+	idle, working, gone, reporting, telling, offering,
+	/* and an orchestrator */
+	locking, taken
+};
+
+/* ---- the database; what stands here survives every crash ---- */
+
+mtype board[N] = absent;
+mtype outcome[N] = none;
+byte  token[N];                 /* drawn by the latest claim; counts as null unless in progress or reported */
+bit   passed[N];                /* lease_until or due_at lies behind, by the database's clock */
+mtype progress[N] = waiting;    /* workflow.Progress in the task's row */
+mtype task[T] = unborn;
+byte  lock[T];                  /* of the task's row: 0, or 1 + the orchestrator whose transaction holds it */
+
+/* ---- the memory of the daemons ---- */
+
+bit   w_up[W] = 1;
+bit   w_hears[W] = 1;           /* its listener is connected */
+bit   w_wake[W];                /* a look is pending, or owed until there is room */
+mtype w_doing[W] = idle;
+byte  w_step[W];                /* of its claim */
+byte  w_token[W];
+mtype w_outcome[W] = none;
+
+bit   o_up[O] = 1;
+bit   o_hears[O] = 1;
+bit   o_wake[O];                /* a look for reports is pending */
+bit   o_timer[O];               /* a look for due work is pending, or its timer is set; who polls needs none, as a poll may come at any moment */
+mtype o_doing[O] = idle;        /* the apply loop */
+bit   o_read[4];                /* o * N + s: it has read this report */
+bit   o_tell_work[O];           /* what its last commit has to tell */
+bit   o_tell_due[O];
+mtype o_sweep[O] = idle;        /* the readiness loop: idle, telling (reports), offering (work) */
+
+byte  c_via;                    /* 1 + the orchestrator that has a creation to tell of */
+
+byte  faults = FAULTS;          /* how many may still happen */
+
+/* ---- ghosts; nothing above looks at them ---- */
+
+byte  holder[N];                /* 1 + the worker behind the fence; 0 as soon as the claim has ended */
+bit   accepted[N];              /* a result of the present attempt was accepted */
+
+#define ENDED(t)       (task[t] == ended || task[t] == cancelled)
+#define SETTLED(s)     (progress[s] != waiting && progress[s] != on_board)
+#define ANY(p)         (p(0) || p(1))
+#define CLAIMABLE(s)   (board[s] == claimable)
+#define REPORTED(s)    (board[s] == reported)
+#define TAKEABLE(s)    (board[s] == reported && FREE(TASK(s)))
+#define TIMED(s)       (board[s] == scheduled || board[s] == in_progress)
+#define DUE(s)         (LOST(s) || (board[s] == scheduled && passed[s]))
+#define OURS(w)        (board[w_step[w]] == in_progress && token[w_step[w]] == w_token[w])
+#define HOLDS(w)       (w_up[w] && (w_doing[w] == working || w_doing[w] == reporting))
+#define KEPT(s)        ((HOLDS(0) && w_step[0] == s && OURS(0)) || (HOLDS(1) && w_step[1] == s && OURS(1)))
+
+#define UNWARY_WORKER(w)       (w_up[w] && w_hears[w] && !w_wake[w])
+#define UNWARY_ORCHESTRATOR(o) (o_up[o] && o_hears[o] && !o_wake[o])
+
+#define READ(o, s)     o_read[(o) * N + (s)]
+#define GOOD(s)        ((board[s] != absent) == (progress[s] == on_board) && (!ENDED(TASK(s)) || SETTLED(s) || progress[s] == waiting) \
+                        && (task[TASK(s)] == live || board[s] == absent))
+
+#define DONE           (ENDED(0) && ENDED(T - 1))
+
+/* Every transaction ends with this: nothing that is finished is on the board.
+   When all is done, faults are not worth trying any more. */
+inline consistent() {
+	assert(GOOD(0) && GOOD(1));
+	if :: DONE -> faults = 0 :: else fi
+}
+
+/* ---- signals ---- */
+
+/* Each receiver hears it or does not; equal ones that wait become one. */
+inline hear(wake) {
+	if
+	:: wake = 1
+	:: LOSSES && faults > 0 && !wake -> faults--
+	fi
+}
+
+inline tell_workers() {
+	if :: LISTENS && w_up[0] && w_hears[0] -> hear(w_wake[0]) :: else fi;
+	if :: LISTENS && w_up[1] && w_hears[1] -> hear(w_wake[1]) :: else fi
+}
+
+inline tell_orchestrators() {
+	if :: LISTENS && o_up[0] && o_hears[0] -> hear(o_wake[0]) :: else fi;
+	if :: LISTENS && o_up[1] && o_hears[1] -> hear(o_wake[1]) :: else fi
+}
+
+inline tell_timers() {
+	if :: LISTENS && !POLLS(0) && o_up[0] && o_hears[0] -> hear(o_timer[0]) :: else fi;
+	if :: LISTENS && !POLLS(1) && o_up[1] && o_hears[1] -> hear(o_timer[1]) :: else fi
+}
+
+/* ---- the worker ---- */
+
+inline forget(w) { w_step[w] = 0; w_token[w] = 0; w_outcome[w] = none }
+
+inline let_go(w) { w_doing[w] = idle; forget(w) }
+
+inline end_claim(s) { holder[s] = 0 }
+
+/* store.Claim: one statement. */
+inline claim(w, s) {
+	assert(task[TASK(s)] == live && progress[s] == on_board);
+	board[s] = in_progress; token[s]++; passed[s] = 0; accepted[s] = 0;
+	w_wake[w] = LISTENS; /* all it had room for: another look is owed */
+	if
+	:: w_doing[w] = working; w_step[w] = s; w_token[w] = token[s]; holder[s] = 1 + w
+	:: LOSSES && faults > 0 -> faults-- /* the answer is lost: nobody knows of the claim */
+	fi;
+	consistent()
+}
+
+/* store.Report: one statement, one report. */
+inline report(w, s) {
+	if
+	:: FENCE(w, s) ->
+		assert(holder[s] == 1 + w);                   /* nothing behind a fence */
+		assert(!accepted[s]);                         /* one result per attempt */
+		assert(task[TASK(s)] == live);                /* none for a task that has ended */
+		board[s] = reported; outcome[s] = w_outcome[w]; passed[s] = 0;
+		accepted[s] = 1; end_claim(s);
+		if
+		:: w_doing[w] = (LISTENS -> telling : idle); forget(w)
+		:: LOSSES && faults > 0 -> faults--           /* the answer is lost: it is repeated */
+		fi
+	:: else -> let_go(w)                                  /* stale */
+	fi;
+	consistent()
+}
+
+proctype Worker(byte w) {
+	byte s;
+	do
+	:: atomic { w_up[w] && w_doing[w] == idle && (w_wake[w] || (POLLS(w) && ANY(CLAIMABLE))) ->
+		if
+		:: CLAIMABLE(0) -> claim(w, 0)
+		:: CLAIMABLE(1) -> claim(w, 1)
+		:: else -> w_wake[w] = 0
+		fi }
+	:: atomic { w_up[w] && w_doing[w] == working -> s = w_step[w];
+		if
+		:: w_outcome[w] = success; w_doing[w] = reporting
+		:: FAILURES && faults > 0 -> faults--; w_outcome[w] = failed; w_doing[w] = reporting
+		:: FAILURES && faults > 0 -> faults--; w_outcome[w] = permanent; w_doing[w] = reporting
+		:: SLOW && faults > 0 -> faults--; w_doing[w] = gone /* no heartbeat got through, by its own clock */
+		:: SLOW && faults > 0 -> faults--;                   /* store.HandBack */
+			if
+			:: OURS(w) -> board[s] = claimable; passed[s] = 0; end_claim(s); consistent(); w_doing[w] = (LISTENS -> offering : idle); forget(w)
+			:: else -> let_go(w)
+			fi
+		fi;
+#ifdef NOTIFY_EARLY
+		if :: w_doing[w] == reporting -> tell_orchestrators() :: else fi;
+#endif
+		s = 0 }
+	:: atomic { w_up[w] && w_doing[w] == gone -> /* the handler was told; it gives up, or succeeds nevertheless */
+		if
+		:: if :: holder[w_step[w]] == 1 + w -> end_claim(w_step[w]) :: else fi; let_go(w)
+		:: w_outcome[w] = success; w_doing[w] = reporting
+		fi }
+	:: atomic { w_up[w] && w_doing[w] == reporting -> s = w_step[w]; report(w, s); s = 0 }
+	:: atomic { w_up[w] && w_doing[w] == telling ->
+#ifndef NOTIFY_EARLY
+		tell_orchestrators();
+#endif
+		w_doing[w] = idle }
+	:: atomic { w_up[w] && w_doing[w] == offering -> tell_workers(); w_doing[w] = idle }
+	od
+}
+
+/* store.WorkerHeartbeat: extends what is its own, and answers what is not. */
+proctype WorkerHeartbeat(byte w) {
+	do
+	:: atomic { HOLDS(w) && OURS(w) && passed[w_step[w]] -> passed[w_step[w]] = 0 }
+	:: atomic { HOLDS(w) && w_doing[w] == working && !OURS(w) -> w_doing[w] = gone }
+	od
+}
+
+/* ---- the orchestrator ---- */
+
+inline put(s) { progress[s] = on_board; board[s] = claimable }
+
+inline take_off(s, p) { progress[s] = p; board[s] = absent; outcome[s] = none }
+
+/* workflow.Advance for one report, and what becomes of its row. */
+inline apply(o, s) {
+	if
+	:: READ(o, s) ->
+		READ(o, s) = 0;
+		assert(REPORTED(s));                          /* nobody else has applied it */
+		assert(task[TASK(s)] == live);
+		if
+		:: outcome[s] == success ->
+			take_off(s, complete);
+			if
+			:: PLAN == Chain && s == 0 -> put(1); o_tell_work[o] = 1
+			:: else
+			fi
+		:: outcome[s] == permanent -> take_off(s, failed_for_good)
+		:: outcome[s] == failed -> board[s] = scheduled; outcome[s] = none; o_tell_due[o] = 1
+		:: outcome[s] == lease_lost -> board[s] = claimable; outcome[s] = none; o_tell_work[o] = 1
+		fi
+	:: else
+	fi
+}
+
+/* The task ends when nothing of it can move. */
+inline settle(t) {
+	if
+	:: task[t] == live && (PLAN == Two -> progress[t] != on_board : progress[0] != on_board && progress[1] != on_board) -> task[t] = ended
+	:: else
+	fi
+}
+
+inline unlock(o) {
+	if :: lock[0] == 1 + o -> lock[0] = 0 :: else fi;
+	if :: lock[T - 1] == 1 + o -> lock[T - 1] = 0 :: else fi
+}
+
+inline take(o, t) {
+	if
+	:: FREE(t) && ((TASK(0) == t && REPORTED(0)) || (TASK(1) == t && REPORTED(1))) -> TAKE(o, t);
+		if :: TASK(0) == t -> READ(o, 0) = REPORTED(0) :: else fi;
+		if :: TASK(1) == t -> READ(o, 1) = REPORTED(1) :: else fi;
+		o_doing[o] = taken
+	:: else /* SKIP LOCKED, or nothing there */
+	fi
+}
+
+proctype Apply(byte o) {
+	do
+	/* store.TakeReported: locks, then reads with a younger snapshot. What comes
+	   in between could as well have come before. Of tasks with rows of their own
+	   it tells which were locked, and the look is repeated until they are not. */
+	:: atomic { o_up[o] && o_doing[o] == idle &&
+			((o_wake[o] && !(PLAN == Pair && ANY(REPORTED) && !ANY(TAKEABLE))) || (POLLS(o) && ANY(TAKEABLE))) ->
+		o_wake[o] = 0;
+#ifdef STALE_READ /* one statement: what it reads is older than the locks */
+		READ(o, 0) = REPORTED(0); READ(o, 1) = REPORTED(1);
+		if :: READ(o, 0) || READ(o, 1) -> o_doing[o] = locking :: else fi
+#else
+		take(o, 0);
+		if :: T == 2 -> take(o, T - 1) :: else fi
+#endif
+#ifdef NOTIFY_EARLY
+		;
+		if :: o_doing[o] == taken -> tell_workers(); tell_timers() :: else fi
+#endif
+		}
+#ifdef STALE_READ
+	:: atomic { o_up[o] && o_doing[o] == locking && lock[0] == 0 -> lock[0] = 1 + o; o_doing[o] = taken }
+#endif
+	/* Taken.Commit. */
+	:: atomic { o_up[o] && o_doing[o] == taken ->
+		apply(o, 0); apply(o, 1);
+		settle(0); settle(T - 1);
+		unlock(o);
+		consistent();
+		o_doing[o] = (o_tell_work[o] || o_tell_due[o] -> telling : idle) }
+	/* After the commit. */
+	:: atomic { o_up[o] && o_doing[o] == telling ->
+#ifndef NOTIFY_EARLY
+		if :: o_tell_work[o] -> tell_workers() :: else fi;
+		if :: o_tell_due[o] -> tell_timers() :: else fi;
+#endif
+		o_timer[o] = o_timer[o] || !POLLS(o); /* WakeIn: the due time, and stir */
+		o_tell_work[o] = 0; o_tell_due[o] = 0;
+		o_doing[o] = idle }
+	od
+}
+
+/* store.ExpireLeases and store.PromoteDue. The timer stays set while anything
+   has a time; a look that finds nothing of the kind lets it go. */
+inline sweep(o, s) {
+	if
+	:: LOST(s) -> board[s] = reported; outcome[s] = lease_lost; passed[s] = 0; end_claim(s); o_sweep[o] = telling
+	:: board[s] == scheduled && passed[s] -> board[s] = claimable; passed[s] = 0; o_sweep[o] = offering
+	fi;
+	consistent()
+}
+
+proctype Readiness(byte o) {
+	do
+	:: atomic { o_up[o] && o_sweep[o] == idle && ((o_timer[o] && !ANY(TIMED)) || ((o_timer[o] || POLLS(o)) && ANY(DUE))) ->
+		if
+		:: DUE(0) -> sweep(o, 0)
+		:: DUE(1) -> sweep(o, 1)
+		:: else -> o_timer[o] = 0
+		fi }
+	:: atomic { o_up[o] && o_sweep[o] == telling -> o_wake[o] = 1; tell_orchestrators(); o_sweep[o] = idle }
+	:: atomic { o_up[o] && o_sweep[o] == offering -> tell_workers(); o_sweep[o] = idle }
+	od
+}
+
+/* store.ProcessorHeartbeat: sets the timer, and signals again what has waited
+   for long. How long that is does not matter here. */
+proctype Heartbeat(byte o) {
+#ifdef NO_ATTENTION
+	skip
+#else
+	do
+	:: atomic { o_up[o] && !POLLS(o) && !o_timer[o] && ANY(TIMED) -> o_timer[o] = 1 }
+	:: atomic { o_up[o] && LISTENS && ANY(CLAIMABLE) && ANY(UNWARY_WORKER) -> tell_workers() }
+	:: atomic { o_up[o] && LISTENS && ANY(REPORTED) && ANY(UNWARY_ORCHESTRATOR) -> tell_orchestrators() }
+	od
+#endif
+}
+
+/* ---- the world around ---- */
+
+/* Creates each task through any orchestrator. */
+proctype Client() {
+	byte t;
+	do
+	:: t < T ->
+		atomic { o_up[0] || o_up[1] ->
+			if :: o_up[0] -> c_via = 1 :: else -> c_via = 2 fi; /* they are alike */
+			task[t] = live;
+			put(t);
+			if :: PLAN == Pair -> put(1) :: else fi;
+			consistent();
+			t++ }
+		atomic {
+			if
+			:: c_via != 0 -> tell_workers(); o_timer[c_via - 1] = !POLLS((c_via - 1)) /* stir */
+			:: else /* crashed meanwhile */
+			fi;
+			c_via = 0 }
+	:: else -> break
+	od;
+}
+
+/* Cancels the first task; waits for whoever holds it. Nobody
+   can tell its two statements from one. */
+inline cancel() {
+	task[0] = cancelled;
+#ifdef CANCEL_KEEPS /* what runs stays on the board */
+	if :: board[0] != in_progress && progress[0] == on_board -> take_off(0, taken_off) :: else fi;
+#else
+	if :: progress[0] == on_board -> take_off(0, taken_off); passed[0] = 0; end_claim(0) :: else fi;
+	if :: PLAN != Two && progress[1] == on_board -> take_off(1, taken_off); passed[1] = 0; end_claim(1) :: else fi;
+	consistent();
+#endif
+}
+
+/* The database's clock. The lease of a claim that nobody keeps passes without
+   anybody's fault. */
+proctype Clock() {
+	do
+	:: atomic { board[0] == scheduled && !passed[0] -> passed[0] = 1 }
+	:: atomic { board[1] == scheduled && !passed[1] -> passed[1] = 1 }
+	:: atomic { board[0] == in_progress && !passed[0] && !KEPT(0) -> passed[0] = 1 }
+	:: atomic { board[1] == in_progress && !passed[1] && !KEPT(1) -> passed[1] = 1 }
+	od
+}
+
+inline worker_dies(w) {
+	faults--; w_up[w] = 0; w_wake[w] = 0; w_hears[w] = 1;
+	if :: holder[w_step[w]] == 1 + w -> end_claim(w_step[w]) :: else fi;
+	let_go(w)
+}
+
+inline orchestrator_dies(o) {
+	faults--; o_up[o] = 0; o_wake[o] = 0; o_timer[o] = 0; o_hears[o] = 1;
+	o_doing[o] = idle; o_sweep[o] = idle; o_tell_work[o] = 0; o_tell_due[o] = 0;
+	READ(o, 0) = 0; READ(o, 1) = 0;
+	unlock(o); /* the transaction rolls back */
+	if :: c_via == 1 + o -> c_via = 0 :: else fi
+}
+
+/* Faults may happen; nothing makes them. A cancellation counts as one. */
+proctype Faults() {
+	do
+	:: atomic { faults > 0 && CRASHES && w_up[0] -> worker_dies(0) }
+	:: atomic { faults > 0 && CRASHES && w_up[1] -> worker_dies(1) }
+	:: atomic { faults > 0 && CRASHES && o_up[0] -> orchestrator_dies(0) }
+	:: atomic { faults > 0 && CRASHES && o_up[1] -> orchestrator_dies(1) }
+	:: atomic { faults > 0 && LISTENS && w_up[0] && w_hears[0] -> faults--; w_hears[0] = 0 }
+	:: atomic { faults > 0 && LISTENS && w_up[1] && w_hears[1] -> faults--; w_hears[1] = 0 }
+	:: atomic { faults > 0 && LISTENS && o_up[0] && o_hears[0] -> faults--; o_hears[0] = 0 }
+	:: atomic { faults > 0 && LISTENS && o_up[1] && o_hears[1] -> faults--; o_hears[1] = 0 }
+	:: atomic { faults > 0 && SLOW && board[0] == in_progress && !passed[0] && KEPT(0) -> faults--; passed[0] = 1 }
+	:: atomic { faults > 0 && SLOW && board[1] == in_progress && !passed[1] && KEPT(1) -> faults--; passed[1] = 1 }
+	:: atomic { faults > 0 && task[0] == live && lock[0] == 0 && (o_up[0] || o_up[1]) -> faults--; cancel() }
+	:: atomic { faults > 0 -> faults = 0 } /* it stays quiet from now on */
+	od
+}
+
+/* Who died starts again, and looks at everything; whose listener lost its
+   connection makes a new one, and then looks at everything. */
+#ifdef NO_CATCHUP
+#define CATCHUP(wake) skip
+#else
+#define CATCHUP(wake) wake = 1
+#endif
+#ifdef CATCHUP_FIRST /* looks first, subscribes then */
+#define RECONNECT(hears, wake, step) atomic { !hears && !step -> CATCHUP(wake); step = 1 } :: atomic { !hears && step && !wake -> hears = 1; step = 0 }
+#else
+#define RECONNECT(hears, wake, step) atomic { !hears -> hears = 1; CATCHUP(wake) }
+#endif
+
+proctype Repair() {
+#ifdef CATCHUP_FIRST
+	bit sw0, sw1, so0, so1;
+#endif
+	do
+	:: atomic { !w_up[0] -> w_up[0] = 1; w_wake[0] = 1 }
+	:: atomic { !w_up[1] -> w_up[1] = 1; w_wake[1] = 1 }
+	:: atomic { !o_up[0] -> o_up[0] = 1; o_wake[0] = 1; o_timer[0] = !POLLS(0) }
+	:: atomic { !o_up[1] -> o_up[1] = 1; o_wake[1] = 1; o_timer[1] = !POLLS(1) }
+	:: RECONNECT(w_hears[0], w_wake[0], sw0)
+	:: RECONNECT(w_hears[1], w_wake[1], sw1)
+	:: RECONNECT(o_hears[0], o_wake[0], so0)
+	:: RECONNECT(o_hears[1], o_wake[1], so1)
+	od
+}
+
+#ifndef LIVENESS
+/* Where nothing can move any more, everything has ended. */
+proctype Stuck() { timeout -> assert(DONE) }
+#endif
+
+init {
+	atomic {
+		run Worker(0); run Worker(1);
+		run WorkerHeartbeat(0); run WorkerHeartbeat(1);
+		run Apply(0); run Apply(1);
+		run Readiness(0); run Readiness(1);
+		run Heartbeat(0); run Heartbeat(1);
+		run Clock(); run Faults(); run Repair(); run Client();
+#ifndef LIVENESS
+		run Stuck();
+#endif
+	}
+}
+
+#ifdef LIVENESS
+#define LEAVES(s, state) ([] (board[s] == state -> <> (board[s] != state)))
+ltl ends  { <> DONE }
+ltl moves { LEAVES(0, claimable) && LEAVES(1, claimable) && LEAVES(0, reported) && LEAVES(1, reported) }
+#endif
