@@ -1,0 +1,158 @@
+// Package ledger is what handlers write down about themselves, so that the
+// records of the product can be held against something it had no hand in: one
+// file for each start of a worker, a line when an execution begins and a line
+// when it ends.
+//
+// A line is one write to a file that is only appended to. It is in the hands of
+// the kernel when the write returns, so the end of the process costs nothing;
+// only the end of the machine would, and then there is nothing to check.
+package ledger
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Suffix of the files.
+const Suffix = ".ledger"
+
+// Outcome is how an execution ended, in the eyes of its handler.
+type Outcome string
+
+// The outcomes. An execution without one was cut off.
+const (
+	Succeeded Outcome = "success"
+	Failed    Outcome = "failure"
+	Told      Outcome = "told" // its context ended, and it gave up
+)
+
+// Execution is one run of a handler.
+type Execution struct {
+	Instance string // which start of which worker
+	Task     uuid.UUID
+	Step     string
+	Attempt  int
+	Token    int64            // of its claim: the fence
+	Parents  map[string]int64 // tokens of the claims that gave the results it was handed
+	Start    time.Time
+	End      time.Time // zero: cut off
+	Outcome  Outcome
+}
+
+// line is what stands in the file.
+type line struct {
+	Token   int64            `json:"k"`
+	At      int64            `json:"at"` // microseconds since 1970
+	Task    uuid.UUID        `json:"t,omitzero"`
+	Step    string           `json:"s,omitempty"`
+	Attempt int              `json:"a,omitempty"`
+	Parents map[string]int64 `json:"p,omitempty"`
+	Outcome Outcome          `json:"o,omitempty"` // set in the line of an end
+}
+
+// Writer appends to the file of one start of a worker. It is safe for
+// concurrent use.
+type Writer struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+// Create begins a new file; instance must be new in dir.
+func Create(dir, instance string) (*Writer, error) {
+	f, err := os.OpenFile(filepath.Join(dir, instance+Suffix), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("begin the ledger: %w", err)
+	}
+	return &Writer{file: f}, nil
+}
+
+// Begin notes that an execution has begun.
+func (w *Writer) Begin(x Execution) error {
+	return w.write(line{Token: x.Token, At: x.Start.UnixMicro(), Task: x.Task, Step: x.Step, Attempt: x.Attempt, Parents: x.Parents})
+}
+
+// End notes how the execution of a claim has ended.
+func (w *Writer) End(token int64, at time.Time, outcome Outcome) error {
+	return w.write(line{Token: token, At: at.UnixMicro(), Outcome: outcome})
+}
+
+func (w *Writer) write(l line) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("write to the ledger: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.file.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("write to the ledger: %w", err)
+	}
+	return nil
+}
+
+// Close ends the file.
+func (w *Writer) Close() error { return w.file.Close() }
+
+// Read returns the executions of all files in dir, those of one file in the
+// order in which they began.
+func Read(dir string) ([]Execution, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
+	if err != nil {
+		return nil, fmt.Errorf("list the ledger: %w", err)
+	}
+	var all []Execution
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the ledger: %w", err)
+		}
+		list, err := parse(bytes.NewReader(b), strings.TrimSuffix(filepath.Base(file), Suffix))
+		if err != nil {
+			return nil, fmt.Errorf("read the ledger %s: %w", file, err)
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// parse reads one file. A last line without an end was cut off by a kill.
+func parse(r io.Reader, instance string) ([]Execution, error) {
+	var list []Execution
+	at := map[int64]int{}
+	in := bufio.NewReader(r)
+	for {
+		text, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return nil, fmt.Errorf("%w in %q", err, text)
+		}
+		i, begun := at[l.Token]
+		switch {
+		case l.Outcome == "":
+			// A second beginning under the same token is for the checker to see.
+			at[l.Token] = len(list)
+			list = append(list, Execution{Instance: instance, Task: l.Task, Step: l.Step, Attempt: l.Attempt, Token: l.Token,
+				Parents: l.Parents, Start: time.UnixMicro(l.At)})
+		case !begun:
+			return nil, fmt.Errorf("an execution under token %d ended and never began", l.Token)
+		default:
+			list[i].End, list[i].Outcome = time.UnixMicro(l.At), l.Outcome
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tasker-go/tasker/internal/pgcluster"
+)
+
+// follow gives the server a standby without which it commits nothing.
+func (r *Rig) follow(ctx context.Context) error {
+	primary := r.Server()
+	port, err := quietPort(ctx)
+	if err != nil {
+		return err
+	}
+	standby, err := pgcluster.StartStandby(ctx, primary, pgcluster.Options{Ephemeral: true, Port: port,
+		// How soon it is back after a restart of the server, which commits
+		// nothing meanwhile; 5 s by default, and not what is tested.
+		Settings: map[string]string{"wal_retrieve_retry_interval": "100ms"}})
+	if err != nil {
+		return fmt.Errorf("start a standby: %w", err)
+	}
+	if err := primary.SetSynchronous(ctx, standby); err != nil {
+		return errors.Join(err, standby.Stop(context.WithoutCancel(ctx)))
+	}
+	r.mu.Lock()
+	r.standby = standby
+	r.mu.Unlock()
+	return nil
+}
+
+// Promote kills the server, has its standby take its place and leads every link
+// there. The new server gets a standby of its own meanwhile; the next promotion
+// waits for that.
+func (r *Rig) Promote(ctx context.Context) error {
+	standby, err := r.awaitStandby(ctx)
+	if err != nil {
+		return err
+	}
+	dead := r.Server()
+	if err := errors.Join(dead.Kill(ctx), standby.Promote(ctx)); err != nil {
+		return fmt.Errorf("promote the standby: %w", err)
+	}
+	r.mu.Lock()
+	r.cluster, r.standby = standby, nil
+	r.mu.Unlock()
+	upstream := "127.0.0.1:" + strconv.Itoa(standby.Port())
+	errs := []error{dead.Stop(ctx)}
+	for _, d := range r.Daemons {
+		errs = append(errs, d.Pool.Lead(upstream), d.Ears.Lead(upstream))
+	}
+	r.guarding.Go(func() { r.followAgain(r.guarded) })
+	return errors.Join(errs...)
+}
+
+// followAgain tries until there is a standby: the copying does not survive what
+// may happen to the server meanwhile.
+func (r *Rig) followAgain(ctx context.Context) {
+	for r.follow(ctx) != nil {
+		if pause(ctx, time.Second) != nil {
+			return
+		}
+	}
+}
+
+func (r *Rig) awaitStandby(ctx context.Context) (*pgcluster.Cluster, error) {
+	for {
+		r.mu.Lock()
+		standby := r.standby
+		r.mu.Unlock()
+		if standby != nil {
+			return standby, nil
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("wait for a standby: %w", err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package trial
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Vitals are what must not grow, at one moment. Daemons that do not answer are
+// left out.
+type Vitals struct {
+	At          time.Duration // since the start of the run
+	Daemons     int           // that answered
+	Goroutines  float64       // of a daemon, on average
+	MemoryMB    float64       // resident, of a daemon, on average
+	Connections int           // of the fleet to the server; -1: it did not answer
+}
+
+const (
+	vitalsEvery   = 5 * time.Second
+	vitalsTimeout = time.Second
+)
+
+// watch takes the vitals until ctx ends.
+func (t *trial) watch(ctx context.Context) []Vitals {
+	var list []Vitals
+	for pause(ctx, vitalsEvery) == nil {
+		list = append(list, t.vitals(ctx))
+	}
+	return list
+}
+
+func (t *trial) vitals(ctx context.Context) Vitals {
+	v := Vitals{At: time.Since(t.start), Connections: -1}
+	for _, d := range t.rig.Daemons {
+		values, err := gauges(ctx, d.URL()+"/metrics", "go_goroutines", "process_resident_memory_bytes")
+		if err != nil || values["go_goroutines"] == 0 {
+			continue
+		}
+		v.Daemons++
+		v.Goroutines += values["go_goroutines"]
+		v.MemoryMB += values["process_resident_memory_bytes"] / (1 << 20)
+	}
+	if v.Daemons > 0 {
+		v.Goroutines /= float64(v.Daemons)
+		v.MemoryMB /= float64(v.Daemons)
+	}
+	var n int
+	err := t.rig.Do(ctx, func(db *pgx.Conn) error {
+		return db.QueryRow(ctx, `select count(*) from pg_stat_activity where datname = current_database() and application_name like 'tasker%'`).Scan(&n)
+	})
+	if err == nil {
+		v.Connections = n
+	}
+	return v
+}
+
+// gauges reads metrics without labels.
+func gauges(ctx context.Context, url string, names ...string) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, vitalsTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	values := map[string]float64{}
+	lines := bufio.NewScanner(io.LimitReader(res.Body, 4<<20))
+	for lines.Scan() {
+		name, text, _ := strings.Cut(lines.Text(), " ")
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if values[name], err = strconv.ParseFloat(text, 64); err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+	}
+	return values, lines.Err()
+}
+
+// trend compares the medians of the second and the last quarter of a run: the
+// first is for filling pools and caches.
+func trend(list []Vitals, of func(Vitals) float64) (before, after float64) {
+	median := func(part []Vitals) float64 {
+		var values []float64
+		for _, v := range part {
+			if x := of(v); x > 0 {
+				values = append(values, x)
+			}
+		}
+		if len(values) == 0 {
+			return 0
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	n := len(list)
+	return median(list[n/4 : n/2]), median(list[3*n/4:])
+}

@@ -1,0 +1,158 @@
+package workload
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// Order is a task to be submitted.
+type Order struct {
+	Key  string // idempotency key
+	Flow Workflow
+	Due  time.Duration // since the start of the run
+}
+
+// Orders spreads n tasks evenly over a time. The mix is dealt in hands of
+// twenty, shuffled with the seed.
+func Orders(seed uint64, n int, over time.Duration, flows []Workflow) []Order {
+	rng := rand.New(rand.NewPCG(seed, 0x776f726b))
+	var hand []Workflow
+	orders := make([]Order, n)
+	for i := range orders {
+		if len(hand) == 0 {
+			for _, w := range flows {
+				for range w.Share {
+					hand = append(hand, w)
+				}
+			}
+			rng.Shuffle(len(hand), func(a, b int) { hand[a], hand[b] = hand[b], hand[a] })
+		}
+		orders[i] = Order{Key: fmt.Sprintf("chaos-%d-%d", seed, i), Flow: hand[0], Due: over * time.Duration(i) / time.Duration(n)}
+		hand = hand[1:]
+	}
+	return orders
+}
+
+// Accepted is an order that an orchestrator has taken.
+type Accepted struct {
+	Order
+	Task  uuid.UUID
+	Tries int // requests it took
+}
+
+// Submitter orders tasks over REST as a careful client does: under an
+// idempotency key, again and again until somebody has accepted.
+type Submitter struct {
+	// URLs of the orchestrators as of now.
+	URLs    func() []string
+	Clients int // default 32
+
+	accepted atomic.Int64
+	tries    atomic.Int64
+}
+
+const (
+	requestTimeout = 3 * time.Second
+	retryAfter     = 100 * time.Millisecond
+)
+
+// Accepted is how many orders have been taken so far.
+func (s *Submitter) Accepted() int { return int(s.accepted.Load()) }
+
+// Tries is how many requests have been made so far.
+func (s *Submitter) Tries() int { return int(s.tries.Load()) }
+
+// Run submits the orders, each when it is due, and returns when all are
+// accepted. An answer that says that an order is wrong is an error.
+func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([]Accepted, error) {
+	accepted := make([]Accepted, len(orders))
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second}}
+	defer web.CloseIdleConnections()
+	for range cmp.Or(s.Clients, 32) {
+		group.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(orders) {
+					return nil
+				}
+				if err := pause(ctx, time.Until(start.Add(orders[i].Due))); err != nil {
+					return err
+				}
+				var err error
+				if accepted[i], err = s.submit(ctx, web, orders[i]); err != nil {
+					return err
+				}
+				s.accepted.Add(1)
+			}
+		})
+	}
+	return accepted, group.Wait()
+}
+
+func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Accepted, error) {
+	request := client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
+		Context: json.RawMessage(`{"key":"` + o.Key + `"}`), Initiator: "chaos", SourceSystem: "chaos", Reason: "to see what becomes of it"}
+	for tries := 1; ; tries++ {
+		s.tries.Add(1)
+		id, err := attempt(ctx, web, s.URLs(), request)
+		if err == nil {
+			return Accepted{Order: o, Task: id, Tries: tries}, nil
+		}
+		if !worthRepeating(err) {
+			return Accepted{}, fmt.Errorf("submit %s (%s): %w", o.Key, o.Flow.Name, err)
+		}
+		if ctxErr := pause(ctx, retryAfter+rand.N(retryAfter)); ctxErr != nil {
+			return Accepted{}, fmt.Errorf("submit %s: %w (last answer: %w)", o.Key, ctxErr, err)
+		}
+	}
+}
+
+// attempt asks one of the orchestrators. Conflict means that an earlier
+// request was taken although its answer never arrived.
+func attempt(ctx context.Context, web *http.Client, urls []string, r client.TaskRequest) (uuid.UUID, error) {
+	if len(urls) == 0 {
+		return uuid.Nil, &client.Error{Status: http.StatusServiceUnavailable, Message: "no orchestrator runs"}
+	}
+	c := client.New(client.Config{BaseURL: urls[rand.IntN(len(urls))], Timeout: requestTimeout, MaxRetries: -1, HTTP: web})
+	task, err := c.CreateTask(ctx, r)
+	var told *client.Error
+	switch {
+	case err == nil:
+		return uuid.Parse(task.TaskUUID)
+	case errors.As(err, &told) && told.Status == http.StatusConflict && told.TaskUUID != "":
+		return uuid.Parse(told.TaskUUID)
+	}
+	return uuid.Nil, err
+}
+
+// worthRepeating: no answer, or one that says to come again.
+func worthRepeating(err error) bool {
+	var told *client.Error
+	if !errors.As(err, &told) {
+		return true
+	}
+	return told.Status >= http.StatusInternalServerError || told.Status == http.StatusTooManyRequests || told.Status == http.StatusRequestTimeout
+}
+
+// AtOnce are orders for n tasks of one workflow, all of them due now.
+func AtOnce(label string, n int, flow Workflow) []Order {
+	orders := make([]Order, n)
+	for i := range orders {
+		orders[i] = Order{Key: fmt.Sprintf("%s-%d", label, i), Flow: flow}
+	}
+	return orders
+}

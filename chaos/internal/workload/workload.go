@@ -1,0 +1,195 @@
+// Package workload is what the fleet has to do while things go wrong: the
+// workflows, their handlers, and a client that submits them.
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Namespace and Version of the workflows.
+const (
+	Namespace = "chaos"
+	Version   = "1.0.0"
+)
+
+// The handlers.
+const (
+	workHandler = "chaos.work"
+	gateHandler = "chaos.gate"
+)
+
+// Workflow is one kind of task.
+type Workflow struct {
+	Name string
+	End  string // the state that its tasks end in
+	// Share of the tasks, in twentieths; 0: only where it is asked for.
+	Share int
+
+	steps []step
+}
+
+// step of a workflow; the zero value of the rest suits most.
+type step struct {
+	name    string
+	parents []string
+	handler string // default workHandler
+	work    Work
+	// attempts is how many executions there are at least; default 1, and -1
+	// for none: the task ends before.
+	attempts int
+}
+
+// Work is what a handler is told to do (handler.initialization).
+type Work struct {
+	// Millis is how long it works, and up to SpreadMillis longer.
+	Millis       int `json:"ms"`
+	SpreadMillis int `json:"spread_ms"`
+	// Failures is how many attempts fail before one succeeds.
+	Failures int `json:"failures"`
+	// Hopeless work fails for good.
+	Hopeless bool `json:"hopeless"`
+	// Deaf work does not look at its context: it goes on when its claim is lost.
+	Deaf bool `json:"deaf"`
+}
+
+// The workflows.
+var (
+	Linear = Workflow{Name: "linear", End: "complete", Share: 5,
+		steps: chain(quick, "one", "two", "three", "four")}
+	Diamond = Workflow{Name: "diamond", End: "complete", Share: 5, steps: []step{
+		{name: "start", work: quick}, {name: "left", parents: []string{"start"}, work: quick},
+		{name: "right", parents: []string{"start"}, work: quick}, {name: "end", parents: []string{"left", "right"}, work: quick}}}
+	Fanout   = Workflow{Name: "fanout", End: "complete", Share: 1, steps: fan(50)}
+	Retrying = Workflow{Name: "retrying", End: "complete", Share: 4, steps: []step{
+		{name: "before", work: quick},
+		{name: "flaky", parents: []string{"before"}, work: Work{Millis: 5, Failures: 2}, attempts: 3},
+		{name: "after", parents: []string{"flaky"}, work: quick}}}
+	Slow = Workflow{Name: "slow", End: "complete", Share: 2, steps: []step{
+		{name: "before", work: quick},
+		{name: "patient", parents: []string{"before"}, work: Work{Millis: 3000, SpreadMillis: 4000}},
+		{name: "stubborn", parents: []string{"before"}, work: Work{Millis: 3000, SpreadMillis: 4000, Deaf: true}},
+		{name: "after", parents: []string{"patient", "stubborn"}, work: quick}}}
+	Doomed = Workflow{Name: "doomed", End: "error", Share: 3, steps: []step{
+		{name: "before", work: quick},
+		{name: "hopeless", parents: []string{"before"}, work: Work{Millis: 5, Hopeless: true}},
+		{name: "aside", parents: []string{"before"}, work: quick},
+		{name: "never", parents: []string{"hopeless", "aside"}, work: quick, attempts: -1}}}
+	// Gated is for scenarios: its only step waits for what it is told to do.
+	Gated = Workflow{Name: "gated", End: "error", steps: []step{{name: "gate", handler: gateHandler}}}
+)
+
+var quick = Work{Millis: 5, SpreadMillis: 20}
+
+// Workflows lists them all. In-transaction handlers get one of their own here
+// as soon as there are any.
+func Workflows() []Workflow {
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Gated}
+}
+
+// ByName returns a workflow.
+func ByName(name string) (Workflow, bool) {
+	for _, w := range Workflows() {
+		if w.Name == name {
+			return w, true
+		}
+	}
+	return Workflow{}, false
+}
+
+// Ideal is how many executions a task has when nothing goes wrong.
+func (w Workflow) Ideal() int {
+	n := 0
+	for _, s := range w.steps {
+		n += max(s.attempts, 1)
+		if s.attempts < 0 {
+			n--
+		}
+	}
+	return n
+}
+
+// Succeeding is how many steps a task has that are complete at its end.
+func (w Workflow) Succeeding() int {
+	n := 0
+	for _, s := range w.steps {
+		if s.attempts >= 0 && !s.work.Hopeless && s.handler != gateHandler {
+			n++
+		}
+	}
+	return n
+}
+
+// Weight is how much of a task a step is: steps that run side by side share
+// it, so that the rate of work is even, however wide a workflow is.
+func (w Workflow) Weight(name string) float64 {
+	beside := 0
+	for _, s := range w.steps {
+		if s.name == name {
+			for _, t := range w.steps {
+				if strings.Join(s.parents, " ") == strings.Join(t.parents, " ") {
+					beside++
+				}
+			}
+		}
+	}
+	if beside == 0 {
+		return 0
+	}
+	return 1 / float64(beside)
+}
+
+// Parents are the names of the steps that a step depends on.
+func (w Workflow) Parents(name string) []string {
+	for _, s := range w.steps {
+		if s.name == name {
+			return s.parents
+		}
+	}
+	return nil
+}
+
+func chain(work Work, names ...string) []step {
+	steps := make([]step, len(names))
+	for i, name := range names {
+		steps[i] = step{name: name, work: work}
+		if i > 0 {
+			steps[i].parents = []string{names[i-1]}
+		}
+	}
+	return steps
+}
+
+func fan(width int) []step {
+	steps := []step{{name: "start", work: quick}}
+	var branches []string
+	for i := range width {
+		name := fmt.Sprintf("branch_%02d", i)
+		branches = append(branches, name)
+		steps = append(steps, step{name: name, parents: []string{"start"}, work: quick})
+	}
+	return append(steps, step{name: "end", parents: branches, work: quick})
+}
+
+// often: whatever strikes, nothing may end for the number of its attempts.
+const often = "{max_attempts: 1000, backoff: fixed, backoff_base_ms: 50}"
+
+// Template is the workflow as its workers register it.
+func (w Workflow) Template() (*workflow.Template, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\nnamespace_name: %s\nversion: %s\nsteps:\n", w.Name, Namespace, Version)
+	for _, s := range w.steps {
+		handler := cmp.Or(s.handler, workHandler)
+		fmt.Fprintf(&b, "  - name: %s\n    dependencies: [%s]\n    timeout_seconds: 120\n    retry: %s\n", s.name, strings.Join(s.parents, ", "), often)
+		fmt.Fprintf(&b, "    handler: {callable: %s, initialization: {ms: %d, spread_ms: %d, failures: %d, hopeless: %t, deaf: %t}}\n",
+			handler, s.work.Millis, s.work.SpreadMillis, s.work.Failures, s.work.Hopeless, s.work.Deaf)
+	}
+	t, _, err := workflow.ParseTemplate(w.Name+".yaml", []byte(b.String()))
+	if err != nil {
+		return nil, fmt.Errorf("parse template %s: %w", w.Name, err)
+	}
+	return t, nil
+}
