@@ -24,6 +24,9 @@ type TaskRequest struct {
 	// StartAt and DelaySeconds put off the first steps; give one of them.
 	StartAt      *Time    `json:"start_at,omitempty" format:"date-time" doc:"Do not start before this instant"`
 	DelaySeconds *float64 `json:"delay_seconds,omitempty" doc:"Do not start before so many seconds have passed"`
+	// Deadline is until when the task should have begun; one that still waits
+	// then is cancelled, and somebody is asked to look at it.
+	Deadline *Time `json:"deadline,omitempty" format:"date-time" doc:"Cancel the task if it has not begun by this instant"`
 }
 
 // MaxBatchTasks is how many tasks a [TaskBatchRequest] may have.

@@ -33,8 +33,8 @@ func operationsKeys() []Key {
 			boolean("dry_run", false, "Only log what would be deleted.", "For trying a time to live."),
 		),
 		under("orchestration.backpressure",
-			boolean("refuse_tasks", true, "Refuse new tasks (503) when a queue nears overflow_threshold.",
-				"Off, the tiers are only shown."),
+			boolean("refuse_tasks", false, "Refuse new tasks (503) when a queue nears overflow_threshold.",
+				"Off, the tiers are only shown: a backlog of millions drains as fast as a short one. On, senders feel it when workers do not keep up."),
 		),
 	)
 }

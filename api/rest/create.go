@@ -33,6 +33,7 @@ type createBody struct {
 	IdempotencyKey      string          `json:"idempotency_key"`
 	StartAt             *client.Time    `json:"start_at"`
 	DelaySeconds        *float64        `json:"delay_seconds"`
+	Deadline            *client.Time    `json:"deadline"`
 }
 
 // missing reports the required fields that are absent or null.
@@ -81,8 +82,21 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 			r.CorrelationID = &id
 		}
 	}
-	r.StartIn, err = b.startIn(now)
+	if r.StartIn, err = b.startIn(now); err != nil {
+		return r, err
+	}
+	r.DeadlineIn, err = b.deadlineIn(now)
 	return r, err
+}
+
+func (b *createBody) deadlineIn(now time.Time) (time.Duration, error) {
+	if b.Deadline == nil {
+		return 0, nil
+	}
+	if in := b.Deadline.Sub(now); in > 0 {
+		return in, nil
+	}
+	return 0, badRequest("the deadline has passed")
 }
 
 func optionalUUID(field string, text *string) (*uuid.UUID, error) {
