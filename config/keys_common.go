@@ -59,7 +59,7 @@ func commonKeys() []Key {
 		under("common.telemetry",
 			text("log_level", "info", "Least severe level that is logged.",
 				"debug shows each wake-up and claim; expect much output.").oneOf("debug", "info", "warn", "error").
-				alias("trace", "debug", "warning", "warn").env("TASKER_LOG_LEVEL"),
+				alias("trace", "debug", "warning", "warn").env("TASKER_LOG_LEVEL").reload(),
 			text("log_format", "auto", "Shape of log lines: auto is console on a terminal and JSON elsewhere.",
 				"json is for collectors, console for people.").oneOf("auto", "json", "console").env("TASKER_LOG_FORMAT"),
 		),

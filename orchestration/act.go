@@ -124,7 +124,7 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 		effects.DeadLetter = nil
 	}
 	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: a.Actor,
-		Action: &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result}}, nil
+		Action: &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}}, nil
 }
 
 // callOff tells the workers at once where steps were taken from them; they

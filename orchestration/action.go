@@ -40,6 +40,7 @@ type Action struct {
 	Step     *uuid.UUID      // nil: the task
 	StepName string          // instead of Step, where tasks differ
 	Result   json.RawMessage // of complete_manually: what the handler would have returned
+	Metadata json.RawMessage // what the operator wants remembered with it; nil: nothing
 	Priority *int            // of reprioritise
 	Actor    string          // required; who did it
 	Reason   string          // required; why
@@ -74,10 +75,15 @@ func (a *Action) check() error {
 	default:
 		c.add("unknown action %q; there are %s", a.Kind, joinKinds())
 	}
+	if a.Metadata != nil {
+		if err := checkPlain("metadata", a.Metadata); err != nil {
+			c.add("%s", err)
+		}
+	}
 	if a.Kind == ActionCompleteManually {
 		if len(a.Result) == 0 {
 			c.add("complete_manually needs a result")
-		} else if err := CheckContext(slices.Concat([]byte(`{"result":`), a.Result, []byte(`}`))); err != nil {
+		} else if err := checkPlain("result", a.Result); err != nil {
 			c.add("%s", err)
 		}
 	}
@@ -85,6 +91,11 @@ func (a *Action) check() error {
 		return &InvalidError{Problems: c.problems}
 	}
 	return nil
+}
+
+// checkPlain holds any JSON value to the bounds of a context.
+func checkPlain(name string, value json.RawMessage) error {
+	return CheckContext(slices.Concat([]byte(`{"`+name+`":`), value, []byte(`}`)))
 }
 
 func joinKinds() string {

@@ -16,6 +16,8 @@ type Performed struct {
 	Step   int // its number; negative: the task
 	Reason string
 	Result json.RawMessage // of a step that was completed by hand
+	// Metadata is what the operator wants remembered with it; nil: nothing.
+	Metadata json.RawMessage
 }
 
 // takeTasks locks live tasks. What was reported for them stays where it is: an
@@ -157,6 +159,9 @@ func (w *writes) performed(c *Change) error {
 	meta := map[string]any{"action": a.Kind}
 	if a.Step >= 0 {
 		meta["step"], meta["step_name"] = a.Step, c.Task.Plan.Steps[a.Step].Name
+	}
+	if a.Metadata != nil {
+		meta["metadata"] = a.Metadata
 	}
 	document, err := json.Marshal(meta)
 	if err != nil {

@@ -156,5 +156,5 @@ const selectWhere = `
 
 // planForValues is for statements of which the index depends on the filters
 // that are set; the batch is one transaction.
-const planForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true),
+const planForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
 	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`

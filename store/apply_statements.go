@@ -50,7 +50,7 @@ with o as materialized (
     where o.outcome is not null
 )
 update tasker.board t
-set progress = o.progress, processor = $13::uuid, updated_at = clock_timestamp(),
+set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = clock_timestamp(),
     state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
     parents = case when o.again then t.parents when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + ` then null
                    else o.parents::smallint[] end,

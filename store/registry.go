@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,14 +95,29 @@ on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mod
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
 // Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
-var attention = `with alive as (` + processorAlive + `), first as materialized (` + everyLane("enqueued_at", "1", 11) + `)` +
-	strings.NewReplacer("$1", "$6", "$2", "$7").Replace(horizon) + `,
-       coalesce((select reported_at < clock_timestamp() - $10::bigint * interval '1 ms' from tasker.board
-                 where state = 4 and slot = 0 and seq >= $8 order by seq limit 1), false)
-       or coalesce((select reported_at < clock_timestamp() - $10::bigint * interval '1 ms' from tasker.board
-                    where state = 4 and slot > 0 and seq >= $9 order by seq limit 1), false),
+var attention = `with alive as (` + processorAlive + `), ` + overdue(6)
+
+// overdue looks at the beginning of every list for what has waited too long; its
+// parameters, from number p on, are those of lookEverywhere.
+func overdue(p int) string {
+	at := func(n int) string { return "$" + strconv.Itoa(p+n) }
+	return `first as materialized (` + everyLane("enqueued_at", "1", p+5) + `)` +
+		strings.NewReplacer("$1", at(0), "$2", at(1)).Replace(horizon) + `,
+       coalesce((select reported_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms' from tasker.board
+                 where state = 4 and slot = 0 and seq >= ` + at(2) + ` order by seq limit 1), false)
+       or coalesce((select reported_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms' from tasker.board
+                    where state = 4 and slot > 0 and seq >= ` + at(3) + ` order by seq limit 1), false),
        array(select distinct n.name from first f join tasker.namespaces n on n.namespace_id = f.queue
-             where n.paused_at is null and f.enqueued_at < clock_timestamp() - $10::bigint * interval '1 ms')`
+             where n.paused_at is null and f.enqueued_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms')`
+}
+
+// lookEverywhere are the arguments of overdue: the frontiers, and how long
+// something may wait.
+func (s *Store) lookEverywhere(patience time.Duration) []any {
+	due, lease := s.timesFrom()
+	reported := s.reportedFrom()
+	return append([]any{due, lease, reported.lone, reported.apart, patience.Milliseconds()}, s.everywhere()...)
+}
 
 // Attention is what a heartbeat of an orchestrator brings back.
 type Attention struct {
@@ -121,11 +137,8 @@ func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 			return err
 		}
 		begin := time.Now()
-		due, lease := s.timesFrom()
-		reported := s.reportedFrom()
-		args = append(args, due, lease, reported.lone, reported.apart, overdue.Milliseconds())
 		var err error
-		if a, err = scanAttention(db.QueryRow(ctx, attention, append(args, s.everywhere()...)...)); err == nil {
+		if a, err = scanAttention(db.QueryRow(ctx, attention, append(args, s.lookEverywhere(overdue)...)...)); err == nil {
 			s.moveAll(ctx, db, time.Since(begin))
 		}
 		return err

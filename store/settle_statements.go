@@ -49,7 +49,7 @@ const settleMoves = settled + `,
       attempt, enqueued_at, claimed_at)
 ), moved as (
     update tasker.board t
-    set progress = o.progress, processor = $18::uuid, updated_at = o.at,
+    set progress = o.progress, processor = $18::uuid, deadline = null, updated_at = o.at,
         state_since = case when t.task_state = o.task_state then t.state_since else o.at end, task_state = o.task_state,
         parents = case when o.heir and octet_length(o.result) <= ` + maxInlineResult + ` then null else o.parents::smallint[] end,
         inputs = case when o.heir and octet_length(o.result) <= ` + maxInlineResult + `

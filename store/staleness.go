@@ -231,14 +231,17 @@ func (s *Store) StalenessMonitor(ctx context.Context, th StaleThresholds, limit 
 	return list, err
 }
 
-// pastDeadline lists living tasks whose deadline has passed.
+// pastDeadline lists tasks that have not begun and whose deadline has passed.
+// One that has begun loses its deadline with the first decision about it.
 // Index: board_deadline.
 const pastDeadline = `
-select task_uuid from tasker.board
-where deadline is not null and deadline <= (select clock_timestamp()) order by deadline limit $1`
+select t.task_uuid from tasker.board t
+where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.task_state = 1 and t.token is null
+  and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)
+order by t.deadline limit $1`
 
-// PastDeadline lists up to limit living tasks whose deadline has passed, the
-// longest past first.
+// PastDeadline lists up to limit tasks that still wait although their deadline
+// has passed, the longest past first.
 func (s *Store) PastDeadline(ctx context.Context, limit int) (tasks []uuid.UUID, err error) {
 	err = s.repeatable(ctx, "past_deadline", "look for tasks past their deadline", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, pastDeadline, limit)
@@ -251,38 +254,21 @@ func (s *Store) PastDeadline(ctx context.Context, limit int) (tasks []uuid.UUID,
 	return tasks, err
 }
 
-// stuck is what has waited for longer than $1 ms: whether a time has passed,
-// whether steps were reported, and the namespaces of claimable steps, but for
-// paused ones. The sweep is rare, so it begins at the beginning of each index.
+// stuck is what an orchestrator's heartbeat looks at too.
 // Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
-const stuck = `
-select coalesce((select due_at < c.since from tasker.board where state = 1 order by due_at limit 1), false)
-    or coalesce((select lease_until < c.since from tasker.board where state = 3 order by lease_until limit 1), false),
-       coalesce((select reported_at < c.since from tasker.board where state = 4 and slot = 0 order by seq limit 1), false)
-    or coalesce((select reported_at < c.since from tasker.board where state = 4 and slot > 0 order by seq limit 1), false),
-       array(select n.name from tasker.namespaces n cross join lateral (
-                 select enqueued_at from tasker.board
-                 where state = 2 and queue = n.namespace_id order by lane, seq limit 1) s
-             where n.paused_at is null and s.enqueued_at < c.since)
-from (select clock_timestamp() - $1::bigint * interval '1 ms' as since offset 0) c`
+var stuck = `with ` + overdue(1)
 
-// OverdueSignals are the signals of what has waited for longer than overdue:
+// OverdueSignals are the signals of what has waited for longer than patience:
 // whoever should have given them may have died before it could.
-func (s *Store) OverdueSignals(ctx context.Context, overdue time.Duration) (list []signal.Signal, err error) {
+func (s *Store) OverdueSignals(ctx context.Context, patience time.Duration) (list []signal.Signal, err error) {
 	err = s.repeatable(ctx, "overdue_signals", "look for what nobody was told of", func(ctx context.Context, db *conn) error {
-		var due, reported bool
-		var namespaces []string
-		if err := db.QueryRow(ctx, stuck, overdue.Milliseconds()).Scan(&due, &reported, &namespaces); err != nil {
+		begin := time.Now()
+		a, err := scanAttention(db.QueryRow(ctx, stuck, s.lookEverywhere(patience)...))
+		if err != nil {
 			return err
 		}
-		list = nil
-		if reported {
-			list = ReportSignals()
-		}
-		for _, n := range namespaces {
-			list = append(list, signal.Signal{Topic: signal.WorkerTopic(n)})
-		}
-		if due {
+		s.moveAll(ctx, db, time.Since(begin))
+		if list = a.Signals; a.Next() == 0 {
 			list = append(list, signal.Signal{Topic: signal.TopicDue})
 		}
 		return nil

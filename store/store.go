@@ -125,9 +125,11 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 // of it looks cheapest. Every hot statement has an index to go by, row by row:
 // so other ways are off, and walking over a row costs as much as fetching a
 // page. Where there is no other way the planner takes one that is off at a
-// price for which it would compile the plan; so that is off too.
+// price for which it would compile the plan; so that is off too. A bitmap would
+// read a list from its mark to its end, dead entries and all, where the first few
+// are wanted.
 var planner = map[string]string{
-	"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
 	"random_page_cost": "1", "cpu_tuple_cost": "1", "cpu_index_tuple_cost": "0.5",
 }
 

@@ -20,6 +20,7 @@ import (
 // fakeBoard is a board in memory with one plan, one queue and no orchestrator:
 // what is reported stays reported.
 type fakeBoard struct {
+	dead uuid.UUID // the worker that the fleet has given up
 	mu           sync.Mutex
 	plan         *store.Plan
 	claimable    []store.Claimed
@@ -173,6 +174,9 @@ func (b *fakeBoard) WorkerHeartbeat(_ context.Context, d store.Daemon, claims []
 	defer b.mu.Unlock()
 	if b.down != nil || b.deaf != nil {
 		return nil, errors.Join(b.down, b.deaf)
+	}
+	if d.UUID == b.dead {
+		return nil, store.ErrWorkerDead
 	}
 	b.daemons = append(b.daemons, d)
 	lost := b.lost

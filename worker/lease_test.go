@@ -106,6 +106,36 @@ func TestLostLeaseEndsTheHandler(t *testing.T) {
 	})
 }
 
+// TestTheFleetTakesTheWorkerForDead: it gives up everything, comes back under
+// another UUID at once, and works on.
+func TestTheFleetTakesTheWorkerForDead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cause := make(chan error, 1)
+		r := newRig(t, Config{MaxConcurrent: 1, Prefetch: 1, HandlerTimeout: time.Hour}, func(ctx *StepContext) (any, error) {
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+		r.start(t)
+		r.offer(2, stepOnly)
+		before := r.ID()
+		r.board.set(func(b *fakeBoard) { b.dead = before })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, <-cause, ErrLeaseLost)
+		require.Empty(t, r.board.reported())
+		require.EqualValues(t, 2, r.Health().LeasesLost)
+		require.NotEqual(t, before, r.ID())
+		r.board.set(func(b *fakeBoard) { require.Equal(t, r.ID(), b.daemons[len(b.daemons)-1].UUID, "it has registered again") })
+		r.offer(1, stepOnly)
+		require.Equal(t, 1, r.Health().Running)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, r.Stop(ctx))
+	})
+}
+
 func TestSuccessAfterALostLeaseIsDecidedByTheFence(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []bool{true, false} {

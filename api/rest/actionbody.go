@@ -62,7 +62,7 @@ func (b *stepActionBody) completion(c *checked, a *orchestration.Action) {
 		c.missing = append(c.missing, "completion_data.result")
 	default:
 		a.Result = resultOr(c, "completion_data.result", d.Result)
-		c.value("completion_data.metadata", d.Metadata)
+		a.Metadata = c.value("completion_data.metadata", d.Metadata)
 	}
 }
 
