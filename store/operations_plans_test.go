@@ -57,7 +57,7 @@ func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 			case when i <= $2 then now() - (10000000 - i) * interval '1 ms' end, 'd', '{}'
 		from generate_series($1::int, $3::int) i where i % 10 = 0`, first, ended, last)
 	db.Exec(t, `update tasker.board b set dead_letter = true from tasker.dlq_entries d where d.task_uuid = b.task_uuid and b.slot = 0 and d.resolution = 1`)
-	db.Exec(t, `update tasker.board set deadline = now() + (i - $2) * interval '1 s' from generate_series($1::int, $2::int) i
+	db.Exec(t, `update tasker.board set task_state = 1, deadline = now() + (i - $2) * interval '1 s' from generate_series($1::int, $2::int) i
 		where i % 5 = 0 and task_uuid = test_id(i) and slot = 0`, ended+1, last)
 	db.Exec(t, `insert into tasker.task_identities (identity, task_uuid, expires_at)
 		select sha256(i::text::bytea), test_id(i), case when i % 3 = 0 then 'infinity' else now() + (i - $2) * interval '1 s' end

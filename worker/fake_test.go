@@ -20,7 +20,7 @@ import (
 // fakeBoard is a board in memory with one plan, one queue and no orchestrator:
 // what is reported stays reported.
 type fakeBoard struct {
-	dead uuid.UUID // the worker that the fleet has given up
+	dead         uuid.UUID // the worker that the fleet has given up
 	mu           sync.Mutex
 	plan         *store.Plan
 	claimable    []store.Claimed

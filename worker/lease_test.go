@@ -127,7 +127,9 @@ func TestTheFleetTakesTheWorkerForDead(t *testing.T) {
 		require.Empty(t, r.board.reported())
 		require.EqualValues(t, 2, r.Health().LeasesLost)
 		require.NotEqual(t, before, r.ID())
-		r.board.set(func(b *fakeBoard) { require.Equal(t, r.ID(), b.daemons[len(b.daemons)-1].UUID, "it has registered again") })
+		r.board.set(func(b *fakeBoard) {
+			require.Equal(t, r.ID(), b.daemons[len(b.daemons)-1].UUID, "it has registered again")
+		})
 		r.offer(1, stepOnly)
 		require.Equal(t, 1, r.Health().Running)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

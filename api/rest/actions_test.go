@@ -34,7 +34,7 @@ func TestStepActions(t *testing.T) {
 		`{"action_type":"reset_for_retry","reason":"fixed","reset_by":"ana"}`:                         {Kind: orchestration.ActionResetForRetry, Reason: "fixed", Actor: "ana"},
 		`{"action_type":"resolve_manually","reason":"fixed","resolved_by":"ana","reset_by":"nobody"}`: {Kind: orchestration.ActionResolveManually, Reason: "fixed", Actor: "ana"},
 		`{"action_type":"complete_manually","reason":"fixed","completed_by":"ana","completion_data":{"result":{"total":12},"metadata":{"ticket":"X-1"}},"other":1}`: {
-			Kind: orchestration.ActionCompleteManually, Reason: "fixed", Actor: "ana", Result: json.RawMessage(`{"total":12}`)},
+			Kind: orchestration.ActionCompleteManually, Reason: "fixed", Actor: "ana", Result: json.RawMessage(`{"total":12}`), Metadata: json.RawMessage(`{"ticket":"X-1"}`)},
 		`{"action_type":"complete_manually","reason":"fixed","completed_by":"ana","completion_data":{"result":null}}`: {
 			Kind: orchestration.ActionCompleteManually, Reason: "fixed", Actor: "ana", Result: json.RawMessage(`null`)},
 	} {
