@@ -19,7 +19,7 @@ import (
 const (
 	// dearScan is what a scan may take before the frontier is moved at all: an
 	// index without many dead costs less than looking who writes.
-	dearScan = 3 * time.Millisecond
+	dearScan = 10 * time.Millisecond
 	// frontierPause lies between two moves.
 	frontierPause = time.Second
 	// writerPatience is how long a writer of the board may last: longer than

@@ -19,7 +19,12 @@ const idleTime = 12 * time.Second
 
 // heartbeats are the statements by which daemons and listeners show that they
 // live, and the pool that its connections do.
-const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$|` + sweeps
+const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$|` + sweeps + `|` + frontiers
+
+// frontiers are moved where the machine is so busy that a look at nothing takes
+// long.
+const frontiers = `last_value|pg_locks|\(queue, lane, floor\)|\(queue, above, below\)|array_agg\(namespace_id\)|` +
+	`select seq from tasker\.board|select due_at from tasker\.board`
 
 // sweeps are made every 15 s at most by a whole fleet.
 const sweeps = `tasker\.sweeps|deadline is not null|dlq_entries|with first as`
