@@ -32,7 +32,7 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	r := newRig(t, []string{"Hybrid"}, []string{"Hybrid", "Hybrid", "Hybrid", "Hybrid"})
-	accepted := submit(t, r, workload.AtOnce("diamond", n, workload.Diamond))
+	accepted := submit(t, r, workload.AtOnce("diamond", n, workload.Laboured))
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		done := number(t, r, `select count(*) from tasker.step_attempts`)
 		return done >= n, fmt.Sprintf("%d steps have ended", done)

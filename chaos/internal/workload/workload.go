@@ -78,16 +78,23 @@ var (
 		{name: "hopeless", parents: []string{"before"}, work: Work{Millis: 5, Hopeless: true}},
 		{name: "aside", parents: []string{"before"}, work: quick},
 		{name: "never", parents: []string{"hopeless", "aside"}, work: quick, attempts: -1}}}
+	// Laboured is for scenarios: a diamond that keeps permits busy.
+	Laboured = Workflow{Name: "laboured", End: "complete", steps: []step{
+		{name: "start", work: labour}, {name: "left", parents: []string{"start"}, work: labour},
+		{name: "right", parents: []string{"start"}, work: labour}, {name: "end", parents: []string{"left", "right"}, work: labour}}}
 	// Gated is for scenarios: its only step waits for what it is told to do.
 	Gated = Workflow{Name: "gated", End: "error", steps: []step{{name: "gate", handler: gateHandler}}}
 )
 
-var quick = Work{Millis: 5, SpreadMillis: 20}
+var (
+	quick  = Work{Millis: 5, SpreadMillis: 20}
+	labour = Work{Millis: 40, SpreadMillis: 40}
+)
 
 // Workflows lists them all. In-transaction handlers get one of their own here
 // as soon as there are any.
 func Workflows() []Workflow {
-	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Gated}
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Laboured, Gated}
 }
 
 // ByName returns a workflow.
