@@ -1,13 +1,17 @@
 package scenarios
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/chaos/internal/check"
@@ -32,14 +36,23 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 		require.NoError(t, err)
 	}
 	r := newRig(t, []string{"Hybrid"}, []string{"Hybrid", "Hybrid", "Hybrid", "Hybrid"})
+	// They begin when all is there, so that permits are busy in the middle.
+	workers := r.ByName([]string{"worker-a", "worker-b", "worker-c", "worker-d"})
+	for _, w := range workers {
+		require.NoError(t, w.Freeze())
+	}
 	accepted := submit(t, r, workload.AtOnce("diamond", n, workload.Laboured))
+	for _, w := range workers {
+		require.NoError(t, w.Thaw())
+	}
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		done := number(t, r, `select count(*) from tasker.step_attempts`)
 		return done >= n, fmt.Sprintf("%d steps have ended", done)
 	})
 
+	doomed := append(busiest(t, r, workers)[:2], r.ByName([]string{"orchestrator-a"})...)
 	killed := time.Now()
-	for _, d := range r.ByName([]string{"orchestrator-a", "worker-a", "worker-b"}) {
+	for _, d := range doomed {
 		d.Kill()
 	}
 	alive := number(t, r, `select count(*) from tasker.board where slot = 0`)
@@ -73,4 +86,46 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 	}
 	require.Equal(t, len(f.Tasks)*4, len(f.Attempts)-len(took))
 	t.Logf("%d steps ran again", again)
+}
+
+// busiest sorts workers by how many steps they have in hand, the most first.
+func busiest(t *testing.T, r *rig.Rig, workers []*rig.Daemon) []*rig.Daemon {
+	t.Helper()
+	ids := make(map[*rig.Daemon]string, len(workers))
+	for _, w := range workers {
+		ids[w] = workerID(t, w)
+	}
+	held := map[string]int{}
+	require.NoError(t, r.Do(t.Context(), func(db *pgx.Conn) error {
+		rows, err := db.Query(t.Context(), `select w.worker_id, count(*) from tasker.board b join tasker.workers w on w.worker_uuid = b.worker
+			where b.lease_until is not null group by 1`)
+		if err != nil {
+			return err
+		}
+		var id string
+		var n int
+		_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error {
+			held[id] = n
+			return nil
+		})
+		return err
+	}))
+	return slices.SortedFunc(slices.Values(workers), func(a, b *rig.Daemon) int { return held[ids[b]] - held[ids[a]] })
+}
+
+func workerID(t *testing.T, w *rig.Daemon) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL()+"/health", nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	var health struct {
+		WorkerID string `json:"worker_id"`
+	}
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&health))
+	require.NotEmpty(t, health.WorkerID)
+	return health.WorkerID
 }
