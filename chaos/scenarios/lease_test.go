@@ -50,7 +50,7 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 		return done >= n, fmt.Sprintf("%d steps have ended", done)
 	})
 
-	doomed := append(busiest(t, r, workers)[:2], r.ByName([]string{"orchestrator-a"})...)
+	doomed := slices.Concat(busiest(t, r, workers)[:2], r.ByName([]string{"orchestrator-a"}))
 	killed := time.Now()
 	for _, d := range doomed {
 		d.Kill()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tasker-go/tasker/signal"
 )
@@ -121,6 +122,24 @@ func connect(t *testing.T, s Setup, topics ...signal.Topic) signal.Connection {
 	}
 	t.Cleanup(func() { closeNow(t, c) })
 	return c
+}
+
+// reconnect is connect for as long as it takes within patience.
+func reconnect(t *testing.T, s Setup, topics ...signal.Topic) signal.Connection {
+	t.Helper()
+	ctx := deadline(t)
+	for {
+		c, err := s.Source.Connect(ctx, topics)
+		if err == nil {
+			t.Cleanup(func() { closeNow(t, c) })
+			return c
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("Connect: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // closeNow closes c; it is for cleanups and other goroutines, too.

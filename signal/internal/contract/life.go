@@ -111,8 +111,9 @@ func testKilled(t *testing.T, s Setup) {
 	}
 	closeNow(t, c)
 
-	// The source itself is none the worse for it.
-	c = connect(t, s, signal.TopicControl)
+	// The source itself is none the worse for it. The server lets go of what the
+	// old session held when it has noticed its end.
+	c = reconnect(t, s, signal.TopicControl)
 	send(t, s, signal.Signal{Topic: signal.TopicControl, Payload: "again"})
 	for receive(t, c).Payload != "again" { // a slot may send older ones first
 	}
