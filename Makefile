@@ -7,7 +7,7 @@ SHELL := /bin/bash
 
 GO ?= go
 # Per package. Packages share one PostgreSQL server, see internal/pgtest.
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 20m
 # Narrow with `make test PKG=./store/...`, add flags with TESTFLAGS.
 PKG ?= ./...
 TESTFLAGS ?=
