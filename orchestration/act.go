@@ -112,7 +112,7 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 	if err != nil {
 		return store.Change{}, err
 	}
-	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, in)
+	c, err := o.advance(t, a.Actor, in)
 	if err != nil {
 		var notAllowed *TransitionError
 		if errors.As(err, &notAllowed) {
@@ -120,11 +120,8 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 		}
 		return store.Change{}, err
 	}
-	if !o.cfg.DeadLetters {
-		effects.DeadLetter = nil
-	}
-	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: a.Actor,
-		Action: &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}}, nil
+	c.Action = &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}
+	return c, nil
 }
 
 // callOff tells the workers at once where steps were taken from them; they

@@ -56,8 +56,7 @@ func (a *Action) onStep() bool { return a.Step != nil || a.StepName != "" }
 // check validates everything that needs no task.
 func (a *Action) check() error {
 	var c checker
-	c.text("actor", a.Actor, MaxTextLength, true)
-	c.text("reason", a.Reason, MaxReasonLength, true)
+	c.answerable(a.Actor, a.Reason)
 	switch a.Kind {
 	case ActionCancel, ActionFail:
 		if a.onStep() {

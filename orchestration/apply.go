@@ -97,7 +97,7 @@ func (o *Orchestrator) decide(tasks []store.TakenTask) []store.Change {
 		err := t.Broken
 		if err == nil {
 			var c store.Change
-			if c, err = o.decideOne(t); err == nil {
+			if c, err = o.advance(t, o.cfg.Daemon.ID, inputs(t)...); err == nil {
 				changes = append(changes, c)
 				continue
 			}
@@ -109,15 +109,17 @@ func (o *Orchestrator) decide(tasks []store.TakenTask) []store.Change {
 	return changes
 }
 
-func (o *Orchestrator) decideOne(t *store.TakenTask) (store.Change, error) {
-	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, inputs(t)...)
+// advance runs the rules over one task. Where failures make no dead letters,
+// nothing that the rules decide makes one.
+func (o *Orchestrator) advance(t *store.TakenTask, actor string, in ...workflow.Input) (store.Change, error) {
+	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, in...)
 	if err != nil {
 		return store.Change{}, err
 	}
 	if !o.cfg.DeadLetters {
 		effects.DeadLetter = nil
 	}
-	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: o.cfg.Daemon.ID}, nil
+	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: actor}, nil
 }
 
 // quarantine ends a task that cannot be decided about. Its entry in the dead

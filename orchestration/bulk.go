@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 const (
@@ -23,12 +21,7 @@ const (
 
 // TaskSelection names tasks by what they are; what is set must all hold, and
 // something must be set.
-type TaskSelection struct {
-	Namespace, Name, Version    string
-	States                      []workflow.TaskState // stored ones; none: the live ones
-	Tag                         string
-	CreatedBefore, CreatedAfter *time.Time
-}
+type TaskSelection = store.TaskSelection
 
 // Bulk asks for an action on many tasks.
 type Bulk struct {
@@ -94,7 +87,7 @@ func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, erro
 		sel.CreatedBefore == nil && sel.CreatedAfter == nil:
 		return nil, &InvalidError{Problems: []string{"a bulk action needs a filter"}}
 	}
-	tasks, err := o.store.SelectTasks(ctx, store.TaskSelection(sel), limit)
+	tasks, err := o.store.SelectTasks(ctx, sel, limit)
 	if err != nil {
 		return nil, fmt.Errorf("select tasks: %w", err)
 	}
@@ -132,10 +125,15 @@ func (o *Orchestrator) ResumeNamespace(ctx context.Context, namespace, actor, re
 
 func checkActor(actor, reason string) error {
 	var c checker
-	c.text("actor", actor, MaxTextLength, true)
-	c.text("reason", reason, MaxReasonLength, true)
+	c.answerable(actor, reason)
 	if c.problems != nil {
 		return &InvalidError{Problems: c.problems}
 	}
 	return nil
+}
+
+// answerable demands what is recorded of everything an operator does.
+func (c *checker) answerable(actor, reason string) {
+	c.text("actor", actor, MaxTextLength, true)
+	c.text("reason", reason, MaxReasonLength, true)
 }
