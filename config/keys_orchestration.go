@@ -32,6 +32,7 @@ func orchestrationKeys() []Key {
 		under("orchestration.batch_processing",
 			boolean("enabled", true, "Allow batchable steps.", "Off, a step that asks for batches fails."),
 			integer("max_parallel_batches", 50, 1, 1000, "Batches of one step that run at the same time.", "Bounds the load of one fan-out."),
+			integer("max_batches_per_step", 10000, 1, 30000, "Batches that one step may ask for.", "Bounds the transaction that creates them; more fails the step."),
 			integer("default_batch_size", 1000, 1, 100000, "Items per batch where the template names no size.", "Overhead against the cost of a repeat."),
 			integer("checkpoint_stall_minutes", 15, 1, 1440, "Time without a checkpoint after which a batch counts as stalled.", "How soon it is flagged."),
 		),
@@ -63,7 +64,7 @@ func engineKeys() []Key {
 
 func decisionKeys() []Key {
 	return under("orchestration.decision_points",
-		boolean("enabled", true, "Allow decision steps.", "Off, their results create no steps."),
+		boolean("enabled", true, "Allow decision steps.", "Off, a decision that names steps fails."),
 		integer("max_steps_per_decision", 100, 1, 10000, "Most steps one decision may create.", "Stops a runaway decision."),
 		integer("max_decision_depth", 20, 1, 100, "Deepest nesting of decisions.", "Stops endless recursion."),
 		integer("warn_threshold_steps", 50, 1, 10000, "Steps of one decision that are logged as a warning.", "Early sign of a runaway."),

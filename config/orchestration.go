@@ -73,6 +73,7 @@ type DecisionPoints struct {
 type BatchProcessing struct {
 	Enabled                bool  `toml:"enabled"`
 	MaxParallelBatches     int   `toml:"max_parallel_batches"`
+	MaxBatchesPerStep      int   `toml:"max_batches_per_step"`
 	DefaultBatchSize       int   `toml:"default_batch_size"`
 	CheckpointStallMinutes int64 `toml:"checkpoint_stall_minutes"`
 }

@@ -77,7 +77,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	if d.relay, err = d.signals.newRelay(d.log, d.metrics); err != nil {
 		return err
 	}
-	rules := rules(c.Common, o.Leases.MaxCrashes)
+	rules := rules(c.Common, o)
 	d.engine, err = orchestration.New(orchestration.Config{
 		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules, DeadLetters: o.DLQ.Enabled,
 		ReadinessBreaker: d.breakers.Breaker(breaker.TaskReadiness),

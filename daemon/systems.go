@@ -51,10 +51,13 @@ func jitter(share float64) float64 {
 	return share
 }
 
-func rules(c config.Common, maxCrashes int) workflow.Rules {
-	b := c.Backoff
-	r := workflow.Rules{MaxCrashes: maxCrashes, Backoff: workflow.BackoffDefaults{
-		Delays: b.DefaultBackoff(), Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff()}}
+func rules(c config.Common, o config.Orchestration) workflow.Rules {
+	b, d := c.Backoff, o.DecisionPoints
+	r := workflow.Rules{MaxCrashes: o.Leases.MaxCrashes, Backoff: workflow.BackoffDefaults{
+		Delays: b.DefaultBackoff(), Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff()},
+		RefuseDecisions: !d.Enabled, MaxDecisionSteps: d.MaxStepsPerDecision, MaxDecisionDepth: d.MaxDecisionDepth,
+		RefuseBatches: !o.BatchProcessing.Enabled, MaxBatches: o.BatchProcessing.MaxBatchesPerStep,
+		MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}
 	if b.JitterEnabled {
 		r.Backoff.Jitter = b.JitterMaxPercentage
 	}

@@ -6,4 +6,6 @@
 //   - diamond, tree, mixeddag: forks and joins over one set of handlers
 //   - orders: an order from validation to shipping, with typed inputs,
 //     settings from the template, results of parents, retries and failures
+//   - approval: a decision that creates the branches, and the join behind them
+//   - primes: work split into batches, done side by side and added up
 package examples

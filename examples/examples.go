@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/tasker-go/tasker/examples/approval"
 	"github.com/tasker-go/tasker/examples/arithmetic"
 	"github.com/tasker-go/tasker/examples/orders"
+	"github.com/tasker-go/tasker/examples/primes"
 	"github.com/tasker-go/tasker/examples/sequence"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -38,7 +40,7 @@ func Templates() ([]*workflow.Template, error) {
 
 // Register gives a worker the handlers and templates of all examples.
 func Register(w *worker.Worker) error {
-	for _, register := range []func(*worker.Worker) error{sequence.Register, arithmetic.Register, orders.Register} {
+	for _, register := range []func(*worker.Worker) error{sequence.Register, arithmetic.Register, orders.Register, approval.Register, primes.Register} {
 		if err := register(w); err != nil {
 			return err
 		}

@@ -101,10 +101,52 @@ func TestLatency(t *testing.T) {
 func TestTemplatesCompile(t *testing.T) {
 	templates, err := examples.Templates()
 	require.NoError(t, err)
-	require.Len(t, templates, 5)
+	require.Len(t, templates, 7)
 	for _, tmpl := range templates {
 		_, err := workflow.Compile(tmpl.Resolve("test"))
 		require.NoError(t, err)
 		require.NotEqual(t, uuid.Nil, tmpl.Name)
+	}
+}
+
+func TestApproval(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	for _, c := range []struct {
+		amount string
+		steps  []string
+		path   string
+	}{
+		{"0.01", []string{"auto_approve"}, "auto"},
+		{"500", []string{"auto_approve"}, "auto"},
+		{"999.99", []string{"auto_approve"}, "auto"},
+		{"1000", []string{"manager_approval"}, "manager_only"},
+		{"3000", []string{"manager_approval"}, "manager_only"},
+		{"4999.99", []string{"manager_approval"}, "manager_only"},
+		{"5000", []string{"manager_approval", "finance_review"}, "dual_approval"},
+		{"10000", []string{"manager_approval", "finance_review"}, "dual_approval"},
+	} {
+		task := e.Run("examples", "expense_approval", `{"amount":`+c.amount+`}`)
+		require.Equal(t, workflow.TaskComplete, task.State, c.amount)
+		results := enginetest.Results(task)
+		require.Len(t, task.Steps, 3+len(c.steps), c.amount)
+		for _, step := range c.steps {
+			require.Contains(t, results, step, c.amount)
+		}
+		require.Contains(t, results["finalize"], c.path, c.amount)
+	}
+}
+
+func TestPrimes(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	for below, c := range map[int]struct {
+		primes  int
+		batches int
+	}{0: {0, 1}, 1: {0, 1}, 100: {25, 1}, 100_000: {9592, 5}, 1_000_000: {78498, 10}} {
+		task := e.Run("examples", "count_primes", fmt.Sprintf(`{"below":%d}`, below))
+		require.Equal(t, workflow.TaskComplete, task.State, below)
+		require.Len(t, task.Steps, 2+c.batches, below)
+		require.JSONEq(t, fmt.Sprintf(`{"numbers":%d,"primes":%d,"batches":%d}`, below, c.primes, min(c.batches, below)), enginetest.Results(task)["total"])
 	}
 }

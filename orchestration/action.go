@@ -109,13 +109,13 @@ func joinKinds() string {
 func (a *Action) taking() store.Taking {
 	switch a.Kind {
 	case ActionResetForRetry, ActionCompleteManually:
-		return store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskError)}}
+		return store.Taking{Spread: true, Batch: a.StepName, Reopen: []int16{int16(workflow.TaskError)}}
 	case ActionResolveManually:
 		if a.onStep() {
-			return store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskError)}}
+			return store.Taking{Spread: true, Batch: a.StepName, Reopen: []int16{int16(workflow.TaskError)}}
 		}
 	case ActionRunAgain:
-		return store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskComplete), int16(workflow.TaskError),
+		return store.Taking{Spread: true, Batch: a.StepName, Reopen: []int16{int16(workflow.TaskComplete), int16(workflow.TaskError),
 			int16(workflow.TaskCancelled), int16(workflow.TaskResolvedManually)}}
 	}
 	return store.Taking{}
@@ -137,7 +137,7 @@ func (a *Action) input(t *store.TakenTask) (in workflow.Input, step int, err err
 	case ActionResetForRetry:
 		return workflow.Reset{Step: step}, step, nil
 	case ActionCompleteManually:
-		return workflow.Complete{Step: step}, step, nil
+		return workflow.Complete{Step: step, Result: a.Result}, step, nil
 	case ActionRunAgain:
 		return workflow.RunAgain{Step: step}, step, nil
 	case ActionResolveManually:
@@ -155,9 +155,12 @@ func (a *Action) step(t *store.TakenTask) (int, error) {
 		if no, known := t.Plan.StepNumber(a.StepName); known {
 			return no, nil
 		}
+		if t.Batch > 0 {
+			return t.Batch, nil
+		}
 		return -1, fmt.Errorf("step %q: %w", a.StepName, store.ErrNotFound)
 	}
-	for no := range t.Plan.Steps {
+	for no := range t.Progress.Steps {
 		if store.StepUUID(t.UUID, no) == *a.Step {
 			return no, nil
 		}

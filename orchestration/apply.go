@@ -145,7 +145,7 @@ func inputs(t *store.TakenTask) []workflow.Input {
 			continue
 		}
 		list[i] = workflow.Reported{Step: s.Step, Attempt: s.Attempt, Success: s.Outcome == workflow.OutcomeSuccess,
-			Retryable: s.Retryable, RetryAfter: s.RetryAfter, Seed: seed(t, s)}
+			Retryable: s.Retryable, RetryAfter: s.RetryAfter, Seed: seed(t, s), Result: s.Result}
 	}
 	return list
 }

@@ -74,11 +74,6 @@ func (o *Orchestrator) template(ctx context.Context, r *Request) (*store.Plan, e
 	if err != nil {
 		return nil, err
 	}
-	if step, dynamic := plan.Dynamic(); dynamic {
-		return nil, &InvalidError{Problems: []string{fmt.Sprintf(
-			"template %s/%s/%s has step %q of type %s; steps created at run time are not available in this version",
-			r.Namespace, r.Name, r.Version, step.Name, step.Kind)}}
-	}
 	return plan, nil
 }
 

@@ -40,7 +40,7 @@ func (o *Orchestrator) conclude(ctx context.Context, s *store.Settlement) {
 		return
 	}
 	progress, effects, err := workflow.Advance(plan.Plan, s.Task.State, s.Task.Progress, o.cfg.Rules,
-		workflow.Reported{Step: s.Claim.Step, Attempt: s.Claim.Attempt, Success: true, RetryAfter: -1})
+		workflow.Reported{Step: s.Claim.Step, Attempt: s.Claim.Attempt, Success: true, RetryAfter: -1, Result: s.Result})
 	if err != nil {
 		o.log.Debug("not settled, the step is reported", zap.Stringer("task_uuid", s.Claim.TaskUUID), zap.Error(err))
 		return

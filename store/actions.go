@@ -82,6 +82,9 @@ type Taking struct {
 	// Spread is for actions on steps: a task that works on one step in its own
 	// row gets a row for it, so that others can be added.
 	Spread bool
+	// Batch is the name of a step that may have been created at run time; empty:
+	// it is not asked for. See TakenTask.Batch.
+	Batch string
 }
 
 // TakeTask takes one live task, as it is; it waits for the holder. The error
@@ -122,6 +125,11 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 			}
 		}, takeTasks, ids)
 	})
+	if err == nil && how.Batch != "" {
+		if err = taken.findBatches(ctx, how.Batch); err != nil {
+			err = classify("find the batch", err)
+		}
+	}
 	if err != nil {
 		taken.Release()
 	}
@@ -158,7 +166,10 @@ func (w *writes) performed(c *Change) error {
 	}
 	meta := map[string]any{"action": a.Kind}
 	if a.Step >= 0 {
-		meta["step"], meta["step_name"] = a.Step, c.Task.Plan.Steps[a.Step].Name
+		meta["step"] = a.Step
+		if step := c.Task.Plan.Step(c.Task.Progress, a.Step); step != nil {
+			meta["step_name"] = step.Name
+		}
 	}
 	if a.Metadata != nil {
 		meta["metadata"] = a.Metadata

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,14 +14,16 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TakenStep is a reported step of a taken task. Its result stays in the
-// database: the rules of plain steps do not read it.
+// TakenStep is a reported step of a taken task. The result of a plain step stays
+// in the database: the rules do not read it.
 type TakenStep struct {
 	Step       int
 	Attempt    int
 	Outcome    workflow.AttemptOutcome // success, failed or lease_lost
 	Retryable  bool
 	RetryAfter time.Duration // negative: none asked for
+	// Result is that of a step which creates others (workflow.StepKind.Unfolds).
+	Result json.RawMessage
 }
 
 // TakenTask is a live task that the caller alone may decide about until the
@@ -36,6 +39,7 @@ type TakenTask struct {
 	Inline     bool // its only step stands in the task's own row
 	Progress   *workflow.Progress
 	Reported   []TakenStep
+	Batch      int // the number of the step created at run time that was asked for; 0: there is none
 	// Broken says why the records of the task cannot be read; then Plan or
 	// Progress is missing, and all that can be done is to quarantine it.
 	Broken error
@@ -154,7 +158,7 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 			return err
 		}
 	}
-	return nil
+	return t.readOutcomes(ctx)
 }
 
 // collect adds one row; it returns the plan when the row begins a new task.

@@ -9,7 +9,7 @@ type letterColumns struct {
 	states  []int16
 	reasons []int16
 	details []string
-	steps   []*string
+	steps   []*int16
 	closed  closedColumns
 }
 
@@ -25,11 +25,12 @@ func (l *letterColumns) add(c *Change) {
 	if d := e.DeadLetter; d != nil {
 		l.tasks, l.states = append(l.tasks, t.UUID), append(l.states, int16(t.State))
 		l.reasons, l.details = append(l.reasons, int16(d.Reason)), append(l.details, d.Detail)
-		var name *string
+		var step *int16
 		if d.Step >= 0 {
-			name = &t.Plan.Steps[d.Step].Name
+			no := int16(d.Step) // #nosec G115 -- at most workflow.MaxStepNumber
+			step = &no
 		}
-		l.steps = append(l.steps, name)
+		l.steps = append(l.steps, step)
 		return
 	}
 	if !t.DeadLetter || !e.Finished || e.State == workflow.TaskError {

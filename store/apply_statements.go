@@ -89,12 +89,15 @@ from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
 // putSteps puts new steps on the board, each in a row of its own.
 const putSteps = `
-insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, parents, tags)
+insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, parents, tags, batch)
 select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
        case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
-       case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, E'\x1f')
-from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[])
-     s(task_uuid, queue, step_no, lane, due_ms, parents, tags)`
+       case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, E'\x1f'),
+       case when s.batch then (
+           select jsonb_build_object('template', d.template_no, 'name', d.name, 'cursor', d.cursor, 'no_op', d.no_op, 'first', d.first_no)
+           from tasker.batches d where d.task_uuid = any (array[s.task_uuid]) and d.step_no = s.step_no) end
+from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::boolean[])
+     s(task_uuid, queue, step_no, lane, due_ms, parents, tags, batch)`
 
 // recordEvents writes down what happened to tasks. An action of an operator has
 // its place among the attempts, which are recorded by the same clock.
@@ -120,8 +123,11 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if r := &w.retried; len(r.tasks) > 0 {
 		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes)
 	}
+	if n := &w.batches; len(n.tasks) > 0 { // before the steps, which take their work from there
+		b.Queue(recordBatches, n.tasks, n.steps, n.templates, n.firsts, n.names, n.cursors, n.noOps)
+	}
 	if p := &w.put; len(p.tasks) > 0 {
-		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags)
+		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags, p.batches)
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
 		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor)

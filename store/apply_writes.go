@@ -16,6 +16,7 @@ type writes struct {
 	gone     goneColumns
 	moved    movedColumns
 	put      stepColumns
+	batches  batchColumns
 	retried  retryColumns
 	events   eventColumns
 	manual   manualColumns
@@ -103,6 +104,9 @@ func (w *writes) add(c *Change) error {
 		w.events.add(t.UUID, change, c.Actor)
 	}
 	w.letters.add(c)
+	if err := w.batches.add(t.UUID, e.Batches); err != nil {
+		return err
+	}
 	switch {
 	case e.Finished:
 		w.finish(c)
@@ -142,17 +146,17 @@ func (w *writes) moveInline(c *Change) error {
 	case len(e.Retry) == 1 && len(e.Put)+len(e.End)+len(e.Remove) == 0:
 		r := e.Retry[0]
 		m.attempt(t.UUID, r.Outcome, "")
-		m.step(t, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
+		m.step(c, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
 		m.again[len(m.again)-1] = true
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
 		m.attempt(t.UUID, e.End[0].Outcome, e.End[0].Reason)
-		if len(e.Put) == 1 {
-			m.step(t, e.Put[0])
-			m.heirs[len(m.heirs)-1] = follows(t.Plan, e.Put[0].Step, e.End[0])
+		if len(e.Put) == 1 && inlines(t.Plan, c.Progress) {
+			m.step(c, e.Put[0])
+			m.heirs[len(m.heirs)-1] = follows(c.parents(e.Put[0].Step), e.End[0])
 			break
 		}
 		m.noStep()
-		w.putRows(t, e.Put)
+		w.putRows(c)
 	default:
 		return fmt.Errorf("task %s has one step in hand; %d cannot end, %d be removed and %d be tried again at once",
 			t.UUID, len(e.End), len(e.Remove), len(e.Retry))
@@ -171,11 +175,11 @@ func (w *writes) moveSpread(c *Change) {
 		w.retried.dues, w.retried.lanes = append(w.retried.dues, millis(r.DueIn)), append(w.retried.lanes, Lane(t.Priority, true))
 	}
 	w.moved.add(t.UUID, 0, nil, "")
-	if len(e.Put) == 1 && inlines(t.Plan) && inHand(c.Progress) == 1 {
-		w.moved.step(t, e.Put[0])
+	if len(e.Put) == 1 && inlines(t.Plan, c.Progress) && inHand(c.Progress) == 1 {
+		w.moved.step(c, e.Put[0])
 	} else {
 		w.moved.noStep()
-		w.putRows(t, e.Put)
+		w.putRows(c)
 	}
 	w.moved.task(e.State, c.Progress)
 }
@@ -199,9 +203,10 @@ func inHand(p *workflow.Progress) (steps int) {
 	return steps
 }
 
-func (w *writes) putRows(t *TakenTask, put []workflow.PutStep) {
-	for _, p := range put {
-		w.put.add(t.UUID, t.Plan, p, Lane(t.Priority, true))
+func (w *writes) putRows(c *Change) {
+	t := c.Task
+	for _, p := range c.Effects.Put {
+		w.put.add(t.UUID, t.Plan, c.Progress, p, Lane(t.Priority, true))
 	}
 }
 
@@ -261,14 +266,17 @@ func (c *movedColumns) task(state workflow.TaskState, progress *workflow.Progres
 }
 
 // follows reports whether all that a step gets is what another has brought.
-func follows(p *Plan, step int, ended workflow.EndStep) bool {
-	parents := p.Steps[step].Parents
+func follows(parents []int, ended workflow.EndStep) bool {
 	return ended.Outcome == workflow.OutcomeSuccess && len(parents) == 1 && parents[0] == ended.Step
 }
 
-func (c *movedColumns) step(t *TakenTask, put workflow.PutStep) {
+// parents are the steps whose results a step gets.
+func (c *Change) parents(no int) []int { return c.Task.Plan.ParentsOf(c.Progress, no) }
+
+func (c *movedColumns) step(change *Change, put workflow.PutStep) {
+	t := change.Task
 	step := &t.Plan.Steps[put.Step]
-	no, parents := int16(put.Step), arrayLiteral(step.Parents) // #nosec G115 -- at most maxInlineSteps
+	no, parents := int16(put.Step), arrayLiteral(change.parents(put.Step)) // #nosec G115 -- at most maxInlineSteps
 	c.steps, c.again, c.heirs = append(c.steps, &no), append(c.again, false), append(c.heirs, false)
 	c.lanes = append(c.lanes, Lane(t.Priority, true))
 	c.dues, c.parents, c.tags = append(c.dues, millis(put.DueIn)), append(c.parents, &parents), append(c.tags, joined(step.Tags))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,6 +39,17 @@ type Claimed struct {
 	EnqueuedAt, ClaimedAt time.Time
 	// ParentResults holds the results of the direct parents by step number.
 	ParentResults map[int]json.RawMessage
+	// Batch is what a step that was created at run time works on; nil: another.
+	Batch *Batch
+}
+
+// PlanStep is the number of the plan's step that is to be run: the step itself,
+// or the one that it is an instance of.
+func (c *Claimed) PlanStep() int {
+	if c.Batch != nil {
+		return c.Batch.Template
+	}
+	return c.Step
 }
 
 // Key names the claim.
@@ -116,12 +128,12 @@ const takePicked = `, claimed as (
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'
     where s.ctid = any (array(select at from picked))
     returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.enqueued_at,
-              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch
 )
 select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
        coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
-       coalesce(c.requested_at, b.requested_at),
+       coalesce(c.requested_at, b.requested_at), c.batch,
        coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0,`
 
 // Two ways to end a claim: with what stands on the board, or with what is
@@ -293,11 +305,17 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 		seq        int64
 		incomplete bool
 		results    []byte
+		batch      []byte
 	)
 	err := row.Scan((*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
-		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &incomplete, &c.Context, &results)
+		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &incomplete, &c.Context, &results)
 	if err != nil {
 		return c, err
+	}
+	if batch != nil {
+		if err := json.Unmarshal(batch, &c.Batch); err != nil {
+			return c, fmt.Errorf("read what step %d of task %s works on: %w", c.Step, c.TaskUUID, err)
+		}
 	}
 	k := laneKey{c.Queue, lane}
 	f.newest[k] = max(f.newest[k], seq)

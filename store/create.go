@@ -307,19 +307,22 @@ func (c *newTaskColumns) addSteps(t *NewTask, put []workflow.PutStep) {
 	var due int64
 	var tags *string
 	lane := Lane(t.Priority, false)
-	if len(put) == 1 && inlines(t.Plan) {
+	if len(put) == 1 && inlines(t.Plan, nil) {
 		no := int16(put[0].Step) // #nosec G115 -- at most maxInlineSteps
 		step, due, tags = &no, millis(put[0].DueIn), joined(t.Plan.Steps[no].Tags)
 	} else {
 		for _, p := range put {
-			c.put.add(t.UUID, t.Plan, p, lane)
+			c.put.add(t.UUID, t.Plan, nil, p, lane)
 		}
 	}
 	c.steps, c.lanes, c.dues, c.stepTags = append(c.steps, step), append(c.lanes, lane), append(c.dues, due), append(c.stepTags, tags)
 }
 
-// inlines reports whether the task's row may carry its only step.
-func inlines(p *Plan) bool { return len(p.Steps) <= maxInlineSteps }
+// inlines reports whether the task's row may carry its only step. It does not
+// where steps were created at run time; a new task (nil) has none.
+func inlines(p *Plan, progress *workflow.Progress) bool {
+	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0)
+}
 
 func (c *newTaskColumns) arguments() []any {
 	return []any{c.ids, c.plans, c.queues, c.priorities, c.contexts, c.correlations, c.parents, c.initiators, c.systems, c.reasons,
@@ -336,15 +339,18 @@ type stepColumns struct {
 	dues    []int64
 	parents []string
 	tags    []*string
+	batches []bool // created at run time: what it works on has been written down
 }
 
-func (c *stepColumns) add(task uuid.UUID, plan *Plan, put workflow.PutStep, lane int16) {
-	step := &plan.Steps[put.Step]
+// add notes a step; progress may be nil for a task that has just begun.
+func (c *stepColumns) add(task uuid.UUID, plan *Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) {
+	step := plan.Step(progress, put.Step)
 	c.tasks, c.queues = append(c.tasks, task), append(c.queues, plan.Queue)
 	c.steps, c.lanes = append(c.steps, int16(put.Step)), append(c.lanes, lane) // #nosec G115 -- at most MaxSteps
 	c.dues = append(c.dues, millis(put.DueIn))
-	c.parents = append(c.parents, arrayLiteral(step.Parents))
+	c.parents = append(c.parents, arrayLiteral(plan.ParentsOf(progress, put.Step)))
 	c.tags = append(c.tags, joined(step.Tags))
+	c.batches = append(c.batches, put.Step >= len(plan.Steps))
 }
 
 // arrayLiteral writes numbers as PostgreSQL does: {1,2}. Arrays of arrays

@@ -38,7 +38,7 @@ func (s *Store) OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workf
 			}
 			var id, of uuid.UUID
 			err = tx.QueryRow(ctx, recordDeadLetters, uuids{task}, []int16{state}, []int16{int16(reason)}, []string{detail},
-				[]*string{nil}).Scan(&id, &of, &created)
+				[]*int16{nil}).Scan(&id, &of, &created)
 			if err != nil {
 				return deadLetterError(err) // no row: the task is not in the ledger
 			}

@@ -13,21 +13,22 @@ import (
 // added. The rows of living tasks are marked, so that an apply knows without
 // asking which of them have an entry to close.
 //
-// Parameters: tasks, their states, reasons, details, the names of the failed
+// Parameters: tasks, their states, reasons, details, the numbers of the failed
 // steps (null: none).
 // It returns the entry of each task, and whether it is new.
 // Index: the primary keys, dlq_entries_pending; (select $n) as in reportSteps.
 const recordDeadLetters = `
 with o as materialized (
-    select * from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::text[]), (select $5::text[]))
-         o(task_uuid, original_state, reason, detail, step)
+    select * from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::text[]), (select $5::smallint[]))
+         o(task_uuid, original_state, reason, detail, no)
 ), marked as (
     update tasker.board b set dead_letter = true from o
     where b.task_uuid = any (array[o.task_uuid]) and b.slot = any (array[0]::smallint[]) and b.dead_letter is not true
 ), known as materialized (
     select o.*, t.queue, t.plan_id, n.name as namespace, p.name, p.version, coalesce(b.priority, t.priority) as priority,
            t.requested_at, coalesce(t.correlation_id, t.task_uuid) as correlation_id, clock_timestamp() as at,
-           array_position(p.steps, o.step) - 1 as no, b.progress,
+           coalesce(p.steps[o.no + 1], (select d.name from tasker.batches d
+                                        where d.task_uuid = any (array[o.task_uuid]) and d.step_no = o.no)) as step, b.progress,
            coalesce(b.state_since, e.applied_at, t.requested_at) as since
     from o
     join tasker.tasks t on t.task_uuid = o.task_uuid

@@ -42,10 +42,10 @@ func newLettered(t *testing.T, n int) *lettered {
 	return l
 }
 
-func (l *lettered) record(t *testing.T, task uuid.UUID, reason workflow.DeadLetterReason, detail string, step *string) {
+func (l *lettered) record(t *testing.T, task uuid.UUID, reason workflow.DeadLetterReason, detail string, step *int16) {
 	t.Helper()
 	_, err := l.pool.Exec(t.Context(), recordDeadLetters, uuids{task}, []int16{int16(workflow.TaskStepsInProcess)}, []int16{int16(reason)},
-		[]string{detail}, []*string{step})
+		[]string{detail}, []*int16{step})
 	require.NoError(t, err)
 }
 
@@ -57,7 +57,7 @@ func (l *lettered) marked(t *testing.T, task uuid.UUID) bool {
 func TestDeadLetterTellsWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	l := newLettered(t, 1)
-	task, step := l.tasks[0], "a"
+	task, step := l.tasks[0], int16(0)
 	l.db.Exec(t, `update tasker.board set state = 4, token = 1, outcome = 2, attempt = 3, error = '{"message": "no"}', step_no = 0,
 		requested_at = now() - interval '90 minutes', state_since = now() - interval '65 minutes' where task_uuid = $1`, task)
 	l.record(t, task, workflow.DeadLetterExhausted, "permanent", &step)
@@ -171,7 +171,7 @@ func TestDeadLetterOfAnEndedTask(t *testing.T) {
 	require.True(t, created)
 	require.Equal(t, workflow.TaskError, entry.OriginalState)
 	require.Equal(t, workflow.TaskError, entry.CurrentState)
-	step := "a"
+	step := int16(0)
 	l.record(t, l.tasks[0], workflow.DeadLetterExhausted, "again", &step)
 }
 

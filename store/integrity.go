@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -90,6 +91,8 @@ type auditedAttempt struct {
 	outcome       workflow.AttemptOutcome
 	reason        *string
 	at            time.Time
+	result        []byte // of a step that creates others
+	written       string // the transaction; attempts of one were decided about together
 }
 
 // auditedAction is what an operator or a sweep did.
@@ -98,6 +101,7 @@ type auditedAction struct {
 	step   *int
 	reason *string
 	at     time.Time
+	result []byte // that an operator gave for a step that creates others
 }
 
 func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where string, args ...any) (IntegrityReport, uuid.UUID, error) {
@@ -180,11 +184,13 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 			})
 			return err
 		})
-	b.Queue(`select task_uuid, step_no, attempt, outcome, reason, applied_at from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
+	b.Queue(`select task_uuid, step_no, attempt, outcome, reason, applied_at,
+		case when outcome = 1 and result ?| array['`+workflow.DecisionOutcomeKey+`', '`+workflow.BatchOutcomeKey+`'] then result end, xmin::text from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var at auditedAttempt
-			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason, &at.at}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason, &at.at, &at.result, &at.written}, func() error {
+				at.result = slices.Clone(at.result)
 				byID[id].attempts = append(byID[id].attempts, at)
 				return nil
 			})
@@ -231,8 +237,8 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.TaskState, error) {
 	state := workflow.TaskPending
 	progress := workflow.NewProgress(a.plan.Plan)
-	step := func(in workflow.Input) error {
-		next, effects, err := workflow.Advance(a.plan.Plan, state, progress, rules, in)
+	step := func(in ...workflow.Input) error {
+		next, effects, err := workflow.Advance(a.plan.Plan, state, progress, rules, in...)
 		if err == nil {
 			progress, state = next, effects.State
 		}
@@ -241,24 +247,31 @@ func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.Tas
 	if err := step(workflow.Created{}); err != nil {
 		return nil, state, err
 	}
-	actions := a.actions
-	for _, at := range a.attempts {
+	actions, given := a.actions, map[int][]byte{}
+	var together []workflow.Input
+	for i, at := range a.attempts {
 		for len(actions) > 0 && actions[0].at.Before(at.at) {
-			if err := actions[0].replay(step); err != nil {
+			if err := actions[0].replay(step, given); err != nil {
 				return nil, state, err
 			}
 			actions = actions[1:]
 		}
-		in, ok := at.input()
-		if !ok {
-			continue // cancelled while it ran: told by an action or the end of the task
+		if at.manual() {
+			given[at.step] = at.result // the action follows it
 		}
-		if err := step(in); err != nil {
+		if in, ok := at.input(); ok { // else cancelled while it ran: told by an action or the end of the task
+			together = append(together, in)
+		}
+		if i+1 < len(a.attempts) && a.attempts[i+1].written == at.written || len(together) == 0 {
+			continue
+		}
+		if err := step(together...); err != nil {
 			return nil, state, fmt.Errorf("attempt %d of step %d: %w", at.attempt, at.step, err)
 		}
+		together = nil
 	}
 	for _, act := range actions {
-		if err := act.replay(step); err != nil {
+		if err := act.replay(step, given); err != nil {
 			return nil, state, err
 		}
 	}
@@ -270,8 +283,11 @@ func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.Tas
 	return progress, state, nil
 }
 
-// replay does an action once more.
-func (act *auditedAction) replay(step func(workflow.Input) error) error {
+// replay does an action once more; given are the results that came with actions.
+func (act *auditedAction) replay(step func(...workflow.Input) error, given map[int][]byte) error {
+	if act.step != nil {
+		act.result = given[*act.step]
+	}
 	in, decides := act.input()
 	if !decides {
 		return nil
@@ -305,20 +321,23 @@ func (act *auditedAction) input() (workflow.Input, bool) {
 	case "resolve_manually":
 		return workflow.Resolve{Step: *act.step}, true
 	case "complete_manually":
-		return workflow.Complete{Step: *act.step}, true
+		return workflow.Complete{Step: *act.step, Result: act.result}, true
 	case "run_again":
 		return workflow.RunAgain{Step: *act.step}, true
 	}
 	return nil, false
 }
 
+// manual reports whether it is the result that came with an action.
+func (at *auditedAttempt) manual() bool { return at.reason != nil && *at.reason == manualReason }
+
 func (at auditedAttempt) input() (workflow.Input, bool) {
-	if at.reason != nil && *at.reason == manualReason {
-		return nil, false // the result that came with an action
+	if at.manual() {
+		return nil, false
 	}
 	switch at.outcome {
 	case workflow.OutcomeSuccess:
-		return workflow.Reported{Step: at.step, Attempt: at.attempt, Success: true}, true
+		return workflow.Reported{Step: at.step, Attempt: at.attempt, Success: true, Result: at.result}, true
 	case workflow.OutcomeFailed:
 		return workflow.Reported{Step: at.step, Attempt: at.attempt, Retryable: true, RetryAfter: -1}, true
 	case workflow.OutcomeLeaseLost:
@@ -347,6 +366,9 @@ func (a *audited) compare(recorded, replayed *workflow.Progress) (problems []str
 		have, want := recorded.Steps[no], replayed.Steps[no]
 		if onBoard(have.Status) && onBoard(want.Status) {
 			have.Status = want.Status
+		}
+		if _, batch := recorded.Group(no); batch && !have.Status.Ended() && !want.Status.Ended() {
+			want.Status = have.Status // how many are on the board at once is configured
 		}
 		if have != want {
 			problems = append(problems, fmt.Sprintf("step %d: %s on record, %s by the ledger", no, describe(have), describe(want)))

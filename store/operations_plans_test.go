@@ -98,10 +98,9 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		return list
 	}
 	texts := strings.Fields(strings.Repeat("d ", items))
-	steps := make([]*string, items)
+	steps := make([]*int16, items)
 	for i := range steps {
-		name := "a"
-		steps[i] = &name
+		steps[i] = new(int16)
 	}
 	day := func(ago int) uuid.UUID { // a border of the fixture's day
 		return uuid.MustParse(db.QueryString(t, `select tasker.uuid_floor(now() - $1 * interval '1 day')::text`, ago))

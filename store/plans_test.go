@@ -287,13 +287,14 @@ func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 		w.gone.step(k.TaskUUID, k.Slot-1, workflow.OutcomeSuccess, "")
 		w.retried.add(k.TaskUUID, k.Slot, &failed, "")
 		w.retried.dues, w.retried.lanes = append(w.retried.dues, 1000), append(w.retried.lanes, 200)
-		w.putRows(task, []workflow.PutStep{{Step: 0}})
+		change := &Change{Task: task, Progress: progress, Effects: &workflow.Effects{Put: []workflow.PutStep{{Step: 0}}}}
+		w.putRows(change)
 		if k.Slot == 0 {
 			w.moved.attempt(k.TaskUUID, workflow.OutcomeSuccess, "")
 		} else {
 			w.moved.add(k.TaskUUID, 0, nil, "")
 		}
-		w.moved.step(task, workflow.PutStep{Step: 1})
+		w.moved.step(change, workflow.PutStep{Step: 1})
 		w.moved.task(workflow.TaskStepsInProcess, progress)
 		w.events.add(k.TaskUUID, workflow.TaskChange{From: workflow.TaskStepsInProcess, To: workflow.TaskError, Reason: "r"}, "a")
 	}

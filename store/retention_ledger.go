@@ -303,7 +303,7 @@ func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 			if err := tx.QueryRow(ctx, dayIsOver, d.lo, d.hi, w.began).Scan(&dropped); err != nil || !dropped {
 				return err
 			}
-			_, err := tx.Exec(ctx, `drop table if exists tasker.tasks_`+d.name+`, tasker.step_attempts_`+d.name+`, tasker.task_events_`+d.name)
+			_, err := tx.Exec(ctx, `drop table if exists tasker.tasks_`+d.name+`, tasker.step_attempts_`+d.name+`, tasker.task_events_`+d.name+`, tasker.batches_`+d.name)
 			return err
 		})
 	})

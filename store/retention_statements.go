@@ -12,7 +12,7 @@ select to_char(d.day, 'YYYYMMDD'), b.lo, b.hi, least(b.hi, c.upto), c.now, extra
        ` + strayRows + `
 from (select distinct to_date(right(c.relname, 8), 'YYYYMMDD') as day
       from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent in ('tasker.tasks'::regclass, 'tasker.step_attempts'::regclass, 'tasker.task_events'::regclass)
+      where i.inhparent in ('tasker.tasks'::regclass, 'tasker.step_attempts'::regclass, 'tasker.task_events'::regclass, 'tasker.batches'::regclass)
         and c.relname ~ '_[0-9]{8}$') p
 cross join lateral (select p.day, (p.day + 1)::timestamp at time zone 'UTC' as ends) d
 cross join lateral (select tasker.uuid_floor(p.day::timestamp at time zone 'UTC') as lo, tasker.uuid_floor(d.ends) as hi) b
@@ -31,7 +31,8 @@ const openOfDay = `coalesce((select true from tasker.dlq_entries
 // strayRows is whether a default partition has rows of the day b.
 const strayRows = `exists (select from tasker.tasks_default where task_uuid >= b.lo and task_uuid < b.hi)
        or exists (select from tasker.step_attempts_default where task_uuid >= b.lo and task_uuid < b.hi)
-       or exists (select from tasker.task_events_default where task_uuid >= b.lo and task_uuid < b.hi)`
+       or exists (select from tasker.task_events_default where task_uuid >= b.lo and task_uuid < b.hi)
+       or exists (select from tasker.batches_default where task_uuid >= b.lo and task_uuid < b.hi)`
 
 // readEnds passes over attempts in the order of the primary key, from a key on,
 // and tells how many there were, the last key, the latest time, and the tasks
@@ -73,6 +74,8 @@ with gone as materialized (
     delete from tasker.step_attempts a using gone where a.task_uuid = gone.task_uuid
 ), events as (
     delete from tasker.task_events e using gone where e.task_uuid = gone.task_uuid
+), batches as (
+    delete from tasker.batches d using gone where d.task_uuid = gone.task_uuid
 ), tasks as (
     delete from tasker.tasks t using gone where t.task_uuid = gone.task_uuid
 )
@@ -89,7 +92,7 @@ const deletable = `(select true from tasker.board b where b.task_uuid = o.task_u
 
 // lockLedger waits for all who use the ledger; everybody else waits behind it.
 // The parents alone: a partition is locked when it is dropped.
-const lockLedger = `lock table only tasker.tasks, only tasker.step_attempts, only tasker.task_events in access exclusive mode`
+const lockLedger = `lock table only tasker.tasks, only tasker.step_attempts, only tasker.task_events, only tasker.batches in access exclusive mode`
 
 // dayIsOver asks again, with the ledger locked, what ledgerDays asked, and
 // whether an operator acted since the day was read: a task may have been set

@@ -109,7 +109,7 @@ func (x *Settlement) fits() bool {
 	case e.Finished:
 		return len(e.Put) == 0 && e.State == workflow.TaskComplete
 	}
-	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan) && inHand(x.Progress) == 1
+	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan, x.Progress) && inHand(x.Progress) == 1
 }
 
 // next is the following step as the taker will have claimed it; nil when it
@@ -119,8 +119,9 @@ func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	if !slices.Contains(taker.Queues, c.Queue) || !carries(taker.Tags, step.Tags) {
 		return nil
 	}
-	results := make(map[int]json.RawMessage, len(step.Parents))
-	for _, no := range step.Parents {
+	parents := x.Plan.ParentsOf(x.Progress, step.No)
+	results := make(map[int]json.RawMessage, len(parents))
+	for _, no := range parents {
 		result, known := c.ParentResults[no]
 		if no == c.Step {
 			result, known = x.Result, true
@@ -224,9 +225,10 @@ func (w *settling) add(at int) {
 	m.add(x)
 	m.states, m.nexts = append(m.states, int16(x.Effects.State)), append(m.nexts, int16(put)) // #nosec G115 -- at most maxInlineSteps
 	m.taken = append(m.taken, taken)
-	m.heirs = append(m.heirs, !taken && follows(x.Plan, put, x.Effects.End[0]))
+	parents := x.Plan.ParentsOf(x.Progress, put)
+	m.heirs = append(m.heirs, !taken && follows(parents, x.Effects.End[0]))
 	m.lanes = append(m.lanes, Lane(x.Claim.Priority, true))
-	m.parents, m.tags = append(m.parents, arrayLiteral(step.Parents)), append(m.tags, joined(step.Tags))
+	m.parents, m.tags = append(m.parents, arrayLiteral(parents)), append(m.tags, joined(step.Tags))
 	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
 	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
 	if !taken {

@@ -76,7 +76,7 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		if len(first) >= taker.Limit {
 			break
 		}
-		if !chosen[i] || t.StartIn > 0 || !inlines(t.Plan) || !slices.Contains(taker.Queues, t.Plan.Queue) {
+		if !chosen[i] || t.StartIn > 0 || !inlines(t.Plan, nil) || !slices.Contains(taker.Queues, t.Plan.Queue) {
 			continue
 		}
 		progress, effects, err := t.begin()

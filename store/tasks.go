@@ -34,6 +34,8 @@ type Task struct {
 	CompletedAt         *time.Time
 	Progress            *workflow.Progress
 	Steps               []Step // every step that exists, in the order of numbers
+	// Batches are the steps created at run time, by number; nil: there are none.
+	Batches map[int]Batch
 }
 
 // Step is a step of a task as people see it.
@@ -58,6 +60,15 @@ type Step struct {
 	Result        json.RawMessage // of the attempt that completed it
 	Error         json.RawMessage // of the newest attempt that failed
 	Reason        *string         // why it failed for good
+}
+
+// StepName is the name of a step, also of one created at run time; empty where
+// there is none.
+func (t *Task) StepName(no int) string {
+	if no >= 0 && no < len(t.Plan.Steps) {
+		return t.Plan.Steps[no].Name
+	}
+	return t.Batches[no].Name
 }
 
 // Counts derives the counts of a task from its steps.
@@ -153,6 +164,11 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 			if t.Progress == nil {
 				return fmt.Errorf("task %s has neither a board row nor an end", t.UUID)
 			}
+		}
+		if err := batchesOf(ctx, tx, tasks); err != nil {
+			return err
+		}
+		for _, t := range tasks {
 			byID[t.UUID].build()
 		}
 		return nil
@@ -350,13 +366,13 @@ func (*taskReader) scanAttempt(rows pgx.Rows, id *uuid.UUID) (func(*taskReader),
 func (r *taskReader) build() {
 	t := r.task
 	for no, p := range t.Progress.Steps {
-		if p.Status == workflow.StatusNotCreated || no >= len(t.Plan.Steps) {
+		step := t.Plan.Step(t.Progress, no)
+		if p.Status == workflow.StatusNotCreated || step == nil {
 			continue
 		}
-		parents := len(t.Plan.Steps[no].Parents)
-		s := Step{No: no, UUID: StepUUID(t.UUID, no), Name: t.Plan.Steps[no].Name, State: endedState(p.Status),
-			Attempts: int(p.Attempts), Crashes: int(p.Crashes), CreatedAt: t.RequestedAt,
-			Parents: parents, ParentsDone: parents - int(p.Remaining)}
+		s := Step{No: no, UUID: StepUUID(t.UUID, no), Name: t.StepName(no), State: endedState(p.Status),
+			Attempts: int(p.Attempts), Crashes: int(p.Crashes), CreatedAt: t.RequestedAt}
+		s.Parents, s.ParentsDone = t.Plan.ParentCounts(t.Progress, no)
 		for _, a := range r.attempts[no] {
 			s.addAttempt(a)
 		}
@@ -428,7 +444,7 @@ func endedState(s workflow.Status) workflow.StepState {
 		return workflow.StepComplete
 	case workflow.StatusResolved:
 		return workflow.StepResolvedManually
-	case workflow.StatusError:
+	case workflow.StatusError, workflow.StatusTolerated:
 		return workflow.StepError
 	case workflow.StatusCancelled:
 		return workflow.StepCancelled

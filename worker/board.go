@@ -22,6 +22,8 @@ type board interface {
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
 	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
+	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
 	RegisterTemplates(ctx context.Context, environment string, templates []*workflow.Template) error
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()

@@ -28,7 +28,8 @@ type StepContext struct {
 	template *workflow.Template
 	plan     *workflow.Plan
 	step     *workflow.PlanStep
-	fetch    fetchResults
+	board    results
+	shared   *sharedResults
 	baseLog  *zap.Logger
 	report   *progress
 
@@ -39,15 +40,23 @@ type StepContext struct {
 	named     *zap.Logger
 	mu        sync.Mutex
 	fetched   map[int]json.RawMessage // results beyond the direct parents; nil values are absent ones
+	batches   map[int][]store.BatchResult
 }
 
-// fetchResults reads results of completed steps by number.
-type fetchResults func(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+// results reads what other steps have come to.
+type results interface {
+	// StepResults are those of completed steps by number.
+	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+	// BatchResults are those of the batches of a worker step, page by page.
+	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
+	// BatchableResult is that of the step which made batches, without the list of them.
+	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
+}
 
-func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, fetch fetchResults, log *zap.Logger, report *progress) {
+func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *workflow.Plan, board results, shared *sharedResults, log *zap.Logger, report *progress) {
 	c.Context, c.claim = ctx, claim
-	c.template, c.plan, c.step = plan.Template, plan, &plan.Steps[claim.Step]
-	c.fetch, c.baseLog, c.report = fetch, log, report
+	c.template, c.plan, c.step = plan.Template, plan, &plan.Steps[claim.PlanStep()]
+	c.board, c.shared, c.baseLog, c.report = board, shared, log, report
 }
 
 // TaskUUID identifies the task.
@@ -56,8 +65,14 @@ func (c *StepContext) TaskUUID() uuid.UUID { return c.claim.TaskUUID }
 // StepUUID identifies the step; it is the same in every attempt.
 func (c *StepContext) StepUUID() uuid.UUID { return store.StepUUID(c.claim.TaskUUID, c.claim.Step) }
 
-// StepName is the name of the step in its template.
-func (c *StepContext) StepName() string { return c.step.Name }
+// StepName is the name of the step in its template; a batch has its own, such
+// as process_rows_001.
+func (c *StepContext) StepName() string {
+	if c.claim.Batch != nil {
+		return c.claim.Batch.Name
+	}
+	return c.step.Name
+}
 
 // TaskName is the name of the task's template.
 func (c *StepContext) TaskName() string { return c.template.Name }

@@ -40,7 +40,7 @@ steps:
 `
 
 // contextOf is the context of one step of chainYAML.
-func contextOf(t *testing.T, step string, change func(c *store.Claimed), fetch fetchResults) *StepContext {
+func contextOf(t *testing.T, step string, change func(c *store.Claimed), board results) *StepContext {
 	t.Helper()
 	plan := compiled(t, chainYAML)
 	no, ok := plan.StepNumber(step)
@@ -51,8 +51,23 @@ func contextOf(t *testing.T, step string, change func(c *store.Claimed), fetch f
 		change(c)
 	}
 	s := &StepContext{}
-	s.init(t.Context(), c, plan.Plan, fetch, zap.NewNop(), &progress{})
+	s.init(t.Context(), c, plan.Plan, board, &sharedResults{}, zap.NewNop(), &progress{})
 	return s
+}
+
+// fetching answers for a step's results.
+type fetching func(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
+
+func (f fetching) StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error) {
+	return f(ctx, task, steps)
+}
+
+func (fetching) BatchResults(context.Context, uuid.UUID, int, int, int) ([]store.BatchResult, error) {
+	return nil, nil
+}
+
+func (fetching) BatchableResult(context.Context, uuid.UUID, int) (json.RawMessage, error) {
+	return nil, nil
 }
 
 func TestContextTellsOfTheStep(t *testing.T) {
@@ -152,7 +167,7 @@ func TestDependencyResults(t *testing.T) {
 	}
 	c := contextOf(t, "third", func(c *store.Claimed) {
 		c.ParentResults = map[int]json.RawMessage{1: json.RawMessage(`{"a": 1}`)}
-	}, fetch)
+	}, fetching(fetch))
 	raw, err := c.DependencyResult("second")
 	require.NoError(t, err)
 	require.JSONEq(t, `{"a":1}`, string(raw))
@@ -181,9 +196,9 @@ func TestDependencyResults(t *testing.T) {
 
 func TestAbsentResults(t *testing.T) {
 	t.Parallel()
-	c := contextOf(t, "third", nil, func(context.Context, uuid.UUID, []int) (map[int]json.RawMessage, error) {
+	c := contextOf(t, "third", nil, fetching(func(context.Context, uuid.UUID, []int) (map[int]json.RawMessage, error) {
 		return map[int]json.RawMessage{}, nil
-	})
+	}))
 	for _, name := range []string{"first", "second"} {
 		_, err := c.DependencyResult(name)
 		require.ErrorIs(t, err, ErrAbsent)
@@ -192,7 +207,7 @@ func TestAbsentResults(t *testing.T) {
 	require.Empty(t, c.DependencyResults())
 
 	broken := errors.New("no database")
-	c = contextOf(t, "third", nil, func(context.Context, uuid.UUID, []int) (map[int]json.RawMessage, error) { return nil, broken })
+	c = contextOf(t, "third", nil, fetching(func(context.Context, uuid.UUID, []int) (map[int]json.RawMessage, error) { return nil, broken }))
 	_, err := c.DependencyResult("first")
 	require.ErrorIs(t, err, broken)
 }

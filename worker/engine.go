@@ -33,6 +33,7 @@ type engine struct {
 	chain     *chain
 	queues    *queues
 	slots     *slots
+	shared    sharedResults
 	reporter  *reporter
 	scans     fullScans   // used by Look alone
 	looks     func() bool // whether the mode lets it look for work
@@ -43,7 +44,6 @@ type engine struct {
 	metrics   *telemetry.Metrics
 	count     *counters
 
-	fetch  fetchResults
 	base   context.Context // of bringing reports; ends when the worker is closed
 	cancel context.CancelCauseFunc
 	group  conc.WaitGroup // the handlers' goroutines
@@ -60,7 +60,6 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 		slots: newSlots(cfg.MaxConcurrent, cfg.Prefetch, max(int(cfg.Report.ClaimBelow*float64(cfg.Report.MaxPending)), 1)),
 		looks: func() bool { return true }, wake: func() {}, beat: func() {}, publisher: publisher, log: log, metrics: m, count: &counters{},
 	}
-	e.fetch = b.StepResults
 	e.slots.deadlines.passed = e.endOverdue
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())

@@ -40,6 +40,7 @@ const (
 	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
 	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be kept: its size or its content
+	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
 )
 
 // Retryable marks err as a failure after which the step may run again. A

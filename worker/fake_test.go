@@ -221,6 +221,14 @@ func (b *fakeBoard) StepResults(context.Context, uuid.UUID, []int) (map[int]json
 	return map[int]json.RawMessage{}, nil
 }
 
+func (b *fakeBoard) BatchResults(context.Context, uuid.UUID, int, int, int) ([]store.BatchResult, error) {
+	return nil, nil
+}
+
+func (b *fakeBoard) BatchableResult(context.Context, uuid.UUID, int) (json.RawMessage, error) {
+	return nil, nil
+}
+
 func (b *fakeBoard) RegisterTemplates(context.Context, string, []*workflow.Template) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,7 +20,21 @@ import (
 func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 	no, ok := c.plan.StepNumber(name)
 	if !ok {
-		return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+		raw, ok, err := c.batchNamed(name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
+		case !ok:
+			return nil, fmt.Errorf("step %q of %s: %w", name, c.template.Name, ErrUnknownStep)
+		}
+		return present(name, raw)
+	}
+	if work := c.claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
+		raw, err := c.shared.get(c, sharedKey{c.claim.TaskUUID, no, work.First}, c.board.BatchableResult)
+		if err != nil {
+			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
+		}
+		return present(name, raw)
 	}
 	if slices.Contains(c.step.Parents, no) {
 		return present(name, c.claim.ParentResults[no])
@@ -36,7 +50,9 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 }
 
 // DependencyResults returns the results of the direct parents that have one, by
-// name.
+// name. Those of batches, which may be many, are had from BatchResults; a batch
+// has that of the step which made it from DependencyResult, without the list of
+// all batches.
 func (c *StepContext) DependencyResults() map[string]json.RawMessage {
 	results := make(map[string]json.RawMessage, len(c.step.Parents))
 	for _, no := range c.step.Parents {
@@ -80,7 +96,7 @@ func (c *StepContext) ancestor(no int) (json.RawMessage, error) {
 	if known {
 		return raw, nil
 	}
-	results, err := c.fetch(c, c.claim.TaskUUID, []int{no})
+	results, err := c.board.StepResults(c, c.claim.TaskUUID, []int{no})
 	if err != nil {
 		return nil, err
 	}

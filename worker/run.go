@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // errGivenUp says that an execution ended because it was told to, not because
@@ -32,7 +33,7 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.context.init(&x.life, &x.claim, x.job.plan, e.fetch, e.log, &x.progress)
+	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
 	result, err := e.call(x, handler)
 	if err != nil {
 		return nil, e.verdict(x, err)
@@ -52,7 +53,13 @@ func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	return encodeResult(value, e.cfg.MaxResultBytes)
+	if result, err = encodeResult(value, e.cfg.MaxResultBytes); err != nil {
+		return nil, err
+	}
+	if err := workflow.CheckResult(x.job.step.Kind, result); err != nil {
+		return nil, Permanent(typed(TypeInvalidOutcome, "%w", err))
+	}
+	return result, nil
 }
 
 // endOverdue reports what has run out of time.

@@ -53,7 +53,7 @@ func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
 	}
 }
 
-func (x *execution) jobKey() jobKey { return jobKey{x.claim.PlanID, x.claim.Step} }
+func (x *execution) jobKey() jobKey { return jobKey{x.claim.PlanID, x.claim.PlanStep()} }
 
 // slots keeps account of permits and claims. A permit belongs to a handler's
 // goroutine until it really ends, also when its outcome was reported long ago

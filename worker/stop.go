@@ -262,7 +262,7 @@ func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
 // repeatable reports whether the template lets a step run more than once.
 func (e *engine) repeatable(ctx context.Context, x *execution) bool {
 	plan, err := e.board.PlanByID(ctx, x.claim.PlanID) // in the cache: the step has run
-	return err == nil && usable(plan.Plan, x.claim.Step) && plan.Steps[x.claim.Step].Retry.Retryable
+	return err == nil && usable(plan.Plan, x.claim.PlanStep()) && plan.Steps[x.claim.PlanStep()].Retry.Retryable
 }
 
 // close ends what the parts own, however far the starting came.

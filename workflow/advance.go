@@ -1,8 +1,10 @@
 package workflow
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -40,6 +42,16 @@ type Rules struct {
 	// MaxCrashes is how many attempts of one step may end with a lost lease
 	// before it is given up as poison; at least 1.
 	MaxCrashes int
+	// MaxDecisionSteps bounds the steps that one decision names,
+	// MaxDecisionDepth the decisions on one way through the template, MaxBatches
+	// the batches of one step; 0: no bound but those of the plan.
+	MaxDecisionSteps, MaxDecisionDepth, MaxBatches int
+	// RefuseDecisions and RefuseBatches make a step fail whose result asks for
+	// steps.
+	RefuseDecisions, RefuseBatches bool
+	// MaxParallelBatches bounds how many batches of one step are on the board at
+	// once, together with the template's parallelism; 0: only that.
+	MaxParallelBatches int
 }
 
 // Input is something that happened to a task. Advance also takes a pointer to
@@ -61,6 +73,8 @@ type Reported struct {
 	RetryAfter time.Duration
 	// Seed makes the jitter of a computed delay.
 	Seed uint64
+	// Result is needed of a step that creates others (StepKind.Unfolds).
+	Result json.RawMessage
 }
 
 // LeaseLost says that the worker of a running step vanished.
@@ -118,6 +132,11 @@ type Effects struct {
 	Finished bool      // State is terminal
 	// DeadLetter is set when the task needs somebody to look at it.
 	DeadLetter *DeadLetter
+	// Batches are to be written down: steps created at run time. They come on the
+	// board with Put, now or later.
+	Batches []NewBatch
+	// Decided tells of outcomes that were followed.
+	Decided []Decided
 }
 
 // DeadLetter says why a task was given to people.
@@ -139,7 +158,7 @@ func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, input
 	if state.Terminal() && !reopens(state, inputs[0]) {
 		return nil, nil, fmt.Errorf("advance: %w", ended(state, inputs[0]))
 	}
-	if len(progress.Steps) < len(plan.Steps) {
+	if !progress.fits(plan) {
 		return nil, nil, fmt.Errorf("advance: progress knows %d steps, the plan has %d", len(progress.Steps), len(plan.Steps))
 	}
 	d := newDecision(state, progress)
@@ -171,6 +190,9 @@ func newDecision(state TaskState, progress *Progress) *decision {
 	// Each part has an array of its own, so what is appended to one cannot
 	// reach into another.
 	d.progress.Steps = append(d.steps[:0], progress.Steps...)
+	if progress.Groups != nil {
+		d.progress.Groups = slices.Clone(progress.Groups)
+	}
 	d.effects = Effects{Put: d.put[:0], End: d.end[:0], Changes: d.changes[:0], State: state}
 	return d
 }
@@ -243,10 +265,25 @@ func (a *advancing) onBoard(no int) (*StepProgress, *PlanStep, error) {
 		return nil, nil, fmt.Errorf("step %d does not exist", no)
 	}
 	s := &a.progress.Steps[no]
-	if s.Status != StatusOnBoard && s.Status != StatusScheduled {
-		return nil, nil, fmt.Errorf("step %d (%s) is not on the board", no, a.plan.Steps[no].Name)
+	step := a.plan.Step(a.progress, no)
+	if step == nil || s.Status != StatusOnBoard && s.Status != StatusScheduled {
+		return nil, nil, fmt.Errorf("step %d (%s) is not on the board", no, a.name(no))
 	}
-	return s, &a.plan.Steps[no], nil
+	return s, step, nil
+}
+
+// name is the name of a step for messages. That of a batch ends with its number
+// in the group, as its own name is not known here.
+func (a *advancing) name(no int) string {
+	step := a.plan.Step(a.progress, no)
+	switch {
+	case step == nil:
+		return "unknown"
+	case no < len(a.plan.Steps):
+		return step.Name
+	}
+	g, _ := a.progress.Group(no)
+	return fmt.Sprintf("%s, batch %d of %d", step.Name, no-g.First+1, g.Count)
 }
 
 func (a *advancing) report(in *Reported) error {
@@ -257,6 +294,8 @@ func (a *advancing) report(in *Reported) error {
 	}
 	s.Attempts = saturate(in.Attempt)
 	switch {
+	case in.Success && step.Kind.Unfolds():
+		a.reportUnfolding(in, s, step)
 	case in.Success:
 		s.Status = StatusComplete
 		a.effects.End = append(a.effects.End, EndStep{Step: in.Step, Outcome: OutcomeSuccess})
@@ -270,6 +309,19 @@ func (a *advancing) report(in *Reported) error {
 		a.again(s, RetryStep{Step: in.Step, DueIn: delay, Outcome: OutcomeFailed})
 	}
 	return nil
+}
+
+// reportUnfolding is the success of a step whose result creates others. One that
+// asks for what cannot be is a failure: the same result would come again.
+func (a *advancing) reportUnfolding(in *Reported, s *StepProgress, step *PlanStep) {
+	u, batches, err := a.outcome(step, in.Result)
+	if err != nil {
+		a.fail(s, in.Step, ReasonInvalidOutcome+": "+err.Error())
+		return
+	}
+	s.Status = StatusComplete
+	a.effects.End = append(a.effects.End, EndStep{Step: in.Step, Outcome: OutcomeSuccess})
+	a.unfold(u, batches)
 }
 
 func (a *advancing) leaseLost(in LeaseLost) error {
@@ -304,12 +356,20 @@ func (a *advancing) again(s *StepProgress, r RetryStep) {
 func (a *advancing) fail(s *StepProgress, no int, reason string) {
 	s.Status = StatusError
 	a.effects.End = append(a.effects.End, EndStep{Step: no, Outcome: OutcomeError, Reason: reason})
-	a.reason = "step " + a.plan.Steps[no].Name + ": " + reason
+	a.reason = "step " + a.name(no) + ": " + reason
 	a.failed = DeadLetter{Reason: deadLetterOf(reason), Detail: reason, Step: no}
 }
 
-// satisfied tells the children of a step that one more parent is done.
+// satisfied tells the children of a step that one more parent is done. A batch
+// is not a parent by itself: its group is, once it has settled.
 func (a *advancing) satisfied(step *PlanStep) {
+	if step.Kind == KindBatchWorker {
+		return
+	}
+	a.release(step)
+}
+
+func (a *advancing) release(step *PlanStep) {
 	for _, child := range step.Children {
 		c := &a.progress.Steps[child]
 		if c.Remaining > 0 {
@@ -318,6 +378,9 @@ func (a *advancing) satisfied(step *PlanStep) {
 		if c.Remaining == 0 && c.Status == StatusWaiting {
 			a.put(child, 0)
 		}
+		if len(a.progress.Groups) > 0 && a.plan.Steps[child].Kind == KindBatchWorker {
+			a.releaseBatches(child)
+		}
 	}
 }
 
@@ -325,73 +388,6 @@ func (a *advancing) cancel(in Cancel) {
 	a.moved, a.ended, a.reason = true, TaskCancelled, in.Reason
 	a.callOff()
 	a.deadLetter(in.DeadLetter)
-}
-
-// settle derives the state of the task and records what could be seen.
-func (a *advancing) settle() {
-	const done statusSet = 1<<StatusNotCreated | 1<<StatusComplete | 1<<StatusResolved
-	in := a.progress.statuses()
-	switch {
-	case !a.moved:
-	case a.ended != 0:
-		a.change(a.ended, a.reason)
-	case in&^done == 0:
-		a.change(TaskComplete, "")
-	case in.has(StatusOnBoard):
-		a.change(TaskStepsInProcess, "")
-	case in.has(StatusScheduled):
-		a.change(TaskWaitingForRetry, a.reason)
-	case in.has(StatusError):
-		a.blocked()
-	default:
-		a.change(TaskWaitingForDependencies, "")
-	}
-	a.effects.Finished = a.effects.State.Terminal()
-}
-
-// blocked says that nothing can move and something has failed.
-func (a *advancing) blocked() {
-	if a.failed.Reason == 0 { // it failed earlier; another branch has ended now
-		a.failed = a.earlierFailure()
-		a.reason = "step " + a.plan.Steps[a.failed.Step].Name + ": failed"
-	}
-	if a.effects.State != TaskBlockedByFailures {
-		*a.letter = a.failed
-		a.effects.DeadLetter = a.letter
-	}
-	a.change(TaskBlockedByFailures, a.reason)
-	if a.plan.Template.OnFailure != OnFailureBlock {
-		a.change(TaskError, a.reason)
-	}
-}
-
-// DetailFailed is the detail of a dead letter of a step that failed earlier: why
-// it did is in the ledger.
-const DetailFailed = "failed"
-
-// earlierFailure is the first failed step.
-func (a *advancing) earlierFailure() DeadLetter {
-	for no := range a.progress.Steps {
-		if a.progress.Steps[no].Status == StatusError {
-			return DeadLetter{Reason: DeadLetterExhausted, Detail: DetailFailed, Step: no}
-		}
-	}
-	return DeadLetter{Reason: DeadLetterExhausted, Detail: DetailFailed, Step: -1} // not reached: blocked found one
-}
-
-func deadLetterOf(reason string) DeadLetterReason {
-	if reason == ReasonWorkerLost || reason == ReasonPoison {
-		return DeadLetterWorkerUnavailable
-	}
-	return DeadLetterExhausted
-}
-
-func (a *advancing) change(to TaskState, reason string) {
-	if a.effects.State == to {
-		return
-	}
-	a.effects.Changes = append(a.effects.Changes, TaskChange{From: a.effects.State, To: to, Reason: reason})
-	a.effects.State = to
 }
 
 func saturate(n int) uint16 {

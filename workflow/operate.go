@@ -1,6 +1,10 @@
 package workflow
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
 
 // Reset puts a step that failed for good back in line, as if it had never run.
 type Reset struct{ Step int }
@@ -9,8 +13,12 @@ type Reset struct{ Step int }
 type Resolve struct{ Step int }
 
 // Complete counts a step as done with a result that an operator gives; the
-// caller stores the result.
-type Complete struct{ Step int }
+// caller stores the result. That of a decision or a batchable step says what is
+// to be created, as a handler's does.
+type Complete struct {
+	Step   int
+	Result json.RawMessage
+}
 
 // RunAgain runs a step that has ended once more, and everything that depends
 // on it, directly or not. What of it is under way is called off.
@@ -97,9 +105,9 @@ func (a *advancing) operate(in Input) (known bool, err error) {
 	case Reset:
 		return true, a.reset(in.Step)
 	case Resolve:
-		return true, a.settleStep(in.Step, actionResolve, StatusResolved)
+		return true, a.settleStep(in.Step, actionResolve, StatusResolved, nil)
 	case Complete:
-		return true, a.settleStep(in.Step, actionComplete, StatusComplete)
+		return true, a.settleStep(in.Step, actionComplete, StatusComplete, in.Result)
 	case RunAgain:
 		return true, a.runAgain(in.Step)
 	case ResolveTask:
@@ -115,93 +123,197 @@ func (a *advancing) operate(in Input) (known bool, err error) {
 
 // operand returns the step that an action names.
 func (a *advancing) operand(no int) (*StepProgress, *PlanStep, error) {
-	if no < 0 || no >= len(a.plan.Steps) {
+	step := a.plan.Step(a.progress, no)
+	if step == nil {
 		return nil, nil, fmt.Errorf("step %d does not exist", no)
 	}
 	a.moved = true
-	return &a.progress.Steps[no], &a.plan.Steps[no], nil
+	return &a.progress.Steps[no], step, nil
 }
 
 func (a *advancing) reset(no int) error {
-	s, step, err := a.operand(no)
+	s, _, err := a.operand(no)
 	if err != nil {
 		return err
 	}
 	if s.Status != StatusError {
-		return &NotAllowedError{Action: actionReset, Step: step.Name, From: s.Status.String()}
+		return &NotAllowedError{Action: actionReset, Step: a.name(no), From: s.Status.String()}
 	}
 	a.renew(no)
+	if g, member := a.progress.Group(no); member { // they were called off because of it
+		for other := g.First; other < g.First+g.Count; other++ {
+			if a.progress.Steps[other].Status == StatusCancelled {
+				a.renew(other)
+			}
+		}
+	}
 	return nil
 }
 
 // renew makes a step wait for its parents again, or puts it on the board where
-// they are all satisfied.
+// they are all satisfied. Batches come on the board when their group settles.
 func (a *advancing) renew(no int) {
 	s := &a.progress.Steps[no]
 	*s = StepProgress{Status: StatusWaiting}
-	for _, parent := range a.plan.Steps[no].Parents {
-		if !a.progress.Steps[parent].Status.Satisfies() {
-			s.Remaining++
+	step := a.plan.Step(a.progress, no)
+	if !step.Initial {
+		s.Remaining = a.standing().unmet(step)
+	} else {
+		for _, parent := range step.Parents {
+			if !a.progress.Steps[parent].Status.Satisfies() {
+				s.Remaining++
+			}
 		}
 	}
-	if s.Remaining == 0 {
+	if s.Remaining == 0 && no < len(a.plan.Steps) {
 		a.put(no, 0)
 	}
 }
 
-// settleStep ends a step by hand and lets its children go on.
-func (a *advancing) settleStep(no int, action string, as Status) error {
+// standing is what exists now and what can still come.
+func (a *advancing) standing() *unfolding {
+	u := newUnfolding(a.plan, a.progress)
+	_ = u.run() // without an outcome there is nothing to be wrong
+	return u
+}
+
+// settleStep ends a step by hand and lets its children go on. A decision that is
+// resolved without a result has no branches.
+func (a *advancing) settleStep(no int, action string, as Status, result json.RawMessage) error {
 	s, step, err := a.operand(no)
 	if err != nil {
 		return err
 	}
-	switch s.Status {
-	case StatusOnBoard, StatusScheduled:
+	onBoard := s.Status == StatusOnBoard || s.Status == StatusScheduled
+	if !onBoard && s.Status != StatusWaiting && s.Status != StatusError {
+		return &NotAllowedError{Action: action, Step: a.name(no), From: s.Status.String()}
+	}
+	var u *unfolding
+	var batches []NewBatch
+	if step.Kind.Unfolds() {
+		if as == StatusResolved {
+			result = nothingToCreate
+		}
+		if u, batches, err = a.outcome(step, result); err != nil {
+			return &InvalidOutcomeError{Step: step.Name, Problem: err.Error()}
+		}
+	}
+	if onBoard {
 		a.effects.Remove = append(a.effects.Remove, no)
-	case StatusWaiting, StatusError:
-	default:
-		return &NotAllowedError{Action: action, Step: step.Name, From: s.Status.String()}
 	}
 	s.Status = as
+	if u != nil {
+		a.unfold(u, batches)
+		return nil
+	}
 	a.satisfied(step)
 	return nil
 }
 
+// nothingToCreate is the result of a decision or a batchable step that was
+// resolved without one.
+var nothingToCreate = json.RawMessage(`{"` + DecisionOutcomeKey + `":{"type":"no_branches"},"` + BatchOutcomeKey + `":{"type":"no_batches"}}`)
+
+// InvalidOutcomeError says that the result which an operator gave for a decision
+// or a batchable step does not say what to create. Its text is for the operator.
+type InvalidOutcomeError struct{ Step, Problem string }
+
+// Error implements error.
+func (e *InvalidOutcomeError) Error() string {
+	return fmt.Sprintf("the result for step %s: %s", e.Step, e.Problem)
+}
+
 // runAgain renews a step, all that depends on it, and what a cancellation of
-// the task had called off.
+// the task had called off. What decisions and batchable steps among them had
+// created is forgotten: they decide anew.
 func (a *advancing) runAgain(no int) error {
 	s, step, err := a.operand(no)
 	if err != nil {
 		return err
 	}
 	if !s.Status.Ended() {
-		return &NotAllowedError{Action: actionRunAgain, Step: step.Name, From: s.Status.String()}
+		return &NotAllowedError{Action: actionRunAgain, Step: a.name(no), From: s.Status.String()}
 	}
-	again := make([]bool, len(a.plan.Steps))
-	again[no] = true
-	for at := range a.plan.Steps { // parents always have smaller numbers
-		for _, parent := range a.plan.Steps[at].Parents {
-			again[at] = again[at] || again[parent]
-		}
-		again[at] = again[at] || a.progress.Steps[at].Status == StatusCancelled
-	}
+	again := a.dependents(no, step)
+	var anew []int
 	for at := range again { // first: a step looks at its parents when it is renewed
 		s := &a.progress.Steps[at]
-		again[at] = again[at] && s.Status != StatusNotCreated
-		if !again[at] {
+		if again[at] == untouched || s.Status == StatusNotCreated {
 			continue
 		}
 		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
 			a.effects.Remove = append(a.effects.Remove, at)
 		}
-		s.Status = StatusWaiting
-	}
-	for at := range again {
-		if again[at] {
-			a.renew(at)
+		if again[at] == forgotten {
+			*s = StepProgress{}
+			continue
 		}
+		s.Status = StatusWaiting
+		anew = append(anew, at)
+	}
+	a.progress.Groups = slices.DeleteFunc(a.progress.Groups, func(g Group) bool { return again[g.First] == forgotten })
+	if len(a.progress.Groups) == 0 {
+		a.progress.Groups = nil
+	}
+	for _, at := range anew {
+		a.renew(at)
 	}
 	return nil
+}
+
+// What becomes of a step when another one runs again.
+const (
+	untouched = iota
+	renewed   // it runs again too
+	forgotten // it may be created again, or not
+)
+
+// dependents tells of each step what becomes of it.
+func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
+	again := make([]uint8, len(a.progress.Steps))
+	again[no] = renewed
+	reached := func(s *PlanStep) (fate uint8) {
+		for _, p := range s.Parents {
+			if again[p] == forgotten || again[p] == renewed && a.plan.Steps[p].Kind.Unfolds() && !s.Initial {
+				return forgotten
+			}
+			fate = max(fate, again[p])
+		}
+		return fate
+	}
+	for at := range a.plan.Steps { // parents always have smaller numbers
+		s := &a.plan.Steps[at]
+		if at != no {
+			again[at] = reached(s)
+		}
+		if step.Kind == KindBatchWorker && at == step.No {
+			again[at] = renewed // its own step is never created; what follows the batch runs again
+		}
+		if again[at] == untouched && a.progress.Steps[at].Status == StatusCancelled {
+			again[at] = renewed
+		}
+	}
+	for i := range a.progress.Groups {
+		g := &a.progress.Groups[i]
+		for at := g.First; at < g.First+g.Count; at++ {
+			switch s := a.progress.Steps[at]; {
+			case at == no:
+			case step.No == g.Template: // only the one that was named
+				if s.Status == StatusCancelled {
+					again[at] = renewed
+				}
+			default:
+				again[at] = again[g.Template]
+				if again[at] == untouched && s.Status == StatusCancelled {
+					again[at] = renewed
+				}
+			}
+			if again[at] == renewed {
+				g.Settled = false
+			}
+		}
+	}
+	return again
 }
 
 // giveUp ends the task as failed.

@@ -116,7 +116,7 @@ func TestRandomActions(t *testing.T) {
 
 func (s *simulation) act(t *rapid.T) {
 	no := rapid.IntRange(0, len(s.plan.Steps)-1).Draw(t, "acted on")
-	in := rapid.SampledFrom([]Input{Reset{no}, Resolve{no}, Complete{no}, RunAgain{no}, ResolveTask{}, Fail{}, Cancel{}}).Draw(t, "action")
+	in := rapid.SampledFrom([]Input{Reset{no}, Resolve{no}, Complete{Step: no}, RunAgain{no}, ResolveTask{}, Fail{}, Cancel{}}).Draw(t, "action")
 	before := s.progress.Clone()
 	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
 	require.Equal(t, before, s.progress, "Advance leaves its arguments alone")

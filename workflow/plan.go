@@ -31,6 +31,8 @@ type PlanStep struct {
 	// Initial is false for a step that exists only once a decision, a batch or
 	// a convergence has brought it into being.
 	Initial bool
+	// Depth is how many decisions stand on the way to the step, itself included.
+	Depth int
 }
 
 // Compile numbers the steps of a resolved template. The order is stable: steps
@@ -76,10 +78,15 @@ func (p *Plan) link() {
 			}
 			s.Parents = append(s.Parents, parent)
 			p.Steps[parent].Children = append(p.Steps[parent].Children, no)
-			// Topological order: the parent's Initial is already final.
-			if up := &p.Steps[parent]; !up.Initial || up.Kind == KindDecision {
+			// Topological order: what is asked of the parent is already final.
+			up := &p.Steps[parent]
+			if !up.Initial || up.Kind == KindDecision {
 				s.Initial = false
 			}
+			s.Depth = max(s.Depth, up.Depth)
+		}
+		if s.Kind == KindDecision {
+			s.Depth++
 		}
 		slices.Sort(s.Parents)
 	}
@@ -126,23 +133,6 @@ func topological(steps []StepTemplate, declared map[string]int) ([]int, error) {
 func (p *Plan) StepNumber(name string) (int, bool) {
 	no, ok := p.byName[name]
 	return no, ok
-}
-
-// Dynamic reports the first step, if any, whose work needs steps to be created
-// at run time (decision, batchable and what belongs to them).
-func (p *Plan) Dynamic() (step *PlanStep, found bool) {
-	for i := range p.Steps {
-		switch p.Steps[i].Kind {
-		case KindStandard:
-		case KindDeferredConvergence:
-			if !p.Steps[i].Initial {
-				return &p.Steps[i], true
-			}
-		default:
-			return &p.Steps[i], true
-		}
-	}
-	return nil, false
 }
 
 // Levels returns for each step the length of the longest path from a root;

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -21,12 +22,14 @@ const (
 	StatusResolved
 	StatusError
 	StatusCancelled
+	StatusTolerated // failed for good in a group of batches that came to a good end without it
 	statusCount
 )
 
 var statusNames = [statusCount]string{
 	StatusNotCreated: "not_created", StatusWaiting: "pending", StatusOnBoard: "on_board", StatusScheduled: "waiting_for_retry",
 	StatusComplete: "complete", StatusResolved: "resolved_manually", StatusError: "error", StatusCancelled: "cancelled",
+	StatusTolerated: "error",
 }
 
 // String is the name used in messages; what ends has the name of its StepState.
@@ -53,15 +56,22 @@ type StepProgress struct {
 }
 
 // Progress is what is remembered of a live task: one entry per step number.
+// Steps that were created at run time follow those of the plan; Groups tells
+// what they are.
 type Progress struct {
-	Steps []StepProgress
+	Steps  []StepProgress
+	Groups []Group
 }
 
 const (
-	progressVersion  = 1
-	progressHeader   = 2 // version, reserved
-	progressPerStep  = 6 // status, crashes, attempts, remaining
+	progressVersion  = 1 // without groups
+	progressGrouped  = 2
+	progressHeader   = 2  // version, number of groups
+	progressPerStep  = 6  // status, crashes, attempts, remaining
+	progressPerGroup = 10 // batchable, template, first, count, settled
 	progressStatusAt = 0
+
+	maxGroups = 255
 )
 
 // NewProgress is the progress of a task of which nothing has happened.
@@ -78,22 +88,25 @@ func NewProgress(p *Plan) *Progress {
 
 // Clone returns a copy that shares nothing.
 func (g *Progress) Clone() *Progress {
-	return &Progress{Steps: append([]StepProgress(nil), g.Steps...)}
+	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...)}
 }
 
-// Encode writes the progress in its fixed-width form (version 1): a header of
-// two bytes, then six bytes per step. Fixed width lets a view read the status
-// of step n with get_byte(progress, 2 + 6n).
-func (g *Progress) Encode() []byte {
-	return g.AppendEncoded(make([]byte, 0, progressHeader+progressPerStep*len(g.Steps)))
+// Encode writes the progress in its fixed-width form: a header of two bytes,
+// six bytes per step, then ten per group (version 2; without groups it is
+// version 1, which older programs know). Fixed width lets a view read the
+// status of step n with get_byte(progress, 2 + 6n).
+func (g *Progress) Encode() []byte { return g.AppendEncoded(make([]byte, 0, g.encodedSize())) }
+
+func (g *Progress) encodedSize() int {
+	return progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
 }
 
 // AppendEncoded appends what Encode returns to b, for a caller that encodes
 // many into one buffer.
 func (g *Progress) AppendEncoded(b []byte) []byte {
-	from, size := len(b), progressHeader+progressPerStep*len(g.Steps)
+	from, size := len(b), g.encodedSize()
 	b = slices.Grow(b, size)[:from+size]
-	b[from], b[from+1] = progressVersion, 0
+	b[from], b[from+1] = progressVersion, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
 	entries := b[from+progressHeader:]
 	for i := range g.Steps {
 		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
@@ -101,19 +114,35 @@ func (g *Progress) AppendEncoded(b []byte) []byte {
 		binary.BigEndian.PutUint16(e[2:], s.Attempts)
 		binary.BigEndian.PutUint16(e[4:], s.Remaining)
 	}
+	if len(g.Groups) > 0 {
+		b[from] = progressGrouped
+		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
+	}
 	return b
 }
 
 // DecodeProgress reads what Encode wrote.
 func DecodeProgress(b []byte) (*Progress, error) {
-	if len(b) < progressHeader || (len(b)-progressHeader)%progressPerStep != 0 {
+	if len(b) < progressHeader {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
-	if b[0] != progressVersion {
-		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressVersion)
+	groups := int(b[1])
+	switch b[0] {
+	case progressVersion:
+		groups = 0
+	case progressGrouped:
+		if groups == 0 {
+			return nil, errors.New("progress has a place for groups and none in it")
+		}
+	default:
+		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressGrouped)
+	}
+	size := len(b) - progressHeader - groups*progressPerGroup
+	if size < 0 || size%progressPerStep != 0 {
+		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
 	entries := b[progressHeader:]
-	g := &Progress{Steps: make([]StepProgress, len(entries)/progressPerStep)}
+	g := &Progress{Steps: make([]StepProgress, size/progressPerStep)}
 	for i := range g.Steps {
 		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
 		if e[progressStatusAt] >= byte(statusCount) {
@@ -122,7 +151,9 @@ func DecodeProgress(b []byte) (*Progress, error) {
 		s.Status, s.Crashes = Status(e[progressStatusAt]), e[1]
 		s.Attempts, s.Remaining = binary.BigEndian.Uint16(e[2:]), binary.BigEndian.Uint16(e[4:])
 	}
-	return g, nil
+	var err error
+	g.Groups, err = decodeGroups(entries[size:], groups, len(g.Steps))
+	return g, err
 }
 
 // Tally counts the steps of a task by what they are doing.
@@ -134,28 +165,32 @@ type Tally struct {
 func (g *Progress) Tally() Tally {
 	var t Tally
 	for _, s := range g.Steps {
-		if s.Status == StatusNotCreated {
-			continue
-		}
-		t.Total++
-		switch s.Status {
-		case StatusWaiting:
-			t.Waiting++
-		case StatusOnBoard:
-			t.OnBoard++
-		case StatusScheduled:
-			t.Scheduled++
-		case StatusComplete:
-			t.Complete++
-		case StatusResolved:
-			t.Resolved++
-		case StatusError:
-			t.Error++
-		case StatusCancelled:
-			t.Cancelled++
-		}
+		t.count(s.Status)
 	}
 	return t
+}
+
+func (t *Tally) count(s Status) {
+	if s == StatusNotCreated {
+		return
+	}
+	t.Total++
+	switch s {
+	case StatusWaiting:
+		t.Waiting++
+	case StatusOnBoard:
+		t.OnBoard++
+	case StatusScheduled:
+		t.Scheduled++
+	case StatusComplete:
+		t.Complete++
+	case StatusResolved:
+		t.Resolved++
+	case StatusError, StatusTolerated:
+		t.Error++
+	case StatusCancelled:
+		t.Cancelled++
+	}
 }
 
 // statusSet is a set of statuses.

@@ -145,10 +145,16 @@ type EventPublication struct {
 // BatchSettings belongs to a KindBatchWorker step.
 type BatchSettings struct {
 	BatchSize       int    `json:"batch_size"`       // 1–100,000 items
-	Parallelism     int    `json:"parallelism"`      // 1–1,000
+	Parallelism     int    `json:"parallelism"`      // 1–1,000 batches on the board at once
 	CursorField     string `json:"cursor_field"`     // what the cursors count, such as id
 	WorkerTemplate  string `json:"worker_template"`  // a step of this template
-	FailureStrategy string `json:"failure_strategy"` // continue_on_failure, fail_fast, isolate
+	FailureStrategy string `json:"failure_strategy"` // FailFast, ContinueOnFailure, IsolateFailed
+	// MaxFailedWorkers is how many batches may fail for good without the steps
+	// behind them being held up; nil: the strategy says.
+	MaxFailedWorkers *int `json:"max_failed_workers,omitempty"`
+	// MinSuccessRatio is the share of batches that must succeed, 0–1; nil: the
+	// strategy says. Where both are set, both must hold.
+	MinSuccessRatio *float64 `json:"min_success_ratio,omitempty"`
 }
 
 // Lifecycle holds the age limits of a task, in minutes; 0 means the

@@ -132,6 +132,29 @@ func (r *templateReader) integer(n *yamlNode, path string, b bounds) (int64, boo
 	return v, true
 }
 
+// share reads a number from 0 to 1; false when it is absent or unusable.
+func (m *mapping) share(key string) (float64, bool) {
+	n := m.get(key)
+	if n == nil {
+		return 0, false
+	}
+	path := m.join(key)
+	text := n.number.String()
+	if n.kind == yamlString {
+		text = n.text
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || n.kind >= yamlMap:
+		m.r.errorf(n.pos, CodeType, path, "%s has to be a number, not %s", path, n.kind)
+		return 0, false
+	case !(v >= 0 && v <= 1):
+		m.r.errorf(n.pos, CodeRange, path, "%s is %v; it has to be from 0 to 1", path, v)
+		return 0, false
+	}
+	return v, true
+}
+
 // wholeNumber reads 3, 3.0 and "3".
 func (n *yamlNode) wholeNumber() (int64, bool) {
 	text := n.number.String()

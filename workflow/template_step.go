@@ -198,7 +198,8 @@ func (r *templateReader) batch(m *mapping, kind StepKind) (*BatchSettings, posit
 		WorkerTemplate: bm.name("worker_template", maxStepName),
 	}
 	bm.require("failure_strategy")
-	b.FailureStrategy = bm.word("failure_strategy", CodeEnum, "continue_on_failure", "fail_fast", "isolate")
+	b.FailureStrategy = bm.word("failure_strategy", CodeEnum, ContinueOnFailure, FailFast, IsolateFailed)
+	r.tolerance(bm, b)
 	bm.note(CodeLegacyKey, "handlers decide when to checkpoint", "checkpoint_interval")
 	bm.done()
 	if kind != KindBatchWorker {
@@ -209,6 +210,21 @@ func (r *templateReader) batch(m *mapping, kind StepKind) (*BatchSettings, posit
 		worker = f.value.pos
 	}
 	return b, worker
+}
+
+// tolerance reads how many batches may fail.
+func (r *templateReader) tolerance(m *mapping, b *BatchSettings) {
+	if v, ok := m.integer("max_failed_workers", bounds{0, MaxStepNumber, 0, MaxStepNumber}); ok {
+		n := int(v)
+		b.MaxFailedWorkers = &n
+	}
+	if v, ok := m.share("min_success_ratio"); ok {
+		b.MinSuccessRatio = &v
+	}
+	if b.FailureStrategy == FailFast && (b.MaxFailedWorkers != nil || b.MinSuccessRatio != nil) {
+		r.warnf(m.position("failure_strategy"), CodeIgnoredKey, m.join("failure_strategy"),
+			"with %s the first failure ends the batches: max_failed_workers and min_success_ratio have no effect", FailFast)
+	}
 }
 
 func quoteName(name string) string { return `"` + clip(name, 64) + `"` }

@@ -85,7 +85,7 @@ func aTask() *store.Task {
 	return &store.Task{
 		UUID: taskID, Plan: plan, State: workflow.TaskStepsInProcess, Priority: 5, Context: json.RawMessage(`{"even_number":6}`),
 		CorrelationID: correlationID, Initiator: ref("ops"), SourceSystem: ref("console"), Tags: []string{"demo"},
-		RequestedAt: began, UpdatedAt: *at(2.5), Steps: []store.Step{start, left, right, end},
+		RequestedAt: began, UpdatedAt: *at(2.5), Steps: []store.Step{start, left, right, end}, Progress: workflow.NewProgress(plan.Plan),
 	}
 }
 

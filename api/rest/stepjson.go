@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
@@ -85,7 +86,7 @@ func setFailure(r *client.StepResult, s *store.Step) {
 		e.Message = *s.Reason
 	}
 	if e.Type == "" && s.Reason != nil {
-		e.Type = *s.Reason
+		e.Type, _, _ = strings.Cut(*s.Reason, ":")
 	}
 	retryable := s.State == workflow.StepWaitingForRetry
 	if e.Retryable != nil {

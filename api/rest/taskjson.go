@@ -77,10 +77,10 @@ func readinessOf(t *store.Task, s *store.Step) client.StepReadiness {
 }
 
 func retryPolicy(t *store.Task, s *store.Step) workflow.RetryPolicy {
-	if s.No < 0 || s.No >= len(t.Plan.Steps) {
-		return workflow.RetryPolicy{}
+	if step := t.Plan.Step(t.Progress, s.No); step != nil {
+		return step.Retry
 	}
-	return t.Plan.Steps[s.No].Retry
+	return workflow.RetryPolicy{}
 }
 
 // retryEligible says whether another execution is allowed; the first always
@@ -110,9 +110,7 @@ func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
 	for i, a := range h.Attempts {
 		w.Attempts[i] = client.StepAttempt{StepUUID: store.StepUUID(t.UUID, a.Step).String(), Attempt: a.Attempt, Outcome: a.Outcome,
 			Enqueued: happened(a.Enqueued), Claimed: happened(a.Claimed), Reported: happened(a.Reported), Applied: happened(a.Applied)}
-		if a.Step >= 0 && a.Step < len(t.Plan.Steps) {
-			w.Attempts[i].StepName = t.Plan.Steps[a.Step].Name
-		}
+		w.Attempts[i].StepName = t.StepName(a.Step)
 	}
 	return w
 }

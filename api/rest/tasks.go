@@ -41,6 +41,8 @@ func (t *taskRoutes) add() {
 		summary: "Cancel a task"}, t.cancel)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/timeline", id: "get-timeline", tag: tasksTag,
 		summary: "Show the history of a task"}, t.timeline)
+	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/batches", id: "get-batches", tag: tasksTag,
+		summary: "Show how far the batches of a task are"}, t.batches)
 	if t.verify != nil {
 		add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/verify", id: "verify-task", tag: tasksTag,
 			summary: "Check the records of a task for contradictions"}, t.check)

@@ -1,5 +1,6 @@
 // Command worker is the worker daemon that is measured: the shipped program
-// with the handlers of the examples, and one more that tells when it began.
+// with the handlers of the examples, one that tells when it began, and those that
+// read a file in batches.
 package main
 
 import (
@@ -25,6 +26,9 @@ func register(w *worker.Worker) error {
 		return time.Now().UnixMicro(), nil
 	}))
 	if err != nil {
+		return err
+	}
+	if err := registerRows(w); err != nil {
 		return err
 	}
 	templates, err := load.Templates(load.Namespace)

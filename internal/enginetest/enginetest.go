@@ -124,8 +124,14 @@ func (e *Engine) AnotherOrchestrator() *orchestration.Orchestrator {
 // Submit creates a task of the examples' namespace at version 1.0.0.
 func (e *Engine) Submit(namespace, name, input string) uuid.UUID {
 	e.t.Helper()
+	return e.SubmitVersion(namespace, name, "1.0.0", input)
+}
+
+// SubmitVersion creates a task.
+func (e *Engine) SubmitVersion(namespace, name, version, input string) uuid.UUID {
+	e.t.Helper()
 	created, err := e.Orchestrator.Create(e.t.Context(), orchestration.Request{
-		Namespace: namespace, Name: name, Version: "1.0.0", Context: json.RawMessage(input), Initiator: "test"})
+		Namespace: namespace, Name: name, Version: version, Context: json.RawMessage(input), Initiator: "test"})
 	require.NoError(e.t, err)
 	return created.UUID
 }

@@ -12,21 +12,33 @@ const Namespace = "bench"
 // StampHandler returns the time at which it began, in microseconds since 1970.
 const StampHandler = "bench.stamp"
 
+// The handlers of the workflow that reads a file in batches.
+const (
+	SplitHandler = "bench.split_rows"
+	ReadHandler  = "bench.read_rows"
+	SumHandler   = "bench.sum_rows"
+)
+
 // A Workflow that can be submitted; Steps is how many steps a task of it runs.
 type Workflow struct {
 	Name, Namespace string
 	Steps           int
+	Fields          string // of the context, beside those that all have
 }
 
 // The workflows. OneStep does what the handlers of the other queues do,
 // multiply a number; Stamp tells when its handler began.
 var (
-	OneStep = Workflow{"one_step", Namespace, 1}
-	Stamp   = Workflow{"stamp", Namespace, 1}
-	Linear  = Workflow{"mathematical_sequence", "examples", 4}
-	Diamond = Workflow{"diamond", "examples", 4}
-	Graph   = Workflow{"mixed_dag", "examples", 7}
-	Tree    = Workflow{"tree", "examples", 8}
+	OneStep = Workflow{Name: "one_step", Namespace: Namespace, Steps: 1}
+	Stamp   = Workflow{Name: "stamp", Namespace: Namespace, Steps: 1}
+	Linear  = Workflow{Name: "mathematical_sequence", Namespace: "examples", Steps: 4}
+	Diamond = Workflow{Name: "diamond", Namespace: "examples", Steps: 4}
+	Graph   = Workflow{Name: "mixed_dag", Namespace: "examples", Steps: 7}
+	Tree    = Workflow{Name: "tree", Namespace: "examples", Steps: 8}
+	// Conditional takes the way with two approvals; Batch reads the 1,000 rows
+	// of a file with five workers.
+	Conditional = Workflow{Name: "expense_approval", Namespace: "examples", Steps: 5, Fields: `"amount":7500,`}
+	Batch       = Workflow{Name: "rows", Namespace: Namespace, Steps: 7}
 )
 
 // Mixes of workflows, given out in turn.
@@ -56,5 +68,26 @@ func Templates(namespace string) ([]*workflow.Template, error) {
 		}
 		templates = append(templates, t)
 	}
-	return templates, nil
+	t, _, err := workflow.ParseTemplate(Batch.Name+".yaml", fmt.Appendf(nil, `
+name: %s
+namespace_name: %s
+version: 1.0.0
+steps:
+  - name: split
+    type: batchable
+    handler: {callable: %s, initialization: {worker_template_name: read}}
+  - name: read
+    type: batch_worker
+    depends_on: [split]
+    handler: {callable: %s}
+    batch_config: {batch_size: 200, parallelism: 5, cursor_field: row, worker_template: read, failure_strategy: fail_fast}
+  - name: sum
+    type: deferred_convergence
+    depends_on: [read]
+    handler: {callable: %s}
+`, Batch.Name, namespace, SplitHandler, ReadHandler, SumHandler))
+	if err != nil {
+		return nil, fmt.Errorf("parse template %s: %w", Batch.Name, err)
+	}
+	return append(templates, t), nil
 }

@@ -1,0 +1,55 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Batches shows how far the batches of a task are. Times are the database's.
+type Batches struct {
+	TaskUUID string       `json:"task_uuid"`
+	Groups   []BatchGroup `json:"groups"`
+}
+
+// BatchGroup is the batches that one batchable step has made.
+type BatchGroup struct {
+	Batchable string `json:"batchable_step" doc:"The step that made them"`
+	Worker    string `json:"worker_step" doc:"The step of the template that they are instances of"`
+	Strategy  string `json:"failure_strategy"`
+	NoOp      bool   `json:"no_op" doc:"A placeholder: there was nothing to do"`
+	Settled   bool   `json:"settled" doc:"All have ended, and the steps behind them may go on"`
+
+	Total           int `json:"total"`
+	Pending         int `json:"pending" doc:"Not begun; those in line included"`
+	InProgress      int `json:"in_progress"`
+	WaitingForRetry int `json:"waiting_for_retry"`
+	Complete        int `json:"complete"`
+	Failed          int `json:"failed"`
+	Cancelled       int `json:"cancelled"`
+
+	TotalItems     int64    `json:"total_items" doc:"As the batchable step counted them"`
+	CompletedItems int64    `json:"completed_items" doc:"Of complete batches"`
+	StartedAt      *Time    `json:"started_at" format:"date-time" doc:"When the first batch was claimed"`
+	LastEndedAt    *Time    `json:"last_ended_at" format:"date-time" doc:"When the latest of the complete batches was"`
+	PerSecond      *float64 `json:"items_per_second" doc:"From the first claim to the latest complete batch; null before one is"`
+	SecondsLeft    *float64 `json:"seconds_left" doc:"From the latest complete batch on, at that speed; null where it cannot be said"`
+
+	Batches []Batch `json:"batches"`
+}
+
+// Batch is one of them.
+type Batch struct {
+	StepUUID string          `json:"step_uuid"`
+	Name     string          `json:"name"`
+	BatchID  string          `json:"batch_id"`
+	Start    json.RawMessage `json:"start_cursor"`
+	End      json.RawMessage `json:"end_cursor" doc:"Not included"`
+	Items    int64           `json:"batch_size"`
+	State    string          `json:"current_state"`
+	Attempts int             `json:"attempts"`
+}
+
+// Batches returns how far the batches of a task are.
+func (c *Client) Batches(ctx context.Context, task string) (*Batches, error) {
+	return get[Batches](ctx, c, nil, "v1", "tasks", task, "batches")
+}

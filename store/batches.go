@@ -1,0 +1,221 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Batch is what a step that was created at run time works on.
+type Batch struct {
+	Template int                   `json:"template"` // the step of the plan that it is an instance of
+	Name     string                `json:"name"`
+	Cursor   workflow.CursorConfig `json:"cursor"`
+	NoOp     bool                  `json:"no_op"` // a placeholder: there is nothing to do
+	First    int                   `json:"first"` // the first step of its group
+}
+
+// recordBatches writes down the steps that were created at run time.
+// Index: none.
+const recordBatches = `
+insert into tasker.batches (task_uuid, step_no, template_no, first_no, name, cursor, no_op)
+select d.task_uuid, d.step_no, d.template_no, d.first_no, d.name, d.cursor::jsonb, d.no_op
+from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::text[], $6::text[], $7::boolean[])
+     d(task_uuid, step_no, template_no, first_no, name, cursor, no_op)`
+
+// batchColumns are steps created at run time, column by column.
+type batchColumns struct {
+	tasks                    uuids
+	steps, templates, firsts []int16
+	names, cursors           []string
+	noOps                    []bool
+}
+
+func (c *batchColumns) add(task uuid.UUID, list []workflow.NewBatch) error {
+	for i := range list {
+		b := &list[i]
+		cursor, err := json.Marshal(b.Cursor)
+		if err != nil {
+			return fmt.Errorf("encode the cursor of %s: %w", b.Name, err)
+		}
+		c.tasks, c.steps = append(c.tasks, task), append(c.steps, int16(b.Step))                         // #nosec G115 -- at most workflow.MaxStepNumber
+		c.templates, c.firsts = append(c.templates, int16(b.Template)), append(c.firsts, int16(b.First)) // #nosec G115
+		c.names, c.cursors, c.noOps = append(c.names, b.Name), append(c.cursors, string(cursor)), append(c.noOps, b.NoOp)
+	}
+	return nil
+}
+
+// readOutcomes reads the results that say what is to be created.
+// Index: the primary key.
+const readOutcomes = `
+select k.at, s.result from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, step_no, at)
+cross join lateral (select result from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s`
+
+// readOutcomes reads, for the steps that create others, what they ask for. It
+// costs nothing where there are none.
+func (t *Taken) readOutcomes(ctx context.Context) error {
+	var tasks uuids
+	var numbers []int16
+	var steps []*TakenStep
+	for i := range t.Tasks {
+		task := &t.Tasks[i]
+		if task.Broken != nil {
+			continue
+		}
+		for j := range task.Reported {
+			r := &task.Reported[j]
+			if step := task.Plan.Step(task.Progress, r.Step); step != nil && step.Kind.Unfolds() && r.Outcome == workflow.OutcomeSuccess {
+				tasks, numbers, steps = append(tasks, task.UUID), append(numbers, int16(r.Step)), append(steps, r) // #nosec G115 -- as it came
+			}
+		}
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	rows, err := t.conn.Query(ctx, readOutcomes, tasks, numbers)
+	if err != nil {
+		return err
+	}
+	var at int
+	var result []byte
+	_, err = pgx.ForEachRow(rows, []any{&at, &result}, func() error {
+		steps[at-1].Result = append(json.RawMessage(nil), result...)
+		return nil
+	})
+	return err
+}
+
+// readBatches names the steps of tasks that were created at run time.
+// Index: the primary key.
+const readBatches = `
+select task_uuid, step_no, template_no, name, cursor, no_op from tasker.batches where task_uuid = any ($1)`
+
+// batchesOf reads what was created at run time for those tasks that have such
+// steps.
+func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task) error {
+	byID := map[uuid.UUID]*Task{}
+	var ids []uuid.UUID
+	for _, t := range tasks {
+		if t.Progress != nil && len(t.Progress.Groups) > 0 {
+			t.Batches = map[int]Batch{}
+			byID[t.UUID], ids = t, append(ids, t.UUID)
+		}
+	}
+	if ids == nil {
+		return nil
+	}
+	rows, err := tx.Query(ctx, readBatches, ids)
+	if err != nil {
+		return err
+	}
+	var id uuid.UUID
+	var no int
+	var cursor []byte
+	var b Batch
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp}, func() error {
+		if err := json.Unmarshal(cursor, &b.Cursor); err != nil {
+			return fmt.Errorf("read the cursor of step %d of task %s: %w", no, id, err)
+		}
+		byID[id].Batches[no] = b
+		b = Batch{}
+		return nil
+	})
+	return err
+}
+
+// batchableResult is what a batchable step has brought, without the list of all
+// batches.
+// Index: the primary key.
+const batchableResult = `
+select result #- '{` + workflow.BatchOutcomeKey + `,cursor_configs}' from tasker.step_attempts
+where task_uuid = $1 and step_no = $2 and outcome = 1 and jsonb_typeof(result) = 'object' order by token desc limit 1`
+
+// BatchableResult reads the result of the step that made batches, without the
+// list of them; nil where there is none.
+func (s *Store) BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error) {
+	var result []byte
+	err := s.repeatable(ctx, "batchable_result", "read the result of the step that made batches", func(ctx context.Context, db *conn) error {
+		err := db.QueryRow(ctx, batchableResult, task, step).Scan(&result)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return result, err
+}
+
+// BatchResult is the result of one batch.
+type BatchResult struct {
+	Step   int
+	Name   string
+	Cursor workflow.CursorConfig
+	NoOp   bool
+	Result json.RawMessage // nil: it has none
+}
+
+// readBatchResults are those of the latest group of a batch worker, in the order
+// in which the batches were made.
+// Index: the primary keys.
+const readBatchResults = `
+select d.step_no, d.name, d.cursor, d.no_op, a.result
+from tasker.batches d
+left join lateral (select result from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and outcome = 1
+                   order by token desc limit 1) a on true
+where d.task_uuid = $1 and d.template_no = $2 and d.step_no > $3
+  and d.first_no = (select max(first_no) from tasker.batches where task_uuid = $1 and template_no = $2)
+order by d.step_no limit $4`
+
+// BatchResults reads the results of the batches of one worker of a task, limit at
+// most, those after a step's number; negative: from the first on.
+func (s *Store) BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]BatchResult, error) {
+	var list []BatchResult
+	err := s.repeatable(ctx, "batch_results", "read the results of batches", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, readBatchResults, task, template, after, limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b BatchResult, err error) {
+			var cursor, result []byte
+			if err = row.Scan(&b.Step, &b.Name, &cursor, &b.NoOp, &result); err != nil {
+				return b, err
+			}
+			b.Result = append(json.RawMessage(nil), result...)
+			return b, json.Unmarshal(cursor, &b.Cursor)
+		})
+		return err
+	})
+	return list, err
+}
+
+// findBatches sets Batch of the tasks that have such a step, to the youngest of
+// that name.
+// Index: the primary key.
+func (t *Taken) findBatches(ctx context.Context, name string) error {
+	place := map[uuid.UUID]int{}
+	var ids []uuid.UUID
+	for i := range t.Tasks {
+		if p := t.Tasks[i].Progress; p != nil && len(p.Groups) > 0 {
+			place[t.Tasks[i].UUID], ids = i, append(ids, t.Tasks[i].UUID)
+		}
+	}
+	if ids == nil {
+		return nil
+	}
+	rows, err := t.conn.Query(ctx, `select task_uuid, max(step_no) from tasker.batches where task_uuid = any ($1) and name = $2 group by 1`, ids, name)
+	if err != nil {
+		return err
+	}
+	var id uuid.UUID
+	var no int
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no}, func() error {
+		t.Tasks[place[id]].Batch = no
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Batch is the part of the work that a batch_worker step is to do.
+type Batch struct {
+	ID string
+	// Start and End are whatever the batchable step made of them; End is
+	// exclusive. RangeOf reads them as numbers.
+	Start, End json.RawMessage
+	Size       int64 // items, as the batchable step counted them
+	// NoOp says that there is nothing to do: the batchable step found nothing.
+	NoOp            bool
+	CursorField     string // what the cursors count, as in the template
+	FailureStrategy string // of items too: workflow.FailFast and its like
+}
+
+// Batch returns the part of the work that this step is to do; ok is false for a
+// step that is not a batch.
+func (c *StepContext) Batch() (b Batch, ok bool) {
+	work := c.claim.Batch
+	if work == nil {
+		return Batch{}, false
+	}
+	b = Batch{ID: work.Cursor.BatchID, Start: work.Cursor.Start, End: work.Cursor.End, Size: work.Cursor.BatchSize, NoOp: work.NoOp}
+	if s := c.step.Batch; s != nil {
+		b.CursorField, b.FailureStrategy = s.CursorField, s.FailureStrategy
+	}
+	return b, true
+}
+
+// RangeOf returns the cursors of a batch as the numbers from (included) and to
+// (not included); it is an error when the step is no batch, or its cursors are
+// no whole numbers.
+func RangeOf(c *StepContext) (from, to int64, err error) {
+	b, ok := c.Batch()
+	if !ok {
+		return 0, 0, fmt.Errorf("step %q is not a batch", c.StepName())
+	}
+	if err := json.Unmarshal(b.Start, &from); err != nil {
+		return 0, 0, fmt.Errorf("the start of batch %q is no whole number: %w", b.ID, err)
+	}
+	if err := json.Unmarshal(b.End, &to); err != nil {
+		return 0, 0, fmt.Errorf("the end of batch %q is no whole number: %w", b.ID, err)
+	}
+	return from, to, nil
+}
+
+// BatchResult is what one batch has come to.
+type BatchResult struct {
+	StepName string
+	BatchID  string
+	NoOp     bool            // a placeholder: there was nothing to do
+	Result   json.RawMessage // nil: it failed, or was resolved by hand
+}
+
+// batchPage is how many results of batches are read at once.
+const batchPage = 1000
+
+// BatchResults returns what the batches of a worker step have come to, in the
+// order in which they were made; it is for the step that joins them. They are
+// read from the database when first asked for. The error wraps ErrUnknownStep
+// when the step does not depend on such a worker.
+func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
+	no, ok := c.plan.StepNumber(workerStep)
+	if !ok || !c.dependsOnBatches(no) {
+		return nil, fmt.Errorf("step %q of %s: %w", workerStep, c.template.Name, ErrUnknownStep)
+	}
+	list, err := c.batchResults(no)
+	if err != nil {
+		return nil, fmt.Errorf("read the results of the batches of step %q: %w", workerStep, err)
+	}
+	results := make([]BatchResult, len(list))
+	for i, b := range list {
+		results[i] = BatchResult{StepName: b.Name, BatchID: b.Cursor.BatchID, NoOp: b.NoOp, Result: b.Result}
+	}
+	return results, nil
+}
+
+// dependsOnBatches reports whether a step is a worker of batches that stands in
+// front of this one.
+func (c *StepContext) dependsOnBatches(no int) bool {
+	if c.plan.Steps[no].Kind != workflow.KindBatchWorker {
+		return false
+	}
+	for _, above := range c.plan.Ancestors(c.step.No) {
+		if above == no {
+			return true
+		}
+	}
+	return false
+}
+
+// batchResults reads them once.
+func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
+	c.mu.Lock()
+	list, known := c.batches[template]
+	c.mu.Unlock()
+	if known {
+		return list, nil
+	}
+	for after := -1; ; after = list[len(list)-1].Step {
+		page, err := c.board.BatchResults(c, c.claim.TaskUUID, template, after, batchPage)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, page...)
+		if len(page) < batchPage {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.batches == nil {
+		c.batches = map[int][]store.BatchResult{}
+	}
+	c.batches[template] = list
+	return list, nil
+}
+
+// batchNamed finds the result of a batch by the name of its step; ok is false
+// when no worker in front of this step has such a batch.
+func (c *StepContext) batchNamed(name string) (result json.RawMessage, ok bool, err error) {
+	for _, no := range c.plan.Ancestors(c.step.No) {
+		if !c.dependsOnBatches(no) || !strings.HasPrefix(name, c.plan.Steps[no].Name+"_") {
+			continue
+		}
+		list, err := c.batchResults(no)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].Result, true, nil
+			}
+		}
+	}
+	return nil, false, nil
+}

@@ -1,0 +1,124 @@
+// Package batch makes the results of batchable steps, and brings together what
+// their batches have come to.
+//
+//	cursors := batch.Split(total, 200, 5)
+//	return batch.Create("process_rows", cursors, total).With("file", path), nil
+//
+// The batches themselves are told of their part by StepContext.Batch. Nothing
+// but results and arithmetic enters here.
+package batch
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Cursor is the part of one batch. Cursors are any JSON; End is not included.
+type Cursor struct {
+	ID    string `json:"batch_id"`
+	Start any    `json:"start_cursor"`
+	End   any    `json:"end_cursor"`
+	Size  int64  `json:"batch_size"`
+}
+
+// Split cuts the items 0 to total−1 into as few parts as hold at most size
+// each, or into maxParts larger ones where that would be more (0: no bound). The
+// parts follow each other without a gap and differ by one item at most.
+func Split(total, size int64, maxParts int) []Cursor {
+	if total <= 0 {
+		return nil
+	}
+	size = max(size, 1)
+	parts := (total-1)/size + 1
+	if maxParts > 0 {
+		parts = min(parts, int64(maxParts))
+	}
+	each, more := total/parts, total%parts
+	cursors := make([]Cursor, parts)
+	digits := max(3, len(strconv.FormatInt(parts, 10)))
+	from := int64(0)
+	for i := range parts {
+		n := each
+		if i < more {
+			n++
+		}
+		cursors[i] = Cursor{ID: fmt.Sprintf("%0*d", digits, i+1), Start: from, End: from + n, Size: n}
+		from += n
+	}
+	return cursors
+}
+
+// Outcome is the result of a batchable step. Its zero value is None.
+type Outcome struct {
+	worker  string
+	cursors []Cursor
+	total   int64
+	fields  map[string]any
+}
+
+// Create has one instance of the worker step made for each cursor. No cursors
+// is None.
+func Create(workerStep string, cursors []Cursor, totalItems int64) Outcome {
+	return Outcome{worker: workerStep, cursors: cursors, total: totalItems}
+}
+
+// None says that there is nothing to do. Where the template names the worker
+// (initialization: worker_template_name), one placeholder runs, so that what
+// follows is the same.
+func None() Outcome { return Outcome{} }
+
+// With adds a field to the result, for the steps that depend on it.
+func (o Outcome) With(key string, value any) Outcome {
+	o.fields = maps.Clone(o.fields)
+	if o.fields == nil {
+		o.fields = map[string]any{}
+	}
+	o.fields[key] = value
+	return o
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	outcome := map[string]any{"type": "no_batches"}
+	if len(o.cursors) > 0 {
+		outcome = map[string]any{"type": "create_batches", "worker_template_name": o.worker,
+			"worker_count": len(o.cursors), "cursor_configs": o.cursors, "total_items": o.total}
+	}
+	return json.Marshal(o.With(workflow.BatchOutcomeKey, outcome).fields)
+}
+
+// Result is what one batch has come to.
+type Result[T any] struct {
+	StepName, BatchID string
+	Value             T
+}
+
+// Results decodes the results of the batches of a worker step, in the order in
+// which they were made: none where there was nothing to do. Batches without a
+// result (failed and tolerated, or resolved by hand) are counted in missing.
+func Results[T any](ctx *worker.StepContext, workerStep string) (results []Result[T], missing int, err error) {
+	list, err := ctx.BatchResults(workerStep)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, b := range list {
+		switch {
+		case b.NoOp:
+			continue
+		case b.Result == nil:
+			missing++
+			continue
+		}
+		r := Result[T]{StepName: b.StepName, BatchID: b.BatchID}
+		if err := json.Unmarshal(b.Result, &r.Value); err != nil {
+			return nil, 0, fmt.Errorf("decode the result of %s: %w", b.StepName, err)
+		}
+		results = append(results, r)
+	}
+	return results, missing, nil
+}

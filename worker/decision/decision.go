@@ -1,0 +1,47 @@
+// Package decision makes the results of decision steps: which steps come next.
+//
+//	return decision.Create("manager_approval", "finance_review").With("threshold", 5000), nil
+//
+// A decision should follow from the task's context and the results before it
+// alone, so that a repetition decides the same. Nothing but results enters here.
+package decision
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Outcome is the result of a decision step. Its zero value is None.
+type Outcome struct {
+	steps  []string
+	fields map[string]any
+}
+
+// Create has steps created that depend on the decision. A name that the
+// template does not have there makes the decision fail for good.
+func Create(steps ...string) Outcome { return Outcome{steps: steps} }
+
+// None creates no step: a join behind the branches goes on with the decision
+// alone.
+func None() Outcome { return Outcome{} }
+
+// With adds a field to the result, such as why the decision was made.
+func (o Outcome) With(key string, value any) Outcome {
+	o.fields = maps.Clone(o.fields)
+	if o.fields == nil {
+		o.fields = map[string]any{}
+	}
+	o.fields[key] = value
+	return o
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	outcome := map[string]any{"type": "no_branches"}
+	if len(o.steps) > 0 {
+		outcome = map[string]any{"type": "create_steps", "step_names": o.steps}
+	}
+	return json.Marshal(o.With(workflow.DecisionOutcomeKey, outcome).fields)
+}

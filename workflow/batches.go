@@ -1,0 +1,139 @@
+package workflow
+
+import "slices"
+
+// The failure strategies of batches (batch_config.failure_strategy). Handlers
+// are told the strategy too, for the items inside a batch.
+const (
+	// FailFast calls the other batches off when one fails for good.
+	FailFast = "fail_fast"
+	// ContinueOnFailure lets the others end; then the group fails, unless the
+	// template says how many may.
+	ContinueOnFailure = "continue_on_failure"
+	// IsolateFailed lets the others end and goes on without what failed, unless
+	// the template says how many may.
+	IsolateFailed = "isolate"
+)
+
+// releaseBatches tells the batches of a worker that one more parent is done.
+// They come on the board when the group settles.
+func (a *advancing) releaseBatches(template int) {
+	g := a.progress.groupOf(template)
+	if g == nil {
+		return
+	}
+	for no := g.First; no < g.First+g.Count; no++ {
+		if s := &a.progress.Steps[no]; s.Status == StatusWaiting && s.Remaining > 0 {
+			s.Remaining--
+		}
+	}
+}
+
+// settleGroups lets groups of batches go on: as many on the board as may be, and
+// when all have ended, the steps behind them.
+func (a *advancing) settleGroups() {
+	// By index: settling one may not change the list, but members move.
+	for i := range a.progress.Groups {
+		if g := &a.progress.Groups[i]; !g.Settled {
+			a.settleGroup(g)
+		}
+	}
+}
+
+func (a *advancing) settleGroup(g *Group) {
+	step := &a.plan.Steps[g.Template]
+	members := a.progress.Steps[g.First : g.First+g.Count]
+	var n Tally
+	for i := range members {
+		n.count(members[i].Status)
+	}
+	if n.Error > 0 && step.FailureStrategy() == FailFast && n.Waiting+n.OnBoard+n.Scheduled > 0 {
+		a.callOffBatches(g)
+		return
+	}
+	if n.Waiting+n.OnBoard+n.Scheduled > 0 {
+		a.putBatches(g, a.parallel(step)-n.OnBoard-n.Scheduled)
+		return
+	}
+	if n.Cancelled > 0 || !step.tolerates(n.Error, g.Count) {
+		return // it waits for an operator, or the task ends
+	}
+	g.Settled = true
+	for i := range members {
+		if members[i].Status == StatusError {
+			members[i].Status = StatusTolerated
+		}
+	}
+	a.release(step)
+}
+
+// putBatches puts the next batches on the board, up to room.
+func (a *advancing) putBatches(g *Group, room int) {
+	for no := g.First; no < g.First+g.Count && room > 0; no++ {
+		if s := &a.progress.Steps[no]; s.Status == StatusWaiting && s.Remaining == 0 {
+			a.put(no, 0)
+			room--
+		}
+	}
+}
+
+// parallel is how many batches of a step may be on the board at once.
+func (a *advancing) parallel(step *PlanStep) int {
+	limit := a.rules.MaxParallelBatches
+	if step.Batch != nil && step.Batch.Parallelism > 0 && (limit <= 0 || step.Batch.Parallelism < limit) {
+		limit = step.Batch.Parallelism
+	}
+	if limit <= 0 {
+		return MaxStepNumber
+	}
+	return limit
+}
+
+// callOffBatches ends the batches that have not ended.
+func (a *advancing) callOffBatches(g *Group) {
+	// What this call has decided for them is void: a retried one still has its row.
+	a.effects.Put = slices.DeleteFunc(a.effects.Put, func(p PutStep) bool {
+		if !g.Has(p.Step) {
+			return false
+		}
+		a.progress.Steps[p.Step].Status = StatusWaiting // no row to take away
+		return true
+	})
+	a.effects.Retry = slices.DeleteFunc(a.effects.Retry, func(r RetryStep) bool { return g.Has(r.Step) })
+	for no := g.First; no < g.First+g.Count; no++ {
+		s := &a.progress.Steps[no]
+		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
+			a.effects.Remove = append(a.effects.Remove, no)
+		}
+		if !s.Status.Ended() {
+			s.Status = StatusCancelled
+		}
+	}
+}
+
+// FailureStrategy is what happens to the other batches when one fails for good.
+func (s *PlanStep) FailureStrategy() string {
+	if s.Batch == nil || s.Batch.FailureStrategy == "" {
+		return FailFast
+	}
+	return s.Batch.FailureStrategy
+}
+
+// tolerates reports whether the steps behind a group may go on although some of
+// its batches have failed.
+func (s *PlanStep) tolerates(failed, count int) bool {
+	switch b := s.Batch; {
+	case failed == 0:
+		return true
+	case b == nil:
+		return false
+	case b.MaxFailedWorkers != nil && failed > *b.MaxFailedWorkers:
+		return false
+	case b.MinSuccessRatio != nil && float64(count-failed) < *b.MinSuccessRatio*float64(count):
+		return false
+	case b.MaxFailedWorkers == nil && b.MinSuccessRatio == nil:
+		return s.FailureStrategy() == IsolateFailed && failed < count
+	default:
+		return s.FailureStrategy() != FailFast
+	}
+}

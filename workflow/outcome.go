@@ -1,0 +1,162 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// The keys of a result by which a step says what is to be created.
+const (
+	DecisionOutcomeKey = "decision_point_outcome"
+	BatchOutcomeKey    = "batch_processing_outcome"
+)
+
+// DecisionOutcome is what a decision has decided: the names of the steps to
+// create; none: no branches.
+type DecisionOutcome struct{ Steps []string }
+
+// BatchOutcome is what a batchable step has found: the batches to make, one for
+// each cursor; none: there is nothing to do.
+type BatchOutcome struct {
+	WorkerTemplate string
+	Cursors        []CursorConfig
+	TotalItems     int64
+}
+
+// CursorConfig is the part of the work that one batch is about. Cursors may be
+// any JSON; End is exclusive.
+type CursorConfig struct {
+	BatchID   string          `json:"batch_id"`
+	Start     json.RawMessage `json:"start_cursor"`
+	End       json.RawMessage `json:"end_cursor"`
+	BatchSize int64           `json:"batch_size"`
+}
+
+const maxBatchID = 64 // characters
+
+// ParseDecisionOutcome reads the outcome from the result of a decision. What is
+// missing or not understood is an error whose text is for people.
+func ParseDecisionOutcome(result json.RawMessage) (DecisionOutcome, error) {
+	var o DecisionOutcome
+	var wire struct {
+		Type  string   `json:"type"`
+		Names []string `json:"step_names"`
+	}
+	if err := outcomeInto(result, DecisionOutcomeKey, &wire); err != nil {
+		return o, err
+	}
+	switch wire.Type {
+	case "no_branches":
+		return o, nil
+	case "create_steps":
+		if len(wire.Names) == 0 {
+			return o, fmt.Errorf("%s: create_steps names no step; no_branches says that there is nothing to create", DecisionOutcomeKey)
+		}
+		o.Steps = wire.Names
+		return o, nil
+	}
+	return o, fmt.Errorf("%s: the type is %q; it can be create_steps or no_branches", DecisionOutcomeKey, clip(wire.Type, 64))
+}
+
+// ParseBatchOutcome reads the outcome from the result of a batchable step; see
+// ParseDecisionOutcome.
+func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
+	var o BatchOutcome
+	var wire struct {
+		Type     string         `json:"type"`
+		Template string         `json:"worker_template_name"`
+		Count    int            `json:"worker_count"`
+		Cursors  []CursorConfig `json:"cursor_configs"`
+		Total    int64          `json:"total_items"`
+	}
+	if err := outcomeInto(result, BatchOutcomeKey, &wire); err != nil {
+		return o, err
+	}
+	switch wire.Type {
+	case "no_batches":
+		return o, nil
+	case "create_batches":
+	default:
+		return o, fmt.Errorf("%s: the type is %q; it can be create_batches or no_batches", BatchOutcomeKey, clip(wire.Type, 64))
+	}
+	switch {
+	case wire.Template == "":
+		return o, fmt.Errorf("%s: worker_template_name is missing", BatchOutcomeKey)
+	case len(wire.Cursors) == 0:
+		return o, fmt.Errorf("%s: create_batches has no cursor_configs; no_batches says that there is nothing to do", BatchOutcomeKey)
+	case wire.Count != len(wire.Cursors):
+		return o, fmt.Errorf("%s: worker_count is %d, but there are %d cursor_configs", BatchOutcomeKey, wire.Count, len(wire.Cursors))
+	case wire.Total < 0:
+		return o, fmt.Errorf("%s: total_items is %d", BatchOutcomeKey, wire.Total)
+	}
+	o = BatchOutcome{WorkerTemplate: wire.Template, Cursors: wire.Cursors, TotalItems: wire.Total}
+	return o, checkCursors(wire.Cursors)
+}
+
+func checkCursors(cursors []CursorConfig) error {
+	seen := make(map[string]bool, len(cursors))
+	for i := range cursors {
+		c := &cursors[i]
+		switch {
+		case c.BatchID == "" || utf8.RuneCountInString(c.BatchID) > maxBatchID:
+			return fmt.Errorf("%s: the batch_id of cursor_configs[%d] must have 1 to %d characters", BatchOutcomeKey, i, maxBatchID)
+		case seen[c.BatchID]:
+			return fmt.Errorf("%s: two batches have the batch_id %q", BatchOutcomeKey, c.BatchID)
+		case c.Start == nil || c.End == nil:
+			return fmt.Errorf("%s: batch %q needs start_cursor and end_cursor", BatchOutcomeKey, c.BatchID)
+		case c.BatchSize < 0:
+			return fmt.Errorf("%s: batch %q has a batch_size of %d", BatchOutcomeKey, c.BatchID, c.BatchSize)
+		}
+		seen[c.BatchID] = true
+		var start, end int64
+		if json.Unmarshal(c.Start, &start) == nil && json.Unmarshal(c.End, &end) == nil && start > end {
+			return fmt.Errorf("%s: batch %q begins at %d, behind its end at %d", BatchOutcomeKey, c.BatchID, start, end)
+		}
+	}
+	return nil
+}
+
+// outcomeInto decodes one key of a result.
+func outcomeInto(result json.RawMessage, key string, into any) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(result, &fields); err != nil {
+		return fmt.Errorf("the result is no object with a %s", key)
+	}
+	outcome, ok := fields[key]
+	if !ok {
+		return fmt.Errorf("the result has no %s", key)
+	}
+	if err := json.Unmarshal(outcome, into); err != nil {
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) {
+			return fmt.Errorf("%s: %s cannot be a %s", key, wrong.Field, wrong.Value)
+		}
+		return fmt.Errorf("%s cannot be read", key)
+	}
+	return nil
+}
+
+// CheckResult reports a result that asks for what its step may not create: it
+// would have no effect, and nobody would know. It is for the worker, which has
+// the result in hand; the text of the error is for people.
+func CheckResult(kind StepKind, result json.RawMessage) error {
+	for _, o := range [...]struct {
+		key  string
+		kind StepKind
+	}{{DecisionOutcomeKey, KindDecision}, {BatchOutcomeKey, KindBatchable}} {
+		if kind == o.kind || !bytes.Contains(result, []byte(o.key)) {
+			continue
+		}
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(result, &fields) != nil {
+			continue
+		}
+		if _, has := fields[o.key]; has {
+			return fmt.Errorf("the result has a %s, but the step is of type %s, not %s", o.key, kind, o.kind)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package workflow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ReasonInvalidOutcome begins the reason of a decision or a batchable step whose
+// result asks for what cannot be created; the rest of it says why.
+const ReasonInvalidOutcome = "invalid_outcome"
+
+// Unfolds reports whether the result of a step of this kind creates steps.
+func (k StepKind) Unfolds() bool { return k == KindDecision || k == KindBatchable }
+
+// joinsExisting reports whether the step waits for those of its parents that
+// exist, instead of for all.
+func (s *PlanStep) joinsExisting() bool {
+	return s.Kind == KindDeferredConvergence || s.Join == JoinExisting
+}
+
+// unfolding works out which steps an outcome brings into being. It goes through
+// the plan in the order of numbers, in which parents come first.
+//
+// A step that does not exist yet either can still come or is ruled out: the
+// decisions that lead to it have ended without it. A join of existing parents
+// waits for a parent that can still come, and forgets one that is ruled out.
+type unfolding struct {
+	plan     *Plan
+	progress *Progress
+	by       *PlanStep // whose outcome it is; nil: only the present state is asked for
+	named    []int     // what a decision has chosen
+	made     *Group    // what a batchable step makes
+
+	exists   []bool
+	possible []bool // does not exist, and can still come
+	below    []bool // depends on by, directly or not
+	branch   []bool // the same, with nothing but plain steps between
+	created  []int
+}
+
+func newUnfolding(plan *Plan, progress *Progress) *unfolding {
+	n := len(plan.Steps)
+	flags := make([]bool, 4*n)
+	u := &unfolding{plan: plan, progress: progress,
+		exists: flags[:n:n], possible: flags[n : 2*n : 2*n], below: flags[2*n : 3*n : 3*n], branch: flags[3*n:]}
+	for no := range plan.Steps {
+		u.exists[no] = progress.Steps[no].Status != StatusNotCreated
+	}
+	for i := range progress.Groups {
+		u.exists[progress.Groups[i].Template] = true
+	}
+	return u
+}
+
+// run fills in what exists afterwards and what can still come. Its error is for
+// the author of the template or the handler.
+func (u *unfolding) run() error {
+	if u.by != nil {
+		u.below[u.by.No], u.branch[u.by.No] = true, true
+		if u.made != nil {
+			u.exists[u.made.Template] = true
+		}
+	}
+	for no := range u.plan.Steps {
+		s := &u.plan.Steps[no]
+		if u.by != nil && no != u.by.No {
+			u.below[no] = slices.ContainsFunc(s.Parents, func(p int) bool { return u.below[p] })
+			u.branch[no] = s.Kind == KindStandard && !s.joinsExisting() && slices.ContainsFunc(s.Parents, func(p int) bool { return u.branch[p] })
+		}
+		if u.exists[no] {
+			continue
+		}
+		if u.by != nil && u.below[no] {
+			create, err := u.creates(s)
+			if err != nil {
+				return err
+			}
+			if create {
+				u.exists[no] = true
+				u.created = append(u.created, no)
+				continue
+			}
+		}
+		u.possible[no] = u.canCome(s)
+	}
+	return nil
+}
+
+// undecided reports whether the outcome of a step may still create others.
+func (u *unfolding) undecided(no int) bool {
+	return u.plan.Steps[no].Kind.Unfolds() && u.exists[no] && !u.progress.Steps[no].Status.Satisfies() && (u.by == nil || no != u.by.No)
+}
+
+// creates decides about a step that depends on the one whose outcome it is.
+func (u *unfolding) creates(s *PlanStep) (bool, error) {
+	chosen := slices.Contains(u.named, s.No)
+	switch {
+	case s.Kind == KindBatchWorker:
+		return false, nil // only its instances exist
+	case s.joinsExisting():
+		return chosen || slices.ContainsFunc(s.Parents, func(p int) bool { return u.exists[p] }) || u.joinsNothing(s), nil
+	}
+	missing := slices.IndexFunc(s.Parents, func(p int) bool { return !u.exists[p] })
+	if chosen && missing >= 0 {
+		return false, fmt.Errorf("step %q cannot be created without %q, which it depends on", s.Name, u.plan.Steps[s.Parents[missing]].Name)
+	}
+	if u.decidedBy(s) {
+		return chosen, nil
+	}
+	if missing < 0 {
+		return true, nil
+	}
+	return false, u.unsatisfiable(s)
+}
+
+// joinsNothing reports whether a join follows a decision for no branches: then
+// the decision alone satisfies it. Behind a branch that has decisions or
+// batches of its own, the join belongs to those.
+func (u *unfolding) joinsNothing(s *PlanStep) bool {
+	if len(u.named) > 0 || u.made != nil || u.by.Kind != KindDecision {
+		return false
+	}
+	near := false
+	for _, p := range s.Parents {
+		if u.possible[p] {
+			return false
+		}
+		near = near || u.branch[p]
+	}
+	return near
+}
+
+// decidedBy reports whether a decision is among the parents: the step exists
+// only where it is chosen.
+func (u *unfolding) decidedBy(s *PlanStep) bool {
+	return slices.ContainsFunc(s.Parents, func(p int) bool { return u.plan.Steps[p].Kind == KindDecision })
+}
+
+// unsatisfiable is the error of a plain step of whose parents some were created
+// on the way and others never can be: it would wait for ever.
+func (u *unfolding) unsatisfiable(s *PlanStep) error {
+	came, out := -1, -1
+	for _, p := range s.Parents {
+		switch {
+		case u.exists[p] && !u.plan.Steps[p].Initial:
+			came = p
+		case !u.exists[p] && !u.possible[p]:
+			out = p
+		}
+	}
+	if came < 0 || out < 0 {
+		return nil
+	}
+	return fmt.Errorf("step %q depends on %q, which exists, and on %q, which was not created; with join: existing it waits for what exists",
+		s.Name, u.plan.Steps[came].Name, u.plan.Steps[out].Name)
+}
+
+// canCome reports whether a later outcome may create the step.
+func (u *unfolding) canCome(s *PlanStep) bool {
+	may := func(p int) bool { return u.possible[p] || u.undecided(p) }
+	if s.Kind == KindBatchWorker || s.joinsExisting() {
+		return slices.ContainsFunc(s.Parents, may)
+	}
+	if slices.ContainsFunc(s.Parents, func(p int) bool { return !u.exists[p] && !u.possible[p] }) {
+		return false
+	}
+	if !u.decidedBy(s) {
+		return slices.ContainsFunc(s.Parents, func(p int) bool { return u.possible[p] })
+	}
+	return slices.ContainsFunc(s.Parents, func(p int) bool { return u.plan.Steps[p].Kind == KindDecision && may(p) })
+}
+
+// unmet counts the parents that a step still has to wait for.
+func (u *unfolding) unmet(s *PlanStep) (n uint16) {
+	for _, p := range s.Parents {
+		switch {
+		case u.satisfied(p):
+		case s.joinsExisting() && !u.exists[p] && !u.possible[p]: // ruled out
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func (u *unfolding) satisfied(no int) bool {
+	if u.plan.Steps[no].Kind == KindBatchWorker {
+		g := u.progress.groupOf(no)
+		return g != nil && g.Settled
+	}
+	return u.progress.Steps[no].Status.Satisfies()
+}
+
+// NewBatch is a batch to write down: the work of a step created at run time.
+type NewBatch struct {
+	Step     int // its number
+	Template int // the step of the plan that it is an instance of
+	First    int // the first step of its group
+	Name     string
+	Cursor   CursorConfig
+	NoOp     bool // a placeholder: there is nothing to do
+}
+
+// Decided tells of an outcome that has been followed.
+type Decided struct {
+	Step    int
+	Created []int // steps of the plan
+	Batches int
+	Depth   int // of a decision: how many decisions led here, itself included
+}
+
+// outcome reads what the result of a step asks for and prepares it; nothing has
+// changed when it returns an error, which is for the author of the handler.
+func (a *advancing) outcome(step *PlanStep, result json.RawMessage) (*unfolding, []NewBatch, error) {
+	u := newUnfolding(a.plan, a.progress)
+	u.by = step
+	var batches []NewBatch
+	var err error
+	if step.Kind == KindDecision {
+		u.named, err = a.chosen(step, result)
+	} else {
+		u.made, batches, err = a.batches(step, result)
+	}
+	if err == nil {
+		err = u.run()
+	}
+	return u, batches, err
+}
+
+// chosen are the numbers of the steps that a decision names.
+func (a *advancing) chosen(step *PlanStep, result json.RawMessage) ([]int, error) {
+	o, err := ParseDecisionOutcome(result)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Steps) > 0 && a.rules.RefuseDecisions {
+		return nil, errors.New("decisions are turned off (orchestration.decision_points.enabled)")
+	}
+	below := a.plan.descendants(step.No)
+	named := make([]int, 0, len(o.Steps))
+	for _, name := range o.Steps {
+		no, ok := a.plan.StepNumber(name)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("the template has no step %q", clip(name, 64))
+		case !below[no]:
+			return nil, fmt.Errorf("step %q does not depend on the decision", name)
+		case a.plan.Steps[no].Kind == KindBatchWorker:
+			return nil, fmt.Errorf("step %q is a batch_worker: a batchable step makes instances of it", name)
+		case !slices.Contains(named, no):
+			named = append(named, no)
+		}
+	}
+	if limit := a.rules.MaxDecisionSteps; limit > 0 && len(named) > limit {
+		return nil, fmt.Errorf("the decision names %d steps; up to %d are allowed", len(named), limit)
+	}
+	if limit := a.rules.MaxDecisionDepth; limit > 0 && step.Depth > limit {
+		return nil, fmt.Errorf("%d decisions led here; up to %d are allowed", step.Depth, limit)
+	}
+	return named, nil
+}
+
+// batches makes the group that a batchable step asks for; nil: none, and no
+// placeholder either, since nothing says of what.
+func (a *advancing) batches(step *PlanStep, result json.RawMessage) (*Group, []NewBatch, error) {
+	o, err := ParseBatchOutcome(result)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.rules.RefuseBatches {
+		return nil, nil, errors.New("batches are turned off (orchestration.batch_processing.enabled)")
+	}
+	noOp := len(o.Cursors) == 0
+	if noOp {
+		o.WorkerTemplate, _ = step.Handler.Initialization["worker_template_name"].(string)
+		if o.WorkerTemplate == "" {
+			return nil, nil, nil
+		}
+		zero := json.RawMessage("0")
+		o.Cursors = []CursorConfig{{BatchID: "000", Start: zero, End: zero}}
+	}
+	template, ok := a.plan.StepNumber(o.WorkerTemplate)
+	if !ok || a.plan.Steps[template].Kind != KindBatchWorker || !slices.Contains(a.plan.Steps[template].Parents, step.No) {
+		return nil, nil, fmt.Errorf("worker_template_name: %q is not a batch_worker that depends on the step", clip(o.WorkerTemplate, 64))
+	}
+	g := &Group{Batchable: step.No, Template: template, First: len(a.progress.Steps), Count: len(o.Cursors)}
+	switch limit := a.rules.MaxBatches; {
+	case limit > 0 && g.Count > limit:
+		return nil, nil, fmt.Errorf("%d batches are asked for; up to %d are allowed", g.Count, limit)
+	case g.First+g.Count > MaxStepNumber || len(a.progress.Groups) == maxGroups:
+		return nil, nil, fmt.Errorf("the task has %d steps; with %d more there would be too many", g.First, g.Count)
+	case a.progress.groupOf(template) != nil:
+		return nil, nil, fmt.Errorf("there are batches of %q already", o.WorkerTemplate)
+	}
+	list := make([]NewBatch, g.Count)
+	for i := range list {
+		list[i] = NewBatch{Step: g.First + i, Template: template, First: g.First,
+			Name: o.WorkerTemplate + "_" + o.Cursors[i].BatchID, Cursor: o.Cursors[i], NoOp: noOp}
+	}
+	return g, list, nil
+}
+
+// unfold makes an outcome true, after its step has been satisfied.
+func (a *advancing) unfold(u *unfolding, batches []NewBatch) {
+	for _, no := range u.created {
+		a.progress.Steps[no] = StepProgress{Status: StatusWaiting}
+	}
+	if u.made != nil {
+		a.progress.Groups = append(slices.Clip(a.progress.Groups), *u.made)
+		missing := u.unmet(&a.plan.Steps[u.made.Template])
+		for range u.made.Count {
+			a.progress.Steps = append(a.progress.Steps, StepProgress{Status: StatusWaiting, Remaining: missing})
+		}
+		a.effects.Batches = append(a.effects.Batches, batches...)
+	}
+	a.effects.Decided = append(a.effects.Decided, Decided{Step: u.by.No, Created: u.created, Batches: len(batches), Depth: u.by.Depth})
+	for no := range a.plan.Steps {
+		if s := &a.progress.Steps[no]; u.below[no] && s.Status == StatusWaiting {
+			if s.Remaining = u.unmet(&a.plan.Steps[no]); s.Remaining == 0 {
+				a.put(no, 0)
+			}
+		}
+	}
+}
+
+// descendants are the steps that depend on a step, directly or not.
+func (p *Plan) descendants(of int) []bool {
+	below := make([]bool, len(p.Steps))
+	for no := of + 1; no < len(p.Steps); no++ {
+		below[no] = slices.ContainsFunc(p.Steps[no].Parents, func(parent int) bool { return parent == of || below[parent] })
+	}
+	return below
+}
