@@ -79,7 +79,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	}
 	rules := rules(c.Common, o)
 	d.engine, err = orchestration.New(orchestration.Config{
-		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules, DeadLetters: o.DLQ.Enabled,
+		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules, Decisions: decisions(o.DecisionPoints), DeadLetters: o.DLQ.Enabled,
 		ReadinessBreaker: d.breakers.Breaker(breaker.TaskReadiness),
 		Orchestration:    eventSystem(o.EventSystems.Orchestration, source, d.fail),
 		Readiness:        eventSystem(o.EventSystems.TaskReadiness, source, d.fail),

@@ -12,6 +12,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/listener"
+	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -62,6 +63,11 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 		r.Backoff.Jitter = b.JitterMaxPercentage
 	}
 	return r
+}
+
+// decisions says what is logged of them.
+func decisions(c config.DecisionPoints) orchestration.Decisions {
+	return orchestration.Decisions{WarnSteps: c.WarnThresholdSteps, WarnDepth: c.WarnThresholdDepth, Log: c.EnableDetailedLogging}
 }
 
 // introduce describes this process to the fleet.

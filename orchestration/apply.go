@@ -178,6 +178,9 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 		for _, r := range c.Effects.Retry {
 			o.metrics.StepResults.WithLabelValues(namespace, r.Outcome.String()).Inc()
 		}
+		for _, d := range c.Effects.Decided {
+			o.decided(c, &d, namespace)
+		}
 		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
 		if d := c.Effects.DeadLetter; d != nil {
 			o.metrics.DLQEntriesCreated.WithLabelValues(d.Reason.String()).Inc()

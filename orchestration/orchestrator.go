@@ -26,8 +26,9 @@ type Config struct {
 	Store     *store.Store
 	Publisher signal.Publisher
 	// Daemon introduces the process to the fleet; Mode is filled in.
-	Daemon store.Daemon
-	Rules  workflow.Rules
+	Daemon    store.Daemon
+	Decisions Decisions // what is logged of steps created at run time
+	Rules     workflow.Rules
 	// ReadinessBreaker guards the looks at what is due; nil lets all through.
 	ReadinessBreaker *breaker.Breaker
 	// DeadLetters gives tasks that failed for good to people to look at.

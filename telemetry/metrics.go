@@ -68,6 +68,8 @@ type EngineMetrics struct {
 	TasksCompleted *prometheus.CounterVec   // namespace, state
 	StepsClaimed   *prometheus.CounterVec   // namespace
 	StepResults    *prometheus.CounterVec   // namespace, outcome
+	StepsCreated   *prometheus.CounterVec   // namespace
+	BatchesCreated *prometheus.CounterVec   // namespace
 	StepDuration   *prometheus.HistogramVec // namespace
 	StaleResults   prometheus.Counter
 	LeasesExpired  prometheus.Counter
@@ -184,6 +186,8 @@ func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 		TasksCompleted: counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state.", "namespace", "state"),
 		StepsClaimed:   counters(reg, "tasker_steps_claimed_total", "Steps claimed by workers.", "namespace"),
 		StepResults:    counters(reg, "tasker_step_results_total", "Step results applied.", "namespace", "outcome"),
+		StepsCreated:   counters(reg, "tasker_decision_steps_created_total", "Steps created by the results of decisions and batchable steps.", "namespace"),
+		BatchesCreated: counters(reg, "tasker_batches_created_total", "Batches created by the results of batchable steps.", "namespace"),
 		StepDuration:   seconds(reg, "tasker_step_duration_seconds", "Duration of a handler.", "namespace"),
 		StaleResults:   counter(reg, "tasker_stale_results_total", "Results refused because their claim was no longer valid."),
 		LeasesExpired:  counter(reg, "tasker_leases_expired_total", "Leases that ran out and were taken back."),

@@ -47,7 +47,7 @@ func (a *advancing) settleGroup(g *Group) {
 	for i := range members {
 		n.count(members[i].Status)
 	}
-	if n.Error > 0 && step.FailureStrategy() == FailFast && n.Waiting+n.OnBoard+n.Scheduled > 0 {
+	if n.Waiting+n.OnBoard+n.Scheduled > 0 && step.FailureStrategy() == FailFast && a.failsNow(g) {
 		a.callOffBatches(g)
 		return
 	}
@@ -65,6 +65,12 @@ func (a *advancing) settleGroup(g *Group) {
 		}
 	}
 	a.release(step)
+}
+
+// failsNow reports whether a batch of the group fails for good by what is being
+// decided; an earlier failure does not call off what an operator brought back.
+func (a *advancing) failsNow(g *Group) bool {
+	return slices.ContainsFunc(a.effects.End, func(e EndStep) bool { return e.Outcome == OutcomeError && g.Has(e.Step) })
 }
 
 // putBatches puts the next batches on the board, up to room.

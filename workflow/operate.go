@@ -21,7 +21,8 @@ type Complete struct {
 }
 
 // RunAgain runs a step that has ended once more, and everything that depends
-// on it, directly or not. What of it is under way is called off.
+// on it, directly or not. What of it is under way is called off. A batch_worker
+// step of the plan stands for those of its batches that have failed.
 type RunAgain struct{ Step int }
 
 // ResolveTask ends a live task as resolved by hand.
@@ -140,14 +141,21 @@ func (a *advancing) reset(no int) error {
 		return &NotAllowedError{Action: actionReset, Step: a.name(no), From: s.Status.String()}
 	}
 	a.renew(no)
-	if g, member := a.progress.Group(no); member { // they were called off because of it
-		for other := g.First; other < g.First+g.Count; other++ {
-			if a.progress.Steps[other].Status == StatusCancelled {
-				a.renew(other)
-			}
+	a.recall(no)
+	return nil
+}
+
+// recall brings back the batches that were called off because this one failed.
+func (a *advancing) recall(no int) {
+	g, member := a.progress.Group(no)
+	if !member {
+		return
+	}
+	for other := g.First; other < g.First+g.Count; other++ {
+		if a.progress.Steps[other].Status == StatusCancelled {
+			a.renew(other)
 		}
 	}
-	return nil
 }
 
 // renew makes a step wait for its parents again, or puts it on the board where
@@ -202,6 +210,7 @@ func (a *advancing) settleStep(no int, action string, as Status, result json.Raw
 		a.effects.Remove = append(a.effects.Remove, no)
 	}
 	s.Status = as
+	a.recall(no)
 	if u != nil {
 		a.unfold(u, batches)
 		return nil
@@ -231,10 +240,17 @@ func (a *advancing) runAgain(no int) error {
 	if err != nil {
 		return err
 	}
-	if !s.Status.Ended() {
+	group, failed := a.failedBatches(no)
+	if !s.Status.Ended() && len(failed) == 0 {
 		return &NotAllowedError{Action: actionRunAgain, Step: a.name(no), From: s.Status.String()}
 	}
 	again := a.dependents(no, step)
+	if group != nil {
+		group.Settled, again[no] = false, untouched // the step itself never exists
+		for _, at := range failed {
+			again[at] = renewed
+		}
+	}
 	var anew []int
 	for at := range again { // first: a step looks at its parents when it is renewed
 		s := &a.progress.Steps[at]
@@ -261,6 +277,22 @@ func (a *advancing) runAgain(no int) error {
 	return nil
 }
 
+// failedBatches are those of a worker step of the plan, which stands for them.
+func (a *advancing) failedBatches(no int) (*Group, []int) {
+	var failed []int
+	g := a.progress.groupOf(no)
+	if g == nil {
+		return nil, nil
+	}
+	for at := g.First; at < g.First+g.Count; at++ {
+		switch a.progress.Steps[at].Status {
+		case StatusError, StatusTolerated, StatusCancelled:
+			failed = append(failed, at)
+		}
+	}
+	return g, failed
+}
+
 // What becomes of a step when another one runs again.
 const (
 	untouched = iota
@@ -285,6 +317,9 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 		s := &a.plan.Steps[at]
 		if at != no {
 			again[at] = reached(s)
+		}
+		if again[at] == renewed && a.progress.Steps[at].Status == StatusNotCreated && a.progress.groupOf(at) == nil {
+			again[at] = untouched // it is on no way that was taken
 		}
 		if step.Kind == KindBatchWorker && at == step.No {
 			again[at] = renewed // its own step is never created; what follows the batch runs again

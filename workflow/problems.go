@@ -50,6 +50,8 @@ const (
 	CodeDecisionWithoutParent    = "DECISION_WITHOUT_DEPENDENCY"
 	CodeConvergenceWithoutParent = "CONVERGENCE_WITHOUT_DEPENDENCY"
 	CodeBatchWorkerUnreachable   = "BATCH_WORKER_UNREACHABLE"
+	CodeDecisionLeadsNowhere     = "DECISION_LEADS_NOWHERE"
+	CodeJoinOfBranches           = "JOIN_OF_BRANCHES"
 	CodeMissingWorkerTemplate    = "MISSING_WORKER_TEMPLATE"
 	CodeUnknownStep              = "UNKNOWN_STEP" // an override addresses a step that does not exist
 

@@ -1,5 +1,7 @@
 package workflow
 
+import "slices"
+
 // checkSteps looks at the steps together: their names, what they depend on
 // and whether what a step waits for can ever come.
 func (r *templateReader) checkSteps(t *Template, sources []stepSource) {
@@ -12,6 +14,7 @@ func (r *templateReader) checkSteps(t *Template, sources []stepSource) {
 	r.checkCycles(g)
 	r.checkOrphans(g)
 	r.checkBatchWorkers(g)
+	r.checkBranches(g)
 }
 
 // stepGraph is the dependency graph by index. Of a name used twice, the first
@@ -134,27 +137,9 @@ func (r *templateReader) checkOrphans(g *stepGraph) {
 // would ever clone them.
 func (r *templateReader) checkBatchWorkers(g *stepGraph) {
 	for i := range g.steps {
-		if g.steps[i].Kind == KindBatchWorker && !g.hasBatchableAncestor(i) {
+		if g.steps[i].Kind == KindBatchWorker && !slices.ContainsFunc(g.parents[i], func(p int) bool { return g.steps[p].Kind == KindBatchable }) {
 			r.warnf(g.sources[i].kind, CodeBatchWorkerUnreachable, g.sources[i].path,
 				"step %q is a batch_worker but depends on no batchable step: it will never run", clip(g.steps[i].Name, 64))
 		}
 	}
-}
-
-func (g *stepGraph) hasBatchableAncestor(of int) bool {
-	seen := map[int]bool{of: true}
-	for queue := []int{of}; len(queue) > 0; {
-		i := queue[0]
-		queue = queue[1:]
-		for _, p := range g.parents[i] {
-			if g.steps[p].Kind == KindBatchable {
-				return true
-			}
-			if !seen[p] {
-				seen[p] = true
-				queue = append(queue, p)
-			}
-		}
-	}
-	return false
 }

@@ -98,3 +98,32 @@ func TestSuggestion(t *testing.T) {
 		require.Equal(t, want, suggestion(word, words), word)
 	}
 }
+
+func TestJoinsOfBranches(t *testing.T) {
+	codes := func(steps string) (list []string) {
+		_, problems, err := ParseTemplate("t.yaml", []byte(templateHead+"steps:\n"+steps))
+		require.NoError(t, err)
+		for _, p := range problems {
+			if p.Severity == SeverityWarning {
+				list = append(list, p.Code)
+			}
+		}
+		return list
+	}
+	const head = `
+  - {name: v, handler: {callable: x}}
+  - {name: d, type: decision, depends_on: [v], handler: {callable: x}}
+`
+	const branches = head + `
+  - {name: a, depends_on: [d], handler: {callable: x}}
+  - {name: b, depends_on: [d], handler: {callable: x}}
+  - {name: b2, depends_on: [b], handler: {callable: x}}
+`
+	require.Equal(t, []string{CodeDecisionLeadsNowhere}, codes(head))
+	require.Empty(t, codes(branches))
+	require.Equal(t, []string{CodeJoinOfBranches}, codes(branches+"  - {name: j, depends_on: [a, b2], handler: {callable: x}}\n"))
+	require.Empty(t, codes(branches+"  - {name: j, depends_on: [b, b2, v], handler: {callable: x}}\n"), "one branch, and a step before")
+	require.Empty(t, codes(branches+"  - {name: j, join: existing, depends_on: [a, b2], handler: {callable: x}}\n"))
+	require.Empty(t, codes(branches+"  - {name: j, type: deferred, depends_on: [a, b2], handler: {callable: x}}\n"))
+	require.Empty(t, codes(branches+"  - {name: j, depends_on: [d, a, b2], handler: {callable: x}}\n"), "the decision chooses it")
+}

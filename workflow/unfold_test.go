@@ -282,6 +282,29 @@ func TestRunAgainDecidesAnew(t *testing.T) {
 	require.Equal(t, TaskComplete, h.state)
 }
 
+func TestFailedBatchesRunAgainTogether(t *testing.T) {
+	plan := unfoldingGraph(t, "batchable:b", "batch_worker:w_b b", "deferred:j w_b", "standard:after j")
+	plan.Steps[1].Batch.FailureStrategy = IsolateFailed
+	h := begin(t, plan)
+	h.decides("b", batches("w_b", 4))
+	for no := 4; no < 8; no++ {
+		h.do(Reported{Step: no, Attempt: 1, Success: no < 6})
+	}
+	h.finish()
+	require.Equal(t, TaskComplete, h.state)
+	require.Equal(t, StatusTolerated, h.progress.Steps[7].Status)
+
+	h.do(RunAgain{Step: 1})
+	require.Equal(t, TaskStepsInProcess, h.state)
+	require.Len(t, h.last.Put, 2, "those that had failed")
+	require.Equal(t, StatusComplete, h.progress.Steps[5].Status)
+	h.finish()
+	require.Equal(t, 4, h.progress.Tally().Complete-3, "all batches, what splits, joins and follows")
+	_, _, err := Advance(plan, h.state, h.progress, testRules, RunAgain{Step: 1})
+	var refused *NotAllowedError
+	require.ErrorAs(t, err, &refused, "none has failed any more")
+}
+
 func TestDecisionsByHand(t *testing.T) {
 	plan := unfoldingGraph(t, "standard:v", "decision:d v", "standard:a d", "deferred:j a")
 	h := begin(t, plan)
