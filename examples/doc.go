@@ -7,5 +7,6 @@
 //   - orders: an order from validation to shipping, with typed inputs,
 //     settings from the template, results of parents, retries and failures
 //   - approval: a decision that creates the branches, and the join behind them
+//   - trip: a saga, undone in reverse when a later step fails
 //   - primes: work split into batches, done side by side and added up
 package examples

@@ -10,6 +10,7 @@ import (
 	"github.com/tasker-go/tasker/examples/orders"
 	"github.com/tasker-go/tasker/examples/primes"
 	"github.com/tasker-go/tasker/examples/sequence"
+	"github.com/tasker-go/tasker/examples/trip"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -40,7 +41,7 @@ func Templates() ([]*workflow.Template, error) {
 
 // Register gives a worker the handlers and templates of all examples.
 func Register(w *worker.Worker) error {
-	for _, register := range []func(*worker.Worker) error{sequence.Register, arithmetic.Register, orders.Register, approval.Register, primes.Register} {
+	for _, register := range []func(*worker.Worker) error{sequence.Register, arithmetic.Register, orders.Register, approval.Register, primes.Register, trip.Register} {
 		if err := register(w); err != nil {
 			return err
 		}

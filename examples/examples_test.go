@@ -1,6 +1,7 @@
 package examples_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/examples"
+	"github.com/tasker-go/tasker/examples/trip"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -101,7 +105,7 @@ func TestLatency(t *testing.T) {
 func TestTemplatesCompile(t *testing.T) {
 	templates, err := examples.Templates()
 	require.NoError(t, err)
-	require.Len(t, templates, 7)
+	require.Len(t, templates, 8)
 	for _, tmpl := range templates {
 		_, err := workflow.Compile(tmpl.Resolve("test"))
 		require.NoError(t, err)
@@ -148,5 +152,70 @@ func TestPrimes(t *testing.T) {
 		require.Equal(t, workflow.TaskComplete, task.State, below)
 		require.Len(t, task.Steps, 2+c.batches, below)
 		require.JSONEq(t, fmt.Sprintf(`{"numbers":%d,"primes":%d,"batches":%d}`, below, c.primes, min(c.batches, below)), enginetest.Results(task)["total"])
+	}
+}
+
+// A trip that fails at any step ends with everything cancelled that was booked.
+func TestTrip(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	good := e.Run("examples", "book_trip", `{"traveller":"a"}`)
+	require.Equal(t, workflow.TaskComplete, good.State)
+	require.Len(t, good.Steps, 4)
+	booked := []string{"book_flight", "book_hotel", "book_car", "pay"}
+	undo := []string{"cancel_flight", "cancel_hotel", "cancel_car"}
+	for i, step := range booked {
+		task := e.Run("examples", "book_trip", fmt.Sprintf(`{"traveller":"b","fails_at":%q}`, step))
+		require.Equal(t, workflow.TaskError, task.State, step)
+		var cancelled []store.Step
+		for _, s := range task.Steps {
+			switch {
+			case s.Name == step:
+				require.Equal(t, workflow.StepError, s.State)
+			case slices.Contains(undo, s.Name):
+				require.Equal(t, workflow.StepComplete, s.State)
+				require.Equal(t, 1, s.Parents)
+				cancelled = append(cancelled, s)
+			}
+		}
+		slices.SortFunc(cancelled, func(a, b store.Step) int { return b.StartedAt.Compare(*a.StartedAt) })
+		require.Len(t, cancelled, i)
+		for n, s := range cancelled {
+			require.Equal(t, undo[n], s.Name, "the last that was booked is cancelled first")
+			require.Contains(t, string(s.Result), undo[n][len("cancel_"):]+"-", "it got the booking")
+		}
+	}
+}
+
+// A cancelled trip is undone before the task ends.
+func TestCancelledTrip(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		pay := worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+			close(hold)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		templates, err := examples.Templates()
+		if err != nil {
+			return err
+		}
+		for _, tmpl := range templates {
+			if tmpl.Name == "book_trip" {
+				err = errors.Join(w.RegisterTemplate(tmpl), worker.Handle(w, "trip.book", trip.Book), worker.Handle(w, "trip.cancel", trip.Cancel),
+					w.Register("trip.pay", pay))
+			}
+		}
+		return err
+	})
+	id := e.Submit("examples", "book_trip", `{"traveller":"c"}`)
+	<-hold
+	require.NoError(t, e.Orchestrator.Cancel(t.Context(), id, "ana", "changed her mind"))
+	task := e.Await(id)
+	require.Equal(t, workflow.TaskCancelled, task.State)
+	results := enginetest.Results(task)
+	for _, step := range []string{"cancel_flight", "cancel_hotel", "cancel_car"} {
+		require.Contains(t, results, step)
 	}
 }

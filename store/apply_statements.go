@@ -47,7 +47,7 @@ with o as materialized (
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
            o.outcome, o.reason, s.result, s.error
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
-    where o.outcome is not null
+    where o.outcome is not null and s.token is not null
 )
 update tasker.board t
 set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = clock_timestamp(),

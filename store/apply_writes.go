@@ -157,6 +157,12 @@ func (w *writes) moveInline(c *Change) error {
 		}
 		m.noStep()
 		w.putRows(c)
+	case len(e.Remove) == 1 && len(e.Put) == 1 && len(e.End)+len(e.Retry) == 0: // called off, to be undone
+		m.attempt(t.UUID, workflow.OutcomeCancelled, "")
+		m.step(c, e.Put[0])
+	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0: // there was none
+		m.add(t.UUID, 0, nil, "")
+		m.step(c, e.Put[0])
 	default:
 		return fmt.Errorf("task %s has one step in hand; %d cannot end, %d be removed and %d be tried again at once",
 			t.UUID, len(e.End), len(e.Remove), len(e.Retry))

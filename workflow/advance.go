@@ -190,6 +190,7 @@ func newDecision(state TaskState, progress *Progress) *decision {
 	// Each part has an array of its own, so what is appended to one cannot
 	// reach into another.
 	d.progress.Steps = append(d.steps[:0], progress.Steps...)
+	d.progress.Ending = progress.Ending
 	if progress.Groups != nil {
 		d.progress.Groups = slices.Clone(progress.Groups)
 	}
@@ -207,12 +208,13 @@ type advancing struct {
 	moved  bool
 	ended  TaskState // what an operator has ended the task as; 0: nothing has
 	reason string
+	void   bool        // what else has happened does not matter any more
 	failed DeadLetter  // the latest step that failed for good
 	letter *DeadLetter // room for the one of the effects
 }
 
 func (a *advancing) apply(in Input) error {
-	if a.ended != 0 {
+	if a.ended != 0 || a.void {
 		return nil // what arrives in the same breath as a cancel is void
 	}
 	switch in := in.(type) {
@@ -225,9 +227,9 @@ func (a *advancing) apply(in Input) error {
 	case *LeaseLost:
 		return a.leaseLost(*in)
 	case Cancel:
-		a.cancel(in)
+		return a.cancel(in)
 	case *Cancel:
-		a.cancel(*in)
+		return a.cancel(*in)
 	case Created:
 		a.create(in)
 	case *Created:
@@ -384,10 +386,15 @@ func (a *advancing) release(step *PlanStep) {
 	}
 }
 
-func (a *advancing) cancel(in Cancel) {
-	a.moved, a.ended, a.reason = true, TaskCancelled, in.Reason
+func (a *advancing) cancel(in Cancel) error {
+	if a.progress.Ending != 0 {
+		return &NotAllowedError{Action: actionCancel, From: compensating}
+	}
+	a.moved, a.reason = true, in.Reason
 	a.callOff()
+	a.endAs(TaskCancelled)
 	a.deadLetter(in.DeadLetter)
+	return nil
 }
 
 func saturate(n int) uint16 {

@@ -133,12 +133,12 @@ func (a *advancing) operand(no int) (*StepProgress, *PlanStep, error) {
 }
 
 func (a *advancing) reset(no int) error {
-	s, _, err := a.operand(no)
+	s, step, err := a.operand(no)
 	if err != nil {
 		return err
 	}
-	if s.Status != StatusError {
-		return &NotAllowedError{Action: actionReset, Step: a.name(no), From: s.Status.String()}
+	if s.Status != StatusError || a.undone(step) {
+		return &NotAllowedError{Action: actionReset, Step: a.name(no), From: a.standingOf(s, step)}
 	}
 	a.renew(no)
 	a.recall(no)
@@ -193,8 +193,8 @@ func (a *advancing) settleStep(no int, action string, as Status, result json.Raw
 		return err
 	}
 	onBoard := s.Status == StatusOnBoard || s.Status == StatusScheduled
-	if !onBoard && s.Status != StatusWaiting && s.Status != StatusError {
-		return &NotAllowedError{Action: action, Step: a.name(no), From: s.Status.String()}
+	if !onBoard && s.Status != StatusWaiting && s.Status != StatusError || a.undone(step) {
+		return &NotAllowedError{Action: action, Step: a.name(no), From: a.standingOf(s, step)}
 	}
 	var u *unfolding
 	var batches []NewBatch
@@ -241,10 +241,11 @@ func (a *advancing) runAgain(no int) error {
 		return err
 	}
 	group, failed := a.failedBatches(no)
-	if !s.Status.Ended() && len(failed) == 0 {
+	if !s.Status.Ended() && len(failed) == 0 || step.Kind == KindCompensation {
 		return &NotAllowedError{Action: actionRunAgain, Step: a.name(no), From: s.Status.String()}
 	}
 	again := a.dependents(no, step)
+	a.progress.Ending = 0
 	if group != nil {
 		group.Settled, again[no] = false, untouched // the step itself never exists
 		for _, at := range failed {
@@ -315,8 +316,15 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 	}
 	for at := range a.plan.Steps { // parents always have smaller numbers
 		s := &a.plan.Steps[at]
-		if at != no {
+		switch {
+		case s.Kind == KindCompensation:
+			again[at] = forgotten // nothing is undone any more
+			continue
+		case at != no:
 			again[at] = reached(s)
+		}
+		if s.Undo >= 0 && a.progress.Steps[s.Undo].Status != StatusNotCreated {
+			again[at] = max(again[at], renewed) // what it did has been undone
 		}
 		if again[at] == renewed && a.progress.Steps[at].Status == StatusNotCreated && a.progress.groupOf(at) == nil {
 			again[at] = untouched // it is on no way that was taken
@@ -353,9 +361,10 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 
 // giveUp ends the task as failed.
 func (a *advancing) giveUp(in Fail) {
-	a.moved, a.ended, a.reason = true, TaskError, in.Reason
+	a.moved, a.reason = true, in.Reason
 	a.effects.Put, a.effects.Retry = nil, nil
 	a.deadLetter(in.DeadLetter)
+	defer a.endAs(TaskError)
 	for no := range a.progress.Steps {
 		s := &a.progress.Steps[no]
 		if s.Status == StatusOnBoard || s.Status == StatusScheduled {

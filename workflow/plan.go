@@ -33,6 +33,8 @@ type PlanStep struct {
 	Initial bool
 	// Depth is how many decisions stand on the way to the step, itself included.
 	Depth int
+	// Undo is the number of the step that compensates this one; negative: none.
+	Undo int
 }
 
 // Compile numbers the steps of a resolved template. The order is stable: steps
@@ -59,7 +61,7 @@ func Compile(t *Template) (*Plan, error) {
 	}
 	p := &Plan{Template: t, Steps: make([]PlanStep, len(order)), byName: make(map[string]int, len(order))}
 	for no, at := range order {
-		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no}
+		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no, Undo: -1}
 		p.byName[t.Steps[at].Name] = no
 	}
 	p.link()
@@ -68,10 +70,11 @@ func Compile(t *Template) (*Plan, error) {
 
 // link fills in parents, children and the initial set.
 func (p *Plan) link() {
+	undone := undoneBy(p.Template.Steps)
 	for no := range p.Steps {
 		s := &p.Steps[no]
-		s.Initial = s.Kind != KindBatchWorker
-		for _, name := range s.Dependencies {
+		s.Initial = s.Kind != KindBatchWorker && s.Kind != KindCompensation
+		for _, name := range s.follows(undone) {
 			parent := p.byName[name]
 			if slices.Contains(s.Parents, parent) {
 				continue // named twice in the file: one edge
@@ -89,7 +92,30 @@ func (p *Plan) link() {
 			s.Depth++
 		}
 		slices.Sort(s.Parents)
+		if no, ok := p.byName[s.Compensation]; ok && s.Compensation != "" {
+			s.Undo = no
+		}
 	}
+}
+
+// undoneBy maps the name of each compensation to the step that it undoes.
+func undoneBy(steps []StepTemplate) map[string]string {
+	undone := map[string]string{}
+	for i := range steps {
+		if steps[i].Compensation != "" {
+			undone[steps[i].Compensation] = steps[i].Name
+		}
+	}
+	return undone
+}
+
+// follows are the steps that a step comes after: its dependencies, or what it
+// undoes.
+func (s *StepTemplate) follows(undone map[string]string) []string {
+	if name, ok := undone[s.Name]; ok && s.Kind == KindCompensation {
+		return []string{name}
+	}
+	return s.Dependencies
 }
 
 // topological returns the indexes of steps so that parents come first (Kahn),
@@ -97,8 +123,9 @@ func (p *Plan) link() {
 func topological(steps []StepTemplate, declared map[string]int) ([]int, error) {
 	missing := make([]int, len(steps))
 	children := make([][]int, len(steps))
+	undone := undoneBy(steps)
 	for i := range steps {
-		for _, name := range steps[i].Dependencies {
+		for _, name := range steps[i].follows(undone) {
 			parent, ok := declared[name]
 			if !ok {
 				return nil, fmt.Errorf("step %q depends on %q, which does not exist", steps[i].Name, name)

@@ -52,6 +52,7 @@ const (
 	CodeBatchWorkerUnreachable   = "BATCH_WORKER_UNREACHABLE"
 	CodeDecisionLeadsNowhere     = "DECISION_LEADS_NOWHERE"
 	CodeJoinOfBranches           = "JOIN_OF_BRANCHES"
+	CodeCompensation             = "COMPENSATION"
 	CodeMissingWorkerTemplate    = "MISSING_WORKER_TEMPLATE"
 	CodeUnknownStep              = "UNKNOWN_STEP" // an override addresses a step that does not exist
 

@@ -61,11 +61,15 @@ type StepProgress struct {
 type Progress struct {
 	Steps  []StepProgress
 	Groups []Group
+	// Ending is how the task will end when what it did has been undone; 0: that
+	// is not going on.
+	Ending TaskState
 }
 
 const (
 	progressVersion  = 1 // without groups
 	progressGrouped  = 2
+	progressEnding   = 3  // with one byte behind the groups
 	progressHeader   = 2  // version, number of groups
 	progressPerStep  = 6  // status, crashes, attempts, remaining
 	progressPerGroup = 10 // batchable, template, first, count, settled
@@ -88,17 +92,22 @@ func NewProgress(p *Plan) *Progress {
 
 // Clone returns a copy that shares nothing.
 func (g *Progress) Clone() *Progress {
-	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...)}
+	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...), Ending: g.Ending}
 }
 
 // Encode writes the progress in its fixed-width form: a header of two bytes,
-// six bytes per step, then ten per group (version 2; without groups it is
-// version 1, which older programs know). Fixed width lets a view read the
+// six bytes per step, then ten per group and, while what the task did is being
+// undone, one for how it will end (version 3). Without that it is version 2, and
+// without groups version 1, which older programs know. Fixed width lets a view read the
 // status of step n with get_byte(progress, 2 + 6n).
 func (g *Progress) Encode() []byte { return g.AppendEncoded(make([]byte, 0, g.encodedSize())) }
 
 func (g *Progress) encodedSize() int {
-	return progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
+	size := progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
+	if g.Ending != 0 {
+		size++
+	}
+	return size
 }
 
 // AppendEncoded appends what Encode returns to b, for a caller that encodes
@@ -118,6 +127,9 @@ func (g *Progress) AppendEncoded(b []byte) []byte {
 		b[from] = progressGrouped
 		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
 	}
+	if g.Ending != 0 {
+		b[from], b[from+size-1] = progressEnding, byte(g.Ending)
+	}
 	return b
 }
 
@@ -126,7 +138,7 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	if len(b) < progressHeader {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
-	groups := int(b[1])
+	groups, ending := int(b[1]), TaskState(0)
 	switch b[0] {
 	case progressVersion:
 		groups = 0
@@ -134,15 +146,20 @@ func DecodeProgress(b []byte) (*Progress, error) {
 		if groups == 0 {
 			return nil, errors.New("progress has a place for groups and none in it")
 		}
+	case progressEnding:
+		ending, b = TaskState(b[len(b)-1]), b[:len(b)-1]
+		if !ending.Terminal() {
+			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
+		}
 	default:
-		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressGrouped)
+		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressEnding)
 	}
 	size := len(b) - progressHeader - groups*progressPerGroup
 	if size < 0 || size%progressPerStep != 0 {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
 	entries := b[progressHeader:]
-	g := &Progress{Steps: make([]StepProgress, size/progressPerStep)}
+	g := &Progress{Steps: make([]StepProgress, size/progressPerStep), Ending: ending}
 	for i := range g.Steps {
 		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
 		if e[progressStatusAt] >= byte(statusCount) {

@@ -11,12 +11,15 @@ func (a *advancing) settle() {
 	case !a.moved:
 	case a.ended != 0:
 		a.change(a.ended, a.reason)
-	case in&^done == 0:
+	case in&^done == 0 && a.progress.Ending == 0:
 		a.change(TaskComplete, "")
 	case in.has(StatusOnBoard):
 		a.change(TaskStepsInProcess, "")
 	case in.has(StatusScheduled):
 		a.change(TaskWaitingForRetry, a.reason)
+	case a.compensate(in):
+	case a.progress.Ending != 0:
+		a.finishUndone()
 	case in.has(StatusError):
 		a.blocked()
 	default:

@@ -14,6 +14,7 @@ const (
 	KindDeferredConvergence                     // joins whichever of its parents exist
 	KindBatchable                               // its result describes batches
 	KindBatchWorker                             // a template, cloned once per batch
+	KindCompensation                            // undoes another step, when the task fails or is cancelled
 )
 
 // Template is one version of a task template after its file has been read,
@@ -83,6 +84,9 @@ type StepTemplate struct {
 	// Join is how the step waits for its parents; the zero value is JoinAll
 	// except for KindDeferredConvergence, which is always JoinExisting.
 	Join Join `json:"join,omitempty"`
+	// Compensation is the step of KindCompensation that undoes this one, should
+	// the task fail or be cancelled after it has completed.
+	Compensation string `json:"compensation,omitempty"`
 }
 
 // Join is how a step waits for its parents.

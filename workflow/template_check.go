@@ -15,6 +15,7 @@ func (r *templateReader) checkSteps(t *Template, sources []stepSource) {
 	r.checkOrphans(g)
 	r.checkBatchWorkers(g)
 	r.checkBranches(g)
+	r.checkCompensations(g)
 }
 
 // stepGraph is the dependency graph by index. Of a name used twice, the first

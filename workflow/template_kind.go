@@ -11,6 +11,7 @@ var stepKindNames = [...]string{
 	KindDeferredConvergence: "deferred_convergence",
 	KindBatchable:           "batchable",
 	KindBatchWorker:         "batch_worker",
+	KindCompensation:        "compensation",
 }
 
 // String is the name used in templates and on the wire.

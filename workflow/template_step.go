@@ -12,6 +12,7 @@ type stepSource struct {
 	dependencies []position
 	worker       position // of batch_config.worker_template
 	placeholder  position // of handler.initialization.worker_template_name
+	compensation position
 }
 
 func (r *templateReader) steps(m *mapping) ([]StepTemplate, []stepSource) {
@@ -50,6 +51,7 @@ func (r *templateReader) step(m *mapping) (StepTemplate, stepSource) {
 	s.Composition, _ = m.raw("composition")
 	s.Kind, source.kind = r.stepKind(m)
 	s.Join = r.join(m, s.Kind)
+	s.Compensation, source.compensation = r.compensation(m)
 	s.Dependencies, source.dependencies = r.dependencies(m)
 	s.Batch, source.worker = r.batch(m, s.Kind)
 	r.resultSchema(m, &s)
@@ -87,6 +89,14 @@ func (r *templateReader) join(m *mapping, kind StepKind) Join {
 		return ""
 	}
 	return join
+}
+
+func (r *templateReader) compensation(m *mapping) (string, position) {
+	n := m.get("compensation")
+	if n == nil {
+		return "", m.position("compensation")
+	}
+	return r.text(n, m.join("compensation")), n.pos
 }
 
 func (r *templateReader) dependencies(m *mapping) ([]string, []position) {

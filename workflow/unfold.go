@@ -97,8 +97,8 @@ func (u *unfolding) undecided(no int) bool {
 func (u *unfolding) creates(s *PlanStep) (bool, error) {
 	chosen := slices.Contains(u.named, s.No)
 	switch {
-	case s.Kind == KindBatchWorker:
-		return false, nil // only its instances exist
+	case s.Kind == KindBatchWorker, s.Kind == KindCompensation:
+		return false, nil // only its instances exist, or it comes when the task ends badly
 	case s.joinsExisting():
 		return chosen || slices.ContainsFunc(s.Parents, func(p int) bool { return u.exists[p] }) || u.joinsNothing(s), nil
 	}
@@ -160,6 +160,9 @@ func (u *unfolding) unsatisfiable(s *PlanStep) error {
 // canCome reports whether a later outcome may create the step.
 func (u *unfolding) canCome(s *PlanStep) bool {
 	may := func(p int) bool { return u.possible[p] || u.undecided(p) }
+	if s.Kind == KindCompensation {
+		return false // no outcome creates it
+	}
 	if s.Kind == KindBatchWorker || s.joinsExisting() {
 		return slices.ContainsFunc(s.Parents, may)
 	}
@@ -247,8 +250,8 @@ func (a *advancing) chosen(step *PlanStep, result json.RawMessage) ([]int, error
 			return nil, fmt.Errorf("the template has no step %q", clip(name, 64))
 		case !below[no]:
 			return nil, fmt.Errorf("step %q does not depend on the decision", name)
-		case a.plan.Steps[no].Kind == KindBatchWorker:
-			return nil, fmt.Errorf("step %q is a batch_worker: a batchable step makes instances of it", name)
+		case a.plan.Steps[no].Kind == KindBatchWorker, a.plan.Steps[no].Kind == KindCompensation:
+			return nil, fmt.Errorf("step %q is of type %s: no decision creates it", name, a.plan.Steps[no].Kind)
 		case !slices.Contains(named, no):
 			named = append(named, no)
 		}
