@@ -54,7 +54,13 @@ func openStore(ctx context.Context, c config.Common, name string, embedded bool,
 			}
 		},
 	}
-	s, err := patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, opts) })
+	// Altogether, since the database may go away between one and the next.
+	return patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return openOnce(ctx, d, opts, log) })
+}
+
+// openOnce is openStore without patience.
+func openOnce(ctx context.Context, d config.Database, opts store.Options, log *zap.Logger) (*store.Store, error) {
+	s, err := store.Open(ctx, opts)
 	if err != nil {
 		return nil, err
 	}

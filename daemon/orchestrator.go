@@ -60,7 +60,9 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 		return err
 	}
 	warnWithoutEffect(d.log, d.loaded, "common.cache.enabled", "orchestration.web.config_endpoint_enabled")
-	if err := d.registerTemplates(ctx, c.Common); err != nil {
+	if _, err := patiently(ctx, d.log, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, d.registerTemplates(ctx, c.Common)
+	}); err != nil {
 		return err
 	}
 	d.registered = true

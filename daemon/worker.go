@@ -164,14 +164,24 @@ func stepProcessing(h worker.Health) telemetry.Check {
 
 // services lists the parts below the API in the order of their start.
 func (d *Worker) services() []lifecycle.Service {
-	return []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker}}
+	return []lifecycle.Service{d.counting, d.signals.sender, workerService{d.worker, d.log}}
 }
 
-// workerService gives a worker the name of a service.
-type workerService struct{ *worker.Worker }
+// workerService makes a service of a worker.
+type workerService struct {
+	*worker.Worker
+	log *zap.Logger
+}
 
 // Name implements lifecycle.Service.
 func (workerService) Name() string { return "worker" }
+
+// Start waits for a database that goes away just now: the worker introduces
+// itself and registers its templates before it runs.
+func (w workerService) Start(ctx context.Context) error {
+	_, err := patiently(ctx, w.log, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Worker.Start(ctx) })
+	return err
+}
 
 // Start runs the daemon; listeners connect in the background.
 func (d *Worker) Start(ctx context.Context) error {

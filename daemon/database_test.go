@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// gap forwards connections to a server, but for some in the middle, which it
+// closes at once.
+func gap(t *testing.T, dsn string, first, last int64) (through string, refused *atomic.Int64) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	server := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	u.Host, refused = l.Addr().String(), &atomic.Int64{}
+	var running conc.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		running.Wait()
+	})
+	running.Go(func() {
+		for n := int64(1); ; n++ {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if n >= first && n <= last {
+				refused.Add(1)
+				_ = in.Close()
+				continue
+			}
+			out, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			both := func() { _ = in.Close(); _ = out.Close() }
+			running.Go(func() { defer both(); _, _ = io.Copy(out, in) })
+			running.Go(func() { defer both(); _, _ = io.Copy(in, out) })
+		}
+	})
+	return u.String(), refused
+}
+
+// A database that goes away between the first connection and the migration is
+// waited for, as one that is not there to begin with.
+func TestADatabaseThatGoesAwayWhileADaemonStarts(t *testing.T) {
+	t.Parallel()
+	dsn, refused := gap(t, pgtest.New(t).TCPDSN, 2, 2)
+	core, logs := observer.New(zap.WarnLevel)
+	s, err := openStore(t.Context(), commonFor(t, dsn), "test", false, nil, zap.New(core), (*telemetry.Metrics)(nil).OrDiscard())
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.CheckSchema(t.Context()))
+	require.Positive(t, refused.Load())
+	require.Positive(t, logs.FilterMessage("the database does not answer; trying again").Len())
+}
+
+// commonFor is the common part of a configuration, migration at start included.
+func commonFor(t *testing.T, dsn string) config.Common {
+	t.Helper()
+	env := map[string]string{"DATABASE_URL": dsn}
+	l, err := config.Load(config.Options{LookupEnv: func(key string) (string, bool) { v, ok := env[key]; return v, ok }})
+	require.NoError(t, err)
+	require.True(t, l.Common.Database.MigrateOnStart)
+	l.Common.Database.Pool.MinConnections = 0 // the first connection opens, the second migrates
+	return l.Common
+}
