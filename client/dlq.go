@@ -119,6 +119,8 @@ type StalenessEntry struct {
 	StalenessThresholdMinutes int32   `json:"staleness_threshold_minutes"`
 	HealthStatus              string  `json:"health_status" doc:"healthy, warning from 80 % of the threshold on, stale from all of it on"`
 	Priority                  int32   `json:"priority"`
+	// Detail is what the threshold is of.
+	Detail string `json:"detail" doc:"A state, max_lifetime, or checkpoint: then the minutes count from the last one"`
 }
 
 // DLQAdd is the body of POST /v1/dlq/entries: a task put there by hand. Its

@@ -152,6 +152,24 @@ type Step struct {
 	LastFailureAt         *Time           `json:"last_failure_at" format:"date-time"`
 	NextRetryAt           *Time           `json:"next_retry_at" format:"date-time"`
 	LastAttemptedAt       *Time           `json:"last_attempted_at" format:"date-time"`
+	// Checkpoint is the progress that the step, or its newest attempt, has
+	// saved. It is absent where there is none, and in lists.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+}
+
+// Checkpoint is the progress of a step, from which its next execution goes on.
+type Checkpoint struct {
+	Cursor             json.RawMessage    `json:"cursor"`
+	ItemsProcessed     int64              `json:"items_processed"`
+	Timestamp          Time               `json:"timestamp" format:"date-time"`
+	AccumulatedResults json.RawMessage    `json:"accumulated_results,omitempty"`
+	History            []CheckpointCursor `json:"history" doc:"Earlier cursors, oldest first; a bounded number"`
+}
+
+// CheckpointCursor is where a step was before its latest checkpoint.
+type CheckpointCursor struct {
+	Cursor    json.RawMessage `json:"cursor"`
+	Timestamp Time            `json:"timestamp" format:"date-time"`
 }
 
 // StepResult is what Step.Results holds.

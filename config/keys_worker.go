@@ -49,6 +49,13 @@ func workerOwnKeys() []Key {
 			"Hides the latency of claiming; prefetched steps wait here instead of at an idle worker."),
 		integer("report.batch_size", 500, 1, 10000, "Results reported by one transaction.", "Throughput under load."),
 		integer("report.max_pending", 10000, 1, 1000000, "Results that may wait to be reported.", "Beyond it handlers wait."),
+		integer("checkpoint.max_cursor_bytes", 4096, 16, 65536, "Largest cursor of a checkpoint, in bytes of JSON.",
+			"Larger is refused. Earlier cursors are kept in the history, so a step may hold that many."),
+		integer("checkpoint.max_accumulated_bytes", 65536, 16, 1048576, "Largest accumulated results of a checkpoint, in bytes of JSON.",
+			"Larger is refused. Every checkpoint writes all of it."),
+		integer("checkpoint.max_history", 20, 0, 1000, "Earlier cursors kept with a checkpoint, the newest.", "What people see of how a step came along."),
+		integer("checkpoint.save_timeout_ms", 10000, 1000, 300000, "Longest time a handler that saves a checkpoint waits for the database.",
+			"Beyond it the handler is told; a handler that yields waits for nothing."),
 	)
 }
 

@@ -78,7 +78,7 @@ type BatchProcessing struct {
 	CheckpointStallMinutes int64 `toml:"checkpoint_stall_minutes"`
 }
 
-// CheckpointStall returns checkpoint_stall_minutes: time without a checkpoint after which a batch counts as stalled.
+// CheckpointStall returns checkpoint_stall_minutes: time without a checkpoint after which a running step that saves checkpoints counts as stalled.
 func (b BatchProcessing) CheckpointStall() time.Duration {
 	return time.Duration(b.CheckpointStallMinutes) * time.Minute
 }

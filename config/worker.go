@@ -15,6 +15,7 @@ type Worker struct {
 	HeartbeatIntervalMS int64               `toml:"heartbeat_interval_ms"`
 	Prefetch            int                 `toml:"prefetch"`
 	Report              Report              `toml:"report"`
+	Checkpoint          Checkpoint          `toml:"checkpoint"`
 	EventSystems        WorkerEventSystems  `toml:"event_systems"`
 	CircuitBreakers     WorkerBreakers      `toml:"circuit_breakers"`
 	MPSCChannels        WorkerChannels      `toml:"mpsc_channels"`
@@ -37,6 +38,19 @@ func (w Worker) HeartbeatInterval() time.Duration {
 type Report struct {
 	BatchSize  int `toml:"batch_size"`
 	MaxPending int `toml:"max_pending"`
+}
+
+// Checkpoint bounds what handlers save of their progress.
+type Checkpoint struct {
+	MaxCursorBytes      int   `toml:"max_cursor_bytes"`
+	MaxAccumulatedBytes int   `toml:"max_accumulated_bytes"`
+	MaxHistory          int   `toml:"max_history"`
+	SaveTimeoutMS       int64 `toml:"save_timeout_ms"`
+}
+
+// SaveTimeout returns save_timeout_ms: how long a handler that saves a checkpoint waits for the database.
+func (c Checkpoint) SaveTimeout() time.Duration {
+	return time.Duration(c.SaveTimeoutMS) * time.Millisecond
 }
 
 // WorkerEventSystems is the event system of the worker.

@@ -123,7 +123,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	var err error
 	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{
 		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
-		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o.DLQ.StalenessDetection.Thresholds),
+		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
 		Registry: d.store, Sweeps: d.sweeps, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err

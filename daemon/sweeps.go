@@ -12,9 +12,10 @@ import (
 )
 
 // staleThresholds translates the thresholds of staleness.
-func staleThresholds(c config.StalenessThresholds) store.StaleThresholds {
+func staleThresholds(o config.Orchestration) store.StaleThresholds {
+	c := o.DLQ.StalenessDetection.Thresholds
 	return store.StaleThresholds{WaitingForDependencies: c.WaitingForDependencies(), WaitingForRetry: c.WaitingForRetry(),
-		StepsInProcess: c.StepsInProcess(), MaxLifetime: c.TaskMaxLifetime()}
+		StepsInProcess: c.StepsInProcess(), MaxLifetime: c.TaskMaxLifetime(), Checkpoint: o.BatchProcessing.CheckpointStall()}
 }
 
 // sweepConfig translates what the orchestrator looks after from time to time.
@@ -26,7 +27,7 @@ func (d *Orchestrator) sweepConfig(o config.Orchestration, self store.Daemon) sw
 		Deadlines: sweep.DeadlinesConfig{Off: !o.Sweeps.Deadlines.Enabled, Interval: o.Sweeps.Deadlines.Interval(),
 			Batch: o.Sweeps.Deadlines.BatchSize},
 		Staleness: sweep.StalenessConfig{Off: !o.DLQ.Enabled || !stale.Enabled, Interval: stale.DetectionInterval(), Batch: stale.BatchSize,
-			DryRun: stale.DryRun, Thresholds: staleThresholds(stale.Thresholds),
+			DryRun: stale.DryRun, Thresholds: staleThresholds(o),
 			Actions: sweep.StaleActions{ToError: stale.Actions.AutoTransitionToError, DeadLetters: stale.Actions.AutoMoveToDLQ}},
 		Retention: sweep.RetentionConfig{Interval: r.Interval(), TTL: r.TTL(), DeadLetterTTL: r.DeadLetterTTL(), Batch: r.BatchSize, DryRun: r.DryRun},
 		Signals:   sweep.SignalsConfig{Interval: o.Sweeps.Signals.Interval(), Overdue: o.Sweeps.Signals.Overdue()},

@@ -97,9 +97,21 @@ func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worke
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
 		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), Breaker: d.breakers.Breaker(breaker.Report)},
+		Checkpoint: checkpointConfig(w.Checkpoint),
+
 		Lease: w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
 		Logger: d.log, Metrics: d.metrics,
 	}
+}
+
+// checkpointConfig translates the bounds of checkpoints.
+func checkpointConfig(c config.Checkpoint) worker.CheckpointConfig {
+	history := c.MaxHistory
+	if history == 0 {
+		history = -1 // none, where the zero value stands for the default
+	}
+	return worker.CheckpointConfig{MaxCursorBytes: c.MaxCursorBytes, MaxAccumulatedBytes: c.MaxAccumulatedBytes, MaxHistory: history,
+		SaveTimeout: c.SaveTimeout()}
 }
 
 // claimBelow is the share of the waiting reports at which the worker stops

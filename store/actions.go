@@ -64,15 +64,15 @@ with held as materialized (
     order by task_uuid for update
 ), apart as (
     insert into tasker.board (task_uuid, slot, seq, token, lease_until, claimed_at, reported_at, worker, due_at, enqueued_at, queue,
-                              retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error)
+                              retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error, checkpoint)
     select task_uuid, step_no + 1, seq, token, lease_until, claimed_at, reported_at, worker, due_at, enqueued_at, queue,
-           retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error
+           retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error, checkpoint
     from held
 )
 update tasker.board t
 set state = 0, step_no = null, seq = 0, lane = 0, attempt = 0, token = null, worker = null, lease_until = null, claimed_at = null,
     reported_at = null, due_at = null, enqueued_at = null, outcome = null, retryable = null, retry_after_ms = null,
-    parents = null, inputs = null, tags = null, result = null, error = null
+    parents = null, inputs = null, tags = null, result = null, error = null, checkpoint = null
 from held h where t.task_uuid = h.task_uuid and t.slot = 0`
 
 // Taking says how tasks are taken for an action.
@@ -180,6 +180,9 @@ func (w *writes) performed(c *Change) error {
 	}
 	text := string(document)
 	w.events.row(c.Task.UUID, int16(c.Task.State), int16(to), c.Actor, a.Reason, &text)
+	if a.Kind == resetAction {
+		w.resumed.add(c.Task.UUID, a.Step)
+	}
 	if a.Result != nil {
 		w.manual.tasks = append(w.manual.tasks, c.Task.UUID)
 		w.manual.steps = append(w.manual.steps, int16(a.Step)) // #nosec G115 -- at most MaxSteps

@@ -14,7 +14,9 @@ import (
 
 // leaveBoard takes rows off the board and writes their attempts into the
 // ledger. How a task ended goes with its own row: into the attempt of the step
-// that it carried, or into a row of its own.
+// that it carried, or into a row of its own. A step that is called off in line
+// has no attempt to record, but a checkpoint if it was handed back with one: a
+// reset shall find it, so it gets a token.
 // Index: the primary key.
 const leaveBoard = `
 with gone as (
@@ -23,18 +25,20 @@ with gone as (
           o(task_uuid, slot, outcome, reason, end_state, end_reason, end_progress)
     where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
-              o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress
+              s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare
 )
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                  outcome, reason, result, error, task_state, task_reason, task_progress)
-select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
+                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)
+select task_uuid, case when bare then -1 else step_no end, case when bare then 0 else attempt end,
+       case when bare then 0 when token is null then nextval('tasker.claim_token') else token end,
        worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
-       final, reason, result, error, end_state, end_reason, end_progress
-from gone where token is not null or end_state is not null`
+       final, reason, result, error, checkpoint, end_state, end_reason, end_progress
+from gone where not bare or end_state is not null`
 
 // moveTasks stores what is remembered of tasks that go on. Where a task's row
 // carried a step, its attempt is recorded and the next one, if it is the only
-// one, takes its place; attempts go on counting when it is the same.
+// one, takes its place; attempts go on counting when it is the same, and its
+// checkpoint stays.
 // Index: the primary key.
 const moveTasks = `
 with o as materialized (
@@ -43,9 +47,9 @@ with o as materialized (
          o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags)
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                      outcome, reason, result, error)
+                                      outcome, reason, result, error, checkpoint)
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
-           o.outcome, o.reason, s.result, s.error
+           o.outcome, o.reason, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     where o.outcome is not null and s.token is not null
 )
@@ -61,7 +65,7 @@ set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = 
     seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
-    attempt = case when o.again then t.attempt else 0 end,
+    attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
 from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
@@ -74,9 +78,9 @@ with o as materialized (
     select * from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::bigint[], $5::smallint[]) o(task_uuid, slot, outcome, due_ms, lane)
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                      outcome, result, error)
+                                      outcome, result, error, checkpoint)
     select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
-           o.outcome, s.result, s.error
+           o.outcome, s.result, s.error, s.checkpoint
     from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
 )
 update tasker.board s
@@ -131,6 +135,9 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
 		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor)
+	}
+	if r := &w.resumed; len(r.tasks) > 0 { // behind whatever has put the steps on the board
+		b.Queue(resumeSteps, r.tasks, r.steps)
 	}
 	if e := &w.events; len(e.tasks) > 0 {
 		b.Queue(recordEvents, e.tasks, e.from, e.to, e.actors, e.reasons, e.documents)

@@ -20,6 +20,7 @@ type writes struct {
 	retried  retryColumns
 	events   eventColumns
 	manual   manualColumns
+	resumed  resumedColumns
 	broken   brokenColumns
 	letters  letterColumns
 	topics   topicSet

@@ -41,6 +41,9 @@ type Claimed struct {
 	ParentResults map[int]json.RawMessage
 	// Batch is what a step that was created at run time works on; nil: another.
 	Batch *Batch
+	// Checkpoint is the progress that executions before this one have saved,
+	// without its history; nil where there is none.
+	Checkpoint json.RawMessage
 }
 
 // PlanStep is the number of the plan's step that is to be run: the step itself,
@@ -127,7 +130,7 @@ const takePicked = `, claimed as (
     set state = 3, attempt = s.attempt + 1, token = nextval('tasker.claim_token'), worker = $1::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'
     where s.ctid = any (array(select at from picked))
-    returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.enqueued_at,
+    returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
               s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch
 )
 select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
@@ -144,12 +147,13 @@ select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.toke
 // Index of the second: the primary keys.
 const (
 	fromBoard = `
-       coalesce(c.context, b.context), c.inputs` + ofTask
+       coalesce(c.context, b.context), c.inputs, c.checkpoint - 'history'` + ofTask
 	fromLedger = `
        coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)),
        case when cardinality(c.parents) > 0 then (
            select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
-           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end` + ofTask
+           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end,
+       c.checkpoint - 'history'` + ofTask
 	ofTask = `
 from claimed c
 left join lateral (
@@ -308,7 +312,8 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 		batch      []byte
 	)
 	err := row.Scan((*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
-		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &incomplete, &c.Context, &results)
+		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &incomplete, &c.Context, &results,
+		&c.Checkpoint)
 	if err != nil {
 		return c, err
 	}

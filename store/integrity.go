@@ -316,7 +316,7 @@ func (act *auditedAction) input() (workflow.Input, bool) {
 		return nil, false
 	}
 	switch act.kind {
-	case "reset_for_retry":
+	case resetAction:
 		return workflow.Reset{Step: *act.step}, true
 	case "resolve_manually":
 		return workflow.Resolve{Step: *act.step}, true

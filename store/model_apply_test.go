@@ -129,8 +129,9 @@ func (m *model) decide(t *rapid.T, got *store.TakenTask, in ...workflow.Input) s
 	require.NoError(t, err)
 	task, lane := m.tasks[got.UUID], store.Lane(got.Priority, true)
 	record := func(no int, outcome workflow.AttemptOutcome) {
-		if s := task.steps[no]; s.token != 0 {
-			m.ledger[ledgerLine(got.UUID, no, s.attempt, s.token, outcome)] = true
+		// One that was handed back has no token; its checkpoint is not lost.
+		if s := task.steps[no]; s.token != 0 || s.saved != 0 {
+			m.ledger[ledgerLine(got.UUID, no, s.attempt, s.token, outcome, s.saved)] = true
 		}
 	}
 	for _, e := range effects.End {
@@ -143,7 +144,8 @@ func (m *model) decide(t *rapid.T, got *store.TakenTask, in ...workflow.Input) s
 	}
 	for _, r := range effects.Retry {
 		record(r.Step, r.Outcome)
-		task.steps[r.Step] = &modelStep{state: placed(r.DueIn), lane: lane, attempt: task.steps[r.Step].attempt}
+		task.steps[r.Step] = &modelStep{state: placed(r.DueIn), lane: lane, attempt: task.steps[r.Step].attempt,
+			saved: task.steps[r.Step].saved}
 	}
 	for _, p := range effects.Put {
 		task.steps[p.Step] = &modelStep{state: placed(p.DueIn), lane: lane}
@@ -152,8 +154,10 @@ func (m *model) decide(t *rapid.T, got *store.TakenTask, in ...workflow.Input) s
 	return store.Change{Task: got, Progress: progress, Effects: effects, Actor: "model"}
 }
 
-func ledgerLine(task uuid.UUID, step, attempt int, token int64, outcome workflow.AttemptOutcome) string {
-	return fmt.Sprintf("%s step %d attempt %d token %d %s", task, step, attempt, token, outcome)
+// ledgerLine is an attempt on record. What was called off in line has a token
+// that nobody knows; 0 stands for it.
+func ledgerLine(task uuid.UUID, step, attempt int, token int64, outcome workflow.AttemptOutcome, saved int) string {
+	return fmt.Sprintf("%s step %d attempt %d token %d %s, saved %d", task, step, attempt, token, outcome, saved)
 }
 
 func (m *model) cancel(t *rapid.T) {

@@ -19,7 +19,8 @@ import (
 func (m *model) compare(t *rapid.T) {
 	m.compareSteps(t)
 	m.compareTasks(t)
-	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, attempt, token, outcome from tasker.step_attempts where step_no >= 0`)
+	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, attempt, case when claimed_at is null then 0 else token end, outcome, checkpoint
+		from tasker.step_attempts where step_no >= 0`)
 	require.NoError(t, err)
 	ledger := map[string]bool{}
 	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
@@ -27,8 +28,9 @@ func (m *model) compare(t *rapid.T) {
 		var step, attempt int
 		var token int64
 		var outcome workflow.AttemptOutcome
-		err := row.Scan(&id, &step, &attempt, &token, &outcome)
-		return ledgerLine(id, step, attempt, token, outcome), err
+		var checkpoint json.RawMessage
+		err := row.Scan(&id, &step, &attempt, &token, &outcome, &checkpoint)
+		return ledgerLine(id, step, attempt, token, outcome, cursorOf(checkpoint)), err
 	})
 	require.NoError(t, err)
 	for _, line := range lines {
@@ -39,7 +41,7 @@ func (m *model) compare(t *rapid.T) {
 }
 
 func (m *model) compareSteps(t *rapid.T) {
-	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, state, attempt, coalesce(token, 0), lane, seq, coalesce(outcome, 0), queue, slot from tasker.board where step_no is not null`)
+	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, state, attempt, coalesce(token, 0), lane, seq, coalesce(outcome, 0), queue, slot, checkpoint from tasker.board where step_no is not null`)
 	require.NoError(t, err)
 	found := map[string]bool{}
 	var (
@@ -47,8 +49,9 @@ func (m *model) compareSteps(t *rapid.T) {
 		no    int
 		queue int32
 		got   modelStep
+		saved json.RawMessage
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &no, &got.state, &got.attempt, &got.token, &got.lane, &got.seq, &got.outcome, &queue, &got.slot}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &no, &got.state, &got.attempt, &got.token, &got.lane, &got.seq, &got.outcome, &queue, &got.slot, &saved}, func() error {
 		where := fmt.Sprintf("step %d of %s", no, id)
 		task := m.tasks[id]
 		if task == nil || task.steps[no] == nil {
@@ -58,8 +61,8 @@ func (m *model) compareSteps(t *rapid.T) {
 		if want.state != 4 {
 			want.outcome = 0
 		}
-		require.Equal(t, []any{want.state, want.attempt, want.token, want.lane, want.outcome, task.plan.Queue},
-			[]any{got.state, got.attempt, got.token, got.lane, got.outcome, queue}, where)
+		require.Equal(t, []any{want.state, want.attempt, want.token, want.lane, want.outcome, task.plan.Queue, want.saved},
+			[]any{got.state, got.attempt, got.token, got.lane, got.outcome, queue, cursorOf(saved)}, where)
 		if got.slot == 0 {
 			require.Len(t, task.steps, 1, "%s is in the task's own row", where)
 		} else {

@@ -54,6 +54,7 @@ func TestStoreDoesWhatTheModelSays(t *testing.T) {
 			"report too": m.report,
 			"settle":     m.settle,
 			"heartbeat":  m.heartbeat,
+			"checkpoint": m.checkpoint,
 			"hand back":  m.handBack,
 			"expire":     m.expire,
 			"promote":    m.promote,
@@ -78,7 +79,8 @@ type model struct {
 	claims     []store.ClaimKey        // every claim ever made
 	standing   map[int64]standingClaim // of claims that tell it, by token
 	accepted   map[int64]bool          // tokens for which a result was taken
-	ledger     map[string]bool         // task/step/attempt/token/outcome
+	ledger     map[string]bool         // task/step/attempt/token/outcome/checkpoint
+	cursor     int                     // of the latest checkpoint
 	known      *[2]map[string]bool
 }
 
@@ -100,6 +102,7 @@ type modelStep struct {
 	outcome    workflow.AttemptOutcome
 	retryable  bool
 	retryAfter time.Duration
+	saved      int // the cursor of its checkpoint; 0: there is none
 }
 
 // newModel empties the database and registers random templates.
@@ -230,6 +233,7 @@ func (m *model) claim(t *rapid.T) {
 			require.Greater(t, c.Token, k.Token, "tokens only grow")
 		}
 		require.Equal(t, step.attempt+1, c.Attempt, "an attempt is counted when it is claimed")
+		require.Equal(t, step.saved, cursorOf(c.Checkpoint))
 		require.Len(t, c.ParentResults, len(task.plan.Steps[c.Step].Parents))
 		for parent, result := range c.ParentResults {
 			require.JSONEq(t, fmt.Sprintf(`{"step":%d}`, parent), string(result))

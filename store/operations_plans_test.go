@@ -59,6 +59,8 @@ func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 	db.Exec(t, `update tasker.board b set dead_letter = true from tasker.dlq_entries d where d.task_uuid = b.task_uuid and b.slot = 0 and d.resolution = 1`)
 	db.Exec(t, `update tasker.board set task_state = 1, deadline = now() + (i - $2) * interval '1 s' from generate_series($1::int, $2::int) i
 		where i % 5 = 0 and task_uuid = test_id(i) and slot = 0`, ended+1, last)
+	db.Exec(t, `update tasker.board set checkpoint = jsonb_build_object('cursor', 1, 'items_processed', 1, 'timestamp', '2020-01-01T00:00:00Z', 'history', '[]'::jsonb)
+		where state = 3 and seq between $1 and $2 and seq % 40 < 20`, ended+1, last)
 	db.Exec(t, `insert into tasker.task_identities (identity, task_uuid, expires_at)
 		select sha256(i::text::bytea), test_id(i), case when i % 3 = 0 then 'infinity' else now() + (i - $2) * interval '1 s' end
 		from generate_series($1::int, $3::int) i`, first, (first+last)/2, last)
@@ -126,6 +128,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"purgeDeadLetters", purgeDeadLetters, []any{int64(1000), items}, items, items},
 		{"staleTasks", staleTasks, stale.arguments(uuid.Nil, items, 1), walked, 0},
 		{"stalenessMonitor", stalenessMonitor, stale.arguments(uuid.Nil, items, 0), walked, items},
+		{"stalledSteps", stalledSteps, []any{int64(60_000), items}, leases, items},
 		{"pastDeadline", pastDeadline, []any{items}, items, items},
 		{"stuck", stuck, []any{longAgo, longAgo, int64(0), int64(0), int64(1000), []int32{1, 1}, []int16{200, 201}, []int64{0, 0},
 			[]int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, 2, 1},

@@ -230,10 +230,11 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 	worker := uuid.Must(uuid.NewV7())
 	held := claimColumns(keys(3))
 	tasks := held[0].(uuids)
-	reports := make([]Report, perStatement)
+	reports, checkpoints := make([]Report, perStatement), make([]Checkpoint, perStatement)
 	order := make([]int, perStatement)
 	for i, k := range keys(3) {
 		reports[i], order[i] = Report{ClaimKey: k, Success: true, Result: json.RawMessage(`{"n": 1}`), RetryAfter: -1}, i
+		checkpoints[i] = Checkpoint{ClaimKey: k, Cursor: json.RawMessage(`500`), Items: 500, Accumulated: json.RawMessage(`{"sum": 1}`)}
 	}
 	fresh := make([]NewTask, perStatement)
 	for i := range fresh {
@@ -254,6 +255,8 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"firstBetween", firstBetween, []any{[]int32{1, 1}, []int32{-40_000, 200}, []int32{200, 40_000}}, 1, 1},
 		{"claimAny", claimAny + takePicked + fromLedger, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
 		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
+		{"saveCheckpoints", saveCheckpoints, checkpointArguments(checkpoints, order, 20, time.Minute), perStatement, perStatement},
+		{"resumeSteps", resumeSteps, []any{held[0], held[2]}, perStatement, 0},
 		{"fetchInputs", fetchInputs, held[:2], perStatement, perStatement},
 		{"handBack", handBack, held, perStatement, perStatement},
 		{"releaseLeases", releaseLeases, held, perStatement, perStatement},
@@ -269,7 +272,7 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"attention", attention, append([]any{worker, "p", "h", "v", "m", longAgo, longAgo, int64(0), int64(0), int64(10_000)}, everywhereArgs...), 2, 0},
 		{"createTasks", createTasks, created, perStatement, perStatement},
 		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
-		{"readBoard", readBoard, []any{tasks}, 2 * perStatement, 0},
+		{"readBoard", readBoard, []any{tasks, true}, 2 * perStatement, 0},
 		{"queueDepth", queueDepth, append([]any{perStatement}, everywhereArgs...), perStatement, 2}, // the other queue is empty
 		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
 	}

@@ -15,12 +15,12 @@ with gone as (
     using unnest($1::uuid[], $2::text[], $3::bytea[]) o(task_uuid, reason, progress)
     where s.task_uuid = o.task_uuid
     returning s.task_uuid, s.slot, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
-              o.reason, o.progress
+              s.checkpoint, o.reason, o.progress
 )
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
-                                  outcome, reason, result, error, task_state, task_reason, task_progress)
+                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)
 select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
-       worker, enqueued_at, claimed_at, reported_at, clock_timestamp(), 5, reason, result, error,
+       worker, enqueued_at, claimed_at, reported_at, clock_timestamp(), 5, reason, result, error, checkpoint,
        case when slot = 0 then 10 end, case when slot = 0 then reason end, case when slot = 0 then progress end
 from gone where token is not null or slot = 0`
 

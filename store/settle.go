@@ -93,7 +93,7 @@ func (s *Store) Settle(ctx context.Context, processor uuid.UUID, taker ClaimRequ
 // fits reports whether a settlement is simple enough.
 func (x *Settlement) fits() bool {
 	e := x.Effects
-	if e == nil || x.Plan == nil || x.Task == nil || x.Claim.Slot != 0 || len(x.Result) > maxSettledResult {
+	if e == nil || x.Plan == nil || x.Task == nil || x.Claim.Slot != 0 || x.Claim.Checkpoint != nil || len(x.Result) > maxSettledResult {
 		return false
 	}
 	if len(e.End) != 1 || e.End[0].Step != x.Claim.Step || e.End[0].Outcome != workflow.OutcomeSuccess || len(e.Retry)+len(e.Remove) > 0 {

@@ -14,7 +14,7 @@ import (
 // that has changed since makes a settlement miss its fence, and no more.
 // Index: the primary key.
 const standingToo = `
-       coalesce(c.context, b.context), c.inputs, b.task_state, b.progress
+       coalesce(c.context, b.context), c.inputs, c.checkpoint - 'history', b.task_state, b.progress
 from claimed c
 left join lateral (
     select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, task_state, progress from tasker.board

@@ -2,7 +2,9 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +24,10 @@ type StaleThresholds struct {
 	// template only: handlers may take hours.
 	StepsInProcess time.Duration
 	MaxLifetime    time.Duration // since the task was requested, or was to start
+	// Checkpoint is the age at which the last checkpoint of a running step is
+	// stale; a step that has saved none has no such limit. It is only shown:
+	// the lease says that the handler lives.
+	Checkpoint time.Duration
 }
 
 // The details of a staleness.
@@ -30,6 +36,7 @@ const (
 	StaleWaitingForRetry        = "waiting_for_retry"
 	StaleStepsInProcess         = "steps_in_process"
 	StaleMaxLifetime            = "max_lifetime"
+	StaleCheckpoint             = "checkpoint" // in the monitor only
 )
 
 // staleWalk is how many tasks one look passes over at most.
@@ -106,6 +113,10 @@ const staleTasks = judgedTasks + `
 union all
 (select task_uuid, 0, '', 0, 0, 0, '', '', (select count(*) from walked)::int from walked order by task_uuid desc limit 1)`
 
+// warningPart is the part of a threshold from which on something is in the
+// state of a warning.
+const warningPart = `0.8`
+
 // stalenessMonitor shows how near tasks are to the threshold that they are
 // nearest to.
 const stalenessMonitor = judgedTasks + `
@@ -113,7 +124,7 @@ select j.task_uuid, n.name, j.name, j.shown,
        case when j.in_state::float8 / j.threshold >= j.part then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
        j.in_state / 60000, j.lived / 60000,
        case when j.in_state::float8 / j.threshold >= j.part then j.threshold else j.lifetime end / 60000,
-       case when j.part >= 1 then 3 when j.part >= 0.8 then 2 else 1 end, j.priority
+       case when j.part >= 1 then 3 when j.part >= ` + warningPart + ` then 2 else 1 end, j.priority, j.part
 from (select * from judged cross join lateral (
           select greatest(in_state::float8 / threshold, lived::float8 / lifetime) as part offset 0) p
       where part is not null order by part desc, task_uuid limit $7) j
@@ -209,26 +220,65 @@ type StalenessEntry struct {
 	Namespace, Name  string
 	State            workflow.TaskState // as shown
 	Detail           string             // which threshold: one of the Stale… constants
-	MinutesInState   int
+	MinutesInState   int                // or since the last checkpoint, where that is the threshold
 	MinutesOld       int
 	ThresholdMinutes int
 	Health           StalenessHealth
 	Priority         int
+	Part             float64 // of the threshold that has passed; 1: all of it
 }
 
 // StalenessMonitor lists up to limit of the 10,000 oldest living tasks, the
 // stale ones first, then those nearest to a threshold. Tasks that have none are
-// not in it.
+// not in it. Those whose steps have not saved a checkpoint for long are in it
+// however young they are.
 func (s *Store) StalenessMonitor(ctx context.Context, th StaleThresholds, limit int) (list []StalenessEntry, err error) {
 	err = s.repeatable(ctx, "staleness_monitor", "look how stale tasks are", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, stalenessMonitor, th.arguments(uuid.Nil, limit, 0)...)
 		if err != nil {
 			return err
 		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StalenessEntry])
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StalenessEntry]); err != nil || th.Checkpoint <= 0 {
+			return err
+		}
+		stalled, err := readStalled(ctx, db, th.Checkpoint*4/5, limit) // from a warning on
+		list = withStalled(list, stalled, th.Checkpoint, limit)
 		return err
 	})
 	return list, err
+}
+
+// withStalled adds the tasks of stalled steps, each once: with the threshold
+// that it is nearest to.
+func withStalled(list []StalenessEntry, stalled []StalledStep, threshold time.Duration, limit int) []StalenessEntry {
+	known := make(map[uuid.UUID]int, len(list))
+	for i := range list {
+		known[list[i].TaskUUID] = i
+	}
+	for i := range stalled {
+		e := stalled[i].entry(threshold)
+		at, twice := known[e.TaskUUID]
+		switch {
+		case !twice:
+			known[e.TaskUUID] = len(list)
+			list = append(list, e)
+		case list[at].Part < e.Part:
+			list[at] = e
+		}
+	}
+	slices.SortStableFunc(list, func(a, b StalenessEntry) int { return cmp.Compare(b.Part, a.Part) })
+	return list[:min(len(list), limit)]
+}
+
+// entry is a stalled step as the monitor shows its task.
+func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
+	e := StalenessEntry{TaskUUID: x.TaskUUID, Namespace: x.Namespace, Name: x.Name, State: workflow.TaskStepsInProcess, Detail: StaleCheckpoint,
+		MinutesInState: x.MinutesSince, MinutesOld: x.MinutesOld, ThresholdMinutes: int(threshold / time.Minute), Health: StalenessWarning,
+		Priority: x.Priority, Part: x.SecondsSince / threshold.Seconds()}
+	if e.Part >= 1 {
+		e.Health = StalenessStale
+	}
+	return e
 }
 
 // pastDeadline lists tasks that have not begun and whose deadline has passed.

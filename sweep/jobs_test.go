@@ -33,6 +33,7 @@ type fake struct {
 	thresholds store.StaleThresholds
 	actions    sweep.StaleActions
 	stats      []store.DeadLetterStats
+	stalled    []store.StalledStep
 	retain     func(limits store.RetentionLimits, dry bool) (store.Retained, error)
 	signals    []signal.Signal
 	published  []signal.Signal
@@ -70,6 +71,15 @@ func (f *fake) StaleTasks(_ context.Context, th store.StaleThresholds, after uui
 func (f *fake) EndStale(_ context.Context, stale []store.StaleTask, actions sweep.StaleActions) (int, error) {
 	f.endedStale, f.actions = append(f.endedStale, stale), actions
 	return f.endStale(stale)
+}
+
+func (f *fake) StalledSteps(_ context.Context, since time.Duration, _ int) (list []store.StalledStep, err error) {
+	for _, s := range f.stalled {
+		if s.SecondsSince >= since.Seconds() {
+			list = append(list, s)
+		}
+	}
+	return list, nil
 }
 
 func (f *fake) DeadLetterStats(context.Context) ([]store.DeadLetterStats, error) { return f.stats, nil }
@@ -284,7 +294,7 @@ func TestStalenessActions(t *testing.T) {
 			Detail: "shop/order, waiting_for_retry for 45 min, 60 min old; waiting_for_retry is limited to 30 min"}, got.Findings[0])
 		require.Empty(t, f.endedStale)
 		require.Equal(t, store.StaleThresholds{WaitingForDependencies: time.Hour, WaitingForRetry: 30 * time.Minute,
-			StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour}, f.thresholds)
+			StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour, Checkpoint: 15 * time.Minute}, f.thresholds)
 
 		got = run(t, r, "staleness", false)
 		require.Equal(t, tt.done, got.Findings[0].Action)
@@ -341,6 +351,28 @@ func TestStalenessWatchesTheDeadLetterQueue(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		stop(t, r)
 		require.InDelta(t, 5, testutil.ToFloat64(metrics.DLQPending), 0)
+	})
+}
+
+// TestStalledStepsAreOnlyShown: nothing is done to them.
+func TestStalledStepsAreOnlyShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		silent := store.StalledStep{TaskUUID: uuid.New(), Namespace: "ns", Name: "import", StepName: "load", Items: 500, MinutesSince: 20, SecondsSince: 1200}
+		f := &fake{stalled: []store.StalledStep{silent, {SecondsSince: 600}}}
+		r, metrics := f.runner(t, func(c *sweep.Config) {
+			c.Liveness.Off, c.Signals.Off, c.Deadlines.Off, c.Retention.Off = true, true, true, true
+			c.Staleness.Actions = sweep.StaleActions{ToError: true, DeadLetters: true}
+		})
+		got := run(t, r, "staleness", false)
+		require.Equal(t, map[string]int{"checkpoint_stalled": 1}, got.Items)
+		require.Equal(t, []sweep.Finding{{Subject: silent.TaskUUID.String(), Action: "checkpoint_stalled",
+			Detail: "ns/import, step load: no checkpoint for 20 min, after 500 items"}}, got.Findings)
+		require.Empty(t, f.endedStale)
+		start(t, r)
+		time.Sleep(10 * time.Second)
+		stop(t, r)
+		require.InDelta(t, 1, testutil.ToFloat64(metrics.CheckpointsStalled), 0)
 	})
 }
 

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,8 +21,8 @@ type StalenessConfig struct {
 	Batch    int           // tasks judged at once; default 100
 	// Thresholds are those of tasks whose template has none; those that are 0
 	// are off. The zero value stands for 60 min of waiting for dependencies,
-	// 30 min of waiting for a retry, 30 min with steps in process, and a
-	// lifetime of 24 h.
+	// 30 min of waiting for a retry, 30 min with steps in process, a lifetime of
+	// 24 h, and 15 min from one checkpoint to the next.
 	Thresholds store.StaleThresholds
 	Actions    StaleActions
 }
@@ -63,7 +64,7 @@ func stalenessJob(cfg Config) Job {
 	c.Batch = orDefault(c.Batch, 100)
 	if c.Thresholds == (store.StaleThresholds{}) {
 		c.Thresholds = store.StaleThresholds{WaitingForDependencies: time.Hour, WaitingForRetry: 30 * time.Minute,
-			StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour}
+			StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour, Checkpoint: 15 * time.Minute}
 	}
 	s := &staleness{store: cfg.Store, tasks: cfg.Tasks, metrics: cfg.Metrics, cfg: c, bounds: boundsOf(c.Lease, cfg.Clock)}
 	return Job{Name: "staleness", Interval: c.Interval, Lease: c.Lease, DryRun: c.DryRun, Run: s.run, Watch: s.watch}
@@ -95,7 +96,35 @@ func (s *staleness) run(ctx context.Context, dry bool) (res Result, err error) {
 		}
 		return next != uuid.Nil, nil
 	})
-	return res, errs.join(err)
+	return res, errs.join(errors.Join(err, s.showStalled(ctx, &res)))
+}
+
+const (
+	// stalled is what a running step is that saves no checkpoints any more. Its
+	// handler lives, or its lease would end: so it is shown, and no more.
+	stalled = "checkpoint_stalled"
+	// maxStalled bounds how many are counted.
+	maxStalled = 1000
+)
+
+// showStalled notes the running steps whose last checkpoint is too old.
+func (s *staleness) showStalled(ctx context.Context, res *Result) error {
+	steps, err := s.stalledSteps(ctx)
+	res.count(stalled, len(steps))
+	for i := range steps {
+		x := &steps[i]
+		res.show(Finding{Subject: x.TaskUUID.String(), Action: stalled, Detail: fmt.Sprintf("%s/%s, step %s: no checkpoint for %d min, after %d items",
+			x.Namespace, x.Name, x.StepName, x.MinutesSince, x.Items)})
+	}
+	return err
+}
+
+func (s *staleness) stalledSteps(ctx context.Context) ([]store.StalledStep, error) {
+	since := s.cfg.Thresholds.Checkpoint
+	if since <= 0 {
+		return nil, nil
+	}
+	return s.store.StalledSteps(ctx, since, maxStalled)
 }
 
 // end does to the tasks what is to be done, or notes what would be.
@@ -126,7 +155,7 @@ func describe(t *store.StaleTask) string {
 }
 
 // watch counts what waits in the dead letter queue, up to store.CountLimit of
-// each reason.
+// each reason, and the steps that save no checkpoints any more.
 func (s *staleness) watch(ctx context.Context) error {
 	stats, err := s.store.DeadLetterStats(ctx)
 	if err != nil {
@@ -137,5 +166,10 @@ func (s *staleness) watch(ctx context.Context) error {
 		pending += stats[i].Pending
 	}
 	s.metrics.DLQPending.Set(float64(pending))
+	steps, err := s.stalledSteps(ctx)
+	if err != nil {
+		return err
+	}
+	s.metrics.CheckpointsStalled.Set(float64(len(steps)))
 	return nil
 }

@@ -20,6 +20,7 @@ type Store interface {
 	SweepLiveness(ctx context.Context, limits store.LivenessLimits, dry bool) (store.Liveness, error)
 	PastDeadline(ctx context.Context, limit int) ([]uuid.UUID, error)
 	StaleTasks(ctx context.Context, th store.StaleThresholds, after uuid.UUID, limit int) (stale []store.StaleTask, next uuid.UUID, err error)
+	StalledSteps(ctx context.Context, since time.Duration, limit int) ([]store.StalledStep, error)
 	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
 	Retain(ctx context.Context, limits store.RetentionLimits, dry bool) (store.Retained, error)
 	OverdueSignals(ctx context.Context, overdue time.Duration) ([]signal.Signal, error)

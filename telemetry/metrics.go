@@ -15,6 +15,7 @@ type Metrics struct {
 	EventSystemMetrics
 	CommandMetrics
 	EngineMetrics
+	CheckpointMetrics
 	SignalMetrics
 	BreakerMetrics
 	BackpressureMetrics
@@ -80,6 +81,15 @@ type EngineMetrics struct {
 	HandlersZombie prometheus.Gauge
 }
 
+// CheckpointMetrics tell of the progress that running steps save.
+type CheckpointMetrics struct {
+	CheckpointsSaved     *prometheus.CounterVec // namespace
+	CheckpointsRefused   *prometheus.CounterVec // reason
+	CheckpointsStalled   prometheus.Gauge       // of the fleet, read by every orchestrator
+	CheckpointRedispatch prometheus.Histogram
+	StepYields           *prometheus.CounterVec // namespace
+}
+
 // SignalMetrics tell of signals sent and relayed.
 type SignalMetrics struct {
 	SignalsSent      prometheus.Counter
@@ -117,6 +127,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		EventSystemMetrics:  newEventSystemMetrics(reg),
 		CommandMetrics:      newCommandMetrics(reg),
 		EngineMetrics:       newEngineMetrics(reg),
+		CheckpointMetrics:   newCheckpointMetrics(reg),
 		SignalMetrics:       newSignalMetrics(reg),
 		BreakerMetrics:      newBreakerMetrics(reg),
 		BackpressureMetrics: newBackpressureMetrics(reg),
@@ -196,6 +207,17 @@ func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 		HandlersActive: gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
 		HandlersLimit:  gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
 		HandlersZombie: gauge(reg, "tasker_worker_handlers_zombie", "Handlers that run on although nobody waits for them any more."),
+	}
+}
+
+func newCheckpointMetrics(reg prometheus.Registerer) CheckpointMetrics {
+	return CheckpointMetrics{
+		CheckpointsSaved:   counters(reg, "tasker_checkpoints_saved_total", "Checkpoints of running steps that were saved, those of yields as well.", "namespace"),
+		CheckpointsRefused: counters(reg, "tasker_checkpoints_refused_total", "Checkpoints that were not saved: lease_lost, too_large or not_storable.", "reason"),
+		CheckpointsStalled: gauge(reg, "tasker_checkpoints_stalled", "Running steps whose last checkpoint is older than checkpoint_stall_minutes, up to 1,000; the same at every orchestrator."),
+		CheckpointRedispatch: registered(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tasker_checkpoint_redispatch_seconds", Help: "From the end of a handler that yields until its step is in line again.", Buckets: latencies()})),
+		StepYields: counters(reg, "tasker_step_yields_total", "Handlers that ended to go on from a checkpoint.", "namespace"),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error)
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
+	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (queues []int32, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)

@@ -74,6 +74,8 @@ type Config struct {
 	MaxResultBytes int
 	// Report bounds the transactions that report outcomes.
 	Report ReportConfig
+	// Checkpoint bounds what handlers save of their progress.
+	Checkpoint CheckpointConfig
 
 	// Lease is how long a claim lasts without a heartbeat; default 60 s.
 	Lease time.Duration
@@ -107,6 +109,31 @@ type ReportConfig struct {
 	Breaker *breaker.Breaker
 }
 
+// CheckpointConfig bounds the checkpoints of handlers.
+type CheckpointConfig struct {
+	// MaxCursorBytes bounds the JSON of a cursor; default 4,096.
+	MaxCursorBytes int
+	// MaxAccumulatedBytes bounds the JSON of accumulated results; default
+	// 65,536. Each checkpoint writes all of it.
+	MaxAccumulatedBytes int
+	// MaxHistory is how many earlier cursors of a step are kept for people, the
+	// newest; default 20, negative for none.
+	MaxHistory int
+	// SaveTimeout is how long StepContext.Checkpoint waits for the database;
+	// default 10 s. Yields are kept until they are answered.
+	SaveTimeout time.Duration
+}
+
+func (c *CheckpointConfig) withDefaults() {
+	defaultInt(&c.MaxCursorBytes, 4<<10)
+	defaultInt(&c.MaxAccumulatedBytes, 64<<10)
+	if c.MaxHistory == 0 {
+		c.MaxHistory = 20
+	}
+	c.MaxHistory = max(c.MaxHistory, 0)
+	defaultTime(&c.SaveTimeout, 10*time.Second)
+}
+
 // withDefaults fills in what is missing and refuses what cannot work.
 func (c Config) withDefaults() (Config, error) {
 	if c.Mode == "" {
@@ -132,6 +159,7 @@ func (c Config) withDefaults() (Config, error) {
 	defaultInt(&c.MaxResultBytes, 1<<20)
 	defaultInt(&c.Report.MaxBatch, 500)
 	defaultInt(&c.Report.MaxPending, 10_000)
+	c.Checkpoint.withDefaults()
 	if c.Report.ClaimBelow <= 0 || c.Report.ClaimBelow > 1 {
 		c.Report.ClaimBelow = 1
 	}

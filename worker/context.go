@@ -32,6 +32,10 @@ type StepContext struct {
 	shared   *sharedResults
 	baseLog  *zap.Logger
 	report   *progress
+	// Of an execution, for Checkpoint.
+	saver     *saver
+	execution *execution
+	saving    sync.Mutex // held while a checkpoint is on its way
 
 	decode    sync.Once
 	decoded   map[string]json.RawMessage
@@ -41,6 +45,8 @@ type StepContext struct {
 	mu        sync.Mutex
 	fetched   map[int]json.RawMessage // results beyond the direct parents; nil values are absent ones
 	batches   map[int][]store.BatchResult
+	resumed   bool        // latest has been set
+	latest    *checkpoint // nil: there is none
 }
 
 // results reads what other steps have come to.

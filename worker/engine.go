@@ -22,6 +22,7 @@ type engineConfig struct {
 	Lease          time.Duration
 	Tags           []string
 	Report         ReportConfig
+	Checkpoint     CheckpointConfig
 	Settler        Settler // nil: successes are reported like failures
 }
 
@@ -35,6 +36,7 @@ type engine struct {
 	slots     *slots
 	shared    sharedResults
 	reporter  *reporter
+	saver     *saver
 	scans     fullScans   // used by Look alone
 	looks     func() bool // whether the mode lets it look for work
 	wake      func()      // asks for another look; never blocks
@@ -64,6 +66,7 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.reporter = newReporter(e, publisher)
+	e.saver = newSaver(e)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	return e
 }

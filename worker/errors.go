@@ -41,6 +41,8 @@ const (
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
 	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be kept: its size or its content
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
+	// TypeCheckpointNotStored is of a checkpoint that cannot be kept, see CheckpointError.
+	TypeCheckpointNotStored = "CheckpointNotStorable"
 )
 
 // Retryable marks err as a failure after which the step may run again. A

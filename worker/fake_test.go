@@ -26,6 +26,9 @@ type fakeBoard struct {
 	claimable    []store.Claimed
 	held         map[int64]store.Claimed
 	reports      []store.Report
+	saves        []store.Checkpoint
+	deafSaves    error // saving fails with it
+	saveTakes    time.Duration
 	handed       []store.ClaimKey
 	released     []store.ClaimKey
 	daemons      []store.Daemon
@@ -142,6 +145,51 @@ func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, e
 		}
 	}
 	return accepted, nil
+}
+
+// SaveCheckpoints keeps them with the claims, as a later claim shall find them.
+func (b *fakeBoard) SaveCheckpoints(ctx context.Context, list []store.Checkpoint, _ int, lease time.Duration) ([]store.SavedCheckpoint, error) {
+	b.mu.Lock()
+	takes := b.saveTakes
+	b.mu.Unlock()
+	if takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := errors.Join(b.down, b.deafSaves); err != nil {
+		return nil, err
+	}
+	saved := make([]store.SavedCheckpoint, len(list))
+	for i, s := range list {
+		c, ok := b.held[s.Token]
+		if !ok {
+			continue
+		}
+		if string(s.Cursor) == `"refuse me"` {
+			return nil, errRefused
+		}
+		at := time.Now()
+		c.Checkpoint, _ = json.Marshal(checkpoint{Cursor: s.Cursor, Items: s.Items, Timestamp: at, Accumulated: s.Accumulated})
+		b.held[s.Token] = c
+		b.saves = append(b.saves, s)
+		saved[i] = store.SavedCheckpoint{Saved: true, At: at, Lease: lease}
+	}
+	return saved, nil
+}
+
+// cursors lists what was saved, in order.
+func (b *fakeBoard) cursors() (list []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.saves {
+		list = append(list, string(s.Cursor))
+	}
+	return list
 }
 
 func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]int32, error) {

@@ -38,6 +38,7 @@ type Health struct {
 	Zombies    int `json:"handlers_zombie"`
 	Prefetched int `json:"steps_prefetched"`
 	Reporting  int `json:"outcomes_reporting"`
+	Yielding   int `json:"steps_yielding"` // their checkpoints are being saved, then they run again
 	// Steps are the running ones, the oldest first; 100 at most.
 	Steps []RunningStep `json:"steps,omitempty"`
 
@@ -88,7 +89,7 @@ func (w *Worker) Health() Health {
 	}
 	h.Namespaces, h.Missing = p.queues.wanted(), p.queues.missing()
 	u := p.engine.slots.usage()
-	h.Running, h.Zombies, h.Prefetched, h.Reporting = u.running, u.zombies, u.waiting, u.reporting
+	h.Running, h.Zombies, h.Prefetched, h.Reporting, h.Yielding = u.running, u.zombies, u.waiting, u.reporting, u.yielding
 	h.Steps = p.engine.slots.steps(maxHealthSteps)
 	c := p.engine.count
 	h.Claimed, h.Succeeded, h.Failed = c.claimed.Load(), c.succeeded.Load(), c.failed.Load()

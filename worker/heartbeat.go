@@ -41,6 +41,7 @@ func (h *heartbeat) run(ctx context.Context) error {
 		case <-h.soon:
 		}
 		err := h.beat(ctx)
+		h.e.resume() // should a look that was due not come
 		next := h.interval
 		if err != nil {
 			next = max(h.interval/5, 50*time.Millisecond)

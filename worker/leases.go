@@ -34,7 +34,7 @@ func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
 
 // lose gives up the claims with the given tokens and ends their handlers. What
 // is being reported is left to the report: it may have been accepted already,
-// which looks the same from here.
+// which looks the same from here. What has yielded is left to its checkpoint.
 func (s *slots) lose(tokens []int64) (lost []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,8 @@ func (s *slots) expire(now time.Time) (lost []*execution, next time.Duration) {
 func (s *slots) loseLocked(x *execution) bool {
 	switch x.phase {
 	case phaseWaiting:
-		s.waiting = slices.DeleteFunc(s.waiting, func(w *execution) bool { return w == x })
+		is := func(w *execution) bool { return w == x }
+		s.waiting, s.yielded = slices.DeleteFunc(s.waiting, is), slices.DeleteFunc(s.yielded, is)
 	case phaseRunning:
 		s.zombieLocked(x)
 		x.life.end(ErrLeaseLost)

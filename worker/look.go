@@ -20,6 +20,18 @@ const maxClaim = 500
 // Look implements coordinator.Work: it claims as many steps as there is room
 // for and sets them going. It is never called twice at once.
 func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	awaited := e.slots.awaited()
+	out, err := e.look(ctx, w)
+	if awaited { // what has yielded goes on behind what was found
+		e.resume()
+	}
+	if e.cfg.Report.Breaker.Wait() == 0 && e.slots.usage().waiting > e.cfg.Prefetch && (out.RetryIn == 0 || out.RetryIn > maxAheadAge) {
+		out.RetryIn = maxAheadAge // to give back what still waits then
+	}
+	return out, err
+}
+
+func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 	out := coordinator.Outcome{NextDue: coordinator.NoDue}
 	e.giveBackStale(ctx)
 	if _, changed := w.Topics[signal.TopicControl]; changed || w.Reason == coordinator.ReasonCatchUp {
@@ -49,9 +61,6 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	e.slots.looked(err == nil && out.Found < want)
 	if out.Found == want {
 		out.More = e.slots.owe() // or when a permit comes back
-	}
-	if e.slots.usage().waiting > e.cfg.Prefetch && (out.RetryIn == 0 || out.RetryIn > maxAheadAge) {
-		out.RetryIn = maxAheadAge // to give back what still waits then
 	}
 	return out, err
 }

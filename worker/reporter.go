@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -115,8 +114,10 @@ func (r *reporter) stale(o *outcome) {
 func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) {
 	accepted, errs := make([]bool, len(items)), make([]error, len(items))
 	for from := 0; from < len(items); {
-		to := statementEnd(items, from)
-		r.send(ctx, items[from:to], accepted[from:to], errs[from:to])
+		to := from + fitting(items[from:], func(o *outcome) int { return len(o.report.Result) + len(o.report.Error) })
+		inHalves(items[from:to], accepted[from:to], errs[from:to],
+			func(items []*outcome) ([]bool, error) { return r.deliver(ctx, items) },
+			func(o *outcome, err error) (bool, error) { return r.replace(ctx, o, err) })
 		from = to
 	}
 	for _, a := range accepted {
@@ -125,44 +126,7 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 			break
 		}
 	}
-	for _, err := range errs {
-		if err != nil {
-			return accepted, &command.BatchError{Errs: errs}
-		}
-	}
-	return accepted, nil
-}
-
-func statementEnd(items []*outcome, from int) int {
-	size := 0
-	for i := from; i < len(items); i++ {
-		size += len(items[i].report.Result) + len(items[i].report.Error)
-		if size > maxReportBytes && i > from {
-			return i
-		}
-	}
-	return len(items)
-}
-
-// send reports items and notes the answers. When the database refuses what one
-// of them holds, the others must not suffer: the batch is halved until the
-// culprit stands alone.
-func (r *reporter) send(ctx context.Context, items []*outcome, accepted []bool, errs []error) {
-	answers, err := r.deliver(ctx, items)
-	switch {
-	case err == nil:
-		copy(accepted, answers)
-	case !refused(err):
-		for i := range errs {
-			errs[i] = err
-		}
-	case len(items) > 1:
-		half := len(items) / 2
-		r.send(ctx, items[:half], accepted[:half], errs[:half])
-		r.send(ctx, items[half:], accepted[half:], errs[half:])
-	default:
-		accepted[0], errs[0] = r.replace(ctx, items[0], err)
-	}
+	return accepted, batchError(errs)
 }
 
 // replace reports, in place of what the database refused, that it did.
@@ -186,26 +150,9 @@ func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error
 	for i, o := range items {
 		reports[i] = o.report
 	}
-	guard := r.e.cfg.Report.Breaker
-	for n := 0; ; n++ {
-		var answers []bool
-		err := guard.Do(ctx, func(ctx context.Context) (err error) {
-			answers, err = r.e.board.Report(ctx, reports)
-			return err
-		})
-		if err == nil && len(answers) != len(reports) {
-			err = fmt.Errorf("%d answers to %d reports", len(answers), len(reports))
-		}
-		if err == nil || refused(err) {
-			return answers, err
-		}
-		if n == 0 {
-			r.e.log.Warn("reports are repeated until they are answered", zap.Int("reports", len(reports)), zap.Error(err))
-		}
-		if cause := pause(ctx, n, guard.Wait()); cause != nil {
-			return nil, fmt.Errorf("%w (gave up for now: %w)", err, cause)
-		}
-	}
+	return insist(ctx, r.e, "reports", len(items), func(ctx context.Context) ([]bool, error) {
+		return r.e.board.Report(ctx, reports)
+	})
 }
 
 // refused reports whether an error is about what the statement holds, so that

@@ -150,8 +150,9 @@ func TestLargeResultsTravelInSeveralStatements(t *testing.T) {
 		}
 		return items
 	}
-	require.Equal(t, 3, statementEnd(of(1, 1, 1), 0))
-	require.Equal(t, 1, statementEnd(of(maxReportBytes+1, 1), 0), "a large one travels alone")
-	require.Equal(t, 2, statementEnd(of(maxReportBytes/2, maxReportBytes/2, 1), 0))
-	require.Equal(t, 3, statementEnd(of(maxReportBytes/2, maxReportBytes/2, 1), 1))
+	size := func(o *outcome) int { return len(o.report.Result) }
+	require.Equal(t, 3, fitting(of(1, 1, 1), size))
+	require.Equal(t, 1, fitting(of(maxReportBytes+1, 1), size), "a large one travels alone")
+	require.Equal(t, 2, fitting(of(maxReportBytes/2, maxReportBytes/2, 1), size))
+	require.Equal(t, 2, fitting(of(maxReportBytes/2, 1), size))
 }

@@ -34,11 +34,26 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 		return nil, err
 	}
 	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
+	x.context.saver, x.context.execution = e.saver, x
 	result, err := e.call(x, handler)
+	if y := yielded(err); y != nil {
+		return nil, e.yielding(x, y)
+	}
 	if err != nil {
 		return nil, e.verdict(x, err)
 	}
 	return result, nil
+}
+
+// yielding is what a yield comes to: a place to go on from, or a failure where
+// its checkpoint cannot be kept.
+func (e *engine) yielding(x *execution, y *yieldError) error {
+	point, err := y.encode(x.key, e.cfg.Checkpoint)
+	if err != nil {
+		e.saver.refused(err)
+		return Permanent(err)
+	}
+	return &savePoint{point}
 }
 
 // call calls the handler. When its time limit passes, the failure is reported
@@ -100,7 +115,10 @@ func timedOut(limit time.Duration) error {
 // first to say how the execution ended. next is what goes on with the permit.
 func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *execution) {
 	how := endedWell
+	var point *savePoint
 	switch {
+	case errors.As(err, &point):
+		how = endedByYield
 	case errors.Is(err, errGivenUp):
 		how = endedByStop
 	case err != nil:
@@ -108,6 +126,9 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	}
 	after := e.slots.end(x, how)
 	if after.look {
+		if point != nil && e.looks() {
+			e.slots.letOthersFirst()
+		}
 		e.wake()
 	}
 	if x.context.Context != nil { // the handler was called
@@ -116,6 +137,8 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	switch {
 	case !after.report:
 		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
+	case point != nil:
+		e.saver.yields(x, point)
 	case err != nil:
 		e.reporter.failed(x, err)
 	default:

@@ -73,7 +73,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	list, places := make([]store.Settlement, 0, len(items)), make([]int, 0, len(items))
 	size := 0
 	for i, o := range items {
-		if o.report.Success && o.x.task != nil && size < maxReportBytes {
+		if o.report.Success && o.x.task != nil && !o.x.context.keeps() && size < maxReportBytes {
 			size += len(o.report.Result)
 			list = append(list, store.Settlement{Claim: &o.x.claim, Task: o.x.task, Result: o.report.Result})
 			places = append(places, i)
@@ -151,7 +151,7 @@ func (w *Worker) Offer(want int) (store.ClaimRequest, func([]store.Claimed, []*s
 func (s *slots) promise(want int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.dry || s.owed || len(s.waiting) > 0 || s.draining || s.reporting >= s.maxPending {
+	if !s.dry || s.owed || len(s.waiting)+s.yielding+len(s.yielded) > 0 || s.draining || s.reporting >= s.maxPending {
 		return 0
 	}
 	room := min(want, max(s.limit-len(s.running)-s.promised, 0))

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ type phase uint8
 const (
 	phaseWaiting   phase = iota + 1 // claimed, waits for a permit
 	phaseRunning                    // its handler runs
+	phaseYielding                   // its handler has yielded; the checkpoint is on the way to the database
 	phaseReporting                  // its outcome is on the way to the database
 	phaseReturned                   // its handler gave up because of the shutdown
 	phaseGone                       // the claim is settled, handed back or lost
@@ -71,13 +73,16 @@ type slots struct {
 	claims    map[int64]*execution // by token: everything whose claim is ours
 	running   []*execution         // everything that has a permit, in no order
 	waiting   []*execution
+	yielded   []*execution // saved, and waits for a look before it waits
 	pace      pace
 	promised  int // permits for steps that are being claimed along with a settlement
 	reporting int
+	yielding  int // checkpoints on the way to the database, of executions that have ended
 	zombies   int
 	onZombies func(count int) // called under the lock when zombies has changed
 	owed      bool            // a look is due as soon as there is room
 	dry       bool            // the latest look has found less than it asked for
+	lookFirst bool            // a look is due before what has yielded goes on
 	draining  bool
 	changed   chan struct{} // closed when something ends; made when somebody waits
 	deadlines deadlines
@@ -102,7 +107,8 @@ func (s *slots) roomLocked() int {
 	if s.draining || s.reporting >= s.maxPending {
 		return 0
 	}
-	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting)-s.promised, 0)
+	over := s.yielding + len(s.yielded) - s.asideLocked()
+	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting)-s.promised-over, 0)
 }
 
 // owe remembers that there is more to claim than there was room for, and
@@ -146,13 +152,7 @@ func (s *slots) add(claimed []*execution) (begin []*execution) {
 		s.claims[x.key.Token] = x
 		s.waiting = append(s.waiting, x)
 	}
-	for {
-		x := s.nextLocked(now)
-		if x == nil {
-			return begin
-		}
-		begin = append(begin, x)
-	}
+	return s.beginLocked(now)
 }
 
 // nextLocked gives a permit to the claim that waits longest.
@@ -185,9 +185,10 @@ func (s *slots) describe(x *execution, j *job) {
 type ending uint8
 
 const (
-	endedWell   ending = iota + 1
-	endedBadly         // it failed
-	endedByStop        // it gave up because of the shutdown
+	endedWell    ending = iota + 1
+	endedBadly          // it failed
+	endedByStop         // it gave up because of the shutdown
+	endedByYield        // it wants to go on from a checkpoint
 )
 
 // settleLocked asks for the right to report the end of an execution; only the
@@ -218,7 +219,7 @@ func (s *slots) zombieLocked(x *execution) {
 // ended is what follows from the end of a handler.
 type ended struct {
 	took   time.Duration // since it got its permit
-	report bool          // its end is to be reported, by whoever is told so
+	report bool          // its end is to be reported, or its checkpoint saved, by whoever is told so
 	next   *execution    // goes on with the permit
 	look   bool          // a look is owed and there is room
 }
@@ -228,9 +229,12 @@ func (s *slots) end(x *execution, how ending) (e ended) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if how != endedByStop {
+	switch {
+	case how == endedByYield:
+		e.report = s.yieldLocked(x)
+	case how != endedByStop:
 		e.report = s.settleLocked(x, how == endedWell)
-	} else if x.phase == phaseRunning {
+	case x.phase == phaseRunning:
 		x.phase = phaseReturned
 	}
 	s.releaseLocked(x)
@@ -276,7 +280,8 @@ func (s *slots) drain() (unstarted []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining, s.owed = true, false
-	unstarted, s.waiting = s.waiting, nil
+	unstarted = slices.Concat(s.waiting, s.yielded)
+	s.waiting, s.yielded = nil, nil
 	return unstarted
 }
 
@@ -328,19 +333,19 @@ func (s *slots) cancelAll(cause error) {
 }
 
 // remains takes out every claim that is left: those whose handlers did not
-// begin or gave up because they were told to, and those that still run or
-// could not be reported.
+// begin, yielded, or gave up because they were told to, and those that still run
+// or could not be reported.
 func (s *slots) remains() (unfinished, rest []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for token, x := range s.claims {
-		if x.phase == phaseReturned || x.phase == phaseWaiting {
+		if x.phase == phaseReturned || x.phase == phaseWaiting || x.phase == phaseYielding {
 			unfinished = append(unfinished, x)
 		} else {
 			rest = append(rest, x)
 		}
 		delete(s.claims, token)
 	}
-	s.waiting = nil
+	s.waiting, s.yielded = nil, nil
 	return unfinished, rest
 }

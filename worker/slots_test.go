@@ -18,11 +18,15 @@ func TestSlotsKeepAccount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit, prefetch := rapid.IntRange(1, 4).Draw(t, "limit"), rapid.IntRange(0, 3).Draw(t, "prefetch")
 		pending := rapid.IntRange(1, 6).Draw(t, "pending")
-		m := &slotsModel{slots: newSlots(limit, prefetch, pending), running: map[*execution]bool{}, reporting: map[*execution]bool{}}
+		m := &slotsModel{slots: newSlots(limit, prefetch, pending), running: map[*execution]bool{}, reporting: map[*execution]bool{},
+			yielding: map[*execution]bool{}}
 		defer m.slots.close(ErrShutdown)
 		t.Repeat(map[string]func(*rapid.T){
 			"claim":   m.claim,
 			"end":     m.end,
+			"yield":   m.yield,
+			"saved":   m.saved,
+			"look":    m.look,
 			"timeout": m.timeout,
 			"lose":    m.lose,
 			"answer":  m.answer,
@@ -37,8 +41,9 @@ type slotsModel struct {
 	next      int64
 	running   map[*execution]bool // goroutines that have not ended
 	reporting map[*execution]bool
-	tokens    []*execution // everything ever claimed
-	owed      bool         // a look was owed and not paid
+	yielding  map[*execution]bool // their checkpoints are on the way
+	tokens    []*execution        // everything ever claimed
+	owed      bool                // a look was owed and not paid
 }
 
 func (m *slotsModel) begin(list []*execution) {
@@ -102,6 +107,56 @@ func (m *slotsModel) end(t *rapid.T) {
 	m.paid(e.look)
 }
 
+// yield ends a handler that wants to go on.
+func (m *slotsModel) yield(t *rapid.T) {
+	x := m.pick(t, m.running)
+	e := m.slots.end(x, endedByYield)
+	if e.report {
+		m.yielding[x] = true
+	}
+	delete(m.running, x)
+	if e.next != nil {
+		m.begin([]*execution{e.next})
+	}
+	m.paid(e.look)
+	if e.look && rapid.Bool().Draw(t, "others first") {
+		m.slots.letOthersFirst()
+	}
+}
+
+// saved answers the checkpoint of one that has yielded.
+func (m *slotsModel) saved(t *rapid.T) {
+	x := m.pick(t, m.yielding)
+	delete(m.yielding, x)
+	switch rapid.IntRange(0, 3).Draw(t, "answer") {
+	case 0:
+		if len(m.slots.giveUp(x)) != 1 || len(m.slots.giveUp(x)) != 0 {
+			t.Fatal("given up never or twice")
+		}
+	case 1:
+		if !m.slots.failYield(x) {
+			t.Fatal("it cannot fail")
+		}
+		m.reporting[x] = true
+	default:
+		next := newExecution(x.claim, x.leaseEnd)
+		next.job, m.tokens = x.job, append(m.tokens, next)
+		m.begin(m.slots.goOn(x, next))
+		if len(m.slots.goOn(x, next)) > 0 {
+			t.Fatal("it went on twice")
+		}
+	}
+	m.paid(m.slots.payNow())
+}
+
+// look is the end of one that was awaited.
+func (m *slotsModel) look(*rapid.T) {
+	if m.slots.awaited() {
+		m.begin(m.slots.resume())
+	}
+	m.paid(m.slots.payNow())
+}
+
 func (m *slotsModel) timeout(t *rapid.T) {
 	now := time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "seconds")) * time.Second)
 	for _, x := range m.slots.overdue(now) {
@@ -148,17 +203,20 @@ func (m *slotsModel) check(t *rapid.T) {
 			zombies++
 		}
 	}
-	got := fmt.Sprint(u.running, u.reporting, u.zombies)
-	if want := fmt.Sprint(len(m.running), len(m.reporting), zombies); got != want {
-		t.Fatalf("running, reporting, zombies: %s, want %s", got, want)
+	got := fmt.Sprint(u.running, u.reporting, u.yielding, u.zombies)
+	if want := fmt.Sprint(len(m.running), len(m.reporting), len(m.yielding), zombies); got != want {
+		t.Fatalf("running, reporting, yielding, zombies: %s, want %s", got, want)
 	}
-	if u.running > s.limit || u.running+u.waiting > s.limit+s.prefetch {
+	if u.running > s.limit || u.running+u.waiting+u.yielding > 2*s.limit+s.prefetch {
 		t.Fatalf("over the limit: %+v", u)
 	}
-	if u.waiting > 0 && u.running < s.limit {
+	if len(s.waiting) > 0 && u.running < s.limit {
 		t.Fatalf("a claim waits beside a free permit: %+v", u)
 	}
-	if len(s.running) != u.running || len(s.held()) < u.waiting+u.reporting {
+	if !s.awaited() && len(s.yielded) > 0 {
+		t.Fatalf("what has yielded waits for nothing: %+v", u)
+	}
+	if len(s.running) != u.running || len(s.held()) < u.waiting+u.reporting+u.yielding {
 		t.Fatalf("claims forgotten: %d held, %+v", len(s.held()), u)
 	}
 	if m.owed && s.roomLocked() > 0 && u.waiting <= s.aheadLocked()/2 {

@@ -234,7 +234,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	c, log := w.cfg, w.cfg.Logger
 	p.engine = newEngine(engineConfig{
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
-		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report, Settler: c.Settler,
+		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Settler: c.Settler,
 	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
 
 	events := c.Events

@@ -102,8 +102,8 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 		defer cancel()
 	}
 	failed := w.stopClaiming(ctx, p)
-	failed = append(failed, w.awaitHandlers(ctx, p.engine))
-	failed = append(failed, p.engine.reporter.stop(ctx))
+	failed = append(failed, w.awaitHandlers(ctx, p))
+	failed = append(failed, p.engine.saver.stop(ctx), p.engine.reporter.stop(ctx))
 	left := p.engine.slots.usage().running
 	failed = append(failed, w.letGo(ctx, p))
 	if left == 0 {
@@ -136,16 +136,26 @@ func (w *Worker) letGo(ctx context.Context, p *parts) error {
 
 // awaitHandlers waits for the handlers as long as there is time, then tells
 // those that are left to end. Zombies are not waited for: what became of their
-// steps is known.
-func (w *Worker) awaitHandlers(ctx context.Context, e *engine) error {
+// steps is known. Steps that yield meanwhile are handed back.
+func (w *Worker) awaitHandlers(ctx context.Context, p *parts) error {
+	e := p.engine
 	deadline, _ := ctx.Deadline()
 	patient, cancel := context.WithDeadline(ctx, deadline.Add(-margin(time.Until(deadline))))
 	defer cancel()
 	defer w.untilForced(cancel, e)()
 	u := e.slots.usage()
 	w.cfg.Logger.Info("stopping: waiting for handlers", zap.Int("running", u.running), zap.Int("reporting", u.reporting))
-	if e.slots.waitFor(patient, func(u usage) bool { return u.running == u.zombies }) == nil && e.slots.usage().running == 0 {
-		return nil
+	for e.slots.waitFor(patient, func(u usage) bool { return u.waiting > 0 || u.running == u.zombies }) == nil {
+		if yielded := e.slots.drain(); len(yielded) > 0 {
+			if err := p.handBack(patient, yielded); err != nil {
+				w.cfg.Logger.Warn("stopping: steps that have yielded are handed back later", zap.Error(err))
+			}
+			continue
+		}
+		if e.slots.usage().running == 0 {
+			return nil
+		}
+		break
 	}
 	return e.tellHandlers(ctx, min(time.Until(deadline)/2, handlerGrace))
 }
@@ -238,8 +248,8 @@ func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
 	var again []*execution
 	for _, x := range unfinished {
 		// A step that may not be repeated is left to the rules: whether its
-		// handler has had an effect is not known.
-		if x.phase == phaseWaiting || p.engine.repeatable(ctx, x) {
+		// handler has had an effect is not known. One that yielded is to go on.
+		if x.phase == phaseWaiting || x.phase == phaseYielding || p.engine.repeatable(ctx, x) {
 			again = append(again, x)
 		} else {
 			rest = append(rest, x)
@@ -276,6 +286,7 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 		note("event system", p.system.Stop(ctx))
 		note("heartbeat", p.beats.Stop(ctx))
 		note("namespaces", p.watch.Stop(ctx))
+		note("checkpoints", p.engine.saver.batch.Stop(ctx))
 		note("reports", p.engine.reporter.batch.Stop(ctx))
 		p.engine.close()
 	}

@@ -12,6 +12,7 @@ type usage struct {
 	running   int // permits taken, zombies included
 	waiting   int // claims without a permit
 	reporting int // outcomes on the way to the database
+	yielding  int // checkpoints on the way there, of steps that run again
 	zombies   int // handlers nobody waits for any more
 }
 
@@ -22,7 +23,7 @@ func (s *slots) usage() usage {
 }
 
 func (s *slots) usageLocked() usage {
-	return usage{running: len(s.running), waiting: len(s.waiting), reporting: s.reporting, zombies: s.zombies}
+	return usage{running: len(s.running), waiting: len(s.waiting) + len(s.yielded), reporting: s.reporting, yielding: s.yielding, zombies: s.zombies}
 }
 
 // steps lists up to limit executions that have a permit, the oldest first.

@@ -112,6 +112,7 @@ func stalenessOf(e *store.StalenessEntry) client.StalenessEntry {
 		TaskUUID: e.TaskUUID.String(), NamespaceName: optional(e.Namespace), TaskName: optional(e.Name), CurrentState: e.State.String(),
 		TimeInStateMinutes: int32Of(e.MinutesInState), TaskAgeMinutes: int32Of(e.MinutesOld),
 		StalenessThresholdMinutes: int32Of(e.ThresholdMinutes), HealthStatus: e.Health.String(), Priority: int32Of(e.Priority),
+		Detail: e.Detail,
 	}
 }
 

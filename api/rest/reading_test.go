@@ -172,6 +172,36 @@ func TestStepResults(t *testing.T) {
 	}
 }
 
+// TestStepCheckpoint: the detail shows what a step has saved, a list does not.
+func TestStepCheckpoint(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	step := store.Step{State: workflow.StepInProgress, UUID: store.StepUUID(taskID, 0), Name: "start", CreatedAt: began, Checkpoint: json.RawMessage(
+		`{"cursor": {"page": 2}, "items_processed": 200, "timestamp": "2026-03-21T10:11:12.000345Z", "accumulated_results": {"sum": 1},
+		  "history": [{"cursor": null, "timestamp": "2026-03-21T10:11:11.000000Z"}]}`)}
+	h.store.task.Steps = []store.Step{step}
+	base := "/v1/tasks/" + taskID.String() + "/workflow_steps"
+	var got client.Step
+	r := h.get(base + "/" + step.UUID.String())
+	r.into(t, &got)
+	require.JSONEq(t, `{"page": 2}`, string(got.Checkpoint.Cursor))
+	require.EqualValues(t, 200, got.Checkpoint.ItemsProcessed)
+	require.JSONEq(t, `{"sum": 1}`, string(got.Checkpoint.AccumulatedResults))
+	require.Len(t, got.Checkpoint.History, 1)
+	require.JSONEq(t, `null`, string(got.Checkpoint.History[0].Cursor))
+	require.Contains(t, string(r.body), `"timestamp":"2026-03-21T10:11:12.000345Z"`)
+	require.NotContains(t, string(h.get(base).body), "checkpoint")
+	step.Checkpoint = json.RawMessage(`{"cursor": 1, "items_processed": 1, "timestamp": "2026-03-21T10:11:12Z"}`)
+	h.store.task.Steps = []store.Step{step}
+	require.Contains(t, string(h.get(base+"/"+step.UUID.String()).body), `"history":[]`)
+	step.Checkpoint = json.RawMessage(`[]`)
+	h.store.task.Steps = []store.Step{step}
+	h.get(base+"/"+step.UUID.String()).refused(t, 500, "INTERNAL_ERROR")
+	step.Checkpoint = nil
+	h.store.task.Steps = []store.Step{step}
+	require.NotContains(t, string(h.get(base+"/"+step.UUID.String()).body), "checkpoint")
+}
+
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

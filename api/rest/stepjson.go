@@ -32,6 +32,18 @@ func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
 	return w, nil
 }
 
+// checkpointOf is the progress that a step has saved; nil when there is none.
+func checkpointOf(s *store.Step) (*client.Checkpoint, error) {
+	if s.Checkpoint == nil {
+		return nil, nil //nolint:nilnil // no checkpoint is an answer
+	}
+	c := client.Checkpoint{History: []client.CheckpointCursor{}}
+	if err := json.Unmarshal(s.Checkpoint, &c); err != nil {
+		return nil, fmt.Errorf("read the checkpoint of step %s: %w", s.UUID, err)
+	}
+	return &c, nil
+}
+
 func lastChange(s *store.Step) time.Time {
 	last := s.CreatedAt
 	for _, t := range []*time.Time{s.LastAttemptAt, s.LastFailureAt, s.CompletedAt} {

@@ -96,6 +96,9 @@ func (s *stepRoutes) get(ctx context.Context, in *stepPath) (*client.Step, error
 		return nil, err
 	}
 	w, err := stepOf(task, step)
+	if err == nil {
+		w.Checkpoint, err = checkpointOf(step)
+	}
 	return &w, err
 }
 

@@ -243,11 +243,11 @@ func newDLQStalenessCommand(a *app) *cobra.Command {
 				return unreachable(orchestrator, err)
 			}
 			return a.emit(entries, func() {
-				t := a.newTable("HEALTH", "TASK", "NAMESPACE", "TEMPLATE", "STATE", "MINUTES", "THRESHOLD", "PRIORITY")
+				t := a.newTable("HEALTH", "TASK", "NAMESPACE", "TEMPLATE", "STATE", "OF", "MINUTES", "THRESHOLD", "PRIORITY")
 				for i := range entries {
 					e := &entries[i]
 					t.row(stateCell(e.HealthStatus), e.TaskUUID, text(e.NamespaceName), text(e.TaskName), stateCell(e.CurrentState),
-						e.TimeInStateMinutes, e.StalenessThresholdMinutes, e.Priority)
+						e.Detail, e.TimeInStateMinutes, e.StalenessThresholdMinutes, e.Priority)
 				}
 				t.write(a.stdout)
 			})

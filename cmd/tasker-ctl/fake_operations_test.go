@@ -126,7 +126,8 @@ func (f *fakeAPI) dlq(w http.ResponseWriter, r *http.Request, path string, body 
 	case "GET v1/dlq/staleness":
 		name, space := "diamond", "shapes"
 		answer(w, []client.StalenessEntry{{TaskUUID: runningTask, NamespaceName: &space, TaskName: &name, CurrentState: "steps_in_process",
-			TimeInStateMinutes: 29, TaskAgeMinutes: 40, StalenessThresholdMinutes: 30, HealthStatus: "warning", Priority: 5}})
+			TimeInStateMinutes: 29, TaskAgeMinutes: 40, StalenessThresholdMinutes: 30, HealthStatus: "warning", Priority: 5,
+			Detail: "steps_in_process"}})
 	case "PATCH v1/dlq/entry/" + pendingEntry:
 		answer(w, client.DLQUpdated{Success: true, Message: "Investigation status updated successfully", DLQEntryUUID: pendingEntry})
 	case "POST v1/dlq/entries":

@@ -329,6 +329,8 @@ func fakeSteps(t *client.Task) []client.Step {
 			s.Results = json.RawMessage(`{"step_uuid":"` + s.StepUUID + `","success":true,"result":{"n":36},"metadata":{"execution_time_ms":120,"retryable":false,"completed_at":null,"custom":{},"context":{}},"status":"completed"}`)
 		case "error":
 			s.Results = json.RawMessage(`{"step_uuid":"` + s.StepUUID + `","success":false,"result":null,"metadata":{"execution_time_ms":9,"retryable":false,"completed_at":null,"custom":{},"context":{}},"status":"error","error":{"message":"no such order","error_type":"PermanentError","retryable":false}}`)
+			s.Checkpoint = &client.Checkpoint{Cursor: json.RawMessage(`{"page":7}`), ItemsProcessed: 700, Timestamp: at(3), AccumulatedResults: json.RawMessage(`{"sum":12}`),
+				History: []client.CheckpointCursor{{Cursor: json.RawMessage(`{"page":6}`), Timestamp: at(2)}}}
 		}
 		steps = append(steps, s)
 	}

@@ -137,10 +137,19 @@ func (a *app) showStep(s *client.Step) {
 	t.row("last failure", instant(s.LastFailureAt))
 	t.row("next retry", instant(s.NextRetryAt))
 	t.row("completed", instant(s.CompletedAt))
+	if c := s.Checkpoint; c != nil {
+		t.row("checkpoint", string(c.Cursor))
+		t.row("items processed", c.ItemsProcessed)
+		t.row("saved", instant(&c.Timestamp))
+		t.row("saved before", fmt.Sprintf("%d times", len(c.History)))
+	}
 	if r := stepResult(s); r != nil && r.Error != nil {
 		t.row("error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red})
 	}
 	t.write(a.stdout)
+	if c := s.Checkpoint; c != nil && len(c.AccumulatedResults) > 0 {
+		a.printf("\naccumulated results:\n%s\n", indented(c.AccumulatedResults))
+	}
 	if len(s.Results) == 0 || string(s.Results) == "null" {
 		return
 	}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Checkpoint is the progress of a running step, to be kept under its claim.
+type Checkpoint struct {
+	ClaimKey
+	Cursor      json.RawMessage // storable JSON: where the next execution goes on
+	Items       int64           // processed so far
+	Accumulated json.RawMessage // storable JSON; nil: nothing
+}
+
+// SavedCheckpoint answers one Checkpoint.
+type SavedCheckpoint struct {
+	// Saved says that the claim held and the checkpoint is kept. Otherwise
+	// nothing has changed: the step is no longer the caller's.
+	Saved bool
+	At    time.Time // by the database's clock
+	// Lease is how long the claim lasts from then on; not positive where the
+	// lease had ended, which a checkpoint does not bring back.
+	Lease time.Duration
+}
+
+// saveCheckpoints keeps the progress of steps whose claims hold, and extends
+// their leases; one that an operator or a sweep has ended stays ended. The
+// checkpoint before goes into the history, the newest $8 of which are kept. One
+// that did not move adds nothing there: it may be the same once more, after an
+// answer that was lost. An action may have moved the steps (ownSlot).
+// Index: the primary key; (select $n) as in reportSteps.
+const saveCheckpoints = `
+update tasker.board s
+set checkpoint = jsonb_build_object('cursor', r.cursor::jsonb, 'items_processed', r.items,
+        'timestamp', to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'history', case when s.checkpoint is null then '[]'::jsonb
+                        when (s.checkpoint -> 'cursor') = r.cursor::jsonb then s.checkpoint -> 'history'
+                        else jsonb_path_query_array((s.checkpoint -> 'history') || jsonb_build_array(jsonb_build_object(
+                                 'cursor', s.checkpoint -> 'cursor', 'timestamp', s.checkpoint -> 'timestamp')),
+                             '$[last - $others to last]', jsonb_build_object('others', $8::int - 1)) end)
+        || case when r.accumulated is null then '{}'::jsonb else jsonb_build_object('accumulated_results', r.accumulated::jsonb) end,
+    lease_until = case when s.lease_until > clock_timestamp() then clock_timestamp() + $9::bigint * interval '1 ms' else s.lease_until end
+from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::text[]),
+            (select $6::bigint[]), (select $7::text[])) r(task_uuid, slot, step_no, token, cursor, items, accumulated)
+where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
+returning s.token, s.step_no, (s.checkpoint ->> 'timestamp')::timestamptz, extract(epoch from s.lease_until - clock_timestamp())::float8`
+
+// SaveCheckpoints keeps the progress of running steps, many in one statement,
+// and extends their leases by lease. history bounds how many earlier cursors of
+// each are kept. saved has one entry per checkpoint, in order. Of several of one
+// claim the last counts, and all get its answer.
+func (s *Store) SaveCheckpoints(ctx context.Context, list []Checkpoint, history int, lease time.Duration) (saved []SavedCheckpoint, err error) {
+	order := checkpointOrder(list)
+	held := make(map[ClaimKey]SavedCheckpoint, len(list))
+	err = s.repeatable(ctx, "checkpoint", "save checkpoints", func(ctx context.Context, db *conn) error {
+		clear(held) // of a try that was undone
+		if err := saveInto(ctx, db, list, order, history, lease, held); err != nil {
+			return err
+		}
+		// An action may have moved a step while its row was waited for. It is
+		// found where it stands now by a statement that begins now.
+		missed := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return held[list[i].answer()].Saved || list[i].Slot != 0 })
+		if len(missed) == 0 {
+			return nil
+		}
+		return saveInto(ctx, db, list, missed, history, lease, held)
+	})
+	if err != nil {
+		return nil, err
+	}
+	saved = make([]SavedCheckpoint, len(list))
+	for i := range list {
+		saved[i] = held[list[i].answer()]
+	}
+	return saved, nil
+}
+
+// answer is the part of the key by which the answer comes back; a token is good
+// for one claim.
+func (c *Checkpoint) answer() ClaimKey { return ClaimKey{Step: c.Step, Token: c.Token} }
+
+// checkpointOrder is the order of keys, with the last checkpoint of each claim.
+func checkpointOrder(list []Checkpoint) []int {
+	latest := make(map[ClaimKey]int, len(list))
+	for i := range list {
+		latest[list[i].answer()] = i
+	}
+	order := make([]int, 0, len(latest))
+	for _, i := range latest {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return compareClaims(list[a].ClaimKey, list[b].ClaimKey) })
+	return order
+}
+
+// saveInto saves the checkpoints at the places of order, and notes what was
+// accepted.
+func saveInto(ctx context.Context, db *conn, list []Checkpoint, order []int, history int, lease time.Duration, held map[ClaimKey]SavedCheckpoint) error {
+	rows, err := db.Query(ctx, saveCheckpoints, checkpointArguments(list, order, history, lease)...)
+	if err != nil {
+		return err
+	}
+	var (
+		key  ClaimKey
+		at   time.Time
+		left float64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&key.Token, &key.Step, &at, &left}, func() error {
+		held[key] = SavedCheckpoint{Saved: true, At: at, Lease: time.Duration(left * float64(time.Second))}
+		return nil
+	})
+	return err
+}
+
+func checkpointArguments(list []Checkpoint, order []int, history int, lease time.Duration) []any {
+	n := len(order)
+	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
+	cursors, items, accumulated := make([]string, n), make([]int64, n), make([]*string, n)
+	for i, at := range order {
+		c := &list[at]
+		tasks[i], tokens[i] = c.TaskUUID, c.Token
+		slots[i], steps[i] = int16(c.Slot), int16(c.Step) // #nosec G115 -- at most MaxSteps
+		cursors[i], items[i], accumulated[i] = string(c.Cursor), c.Items, jsonText(c.Accumulated)
+	}
+	return []any{tasks, slots, steps, tokens, cursors, items, accumulated, history, lease.Milliseconds()}
+}
+
+// resetAction is the action that puts a step back in line with the progress
+// that it has saved. run_again begins afresh, and so does whatever follows.
+const resetAction = "reset_for_retry"
+
+// resumeSteps gives steps that were put on the board again the checkpoint of
+// their newest attempt, if that has one.
+// Index: the primary keys.
+const resumeSteps = `
+update tasker.board b set checkpoint = a.checkpoint
+from unnest((select $1::uuid[]), (select $2::smallint[])) r(task_uuid, step_no)
+cross join lateral (
+    select checkpoint from tasker.step_attempts
+    where task_uuid = r.task_uuid and step_no = r.step_no order by token desc limit 1) a
+where b.task_uuid = any (array[r.task_uuid]) and b.slot in (0, r.step_no + 1) and b.step_no = r.step_no and a.checkpoint is not null`
+
+// resumedColumns are steps that go on from what they have saved.
+type resumedColumns struct {
+	tasks uuids
+	steps []int16
+}
+
+func (c *resumedColumns) add(task uuid.UUID, step int) {
+	c.tasks, c.steps = append(c.tasks, task), append(c.steps, int16(step)) // #nosec G115 -- at most MaxSteps
+}
+
+// StalledStep is a running step whose last checkpoint is old.
+type StalledStep struct {
+	TaskUUID              uuid.UUID
+	Step                  int
+	Namespace, Name       string // of the template
+	StepName              string
+	Items                 int64 // processed, by the checkpoint
+	MinutesSince          int   // the checkpoint
+	MinutesOld            int   // since the task was requested
+	Priority              int
+	SecondsSince          float64
+	CheckpointAt, Claimed time.Time
+}
+
+// stalledSteps lists running steps with checkpoints of which the last is older
+// than $1 ms, the oldest first. A lease that has ended is for its sweep; what
+// runs and has never saved anything is none of this.
+// Index: board_lease, from now on, then the primary keys.
+const stalledSteps = `
+with stalled as materialized (
+    select s.task_uuid, s.step_no, s.claimed_at, (s.checkpoint ->> 'items_processed')::bigint as items, (s.checkpoint ->> 'timestamp')::timestamptz as at
+    from tasker.board s
+    where s.state = 3 and s.lease_until > (select clock_timestamp()) and s.checkpoint is not null
+      and (s.checkpoint ->> 'timestamp')::timestamptz < (select clock_timestamp() - $1::bigint * interval '1 ms')
+    order by at, task_uuid limit $2
+)
+select x.task_uuid, x.step_no, n.name, p.name, p.steps[x.step_no + 1], x.items, floor(a.since / 60)::int, (extract(epoch from now() - t.requested_at) / 60)::int,
+       t.priority, a.since, x.at, x.claimed_at
+from stalled x
+cross join lateral (select plan_id, queue, requested_at, priority from tasker.board where task_uuid = x.task_uuid and slot = 0 limit 1) t
+join tasker.plans p on p.plan_id = t.plan_id
+join tasker.namespaces n on n.namespace_id = t.queue
+cross join lateral (select extract(epoch from clock_timestamp() - x.at)::float8 as since offset 0) a
+order by x.at, x.task_uuid`
+
+// StalledSteps lists up to limit running steps that have saved checkpoints, and
+// none for so long.
+func (s *Store) StalledSteps(ctx context.Context, since time.Duration, limit int) (list []StalledStep, err error) {
+	err = s.repeatable(ctx, "stalled_steps", "look for stalled steps", func(ctx context.Context, db *conn) error {
+		list, err = readStalled(ctx, db, since, limit)
+		return err
+	})
+	return list, err
+}
+
+func readStalled(ctx context.Context, db *conn, since time.Duration, limit int) ([]StalledStep, error) {
+	rows, err := db.Query(ctx, stalledSteps, since.Milliseconds(), limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[StalledStep])
+}
