@@ -14,9 +14,13 @@
 // The rooms: internal/schedule (when what goes wrong), internal/workload (the
 // workflows, their handlers and who submits them), internal/ledger (what
 // handlers write down), internal/rig (server, daemons and the network between
-// them), internal/faults (how things go wrong), internal/check (what must
-// hold), internal/trial (one run), scenarios (single stories), worker (the
-// worker daemon with these handlers).
+// them), internal/volume (disks to be filled up), internal/faults (how things go
+// wrong), internal/check (what must hold), internal/trial (one run), scenarios
+// (single stories), worker (the worker daemon with these handlers).
+//
+// A disk that is full takes a volume to fill up, so the program runs itself once
+// more in a mount namespace. Where that is not allowed the run says so, and its
+// schedule has no such fault.
 //
 // It is a module of its own: what it needs for bad networks does not become a
 // dependency of the product.
@@ -41,16 +45,20 @@ import (
 	"github.com/tasker-go/tasker/chaos/internal/rig"
 	"github.com/tasker-go/tasker/chaos/internal/schedule"
 	"github.com/tasker-go/tasker/chaos/internal/trial"
+	"github.com/tasker-go/tasker/chaos/internal/volume"
 )
 
-func main() { os.Exit(code(os.Args[1:])) }
+func main() {
+	os.Exit(volume.Confined(func(unmountable error) int { return code(os.Args[1:], unmountable) }))
+}
 
 // code runs the program and returns its exit code: 1 where a rule did not
-// hold, 2 where that could not be found out.
-func code(args []string) int {
+// hold, 2 where that could not be found out. unmountable is why no volume can be
+// filled up here; nil where one can.
+func code(args []string, unmountable error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, args)
+	ok, err := run(ctx, args, unmountable)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -70,7 +78,7 @@ type program struct {
 	race    bool
 }
 
-func parse(args []string) (*program, error) {
+func parse(args []string, unmountable error) (*program, error) {
 	p := &program{}
 	var kinds, sources string
 	var standby bool
@@ -79,7 +87,7 @@ func parse(args []string) (*program, error) {
 	flags.IntVar(&p.Tasks, "tasks", 10_000, "how many tasks are submitted")
 	flags.DurationVar(&p.Length, "length", 10*time.Minute, "how long orders come and faults strike")
 	flags.StringVar(&sources, "source", "notify", "event source: notify, wal or relay; with commas for one run after the other")
-	flags.StringVar(&kinds, "faults", "", "kinds of faults, with commas; all but promote when empty")
+	flags.StringVar(&kinds, "faults", "", "kinds of faults, with commas; all but promote when empty, fill-wal where a volume can be mounted")
 	flags.BoolVar(&standby, "standby", false, "give the server a standby, and add promote to the faults")
 	flags.DurationVar(&p.Calm, "calm", 3*time.Second, "least time between faults that do not strike together")
 	flags.DurationVar(&p.Longest, "longest", 8*time.Second, "longest duration of a fault")
@@ -92,11 +100,8 @@ func parse(args []string) (*program, error) {
 		return nil, fmt.Errorf("%q is one argument too many", flags.Arg(0))
 	}
 	var err error
-	if p.Kinds, err = faults.ParseKinds(kinds); err != nil {
+	if err = p.choose(kinds, standby, unmountable); err != nil {
 		return nil, err
-	}
-	if standby {
-		p.Kinds = append(p.Kinds, schedule.Promote)
 	}
 	if text := os.Getenv("CHAOS_SEED"); p.Seed == 0 && text != "" {
 		if p.Seed, err = strconv.ParseUint(text, 10, 64); err != nil {
@@ -115,6 +120,27 @@ func parse(args []string) (*program, error) {
 	return p, nil
 }
 
+// choose takes the kinds of faults: those that are named, or all. One that
+// cannot be made here is left out and told of.
+func (p *program) choose(names string, standby bool, unmountable error) (err error) {
+	if p.Kinds = append(schedule.Kinds(), schedule.FillWAL); names != "" {
+		if p.Kinds, err = faults.ParseKinds(names); err != nil {
+			return err
+		}
+	}
+	if standby && !slices.Contains(p.Kinds, schedule.Promote) {
+		p.Kinds = append(p.Kinds, schedule.Promote)
+	}
+	if unmountable != nil && slices.Contains(p.Kinds, schedule.FillWAL) {
+		p.Kinds = slices.DeleteFunc(p.Kinds, func(k schedule.Kind) bool { return k == schedule.FillWAL })
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s, since no volume can be mounted here (it takes root or a user namespace): %v", schedule.FillWAL, unmountable))
+	}
+	if len(p.Kinds) == 0 {
+		return fmt.Errorf("no fault is left: %s", strings.Join(p.LeftOut, "; "))
+	}
+	return nil
+}
+
 // again is how to make the same run.
 func again(o trial.Options) string {
 	kinds := make([]string, len(o.Kinds))
@@ -125,12 +151,15 @@ func again(o trial.Options) string {
 		o.Seed, o.Tasks, o.Length, o.Source, o.Calm, o.Longest, strings.Join(kinds, ","))
 }
 
-func run(ctx context.Context, args []string) (ok bool, err error) {
-	p, err := parse(args)
+func run(ctx context.Context, args []string, unmountable error) (ok bool, err error) {
+	p, err := parse(args, unmountable)
 	if err != nil {
 		return false, err
 	}
 	fmt.Fprintf(os.Stdout, "seed %d\n", p.Seed)
+	for _, what := range p.LeftOut {
+		fmt.Fprintf(os.Stdout, "WITHOUT %s\n", what)
+	}
 	keep := p.Dir != ""
 	if !keep {
 		if p.Dir, err = os.MkdirTemp("", "tasker-chaos-*"); err != nil {

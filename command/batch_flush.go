@@ -9,31 +9,54 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/telemetry"
 )
 
-// work flushes batches until nothing is pending. The slices are reused for all
-// of them.
+// round is one batch on its way. Its slices are reused.
+type round[T, R any] struct {
+	batch    []brought[T, R]
+	items    []T
+	answers  []Answer[T, R] // to those who do not wait
+	answered int            // how many of the batch have their result or error
+}
+
+// work flushes batches until nothing is pending. Whatever happens to a batch,
+// it goes on: nobody else would take what comes after.
 func (b *Batcher[T, R]) work() {
-	var batch []brought[T, R]
-	var items []T
-	var answers []Answer[T, R]
+	var r round[T, R]
 	for {
-		batch = b.take(batch[:0])
-		if len(batch) == 0 {
+		if r.batch = b.take(r.batch[:0]); len(r.batch) == 0 {
 			return
 		}
-		items = items[:0]
-		for i := range batch {
-			items = append(items, batch[i].item)
+		r.items, r.answers, r.answered = r.items[:0], r.answers[:0], 0
+		for i := range r.batch {
+			r.items = append(r.items, r.batch[i].item)
 		}
-		results, err := b.flushOnce(items)
-		answers = b.deliver(batch, results, err, answers[:0])
-		if len(answers) > 0 {
-			b.tell(answers)
+		died := lifecycle.Guard(func() error {
+			results, err := b.flushOnce(r.items)
+			b.deliver(&r, results, err)
+			return nil
+		})
+		if died != nil {
+			b.salvage(&r, died)
 		}
-		clear(batch)
-		clear(items)
-		clear(answers)
+		if len(r.answers) > 0 {
+			b.tell(r.answers)
+		}
+		clear(r.batch)
+		clear(r.items)
+		clear(r.answers)
+	}
+}
+
+// salvage answers those whom a panic has kept from their answers.
+func (b *Batcher[T, R]) salvage(r *round[T, R], died error) {
+	b.cfg.Logger.Error("delivering a batch panicked", zap.String("batch", b.cfg.Name), zap.Error(died), lifecycle.StackField(died))
+	b.cfg.Metrics.Commands.WithLabelValues(b.cfg.Name, telemetry.OutcomePanic).Inc()
+	died = fmt.Errorf("%s: delivering the result: %w", b.cfg.Name, died)
+	for r.answered < len(r.batch) {
+		var none R
+		r.answer(none, died)
 	}
 }
 
@@ -76,32 +99,39 @@ func (b *Batcher[T, R]) flushOnce(items []T) (results []R, err error) {
 }
 
 // deliver hands each caller its result or error, and gathers the answers to
-// those who do not wait. After done was sent an entry belongs to its caller
-// again.
-func (b *Batcher[T, R]) deliver(batch []brought[T, R], results []R, err error, answers []Answer[T, R]) []Answer[T, R] {
+// those who do not wait.
+func (b *Batcher[T, R]) deliver(r *round[T, R], results []R, err error) {
 	var some *BatchError
-	partial := errors.As(err, &some) && len(some.Errs) == len(batch)
-	if (err == nil && len(results) != len(batch)) || (partial && results != nil && len(results) != len(batch)) {
-		err = fmt.Errorf("%s: %w (%d for %d)", b.cfg.Name, ErrBatchShape, len(results), len(batch))
+	partial := errors.As(err, &some) && len(some.Errs) == len(r.batch)
+	if (err == nil && len(results) != len(r.batch)) || (partial && results != nil && len(results) != len(r.batch)) {
+		err = fmt.Errorf("%s: %w (%d for %d)", b.cfg.Name, ErrBatchShape, len(results), len(r.batch))
 		partial, results = false, nil
 		b.cfg.Logger.Error("flush is broken", zap.String("batch", b.cfg.Name), zap.Error(err))
 	}
-	for i := range batch {
-		a := Answer[T, R]{Item: batch[i].item, Err: err}
+	for i := range r.batch {
+		var result R
+		failed := err
 		if partial {
-			a.Err = some.Errs[i]
+			failed = some.Errs[i]
 		}
-		if a.Err == nil && i < len(results) {
-			a.Result = results[i]
+		if failed == nil && i < len(results) {
+			result = results[i]
 		}
-		if e := batch[i].caller; e != nil {
-			e.result, e.err = a.Result, a.Err
-			e.done <- struct{}{}
-		} else {
-			answers = append(answers, a)
-		}
+		r.answer(result, failed)
 	}
-	return answers
+}
+
+// answer gives the next of the batch its result or error. After done was sent
+// an entry belongs to its caller again.
+func (r *round[T, R]) answer(result R, err error) {
+	at := &r.batch[r.answered]
+	r.answered++
+	if at.caller == nil {
+		r.answers = append(r.answers, Answer[T, R]{Item: at.item, Result: result, Err: err})
+		return
+	}
+	at.caller.result, at.caller.err = result, err
+	at.caller.done <- struct{}{}
 }
 
 func (b *Batcher[T, R]) tell(answers []Answer[T, R]) {

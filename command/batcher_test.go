@@ -9,10 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/telemetry"
 )
 
 func double(_ context.Context, items []int) ([]int, error) {
@@ -126,6 +133,72 @@ func TestBatcherPanicGoesToTheItems(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 4, got)
 	require.NoError(t, b.Stop(limit(t)))
+}
+
+// hostile is an error that nobody can look at.
+type hostile struct{}
+
+func (hostile) Error() string { return "hostile" }
+
+func (hostile) As(any) bool { panic("looked at") }
+
+// TestBatcherGoesOnAfterAPanicOnTheWayBack: an error of the flush that panics
+// when it is looked at costs its own batch, and everybody in it is told.
+func TestBatcherGoesOnAfterAPanicOnTheWayBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zapcore.ErrorLevel)
+		metrics := telemetry.NewMetrics(prometheus.NewRegistry())
+		g := newGate()
+		var told recorder[error]
+		b := command.NewAsyncBatcher(command.BatcherConfig{Name: "b", Logger: zap.New(core), Metrics: metrics},
+			func(ctx context.Context, items []int) ([]int, error) {
+				if items[0] == 1 {
+					return nil, hostile{}
+				}
+				g.pass(ctx)
+				return double(ctx, items)
+			}, func(answers []command.Answer[int, int]) {
+				for _, a := range answers {
+					told.add(a.Err)
+				}
+			})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // in vain, unless all goes wrong
+		defer cancel()
+		var group sync.WaitGroup
+		do := func(item int, check func(int, error)) {
+			group.Go(func() { check(b.Do(ctx, item)) })
+			synctest.Wait()
+		}
+		failed := func(_ int, err error) {
+			var panicked *lifecycle.PanicError
+			if !errors.As(err, &panicked) {
+				t.Errorf("%v is not the panic", err)
+			}
+		}
+		do(0, func(int, error) {}) // holds the others up, so that they share a batch
+		do(1, failed)
+		if err := b.Add(ctx, 2); err != nil {
+			t.Error(err)
+		}
+		do(3, failed)
+		close(g.open)
+		group.Wait()
+		do(4, func(got int, err error) {
+			if got != 8 || err != nil {
+				t.Errorf("the next batch: %d, %v", got, err)
+			}
+		})
+		group.Wait()
+		if errs := told.all(); len(errs) != 1 || errs[0] == nil {
+			t.Errorf("told %v of what was added", errs)
+		}
+		if err := b.Stop(ctx); err != nil {
+			t.Errorf("Stop: %v", err)
+		}
+		require.InDelta(t, 1, testutil.ToFloat64(metrics.Commands.WithLabelValues("b", telemetry.OutcomePanic)), 0)
+		require.Equal(t, 1, logs.FilterFieldKey("stack").Len())
+	})
 }
 
 func TestBatcherCallerThatGivesUp(t *testing.T) {

@@ -31,7 +31,7 @@ func eventSystemKeys(d systemDefaults) []Key {
 func systemTimingKeys(d systemDefaults) []Key {
 	return under("timing",
 		integer("fallback_polling_interval_seconds", d.fallbackSeconds, 1, 300, "Poll interval of a healthy Hybrid system.",
-			"Sets poller.relaxed_interval_ms unless a file sets that key as well."),
+			"Sets poller.relaxed_interval_ms unless a file sets that key as well.").reload(),
 		integer("visibility_timeout_seconds", 30, 1, 3600, "Time a received message stays hidden from others.",
 			"Should exceed the time a step takes, or it may be delivered twice."),
 		integer("processing_timeout_seconds", 60, 1, 3600, "Limit for processing one event.",
@@ -95,9 +95,9 @@ func systemListenerKeys() []Key {
 func systemPollerKeys(d systemDefaults) []Key {
 	return under("poller",
 		integer("interval_ms", d.intervalMS, 1, 3600000, "Poll interval of PollingOnly, and of Hybrid while the listener is deaf.",
-			"The latency bound without events, paid with one cheap query each time."),
+			"The latency bound without events, paid with one cheap query each time.").reload(),
 		integer("relaxed_interval_ms", d.relaxedMS, 1, 3600000, "Poll interval of Hybrid while the listener is healthy.",
-			"Bounds the delay of a lost signal; follows timing.fallback_polling_interval_seconds when only that is set."),
+			"Bounds the delay of a lost signal; follows timing.fallback_polling_interval_seconds when only that is set.").reload(),
 		float("jitter_percent", 0.1, 0, 1, "Deviation of the interval, as a fraction.",
 			"Keeps replicas from polling at the same moment."),
 		integer("error_backoff_base_ms", 1000, 1, 3600000, "Delay after the first failed poll.",

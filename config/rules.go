@@ -131,6 +131,7 @@ func checkRules(v *values) {
 	sourceRules(v)
 	leaseRules(v)
 	backendRules(v)
+	hostRules(v)
 	for _, daemon := range []string{"orchestration", "worker"} {
 		serverRules(v, daemon)
 		authRules(v, daemon+".web.auth.")

@@ -76,6 +76,22 @@ func backendRules(v *values) {
 	}
 }
 
+// hostRules warn of connections that may end at a standby.
+func hostRules(v *values) {
+	for _, path := range []string{"common.database.url", "common.database.listener_url"} {
+		dsn := v.str(path)
+		hosts := len(hostsOf(dsn))
+		switch settingOf(dsn, "target_session_attrs") {
+		case "read-write", "primary":
+		default:
+			if hosts > 1 {
+				v.warn(fmt.Sprintf("%s names %d hosts without target_session_attrs=read-write: a daemon may settle on a standby, where nothing can be written",
+					v.said(path), hosts), path)
+			}
+		}
+	}
+}
+
 func serverRules(v *values, daemon string) {
 	if grpc := daemon + ".grpc."; v.on(grpc+"enabled") && v.on(grpc+"tls_enabled") {
 		v.needs(grpc+"tls_enabled", grpc+"tls_enabled", grpc+"tls_cert_path", grpc+"tls_key_path")

@@ -128,6 +128,8 @@ func TestWarnings(t *testing.T) {
 		"capped delays":         {"[common.backoff]\nmax_backoff_seconds = 20", "caps them"},
 		"two daemons, one port": {"[worker.web]\nbind_address = \"0.0.0.0:8080\"", "same address"},
 		"old API key":           {"[worker.web.auth]\nenabled = true\napi_key = \"s3cret\"", "api_keys"},
+		"standby":               {"[common.database]\nurl = \"postgresql://u:s3cret@pg-a:5432,pg-b:5432/tasker\"", "2 hosts without target_session_attrs=read-write"},
+		"standby heard":         {"[common.database]\nlistener_url = \"host=pg-a,pg-b,pg-c password=s3cret target_session_attrs=any\"", "listener_url"},
 		"custom environment":    {"[common.execution]\nenvironment = \"staging\"", "staging"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +140,23 @@ func TestWarnings(t *testing.T) {
 			assert.NotContains(t, loaded.Warnings[0].String(), "s3cret")
 		})
 	}
+	t.Run("hosts that take writes", func(t *testing.T) {
+		for _, dsn := range []string{
+			"postgresql://u:s3cret@pg-a:5432,pg-b:5432/tasker?target_session_attrs=read-write",
+			"postgresql://u:s3cret@pg-a:5432,pg-b:5432/tasker?target_session_attrs=primary&sslmode=disable",
+			"postgresql://u:s3cret@pg-a:5432/tasker", "postgresql://u:s,3,cret@pg-a:5432/tasker", "postgresql:///tasker?host=/run/postgresql",
+			"host=pg-a,pg-b target_session_attrs = 'read-write'", "host=pg-a port=5432 user=a,b", "password='host=a,b' host=pg-a",
+		} {
+			loaded, err := loadText(t, "[common.database]\nurl = \""+dsn+"\"")
+			require.NoError(t, err)
+			assert.Empty(t, loaded.Warnings, dsn)
+		}
+		for _, dsn := range []string{"host='pg-a,pg-b' user=tasker", "postgresql:///tasker?host=pg-a,pg-b", "postgresql://pg-a,pg-b/tasker?target_session_attrs=prefer-standby"} {
+			loaded, err := loadText(t, "[common.database]\nurl = \""+dsn+"\"")
+			require.NoError(t, err)
+			assert.Len(t, loaded.Warnings, 1, dsn)
+		}
+	})
 	t.Run("pooled Hybrid", func(t *testing.T) {
 		loaded, err := loadText(t, "[common.database]\nprepared_statements = false")
 		require.NoError(t, err)

@@ -89,6 +89,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// maxSilence is after how long without a sign of life only a new start of the
+// process can help. A look waits for its turn in the processor, which may be the
+// time of another look, and ends with its deadline whatever the database does;
+// so one that takes three times that, and a minute for what it has to tidy up,
+// does not end at all.
+func (c Config) maxSilence() time.Duration { return 3*c.LookTimeout + time.Minute }
+
 // pollerConfig completes the part that is the poller's own.
 func (c Config) pollerConfig() poller.Config {
 	p := c.Poller

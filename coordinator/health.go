@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
 )
@@ -25,6 +26,8 @@ type Health struct {
 	// Listener is nil in the modes without one.
 	Listener *listener.Health `json:"listener,omitempty"`
 	Poller   poller.Health    `json:"poller"`
+	// Loop is the one that looks.
+	Loop lifecycle.LoopHealth `json:"loop"`
 	// Found counts work by what found it: listener, poller, timer, catch_up,
 	// continue.
 	Found             map[string]uint64 `json:"found"`
@@ -54,11 +57,11 @@ func (s *EventSystem) Health() Health {
 			h.DeadLoops = append(h.DeadLoops, health.Loop.Name)
 		}
 	}
-	loop := s.loop.Health()
+	h.Loop = s.loop.Health()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if loop.Dead() || s.overdue() {
-		h.DeadLoops = append(h.DeadLoops, loop.Name)
+	if h.Loop.Dead() || s.overdue() {
+		h.DeadLoops = append(h.DeadLoops, h.Loop.Name)
 	}
 	h.Mode, h.Pace, h.FallbackActive = s.mode, s.snapshot.Pace, s.snapshot.FallbackActive()
 	h.Found = maps.Clone(s.stats.found)

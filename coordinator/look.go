@@ -59,6 +59,7 @@ func (s *EventSystem) run(ctx context.Context) error {
 // await waits until something is pending that may be looked at now.
 func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pending, bool) {
 	for ctx.Err() == nil {
+		s.loop.Beat()
 		work, wait, armed := s.take()
 		if work != nil {
 			return work, true
@@ -68,6 +69,7 @@ func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pendin
 		} else {
 			timer.Stop()
 		}
+		s.loop.Rest()
 		select {
 		case <-ctx.Done():
 		case <-s.wakeup:

@@ -21,6 +21,23 @@ func (s *EventSystem) Mode() deploymode.Mode {
 	return s.mode
 }
 
+// Settings are what can change while a system runs.
+type Settings struct {
+	Mode deploymode.Mode
+	// PollInterval and RelaxedPollInterval are those of the poller.
+	PollInterval, RelaxedPollInterval time.Duration
+}
+
+// Reload follows changed settings. The mode is changed as by SetMode, and only
+// where the present one is not what it comes to; an error concerns it alone.
+func (s *EventSystem) Reload(ctx context.Context, next Settings) error {
+	s.poller.SetIntervals(next.PollInterval, next.RelaxedPollInterval)
+	if mode := s.effective(next.Mode); mode != s.Mode() {
+		return s.SetMode(ctx, mode)
+	}
+	return nil
+}
+
 // SetMode changes the mode of a running system. What replaces something runs
 // before that stops: EventDrivenOnly is entered by way of Hybrid, and only once
 // the listener has received a probe; a listener is stopped only after the

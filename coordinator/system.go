@@ -76,11 +76,12 @@ func New(cfg Config, work Work) *EventSystem {
 	s.snapshot = still(s.mode)
 	s.poller = poller.New(cfg.pollerConfig(), s.poll)
 	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
-		Name:      cfg.SystemID + "-looker",
-		Run:       s.run,
-		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:     cfg.Clock,
-		Logger:    cfg.Logger,
+		Name:       cfg.SystemID + "-looker",
+		Run:        s.run,
+		MaxSilence: cfg.maxSilence(),
+		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:      cfg.Clock,
+		Logger:     cfg.Logger,
 	})
 	return s
 }

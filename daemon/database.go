@@ -121,7 +121,7 @@ type signals struct {
 	heard     signal.Source // nil until source is called
 }
 
-func newSignals(c config.Common, name string, s *store.Store, breakers *breaker.Set, log *zap.Logger) (*signals, error) {
+func newSignals(c config.Common, name string, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
 	out := &signals{config: c, name: name, store: s}
 	switch c.Signals.EventSource {
 	case sourceNotify:
@@ -135,6 +135,7 @@ func newSignals(c config.Common, name string, s *store.Store, breakers *breaker.
 	}
 	// Listeners probe past the breaker: that is how a recovery is seen.
 	out.sender = signal.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, signal.SenderConfig{
+		Logger: log, OnRestart: restarts(m.LoopRestarts),
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
 				return // it was told of when it opened

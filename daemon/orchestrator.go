@@ -224,8 +224,9 @@ func (d *Orchestrator) Failed() <-chan error { return d.fatal }
 // Reload follows a changed configuration as far as that is possible without a
 // new start.
 func (d *Orchestrator) Reload(ctx context.Context, next *config.Loaded) error {
-	changes := d.loaded.Changes(next)
+	warnOfRestarts(d.log, d.loaded.Changes(next))
 	d.loaded = next
 	d.depth.judgeBy(next.Common.Queues.PGMQ.QueueDepthThresholds)
-	return reloadMode(ctx, d.log, d.engine, next.Orchestration.EventSystems.Orchestration.DeploymentMode, changes)
+	systems := next.Orchestration.EventSystems
+	return d.engine.Reload(ctx, systemSettings(systems.Orchestration), systemSettings(systems.TaskReadiness))
 }

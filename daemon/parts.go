@@ -14,7 +14,6 @@ import (
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/relay"
@@ -60,7 +59,7 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	if s.store, err = openStore(ctx, c, name, near != nil, s.breakers, log, s.metrics); err != nil {
 		return nil, err
 	}
-	if s.signals, err = newSignals(c, name, s.store, s.breakers, log); err != nil {
+	if s.signals, err = newSignals(c, name, s.store, s.breakers, log, s.metrics); err != nil {
 		s.store.Close()
 		return nil, err
 	}
@@ -131,27 +130,14 @@ func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) err
 	return errors.Join(failed...)
 }
 
-// modeSetter is the part whose mode can change at run time.
-type modeSetter interface {
-	Mode() deploymode.Mode
-	SetMode(ctx context.Context, mode deploymode.Mode) error
-}
-
-// reloadMode follows a configuration that was read again. The deployment mode
-// is what can change while the daemon runs; everything else is named.
-func reloadMode(ctx context.Context, log *zap.Logger, target modeSetter, mode deploymode.Mode, changes []config.Change) error {
+// warnOfRestarts names what a configuration that was read again changes, and
+// only a new start can follow.
+func warnOfRestarts(log *zap.Logger, changes []config.Change) {
 	for _, c := range changes {
 		if !c.Reloadable {
 			log.Warn("a changed setting takes effect with the next start", zap.String("key", c.Key))
 		}
 	}
-	if target.Mode() == mode {
-		return nil
-	}
-	if err := target.SetMode(ctx, mode); err != nil {
-		return fmt.Errorf("change the mode: %w", err)
-	}
-	return nil
 }
 
 func observePool(reg prometheus.Registerer, s *store.Store) {

@@ -48,7 +48,7 @@ func (s *shared) statusOf(systems map[string]coordinator.Health, loops []lifecyc
 	var parts []Part
 	for name, h := range systems {
 		parts = append(parts, systemPart(name, h))
-		loops = append(loops, h.Poller.Loop)
+		loops = append(loops, h.Loop, h.Poller.Loop)
 		if h.Listener != nil {
 			loops = append(loops, h.Listener.Loop)
 		}

@@ -23,7 +23,7 @@ func restarts(counter *prometheus.CounterVec) func(loop string) {
 
 // loops are those that the daemon runs beside its engine.
 func (s *shared) loops() []lifecycle.LoopHealth {
-	list := []lifecycle.LoopHealth{s.counting.Health()}
+	list := []lifecycle.LoopHealth{s.counting.Health(), s.signals.sender.Health()}
 	if s.relay != nil {
 		list = append(list, s.relay.Health().Loop)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,16 +33,7 @@ enabled = false
 
 func loadFor(t *testing.T, db *pgtest.DB) *config.Loaded {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tasker.toml")
-	require.NoError(t, os.WriteFile(file, []byte(webOnly), 0o600))
-	loaded, err := config.Load(config.Options{Path: file, LookupEnv: func(name string) (string, bool) {
-		if name == "DATABASE_URL" {
-			return db.DSN, true
-		}
-		return "", false
-	}})
-	require.NoError(t, err)
-	return loaded
+	return loadToo(t, db, "")
 }
 
 func ask(t *testing.T, url string) (status int, body string) {

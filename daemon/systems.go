@@ -43,6 +43,11 @@ func eventSystem(c config.EventSystem, source signal.Source, onFatal func(error)
 	}
 }
 
+// systemSettings are those of an event system that can change while it runs.
+func systemSettings(c config.EventSystem) coordinator.Settings {
+	return coordinator.Settings{Mode: c.DeploymentMode, PollInterval: c.Poller.Interval(), RelaxedPollInterval: c.Poller.RelaxedInterval()}
+}
+
 // jitter translates a configured 0, which means none, for parts in which 0
 // means the default.
 func jitter(share float64) float64 {

@@ -217,9 +217,7 @@ func (d *Worker) Failed() <-chan error { return d.fatal }
 // Reload follows a changed configuration as far as that is possible without a
 // new start.
 func (d *Worker) Reload(ctx context.Context, next *config.Loaded) error {
-	changes := d.loaded.Changes(next)
+	warnOfRestarts(d.log, d.loaded.Changes(next))
 	d.loaded = next
-	return reloadMode(ctx, d.log, d.worker, next.Worker.EventSystems.Worker.DeploymentMode, changes)
+	return d.worker.Reload(ctx, systemSettings(next.Worker.EventSystems.Worker.EventSystem))
 }
-
-var _ modeSetter = (*worker.Worker)(nil)

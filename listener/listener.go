@@ -133,11 +133,14 @@ func New(cfg Config, hooks Hooks) *Listener {
 	}
 	l.topics = l.complete(cfg.Topics)
 	l.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
-		Name:      cfg.SystemID + "-listener",
-		Run:       l.run,
-		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:     cfg.Clock,
-		Logger:    cfg.Logger,
+		Name: cfg.SystemID + "-listener",
+		Run:  l.run,
+		// Connecting and closing end with their deadlines, the latter with twice
+		// the same; what takes longer than both together does not end at all.
+		MaxSilence: 4*cfg.ConnectTimeout + time.Minute,
+		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:      cfg.Clock,
+		Logger:     cfg.Logger,
 	})
 	return l
 }

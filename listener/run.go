@@ -22,6 +22,7 @@ func (l *Listener) run(ctx context.Context) error {
 	timer := l.cfg.Clock.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		l.loop.Beat()
 		conn, version, err := l.connect(ctx)
 		var effects []deploymode.Effect
 		if err != nil {
@@ -39,6 +40,7 @@ func (l *Listener) run(ctx context.Context) error {
 			effects = l.lost()
 		}
 		timer.Reset(reconnectAfter(effects))
+		l.loop.Rest()
 		select {
 		case <-timer.C():
 		case <-ctx.Done():

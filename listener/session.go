@@ -70,6 +70,7 @@ func (s *session) watch(ctx context.Context) error {
 	var asked time.Time // when the probe that is out was asked for
 	nonce := ""
 	for count := 0; ; {
+		l.loop.Beat()
 		effects := l.step(deploymode.Event{Kind: deploymode.Tick})
 		if has(effects, deploymode.Drop) {
 			return errDeaf
@@ -80,6 +81,7 @@ func (s *session) watch(ctx context.Context) error {
 			s.probes <- nonce
 		}
 		s.arm(timer)
+		l.loop.Rest()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -207,6 +209,7 @@ func (s *session) subscribe(ctx context.Context) error {
 // reconnecting.
 func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
 	l := s.l
+	l.loop.Beat() // it may have rested until now
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.ConnectTimeout)
 	defer cancel()
 	done := make(chan error, 1)

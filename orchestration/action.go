@@ -18,14 +18,14 @@ type ActionKind string
 
 // The kinds. Those on steps need Action.Step, or Action.StepName in bulk.
 const (
-	ActionCancel           ActionKind = "cancel"            // a live task: everything is called off
-	ActionFail             ActionKind = "fail"              // a live task: it ends as error, steps in hand can be reset
-	ActionResetForRetry    ActionKind = "reset_for_retry"   // a failed step: as if it had never run
-	ActionResolveManually  ActionKind = "resolve_manually"  // a step that has not ended well, or a live task: done without a result
-	ActionCompleteManually ActionKind = "complete_manually" // a step that has not ended well: done with the given result
-	ActionRunAgain         ActionKind = "run_again"         // an ended step, and all that depends on it
-	ActionReleaseLease     ActionKind = "release_lease"     // a running step: its lease ends now
-	ActionReprioritise     ActionKind = "reprioritise"      // a live task
+	ActionCancel           ActionKind = workflow.ActionCancel   // a live task: everything is called off
+	ActionFail             ActionKind = workflow.ActionFail     // a live task: it ends as error, steps in hand can be reset
+	ActionResetForRetry    ActionKind = workflow.ActionReset    // a failed step: as if it had never run
+	ActionResolveManually  ActionKind = workflow.ActionResolve  // a step that has not ended well, or a live task: done without a result
+	ActionCompleteManually ActionKind = workflow.ActionComplete // a step that has not ended well: done with the given result
+	ActionRunAgain         ActionKind = workflow.ActionRunAgain // an ended step, and all that depends on it
+	ActionReleaseLease     ActionKind = "release_lease"         // a running step: its lease ends now
+	ActionReprioritise     ActionKind = "reprioritise"          // a live task
 )
 
 // ActionKinds lists all kinds.
@@ -129,24 +129,11 @@ func (a *Action) input(t *store.TakenTask) (in workflow.Input, step int, err err
 			return nil, step, err
 		}
 	}
-	switch a.Kind {
-	case ActionCancel:
-		return workflow.Cancel{Reason: a.Reason, DeadLetter: a.deadLetter}, step, nil
-	case ActionFail:
-		return workflow.Fail{Reason: a.Reason, DeadLetter: a.deadLetter}, step, nil
-	case ActionResetForRetry:
-		return workflow.Reset{Step: step}, step, nil
-	case ActionCompleteManually:
-		return workflow.Complete{Step: step, Result: a.Result}, step, nil
-	case ActionRunAgain:
-		return workflow.RunAgain{Step: step}, step, nil
-	case ActionResolveManually:
-		if step < 0 {
-			return workflow.ResolveTask{Reason: a.Reason}, step, nil
-		}
-		return workflow.Resolve{Step: step}, step, nil
+	in, decides := workflow.Operation{Action: string(a.Kind), Step: step, Reason: a.Reason, DeadLetter: a.deadLetter, Result: a.Result}.Input()
+	if !decides {
+		return nil, step, fmt.Errorf("action %s has no rule", a.Kind)
 	}
-	return nil, step, fmt.Errorf("action %s has no rule", a.Kind)
+	return in, step, nil
 }
 
 // step finds the number of the step that the action names.

@@ -204,7 +204,8 @@ func (o *Orchestrator) partitions(ctx context.Context) error {
 	}
 }
 
-// SetMode changes the deployment mode of both event systems while they run.
+// SetMode changes the deployment mode of both event systems while they run,
+// whatever each is configured for.
 func (o *Orchestrator) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	for _, system := range []*coordinator.EventSystem{o.apply, o.readiness} {
 		if err := system.SetMode(ctx, mode); err != nil {
@@ -212,6 +213,12 @@ func (o *Orchestrator) SetMode(ctx context.Context, mode deploymode.Mode) error 
 		}
 	}
 	return nil
+}
+
+// Reload follows changed settings of the event systems while they run; each has
+// its own. One that cannot follow does not keep the other from it.
+func (o *Orchestrator) Reload(ctx context.Context, orchestration, readiness coordinator.Settings) error {
+	return errors.Join(o.apply.Reload(ctx, orchestration), o.readiness.Reload(ctx, readiness))
 }
 
 // Mode is the deployment mode of the orchestration event system.

@@ -76,9 +76,9 @@ type Poller struct {
 	cfg     Config
 	poll    func(ctx context.Context) (found int, err error)
 	loop    *lifecycle.Loop
-	changed chan struct{} // holds one: the pace was changed
+	changed chan struct{} // holds one: the pace or the intervals were changed
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the intervals in cfg, too
 	pace     deploymode.Pace
 	failures int // in a row
 	health   Health
@@ -102,11 +102,13 @@ func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Pol
 	cfg = cfg.withDefaults()
 	p := &Poller{cfg: cfg, poll: poll, pace: cfg.Pace, changed: make(chan struct{}, 1)}
 	p.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
-		Name:      cfg.SystemID + "-poller",
-		Run:       p.run,
-		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:     cfg.Clock,
-		Logger:    cfg.Logger,
+		Name: cfg.SystemID + "-poller",
+		Run:  p.run,
+		// A poll ends with its deadline, whatever the database does.
+		MaxSilence: 2*cfg.Timeout + time.Minute,
+		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+		Clock:      cfg.Clock,
+		Logger:     cfg.Logger,
 	})
 	return p
 }
@@ -128,6 +130,23 @@ func (p *Poller) SetPace(pace deploymode.Pace) {
 	p.mu.Lock()
 	same := p.pace == pace
 	p.pace = pace
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// SetIntervals changes the time between polls at a tight and at a relaxed pace,
+// from now on; it never blocks. Zero values take the defaults of Config.
+func (p *Poller) SetIntervals(interval, relaxed time.Duration) {
+	c := Config{Interval: interval, RelaxedInterval: relaxed}.withDefaults()
+	p.mu.Lock()
+	same := p.cfg.Interval == c.Interval && p.cfg.RelaxedInterval == c.RelaxedInterval
+	p.cfg.Interval, p.cfg.RelaxedInterval = c.Interval, c.RelaxedInterval
 	p.mu.Unlock()
 	if same {
 		return
@@ -172,12 +191,15 @@ func (p *Poller) run(ctx context.Context) error {
 	}
 	arm(p.next())
 	for {
+		p.loop.Rest()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.changed:
+			p.loop.Beat()
 			arm(p.afterChange(due))
 		case <-timer.C():
+			p.loop.Beat()
 			p.once(ctx)
 			arm(p.next())
 		}
@@ -198,8 +220,8 @@ func (p *Poller) next() (delay time.Duration, armed bool) {
 	return jittered(interval, p.cfg.Jitter), true
 }
 
-// afterChange returns the time from a change of pace to the next poll, which
-// was due at due.
+// afterChange returns the time from a change of the pace or the intervals to the
+// next poll, which was due at due.
 func (p *Poller) afterChange(due time.Time) (delay time.Duration, armed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

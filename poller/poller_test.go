@@ -159,6 +159,54 @@ func TestAPanicIsAnError(t *testing.T) {
 	})
 }
 
+func TestNewIntervalsCountAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rec := &polls{begin: time.Now()}
+		cfg := config()
+		cfg.Pace = deploymode.PaceRelaxed
+		p := poller.New(cfg, rec.poll)
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(4 * s)
+		p.SetIntervals(s, 10*s) // nothing new
+		time.Sleep(7 * s)
+		require.Equal(t, []time.Duration{10 * s}, rec.take())
+		p.SetIntervals(2*s, 5*s) // at 11
+		time.Sleep(10*s + 1)
+		require.Equal(t, []time.Duration{16 * s, 21 * s}, rec.take())
+		p.SetPace(deploymode.PaceTight)
+		time.Sleep(2 * s)
+		rec.take() // within one interval
+		time.Sleep(6 * s)
+		require.Len(t, rec.take(), 3)
+		p.SetIntervals(0, 0) // the defaults
+		time.Sleep(s)
+		rec.take()
+		time.Sleep(6 * s)
+		require.Len(t, rec.take(), 6)
+		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
+func TestAPollThatNeverEndsIsStuck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		cfg := config()
+		cfg.Timeout = 10 * s
+		p := poller.New(cfg, func(context.Context) (int, error) { <-hang; return 0, nil })
+		require.NoError(t, p.Start(t.Context()))
+		time.Sleep(80 * s)
+		require.False(t, p.Health().Loop.Stuck)
+		time.Sleep(2 * s)
+		require.True(t, p.Health().Loop.Stuck)
+		close(hang)
+		synctest.Wait()
+		require.False(t, p.Health().Loop.Stuck)
+		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
 func TestStopEndsARunningPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

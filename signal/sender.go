@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/panics"
+	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
@@ -35,9 +35,13 @@ type SenderConfig struct {
 	// doubles with each failure in a row and is jittered down to its half.
 	// Defaults 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
-	// OnError, when set, is called by the flushing goroutine with the error of
-	// each failed flush. It must not block.
+	// OnError, when set, is called by the flushing loop with the error of each
+	// failed flush. It must not block.
 	OnError func(error)
+	// OnRestart, when set, is told of each restart of the flushing loop after a
+	// panic, for counting.
+	OnRestart func(name string)
+	Logger    *zap.Logger // default none
 }
 
 func (c SenderConfig) withDefaults() SenderConfig {
@@ -81,7 +85,8 @@ type SenderStats struct {
 // round trip, and no timer is ever waited for.
 //
 // A failed batch is tried once more after a pause, then dropped: signals are
-// hints, and whoever listens scans after an outage anyway.
+// hints, and whoever listens scans after an outage anyway. So is one over which
+// the flushing loop panicked; that begins again after a pause.
 type Sender struct {
 	transport Transport
 	cfg       SenderConfig
@@ -89,13 +94,12 @@ type Sender struct {
 
 	published, sent, joined, stripped, dropped, failed, flushes atomic.Uint64
 
+	loop     *lifecycle.Loop
 	mu       sync.Mutex // guards the life cycle
 	started  bool
-	stopping chan struct{}
 	stopped  bool
-	cancel   context.CancelFunc
-	done     chan struct{}
-	workers  conc.WaitGroup
+	stopping chan struct{}
+	done     chan struct{} // closed when stopped and nothing is left
 }
 
 var (
@@ -106,13 +110,15 @@ var (
 // NewSender returns a Sender that is not started: signals wait until it is.
 func NewSender(t Transport, cfg SenderConfig) *Sender {
 	cfg = cfg.withDefaults()
-	return &Sender{
+	s := &Sender{
 		transport: t,
 		cfg:       cfg,
 		waiting:   NewBuffer(cfg.Limit),
 		stopping:  make(chan struct{}),
 		done:      make(chan struct{}),
 	}
+	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "signal-sender", Run: s.run, OnRestart: cfg.OnRestart, Logger: cfg.Logger})
+	return s
 }
 
 // Publish implements Publisher. A signal that no transport can carry for its
@@ -170,96 +176,6 @@ func (s *Sender) Stats() SenderStats {
 	}
 }
 
-// Name implements lifecycle.Service.
-func (s *Sender) Name() string { return "signal sender" }
-
-// Start begins to flush and returns at once. The end of ctx does not end the
-// Sender, because a daemon that drains still publishes: Stop does. Starting
-// twice is harmless; starting after Stop returns lifecycle.ErrStopped.
-func (s *Sender) Start(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return lifecycle.ErrStopped
-	}
-	if s.started {
-		return nil
-	}
-	s.started = true
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s.cancel = cancel
-	s.workers.Go(func() {
-		defer close(s.done)
-		defer cancel()
-		s.run(run)
-	})
-	return nil
-}
-
-// stopGrace is how long Stop waits, beyond its context, for the transport to
-// notice that it was cancelled.
-const stopGrace = 100 * time.Millisecond
-
-// Stop refuses new signals, sends what is waiting and returns when nothing is
-// left. When ctx ends before that, the flush in flight is cancelled, the rest
-// is dropped and the error of ctx is returned. Stopping twice is harmless.
-func (s *Sender) Stop(ctx context.Context) error {
-	s.mu.Lock()
-	if !s.stopped {
-		s.stopped = true
-		s.waiting.Fail(ErrClosed)
-		close(s.stopping)
-	}
-	started := s.started
-	s.mu.Unlock()
-	if !started {
-		s.waiting.Close()
-		return nil
-	}
-	select {
-	case <-s.done:
-		return s.panicked()
-	case <-ctx.Done():
-	}
-	s.cancel()
-	grace := time.NewTimer(stopGrace)
-	defer grace.Stop()
-	select {
-	case <-s.done:
-		if err := s.panicked(); err != nil {
-			return err
-		}
-	case <-grace.C:
-	}
-	return fmt.Errorf("flushing the last signals: %w", ctx.Err())
-}
-
-func (s *Sender) panicked() error {
-	if r := s.workers.WaitAndRecover(); r != nil {
-		return fmt.Errorf("signal sender: %w", r.AsError())
-	}
-	return nil
-}
-
-// run flushes until Stop was called and nothing waits, or ctx ends.
-func (s *Sender) run(ctx context.Context) {
-	failures := 0 // in a row
-	for ctx.Err() == nil {
-		if failures > 0 {
-			s.pause(ctx, failures) // before taking, so that more coalesces
-		}
-		batch := s.waiting.TakeBatch(s.cfg.MaxBatch)
-		if len(batch) == 0 {
-			if !s.await(ctx) {
-				return
-			}
-			continue
-		}
-		failures = s.flush(ctx, s.join(batch), failures)
-	}
-	s.waiting.Close() // counts what is left as dropped
-}
-
 // await waits for something to flush; false means that nothing comes any more.
 func (s *Sender) await(ctx context.Context) bool {
 	select {
@@ -274,6 +190,12 @@ func (s *Sender) await(ctx context.Context) bool {
 
 // flush sends one batch, twice at most, and returns the failures in a row.
 func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
+	sent := false
+	defer func() { // also after a panic
+		if !sent {
+			s.dropped.Add(uint64(len(batch)))
+		}
+	}()
 	for attempt := range 2 {
 		if attempt > 0 {
 			s.pause(ctx, failures)
@@ -282,6 +204,7 @@ func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
 		if err == nil {
 			s.flushes.Add(1)
 			s.sent.Add(uint64(len(batch)))
+			sent = true
 			return 0
 		}
 		failures++
@@ -290,7 +213,6 @@ func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
 			s.cfg.OnError(err)
 		}
 	}
-	s.dropped.Add(uint64(len(batch)))
 	return failures
 }
 

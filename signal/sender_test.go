@@ -178,6 +178,62 @@ func TestSenderSurvivesPanicAndStuckTransport(t *testing.T) {
 	})
 }
 
+// A panic where errors are told of is over after a pause, and costs no more than
+// the batch.
+func TestSenderSurvivesPanicOfOnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{before: func(_ context.Context, call int) error {
+			if call < 2 {
+				return errors.New("down")
+			}
+			return nil
+		}}
+		restarts := 0
+		s := start(t, r, signal.SenderConfig{
+			OnError:   func(error) { panic("while telling") },
+			OnRestart: func(string) { restarts++ },
+		})
+		for i := range 3 {
+			s.Publish(control(fmt.Sprint(i)))
+			time.Sleep(time.Minute)
+		}
+		if h := s.Health(); h.State != lifecycle.LoopRunning || h.Restarts != 2 || !strings.Contains(h.LastError, "while telling") {
+			t.Errorf("health: %+v", h)
+		}
+		s.Publish(control("at the end"))
+		stop(t, s)
+		if st := s.Stats(); st.Failed != 2 || st.Dropped != 2 || st.Sent != 2 || st.Waiting != 0 {
+			t.Errorf("statistics: %+v", st)
+		}
+		if restarts != 2 {
+			t.Errorf("%d restarts were counted", restarts)
+		}
+	})
+}
+
+// Stop sends what waits, also while the loop is about to begin again.
+func TestSenderStopsWhileItIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{before: func(_ context.Context, call int) error {
+			if call == 0 {
+				return errors.New("down")
+			}
+			return nil
+		}}
+		s := start(t, r, signal.SenderConfig{OnError: func(error) { panic("while telling") }})
+		s.Publish(control("lost"))
+		synctest.Wait()
+		if h := s.Health(); h.State != lifecycle.LoopRestarting {
+			t.Fatalf("health: %+v", h)
+		}
+		s.Publish(control("sent"))
+		stop(t, s)
+		if st := s.Stats(); st.Dropped != 1 || st.Sent != 1 {
+			t.Errorf("statistics: %+v", st)
+		}
+	})
+}
+
 func TestSenderStopIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}

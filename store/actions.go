@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Performed is what an operator or a sweep has done to a task, for the record:
@@ -155,7 +157,7 @@ select m.task_uuid, m.step_no, 0, nextval('tasker.claim_token'), null, null, clo
 from unnest($1::uuid[], $2::smallint[], $3::text[]) m(task_uuid, step_no, result)`
 
 // manualReason marks the attempt that nobody has made.
-const manualReason = "complete_manually"
+const manualReason = workflow.ActionComplete
 
 // performed adds an action to what is written.
 func (w *writes) performed(c *Change) error {
@@ -180,7 +182,7 @@ func (w *writes) performed(c *Change) error {
 	}
 	text := string(document)
 	w.events.row(c.Task.UUID, int16(c.Task.State), int16(to), c.Actor, a.Reason, &text)
-	if a.Kind == resetAction {
+	if a.Kind == workflow.ActionReset {
 		w.resumed.add(c.Task.UUID, a.Step)
 	}
 	if a.Result != nil {

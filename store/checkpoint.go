@@ -131,10 +131,6 @@ func checkpointArguments(list []Checkpoint, order []int, history int, lease time
 	return []any{tasks, slots, steps, tokens, cursors, items, accumulated, history, lease.Milliseconds()}
 }
 
-// resetAction is the action that puts a step back in line with the progress
-// that it has saved. run_again begins afresh, and so does whatever follows.
-const resetAction = "reset_for_retry"
-
 // resumeSteps gives steps that were put on the board again the checkpoint of
 // their newest attempt, if that has one.
 // Index: the primary keys.

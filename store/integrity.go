@@ -301,31 +301,14 @@ func (act *auditedAction) replay(step func(...workflow.Input) error, given map[i
 // input is the action as the rules know it; false: it changed nothing about
 // what happens next.
 func (act *auditedAction) input() (workflow.Input, bool) {
-	reason := ""
+	step, reason := -1, ""
+	if act.step != nil {
+		step = *act.step
+	}
 	if act.reason != nil {
 		reason = *act.reason
 	}
-	switch {
-	case act.kind == "cancel":
-		return workflow.Cancel{Reason: reason}, true
-	case act.kind == "fail":
-		return workflow.Fail{Reason: reason}, true
-	case act.kind == "resolve_manually" && act.step == nil:
-		return workflow.ResolveTask{Reason: reason}, true
-	case act.step == nil:
-		return nil, false
-	}
-	switch act.kind {
-	case resetAction:
-		return workflow.Reset{Step: *act.step}, true
-	case "resolve_manually":
-		return workflow.Resolve{Step: *act.step}, true
-	case "complete_manually":
-		return workflow.Complete{Step: *act.step, Result: act.result}, true
-	case "run_again":
-		return workflow.RunAgain{Step: *act.step}, true
-	}
-	return nil, false
+	return workflow.Operation{Action: act.kind, Step: step, Reason: reason, Result: act.result}.Input()
 }
 
 // manual reports whether it is the result that came with an action.

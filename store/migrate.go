@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -39,14 +40,15 @@ type Migrator struct {
 	config *pgx.ConnConfig
 }
 
-// NewMigrator reads the direct (not pooled) database URL.
+// NewMigrator reads the direct (not pooled) database URL. Settings of a pool in
+// it are checked and have no effect; sent to the server, they would be refused.
 func NewMigrator(url string) (*Migrator, error) {
-	cfg, err := pgx.ParseConfig(url)
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", redact(err))
 	}
-	cfg.RuntimeParams["application_name"] = "tasker-migrate"
-	return &Migrator{config: cfg}, nil
+	cfg.ConnConfig.RuntimeParams["application_name"] = "tasker-migrate"
+	return &Migrator{config: cfg.ConnConfig}, nil
 }
 
 // Up applies what is missing and returns the versions applied. Several

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -57,7 +56,7 @@ const maxSettledResult = 64 << 10
 // Settle records successes and what follows from them in one transaction and
 // one round trip: a task ends, or its row goes on to the next step. Where that
 // step is one that taker could claim, it is claimed for it with the same
-// statement, up to its Limit. The answer has one entry per settlement, in order.
+// statement, up to its Limit; of a paused namespace it waits. The answer has one entry per settlement, in order.
 //
 // It takes only what is simple, of claims of taker's worker: one step in hand, one or none next, no change
 // of the task that has to be recorded. The fence is the claim's token, and the
@@ -175,7 +174,7 @@ type settledMoves struct {
 	settledColumns
 	states  []int16
 	nexts   []int16
-	taken   []bool
+	wanted  []bool // for the taker
 	heirs   []bool // its only parent is the step that it follows in the row
 	lanes   []int16
 	parents []string
@@ -184,6 +183,7 @@ type settledMoves struct {
 	attempts []int16
 	enqueued []time.Time
 	claimed  []time.Time
+	queues   []int32
 }
 
 func newSettling(processor uuid.UUID, taker ClaimRequest, list []Settlement) *settling {
@@ -221,17 +221,18 @@ func (w *settling) add(at int) {
 		return
 	}
 	put, m := x.Effects.Put[0].Step, &w.moved
-	step, taken := &x.Plan.Steps[put], w.next[at] != nil
+	step, wanted := &x.Plan.Steps[put], w.next[at] != nil
 	m.add(x)
 	m.states, m.nexts = append(m.states, int16(x.Effects.State)), append(m.nexts, int16(put)) // #nosec G115 -- at most maxInlineSteps
-	m.taken = append(m.taken, taken)
+	m.wanted = append(m.wanted, wanted)
 	parents := x.Plan.ParentsOf(x.Progress, put)
-	m.heirs = append(m.heirs, !taken && follows(parents, x.Effects.End[0]))
+	m.heirs = append(m.heirs, follows(parents, x.Effects.End[0]))
 	m.lanes = append(m.lanes, Lane(x.Claim.Priority, true))
 	m.parents, m.tags = append(m.parents, arrayLiteral(parents)), append(m.tags, joined(step.Tags))
 	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
 	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
-	if !taken {
+	m.queues = append(m.queues, x.Claim.Queue)
+	if !wanted { // where it is and the namespace is paused, resuming signals
 		w.topics.add(signal.WorkerTopic(x.Plan.Template.Namespace))
 	}
 }
@@ -266,8 +267,8 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 		})
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
-		args := append(m.arguments(), m.states, m.nexts, m.taken, m.heirs, m.lanes, m.parents, m.tags,
-			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds())
+		args := append(m.arguments(), m.states, m.nexts, m.wanted, m.heirs, m.lanes, m.parents, m.tags,
+			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds(), m.queues)
 		b.Queue(settleMoves, args...).Query(func(rows pgx.Rows) error {
 			var token int64
 			var fence *int64
@@ -277,11 +278,8 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 			_, err := pgx.ForEachRow(rows, []any{&token, &fence, &since, &at, &left}, func() error {
 				i := w.place[token]
 				answers[i] = Settled{Accepted: true}
-				if w.next[i] == nil {
-					return nil
-				}
-				if fence == nil || at == nil || left == nil {
-					return fmt.Errorf("the step after claim %d was not claimed", token)
+				if w.next[i] == nil || fence == nil || at == nil || left == nil {
+					return nil // not claimed: nobody wanted it, or its namespace is paused
 				}
 				next := *w.next[i]
 				next.Token, next.EnqueuedAt, next.ClaimedAt = *fence, since, *at

@@ -1,12 +1,16 @@
 package store
 
-// settled is the beginning of both kinds: the claims that ended, each with the
-// moment in which all of it happens. (select $n) hides from the planner how many
-// there are, see reportSteps.
-const settled = `
+// settled and ofSettled are the beginning of both kinds: the claims that ended,
+// each with the moment in which all of it happens. (select $n) hides from the
+// planner how many there are, see reportSteps.
+const (
+	settled = `
 with o as materialized (
-    select *, 0::smallint as slot, clock_timestamp() as at from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[]), (select $4::smallint[]),
+    select *, 0::smallint as slot, clock_timestamp() as at`
+	ofSettled = `
+    from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::bigint[]), (select $4::smallint[]),
                          (select $5::bytea[]), (select $6::text[]), (select $7::bytea[])`
+)
 
 // stillHeld is the fence: the claim holds, and the task stands where it stood
 // when the claim was made. A task under investigation goes the ordinary way, and
@@ -22,7 +26,7 @@ select from tasker.board where task_uuid = any ($1::uuid[]) and slot = 0 order b
 // settleEnds takes tasks off the board whose last step has succeeded, with the
 // attempt and the end of the task in one row of the ledger.
 // Index: the primary key.
-const settleEnds = settled + `)
+const settleEnds = settled + ofSettled + `)
     o(task_uuid, step_no, token, from_state, before, result, progress)
 ), gone as (
     delete from tasker.board t using o where ` + stillHeld + `
@@ -38,22 +42,22 @@ select token, coalesce(watched, false) from gone`
 
 // settleMoves records attempts and lets the rows of their tasks go on to the
 // next step, which is claimable, or claimed at once (taken) for worker $19 and
-// $20 ms. A claim does not change while it is held, so attempt and times come
+// $20 ms where that is wanted and the namespace is not paused. A claim does not change while it is held, so attempt and times come
 // with it and the old row need not be read again. Where more than half of the
 // lease is left it is kept: then no column of an index changes.
-// Index: the primary key.
-const settleMoves = settled + `,
+// Index: the primary keys.
+const settleMoves = settled + `, wanted and not exists (select from tasker.namespaces n where n.namespace_id = queue and n.paused_at is not null) as taken` + ofSettled + `,
                          (select $8::smallint[]), (select $9::smallint[]), (select $10::boolean[]), (select $11::boolean[]),
                          (select $12::smallint[]), (select $13::text[]), (select $14::text[]),
-                         (select $15::smallint[]), (select $16::timestamptz[]), (select $17::timestamptz[]))
-    o(task_uuid, step_no, token, from_state, before, result, progress, task_state, next_no, taken, heir, lane, parents, tags,
-      attempt, enqueued_at, claimed_at)
+                         (select $15::smallint[]), (select $16::timestamptz[]), (select $17::timestamptz[]), (select $21::int[]))
+    o(task_uuid, step_no, token, from_state, before, result, progress, task_state, next_no, wanted, heir, lane, parents, tags,
+      attempt, enqueued_at, claimed_at, queue)
 ), moved as (
     update tasker.board t
     set progress = o.progress, processor = $18::uuid, deadline = null, updated_at = o.at,
         state_since = case when t.task_state = o.task_state then t.state_since else o.at end, task_state = o.task_state,
-        parents = case when o.heir and octet_length(o.result) <= ` + maxInlineResult + ` then null else o.parents::smallint[] end,
-        inputs = case when o.heir and octet_length(o.result) <= ` + maxInlineResult + `
+        parents = case when o.heir and not o.taken and octet_length(o.result) <= ` + maxInlineResult + ` then null else o.parents::smallint[] end,
+        inputs = case when o.heir and not o.taken and octet_length(o.result) <= ` + maxInlineResult + `
                       then jsonb_build_object(o.step_no::text, o.result::jsonb) end,
         step_no = o.next_no, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
         state = case when o.taken then 3 else 2 end,

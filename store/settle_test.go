@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,6 +160,48 @@ func TestSettleClaimsOnlyWhatTheTakerMay(t *testing.T) {
 }
 
 // TestSettleRefusesWithoutTheClaim: nothing changes where the fence is lost.
+// TestSettleTakesNothingOfAPausedNamespace: what runs ends, and what follows
+// waits until the namespace is resumed.
+func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p, other := plan(t, s, chainYAML), plan(t, s, strings.Replace(chainYAML, "namespace_name: shapes", "namespace_name: elsewhere", 1))
+	paused, runs := create(t, s, p, 1)[0], create(t, s, other, 1)[0]
+	req := taker(p, 2)
+	req.Queues = append(req.Queues, other.Queue)
+	claimed, standings, err := s.ClaimStanding(t.Context(), req, true)
+	require.NoError(t, err)
+	require.Len(t, claimed, 2)
+	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
+
+	var list []store.Settlement
+	for i := range claimed {
+		of := p
+		if claimed[i].TaskUUID == runs {
+			of = other
+		}
+		list = append(list, settlement(t, of, &claimed[i], standings[i], `{"n": 1}`))
+	}
+	for i, a := range settle(t, s, req, list...) {
+		require.True(t, a.Accepted, "what ran counts")
+		require.Equal(t, claimed[i].TaskUUID == runs, a.Next != nil, "the other namespace goes on")
+		require.Equal(t, a.Next != nil, a.Standing != nil)
+	}
+	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and state = 2 and step_no = 1
+		and attempt = 0 and token is null and worker is null and lease_until is null`, paused))
+	require.Empty(t, claim(t, s, p, 10))
+	requireIntegrity(t, s)
+
+	_, err = s.ResumeNamespace(t.Context(), "shapes", "ana", "over")
+	require.NoError(t, err)
+	two, at := claimStanding(t, s, taker(p, 1, "gpu"))
+	require.Equal(t, 1, two.Step)
+	require.JSONEq(t, `{"n": 1}`, string(two.ParentResults[0]))
+	three := settle(t, s, taker(p, 1, "gpu"), settlement(t, p, two, at, `2`))[0]
+	require.NotNil(t, three.Next, "and it settles again")
+	requireIntegrity(t, s)
+}
+
 func TestSettleRefusesWithoutTheClaim(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

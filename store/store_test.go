@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -375,4 +376,27 @@ func TestSchemaIsCheckedAndMigrationsTakeTurns(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, migrate(t.Context(), db.DSN), "the way back leaves nothing behind")
+}
+
+// TestMigratingWithTheURLOfAPool: one URL serves both, and its settings of the
+// pool must not reach the server.
+func TestMigratingWithTheURLOfAPool(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(pgtest.New(t).DSN)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("pool_max_conns", "5")
+	q.Set("pool_max_conn_lifetime", "1h")
+	q.Set("pool_health_check_period", "10s")
+	u.RawQuery = q.Encode()
+	require.NoError(t, migrate(t.Context(), u.String()))
+	s, err := store.Open(t.Context(), store.Options{URL: u.String()})
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.CheckSchema(t.Context()))
+
+	q.Set("pool_max_conns", "many")
+	u.RawQuery = q.Encode()
+	_, err = store.NewMigrator(u.String())
+	require.Error(t, err)
 }

@@ -8,7 +8,7 @@ import "time"
 type deadlines struct {
 	timer   *time.Timer
 	at      time.Time // what timer is set for; zero: it is not
-	passed  func()    // called in a goroutine of its own when some may have passed
+	passed  func()    // called in a goroutine of its own when some may have passed; it must not panic
 	stopped bool
 }
 
@@ -40,8 +40,8 @@ func (s *slots) overdue(now time.Time) (late []*execution) {
 				next = x.deadline
 			}
 		case x.life.expire(): // else it was told to end before, which is why it will
-			s.settleLocked(x, false)
 			s.zombieLocked(x)
+			s.settleLocked(x, false)
 			late = append(late, x)
 		}
 	}
@@ -49,6 +49,17 @@ func (s *slots) overdue(now time.Time) (late []*execution) {
 		s.deadlines.watch(next, now)
 	}
 	return late
+}
+
+// watchAgainAfter is the pause after a look at the deadlines that failed.
+const watchAgainAfter = time.Second
+
+// watchAgain has the deadlines looked at again after a look that failed.
+func (s *slots) watchAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.deadlines.watch(now.Add(watchAgainAfter), now)
 }
 
 // limitLocked begins the time of a handler.

@@ -150,6 +150,16 @@ func (w *Worker) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	return p.system.SetMode(ctx, mode)
 }
 
+// Reload follows changed settings of a running worker; see
+// coordinator.EventSystem.Reload.
+func (w *Worker) Reload(ctx context.Context, next coordinator.Settings) error {
+	p, s := w.current()
+	if p == nil || s != stateRunning {
+		return errors.New("follow the settings: the worker does not run")
+	}
+	return p.system.Reload(ctx, next)
+}
+
 // countSignals returns a function that brings the metrics up to what the
 // worker's own sender has counted.
 func (p *parts) countSignals(m *telemetry.Metrics) func() {

@@ -77,11 +77,38 @@ func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage
 	return result, nil
 }
 
-// endOverdue reports what has run out of time.
+// deadlinesLoop is the name of the watch over time limits in logs and metrics.
+const deadlinesLoop = "worker-deadlines"
+
+// endOverdue reports what has run out of time. It has a goroutine of a timer,
+// where a panic would end the process.
 func (e *engine) endOverdue() {
-	for _, x := range e.slots.overdue(time.Now()) {
-		e.reporter.failed(x, timedOut(x.job.limit))
+	var late []*execution
+	if !e.survived(func() { late = e.slots.overdue(time.Now()) }) {
+		e.slots.watchAgain()
 	}
+	for _, x := range late {
+		// A claim whose end cannot be told must not be kept: its lease would
+		// never end.
+		if !e.survived(func() { e.reporter.failed(x, timedOut(x.job.limit)) }) && e.slots.done(x) {
+			e.wake()
+		}
+	}
+}
+
+// survived calls f and reports whether it came back; a panic is logged and
+// counted.
+func (e *engine) survived(f func()) bool {
+	err := lifecycle.Guard(func() error { f(); return nil })
+	if err == nil {
+		return true
+	}
+	e.metrics.LoopRestarts.WithLabelValues(deadlinesLoop).Inc()
+	_ = lifecycle.Guard(func() error { // it may be the log that panics
+		e.log.Error("the watch over time limits panicked and goes on", zap.String("loop", deadlinesLoop), zap.Error(err), lifecycle.StackField(err))
+		return nil
+	})
+	return false
 }
 
 // verdict is what an error comes to in the light of how the context ended.

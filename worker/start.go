@@ -169,7 +169,7 @@ func (w *Worker) openPublisher(ctx context.Context, p *parts) error {
 	if p.publisher = w.cfg.Publisher; p.publisher != nil {
 		return nil
 	}
-	p.sender = signal.NewSender(w.transport(p), signal.SenderConfig{OnError: func(err error) {
+	p.sender = signal.NewSender(w.transport(p), signal.SenderConfig{Logger: w.cfg.Logger, OnRestart: w.restarted, OnError: func(err error) {
 		w.cfg.Metrics.SignalsFailed.Inc()
 		w.cfg.Logger.Debug("signals not sent", zap.Error(err))
 	}})
@@ -256,9 +256,10 @@ func (w *Worker) build(p *parts, source signal.Source) {
 }
 
 func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecycle.Loop {
-	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: w.cfg.Logger,
-		OnRestart: func(name string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() }})
+	return lifecycle.NewLoop(lifecycle.LoopConfig{Name: name, Run: run, Logger: w.cfg.Logger, OnRestart: w.restarted})
 }
+
+func (w *Worker) restarted(loop string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
 func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon {
 	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Version: w.cfg.Version,

@@ -388,7 +388,7 @@ func (a *advancing) release(step *PlanStep) {
 
 func (a *advancing) cancel(in Cancel) error {
 	if a.progress.Ending != 0 {
-		return &NotAllowedError{Action: actionCancel, From: compensating}
+		return &NotAllowedError{Action: ActionCancel, From: compensating}
 	}
 	a.moved, a.reason = true, in.Reason
 	a.callOff()

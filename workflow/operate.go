@@ -75,30 +75,20 @@ func ended(state TaskState, in Input) error {
 	var action string
 	switch in.(type) {
 	case Reset:
-		action = actionReset
+		action = ActionReset
 	case Resolve, ResolveTask:
-		action = actionResolve
+		action = ActionResolve
 	case Complete:
-		action = actionComplete
+		action = ActionComplete
 	case Fail:
-		action = actionFail
+		action = ActionFail
 	case Cancel:
-		action = actionCancel
+		action = ActionCancel
 	default:
 		return fmt.Errorf("the task has ended as %s", state)
 	}
 	return &NotAllowedError{Action: action, From: state.String()}
 }
-
-// The names of actions in messages, as in the API.
-const (
-	actionReset    = "reset_for_retry"
-	actionResolve  = "resolve_manually"
-	actionComplete = "complete_manually"
-	actionRunAgain = "run_again"
-	actionFail     = "fail"
-	actionCancel   = "cancel"
-)
 
 // operate applies an operator's action; known is false for other inputs.
 func (a *advancing) operate(in Input) (known bool, err error) {
@@ -106,9 +96,9 @@ func (a *advancing) operate(in Input) (known bool, err error) {
 	case Reset:
 		return true, a.reset(in.Step)
 	case Resolve:
-		return true, a.settleStep(in.Step, actionResolve, StatusResolved, nil)
+		return true, a.settleStep(in.Step, ActionResolve, StatusResolved, nil)
 	case Complete:
-		return true, a.settleStep(in.Step, actionComplete, StatusComplete, in.Result)
+		return true, a.settleStep(in.Step, ActionComplete, StatusComplete, in.Result)
 	case RunAgain:
 		return true, a.runAgain(in.Step)
 	case ResolveTask:
@@ -138,7 +128,7 @@ func (a *advancing) reset(no int) error {
 		return err
 	}
 	if s.Status != StatusError || a.undone(step) {
-		return &NotAllowedError{Action: actionReset, Step: a.name(no), From: a.standingOf(s, step)}
+		return &NotAllowedError{Action: ActionReset, Step: a.name(no), From: a.standingOf(s, step)}
 	}
 	a.renew(no)
 	a.recall(no)
@@ -242,7 +232,7 @@ func (a *advancing) runAgain(no int) error {
 	}
 	group, failed := a.failedBatches(no)
 	if !s.Status.Ended() && len(failed) == 0 || step.Kind == KindCompensation {
-		return &NotAllowedError{Action: actionRunAgain, Step: a.name(no), From: s.Status.String()}
+		return &NotAllowedError{Action: ActionRunAgain, Step: a.name(no), From: s.Status.String()}
 	}
 	again := a.dependents(no, step)
 	a.progress.Ending = 0

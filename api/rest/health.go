@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 )
@@ -86,11 +87,14 @@ func (h *healthRoutes) stuck() (names []string) {
 		}
 	}
 	for _, system := range h.status.Health() {
-		if system.Poller.Loop.Stuck {
-			names = append(names, system.Poller.Loop.Name)
+		loops := []lifecycle.LoopHealth{system.Loop, system.Poller.Loop}
+		if system.Listener != nil {
+			loops = append(loops, system.Listener.Loop)
 		}
-		if system.Listener != nil && system.Listener.Loop.Stuck {
-			names = append(names, system.Listener.Loop.Name)
+		for _, l := range loops {
+			if l.Stuck {
+				names = append(names, l.Name)
+			}
 		}
 	}
 	slices.Sort(names)

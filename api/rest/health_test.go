@@ -120,6 +120,7 @@ func TestLive(t *testing.T) {
 	h.engine.change(func(s *fakeStatus) {
 		s.loops = []lifecycle.LoopHealth{{Name: "partitions", State: lifecycle.LoopRunning, Stuck: true}}
 		system := s.systems["orchestration"]
+		system.Loop = lifecycle.LoopHealth{Name: "looker", Stuck: true}
 		system.Poller.Loop = lifecycle.LoopHealth{Name: "poller", Stuck: true}
 		listener := *system.Listener
 		listener.Loop = lifecycle.LoopHealth{Name: "listener", Stuck: true}
@@ -127,7 +128,7 @@ func TestLive(t *testing.T) {
 		s.systems["orchestration"] = system
 	})
 	e := h.get("/health/live").refused(t, 503, "SERVICE_UNAVAILABLE")
-	require.Contains(t, e.Message, "listener, partitions, poller")
+	require.Contains(t, e.Message, "listener, looker, partitions, poller")
 }
 
 func TestDetailedHealthJudges(t *testing.T) {

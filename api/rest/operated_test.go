@@ -96,10 +96,12 @@ func TestRepairByHand(t *testing.T) {
 	_, err = c.ActOnStep(ctx, task.TaskUUID, first, why)
 	require.ErrorContains(t, err, "to ResetForRetry")
 	step, err = c.ActOnStep(ctx, task.TaskUUID, secondOf(task), client.StepAction{ActionType: client.StepCompleteManually, Reason: "by hand", CompletedBy: "ana",
-		CompletionData: &client.CompletionData{Result: json.RawMessage(`{"n":3}`)}})
+		CompletionData: &client.CompletionData{Result: json.RawMessage(`{"n":3}`), Metadata: json.RawMessage(`{"ticket":"X-1","number":12345678901234567890}`)}})
 	require.NoError(t, err)
 	require.Equal(t, "complete", step.CurrentState)
 	require.Contains(t, string(step.Results), `"n":3`)
+	require.Contains(t, string(step.Results), `"custom":{"completed_by":"ana","completion_reason":"by hand","manually_completed":true,"number":12345678901234567890,"ticket":"X-1"}`)
+	require.Contains(t, string(step.Results), `"execution_time_ms":0`)
 	endOf(t, c, task.TaskUUID, "complete")
 	closed, err := c.DLQEntryOfTask(ctx, task.TaskUUID)
 	require.NoError(t, err)

@@ -202,6 +202,38 @@ func TestStepCheckpoint(t *testing.T) {
 	require.NotContains(t, string(h.get(base+"/"+step.UUID.String()).body), "checkpoint")
 }
 
+func TestMetadataGivenByHand(t *testing.T) {
+	t.Parallel()
+	const ours = `"completed_by":"ana","completion_reason":"vendor fixed it","manually_completed":true`
+	for given, want := range map[string]string{
+		``:                       `{` + ours + `}`,
+		`null`:                   `{` + ours + `}`,
+		`{"ticket":"X-1"}`:       `{` + ours + `,"ticket":"X-1"}`,
+		`{"completed_by":"eve"}`: `{` + ours + `}`,
+		`["X-1",2]`:              `{` + ours + `,"operator_metadata":["X-1",2]}`,
+		`"a note"`:               `{` + ours + `,"operator_metadata":"a note"}`,
+	} {
+		h := newHouse(t)
+		step := store.Step{State: workflow.StepComplete, UUID: store.StepUUID(taskID, 0), Name: "start", CreatedAt: began, CompletedAt: at(1),
+			ReportedAt: at(1), Result: json.RawMessage(`{"total":12}`), Manual: &store.Manual{Actor: "ana", Reason: "vendor fixed it"}}
+		if given != "" {
+			step.Manual.Metadata = json.RawMessage(given)
+		}
+		h.store.task.Steps = []store.Step{step}
+		var got client.Step
+		h.get("/v1/tasks/"+taskID.String()+"/workflow_steps/"+step.UUID.String()).into(t, &got)
+		var result struct {
+			Metadata struct {
+				Custom json.RawMessage `json:"custom"`
+				TookMS int64           `json:"execution_time_ms"`
+			} `json:"metadata"`
+		}
+		require.NoError(t, json.Unmarshal(got.Results, &result))
+		require.JSONEq(t, want, string(result.Metadata.Custom))
+		require.Zero(t, result.Metadata.TookMS)
+	}
+}
+
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -69,6 +69,9 @@ func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 	case s.State == workflow.StepComplete:
 		r.Success, r.Status, r.Result = true, "completed", rawOr(s.Result, "null")
 		r.Metadata.CompletedAt = instant(s.CompletedAt)
+		if s.Manual != nil {
+			r.Metadata.Custom = customOf(s.Manual)
+		}
 	case (s.Error != nil || s.Reason != nil) && s.State != workflow.StepResolvedManually:
 		setFailure(r, s)
 	default:
@@ -78,6 +81,24 @@ func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 		r.Metadata.ExecutionTimeMS = to.Sub(*from).Milliseconds()
 	}
 	return r
+}
+
+// customOf is the metadata of a result that was given by hand: what the operator
+// gave, with who and why.
+func customOf(m *store.Manual) map[string]any {
+	custom := map[string]any{}
+	var object map[string]json.RawMessage
+	switch err := json.Unmarshal(m.Metadata, &object); {
+	case m.Metadata == nil || err == nil && object == nil: // nothing, or null
+	case err != nil:
+		custom["operator_metadata"] = m.Metadata
+	default:
+		for name, value := range object {
+			custom[name] = value
+		}
+	}
+	custom["manually_completed"], custom["completed_by"], custom["completion_reason"] = true, m.Actor, m.Reason
+	return custom
 }
 
 // storedError is how a worker writes down a failure.

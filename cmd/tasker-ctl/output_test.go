@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -161,4 +163,19 @@ func TestSeconds(t *testing.T) {
 	} {
 		require.Equal(t, want, seconds(duration(s)), "%v", s)
 	}
+}
+
+// TestAStepThatWasCompletedByHand: who did it and why is told, and what they
+// wanted remembered with it.
+func TestAStepThatWasCompletedByHand(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	a := newApp(nil, &out, io.Discard, func(string) (string, bool) { return "", false })
+	step := fakeSteps(fakeTask(failedTask))[0]
+	step.Results = json.RawMessage(`{"success":true,"result":1,"metadata":{"execution_time_ms":0,"custom":{"completed_by":"ana",
+		"completion_reason":"vendor fixed it","manually_completed":true,"ticket":"X-1"}},"status":"completed"}`)
+	a.showStep(&step)
+	require.Regexp(t, `completed by +ana`, out.String())
+	require.Regexp(t, `reason +vendor fixed it`, out.String())
+	require.Contains(t, out.String(), `"ticket": "X-1"`)
 }

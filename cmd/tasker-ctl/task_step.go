@@ -143,8 +143,14 @@ func (a *app) showStep(s *client.Step) {
 		t.row("saved", instant(&c.Timestamp))
 		t.row("saved before", fmt.Sprintf("%d times", len(c.History)))
 	}
-	if r := stepResult(s); r != nil && r.Error != nil {
-		t.row("error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red})
+	if r := stepResult(s); r != nil {
+		if r.Error != nil {
+			t.row("error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red})
+		}
+		if r.Metadata.Custom["manually_completed"] == true {
+			t.row("completed by", r.Metadata.Custom["completed_by"])
+			t.row("reason", r.Metadata.Custom["completion_reason"])
+		}
 	}
 	t.write(a.stdout)
 	if c := s.Checkpoint; c != nil && len(c.AccumulatedResults) > 0 {

@@ -157,11 +157,22 @@ func TestAStepIsCompletedByHand(t *testing.T) {
 	require.Equal(t, workflow.TaskError, e.Await(task).State)
 	complete := by(orchestration.ActionCompleteManually, step(t, task, "fragile"))
 	require.ErrorContains(t, e.Orchestrator.Act(t.Context(), task, complete), "needs a result")
-	complete.Result = json.RawMessage(`{"by":"hand"}`)
+	complete.Result, complete.Metadata = json.RawMessage(`{"by":"hand"}`), json.RawMessage(`{"ticket":"X-1"}`)
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, complete))
 	ended := e.Await(task)
 	require.Equal(t, workflow.TaskComplete, ended.State)
 	require.JSONEq(t, `{"by":"hand"}`, string(ended.Steps[3].Result), "its child got the result")
+	manual := ended.Steps[0].Manual
+	require.NotNil(t, manual)
+	require.Equal(t, []string{complete.Actor, complete.Reason}, []string{manual.Actor, manual.Reason})
+	require.JSONEq(t, `{"ticket":"X-1"}`, string(manual.Metadata))
+	require.Nil(t, ended.Steps[3].Manual, "a handler gave this one")
+
+	o.broken.Store(false)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionRunAgain, step(t, task, "fragile"))))
+	again := e.Await(task)
+	require.JSONEq(t, `"mended"`, string(again.Steps[0].Result))
+	require.Nil(t, again.Steps[0].Manual, "and the latest of this one")
 }
 
 // TestCancelEndsRunningHandlers: the handler learns of it at once, not with the

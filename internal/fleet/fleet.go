@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/child"
 )
 
 // Kind is which daemon a process runs.
@@ -68,10 +70,8 @@ type Process struct {
 	Name string
 	URL  string // of its HTTP server
 
-	cmd  *exec.Cmd
-	log  *logBuffer
-	done chan struct{}
-	err  error
+	child *child.Process
+	log   *logBuffer
 }
 
 // Start runs a daemon and returns at once; see WaitReady.
@@ -88,20 +88,15 @@ func Start(o Options) (*Process, error) {
 	if err := os.WriteFile(file, []byte(o.toml(address)), 0o600); err != nil {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
-	p := &Process{Kind: o.Kind, Name: o.Name, URL: "http://" + address, log: &logBuffer{}, done: make(chan struct{})}
+	p := &Process{Kind: o.Kind, Name: o.Name, URL: "http://" + address, log: &logBuffer{}}
 	// The process outlives every context of its starter; Stop and Kill end it.
-	p.cmd = exec.CommandContext(context.Background(), filepath.Join(o.BinDir, string(o.Kind)))
-	p.cmd.Env = append(cleanEnv(), "TASKER_CONFIG_PATH="+file, "TASKER_ENV=test", "DATABASE_URL="+o.DatabaseURL)
-	p.cmd.Env = append(p.cmd.Env, o.Env...)
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	cmd := exec.CommandContext(context.Background(), filepath.Join(o.BinDir, string(o.Kind)))
+	cmd.Env = append(cleanEnv(), "TASKER_CONFIG_PATH="+file, "TASKER_ENV=test", "DATABASE_URL="+o.DatabaseURL)
+	cmd.Env = append(cmd.Env, o.Env...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if p.child, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Name, err)
 	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
 	return p, nil
 }
 
@@ -164,8 +159,8 @@ func (p *Process) WaitReady(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-p.done:
-			return fmt.Errorf("%s ended (%w):\n%s", p.Name, errors.Join(p.err, errors.New("before it was ready")), p.Log())
+		case <-p.Done():
+			return fmt.Errorf("%s ended (%w):\n%s", p.Name, errors.Join(p.child.Err(), errors.New("before it was ready")), p.Log())
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not become ready (last answer %d, %w):\n%s", p.Name, status, errors.Join(err, ctx.Err()), p.Log())
 		case <-time.After(20 * time.Millisecond):
@@ -188,24 +183,24 @@ func (p *Process) get(ctx context.Context, path string) (int, error) {
 }
 
 // Signal sends a signal to the process.
-func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
+func (p *Process) Signal(s os.Signal) error { return p.child.Signal(s) }
 
 // PID is the id of the process.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int { return p.child.PID() }
 
 // Kill ends the process without a chance to clean up.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	<-p.done
+	_ = p.child.Signal(syscall.SIGKILL) // it may have ended
+	<-p.Done()
 }
 
 // Stop asks the process to end and waits; ctx bounds the wait, then it is
 // killed. The error says how it ended.
 func (p *Process) Stop(ctx context.Context) error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = p.child.Signal(syscall.SIGTERM) // it may have ended
 	select {
-	case <-p.done:
-		return p.err
+	case <-p.Done():
+		return p.child.Err()
 	case <-ctx.Done():
 		p.Kill()
 		return fmt.Errorf("%s did not stop in time:\n%s", p.Name, p.Log())
@@ -213,10 +208,10 @@ func (p *Process) Stop(ctx context.Context) error {
 }
 
 // Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
+func (p *Process) Done() <-chan struct{} { return p.child.Done() }
 
 // ExitCode is valid after Done.
-func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+func (p *Process) ExitCode() int { return p.child.ExitCode() }
 
 // Log returns the end of what the process has written, 256 KiB at most.
 func (p *Process) Log() string { return p.log.String() }

@@ -142,6 +142,12 @@ func TestLoopIsStuckWithoutBeats(t *testing.T) {
 		require.False(t, l.Health().Stuck)
 		time.Sleep(time.Second)
 		require.True(t, l.Health().Dead())
+		l.Rest()
+		time.Sleep(24 * time.Hour)
+		require.False(t, l.Health().Stuck, "it waits for work")
+		l.Beat()
+		time.Sleep(11 * time.Second)
+		require.True(t, l.Health().Stuck)
 		require.NoError(t, l.Stop(t.Context()))
 	})
 }

@@ -22,8 +22,8 @@ type LoopConfig struct {
 	// doubles with each; defaults 100 ms and 30 s. A run that lasted longer
 	// than RestartMax begins anew with RestartBase.
 	RestartBase, RestartMax time.Duration
-	// MaxSilence is how long the loop may go without calling Beat before its
-	// health says it is stuck; 0 means it never beats.
+	// MaxSilence is how long the loop may go without calling Beat or Rest
+	// before its health says it is stuck; 0 means it calls neither.
 	MaxSilence time.Duration
 	// OnRestart is called before each restart, for counting; that it panics
 	// does no harm.
@@ -43,6 +43,7 @@ type Loop struct {
 	restarts uint64
 	lastErr  error
 	lastBeat time.Time
+	resting  bool
 	cancel   context.CancelFunc
 	done     chan struct{}
 	group    conc.WaitGroup
@@ -138,10 +139,17 @@ func (l *Loop) Stop(ctx context.Context) error {
 }
 
 // Beat is the loop's sign of life; Run calls it whenever it comes round.
-func (l *Loop) Beat() {
+func (l *Loop) Beat() { l.beat(false) }
+
+// Rest is Beat before waiting for something to do: until the next Beat the loop
+// is not stuck, however long that takes. It is for waiting in a select, which
+// any of its cases ends.
+func (l *Loop) Rest() { l.beat(true) }
+
+func (l *Loop) beat(resting bool) {
 	now := l.cfg.Clock.Now()
 	l.mu.Lock()
-	l.lastBeat = now
+	l.lastBeat, l.resting = now, resting
 	l.mu.Unlock()
 }
 
@@ -151,7 +159,7 @@ func (l *Loop) Health() LoopHealth {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := LoopHealth{Name: l.cfg.Name, State: l.state, Restarts: l.restarts}
-	h.Stuck = l.state == LoopRunning && l.cfg.MaxSilence > 0 && now.Sub(l.lastBeat) > l.cfg.MaxSilence
+	h.Stuck = l.state == LoopRunning && l.cfg.MaxSilence > 0 && !l.resting && now.Sub(l.lastBeat) > l.cfg.MaxSilence
 	if l.lastErr != nil {
 		h.LastError = l.lastErr.Error()
 	}
@@ -223,7 +231,7 @@ func (l *Loop) revived() {
 	if l.state == LoopRestarting {
 		l.state = LoopRunning
 	}
-	l.lastBeat = now
+	l.lastBeat, l.resting = now, false
 }
 
 func (l *Loop) ended() {

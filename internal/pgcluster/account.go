@@ -162,6 +162,16 @@ func (a *account) tempDir() (string, error) {
 	return "", fmt.Errorf("find a temporary directory: %w", firstErr)
 }
 
+// TempDir is a directory for temporary files that a server started here can
+// reach.
+func TempDir() (string, error) {
+	a, err := serverAccount()
+	if err != nil {
+		return "", err
+	}
+	return a.tempDir()
+}
+
 // SuggestDataDir returns the directory to use for a wish: the wish itself when
 // the server can live there, else a directory below /var/tmp, with the reason
 // in a sentence that should be shown to the user (empty when the wish holds).

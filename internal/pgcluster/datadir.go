@@ -200,9 +200,7 @@ func (c *Cluster) runInitdb(ctx context.Context, dir, pwfile, locale string) err
 		"-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
 		"--auth-local", "trust", "--auth-host", "scram-sha-256",
 	}
-	if c.opts.Ephemeral || c.opts.NoSync {
-		args = append(args, "--no-sync")
-	}
+	args = append(args, c.makingArgs()...)
 	cmd := exec.CommandContext(ctx, c.bin.Initdb(), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up after itself
@@ -216,6 +214,17 @@ func (c *Cluster) runInitdb(ctx context.Context, dir, pwfile, locale string) err
 		return fmt.Errorf("initdb with locale %s: %w", locale, errNoLocale)
 	}
 	return fmt.Errorf("create the database cluster in %s: %w\n%s", c.dataDir, err, out)
+}
+
+// makingArgs are what initdb and pg_basebackup understand alike.
+func (c *Cluster) makingArgs() (args []string) {
+	if c.opts.Ephemeral || c.opts.NoSync {
+		args = append(args, "--no-sync")
+	}
+	if c.opts.WALDir != "" {
+		args = append(args, "--waldir="+c.opts.WALDir)
+	}
+	return args
 }
 
 // loadOrCreatePassword returns the superuser's password of a data directory.

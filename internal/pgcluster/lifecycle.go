@@ -80,7 +80,7 @@ func (c *Cluster) launchOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the end of the log: %w", err)
 	}
-	cmd := command{path: c.bin.Postgres(), args: c.serverArgs(), dir: c.pgdata(), runAs: c.runAs, output: log}
+	cmd := command{path: c.bin.Postgres(), args: c.serverArgs(), dir: c.pgdata(), runAs: c.runAs, output: log, orphaned: c.orphaned()}
 	if c.opts.Detached {
 		c.proc, err = startDetached(ctx, cmd)
 	} else {
@@ -95,6 +95,16 @@ func (c *Cluster) launchOnce(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// orphaned is how the server is ended should we be killed: fast, but in order;
+// at once where nobody wants the data. A server that is shut down fast while it
+// recovers may never end, which that one always does.
+func (c *Cluster) orphaned() syscall.Signal {
+	if c.opts.Ephemeral {
+		return syscall.SIGQUIT
+	}
+	return syscall.SIGINT
 }
 
 // awaitReady polls until the server answers, has ended, or ctx does.
@@ -238,6 +248,38 @@ func (c *Cluster) Restart(ctx context.Context) error {
 		}
 	}
 	return c.launchLocked(ctx)
+}
+
+// Revive returns when the server answers, and starts it where it has ended by
+// itself, on the same port and socket: what the supervisor of a service does.
+// One that recovers meanwhile is left to that. For tests.
+func (c *Cluster) Revive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, orDuration(c.opts.StartTimeout, DefaultStartTimeout))
+	defer cancel()
+	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		answered, err := c.reviveOnce(ctx)
+		if answered || err != nil {
+			return err
+		}
+		if err := pause(ctx, wait); err != nil {
+			return fmt.Errorf("wait for PostgreSQL in %s to recover: %w", c.dataDir, err)
+		}
+	}
+}
+
+// reviveOnce starts a server that has ended, or asks one that runs whether it
+// answers.
+func (c *Cluster) reviveOnce(ctx context.Context) (answered bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.removed || c.socketDir == "":
+		return false, errors.New("revive PostgreSQL: the cluster has been stopped for good")
+	case c.proc == nil || !c.proc.alive():
+		err := c.launchLocked(ctx)
+		return err == nil, err
+	}
+	return c.pingLocked(ctx) == nil, nil
 }
 
 // RestartImmediate stops the server without warning and starts it again on the

@@ -21,7 +21,10 @@ import (
 
 // ownerEnv makes the test binary play the owner of a cluster: it starts one on
 // the directory named, writes the server's pid and waits to be killed.
-const ownerEnv = "TASKER_PGCLUSTER_TEST_OWNER"
+const (
+	ownerEnv     = "TASKER_PGCLUSTER_TEST_OWNER"
+	ephemeralEnv = "TASKER_PGCLUSTER_TEST_EPHEMERAL" // not empty: of one that is
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ownerEnv); dir != "" {
@@ -31,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func playOwner(dir string) {
-	c, err := Start(context.Background(), Options{DataDir: dir, Settings: fast()})
+	c, err := Start(context.Background(), Options{DataDir: dir, Settings: fast(), Ephemeral: os.Getenv(ephemeralEnv) != ""})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -43,12 +46,12 @@ func playOwner(dir string) {
 
 // startOwner starts this binary as the owner of a cluster and returns it with
 // the server's pid.
-func startOwner(t *testing.T, dir string) (*exec.Cmd, int) {
+func startOwner(t *testing.T, dir string, env ...string) (*exec.Cmd, int) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), ownerEnv+"="+dir)
+	cmd.Env = append(append(os.Environ(), ownerEnv+"="+dir), env...)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = stdin.Close() })

@@ -35,6 +35,11 @@ type Options struct {
 	// Detached lets the server outlive this process: it is no child, and
 	// nothing stops it but Stop of somebody who has called Attach.
 	Detached bool
+	// WALDir is a directory for the server's log of changes, such as on a volume
+	// of its own; empty leaves it in the data directory. The path is absolute,
+	// the directory empty or not there yet, and it is not removed with the
+	// cluster. It counts when the data directory is made.
+	WALDir string
 	// NoSync skips flushing a newly created data directory to disk, which saves
 	// time where a crash of the machine may cost it. Implied by Ephemeral.
 	NoSync bool

@@ -107,7 +107,7 @@ func (p *Pooler) launch(ctx context.Context, path, database string, runAs *accou
 		return fmt.Errorf("open the pooler's output: %w", err)
 	}
 	defer func() { _ = output.Close() }() // the child has its own copy
-	if p.proc, err = startChild(command{path: path, args: []string{p.file("config")}, dir: p.dir, runAs: runAs, output: output}); err != nil {
+	if p.proc, err = startChild(command{path: path, args: []string{p.file("config")}, dir: p.dir, runAs: runAs, output: output, orphaned: syscall.SIGINT}); err != nil {
 		return err
 	}
 	for {

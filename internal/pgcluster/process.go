@@ -9,13 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/sourcegraph/conc/panics"
+	"github.com/tasker-go/tasker/internal/child"
 )
 
 // endTimeout bounds the wait for a process that was told to end at once.
@@ -28,49 +27,28 @@ type command struct {
 	dir    string
 	runAs  *account
 	output *os.File
+	// orphaned is what it gets should we be killed, where the kernel can tell.
+	orphaned syscall.Signal
 }
 
-// process is a running server. A child is waited for by a goroutine of its
-// own, which ends with it; any other process is looked at by its number.
+// process is a running server. A child tells when it has ended; any other
+// process is looked at by its number.
 type process struct {
 	pid  int
-	done chan struct{} // closed when a child has ended; nil for any other process
+	done <-chan struct{} // closed when a child has ended; nil for any other process
 }
 
 // startChild starts the server as our child, in a process group of its own so
 // that Ctrl-C in a terminal reaches only us and we stop the server in order.
-// On Linux the kernel sends it SIGINT (a fast shutdown) should we be killed.
 func startChild(c command) (*process, error) {
-	started := make(chan error, 1)
-	p := &process{done: make(chan struct{})}
-	// The parent-death signal is tied to the thread that started the child, so
-	// one thread stays with it: locked, never given back, gone when it is.
-	go func() {
-		defer close(p.done)
-		runtime.LockOSThread()
-		recovered := panics.Try(func() {
-			cmd := exec.Command(c.path, c.args...) //nolint:noctx // outlives the context it is started under
-			cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dir, cleanEnv(), sysProcAttr(c.runAs, true)
-			cmd.Stdout, cmd.Stderr = c.output, c.output
-			if err := cmd.Start(); err != nil {
-				started <- err
-				return
-			}
-			p.pid = cmd.Process.Pid
-			started <- nil
-			_ = cmd.Wait() // how it ended is in its log
-		})
-		if recovered != nil {
-			select {
-			case started <- recovered.AsError():
-			default:
-			}
-		}
-	}()
-	if err := <-started; err != nil {
+	cmd := exec.Command(c.path, c.args...) //nolint:noctx // outlives the context it is started under
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dir, cleanEnv(), sysProcAttr(c.runAs, true)
+	cmd.Stdout, cmd.Stderr = c.output, c.output
+	p, err := child.Start(cmd, c.orphaned)
+	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return &process{pid: p.PID(), done: p.Done()}, nil
 }
 
 // startDetached starts the server so that it outlives us and leaves no zombie:
@@ -150,6 +128,12 @@ func (p *process) end(sig syscall.Signal) {
 			return
 		}
 	}
+}
+
+// sysProcAttr describes how a program is started; apart puts it into a process
+// group of its own.
+func sysProcAttr(runAs *account, apart bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: runAs.credential(), Setpgid: apart}
 }
 
 // processAlive tells whether a process with this number exists and has not

@@ -2,13 +2,8 @@
 
 package pgcluster
 
-import "syscall"
-
-// sysProcAttr describes how a program is started. These systems have no signal
-// for the death of a parent; a server left behind is found by its pid file.
-func sysProcAttr(runAs *account, bound bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Credential: runAs.credential(), Setpgid: bound}
-}
+// These systems have no signal for the death of a parent; a server left behind
+// is found by its pid file.
 
 // servesDirectory cannot be told here without asking the server; a living
 // process of that number is taken for it, which errs on the safe side.

@@ -5,18 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 )
-
-// sysProcAttr describes how a program is started. bound ties its life to ours.
-func sysProcAttr(runAs *account, bound bool) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Credential: runAs.credential()}
-	if bound {
-		attr.Setpgid = true
-		attr.Pdeathsig = syscall.SIGINT
-	}
-	return attr
-}
 
 // servesDirectory tells whether the process is the server of pgdata: a server
 // works in its data directory. Without permission to look, it is assumed.

@@ -106,9 +106,7 @@ func (c *Cluster) copyFrom(ctx context.Context, primary *Cluster) error {
 		"-D", making, "-d", primary.followDSN(c.name), "--write-recovery-conf", "--wal-method=stream",
 		"--checkpoint=fast", "--create-slot", "--slot=" + c.name,
 	}
-	if c.opts.Ephemeral || c.opts.NoSync {
-		args = append(args, "--no-sync")
-	}
+	args = append(args, c.makingArgs()...)
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin.Dir, "pg_basebackup"), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up after itself

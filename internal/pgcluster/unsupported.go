@@ -35,6 +35,9 @@ type UnreachableError struct{ Path, Closed, User string }
 // Error implements error.
 func (e *UnreachableError) Error() string { return e.Path + " cannot be reached" }
 
+// TempDir always fails on this system.
+func TempDir() (string, error) { return "", errUnsupported }
+
 // SuggestDataDir returns the wish, made absolute.
 func SuggestDataDir(wish string) (dir, reason string, err error) {
 	dir, err = filepath.Abs(wish)
@@ -47,11 +50,13 @@ type command struct {
 	dir    string
 	runAs  *account
 	output *os.File
+
+	orphaned syscall.Signal
 }
 
 type process struct {
 	pid  int
-	done chan struct{}
+	done <-chan struct{}
 }
 
 func startChild(command) (*process, error)                     { return nil, errUnsupported }

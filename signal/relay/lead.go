@@ -45,7 +45,7 @@ func (r *Relay) lead(ctx context.Context, v *voice) error {
 	if err := l.open(ctx, v); err != nil {
 		return err
 	}
-	l.sender = signal.NewSender(notify.NewTransport(v), signal.SenderConfig{FlushTimeout: commandTimeout,
+	l.sender = signal.NewSender(notify.NewTransport(v), signal.SenderConfig{FlushTimeout: commandTimeout, Logger: r.cfg.Logger,
 		OnError: func(err error) { l.fail(errorf("announcing", err)) }})
 	inner, cancel := context.WithCancel(ctx)
 	var group conc.WaitGroup

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/bench/internal/load"
 	"github.com/tasker-go/tasker/bench/internal/rig"
 	"github.com/tasker-go/tasker/bench/peers"
+	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/fleet"
 )
 
@@ -129,7 +130,7 @@ type other struct {
 	peer peers.Peer
 	*rig.Database
 	db   *pgx.Conn // of Finished, which wants to be called on one
-	work *exec.Cmd
+	work *child.Process
 	out  bytes.Buffer
 }
 
@@ -157,10 +158,10 @@ func (b *Bench) other(ctx context.Context, c *rig.Cluster, name string) (*other,
 // Start runs the peer's workers in a process of their own.
 func (o *other) Start(self string) error {
 	// It outlives the contexts of its starter; Stop ends it.
-	o.work = exec.CommandContext(context.Background(), self, "peer-work", o.peer.Name(), "-dsn", o.DSN)
-	o.work.Stdout, o.work.Stderr = &o.out, &o.out
-	o.work.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := o.work.Start(); err != nil {
+	cmd := exec.CommandContext(context.Background(), self, "peer-work", o.peer.Name(), "-dsn", o.DSN)
+	cmd.Stdout, cmd.Stderr = &o.out, &o.out
+	var err error
+	if o.work, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("start the workers of %s: %w", o.peer.Name(), err)
 	}
 	return nil
@@ -171,9 +172,9 @@ func (o *other) Stop() {
 	if o.work == nil {
 		return
 	}
-	_ = o.work.Process.Signal(syscall.SIGTERM) // it may have ended
-	timer := time.AfterFunc(20*time.Second, func() { _ = o.work.Process.Kill() })
-	_ = o.work.Wait() // how it ends does not matter
+	_ = o.work.Signal(syscall.SIGTERM) // it may have ended
+	timer := time.AfterFunc(20*time.Second, func() { _ = o.work.Signal(syscall.SIGKILL) })
+	<-o.work.Done() // how it ends does not matter
 	timer.Stop()
 	o.work = nil
 }

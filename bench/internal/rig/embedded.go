@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/tasker-go/tasker/internal/child"
 )
 
 // Embedded is everything in one process: `tasker-ctl dev` on a database.
@@ -19,9 +21,8 @@ type Embedded struct {
 	*Database
 	URL string // of the orchestrator's API
 
-	cmd  *exec.Cmd
-	out  bytes.Buffer
-	done chan struct{}
+	child *child.Process
+	out   bytes.Buffer
 }
 
 // Embedded starts it and waits until it answers.
@@ -30,21 +31,16 @@ func (r *Rig) Embedded(ctx context.Context, d *Database) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Embedded{Database: d, URL: "http://" + addresses[0], done: make(chan struct{})}
+	e := &Embedded{Database: d, URL: "http://" + addresses[0]}
 	// It outlives the contexts of its starter; Close ends it.
-	e.cmd = exec.CommandContext(context.Background(), filepath.Join(r.dir, "tasker-ctl"), "dev",
+	cmd := exec.CommandContext(context.Background(), filepath.Join(r.dir, "tasker-ctl"), "dev",
 		"--orchestrator-address", addresses[0], "--worker-address", addresses[1])
-	e.cmd.Env = append(os.Environ(), "DATABASE_URL="+d.DSN, "TASKER_ENV=development")
-	e.cmd.Dir = r.dir
-	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.out
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := e.cmd.Start(); err != nil {
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+d.DSN, "TASKER_ENV=development")
+	cmd.Dir = r.dir
+	cmd.Stdout, cmd.Stderr = &e.out, &e.out
+	if e.child, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("start tasker-ctl dev: %w", err)
 	}
-	go func() {
-		_ = e.cmd.Wait() // what it wrote says more
-		close(e.done)
-	}()
 	for _, address := range addresses {
 		if err := e.awaitReady(ctx, "http://"+address); err != nil {
 			return nil, errors.Join(err, e.stop())
@@ -84,7 +80,7 @@ func (e *Embedded) awaitReady(ctx context.Context, url string) error {
 			}
 		}
 		select {
-		case <-e.done:
+		case <-e.child.Done():
 			return fmt.Errorf("tasker-ctl dev ended:\n%s", e.out.String())
 		case <-ctx.Done():
 			return fmt.Errorf("tasker-ctl dev did not become ready: %w", ctx.Err())
@@ -94,15 +90,15 @@ func (e *Embedded) awaitReady(ctx context.Context, url string) error {
 }
 
 func (e *Embedded) stop() error {
-	_ = e.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = e.child.Signal(syscall.SIGTERM) // it may have ended
 	timer := time.NewTimer(20 * time.Second)
 	defer timer.Stop()
 	select {
-	case <-e.done:
+	case <-e.child.Done():
 		return nil
 	case <-timer.C:
-		_ = e.cmd.Process.Kill() // it may have ended meanwhile
-		<-e.done
+		_ = e.child.Signal(syscall.SIGKILL) // it may have ended meanwhile
+		<-e.child.Done()
 		return errors.New("tasker-ctl dev did not stop in time")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +93,8 @@ func strike(ctx context.Context, r *rig.Rig, f schedule.Fault, daemons []*rig.Da
 		return roll(ctx, f, daemons)
 	case schedule.Promote:
 		return r.Promote(ctx)
+	case schedule.FillWAL:
+		return r.FillWAL(ctx, f.For)
 	}
 	return fmt.Errorf("nobody knows how to %s", f.Kind)
 }
@@ -153,19 +155,13 @@ func roll(ctx context.Context, f schedule.Fault, daemons []*rig.Daemon) error {
 	return errors.Join(errs...)
 }
 
-// ParseKinds reads a list with commas; "" means all but schedule.Promote.
+// ParseKinds reads a list with commas.
 func ParseKinds(text string) ([]schedule.Kind, error) {
-	if text == "" {
-		return schedule.Kinds(), nil
-	}
+	all := append(schedule.Kinds(), schedule.Particular()...)
 	var kinds []schedule.Kind
-	for _, name := range strings.Split(text, ",") {
-		known := false
-		for _, k := range append(schedule.Kinds(), schedule.Promote) {
-			known = known || string(k) == name
-		}
-		if !known {
-			return nil, fmt.Errorf("there is no fault %s; there are %v", strconv.Quote(name), schedule.Kinds())
+	for name := range strings.SplitSeq(text, ",") {
+		if !slices.Contains(all, schedule.Kind(name)) {
+			return nil, fmt.Errorf("there is no fault %q; there are %v", name, all)
 		}
 		kinds = append(kinds, schedule.Kind(name))
 	}

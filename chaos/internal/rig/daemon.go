@@ -63,8 +63,7 @@ func (d *Daemon) startLocked() error {
 		Env: []string{"TASKER_ENV=development", workload.EnvLedger + "=" + d.rig.Ledger(), workload.EnvInstance + "=" + name,
 			workload.EnvGates + "=" + d.rig.Gates()},
 	}
-	var p *fleet.Process
-	d.rig.starter.do(func() { p, err = fleet.Start(options) })
+	p, err := fleet.Start(options)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/chaos/internal/volume"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	Source string // event source of the fleet; "" is the default
 	// Standby gives the server a synchronous standby.
 	Standby bool
+	// Volumes gives the log of each server a volume that can be filled up.
+	Volumes bool
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
 }
@@ -69,13 +72,13 @@ type Rig struct {
 	busy     chan struct{}   // holds one token while somebody has the server
 	guarded  context.Context // of what goes on beside the run
 	guardEnd context.CancelFunc
-	starter  *starter
 	guarding sync.WaitGroup
 
 	mu        sync.Mutex
-	cluster   *pgcluster.Cluster // that takes writes
-	standby   *pgcluster.Cluster // nil without
-	stopped   map[string]bool    // instances that were asked to stop
+	cluster   *pgcluster.Cluster                    // that takes writes
+	standby   *pgcluster.Cluster                    // nil without
+	volumes   map[*pgcluster.Cluster]*volume.Volume // of the log of each; empty without
+	stopped   map[string]bool                       // instances that were asked to stop
 	surprises []string
 }
 
@@ -84,18 +87,16 @@ const database = "chaos"
 // Start makes the server and the links, starts the fleet and waits until it is
 // ready. The caller closes the rig, also after an error.
 func Start(ctx context.Context, o Options) (*Rig, error) {
-	r := &Rig{o: o, busy: make(chan struct{}, 1), starter: newStarter(), stopped: map[string]bool{}}
+	r := &Rig{o: o, busy: make(chan struct{}, 1), stopped: map[string]bool{},
+		volumes: map[*pgcluster.Cluster]*volume.Volume{}}
 	r.guarded, r.guardEnd = context.WithCancel(context.WithoutCancel(ctx))
 	for _, dir := range []string{r.Ledger(), r.Gates()} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return r, fmt.Errorf("make a folder: %w", err)
 		}
 	}
-	port, err := quietPort(ctx)
-	if err != nil {
-		return r, err
-	}
-	if r.cluster, err = pgcluster.Start(ctx, pgcluster.Options{Ephemeral: true, Port: port}); err != nil {
+	var err error
+	if r.cluster, err = r.serve(ctx, nil, func(o pgcluster.Options) (*pgcluster.Cluster, error) { return pgcluster.Start(ctx, o) }); err != nil {
 		return r, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	if err := r.cluster.CreateDatabase(ctx, database); err != nil {
@@ -111,6 +112,19 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 	}
 	r.guarding.Go(func() { r.guard(r.guarded) })
 	return r, nil
+}
+
+// serve starts a server on a port, and with settings, of its own.
+func (r *Rig) serve(ctx context.Context, settings map[string]string, start func(pgcluster.Options) (*pgcluster.Cluster, error)) (*pgcluster.Cluster, error) {
+	port, err := quietPort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := pgcluster.Options{Ephemeral: true, Port: port, Settings: settings}
+	if !r.o.Volumes {
+		return start(o)
+	}
+	return r.onVolume(o, start)
 }
 
 // man starts the fleet.
@@ -337,7 +351,6 @@ func (r *Rig) Close() error {
 			errs = append(errs, os.WriteFile(filepath.Join(r.o.Dir, "daemons", name+".log"), []byte(text), 0o600))
 		}
 	}
-	r.starter.close()
 	return errors.Join(append(errs, r.closeServers())...)
 }
 
@@ -359,6 +372,10 @@ func (r *Rig) closeServers() error {
 			errs = append(errs, c.Stop(ctx))
 		}
 	}
+	for _, v := range r.volumes {
+		errs = append(errs, v.Close())
+	}
+	clear(r.volumes)
 	return errors.Join(errs...)
 }
 

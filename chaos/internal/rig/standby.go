@@ -13,19 +13,15 @@ import (
 // follow gives the server a standby without which it commits nothing.
 func (r *Rig) follow(ctx context.Context) error {
 	primary := r.Server()
-	port, err := quietPort(ctx)
-	if err != nil {
-		return err
-	}
-	standby, err := pgcluster.StartStandby(ctx, primary, pgcluster.Options{Ephemeral: true, Port: port,
-		// How soon it is back after a restart of the server, which commits
-		// nothing meanwhile; 5 s by default, and not what is tested.
-		Settings: map[string]string{"wal_retrieve_retry_interval": "100ms"}})
+	// How soon it is back after a restart of the server, which commits nothing
+	// meanwhile; 5 s by default, and not what is tested.
+	settings := map[string]string{"wal_retrieve_retry_interval": "100ms"}
+	standby, err := r.serve(ctx, settings, func(o pgcluster.Options) (*pgcluster.Cluster, error) { return pgcluster.StartStandby(ctx, primary, o) })
 	if err != nil {
 		return fmt.Errorf("start a standby: %w", err)
 	}
 	if err := primary.SetSynchronous(ctx, standby); err != nil {
-		return errors.Join(err, standby.Stop(context.WithoutCancel(ctx)))
+		return errors.Join(err, standby.Stop(context.WithoutCancel(ctx)), r.dropVolume(standby))
 	}
 	r.mu.Lock()
 	r.standby = standby
@@ -49,7 +45,7 @@ func (r *Rig) Promote(ctx context.Context) error {
 	r.cluster, r.standby = standby, nil
 	r.mu.Unlock()
 	upstream := "127.0.0.1:" + strconv.Itoa(standby.Port())
-	errs := []error{dead.Stop(ctx)}
+	errs := []error{dead.Stop(ctx), r.dropVolume(dead)}
 	for _, d := range r.Daemons {
 		errs = append(errs, d.Pool.Lead(upstream), d.Ears.Lead(upstream))
 	}

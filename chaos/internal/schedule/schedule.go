@@ -28,12 +28,17 @@ const (
 	Deafen            Kind = "deafen"             // the same, for those that signals come over
 	Roll              Kind = "roll"               // daemons are restarted one by one in another mode
 	Promote           Kind = "promote"            // the standby takes the place of the primary
+	FillWAL           Kind = "fill-wal"           // the volume of the server's log is full, and has room again at the end
 )
 
-// Kinds lists all kinds but Promote, which needs a standby.
+// Kinds lists the kinds that need nothing particular.
 func Kinds() []Kind {
 	return []Kind{Kill, Freeze, RestartServer, StopServer, TerminateBackends, Cut, Slow, HalfOpen, Deafen, Roll}
 }
+
+// Particular lists the others: Promote needs a standby, FillWAL a volume that
+// can be filled up.
+func Particular() []Kind { return []Kind{Promote, FillWAL} }
 
 // Fault is one thing that goes wrong for a while.
 type Fault struct {
@@ -134,7 +139,7 @@ func apart(a, b Fault) bool {
 
 // OfServer tells that it hits the server, and so strikes beside no other such.
 func (k Kind) OfServer() bool {
-	return k == RestartServer || k == StopServer || k == Promote || k == TerminateBackends
+	return k == RestartServer || k == StopServer || k == Promote || k == TerminateBackends || k == FillWAL
 }
 
 type drawer struct {
@@ -163,7 +168,7 @@ func (d *drawer) fault(n int) Fault {
 	case Slow:
 		f.Targets, f.For = d.some(), d.lasting(d.o.Longest)
 		f.Delay = 50*time.Millisecond + d.upTo(250*time.Millisecond)
-	case StopServer:
+	case StopServer, FillWAL:
 		f.For = d.lasting(d.o.Longest)
 	case TerminateBackends:
 		f.Share = 0.1 + 0.9*d.rng.Float64()

@@ -11,7 +11,7 @@ import (
 
 func options(seed uint64) schedule.Options {
 	return schedule.Options{
-		Seed: seed, Length: 10 * time.Minute, Kinds: schedule.Kinds(), Calm: 2 * time.Second, Longest: 8 * time.Second,
+		Seed: seed, Length: 10 * time.Minute, Kinds: append(schedule.Kinds(), schedule.Particular()...), Calm: 2 * time.Second, Longest: 8 * time.Second,
 		Daemons: []string{"orchestrator-a", "orchestrator-b", "worker-a", "worker-b", "worker-c"},
 	}
 }
@@ -41,7 +41,10 @@ func TestFaultsAreWithinBounds(t *testing.T) {
 			case schedule.TerminateBackends:
 				require.Positive(t, f.Share)
 				require.LessOrEqual(t, f.Share, 1.0)
-			case schedule.RestartServer, schedule.StopServer:
+			case schedule.StopServer, schedule.FillWAL:
+				require.Positive(t, f.For)
+				require.Empty(t, f.Targets)
+			case schedule.RestartServer, schedule.Promote:
 				require.Empty(t, f.Targets)
 			default:
 				require.Subset(t, o.Daemons, f.Targets)

@@ -111,6 +111,9 @@ func (r *Report) Print(out io.Writer) {
 	say("executions   %d; %d would do, %d above (%.1f %%)", r.Executions, r.Ideal, r.Executions-r.Ideal, 100*float64(r.Executions-r.Ideal)/float64(max(r.Ideal, 1)))
 	say("             %d cut off, %d leases lost, %d given back, %d succeeded too late and were refused", r.CutOff, r.LeasesLost, r.GivenBack, r.Late)
 	say("faults       %s; %d restarts of daemons", counts(r.Faults), r.Restarts)
+	for _, what := range r.Options.LeftOut {
+		say("             WITHOUT %s", what)
+	}
 	took := r.Recovered()
 	if n := len(took); n > 0 {
 		say("recovery     median %.2f s, 90 %% within %.2f s, longest %.2f s, of %d; %d not known", took[n/2].Seconds(), took[n*9/10].Seconds(), took[n-1].Seconds(), n, len(r.Recoveries)-n)

@@ -36,6 +36,7 @@ type Options struct {
 	Length        time.Duration // of the time in which orders come and faults strike
 	Source        string        // event source
 	Kinds         []schedule.Kind
+	LeftOut       []string // kinds that cannot be made here, and why
 	Orchestrators []string // modes at the beginning, one for each
 	Workers       []string
 	Calm, Longest time.Duration // of the schedule
@@ -99,7 +100,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 	o = o.WithDefaults()
 	t := &trial{o: o, out: out}
 	r, err := rig.Start(ctx, rig.Options{Dir: o.Dir, BinDir: o.BinDir, Source: o.Source, Standby: slices.Contains(o.Kinds, schedule.Promote),
-		Orchestrators: o.Orchestrators, Workers: o.Workers})
+		Volumes: slices.Contains(o.Kinds, schedule.FillWAL), Orchestrators: o.Orchestrators, Workers: o.Workers})
 	t.rig = r
 	if err != nil {
 		return nil, errors.Join(err, r.Close())

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// loadToo loads webOnly with more in the file.
+func loadToo(t *testing.T, db *pgtest.DB, more string) *config.Loaded {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tasker.toml")
+	require.NoError(t, os.WriteFile(file, []byte(webOnly+more), 0o600))
+	loaded, err := config.Load(config.Options{Path: file, WorkerID: "worker-under-test", LookupEnv: func(name string) (string, bool) {
+		if name == "DATABASE_URL" {
+			return db.DSN, true
+		}
+		return "", false
+	}})
+	require.NoError(t, err)
+	return loaded
+}
+
+func systemsOf(orchestration, readiness, worker string) string {
+	return "[orchestration.event_systems.orchestration]\ndeployment_mode = \"" + orchestration + "\"\n" +
+		"[orchestration.event_systems.task_readiness]\ndeployment_mode = \"" + readiness + "\"\n" +
+		"[worker.event_systems.worker]\ndeployment_mode = \"" + worker + "\"\n"
+}
+
+// TestEachEventSystemFollowsItsOwnMode: those of one daemon need not be in the
+// same mode.
+func TestEachEventSystemFollowsItsOwnMode(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	loaded := loadToo(t, db, systemsOf("Hybrid", "PollingOnly", "Hybrid"))
+	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, w.Start(t.Context()))
+	defer func() { require.NoError(t, w.Stop(context.Background())) }()
+
+	reload := func(more string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		next := loadToo(t, db, more)
+		require.NoError(t, o.Reload(ctx, next))
+		require.NoError(t, w.Reload(ctx, next))
+	}
+	requireModes := func(orchestration, readiness, worker deploymode.Mode) {
+		t.Helper()
+		systems := o.engine.Health()
+		require.Equal(t, []deploymode.Mode{orchestration, readiness, worker},
+			[]deploymode.Mode{systems["orchestration"].Mode, systems["task_readiness"].Mode, w.worker.Mode()})
+	}
+	requireModes("Hybrid", "PollingOnly", "Hybrid")
+	reload(systemsOf("Hybrid", "PollingOnly", "Hybrid"))
+	requireModes("Hybrid", "PollingOnly", "Hybrid")
+	reload(systemsOf("EventDrivenOnly", "PollingOnly", "Hybrid"))
+	requireModes("EventDrivenOnly", "PollingOnly", "Hybrid")
+	reload(systemsOf("EventDrivenOnly", "Hybrid", "PollingOnly"))
+	requireModes("EventDrivenOnly", "Hybrid", "PollingOnly")
+}
+
+// TestPollIntervalsFollow: the file is where they come from.
+func TestPollIntervalsFollow(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	next := loadToo(t, db, `
+[orchestration.event_systems.task_readiness.poller]
+interval_ms = 250
+[orchestration.event_systems.orchestration.timing]
+fallback_polling_interval_seconds = 7
+`)
+	for _, c := range loadFor(t, db).Changes(next) {
+		require.True(t, c.Reloadable, c.Key)
+	}
+	systems := next.Orchestration.EventSystems
+	require.Equal(t, 7*time.Second, systemSettings(systems.Orchestration).RelaxedPollInterval)
+	require.Equal(t, coordinator.Settings{Mode: deploymode.Hybrid, PollInterval: 250 * time.Millisecond,
+		RelaxedPollInterval: systems.TaskReadiness.Poller.RelaxedInterval()}, systemSettings(systems.TaskReadiness))
+}

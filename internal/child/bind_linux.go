@@ -1,0 +1,7 @@
+package child
+
+import "syscall"
+
+// bind has the kernel send a signal when the thread that starts the process has
+// ended.
+func bind(attr *syscall.SysProcAttr, orphaned syscall.Signal) { attr.Pdeathsig = orphaned }

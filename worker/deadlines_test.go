@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// TestTheWatchOverTimeLimitsSurvivesAPanic: nobody stands above the goroutine of
+// its timer, so the process would end. One step's end cannot be told; the
+// others' can, and the watch goes on.
+func TestTheWatchOverTimeLimitsSurvivesAPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var panicked atomic.Bool
+		core, logs := observer.New(zapcore.ErrorLevel)
+		hook := func(e zapcore.Entry) error {
+			if e.Message == "step failed" && panicked.CompareAndSwap(false, true) {
+				panic("while telling")
+			}
+			return nil
+		}
+		always, _ := observer.New(zapcore.DebugLevel)
+		log := zap.New(zapcore.NewTee(zapcore.RegisterHooks(always, hook), core))
+		release := make(chan struct{})
+		metrics := telemetry.Discard()
+		r := newRig(t, Config{MaxConcurrent: 2, Logger: log, Metrics: metrics, HeartbeatInterval: time.Second}, func(*StepContext) (any, error) {
+			<-release
+			return nil, nil
+		})
+		r.start(t)
+		r.offer(2, stepLimited)
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		got := r.board.reported()
+		require.Len(t, got, 1, "the other one")
+		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
+		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return len(b.held) }))
+		require.Empty(t, r.parts.engine.slots.held(), "the lease of what could not be told is not kept up")
+		require.InDelta(t, 1, testutil.ToFloat64(metrics.LoopRestarts.WithLabelValues(deadlinesLoop)), 0)
+		require.Equal(t, 1, logs.FilterFieldKey("stack").Len())
+
+		close(release)
+		release = make(chan struct{})
+		synctest.Wait()
+		r.offer(1, stepLimited)
+		time.Sleep(7 * time.Second)
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 2, "the watch goes on")
+		close(release)
+		r.stop(t)
+	})
+}
+
+// TestAFailedLookAtTheTimeLimitsIsRepeated: the panic is in the look itself.
+func TestAFailedLookAtTheTimeLimitsIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := newRig(t, Config{MaxConcurrent: 2}, func(*StepContext) (any, error) {
+			<-release
+			return nil, nil
+		})
+		r.start(t)
+		s := r.parts.engine.slots
+		var panicked atomic.Bool
+		s.mu.Lock()
+		s.onZombies = func(int) {
+			if panicked.CompareAndSwap(false, true) {
+				panic("while looking")
+			}
+		}
+		s.mu.Unlock()
+		r.offer(2, stepLimited)
+		time.Sleep(5*time.Second + watchAgainAfter)
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 1, "the one after")
+		close(release)
+		r.stop(t)
+	})
+}
