@@ -47,6 +47,8 @@ func workerOwnKeys() []Key {
 			"One statement per worker each time; at most a third of the lease."),
 		integer("prefetch", 0, 0, 10000, "Steps claimed beyond the free handler permits.",
 			"Hides the latency of claiming; prefetched steps wait here instead of at an idle worker."),
+		integer("transactions.max_connections", 10, 1, 1000, "Connections for handlers that work in a transaction, beside those of the pool; opened when first needed.",
+			"A handler holds one for as long as it runs; more handlers wait in the time of their steps."),
 		integer("report.batch_size", 500, 1, 10000, "Results reported by one transaction.", "Throughput under load."),
 		integer("report.max_pending", 10000, 1, 1000000, "Results that may wait to be reported.", "Beyond it handlers wait."),
 		integer("checkpoint.max_cursor_bytes", 4096, 16, 65536, "Largest cursor of a checkpoint, in bytes of JSON.",

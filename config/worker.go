@@ -14,6 +14,7 @@ type Worker struct {
 	LeaseSeconds        int64               `toml:"lease_seconds"`
 	HeartbeatIntervalMS int64               `toml:"heartbeat_interval_ms"`
 	Prefetch            int                 `toml:"prefetch"`
+	Transactions        Transactions        `toml:"transactions"`
 	Report              Report              `toml:"report"`
 	Checkpoint          Checkpoint          `toml:"checkpoint"`
 	EventSystems        WorkerEventSystems  `toml:"event_systems"`
@@ -32,6 +33,11 @@ func (w Worker) Lease() time.Duration {
 // HeartbeatInterval returns heartbeat_interval_ms: how often leases are extended.
 func (w Worker) HeartbeatInterval() time.Duration {
 	return time.Duration(w.HeartbeatIntervalMS) * time.Millisecond
+}
+
+// Transactions are those of handlers that work in one.
+type Transactions struct {
+	MaxConnections int `toml:"max_connections"`
 }
 
 // Report bounds the transactions that report results.

@@ -68,7 +68,7 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 		s.signals.heard = near.heard
 		s.publisher = near.beside(s.signals.sender)
 	}
-	observePool(s.registry, s.store)
+	observeConnections(s.registry, "tasker_pool", "of the pool", s.store.PoolStat)
 	s.counting = observeSender(s.signals.sender, s.metrics, log)
 	return s, nil
 }
@@ -140,16 +140,17 @@ func warnOfRestarts(log *zap.Logger, changes []config.Change) {
 	}
 }
 
-func observePool(reg prometheus.Registerer, s *store.Store) {
-	gauge := func(name, help string, value func(store.PoolStat) float64) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return value(s.PoolStat()) }))
+// observeConnections shows what a pool is doing.
+func observeConnections(reg prometheus.Registerer, name, which string, stat func() store.PoolStat) {
+	gauge := func(suffix, help string, value func(store.PoolStat) float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name + suffix, Help: help},
+			func() float64 { return value(stat()) }))
 	}
-	gauge("tasker_pool_connections_max", "Connections the pool may open.", func(p store.PoolStat) float64 { return float64(p.Max) })
-	gauge("tasker_pool_connections_active", "Connections in use.", func(p store.PoolStat) float64 { return float64(p.Acquired) })
-	gauge("tasker_pool_connections_idle", "Connections open and unused.", func(p store.PoolStat) float64 { return float64(p.Idle) })
-	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tasker_pool_acquires_total", Help: "Connections taken from the pool."},
-		func() float64 { return float64(s.PoolStat().Acquires) }))
+	gauge("_connections_max", "Connections "+which+" that may be open.", func(p store.PoolStat) float64 { return float64(p.Max) })
+	gauge("_connections_active", "Connections "+which+" in use.", func(p store.PoolStat) float64 { return float64(p.Acquired) })
+	gauge("_connections_idle", "Connections "+which+" open and unused.", func(p store.PoolStat) float64 { return float64(p.Idle) })
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name + "_acquires_total", Help: "Connections " + which + " that were taken."},
+		func() float64 { return float64(stat().Acquires) }))
 }
 
 // joined drops the errors that say only that the caller asked to stop.

@@ -64,6 +64,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}
+	observeConnections(d.registry, "tasker_transaction_pool", "of the pool for handlers that work in a transaction", d.worker.TransactionPool)
 	if err := register(d.worker); err != nil {
 		return fmt.Errorf("register handlers: %w", err)
 	}
@@ -97,9 +98,9 @@ func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worke
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
 		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), Breaker: d.breakers.Breaker(breaker.Report)},
-		Checkpoint: checkpointConfig(w.Checkpoint),
-
-		Lease: w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
+		Checkpoint:   checkpointConfig(w.Checkpoint),
+		Transactions: worker.TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
+		Lease:        w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
 		Logger: d.log, Metrics: d.metrics,
 	}
 }

@@ -112,7 +112,7 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 	if err != nil {
 		return store.Change{}, err
 	}
-	c, err := o.advance(t, a.Actor, in)
+	c, err := o.advanceThen(t, a.Actor, in)
 	if err != nil {
 		var notAllowed *TransitionError
 		if errors.As(err, &notAllowed) {
@@ -122,6 +122,22 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 	}
 	c.Action = &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}
 	return c, nil
+}
+
+// advanceThen applies what was reported, and then an action. A task that the
+// reports end is not the action's any more: they are left to the next apply.
+func (o *Orchestrator) advanceThen(t *store.TakenTask, actor string, in workflow.Input) (store.Change, error) {
+	reported := inputs(t)
+	if len(reported) > 0 {
+		c, err := o.advance(t, actor, reported...)
+		if err != nil {
+			return c, err
+		}
+		if err := workflow.TooLate(c.Effects.State, in); err != nil {
+			return c, err
+		}
+	}
+	return o.advance(t, actor, append(reported, in)...)
 }
 
 // callOff tells the workers at once where steps were taken from them; they

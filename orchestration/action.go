@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -55,41 +56,38 @@ func (a *Action) onStep() bool { return a.Step != nil || a.StepName != "" }
 
 // check validates everything that needs no task.
 func (a *Action) check() error {
-	var c checker
-	c.answerable(a.Actor, a.Reason)
+	var c submission.Checker
+	answerable(&c, a.Actor, a.Reason)
 	switch a.Kind {
 	case ActionCancel, ActionFail:
 		if a.onStep() {
-			c.add("%s is for tasks; it takes no step", a.Kind)
+			c.Add("%s is for tasks; it takes no step", a.Kind)
 		}
 	case ActionResetForRetry, ActionCompleteManually, ActionRunAgain, ActionReleaseLease:
 		if !a.onStep() {
-			c.add("%s needs a step", a.Kind)
+			c.Add("%s needs a step", a.Kind)
 		}
 	case ActionReprioritise:
 		if p := a.Priority; p == nil || *p < workflow.MinPriority || *p > workflow.MaxPriority {
-			c.add("reprioritise needs a priority between %d and %d", workflow.MinPriority, workflow.MaxPriority)
+			c.Add("reprioritise needs a priority between %d and %d", workflow.MinPriority, workflow.MaxPriority)
 		}
 	case ActionResolveManually:
 	default:
-		c.add("unknown action %q; there are %s", a.Kind, joinKinds())
+		c.Add("unknown action %q; there are %s", a.Kind, joinKinds())
 	}
 	if a.Metadata != nil {
 		if err := checkPlain("metadata", a.Metadata); err != nil {
-			c.add("%s", err)
+			c.Add("%s", err)
 		}
 	}
 	if a.Kind == ActionCompleteManually {
 		if len(a.Result) == 0 {
-			c.add("complete_manually needs a result")
+			c.Add("complete_manually needs a result")
 		} else if err := checkPlain("result", a.Result); err != nil {
-			c.add("%s", err)
+			c.Add("%s", err)
 		}
 	}
-	if c.problems != nil {
-		return &InvalidError{Problems: c.problems}
-	}
-	return nil
+	return c.Err()
 }
 
 // checkPlain holds any JSON value to the bounds of a context.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 )
 
 const (
@@ -124,16 +125,13 @@ func (o *Orchestrator) ResumeNamespace(ctx context.Context, namespace, actor, re
 }
 
 func checkActor(actor, reason string) error {
-	var c checker
-	c.answerable(actor, reason)
-	if c.problems != nil {
-		return &InvalidError{Problems: c.problems}
-	}
-	return nil
+	var c submission.Checker
+	answerable(&c, actor, reason)
+	return c.Err()
 }
 
 // answerable demands what is recorded of everything an operator does.
-func (c *checker) answerable(actor, reason string) {
-	c.text("actor", actor, MaxTextLength, true)
-	c.text("reason", reason, MaxReasonLength, true)
+func answerable(c *submission.Checker, actor, reason string) {
+	c.Text("actor", actor, MaxTextLength, true)
+	c.Text("reason", reason, MaxReasonLength, true)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -116,7 +117,7 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	if err := m.over(); err != nil {
 		return store.NewTask{}, err
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}
 	// Each template is asked for once, so that many requests for an unknown
@@ -124,14 +125,14 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	name := planName{r.Namespace, r.Name, r.Version}
 	known, ok := m.plans[name]
 	if !ok {
-		known.plan, known.err = m.o.template(m.ctx, r)
+		known.plan, known.err = submission.Template(m.ctx, m.o.store, r)
 		m.plans[name] = known
 		m.giveUp(known.err)
 	}
 	if known.err != nil {
 		return store.NewTask{}, known.err
 	}
-	return newTask(r, known.plan)
+	return submission.Task(r, known.plan)
 }
 
 // over returns why nothing more is to be tried.
@@ -172,7 +173,7 @@ func (m *many) write(p part) {
 			m.giveUp(result.Err)
 			continue
 		}
-		if result.Created, result.Err = answer(&p.tasks[i], rows[i]); result.Err == nil {
+		if result.Created, result.Err = submission.Answer(&p.tasks[i], rows[i]); result.Err == nil {
 			created[m.requests[index].Namespace]++
 		}
 	}

@@ -2,259 +2,43 @@ package orchestration
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"strings"
-	"time"
-	"unicode/utf8"
 
-	"github.com/google/uuid"
-
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/submission"
 )
 
-// Bounds of a request. They are wide enough for every known client and keep
-// one request from costing others anything.
+// What a request has to be stands in package submission, because handlers and
+// other programs' transactions create tasks by the same rules. Here it goes by
+// the names under which the API knows it.
+type (
+	// Request asks for a task.
+	Request = submission.Request
+	// Created is a task that exists now.
+	Created = submission.Created
+	// InvalidError says what is wrong with a request, in words for its sender.
+	InvalidError = submission.InvalidError
+	// DuplicateError says that a task with the same identity exists.
+	DuplicateError = submission.DuplicateError
+	// BusyError says that a transaction that has not ended is creating a task
+	// with the same identity.
+	BusyError = submission.BusyError
+	// UnknownTemplateError says that no such template version is registered.
+	UnknownTemplateError = submission.UnknownTemplateError
+)
+
+// Bounds of a request, see package submission.
 const (
-	MaxNameLength    = 64
-	MaxVersionLength = 16
-	MaxTextLength    = 255
-	MaxReasonLength  = 500
-	MaxTags          = 64
-	MaxTagLength     = 128
-	MaxKeyLength     = 255
-	MaxContextBytes  = 1 << 20
-	MaxContextDepth  = 10
-	MaxContextItems  = 1000 // keys or elements per container
-	MaxStringLength  = 10_000
-	maxNumberLength  = 400 // characters of one JSON number
-	maxStartDelay    = 366 * 24 * time.Hour
+	MaxNameLength    = submission.MaxNameLength
+	MaxVersionLength = submission.MaxVersionLength
+	MaxTextLength    = submission.MaxTextLength
+	MaxReasonLength  = submission.MaxReasonLength
+	MaxTags          = submission.MaxTags
+	MaxTagLength     = submission.MaxTagLength
+	MaxContextBytes  = submission.MaxContextBytes
 )
 
-// Request asks for a task.
-type Request struct {
-	Namespace, Name, Version string
-	Context                  json.RawMessage // a JSON object
-	Initiator                string
-	SourceSystem             string
-	Reason                   string
-	Tags                     []string
-	Priority                 *int       // workflow.MinPriority–MaxPriority; nil: 0
-	CorrelationID            *uuid.UUID // nil: the task's own id
-	ParentCorrelationID      *uuid.UUID
-	IdempotencyKey           string
-	StartIn                  time.Duration // delay of the first steps
-	// DeadlineIn is until when the task should have begun; a task that still
-	// waits then is cancelled and given to people. 0: none.
-	DeadlineIn time.Duration
-}
+// CheckContext reports why a context cannot be a task's.
+func CheckContext(context json.RawMessage) error { return submission.CheckContext(context) }
 
-// InvalidError says what is wrong with a request, in words for its sender.
-type InvalidError struct{ Problems []string }
-
-// Error implements error.
-func (e *InvalidError) Error() string { return strings.Join(e.Problems, "; ") }
-
-// DuplicateError says that a task with the same identity exists. Existing is
-// set only when the sender gave the idempotency key: who guesses contexts must
-// not learn identifiers.
-type DuplicateError struct{ Existing uuid.UUID }
-
-// Error implements error.
-func (e *DuplicateError) Error() string {
-	if e.Existing == uuid.Nil {
-		return "a task with this identity already exists"
-	}
-	return fmt.Sprintf("a task with this idempotency key already exists: %s", e.Existing)
-}
-
-// UnknownTemplateError says that no such template version is registered.
-type UnknownTemplateError struct{ Namespace, Name, Version string }
-
-// Error implements error.
-func (e *UnknownTemplateError) Error() string {
-	return fmt.Sprintf("Template not found: %s/%s/%s", e.Namespace, e.Name, e.Version)
-}
-
-// checker collects problems of a request.
-type checker struct{ problems []string }
-
-func (c *checker) add(format string, args ...any) {
-	if len(c.problems) < 20 {
-		c.problems = append(c.problems, fmt.Sprintf(format, args...))
-	}
-}
-
-func (c *checker) text(field, value string, limit int, required bool) {
-	switch {
-	case value == "" && required:
-		c.add("%s must not be empty", field)
-	case len(value) > limit && utf8.RuneCountInString(value) > limit:
-		c.add("%s must have at most %d characters", field, limit)
-	case !storableText(value):
-		c.add("%s must be text without control character NUL", field)
-	}
-}
-
-// storableText reports whether PostgreSQL can keep the text.
-func storableText(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsAny(s, "\x00\x1f")
-}
-
-// check validates everything that needs no template.
-func (r *Request) check() error {
-	var c checker
-	c.text("name", r.Name, MaxNameLength, true)
-	c.text("namespace", r.Namespace, MaxNameLength, true)
-	c.text("version", r.Version, MaxVersionLength, true)
-	c.text("initiator", r.Initiator, MaxTextLength, false)
-	c.text("source_system", r.SourceSystem, MaxTextLength, false)
-	c.text("reason", r.Reason, MaxReasonLength, false)
-	c.text("idempotency_key", r.IdempotencyKey, MaxKeyLength, false)
-	if len(r.Tags) > MaxTags {
-		c.add("tags must have at most %d entries", MaxTags)
-	}
-	for i, tag := range r.Tags {
-		if tag == "" || len(tag) > MaxTagLength || !storableText(tag) {
-			c.text(fmt.Sprintf("tags[%d]", i), tag, MaxTagLength, true)
-		}
-	}
-	if p := r.Priority; p != nil && (*p < workflow.MinPriority || *p > workflow.MaxPriority) {
-		c.add("priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
-	}
-	if r.StartIn < 0 || r.StartIn > maxStartDelay {
-		c.add("the start must be within the next %d days", int(maxStartDelay.Hours()/24))
-	}
-	if r.DeadlineIn < 0 || r.DeadlineIn > maxStartDelay || r.DeadlineIn > 0 && r.DeadlineIn <= r.StartIn {
-		c.add("the deadline must be after the start and within the next %d days", int(maxStartDelay.Hours()/24))
-	}
-	if err := CheckContext(r.Context); err != nil {
-		c.add("%s", err)
-	}
-	if c.problems != nil {
-		return &InvalidError{Problems: c.problems}
-	}
-	return nil
-}
-
-// CheckContext reports why a context cannot be a task's: it must be a JSON
-// object within the bounds above that PostgreSQL can keep.
-func CheckContext(context json.RawMessage) error {
-	if len(context) > MaxContextBytes {
-		return fmt.Errorf("context must have at most %d bytes", MaxContextBytes)
-	}
-	if n := PlainContext(context); n > 0 && n == len(context) {
-		return nil
-	}
-	return decodeContext(context)
-}
-
-// decodeContext checks a context of any form and finds the words for what is
-// wrong.
-func decodeContext(context json.RawMessage) error {
-	d := json.NewDecoder(strings.NewReader(string(context)))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return errors.New("context must be a JSON object")
-	}
-	if _, ok := v.(map[string]any); !ok {
-		return errors.New("context must be a JSON object")
-	}
-	if strings.Contains(string(context), `\u`) && loneSurrogate(context) {
-		return errors.New("context holds half of a surrogate pair, which is no character")
-	}
-	return checkValue("context", v, 1)
-}
-
-func checkValue(path string, v any, depth int) error {
-	if depth > MaxContextDepth+1 {
-		return fmt.Errorf("context must not be nested deeper than %d levels", MaxContextDepth)
-	}
-	switch v := v.(type) {
-	case string:
-		if utf8.RuneCountInString(v) > MaxStringLength {
-			return fmt.Errorf("%s must have at most %d characters", path, MaxStringLength)
-		}
-		if strings.ContainsRune(v, 0) {
-			return fmt.Errorf("%s holds the character NUL, which cannot be stored", path)
-		}
-	case json.Number:
-		if f, err := v.Float64(); len(v) > maxNumberLength || err != nil || f != f {
-			return fmt.Errorf("%s is a number out of range", path)
-		}
-	case []any:
-		if len(v) > MaxContextItems {
-			return fmt.Errorf("%s must have at most %d elements", path, MaxContextItems)
-		}
-		for i, e := range v {
-			if err := checkValue(fmt.Sprintf("%s[%d]", path, i), e, depth+1); err != nil {
-				return err
-			}
-		}
-	case map[string]any:
-		if len(v) > MaxContextItems {
-			return fmt.Errorf("%s must have at most %d keys", path, MaxContextItems)
-		}
-		for k, e := range v {
-			if strings.ContainsRune(k, 0) || utf8.RuneCountInString(k) > MaxStringLength {
-				return fmt.Errorf("%s has a key that cannot be stored", path)
-			}
-			if err := checkValue(path+"."+clip(k), e, depth+1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func clip(s string) string {
-	if len(s) > 40 {
-		return strings.ToValidUTF8(s[:40], "") + "…"
-	}
-	return s
-}
-
-// loneSurrogate finds an escape that the decoder replaces silently and that
-// PostgreSQL refuses.
-func loneSurrogate(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if raw[i+1] != 'u' {
-			i++
-			continue
-		}
-		switch code := hex4(raw, i+2); {
-		case code >= 0xDC00 && code <= 0xDFFF:
-			return true
-		case code >= 0xD800 && code <= 0xDBFF:
-			if i+7 >= len(raw) || raw[i+6] != '\\' || raw[i+7] != 'u' {
-				return true
-			}
-			if low := hex4(raw, i+8); low < 0xDC00 || low > 0xDFFF {
-				return true
-			}
-			i += 11
-		default:
-			i += 5
-		}
-	}
-	return false
-}
-
-// hex4 reads four hexadecimal digits; the text is known to be valid JSON.
-func hex4(raw []byte, at int) int {
-	n := 0
-	for i := at; i < at+4 && i < len(raw); i++ {
-		c := raw[i] | 0x20
-		switch {
-		case c >= '0' && c <= '9':
-			n = n<<4 | int(c-'0')
-		default:
-			n = n<<4 | int(c-'a'+10)
-		}
-	}
-	return n
-}
+// PlainContext returns the length of the JSON object that text begins with when
+// one look shows it to be within all bounds of a context.
+func PlainContext(text []byte) int { return submission.PlainContext(text) }

@@ -22,14 +22,23 @@ type Performed struct {
 	Metadata json.RawMessage
 }
 
-// takeTasks locks live tasks. What was reported for them stays where it is: an
-// action overrules it, or the next apply finds it.
+// takeTasks locks live tasks.
 // Index: the primary key.
 const takeTasks = `
 select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), coalesce(t.dead_letter, false),
        t.progress, t.state <> 0, null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
 from tasker.board t where t.task_uuid = any ((select $1::uuid[])::uuid[]) and t.slot = 0
 order by t.task_uuid for update`
+
+// takenReports are what has been reported of tasks that are locked and has not
+// been applied. It is a statement of its own, whose snapshot is younger than the
+// locks, see take_reported.
+// Index: the primary key.
+const takenReports = `
+select s.task_uuid, s.step_no, s.attempt, s.outcome, s.retryable, s.retry_after_ms
+from unnest((select $1::uuid[])) h(task_uuid)
+cross join lateral (select * from tasker.board where task_uuid = h.task_uuid and outcome is not null offset 0) s
+order by s.task_uuid, s.step_no`
 
 // reopenTasks brings ended tasks back to the board, without steps. How they
 // ended is not an end any more, so its mark is taken off the ledger; the event
@@ -109,7 +118,8 @@ func (s *Store) WhyNotAlive(ctx context.Context, task uuid.UUID) error {
 }
 
 // TakeTasks takes those of the tasks that are alive, in the order of their
-// UUIDs; it waits for their holders. The caller must release or commit what it
+// UUIDs, with what was reported and not yet applied: it was accepted, so it
+// comes before whatever is done to them. It waits for their holders. The caller must release or commit what it
 // gets, also when that is nothing.
 func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*Taken, error) {
 	taken := &Taken{store: s}
@@ -127,6 +137,11 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 			}
 		}, takeTasks, ids)
 	})
+	if err == nil {
+		if err = taken.readReports(ctx); err != nil {
+			err = classify("read what was reported", err)
+		}
+	}
 	if err == nil && how.Batch != "" {
 		if err = taken.findBatches(ctx, how.Batch); err != nil {
 			err = classify("find the batch", err)
@@ -136,6 +151,33 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 		taken.Release()
 	}
 	return taken, err
+}
+
+// readReports reads what was reported of the tasks.
+func (t *Taken) readReports(ctx context.Context) error {
+	place := make(map[uuid.UUID]int, len(t.Tasks))
+	ids := make(uuids, len(t.Tasks))
+	for i := range t.Tasks {
+		place[t.Tasks[i].UUID], ids[i] = i, t.Tasks[i].UUID
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := t.conn.Query(ctx, takenReports, ids)
+	if err != nil {
+		return err
+	}
+	var id uuid.UUID
+	var raw takenRow
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &raw.step, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter}, func() error {
+		at := &t.Tasks[place[id]]
+		at.Reported = append(at.Reported, raw.reported())
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.readOutcomes(ctx)
 }
 
 func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {

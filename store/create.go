@@ -40,6 +40,9 @@ type CreatedTask struct {
 	UUID        uuid.UUID
 	RequestedAt time.Time // by the database's clock; zero for a duplicate
 	Duplicate   bool
+	// Busy: a transaction that has not ended is creating a task with the same
+	// identity. Nothing was created, and trying again later tells more.
+	Busy bool
 }
 
 // What the board's row of a task carries along at most; see docs/data-model.md.
@@ -59,10 +62,15 @@ const (
 // one statement. An identity that is taken makes the later parts skip the
 // task; one whose window has passed changes hands. A task that begins with one
 // step has it in its own row, the others' steps follow in rows of their own.
+// Times count from the statement and not from the beginning of the transaction,
+// which may be somebody else's and old. $27 is how long identities are waited
+// for, see identityPatience; null leaves that as it is.
 // Index: the primary keys.
 const createTasks = `
-with input as (
-    select * from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
+with patience as materialized (
+    select set_config('lock_timeout', coalesce($27::text, current_setting('lock_timeout')), true)
+), input as (
+    select i.* from patience, unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
                          $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
                          $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[])
          i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
@@ -70,10 +78,10 @@ with input as (
            step_no, lane, due_ms, step_tags, deadline_ms)
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
-    select identity, task_uuid, case when window_ms > 0 then now() + window_ms * interval '1 ms' else 'infinity' end
+    select identity, task_uuid, case when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms' else 'infinity' end
     from input where identity is not null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
-    where t.expires_at <= now()
+    where t.expires_at <= statement_timestamp()
     returning task_uuid
 ), accepted as (
     select *, context::jsonb as context_json
@@ -81,20 +89,20 @@ with input as (
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
                               initiator, source_system, reason, tags, idempotency_key, context, deadline)
-    select task_uuid, now(), case when start_ms > 0 then now() + start_ms * interval '1 ms' end, correlation_id, parent_correlation_id,
+    select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' end, correlation_id, parent_correlation_id,
            plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context_json,
-           case when deadline_ms > 0 then now() + deadline_ms * interval '1 ms' end
+           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
     from accepted
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, lane, state, seq, due_at, enqueued_at, tags, deadline)
-    select task_uuid, 0, plan_id, queue, 1, priority, progress, now(), correlation_id,
+    select task_uuid, 0, plan_id, queue, 1, priority, progress, statement_timestamp(), correlation_id,
            parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, lane,
            case when step_no is null then 0 when due_ms > 0 then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' end,
            case when step_no is null or due_ms > 0 then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f'),
-           case when deadline_ms > 0 then now() + deadline_ms * interval '1 ms' end
+           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
@@ -104,7 +112,7 @@ with input as (
     from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[]) s(task_uuid, step_no, lane, due_ms, tags)
     join accepted a using (task_uuid)
 )
-select task_uuid, now() from accepted`
+select task_uuid, statement_timestamp() from accepted`
 
 // CreateTasks creates many tasks in one transaction. The answer has one entry
 // per task, in order. Duplicates change nothing.
@@ -112,7 +120,7 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 	answers := make([]CreatedTask, len(tasks))
 	chosen := distinctIdentities(tasks)
 	err := s.repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
-		accepted, err := s.insertTasks(ctx, db, tasks, chosen, func(*pgx.Batch) {})
+		accepted, err := s.insertAround(ctx, db, tasks, chosen, identityPatience)
 		if err != nil {
 			return err
 		}
@@ -121,24 +129,32 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 	return answers, err
 }
 
+// acceptedTasks are the tasks of a statement that exist now, with when they
+// were requested; busy ones, with the zero time, have to be tried again later.
+type acceptedTasks map[uuid.UUID]time.Time
+
+func (a acceptedTasks) collect(rows pgx.Rows) error {
+	var id uuid.UUID
+	var requestedAt time.Time
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
+		a[id] = requestedAt
+		return nil
+	})
+	return err
+}
+
 // insertTasks creates the chosen tasks in one transaction, with what also adds
-// to it, and returns when each that was accepted was requested.
-func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, also func(b *pgx.Batch)) (map[uuid.UUID]time.Time, error) {
-	args, queues, err := createArguments(tasks, chosen)
+// to it. It waits for the identities of others as long as it is told to; 0 is as
+// long as any statement may take.
+func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (acceptedTasks, error) {
+	patience := strconv.FormatInt(wait.Milliseconds(), 10)
+	args, queues, err := createArguments(tasks, chosen, &patience)
 	if err != nil {
 		return nil, err
 	}
-	accepted := make(map[uuid.UUID]time.Time, len(tasks))
+	accepted := make(acceptedTasks, len(tasks))
 	err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
-		b.Queue(createTasks, args...).Query(func(rows pgx.Rows) error {
-			var id uuid.UUID
-			var requestedAt time.Time
-			_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
-				accepted[id] = requestedAt
-				return nil
-			})
-			return err
-		})
+		b.Queue(createTasks, args...).Query(accepted.collect)
 		also(b)
 	})
 	return accepted, err
@@ -163,11 +179,11 @@ func distinctIdentities(tasks []NewTask) []bool {
 
 // answerCreated looks up who holds the identities of the tasks that were not
 // accepted: one statement, and only when there is a duplicate.
-func answerCreated(ctx context.Context, db *conn, tasks []NewTask, accepted map[uuid.UUID]time.Time, answers []CreatedTask) error {
+func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted acceptedTasks, answers []CreatedTask) error {
 	var taken [][]byte
 	for i := range tasks {
 		requestedAt, ok := accepted[tasks[i].UUID]
-		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: requestedAt, Duplicate: !ok}
+		answers[i] = CreatedTask{UUID: tasks[i].UUID, RequestedAt: requestedAt, Duplicate: !ok, Busy: ok && requestedAt.IsZero()}
 		if answers[i].Duplicate {
 			taken = append(taken, tasks[i].Identity[:])
 		}
@@ -242,7 +258,7 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 	return task, nil
 }
 
-func createArguments(tasks []NewTask, chosen []bool) (args []any, queues []signal.Signal, err error) {
+func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []any, queues []signal.Signal, err error) {
 	c := newTaskColumns{topics: topicSet{}}
 	for i := range tasks {
 		if !chosen[i] {
@@ -252,7 +268,7 @@ func createArguments(tasks []NewTask, chosen []bool) (args []any, queues []signa
 			return nil, nil, err
 		}
 	}
-	return c.arguments(), c.topics.signals(), nil
+	return append(c.arguments(), patience), c.topics.signals(), nil
 }
 
 // newTaskColumns are new tasks, column by column, and the first steps that

@@ -158,6 +158,9 @@ func (s *Store) RegisterTemplates(ctx context.Context, environment string, templ
 
 const planColumns = `p.plan_id, p.namespace_id, p.template, p.current`
 
+const planNamed = `select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
+	where n.name = $1 and p.name = $2 and p.version = $3 and p.current`
+
 // PlanNamed returns the current plan of a template version, or ErrNotFound.
 func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
 	key := planKey{namespace, name, version}
@@ -166,8 +169,7 @@ func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) 
 	}
 	var plan *Plan
 	err := s.repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
-		plan, err = s.readPlan(ctx, db, `select `+planColumns+` from tasker.plans p join tasker.namespaces n using (namespace_id)
-			where n.name = $1 and p.name = $2 and p.version = $3 and p.current`, namespace, name, version)
+		plan, err = s.plans.read(ctx, db, planNamed, namespace, name, version)
 		return err
 	})
 	return plan, err
@@ -192,15 +194,15 @@ func (s *Store) planOn(ctx context.Context, db *conn, id int32) (*Plan, error) {
 	if p, ok := s.plans.numbered(id); ok {
 		return p, nil
 	}
-	return s.readPlan(ctx, db, `select `+planColumns+` from tasker.plans p where p.plan_id = $1`, id)
+	return s.plans.read(ctx, db, `select `+planColumns+` from tasker.plans p where p.plan_id = $1`, id)
 }
 
-func (s *Store) readPlan(ctx context.Context, db *conn, query string, args ...any) (*Plan, error) {
+func (c *planCache) read(ctx context.Context, db querier, query string, args ...any) (*Plan, error) {
 	rows, err := db.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := pgx.CollectExactlyOneRow(rows, s.scanPlan)
+	plan, err := pgx.CollectExactlyOneRow(rows, c.scan)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrNotFound
 	}
@@ -218,16 +220,16 @@ func (r *planRow) scan(row pgx.CollectableRow) error {
 	return row.Scan(&r.id, &r.queue, &r.document, &r.current)
 }
 
-func (s *Store) scanPlan(row pgx.CollectableRow) (*Plan, error) {
+func (c *planCache) scan(row pgx.CollectableRow) (*Plan, error) {
 	var r planRow
 	if err := r.scan(row); err != nil {
 		return nil, err
 	}
-	return s.compilePlan(r)
+	return c.compile(r)
 }
 
-// compilePlan makes a plan of its row and remembers it.
-func (s *Store) compilePlan(r planRow) (*Plan, error) {
+// compile makes a plan of its row and remembers it.
+func (c *planCache) compile(r planRow) (*Plan, error) {
 	p := Plan{ID: r.id, Queue: r.queue}
 	t := &workflow.Template{}
 	if err := json.Unmarshal(r.document, t); err != nil {
@@ -240,7 +242,7 @@ func (s *Store) compilePlan(r planRow) (*Plan, error) {
 	if p.InputSchema, err = workflow.CompileInputSchema(t); err != nil {
 		return nil, fmt.Errorf("compile the input schema of plan %d: %w", p.ID, err)
 	}
-	s.plans.put(&p, r.current, time.Now())
+	c.put(&p, r.current, time.Now())
 	return &p, nil
 }
 
@@ -266,7 +268,7 @@ func (s *Store) Plans(ctx context.Context, namespace string) ([]*Plan, error) {
 			if plan := known[p.id]; plan != nil {
 				return plan, nil
 			}
-			return s.compilePlan(p)
+			return s.plans.compile(p)
 		})
 		return err
 	})

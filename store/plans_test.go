@@ -242,7 +242,7 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		fresh[i] = NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`),
 			CorrelationID: worker, Identity: &identity}
 	}
-	created, _, err := createArguments(fresh, distinctIdentities(fresh))
+	created, _, err := createArguments(fresh, distinctIdentities(fresh), nil)
 	require.NoError(t, err)
 
 	everywhereArgs := []any{[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}

@@ -29,7 +29,8 @@ type Daemon struct {
 // one that was stale is active again. One that was given up stays dead: nothing
 // is extended, and the answer is null.
 // It waits for nobody: whoever has a step locked is about to end the claim,
-// or did nothing to it, and then the next heartbeat is early enough.
+// or did nothing to it, and then the next heartbeat is early enough. It never
+// makes a lease shorter, and leaves a longer one alone: see extendLease.
 // Index: the primary keys; (select $n) as in reportSteps.
 const workerHeartbeat = `
 with alive as (
@@ -50,6 +51,7 @@ with alive as (
     from (select * from held where ours and exists (select from alive)) h cross join lateral (
         select ctid as at from tasker.board
         where task_uuid = h.task_uuid and slot in (h.slot, h.step_no + 1) and lease_until is not null and token = h.token
+          and lease_until < clock_timestamp() + $11::bigint * interval '1 ms'
         for update skip locked) s
 ), extended as (
     update tasker.board s set lease_until = clock_timestamp() + $11::bigint * interval '1 ms'

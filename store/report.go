@@ -79,15 +79,19 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 func (s *Store) report(ctx context.Context, db *conn, reports []Report, order []int, held map[int64]int) error {
 	return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) {
 		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
-			var token int64
-			var step int
-			_, err := pgx.ForEachRow(rows, []any{&token, &step}, func() error {
-				held[token] = step
-				return nil
-			})
-			return err
+			return collectHeld(rows, held)
 		})
 	})
+}
+
+func collectHeld(rows pgx.Rows, held map[int64]int) error {
+	var token int64
+	var step int
+	_, err := pgx.ForEachRow(rows, []any{&token, &step}, func() error {
+		held[token] = step
+		return nil
+	})
+	return err
 }
 
 // movedReports are those that found nothing where their claims were made: an

@@ -36,7 +36,7 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
 	err = s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
 		claimed, standings = nil, nil // of a try that was undone
-		accepted, err := s.insertTasks(ctx, db, tasks, chosen, func(b *pgx.Batch) {
+		accepted, err := s.insertTasks(ctx, db, tasks, chosen, identityPatience, func(b *pgx.Batch) {
 			if len(ids) == 0 {
 				return
 			}
@@ -54,7 +54,12 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 		})
 		if err != nil {
 			claimed, standings = nil, nil // what was answered has not been committed
-			return err
+			if !identityHeld(err) {
+				return err
+			}
+			if accepted, err = s.insertAround(ctx, db, tasks, chosen, identityGlance); err != nil {
+				return err
+			}
 		}
 		return answerCreated(ctx, db, tasks, accepted, answers)
 	})

@@ -78,25 +78,11 @@ type Store struct {
 // CheckSchema and Migrate.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	opts = withDefaults(opts)
-	cfg, err := pgxpool.ParseConfig(opts.URL)
+	cfg, err := poolConfig(opts)
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+		return nil, err
 	}
-	cfg.MaxConns, cfg.MinConns = opts.MaxConns, opts.MinConns
-	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime
-	cfg.MaxConnLifetimeJitter = opts.MaxLifetime / 10
-	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
-	// A server that is frozen or cut off does not end its connections. Without
-	// a limit each idle one would take the whole wait for a connection to be
-	// found out.
-	cfg.PingTimeout = pingTimeout
-	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
-	if opts.NoPreparedStatements {
-		// Types are asked for once and remembered on this side; the server keeps
-		// nothing between transactions. Without types (QueryExecModeExec) pgx
-		// cannot write arrays of UUIDs.
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	} else {
+	if !opts.NoPreparedStatements {
 		// A pooler in transaction mode refuses unknown start-up parameters.
 		cfg.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(opts.StatementTimeout.Milliseconds())
 		// Every hot statement is written so that one plan serves all values, and
@@ -118,6 +104,30 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// poolConfig is what all pools of a store have in common: how they connect.
+func poolConfig(opts Options) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(opts.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+	}
+	cfg.MaxConns, cfg.MinConns = opts.MaxConns, opts.MinConns
+	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime
+	cfg.MaxConnLifetimeJitter = opts.MaxLifetime / 10
+	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
+	// A server that is frozen or cut off does not end its connections. Without
+	// a limit each idle one would take the whole wait for a connection to be
+	// found out.
+	cfg.PingTimeout = pingTimeout
+	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
+	if opts.NoPreparedStatements {
+		// Types are asked for once and remembered on this side; the server keeps
+		// nothing between transactions. Without types (QueryExecModeExec) pgx
+		// cannot write arrays of UUIDs.
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	return cfg, nil
 }
 
 // planner is how connections have statements planned. A plan that was made while
@@ -185,8 +195,10 @@ type PoolStat struct {
 }
 
 // PoolStat reports the state of the pool; it is cheap.
-func (s *Store) PoolStat() PoolStat {
-	st := s.pool.Stat()
+func (s *Store) PoolStat() PoolStat { return statOf(s.pool) }
+
+func statOf(pool *pgxpool.Pool) PoolStat {
+	st := pool.Stat()
 	return PoolStat{
 		Max: st.MaxConns(), Total: st.TotalConns(), Acquired: st.AcquiredConns(), Idle: st.IdleConns(),
 		Acquires: st.AcquireCount(), EmptyAcquires: st.EmptyAcquireCount(), AcquireDuration: st.AcquireDuration(),

@@ -21,6 +21,7 @@ type Metrics struct {
 	BackpressureMetrics
 	SweepMetrics
 	DeadLetterMetrics
+	TransactionMetrics
 }
 
 // ListenerMetrics tell of listeners. system is the id of an event system, mode
@@ -133,6 +134,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		BackpressureMetrics: newBackpressureMetrics(reg),
 		SweepMetrics:        newSweepMetrics(reg),
 		DeadLetterMetrics:   newDeadLetterMetrics(reg),
+		TransactionMetrics:  newTransactionMetrics(reg),
 	}
 }
 

@@ -29,14 +29,24 @@ import (
 //   - store.ErrUnavailable: the database did not answer in time. The checkpoint
 //     may have been saved all the same; the handler may go on.
 //
+// A handler that works in a transaction cannot save checkpoints, nor yield.
+//
 // While the worker shuts down (ErrShutdown) checkpoints are still saved.
 func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated any) error {
 	if c.saver == nil {
 		return errors.New("save a checkpoint: the context does not belong to an execution")
 	}
+	if c.run != nil && c.run.tx != nil {
+		return errNoCheckpoint
+	}
 	p := &yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated}
 	return c.saver.checkpoint(c, p)
 }
+
+// errNoCheckpoint refuses what would outlive a transaction that is rolled back,
+// or roll back what it tells of.
+var errNoCheckpoint = Permanent(typed(TypeCheckpointNotStored,
+	"a handler that works in a transaction cannot save checkpoints: what it writes and how far it is are kept together, when it ends"))
 
 // Yield is what a handler returns to end this execution and be called again
 // from the top, with the checkpoint at hand:

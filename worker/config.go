@@ -76,6 +76,8 @@ type Config struct {
 	Report ReportConfig
 	// Checkpoint bounds what handlers save of their progress.
 	Checkpoint CheckpointConfig
+	// Transactions are those of handlers that work in one.
+	Transactions TransactionConfig
 
 	// Lease is how long a claim lasts without a heartbeat; default 60 s.
 	Lease time.Duration
@@ -160,6 +162,9 @@ func (c Config) withDefaults() (Config, error) {
 	defaultInt(&c.Report.MaxBatch, 500)
 	defaultInt(&c.Report.MaxPending, 10_000)
 	c.Checkpoint.withDefaults()
+	if c.Transactions.MaxConnections <= 0 {
+		c.Transactions.MaxConnections = 10
+	}
 	if c.Report.ClaimBelow <= 0 || c.Report.ClaimBelow > 1 {
 		c.Report.ClaimBelow = 1
 	}

@@ -32,10 +32,11 @@ type StepContext struct {
 	shared   *sharedResults
 	baseLog  *zap.Logger
 	report   *progress
-	// Of an execution, for Checkpoint.
-	saver     *saver
-	execution *execution
-	saving    sync.Mutex // held while a checkpoint is on its way
+	run      *execution // nil outside of a worker
+
+	// For Checkpoint.
+	saver  *saver
+	saving sync.Mutex // held while a checkpoint is on its way
 
 	decode    sync.Once
 	decoded   map[string]json.RawMessage

@@ -45,9 +45,12 @@ type engine struct {
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
 	count     *counters
+	works     *works
 
 	base   context.Context // of bringing reports; ends when the worker is closed
 	cancel context.CancelCauseFunc
+	told   context.Context // ends when handlers are told to end
+	tell   context.CancelCauseFunc
 	group  conc.WaitGroup // the handlers' goroutines
 }
 
@@ -65,6 +68,7 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	e.slots.deadlines.passed = e.endOverdue
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
+	e.told, e.tell = context.WithCancelCause(e.base)
 	e.reporter = newReporter(e, publisher)
 	e.saver = newSaver(e)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))
@@ -95,6 +99,7 @@ func (e *engine) work(x *execution) {
 		if r := recover(); r != nil {
 			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
+		e.abandon(x)
 		if next := e.finish(x, nil, typed(TypePanic, "the handler ended its goroutine")); next != nil {
 			e.start(next)
 		}

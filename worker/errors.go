@@ -43,6 +43,10 @@ const (
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
 	// TypeCheckpointNotStored is of a checkpoint that cannot be kept, see CheckpointError.
 	TypeCheckpointNotStored = "CheckpointNotStorable"
+
+	// Of handlers that work in a transaction.
+	TypeTransaction   = "TransactionFailed"    // it could not be begun or committed, or was lost; it is rolled back
+	TypeSerialization = "SerializationFailure" // the server has undone it for the sake of others (SQLSTATE 40001, 40P01)
 )
 
 // Retryable marks err as a failure after which the step may run again. A

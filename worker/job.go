@@ -57,7 +57,7 @@ func (e *engine) prepare(ctx context.Context, claimed []store.Claimed, leaseEnd 
 			j = e.readAhead(ctx, key)
 			jobs[key] = j
 		}
-		x.job, executions[i] = j, x
+		x.engine, x.job, executions[i] = e, j, x
 	}
 	return executions
 }

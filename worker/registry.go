@@ -41,6 +41,10 @@ func (r *registry) add(name string, h Handler) error {
 	return nil
 }
 
+func registering(name string, err error) error {
+	return fmt.Errorf("register handler %q: %w", name, err)
+}
+
 func isNil(h Handler) bool {
 	if f, ok := h.(HandlerFunc); ok {
 		return f == nil

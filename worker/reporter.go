@@ -132,10 +132,7 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 // replace reports, in place of what the database refused, that it did.
 func (r *reporter) replace(ctx context.Context, o *outcome, why error) (bool, error) {
 	r.e.log.Error("the database refuses the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step), zap.Error(why))
-	o.report = reportFailure(o.x.key, failure{
-		Message: "the database refuses to store the handler's outcome (SQLSTATE " + sqlState(why) + ")",
-		Type:    TypeResultNotStored, after: noDelay,
-	})
+	o.report = reportFailure(o.x.key, failureOf(refusal(why)))
 	answers, err := r.deliver(ctx, []*outcome{o})
 	if err != nil {
 		return false, err

@@ -34,8 +34,11 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 		return nil, err
 	}
 	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
-	x.context.saver, x.context.execution = e.saver, x
+	x.context.saver, x.context.run = e.saver, x
 	result, err := e.call(x, handler)
+	if x.tx != nil {
+		return e.conclude(x, result, err)
+	}
 	if y := yielded(err); y != nil {
 		return nil, e.yielding(x, y)
 	}
@@ -90,7 +93,7 @@ func (e *engine) endOverdue() {
 	for _, x := range late {
 		// A claim whose end cannot be told must not be kept: its lease would
 		// never end.
-		if !e.survived(func() { e.reporter.failed(x, timedOut(x.job.limit)) }) && e.slots.done(x) {
+		if !e.survived(func() { e.reporter.failed(x, timedOut(x)) }) && e.slots.done(x) {
 			e.wake()
 		}
 	}
@@ -122,7 +125,7 @@ func (e *engine) verdict(x *execution, err error) error {
 	case errors.As(err, &marked) && !marked.retryable:
 		return err
 	case errors.Is(x.life.why(), ErrTimeout):
-		return timedOut(x.job.limit)
+		return timedOut(x)
 	}
 	return unlessShutdown(&x.life, err)
 }
@@ -134,8 +137,11 @@ func unlessShutdown(l *life, err error) error {
 	return err
 }
 
-func timedOut(limit time.Duration) error {
-	return typed(TypeTimeout, "the handler did not end within %v", limit)
+func timedOut(x *execution) error {
+	if x.queued.Load() {
+		return typed(TypeTimeout, "the handler got no connection for its transaction within %v (worker.transactions.max_connections)", x.job.limit)
+	}
+	return typed(TypeTimeout, "the handler did not end within %v", x.job.limit)
 }
 
 // finish gives the permit back, then has the outcome reported where it is the
@@ -146,6 +152,8 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	switch {
 	case errors.As(err, &point):
 		how = endedByYield
+	case x.tx.settled():
+		how = endedInTx
 	case errors.Is(err, errGivenUp):
 		how = endedByStop
 	case err != nil:
@@ -162,6 +170,8 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 		x.job.took.Observe(after.took.Seconds())
 	}
 	switch {
+	case how == endedInTx:
+		e.endedInTx(x, err)
 	case !after.report:
 		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
 	case point != nil:

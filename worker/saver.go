@@ -61,7 +61,7 @@ func newSaver(e *engine) *saver {
 // checkpoint saves for a handler that goes on, and waits for the answer. Calls
 // of one handler are made one after the other.
 func (s *saver) checkpoint(c *StepContext, y *yieldError) error {
-	x := c.execution
+	x := c.run
 	point, err := y.encode(x.key, s.e.cfg.Checkpoint)
 	if err != nil {
 		s.refused(err)

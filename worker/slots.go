@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tasker-go/tasker/store"
@@ -26,6 +27,7 @@ const (
 // needed until its outcome is reported. It is not used again: a handler may
 // keep its context longer than it should.
 type execution struct {
+	engine   *engine
 	claim    store.Claimed
 	key      store.ClaimKey
 	progress progress
@@ -34,6 +36,9 @@ type execution struct {
 	outcome  outcome     // of whoever had it settled
 	// task is where the task stands, if its success may be settled at once.
 	task *store.Standing
+	tx   *transaction // of a handler that asked for one; its goroutine's own
+	// queued: the handler waits for the connection of its transaction.
+	queued atomic.Bool
 
 	// The rest is guarded by the slots' lock. The goroutine that has the
 	// permit may read job, which does not change once it is set.
@@ -189,6 +194,7 @@ const (
 	endedBadly          // it failed
 	endedByStop         // it gave up because of the shutdown
 	endedByYield        // it wants to go on from a checkpoint
+	endedInTx           // the right to report its end has been taken by settle
 )
 
 // settleLocked asks for the right to report the end of an execution; only the
@@ -206,6 +212,15 @@ func (s *slots) settleLocked(x *execution, success bool) bool {
 	x.phase = phaseReporting
 	s.reporting++
 	return true
+}
+
+// settle asks for the right to report a success in its transaction, before its
+// handler gives the permit back. From then on nobody else reports the end of the
+// execution: neither its time limit nor the loss of its lease.
+func (s *slots) settle(x *execution) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settleLocked(x, true)
 }
 
 func (s *slots) zombieLocked(x *execution) {
@@ -230,6 +245,7 @@ func (s *slots) end(x *execution, how ending) (e ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case how == endedInTx:
 	case how == endedByYield:
 		e.report = s.yieldLocked(x)
 	case how != endedByStop:

@@ -28,6 +28,7 @@ type parts struct {
 	sender    *signal.Sender // its own publisher; nil when it was given one
 	publisher signal.Publisher
 	engine    *engine
+	works     *works
 	queues    *queues
 	heartbeat *heartbeat
 	beats     *lifecycle.Loop
@@ -95,6 +96,7 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err != nil {
 		return err
 	}
+	p.works = &works{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
 	p.queues = newQueues(p.board, names, w.cfg.Every, w.cfg.Logger)
 	if _, err := p.queues.refresh(ctx); err != nil {
 		return err
@@ -108,7 +110,23 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err := p.heartbeat.beat(ctx); err != nil {
 		return fmt.Errorf("register the worker: %w", err)
 	}
+	if err := w.checkWorks(ctx, p); err != nil {
+		return err
+	}
 	return errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx))
+}
+
+// checkWorks sees to it that a pool of somebody else's leads to the database in
+// which the worker has just been registered.
+func (w *Worker) checkWorks(ctx context.Context, p *parts) error {
+	if w.cfg.Transactions.Pool == nil {
+		return nil
+	}
+	pool, err := p.works.open()
+	if err != nil {
+		return err
+	}
+	return pool.Check(ctx, w.ID())
 }
 
 func (w *Worker) openStore(ctx context.Context, p *parts) error {
@@ -236,6 +254,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
 		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Settler: c.Settler,
 	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
+	p.engine.works = p.works
 
 	events := c.Events
 	events.SystemID, events.Mode, events.Source, events.Topics = "worker", c.Mode, source, p.queues.topics()

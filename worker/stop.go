@@ -217,6 +217,7 @@ func (e *engine) handBack(ctx context.Context, list []*execution) error {
 // tellHandlers ends the contexts of the handlers and gives them a moment.
 func (e *engine) tellHandlers(ctx context.Context, moment time.Duration) error {
 	e.slots.cancelAll(ErrShutdown)
+	e.tell(ErrShutdown)
 	ctx, cancel := context.WithTimeout(ctx, moment)
 	defer cancel()
 	if e.slots.waitFor(ctx, func(u usage) bool { return u.running == 0 }) == nil {
@@ -289,6 +290,9 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 		note("checkpoints", p.engine.saver.batch.Stop(ctx))
 		note("reports", p.engine.reporter.batch.Stop(ctx))
 		p.engine.close()
+	}
+	if p.works != nil {
+		note("transactions of handlers", p.works.close(ctx))
 	}
 	if p.sender != nil {
 		note("signals", p.sender.Stop(ctx))

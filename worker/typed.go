@@ -6,12 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/tasker-go/tasker/store"
 )
 
-// HandleOption changes how Handle decodes.
+// HandleOption changes how Handle decodes, and what HandleTx begins.
 type HandleOption func(*handleOptions)
 
-type handleOptions struct{ strict bool }
+type handleOptions struct {
+	strict bool
+	tx     store.TxOptions
+}
+
+func optionsOf(options []HandleOption) (o handleOptions) {
+	for _, option := range options {
+		option(&o)
+	}
+	return o
+}
+
+// decode reads the input of a typed handler.
+func (o *handleOptions) decode(ctx *StepContext, in any) error {
+	if err := decodeInto(ctx.Input(), in, o.strict); err != nil {
+		return Permanent(typed(TypeInvalidInput, "the task's context does not fit the handler: %w", err))
+	}
+	return nil
+}
 
 // Strict refuses contexts that have fields the input type does not know.
 func Strict() HandleOption { return func(o *handleOptions) { o.strict = true } }
@@ -29,14 +49,11 @@ func Handle[In, Out any](w *Worker, name string, fn func(ctx *StepContext, in In
 // Typed turns a function with types into a HandlerFunc, for RegisterMethods
 // and for tests; see Handle.
 func Typed[In, Out any](fn func(ctx *StepContext, in In) (Out, error), options ...HandleOption) HandlerFunc {
-	var o handleOptions
-	for _, option := range options {
-		option(&o)
-	}
+	o := optionsOf(options)
 	return func(ctx *StepContext) (any, error) {
 		var in In
-		if err := decodeInto(ctx.Input(), &in, o.strict); err != nil {
-			return nil, Permanent(typed(TypeInvalidInput, "the task's context does not fit the handler: %w", err))
+		if err := o.decode(ctx, &in); err != nil {
+			return nil, err
 		}
 		return fn(ctx, in)
 	}

@@ -155,8 +155,8 @@ func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, input
 	if len(inputs) == 0 {
 		return progress, &Effects{State: state, Finished: state.Terminal()}, nil
 	}
-	if state.Terminal() && !reopens(state, inputs[0]) {
-		return nil, nil, fmt.Errorf("advance: %w", ended(state, inputs[0]))
+	if err := TooLate(state, inputs[0]); err != nil {
+		return nil, nil, fmt.Errorf("advance: %w", err)
 	}
 	if !progress.fits(plan) {
 		return nil, nil, fmt.Errorf("advance: progress knows %d steps, the plan has %d", len(progress.Steps), len(plan.Steps))

@@ -70,6 +70,15 @@ func reopens(state TaskState, in Input) bool {
 	return false
 }
 
+// TooLate is why an input has come too late for a task in a state; nil: it has
+// not.
+func TooLate(state TaskState, in Input) error {
+	if !state.Terminal() || reopens(state, in) {
+		return nil
+	}
+	return ended(state, in)
+}
+
 // ended is why an input has come too late.
 func ended(state TaskState, in Input) error {
 	var action string

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 )
 
 // createBody is what is read of a client.TaskRequest; pointers tell what is
@@ -82,50 +83,27 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 			r.CorrelationID = &id
 		}
 	}
-	if r.StartIn, err = b.startIn(now); err != nil {
+	if r.StartIn, err = submission.StartIn(given(b.StartAt), b.DelaySeconds, now); err != nil {
 		return r, err
 	}
-	r.DeadlineIn, err = b.deadlineIn(now)
+	r.DeadlineIn, err = submission.DeadlineIn(given(b.Deadline), now)
 	return r, err
 }
 
-func (b *createBody) deadlineIn(now time.Time) (time.Duration, error) {
-	if b.Deadline == nil {
-		return 0, nil
+// given is a time of the API as Go has it.
+func given(t *client.Time) *time.Time {
+	if t == nil {
+		return nil
 	}
-	if in := b.Deadline.Sub(now); in > 0 {
-		return in, nil
-	}
-	return 0, badRequest("the deadline has passed")
+	return &t.Time
 }
 
 func optionalUUID(field string, text *string) (*uuid.UUID, error) {
-	if text == nil {
-		return nil, nil
-	}
-	id, err := uuid.Parse(*text)
+	id, err := submission.OptionalUUID(field, text)
 	if err != nil {
-		return nil, unprocessable(field + " must be a UUID")
+		return nil, unprocessable(err.Error())
 	}
-	return &id, nil
-}
-
-// maxDelaySeconds keeps a delay inside of time.Duration; the engine's own
-// bound is far below.
-const maxDelaySeconds = 1e9
-
-func (b *createBody) startIn(now time.Time) (time.Duration, error) {
-	switch {
-	case b.StartAt != nil && b.DelaySeconds != nil:
-		return 0, badRequest("give start_at or delay_seconds, not both")
-	case b.StartAt != nil:
-		return max(b.StartAt.Sub(now), 0), nil
-	case b.DelaySeconds != nil && *b.DelaySeconds < 0:
-		return 0, badRequest("delay_seconds must not be negative")
-	case b.DelaySeconds != nil:
-		return time.Duration(min(*b.DelaySeconds, maxDelaySeconds) * float64(time.Second)), nil
-	}
-	return 0, nil
+	return id, nil
 }
 
 // create answers POST /v1/tasks.

@@ -36,6 +36,7 @@ const (
 	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
 	databaseRetry    = 5 * time.Second // Retry-After while the database is away
 	shutdownRetry    = 2 * time.Second // and while the daemon goes down
+	busyRetry        = 2 * time.Second // and while somebody's transaction has to end first
 	problemMediaType = "application/problem+json"
 )
 
@@ -215,6 +216,7 @@ func blameSender(err error) *failure {
 		invalid   *orchestration.InvalidError
 		unknown   *orchestration.UnknownTemplateError
 		duplicate *orchestration.DuplicateError
+		busy      *orchestration.BusyError
 		refused   *orchestration.TransitionError
 	)
 	switch {
@@ -228,6 +230,8 @@ func blameSender(err error) *failure {
 			f.taskUUID = duplicate.Existing.String()
 		}
 		return f
+	case errors.As(err, &busy):
+		return unavailable(busy.Error(), busyRetry)
 	case errors.As(err, &refused):
 		return badRequest(refused.Error())
 	case errors.Is(err, store.ErrTaskEnded):

@@ -20,6 +20,9 @@ import (
 var binDir string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) != "" {
+		os.Exit(runWorker())
+	}
 	dir, err := os.MkdirTemp("", "tasker-e2e-*")
 	if err == nil {
 		binDir = dir

@@ -42,6 +42,16 @@ func Statement(batch []signal.Signal) (sql string, args []any, err error) {
 	return notifySQL, []any{topics, payloads}, nil
 }
 
+// withinSQL leaves the commit as careful as it is.
+const withinSQL = `select pg_notify(t, p) from unnest($1::text[], $2::text[]) as batch(t, p)`
+
+// StatementWithin is Statement for a transaction that does more than that: the
+// batch is sent by its commit, which waits for the disk if it would have.
+func StatementWithin(batch []signal.Signal) (sql string, args []any, err error) {
+	_, args, err = Statement(batch)
+	return withinSQL, args, err
+}
+
 // Send implements signal.Transport: one statement for the whole batch. When
 // one signal is malformed nothing is sent and signal.ErrMalformed is wrapped.
 func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {

@@ -66,7 +66,7 @@ func again() (*child.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, os.Args[1:]...) //nolint:noctx // it ends by itself, or with this one
+	cmd := exec.Command(self, os.Args[1:]...) //nolint:noctx,gosec // it ends by itself, or with this one; its own arguments
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), confinedEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

@@ -2,7 +2,6 @@ package volume_test
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -46,7 +45,7 @@ func TestAVolumeIsFullAndFreeAgain(t *testing.T) {
 	base := t.TempDir()
 	if unmountable != nil {
 		var refusal syscall.Errno
-		require.True(t, errors.As(unmountable, &refusal), "%v", unmountable)
+		require.ErrorAs(t, unmountable, &refusal)
 		t.Logf("no volumes here: %v", unmountable)
 		return
 	}

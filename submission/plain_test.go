@@ -1,4 +1,4 @@
-package orchestration
+package submission
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func BenchmarkCheckRequest(b *testing.B) {
 	r.Context = json.RawMessage(`{"order_id":4711,"customer":"c-019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10","amount":12.5,"items":["a","b","c"]}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := r.check(); err != nil {
+		if err := r.Check(); err != nil {
 			b.Fatal(err)
 		}
 	}

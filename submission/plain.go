@@ -1,4 +1,4 @@
-package orchestration
+package submission
 
 // maxPlainNumber keeps a number without an exponent far inside of what a
 // double can hold.

@@ -1,4 +1,4 @@
-package orchestration
+package submission
 
 import (
 	"encoding/json"
@@ -52,19 +52,19 @@ func TestRequestsAreChecked(t *testing.T) {
 	} {
 		r := valid()
 		c.change(&r)
-		err := r.check()
+		err := r.Check()
 		var invalid *InvalidError
 		require.ErrorAs(t, err, &invalid, c.want)
 		require.ErrorContains(t, err, c.want)
 	}
 	r := valid()
 	r.Context = json.RawMessage(`{"emoji":"\ud83d\ude00","slash":"\\u0000","deep":[[[[1]]]]}`)
-	require.NoError(t, r.check())
+	require.NoError(t, r.Check())
 }
 
 func TestAllProblemsAreToldAtOnce(t *testing.T) {
 	r := Request{Context: json.RawMessage(`1`)}
-	require.ErrorContains(t, r.check(), "name must not be empty; namespace must not be empty; version must not be empty; context must be")
+	require.ErrorContains(t, r.Check(), "name must not be empty; namespace must not be empty; version must not be empty; context must be")
 }
 
 func FuzzCheckContext(f *testing.F) {

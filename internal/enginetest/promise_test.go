@@ -1,0 +1,226 @@
+package enginetest_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const promiseYAML = `
+name: promise
+namespace_name: promises
+version: 1.0.0
+steps:
+  - name: keep
+    handler: {callable: keep}
+    retry: {retryable: true, max_attempts: 1000, backoff: fixed, backoff_base_ms: 1}
+`
+
+// broken lists the steps of which the business row and the completion are not
+// both there or both absent. One statement: it sees both at one moment.
+const broken = `
+select count(*)::int from (
+    select task_uuid, count(*) filter (where kind = 'row') as rows, count(*) filter (where kind = 'step') as steps from (
+        select task_uuid, 'row' as kind from kept
+        union all select task_uuid, 'step' from tasker.board where state = 4 and outcome = 1 and step_no is not null
+        union all select task_uuid, 'step' from tasker.step_attempts where outcome = 1
+    ) all_of_them group by task_uuid
+) s where rows <> steps or rows > 1`
+
+// unfaithful counts the rows that were written by another execution than the one
+// that completed the step.
+const unfaithful = `
+select count(*)::int from kept k join tasker.step_attempts a using (task_uuid)
+where a.outcome = 1 and (a.attempt <> k.attempt or a.token <> k.token or a.result::text::int <> k.attempt)`
+
+func registerPromise(w *worker.Worker, keep worker.TxHandlerFunc) error {
+	tmpl, _, err := workflow.ParseTemplate("promise.yaml", []byte(promiseYAML))
+	if err == nil {
+		err = w.RegisterTemplate(tmpl)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Register("keep", worker.InTx(keep))
+}
+
+// keep writes the business row of a step. A second one is a violated key.
+func keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
+	_, err := tx.Exec(ctx, `insert into kept (task_uuid, attempt, token) values ($1, $2, $3)`, ctx.TaskUUID(), ctx.Attempt(), ctx.Token())
+	return ctx.Attempt(), err
+}
+
+const keptTable = `create table kept (task_uuid uuid primary key, attempt int not null, token bigint not null)`
+
+// TestThePromise: what a handler writes in its transaction and the completion of
+// its step become true together, or neither does, wherever the connection
+// breaks; and every step completes once. Connections are killed between "the row
+// is written" and "the step is complete": by the server, at any moment around
+// the report and the commit, and by a proxy, at each of the moments that matter.
+func TestThePromise(t *testing.T) {
+	t.Parallel()
+	kills := 1000
+	if testing.Short() {
+		kills = 150
+	}
+	p := newPromise(t, kills)
+	ids := make([]uuid.UUID, kills/4)
+	for i := range ids {
+		ids[i] = p.Submit("promises", "promise", fmt.Sprintf(`{"i":%d}`, i))
+	}
+	stop := p.watch()
+	for _, id := range ids {
+		require.Equal(t, workflow.TaskComplete, p.Await(id).State)
+	}
+	require.Zero(t, stop(), "a row without its completion, or the other way round, was seen")
+	require.Zero(t, p.DB.QueryInt(t, broken))
+	require.Zero(t, p.DB.QueryInt(t, unfaithful))
+	require.Equal(t, len(ids), p.DB.QueryInt(t, `select count(*) from kept`))
+	require.Equal(t, len(ids), p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 1`))
+	require.Zero(t, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where error->>'message' like '%kept_pkey%'`), "nobody ran again what was committed")
+	require.GreaterOrEqual(t, int(p.killed.Load()), kills, "the handlers ran often enough to be killed that often")
+	attempts := p.DB.QueryInt(t, `select count(*) from tasker.step_attempts`)
+	require.Zero(t, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 4`), "no lease had to end for it")
+	t.Logf("%d kills, %d steps, %d attempts, %.0f commits of unknown fate, kills %v", min(p.killed.Load(), p.wanted), len(ids), attempts,
+		testutil.ToFloat64(p.metrics.CommitsUnknown), p.tally())
+	require.Positive(t, testutil.ToFloat64(p.metrics.CommitsUnknown))
+}
+
+// What the worker knows after each cut, and what it makes of that.
+func TestEachCut(t *testing.T) {
+	t.Parallel()
+	for _, c := range cuts {
+		t.Run(string(c), func(t *testing.T) {
+			t.Parallel()
+			want := map[cut]struct {
+				unknown  float64 // commits of which nobody knows
+				attempts []int   // that it may take
+			}{
+				cutBeforeReport: {0, []int{2}}, cutAfterReport: {0, []int{2}}, cutBeforeCommit: {1, []int{2}}, cutUnderCommit: {1, []int{1, 2}},
+				cutCommitAnswer: {1, []int{1}}, cutCommitTravels: {1, []int{1}}, cutCommitVanishes: {1, []int{2}},
+			}[c]
+			p := newPromise(t, 0)
+			p.always = c
+			task := p.Run("promises", "promise", `{}`)
+			require.Equal(t, workflow.TaskComplete, task.State)
+			require.Contains(t, want.attempts, task.Steps[0].Attempts)
+			require.InDelta(t, want.unknown, testutil.ToFloat64(p.metrics.CommitsUnknown), 0)
+			require.Zero(t, p.DB.QueryInt(t, broken)+p.DB.QueryInt(t, unfaithful))
+			h := p.Worker.Health()
+			require.EqualValues(t, 1, h.Succeeded)
+			require.EqualValues(t, task.Steps[0].Attempts-1, h.Failed, "what was committed is no failure")
+			require.Zero(t, h.Stale)
+			require.Equal(t, task.Steps[0].Attempts-1, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where error->>'error_type' = 'TransactionFailed' and (error->>'retryable')::bool`))
+		})
+	}
+}
+
+// promise is an engine whose handlers' connections are killed.
+type promise struct {
+	*enginetest.Engine
+	t       *testing.T
+	metrics *telemetry.Metrics
+	always  cut // of first attempts; "": by chance
+	wanted  int64
+	killed  atomic.Int64
+	kills   sync.WaitGroup
+	admin   *pgxpool.Pool
+
+	mu    sync.Mutex
+	kinds map[string]int
+}
+
+func newPromise(t *testing.T, kills int) *promise {
+	t.Helper()
+	p := &promise{t: t, metrics: telemetry.Discard(), wanted: int64(kills), kinds: map[string]int{}}
+	p.Engine = enginetest.Start(t, func(w *worker.Worker) error { return registerPromise(w, p.keep) },
+		func(oc *orchestration.Config, wc *worker.Config) {
+			p.admin = oc.Store.Execer()
+			_, err := p.admin.Exec(t.Context(), keptTable)
+			require.NoError(t, err)
+			wc.Metrics, wc.MaxConcurrent, wc.HeartbeatInterval = p.metrics, 32, 20*time.Millisecond
+			wc.Transactions.Pool = sever(t, p.admin, 32)
+		})
+	t.Cleanup(p.kills.Wait)
+	return p
+}
+
+// keep writes the row and sees to it that the connection dies, as long as there
+// have not been enough kills.
+func (p *promise) keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
+	result, err := keep(ctx, tx)
+	if p.always != "" && ctx.Attempt() == 1 && err == nil {
+		_, err = tx.Exec(ctx, "select 1 /*"+string(p.always)+"*/")
+		return result, err
+	}
+	if err != nil || p.killed.Add(1) > p.wanted {
+		return result, err
+	}
+	if kind := rand.IntN(2 * len(cuts)); kind < len(cuts) {
+		p.note(string(cuts[kind]))
+		_, err = tx.Exec(ctx, "select 1 /*"+string(cuts[kind])+"*/")
+		return result, err
+	}
+	p.note("backend terminated")
+	pid, at := tx.Conn().PgConn().PID(), time.NewTimer(time.Duration(rand.IntN(3000))*time.Microsecond)
+	p.kills.Go(func() {
+		<-at.C
+		// It may have been committed by now, and the connection be another step's.
+		_, _ = p.admin.Exec(context.WithoutCancel(p.t.Context()), `select pg_terminate_backend($1)`, pid)
+	})
+	return result, nil
+}
+
+func (p *promise) note(kind string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kinds[kind]++
+}
+
+func (p *promise) tally() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.kinds)
+}
+
+// watch looks all the time whether rows and completions go together; stop tells
+// how many did not.
+func (p *promise) watch() (stop func() int) {
+	over, seen := make(chan struct{}), make(chan int, 1)
+	go func() {
+		worst := 0
+		for {
+			select {
+			case <-over:
+				seen <- worst
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			var n int
+			if err := p.admin.QueryRow(context.WithoutCancel(p.t.Context()), broken).Scan(&n); err == nil {
+				worst = max(worst, n)
+			}
+		}
+	}()
+	return func() int {
+		close(over)
+		return <-seen
+	}
+}

@@ -1,0 +1,173 @@
+package enginetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const mixedYAML = `
+name: mixed
+namespace_name: mixed
+version: 1.0.0
+steps:
+  - {name: a, handler: {callable: plain}}
+  - {name: b, dependencies: [a], handler: {callable: transaction}}
+  - {name: c, dependencies: [b], handler: {callable: plain}}
+  - {name: d, dependencies: [c], handler: {callable: transaction}}
+`
+
+// Where both daemons share a process, steps in transactions and others follow
+// each other: the ones are reported, the others settled, and none of them twice.
+func TestTransactionsBesideSettlements(t *testing.T) {
+	t.Parallel()
+	n := &nearby{release: make(chan struct{})}
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		tmpl, _, err := workflow.ParseTemplate("mixed.yaml", []byte(mixedYAML))
+		return errors.Join(err, w.RegisterTemplate(tmpl),
+			w.Register("plain", worker.HandlerFunc(func(c *worker.StepContext) (any, error) { return c.StepName(), nil })),
+			w.Register("transaction", worker.InTx(func(c *worker.StepContext, tx pgx.Tx) (any, error) {
+				_, err := tx.Exec(c, `insert into kept (task_uuid, step, token) values ($1, $2, $3)`, c.TaskUUID(), c.StepName(), c.Token())
+				return c.StepName(), err
+			})))
+	}, func(oc *orchestration.Config, wc *worker.Config) {
+		_, err := oc.Store.Execer().Exec(t.Context(), `create table kept (task_uuid uuid, step text, token bigint, primary key (task_uuid, step))`)
+		require.NoError(t, err)
+		wc.Settler = n
+	})
+	n.orchestrator.Store(e.Orchestrator)
+	e.Orchestrator.ServeFirst(e.Worker)
+	const tasks = 40
+	ids := make([]uuid.UUID, tasks)
+	for i := range ids {
+		ids[i] = e.Submit("mixed", "mixed", fmt.Sprintf(`{"i":%d}`, i))
+	}
+	for _, id := range ids {
+		task := e.Await(id)
+		require.Equal(t, workflow.TaskComplete, task.State)
+		require.Equal(t, map[string]string{"a": `"a"`, "b": `"b"`, "c": `"c"`, "d": `"d"`}, enginetest.Results(task))
+	}
+	require.Equal(t, 2*tasks, e.DB.QueryInt(t, `select count(*) from kept k join tasker.step_attempts a using (task_uuid, token) where a.outcome = 1`))
+	require.Positive(t, n.accepted.Load())
+	require.LessOrEqual(t, int(n.accepted.Load()), 2*tasks, "what was reported in its transaction is not settled")
+	h := e.Worker.Health()
+	require.EqualValues(t, 4*tasks, h.Succeeded)
+	require.Zero(t, h.Stale+h.Failed)
+}
+
+// A workflow that creates another one, with both ends looked at.
+func TestATransactionThatCreatesTasks(t *testing.T) {
+	t.Parallel()
+	const yaml = `
+name: %s
+namespace_name: families
+version: 1.0.0
+steps:
+  - {name: only, handler: {callable: %s}, retry: {max_attempts: 3, backoff: fixed, backoff_base_ms: 1}}
+`
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		var failed []error
+		for name, callable := range map[string]string{"parent": "parent", "child": "child"} {
+			tmpl, _, err := workflow.ParseTemplate("family.yaml", fmt.Appendf(nil, yaml, name, callable))
+			failed = append(failed, err, w.RegisterTemplate(tmpl))
+		}
+		return errors.Join(append(failed,
+			worker.HandleTx(w, "parent", func(c *worker.StepContext, tx pgx.Tx, in struct{ Attempts, Children int }) ([]uuid.UUID, error) {
+				children := make([]uuid.UUID, in.Children)
+				for i := range children {
+					made, err := c.CreateTask(tx, worker.TaskRequest{Namespace: "families", Name: "child", Version: "1.0.0",
+						Context: json.RawMessage(`{}`), IdempotencyKey: fmt.Sprint(c.TaskUUID(), "/", i)})
+					if err != nil {
+						return nil, err
+					}
+					children[i] = made.UUID
+				}
+				if c.Attempt() < in.Attempts {
+					return nil, errors.New("none of them must be there")
+				}
+				return children, nil
+			}),
+			w.Register("child", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "done", nil })))...)
+	})
+	task := e.Run("families", "parent", `{"attempts":3,"children":5}`)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Equal(t, 3, task.Steps[0].Attempts)
+	var children []uuid.UUID
+	require.NoError(t, json.Unmarshal(task.Steps[0].Result, &children))
+	require.Len(t, children, 5)
+	for _, id := range children {
+		child := e.Await(id)
+		require.Equal(t, workflow.TaskComplete, child.State)
+		require.Equal(t, task.CorrelationID, *child.ParentCorrelationID)
+	}
+	require.Equal(t, 6, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "what was rolled back has left nothing")
+
+	failing := e.Run("families", "parent", `{"attempts":9,"children":2}`)
+	require.Equal(t, workflow.TaskError, failing.State)
+	require.Equal(t, 7, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
+}
+
+// An operator's cancel comes while the handler works, at its report, and after.
+func TestCancelsAroundATransaction(t *testing.T) {
+	t.Parallel()
+	inside, release := make(chan uuid.UUID), make(chan struct{})
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		return registerPromise(w, func(c *worker.StepContext, tx pgx.Tx) (any, error) {
+			result, err := keep(c, tx)
+			if at, _ := c.InputValue("at"); at == "work" {
+				inside <- c.TaskUUID()
+				<-release
+			}
+			return result, err
+		})
+	}, func(oc *orchestration.Config, _ *worker.Config) {
+		_, err := oc.Store.Execer().Exec(t.Context(), keptTable)
+		require.NoError(t, err)
+	})
+	id := e.Submit("promises", "promise", `{"at":"work"}`)
+	require.Equal(t, id, <-inside)
+	require.NoError(t, e.Orchestrator.Cancel(t.Context(), id, "test", "no longer wanted"), "it waits for no handler")
+	close(release)
+	require.Equal(t, workflow.TaskCancelled, e.Await(id).State)
+	require.Eventually(t, func() bool { h := e.Worker.Health(); return h.Stale == 1 && h.Running == 0 }, patience, 5*time.Millisecond)
+	require.Zero(t, e.DB.QueryInt(t, `select count(*) from kept`))
+
+	// At any moment: whoever comes first has it, and never both.
+	ids := make([]uuid.UUID, 200)
+	var group sync.WaitGroup
+	for i := range ids {
+		id := e.Submit("promises", "promise", fmt.Sprintf(`{"i":%d}`, i))
+		ids[i] = id
+		group.Go(func() {
+			<-time.After(time.Duration(rand.IntN(8000)) * time.Microsecond)
+			_ = e.Orchestrator.Cancel(context.WithoutCancel(t.Context()), id, "test", "late") // it may have ended
+		})
+	}
+	group.Wait()
+	complete := 0
+	for _, id := range ids {
+		task := e.Await(id)
+		if task.State == workflow.TaskComplete {
+			complete++
+		} else {
+			require.Equal(t, workflow.TaskCancelled, task.State)
+		}
+	}
+	require.Zero(t, e.DB.QueryInt(t, broken))
+	require.Equal(t, complete, e.DB.QueryInt(t, `select count(*) from kept`))
+	t.Logf("%d of %d were complete before their cancel", complete, len(ids))
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// An identity belongs to a task from the commit of its creation on. Whoever
+// creates a task with the same identity meanwhile waits for the end of that
+// transaction: it decides which of the two is the duplicate. Between daemons
+// that is a matter of milliseconds. But a handler, or a program of somebody
+// else's, may create a task early in a transaction that goes on for minutes (see
+// CreateTasksIn), and creations share transactions: one request with the same
+// key would hold up everybody's. So creations wait shortly, and then go around
+// the tasks that have to wait longer.
+const (
+	// identityPatience is how long a creation waits for an identity.
+	identityPatience = 250 * time.Millisecond
+	// identityGlance is how long it waits while it looks for the task that it
+	// has been waiting for in vain.
+	identityGlance = 50 * time.Millisecond
+)
+
+// identityHeld reports whether a creation has waited for an identity in vain.
+// The server names the relation in the context of the error, in all languages.
+func identityHeld(err error) bool {
+	return lockTimeout(err) && strings.Contains(serverError(err).Where, identities)
+}
+
+const identities = "task_identities"
+
+func lockTimeout(err error) bool {
+	pg := serverError(err)
+	return pg != nil && pg.Code == "55P03" // lock_not_available
+}
+
+// serverError is what the server said; nil where it said nothing.
+func serverError(err error) *pgconn.PgError {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return nil
+	}
+	return pg
+}
+
+// insertAround is insertTasks that goes around the identities which others hold:
+// the batch is halved until each of their tasks stands alone, and that is busy.
+// Other locks (a partition that is being made or dropped) are waited for as
+// ever.
+func (s *Store) insertAround(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, wait time.Duration) (acceptedTasks, error) {
+	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, func(*pgx.Batch) {})
+	switch {
+	case !lockTimeout(err):
+		return accepted, err
+	case !identityHeld(err):
+		return s.insertTasks(ctx, db, tasks, chosen, 0, func(*pgx.Batch) {})
+	}
+	places := make([]int, 0, len(tasks))
+	for i := range chosen {
+		if chosen[i] {
+			places = append(places, i)
+		}
+	}
+	if len(places) == 1 {
+		return acceptedTasks{tasks[places[0]].UUID: time.Time{}}, nil
+	}
+	return s.insertHalves(ctx, db, tasks, places)
+}
+
+func (s *Store) insertHalves(ctx context.Context, db *conn, tasks []NewTask, places []int) (acceptedTasks, error) {
+	all := make(acceptedTasks, len(places))
+	for _, half := range [][]int{places[:len(places)/2], places[len(places)/2:]} {
+		chosen := make([]bool, len(tasks))
+		for _, i := range half {
+			chosen[i] = true
+		}
+		accepted, err := s.insertAround(ctx, db, tasks, chosen, identityGlance)
+		if err != nil {
+			return nil, err
+		}
+		all.add(accepted)
+	}
+	return all, nil
+}
+
+func (a acceptedTasks) add(more map[uuid.UUID]time.Time) {
+	for id, at := range more {
+		a[id] = at
+	}
+}

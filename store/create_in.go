@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// takenIdentities are those of $1 that tasks have.
+// Index: the primary key.
+const takenIdentities = `
+select identity from tasker.task_identities where identity = any ($1::bytea[]) and expires_at > statement_timestamp()`
+
+// CreateTasksIn creates tasks within a transaction that its caller ends: they
+// exist when it commits, and never if it does not. Everything in them has been
+// validated. The answer has one entry per task, in order.
+//
+// A duplicate is an answer and no error; no statement fails because of it, so
+// the transaction goes on. Where another transaction that has not ended creates
+// a task with the same identity, the call waits for its end, as any insert into
+// a unique index does. Above read committed a duplicate that has come into being
+// since the transaction's snapshot is a serialization failure. After an error of
+// the server the transaction is good for a rollback only.
+//
+// The identities of what is created stay locked until the caller commits, and
+// creations of the same tasks elsewhere are told to come back later. So: create
+// late, commit soon.
+func CreateTasksIn(ctx context.Context, tx Tx, how Announce, tasks ...NewTask) ([]CreatedTask, error) {
+	answers, err := createTasksIn(ctx, guestOf(tx), how, tasks)
+	if err != nil {
+		return nil, classify("create tasks in a transaction", err)
+	}
+	return answers, nil
+}
+
+func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) ([]CreatedTask, error) {
+	chosen := distinctIdentities(tasks)
+	// To insert an identity that is taken would lock it until the caller's
+	// commit, and with it everybody who asks for the same task meanwhile.
+	if err := g.passOver(ctx, tasks, chosen); err != nil {
+		return nil, err
+	}
+	args, signals, err := createArguments(tasks, chosen, nil)
+	if err != nil {
+		return nil, err
+	}
+	accepted := make(acceptedTasks, len(tasks))
+	rows, err := g.Query(ctx, createTasks, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := accepted.collect(rows); err != nil {
+		return nil, err
+	}
+	answers := make([]CreatedTask, len(tasks))
+	if err := answerCreated(ctx, g, tasks, accepted, answers); err != nil {
+		return nil, err
+	}
+	if len(accepted) == 0 {
+		return answers, nil
+	}
+	return answers, g.announce(ctx, how, signals)
+}
+
+// passOver takes the tasks out whose identities are taken.
+func (g guest) passOver(ctx context.Context, tasks []NewTask, chosen []bool) error {
+	wanted := make([][]byte, 0, len(tasks))
+	for i := range tasks {
+		if chosen[i] && tasks[i].Identity != nil {
+			wanted = append(wanted, tasks[i].Identity[:])
+		}
+	}
+	rows, err := g.Query(ctx, takenIdentities, wanted)
+	if err != nil {
+		return err
+	}
+	taken := map[workflow.Identity]bool{}
+	var identity []byte
+	if _, err := pgx.ForEachRow(rows, []any{&identity}, func() error {
+		taken[workflow.Identity(identity)] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range tasks {
+		chosen[i] = chosen[i] && (tasks[i].Identity == nil || !taken[*tasks[i].Identity])
+	}
+	return nil
+}
+
+// TxPlans looks for plans by way of the transactions of others, and remembers
+// them as a store does. It is for programs that have no store. It is safe for
+// concurrent use.
+type TxPlans struct{ cache planCache }
+
+// NewTxPlans returns one that knows no plan yet.
+func NewTxPlans() *TxPlans { return &TxPlans{cache: newPlanCache()} }
+
+// On returns the look-up that asks over tx for what is not remembered.
+func (p *TxPlans) On(tx Tx) PlansOnTx { return PlansOnTx{p, tx} }
+
+// PlansOnTx looks for plans within one transaction.
+type PlansOnTx struct {
+	plans *TxPlans
+	tx    Tx
+}
+
+// PlanNamed returns the current plan of a template version, or ErrNotFound.
+func (p PlansOnTx) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
+	key := planKey{namespace, name, version}
+	if plan, ok := p.plans.cache.named(key, time.Now()); ok {
+		return plan, nil
+	}
+	plan, err := p.plans.cache.read(ctx, guestOf(p.tx), planNamed, namespace, name, version)
+	if err != nil {
+		return nil, classify(fmt.Sprintf("look for template %s/%s:%s", namespace, name, version), err)
+	}
+	return plan, nil
+}

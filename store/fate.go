@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Fate is what became of a claim whose success was reported in a transaction
+// (Work.Report) of which it is not known whether it was committed.
+type Fate uint8
+
+const (
+	// FateOpen says that somebody has the row of the step locked, perhaps that
+	// transaction, which may still be committed. Ask again.
+	FateOpen Fate = iota + 1
+	// FateReported says that it was committed.
+	FateReported
+	// FateHeld says that it was rolled back, and the claim still holds.
+	FateHeld
+	// FateLost says that it was rolled back, and the claim is over.
+	FateLost
+)
+
+// The transaction in question has changed the row of its step before its commit
+// was sent, so it has the row locked until it is over. Whoever gets the lock
+// therefore knows that it is over, whatever became of the connection, the pooler
+// and the backend in between; and the version of the row that he gets is the one
+// that it has left behind, or somebody after it. A look without the lock would
+// prove nothing: a commit that still travels may arrive after it.
+
+// lockClaim locks the row of a claim if nobody else has it.
+// Index: the primary key.
+const lockClaim = `
+select state, outcome from tasker.board
+where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint
+for update skip locked`
+
+// findClaim tells whether a claim stands on the board, and else how it was
+// recorded. Both are read with one snapshot: what leaves the board enters the
+// ledger in the same transaction.
+// Index: the primary keys.
+const findClaim = `
+select exists (select from tasker.board
+               where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint),
+       (select outcome from tasker.step_attempts where task_uuid = $1::uuid and step_no = $4::smallint and token = $5::bigint)`
+
+// Fate finds out what became of a claim whose success was reported in a
+// transaction, where the commit was not answered. Only FateOpen is not the last
+// word about that transaction.
+func (p *WorkPool) Fate(ctx context.Context, k ClaimKey) (Fate, error) {
+	var fate Fate
+	err := p.store.repeatable(ctx, "fate", "find out what became of a transaction", func(ctx context.Context, db *conn) (err error) {
+		fate, err = claimFate(ctx, db, k)
+		return err
+	})
+	return fate, err
+}
+
+func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
+	args := []any{[16]byte(k.TaskUUID), k.Slot, k.Step + 1, k.Step, k.Token}
+	var state int16
+	var outcome *workflow.AttemptOutcome
+	err := db.QueryRow(ctx, lockClaim, args...).Scan(&state, &outcome)
+	switch {
+	case err == nil && state == 3:
+		return FateHeld, nil
+	case err == nil:
+		return recordedFate(outcome), nil
+	case !errors.Is(err, pgx.ErrNoRows):
+		return 0, err
+	}
+	var waits bool
+	if err := db.QueryRow(ctx, findClaim, args...).Scan(&waits, &outcome); err != nil {
+		return 0, err
+	}
+	if waits {
+		return FateOpen, nil
+	}
+	return recordedFate(outcome), nil
+}
+
+// recordedFate is the fate of a claim that is over. Nobody else could have
+// reported a success for it. The lost lease of a claim is recorded under its
+// token as well, and an operator's call that ended it.
+func recordedFate(outcome *workflow.AttemptOutcome) Fate {
+	if outcome != nil && *outcome == workflow.OutcomeSuccess {
+		return FateReported
+	}
+	return FateLost
+}

@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+)
+
+// Work is a transaction in which a handler works. Its last statement is the
+// report of the handler's step, with the same fence as any other report; so what
+// the handler wrote and the end of its step become true together, or neither
+// does.
+//
+// The row of the step is locked by that last statement and not before. Until
+// then heartbeats extend the lease as ever, and operators may call the step off;
+// both find out at the report. From then on to the commit, a round trip later,
+// whoever wants the row waits or passes it over. Nothing of the product waits
+// for a row of this transaction while it holds the row of the step, but for
+// tasks with the same identity as one created here (see CreateTasksIn), and
+// those who do hold no rows of steps. So it cannot be part of a deadlock with
+// them; with another handler that takes the user's rows in another order it can,
+// and then fails as any transaction does.
+//
+// It belongs to the goroutine of the handler, but for Cut.
+type Work struct {
+	pool    *WorkPool
+	db      *conn
+	tx      pgx.Tx
+	handed  *workTx
+	signals []signal.Signal
+
+	mu    sync.Mutex
+	ended bool
+	cut   bool
+}
+
+// Errors of Work that callers branch on.
+var (
+	// ErrCommitUnknown: the connection broke while the commit was under way, so
+	// it may have happened. See WorkPool.Fate.
+	ErrCommitUnknown = errors.New("whether the transaction was committed is not known")
+	// ErrWorkFailed: the handler has left the transaction in a state in which it
+	// can only be rolled back.
+	ErrWorkFailed = errors.New("the transaction of the handler cannot be committed")
+	// ErrWorkEnded: the handler has ended the transaction by a statement of its
+	// own. What it wrote before may be there, without the end of the step.
+	ErrWorkEnded = errors.New("the handler has ended its transaction by itself")
+)
+
+// Tx is what the handler is given. It cannot be committed or rolled back;
+// savepoints (Begin) can.
+func (w *Work) Tx() Tx { return w.handed }
+
+// Within reports whether tx is this transaction, or a savepoint in it.
+func (w *Work) Within(tx Tx) bool { return tx.Conn() == w.tx.Conn() }
+
+// Announce has signals sent with the commit.
+func (w *Work) Announce(signals ...signal.Signal) { w.signals = append(w.signals, signals...) }
+
+// Signals are those to publish after the commit, unless the store sends them
+// itself.
+func (w *Work) Signals() []signal.Signal { return w.signals }
+
+// workTx keeps the end of the transaction from the handler.
+type workTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the engine ends the transaction of a handler: return an error to have it rolled back")
+
+// Commit implements pgx.Tx.
+func (*workTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback implements pgx.Tx.
+func (*workTx) Rollback(context.Context) error { return errNotYours }
+
+// Report reports the end of the step within the transaction. accepted is false
+// where the claim is not the caller's any more; then, and after an error, the
+// transaction must be rolled back.
+func (w *Work) Report(ctx context.Context, r Report) (accepted bool, err error) {
+	if err := w.reportable(); err != nil {
+		return false, err
+	}
+	defer w.observe("report_in", time.Now(), &err)
+	return ReportIn(ctx, w.tx, r)
+}
+
+// reportable looks at what the handler has left behind.
+func (w *Work) reportable() error {
+	if w.over() {
+		return pgx.ErrTxClosed
+	}
+	c := w.db.Conn().PgConn()
+	switch {
+	case c.IsClosed():
+		return classify("report in the transaction of the handler", fmt.Errorf("%w: its connection was lost", ErrUnavailable))
+	case c.IsBusy():
+		return fmt.Errorf("%w: the rows of a query were left open", ErrWorkFailed)
+	case c.TxStatus() == 'E':
+		return fmt.Errorf("%w: a statement in it has failed", ErrWorkFailed)
+	case c.TxStatus() != 'T':
+		return ErrWorkEnded
+	}
+	return nil
+}
+
+// ReportIn reports the end of one step within a transaction that its caller
+// ends. The fence is that of Store.Report: false means that nothing was changed.
+func ReportIn(ctx context.Context, tx Tx, r Report) (accepted bool, err error) {
+	g, held := guestOf(tx), make(map[int64]int, 1)
+	reports := []Report{r}
+	for len(reports) > 0 && len(held) == 0 {
+		rows, err := g.Query(ctx, reportSteps, reportArguments(reports, []int{0})...)
+		if err == nil {
+			err = collectHeld(rows, held)
+		}
+		if err != nil {
+			return false, classify("report a result in a transaction", err)
+		}
+		reports = movedReports(reports, []int{0}, held)
+	}
+	return len(held) == 1, nil
+}
+
+// Commit commits the transaction and sends its signals the store's way. After an
+// error the transaction is over: it wraps ErrCommitUnknown where it may have
+// been committed, and otherwise it was not.
+func (w *Work) Commit(ctx context.Context) (err error) {
+	defer w.observe("commit_work", time.Now(), &err)
+	defer w.end()
+	s := w.pool.store
+	if err := w.reportable(); err != nil { // then nothing is sent
+		w.rollback()
+		return err
+	}
+	if s.opts.SignalsInTransaction {
+		if err := guestOf(w.tx).announce(ctx, AnnounceWAL, w.signals); err != nil {
+			w.rollback()
+			return classify("send the signals of the transaction of a handler", err)
+		}
+	}
+	if err := w.tx.Commit(ctx); err != nil {
+		if !aborted(err) {
+			return fmt.Errorf("%w: %w", ErrCommitUnknown, classify("commit the transaction of a handler", err))
+		}
+		return classify("commit the transaction of a handler", err)
+	}
+	_ = s.notify(ctx, w.db, w.signals) // a hint; what counts has been committed
+	return nil
+}
+
+// aborted reports whether a commit that failed is certain not to have happened:
+// the server says so, and goes on. A server that ends the connection may do so
+// after the commit, and a pooler may tell of it as of any other error. What the
+// driver says is no proof: after a statement whose answer never came pgx 5.12
+// returns "conn closed", which counts as "never sent" (pgconn.SafeToRetry).
+func aborted(err error) bool {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
+		return true
+	}
+	pg := serverError(err)
+	if pg == nil || pg.SeverityUnlocalized != "ERROR" || len(pg.Code) != 5 {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "08", "53", "57", "58", "XX": // connection, resources, operator intervention, system, internal
+		return false
+	}
+	return true
+}
+
+// Rollback undoes everything. It does nothing after the end of the transaction.
+func (w *Work) Rollback() {
+	w.rollback()
+	w.end()
+}
+
+// over reports whether the connection has been given back.
+func (w *Work) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
+}
+
+func (w *Work) rollback() {
+	w.mu.Lock()
+	over := w.ended || w.cut
+	w.mu.Unlock()
+	if !over {
+		w.pool.store.rollback(w.tx)
+	}
+}
+
+// end gives the connection back, once. One that was cut is not to be used by
+// anybody else, whatever the driver thinks of it.
+func (w *Work) end() {
+	w.mu.Lock()
+	over, cut := w.ended, w.cut
+	w.ended = true
+	w.mu.Unlock()
+	if over {
+		return
+	}
+	w.pool.remove(w)
+	if cut {
+		ctx, cancel := context.WithTimeout(context.Background(), cutPatience)
+		defer cancel()
+		_ = w.db.Conn().Close(ctx)
+	}
+	w.db.Release()
+}
+
+// cutPatience bounds the asking of the server to let go.
+const cutPatience = 2 * time.Second
+
+// Cut breaks the connection of a transaction that is of no use any more while
+// its handler still has it. The server then rolls it back: at once when it waits
+// for the next statement, and a statement that runs is called off. So the rows
+// it has locked are free for the next attempt, however long the handler goes on.
+// It may be called from any goroutine.
+func (w *Work) Cut() {
+	w.mu.Lock()
+	if w.ended || w.cut {
+		w.mu.Unlock()
+		return
+	}
+	w.cut = true
+	c := w.db.Conn().PgConn()
+	w.mu.Unlock()
+	_ = c.Conn().Close() // the driver finds out by itself
+	ctx, cancel := context.WithTimeout(context.Background(), cutPatience)
+	defer cancel()
+	_ = c.CancelRequest(ctx)
+}
+
+func (w *Work) observe(flow string, begin time.Time, err *error) {
+	w.pool.store.opts.Observe(flow, time.Since(begin), *err)
+}

@@ -1,0 +1,254 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/sourcegraph/conc"
+)
+
+// WorkPool gives handlers transactions in which what they write and the end of
+// their step become true together; see Work. A handler holds a connection for as
+// long as it runs, so its connections are none of the store's: however many
+// handlers wait, claims, heartbeats and reports do not. It is safe for
+// concurrent use.
+type WorkPool struct {
+	store *Store
+	pool  *pgxpool.Pool
+	owned bool
+
+	mu     sync.Mutex
+	open   map[*Work]bool
+	ended  bool          // no more are begun
+	closed chan struct{} // closed when a pool of its own is; nil until that begins
+}
+
+// WorkPoolOptions describe a WorkPool.
+type WorkPoolOptions struct {
+	// Pool is somebody else's, which is not closed. It must lead to the store's
+	// database (see Check), and must not be the store's own. nil makes one.
+	Pool *Pool
+	// MaxConns of one that is made; default 10.
+	MaxConns int32
+}
+
+// OpenWorkPool makes a pool; it connects when the first transaction begins. Of
+// the store's settings its connections have what concerns connecting. They do
+// not have those for the planner: the statements of handlers are not ours.
+func (s *Store) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
+	p := &WorkPool{store: s, pool: o.Pool, open: map[*Work]bool{}}
+	if p.pool != nil {
+		if p.pool == s.pool {
+			return nil, errors.New("the pool for transactions of handlers is the store's own: claims and reports would wait for handlers")
+		}
+		return p, nil
+	}
+	opts := s.opts
+	opts.ApplicationName += "-transactions"
+	opts.MaxConns, opts.MinConns = o.MaxConns, 0
+	cfg, err := poolConfig(withDefaults(opts))
+	if err != nil {
+		return nil, err
+	}
+	// Not bounded by the caller: it is for the pool's own upkeep.
+	if p.pool, err = pgxpool.NewWithConfig(context.Background(), cfg); err != nil {
+		return nil, fmt.Errorf("open the pool for transactions of handlers: %w", redact(err))
+	}
+	p.owned = true
+	return p, nil
+}
+
+// Check reports whether the pool leads to the database in which the store has
+// registered a worker. In any other one no report would ever be accepted, or
+// worse: one of a copy.
+func (p *WorkPool) Check(ctx context.Context, worker uuid.UUID) error {
+	var known bool
+	err := p.pool.QueryRow(ctx, `select exists (select from tasker.workers where worker_uuid = $1::text::uuid) and not pg_is_in_recovery()`,
+		worker.String()).Scan(&known)
+	if err != nil {
+		return classify("check the pool for transactions of handlers", err)
+	}
+	if !known {
+		return errors.New("the pool for transactions of handlers leads to another database than the worker's, or to a standby of it")
+	}
+	return nil
+}
+
+// Stat reports the state of the pool; it is cheap.
+func (p *WorkPool) Stat() PoolStat { return statOf(p.pool) }
+
+// closePatience bounds the wait for handlers that have not noticed that their
+// transactions are over.
+const closePatience = time.Second
+
+// Close cuts off the transactions that are open and closes the connections of a
+// pool that was made for the store. It does not wait for handlers for longer
+// than a second; their connections are closed when they come back.
+func (p *WorkPool) Close(ctx context.Context) error {
+	var group conc.WaitGroup
+	for _, w := range p.end() {
+		group.Go(w.Cut)
+	}
+	group.Wait()
+	if !p.owned {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, closePatience)
+	defer cancel()
+	select {
+	case <-p.closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close the pool for transactions of handlers: %d are in use: %w", p.Stat().Acquired, ctx.Err())
+	}
+}
+
+// end keeps further transactions from beginning and lists those that are open.
+func (p *WorkPool) end() []*Work {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	if p.owned && p.closed == nil {
+		p.closed = make(chan struct{})
+		go func() {
+			defer close(p.closed)
+			p.pool.Close()
+		}()
+	}
+	return slices.Collect(maps.Keys(p.open))
+}
+
+// add notes a transaction that is open; false: the pool is being closed.
+func (p *WorkPool) add(w *Work) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.open[w] = true
+	}
+	return !p.ended
+}
+
+func (p *WorkPool) remove(w *Work) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, w)
+}
+
+// WorkOptions say for which execution a transaction is.
+type WorkOptions struct {
+	// Tx says how it begins. What a handler's transaction cannot be is refused,
+	// see CheckWorkTx.
+	Tx TxOptions
+	// Claim is the execution whose end will be reported in it.
+	Claim ClaimKey
+	// Limit is how long the handler may run.
+	Limit time.Duration
+	// Lease is how long the worker's claims last without a heartbeat.
+	Lease time.Duration
+}
+
+// ErrClaimLost says that the claim is not the caller's any more.
+var ErrClaimLost = errors.New("the claim is lost")
+
+// workMargin is how much longer than its handler a transaction may last, by the
+// server's clock: for the report, the commit, and clocks that differ.
+const workMargin = 15 * time.Second
+
+// Begin begins a transaction for a handler. ctx bounds the wait for a free
+// connection, too. The error wraps ErrUnavailable when the database cannot be
+// reached.
+func (p *WorkPool) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
+	if err := CheckWorkTx(o.Tx); err != nil {
+		return nil, err
+	}
+	db, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return nil, classify("wait for a connection for the transaction of a handler", err)
+	}
+	w := &Work{pool: p, db: db}
+	if err := p.begin(ctx, w, o); err != nil {
+		db.Release() // which closes a connection that is in a transaction
+		return nil, classify("begin the transaction of a handler", err)
+	}
+	if !p.add(w) {
+		w.Rollback()
+		return nil, errors.New("begin the transaction of a handler: the pool is closed")
+	}
+	return w, nil
+}
+
+func (p *WorkPool) begin(ctx context.Context, w *Work, o WorkOptions) (err error) {
+	begin := "begin"
+	if o.Tx.IsoLevel != "" {
+		begin += " isolation level " + string(o.Tx.IsoLevel)
+	}
+	if o.Tx.IsoLevel != "" && o.Tx.IsoLevel != pgx.ReadCommitted && o.Tx.IsoLevel != pgx.ReadUncommitted {
+		if err := p.store.extendLease(ctx, o.Claim, o.Limit+workMargin+o.Lease); err != nil {
+			return err
+		}
+	}
+	// One round trip: without parameters pgx sends it as simple text.
+	w.tx, err = w.db.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin + "; " + fmt.Sprintf(guardWork, max((o.Limit+workMargin).Milliseconds(), 1))})
+	if err == nil {
+		w.handed = &workTx{Tx: w.tx}
+	}
+	return err
+}
+
+// guardWork bounds a transaction by the server's clock, for the case that nobody
+// on this side can: a process that froze, a network that is cut. Without it the
+// rows a handler has written would stay locked, and its snapshot would keep the
+// dead rows of the whole database from being vacuumed. Where the database, the
+// role or the pool has limits of its own, those count. transaction_timeout
+// exists from PostgreSQL 17 on; before, each statement is bounded, and each
+// pause between two.
+const guardWork = `select set_config(g.name, '%d', true)
+from (values ('statement_timeout'), ('idle_in_transaction_session_timeout'), ('transaction_timeout')) g(name)
+where current_setting(g.name, true) = '0'`
+
+// CheckWorkTx refuses options with which no step can be reported: read only, or
+// statements of the caller's own for the beginning and the end.
+func CheckWorkTx(o TxOptions) error {
+	levels := []pgx.TxIsoLevel{"", pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted}
+	switch {
+	case !slices.Contains(levels, o.IsoLevel):
+		return fmt.Errorf("%q is no isolation level", o.IsoLevel)
+	case o.AccessMode == pgx.ReadOnly:
+		return errors.New("the transaction of a handler cannot be read only: the end of the step is written in it")
+	case o.DeferrableMode == pgx.Deferrable:
+		return errors.New("the transaction of a handler cannot be deferrable: it writes")
+	case o.BeginQuery != "" || o.CommitQuery != "":
+		return errors.New("the transaction of a handler begins and ends by the engine's own statements")
+	}
+	return nil
+}
+
+// extendLease gives a claim a lease that no heartbeat will touch for the time of
+// its handler, because none makes a lease shorter. That is for transactions
+// with a snapshot: PostgreSQL lets them change no row that has changed since,
+// so the first heartbeat would already have cost them the report at their end.
+// The price is that a step whose worker dies waits that long, or until the
+// worker counts as dead, which ends the lease.
+// Index: the primary key.
+const extendLease = `
+update tasker.board set lease_until = greatest(lease_until, clock_timestamp() + $6::bigint * interval '1 ms')
+where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and lease_until is not null and token = $5::bigint`
+
+// extendLease returns ErrClaimLost where there is nothing to extend.
+func (s *Store) extendLease(ctx context.Context, k ClaimKey, lease time.Duration) error {
+	return s.call(ctx, "extend_lease", "extend the lease of a claim", func(ctx context.Context, db *conn) error {
+		tag, err := db.Exec(ctx, extendLease, [16]byte(k.TaskUUID), k.Slot, k.Step+1, k.Step, k.Token, lease.Milliseconds())
+		if err == nil && tag.RowsAffected() == 0 {
+			return ErrClaimLost
+		}
+		return err
+	})
+}

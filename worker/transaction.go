@@ -1,0 +1,311 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/store"
+)
+
+// transaction is that of an execution whose handler asked for one. It belongs to
+// the handler's goroutine.
+type transaction struct {
+	work    *store.Work
+	unwatch func() bool   // ends the watch over the life; false: it has seen its end
+	watched chan struct{} // closed when the watch has done what it does then
+	end     txEnd
+	created []string // namespaces of the tasks created in it
+}
+
+// txEnd is how the end of a step was reported that had a transaction.
+type txEnd uint8
+
+const (
+	// txNotReported: it is reported like any other.
+	txNotReported txEnd = iota
+	// txFailed: nobody else may report it; it is a failure.
+	txFailed
+	// txAccepted: it was committed with the transaction.
+	txAccepted
+	// txStale: the fence has refused it, and the transaction with it.
+	txStale
+	// txUnknown: the worker ends before it is known whether it was committed.
+	txUnknown
+)
+
+func (t *transaction) settled() bool { return t != nil && t.end != txNotReported }
+
+// commitPatience bounds the report and the commit of a transaction. The lease is
+// kept up meanwhile.
+const commitPatience = 30 * time.Second
+
+// begin begins the transaction of an execution, once. While the database is
+// away, or no connection is free, it waits: until the handler's time is over,
+// the claim is lost or the worker ends.
+func (e *engine) begin(x *execution, o store.TxOptions) (store.Tx, error) {
+	if x.tx != nil {
+		return nil, Permanent(typed(TypeTransaction, "the step has a transaction already"))
+	}
+	if err := store.CheckWorkTx(o); err != nil {
+		return nil, Permanent(typed(TypeTransaction, "%w", err))
+	}
+	pool, err := e.works.open()
+	if err != nil {
+		return nil, typed(TypeTransaction, "%w", err)
+	}
+	x.queued.Store(true)
+	begin := time.Now()
+	defer func() { e.metrics.TransactionWait.Observe(time.Since(begin).Seconds()) }()
+	options := store.WorkOptions{Tx: o, Claim: x.key, Limit: x.job.limit, Lease: e.cfg.Lease}
+	for n := 0; ; n++ {
+		work, err := pool.Begin(&x.life, options)
+		switch {
+		case err == nil:
+			x.queued.Store(false)
+			x.tx = e.watch(x, work)
+			return work.Tx(), nil
+		case x.life.Err() != nil:
+			return nil, x.life.why()
+		case errors.Is(err, store.ErrClaimLost):
+			e.lose(e.slots.lose([]int64{x.key.Token}), "its transaction found the claim gone")
+			return nil, ErrLeaseLost
+		case !errors.Is(err, store.ErrUnavailable):
+			return nil, inTxFailed(err, "no transaction could be begun for the handler")
+		}
+		if cause := pause(&x.life, n, 0); cause != nil {
+			return nil, cause
+		}
+	}
+}
+
+// watch cuts a transaction off as soon as it cannot be committed any more: its
+// time has passed, or its claim is lost. Otherwise a handler that ignores the end
+// of its context would keep the rows locked that the next attempt wants. A
+// handler that is told of a shutdown may still end well.
+func (e *engine) watch(x *execution, work *store.Work) *transaction {
+	t := &transaction{work: work, watched: make(chan struct{})}
+	t.unwatch = context.AfterFunc(&x.life, func() {
+		defer close(t.watched)
+		err := lifecycle.Guard(func() error {
+			if why := x.life.why(); errors.Is(why, ErrTimeout) || errors.Is(why, ErrLeaseLost) {
+				work.Cut()
+			}
+			return nil
+		})
+		if err != nil {
+			e.log.Error("a transaction was not cut off", zap.Error(err), lifecycle.StackField(err))
+		}
+	})
+	return t
+}
+
+// stopWatching returns when the watch does nothing any more.
+func (t *transaction) stopWatching() {
+	if !t.unwatch() {
+		<-t.watched
+	}
+}
+
+// abandon rolls back what is open yet.
+func (e *engine) abandon(x *execution) {
+	if x.tx == nil {
+		return
+	}
+	x.tx.stopWatching()
+	x.tx.work.Rollback()
+}
+
+// errTooLate says that somebody else has reported the end of the execution.
+var errTooLate = errors.New("the handler ended after its time")
+
+// conclude ends the transaction of a handler that has ended. A failure is rolled
+// back and goes the way of all failures. For a success the right to report it is
+// asked for first: whoever has it is alone with the execution, so a time limit
+// that passes during the commit does not become a failure of what is being
+// committed.
+func (e *engine) conclude(x *execution, result json.RawMessage, err error) (json.RawMessage, error) {
+	if yielded(err) != nil {
+		err = errNoCheckpoint
+	}
+	if err != nil {
+		e.abandon(x)
+		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
+		return nil, e.verdict(x, serialization(err))
+	}
+	if !e.slots.settle(x) {
+		e.abandon(x)
+		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
+		return nil, errTooLate
+	}
+	x.tx.end = txFailed // unless it comes to something else
+	x.tx.end, err = e.commit(x, result)
+	e.metrics.Transactions.WithLabelValues(x.tx.end.String()).Inc()
+	return result, err
+}
+
+// commit reports the success of an execution in its transaction and commits
+// that. The error says why it failed.
+func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
+	work := x.tx.work
+	defer work.Rollback() // of what was not committed
+	x.tx.stopWatching()
+	switch why := x.life.why(); {
+	case errors.Is(why, ErrLeaseLost): // and its connection cut
+		return txStale, nil
+	case errors.Is(why, ErrTimeout):
+		return txFailed, timedOut(x)
+	}
+	ctx, cancel := context.WithTimeout(e.base, commitPatience)
+	defer cancel()
+	accepted, err := work.Report(ctx, reportSuccess(x.key, result))
+	switch {
+	case err != nil:
+		return txFailed, notReported(err)
+	case !accepted:
+		return txStale, nil
+	}
+	work.Announce(store.ReportSignals()...)
+	err = work.Commit(ctx)
+	switch {
+	case err == nil:
+		return txAccepted, nil
+	case errors.Is(err, store.ErrCommitUnknown):
+		return e.findOut(x, err)
+	}
+	return txFailed, inTxFailed(err, "the transaction of the handler was not committed")
+}
+
+// findOut asks what became of a commit whose answer was lost, until the database
+// knows. Nothing is reported meanwhile: a failure could be that of a success.
+// It could not undo it, since the fence would refuse it, but it would wait for
+// the transaction with all the reports beside it. Nor is the step begun again
+// here: as long as the transaction may still be committed, the row of the step
+// is locked, so that its lease cannot be taken to have ended either. The server
+// ends such a transaction by its own clock (see store.Work), so the answer comes.
+//
+// A worker that has to stop before lets go; the row says what is true, and if
+// the claim still holds its lease brings the step back.
+func (e *engine) findOut(x *execution, why error) (txEnd, error) {
+	e.metrics.CommitsUnknown.Inc()
+	e.log.Warn("the commit of a handler's transaction was not answered; asking what became of it",
+		zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(why))
+	pool, err := e.works.open()
+	if err != nil {
+		return txUnknown, err
+	}
+	for n := 0; ; n++ {
+		fate, err := pool.Fate(e.base, x.key)
+		switch {
+		case err != nil:
+			e.log.Debug("not found out yet", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Error(err))
+		case fate == store.FateReported:
+			return txAccepted, nil
+		case fate == store.FateHeld:
+			return txFailed, inTxFailed(why, "the connection of the transaction was lost, and the server has rolled it back")
+		case fate == store.FateLost:
+			return txStale, nil
+		}
+		if stop := pause(e.told, n, e.cfg.Report.Breaker.Wait()); stop != nil {
+			return txUnknown, fmt.Errorf("%w: %w", stop, why)
+		}
+	}
+}
+
+// endedInTx follows the end of an execution that nobody else may report.
+func (e *engine) endedInTx(x *execution, err error) {
+	switch x.tx.end {
+	case txFailed:
+		e.reporter.failed(x, err)
+		return
+	case txAccepted:
+		e.count.succeeded.Add(1)
+		for _, namespace := range x.tx.created {
+			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
+		}
+		if !e.board.SendsSignals() {
+			e.publisher.Publish(x.tx.work.Signals()...)
+		}
+	case txStale:
+		e.count.succeeded.Add(1)
+		e.reporter.stale(x.reported(reportSuccess(x.key, nil)))
+	default:
+		e.log.Error("stopping: whether a step was committed with its transaction is not known; its lease will tell",
+			zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
+	}
+	if e.slots.done(x) {
+		e.wake()
+	}
+}
+
+// notReported is the failure of a step whose result could not be written into
+// its transaction.
+func notReported(err error) error {
+	switch {
+	case refused(err):
+		return refusal(err)
+	case errors.Is(err, store.ErrWorkEnded):
+		return Permanent(inTxFailed(err, "the end of the step could not be written into the transaction of the handler"))
+	}
+	return inTxFailed(err, "the end of the step could not be written into the transaction of the handler")
+}
+
+// refusal is the failure of a step whose result the database does not store.
+func refusal(err error) error {
+	return Permanent(typed(TypeResultNotStored, "the database refuses to store the handler's outcome (SQLSTATE %s)", sqlState(err)))
+}
+
+// inTxFailed is a failure of the transaction itself, after which the step may
+// run again.
+func inTxFailed(err error, what string) error {
+	if conflict(err) {
+		return serialization(err)
+	}
+	failed := typed(TypeTransaction, "%s: %w", what, err)
+	if code := sqlState(err); code != "" {
+		return WithCode(failed, code)
+	}
+	return failed
+}
+
+// serialization gives the error of a handler the type of a transaction that the
+// server has undone for the sake of others. A handler's own mark counts.
+func serialization(err error) error {
+	var marked *verdictError
+	if !conflict(err) || errors.As(err, &marked) {
+		return err
+	}
+	return WithCode(&typedError{kind: TypeSerialization, err: err}, sqlState(err))
+}
+
+// conflict reports whether the server has undone a transaction for the sake of
+// others.
+func conflict(err error) bool {
+	code := sqlState(err)
+	return code == "40001" || code == "40P01"
+}
+
+// The values of the label outcome of the metric Transactions.
+const (
+	txCommitted  = "committed"
+	txRolledBack = "rolled_back"
+	txRefused    = "refused"
+)
+
+// String is the outcome in metrics.
+func (t txEnd) String() string {
+	switch t {
+	case txAccepted:
+		return txCommitted
+	case txStale:
+		return txRefused
+	case txUnknown:
+		return "unknown"
+	}
+	return txRolledBack
+}
