@@ -81,7 +81,27 @@ func TestEveryCallOfOperators(t *testing.T) {
 		}},
 		"sweeps":    {golden(t, "sweeps"), "GET /v1/sweeps", "", func(c *client.Client) (any, error) { return c.Sweeps(ctx) }},
 		"run sweep": {golden(t, "sweep_run"), "POST /v1/sweeps/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSweep(ctx, "x", client.SweepRequest{}) }},
-		"breakers":  {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return c.Breakers(ctx) }},
+		"create schedule": {golden(t, "schedule_created"), "POST /v1/schedules", `{"name":"a","namespace":"n","template":"t","version":"1","cron":"@daily"}`, func(c *client.Client) (any, error) {
+			return c.CreateSchedule(ctx, client.ScheduleRequest{Name: "a", Namespace: "n", Template: "t", Version: "1", Cron: "@daily"})
+		}},
+		"schedules": {golden(t, "schedules"), "GET /v1/schedules?name=a&namespace=n&page=2&paused=true&per_page=5&template=t", "", func(c *client.Client) (any, error) {
+			return c.Schedules(ctx, client.ScheduleListOptions{Page: 2, PerPage: 5, Namespace: "n", Name: "a", Template: "t", Paused: &yes})
+		}},
+		"schedule": {golden(t, "schedule"), "GET /v1/schedules/x", "", func(c *client.Client) (any, error) { return c.Schedule(ctx, "x") }},
+		"update schedule": {golden(t, "schedule"), "PATCH /v1/schedules/x", `{"cron":"@daily","tags":[]}`, func(c *client.Client) (any, error) {
+			cron, tags := "@daily", []string{}
+			return c.UpdateSchedule(ctx, "x", client.ScheduleUpdate{Cron: &cron, Tags: &tags})
+		}},
+		"pause schedule": {golden(t, "schedule"), "POST /v1/schedules/x/pause", `{"reason":"r","actor":"a"}`, func(c *client.Client) (any, error) {
+			return c.PauseSchedule(ctx, "x", client.Why{Reason: "r", Actor: "a"})
+		}},
+		"resume schedule": {golden(t, "schedule"), "POST /v1/schedules/x/resume", `{}`, func(c *client.Client) (any, error) { return c.ResumeSchedule(ctx, "x", client.Why{}) }},
+		"delete schedule": {golden(t, "schedule"), "DELETE /v1/schedules/x?actor=a", "", func(c *client.Client) (any, error) {
+			return c.DeleteSchedule(ctx, "x", client.Why{Actor: "a"})
+		}},
+		"run schedule": {`{"schedule_id":"x","task_uuid":"y"}`, "POST /v1/schedules/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSchedule(ctx, "x", client.Why{}) }},
+		"next runs":    {golden(t, "schedule_next"), "GET /v1/schedules/x/next?count=3", "", func(c *client.Client) (any, error) { return c.NextRuns(ctx, "x", 3) }},
+		"breakers":     {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return c.Breakers(ctx) }},
 		"force": {string(breakers.Breakers[0]), "PUT /v1/admin/breakers/web", `{"state":"forced_open"}`, func(c *client.Client) (any, error) {
 			return c.ForceBreaker(ctx, "web", client.BreakerForcedOpen)
 		}},
@@ -133,9 +153,20 @@ func TestRetriesOfOperators(t *testing.T) {
 			_, err := c.RunSweep(ctx, "x", client.SweepRequest{DryRun: yes})
 			return err
 		}, 2},
-		"pause":  {func(c *client.Client) error { _, err := c.PauseNamespace(ctx, "x", client.Why{}); return err }, 2},
-		"update": {func(c *client.Client) error { _, err := c.UpdateDLQEntry(ctx, "x", client.DLQUpdate{}); return err }, 2},
-		"force":  {func(c *client.Client) error { _, err := c.ForceBreaker(ctx, "x", "automatic"); return err }, 2},
+		"pause":    {func(c *client.Client) error { _, err := c.PauseNamespace(ctx, "x", client.Why{}); return err }, 2},
+		"update":   {func(c *client.Client) error { _, err := c.UpdateDLQEntry(ctx, "x", client.DLQUpdate{}); return err }, 2},
+		"schedule": {func(c *client.Client) error { _, err := c.CreateSchedule(ctx, client.ScheduleRequest{}); return err }, 1},
+		"schedule, dry": {func(c *client.Client) error {
+			_, err := c.CreateSchedule(ctx, client.ScheduleRequest{DryRun: yes})
+			return err
+		}, 2},
+		"schedule update": {func(c *client.Client) error {
+			_, err := c.UpdateSchedule(ctx, "x", client.ScheduleUpdate{})
+			return err
+		}, 2},
+		"schedule delete": {func(c *client.Client) error { _, err := c.DeleteSchedule(ctx, "x", client.Why{}); return err }, 1},
+		"schedule run":    {func(c *client.Client) error { _, err := c.RunSchedule(ctx, "x", client.Why{}); return err }, 1},
+		"force":           {func(c *client.Client) error { _, err := c.ForceBreaker(ctx, "x", "automatic"); return err }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	_ "time/tzdata" // the zones of schedules, for machines that have none
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -124,7 +125,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{
 		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
 		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
-		Registry: d.store, Sweeps: d.sweeps, Breakers: d.breakers, Admission: d.admission,
+		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
 }

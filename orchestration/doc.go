@@ -5,7 +5,7 @@
 // It brings together the rules (workflow), the rows (store) and the ways of
 // learning that there is something to do (coordinator). Two event systems run
 // here: "orchestration" looks for reported steps, "task_readiness" for due
-// steps and lost leases. Each looks only when it is woken, and what it finds
+// steps, lost leases and schedules whose time has come. Each looks only when it is woken, and what it finds
 // while it works it finds together: batches form by themselves.
 //
 // What may not enter: SQL (store), HTTP (api), the running of handlers

@@ -11,9 +11,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// dueWork moves what has become due and ends leases that have run out.
+// dueWork moves what has become due, ends leases that have run out and runs
+// schedules.
 type dueWork struct {
-	o *Orchestrator
+	o         *Orchestrator
+	schedules dueSchedules
 	// scan keeps the horizon from being asked for too often while dead versions
 	// lie in front of what is due. Only a dear one is waited with.
 	scan scanBudget
@@ -66,10 +68,21 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		out.Found += expired
 		out.More = out.More || expired >= w.o.cfg.SweepBatch
 	}
+	if h.NextSchedule == 0 { // last, so that it cannot hold up the others
+		ran, more, err := w.schedules.look(ctx)
+		if err != nil {
+			return out, err
+		}
+		out.Found += ran
+		out.More = out.More || more
+	}
 	if out.Found > 0 {
 		if h, err = w.o.store.Horizon(ctx); err != nil {
 			return out, err
 		}
+	}
+	if h.NextSchedule >= 0 {
+		h.NextSchedule = max(h.NextSchedule, w.schedules.wait(time.Now()))
 	}
 	out.NextDue = soonest(h)
 	return out, nil

@@ -104,7 +104,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: o.restarted})
 
 	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl), &applyWork{o: o})
-	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o})
+	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}})
 	return o, nil
 }
 

@@ -116,48 +116,52 @@ func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx)
 
 // Horizon is when the board will next need attention by itself.
 type Horizon struct {
-	NextDue   time.Duration // until the earliest due step; negative: none
-	NextLease time.Duration // until the earliest end of a lease; negative: none
+	NextDue      time.Duration // until the earliest due step; negative: none
+	NextLease    time.Duration // until the earliest end of a lease; negative: none
+	NextSchedule time.Duration // until the earliest run of a schedule; negative: none
 }
 
-// Next is the nearer of the two; negative when there is neither.
+// Next is the nearest of them; negative when there is none.
 func (h Horizon) Next() time.Duration {
-	d := slices.DeleteFunc([]time.Duration{h.NextDue, h.NextLease}, func(d time.Duration) bool { return d < 0 })
+	d := slices.DeleteFunc([]time.Duration{h.NextDue, h.NextLease, h.NextSchedule}, func(d time.Duration) bool { return d < 0 })
 	if len(d) == 0 {
 		return -1
 	}
 	return slices.Min(d)
 }
 
-// horizon reads the ends of two indexes, from a moment on. A time that has
+// horizon reads the ends of three indexes, of the board from a moment on. A time that has
 // passed counts as 0; no row at all is null (an aggregate would make greatest
 // answer 0).
-// Index: board_due, board_lease.
+// Index: board_due, board_lease, schedules_due.
 const horizon = `
 select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
         where state = 1 and due_at >= $1 order by due_at limit 1),
        (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 3 and lease_until >= $2 order by lease_until limit 1)`
+        where state = 3 and lease_until >= $2 order by lease_until limit 1),
+       (select greatest(extract(epoch from next_run_at - clock_timestamp()), 0)::float8 from tasker.schedules
+        where paused_at is null order by next_run_at limit 1)`
 
-// Horizon asks when the next step is due and the next lease ends.
+// Horizon asks when the next step is due, the next lease ends and the next
+// schedule runs.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
-	h := Horizon{NextDue: -1, NextLease: -1}
+	h := newHorizon(nil, nil, nil)
 	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
-		var due, lease *float64
+		var due, lease, schedule *float64
 		begin := time.Now()
 		dueFrom, leaseFrom := s.timesFrom()
-		if err := db.QueryRow(ctx, horizon, dueFrom, leaseFrom).Scan(&due, &lease); err != nil {
+		if err := db.QueryRow(ctx, horizon, dueFrom, leaseFrom).Scan(&due, &lease, &schedule); err != nil {
 			return err
 		}
-		h = newHorizon(due, lease)
+		h = newHorizon(due, lease, schedule)
 		_ = s.moveTimes(ctx, db, time.Since(begin)) // what was read counts
 		return nil
 	})
 	return h, err
 }
 
-func newHorizon(due, lease *float64) Horizon {
-	return Horizon{NextDue: seconds(due), NextLease: seconds(lease)}
+func newHorizon(due, lease, schedule *float64) Horizon {
+	return Horizon{NextDue: seconds(due), NextLease: seconds(lease), NextSchedule: seconds(schedule)}
 }
 
 func seconds(s *float64) time.Duration {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,8 +86,15 @@ func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	l := &life{store: s, plan: plan(t, s, oneStepYAML)}
+	// begin, take, create, move on, commit
+	all := slices.Concat(flows, []flow{{"run schedules", 5, func(tb testing.TB, l *life) {
+		fired, err := l.store.RunDueSchedules(tb.Context(), l.tasks, runEach(tb))
+		require.NoError(tb, err)
+		require.Len(tb, fired.Accepted, l.tasks)
+	}}})
 	for _, l.tasks = range flowSizes {
-		for _, f := range flows {
+		makeSchedules(t, db, l.tasks)
+		for _, f := range all {
 			db.Exec(t, `select pg_stat_statements_reset()`)
 			f.run(t, l)
 			calls := db.QueryInt(t, `select coalesce(sum(calls), 0)::int from pg_stat_statements where query !~ 'pg_stat_statements'`)

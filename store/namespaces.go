@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/signal"
 )
@@ -102,6 +103,15 @@ type OperatorAction struct {
 
 // RecordAction writes down what an operator did.
 func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
+	return s.call(ctx, "record_action", "record the operator's action", func(ctx context.Context, db *conn) error {
+		return insertAction(ctx, db, a)
+	})
+}
+
+// insertAction is RecordAction on a connection or in a transaction.
+func insertAction(ctx context.Context, db interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, a OperatorAction) error {
 	target := []byte(`{}`)
 	if a.Target != nil {
 		var err error
@@ -109,11 +119,9 @@ func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
 			return fmt.Errorf("encode the target of the action: %w", err)
 		}
 	}
-	return s.call(ctx, "record_action", "record the operator's action", func(ctx context.Context, db *conn) error {
-		_, err := db.Exec(ctx, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
-			values ($1, $2, $3, $4, $5, $6, $7)`, a.Actor, a.Action, a.Reason, string(target), a.Matched, a.Changed, a.DryRun)
-		return err
-	})
+	_, err := db.Exec(ctx, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
+		values ($1, $2, $3, $4, $5, $6, $7)`, a.Actor, a.Action, a.Reason, string(target), a.Matched, a.Changed, a.DryRun)
+	return err
 }
 
 // OperatorActions lists up to limit actions, the newest first; before is the ID

@@ -68,6 +68,11 @@ func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 		select test_id(i), 'w', 'h', 'v', 'm', '{}', case when i % 100 = 0 then 1 else 3 end, now() - i * interval '1 hour',
 			now() - case when i % 100 = 0 then interval '40 s' else i * interval '1 hour' end
 		from generate_series($1::int, $2::int) i where i % 10 = 0`, first, last)
+	db.Exec(t, `insert into tasker.schedules (schedule_uuid, namespace_id, name, template, version, cron, time_zone, context, priority, tags, catch_up,
+			max_catch_up, overlap, jitter_seconds, next_run_at, last_task_uuid, paused_at, paused_by)
+		select test_id(i), 1, 's' || i, 'p', '1.0.0', '@daily', 'UTC', '{}', 0, '{}', 1, 1, 2, 0, now() + (i - $2) * interval '1 s', test_id(i),
+			case when i % 3 = 0 then now() end, case when i % 3 = 0 then 'a' end
+		from generate_series($1::int, $3::int) i where i % 4 = 0`, first, (first+last)/2, last)
 	db.Exec(t, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run, at)
 		select 'a', 'b', 'c', '{}', 1, 1, false, now() - ($2 - i) * interval '1 s' from generate_series($1::int, $2::int) i`, first, last)
 }
@@ -110,6 +115,12 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(Resolutions())
 	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
 	walked := min(staleWalk, f.waiting)
+	scheduled := ids(`select schedule_uuid from tasker.schedules where schedule_uuid > test_id($1) order by 1 limit $2`, f.from)
+	nextRuns, identities := make([]*time.Time, items), make([][]byte, items)
+	for i := range nextRuns {
+		at, identity := time.Now(), workflow.KeyIdentity("big", "p", fmt.Sprint(i))
+		nextRuns[i], identities[i] = &at, identity[:]
+	}
 	leases := f.from + f.waiting/20
 	return []hotStatement{
 		{"recordDeadLetters", recordDeadLetters, []any{quiet, many(4), many(2), texts, steps}, items, items},
@@ -134,6 +145,10 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 			[]int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, 2, 1},
 		{"judgeWorkers", judgeWorkers, []any{int64(30_000), int64(120_000), items}, max(items, (f.from+f.waiting)/100), 0},
 		{"endLeasesOfDead", endLeasesOfDead, []any{items, uuids{uuid.Max}}, leases, 0},
+		{"claimDueSchedules", claimDueSchedules, []any{items}, items, items},
+		{"claimSchedule", claimSchedule, []any{scheduled[0]}, 1, 1},
+		{"advanceSchedules", advanceSchedules, []any{bytesOf(scheduled), nextRuns, nextRuns, identities, make([]*string, items), make([]*string, items)}, items, items},
+		{"horizon with schedules", horizon, []any{longAgo, longAgo}, 1, 1},
 		{"takeSweep", takeSweep, []any{"s", uuid.Max, int64(1), int64(1), true}, 1, 1},
 		{"ledgerDays", ledgerDays, []any{int64(0)}, 20, 0},
 		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},

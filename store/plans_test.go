@@ -39,7 +39,7 @@ var (
 // itemsOf one statement: a quiet moment and the largest batches that occur.
 var itemsOf = []int{20, 500}
 
-var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers"}
+var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules"}
 
 // TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
 // board, planned for its parameters and planned for any, and looks at the
@@ -154,10 +154,11 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 	indexes := db.QueryString(t, secondary)
 	if !f.grown { // most indexes are built afterwards
 		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_reported_apart, tasker.board_due, tasker.board_lease`)
-		// Version 7 UUIDs of the last hours, rising with i.
+		// Version 7 UUIDs rising with i from a minute before midnight on: plans
+		// are made while the partition of the day is empty.
 		db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
 			select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
-				|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.Add(-20*time.Hour).UnixMilli()))
+				|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.UTC().Truncate(24*time.Hour).Add(-time.Minute).UnixMilli()))
 		db.Exec(t, `insert into tasker.namespaces (name) values ('big'), ('other')`)
 		db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
 			values (1, 'p', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a,b}', '{}', true)`)

@@ -96,7 +96,7 @@ on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mod
 // attention is processorAlive that answers what an orchestrator's timer should wait for and what has
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
-// Index: board_due, board_lease, board_reported, board_reported_apart, board_claimable.
+// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
 var attention = `with alive as (` + processorAlive + `), ` + overdue(6)
 
 // overdue looks at the beginning of every list for what has waited too long; its
@@ -131,7 +131,7 @@ type Attention struct {
 // looks, in the same statement, for what needs attention; overdue is how long
 // something may wait in line before it is signalled again.
 func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
-	a := Attention{Horizon: Horizon{NextDue: -1, NextLease: -1}}
+	a := Attention{Horizon: newHorizon(nil, nil, nil)}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode}
 		if !attend {
@@ -150,14 +150,14 @@ func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 
 func scanAttention(row pgx.Row) (a Attention, err error) {
 	var (
-		due, lease *float64
-		reported   bool
-		namespaces []string
+		due, lease, schedule *float64
+		reported             bool
+		namespaces           []string
 	)
-	if err := row.Scan(&due, &lease, &reported, &namespaces); err != nil {
+	if err := row.Scan(&due, &lease, &schedule, &reported, &namespaces); err != nil {
 		return a, err
 	}
-	a = Attention{Horizon: newHorizon(due, lease)}
+	a = Attention{Horizon: newHorizon(due, lease, schedule)}
 	if reported {
 		a.Signals = ReportSignals()
 	}

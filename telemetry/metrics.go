@@ -22,6 +22,7 @@ type Metrics struct {
 	SweepMetrics
 	DeadLetterMetrics
 	TransactionMetrics
+	ScheduleMetrics
 }
 
 // ListenerMetrics tell of listeners. system is the id of an event system, mode
@@ -135,6 +136,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		SweepMetrics:        newSweepMetrics(reg),
 		DeadLetterMetrics:   newDeadLetterMetrics(reg),
 		TransactionMetrics:  newTransactionMetrics(reg),
+		ScheduleMetrics:     newScheduleMetrics(reg),
 	}
 }
 

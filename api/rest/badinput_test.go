@@ -40,6 +40,12 @@ func bodies() map[string]string {
 		"POST " + sweepPath:            `{"dry_run":true}`,
 		"PUT " + breakersPath + "/web": `{"state":"automatic"}`,
 		"PUT " + modePath:              `{"mode":"Hybrid"}`,
+		"POST " + schedulesPath: `{` + goodSchedule + `,"time_zone":"Europe/Berlin","context":{"n":1},"priority":5,"tags":["t"],"catch_up":"all",` +
+			`"max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
+		"PATCH " + schedulePath: `{"template":"diamond","version":"1.0.0","cron":"@daily","time_zone":"UTC","context":{"n":1},"priority":5,"tags":["t"],` +
+			`"catch_up":"all","max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
+		"DELETE " + schedulePath:          `{"reason":"r","actor":"a"}`,
+		"POST " + schedulePath + "/pause": `{"reason":"r","actor":"a"}`,
 	}
 }
 
@@ -169,6 +175,9 @@ func checkReached(t testing.TB, reached []acted) {
 		}
 	}
 	for _, a := range reached {
+		if both, ok := a.with.([]any); ok && len(both) == 2 {
+			a.with = both[1]
+		}
 		switch with := a.with.(type) {
 		case orchestration.Action:
 			text("actor", with.Actor, orchestration.MaxTextLength)
@@ -182,6 +191,9 @@ func checkReached(t testing.TB, reached []acted) {
 			require.True(t, with.Limit >= 1 && with.Limit <= 1000 && with.PerSecond > 0)
 		case orchestration.Replay:
 			text("actor", with.Actor, orchestration.MaxTextLength)
+		case orchestration.Why:
+			text("actor", with.Actor, orchestration.MaxTextLength)
+			text("reason", with.Reason, orchestration.MaxReasonLength)
 		}
 	}
 }

@@ -218,6 +218,7 @@ func blameSender(err error) *failure {
 		duplicate *orchestration.DuplicateError
 		busy      *orchestration.BusyError
 		refused   *orchestration.TransitionError
+		running   *orchestration.ScheduleBusyError
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -234,6 +235,12 @@ func blameSender(err error) *failure {
 		return unavailable(busy.Error(), busyRetry)
 	case errors.As(err, &refused):
 		return badRequest(refused.Error())
+	case errors.As(err, &running):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: running.Error(), taskUUID: running.Task.String()}
+	case errors.Is(err, store.ErrScheduleExists):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "A schedule of this name exists in the namespace"}
+	case errors.Is(err, store.ErrScheduleChanged):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "The schedule was changed by others at the same time"}
 	case errors.Is(err, store.ErrTaskEnded):
 		return badRequest("Cannot cancel a completed task")
 	case errors.Is(err, store.ErrNotFound):

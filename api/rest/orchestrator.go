@@ -91,6 +91,8 @@ type Orchestrator struct {
 	Registry Registry
 	// Sweeps runs sweeps; it needs a Registry.
 	Sweeps Sweeps
+	// Schedules create tasks again and again.
+	Schedules Schedules
 	// Breakers are the circuit breakers of this daemon.
 	Breakers Breakers
 	// Admission turns new tasks away; without it a full command channel does.
@@ -137,6 +139,9 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 		(&namespaceRoutes{api: a, registry: o.Registry, actions: o.Actions, actor: o.ID}).add()
 		(&workerRoutes{api: a, registry: o.Registry}).add()
 		(&sweepRoutes{api: a, registry: o.Registry, sweeps: o.Sweeps}).add()
+	}
+	if o.Schedules != nil {
+		(&scheduleRoutes{api: a, schedules: o.Schedules, actor: o.ID}).add()
 	}
 	if o.Breakers != nil {
 		(&breakerRoutes{api: a, breakers: o.Breakers}).add()

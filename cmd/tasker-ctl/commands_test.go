@@ -356,13 +356,14 @@ func TestMigrate(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(o.stdout), &rows))
 		return rows
 	}
-	for _, row := range status() {
+	known := status()
+	for _, row := range known {
 		require.False(t, row.Applied)
 		require.Nil(t, row.AppliedAt)
 	}
 	o := s.run(t.Context(), "", "migrate", "up")
 	require.Zero(t, o.code, o.stderr)
-	require.Equal(t, int(newest), strings.Count(o.stdout, "applied migration"))
+	require.Equal(t, len(known), strings.Count(o.stdout, "applied migration"))
 	require.Equal(t, "the schema is up to date\n", s.run(t.Context(), "", "migrate", "up").stdout)
 	for _, row := range status() {
 		require.True(t, row.Applied)

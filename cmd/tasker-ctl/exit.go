@@ -33,9 +33,10 @@ const exitCodesHelp = `Exit codes of tasker-ctl:
        cancelled, a verification, validation or health check found problems,
        the server answered with an internal error
   2    the command line or the input is wrong; nothing was done
-  3    the task, step, template or entry does not exist
-  4    conflict: a task with the same identity or idempotency key exists, or
-       the state of the task or step does not allow what was asked for
+  3    the task, step, template, entry or schedule does not exist
+  4    conflict: a task with the same identity or idempotency key, or a schedule
+       of the same name exists, or the state of the task or step does not allow
+       what was asked for
   5    the server or the database cannot be reached, is not ready, is
        overloaded or did not answer in time; trying again later may help
   6    credentials are missing or wrong, or the permission is not granted

@@ -21,6 +21,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		f.dlq(w, r, path, body)
 		return true
 	}
+	if strings.HasPrefix(path, "v1/schedules") {
+		f.schedules(w, r, path, body)
+		return true
+	}
 	switch {
 	case r.Method == http.MethodPatch && strings.Contains(path, "/workflow_steps/"):
 		patchStep(w, path, body)

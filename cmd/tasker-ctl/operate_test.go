@@ -54,8 +54,24 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 		"resume": {args: []string{"namespace", "resume", "shapes"}, seen: "DELETE /v1/namespaces/shapes/pause?actor=cli-operator"},
 		"workers": {args: []string{"system", "workers", "-s", "dead", "-n", "shapes"}, seen: "GET /v1/workers?" +
 			url.Values{"status": {"dead"}, "namespace": {"shapes"}, "limit": {"100"}}.Encode()},
-		"sweep":   {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},
-		"breaker": {args: []string{"system", "breakers", "force", "messaging", "auto"}, seen: "PUT /v1/admin/breakers/messaging", body: `{"state":"automatic"}`},
+		"sweep": {args: []string{"system", "sweeps", "run", "liveness"}, seen: "POST /v1/sweeps/liveness/run", body: `{}`},
+		"schedule": {args: []string{"schedule", "create", "poll", "--cron", "@every 5m", "-z", "Europe/Berlin", "-n", "shapes", "--template", "diamond", "-v", "2.0.0", "-i", "-",
+			"-p", "-7", "--tag", "a,b", "--tag", "c", "--catch-up", "all", "--max-catch-up", "50", "--overlap", "skip", "--jitter", "90s", "--dry-run", "-r", "why", "-b", "ana"},
+			stdin: `{"b": 1.50}`, seen: "POST /v1/schedules",
+			body: `{"name":"poll","namespace":"shapes","template":"diamond","version":"2.0.0","cron":"@every 5m","time_zone":"Europe/Berlin","context":{"b":1.50},"priority":-7,` +
+				`"tags":["a,b","c"],"catch_up":"all","max_catch_up":50,"overlap":"skip","jitter_seconds":90,"actor":"ana","reason":"why","dry_run":true}`},
+		"schedule update": {args: []string{"schedule", "update", nightlySchedule, "--cron", "@daily", "-z", "UTC", "-v", "3.0.0", "--template", "t", "-p", "0", "--tag", "x", "-i", "{}",
+			"--catch-up", "one", "--max-catch-up", "3", "--overlap", "allow", "--jitter", "0s"}, seen: "PATCH /v1/schedules/" + nightlySchedule,
+			body: `{"template":"t","version":"3.0.0","cron":"@daily","time_zone":"UTC","context":{},"priority":0,"tags":["x"],"catch_up":"one","max_catch_up":3,"overlap":"allow",` +
+				`"jitter_seconds":0,"actor":"cli-operator"}`},
+		"schedule list": {args: []string{"schedule", "list", "-n", "shapes", "--template", "diamond", "--paused=false", "-l", "7", "--page", "2"},
+			seen: "GET /v1/schedules?namespace=shapes&page=2&paused=false&per_page=7&template=diamond"},
+		"schedule next":   {args: []string{"schedule", "next", "shapes/nightly", "--count", "3"}, seen: "GET /v1/schedules/" + nightlySchedule + "/next?count=3"},
+		"schedule pause":  {args: []string{"schedule", "pause", nightlySchedule, "-r", "why"}, seen: "POST /v1/schedules/" + nightlySchedule + "/pause", body: `{"reason":"why","actor":"cli-operator"}`},
+		"schedule resume": {args: []string{"schedule", "resume", nightlySchedule}, seen: "POST /v1/schedules/" + nightlySchedule + "/resume", body: `{"actor":"cli-operator"}`},
+		"schedule run":    {args: []string{"schedule", "run", nightlySchedule, "-r", "why"}, seen: "POST /v1/schedules/" + nightlySchedule + "/run", body: `{"reason":"why","actor":"cli-operator"}`},
+		"schedule delete": {args: []string{"schedule", "delete", nightlySchedule, "--yes"}, seen: "DELETE /v1/schedules/" + nightlySchedule + "?actor=cli-operator"},
+		"breaker":         {args: []string{"system", "breakers", "force", "messaging", "auto"}, seen: "PUT /v1/admin/breakers/messaging", body: `{"state":"automatic"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ const module = "github.com/tasker-go/tasker"
 // floors of the rooms. A room's sub-packages live on its floor, unless they
 // have an entry of their own ("signal/" stands for the packages below signal).
 var floors = map[string]int{
-	"workflow": 0, "deploymode": 0, "proto": 0,
+	"workflow": 0, "deploymode": 0, "schedule": 0, "proto": 0,
 	"config": 1, "telemetry": 1, "signal": 1, "breaker": 1, "backpressure": 1,
 	"store": 2, "signal/": 2, "auth": 2,
 	"listener": 3, "poller": 3, "submission": 3,

@@ -1,0 +1,279 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Schedules is what the API wants of schedules; *orchestration.Orchestrator is
+// one. Where there is none of an id, the error wraps store.ErrNotFound.
+type Schedules interface {
+	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
+	Schedules(ctx context.Context, f store.ScheduleFilter) (store.SchedulePage, error)
+	Schedule(ctx context.Context, id uuid.UUID) (store.Schedule, error)
+	UpdateSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why, change func(s *store.Schedule)) (store.Schedule, error)
+	PauseSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
+	ResumeSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
+	DeleteSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
+	RunSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (orchestration.Created, error)
+}
+
+// shownRuns is how many runs are shown with a schedule.
+const shownRuns = 5
+
+// scheduleRoutes show schedules and change them.
+type scheduleRoutes struct {
+	*api
+	schedules Schedules
+	actor     string
+}
+
+func (r *scheduleRoutes) add() {
+	const tag, all, one = "schedules", "/v1/schedules", "/v1/schedules/{id}"
+	add(r.api, operation{method: http.MethodPost, path: all, id: "create-schedule", tag: tag, summary: "Create tasks again and again",
+		body: client.ScheduleRequest{}}, r.create)
+	add(r.api, operation{method: http.MethodGet, path: all, id: "list-schedules", tag: tag, summary: "List schedules by namespace and name"}, r.list)
+	add(r.api, operation{method: http.MethodGet, path: one, id: "get-schedule", tag: tag, summary: "Show a schedule and its next runs"}, r.get)
+	add(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change what a schedule says",
+		body: client.ScheduleUpdate{}}, r.update)
+	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Forget a schedule; its tasks stay"}, r.remove)
+	add(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Keep a schedule from running",
+		body: client.Why{}}, r.pause)
+	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Let a schedule run again"}, r.resume)
+	add(r.api, operation{method: http.MethodPost, path: one + "/run", id: "run-schedule", tag: tag, summary: "Make a run now, beside those that are due"}, r.run)
+	add(r.api, operation{method: http.MethodGet, path: one + "/next", id: "get-next-runs", tag: tag, summary: "Tell when a schedule runs next"}, r.next)
+}
+
+// scheduleInput selects a schedule.
+type scheduleInput struct {
+	ID string `path:"id" format:"uuid"`
+}
+
+// whyInput is that and, where there is no body, who acts and why.
+type whyInput struct {
+	ID     string `path:"id" format:"uuid"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor  string `query:"actor" doc:"Who acts"`
+}
+
+func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}) (*client.Schedule, error) {
+	var body scheduleBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	var s store.Schedule
+	if err := body.definition(&s); err != nil {
+		return nil, err
+	}
+	made, err := r.schedules.CreateSchedule(ctx, s, body.why(r.actor, "created over the API"))
+	return shown(made, err)
+}
+
+func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
+	id, err := parseTask(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	var body scheduleBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	change, err := body.change()
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.schedules.UpdateSchedule(ctx, id, body.why(r.actor, "changed over the API"), change)
+	return shown(s, ofSchedule(id, err))
+}
+
+func (r *scheduleRoutes) get(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
+	id, err := parseTask(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.schedules.Schedule(ctx, id)
+	return shown(s, ofSchedule(id, err))
+}
+
+func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
+	id, err := parseTask(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	var body struct {
+		Reason *string `json:"reason"`
+		Actor  *string `json:"actor"`
+	}
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	var c checked
+	reason, actor := c.why(body.Reason, body.Actor)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	s, err := r.schedules.PauseSchedule(ctx, id, orchestration.Why{Actor: actor, Reason: reason})
+	return shown(s, ofSchedule(id, err))
+}
+
+func (r *scheduleRoutes) resume(ctx context.Context, in *whyInput) (*client.Schedule, error) {
+	id, why, err := r.answerable(ctx, in, "resumed over the API")
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.schedules.ResumeSchedule(ctx, id, why)
+	return shown(s, ofSchedule(id, err))
+}
+
+func (r *scheduleRoutes) remove(ctx context.Context, in *whyInput) (*client.Schedule, error) {
+	id, why, err := r.answerable(ctx, in, "deleted over the API")
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.schedules.DeleteSchedule(ctx, id, why)
+	if err = ofSchedule(id, err); err != nil {
+		return nil, err
+	}
+	w := scheduleOf(&s)
+	return &w, nil
+}
+
+func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.ScheduleRun, error) {
+	id, why, err := r.answerable(ctx, in, "run over the API")
+	if err != nil {
+		return nil, err
+	}
+	created, err := r.schedules.RunSchedule(ctx, id, why)
+	if err != nil {
+		return nil, ofSchedule(id, err)
+	}
+	return &client.ScheduleRun{ScheduleID: id.String(), TaskUUID: created.UUID.String()}, nil
+}
+
+// answerable reads who acts on which schedule and why.
+func (r *scheduleRoutes) answerable(ctx context.Context, in *whyInput, reason string) (uuid.UUID, orchestration.Why, error) {
+	id, err := parseTask(in.ID)
+	if err != nil {
+		return id, orchestration.Why{}, err
+	}
+	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, reason)
+	return id, orchestration.Why{Actor: why.Actor, Reason: why.Reason}, err
+}
+
+func (r *scheduleRoutes) next(ctx context.Context, in *struct {
+	ID    string `path:"id" format:"uuid"`
+	Count number `query:"count" doc:"1 to 100; default 10"`
+}) (*client.NextRuns, error) {
+	id, err := parseTask(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	count, err := in.Count.within(1, client.MaxNextRuns, client.DefaultNextRuns, fmt.Sprintf("count must be between 1 and %d", client.MaxNextRuns))
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.schedules.Schedule(ctx, id)
+	if err != nil {
+		return nil, ofSchedule(id, err)
+	}
+	runs, err := orchestration.NextRuns(&s, count)
+	if err != nil {
+		return nil, err
+	}
+	return &client.NextRuns{ScheduleID: id.String(), TimeZone: s.TimeZone, Paused: s.PausedAt != nil, Runs: nextRunsOf(&s, runs)}, nil
+}
+
+// scheduleQuery selects schedules.
+type scheduleQuery struct {
+	Page      number `query:"page" doc:"From 1; default 1"`
+	PerPage   number `query:"per_page" doc:"1 to 100; default 25"`
+	Namespace string `query:"namespace"`
+	Name      string `query:"name"`
+	Template  string `query:"template"`
+	Paused    string `query:"paused" doc:"true or false" enum:"true,false"`
+}
+
+func (q *scheduleQuery) filter() (f store.ScheduleFilter, page int, err error) {
+	if page, err = q.Page.within(1, store.CountLimit, 1, "page must be >= 1"); err != nil {
+		return f, 0, err
+	}
+	f.Limit, err = q.PerPage.within(1, client.MaxSchedulesPerPage, defaultPerPage, fmt.Sprintf("per_page must be between 1 and %d", client.MaxSchedulesPerPage))
+	if err != nil {
+		return f, 0, err
+	}
+	f.Offset = (page - 1) * f.Limit
+	var c checked
+	f.Namespace = c.text("namespace", q.Namespace, orchestration.MaxNameLength)
+	f.Name = c.text("name", q.Name, orchestration.MaxNameLength)
+	f.Template = c.text("template", q.Template, orchestration.MaxNameLength)
+	switch q.Paused {
+	case "":
+	case "true", "false":
+		paused := q.Paused == "true"
+		f.Paused = &paused
+	default:
+		c.add("paused must be true or false")
+	}
+	return f, page, c.err()
+}
+
+func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.ScheduleList, error) {
+	f, page, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	found, err := r.schedules.Schedules(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.ScheduleList{Schedules: make([]client.Schedule, len(found.Schedules))}
+	for i := range found.Schedules {
+		list.Schedules[i] = scheduleOf(&found.Schedules[i])
+	}
+	pages := (found.Total + f.Limit - 1) / f.Limit
+	list.Pagination = client.Pagination{Page: page, PerPage: f.Limit, TotalCount: found.Total, TotalPages: pages, HasNext: page < pages, HasPrevious: page > 1}
+	return list, nil
+}
+
+// ofSchedule says which schedule there is none of.
+func ofSchedule(id uuid.UUID, err error) error {
+	var unknown *orchestration.UnknownTemplateError
+	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &unknown) {
+		return notFound(fmt.Sprintf("Schedule not found: %s", id))
+	}
+	return err
+}
+
+// shown is the answer of what reads or changes a schedule.
+func shown(s store.Schedule, err error) (*client.Schedule, error) {
+	if err != nil {
+		return nil, err
+	}
+	w := scheduleOf(&s)
+	if runs, err := orchestration.NextRuns(&s, shownRuns); err == nil { // else it is paused, and its reason says why
+		w.NextRuns = nextRunsOf(&s, runs)
+	}
+	return &w, nil
+}
+
+func nextRunsOf(s *store.Schedule, runs []time.Time) []client.NextRun {
+	list := make([]client.NextRun, len(runs))
+	zone := time.UTC
+	if spec, err := schedule.Parse(s.Cron, s.TimeZone); err == nil {
+		zone = spec.Zone()
+	}
+	for i, at := range runs {
+		list[i] = client.NextRun{At: client.Time{Time: at}, Local: at.In(zone).Format(time.RFC3339)}
+	}
+	return list
+}

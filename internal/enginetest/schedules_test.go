@@ -1,0 +1,466 @@
+package enginetest_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// scheduler is an engine whose schedules are made due by hand.
+type scheduler struct {
+	*enginetest.Engine
+	t       *testing.T
+	metrics *telemetry.Metrics
+	slow    chan struct{} // closed: "slow" ends
+}
+
+func newScheduler(t *testing.T, options ...enginetest.Option) *scheduler {
+	s := &scheduler{t: t, metrics: telemetry.NewMetrics(prometheus.NewRegistry()), slow: make(chan struct{})}
+	options = append(options, func(c *orchestration.Config, _ *worker.Config) { c.Metrics = s.metrics })
+	s.Engine = enginetest.Start(t, handlers(s.slow), options...)
+	return s
+}
+
+var ana = orchestration.Why{Actor: "ana", Reason: "why not"}
+
+// keep creates a schedule of the template "ok"; change says what is different.
+func (s *scheduler) keep(name string, change func(*store.Schedule)) store.Schedule {
+	s.t.Helper()
+	def := store.Schedule{Namespace: "test", Name: name, Template: "ok", Version: "1.0.0", Cron: "@every 1h", Context: json.RawMessage(`{"n": 1}`)}
+	if change != nil {
+		change(&def)
+	}
+	made, err := s.Orchestrator.CreateSchedule(s.t.Context(), def, ana)
+	require.NoError(s.t, err)
+	return made
+}
+
+// due sets when schedules run next, and has everybody look.
+func (s *scheduler) due(at time.Time, ids ...uuid.UUID) {
+	s.t.Helper()
+	s.DB.Exec(s.t, `update tasker.schedules set next_run_at = $1 where schedule_uuid = any ($2)`, at, ids)
+	s.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
+}
+
+// until waits until a schedule is as it should be.
+func (s *scheduler) until(id uuid.UUID, right func(now *store.Schedule) bool) store.Schedule {
+	s.t.Helper()
+	var now store.Schedule
+	require.Eventually(s.t, func() bool {
+		var err error
+		now, err = s.Store.Schedule(s.t.Context(), id)
+		return err == nil && right(&now)
+	}, 60*time.Second, 5*time.Millisecond)
+	return now
+}
+
+// caughtUp waits until a schedule is not due any more.
+func (s *scheduler) caughtUp(id uuid.UUID) store.Schedule {
+	return s.until(id, func(now *store.Schedule) bool { return now.NextRunAt.After(now.ReadAt) })
+}
+
+// runs are the times that the tasks of a schedule are for, in order.
+func (s *scheduler) runs(name string) (times []time.Time) {
+	s.t.Helper()
+	tags := s.DB.QueryString(s.t, `select coalesce(string_agg(tag, ' '), '') from tasker.tasks, unnest(tags) tag
+		where initiator = $1 and tag like 'scheduled_for:%'`, "schedule:"+name)
+	for _, tag := range strings.Fields(tags) {
+		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(tag, orchestration.ScheduledForTag))
+		require.NoError(s.t, err)
+		times = append(times, at.UTC())
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times
+}
+
+func (s *scheduler) counted(outcome string) int {
+	return int(testutil.ToFloat64(s.metrics.ScheduleRuns.WithLabelValues(outcome)))
+}
+
+// TestThreeOrchestratorsRunEachTimeOnce: three orchestrators catch up on what
+// lies on both sides of the last change of the clocks, in transactions of a few
+// tasks each. Whatever the zone, each time gets one task.
+func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t, func(c *orchestration.Config, _ *worker.Config) { c.CreateBatch = 7 })
+	s.AnotherOrchestrator()
+	s.AnotherOrchestrator()
+	require.NoError(t, s.Orchestrator.PauseNamespace(t.Context(), "test", "ana", "the tasks are not of interest"))
+	want := map[string][]time.Time{}
+	all := map[string]uuid.UUID{}
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"} {
+		location, err := time.LoadLocation(zone)
+		require.NoError(t, err)
+		change, _ := time.Now().In(location).ZoneBounds()
+		for kind, expression := range map[string]string{"daily": "15 2 * * *", "early": "30 1 * * *", "hourly": "30 * * * SUN"} {
+			name := kind + "-" + location.String()[strings.Index(zone, "/")+1:]
+			made := s.keep(name, func(d *store.Schedule) {
+				d.Cron, d.TimeZone, d.CatchUp, d.MaxCatchUp = expression, zone, schedule.CatchUpAll, schedule.MaxCatchUp
+			})
+			spec, err := schedule.Parse(expression, zone)
+			require.NoError(t, err)
+			// Eight days at both sides of the change, should it be that long ago.
+			first := spec.After(change, change.AddDate(0, 0, -8))
+			end := spec.After(first, made.ReadAt)
+			for at := first; at.Before(end); at = spec.After(first, at) {
+				want[name] = append(want[name], at.UTC())
+			}
+			all[name] = made.UUID
+			s.DB.Exec(t, `update tasker.schedules set next_run_at = $1 where schedule_uuid = $2`, first, made.UUID)
+		}
+	}
+	s.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
+	for name, id := range all {
+		now := s.caughtUp(id)
+		if got := s.runs(name); !slices.EqualFunc(got, want[name], time.Time.Equal) { // nothing is due while this test runs, or else once
+			require.Equal(t, append(want[name], *now.LastRunAt), got, name)
+		}
+		require.Nil(t, now.LastError)
+	}
+	made := 0
+	for name := range all {
+		made += len(s.runs(name))
+	}
+	require.Equal(t, made, s.counted("created"))
+	require.Zero(t, s.counted("duplicate"), "no replica has tried what another one had done")
+}
+
+// TestCatchUpAfterALongStop: eleven runs were missed, the last of them half an
+// hour ago.
+func TestCatchUpAfterALongStop(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	since := time.Now().Add(-10*time.Hour - 30*time.Minute).Truncate(time.Second).UTC()
+	hours := func(list ...int) (times []time.Time) {
+		for _, n := range list {
+			times = append(times, since.Add(time.Duration(n)*time.Hour))
+		}
+		return times
+	}
+	policies := map[string]struct {
+		policy schedule.Policy
+		want   []time.Time
+	}{
+		"skip":  {schedule.Policy{CatchUp: schedule.CatchUpSkip}, nil},
+		"one":   {schedule.Policy{CatchUp: schedule.CatchUpOne}, hours(10)},
+		"all":   {schedule.Policy{CatchUp: schedule.CatchUpAll, MaxCatchUp: 100}, hours(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)},
+		"three": {schedule.Policy{CatchUp: schedule.CatchUpAll, MaxCatchUp: 3}, hours(8, 9, 10)},
+		"apart": {schedule.Policy{CatchUp: schedule.CatchUpAll, MaxCatchUp: 3, Overlap: schedule.OverlapSkip}, hours(10)},
+	}
+	ids := map[string]uuid.UUID{}
+	for name, p := range policies {
+		ids[name] = s.keep(name, func(d *store.Schedule) {
+			d.CatchUp, d.MaxCatchUp, d.Overlap = p.policy.CatchUp, p.policy.MaxCatchUp, p.policy.Overlap
+		}).UUID
+	}
+	s.due(since, slices.Collect(maps.Values(ids))...)
+	for name, p := range policies {
+		now := s.caughtUp(ids[name])
+		require.Equal(t, p.want, s.runs(name), name)
+		require.Equal(t, since.Add(11*time.Hour), now.NextRunAt.UTC(), "%s keeps its rhythm", name)
+		if p.want == nil {
+			require.Contains(t, *now.LastError, "missed")
+			require.Nil(t, now.LastRunAt)
+			continue
+		}
+		require.Nil(t, now.LastError)
+		require.Equal(t, p.want[len(p.want)-1], now.LastRunAt.UTC())
+	}
+	require.Equal(t, 11+8+10, s.counted("missed"))
+	// A little late is not missed.
+	s.due(time.Now().Add(-2*time.Second).Truncate(time.Second), ids["skip"])
+	s.caughtUp(ids["skip"])
+	require.Len(t, s.runs("skip"), 1)
+}
+
+func TestTheTaskOfARunTellsWhereItComesFrom(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	made := s.keep("nightly", func(d *store.Schedule) {
+		d.TimeZone, d.Priority, d.Tags, d.Jitter, d.CatchUp = "Europe/Berlin", 7, []string{"mine"}, 3*time.Second, schedule.CatchUpOne
+	})
+	at := time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)
+	s.due(at, made.UUID)
+	now := s.caughtUp(made.UUID)
+	task := s.Await(*now.LastTask)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.JSONEq(t, `{"n": 1}`, string(task.Context), "as it was written")
+	last := now.LastRunAt.UTC().Format(time.RFC3339)
+	require.Equal(t, []string{"mine", "scheduled_for:" + last}, task.Tags)
+	require.Equal(t, []any{"schedule:nightly", "tasker-schedule", 7, made.UUID}, []any{*task.Initiator, *task.SourceSystem, task.Priority, *task.ParentCorrelationID})
+	require.Contains(t, *task.Reason, "(Europe/Berlin)")
+	require.Equal(t, "schedule/"+made.UUID.String()+"/"+last, s.DB.QueryString(t, `select idempotency_key from tasker.tasks where task_uuid = $1`, task.UUID))
+	spread := schedule.Spread(made.UUID, *now.LastRunAt, 3*time.Second)
+	if spread > 0 {
+		require.Equal(t, spread, task.StartAt.Sub(task.RequestedAt))
+	}
+}
+
+func TestARunIsLeftOutWhileTheOneBeforeIsAlive(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	made := s.keep("apart", func(d *store.Schedule) { d.Template, d.Overlap = "slow", schedule.OverlapSkip })
+	beside := s.keep("beside", func(d *store.Schedule) { d.Template = "slow" })
+	second := func() time.Time { return time.Now().Truncate(time.Second) }
+	s.due(second(), made.UUID, beside.UUID)
+	first := s.caughtUp(made.UUID)
+	s.caughtUp(beside.UUID)
+	s.due(second().Add(-time.Second), made.UUID, beside.UUID)
+	now := s.until(made.UUID, func(now *store.Schedule) bool { return now.LastError != nil })
+	s.caughtUp(beside.UUID)
+	require.Contains(t, *now.LastError, "the task of the run before, "+first.LastTask.String()+", is still alive")
+	require.Equal(t, first.LastTask, now.LastTask)
+	require.True(t, now.NextRunAt.After(now.ReadAt))
+	require.Len(t, s.runs("apart"), 1)
+	require.Len(t, s.runs("beside"), 2)
+	require.Equal(t, 1, s.counted("overlap"))
+	_, err := s.Orchestrator.RunSchedule(t.Context(), made.UUID, ana)
+	var busy *orchestration.ScheduleBusyError
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, *first.LastTask, busy.Task)
+
+	close(s.slow)
+	require.Equal(t, workflow.TaskComplete, s.Await(*first.LastTask).State)
+	created, err := s.Orchestrator.RunSchedule(t.Context(), made.UUID, ana)
+	require.NoError(t, err)
+	require.Equal(t, workflow.TaskComplete, s.Await(created.UUID).State)
+	require.Equal(t, 1, s.counted("by_hand"))
+	s.due(second().Add(-2*time.Second), made.UUID)
+	now = s.until(made.UUID, func(now *store.Schedule) bool { return now.NextRunAt.After(now.ReadAt) && now.LastError == nil })
+	require.NotEqual(t, created.UUID, *now.LastTask)
+	require.Len(t, s.runs("apart"), 3)
+}
+
+// TestResumingFollowsThePolicy: what was due during a pause was missed.
+func TestResumingFollowsThePolicy(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	for policy, want := range map[schedule.CatchUp]int{schedule.CatchUpSkip: 0, schedule.CatchUpOne: 1, schedule.CatchUpAll: 3} {
+		name := policy.String()
+		made := s.keep(name, func(d *store.Schedule) { d.CatchUp = policy })
+		paused, err := s.Orchestrator.PauseSchedule(t.Context(), made.UUID, ana)
+		require.NoError(t, err)
+		require.Equal(t, "ana", *paused.PausedBy)
+		// The last of three runs is so recent that it would be on time.
+		last := time.Now().Add(-20 * time.Second).Truncate(time.Second)
+		s.due(last.Add(-2*time.Hour), made.UUID)
+		h, err := s.Store.Horizon(t.Context())
+		require.NoError(t, err)
+		require.NotZero(t, h.NextSchedule, "nothing is due")
+		resumed, err := s.Orchestrator.ResumeSchedule(t.Context(), made.UUID, ana)
+		require.NoError(t, err)
+		require.Nil(t, resumed.PausedAt)
+		now := s.caughtUp(made.UUID)
+		require.Len(t, s.runs(name), want, name)
+		require.True(t, now.NextRunAt.Equal(last.Add(time.Hour)), "%s: %s after %s", name, now.NextRunAt, last)
+	}
+	running := s.keep("running", nil)
+	same, err := s.Orchestrator.ResumeSchedule(t.Context(), running.UUID, ana)
+	require.NoError(t, err)
+	require.Equal(t, running.NextRunAt, same.NextRunAt)
+}
+
+// TestABrokenScheduleStopsNoOther: runs that cannot be made leave a word and go
+// on to their next time.
+func TestABrokenScheduleStopsNoOther(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	ids := map[string]uuid.UUID{}
+	for _, name := range []string{"gone", "refused", "unread", "good", "bad", "fine"} {
+		ids[name] = s.keep(name, nil).UUID
+	}
+	s.DB.Exec(t, `update tasker.schedules set template = 'nothing' where name = 'gone'`)
+	s.DB.Exec(t, `update tasker.schedules set context = '{"n": "x"}' where name = 'refused'`)
+	s.DB.Exec(t, `update tasker.schedules set time_zone = 'Mars/Olympus' where name = 'unread'`)
+	s.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin
+		if new.initiator = 'schedule:bad' then raise exception 'secret' using errcode = '22P05'; end if; return new; end $$`)
+	s.DB.Exec(t, `create trigger refuse before insert on tasker.tasks for each row execute function refuse()`)
+	s.due(time.Now().Truncate(time.Second), slices.Collect(maps.Values(ids))...)
+	for _, name := range []string{"good", "fine"} {
+		now := s.caughtUp(ids[name])
+		require.Equal(t, workflow.TaskComplete, s.Await(*now.LastTask).State)
+		require.Nil(t, now.LastError)
+	}
+	for name, why := range map[string]string{"gone": "Template not found: test/nothing/1.0.0", "refused": "context", "bad": "the database refused the run"} {
+		now := s.caughtUp(ids[name])
+		require.Contains(t, *now.LastError, why)
+		require.NotContains(t, *now.LastError, "secret")
+		require.Empty(t, s.runs(name))
+		require.Nil(t, now.PausedAt)
+	}
+	now := s.until(ids["unread"], func(now *store.Schedule) bool { return now.PausedAt != nil })
+	require.Equal(t, "tasker", *now.PausedBy)
+	require.Contains(t, *now.PauseReason, `"Mars/Olympus" is not known`)
+	require.GreaterOrEqual(t, s.counted("failed"), 4)
+	require.Equal(t, 2, s.counted("created"))
+	h, err := s.Store.Horizon(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, h.NextSchedule, 30*time.Minute, "nobody is in a hurry")
+
+	_, err = s.Orchestrator.ResumeSchedule(t.Context(), ids["unread"], ana)
+	var invalid *orchestration.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	for _, name := range []string{"gone", "refused"} {
+		_, err = s.Orchestrator.RunSchedule(t.Context(), ids[name], ana)
+		require.Error(t, err)
+	}
+	require.Empty(t, s.runs("gone"))
+	// Mended, it says nothing any more.
+	_, err = s.Orchestrator.UpdateSchedule(t.Context(), ids["refused"], ana, func(d *store.Schedule) { d.Context = json.RawMessage(`{"n": 2}`) })
+	require.NoError(t, err)
+	s.due(time.Now().Truncate(time.Second), ids["refused"])
+	s.until(ids["refused"], func(now *store.Schedule) bool { return now.LastTask != nil && now.LastError == nil })
+}
+
+// TestALookThatCannotRunSchedulesDoesTheRest: what is wrong with the schedules
+// themselves keeps nobody else waiting, and is tried again.
+func TestALookThatCannotRunSchedulesDoesTheRest(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	made := s.keep("stuck", nil)
+	s.DB.Exec(t, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'no' using errcode = '42501'; end $$`)
+	s.DB.Exec(t, `create trigger refuse before update of last_error on tasker.schedules for each row execute function refuse()`)
+	s.due(time.Now().Truncate(time.Second), made.UUID)
+	require.Eventually(t, func() bool { return s.counted("failed") > 0 }, 30*time.Second, 5*time.Millisecond)
+	require.Equal(t, workflow.TaskComplete, s.Run("test", "flaky", `{"n": 1}`).State, "it is retried")
+	ready, why := s.Orchestrator.Ready()
+	require.True(t, ready, why)
+	s.DB.Exec(t, `drop trigger refuse on tasker.schedules`)
+	s.caughtUp(made.UUID)
+	require.Len(t, s.runs("stuck"), 1)
+}
+
+func TestWhatAScheduleMustBe(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	for name, tt := range map[string]struct {
+		change func(d *store.Schedule)
+		why    string
+	}{
+		"cron":          {func(d *store.Schedule) { d.Cron = "61 * * * *" }, "cron: "},
+		"no cron":       {func(d *store.Schedule) { d.Cron = "" }, "cron: must not be empty"},
+		"never":         {func(d *store.Schedule) { d.Cron = "0 0 30 2 *" }, "never"},
+		"zone":          {func(d *store.Schedule) { d.TimeZone = "Mars/Olympus" }, "time_zone: "},
+		"name":          {func(d *store.Schedule) { d.Name = "a/b" }, "name must consist"},
+		"no name":       {func(d *store.Schedule) { d.Name = "" }, "name must not be empty"},
+		"no template":   {func(d *store.Schedule) { d.Template = "" }, "template must not be empty"},
+		"context":       {func(d *store.Schedule) { d.Context = json.RawMessage(`[]`) }, "context must be a JSON object"},
+		"large context": {func(d *store.Schedule) { d.Context = json.RawMessage(`{"n": 1` + strings.Repeat(" ", 65536) + `}`) }, "65536 bytes"},
+		"schema":        {func(d *store.Schedule) { d.Context = json.RawMessage(`{"n": "x"}`) }, "context"},
+		"tags":          {func(d *store.Schedule) { d.Tags = slices.Repeat([]string{"t"}, 64) }, "at most 63"},
+		"empty tag":     {func(d *store.Schedule) { d.Tags = []string{""} }, "tags[0]"},
+		"priority":      {func(d *store.Schedule) { d.Priority = 101 }, "priority"},
+		"catch up":      {func(d *store.Schedule) { d.MaxCatchUp = 1001 }, "max_catch_up"},
+		"jitter":        {func(d *store.Schedule) { d.Jitter = 2 * time.Hour }, "jitter_seconds"},
+	} {
+		def := store.Schedule{Namespace: "test", Name: "x", Template: "ok", Version: "1.0.0", Cron: "@daily", TimeZone: "UTC"}
+		tt.change(&def)
+		_, err := s.Orchestrator.CreateSchedule(t.Context(), def, ana)
+		var invalid *orchestration.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+		require.Contains(t, invalid.Error(), tt.why, name)
+	}
+	def := store.Schedule{Namespace: "test", Name: "x", Template: "nothing", Version: "1.0.0", Cron: "@daily"}
+	_, err := s.Orchestrator.CreateSchedule(t.Context(), def, ana)
+	var unknown *orchestration.UnknownTemplateError
+	require.ErrorAs(t, err, &unknown)
+	def.Template = "ok"
+	_, err = s.Orchestrator.CreateSchedule(t.Context(), def, orchestration.Why{})
+	require.ErrorContains(t, err, "actor")
+	dry, err := s.Orchestrator.CreateSchedule(t.Context(), def, orchestration.Why{Actor: "ana", Reason: "r", DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, uuid.Nil, dry.UUID)
+	require.True(t, dry.NextRunAt.After(dry.ReadAt))
+	require.Zero(t, s.DB.QueryInt(t, `select count(*) from tasker.schedules`), "none of them left a row")
+}
+
+func TestAScheduleIsChanged(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	made := s.keep("x", nil)
+	require.Equal(t, []any{"UTC", schedule.CatchUpSkip, schedule.OverlapAllow, orchestration.DefaultMaxCatchUp},
+		[]any{made.TimeZone, made.CatchUp, made.Overlap, made.MaxCatchUp}, "what was left out")
+	update := func(why orchestration.Why, change func(*store.Schedule)) store.Schedule {
+		after, err := s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, why, change)
+		require.NoError(t, err)
+		return after
+	}
+	after := update(ana, func(d *store.Schedule) { d.Priority, d.Name, d.Namespace = 9, "other", "other" })
+	require.Equal(t, []any{9, "x", "test", made.NextRunAt}, []any{after.Priority, after.Name, after.Namespace, after.NextRunAt})
+	dry := update(orchestration.Why{Actor: "ana", Reason: "r", DryRun: true}, func(d *store.Schedule) { d.Cron = "@every 3h" })
+	require.InDelta(t, 3*time.Hour, dry.NextRunAt.Sub(dry.ReadAt), float64(2*time.Second))
+	after = update(ana, func(d *store.Schedule) { d.Cron = "@every 2h" })
+	require.InDelta(t, 2*time.Hour, after.NextRunAt.Sub(after.ReadAt), float64(2*time.Second))
+	runs, err := orchestration.NextRuns(&after, 3)
+	require.NoError(t, err)
+	require.Equal(t, []time.Time{after.NextRunAt, after.NextRunAt.Add(2 * time.Hour), after.NextRunAt.Add(4 * time.Hour)}, runs)
+	after = update(ana, func(d *store.Schedule) { d.Cron, d.TimeZone = "0 0 1 1 *", "Asia/Kathmandu" })
+	require.Equal(t, "18:15:00", after.NextRunAt.UTC().Format(time.TimeOnly))
+
+	// Somebody else changes it each time just after it was read.
+	tries := 0
+	_, err = s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) {
+		tries++
+		d.Priority = tries
+		s.DB.Exec(t, `update tasker.schedules set revision = revision + 1`)
+	})
+	require.ErrorIs(t, err, store.ErrScheduleChanged)
+	require.Equal(t, 3, tries)
+	_, err = s.Orchestrator.UpdateSchedule(t.Context(), uuid.New(), ana, func(*store.Schedule) {})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	_, err = s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) { d.Cron = "x" })
+	require.ErrorContains(t, err, "cron: ")
+
+	gone, err := s.Orchestrator.DeleteSchedule(t.Context(), made.UUID, ana)
+	require.NoError(t, err)
+	require.Equal(t, 9, gone.Priority)
+	_, err = s.Orchestrator.Schedule(t.Context(), made.UUID)
+	require.ErrorIs(t, err, store.ErrNotFound)
+	page, err := s.Orchestrator.Schedules(t.Context(), store.ScheduleFilter{Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, page.Schedules)
+	require.Equal(t, 5, s.DB.QueryInt(t, `select count(*) from tasker.operator_actions`), "one creation, three changes, one deletion")
+}
+
+// TestTheTimerSleepsUntilTheNextRun: nobody has to poll for it, and a schedule
+// that is earlier than all others moves it, in every replica.
+func TestTheTimerSleepsUntilTheNextRun(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t, func(c *orchestration.Config, _ *worker.Config) {
+		c.Readiness.Poller.Interval, c.Readiness.Poller.RelaxedInterval, c.HeartbeatInterval = time.Hour, time.Hour, time.Hour
+	})
+	s.keep("late", nil)
+	run := func(name string) {
+		made := s.keep(name, func(d *store.Schedule) { d.Cron = "@every 1s" })
+		s.until(made.UUID, func(*store.Schedule) bool { return len(s.runs(name)) >= 3 })
+		runs := s.runs(name)
+		for i := range runs[1:] {
+			require.Equal(t, time.Second, runs[i+1].Sub(runs[i]), "%v", runs)
+		}
+		_, err := s.Orchestrator.PauseSchedule(t.Context(), made.UUID, ana)
+		require.NoError(t, err)
+	}
+	run("here")
+	s.AnotherOrchestrator()
+	require.NoError(t, s.Orchestrator.SetMode(t.Context(), deploymode.Disabled))
+	run("there")
+	require.Empty(t, s.runs("late"))
+}

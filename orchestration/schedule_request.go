@@ -1,0 +1,183 @@
+package orchestration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
+)
+
+// Bounds of a schedule, beside those of the requests that its runs make.
+const (
+	// MaxScheduleContext is in bytes: one transaction carries many runs.
+	MaxScheduleContext = 64 << 10
+	// DefaultMaxCatchUp is how many missed runs are made up for when nobody says
+	// otherwise.
+	DefaultMaxCatchUp = 10
+	// MaxJitter bounds by how much a run may be put off.
+	MaxJitter = time.Hour
+	// DefaultTimeZone is that of schedules that name none.
+	DefaultTimeZone = "UTC"
+	// scheduleTags are what a run adds to the tags of its task.
+	scheduleTags = 1
+)
+
+const (
+	// ScheduleInitiator stands before the name of a schedule in the initiator
+	// of its tasks.
+	ScheduleInitiator = "schedule:"
+	// ScheduledForTag stands before the time that a run is for in a tag of its
+	// task, in RFC 3339 and UTC.
+	ScheduledForTag = "scheduled_for:"
+
+	scheduleSource = "tasker-schedule"
+)
+
+// repeatWindow is how long a run is known to have been made, should its schedule
+// ever come to stand before it again.
+const repeatWindow = 31 * 24 * time.Hour
+
+// scheduleName is what a schedule may be called: a name is part of references,
+// initiators and command lines.
+var scheduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// ScheduleBusyError says that a schedule is not to run while the task of its last run
+// is alive.
+type ScheduleBusyError struct{ Task uuid.UUID }
+
+// Error implements error.
+func (e *ScheduleBusyError) Error() string {
+	return fmt.Sprintf("the task of the run before, %s, is still alive", e.Task)
+}
+
+// complete fills in what a schedule may leave out.
+func complete(s *store.Schedule) {
+	s.Cron = strings.TrimSpace(s.Cron)
+	if s.TimeZone == "" {
+		s.TimeZone = DefaultTimeZone
+	}
+	if len(s.Context) == 0 {
+		s.Context = json.RawMessage(`{}`)
+	}
+	if s.CatchUp == 0 {
+		s.CatchUp = schedule.CatchUpSkip
+	}
+	if s.MaxCatchUp == 0 {
+		s.MaxCatchUp = DefaultMaxCatchUp
+	}
+	if s.Overlap == 0 {
+		s.Overlap = schedule.OverlapAllow
+	}
+}
+
+// checkSchedule validates a schedule, and that a run of it would be accepted
+// now.
+func (o *Orchestrator) checkSchedule(ctx context.Context, s *store.Schedule) (*schedule.Spec, error) {
+	spec, err := readSchedule(s)
+	if err != nil {
+		return nil, err
+	}
+	r := runOf(s, time.Unix(0, 0), "check", "")
+	plan, err := submission.Template(ctx, o.store, &r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = submission.Task(&r, plan)
+	return spec, err
+}
+
+// readSchedule checks what needs no template.
+func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
+	var c submission.Checker
+	c.Text("name", s.Name, MaxNameLength, true)
+	if s.Name != "" && !scheduleName.MatchString(s.Name) {
+		c.Add("name must consist of letters, digits, dots, hyphens and underscores, and begin with one of the first two")
+	}
+	c.Text("namespace", s.Namespace, MaxNameLength, true)
+	c.Text("template", s.Template, MaxNameLength, true)
+	c.Text("version", s.Version, MaxVersionLength, true)
+	spec, err := schedule.Parse(s.Cron, s.TimeZone)
+	if err != nil {
+		c.Add("%s", strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "?"), "?"))
+	}
+	if len(s.Tags) > MaxTags-scheduleTags {
+		c.Add("tags must have at most %d entries; each run adds one", MaxTags-scheduleTags)
+	}
+	if len(s.Context) > MaxScheduleContext {
+		c.Add("context must have at most %d bytes", MaxScheduleContext)
+	}
+	if s.MaxCatchUp < 1 || s.MaxCatchUp > schedule.MaxCatchUp {
+		c.Add("max_catch_up must be between 1 and %d", schedule.MaxCatchUp)
+	}
+	if s.Jitter < 0 || s.Jitter > MaxJitter || s.Jitter%time.Second != 0 {
+		c.Add("jitter_seconds must be between 0 and %d", int(MaxJitter/time.Second))
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	r := runOf(s, time.Unix(0, 0), "check", "")
+	return spec, r.Check()
+}
+
+// runOf is the request that a run makes. A repetition has the same key.
+func runOf(s *store.Schedule, at time.Time, key, reason string) Request {
+	scheduled := at.UTC().Format(time.RFC3339)
+	return Request{
+		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: &s.Priority,
+		Initiator: ScheduleInitiator + s.Name, SourceSystem: scheduleSource, Reason: reason,
+		Tags:                append(append(make([]string, 0, len(s.Tags)+scheduleTags), s.Tags...), ScheduledForTag+scheduled),
+		ParentCorrelationID: &s.UUID, IdempotencyKey: "schedule/" + s.UUID.String() + "/" + key,
+	}
+}
+
+// dueRun is the request of a run at its time.
+func dueRun(s *store.Schedule, spec *schedule.Spec, at time.Time) Request {
+	reason := "scheduled for " + at.In(spec.Zone()).Format(time.RFC3339) + " (" + s.TimeZone + ")"
+	r := runOf(s, at, at.UTC().Format(time.RFC3339), reason)
+	r.StartIn = schedule.Spread(s.UUID, at, s.Jitter)
+	return r
+}
+
+// taskOf makes the task of a run the way that requests of clients go.
+func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
+	if err := r.Check(); err != nil {
+		return store.NewTask{}, err
+	}
+	switch {
+	case due.Broken != nil:
+		return store.NewTask{}, fmt.Errorf("the template cannot be read: %w", due.Broken)
+	case due.Plan == nil:
+		return store.NewTask{}, &UnknownTemplateError{Namespace: r.Namespace, Name: r.Name, Version: r.Version}
+	}
+	task, err := submission.Task(r, due.Plan)
+	task.IdentityWindow = repeatWindow
+	return task, err
+}
+
+// NextRuns lists the next n runs of a schedule after it was read, whether or not
+// it is paused.
+func NextRuns(s *store.Schedule, n int) ([]time.Time, error) {
+	spec, err := schedule.Parse(s.Cron, s.TimeZone)
+	if err != nil {
+		return nil, invalidSpec(err)
+	}
+	return spec.Runs(s.NextRunAt, s.ReadAt, n), nil
+}
+
+// invalidSpec tells the sender of a request what is wrong with a specification.
+func invalidSpec(err error) error {
+	var wrong *schedule.ParseError
+	if errors.As(err, &wrong) {
+		return &InvalidError{Problems: []string{wrong.Error()}}
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/store"
+)
+
+// scheduleBatch bounds the schedules that share a transaction. Their tasks are
+// bounded by Config.CreateBatch.
+const scheduleBatch = 100
+
+// What became of runs: the values of a metric's label.
+const (
+	runCreated   = "created"
+	runDuplicate = "duplicate" // it had been made before
+	runByHand    = "by_hand"
+	runOverlap   = "overlap" // left out, because the task before was alive
+	runMissed    = "missed"  // left out by the policy
+	runFailed    = "failed"
+)
+
+// dueSchedules runs schedules whose time has come; of dueWork only.
+type dueSchedules struct {
+	o        *Orchestrator
+	failures int       // in a row
+	hold     time.Time // not before this, after a failure
+}
+
+// wait is how long schedules have to wait after a failure.
+func (d *dueSchedules) wait(now time.Time) time.Duration { return max(d.hold.Sub(now), 0) }
+
+// look runs what is due. It fails only where the database is away: whatever
+// else is wrong with schedules must not keep retries and leases waiting.
+func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err error) {
+	if d.wait(time.Now()) > 0 {
+		return 0, false, nil
+	}
+	found, more, err = d.run(ctx)
+	switch {
+	case err == nil:
+		d.failures = 0
+		return found, more, nil
+	case errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:
+		return found, more, err
+	}
+	backoff := deploymode.Backoff{Base: time.Second, Max: time.Minute, Multiplier: 2}
+	d.hold = time.Now().Add(backoff.Delay(d.failures, 0))
+	d.failures++
+	d.o.metrics.ScheduleRuns.WithLabelValues(runFailed).Inc()
+	d.o.log.Error("could not run the due schedules; it is tried again", zap.Int("failures", d.failures), zap.Error(err), lifecycle.StackField(err))
+	return found, false, nil
+}
+
+// run makes one transaction. What the database refuses is found out by taking
+// schedules one by one, and gives its run up.
+func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error) {
+	if found, err = d.batch(ctx, scheduleBatch, nil); err == nil || errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
+		return found, found >= scheduleBatch, err
+	}
+	d.o.log.Warn("the database refuses due schedules; they are run one by one", zap.Error(err))
+	for range scheduleBatch {
+		culprit := uuid.Nil
+		n, err := d.batch(ctx, 1, func(due *store.DueSchedule) bool { culprit = due.UUID; return false })
+		if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
+			d.o.log.Error("the database refuses the run of a schedule, which is given up", zap.Stringer("schedule", culprit), zap.Error(err))
+			n, err = d.batch(ctx, 1, func(due *store.DueSchedule) bool { return due.UUID == culprit })
+		}
+		if found += n; err != nil || n == 0 {
+			return found, false, err
+		}
+	}
+	return found, true, nil
+}
+
+// batch runs up to limit schedules but those that are given up.
+func (d *dueSchedules) batch(ctx context.Context, limit int, givenUp func(due *store.DueSchedule) bool) (int, error) {
+	var t tally
+	fired, err := d.o.store.RunDueSchedules(ctx, limit, func(now time.Time, due []store.DueSchedule) []store.Firing {
+		t = tally{log: d.o.log, now: now}
+		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
+		for i := range due {
+			firings[i] = t.decide(&due[i], room, givenUp)
+			room -= len(firings[i].Tasks)
+		}
+		return firings
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.o.publish(fired.Signals)
+	if len(fired.Accepted) > 0 {
+		d.o.stir()
+	}
+	t.record(d.o, fired)
+	return fired.Schedules, nil
+}
+
+// tally decides about the schedules of one transaction and counts what that
+// comes to.
+type tally struct {
+	log                     *zap.Logger
+	now                     time.Time // by the database's clock
+	tasks                   []store.NewTask
+	missed, overlap, failed int
+	lags                    []time.Duration
+	news                    []func() // lines of the log, for when it is committed
+}
+
+// decide says what is to be done about a due schedule. One that it cannot
+// decide about is paused: it must not be due for ever.
+func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.DueSchedule) bool) (f store.Firing) {
+	before := *t
+	err := lifecycle.Guard(func() (err error) {
+		f, err = t.firing(due, room, givenUp != nil && givenUp(due))
+		return err
+	})
+	if err != nil {
+		*t = before
+		t.failed++
+		f = store.Firing{Error: cut(err.Error(), MaxReasonLength), Pause: cut("it could not go on: "+err.Error(), MaxReasonLength)}
+		t.tell(due, "a schedule cannot go on and is paused", zap.Error(err), lifecycle.StackField(err))
+	}
+	return f
+}
+
+func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Firing, error) {
+	spec, err := schedule.Parse(due.Cron, due.TimeZone)
+	if err != nil {
+		return store.Firing{}, err
+	}
+	todo := spec.Due(due.NextRunAt, t.now, due.Policy(), room)
+	f := store.Firing{NextRun: todo.Next}
+	if todo.Next.IsZero() {
+		f.Pause = "there is no other run"
+	}
+	t.missed += todo.Missed
+	switch {
+	case len(todo.Runs) == 0 && todo.Missed > 0 && todo.Next.After(t.now):
+		f.Error = "a run was missed: nobody was there to make it in time"
+	case len(todo.Runs) > 0 && givenUp:
+		t.failed++
+		f.Error = "the database refused the run; the log of the orchestrators has the details"
+	case len(todo.Runs) > 0 && due.Alive:
+		t.overlap++
+		f.Error = (&ScheduleBusyError{Task: *due.LastTask}).Error()
+	default:
+		t.make(due, spec, todo.Runs, &f)
+	}
+	return f, nil
+}
+
+// make adds the tasks of runs to a firing.
+func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Time, f *store.Firing) {
+	for i, at := range runs {
+		r := dueRun(&due.Schedule, spec, at)
+		task, err := taskOf(due, &r)
+		if err != nil {
+			t.failed += len(runs) - i
+			f.Error = cut(err.Error(), MaxReasonLength)
+			if due.LastError == nil || *due.LastError != f.Error { // else it only repeats itself
+				t.tell(due, "a run of a schedule was refused; it goes on to the next", zap.Time("run", at), zap.Error(err))
+			}
+			return
+		}
+		f.Tasks, f.LastRun = append(f.Tasks, task), at
+		t.tasks = append(t.tasks, task)
+	}
+	if n := len(runs); n > 0 {
+		t.lags = append(t.lags, t.now.Sub(runs[n-1]))
+	}
+}
+
+// tell keeps a line for the log.
+func (t *tally) tell(due *store.DueSchedule, what string, fields ...zap.Field) {
+	log := t.log.With(zap.String("schedule", due.Namespace+"/"+due.Name), zap.Stringer("schedule_id", due.UUID))
+	t.news = append(t.news, func() { log.Warn(what, fields...) })
+}
+
+// record counts what was committed.
+func (t *tally) record(o *Orchestrator, fired store.Fired) {
+	runs := o.metrics.ScheduleRuns
+	for i := range t.tasks {
+		if _, made := fired.Accepted[t.tasks[i].UUID]; !made {
+			runs.WithLabelValues(runDuplicate).Inc()
+			continue
+		}
+		runs.WithLabelValues(runCreated).Inc()
+		o.metrics.TasksCreated.WithLabelValues(t.tasks[i].Plan.Template.Namespace).Inc()
+	}
+	for outcome, n := range map[string]int{runMissed: t.missed, runOverlap: t.overlap, runFailed: t.failed} {
+		if n > 0 {
+			runs.WithLabelValues(outcome).Add(float64(n))
+		}
+	}
+	for _, lag := range t.lags {
+		o.metrics.ScheduleLag.Observe(lag.Seconds())
+	}
+	for _, line := range t.news {
+		line()
+	}
+	if len(t.tasks) > 0 {
+		o.log.Debug("schedules have run", zap.Int("schedules", fired.Schedules), zap.Int("tasks", len(fired.Accepted)))
+	}
+}

@@ -1,0 +1,105 @@
+package schedule
+
+import "time"
+
+// What clocks on the wall of a zone show is written as a time in UTC with the
+// same digits. It rises with real time, but for jumps: forward over a gap,
+// backward before a repetition.
+
+// Transitions further back than this have nothing to say: clocks are never set
+// back by more than a day.
+const longestRepetition = 25 * time.Hour
+
+// largestOffset is more than any zone has ever been away from UTC.
+const largestOffset = 26 * time.Hour
+
+// offset is by how much clocks are ahead of UTC at t.
+func (s *Spec) offset(t time.Time) time.Duration {
+	_, seconds := t.In(s.zone).Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// changed and changes are the borders of the time around t in which the clocks
+// are not touched; zero where there is none.
+func (s *Spec) changed(t time.Time) time.Time {
+	begin, _ := t.In(s.zone).ZoneBounds()
+	return begin
+}
+
+func (s *Spec) changes(t time.Time) time.Time {
+	_, end := t.In(s.zone).ZoneBounds()
+	return end
+}
+
+// shown is what clocks show at t.
+func (s *Spec) shown(t time.Time) time.Time { return t.UTC().Add(s.offset(t)) }
+
+// shownBy is the latest that clocks have shown by t: later than what they show
+// then while a time is repeated.
+func (s *Spec) shownBy(t time.Time) time.Time {
+	latest := s.shown(t)
+	for at := s.changed(t); !at.IsZero() && t.Sub(at) < longestRepetition; at = s.changed(at) {
+		at = at.Add(-1)
+		if before := s.shown(at); before.After(latest) {
+			latest = before
+		}
+	}
+	return latest
+}
+
+// reached is the first moment at which clocks show a time or have jumped over
+// it.
+func (s *Spec) reached(shown time.Time) time.Time {
+	for at := shown.Add(-largestOffset); ; {
+		moment, change := shown.Add(-s.offset(at)), s.changes(at)
+		if moment.Before(at) {
+			moment = at // they jumped over it just then
+		}
+		if change.IsZero() || moment.Before(change) {
+			return moment
+		}
+		at = change
+	}
+}
+
+// nextShown is the next time that clocks show and the fields name, if it is
+// ever shown.
+func (s *Spec) nextShown(shown time.Time) time.Time {
+	for range 2 {
+		if next := s.fields.Next(shown); !next.IsZero() {
+			return next
+		}
+		// The library gives up after five years, and leap years may be eight
+		// years apart.
+		shown = time.Date(shown.Year()+6, time.January, 1, 0, 0, 0, -1, time.UTC)
+	}
+	return time.Time{}
+}
+
+// nextOfHours is the next run of fields that name hours. What was shown before
+// is over, so nothing runs twice; what is jumped over is reached at the end of
+// the gap.
+func (s *Spec) nextOfHours(t time.Time) time.Time {
+	next := s.nextShown(s.shownBy(t))
+	if next.IsZero() {
+		return next
+	}
+	return s.reached(next)
+}
+
+// nextOfEveryHour is the next run of fields that name every hour: the next
+// moment at which clocks show it, for the first time or again.
+func (s *Spec) nextOfEveryHour(t time.Time) time.Time {
+	// from is where to look, in whose time between two changes.
+	for from, in := t, t; ; {
+		offset, change := s.offset(in), s.changes(in)
+		next := s.nextShown(from.UTC().Add(offset))
+		if next.IsZero() {
+			return next
+		}
+		if moment := next.Add(-offset); change.IsZero() || moment.Before(change) {
+			return moment
+		}
+		from, in = change.Add(-1), change
+	}
+}

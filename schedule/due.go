@@ -1,0 +1,183 @@
+package schedule
+
+import (
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+const (
+	// Grace is how late a run may begin and still count as on time. A later one
+	// was missed.
+	Grace = time.Minute
+	// MaxCatchUp bounds how many missed runs can be made up for.
+	MaxCatchUp = 1000
+	// longestStop bounds how far back missed runs are looked for.
+	longestStop = 10 * 366 * 24 * time.Hour
+)
+
+// CatchUp says what becomes of runs that were missed. The numbers are stored.
+type CatchUp int16
+
+// The ways to catch up.
+const (
+	CatchUpSkip CatchUp = iota + 1 // they are left out
+	CatchUpOne                     // the last of them is made, for all
+	CatchUpAll                     // all of them are made, up to a number
+)
+
+// Overlap says what becomes of a run while the task of the run before is alive.
+// The numbers are stored.
+type Overlap int16
+
+// What is done about it.
+const (
+	OverlapAllow Overlap = iota + 1 // nothing: both run
+	OverlapSkip                     // the run is left out
+)
+
+var (
+	catchUpNames = []string{"skip", "one", "all"}
+	overlapNames = []string{"allow", "skip"}
+)
+
+// String returns the name in the API.
+func (c CatchUp) String() string { return nameOf(catchUpNames, int(c)) }
+
+// String returns the name in the API.
+func (o Overlap) String() string { return nameOf(overlapNames, int(o)) }
+
+func nameOf(names []string, number int) string {
+	if number < 1 || number > len(names) {
+		return "unknown"
+	}
+	return names[number-1]
+}
+
+// ParseCatchUp finds the policy of a name.
+func ParseCatchUp(name string) (c CatchUp, known bool) {
+	i := slices.Index(catchUpNames, name)
+	return CatchUp(i + 1), i >= 0
+}
+
+// ParseOverlap finds the policy of a name.
+func ParseOverlap(name string) (o Overlap, known bool) {
+	i := slices.Index(overlapNames, name)
+	return Overlap(i + 1), i >= 0
+}
+
+// CatchUpNames lists the names of the policies.
+func CatchUpNames() []string { return slices.Clone(catchUpNames) }
+
+// OverlapNames lists the names of the policies.
+func OverlapNames() []string { return slices.Clone(overlapNames) }
+
+// Policy is how a schedule goes about runs that are due.
+type Policy struct {
+	CatchUp CatchUp
+	// MaxCatchUp is how many missed runs are made up for with CatchUpAll, the
+	// latest ones.
+	MaxCatchUp int
+	Overlap    Overlap
+}
+
+// Due is what is to be done about a schedule whose time has come.
+type Due struct {
+	Runs []time.Time // to be made now, oldest first
+	// Missed counts the runs that are left out, up to MaxCatchUp of them.
+	Missed int
+	// Next is when the schedule is due again: not later than now where there
+	// was no room for all runs, zero where there is no other run.
+	Next time.Time
+}
+
+// Due decides about a schedule that has been due since next. At most room runs
+// are made now.
+//
+// With OverlapSkip one run is made for all: the others would find its task
+// alive.
+func (s *Spec) Due(next, now time.Time, p Policy, room int) Due {
+	runs, more := s.latest(next, now, MaxCatchUp)
+	due := Due{Next: s.After(next, now)}
+	if len(runs) == 0 {
+		return due
+	}
+	keep := 1
+	switch last := runs[len(runs)-1]; {
+	case p.CatchUp == CatchUpAll && p.Overlap != OverlapSkip:
+		keep = min(max(p.MaxCatchUp, 1), len(runs))
+	case p.CatchUp == CatchUpSkip && now.Sub(last) > Grace:
+		keep = 0
+	}
+	left := len(runs) - keep
+	if due.Missed = left; more {
+		due.Missed = max(due.Missed, 1)
+	}
+	if p.CatchUp == CatchUpOne && keep == 1 {
+		due.Missed = 0 // it stands for them
+	}
+	due.Runs = runs[left:]
+	if room = max(room, 0); len(due.Runs) > room {
+		due.Next = due.Runs[room]
+		due.Runs = due.Runs[:room]
+	}
+	return due
+}
+
+// latest lists the last n runs from first, which is one, up to now, oldest
+// first. more says that there were others before them.
+func (s *Spec) latest(first, now time.Time, n int) (runs []time.Time, more bool) {
+	if first.After(now) {
+		return nil, false
+	}
+	if oldest := now.Add(-longestStop); first.Before(oldest) {
+		first, more = s.After(first, oldest), true
+		if first.IsZero() || first.After(now) {
+			return nil, more
+		}
+	}
+	if s.every > 0 {
+		if behind := int64(now.Sub(first) / s.every); behind >= int64(n) {
+			first, more = first.Add(time.Duration(behind-int64(n)+1)*s.every), true
+		}
+	}
+	for t := first; !t.IsZero() && !t.After(now); t = s.After(first, t) {
+		if len(runs) == n {
+			return s.tail(first, now, n), true
+		}
+		runs = append(runs, t)
+	}
+	return runs, more
+}
+
+// tail is latest where there are more than n runs: it looks from now back,
+// twice as far each time, so that a long stop is not walked through.
+func (s *Spec) tail(first, now time.Time, n int) (runs []time.Time) {
+	for back := time.Hour; ; back *= 2 {
+		from := now.Add(-back)
+		all := !from.After(first)
+		if all {
+			from = first.Add(-1)
+		}
+		runs = runs[:0]
+		for t := s.After(first, from); !t.IsZero() && !t.After(now); t = s.After(first, t) {
+			if runs = append(runs, t); len(runs) >= 2*n {
+				runs = append(runs[:0], runs[len(runs)-n:]...)
+			}
+		}
+		if len(runs) >= n || all {
+			return runs[max(len(runs)-n, 0):]
+		}
+	}
+}
+
+// Spread is by how much a run of a schedule is put off so that those of many
+// schedules do not begin at one moment: whole seconds up to most, the same each
+// time it is asked for.
+func Spread(id [16]byte, run time.Time, most time.Duration) time.Duration {
+	seconds := uint64(max(most, 0) / time.Second)
+	h := fnv.New64a()
+	_, _ = h.Write(id[:]) // never an error
+	_, _ = h.Write(run.UTC().AppendFormat(nil, time.RFC3339))
+	return time.Duration(h.Sum64()%(seconds+1)) * time.Second
+}

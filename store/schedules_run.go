@@ -1,0 +1,252 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// DueSchedule is a schedule that the caller alone may run until the transaction
+// ends.
+type DueSchedule struct {
+	Schedule
+	// Plan is the current one of its template version; nil: there is none.
+	Plan *Plan
+	// Broken says why the plan cannot be used although there is one.
+	Broken error
+	// Alive says that the task of its last run is alive. It is looked up only
+	// for schedules to which that matters.
+	Alive bool
+}
+
+// Firing is what has been decided about a due schedule. The zero value leaves
+// it as it is.
+type Firing struct {
+	Tasks []NewTask // in the order of their runs; each with an identity
+	// LastRun is the time that the last of the tasks is for.
+	LastRun time.Time
+	// NextRun is when it is due again; zero: as before.
+	NextRun time.Time
+	// Error is kept as Schedule.LastError; empty: there is none any more.
+	Error string
+	// Pause pauses the schedule for this reason, because it cannot go on.
+	Pause string
+}
+
+// Fired is what came of due schedules.
+type Fired struct {
+	Schedules int
+	// Accepted are the tasks that were created; of the others there was one for
+	// the same run already.
+	Accepted map[uuid.UUID]time.Time
+	Signals  []signal.Signal // to publish, unless the store sends them itself
+}
+
+// pausedByItself is who has paused a schedule that could not go on.
+const pausedByItself = "tasker"
+
+const (
+	// claimDueSchedules takes those whose time has come by the transaction's
+	// clock. Whoever else comes passes them over, and finds them moved on later.
+	// Index: schedules_due.
+	claimDueSchedules = `
+with due as materialized (
+    select * from tasker.schedules where paused_at is null and next_run_at <= now()
+    order by next_run_at limit $1 for update skip locked
+)` + describeDue
+	// claimSchedule takes one, due or not, and waits for whoever has it.
+	// Index: the primary key.
+	claimSchedule = `
+with due as materialized (select * from tasker.schedules where schedule_uuid = $1 for update)` + describeDue
+	// describeDue adds what the decision needs. The rows come from due, not from
+	// the table: what was locked may be younger than the snapshot.
+	// Index: the primary keys, plans_current.
+	describeDue = `
+select ` + scheduleColumns + `, p.plan_id,
+       s.overlap = 2 and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0)
+from due s
+cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
+left join lateral (
+    select plan_id from tasker.plans where namespace_id = s.namespace_id and name = s.template and version = s.version and current limit 1) p on true
+order by s.next_run_at`
+	// advanceSchedules moves schedules on. The task of a run is the one that has
+	// its identity: the new one, or that of the first time.
+	// Index: the primary keys.
+	advanceSchedules = `
+update tasker.schedules s
+set next_run_at = coalesce(f.next_run_at, s.next_run_at), last_run_at = coalesce(f.last_run_at, s.last_run_at),
+    last_task_uuid = coalesce((select i.task_uuid from tasker.task_identities i where i.identity = any (array[f.identity]) limit 1), s.last_task_uuid),
+    last_error = f.error, paused_at = case when f.pause is null then s.paused_at else now() end,
+    paused_by = case when f.pause is null then s.paused_by else '` + pausedByItself + `' end, pause_reason = coalesce(f.pause, s.pause_reason)
+from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bytea[], $5::text[], $6::text[])
+     f(schedule_uuid, next_run_at, last_run_at, identity, error, pause)
+where s.schedule_uuid = any (array[f.schedule_uuid])`
+)
+
+// RunDueSchedules takes up to limit schedules whose time has come, has them
+// decided about, creates their tasks and moves them on, in one transaction of a
+// fixed number of statements: a run is made once, or not yet. now is the
+// database's clock. decide has one answer for each schedule, in order; it may be
+// called again when the transaction is undone for the sake of others.
+func (s *Store) RunDueSchedules(ctx context.Context, limit int, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
+	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules, limit, nil,
+		func(due []DueSchedule) ([]Firing, error) { return decide(due[0].ReadAt, due), nil })
+}
+
+// RunSchedule is RunDueSchedules for one schedule, whatever the time and even
+// if it is paused, and records who asked for it. Where decide refuses with an
+// error, nothing is changed. The error wraps that, or ErrNotFound where there is
+// no such schedule.
+func (s *Store) RunSchedule(ctx context.Context, id uuid.UUID, by OperatorAction, decide func(now time.Time, due *DueSchedule) (Firing, error)) (Fired, error) {
+	fired, err := s.runSchedules(ctx, "run_schedule", "run the schedule", claimSchedule, id, &by,
+		func(due []DueSchedule) ([]Firing, error) {
+			f, err := decide(due[0].ReadAt, &due[0])
+			return []Firing{f}, err
+		})
+	if err == nil && fired.Schedules == 0 {
+		err = fmt.Errorf("run the schedule: %w", ErrNotFound)
+	}
+	return fired, err
+}
+
+func (s *Store) runSchedules(ctx context.Context, flow, doing, claim string, arg any, by *OperatorAction, decide func(due []DueSchedule) ([]Firing, error)) (fired Fired, err error) {
+	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
+			fired = Fired{}
+			due, err := s.takeSchedules(ctx, tx, claim, arg)
+			if err != nil || len(due) == 0 {
+				return nil, err
+			}
+			firings, err := decide(due)
+			if err != nil {
+				return nil, err
+			}
+			if fired, err = s.fire(ctx, tx, due, firings); err == nil && by != nil {
+				action := *by
+				action.Target = map[string]any{"schedule_id": due[0].UUID, "namespace": due[0].Namespace, "name": due[0].Name}
+				action.Matched, action.Changed = 1, len(fired.Accepted)
+				err = insertAction(ctx, tx, action)
+			}
+			return fired.Signals, err
+		})
+	})
+	return fired, err
+}
+
+// takeSchedules locks schedules and reads their plans.
+func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim string, arg any) ([]DueSchedule, error) {
+	rows, err := tx.Query(ctx, claim, arg)
+	if err != nil {
+		return nil, err
+	}
+	var ids []*int32
+	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (DueSchedule, error) {
+		var r scheduleRow
+		var plan *int32
+		var alive bool
+		if err := row.Scan(append(r.fields(), &plan, &alive)...); err != nil {
+			return DueSchedule{}, err
+		}
+		ids = append(ids, plan)
+		return DueSchedule{Schedule: r.schedule(), Alive: alive}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	plans, broken, err := s.plansOn(ctx, tx, ids)
+	for i, id := range ids {
+		if id != nil {
+			due[i].Plan, due[i].Broken = plans[*id], broken[*id]
+		}
+	}
+	return due, err
+}
+
+// plansOn reads plans, those that the cache does not hold in one statement. What
+// cannot be compiled is broken.
+func (s *Store) plansOn(ctx context.Context, tx pgx.Tx, ids []*int32) (plans map[int32]*Plan, broken map[int32]error, err error) {
+	plans, broken = map[int32]*Plan{}, map[int32]error{}
+	var unknown []int32
+	for _, id := range ids {
+		if id == nil || plans[*id] != nil {
+			continue
+		}
+		if p, ok := s.plans.numbered(*id); ok {
+			plans[*id] = p
+		} else {
+			unknown = append(unknown, *id)
+		}
+	}
+	if unknown == nil {
+		return plans, broken, nil
+	}
+	rows, err := tx.Query(ctx, `select `+planColumns+` from tasker.plans p where p.plan_id = any ($1)`, unknown)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r planRow, err error) { return r, r.scan(row) })
+	for _, r := range found {
+		plan, unreadable := s.plans.compile(r)
+		plans[r.id], broken[r.id] = plan, unreadable
+	}
+	return plans, broken, err
+}
+
+// fire creates the tasks and moves the schedules on.
+func (s *Store) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firings []Firing) (Fired, error) {
+	if len(firings) != len(due) {
+		return Fired{}, fmt.Errorf("decided about %d of %d schedules", len(firings), len(due))
+	}
+	fired := Fired{Schedules: len(due), Accepted: map[uuid.UUID]time.Time{}}
+	var tasks []NewTask
+	var moved advanceColumns
+	for i := range firings {
+		tasks = append(tasks, firings[i].Tasks...)
+		moved.add(due[i].UUID, &firings[i])
+	}
+	b := &pgx.Batch{}
+	if len(tasks) > 0 {
+		args, signals, err := createArguments(tasks, distinctIdentities(tasks), nil)
+		if err != nil {
+			return fired, err
+		}
+		fired.Signals = signals
+		b.Queue(createTasks, args...).Query(acceptedTasks(fired.Accepted).collect)
+	}
+	b.Queue(advanceSchedules, moved.ids, moved.next, moved.last, moved.identities, moved.errors, moved.pauses)
+	return fired, tx.SendBatch(ctx, b).Close()
+}
+
+// advanceColumns are the parameters of advanceSchedules.
+type advanceColumns struct {
+	ids            uuids
+	next, last     []*time.Time
+	identities     [][]byte
+	errors, pauses []*string
+}
+
+func (c *advanceColumns) add(id uuid.UUID, f *Firing) {
+	moment := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	c.ids, c.next, c.last = append(c.ids, id), append(c.next, moment(f.NextRun)), append(c.last, moment(f.LastRun))
+	var identity *workflow.Identity
+	if n := len(f.Tasks); n > 0 {
+		identity = f.Tasks[n-1].Identity
+	}
+	if identity == nil {
+		c.identities = append(c.identities, nil)
+	} else {
+		c.identities = append(c.identities, identity[:])
+	}
+	c.errors, c.pauses = append(c.errors, text(f.Error)), append(c.pauses, text(f.Pause))
+}
