@@ -129,20 +129,6 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 	return answers, err
 }
 
-// acceptedTasks are the tasks of a statement that exist now, with when they
-// were requested; busy ones, with the zero time, have to be tried again later.
-type acceptedTasks map[uuid.UUID]time.Time
-
-func (a acceptedTasks) collect(rows pgx.Rows) error {
-	var id uuid.UUID
-	var requestedAt time.Time
-	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
-		a[id] = requestedAt
-		return nil
-	})
-	return err
-}
-
 // insertTasks creates the chosen tasks in one transaction, with what also adds
 // to it. It waits for the identities of others as long as it is told to; 0 is as
 // long as any statement may take.

@@ -89,6 +89,20 @@ func (s *Store) insertHalves(ctx context.Context, db *conn, tasks []NewTask, pla
 	return all, nil
 }
 
+// acceptedTasks are the tasks of a statement that exist now, with when they
+// were requested; busy ones, with the zero time, have to be tried again later.
+type acceptedTasks map[uuid.UUID]time.Time
+
+func (a acceptedTasks) collect(rows pgx.Rows) error {
+	var id uuid.UUID
+	var requestedAt time.Time
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
+		a[id] = requestedAt
+		return nil
+	})
+	return err
+}
+
 func (a acceptedTasks) add(more map[uuid.UUID]time.Time) {
 	for id, at := range more {
 		a[id] = at

@@ -5,8 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Fate is what became of a claim whose success was reported in a transaction
@@ -32,10 +30,15 @@ const (
 // that it has left behind, or somebody after it. A look without the lock would
 // prove nothing: a commit that still travels may arrive after it.
 
+// successReported holds for the row of a claim whose success was accepted. A task
+// may have been called off between that and the decision about it; then the step
+// is recorded as cancelled, with its result.
+const successReported = `(outcome = 1 or result is not null)`
+
 // lockClaim locks the row of a claim if nobody else has it.
 // Index: the primary key.
 const lockClaim = `
-select state, outcome from tasker.board
+select state, ` + successReported + ` from tasker.board
 where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint
 for update skip locked`
 
@@ -46,7 +49,7 @@ for update skip locked`
 const findClaim = `
 select exists (select from tasker.board
                where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint),
-       (select outcome from tasker.step_attempts where task_uuid = $1::uuid and step_no = $4::smallint and token = $5::bigint)`
+       coalesce((select ` + successReported + ` from tasker.step_attempts where task_uuid = $1::uuid and step_no = $4::smallint and token = $5::bigint), false)`
 
 // Fate finds out what became of a claim whose success was reported in a
 // transaction, where the commit was not answered. Only FateOpen is not the last
@@ -63,31 +66,31 @@ func (p *WorkPool) Fate(ctx context.Context, k ClaimKey) (Fate, error) {
 func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
 	args := []any{[16]byte(k.TaskUUID), k.Slot, k.Step + 1, k.Step, k.Token}
 	var state int16
-	var outcome *workflow.AttemptOutcome
-	err := db.QueryRow(ctx, lockClaim, args...).Scan(&state, &outcome)
+	var waits bool
+	var success *bool
+	err := db.QueryRow(ctx, lockClaim, args...).Scan(&state, &success)
 	switch {
 	case err == nil && state == 3:
 		return FateHeld, nil
 	case err == nil:
-		return recordedFate(outcome), nil
+		return recordedFate(success), nil
 	case !errors.Is(err, pgx.ErrNoRows):
 		return 0, err
 	}
-	var waits bool
-	if err := db.QueryRow(ctx, findClaim, args...).Scan(&waits, &outcome); err != nil {
+	if err := db.QueryRow(ctx, findClaim, args...).Scan(&waits, &success); err != nil {
 		return 0, err
 	}
 	if waits {
 		return FateOpen, nil
 	}
-	return recordedFate(outcome), nil
+	return recordedFate(success), nil
 }
 
 // recordedFate is the fate of a claim that is over. Nobody else could have
-// reported a success for it. The lost lease of a claim is recorded under its
-// token as well, and an operator's call that ended it.
-func recordedFate(outcome *workflow.AttemptOutcome) Fate {
-	if outcome != nil && *outcome == workflow.OutcomeSuccess {
+// reported a success for it: the end of its lease and an operator's call are
+// recorded under its token as well, without a result.
+func recordedFate(success *bool) Fate {
+	if success != nil && *success {
 		return FateReported
 	}
 	return FateLost

@@ -159,8 +159,9 @@ func jsonText(raw json.RawMessage) *string {
 	return &s
 }
 
-// handBack returns steps whose handlers have not begun; the execution that
-// did not happen is not counted. An action may have moved them (ownSlot).
+// handBack returns steps whose handlers have not begun, or have yielded; the
+// execution that did not happen, or goes on elsewhere, is not counted. What a
+// step has saved stays with it. An action may have moved them (ownSlot).
 // Index: the primary key.
 const handBack = `
 update tasker.board s

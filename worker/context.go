@@ -109,7 +109,8 @@ func (c *StepContext) Priority() int { return c.claim.Priority }
 // RequestedAt is when the task was created, by the clock of the database.
 func (c *StepContext) RequestedAt() time.Time { return c.claim.RequestedAt }
 
-// Attempt is the number of this execution: 1 for the first.
+// Attempt is the number of this attempt: 1 for the first. Executions that yield
+// and go on are one attempt.
 func (c *StepContext) Attempt() int { return c.claim.Attempt }
 
 // Token is the fence of the claim: unique, and greater than that of every claim
@@ -125,7 +126,7 @@ func (c *StepContext) MaxAttempts() int {
 	return max(c.step.Retry.MaxAttempts, 1)
 }
 
-// IsRetry reports whether the step has been executed before.
+// IsRetry reports whether an attempt before this one has failed or was lost.
 func (c *StepContext) IsRetry() bool { return c.claim.Attempt > 1 }
 
 // IsLastAttempt reports whether a failure of this execution is the last word.

@@ -100,7 +100,11 @@ func (w *Worker) Health() Health {
 	}
 	events := p.system.Health()
 	h.Events, h.DeadLoops = &events, events.DeadLoops
-	for _, l := range []lifecycle.LoopHealth{p.beats.Health(), p.watch.Health()} {
+	loops := []lifecycle.LoopHealth{p.beats.Health(), p.watch.Health()}
+	if p.sender != nil {
+		loops = append(loops, p.sender.Health())
+	}
+	for _, l := range loops {
 		if l.Dead() {
 			h.DeadLoops = append(h.DeadLoops, l.Name)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/store"
 )
 
@@ -127,7 +128,7 @@ func TestYieldingStepsTakeTurns(t *testing.T) {
 func TestAYieldThatWaitsLongIsHandedBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{MaxConcurrent: 1, HandlerTimeout: time.Hour}, func(ctx *StepContext) (any, error) {
+		r := newRig(t, Config{MaxConcurrent: 1, HandlerTimeout: time.Hour, Mode: deploymode.EventDrivenOnly}, func(ctx *StepContext) (any, error) {
 			if ctx.StepName() == "once" {
 				time.Sleep(time.Minute)
 				return "long", nil
@@ -142,7 +143,7 @@ func TestAYieldThatWaitsLongIsHandedBack(t *testing.T) {
 		r.start(t)
 		r.offer(1, stepOnly)
 		r.offer(1, stepOnce)
-		time.Sleep(5 * time.Second)
+		time.Sleep(2*maxAheadAge + time.Millisecond) // it yields after one
 		synctest.Wait()
 		require.Len(t, r.board.handed, 1)
 		r.board.set(func(b *fakeBoard) {
@@ -250,6 +251,30 @@ func TestYieldsLeaveTheTimeLimitBehind(t *testing.T) {
 		got := r.board.reported()
 		require.Len(t, got, 1)
 		require.True(t, got[0].Success)
+		r.stop(t)
+	})
+}
+
+// TestAYieldNeedsNoLook: the heartbeat sees to it where the mode has forbidden
+// the look that was due.
+func TestAYieldNeedsNoLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r *rig
+		r = newRig(t, Config{MaxConcurrent: 1, HandlerTimeout: time.Hour}, func(ctx *StepContext) (any, error) {
+			if ctx.HasCheckpoint() {
+				return "went on", nil
+			}
+			require.NoError(t, r.SetMode(ctx, deploymode.Disabled))
+			r.parts.engine.slots.letOthersFirst()
+			return nil, Yield(1, 1, nil)
+		})
+		r.start(t)
+		r.offer(1, stepOnly)
+		require.Empty(t, r.board.reported())
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 1)
 		r.stop(t)
 	})
 }

@@ -17,8 +17,8 @@
 //
 // It is a package of its own and not a part of package client, because it needs
 // the database driver and the engine's rows. Whoever speaks HTTP only should not
-// compile, link and start those: a program that calls client.CreateTask has
-// 8.3 MB, the same with this package 14 MB.
+// compile, link and start those: a stripped program that calls client.CreateTask
+// has 6 MB, with this package 9 MB (linux/amd64).
 //
 // What may not enter: SQL (store), what a request has to be (submission).
 package pgclient

@@ -219,11 +219,11 @@ func TestARunIsLeftOutWhileTheOneBeforeIsAlive(t *testing.T) {
 	s := newScheduler(t)
 	made := s.keep("apart", func(d *store.Schedule) { d.Template, d.Overlap = "slow", schedule.OverlapSkip })
 	beside := s.keep("beside", func(d *store.Schedule) { d.Template = "slow" })
-	second := func() time.Time { return time.Now().Truncate(time.Second) }
-	s.due(second(), made.UUID, beside.UUID)
+	begin := time.Now().Truncate(time.Second)
+	s.due(begin, made.UUID, beside.UUID)
 	first := s.caughtUp(made.UUID)
 	s.caughtUp(beside.UUID)
-	s.due(second().Add(-time.Second), made.UUID, beside.UUID)
+	s.due(begin.Add(-time.Second), made.UUID, beside.UUID) // another time
 	now := s.until(made.UUID, func(now *store.Schedule) bool { return now.LastError != nil })
 	s.caughtUp(beside.UUID)
 	require.Contains(t, *now.LastError, "the task of the run before, "+first.LastTask.String()+", is still alive")
@@ -243,7 +243,7 @@ func TestARunIsLeftOutWhileTheOneBeforeIsAlive(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, workflow.TaskComplete, s.Await(created.UUID).State)
 	require.Equal(t, 1, s.counted("by_hand"))
-	s.due(second().Add(-2*time.Second), made.UUID)
+	s.due(begin.Add(-2*time.Second), made.UUID)
 	now = s.until(made.UUID, func(now *store.Schedule) bool { return now.NextRunAt.After(now.ReadAt) && now.LastError == nil })
 	require.NotEqual(t, created.UUID, *now.LastTask)
 	require.Len(t, s.runs("apart"), 3)

@@ -26,6 +26,7 @@ const (
 	EverythingKnown Rule = "every execution is on record, unless its worker gave it back"
 	NothingLeft     Rule = "nothing is left on the board"
 	Integrity       Rule = "the records obey the rules of the product"
+	Together        Rule = "what a handler wrote in its transaction is there exactly where its claim succeeded"
 	RunsToTheEnd    Rule = "daemons end when they are told to, and not before"
 )
 
@@ -66,6 +67,7 @@ func Check(f Facts) []Violation {
 	for i := range c.Executions {
 		c.execution(&c.Executions[i])
 	}
+	c.bookings()
 	for _, left := range c.Left {
 		c.fail(NothingLeft, "%s", left)
 	}
@@ -163,7 +165,9 @@ func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
 			succeeded++
 			c.success(a, x)
 		case a.Outcome == Failed || a.Outcome == Error && a.Reason != "worker_lost" && a.Reason != "poison":
-			if x == nil || x.Outcome != ledger.Failed && x.Outcome != ledger.Told {
+			// A transaction may fail after its handler has ended well.
+			undone := x != nil && x.Outcome == ledger.Succeeded && c.flows[a.Flow].Books(a.Step)
+			if !undone && (x == nil || x.Outcome != ledger.Failed && x.Outcome != ledger.Told) {
 				c.fail(OneClaim, "%s failed, and its handler never said so", describe(a))
 			}
 		}
@@ -172,6 +176,22 @@ func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
 		c.fail(EveryStepOnce, "step %s of task %s (%s) succeeded %d times", attempts[0].Step, t.ID, t.Flow, succeeded)
 	}
 	return min(succeeded, 1)
+}
+
+// bookings: a row and the success of its claim are both there, or neither is.
+func (c *checker) bookings() {
+	booked := make(map[int64]bool, len(c.Booked))
+	for _, token := range c.Booked {
+		booked[token] = true
+		if a := c.byToken[token]; a == nil || a.Outcome != Success || !c.flows[a.Flow].Books(a.Step) {
+			c.fail(Together, "claim %d has written its row, and its success is not on record", token)
+		}
+	}
+	for i := range c.Attempts {
+		if a := &c.Attempts[i]; a.Outcome == Success && c.flows[a.Flow].Books(a.Step) && !booked[a.Token] {
+			c.fail(Together, "%s succeeded, and its row is not there", describe(a))
+		}
+	}
 }
 
 // follows: one claim begins when the one before it has ended, and none after

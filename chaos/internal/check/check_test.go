@@ -57,6 +57,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			twin.ID = uuid.New()
 			f.Tasks = append(f.Tasks, twin)
 		}},
+		{"a row without its success", check.Together, func(f *check.Facts) { f.Booked = []int64{10} }},
 		{"another task than was said", check.NothingLost, func(f *check.Facts) { f.Ordered[0].Task = uuid.New() }},
 		{"the task did not end", check.EverythingEnds, func(f *check.Facts) { f.Tasks[0].State = "steps_in_process" }},
 		{"the task failed", check.EverythingEnds, func(f *check.Facts) { f.Tasks[0].State = "error" }},

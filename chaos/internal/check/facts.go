@@ -24,6 +24,9 @@ type Facts struct {
 
 	Tasks    []Task
 	Attempts []Attempt
+	// Booked are the claims that have written a row in the transaction of their
+	// end.
+	Booked []int64
 	// Left is what is still on the board, in words.
 	Left []string
 	// Integrity is what the product's own check found, and Checked how many

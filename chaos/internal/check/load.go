@@ -27,6 +27,9 @@ func (f *Facts) Load(ctx context.Context, dsn string, maxCrashes int) error {
 	if f.Attempts, err = loadAttempts(ctx, conn); err != nil {
 		return fmt.Errorf("read the attempts: %w", err)
 	}
+	if f.Booked, err = workload.ReadBooked(ctx, conn); err != nil {
+		return err
+	}
 	if f.Left, err = loadBoard(ctx, conn); err != nil {
 		return fmt.Errorf("read the board: %w", err)
 	}

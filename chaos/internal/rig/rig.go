@@ -163,7 +163,7 @@ func (r *Rig) config(kind fleet.Kind, ears string) string {
 		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes)
 	}
 	return c + fmt.Sprintf("[worker]\nlease_seconds = %d\nheartbeat_interval_ms = %d\n[worker.mpsc_channels.handler_dispatch]\n"+
-		"handler_timeout_ms = 4000\nmax_concurrent_handlers = %d\n", int(Lease.Seconds()), Heartbeat.Milliseconds(), permits)
+		"handler_timeout_ms = 4000\nmax_concurrent_handlers = %d\n[worker.transactions]\nmax_connections = 5\n", int(Lease.Seconds()), Heartbeat.Milliseconds(), permits)
 }
 
 // guard looks after daemons that end by themselves.

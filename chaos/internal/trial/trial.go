@@ -105,6 +105,9 @@ func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
+	if err := r.Do(ctx, func(conn *pgx.Conn) error { return workload.Prepare(ctx, conn) }); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	report, err := t.run(ctx)
 	return report, errors.Join(err, r.Close())
 }

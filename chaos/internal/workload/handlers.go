@@ -39,7 +39,8 @@ func Register(w *worker.Worker) error {
 	h := &handlers{ledger: book, gates: os.Getenv(EnvGates)}
 	err = errors.Join(
 		w.Register(workHandler, worker.HandlerFunc(h.work)),
-		w.Register(gateHandler, worker.HandlerFunc(h.gate)))
+		w.Register(gateHandler, worker.HandlerFunc(h.gate)),
+		w.Register(bookHandler, worker.InTx(h.book)))
 	if err != nil {
 		return err
 	}
@@ -54,6 +55,9 @@ func Register(w *worker.Worker) error {
 	}
 	return nil
 }
+
+// quickest is the time that a booking takes.
+const quickest = 15 * time.Millisecond
 
 type handlers struct {
 	ledger *ledger.Writer

@@ -20,6 +20,7 @@ const (
 const (
 	workHandler = "chaos.work"
 	gateHandler = "chaos.gate"
+	bookHandler = "chaos.book"
 )
 
 // Workflow is one kind of task.
@@ -58,9 +59,9 @@ type Work struct {
 
 // The workflows.
 var (
-	Linear = Workflow{Name: "linear", End: "complete", Share: 5,
+	Linear = Workflow{Name: "linear", End: "complete", Share: 4,
 		steps: chain(quick, "one", "two", "three", "four")}
-	Diamond = Workflow{Name: "diamond", End: "complete", Share: 5, steps: []step{
+	Diamond = Workflow{Name: "diamond", End: "complete", Share: 4, steps: []step{
 		{name: "start", work: quick}, {name: "left", parents: []string{"start"}, work: quick},
 		{name: "right", parents: []string{"start"}, work: quick}, {name: "end", parents: []string{"left", "right"}, work: quick}}}
 	Fanout   = Workflow{Name: "fanout", End: "complete", Share: 1, steps: fan(50)}
@@ -78,6 +79,10 @@ var (
 		{name: "hopeless", parents: []string{"before"}, work: Work{Millis: 5, Hopeless: true}},
 		{name: "aside", parents: []string{"before"}, work: quick},
 		{name: "never", parents: []string{"hopeless", "aside"}, work: quick, attempts: -1}}}
+	// Booked has a step that writes a row and completes in one transaction.
+	Booked = Workflow{Name: "booked", End: "complete", Share: 2, steps: []step{
+		{name: "before", work: quick}, {name: "book", parents: []string{"before"}, handler: bookHandler, work: quick},
+		{name: "after", parents: []string{"book"}, work: quick}}}
 	// Laboured is for scenarios: a diamond that keeps permits busy.
 	Laboured = Workflow{Name: "laboured", End: "complete", steps: []step{
 		{name: "start", work: labour}, {name: "left", parents: []string{"start"}, work: labour},
@@ -91,10 +96,19 @@ var (
 	labour = Work{Millis: 40, SpreadMillis: 40}
 )
 
-// Workflows lists them all. In-transaction handlers get one of their own here
-// as soon as there are any.
+// Workflows lists them all.
 func Workflows() []Workflow {
-	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Laboured, Gated}
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Gated}
+}
+
+// Books reports whether a step writes a row in the transaction that completes it.
+func (w Workflow) Books(name string) bool {
+	for _, s := range w.steps {
+		if s.name == name {
+			return s.handler == bookHandler
+		}
+	}
+	return false
 }
 
 // ByName returns a workflow.

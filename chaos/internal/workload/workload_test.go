@@ -27,7 +27,7 @@ func TestTemplatesAreWhatTheWorkflowsSay(t *testing.T) {
 }
 
 func TestWhatIsIdeal(t *testing.T) {
-	for name, want := range map[string][2]int{"linear": {4, 4}, "diamond": {4, 4}, "fanout": {52, 52}, "retrying": {5, 3}, "slow": {4, 4}, "doomed": {3, 2}} {
+	for name, want := range map[string][2]int{"linear": {4, 4}, "diamond": {4, 4}, "fanout": {52, 52}, "retrying": {5, 3}, "slow": {4, 4}, "doomed": {3, 2}, "booked": {3, 3}} {
 		w, ok := workload.ByName(name)
 		require.True(t, ok)
 		require.Equal(t, want, [2]int{w.Ideal(), w.Succeeding()}, name)

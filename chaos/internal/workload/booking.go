@@ -1,0 +1,49 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/worker"
+)
+
+// Prepare makes the table of what is booked: a row for each claim whose handler
+// worked in a transaction that was committed.
+func Prepare(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `create table if not exists public.chaos_booked (token bigint primary key, task_uuid uuid not null, step text not null)`)
+	if err != nil {
+		return fmt.Errorf("make the table of bookings: %w", err)
+	}
+	return nil
+}
+
+// ReadBooked reads the claims that have booked something; none where nothing was
+// prepared.
+func ReadBooked(ctx context.Context, conn *pgx.Conn) (tokens []int64, err error) {
+	var prepared bool
+	if err := conn.QueryRow(ctx, `select to_regclass('public.chaos_booked') is not null`).Scan(&prepared); err != nil || !prepared {
+		return nil, err
+	}
+	rows, err := conn.Query(ctx, `select token from public.chaos_booked order by 1`)
+	if err == nil {
+		tokens, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the bookings: %w", err)
+	}
+	return tokens, nil
+}
+
+// book writes a row before it works, so that most of what strikes strikes
+// between the row and the end of the step.
+func (h *handlers) book(c *worker.StepContext, tx pgx.Tx) (any, error) {
+	return h.noted(c, func() error {
+		_, err := tx.Exec(c, `insert into public.chaos_booked (token, task_uuid, step) values ($1, $2, $3)`, c.Token(), c.TaskUUID().String(), c.StepName())
+		if err != nil {
+			return err
+		}
+		return pause(c, quickest)
+	})
+}
