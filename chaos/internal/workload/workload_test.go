@@ -44,5 +44,5 @@ func TestOrdersComeFromTheSeed(t *testing.T) {
 		require.Equal(t, time.Duration(i)*50*time.Millisecond, o.Due)
 	}
 	require.Len(t, keys, 200)
-	require.Equal(t, map[string]int{"linear": 50, "diamond": 50, "fanout": 10, "retrying": 40, "slow": 20, "doomed": 30}, flows)
+	require.Equal(t, map[string]int{"linear": 40, "diamond": 40, "fanout": 10, "retrying": 40, "slow": 20, "doomed": 30, "booked": 20}, flows)
 }
