@@ -3,6 +3,7 @@ package orchestration
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,31 +61,68 @@ func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err erro
 	return found, false, nil
 }
 
-// run makes one transaction. What the database refuses is found out by taking
-// schedules one by one, and gives its run up.
+// run makes one transaction. Where the database refuses it, schedules are run
+// one by one, and those that it refuses by themselves give their run up.
 func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error) {
-	if found, err = d.batch(ctx, scheduleBatch, nil); err == nil || errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
+	found, err = d.batch(ctx, scheduleBatch, nil, nil)
+	if !refused(ctx, err) {
 		return found, found >= scheduleBatch, err
 	}
 	d.o.log.Warn("the database refuses due schedules; they are run one by one", zap.Error(err))
+	var culprits []uuid.UUID
 	for range scheduleBatch {
-		culprit := uuid.Nil
-		n, err := d.batch(ctx, 1, func(due *store.DueSchedule) bool { culprit = due.UUID; return false })
-		if err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
-			d.o.log.Error("the database refuses the run of a schedule, which is given up", zap.Stringer("schedule", culprit), zap.Error(err))
-			n, err = d.batch(ctx, 1, func(due *store.DueSchedule) bool { return due.UUID == culprit })
+		var one uuid.UUID
+		n, failure := d.batch(ctx, 1, culprits, func(due *store.DueSchedule) bool { one = due.UUID; return false })
+		if refused(ctx, failure) && one != uuid.Nil {
+			d.o.log.Error("the database refuses the run of a schedule", zap.Stringer("schedule_id", one), zap.Error(failure))
+			culprits, err = append(culprits, one), failure
+			continue
 		}
-		if found += n; err != nil || n == 0 {
+		if found += n; failure != nil || n == 0 {
+			err = errors.Join(failure, d.giveUp(ctx, culprits, found > 0, err))
 			return found, false, err
 		}
 	}
-	return found, true, nil
+	return found, true, d.giveUp(ctx, culprits, found > 0, err)
 }
 
-// batch runs up to limit schedules but those that are given up.
-func (d *dueSchedules) batch(ctx context.Context, limit int, givenUp func(due *store.DueSchedule) bool) (int, error) {
+// giveUp moves schedules on whose run the database refuses. Where it refuses
+// all of them for no fault of theirs, they are tried again: the next run would
+// fare no better.
+func (d *dueSchedules) giveUp(ctx context.Context, culprits []uuid.UUID, others bool, err error) error {
+	if len(culprits) == 0 {
+		return nil
+	}
+	if !others && !ofContent(err) {
+		return err
+	}
+	_, err = d.batch(ctx, len(culprits), nil, func(due *store.DueSchedule) bool { return slices.Contains(culprits, due.UUID) })
+	return err
+}
+
+// refused reports whether the database has answered, and does not want it.
+func refused(ctx context.Context, err error) bool {
+	return err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil
+}
+
+// ofContent reports whether the database refuses what is written, not that it is.
+func ofContent(err error) bool {
+	var sql interface{ SQLState() string }
+	if !errors.As(err, &sql) || len(sql.SQLState()) != 5 {
+		return false
+	}
+	switch sql.SQLState()[:2] {
+	case "22", "23", "54": // data exception, constraint violation, limit exceeded
+		return true
+	}
+	return false
+}
+
+// batch runs up to limit schedules; those that are given up move on without a
+// task.
+func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
 	var t tally
-	fired, err := d.o.store.RunDueSchedules(ctx, limit, func(now time.Time, due []store.DueSchedule) []store.Firing {
+	fired, err := d.o.store.RunDueSchedules(ctx, limit, except, func(now time.Time, due []store.DueSchedule) []store.Firing {
 		t = tally{log: d.o.log, now: now}
 		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
 		for i := range due {

@@ -88,7 +88,7 @@ func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	l := &life{store: s, plan: plan(t, s, oneStepYAML)}
 	// begin, take, create, move on, commit
 	all := slices.Concat(flows, []flow{{"run schedules", 5, func(tb testing.TB, l *life) {
-		fired, err := l.store.RunDueSchedules(tb.Context(), l.tasks, runEach(tb))
+		fired, err := l.store.RunDueSchedules(tb.Context(), l.tasks, nil, runEach(tb))
 		require.NoError(tb, err)
 		require.Len(tb, fired.Accepted, l.tasks)
 	}}})

@@ -145,7 +145,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 			[]int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, 2, 1},
 		{"judgeWorkers", judgeWorkers, []any{int64(30_000), int64(120_000), items}, max(items, (f.from+f.waiting)/100), 0},
 		{"endLeasesOfDead", endLeasesOfDead, []any{items, uuids{uuid.Max}}, leases, 0},
-		{"claimDueSchedules", claimDueSchedules, []any{items}, items, items},
+		{"claimDueSchedules", claimDueSchedules, []any{items, []uuid.UUID{}}, items, items},
 		{"claimSchedule", claimSchedule, []any{scheduled[0]}, 1, 1},
 		{"advanceSchedules", advanceSchedules, []any{bytesOf(scheduled), nextRuns, nextRuns, identities, make([]*string, items), make([]*string, items)}, items, items},
 		{"horizon with schedules", horizon, []any{longAgo, longAgo}, 1, 1},

@@ -57,7 +57,7 @@ const (
 	// Index: schedules_due.
 	claimDueSchedules = `
 with due as materialized (
-    select * from tasker.schedules where paused_at is null and next_run_at <= now()
+    select * from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all ($2::uuid[])
     order by next_run_at limit $1 for update skip locked
 )` + describeDue
 	// claimSchedule takes one, due or not, and waits for whoever has it.
@@ -89,13 +89,13 @@ from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bytea[], $5::t
 where s.schedule_uuid = any (array[f.schedule_uuid])`
 )
 
-// RunDueSchedules takes up to limit schedules whose time has come, has them
-// decided about, creates their tasks and moves them on, in one transaction of a
+// RunDueSchedules takes up to limit schedules whose time has come, some excepted,
+// has them decided about, creates their tasks and moves them on, in one transaction of a
 // fixed number of statements: a run is made once, or not yet. now is the
 // database's clock. decide has one answer for each schedule, in order; it may be
 // called again when the transaction is undone for the sake of others.
-func (s *Store) RunDueSchedules(ctx context.Context, limit int, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
-	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules, limit, nil,
+func (s *Store) RunDueSchedules(ctx context.Context, limit int, except []uuid.UUID, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
+	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules, []any{limit, nonNil(except)}, nil,
 		func(due []DueSchedule) ([]Firing, error) { return decide(due[0].ReadAt, due), nil })
 }
 
@@ -104,7 +104,7 @@ func (s *Store) RunDueSchedules(ctx context.Context, limit int, decide func(now 
 // error, nothing is changed. The error wraps that, or ErrNotFound where there is
 // no such schedule.
 func (s *Store) RunSchedule(ctx context.Context, id uuid.UUID, by OperatorAction, decide func(now time.Time, due *DueSchedule) (Firing, error)) (Fired, error) {
-	fired, err := s.runSchedules(ctx, "run_schedule", "run the schedule", claimSchedule, id, &by,
+	fired, err := s.runSchedules(ctx, "run_schedule", "run the schedule", claimSchedule, []any{id}, &by,
 		func(due []DueSchedule) ([]Firing, error) {
 			f, err := decide(due[0].ReadAt, &due[0])
 			return []Firing{f}, err
@@ -115,11 +115,12 @@ func (s *Store) RunSchedule(ctx context.Context, id uuid.UUID, by OperatorAction
 	return fired, err
 }
 
-func (s *Store) runSchedules(ctx context.Context, flow, doing, claim string, arg any, by *OperatorAction, decide func(due []DueSchedule) ([]Firing, error)) (fired Fired, err error) {
+func (s *Store) runSchedules(ctx context.Context, flow, doing, claim string, args []any, by *OperatorAction,
+	decide func(due []DueSchedule) ([]Firing, error)) (fired Fired, err error) {
 	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			fired = Fired{}
-			due, err := s.takeSchedules(ctx, tx, claim, arg)
+			due, err := s.takeSchedules(ctx, tx, claim, args...)
 			if err != nil || len(due) == 0 {
 				return nil, err
 			}
@@ -140,8 +141,8 @@ func (s *Store) runSchedules(ctx context.Context, flow, doing, claim string, arg
 }
 
 // takeSchedules locks schedules and reads their plans.
-func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim string, arg any) ([]DueSchedule, error) {
-	rows, err := tx.Query(ctx, claim, arg)
+func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim string, args ...any) ([]DueSchedule, error) {
+	rows, err := tx.Query(ctx, claim, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -169,7 +169,7 @@ func TestAPausedScheduleIsNotDue(t *testing.T) {
 	h, err = s.Horizon(t.Context())
 	require.NoError(t, err)
 	require.Negative(t, h.NextSchedule)
-	fired, err := s.RunDueSchedules(t.Context(), 10, runEach(t))
+	fired, err := s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
 	require.NoError(t, err)
 	require.Zero(t, fired.Schedules)
 
@@ -209,7 +209,7 @@ func TestEachRunIsMadeOnce(t *testing.T) {
 		for range 6 {
 			group.Go(func() {
 				for {
-					fired, err := s.RunDueSchedules(t.Context(), 3, runEach(t))
+					fired, err := s.RunDueSchedules(t.Context(), 3, nil, runEach(t))
 					if err != nil || fired.Schedules == 0 {
 						if err != nil {
 							t.Error(err)
@@ -249,18 +249,18 @@ func TestARunThatIsCutOffIsMadeOnce(t *testing.T) {
 		if nextval('cuts') = 1 and (select count(*) from tasker.tasks) = 1 then perform pg_terminate_backend(pg_backend_pid()); end if;
 		return new; end $$`)
 	db.Exec(t, `create trigger cut before update on tasker.schedules for each row execute function cut()`)
-	_, err := s.RunDueSchedules(t.Context(), 10, runEach(t))
+	_, err := s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
 	require.ErrorIs(t, err, store.ErrUnavailable)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.tasks`))
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_identities`))
 	h, err := s.Horizon(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, h.NextSchedule, "it is due still")
-	fired, err := s.RunDueSchedules(t.Context(), 10, runEach(t))
+	fired, err := s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
 	require.NoError(t, err)
 	require.Len(t, fired.Accepted, 1)
 	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("flows")}}, fired.Signals)
-	fired, err = s.RunDueSchedules(t.Context(), 10, runEach(t))
+	fired, err = s.RunDueSchedules(t.Context(), 10, nil, runEach(t))
 	require.NoError(t, err)
 	require.Zero(t, fired.Schedules)
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.tasks`))
@@ -283,7 +283,7 @@ func TestWhatIsDueIsToldWithIt(t *testing.T) {
 		select namespace_id, 'broken', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a}', '{"steps": 7}', true from tasker.namespaces where name = 'flows'`)
 	db.Exec(t, `update tasker.schedules set template = 'broken' where name = 'broken'`)
 	seen := map[string]store.DueSchedule{}
-	fired, err := fresh.RunDueSchedules(t.Context(), 10, func(now time.Time, due []store.DueSchedule) []store.Firing {
+	fired, err := fresh.RunDueSchedules(t.Context(), 10, nil, func(now time.Time, due []store.DueSchedule) []store.Firing {
 		firings := make([]store.Firing, len(due))
 		for i := range due {
 			seen[due[i].Name] = due[i]
