@@ -76,7 +76,15 @@ const patience = 20 * time.Second
 
 func TestWorkAndReportAreOne(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, store.Options{NotifyAfterCommit: true})
+	for name, opts := range map[string]store.Options{"direct": {NotifyAfterCommit: true}, "for a pooler": {NotifyAfterCommit: true, NoPreparedStatements: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			workAndReport(t, newShop(t, opts))
+		})
+	}
+}
+
+func workAndReport(t *testing.T, s *shop) {
 	ear := listen(t, s.db.DSN)
 	c := s.claimOne()
 	ear.hears(signal.WorkerTopic("shapes"))
