@@ -208,8 +208,8 @@ func (a *Admission) AdmitTask(namespace string) (r Refusal, ok bool) {
 	if a == nil || a.cfg.ShowOnly {
 		return Refusal{}, true
 	}
+	m := a.latest.Load() // what was known before this task asked: its own question never decides over it
 	a.want()
-	m := a.latest.Load()
 	if m == nil || m.worst < Critical {
 		return Refusal{}, true
 	}

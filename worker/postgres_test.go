@@ -226,8 +226,11 @@ func TestWorkflowInEveryMode(t *testing.T) {
 					require.JSONEq(t, fmt.Sprintf(`{"total":%d,"first":%d}`, 4*(i+1), i+1), string(task.Steps[3].Result))
 					require.Equal(t, w.ID(), *task.Steps[3].WorkerUUID)
 				}
+				pgtest.Eventually(t, patient, func() (bool, string) {
+					h := w.Health()
+					return h.Succeeded == 80, fmt.Sprintf("%+v", h)
+				})
 				h := w.Health()
-				require.EqualValues(t, 80, h.Succeeded)
 				require.Zero(t, h.Stale+h.Failed+h.LeasesLost)
 				if mode == deploymode.EventDrivenOnly {
 					require.Zero(t, h.Events.Found["poller"])

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -64,8 +65,11 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 	require.Equal(t, 2*tasks, e.DB.QueryInt(t, `select count(*) from kept k join tasker.step_attempts a using (task_uuid, token) where a.outcome = 1`))
 	require.Positive(t, n.accepted.Load())
 	require.LessOrEqual(t, int(n.accepted.Load()), 2*tasks, "what was reported in its transaction is not settled")
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		h := e.Worker.Health()
+		return h.Succeeded == 4*tasks, fmt.Sprintf("%+v", h)
+	})
 	h := e.Worker.Health()
-	require.EqualValues(t, 4*tasks, h.Succeeded)
 	require.Zero(t, h.Stale+h.Failed)
 }
 
