@@ -27,6 +27,10 @@ type TaskRequest struct {
 	// Deadline is until when the task should have begun; one that still waits
 	// then is cancelled, and somebody is asked to look at it.
 	Deadline *Time `json:"deadline,omitempty" format:"date-time" doc:"Cancel the task if it has not begun by this instant"`
+	// DependsOn are tasks that have to end before this one begins. Where one of
+	// them fails this one is cancelled, unless OnDependencyFailure is "continue".
+	DependsOn           []string `json:"depends_on,omitempty" maxItems:"100" doc:"UUIDs of tasks that have to end before this one begins"`
+	OnDependencyFailure string   `json:"on_dependency_failure,omitempty" enum:"fail,continue" doc:"What becomes of the task when one of them fails; fail, it is cancelled, when absent"`
 }
 
 // MaxBatchTasks is how many tasks a [TaskBatchRequest] may have.
@@ -71,6 +75,9 @@ type Task struct {
 	Tags                []string        `json:"tags"`
 	CorrelationID       string          `json:"correlation_id"`
 	ParentCorrelationID *string         `json:"parent_correlation_id"`
+	ParentTaskUUID      *string         `json:"parent_task_uuid,omitempty" doc:"The task of which this one is a step"`
+	ParentStepUUID      *string         `json:"parent_step_uuid,omitempty" doc:"The step that it is"`
+	DependsOn           []string        `json:"depends_on,omitempty" doc:"The tasks that had to end before it"`
 	TotalSteps          int64           `json:"total_steps"`
 	PendingSteps        int64           `json:"pending_steps"`
 	InProgressSteps     int64           `json:"in_progress_steps"`
@@ -113,6 +120,8 @@ type StepReadiness struct {
 	MaxAttempts           int        `json:"max_attempts"`
 	BackoffRequestSeconds *int       `json:"backoff_request_seconds"`
 	LastAttemptedAt       *NaiveTime `json:"last_attempted_at"`
+	// Waiting says what the step waits for; nil: it does not wait.
+	Waiting *Waiting `json:"waiting,omitempty"`
 }
 
 // TaskList is one page of tasks, newest first.
@@ -152,6 +161,8 @@ type Step struct {
 	LastFailureAt         *Time           `json:"last_failure_at" format:"date-time"`
 	NextRetryAt           *Time           `json:"next_retry_at" format:"date-time"`
 	LastAttemptedAt       *Time           `json:"last_attempted_at" format:"date-time"`
+	// Waiting says what the step waits for; nil: it does not wait.
+	Waiting *Waiting `json:"waiting,omitempty"`
 	// Checkpoint is the progress that the step, or its newest attempt, has
 	// saved. It is absent where there is none, and in lists.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`

@@ -60,6 +60,8 @@ func engineKeys() []Key {
 		integer("create.max_pending", 10000, 1, 1000000, "Task requests that may wait for creation.", "Beyond it callers are told to come back (503)."),
 		integer("leases.sweep_batch_size", 500, 1, 10000, "Expired leases taken back at once.", "How fast the work of dead workers returns."),
 		integer("leases.max_crashes", 3, 1, 1000, "Leases a step may lose before it counts as failed for good.", "Keeps a step that kills its worker from killing all."),
+		integer("waits.max_task_depth", 10, 1, 100, "Tasks of which each is a step of the one before.", "Ends a workflow that is a step of itself."),
+		integer("waits.event_ttl_seconds", 86400, 60, 31536000, "Seconds for which an event from outside is kept.", "How early an event may come before a step waits for it."),
 	)
 }
 

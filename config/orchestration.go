@@ -13,6 +13,7 @@ type Orchestration struct {
 	Apply                    Apply                     `toml:"apply"`
 	Create                   Create                    `toml:"create"`
 	Leases                   Leases                    `toml:"leases"`
+	Waits                    Waits                     `toml:"waits"`
 	DecisionPoints           DecisionPoints            `toml:"decision_points"`
 	DLQ                      DLQ                       `toml:"dlq"`
 	Sweeps                   Sweeps                    `toml:"sweeps"`
@@ -57,6 +58,15 @@ type Leases struct {
 	SweepBatchSize int `toml:"sweep_batch_size"`
 	MaxCrashes     int `toml:"max_crashes"`
 }
+
+// Waits bounds what steps that wait, or are tasks, may ask for.
+type Waits struct {
+	MaxTaskDepth    int   `toml:"max_task_depth"`
+	EventTTLSeconds int64 `toml:"event_ttl_seconds"`
+}
+
+// EventTTL returns event_ttl_seconds: for which an event is kept that nobody waits for.
+func (w Waits) EventTTL() time.Duration { return time.Duration(w.EventTTLSeconds) * time.Second }
 
 // DecisionPoints is [orchestration.decision_points].
 type DecisionPoints struct {

@@ -89,6 +89,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 			Logger: d.log, Metrics: d.metrics},
 		ApplyBatch: o.Apply.BatchSize, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
+		MaxTaskDepth: o.Waits.MaxTaskDepth, EventTTL: o.Waits.EventTTL(),
 		SweepBatch: o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), Logger: d.log, Metrics: d.metrics,
 	})
 	if err != nil {
@@ -125,7 +126,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{
 		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
 		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
-		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Breakers: d.breakers, Admission: d.admission,
+		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Waits: engine, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
 }

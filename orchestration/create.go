@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/store"
@@ -22,7 +23,7 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	}
 	row, err := o.creates.Do(ctx, task)
 	if err != nil {
-		return Created{}, fmt.Errorf("create the task: %w", err)
+		return Created{}, creationError(err)
 	}
 	created, err := submission.Answer(&task, row)
 	if err == nil {
@@ -31,11 +32,22 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	return created, err
 }
 
+// creationError is why a task could not be created; what it depends on is the
+// sender's to know.
+func creationError(err error) error {
+	var unknown *store.UnknownTasksError
+	if errors.As(err, &unknown) {
+		return &InvalidError{Problems: []string{"depends_on: " + unknown.Error()}}
+	}
+	return fmt.Errorf("create the task: %w", err)
+}
+
 // flushCreates writes one batch of tasks and sends their signals.
 func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
 	created, err := o.create(ctx, tasks)
 	if err == nil {
 		o.stir()
+		o.beginSoon(tasks)
 		return created, nil
 	}
 	if len(tasks) == 1 || errors.Is(err, store.ErrUnavailable) {
@@ -43,6 +55,13 @@ func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) 
 	}
 	// One task that the database refuses must not cost the others theirs.
 	return o.createHalves(ctx, tasks)
+}
+
+// beginSoon looks at tasks at once that are this side's to begin.
+func (o *Orchestrator) beginSoon(tasks []store.NewTask) {
+	if slices.ContainsFunc(tasks, func(t store.NewTask) bool { return t.Plan.EngineFirst || len(t.DependsOn) > 0 }) {
+		o.readiness.WakeIn(0)
+	}
 }
 
 func (o *Orchestrator) createHalves(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {

@@ -160,7 +160,9 @@ func (m *many) write(p part) {
 	rows, err := m.o.flushCreates(ctx, p.tasks)
 	var each *command.BatchError
 	if err != nil && (!errors.As(err, &each) || len(rows) != len(p.tasks)) {
-		err = fmt.Errorf("create the tasks: %w", err)
+		if err = creationError(err); len(p.tasks) > 1 {
+			err = fmt.Errorf("create the tasks: %w", err)
+		}
 		m.giveUp(err)
 		m.fail(p, err)
 		return
@@ -169,7 +171,7 @@ func (m *many) write(p part) {
 	for i, index := range p.indexes {
 		result := &m.results[index]
 		if each != nil && each.Errs[i] != nil {
-			result.Err = fmt.Errorf("create the task: %w", each.Errs[i])
+			result.Err = creationError(each.Errs[i])
 			m.giveUp(result.Err)
 			continue
 		}

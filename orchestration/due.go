@@ -11,11 +11,12 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// dueWork moves what has become due, ends leases that have run out and runs
-// schedules.
+// dueWork moves what has become due, begins the engine's own steps, ends leases
+// that have run out and runs schedules.
 type dueWork struct {
 	o         *Orchestrator
 	schedules dueSchedules
+	waits     waits
 	// scan keeps the horizon from being asked for too often while dead versions
 	// lie in front of what is due. Only a dear one is waited with.
 	scan scanBudget
@@ -60,6 +61,11 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		out.Found += promoted.Steps
 		out.More = promoted.Steps >= w.o.cfg.SweepBatch
 	}
+	begun, more, err := w.waits.look(ctx, h)
+	if err != nil {
+		return out, err
+	}
+	out.Found, out.More = out.Found+begun, out.More || more
 	if h.NextLease == 0 {
 		expired, err := w.expire(ctx)
 		if err != nil {

@@ -46,6 +46,8 @@ type Config struct {
 	SweepBatch        int           // due steps or leases per statement; default 500
 	HeartbeatInterval time.Duration // default 10 s
 	PartitionDays     int           // ledger partitions created ahead; default 7
+	MaxTaskDepth      int           // tasks of which each is a step of the one before; default 10
+	EventTTL          time.Duration // for which an event that nobody waits for is kept; default 24 h
 	StopTimeout       time.Duration // of each part; default 5 s
 
 	Logger  *zap.Logger
@@ -83,6 +85,10 @@ func New(cfg Config) (*Orchestrator, error) {
 	def(&cfg.CreatePending, 10_000)
 	def(&cfg.SweepBatch, 500)
 	def(&cfg.PartitionDays, 7)
+	def(&cfg.MaxTaskDepth, 10)
+	if cfg.EventTTL <= 0 {
+		cfg.EventTTL = 24 * time.Hour
+	}
 	def(&cfg.Rules.MaxCrashes, 3)
 	if cfg.HeartbeatInterval <= 0 {
 		cfg.HeartbeatInterval = 10 * time.Second
@@ -104,7 +110,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: o.restarted})
 
 	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl), &applyWork{o: o})
-	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}})
+	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
 	return o, nil
 }
 

@@ -25,7 +25,7 @@ type Performed struct {
 // takeTasks locks live tasks.
 // Index: the primary key.
 const takeTasks = `
-select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), coalesce(t.dead_letter, false),
+select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), coalesce(t.dead_letter, false), coalesce(t.awaited, false),
        t.progress, t.state <> 0, null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
 from tasker.board t where t.task_uuid = any ((select $1::uuid[])::uuid[]) and t.slot = 0
 order by t.task_uuid for update`

@@ -34,6 +34,7 @@ type TakenTask struct {
 	State    workflow.TaskState
 	Priority int
 	Watched  bool
+	Awaited  bool // another task waits for its end
 	// DeadLetter says that an investigation of the task is open.
 	DeadLetter bool
 	Inline     bool // its only step stands in the task's own row
@@ -164,7 +165,7 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 // collect adds one row; it returns the plan when the row begins a new task.
 func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	raw := takenRow{}
-	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.deadLetter, &raw.progress,
+	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.deadLetter, &raw.awaited, &raw.progress,
 		&raw.inline, &raw.step, &raw.seq, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter, &raw.skipped); err != nil {
 		return 0, err
 	}
@@ -230,6 +231,7 @@ type takenRow struct {
 	priority   *int16
 	watched    *bool
 	deadLetter *bool
+	awaited    *bool
 	inline     *bool
 	progress   []byte
 	step       *int16
@@ -244,7 +246,7 @@ type takenRow struct {
 func (r *takenRow) taken() TakenTask {
 	progress, err := workflow.DecodeProgress(r.progress)
 	return TakenTask{Broken: err, UUID: *r.task, State: workflow.TaskState(*r.state), Priority: int(*r.priority),
-		Watched: *r.watched, DeadLetter: *r.deadLetter, Inline: *r.inline, Progress: progress}
+		Watched: *r.watched, Awaited: *r.awaited, DeadLetter: *r.deadLetter, Inline: *r.inline, Progress: progress}
 }
 
 func (r *takenRow) reported() TakenStep {

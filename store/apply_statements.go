@@ -88,7 +88,7 @@ set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
-    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, wait = null, awaits = null
 from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
 // putSteps puts new steps on the board, each in a row of its own.
@@ -115,13 +115,20 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if l := &w.letters; len(l.tasks) > 0 { // first: it shows what still stands on the board
 		b.Queue(recordDeadLetters, l.tasks, l.states, l.reasons, l.details, l.steps)
 	}
+	if t := &w.stopped; len(t.tasks) > 0 { // before the rows go that say which tasks they were
+		b.Queue(stopSubTasks, t.tasks, t.slots)
+	}
 	if m := &w.manual; len(m.tasks) > 0 {
 		b.Queue(recordManual, m.tasks, m.steps, m.results)
 	}
 	if g := &w.gone; len(g.tasks) > 0 {
 		b.Queue(leaveBoard, g.tasks, g.slots, g.outcomes, g.reasons, g.states, g.endReasons, g.progresses)
 	}
+	if len(w.told) > 0 {
+		b.Queue(sendMessages, w.told, messageEnded)
+	}
 	if q := &w.broken; len(q.tasks) > 0 {
+		b.Queue(stopAllSubTasks, q.tasks)
 		b.Queue(quarantineTasks, q.tasks, q.reasons, q.progresses)
 	}
 	if r := &w.retried; len(r.tasks) > 0 {

@@ -25,6 +25,8 @@ type writes struct {
 	letters  letterColumns
 	topics   topicSet
 	watched  []string
+	told     uuids      // ended, and others wait for that
+	stopped  subColumns // steps that were tasks
 	dues     []int64
 	finished int
 }
@@ -89,10 +91,10 @@ func (w *writes) add(c *Change) error {
 	}
 	queue := signal.WorkerTopic(t.Plan.Template.Namespace)
 	for _, p := range e.Put {
-		w.due(p.DueIn, queue)
+		w.due(p.DueIn, queue, t.Plan.Step(c.Progress, p.Step))
 	}
 	for _, r := range e.Retry {
-		w.due(r.DueIn, queue)
+		w.due(r.DueIn, queue, t.Plan.Step(c.Progress, r.Step))
 	}
 	changes := e.Changes
 	if c.Action != nil {
@@ -137,6 +139,21 @@ func (w *writes) finish(c *Change) {
 	if t.Watched {
 		w.watched = append(w.watched, t.UUID.String())
 	}
+	if t.Awaited {
+		w.tell(t.UUID)
+	}
+}
+
+// tell has it known that a task has ended which another one waits for.
+func (w *writes) tell(task uuid.UUID) {
+	w.told = append(w.told, task)
+	w.message()
+}
+
+// message has a message looked at at once.
+func (w *writes) message() {
+	w.topics.add(signal.TopicDue)
+	w.dues = append(w.dues, 1)
 }
 
 // moveInline goes on with a task whose only step has ended or runs again.
@@ -151,7 +168,7 @@ func (w *writes) moveInline(c *Change) error {
 		m.again[len(m.again)-1] = true
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
 		m.attempt(t.UUID, e.End[0].Outcome, e.End[0].Reason)
-		if len(e.Put) == 1 && inlines(t.Plan, c.Progress) {
+		if len(e.Put) == 1 && inlines(t.Plan, c.Progress, e.Put[0].Step) {
 			m.step(c, e.Put[0])
 			m.heirs[len(m.heirs)-1] = follows(c.parents(e.Put[0].Step), e.End[0])
 			break
@@ -161,7 +178,7 @@ func (w *writes) moveInline(c *Change) error {
 	case len(e.Remove) == 1 && len(e.Put) == 1 && len(e.End)+len(e.Retry) == 0: // called off, to be undone
 		m.attempt(t.UUID, workflow.OutcomeCancelled, "")
 		m.step(c, e.Put[0])
-	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0: // there was none
+	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0 && inlines(t.Plan, c.Progress, e.Put[0].Step): // there was none
 		m.add(t.UUID, 0, nil, "")
 		m.step(c, e.Put[0])
 	default:
@@ -182,7 +199,7 @@ func (w *writes) moveSpread(c *Change) {
 		w.retried.dues, w.retried.lanes = append(w.retried.dues, millis(r.DueIn)), append(w.retried.lanes, Lane(t.Priority, true))
 	}
 	w.moved.add(t.UUID, 0, nil, "")
-	if len(e.Put) == 1 && inlines(t.Plan, c.Progress) && inHand(c.Progress) == 1 {
+	if len(e.Put) == 1 && inlines(t.Plan, c.Progress, e.Put[0].Step) && inHand(c.Progress) == 1 {
 		w.moved.step(c, e.Put[0])
 	} else {
 		w.moved.noStep()
@@ -197,6 +214,10 @@ func (w *writes) endSpread(t *TakenTask, e *workflow.Effects) {
 	}
 	for _, no := range e.Remove {
 		w.gone.step(t.UUID, no, workflow.OutcomeCancelled, "")
+		if step := t.Plan.Step(t.Progress, no); step != nil && step.Kind == workflow.KindTask {
+			w.stopped.add(t.UUID, no)
+			w.message()
+		}
 	}
 }
 
@@ -217,13 +238,13 @@ func (w *writes) putRows(c *Change) {
 	}
 }
 
-func (w *writes) due(in time.Duration, queue signal.Topic) {
-	if in <= 0 {
+func (w *writes) due(in time.Duration, queue signal.Topic, step *workflow.PlanStep) {
+	if in <= 0 && (step == nil || !step.Kind.ByEngine()) {
 		w.topics.add(queue)
 		return
 	}
-	w.dues = append(w.dues, int64(in))
-	w.topics.add(signal.TopicDue) // a due time is new: every timer must know
+	w.dues = append(w.dues, max(int64(in), 1)) // the engine begins its own steps at once
+	w.topics.add(signal.TopicDue)              // a due time is new: every timer must know
 }
 
 func (w *writes) nextDue() time.Duration {

@@ -32,6 +32,19 @@ type NewTask struct {
 	IdentityWindow      time.Duration      // how long duplicates are refused; 0: for ever
 	StartIn             time.Duration
 	DeadlineIn          time.Duration // until it should have begun; 0: none
+	// Parent is the step that the task is, and waits for its end; nil: none.
+	Parent *ParentStep
+	// DependsOn are tasks that have to end before this one begins; they exist.
+	DependsOn []uuid.UUID
+	// Lenient lets it begin whatever became of them; else their failure cancels it.
+	Lenient bool
+}
+
+// ParentStep names the step that a task is.
+type ParentStep struct {
+	Task  uuid.UUID
+	Step  int
+	Depth int // of the new task: how many there are above it
 }
 
 // CreatedTask answers one NewTask: the task it made, or the one that has its
@@ -106,10 +119,10 @@ with patience as materialized (
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
-    select a.task_uuid, s.step_no + 1, s.step_no, a.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
+    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
            case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
            case when s.due_ms > 0 then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f')
-    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[]) s(task_uuid, step_no, lane, due_ms, tags)
+    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[], $28::int[]) s(task_uuid, step_no, lane, due_ms, tags, queue)
     join accepted a using (task_uuid)
 )
 select task_uuid, statement_timestamp() from accepted`
@@ -133,6 +146,9 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 // to it. It waits for the identities of others as long as it is told to; 0 is as
 // long as any statement may take.
 func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (acceptedTasks, error) {
+	if err := checkDependencies(ctx, db, tasks, chosen); err != nil {
+		return nil, err
+	}
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
 	args, queues, err := createArguments(tasks, chosen, &patience)
 	if err != nil {
@@ -141,6 +157,7 @@ func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chos
 	accepted := make(acceptedTasks, len(tasks))
 	err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
 		b.Queue(createTasks, args...).Query(accepted.collect)
+		relate(b, tasks, chosen)
 		also(b)
 	})
 	return accepted, err
@@ -225,7 +242,7 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 		UUID: t.UUID, Plan: t.Plan, State: workflow.TaskPending, Priority: t.Priority, Context: t.Context,
 		CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID,
 		Initiator: text(t.Initiator), SourceSystem: text(t.SourceSystem), Reason: text(t.Reason), Tags: t.Tags,
-		RequestedAt: requestedAt, UpdatedAt: requestedAt, Progress: progress,
+		RequestedAt: requestedAt, UpdatedAt: requestedAt, Progress: progress, DependsOn: t.DependsOn,
 	}
 	if t.StartIn > 0 {
 		start := requestedAt.Add(t.StartIn)
@@ -233,7 +250,9 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 	}
 	r := taskReader{task: task, board: map[int]boardRow{}}
 	for _, p := range effects.Put {
-		if p.DueIn > 0 {
+		if len(t.DependsOn) > 0 {
+			r.board[p.Step] = boardRow{state: 1, wait: &wait{Kind: waitForTasks}}
+		} else if p.DueIn > 0 {
 			due := requestedAt.Add(p.DueIn)
 			r.board[p.Step] = boardRow{state: 1, dueAt: &due}
 		} else {
@@ -254,7 +273,7 @@ func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []a
 			return nil, nil, err
 		}
 	}
-	return append(c.arguments(), patience), c.topics.signals(), nil
+	return append(c.arguments(), patience, c.put.queues), c.topics.signals(), nil
 }
 
 // newTaskColumns are new tasks, column by column, and the first steps that
@@ -300,7 +319,9 @@ func (c *newTaskColumns) add(t *NewTask) error {
 	c.deadlines = append(c.deadlines, millis(t.DeadlineIn))
 	c.progresses = append(c.progresses, progress.Encode())
 	c.addSteps(t, effects.Put)
-	c.topics.add(createTopic(t))
+	for _, topic := range createTopics(t) {
+		c.topics.add(topic)
+	}
 	return nil
 }
 
@@ -309,7 +330,7 @@ func (c *newTaskColumns) addSteps(t *NewTask, put []workflow.PutStep) {
 	var due int64
 	var tags *string
 	lane := Lane(t.Priority, false)
-	if len(put) == 1 && inlines(t.Plan, nil) {
+	if len(put) == 1 && inlines(t.Plan, nil, put[0].Step) {
 		no := int16(put[0].Step) // #nosec G115 -- at most maxInlineSteps
 		step, due, tags = &no, millis(put[0].DueIn), joined(t.Plan.Steps[no].Tags)
 	} else {
@@ -321,9 +342,10 @@ func (c *newTaskColumns) addSteps(t *NewTask, put []workflow.PutStep) {
 }
 
 // inlines reports whether the task's row may carry its only step. It does not
-// where steps were created at run time; a new task (nil) has none.
-func inlines(p *Plan, progress *workflow.Progress) bool {
-	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0)
+// where steps were created at run time; a new task (nil) has none. Nor does it
+// carry one that the engine runs: that one is of another queue.
+func inlines(p *Plan, progress *workflow.Progress, step int) bool {
+	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0) && !p.Steps[step].Kind.ByEngine()
 }
 
 func (c *newTaskColumns) arguments() []any {
@@ -347,7 +369,7 @@ type stepColumns struct {
 // add notes a step; progress may be nil for a task that has just begun.
 func (c *stepColumns) add(task uuid.UUID, plan *Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) {
 	step := plan.Step(progress, put.Step)
-	c.tasks, c.queues = append(c.tasks, task), append(c.queues, plan.Queue)
+	c.tasks, c.queues = append(c.tasks, task), append(c.queues, queueOf(plan, step))
 	c.steps, c.lanes = append(c.steps, int16(put.Step)), append(c.lanes, lane) // #nosec G115 -- at most MaxSteps
 	c.dues = append(c.dues, millis(put.DueIn))
 	c.parents = append(c.parents, arrayLiteral(plan.ParentsOf(progress, put.Step)))

@@ -44,6 +44,9 @@ func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) 
 	if err := g.passOver(ctx, tasks, chosen); err != nil {
 		return nil, err
 	}
+	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
+		return nil, err
+	}
 	args, signals, err := createArguments(tasks, chosen, nil)
 	if err != nil {
 		return nil, err
@@ -62,6 +65,9 @@ func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) 
 	}
 	if len(accepted) == 0 {
 		return answers, nil
+	}
+	if err := g.relate(ctx, tasks, chosen); err != nil {
+		return nil, err
 	}
 	return answers, g.announce(ctx, how, signals)
 }

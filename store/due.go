@@ -10,7 +10,8 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// promoteDue makes steps claimable whose time has come. The moment is read once:
+// promoteDue makes steps claimable whose time has come, and ends waits whose time
+// is over: those become reports. The moment is read once:
 // compared with the clock itself, every step of the future would be looked at.
 // Index: board_due.
 const promoteDue = `
@@ -19,19 +20,28 @@ with due as materialized (
     where state = 1 and due_at >= $2 and due_at <= (select clock_timestamp())
     order by due_at limit $1 for update skip locked
 ), moved as (
-    update tasker.board s set state = 2, due_at = null, seq = nextval('tasker.step_seq'), enqueued_at = clock_timestamp()
+    update tasker.board s
+    set state = case when s.wait is null then 2 else 4 end, due_at = null, seq = nextval('tasker.step_seq'),
+        enqueued_at = case when s.wait is null then clock_timestamp() else s.enqueued_at end,
+        reported_at = case when s.wait is not null then clock_timestamp() end,
+        outcome = (s.wait ->> 'outcome')::smallint, retryable = (s.wait ->> 'retryable')::boolean, awaits = null,
+        result = (s.wait -> 'result') || jsonb_build_object('until', s.due_at), error = s.wait -> 'error'
     where s.ctid = any (array(select at from due))
-    returning s.queue
+    returning s.queue, s.state, case when s.state = 4 then s.wait ->> 'task_uuid' end as sub_task
+), stopped as (
+    insert into tasker.task_messages (task_uuid, kind) select sub_task::uuid, 2 from moved where sub_task is not null on conflict do nothing
 )
-select n.name, count(*) from moved m join tasker.namespaces n on n.namespace_id = m.queue group by n.name`
+select coalesce(n.name, ''), m.state, count(*), count(sub_task)
+from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.state`
 
-// Promoted says what a promotion made claimable.
+// Promoted says what a promotion has done.
 type Promoted struct {
-	Steps   int
+	Steps   int             // that are claimable now, or whose wait is over
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
-// PromoteDue makes up to limit due steps claimable (retries, delayed starts).
+// PromoteDue makes up to limit due steps claimable (retries, delayed starts), or
+// ends their waits.
 func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 	var p Promoted
 	err := s.call(ctx, "promote", "promote due steps", func(ctx context.Context, db *conn) error {
@@ -43,13 +53,24 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 				return nil, err
 			}
 			var (
-				namespace string
-				count     int
-				topics    = topicSet{}
+				namespace  string
+				state      int16
+				count, sub int
+				topics     = topicSet{}
 			)
-			if _, err := pgx.ForEachRow(rows, []any{&namespace, &count}, func() error {
+			if _, err := pgx.ForEachRow(rows, []any{&namespace, &state, &count, &sub}, func() error {
 				p.Steps += count
-				topics.add(signal.WorkerTopic(namespace))
+				switch {
+				case state == 4:
+					topics.add(signal.TopicOrchestration)
+				case namespace == "": // the engine's own
+					topics.add(signal.TopicDue)
+				default:
+					topics.add(signal.WorkerTopic(namespace))
+				}
+				if sub > 0 {
+					topics.add(signal.TopicDue)
+				}
 				return nil
 			}); err != nil {
 				return nil, err
@@ -119,10 +140,15 @@ type Horizon struct {
 	NextDue      time.Duration // until the earliest due step; negative: none
 	NextLease    time.Duration // until the earliest end of a lease; negative: none
 	NextSchedule time.Duration // until the earliest run of a schedule; negative: none
+	Engine       bool          // there are steps that the engine is to begin
+	Messages     bool          // there are messages about tasks
 }
 
 // Next is the nearest of them; negative when there is none.
 func (h Horizon) Next() time.Duration {
+	if h.Engine || h.Messages {
+		return 0
+	}
 	d := slices.DeleteFunc([]time.Duration{h.NextDue, h.NextLease, h.NextSchedule}, func(d time.Duration) bool { return d < 0 })
 	if len(d) == 0 {
 		return -1
@@ -133,14 +159,16 @@ func (h Horizon) Next() time.Duration {
 // horizon reads the ends of three indexes, of the board from a moment on. A time that has
 // passed counts as 0; no row at all is null (an aggregate would make greatest
 // answer 0).
-// Index: board_due, board_lease, schedules_due.
+// Index: board_due, board_lease, schedules_due, board_claimable.
 const horizon = `
 select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
         where state = 1 and due_at >= $1 order by due_at limit 1),
        (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.board
         where state = 3 and lease_until >= $2 order by lease_until limit 1),
        (select greatest(extract(epoch from next_run_at - clock_timestamp()), 0)::float8 from tasker.schedules
-        where paused_at is null order by next_run_at limit 1)`
+        where paused_at is null order by next_run_at limit 1),
+       exists (select from tasker.board where state = 2 and queue = 0),
+       exists (select from tasker.task_messages)`
 
 // Horizon asks when the next step is due, the next lease ends and the next
 // schedule runs.
@@ -150,10 +178,12 @@ func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 		var due, lease, schedule *float64
 		begin := time.Now()
 		dueFrom, leaseFrom := s.timesFrom()
-		if err := db.QueryRow(ctx, horizon, dueFrom, leaseFrom).Scan(&due, &lease, &schedule); err != nil {
+		var engine, messages bool
+		if err := db.QueryRow(ctx, horizon, dueFrom, leaseFrom).Scan(&due, &lease, &schedule, &engine, &messages); err != nil {
 			return err
 		}
 		h = newHorizon(due, lease, schedule)
+		h.Engine, h.Messages = engine, messages
 		_ = s.moveTimes(ctx, db, time.Since(begin)) // what was read counts
 		return nil
 	})

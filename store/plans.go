@@ -23,6 +23,8 @@ type Plan struct {
 	Queue int32 // the id of the namespace
 	// InputSchema checks contexts; nil accepts everything.
 	InputSchema *workflow.InputSchema
+	// EngineFirst says that tasks may begin with a step that the engine runs.
+	EngineFirst bool
 }
 
 // planTTL bounds how long a replica that hears no signals may use a version
@@ -190,7 +192,7 @@ func (s *Store) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 
 // planOn is PlanByID for those who have a connection already: to wait for a
 // second one while holding the first would let a busy pool wait for itself.
-func (s *Store) planOn(ctx context.Context, db *conn, id int32) (*Plan, error) {
+func (s *Store) planOn(ctx context.Context, db querier, id int32) (*Plan, error) {
 	if p, ok := s.plans.numbered(id); ok {
 		return p, nil
 	}
@@ -241,6 +243,10 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 	}
 	if p.InputSchema, err = workflow.CompileInputSchema(t); err != nil {
 		return nil, fmt.Errorf("compile the input schema of plan %d: %w", p.ID, err)
+	}
+	for no := range p.Steps {
+		s := &p.Steps[no]
+		p.EngineFirst = p.EngineFirst || s.Initial && len(s.Parents) == 0 && s.Kind.ByEngine()
 	}
 	c.put(&p, r.current, time.Now())
 	return &p, nil

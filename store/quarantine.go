@@ -47,6 +47,10 @@ func (w *writes) quarantine(c *Change) error {
 	if t.Watched {
 		w.watched = append(w.watched, t.UUID.String())
 	}
+	if t.Awaited {
+		w.tell(t.UUID)
+	}
+	w.message() // what its steps were is called off
 	w.finished++
 	return w.performed(c)
 }

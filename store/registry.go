@@ -151,13 +151,15 @@ func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 func scanAttention(row pgx.Row) (a Attention, err error) {
 	var (
 		due, lease, schedule *float64
+		engine, messages     bool
 		reported             bool
 		namespaces           []string
 	)
-	if err := row.Scan(&due, &lease, &schedule, &reported, &namespaces); err != nil {
+	if err := row.Scan(&due, &lease, &schedule, &engine, &messages, &reported, &namespaces); err != nil {
 		return a, err
 	}
 	a = Attention{Horizon: newHorizon(due, lease, schedule)}
+	a.Engine, a.Messages = engine, messages
 	if reported {
 		a.Signals = ReportSignals()
 	}

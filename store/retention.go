@@ -43,6 +43,7 @@ type Retained struct {
 	Tasks       int      // deleted one by one
 	Workers     int      // daemons, orchestrators too
 	Identities  int
+	Events      int // from outside, that nobody waited for or that were delivered
 	DeadLetters int
 	Actions     int
 	Busy        int  // days that somebody was using; they are tried again
@@ -59,7 +60,7 @@ func (s *Store) Retain(ctx context.Context, l RetentionLimits, dry bool) (Retain
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	for _, part := range []func(context.Context) error{r.identities, r.daemons, r.deadLetters, r.actions, r.ledger} {
+	for _, part := range []func(context.Context) error{r.identities, r.events, r.daemons, r.deadLetters, r.actions, r.ledger} {
 		if err := part(ctx); err != nil {
 			return r.done, err
 		}
@@ -93,6 +94,11 @@ func (r *retaining) rows(ctx context.Context, what, remove, count string, args .
 
 func (r *retaining) identities(ctx context.Context) (err error) {
 	r.done.Identities, err = r.rows(ctx, "identities", deleteIdentities, countIdentities, r.limits.Batch)
+	return err
+}
+
+func (r *retaining) events(ctx context.Context) (err error) {
+	r.done.Events, err = r.rows(ctx, "events", deleteEvents, countEvents, r.limits.Batch)
 	return err
 }
 

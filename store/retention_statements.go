@@ -105,7 +105,7 @@ select not exists (select from tasker.board where task_uuid >= b.lo and task_uui
 from (select $1::uuid as lo, $2::uuid as hi) b`
 
 // Registry and operators' records that have had their time, $1 ms.
-// Index: task_identities_expiry, operator_actions_at. Daemons are few.
+// Index: task_identities_expiry, received_events_expiry, operator_actions_at. Daemons are few.
 const (
 	expiredIdentities = `
 select ctid as at from tasker.task_identities
@@ -114,6 +114,13 @@ where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order
 with old as materialized (` + expiredIdentities + ` for update skip locked)
 delete from tasker.task_identities where ctid = any (array(select at from old))`
 	countIdentities = `select count(*)::int from (` + expiredIdentities + `) old`
+
+	expiredEvents = `
+select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit $1`
+	deleteEvents = `
+with old as materialized (` + expiredEvents + ` for update skip locked)
+delete from tasker.received_events where ctid = any (array(select at from old))`
+	countEvents = `select count(*)::int from (` + expiredEvents + `) old`
 
 	goneDaemon = ` where heartbeat_at < clock_timestamp() - $1::bigint * interval '1 ms' limit $2`
 	deleteGone = `

@@ -219,6 +219,7 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firings 
 		}
 		fired.Signals = signals
 		b.Queue(createTasks, args...).Query(acceptedTasks(fired.Accepted).collect)
+		relate(b, tasks, nil)
 	}
 	b.Queue(advanceSchedules, moved.ids, moved.next, moved.last, moved.identities, moved.errors, moved.pauses)
 	return fired, tx.SendBatch(ctx, b).Close()

@@ -108,7 +108,7 @@ func (x *Settlement) fits() bool {
 	case e.Finished:
 		return len(e.Put) == 0 && e.State == workflow.TaskComplete
 	}
-	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan, x.Progress) && inHand(x.Progress) == 1
+	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan, x.Progress, e.Put[0].Step) && inHand(x.Progress) == 1
 }
 
 // next is the following step as the taker will have claimed it; nil when it

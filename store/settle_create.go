@@ -81,11 +81,11 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		if len(first) >= taker.Limit {
 			break
 		}
-		if !chosen[i] || t.StartIn > 0 || !inlines(t.Plan, nil) || !slices.Contains(taker.Queues, t.Plan.Queue) {
+		if !chosen[i] || t.StartIn > 0 || len(t.DependsOn) > 0 || !slices.Contains(taker.Queues, t.Plan.Queue) {
 			continue
 		}
 		progress, effects, err := t.begin()
-		if err != nil || len(effects.Put) != 1 || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
+		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
 			continue
 		}
 		first[t.UUID] = firstStep{at: &Standing{State: workflow.TaskPending, Progress: progress}, claim: Claimed{

@@ -13,10 +13,11 @@ with o as materialized (
 )
 
 // stillHeld is the fence: the claim holds, and the task stands where it stood
-// when the claim was made. A task under investigation goes the ordinary way, and
-// so does a step that has saved checkpoints, which a settlement does not record.
+// when the claim was made. A task under investigation goes the ordinary way, as
+// does one that another task waits for, and a step that has saved checkpoints,
+// which a settlement does not record.
 const stillHeld = `t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot and t.step_no = o.step_no and t.lease_until is not null and t.token = o.token
-      and t.task_state = o.from_state and t.progress = o.before and t.dead_letter is null and t.checkpoint is null`
+      and t.task_state = o.from_state and t.progress = o.before and t.dead_letter is null and t.awaited is null and t.checkpoint is null`
 
 // lockSettled locks rows of tasks in the order in which all do.
 // Index: the primary key.

@@ -114,16 +114,24 @@ func (s *Store) SendsSignals() bool { return s.opts.SignalsInTransaction || s.op
 func CreateSignals(tasks []NewTask) []signal.Signal {
 	topics := topicSet{}
 	for i := range tasks {
-		topics.add(createTopic(&tasks[i]))
+		for _, topic := range createTopics(&tasks[i]) {
+			topics.add(topic)
+		}
 	}
 	return topics.signals()
 }
 
-func createTopic(t *NewTask) signal.Topic {
-	if t.StartIn > 0 {
-		return signal.TopicDue // a due time is new: every timer must know
+// createTopics are the topics of a new task: of due times every timer must know,
+// and the engine begins its own steps.
+func createTopics(t *NewTask) []signal.Topic {
+	worker := signal.WorkerTopic(t.Plan.Template.Namespace)
+	switch {
+	case t.StartIn > 0 || len(t.DependsOn) > 0:
+		return []signal.Topic{signal.TopicDue}
+	case t.Plan.EngineFirst:
+		return []signal.Topic{signal.TopicDue, worker}
 	}
-	return signal.WorkerTopic(t.Plan.Template.Namespace)
+	return []signal.Topic{worker}
 }
 
 // ReportSignals are the signals of reported steps.

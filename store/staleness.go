@@ -89,7 +89,7 @@ with walked as materialized (
                                      when t.in_state * 10 >= $5::bigint * 8 and ` + runsStep + ` then null else $5::bigint end
                 end as threshold,
            -- a delayed start that has not come yet counts for nothing
-           case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, $6::bigint) end as lifetime
+           case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, case when not ` + waitsForLong + ` then $6::bigint end) end as lifetime
     from timed t
 ), judged as materialized (
     select l.*, case when l.age * 10 >= l.lifetime * 8 then (extract(epoch from now() - coalesce(
@@ -97,9 +97,15 @@ with walked as materialized (
     from limited l
 )`
 
-// runsStep is whether a task t has a step that somebody runs.
+// runsStep is whether a task t has a step that somebody runs, or that waits
+// because it was told to.
 const runsStep = `(t.state = 3 or t.state = 0 and exists (
-    select from tasker.board where task_uuid = t.task_uuid and slot > 0 and lease_until is not null))`
+    select from tasker.board where task_uuid = t.task_uuid and slot > 0 and (lease_until is not null or wait is not null)))`
+
+// waitsForLong is whether a task t that is old for its default lifetime has a
+// step that waits: how long is for its template to say.
+const waitsForLong = `(t.state = 0 and t.age * 10 >= $6::bigint * 8 and exists (
+    select from tasker.board where task_uuid = t.task_uuid and slot > 0 and wait is not null))`
 
 // staleTasks picks those that are past a threshold and have no open dead
 // letter; a last row tells how far the look came.

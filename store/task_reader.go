@@ -25,6 +25,8 @@ type boardRow struct {
 	reportedAt, dueAt       *time.Time
 	worker                  *uuid.UUID
 	err, checkpoint         json.RawMessage
+	wait                    *wait // nil: it does not wait
+	begun                   bool  // its attempt has
 }
 
 type attemptRow struct {
@@ -39,8 +41,13 @@ type attemptRow struct {
 func scanTask(rows pgx.Rows) (*taskReader, int32, error) {
 	t := &Task{}
 	var plan int32
+	var parent *uuid.UUID
+	var parentStep, depth *int
 	err := rows.Scan(&t.UUID, &plan, &t.Priority, &t.Context, &t.CorrelationID, &t.ParentCorrelationID,
-		&t.Initiator, &t.SourceSystem, &t.Reason, &t.Tags, &t.RequestedAt, &t.StartAt)
+		&t.Initiator, &t.SourceSystem, &t.Reason, &t.Tags, &t.RequestedAt, &t.StartAt, &parent, &parentStep, &depth, &t.DependsOn)
+	if parent != nil && parentStep != nil && depth != nil {
+		t.Parent = &ParentStep{Task: *parent, Step: *parentStep, Depth: *depth}
+	}
 	t.UpdatedAt = t.RequestedAt
 	return &taskReader{task: t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}, manual: map[int]*Manual{}}, plan, err
 }
@@ -66,7 +73,7 @@ func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), e
 	var encoded []byte
 	var priority *int
 	err := rows.Scan(id, &state, &updated, &priority, &encoded,
-		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err, &b.checkpoint)
+		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err, &b.checkpoint, &b.wait, &b.begun)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +197,10 @@ func (s *Step) addBoard(b boardRow) {
 	if b.claimedAt != nil {
 		s.LastAttemptAt, s.WorkerUUID = b.claimedAt, b.worker
 	}
-	if b.state == 1 {
+	switch {
+	case b.wait != nil:
+		s.Waiting = &Waiting{Kind: b.wait.Kind, Event: b.wait.Event, Key: b.wait.Key, Prompt: b.wait.Prompt, TaskUUID: b.wait.TaskUUID, Until: b.dueAt}
+	case b.state == 1:
 		s.NextRetryAt = b.dueAt
 	}
 	if b.err != nil {
@@ -201,6 +211,9 @@ func (s *Step) addBoard(b boardRow) {
 func boardState(b boardRow) workflow.StepState {
 	switch b.state {
 	case 1:
+		if b.wait != nil && b.begun {
+			return workflow.StepInProgress
+		}
 		if b.attempt > 0 {
 			return workflow.StepWaitingForRetry
 		}

@@ -33,7 +33,9 @@ type Task struct {
 	StartAt             *time.Time
 	CompletedAt         *time.Time
 	Progress            *workflow.Progress
-	Steps               []Step // every step that exists, in the order of numbers
+	Parent              *ParentStep // the step that it is; nil: it stands for itself
+	DependsOn           []uuid.UUID // the tasks that had to end before it
+	Steps               []Step      // every step that exists, in the order of numbers
 	// Batches are the steps created at run time, by number; nil: there are none.
 	Batches map[int]Batch
 }
@@ -61,6 +63,7 @@ type Step struct {
 	Manual        *Manual         // who gave Result; nil: a handler
 	Error         json.RawMessage // of the newest attempt that failed
 	Reason        *string         // why it failed for good
+	Waiting       *Waiting        // nil: it does not wait
 	Checkpoint    json.RawMessage // what the step, or its newest attempt, has saved; read with results only
 }
 
@@ -113,11 +116,12 @@ func (t *Task) Counts() workflow.StepCounts {
 const (
 	readTaskRow = `
 select task_uuid, plan_id, priority, context, coalesce(correlation_id, task_uuid), parent_correlation_id,
-       initiator, source_system, reason, tags, requested_at, start_at
+       initiator, source_system, reason, tags, requested_at, start_at, parent_task_uuid, parent_step_no, depth, depends_on
 from tasker.tasks where task_uuid = any ($1)`
 	readBoard = `
 select task_uuid, task_state, updated_at, priority, progress,
-       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when $2 then checkpoint end
+       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when $2 then checkpoint end,
+       case when state = 1 then wait end, token is not null
 from tasker.board where task_uuid = any ($1)`
 	readAttempts = `
 select task_uuid, task_state, task_reason, task_progress,

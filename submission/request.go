@@ -29,6 +29,7 @@ const (
 	MaxStringLength  = 10_000
 	maxNumberLength  = 400 // characters of one JSON number
 	maxStartDelay    = 366 * 24 * time.Hour
+	MaxDependencies  = 100 // tasks that one depends on
 )
 
 // Request asks for a task. It is the same for everybody who asks: the API, a
@@ -48,7 +49,19 @@ type Request struct {
 	// DeadlineIn is until when the task should have begun; a task that still
 	// waits then is cancelled and given to people. 0: none.
 	DeadlineIn time.Duration
+	// DependsOn are tasks that have to end before this one begins, MaxDependencies
+	// at most. Where one of them fails this one is cancelled, unless
+	// OnDependencyFailure is DependencyIgnored.
+	DependsOn           []uuid.UUID
+	OnDependencyFailure string
 }
+
+// The values of Request.OnDependencyFailure; the empty string means
+// DependencyFails.
+const (
+	DependencyFails   = "fail"
+	DependencyIgnored = "continue"
+)
 
 // InvalidError says what is wrong with a request, in words for its sender.
 type InvalidError struct{ Problems []string }
@@ -151,10 +164,22 @@ func (r *Request) Check() error {
 	if r.DeadlineIn < 0 || r.DeadlineIn > maxStartDelay || r.DeadlineIn > 0 && r.DeadlineIn <= r.StartIn {
 		c.Add("the deadline must be after the start and within the next %d days", int(maxStartDelay.Hours()/24))
 	}
+	r.checkDependencies(&c)
 	if err := CheckContext(r.Context); err != nil {
 		c.Add("%s", err)
 	}
 	return c.Err()
+}
+
+func (r *Request) checkDependencies(c *Checker) {
+	if len(r.DependsOn) > MaxDependencies {
+		c.Add("depends_on must have at most %d entries", MaxDependencies)
+	}
+	switch r.OnDependencyFailure {
+	case "", DependencyFails, DependencyIgnored:
+	default:
+		c.Add("on_dependency_failure must be %s or %s", DependencyFails, DependencyIgnored)
+	}
 }
 
 // CheckContext reports why a context cannot be a task's: it must be a JSON
@@ -167,6 +192,24 @@ func CheckContext(context json.RawMessage) error {
 		return nil
 	}
 	return decodeContext(context)
+}
+
+// CheckValue reports why a JSON value cannot be kept: it has the bounds of a
+// context, but need not be an object. field is its name in the message.
+func CheckValue(field string, value json.RawMessage) error {
+	if len(value) > MaxContextBytes {
+		return fmt.Errorf("%s must have at most %d bytes", field, MaxContextBytes)
+	}
+	d := json.NewDecoder(strings.NewReader(string(value)))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return fmt.Errorf("%s must be JSON", field)
+	}
+	if strings.Contains(string(value), `\u`) && loneSurrogate(value) {
+		return fmt.Errorf("%s holds half of a surrogate pair, which is no character", field)
+	}
+	return checkValue(field, v, 1)
 }
 
 // decodeContext checks a context of any form and finds the words for what is

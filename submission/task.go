@@ -69,6 +69,7 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 		UUID: id, Plan: plan, Context: r.Context, CorrelationID: id, ParentCorrelationID: r.ParentCorrelationID,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
 		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn, DeadlineIn: r.DeadlineIn,
+		DependsOn: r.DependsOn, Lenient: r.OnDependencyFailure == DependencyIgnored,
 	}
 	if r.Priority != nil {
 		t.Priority = *r.Priority

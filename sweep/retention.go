@@ -36,6 +36,7 @@ var (
 	deleteTask       = action{"deleted_tasks", "would_delete_tasks"}
 	deleteDaemon     = action{"deleted_daemons", "would_delete_daemons"}
 	deleteIdentity   = action{"deleted_identities", "would_delete_identities"}
+	deleteEvent      = action{"deleted_events", "would_delete_events"}
 	deleteDeadLetter = action{"deleted_dead_letters", "would_delete_dead_letters"}
 	deleteRecord     = action{"deleted_operator_actions", "would_delete_operator_actions"}
 )
@@ -69,6 +70,7 @@ func (r *retention) batch(ctx context.Context, res *Result, dry bool) (more bool
 	res.count(deleteTask.name(dry), gone.Tasks)
 	res.count(deleteDaemon.name(dry), gone.Workers)
 	res.count(deleteIdentity.name(dry), gone.Identities)
+	res.count(deleteEvent.name(dry), gone.Events)
 	res.count(deleteDeadLetter.name(dry), gone.DeadLetters)
 	res.count(deleteRecord.name(dry), gone.Actions)
 	res.count(busyDays, gone.Busy)

@@ -23,6 +23,7 @@ type Metrics struct {
 	DeadLetterMetrics
 	TransactionMetrics
 	ScheduleMetrics
+	WaitMetrics
 }
 
 // ListenerMetrics tell of listeners. system is the id of an event system, mode
@@ -137,6 +138,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		DeadLetterMetrics:   newDeadLetterMetrics(reg),
 		TransactionMetrics:  newTransactionMetrics(reg),
 		ScheduleMetrics:     newScheduleMetrics(reg),
+		WaitMetrics:         newWaitMetrics(reg),
 	}
 }
 

@@ -53,6 +53,7 @@ const (
 	CodeDecisionLeadsNowhere     = "DECISION_LEADS_NOWHERE"
 	CodeJoinOfBranches           = "JOIN_OF_BRANCHES"
 	CodeCompensation             = "COMPENSATION"
+	CodeReference                = "UNKNOWN_REFERENCE" // $.context, $.steps or $.task has nothing of that name
 	CodeMissingWorkerTemplate    = "MISSING_WORKER_TEMPLATE"
 	CodeUnknownStep              = "UNKNOWN_STEP" // an override addresses a step that does not exist
 

@@ -15,6 +15,10 @@ const (
 	KindBatchable                               // its result describes batches
 	KindBatchWorker                             // a template, cloned once per batch
 	KindCompensation                            // undoes another step, when the task fails or is cancelled
+	KindSleep                                   // waits until its time has come; this one and those below are run by the engine
+	KindWaitForEvent                            // waits for an event from outside
+	KindApproval                                // waits for somebody to say yes or no
+	KindTask                                    // is a task of its own
 )
 
 // Template is one version of a task template after its file has been read,
@@ -71,7 +75,7 @@ type StepTemplate struct {
 	Name             string             `json:"name"`
 	Description      string             `json:"description,omitempty"`
 	Kind             StepKind           `json:"type"`
-	Handler          HandlerReference   `json:"handler"`
+	Handler          HandlerReference   `json:"handler,omitzero"` // empty for a kind that the engine runs
 	SystemDependency string             `json:"system_dependency,omitempty"`
 	Dependencies     []string           `json:"dependencies,omitempty"`
 	Retry            RetryPolicy        `json:"retry"`
@@ -87,6 +91,9 @@ type StepTemplate struct {
 	// Compensation is the step of KindCompensation that undoes this one, should
 	// the task fail or be cancelled after it has completed.
 	Compensation string `json:"compensation,omitempty"`
+	// Wait is of KindSleep, KindWaitForEvent and KindApproval, Task of KindTask.
+	Wait *WaitSettings `json:"wait,omitempty"`
+	Task *TaskSettings `json:"task,omitempty"`
 }
 
 // Join is how a step waits for its parents.

@@ -121,14 +121,15 @@ func (r *templateReader) checkWorkerTemplate(step *StepTemplate, source stepSour
 	}
 }
 
-// checkOrphans reports steps that are connected with no other step. After a
+// checkOrphans reports steps that are connected with no other step, other than
+// compensations, which have checks of their own. After a
 // misspelt dependency it is silent, as that step would look like an orphan.
 func (r *templateReader) checkOrphans(g *stepGraph) {
 	if len(g.steps) < 2 || g.broken {
 		return
 	}
 	for i := range g.steps {
-		if len(g.steps[i].Dependencies) == 0 && g.children[i] == 0 {
+		if len(g.steps[i].Dependencies) == 0 && g.children[i] == 0 && g.steps[i].Kind != KindCompensation {
 			r.warnf(g.sources[i].at, CodeOrphanStep, g.sources[i].path, "step %q depends on no step and no step depends on it", clip(g.steps[i].Name, 64))
 		}
 	}

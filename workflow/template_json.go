@@ -58,6 +58,11 @@ func (s *StepTemplate) UnmarshalJSON(data []byte) error {
 	if in.Composition, err = canonicalRaw(in.Composition); err != nil {
 		return fmt.Errorf("read composition of step %q: %w", in.Name, err)
 	}
+	if in.Task != nil {
+		if in.Task.Context, err = canonicalRaw(in.Task.Context); err != nil {
+			return fmt.Errorf("read the context of step %q: %w", in.Name, err)
+		}
+	}
 	*s = StepTemplate(in)
 	return nil
 }

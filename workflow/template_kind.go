@@ -12,6 +12,10 @@ var stepKindNames = [...]string{
 	KindBatchable:           "batchable",
 	KindBatchWorker:         "batch_worker",
 	KindCompensation:        "compensation",
+	KindSleep:               "sleep",
+	KindWaitForEvent:        "wait_for_event",
+	KindApproval:            "approval",
+	KindTask:                "task",
 }
 
 // String is the name used in templates and on the wire.

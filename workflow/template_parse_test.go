@@ -212,7 +212,7 @@ func TestStepKindText(t *testing.T) {
 	require.Error(t, k.UnmarshalText([]byte("standart")))
 	_, err := StepKind(0).MarshalText()
 	require.Error(t, err)
-	require.Equal(t, "StepKind(9)", StepKind(9).String())
+	require.Equal(t, "StepKind(99)", StepKind(99).String())
 }
 
 func FuzzParseTemplate(f *testing.F) {

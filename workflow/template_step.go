@@ -41,7 +41,6 @@ func (r *templateReader) step(m *mapping) (StepTemplate, stepSource) {
 	s := StepTemplate{
 		Name:             m.name("name", maxStepName),
 		Description:      m.text("description"),
-		Handler:          r.handler(m),
 		SystemDependency: m.text("system_dependency"),
 		Retry:            r.retry(m),
 		TimeoutSeconds:   r.timeout(m),
@@ -50,10 +49,16 @@ func (r *templateReader) step(m *mapping) (StepTemplate, stepSource) {
 	}
 	s.Composition, _ = m.raw("composition")
 	s.Kind, source.kind = r.stepKind(m)
+	if !s.Kind.ByEngine() {
+		s.Handler = r.handler(m)
+	} else {
+		m.get("handler")
+	}
 	s.Join = r.join(m, s.Kind)
 	s.Compensation, source.compensation = r.compensation(m)
 	s.Dependencies, source.dependencies = r.dependencies(m)
 	s.Batch, source.worker = r.batch(m, s.Kind)
+	r.engineStep(m, &s)
 	r.resultSchema(m, &s)
 	if name := m.node.field("name"); name != nil {
 		source.at = name.value.pos

@@ -46,6 +46,9 @@ func bodies() map[string]string {
 			`"catch_up":"all","max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
 		"DELETE " + schedulePath:          `{"reason":"r","actor":"a"}`,
 		"POST " + schedulePath + "/pause": `{"reason":"r","actor":"a"}`,
+		"POST " + eventsPath:              `{"name":"n","namespace":"n","key":"k","payload":{"n":1},"id":"i"}`,
+		"POST " + eventsPath + "?task":    `{"name":"n","task_uuid":"` + task + `","payload":{"n":1}}`,
+		"POST " + approvalPath:            `{"approved":true,"actor":"a","comment":"c","data":{"n":1}}`,
 	}
 }
 
@@ -190,6 +193,8 @@ func checkReached(t testing.TB, reached []acted) {
 			text("actor", with.Actor, orchestration.MaxTextLength)
 			require.True(t, with.Limit >= 1 && with.Limit <= 1000 && with.PerSecond > 0)
 		case orchestration.Replay:
+			text("actor", with.Actor, orchestration.MaxTextLength)
+		case orchestration.Verdict:
 			text("actor", with.Actor, orchestration.MaxTextLength)
 		case orchestration.Why:
 			text("actor", with.Actor, orchestration.MaxTextLength)

@@ -35,6 +35,8 @@ type createBody struct {
 	StartAt             *client.Time    `json:"start_at"`
 	DelaySeconds        *float64        `json:"delay_seconds"`
 	Deadline            *client.Time    `json:"deadline"`
+	DependsOn           []string        `json:"depends_on"`
+	OnDependencyFailure string          `json:"on_dependency_failure"`
 }
 
 // missing reports the required fields that are absent or null.
@@ -69,8 +71,16 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 		Name: *b.Name, Namespace: *b.Namespace, Version: *b.Version, Context: b.Context,
 		Initiator: *b.Initiator, SourceSystem: *b.SourceSystem, Reason: *b.Reason,
 		Tags: b.Tags, Priority: b.Priority, IdempotencyKey: b.IdempotencyKey,
+		OnDependencyFailure: b.OnDependencyFailure,
 	}
 	var err error
+	for i := range b.DependsOn {
+		id, err := optionalUUID("depends_on", &b.DependsOn[i])
+		if err != nil {
+			return r, err
+		}
+		r.DependsOn = append(r.DependsOn, *id)
+	}
 	if r.CorrelationID, err = optionalUUID("correlation_id", b.CorrelationID); err != nil {
 		return r, err
 	}
@@ -148,7 +158,7 @@ func (t *taskRoutes) create(x *exchange) error {
 // showCreated shows a new task. Nothing is read: what a task begins with
 // follows from its plan and the request.
 func (t *taskRoutes) showCreated(x *exchange, r *orchestration.Request, created *orchestration.Created) error {
-	if r.StartIn <= 0 {
+	if r.StartIn <= 0 && len(r.DependsOn) == 0 {
 		first, err := t.firsts.of(created.Plan)
 		if err != nil {
 			return butCreated(created.UUID, err)
@@ -169,6 +179,7 @@ func newTaskOf(r *orchestration.Request, created *orchestration.Created) store.N
 	t := store.NewTask{
 		UUID: created.UUID, Plan: created.Plan, Context: r.Context, CorrelationID: created.CorrelationID, ParentCorrelationID: r.ParentCorrelationID,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, StartIn: r.StartIn,
+		DependsOn: r.DependsOn,
 	}
 	if r.Priority != nil {
 		t.Priority = *r.Priority

@@ -34,6 +34,16 @@ steps:
     retry: {max_attempts: 2, backoff: fixed, backoff_base_ms: 10}
 `
 
+const waitingYAML = `
+name: waiting
+namespace_name: shapes
+version: 1.0.0
+steps:
+  - {name: paid, type: wait_for_event, wait: {event: paid, key: $.context.order}}
+  - {name: approve, type: approval, depends_on: [paid], wait: {prompt: May it?}}
+  - {name: sub, type: task, depends_on: [approve], task: {name: chain, version: 1.0.0, context: {mood: $.steps.approve.data.mood}}}
+`
+
 // moody fails for good, or blocks, when the context says so.
 func moody(ctx *worker.StepContext) (any, error) {
 	wish, err := worker.FieldOr(ctx, "mood", "")
@@ -58,7 +68,11 @@ func realHouse(t *testing.T) (*client.Client, *rest.Server, *enginetest.Engine) 
 		if err != nil {
 			return err
 		}
-		return errors.Join(w.RegisterTemplate(tmpl),
+		waiting, _, err := workflow.ParseTemplate("waiting.yaml", []byte(waitingYAML))
+		if err != nil {
+			return err
+		}
+		return errors.Join(w.RegisterTemplate(tmpl), w.RegisterTemplate(waiting),
 			w.Register("test.ok", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
 			w.Register("test.mood", worker.HandlerFunc(moody)))
 	})
@@ -235,7 +249,7 @@ func TestTemplatesFleetAndHealthOfTheRealOne(t *testing.T) {
 	ctx := t.Context()
 	list, err := c.Templates(ctx, "shapes")
 	require.NoError(t, err)
-	require.Equal(t, 1, list.TotalCount)
+	require.Equal(t, 2, list.TotalCount)
 	detail, err := c.Template(ctx, "shapes", "chain", "1.0.0")
 	require.NoError(t, err)
 	require.Equal(t, 2, detail.Steps[1].DefaultMaxAttempts)

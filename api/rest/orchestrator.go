@@ -93,6 +93,8 @@ type Orchestrator struct {
 	Sweeps Sweeps
 	// Schedules create tasks again and again.
 	Schedules Schedules
+	// Waits takes events and decisions for steps that wait.
+	Waits Waits
 	// Breakers are the circuit breakers of this daemon.
 	Breakers Breakers
 	// Admission turns new tasks away; without it a full command channel does.
@@ -142,6 +144,9 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 	}
 	if o.Schedules != nil {
 		(&scheduleRoutes{api: a, schedules: o.Schedules, actor: o.ID}).add()
+	}
+	if o.Waits != nil {
+		(&waitRoutes{api: a, waits: o.Waits}).add()
 	}
 	if o.Breakers != nil {
 		(&breakerRoutes{api: a, breakers: o.Breakers}).add()

@@ -19,7 +19,7 @@ func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
 		CurrentState: s.State.String(), DependenciesSatisfied: s.ParentsDone >= s.Parents,
 		RetryEligible: retryEligible(t, s), ReadyForExecution: s.Ready,
 		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts, MaxAttempts: retryPolicy(t, s).MaxAttempts,
-		LastFailureAt: instant(s.LastFailureAt), NextRetryAt: instant(nextRetry(s)), LastAttemptedAt: instant(s.LastAttemptAt),
+		LastFailureAt: instant(s.LastFailureAt), NextRetryAt: instant(nextRetry(s)), LastAttemptedAt: instant(s.LastAttemptAt), Waiting: waitingOf(s),
 	}
 	result := resultOf(t, s)
 	if result == nil {

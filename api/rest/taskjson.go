@@ -30,6 +30,13 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		parent := t.ParentCorrelationID.String()
 		w.ParentCorrelationID = &parent
 	}
+	if p := t.Parent; p != nil {
+		task, step := p.Task.String(), store.StepUUID(p.Task, p.Step).String()
+		w.ParentTaskUUID, w.ParentStepUUID = &task, &step
+	}
+	for _, id := range t.DependsOn {
+		w.DependsOn = append(w.DependsOn, id.String())
+	}
 	if steps {
 		for i := range t.Steps {
 			w.Steps = append(w.Steps, readinessOf(t, &t.Steps[i]))
@@ -72,7 +79,7 @@ func readinessOf(t *store.Task, s *store.Step) client.StepReadiness {
 		RetryEligible: retryEligible(t, s), ReadyForExecution: s.Ready,
 		LastFailureAt: naive(s.LastFailureAt), NextRetryAt: naive(nextRetry(s)),
 		TotalParents: s.Parents, CompletedParents: s.ParentsDone, Attempts: s.Attempts,
-		MaxAttempts: retryPolicy(t, s).MaxAttempts, LastAttemptedAt: naive(s.LastAttemptAt),
+		MaxAttempts: retryPolicy(t, s).MaxAttempts, LastAttemptedAt: naive(s.LastAttemptAt), Waiting: waitingOf(s),
 	}
 }
 

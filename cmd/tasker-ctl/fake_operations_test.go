@@ -25,6 +25,9 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		f.schedules(w, r, path, body)
 		return true
 	}
+	if f.waits(w, path, body) {
+		return true
+	}
 	switch {
 	case r.Method == http.MethodPatch && strings.Contains(path, "/workflow_steps/"):
 		patchStep(w, path, body)

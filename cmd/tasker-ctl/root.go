@@ -51,6 +51,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newTemplateCommand(a),
 		newNamespaceCommand(a),
 		newScheduleCommand(a),
+		newApprovalCommand(a),
 		newConfigCommand(a),
 		newSystemCommand(a),
 		newVersionCommand(a),

@@ -42,6 +42,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskReplayCommand(a),
 		newTaskReprioritiseCommand(a),
 		newTaskBulkCommand(a),
+		newSendEventCommand(a),
 	)
 	return cmd
 }
@@ -158,6 +159,12 @@ func (a *app) showTask(task *client.Task) {
 	t.row("reason", task.Reason)
 	t.row("correlation", task.CorrelationID)
 	t.row("parent", text(task.ParentCorrelationID))
+	if task.ParentTaskUUID != nil {
+		t.row("step of task", *task.ParentTaskUUID)
+	}
+	if len(task.DependsOn) > 0 {
+		t.row("depends on", strings.Join(task.DependsOn, ", "))
+	}
 	t.row("created", instant(&task.CreatedAt))
 	t.row("updated", instant(&task.UpdatedAt))
 	t.row("completed", instant(task.CompletedAt))
@@ -176,6 +183,29 @@ func (a *app) showReadiness(steps []client.StepReadiness) {
 			fmt.Sprintf("%d/%d", s.CompletedParents, s.TotalParents), yesNo(s.ReadyForExecution), instant(next), s.WorkflowStepUUID)
 	}
 	t.write(a.stdout)
+	for i := range steps {
+		if w := steps[i].Waiting; w != nil {
+			a.printf("%s waits for %s\n", steps[i].Name, waitText(w))
+		}
+	}
+}
+
+// waitText says what a step waits for.
+func waitText(w *client.Waiting) string {
+	what := map[string]string{"sleep": "its time", "wait_for_event": "the event " + w.Event, "approval": "a decision", "tasks": "the tasks that its task depends on"}[w.Kind]
+	if w.Key != "" {
+		what += " with key " + w.Key
+	}
+	if w.TaskUUID != nil {
+		what = "task " + *w.TaskUUID
+	}
+	if w.Prompt != "" {
+		what += " (" + clip(oneLine(w.Prompt), 60) + ")"
+	}
+	if w.Until != nil {
+		what += fmt.Sprintf(", until %v", instant(w.Until))
+	}
+	return what
 }
 
 func (a *app) verifyTask(ctx context.Context, c *client.Client, id string) error {

@@ -28,7 +28,8 @@ type createOptions struct {
 	priority                   int
 	correlationID              string
 	idempotencyKey             string
-	tags                       []string
+	tags, dependsOn            []string
+	dependencyFailure          string
 	delay, wait                time.Duration
 }
 
@@ -69,6 +70,8 @@ the same task.`,
 	f.StringVar(&o.idempotencyKey, "idempotency-key", "", "`key` under which repeated calls create one task")
 	f.StringArrayVar(&o.tags, "tag", nil, "tag of the task; may be repeated")
 	f.StringVar(&o.reason, "reason", "", "why the task is created (default \""+defaultReason+"\")")
+	f.StringArrayVar(&o.dependsOn, "depends-on", nil, "`UUID` of a task that has to end before; may be repeated")
+	f.StringVar(&o.dependencyFailure, "on-dependency-failure", "", "what becomes of the task when that fails: fail (it is cancelled) or continue")
 	f.DurationVar(&o.delay, "delay", 0, "do not start before this time has passed")
 	f.DurationVar(&o.wait, "wait", 0, "wait so long for the task to end")
 	required(cmd, "name", "input")
@@ -86,6 +89,12 @@ func (o *createOptions) request(a *app) (client.TaskRequest, error) {
 		Reason:   firstOf(o.reason, o.description, defaultReason),
 		Tags:     o.tags,
 		Priority: &o.priority, IdempotencyKey: o.idempotencyKey,
+		DependsOn: o.dependsOn, OnDependencyFailure: o.dependencyFailure,
+	}
+	for _, id := range o.dependsOn {
+		if _, err := uuid.Parse(id); err != nil {
+			return r, usagef("--depends-on must be a UUID, not %q", id)
+		}
 	}
 	switch {
 	case o.name == "" || o.namespace == "" || o.version == "":

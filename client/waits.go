@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+)
+
+// ExternalEvent is the body of POST /v1/external-events: something that has
+// happened outside and that steps of type wait_for_event may wait for. It has a
+// namespace and a key, or it is sent to a task.
+type ExternalEvent struct {
+	Name      string          `json:"name" doc:"What has happened, as templates name it" maxLength:"255"`
+	Namespace string          `json:"namespace,omitempty" doc:"Of the steps that may wait for it; with key" maxLength:"64"`
+	Key       string          `json:"key,omitempty" doc:"What tells events of one name apart, such as an order number" maxLength:"512"`
+	TaskUUID  string          `json:"task_uuid,omitempty" doc:"The task that it is sent to, instead of namespace and key" format:"uuid"`
+	Payload   json.RawMessage `json:"payload,omitempty" doc:"Any JSON; part of the result of the steps that waited"`
+	// ID is the sender's own: a repetition with it changes nothing.
+	ID string `json:"id,omitempty" doc:"The sender's own id: a second event with it in a namespace changes nothing" maxLength:"255"`
+}
+
+// EventReceipt is what became of an ExternalEvent.
+type EventReceipt struct {
+	EventUUID string `json:"event_uuid"`
+	Delivered int    `json:"delivered" doc:"Steps that have waited for it; with 0 it is kept for the first one that will"`
+	Duplicate bool   `json:"duplicate" doc:"An event with this id had come before; nothing was done"`
+	ExpiresAt Time   `json:"expires_at" format:"date-time" doc:"Until when it is kept"`
+}
+
+// Approval is a step that waits for somebody to decide.
+type Approval struct {
+	Token     string `json:"token" doc:"Who knows it may decide, once"`
+	TaskUUID  string `json:"task_uuid"`
+	StepUUID  string `json:"step_uuid"`
+	Namespace string `json:"namespace"`
+	TaskName  string `json:"task_name"`
+	StepName  string `json:"step_name"`
+	Prompt    string `json:"prompt"`
+	Since     Time   `json:"since" format:"date-time"`
+	Until     *Time  `json:"until" format:"date-time" doc:"When its time is over; null: never"`
+}
+
+// Approvals is the answer to GET /v1/approvals.
+type Approvals struct {
+	Approvals []Approval `json:"approvals"`
+}
+
+// Verdict is the body of POST /v1/approvals/{token}.
+type Verdict struct {
+	Approved bool            `json:"approved"`
+	Actor    string          `json:"actor" doc:"Who decides" maxLength:"255"`
+	Comment  string          `json:"comment,omitempty" maxLength:"1000"`
+	Data     json.RawMessage `json:"data,omitempty" doc:"Any JSON, for the steps behind it"`
+}
+
+// ApprovalListOptions select approvals; zero values select all.
+type ApprovalListOptions struct {
+	TaskUUID, Namespace string
+	Limit               int // 0: the server's default
+}
+
+// Waiting says what a step waits for.
+type Waiting struct {
+	Kind     string  `json:"kind" doc:"sleep, wait_for_event, approval or task; tasks: those that its task depends on"`
+	Event    string  `json:"event,omitempty"`
+	Key      string  `json:"key,omitempty"`
+	Prompt   string  `json:"prompt,omitempty"`
+	TaskUUID *string `json:"task_uuid,omitempty" doc:"The task that the step is"`
+	Until    *Time   `json:"until,omitempty" format:"date-time"`
+}
+
+// SendEvent delivers an event to the steps that wait for it. It is sent again
+// after a lost answer only with an ID.
+func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt, error) {
+	retry := retryUnsent
+	if e.ID != "" {
+		retry = retryAlways
+	}
+	return send[EventReceipt](ctx, c, http.MethodPost, retry, e, "v1", "external-events")
+}
+
+// Approvals lists steps that wait for a decision, the oldest first.
+func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) (*Approvals, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"task_uuid": o.TaskUUID, "namespace": o.Namespace} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	setNumber(q, "limit", o.Limit)
+	return get[Approvals](ctx, c, q, "v1", "approvals")
+}
+
+// Approval returns the one with a token; it decides nothing.
+func (c *Client) Approval(ctx context.Context, token string) (*Approval, error) {
+	return get[Approval](ctx, c, nil, "v1", "approvals", token)
+}
+
+// Decide decides about the approval with a token. It does so once: one that has
+// been decided is not found (see [IsNotFound]).
+func (c *Client) Decide(ctx context.Context, token string, v Verdict) (*Approval, error) {
+	return send[Approval](ctx, c, http.MethodPost, retryUnsent, v, "v1", "approvals", token)
+}

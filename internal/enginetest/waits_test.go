@@ -1,0 +1,481 @@
+package enginetest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// waiting is an engine with workflows that wait.
+type waiting struct {
+	*enginetest.Engine
+	t      *testing.T
+	fails  atomic.Bool   // the handler "maybe" does
+	blocks chan struct{} // closed: "block" ends
+}
+
+// waitTemplates are the workflows, each with the handlers "echo", which returns
+// what its parents have brought, and "maybe".
+const waitTemplates = `
+name: nap
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: before, handler: {callable: echo}}
+  - {name: nap, type: sleep, depends_on: [before], wait: {for: $.context.for}}
+  - {name: after, depends_on: [nap], handler: {callable: echo}}
+---
+name: until
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: nap, type: sleep, wait: {until: $.context.until}}
+---
+name: paid
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: paid, type: wait_for_event, wait: {event: payment.received, key: $.context.order, timeout: 1h}}
+  - {name: ship, depends_on: [paid], handler: {callable: echo}}
+---
+name: told
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: first, handler: {callable: echo}}
+  - {name: told, type: wait_for_event, depends_on: [first], wait: {event: go}}
+---
+name: hurried
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: came, type: wait_for_event, wait: {event: never, timeout: 50ms}, retry: {max_attempts: 2, backoff: fixed, backoff_base_ms: 100}}
+---
+name: patient
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: came, type: wait_for_event, wait: {event: never, timeout: 50ms, on_timeout: continue}}
+  - {name: after, depends_on: [came], handler: {callable: echo}}
+---
+name: asked
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: prepare, handler: {callable: echo}}
+  - {name: approve, type: approval, depends_on: [prepare], wait: {prompt: May it?, timeout: 1h}}
+  - {name: after, depends_on: [approve], handler: {callable: echo}}
+---
+name: unanswered
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: book, handler: {callable: echo}, compensation: unbook}
+  - {name: unbook, type: compensation, handler: {callable: echo}}
+  - {name: approve, type: approval, depends_on: [book], wait: {prompt: May it?, timeout: 50ms}}
+  - {name: after, depends_on: [approve], handler: {callable: echo}}
+---
+name: silence
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: approve, type: approval, wait: {timeout: 50ms, on_timeout: continue, on_rejection: continue}}
+  - {name: after, depends_on: [approve], handler: {callable: echo}}
+---
+name: child
+namespace_name: waits
+version: 1.0.0
+input_schema: {type: object, required: [n], properties: {n: {type: integer}}}
+steps:
+  - {name: a, handler: {callable: number}}
+  - {name: b, depends_on: [a], handler: {callable: maybe}}
+  - {name: c, depends_on: [a], handler: {callable: echo}}
+---
+name: parent
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: first, handler: {callable: number}}
+  - name: sub
+    type: task
+    depends_on: [first]
+    task: {name: child, version: 1.0.0, context: {n: $.steps.first, from: $.task.uuid, price: $$.5, list: [$.context.n, 2]}}
+    retry: {max_attempts: 2, backoff: fixed, backoff_base_ms: 100}
+  - {name: last, depends_on: [sub], handler: {callable: echo}}
+---
+name: blocked
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: wait, handler: {callable: block}}
+---
+name: over_blocked
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: blocked, version: 1.0.0}}
+---
+name: impatient
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: blocked, version: 1.0.0, timeout: 100ms}}
+---
+name: endless
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: again, type: task, task: {name: endless, version: 1.0.0}}
+---
+name: lost
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: nobody_knows, version: 1.0.0}}
+---
+name: wrong
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: child, version: 1.0.0, context: {n: $.context.nothing.here}}}
+---
+name: invalid
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: child, version: 1.0.0, context: {n: seven}}}
+---
+name: simple
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: only, handler: {callable: maybe}}
+---
+name: fan
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: a, handler: {callable: echo}}
+  - {name: b, handler: {callable: echo}}
+  - {name: c, depends_on: [a, b], handler: {callable: echo}}
+`
+
+func startWaiting(t *testing.T, options ...enginetest.Option) *waiting {
+	w := &waiting{t: t, blocks: make(chan struct{})}
+	w.Engine = enginetest.Start(t, w.register, options...)
+	t.Cleanup(sync.OnceFunc(func() { close(w.blocks) }))
+	return w
+}
+
+func (w *waiting) register(to *worker.Worker) error {
+	for _, text := range strings.Split(waitTemplates, "\n---\n") {
+		tmpl, problems, err := workflow.ParseTemplate("waits.yaml", []byte(text))
+		if err != nil {
+			return err
+		}
+		if len(problems) > 0 {
+			return errors.New(problems.String())
+		}
+		if err := to.RegisterTemplate(tmpl); err != nil {
+			return err
+		}
+	}
+	handle := func(name string, h func(ctx *worker.StepContext) (any, error)) error {
+		return to.Register(name, worker.HandlerFunc(h))
+	}
+	return errors.Join(
+		handle("echo", func(ctx *worker.StepContext) (any, error) {
+			return ctx.DependencyResults(), nil
+		}),
+		handle("number", func(ctx *worker.StepContext) (any, error) {
+			var in struct{ N int }
+			err := json.Unmarshal(ctx.Input(), &in)
+			return in.N + 1, err
+		}),
+		handle("maybe", func(*worker.StepContext) (any, error) {
+			if w.fails.Load() {
+				return nil, worker.Permanent(errors.New("it may not"))
+			}
+			return "done", nil
+		}),
+		handle("block", func(ctx *worker.StepContext) (any, error) {
+			select {
+			case <-w.blocks:
+			case <-ctx.Done():
+			}
+			return nil, ctx.Err()
+		}),
+	)
+}
+
+// step reads a step of a task.
+func (w *waiting) step(id uuid.UUID, name string) store.Step {
+	w.t.Helper()
+	for _, s := range w.Read(id).Steps {
+		if s.Name == name {
+			return s
+		}
+	}
+	w.t.Fatalf("there is no step %s", name)
+	return store.Step{}
+}
+
+// untilWaiting waits until a step waits.
+func (w *waiting) untilWaiting(id uuid.UUID, name string) store.Step {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { s := w.step(id, name); return s.Waiting != nil && s.LastAttemptAt != nil }, patience, 2*time.Millisecond)
+	return w.step(id, name)
+}
+
+func (w *waiting) send(e orchestration.Event) store.Delivered {
+	w.t.Helper()
+	d, err := w.Orchestrator.ReceiveEvent(w.t.Context(), e)
+	require.NoError(w.t, err)
+	return d
+}
+
+func result(t *testing.T, task *store.Task, step string) map[string]any {
+	t.Helper()
+	var m map[string]any
+	require.NoError(t, json.Unmarshal([]byte(enginetest.Results(task)[step]), &m), enginetest.Results(task)[step])
+	return m
+}
+
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	id := w.Submit("waits", "nap", `{"for":"300ms"}`)
+	s := w.untilWaiting(id, "nap")
+	require.Equal(t, workflow.StepInProgress, s.State)
+	require.Equal(t, "sleep", s.Waiting.Kind)
+	require.NotNil(t, s.Waiting.Until)
+	require.Equal(t, 1, s.Attempts)
+	require.Zero(t, w.Worker.Health().Running, "nobody is held by it")
+	require.Equal(t, "in_progress", w.DB.QueryString(t, `select state from tasker.v_workflow_steps where name = 'nap'`))
+	task := w.Await(id)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Contains(t, result(t, task, "nap"), "until")
+	require.GreaterOrEqual(t, w.DB.QueryInt(t, `select (extract(epoch from reported_at - claimed_at) * 1000)::int from tasker.step_attempts where step_no = 1`), 300)
+}
+
+func TestSleepUntil(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	require.Equal(t, workflow.TaskComplete, w.Run("waits", "until", `{"until":"2001-01-01T00:00:00Z"}`).State, "that was long ago")
+	at := time.Now().Add(200 * time.Millisecond).UTC()
+	task := w.Run("waits", "until", fmt.Sprintf(`{"until":%q}`, at.Format(time.RFC3339Nano)))
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.False(t, task.CompletedAt.Before(at.Add(-50*time.Millisecond)), "by the database's clock, which may differ a little")
+	task = w.Run("waits", "until", `{"until":"tomorrow"}`)
+	require.Equal(t, workflow.TaskError, task.State)
+	require.Contains(t, string(task.Steps[0].Error), "is not a moment")
+}
+
+func TestAnEventThatIsAwaited(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	id := w.Submit("waits", "paid", `{"order":4711}`)
+	s := w.untilWaiting(id, "paid")
+	require.Equal(t, store.Waiting{Kind: "wait_for_event", Event: "payment.received", Key: "4711", Until: s.Waiting.Until}, *s.Waiting)
+	event := orchestration.Event{Namespace: "waits", Name: "payment.received", Key: "4711", ID: "bank-1", Payload: json.RawMessage(`{"amount": 12.50}`)}
+	other := event
+	other.Key, other.ID = "4712", "bank-2"
+	require.Zero(t, w.send(other).Steps, "it is somebody else's")
+	require.Equal(t, 1, w.send(event).Steps)
+	again := w.send(event)
+	require.True(t, again.Duplicate)
+	require.Equal(t, 1, again.Steps)
+	task := w.Await(id)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	paid := result(t, task, "paid")
+	require.Equal(t, map[string]any{"amount": 12.5}, paid["payload"])
+	require.Equal(t, "4711", paid["key"])
+	require.Equal(t, map[string]any{"paid": paid}, result(t, task, "ship"))
+}
+
+func TestAnEventThatCameBefore(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	event := orchestration.Event{Namespace: "waits", Name: "payment.received", Key: "o-1"}
+	for i := range 2 {
+		event.Payload = fmt.Appendf(nil, `%d`, i)
+		require.Zero(t, w.send(event).Steps)
+		require.Eventually(t, func() bool {
+			return w.DB.QueryInt(t, `select count(*) from tasker.received_events where delivered = 0`) == i+1
+		}, patience, time.Millisecond)
+	}
+	first, second := w.Run("waits", "paid", `{"order":"o-1","n":1}`), w.Run("waits", "paid", `{"order":"o-1","n":2}`)
+	require.InDelta(t, 0, result(t, first, "paid")["payload"], 0, "the first one has the first")
+	require.InDelta(t, 1, result(t, second, "paid")["payload"], 0)
+	third := w.Submit("waits", "paid", `{"order":"o-1","n":3}`)
+	w.untilWaiting(third, "paid")
+	require.Equal(t, 2, w.DB.QueryInt(t, `select count(*) from tasker.received_events where delivered = 1 and taken_by is not null`))
+	require.NoError(t, w.Orchestrator.Cancel(t.Context(), third, "ana", "no money"))
+	require.Equal(t, workflow.TaskCancelled, w.Await(third).State)
+	event.Payload = nil
+	require.Zero(t, w.send(event).Steps, "nobody waits any more")
+}
+
+func TestAnEventForOneTask(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	id := w.Submit("waits", "told", `{}`)
+	w.untilWaiting(id, "told")
+	d := w.send(orchestration.Event{Name: "go", TaskUUID: &id})
+	require.Equal(t, 1, d.Steps)
+	require.Equal(t, workflow.TaskComplete, w.Await(id).State)
+	_, err := w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Name: "go", TaskUUID: &id})
+	require.ErrorIs(t, err, store.ErrTaskEnded)
+	nobody := uuid.Must(uuid.NewV7())
+	_, err = w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Name: "go", TaskUUID: &nobody})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	_, err = w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "nowhere", Name: "go", Key: "k"})
+	require.ErrorIs(t, err, store.ErrNotFound)
+	var invalid *orchestration.InvalidError
+	for _, e := range []orchestration.Event{{Namespace: "waits", Name: "go"}, {Namespace: "waits", Key: "k"}, {Namespace: "waits", Name: "go", Key: "k", TaskUUID: &id},
+		{Namespace: "waits", Name: "go\n", Key: "k"}, {Namespace: "waits", Name: "go", Key: "k", Payload: json.RawMessage(`{`)},
+		{Namespace: "waits", Name: "go", Key: "k", Payload: json.RawMessage(`"\u0000"`)}} {
+		_, err = w.Orchestrator.ReceiveEvent(t.Context(), e)
+		require.ErrorAs(t, err, &invalid, "%+v", e)
+	}
+}
+
+// Events and those who wait for them meet however they cross: as many events as
+// steps, sent while the steps begin, and each step has one, each event went to
+// one.
+func TestEventsAndWaitersCross(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	second := w.AnotherOrchestrator()
+	const n = 100
+	ids := make([]uuid.UUID, n)
+	var senders sync.WaitGroup
+	for i := range n {
+		key := fmt.Sprintf("k%d", i)
+		senders.Go(func() {
+			o := w.Orchestrator
+			if i%2 == 1 {
+				o = second
+			}
+			_, err := o.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "waits", Name: "payment.received", Key: key, Payload: fmt.Appendf(nil, "%d", i)})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		ids[i] = w.Submit("waits", "paid", fmt.Sprintf(`{"order":%q}`, key))
+	}
+	senders.Wait()
+	for i, id := range ids {
+		task := w.Await(id)
+		require.Equal(t, workflow.TaskComplete, task.State)
+		require.InDelta(t, i, result(t, task, "paid")["payload"], 0)
+	}
+	require.Equal(t, n, w.DB.QueryInt(t, `select count(*) from tasker.received_events where delivered = 1`))
+}
+
+func TestAnEventThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	task := w.Run("waits", "hurried", `{}`)
+	require.Equal(t, workflow.TaskError, task.State)
+	require.Equal(t, 2, task.Steps[0].Attempts, "its retry block had it wait once more")
+	require.Contains(t, string(task.Steps[0].Error), "the event never did not come within 50ms")
+	task = w.Run("waits", "patient", `{}`)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Equal(t, true, result(t, task, "came")["timed_out"])
+}
+
+func TestApproval(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	for _, approved := range []bool{true, false} {
+		id := w.Submit("waits", "asked", fmt.Sprintf(`{"approved":%t}`, approved))
+		w.untilWaiting(id, "approve")
+		list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		all, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "waits", Limit: 10})
+		require.NoError(t, err)
+		require.Equal(t, list, all)
+		elsewhere, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Namespace: "elsewhere", Limit: 10})
+		require.NoError(t, err)
+		require.Empty(t, elsewhere)
+		a := list[0]
+		require.Equal(t, "May it?", a.Prompt)
+		require.Equal(t, []string{"waits", "asked", "approve"}, []string{a.Namespace, a.Task, a.Step})
+		shown, err := w.Orchestrator.Approval(t.Context(), a.Token)
+		require.NoError(t, err)
+		require.Equal(t, a, shown, "to look decides nothing")
+		_, err = w.Orchestrator.Decide(t.Context(), a.Token, orchestration.Verdict{Approved: approved, Actor: "ana", Comment: "why not", Data: json.RawMessage(`{"limit":5}`)})
+		require.NoError(t, err)
+		_, err = w.Orchestrator.Decide(t.Context(), a.Token, orchestration.Verdict{Approved: !approved, Actor: "eve"})
+		require.ErrorIs(t, err, store.ErrNotFound, "it is good for one decision")
+		_, err = w.Orchestrator.Approval(t.Context(), a.Token)
+		require.ErrorIs(t, err, store.ErrNotFound)
+		task := w.Await(id)
+		if approved {
+			require.Equal(t, workflow.TaskComplete, task.State)
+			r := result(t, task, "approve")
+			require.Equal(t, []any{true, "ana", "why not", map[string]any{"limit": 5.0}}, []any{r["approved"], r["actor"], r["comment"], r["data"]})
+			continue
+		}
+		require.Equal(t, workflow.TaskError, task.State)
+		require.Contains(t, string(w.step(id, "approve").Error), "rejected by ana: why not")
+	}
+	require.Equal(t, 2, w.DB.QueryInt(t, `select count(*) from tasker.operator_actions where action in ('approve', 'reject') and actor = 'ana'`))
+}
+
+// Of many who decide at once one does.
+func TestOneOfManyDecides(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	id := w.Submit("waits", "asked", `{}`)
+	w.untilWaiting(id, "approve")
+	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 1})
+	require.NoError(t, err)
+	var decided atomic.Int32
+	var people sync.WaitGroup
+	for i := range 20 {
+		people.Go(func() {
+			if _, err := w.Orchestrator.Decide(t.Context(), list[0].Token, orchestration.Verdict{Approved: true, Actor: fmt.Sprint(i)}); err == nil {
+				decided.Add(1)
+			}
+		})
+	}
+	people.Wait()
+	require.EqualValues(t, 1, decided.Load())
+	require.Equal(t, workflow.TaskComplete, w.Await(id).State)
+}
+
+// An approval that nobody gives in time fails, and what was done before it is
+// undone.
+func TestAnApprovalThatTimesOut(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	task := w.Run("waits", "unanswered", `{}`)
+	require.Equal(t, workflow.TaskError, task.State)
+	require.Contains(t, string(w.step(task.UUID, "approve").Error), "nobody has decided within 50ms")
+	require.Equal(t, workflow.StepComplete, w.step(task.UUID, "unbook").State, "what was booked is undone")
+	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	task = w.Run("waits", "silence", `{}`)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	r := result(t, task, "approve")
+	require.Equal(t, []any{false, true}, []any{r["approved"], r["timed_out"]})
+}

@@ -1,0 +1,191 @@
+package orchestration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// waitBatch bounds the steps that begin in one transaction, and the messages
+// about tasks that one answers.
+const waitBatch = 100
+
+// waits begins the steps that the engine runs itself, and lets tasks know of each
+// other; of dueWork only.
+type waits struct{ o *Orchestrator }
+
+// look does what the horizon has shown.
+func (w *waits) look(ctx context.Context, h store.Horizon) (found int, more bool, err error) {
+	if h.Engine {
+		n, err := w.begin(ctx)
+		if err != nil {
+			return found, false, err
+		}
+		found, more = found+n, n >= waitBatch
+	}
+	if h.Messages {
+		n, err := w.messages(ctx)
+		if err != nil {
+			return found, false, err
+		}
+		found, more = found+n, more || n > 0 // one message may lead to another
+	}
+	return found, more, nil
+}
+
+// begin makes one transaction. Where the database refuses it, steps begin one by
+// one, and those that it refuses by themselves fail: the others must not wait
+// for them.
+func (w *waits) begin(ctx context.Context) (int, error) {
+	found, err := w.batch(ctx, waitBatch, nil, nil)
+	if !refused(ctx, err) {
+		return found, err
+	}
+	w.o.log.Warn("the database refuses steps that are to begin; they begin one by one", zap.Error(err))
+	culprits := map[store.ClaimKey]bool{}
+	for range waitBatch {
+		var one store.ClaimKey
+		n, failure := w.batch(ctx, 1, culprits, func(key store.ClaimKey) { one = key })
+		switch {
+		case refused(ctx, failure) && !culprits[one] && ofContent(failure):
+			culprits[one] = true
+			w.o.log.Error("the database refuses what a step begins with", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step", one.Step), zap.Error(failure))
+		case failure != nil:
+			return found, failure
+		case n == 0:
+			return found, nil
+		}
+		found += n
+	}
+	return found, nil
+}
+
+var errRefusedByDatabase = errors.New("the database refuses what the step begins with; the log of the orchestrators has the details")
+
+func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (int, error) {
+	begun, err := w.o.store.BeginSteps(ctx, limit, store.Beginner{
+		Begin: func(e *store.EngineStep) (b workflow.Beginning, err error) {
+			if picked != nil {
+				picked(e.Key())
+			}
+			if culprits[e.Key()] {
+				return b, errRefusedByDatabase
+			}
+			err = lifecycle.Guard(func() (err error) {
+				b, err = workflow.Begin(e.Plan.Template, e.Step, &e.Scope, e.Priority)
+				return err
+			})
+			return b, err
+		},
+		Task: w.subTask,
+	})
+	if err != nil {
+		return 0, err
+	}
+	w.o.publish(begun.Signals)
+	for _, s := range begun.Signals {
+		if s.Topic == signal.TopicOrchestration {
+			w.o.apply.Wake(coordinator.ReasonSignal, s.Topic)
+		}
+	}
+	for i := range begun.Tasks {
+		w.o.metrics.TasksCreated.WithLabelValues(begun.Tasks[i].Plan.Template.Namespace).Inc()
+	}
+	if len(begun.Tasks) > 0 {
+		w.o.stir()
+	}
+	return begun.Steps, nil
+}
+
+// subTask makes the task that a step is. It has no identity: the step is what is
+// unique, and it begins once.
+func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.Plan) (store.NewTask, error) {
+	if plan == nil {
+		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
+	}
+	if e.Depth >= w.o.cfg.MaxTaskDepth {
+		return store.NewTask{}, fmt.Errorf("there are %d tasks above this one already, and %d is the limit", e.Depth, w.o.cfg.MaxTaskDepth)
+	}
+	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
+		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
+		CorrelationID: &e.CorrelationID}
+	if err := r.Check(); err != nil {
+		return store.NewTask{}, err
+	}
+	task, err := submission.Task(&r, plan)
+	task.Identity = nil
+	return task, err
+}
+
+// Who asks for tasks that are steps, as their records say.
+const (
+	subTaskInitiator = "workflow"
+	subTaskSystem    = "tasker"
+)
+
+// messages answers messages of each kind.
+func (w *waits) messages(ctx context.Context) (int, error) {
+	found, signals, err := w.o.store.WatchDependencies(ctx, waitBatch)
+	if err != nil {
+		return 0, err
+	}
+	w.o.publish(signals)
+	told, err := w.o.store.TellEnds(ctx, waitBatch)
+	if err != nil {
+		return found, err
+	}
+	w.o.publish(told.Signals)
+	if told.Steps > 0 {
+		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
+	}
+	if told.Released > 0 {
+		w.o.stir()
+	}
+	found += told.Messages
+	stopped, err := w.stop(ctx)
+	return found + stopped, err
+}
+
+// stop cancels tasks whose step was called off, and those whose dependencies have
+// failed. One that cannot be cancelled any more is left as it is.
+func (w *waits) stop(ctx context.Context) (int, error) {
+	withStep, failed, err := w.o.store.StopMessages(ctx, waitBatch)
+	if err != nil || len(withStep)+len(failed) == 0 {
+		return 0, err
+	}
+	for _, s := range []struct {
+		tasks  []uuid.UUID
+		reason string
+	}{{withStep, ReasonStepCalledOff}, {failed, ReasonDependencyFailed}} {
+		if len(s.tasks) == 0 {
+			continue
+		}
+		done, err := w.o.act(ctx, s.tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: s.reason})
+		if err != nil {
+			return 0, fmt.Errorf("cancel tasks: %w", err)
+		}
+		for task, refusal := range done.refused {
+			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", s.reason), zap.Error(refusal))
+		}
+	}
+	return len(withStep) + len(failed), w.o.store.DropStopMessages(ctx, append(withStep, failed...))
+}
+
+// Reasons with which the engine cancels tasks by itself.
+const (
+	// ReasonStepCalledOff: the step that the task is was called off, or its time
+	// was over.
+	ReasonStepCalledOff = "step_called_off"
+	// ReasonDependencyFailed: a task that this one depends on has failed.
+	ReasonDependencyFailed = "dependency_failed"
+)

@@ -1,0 +1,163 @@
+package store
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// The statements of dependencies between tasks.
+// Index: the primary keys, task_dependencies_of.
+const (
+	dependenciesMet = `
+delete from tasker.task_dependencies where depends_on = any ($1::uuid[]) returning task_uuid, depends_on, lenient`
+	// lockDependents are the tasks that wait: of two whose last dependencies are
+	// met at once, the second sees what the first has done.
+	lockDependents = `
+select from tasker.board where task_uuid = any ($1::uuid[]) and slot = 0 order by task_uuid for update`
+	// releaseTasks lets tasks begin that depend on nothing any more.
+	releaseTasks = `
+update tasker.board b
+set wait = null, seq = nextval('tasker.step_seq'),
+    state = case when t.start_at > clock_timestamp() then 1 else 2 end,
+    due_at = case when t.start_at > clock_timestamp() then t.start_at end,
+    enqueued_at = case when t.start_at > clock_timestamp() then null else clock_timestamp() end
+from tasker.tasks t
+where b.task_uuid = any ($1::uuid[]) and b.wait ->> 'kind' = 'tasks' and t.task_uuid = b.task_uuid
+  and not exists (select from tasker.task_dependencies d where d.task_uuid = b.task_uuid)
+returning b.task_uuid, b.state = 1 or b.queue = 0, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
+	dropDependencies = `delete from tasker.task_dependencies where task_uuid = any ($1::uuid[])`
+	openDependencies = `select distinct depends_on from tasker.task_dependencies where task_uuid = any ($1::uuid[]) order by 1`
+)
+
+// settleDependencies lets go of tasks that have waited for the ended ones, or has
+// them cancelled.
+func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics topicSet) (released int, err error) {
+	states := make(map[uuid.UUID]workflow.TaskState, len(ended))
+	ids := make(uuids, len(ended))
+	for i := range ended {
+		ids[i], states[ended[i].uuid] = ended[i].uuid, ended[i].state
+	}
+	rows, err := tx.Query(ctx, dependenciesMet, ids)
+	if err != nil {
+		return 0, err
+	}
+	var met, failed uuids
+	var task, on uuid.UUID
+	var lenient bool
+	if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&task), (*[16]byte)(&on), &lenient}, func() error {
+		state := states[on]
+		if lenient || state == workflow.TaskComplete || state == workflow.TaskResolvedManually {
+			met = append(met, task)
+		} else {
+			failed = append(failed, task)
+		}
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	if failed != nil {
+		if _, err := tx.Exec(ctx, dropDependencies, failed); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(ctx, sendMessages, failed, messageFailed); err != nil {
+			return 0, err
+		}
+		topics.add(signal.TopicDue)
+	}
+	met = slices.DeleteFunc(met, func(id [16]byte) bool { return slices.Contains(failed, id) })
+	if len(met) == 0 {
+		return 0, nil
+	}
+	return release(ctx, tx, met, topics)
+}
+
+func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) (int, error) {
+	if _, err := tx.Exec(ctx, lockDependents, tasks); err != nil {
+		return 0, err
+	}
+	rows, err := tx.Query(ctx, releaseTasks, tasks)
+	if err != nil {
+		return 0, err
+	}
+	seen := map[uuid.UUID]bool{}
+	var task uuid.UUID
+	var ours bool
+	var namespace string
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&task), &ours, &namespace}, func() error {
+		seen[task] = true
+		if ours {
+			topics.add(signal.TopicDue)
+		} else {
+			topics.add(signal.WorkerTopic(namespace))
+		}
+		return nil
+	})
+	return len(seen), err
+}
+
+// WatchDependencies looks at what up to limit new tasks depend on: those that
+// are alive will tell when they end, those that have ended count at once.
+func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, signals []signal.Signal, err error) {
+	err = s.call(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, db *conn) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
+			found, signals = 0, nil
+			ids, err := messagesOf(ctx, tx, messageDependencies, limit)
+			if err != nil || len(ids) == 0 {
+				return nil, err
+			}
+			found = len(ids)
+			rows, err := tx.Query(ctx, openDependencies, ids)
+			if err != nil {
+				return nil, err
+			}
+			on, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id [16]byte, err error) { return id, row.Scan(&id) })
+			if err != nil {
+				return nil, err
+			}
+			topics, err := awaitAll(ctx, tx, on)
+			if err != nil {
+				return nil, err
+			}
+			_, err = tx.Exec(ctx, dropMessages, ids, messageDependencies)
+			signals = topics.signals()
+			return signals, err
+		})
+	})
+	return found, signals, err
+}
+
+// awaitAll has the end of tasks told; that of one that has ended is told at once.
+// A claim passes over a row while it is written, so its queue is signalled again.
+func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids) (topicSet, error) {
+	topics := topicSet{}
+	rows, err := tx.Query(ctx, awaitTasks, tasks)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[[16]byte]bool{}
+	var id [16]byte
+	var claimable bool
+	var namespace string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &claimable, &namespace}, func() error {
+		alive[id] = true
+		if claimable {
+			topics.add(signal.WorkerTopic(namespace))
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	gone := slices.DeleteFunc(slices.Clone(tasks), func(id [16]byte) bool { return alive[id] })
+	if len(gone) == 0 {
+		return topics, nil
+	}
+	topics.add(signal.TopicDue)
+	_, err = tx.Exec(ctx, sendMessages, gone, messageEnded)
+	return topics, err
+}

@@ -1,0 +1,287 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Messages of one kind; who holds one answers it.
+// Index: the primary key, of a table that is empty most of the time.
+const takeMessages = `
+select task_uuid from tasker.task_messages where kind = $1 order by task_uuid limit $2 for update skip locked`
+
+const dropMessages = `
+delete from tasker.task_messages where task_uuid = any ($1::uuid[]) and kind = $2`
+
+func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (uuids, error) {
+	rows, err := tx.Query(ctx, takeMessages, kind, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (id [16]byte, err error) { return id, row.Scan(&id) })
+}
+
+// Told is what a call of TellEnds has done.
+type Told struct {
+	Messages int
+	Steps    int             // whose tasks have ended
+	Released int             // tasks that have nothing to wait for any more
+	Signals  []signal.Signal // to publish, unless the store sends them itself
+}
+
+// endedTask is how a task ended that others wait for.
+type endedTask struct {
+	uuid   uuid.UUID
+	state  workflow.TaskState // 0: it does not exist
+	reason string
+	plan   *Plan
+}
+
+// maxSubResults bounds the results of a task that its step brings, in bytes; the
+// names of those that do not fit are given instead.
+const maxSubResults = 1 << 20
+
+// TellEnds tells those who wait for tasks that these have ended: the steps that
+// they are, and the tasks that depend on them. It looks at up to limit ends.
+func (s *Store) TellEnds(ctx context.Context, limit int) (told Told, err error) {
+	err = s.call(ctx, "tell_ends", "tell that tasks have ended", func(ctx context.Context, db *conn) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
+			told = Told{}
+			ids, err := messagesOf(ctx, tx, messageEnded, limit)
+			if err != nil || len(ids) == 0 {
+				return nil, err
+			}
+			told.Messages = len(ids)
+			ended, err := s.endsOf(ctx, tx, ids)
+			if err != nil {
+				return nil, err
+			}
+			topics := topicSet{}
+			if told.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
+				return nil, err
+			}
+			if told.Steps > 0 {
+				topics.add(signal.TopicOrchestration)
+			}
+			if told.Released, err = settleDependencies(ctx, tx, ended, topics); err != nil {
+				return nil, err
+			}
+			if _, err := tx.Exec(ctx, dropMessages, ids, messageEnded); err != nil {
+				return nil, err
+			}
+			told.Signals = topics.signals()
+			return told.Signals, nil
+		})
+	})
+	return told, err
+}
+
+// howTasksEnded reads the ends of tasks. One that an operator has brought back
+// since is waited for again.
+// Index: the primary keys.
+const (
+	howTasksEnded = `
+select i.id, coalesce(a.task_state, 0), coalesce(a.task_reason, ''), coalesce(t.plan_id, 0), exists (
+       select from tasker.board b where b.task_uuid = any (array[i.id]) and b.slot = 0)
+from unnest($1::uuid[]) i(id)
+left join lateral (select plan_id from tasker.tasks where task_uuid = i.id limit 1) t on true
+left join lateral (select task_state, task_reason from tasker.step_attempts where task_uuid = i.id and task_state is not null limit 1) a on true`
+	awaitTasks = `
+update tasker.board b set awaited = true from tasker.namespaces n
+where b.task_uuid = any ($1::uuid[]) and b.slot = 0 and n.namespace_id = b.queue
+returning b.task_uuid, b.state = 2, n.name`
+)
+
+func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids) ([]endedTask, error) {
+	rows, err := tx.Query(ctx, howTasksEnded, ids)
+	if err != nil {
+		return nil, err
+	}
+	var ended []endedTask
+	var plans []int32
+	var back uuids
+	var e endedTask
+	var plan int32
+	var alive bool
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&e.uuid), &e.state, &e.reason, &plan, &alive}, func() error {
+		if alive {
+			back = append(back, e.uuid)
+			return nil
+		}
+		ended, plans = append(ended, e), append(plans, plan)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range ended {
+		if plans[i] == 0 {
+			continue
+		}
+		if ended[i].plan, err = s.planOn(ctx, tx, plans[i]); err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+	}
+	if back != nil {
+		_, err = tx.Exec(ctx, awaitTasks, back)
+		return ended, err
+	}
+	return ended, nil
+}
+
+// lastResults are those of the steps at the ends of tasks.
+// Index: the primary key.
+const lastResults = `
+select k.task_uuid, k.step_no, a.result
+from unnest($1::uuid[], $2::smallint[]) k(task_uuid, step_no)
+cross join lateral (
+    select result from tasker.step_attempts
+    where task_uuid = k.task_uuid and step_no = k.step_no and outcome = 1 order by token desc limit 1) a`
+
+// endSubTasks ends the steps that the tasks are.
+func (s *Store) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (int, error) {
+	awaits := make([]string, len(ended))
+	for i := range ended {
+		awaits[i] = awaitsTask + ended[i].uuid.String()
+	}
+	rows, err := tx.Query(ctx, `select awaits from tasker.board where awaits = any ($1::text[])`, awaits)
+	if err != nil {
+		return 0, err
+	}
+	waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(waiting) == 0 {
+		return 0, err
+	}
+	some := slices.DeleteFunc(slices.Clone(ended), func(e endedTask) bool { return !slices.Contains(waiting, awaitsTask+e.uuid.String()) })
+	results, err := resultsOf(ctx, tx, some)
+	if err != nil {
+		return 0, err
+	}
+	keys, ends := make([]string, len(some)), make([]workflow.StepEnd, len(some))
+	for i := range some {
+		e := &some[i]
+		keys[i] = awaitsTask + e.uuid.String()
+		if ends[i], err = e.asStep(results[e.uuid]); err != nil {
+			return 0, err
+		}
+	}
+	return reportEnds(ctx, tx, keys, ends)
+}
+
+// asStep is how the step ends that the task is.
+func (e *endedTask) asStep(results map[string]json.RawMessage) (workflow.StepEnd, error) {
+	switch e.state {
+	case workflow.TaskComplete, workflow.TaskResolvedManually:
+		document := map[string]any{"task_uuid": e.uuid, "status": e.state.String(), "results": results}
+		if omitted := withinBounds(results); omitted != nil {
+			document["omitted"] = omitted
+		}
+		return workflow.Succeeded(document)
+	case 0:
+		return workflow.Failed(workflow.ErrorTypeSubTask, "the task "+e.uuid.String()+" does not exist any more", true), nil
+	}
+	message := "the task " + e.uuid.String() + " ended as " + e.state.String()
+	if e.reason != "" {
+		message += ": " + e.reason
+	}
+	return workflow.Failed(workflow.ErrorTypeSubTask, message, true), nil
+}
+
+// withinBounds takes results out until the rest fits; it names those, the largest
+// first.
+func withinBounds(results map[string]json.RawMessage) (omitted []string) {
+	size := 0
+	for _, r := range results {
+		size += len(r)
+	}
+	for size > maxSubResults {
+		largest := ""
+		for name, r := range results {
+			if largest == "" || len(r) > len(results[largest]) || len(r) == len(results[largest]) && name < largest {
+				largest = name
+			}
+		}
+		size -= len(results[largest])
+		omitted = append(omitted, largest)
+		delete(results, largest)
+	}
+	return omitted
+}
+
+// resultsOf are the results of the steps that nothing depends on, by name.
+func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID]map[string]json.RawMessage, error) {
+	results := make(map[uuid.UUID]map[string]json.RawMessage, len(ended))
+	plans := make(map[uuid.UUID]*Plan, len(ended))
+	var tasks uuids
+	var steps []int16
+	for i := range ended {
+		e := &ended[i]
+		results[e.uuid], plans[e.uuid] = map[string]json.RawMessage{}, e.plan
+		if e.plan == nil || e.state != workflow.TaskComplete && e.state != workflow.TaskResolvedManually {
+			continue
+		}
+		for no := range e.plan.Steps {
+			if step := &e.plan.Steps[no]; len(step.Children) == 0 && step.Kind != workflow.KindCompensation && step.Kind != workflow.KindBatchWorker {
+				tasks, steps = append(tasks, e.uuid), append(steps, int16(no)) // #nosec G115 -- at most MaxSteps
+			}
+		}
+	}
+	if tasks == nil {
+		return results, nil
+	}
+	rows, err := tx.Query(ctx, lastResults, tasks, steps)
+	if err != nil {
+		return nil, err
+	}
+	var id uuid.UUID
+	var no int
+	var result []byte
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &result}, func() error {
+		if result == nil {
+			result = []byte("null")
+		}
+		results[id][plans[id].Steps[no].Name] = append(json.RawMessage(nil), result...)
+		return nil
+	})
+	return results, err
+}
+
+// StopMessages are up to limit tasks that are to be cancelled, with why; they
+// stay until Stopped says that it was done.
+func (s *Store) StopMessages(ctx context.Context, limit int) (withStep, failed []uuid.UUID, err error) {
+	err = s.repeatable(ctx, "stop_messages", "look which tasks are to be cancelled", func(ctx context.Context, db *conn) error {
+		withStep, failed = nil, nil
+		rows, err := db.Query(ctx, `select task_uuid, kind from tasker.task_messages where kind in (2, 4) order by task_uuid limit $1`, limit)
+		if err != nil {
+			return err
+		}
+		var id uuid.UUID
+		var kind int16
+		_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &kind}, func() error {
+			if kind == messageStop {
+				withStep = append(withStep, id)
+			} else {
+				failed = append(failed, id)
+			}
+			return nil
+		})
+		return err
+	})
+	return withStep, failed, err
+}
+
+// DropStopMessages forgets that tasks were to be cancelled.
+func (s *Store) DropStopMessages(ctx context.Context, tasks []uuid.UUID) error {
+	return s.call(ctx, "drop_messages", "forget which tasks were to be cancelled", func(ctx context.Context, db *conn) error {
+		_, err := db.Exec(ctx, `delete from tasker.task_messages where task_uuid = any ($1::uuid[]) and kind in (2, 4)`, tasks)
+		return err
+	})
+}

@@ -1,0 +1,246 @@
+package workflow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The bounds of what events are told apart by, in bytes.
+const (
+	MaxEventName = 255
+	MaxEventKey  = 512
+)
+
+// CheckEventName says what is wrong with the name of an event.
+func CheckEventName(name string) error {
+	if strings.TrimSpace(name) == "" {
+		return errors.New("it is empty")
+	}
+	return checkEventText(name, MaxEventName)
+}
+
+// CheckEventKey says what is wrong with the key of an event. An empty one is
+// fine: it stands for none.
+func CheckEventKey(key string) error { return checkEventText(key, MaxEventKey) }
+
+func checkEventText(text string, limit int) error {
+	switch {
+	case len(text) > limit:
+		return fmt.Errorf("it has %d bytes; up to %d are allowed", len(text), limit)
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		return errors.New("it may not contain line breaks or control characters")
+	}
+	return nil
+}
+
+// Beginning is what a step that the engine runs itself begins with: what it
+// waits for, and what becomes of it when its time is over.
+type Beginning struct {
+	Kind  StepKind
+	For   time.Duration // until it is due; 0: Until, or never
+	Until time.Time     // zero: For, or never
+	// Due is what the step ends with when it is due.
+	Due StepEnd
+
+	Event, Key string  // of KindWaitForEvent; an empty key: events for its task
+	Prompt     string  // of KindApproval
+	Task       SubTask // of KindTask
+}
+
+// SubTask is the task that a step is.
+type SubTask struct {
+	Namespace, Name, Version string
+	Context                  json.RawMessage
+	Priority                 int
+}
+
+// StepEnd is how a step that the engine runs ends.
+type StepEnd struct {
+	Result    json.RawMessage // of a success; nil: it has failed
+	Error     json.RawMessage // of a failure
+	Retryable bool
+}
+
+// Error types of steps that the engine runs, as they stand in their errors.
+const (
+	ErrorTypeTimeout   = "WaitTimeout"
+	ErrorTypeRejected  = "ApprovalRejected"
+	ErrorTypeSubTask   = "TaskFailed"
+	ErrorTypeCannotRun = "CannotBegin" // the step asks for what cannot be
+)
+
+// Failed is a failure with a message for people.
+func Failed(errorType, message string, retryable bool) StepEnd {
+	document, _ := json.Marshal(map[string]any{"message": message, "error_type": errorType, "retryable": retryable}) // texts and a bool
+	return StepEnd{Error: document, Retryable: retryable}
+}
+
+// Succeeded is a success with a result.
+func Succeeded(result any) (StepEnd, error) {
+	document, err := json.Marshal(result)
+	if err != nil {
+		return StepEnd{}, fmt.Errorf("write the result: %w", err)
+	}
+	return StepEnd{Result: document}, nil
+}
+
+// Begin says what a step of a kind that the engine runs begins with. The error
+// is for people: the step asks for what is not there, and would each time.
+func Begin(t *Template, step *PlanStep, scope *Scope, priority int) (Beginning, error) {
+	b := Beginning{Kind: step.Kind}
+	switch step.Kind {
+	case KindSleep:
+		return b, b.sleep(step.Wait, scope)
+	case KindWaitForEvent, KindApproval:
+		return b, b.wait(step, scope)
+	case KindTask:
+		return b, b.task(t, step.Task, scope, priority)
+	}
+	return b, fmt.Errorf("a step of type %s is run by workers", step.Kind)
+}
+
+func (b *Beginning) sleep(w *WaitSettings, scope *Scope) error {
+	if w == nil {
+		return errors.New("it does not say how long it waits")
+	}
+	b.Due = StepEnd{Result: json.RawMessage(`{}`)}
+	if w.Until != "" {
+		text, err := scope.text(w.Until)
+		if err != nil {
+			return err
+		}
+		b.Until, err = time.Parse(time.RFC3339, text)
+		if err != nil || b.Until.Year() < 1970 {
+			return fmt.Errorf("wait.until: %q is not a moment such as 2030-01-31T09:00:00Z", clip(text, 64))
+		}
+		return nil
+	}
+	text, err := scope.text(w.For)
+	if err == nil {
+		b.For, err = ParseSpan(text)
+	}
+	if err != nil {
+		return fmt.Errorf("wait.for: %w", err)
+	}
+	return nil
+}
+
+func (b *Beginning) wait(step *PlanStep, scope *Scope) (err error) {
+	w := step.Wait
+	if w == nil {
+		w = &WaitSettings{}
+	}
+	b.Event, b.Prompt = w.Event, w.Prompt
+	if w.Key != "" {
+		if b.Key, err = scope.text(w.Key); err != nil {
+			return fmt.Errorf("wait.key: %w", err)
+		}
+		if err := CheckEventKey(b.Key); err != nil {
+			return fmt.Errorf("wait.key: %w", err)
+		}
+		if b.Key == "" {
+			return fmt.Errorf("wait.key: %s is empty", clip(w.Key, 128))
+		}
+	}
+	if w.Timeout == "" {
+		return nil
+	}
+	if b.For, err = ParseSpan(w.Timeout); err != nil {
+		return fmt.Errorf("wait.timeout: %w", err)
+	}
+	switch {
+	case w.OnTimeout != WaitContinues:
+		what := "nobody has decided within " + w.Timeout
+		if step.Kind == KindWaitForEvent {
+			what = fmt.Sprintf("the event %s did not come within %s", w.Event, w.Timeout)
+		}
+		b.Due = Failed(ErrorTypeTimeout, what, true)
+	case step.Kind == KindApproval:
+		b.Due = StepEnd{Result: json.RawMessage(`{"approved":false,"timed_out":true}`)}
+	default:
+		b.Due = StepEnd{Result: json.RawMessage(`{"timed_out":true}`)}
+	}
+	return nil
+}
+
+func (b *Beginning) task(t *Template, settings *TaskSettings, scope *Scope, priority int) error {
+	if settings == nil {
+		return errors.New("it does not say which task it is")
+	}
+	b.Task = SubTask{Namespace: settings.Namespace, Name: settings.Name, Version: settings.Version, Context: scope.Context, Priority: priority}
+	if b.Task.Namespace == "" {
+		b.Task.Namespace = t.Namespace
+	}
+	if settings.Priority != nil {
+		b.Task.Priority = *settings.Priority
+	}
+	if settings.Timeout != "" {
+		d, err := ParseSpan(settings.Timeout)
+		if err != nil {
+			return fmt.Errorf("task.timeout: %w", err)
+		}
+		b.For, b.Due = d, Failed(ErrorTypeTimeout, fmt.Sprintf("the task %s did not end within %s", settings.Name, settings.Timeout), true)
+	}
+	if settings.Context == nil {
+		return nil
+	}
+	value, err := decoded(settings.Context)
+	if err == nil {
+		value, err = scope.expand(value)
+	}
+	if err != nil {
+		return fmt.Errorf("task.context: %w", err)
+	}
+	if _, ok := value.(map[string]any); !ok {
+		return fmt.Errorf("task.context: an object is needed, not %s", jsonTypeName(value))
+	}
+	if b.Task.Context, err = json.Marshal(value); err != nil {
+		return fmt.Errorf("task.context: %w", err)
+	}
+	return nil
+}
+
+// Refers reports whether the step needs the context or results of the task to
+// begin.
+func (s *StepTemplate) Refers() bool {
+	if w := s.Wait; w != nil {
+		return isReference(w.For) || isReference(w.Until) || isReference(w.Key)
+	}
+	if s.Task == nil || s.Task.Context == nil {
+		return s.Task != nil
+	}
+	return strings.Contains(string(s.Task.Context), referencePrefix)
+}
+
+// Decision is what somebody has decided about a step of KindApproval.
+type Decision struct {
+	Approved  bool
+	Actor     string
+	Comment   string
+	Data      json.RawMessage // nil: none
+	DecidedAt time.Time
+}
+
+// Decide is how a step of KindApproval ends with a decision.
+func (s *StepTemplate) Decide(d Decision) (StepEnd, error) {
+	if !d.Approved && (s.Wait == nil || s.Wait.OnRejection != WaitContinues) {
+		message := "rejected by " + d.Actor
+		if d.Comment != "" {
+			message += ": " + d.Comment
+		}
+		return Failed(ErrorTypeRejected, message, false), nil
+	}
+	result := map[string]any{"approved": d.Approved, "actor": d.Actor, "decided_at": d.DecidedAt.UTC()}
+	if d.Comment != "" {
+		result["comment"] = d.Comment
+	}
+	if d.Data != nil {
+		result["data"] = d.Data
+	}
+	return Succeeded(result)
+}

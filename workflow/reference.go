@@ -1,0 +1,189 @@
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A reference is a text that stands for a value of the task: $.context.a.b,
+// $.steps.NAME.a of a direct dependency, $.task.uuid. One that begins with $$.
+// is the text with one of them.
+const (
+	referencePrefix = "$."
+	escapedPrefix   = "$$."
+	maxReferences   = 1_000 // in one template step
+)
+
+// taskReferences are what $.task.… may name.
+var taskReferences = []string{"uuid", "correlation_id", "namespace", "name", "version", "priority"}
+
+// isReference reports whether a text stands for a value.
+func isReference(text string) bool { return strings.HasPrefix(text, referencePrefix) }
+
+// checkReference says what is wrong with a reference; parents are the steps
+// whose results are at hand.
+func checkReference(text string, parents []string) error {
+	parts := strings.Split(strings.TrimPrefix(text, referencePrefix), ".")
+	if slices.Contains(parts, "") {
+		return fmt.Errorf("%q has an empty part", clip(text, 64))
+	}
+	switch parts[0] {
+	case "context":
+		return nil
+	case "task":
+		if len(parts) != 2 || !slices.Contains(taskReferences, parts[1]) {
+			return fmt.Errorf("%q is not known; $.task has %s", clip(text, 64), strings.Join(taskReferences, ", "))
+		}
+		return nil
+	case "steps":
+		if len(parts) < 2 {
+			return fmt.Errorf("%q names no step", clip(text, 64))
+		}
+		if !slices.Contains(parents, parts[1]) {
+			return fmt.Errorf("%q is of a step that this one does not depend on", clip(text, 64))
+		}
+		return nil
+	}
+	return fmt.Errorf("%q begins with none of $.context, $.steps and $.task", clip(text, 64))
+}
+
+// Scope is what references are resolved in.
+type Scope struct {
+	Context json.RawMessage
+	Steps   map[string]json.RawMessage // results of the direct dependencies that have one, by name
+	Task    map[string]any             // see taskReferences
+}
+
+// value resolves a reference.
+func (s *Scope) value(text string) (any, error) {
+	parts := strings.Split(strings.TrimPrefix(text, referencePrefix), ".")
+	at, rest := any(nil), parts[1:]
+	switch parts[0] {
+	case "context":
+		v, err := decoded(s.Context)
+		if err != nil {
+			return nil, fmt.Errorf("read the context: %w", err)
+		}
+		at = v
+	case "task":
+		at = s.Task
+	case "steps":
+		result, there := s.Steps[parts[1]]
+		if !there {
+			return nil, fmt.Errorf("%s: step %q has no result", clip(text, 128), clip(parts[1], 64))
+		}
+		v, err := decoded(result)
+		if err != nil {
+			return nil, fmt.Errorf("read the result of step %q: %w", clip(parts[1], 64), err)
+		}
+		at, rest = v, parts[2:]
+	}
+	for i, part := range rest {
+		next, there := member(at, part)
+		if !there {
+			return nil, fmt.Errorf("%s: there is no %q", clip(text, 128), clip(strings.Join(append([]string{parts[0]}, rest[:i+1]...), "."), 128))
+		}
+		at = next
+	}
+	return at, nil
+}
+
+func member(of any, name string) (any, bool) {
+	switch of := of.(type) {
+	case map[string]any:
+		v, there := of[name]
+		return v, there
+	case []any:
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(of) {
+			return of[i], true
+		}
+	}
+	return nil, false
+}
+
+// expand replaces the references in a decoded JSON value.
+func (s *Scope) expand(v any) (any, error) {
+	switch v := v.(type) {
+	case string:
+		switch {
+		case isReference(v):
+			return s.value(v)
+		case strings.HasPrefix(v, escapedPrefix):
+			return v[1:], nil
+		}
+	case []any:
+		list := make([]any, len(v))
+		for i := range v {
+			x, err := s.expand(v[i])
+			if err != nil {
+				return nil, err
+			}
+			list[i] = x
+		}
+		return list, nil
+	case map[string]any:
+		object := make(map[string]any, len(v))
+		for name, x := range v {
+			expanded, err := s.expand(x)
+			if err != nil {
+				return nil, err
+			}
+			object[name] = expanded
+		}
+		return object, nil
+	}
+	return v, nil
+}
+
+// text resolves a setting that is a text; what it refers to may be a number.
+func (s *Scope) text(setting string) (string, error) {
+	v, err := s.expand(setting)
+	if err != nil {
+		return "", err
+	}
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	case int:
+		return strconv.Itoa(v), nil
+	}
+	return "", fmt.Errorf("%s is %s, and a text is needed", clip(setting, 128), jsonTypeName(v))
+}
+
+// decoded is a JSON value with its numbers as they are written.
+func decoded(raw json.RawMessage) (v any, err error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return v, d.Decode(&v)
+}
+
+// references are the references in a decoded JSON value, up to a bound.
+func references(v any, found []string) []string {
+	if len(found) > maxReferences {
+		return found
+	}
+	switch v := v.(type) {
+	case string:
+		if isReference(v) {
+			found = append(found, v)
+		}
+	case []any:
+		for _, x := range v {
+			found = references(x, found)
+		}
+	case map[string]any:
+		for _, x := range v {
+			found = references(x, found)
+		}
+	}
+	return found
+}
