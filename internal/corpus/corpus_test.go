@@ -28,34 +28,74 @@ type handlers map[string]worker.HandlerFunc
 // start runs an engine with one template of the corpus, after change.
 func start(t *testing.T, file string, h handlers, change func(*workflow.Template)) (*enginetest.Engine, *workflow.Template) {
 	t.Helper()
+	template := load(t, file)
+	if change != nil {
+		change(template)
+	}
+	return engine(t, h.register(template), template), template
+}
+
+// load reads a template of the corpus, as it is in the environment test.
+func load(t *testing.T, file string) *workflow.Template {
+	t.Helper()
 	path := filepath.Join(folder, "templates", file)
 	src, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("the corpus of templates is not here")
 	}
 	require.NoError(t, err)
-	template, _, err := workflow.ParseTemplate(path, src)
+	return parse(t, path, src)
+}
+
+// own reads a template of this package, in the manner of one that the corpus
+// does not have.
+func own(t *testing.T, file string) *workflow.Template {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	src, err := os.ReadFile(path)
 	require.NoError(t, err)
-	template = template.Resolve("test")
-	if change != nil {
-		change(template)
-	}
-	e := enginetest.Start(t, func(w *worker.Worker) error {
-		known := map[string]bool{}
-		for i := range template.Steps {
-			c := template.Steps[i].Handler.Callable
-			fn, ok := h[lastPart(c)]
-			if !ok || known[c] {
-				continue
-			}
-			known[c] = true
-			if err := w.Register(c, fn); err != nil {
+	return parse(t, path, src)
+}
+
+func parse(t *testing.T, path string, src []byte) *workflow.Template {
+	t.Helper()
+	template, problems, err := workflow.ParseTemplate(path, src)
+	require.NoError(t, err, "%v", problems)
+	return template.Resolve("test")
+}
+
+// engine runs templates with what register gives the worker.
+func engine(t *testing.T, register func(*worker.Worker) error, templates ...*workflow.Template) *enginetest.Engine {
+	t.Helper()
+	return enginetest.Start(t, func(w *worker.Worker) error {
+		for _, template := range templates {
+			if err := w.RegisterTemplate(template); err != nil {
 				return err
 			}
 		}
-		return w.RegisterTemplate(template)
+		return register(w)
 	})
-	return e, template
+}
+
+// register registers those handlers that the templates call.
+func (h handlers) register(templates ...*workflow.Template) func(*worker.Worker) error {
+	return func(w *worker.Worker) error {
+		known := map[string]bool{}
+		for _, template := range templates {
+			for i := range template.Steps {
+				c := template.Steps[i].Handler.Callable
+				fn, ok := h[lastPart(c)]
+				if !ok || known[c] {
+					continue
+				}
+				known[c] = true
+				if err := w.Register(c, fn); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
 }
 
 func lastPart(callable string) string {
@@ -113,4 +153,26 @@ func decode[T any](t *testing.T, raw json.RawMessage) (v T) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(raw, &v), string(raw))
 	return v
+}
+
+// requireOrder demands that no step began before those that it depends on had
+// reported.
+func requireOrder(t *testing.T, template *workflow.Template, task *store.Task) {
+	t.Helper()
+	for i := range template.Steps {
+		s := step(t, task, template.Steps[i].Name)
+		require.Equal(t, len(template.Steps[i].Dependencies), s.Parents, s.Name)
+		for _, parent := range template.Steps[i].Dependencies {
+			p := step(t, task, parent)
+			require.False(t, s.StartedAt.Before(*p.ReportedAt), "%s began at %s, %s was done at %s", s.Name, s.StartedAt, parent, p.ReportedAt)
+		}
+	}
+}
+
+// failure is what is kept of an error.
+type failure struct {
+	Message string `json:"message"`
+	Type    string `json:"error_type"`
+	Code    string `json:"error_code"`
+	Retry   bool   `json:"retryable"`
 }
