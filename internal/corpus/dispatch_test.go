@@ -1,0 +1,141 @@
+package corpus_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const fee = 10 // of a hundred, for processing
+
+// multiMethod is one handler with four ways in. Each tells which one it was.
+func multiMethod() methods {
+	type data struct {
+		Data struct {
+			Amount *float64 `json:"amount"`
+			Reason string   `json:"reason"`
+		} `json:"data"`
+	}
+	told := func(name string, do func(ctx *worker.StepContext, amount float64, more map[string]any) error) worker.HandlerFunc {
+		return worker.Typed(func(ctx *worker.StepContext, in data) (map[string]any, error) {
+			if in.Data.Amount == nil {
+				return nil, invalid("the amount is missing")
+			}
+			more := map[string]any{"invoked_method": name}
+			return more, do(ctx, *in.Data.Amount, more)
+		})
+	}
+	nothing := func(*worker.StepContext, float64, map[string]any) error { return nil }
+	return methods{
+		"validate": told("validate", nothing),
+		"process": told("process", func(_ *worker.StepContext, amount float64, more map[string]any) error {
+			more["processed_amount"], more["processing_fee"] = amount*(100+fee)/100, amount*fee/100
+			return nil
+		}),
+		"refund": told("refund", nothing),
+		"call":   told("call", nothing),
+	}
+}
+
+// Rows 69, 70 and 72: one handler, and a method of its for each step.
+func TestMethodDispatch(t *testing.T) {
+	t.Parallel()
+	template := load(t, "method_dispatch_rust.yaml")
+	e := engine(t, func(w *worker.Worker) error { return w.RegisterMethods("resolver_tests_multi_method", multiMethod()) }, template)
+	task := run(e, template, `{"data":{"amount":100,"reason":"broken"}}`)
+	requireComplete(t, task)
+	require.Len(t, task.Steps, 4)
+	for name, method := range map[string]string{"validate_step_rust": "validate", "process_step_rust": "process", "refund_step_rust": "refund", "default_call_step_rust": "call"} {
+		require.Equal(t, method, decode[map[string]any](t, step(t, task, name).Result)["invoked_method"])
+	}
+	require.JSONEq(t, `{"invoked_method":"process","processed_amount":110,"processing_fee":10}`, string(step(t, task, "process_step_rust").Result))
+
+	without := run(e, template, `{"data":{"reason":"broken"}}`)
+	require.Equal(t, workflow.TaskError, without.State)
+	validate := step(t, without, "validate_step_rust")
+	require.Equal(t, 1, validate.Attempts)
+	require.Equal(t, "VALIDATION_ERROR", decode[failure](t, validate.Error).Code)
+	require.False(t, decode[failure](t, validate.Error).Retry)
+}
+
+// A method that the handler does not have is an error for good, and nothing is
+// called in its place: a typing error in "refund" must not charge anybody.
+func TestMethodThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	called := make(chan string, 10)
+	template := load(t, "method_dispatch_rust.yaml")
+	template.Steps[2].Handler.Method = "refnd"
+	entries := multiMethod()
+	for name, fn := range entries {
+		entries[name] = func(ctx *worker.StepContext) (any, error) { called <- ctx.StepName(); return fn(ctx) }
+	}
+	e := engine(t, func(w *worker.Worker) error { return w.RegisterMethods("resolver_tests_multi_method", entries) }, template)
+	task := run(e, template, `{"data":{"amount":100}}`)
+	require.Equal(t, workflow.TaskError, task.State)
+	refund := decode[failure](t, step(t, task, "refund_step_rust").Error)
+	require.Equal(t, worker.TypeMethodNotFound, refund.Type)
+	require.Contains(t, refund.Message, "does not respond to 'refnd'")
+	require.Equal(t, 1, step(t, task, "refund_step_rust").Attempts)
+	require.Len(t, called, 2, "validate and process")
+}
+
+// methods are the ways into a handler.
+type methods map[string]worker.HandlerFunc
+
+func (m methods) Call(ctx *worker.StepContext) (any, error) { return m["call"](ctx) }
+
+func (m methods) Method(name string) (worker.HandlerFunc, bool) {
+	fn, ok := m[name]
+	return fn, ok
+}
+
+// oneOf resolves the names that begin with its own.
+type oneOf struct {
+	name string
+	methods
+}
+
+func (r oneOf) Name() string { return r.name }
+func (oneOf) Priority() int  { return 50 }
+func (r oneOf) CanResolve(def workflow.HandlerReference) bool {
+	return strings.HasPrefix(def.Callable, r.name)
+}
+func (r oneOf) Resolve(workflow.HandlerReference) (worker.Handler, error) {
+	return r.methods, nil
+}
+
+// Row 71, whose template the corpus does not have: a resolver that is named, one
+// that is named with a method, and the chain. Of a resolver that nobody has the
+// step fails, and the chain is not asked.
+func TestResolverHints(t *testing.T) {
+	t.Parallel()
+	template := own(t, "resolvers.yaml")
+	says := func(text string) worker.HandlerFunc {
+		return func(*worker.StepContext) (any, error) { return text, nil }
+	}
+	register := func(w *worker.Worker) error {
+		if err := w.AddResolver(oneOf{"actions", methods{"call": says("called"), "execute_action": says("executed")}}); err != nil {
+			return err
+		}
+		return w.Register("hints.plain", says("from the chain"))
+	}
+	e := engine(t, register, template)
+	task := run(e, template, `{"run":1}`)
+	requireComplete(t, task)
+	require.JSONEq(t, `"called"`, string(step(t, task, "hinted").Result))
+	require.JSONEq(t, `"executed"`, string(step(t, task, "hinted_with_method").Result))
+	require.JSONEq(t, `"from the chain"`, string(step(t, task, "by_the_chain").Result))
+
+	template = own(t, "resolvers.yaml")
+	template.Steps[2].Handler.Resolver = "nobody"
+	e = engine(t, register, template)
+	task = run(e, template, `{"run":1}`)
+	require.Equal(t, workflow.TaskError, task.State)
+	failed := decode[failure](t, step(t, task, "by_the_chain").Error)
+	require.Equal(t, worker.TypeHandlerNotFound, failed.Type)
+	require.Contains(t, failed.Message, `the resolver "nobody"`)
+}
