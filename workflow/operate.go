@@ -206,7 +206,7 @@ func (a *advancing) settleStep(no int, action string, as Status, result json.Raw
 		}
 	}
 	if onBoard {
-		a.effects.Remove = append(a.effects.Remove, no)
+		a.takeOff(no)
 	}
 	s.Status = as
 	a.recall(no)
@@ -216,6 +216,23 @@ func (a *advancing) settleStep(no int, action string, as Status, result json.Raw
 	}
 	a.satisfied(step)
 	return nil
+}
+
+// takeOff takes a step off the board. One that has come there by what is being
+// decided in the same breath was never there; one that was to be tried again has
+// an attempt to record, which has failed and was not called off.
+func (a *advancing) takeOff(no int) {
+	e := a.effects
+	if at := slices.IndexFunc(e.Put, func(p PutStep) bool { return p.Step == no }); at >= 0 {
+		e.Put = slices.Delete(e.Put, at, at+1)
+		return
+	}
+	if at := slices.IndexFunc(e.Retry, func(r RetryStep) bool { return r.Step == no }); at >= 0 {
+		e.End = append(e.End, EndStep{Step: no, Outcome: e.Retry[at].Outcome})
+		e.Retry = slices.Delete(e.Retry, at, at+1)
+		return
+	}
+	e.Remove = append(e.Remove, no)
 }
 
 // nothingToCreate is the result of a decision or a batchable step that was
@@ -258,7 +275,7 @@ func (a *advancing) runAgain(no int) error {
 			continue
 		}
 		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
-			a.effects.Remove = append(a.effects.Remove, at)
+			a.takeOff(at)
 		}
 		if again[at] == forgotten {
 			*s = StepProgress{}

@@ -137,3 +137,33 @@ func (s *simulation) act(t *rapid.T) {
 	s.progress, s.state, s.last = progress, effects.State, effects
 	s.follow(effects)
 }
+
+// TestActionsInTheSameBreathAsReports: an operator acts on a step that what was
+// reported, and is being applied with it, has only just put on the board, or is
+// about to try again.
+func TestActionsInTheSameBreathAsReports(t *testing.T) {
+	done := Reported{Step: 0, Attempt: 1, Success: true}
+	for name, c := range map[string]struct {
+		inputs []Input
+		put    []int
+	}{
+		"resolved":         {[]Input{done, Resolve{Step: 1}}, []int{2}},
+		"completed":        {[]Input{done, Complete{Step: 1}}, []int{2}},
+		"both, and behind": {[]Input{done, Complete{Step: 1}, Complete{Step: 2}}, []int{3}},
+		"run again":        {[]Input{done, RunAgain{Step: 0}}, []int{0}},
+	} {
+		h := begin(t, diamond(t))
+		e := h.do(c.inputs...)
+		var put []int
+		for _, p := range e.Put {
+			put = append(put, p.Step)
+		}
+		require.Equal(t, c.put, put, name)
+		require.Empty(t, e.Remove, "%s: what never stood there cannot leave", name)
+	}
+	h := begin(t, diamond(t))
+	e := h.do(Reported{Step: 0, Attempt: 1, Retryable: true, RetryAfter: -1}, Resolve{Step: 0})
+	require.Empty(t, e.Retry)
+	require.Empty(t, e.Remove)
+	require.Equal(t, []EndStep{{Step: 0, Outcome: OutcomeFailed}}, e.End, "the attempt has failed, and is recorded as that")
+}
