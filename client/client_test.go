@@ -133,6 +133,7 @@ func TestEveryCall(t *testing.T) {
 		"steps":    {file("steps"), "GET", "/v1/tasks/x/workflow_steps", func(c *client.Client) (any, error) { return c.Steps(ctx, "x") }},
 		"step":     {file("step"), "GET", "/v1/tasks/x/workflow_steps/y", func(c *client.Client) (any, error) { return c.Step(ctx, "x", "y") }},
 		"audit":    {file("audit"), "GET", "/v1/tasks/x/workflow_steps/y/audit", func(c *client.Client) (any, error) { return c.StepAudit(ctx, "x", "y") }},
+		"chain":    {file("chain"), "GET", "/v1/tasks/x/chain", func(c *client.Client) (any, error) { return c.Chain(ctx, "x", 20) }},
 		"timeline": {file("timeline"), "GET", "/v1/tasks/x/timeline", func(c *client.Client) (any, error) { return c.Timeline(ctx, "x") }},
 		"verify": {`{"task_uuid":"x","ok":false,"problems":["p"]}`, "GET", "/v1/tasks/x/verify",
 			func(c *client.Client) (any, error) { return c.VerifyTask(ctx, "x") }},

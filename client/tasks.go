@@ -91,6 +91,12 @@ type Task struct {
 	HealthStatus         string  `json:"health_status"`
 	// Steps is empty in lists.
 	Steps []StepReadiness `json:"steps"`
+	// ContinuesTaskUUID is the task whose handler has named this one as what
+	// comes next; absent where none has.
+	ContinuesTaskUUID string `json:"continues_task_uuid,omitempty" doc:"The task that this one continues"`
+	// ContinuedBy are the tasks that handlers of this one have named, the oldest
+	// first, at most 100; absent in lists.
+	ContinuedBy []string `json:"continued_by,omitempty" doc:"The tasks that continue this one" maxItems:"100"`
 }
 
 // Terminal reports whether the task has ended.

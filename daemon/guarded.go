@@ -96,6 +96,11 @@ func (g guardedStore) Timeline(ctx context.Context, task uuid.UUID) (store.Timel
 	return through(ctx, g.web, func(ctx context.Context) (store.Timeline, error) { return g.Store.Timeline(ctx, task) })
 }
 
+// Chain implements rest.Store.
+func (g guardedStore) Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.Chain, error) { return g.Store.Chain(ctx, task, limit) })
+}
+
 // Attempts implements rest.Store.
 func (g guardedStore) Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error) {
 	return through(ctx, g.web, func(ctx context.Context) ([]store.StepAttempt, error) { return g.Store.Attempts(ctx, task, step) })

@@ -73,6 +73,10 @@ func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 		select test_id(i), 1, 's' || i, 'p', '1.0.0', '@daily', 'UTC', '{}', 0, '{}', 1, 1, 2, 0, now() + (i - $2) * interval '1 s', test_id(i),
 			case when i % 3 = 0 then now() end, case when i % 3 = 0 then 'a' end
 		from generate_series($1::int, $3::int) i where i % 4 = 0`, first, (first+last)/2, last)
+	db.Exec(t, `with linked as (
+			update tasker.tasks t set continues_task_uuid = test_id(i - 1) from generate_series($2::int - 50, $2::int) i where t.task_uuid = test_id(i) returning i)
+		insert into tasker.task_events (task_uuid, from_state, to_state, actor, metadata)
+		select test_id(i - 1), 4, 4, 'w', jsonb_build_object('continued_by', test_id(i), 'step', 0, 'token', i) from linked where i > $1`, first, last)
 	db.Exec(t, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run, at)
 		select 'a', 'b', 'c', '{}', 1, 1, false, now() - ($2 - i) * interval '1 s' from generate_series($1::int, $2::int) i`, first, last)
 }
@@ -112,6 +116,9 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	day := func(ago int) uuid.UUID { // a border of the fixture's day
 		return uuid.MustParse(db.QueryString(t, `select tasker.uuid_floor(now() - $1 * interval '1 day')::text`, ago))
 	}
+	chained := func(before int) uuid.UUID {
+		return uuid.MustParse(db.QueryString(t, `select test_id($1)::text`, f.from+f.finished+f.waiting-before))
+	}
 	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(Resolutions())
 	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
 	walked := min(staleWalk, f.waiting)
@@ -149,6 +156,9 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"claimSchedule", claimSchedule, []any{scheduled[0]}, 1, 1},
 		{"advanceSchedules", advanceSchedules, []any{bytesOf(scheduled), nextRuns, nextRuns, identities, make([]*string, items), make([]*string, items)}, items, items},
 		{"horizon with schedules", horizon, []any{longAgo, longAgo}, 1, 1},
+		{"continueTask", continueTask, []any{quiet[0], quiet[min(1, items-1)], 0, "s", int64(1), "w", false}, 1, 1},
+		{"chainBefore", chainBefore, []any{chained(0), 51}, 51, 51},
+		{"chainAfter", chainAfter, []any{chained(51), 51}, 51, 51},
 		{"takeSweep", takeSweep, []any{"s", uuid.Max, int64(1), int64(1), true}, 1, 1},
 		{"ledgerDays", ledgerDays, []any{int64(0)}, 20, 0},
 		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},

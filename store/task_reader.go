@@ -44,7 +44,8 @@ func scanTask(rows pgx.Rows) (*taskReader, int32, error) {
 	var parent *uuid.UUID
 	var parentStep, depth *int
 	err := rows.Scan(&t.UUID, &plan, &t.Priority, &t.Context, &t.CorrelationID, &t.ParentCorrelationID,
-		&t.Initiator, &t.SourceSystem, &t.Reason, &t.Tags, &t.RequestedAt, &t.StartAt, &parent, &parentStep, &depth, &t.DependsOn)
+		&t.Initiator, &t.SourceSystem, &t.Reason, &t.Tags, &t.RequestedAt, &t.StartAt, &parent, &parentStep, &depth, &t.DependsOn,
+		&t.ContinuesTask)
 	if parent != nil && parentStep != nil && depth != nil {
 		t.Parent = &ParentStep{Task: *parent, Step: *parentStep, Depth: *depth}
 	}
@@ -132,10 +133,16 @@ func (*taskReader) scanAttempt(rows pgx.Rows, id *uuid.UUID) (func(*taskReader),
 
 func (*taskReader) scanManual(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
 	var no *int
+	var next *uuid.UUID
 	m := &Manual{}
-	err := rows.Scan(id, &no, &m.Actor, &m.Reason, &m.Metadata)
+	err := rows.Scan(id, &no, &m.Actor, &m.Reason, &m.Metadata, &next)
 	return func(r *taskReader) {
-		if no != nil {
+		switch {
+		case next != nil:
+			if t := r.task; len(t.ContinuedBy) < MaxContinuedBy {
+				t.ContinuedBy = append(t.ContinuedBy, *next)
+			}
+		case no != nil:
 			r.manual[*no] = m
 		}
 	}, err

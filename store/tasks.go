@@ -36,6 +36,12 @@ type Task struct {
 	Parent              *ParentStep // the step that it is; nil: it stands for itself
 	DependsOn           []uuid.UUID // the tasks that had to end before it
 	Steps               []Step      // every step that exists, in the order of numbers
+	// ContinuesTask is the task whose handler has named this one as what comes
+	// next; nil: none has.
+	ContinuesTask *uuid.UUID
+	// ContinuedBy are the tasks that handlers of this one have named, the oldest
+	// first, at most MaxContinuedBy; read with results only.
+	ContinuedBy []uuid.UUID
 	// Batches are the steps created at run time, by number; nil: there are none.
 	Batches map[int]Batch
 }
@@ -66,6 +72,9 @@ type Step struct {
 	Waiting       *Waiting        // nil: it does not wait
 	Checkpoint    json.RawMessage // what the step, or its newest attempt, has saved; read with results only
 }
+
+// MaxContinuedBy bounds the tasks that are shown as what comes next.
+const MaxContinuedBy = 100
 
 // StepName is the name of a step, also of one created at run time; empty where
 // there is none.
@@ -109,14 +118,15 @@ func (t *Task) Counts() workflow.StepCounts {
 }
 
 // readTask reads a task, its board rows and its attempts, and with the results
-// who has given some by hand: all in one round trip and one snapshot. The state
+// who has given some by hand and which tasks come next: all in one round trip and one snapshot. The state
 // and progress of a live task stand in its board row, those of an ended one with
 // its attempts.
 // Index: the primary keys.
 const (
 	readTaskRow = `
 select task_uuid, plan_id, priority, context, coalesce(correlation_id, task_uuid), parent_correlation_id,
-       initiator, source_system, reason, tags, requested_at, start_at, parent_task_uuid, parent_step_no, depth, depends_on
+       initiator, source_system, reason, tags, requested_at, start_at, parent_task_uuid, parent_step_no, depth, depends_on,
+       continues_task_uuid
 from tasker.tasks where task_uuid = any ($1)`
 	readBoard = `
 select task_uuid, task_state, updated_at, priority, progress,
@@ -129,8 +139,9 @@ select task_uuid, task_state, task_reason, task_progress,
        case when $2 then checkpoint end
 from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, step_no, token`
 	readManual = `
-select task_uuid, (metadata->>'step')::int, actor, coalesce(reason, ''), metadata->'metadata'
-from tasker.task_events where task_uuid = any ($1) and metadata->>'action' = '` + workflow.ActionComplete + `' order by task_uuid, at, seq`
+select task_uuid, (metadata->>'step')::int, actor, coalesce(reason, ''), metadata->'metadata', (metadata->>'continued_by')::uuid
+from tasker.task_events where task_uuid = any ($1) and (metadata->>'action' = '` + workflow.ActionComplete + `' or metadata ? 'continued_by')
+order by task_uuid, at, seq`
 )
 
 // Task reads one task with its steps and results, or ErrNotFound.

@@ -24,6 +24,7 @@ type engineConfig struct {
 	Report         ReportConfig
 	Checkpoint     CheckpointConfig
 	Settler        Settler // nil: successes are reported like failures
+	WorkerID       string  // names the worker in the history of tasks
 }
 
 // engine claims steps, runs them and has their outcomes reported.

@@ -44,6 +44,9 @@ const (
 	// TypeCheckpointNotStored is of a checkpoint that cannot be kept, see CheckpointError.
 	TypeCheckpointNotStored = "CheckpointNotStorable"
 
+	// TypeNextTaskRefused is of a next task (Continue) that cannot be created.
+	TypeNextTaskRefused = "NextTaskRefused"
+
 	// Of handlers that work in a transaction.
 	TypeTransaction   = "TransactionFailed"    // it could not be begun or committed, or was lost; it is rolled back
 	TypeSerialization = "SerializationFailure" // the server has undone it for the sake of others (SQLSTATE 40001, 40P01)

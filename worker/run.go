@@ -35,7 +35,10 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 	}
 	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
 	x.context.saver, x.context.run = e.saver, x
-	result, err := e.call(x, handler)
+	result, next, err := e.call(x, handler)
+	if next != nil {
+		err = e.continueWith(x, next)
+	}
 	if x.tx != nil {
 		return e.conclude(x, result, err)
 	}
@@ -61,23 +64,28 @@ func (e *engine) yielding(x *execution, y *yieldError) error {
 
 // call calls the handler. When its time limit passes, the failure is reported
 // at once, whatever it does; its permit comes back when it has really ended.
-func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage, err error) {
+// next is the task that the handler names as what comes next; nil: none.
+func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage, next *NextTask, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			result, err = nil, &lifecycle.PanicError{Value: r, Stack: debug.Stack()}
+			result, next, err = nil, nil, &lifecycle.PanicError{Value: r, Stack: debug.Stack()}
 		}
 	}()
 	value, err := handler(&x.context)
 	if err != nil {
-		return nil, err
+		c := continued(err)
+		if c == nil {
+			return nil, nil, err
+		}
+		value, next = c.result, &c.next
 	}
 	if result, err = encodeResult(value, e.cfg.MaxResultBytes); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := workflow.CheckResult(x.job.step.Kind, result); err != nil {
-		return nil, Permanent(typed(TypeInvalidOutcome, "%w", err))
+		return nil, nil, Permanent(typed(TypeInvalidOutcome, "%w", err))
 	}
-	return result, nil
+	return result, next, nil
 }
 
 // deadlinesLoop is the name of the watch over time limits in logs and metrics.

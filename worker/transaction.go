@@ -20,7 +20,8 @@ type transaction struct {
 	unwatch func() bool   // ends the watch over the life; false: it has seen its end
 	watched chan struct{} // closed when the watch has done what it does then
 	end     txEnd
-	created []string // namespaces of the tasks created in it
+	created []string  // namespaces of the tasks created in it
+	next    *NextTask // to create with the report; nil: none
 }
 
 // txEnd is how the end of a step was reported that had a transaction.
@@ -49,6 +50,11 @@ const commitPatience = 30 * time.Second
 // away, or no connection is free, it waits: until the handler's time is over,
 // the claim is lost or the worker ends.
 func (e *engine) begin(x *execution, o store.TxOptions) (store.Tx, error) {
+	return e.beginUnder(&x.life, x, o)
+}
+
+// beginUnder is begin with the context that bounds the wait.
+func (e *engine) beginUnder(ctx context.Context, x *execution, o store.TxOptions) (store.Tx, error) {
 	if x.tx != nil {
 		return nil, Permanent(typed(TypeTransaction, "the step has a transaction already"))
 	}
@@ -64,21 +70,21 @@ func (e *engine) begin(x *execution, o store.TxOptions) (store.Tx, error) {
 	defer func() { e.metrics.TransactionWait.Observe(time.Since(begin).Seconds()) }()
 	options := store.WorkOptions{Tx: o, Claim: x.key, Limit: x.job.limit, Lease: e.cfg.Lease}
 	for n := 0; ; n++ {
-		work, err := pool.Begin(&x.life, options)
+		work, err := pool.Begin(ctx, options)
 		switch {
 		case err == nil:
 			x.queued.Store(false)
 			x.tx = e.watch(x, work)
 			return work.Tx(), nil
-		case x.life.Err() != nil:
-			return nil, x.life.why()
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
 		case errors.Is(err, store.ErrClaimLost):
 			e.lose(e.slots.lose([]int64{x.key.Token}), "its transaction found the claim gone")
 			return nil, ErrLeaseLost
 		case !errors.Is(err, store.ErrUnavailable):
 			return nil, inTxFailed(err, "no transaction could be begun for the handler")
 		}
-		if cause := pause(&x.life, n, 0); cause != nil {
+		if cause := pause(ctx, n, 0); cause != nil {
 			return nil, cause
 		}
 	}
@@ -163,6 +169,11 @@ func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 	}
 	ctx, cancel := context.WithTimeout(e.base, commitPatience)
 	defer cancel()
+	if x.tx.next != nil {
+		if err := e.createNext(ctx, x, x.tx.next); err != nil {
+			return txFailed, err
+		}
+	}
 	accepted, err := work.Report(ctx, reportSuccess(x.key, result))
 	switch {
 	case err != nil:

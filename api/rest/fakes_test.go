@@ -230,6 +230,7 @@ type fakeStore struct {
 	fleet    []store.Replica
 	pool     store.PoolStat
 	pings    int
+	chained  []int // limits asked for
 }
 
 func newFakeStore() *fakeStore {
@@ -285,6 +286,22 @@ func (f *fakeStore) Tasks(_ context.Context, filter store.TaskFilter) (store.Tas
 
 func (f *fakeStore) Timeline(context.Context, uuid.UUID) (store.Timeline, error) {
 	return f.timeline, f.state()
+}
+
+func (f *fakeStore) Chain(_ context.Context, id uuid.UUID, limit int) (store.Chain, error) {
+	if err := f.state(); err != nil {
+		return store.Chain{}, err
+	}
+	if id != f.task.UUID {
+		return store.Chain{}, fmt.Errorf("follow: %w", store.ErrNotFound)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.chained = append(f.chained, limit)
+	before, task := *f.task, *f.task
+	before.UUID, before.ContinuedBy = correlationID, []uuid.UUID{taskID}
+	task.ContinuesTask = &before.UUID
+	return store.Chain{Tasks: []*store.Task{&before, &task}, MoreBefore: true}, nil
 }
 
 func (f *fakeStore) Attempts(_ context.Context, _ uuid.UUID, step int) ([]store.StepAttempt, error) {

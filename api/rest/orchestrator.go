@@ -52,6 +52,7 @@ type Database interface {
 // Store is what the API reads; *store.Store is one.
 type Store interface {
 	Database
+	Chains
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)

@@ -37,6 +37,12 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 	for _, id := range t.DependsOn {
 		w.DependsOn = append(w.DependsOn, id.String())
 	}
+	if t.ContinuesTask != nil {
+		w.ContinuesTaskUUID = t.ContinuesTask.String()
+	}
+	for _, id := range t.ContinuedBy {
+		w.ContinuedBy = append(w.ContinuedBy, id.String())
+	}
 	if steps {
 		for i := range t.Steps {
 			w.Steps = append(w.Steps, readinessOf(t, &t.Steps[i]))

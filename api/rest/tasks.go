@@ -43,6 +43,8 @@ func (t *taskRoutes) add() {
 		summary: "Show the history of a task"}, t.timeline)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/batches", id: "get-batches", tag: tasksTag,
 		summary: "Show how far the batches of a task are"}, t.batches)
+	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/chain", id: "get-chain", tag: tasksTag,
+		summary: "Show the tasks that a task continues, and those that continue it"}, t.chain)
 	if t.verify != nil {
 		add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/verify", id: "verify-task", tag: tasksTag,
 			summary: "Check the records of a task for contradictions"}, t.check)

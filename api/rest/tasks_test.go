@@ -307,6 +307,33 @@ func TestCancel(t *testing.T) {
 	h.do(http.MethodDelete, "/v1/tasks/"+uuid.NewString(), "").refused(t, 404, "NOT_FOUND")
 }
 
+func TestChain(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	path := "/v1/tasks/" + taskID.String() + "/chain"
+	var chain client.Chain
+	r := h.get(path)
+	r.golden(t, "chain")
+	r.into(t, &chain)
+	require.Equal(t, taskID.String(), chain.TaskUUID)
+	require.True(t, chain.MoreBefore)
+	require.False(t, chain.MoreAfter)
+	require.Len(t, chain.Tasks, 2)
+	require.Equal(t, []string{taskID.String()}, chain.Tasks[0].ContinuedBy)
+	require.Empty(t, chain.Tasks[0].ContinuesTaskUUID)
+	require.Equal(t, chain.Tasks[0].TaskUUID, chain.Tasks[1].ContinuesTaskUUID)
+	require.Empty(t, chain.Tasks[1].Steps)
+	h.get(path+"?limit=500").into(t, &chain)
+	require.Equal(t, []int{50, 500}, h.store.chained)
+	for _, limit := range []string{"0", "501", "x"} {
+		h.get(path+"?limit="+limit).refused(t, 400, "BAD_REQUEST")
+	}
+	h.get("/v1/tasks/"+uuid.NewString()+"/chain").refused(t, 404, "NOT_FOUND")
+	h.get("/v1/tasks/x/chain").refused(t, 400, "INVALID_UUID")
+	h.store.fails(sqlError{})
+	h.get(path).refused(t, 500, "DATABASE_ERROR")
+}
+
 func TestTimelineAndVerify(t *testing.T) {
 	t.Parallel()
 	problems, failed := []string{"a", "b"}, error(nil)

@@ -189,6 +189,8 @@ func (f *fakeAPI) task(w http.ResponseWriter, r *http.Request, id, sub string) {
 		answer(w, task)
 	case sub == "timeline":
 		answer(w, fakeTimeline(id))
+	case sub == "chain":
+		answer(w, fakeChain(id))
 	case sub == "verify":
 		v := client.Verification{TaskUUID: id, OK: id != failedTask, Problems: []string{}}
 		if !v.OK {
@@ -335,6 +337,18 @@ func fakeSteps(t *client.Task) []client.Step {
 		steps = append(steps, s)
 	}
 	return steps
+}
+
+// fakeChain has the task between two others.
+func fakeChain(id string) client.Chain {
+	before, task, after := fakeTask(completeTask), fakeTask(id), fakeTask(failedTask)
+	task.ContinuesTaskUUID, after.ContinuesTaskUUID = before.TaskUUID, task.TaskUUID
+	before.ContinuedBy, task.ContinuedBy = []string{task.TaskUUID}, []string{after.TaskUUID}
+	chain := client.Chain{TaskUUID: id, Tasks: []client.Task{*before, *task, *after}, MoreAfter: true}
+	for i := range chain.Tasks {
+		chain.Tasks[i].Steps = []client.StepReadiness{}
+	}
+	return chain
 }
 
 func fakeTimeline(id string) client.Timeline {

@@ -26,6 +26,7 @@ func TestAnswersAreWrittenExactly(t *testing.T) {
 		"task":      {[]string{"task", "get", runningTask}, running},
 		"steps":     {[]string{"task", "steps", failedTask}, fakeSteps(fakeTask(failedTask))},
 		"timeline":  {[]string{"task", "timeline", runningTask}, fakeTimeline(runningTask)},
+		"chain":     {[]string{"task", "chain", runningTask}, fakeChain(runningTask)},
 		"templates": {[]string{"template", "list"}, fakeTemplates()},
 		"template":  {[]string{"template", "info", "diamond"}, fakeTemplate(t)},
 		"fleet":     {[]string{"system", "fleet"}, fakeFleet()},

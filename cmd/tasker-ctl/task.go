@@ -30,6 +30,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskWatchCommand(a),
 		a.taskCommand("timeline", "Draw when each attempt waited, ran and was applied", (*app).timeline),
 		a.taskCommand("batches", "Show how far the batches of a task are", (*app).showBatches),
+		newTaskChainCommand(a),
 		a.taskCommand("verify", "Check the records of a task for contradictions", (*app).verifyTask),
 		newTaskCancelCommand(a),
 		newResetStepCommand(a),
@@ -164,6 +165,12 @@ func (a *app) showTask(task *client.Task) {
 	}
 	if len(task.DependsOn) > 0 {
 		t.row("depends on", strings.Join(task.DependsOn, ", "))
+	}
+	if task.ContinuesTaskUUID != "" {
+		t.row("continues", task.ContinuesTaskUUID)
+	}
+	if len(task.ContinuedBy) > 0 {
+		t.row("continued by", strings.Join(task.ContinuedBy, ", "))
 	}
 	t.row("created", instant(&task.CreatedAt))
 	t.row("updated", instant(&task.UpdatedAt))

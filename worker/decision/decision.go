@@ -23,6 +23,10 @@ type Outcome struct {
 // template does not have there makes the decision fail for good.
 func Create(steps ...string) Outcome { return Outcome{steps: steps} }
 
+// Next has one step created, the one that comes next: a workflow that its
+// handlers lead from step to step.
+func Next(step string) Outcome { return Create(step) }
+
 // None creates no step: a join behind the branches goes on with the decision
 // alone.
 func None() Outcome { return Outcome{} }

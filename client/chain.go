@@ -1,0 +1,33 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+)
+
+// Bounds of [Client.Chain].
+const (
+	DefaultChainLimit = 50
+	MaxChainLimit     = 500
+)
+
+// Chain is a task with those that it continues and those that continue it. The
+// tasks have no steps; ContinuedBy tells of links within the chain only.
+type Chain struct {
+	TaskUUID string `json:"task_uuid" doc:"The task that was asked for"`
+	Tasks    []Task `json:"tasks" doc:"The oldest first; tasks that retention has deleted are missing"`
+	// MoreBefore and MoreAfter say that the limit has cut the chain.
+	MoreBefore bool `json:"more_before"`
+	MoreAfter  bool `json:"more_after"`
+}
+
+// Chain returns the chain of a task, up to limit links in each direction:
+// 1 to MaxChainLimit; 0 means DefaultChainLimit.
+func (c *Client) Chain(ctx context.Context, task string, limit int) (*Chain, error) {
+	q := url.Values{}
+	if limit != 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return get[Chain](ctx, c, q, "v1", "tasks", task, "chain")
+}

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// MaxChain bounds how far a chain is followed in each direction.
+const MaxChain = 500
+
+// chainBefore follows the tasks that come before one, the nearest first. It
+// reads no further than it is asked to, and each round is one look at a key.
+// Index: the primary key.
+const chainBefore = `
+with recursive back(task_uuid, before) as (
+    select task_uuid, continues_task_uuid from tasker.tasks where task_uuid = $1 and continues_task_uuid is not null
+    union
+    select t.task_uuid, t.continues_task_uuid from back b join tasker.tasks t on t.task_uuid = any (array[b.before])
+    where t.continues_task_uuid is not null
+)
+select before, task_uuid from back limit $2`
+
+// chainAfter follows the tasks that continue one, and those that continue them,
+// the nearest first. Where a task continues with one that was there before, the
+// ways may meet again; each is gone once.
+// Index: the primary key.
+const chainAfter = `
+with recursive ahead(task_uuid, next) as (
+    select task_uuid, (metadata->>'continued_by')::uuid from tasker.task_events where task_uuid = $1 and metadata ? 'continued_by'
+    union
+    select e.task_uuid, (e.metadata->>'continued_by')::uuid
+    from ahead a join tasker.task_events e on e.task_uuid = any (array[a.next]) and e.metadata ? 'continued_by'
+)
+select task_uuid, next from ahead limit $2`
+
+// Chain is a task with those that it continues and those that continue it.
+type Chain struct {
+	// Tasks are those that exist still, the oldest first, without steps' results.
+	Tasks []*Task
+	// MoreBefore and MoreAfter say that the limit has cut the chain.
+	MoreBefore, MoreAfter bool
+}
+
+// Chain reads the chain of a task, up to limit links in each direction
+// (1–MaxChain), or ErrNotFound.
+func (s *Store) Chain(ctx context.Context, task uuid.UUID, limit int) (Chain, error) {
+	var c Chain
+	limit = min(max(limit, 1), MaxChain)
+	next := map[uuid.UUID][]uuid.UUID{}
+	ids := []uuid.UUID{task}
+	err := s.call(ctx, "chain", "follow the chain of a task", func(ctx context.Context, db *conn) error {
+		links := func(more *bool) func(rows pgx.Rows) error {
+			return func(rows pgx.Rows) error {
+				var from, to uuid.UUID
+				n := 0
+				_, err := pgx.ForEachRow(rows, []any{&from, &to}, func() error {
+					if n++; n > limit {
+						*more = true
+						return nil
+					}
+					next[from], ids = append(next[from], to), append(ids, from, to)
+					return nil
+				})
+				return err
+			}
+		}
+		b := &pgx.Batch{}
+		b.Queue(chainBefore, task, limit+1).Query(links(&c.MoreBefore))
+		b.Queue(chainAfter, task, limit+1).Query(links(&c.MoreAfter))
+		return db.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return c, err
+	}
+	slices.SortFunc(ids, compareUUIDs)
+	if c.Tasks, err = s.readTasks(ctx, slices.Compact(ids), false); err != nil {
+		return c, err
+	}
+	if !slices.ContainsFunc(c.Tasks, func(t *Task) bool { return t.UUID == task }) {
+		return c, classify("follow the chain of a task", ErrNotFound)
+	}
+	for _, t := range c.Tasks {
+		t.ContinuedBy = next[t.UUID]
+	}
+	slices.SortFunc(c.Tasks, func(a, b *Task) int {
+		return cmp.Or(a.RequestedAt.Compare(b.RequestedAt), compareUUIDs(a.UUID, b.UUID))
+	})
+	return c, nil
+}
+
+func compareUUIDs(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }
