@@ -60,8 +60,47 @@ type TaskAction struct {
 	Priority *int `json:"priority,omitempty" doc:"-100 to 100; for reprioritise"`
 	// Result is required for complete_manually, not allowed elsewhere.
 	Result json.RawMessage `json:"result,omitempty" doc:"What the steps after it are given; for complete_manually"`
-	// Context replaces that of the task; for replay only.
-	Context json.RawMessage `json:"context,omitempty" doc:"Input of the new task in place of the old one's; a JSON object; for replay"`
+	// Context takes the place of the task's, ContextPatch changes it (JSON merge
+	// patch, RFC 7396); one of them at most, for run_again, reset_for_retry and
+	// replay. Only the new task of a replay has it.
+	Context      json.RawMessage `json:"context,omitempty" doc:"Input in place of the task's; a JSON object; for run_again, reset_for_retry and replay"`
+	ContextPatch json.RawMessage `json:"context_patch,omitempty" doc:"Changes of the input, a JSON merge patch (RFC 7396); for the same actions"`
+}
+
+// ActionPreview is what an action would do to a task as it stands now.
+type ActionPreview struct {
+	TaskUUID string `json:"task_uuid"`
+	Action   string `json:"action"`
+	// Steps are those that it changes, in the order of the workflow; none for a
+	// replay, which leaves the task as it is.
+	Steps []StepPreview `json:"steps"`
+	// EndsAs is the state in which the task would end; empty: it would not.
+	EndsAs string `json:"ends_as,omitempty" doc:"The state in which the task would end; absent when it would not"`
+	// ContextBefore and ContextAfter are absent where the context stays.
+	ContextBefore json.RawMessage `json:"context_before,omitempty" doc:"Absent where the input stays as it is"`
+	ContextAfter  json.RawMessage `json:"context_after,omitempty"`
+	// ContextChanges are up to MaxContextChanges places in which the input differs;
+	// MoreContextChanges says that there are others.
+	ContextChanges     []ContextChange `json:"context_changes,omitempty" doc:"In which places the input differs" maxItems:"100"`
+	MoreContextChanges bool            `json:"more_context_changes,omitempty" doc:"There are more places than are listed"`
+}
+
+// StepPreview is what an action would make of a step.
+type StepPreview struct {
+	StepUUID string `json:"step_uuid"`
+	Name     string `json:"name"`
+	From     string `json:"from" doc:"The state of the step; empty where it does not exist yet"`
+	To       string `json:"to" doc:"The state that it would have; not_created where it would be forgotten until it is created again"`
+}
+
+// MaxContextChanges is how many changes of a context are listed.
+const MaxContextChanges = 100
+
+// ContextChange is one place in which two contexts differ.
+type ContextChange struct {
+	Path   string          `json:"path" doc:"JSON pointer (RFC 6901)"`
+	Before json.RawMessage `json:"before,omitempty" doc:"Absent where it was not there"`
+	After  json.RawMessage `json:"after,omitempty" doc:"Absent where it is not there any more"`
 }
 
 // Bounds of [BulkAction].

@@ -29,6 +29,11 @@ func (c *Client) ActOnTask(ctx context.Context, task string, a TaskAction) (*Tas
 	return send[Task](ctx, c, http.MethodPost, retryUnsent, a, "v1", "tasks", task, "actions")
 }
 
+// PreviewAction says what an action on a task would do, and changes nothing.
+func (c *Client) PreviewAction(ctx context.Context, task string, a TaskAction) (*ActionPreview, error) {
+	return send[ActionPreview](ctx, c, http.MethodPost, retryAlways, a, "v1", "tasks", task, "actions", "preview")
+}
+
 // ActOnTasks does the same to many tasks, or says what it would do. Only a dry
 // run is repeated when something was sent.
 func (c *Client) ActOnTasks(ctx context.Context, a BulkAction) (*BulkResult, error) {

@@ -127,12 +127,15 @@ func TestEveryCall(t *testing.T) {
 		answer, method, path string
 		call                 func(c *client.Client) (any, error)
 	}{
-		"create":   {file("task"), "POST", "/v1/tasks", func(c *client.Client) (any, error) { return c.CreateTask(ctx, client.TaskRequest{}) }},
-		"list":     {file("list"), "GET", "/v1/tasks", func(c *client.Client) (any, error) { return c.Tasks(ctx, client.TaskListOptions{Page: 1, PerPage: 2}) }},
-		"cancel":   {file("task"), "DELETE", "/v1/tasks/" + id, func(c *client.Client) (any, error) { return c.CancelTask(ctx, id) }},
-		"steps":    {file("steps"), "GET", "/v1/tasks/x/workflow_steps", func(c *client.Client) (any, error) { return c.Steps(ctx, "x") }},
-		"step":     {file("step"), "GET", "/v1/tasks/x/workflow_steps/y", func(c *client.Client) (any, error) { return c.Step(ctx, "x", "y") }},
-		"audit":    {file("audit"), "GET", "/v1/tasks/x/workflow_steps/y/audit", func(c *client.Client) (any, error) { return c.StepAudit(ctx, "x", "y") }},
+		"create": {file("task"), "POST", "/v1/tasks", func(c *client.Client) (any, error) { return c.CreateTask(ctx, client.TaskRequest{}) }},
+		"list":   {file("list"), "GET", "/v1/tasks", func(c *client.Client) (any, error) { return c.Tasks(ctx, client.TaskListOptions{Page: 1, PerPage: 2}) }},
+		"cancel": {file("task"), "DELETE", "/v1/tasks/" + id, func(c *client.Client) (any, error) { return c.CancelTask(ctx, id) }},
+		"steps":  {file("steps"), "GET", "/v1/tasks/x/workflow_steps", func(c *client.Client) (any, error) { return c.Steps(ctx, "x") }},
+		"step":   {file("step"), "GET", "/v1/tasks/x/workflow_steps/y", func(c *client.Client) (any, error) { return c.Step(ctx, "x", "y") }},
+		"audit":  {file("audit"), "GET", "/v1/tasks/x/workflow_steps/y/audit", func(c *client.Client) (any, error) { return c.StepAudit(ctx, "x", "y") }},
+		"preview": {file("preview"), "POST", "/v1/tasks/x/actions/preview", func(c *client.Client) (any, error) {
+			return c.PreviewAction(ctx, "x", client.TaskAction{})
+		}},
 		"chain":    {file("chain"), "GET", "/v1/tasks/x/chain", func(c *client.Client) (any, error) { return c.Chain(ctx, "x", 20) }},
 		"timeline": {file("timeline"), "GET", "/v1/tasks/x/timeline", func(c *client.Client) (any, error) { return c.Timeline(ctx, "x") }},
 		"verify": {`{"task_uuid":"x","ok":false,"problems":["p"]}`, "GET", "/v1/tasks/x/verify",

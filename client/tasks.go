@@ -256,6 +256,13 @@ type TimelineEvent struct {
 	To      string  `json:"to"`
 	Actor   string  `json:"actor"`
 	Reason  string  `json:"reason,omitempty"`
+	// ContextEdited says that an operator has changed the input of the task here.
+	// The changes are left out where the input is larger than 256 KiB.
+	ContextEdited bool `json:"context_edited,omitempty" doc:"An operator has changed the input of the task; changes of a large one are left out"`
+	// ContextChanges are up to MaxContextChanges places in which the input differs;
+	// MoreContextChanges says that there are others.
+	ContextChanges     []ContextChange `json:"context_changes,omitempty" doc:"In which places the input differs" maxItems:"100"`
+	MoreContextChanges bool            `json:"more_context_changes,omitempty" doc:"There are more places than are listed"`
 }
 
 // StepAttempt is one execution of a step that has been decided on. Times are

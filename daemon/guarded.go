@@ -69,6 +69,18 @@ func (g guardedEngine) ActOnMany(ctx context.Context, b orchestration.Bulk) (orc
 	return through(ctx, g.web, func(ctx context.Context) (orchestration.BulkResult, error) { return g.Orchestrator.ActOnMany(ctx, b) })
 }
 
+// Preview implements rest.Actions.
+func (g guardedEngine) Preview(ctx context.Context, task uuid.UUID, a orchestration.Action) (orchestration.Preview, error) {
+	return through(ctx, g.web, func(ctx context.Context) (orchestration.Preview, error) { return g.Orchestrator.Preview(ctx, task, a) })
+}
+
+// PreviewReplay implements rest.Actions.
+func (g guardedEngine) PreviewReplay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Preview, error) {
+	return through(ctx, g.web, func(ctx context.Context) (orchestration.Preview, error) {
+		return g.Orchestrator.PreviewReplay(ctx, task, r)
+	})
+}
+
 // Replay implements rest.Actions.
 func (g guardedEngine) Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error) {
 	return through(ctx, g.web, func(ctx context.Context) (orchestration.Created, error) { return g.Orchestrator.Replay(ctx, task, r) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -27,8 +28,12 @@ func (o *Orchestrator) Act(ctx context.Context, task uuid.UUID, a Action) error 
 	// The task's own history has it already. This is for those who ask what
 	// operators did, and for retention: a task that was reopened is not as old
 	// as it looks.
+	target := map[string]any{"task_uuid": task, "step_uuid": a.Step}
+	if a.Edit != nil {
+		target["context_edited"] = true
+	}
 	return o.store.RecordAction(ctx, store.OperatorAction{Actor: a.Actor, Action: string(a.Kind), Reason: a.Reason,
-		Target: map[string]any{"task_uuid": task, "step_uuid": a.Step}, Matched: 1, Changed: 1})
+		Target: target, Matched: 1, Changed: 1})
 }
 
 func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) error {
@@ -121,7 +126,24 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 		return store.Change{}, err
 	}
 	c.Action = &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}
-	return c, nil
+	return c, a.edit(t, c.Action)
+}
+
+// edit puts the new context of the task into the action; one that is as it was
+// is none.
+func (a *Action) edit(t *store.TakenTask, p *store.Performed) error {
+	if a.Edit == nil {
+		return nil
+	}
+	edited, err := a.Edit.Apply(t.Context, t.Plan)
+	if err != nil {
+		return err
+	}
+	changes, _, err := submission.ContextChanges(t.Context, edited, 1)
+	if err == nil && len(changes) > 0 {
+		p.ContextBefore, p.Context = t.Context, edited
+	}
+	return err
 }
 
 // advanceThen applies what was reported, and then an action. A task that the

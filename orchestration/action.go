@@ -43,11 +43,17 @@ type Action struct {
 	Result   json.RawMessage // of complete_manually: what the handler would have returned
 	Metadata json.RawMessage // what the operator wants remembered with it; nil: nothing
 	Priority *int            // of reprioritise
-	Actor    string          // required; who did it
-	Reason   string          // required; why
+	// Edit changes the context of the task, of run_again and reset_for_retry; nil:
+	// it stays.
+	Edit   *ContextEdit
+	Actor  string // required; who did it
+	Reason string // required; why
 
 	deadLetter workflow.DeadLetterReason // of cancel and fail by a sweep
 }
+
+// ContextEdit is how an operator changes the context of a task that exists.
+type ContextEdit = submission.ContextEdit
 
 // TransitionError says that an action does not fit the state of a step or task.
 type TransitionError = workflow.NotAllowedError
@@ -75,6 +81,7 @@ func (a *Action) check() error {
 	default:
 		c.Add("unknown action %q; there are %s", a.Kind, joinKinds())
 	}
+	a.checkEdit(&c)
 	if a.Metadata != nil {
 		if err := checkPlain("metadata", a.Metadata); err != nil {
 			c.Add("%s", err)
@@ -88,6 +95,18 @@ func (a *Action) check() error {
 		}
 	}
 	return c.Err()
+}
+
+func (a *Action) checkEdit(c *submission.Checker) {
+	switch {
+	case a.Edit == nil:
+	case a.Kind != ActionRunAgain && a.Kind != ActionResetForRetry:
+		c.Add("%s leaves the context of the task as it is", a.Kind)
+	default:
+		if err := a.Edit.Check(); err != nil {
+			c.Add("%s", err)
+		}
+	}
 }
 
 // checkPlain holds any JSON value to the bounds of a context.
@@ -105,6 +124,12 @@ func joinKinds() string {
 
 // taking says how tasks are taken for the action.
 func (a *Action) taking() store.Taking {
+	how := a.takingSteps()
+	how.Context = a.Edit != nil
+	return how
+}
+
+func (a *Action) takingSteps() store.Taking {
 	switch a.Kind {
 	case ActionResetForRetry, ActionCompleteManually:
 		return store.Taking{Spread: true, Batch: a.StepName, Reopen: []int16{int16(workflow.TaskError)}}

@@ -2,7 +2,6 @@ package orchestration
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,8 +13,9 @@ import (
 
 // Replay asks for a task once more.
 type Replay struct {
-	Actor, Reason string          // required
-	Context       json.RawMessage // instead of the old one; nil: as it was
+	Actor, Reason string // required
+	// Edit says how the context differs from the old one; nil: it does not.
+	Edit *ContextEdit
 }
 
 // Replay creates a new task like an old one, alive or ended. Its parent
@@ -39,7 +39,11 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return Created{}, fmt.Errorf("replay: %w", err)
 	}
-	created, err := o.Create(ctx, replayed(old, r, key))
+	request, err := replayed(old, r, key)
+	if err != nil {
+		return Created{}, err
+	}
+	created, err := o.Create(ctx, request)
 	if err != nil {
 		return created, err
 	}
@@ -49,7 +53,7 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 	return created, err
 }
 
-func replayed(old *store.Task, r Replay, key string) Request {
+func replayed(old *store.Task, r Replay, key string) (request Request, err error) {
 	text := func(s *string) string {
 		if s == nil {
 			return ""
@@ -57,15 +61,15 @@ func replayed(old *store.Task, r Replay, key string) Request {
 		return *s
 	}
 	t := old.Plan.Template
-	request := Request{
+	request = Request{
 		Namespace: t.Namespace, Name: t.Name, Version: t.Version, Context: old.Context, Priority: &old.Priority, Tags: old.Tags,
 		Initiator: r.Actor, SourceSystem: text(old.SourceSystem), Reason: r.Reason,
 		ParentCorrelationID: &old.CorrelationID, IdempotencyKey: key,
 	}
-	if r.Context != nil {
-		request.Context = r.Context
+	if r.Edit != nil {
+		request.Context, err = r.Edit.Merge(old.Context)
 	}
-	return request
+	return request, err
 }
 
 // ReplayMany asks for the tasks of many open investigations once more.

@@ -20,6 +20,9 @@ type Performed struct {
 	Result json.RawMessage // of a step that was completed by hand
 	// Metadata is what the operator wants remembered with it; nil: nothing.
 	Metadata json.RawMessage
+	// Context is what becomes of the task's context, which was ContextBefore;
+	// both nil: it stays.
+	Context, ContextBefore json.RawMessage
 }
 
 // takeTasks locks live tasks.
@@ -96,6 +99,8 @@ type Taking struct {
 	// Batch is the name of a step that may have been created at run time; empty:
 	// it is not asked for. See TakenTask.Batch.
 	Batch string
+	// Context asks for the contexts of the tasks, see TakenTask.Context.
+	Context bool
 }
 
 // TakeTask takes one live task, as it is; it waits for the holder. The error
@@ -145,6 +150,11 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 	if err == nil && how.Batch != "" {
 		if err = taken.findBatches(ctx, how.Batch); err != nil {
 			err = classify("find the batch", err)
+		}
+	}
+	if err == nil && how.Context {
+		if err = taken.readContexts(ctx); err != nil {
+			err = classify("read the contexts", err)
 		}
 	}
 	if err != nil {
@@ -217,6 +227,10 @@ func (w *writes) performed(c *Change) error {
 	}
 	if a.Metadata != nil {
 		meta["metadata"] = a.Metadata
+	}
+	if a.Context != nil {
+		meta["context"] = map[string]json.RawMessage{"before": a.ContextBefore, "after": a.Context}
+		w.edited.tasks, w.edited.contexts = append(w.edited.tasks, c.Task.UUID), append(w.edited.contexts, string(a.Context))
 	}
 	document, err := json.Marshal(meta)
 	if err != nil {

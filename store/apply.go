@@ -40,7 +40,8 @@ type TakenTask struct {
 	Inline     bool // its only step stands in the task's own row
 	Progress   *workflow.Progress
 	Reported   []TakenStep
-	Batch      int // the number of the step created at run time that was asked for; 0: there is none
+	Context    json.RawMessage // where it was asked for, see Taking
+	Batch      int             // the number of the step created at run time that was asked for; 0: there is none
 	// Broken says why the records of the task cannot be read; then Plan or
 	// Progress is missing, and all that can be done is to quarantine it.
 	Broken error

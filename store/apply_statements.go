@@ -146,6 +146,9 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if r := &w.resumed; len(r.tasks) > 0 { // behind whatever has put the steps on the board
 		b.Queue(resumeSteps, r.tasks, r.steps)
 	}
+	if e := &w.edited; len(e.tasks) > 0 { // behind whatever has changed the rows of the tasks
+		b.Queue(editContexts, e.tasks, e.contexts)
+	}
 	if e := &w.events; len(e.tasks) > 0 {
 		b.Queue(recordEvents, e.tasks, e.from, e.to, e.actors, e.reasons, e.documents)
 	}

@@ -21,6 +21,7 @@ type writes struct {
 	events   eventColumns
 	manual   manualColumns
 	resumed  resumedColumns
+	edited   editedColumns
 	broken   brokenColumns
 	letters  letterColumns
 	topics   topicSet

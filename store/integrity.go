@@ -75,6 +75,7 @@ type audited struct {
 	final    *int16
 	progress []byte
 	inline   bool // the task's row carries a step
+	astray   bool // the board has another context than the ledger
 	board    map[int]auditedStep
 	attempts []auditedAttempt
 	actions  []auditedAction
@@ -141,8 +142,9 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 }
 
 func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*audited, error) {
-	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, b.task_state, e.task_state, coalesce(e.task_progress, b.progress), coalesce(b.state <> 0, false)
-		from (select task_uuid, plan_id from tasker.tasks where `+where+`) t
+	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, b.task_state, e.task_state, coalesce(e.task_progress, b.progress), coalesce(b.state <> 0, false),
+		coalesce(b.context <> t.context, false)
+		from (select task_uuid, plan_id, context from tasker.tasks where `+where+`) t
 		left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
 		left join lateral (select task_state, task_progress from tasker.step_attempts
 		                   where task_uuid = t.task_uuid and task_state is not null limit 1) e on true
@@ -154,7 +156,7 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 	var ids []uuid.UUID
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*audited, error) {
 		a := &audited{board: map[int]auditedStep{}}
-		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress, &a.inline)
+		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress, &a.inline, &a.astray)
 		byID[a.task], ids = a, append(ids, a.task)
 		return a, err
 	})
@@ -216,6 +218,9 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	}
 	if a.inline && len(a.board) > 1 {
 		add("the task's row carries a step beside %d others", len(a.board)-1)
+	}
+	if a.astray {
+		add("the board has another context than the ledger")
 	}
 	if n := len(a.actions); n > 0 && a.actions[n-1].kind == "quarantine" {
 		return problems // that its records contradict each other is why it is there

@@ -156,6 +156,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"claimSchedule", claimSchedule, []any{scheduled[0]}, 1, 1},
 		{"advanceSchedules", advanceSchedules, []any{bytesOf(scheduled), nextRuns, nextRuns, identities, make([]*string, items), make([]*string, items)}, items, items},
 		{"horizon with schedules", horizon, []any{longAgo, longAgo}, 1, 1},
+		{"editContexts", editContexts, []any{quiet, strings.Fields(strings.Repeat("{\"n\":1} ", items))}, 2 * items, items},
 		{"continueTask", continueTask, []any{quiet[0], quiet[min(1, items-1)], 0, "s", int64(1), "w", false}, 1, 1},
 		{"chainBefore", chainBefore, []any{chained(0), 51}, 51, 51},
 		{"chainAfter", chainAfter, []any{chained(51), 51}, 51, 51},

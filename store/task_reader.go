@@ -156,7 +156,7 @@ func (r *taskReader) build() {
 		if p.Status == workflow.StatusNotCreated || step == nil {
 			continue
 		}
-		s := Step{No: no, UUID: StepUUID(t.UUID, no), Name: t.StepName(no), State: endedState(p.Status),
+		s := Step{No: no, UUID: StepUUID(t.UUID, no), Name: t.StepName(no), State: EndedState(p.Status),
 			Attempts: int(p.Attempts), Crashes: int(p.Crashes), CreatedAt: t.RequestedAt}
 		s.Parents, s.ParentsDone = t.Plan.ParentCounts(t.Progress, no)
 		for _, a := range r.attempts[no] {
@@ -236,7 +236,8 @@ func boardState(b boardRow) workflow.StepState {
 	return workflow.StepEnqueuedAsErrorForOrchestration
 }
 
-func endedState(s workflow.Status) workflow.StepState {
+// EndedState is the state of a step that is not on the board.
+func EndedState(s workflow.Status) workflow.StepState {
 	switch s {
 	case workflow.StatusComplete:
 		return workflow.StepComplete

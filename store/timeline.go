@@ -16,7 +16,14 @@ type TaskEvent struct {
 	From, To string
 	Actor    string
 	Reason   string
+	// ContextEdited: an operator has changed the context of the task. Both forms
+	// of it are read where they are small (maxShownContext).
+	ContextEdited               bool
+	ContextBefore, ContextAfter json.RawMessage
 }
+
+// maxShownContext bounds the contexts in a timeline, in bytes of both forms.
+const maxShownContext = "262144"
 
 // StepAttempt is one execution with all its times, in seconds since the task
 // was requested; negative means that it has not come to that.
@@ -50,19 +57,20 @@ with begun as (
         union all
         select claimed_at from tasker.board where task_uuid = $1) c
 ), events as (
-    select at, 1 as part, 0::bigint as seq, 'pending' as from_state, 'steps_in_process' as to_state, '' as actor, '' as reason
+    select at, 1 as part, 0::bigint as seq, 'pending' as from_state, 'steps_in_process' as to_state, '' as actor, '' as reason, null::jsonb as context
     from begun where at is not null
     union all
     select e.at, 2, e.seq,
            case when e.from_state = 1 and begun.at is not null then 'steps_in_process' else tasker.task_state_name(e.from_state) end,
-           tasker.task_state_name(e.to_state), e.actor, coalesce(e.reason, '')
+           tasker.task_state_name(e.to_state), e.actor, coalesce(e.reason, ''), e.metadata->'context'
     from tasker.task_events e cross join begun where e.task_uuid = $1
     union all
-    select applied_at, 3, 0, 'evaluating_results', 'complete', '', ''
+    select applied_at, 3, 0, 'evaluating_results', 'complete', '', '', null
     from tasker.step_attempts where task_uuid = $1 and task_state = 9
 )
-select extract(epoch from max(e.at) over (order by e.part, e.seq) - t.requested_at)::float8, e.from_state, e.to_state, e.actor, e.reason
-from events e cross join tasker.tasks t
+select extract(epoch from max(e.at) over (order by e.part, e.seq) - t.requested_at)::float8, e.from_state, e.to_state, e.actor, e.reason,
+       e.context is not null, case when s.small then e.context->'before' end, case when s.small then e.context->'after' end
+from events e cross join lateral (select octet_length(e.context::text) <= ` + maxShownContext + ` as small) s cross join tasker.tasks t
 where t.task_uuid = $1
 order by e.part, e.seq limit 10000`
 

@@ -2,6 +2,7 @@ package submission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -54,12 +55,8 @@ func Template(ctx context.Context, plans Plans, r *Request) (*store.Plan, error)
 
 // Task makes a task of a request that has been checked and the plan it names.
 func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
-	if violations := plan.InputSchema.Validate(r.Context); len(violations) > 0 {
-		invalid := &InvalidError{}
-		for _, v := range violations {
-			invalid.Problems = append(invalid.Problems, fmt.Sprintf("context%s: %s", v.Path, v.Message))
-		}
-		return store.NewTask{}, invalid
+	if err := checkSchema(r.Context, plan); err != nil {
+		return store.NewTask{}, err
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -85,6 +82,20 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	}
 	t.Identity = &identity
 	return t, nil
+}
+
+// checkSchema holds a context against the input schema of a plan. The error is an
+// *InvalidError.
+func checkSchema(context json.RawMessage, plan *store.Plan) error {
+	violations := plan.InputSchema.Validate(context)
+	if len(violations) == 0 {
+		return nil
+	}
+	invalid := &InvalidError{}
+	for _, v := range violations {
+		invalid.Problems = append(invalid.Problems, fmt.Sprintf("context%s: %s", v.Path, v.Message))
+	}
+	return invalid
 }
 
 // Answer says what became of a task that was brought to the database. The error

@@ -76,13 +76,32 @@ func resultOr(c *checked, name string, raw json.RawMessage) json.RawMessage {
 
 // taskActionBody is what is read of a client.TaskAction.
 type taskActionBody struct {
-	Action   *string         `json:"action"`
-	StepUUID *string         `json:"step_uuid"`
-	Reason   *string         `json:"reason"`
-	Actor    *string         `json:"actor"`
-	Priority *int            `json:"priority"`
-	Result   json.RawMessage `json:"result"`
-	Context  json.RawMessage `json:"context"`
+	Action       *string         `json:"action"`
+	StepUUID     *string         `json:"step_uuid"`
+	Reason       *string         `json:"reason"`
+	Actor        *string         `json:"actor"`
+	Priority     *int            `json:"priority"`
+	Result       json.RawMessage `json:"result"`
+	Context      json.RawMessage `json:"context"`
+	ContextPatch json.RawMessage `json:"context_patch"`
+}
+
+// editing are the actions that may change the context of the task, or give the
+// new one another.
+var editing = []string{client.ActionReplay, client.ActionRunAgain, client.ActionReset}
+
+// edit reads how the context is to be changed; nil: it is not.
+func (b *taskActionBody) edit(c *checked) *orchestration.ContextEdit {
+	c.only("context", len(b.Context) > 0, *b.Action, editing...)
+	c.only("context_patch", len(b.ContextPatch) > 0, *b.Action, editing...)
+	e := &orchestration.ContextEdit{Context: c.object("context", b.Context), Patch: c.object("context_patch", b.ContextPatch)}
+	switch {
+	case e.Context == nil && e.Patch == nil:
+		return nil
+	case e.Context != nil && e.Patch != nil:
+		c.add("give context or context_patch, not both")
+	}
+	return e
 }
 
 // engineKinds are the actions that the engine carries out by itself; the
@@ -111,8 +130,7 @@ func (b *taskActionBody) action() (orchestration.Action, error) {
 	var c checked
 	a.Reason, a.Actor = c.why(b.Reason, b.Actor)
 	checkOperands(&c, *b.Action, "step_uuid", b.StepUUID != nil, b.Priority, b.Result)
-	c.only("context", len(b.Context) > 0, *b.Action, client.ActionReplay)
-	b.Context = c.object("context", b.Context)
+	a.Edit = b.edit(&c)
 	if b.StepUUID != nil {
 		id, err := uuid.Parse(*b.StepUUID)
 		if err != nil {

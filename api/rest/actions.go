@@ -24,6 +24,10 @@ type Actions interface {
 	Act(ctx context.Context, task uuid.UUID, a orchestration.Action) error
 	// ActOnMany does the same to many.
 	ActOnMany(ctx context.Context, b orchestration.Bulk) (orchestration.BulkResult, error)
+	// Preview tells what Act would do; its errors are those of Act.
+	Preview(ctx context.Context, task uuid.UUID, a orchestration.Action) (orchestration.Preview, error)
+	// PreviewReplay tells with which context Replay would create a task.
+	PreviewReplay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Preview, error)
 	// Replay creates a task that does the same again.
 	Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error)
 	// ReplayDeadLetters replays many. Like that of ActOnMany, its result tells
@@ -46,6 +50,8 @@ func (r *actionRoutes) add() {
 		summary: "Reset, resolve or complete a step by hand", body: client.StepAction{}}, r.actOnStep)
 	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions", id: "act-on-task", tag: tasksTag,
 		summary: "Act on a task by hand; a replay answers with the new task", body: client.TaskAction{}}, r.actOnTask)
+	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions/preview", id: "preview-action", tag: tasksTag,
+		summary: "Tell what an action on a task would do", body: client.TaskAction{}}, r.preview)
 	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/actions", id: "act-on-tasks", tag: tasksTag,
 		summary: "Act on many tasks, or tell what that would do", body: client.BulkAction{}}, r.actOnMany)
 }
@@ -118,27 +124,14 @@ func pascal(snake string) string {
 
 // actOnTask answers POST /v1/tasks/{uuid}/actions.
 func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput) (*client.Task, error) {
-	id, err := parseTask(in.UUID)
+	id, body, action, err := r.taskAction(ctx, in)
 	if err != nil {
 		return nil, err
-	}
-	var body taskActionBody
-	if err := readBody(ctx, &body); err != nil {
-		return nil, err
-	}
-	action, err := body.action()
-	if err != nil {
-		return nil, err
-	}
-	if action.Step != nil {
-		if err := r.checkStep(ctx, id, *action.Step); err != nil {
-			return nil, ofTask(id, err)
-		}
 	}
 	shown := id
 	switch *body.Action {
 	case client.ActionReplay:
-		created, replayErr := r.actions.Replay(ctx, id, orchestration.Replay{Actor: action.Actor, Reason: action.Reason, Context: body.Context})
+		created, replayErr := r.actions.Replay(ctx, id, replayOf(&action))
 		shown, err = created.UUID, replayErr
 	case client.ActionDeadLetter:
 		_, err = openLetter(ctx, r.letters, id, action.Reason, action.Actor, nil)
@@ -153,6 +146,25 @@ func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput) (*client.Ta
 		return nil, butActed(shown, err)
 	}
 	return task, nil
+}
+
+// taskAction reads an action on a task, and looks for its step.
+func (r *actionRoutes) taskAction(ctx context.Context, in *taskInput) (id uuid.UUID, body taskActionBody, action orchestration.Action, err error) {
+	if id, err = parseTask(in.UUID); err != nil {
+		return id, body, action, err
+	}
+	if err = readBody(ctx, &body); err != nil {
+		return id, body, action, err
+	}
+	if action, err = body.action(); err == nil && action.Step != nil {
+		err = ofTask(id, r.checkStep(ctx, id, *action.Step))
+	}
+	return id, body, action, err
+}
+
+// replayOf is an action that is a replay.
+func replayOf(a *orchestration.Action) orchestration.Replay {
+	return orchestration.Replay{Actor: a.Actor, Reason: a.Reason, Edit: a.Edit}
 }
 
 // ofTask says which task there is none of.

@@ -101,17 +101,22 @@ func TestTaskActions(t *testing.T) {
 	h := newHouse(t, operated(o))
 	step := `,"step_uuid":"` + leftStep.String() + `"`
 	for body, want := range map[string]acted{
-		`"cancel"`:                     {"act", orchestration.Action{Kind: orchestration.ActionCancel}},
-		`"fail"`:                       {"act", orchestration.Action{Kind: orchestration.ActionFail}},
-		`"resolve"`:                    {"act", orchestration.Action{Kind: orchestration.ActionResolveManually}},
-		`"resolve"` + step:             {"act", orchestration.Action{Kind: orchestration.ActionResolveManually, Step: &leftStep}},
-		`"reset_for_retry"` + step:     {"act", orchestration.Action{Kind: orchestration.ActionResetForRetry, Step: &leftStep}},
-		`"run_again"` + step:           {"act", orchestration.Action{Kind: orchestration.ActionRunAgain, Step: &leftStep}},
-		`"release_lease"` + step:       {"act", orchestration.Action{Kind: orchestration.ActionReleaseLease, Step: &leftStep}},
-		`"reprioritise","priority":-5`: {"act", orchestration.Action{Kind: orchestration.ActionReprioritise, Priority: ref(-5)}},
-		`"replay"`:                     {"replay", orchestration.Replay{Actor: "ana", Reason: "why"}},
-		`"replay","context":{"n":1}`:   {"replay", orchestration.Replay{Actor: "ana", Reason: "why", Context: json.RawMessage(`{"n":1}`)}},
-		`"dead_letter"`:                {"open", []string{"why", "ana", ""}},
+		`"cancel"`:                            {"act", orchestration.Action{Kind: orchestration.ActionCancel}},
+		`"fail"`:                              {"act", orchestration.Action{Kind: orchestration.ActionFail}},
+		`"resolve"`:                           {"act", orchestration.Action{Kind: orchestration.ActionResolveManually}},
+		`"resolve"` + step:                    {"act", orchestration.Action{Kind: orchestration.ActionResolveManually, Step: &leftStep}},
+		`"reset_for_retry"` + step:            {"act", orchestration.Action{Kind: orchestration.ActionResetForRetry, Step: &leftStep}},
+		`"run_again"` + step:                  {"act", orchestration.Action{Kind: orchestration.ActionRunAgain, Step: &leftStep}},
+		`"release_lease"` + step:              {"act", orchestration.Action{Kind: orchestration.ActionReleaseLease, Step: &leftStep}},
+		`"reprioritise","priority":-5`:        {"act", orchestration.Action{Kind: orchestration.ActionReprioritise, Priority: ref(-5)}},
+		`"replay"`:                            {"replay", orchestration.Replay{Actor: "ana", Reason: "why"}},
+		`"replay","context":{"n":1}`:          {"replay", orchestration.Replay{Actor: "ana", Reason: "why", Edit: &orchestration.ContextEdit{Context: json.RawMessage(`{"n":1}`)}}},
+		`"replay","context_patch":{"n":null}`: {"replay", orchestration.Replay{Actor: "ana", Reason: "why", Edit: &orchestration.ContextEdit{Patch: json.RawMessage(`{"n":null}`)}}},
+		`"run_again","context":{"n":1}` + step: {"act", orchestration.Action{Kind: orchestration.ActionRunAgain, Step: &leftStep,
+			Edit: &orchestration.ContextEdit{Context: json.RawMessage(`{"n":1}`)}}},
+		`"reset_for_retry","context_patch":{"n":2}` + step: {"act", orchestration.Action{Kind: orchestration.ActionResetForRetry, Step: &leftStep,
+			Edit: &orchestration.ContextEdit{Patch: json.RawMessage(`{"n":2}`)}}},
+		`"dead_letter"`: {"open", []string{"why", "ana", ""}},
 		`"complete_manually","result":[1]` + step: {"act", orchestration.Action{Kind: orchestration.ActionCompleteManually, Step: &leftStep,
 			Result: json.RawMessage(`[1]`)}},
 	} {
@@ -126,6 +131,26 @@ func TestTaskActions(t *testing.T) {
 	}
 }
 
+func TestPreviews(t *testing.T) {
+	t.Parallel()
+	o := &fakeOperator{}
+	h := newHouse(t, operated(o))
+	const why = `{"actor":"ana","reason":"why","action":`
+	h.do(http.MethodPost, actionsPath+"/preview", why+`"run_again","step_uuid":"`+leftStep.String()+`","context_patch":{"a":null}}`).golden(t, "preview")
+	require.Equal(t, []acted{{"preview", orchestration.Action{Kind: orchestration.ActionRunAgain, Step: &leftStep, Actor: "ana", Reason: "why",
+		Edit: &orchestration.ContextEdit{Patch: json.RawMessage(`{"a":null}`)}}}}, o.taken())
+	var p client.ActionPreview
+	h.do(http.MethodPost, actionsPath+"/preview", why+`"cancel"}`).into(t, &p)
+	require.Equal(t, client.ActionPreview{TaskUUID: taskID.String(), Action: "cancel", Steps: []client.StepPreview{}, EndsAs: "cancelled"}, p)
+	h.do(http.MethodPost, actionsPath+"/preview", why+`"replay","context":{"n":1}}`).into(t, &p)
+	require.Equal(t, acted{"preview replay", orchestration.Replay{Actor: "ana", Reason: "why", Edit: &orchestration.ContextEdit{Context: json.RawMessage(`{"n":1}`)}}}, o.taken()[1])
+	h.do(http.MethodPost, actionsPath+"/preview", why+`"dead_letter"}`).refused(t, 400, "BAD_REQUEST")
+	h.do(http.MethodPost, actionsPath+"/preview", why+`"run_again"}`).refused(t, 422, "UNPROCESSABLE_ENTITY")
+	h.do(http.MethodPost, "/v1/tasks/"+uuid.NewString()+"/actions/preview", why+`"cancel"}`).refused(t, 404, "NOT_FOUND")
+	o.fails(&orchestration.InvalidError{Problems: []string{"context/n: no"}})
+	require.Equal(t, "context/n: no", h.do(http.MethodPost, actionsPath+"/preview", why+`"cancel"}`).refused(t, 400, "BAD_REQUEST").Message)
+}
+
 func TestTaskActionsThatAreNone(t *testing.T) {
 	t.Parallel()
 	o := &fakeOperator{}
@@ -135,23 +160,26 @@ func TestTaskActionsThatAreNone(t *testing.T) {
 		status int
 		says   string
 	}{
-		`{"action":"cancel","actor":"a"}`:                                                        {422, "missing field: reason"},
-		`{"actor":"a","reason":"r"}`:                                                             {422, "missing field: action"},
-		`{"action":"explode","actor":"a","reason":"r"}`:                                          {422, `"explode" is no action`},
-		`{"actor":"a","reason":"r","action":"run_again"}`:                                        {422, "missing field: step_uuid"},
-		`{"actor":"a","reason":"r","action":"cancel"` + step + `}`:                               {400, "step_uuid is for"},
-		`{"actor":"a","reason":"r","action":"run_again","step_uuid":"x"}`:                        {422, "step_uuid must be a UUID"},
-		`{"actor":"a","reason":"r","action":"run_again","step_uuid":"` + uuid.NewString() + `"}`: {404, "Step does not belong"},
-		`{"actor":"a","reason":"r","action":"reprioritise"}`:                                     {422, "missing field: priority"},
-		`{"actor":"a","reason":"r","action":"reprioritise","priority":101}`:                      {400, "priority must be between -100 and 100"},
-		`{"actor":"a","reason":"r","action":"reprioritise","priority":1000000000}`:               {400, "priority must be between"},
-		`{"actor":"a","reason":"r","action":"reprioritise","priority":"1"}`:                      {422, "priority"},
-		`{"actor":"a","reason":"r","action":"cancel","priority":1}`:                              {400, "priority is for reprioritise only"},
-		`{"actor":"a","reason":"r","action":"cancel","result":1}`:                                {400, "result is for complete_manually only"},
-		`{"actor":"a","reason":"r","action":"cancel","context":{}}`:                              {400, "context is for replay only"},
-		`{"actor":"a","reason":"r","action":"replay","context":[]}`:                              {400, "context must be a JSON object"},
-		`{"actor":"a","reason":"r","action":"complete_manually"` + step + `}`:                    {422, "missing field: result"},
-		`{"actor":"` + strings.Repeat("a", 256) + `","reason":"r","action":"cancel"}`:            {400, "actor must have at most 255"},
+		`{"action":"cancel","actor":"a"}`:                                                             {422, "missing field: reason"},
+		`{"actor":"a","reason":"r"}`:                                                                  {422, "missing field: action"},
+		`{"action":"explode","actor":"a","reason":"r"}`:                                               {422, `"explode" is no action`},
+		`{"actor":"a","reason":"r","action":"run_again"}`:                                             {422, "missing field: step_uuid"},
+		`{"actor":"a","reason":"r","action":"cancel"` + step + `}`:                                    {400, "step_uuid is for"},
+		`{"actor":"a","reason":"r","action":"run_again","step_uuid":"x"}`:                             {422, "step_uuid must be a UUID"},
+		`{"actor":"a","reason":"r","action":"run_again","step_uuid":"` + uuid.NewString() + `"}`:      {404, "Step does not belong"},
+		`{"actor":"a","reason":"r","action":"reprioritise"}`:                                          {422, "missing field: priority"},
+		`{"actor":"a","reason":"r","action":"reprioritise","priority":101}`:                           {400, "priority must be between -100 and 100"},
+		`{"actor":"a","reason":"r","action":"reprioritise","priority":1000000000}`:                    {400, "priority must be between"},
+		`{"actor":"a","reason":"r","action":"reprioritise","priority":"1"}`:                           {422, "priority"},
+		`{"actor":"a","reason":"r","action":"cancel","priority":1}`:                                   {400, "priority is for reprioritise only"},
+		`{"actor":"a","reason":"r","action":"cancel","result":1}`:                                     {400, "result is for complete_manually only"},
+		`{"actor":"a","reason":"r","action":"cancel","context":{}}`:                                   {400, "context is for replay and run_again and reset_for_retry only"},
+		`{"actor":"a","reason":"r","action":"fail","context_patch":{}}`:                               {400, "context_patch is for replay and run_again and reset_for_retry only"},
+		`{"actor":"a","reason":"r","action":"run_again","context_patch":[]` + step + `}`:              {400, "context_patch must be a JSON object"},
+		`{"actor":"a","reason":"r","action":"run_again","context":{},"context_patch":{}` + step + `}`: {400, "give context or context_patch, not both"},
+		`{"actor":"a","reason":"r","action":"replay","context":[]}`:                                   {400, "context must be a JSON object"},
+		`{"actor":"a","reason":"r","action":"complete_manually"` + step + `}`:                         {422, "missing field: result"},
+		`{"actor":"` + strings.Repeat("a", 256) + `","reason":"r","action":"cancel"}`:                 {400, "actor must have at most 255"},
 	} {
 		code := map[int]string{400: "BAD_REQUEST", 404: "NOT_FOUND", 422: "UNPROCESSABLE_ENTITY"}[want.status]
 		require.Contains(t, h.do(http.MethodPost, actionsPath, body).refused(t, want.status, code).Message, want.says, body)

@@ -122,7 +122,7 @@ func TestDLQReplay(t *testing.T) {
 	one := `{"dlq_entry_uuid":"` + letterID.String() + `","reason":"r","actor":"a"`
 	h.do(http.MethodPost, replayPath, one+`,"context":{"n":1}}`).into(t, &got)
 	require.Equal(t, client.BulkResult{Matched: 1, Changed: 1, Tasks: []string{taskID.String()}, ReplayedAs: taskID.String()}, got)
-	require.Equal(t, acted{"replay", orchestration.Replay{Actor: "a", Reason: "r", Context: []byte(`{"n":1}`)}}, o.taken()[1])
+	require.Equal(t, acted{"replay", orchestration.Replay{Actor: "a", Reason: "r", Edit: &orchestration.ContextEdit{Context: []byte(`{"n":1}`)}}}, o.taken()[1])
 	h.do(http.MethodPost, replayPath, one+`,"dry_run":true}`).into(t, &got)
 	require.True(t, got.DryRun)
 	require.Equal(t, []acted{{"read", letterID}}, o.taken())

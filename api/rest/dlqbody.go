@@ -105,7 +105,9 @@ func (b *dlqReplayBody) one() (entry uuid.UUID, r orchestration.Replay, dry bool
 	var c checked
 	entry = c.id("dlq_entry_uuid", b.EntryUUID)
 	r.Reason, r.Actor = c.why(b.Reason, b.Actor)
-	r.Context = c.object("context", b.Context)
+	if context := c.object("context", b.Context); context != nil {
+		r.Edit = &orchestration.ContextEdit{Context: context}
+	}
 	if !absent(b.Filter) || b.PerSecond != nil || b.Limit != nil {
 		c.add("filter, per_second and limit are for many entries; give them or dlq_entry_uuid")
 	}

@@ -75,6 +75,25 @@ func (f *fakeOperator) ActOnMany(_ context.Context, b orchestration.Bulk) (orche
 	return f.bulk, f.note("act on many", b)
 }
 
+func (f *fakeOperator) Preview(_ context.Context, task uuid.UUID, a orchestration.Action) (orchestration.Preview, error) {
+	if err := f.note("preview", a); err != nil {
+		return orchestration.Preview{}, err
+	}
+	if task != taskID {
+		return orchestration.Preview{}, fmt.Errorf("preview: %w", store.ErrNotFound)
+	}
+	p := orchestration.Preview{Steps: []orchestration.StepPreview{{Step: 1, State: workflow.StepEnqueued}, {Step: 3, Gone: true}},
+		ContextBefore: json.RawMessage(`{"a":1,"b/c":[1,2]}`), ContextAfter: json.RawMessage(`{"b/c":[2],"d":{"e":"<f>"}}`)}
+	if a.Kind == orchestration.ActionCancel {
+		p = orchestration.Preview{Ended: workflow.TaskCancelled}
+	}
+	return p, nil
+}
+
+func (f *fakeOperator) PreviewReplay(_ context.Context, _ uuid.UUID, r orchestration.Replay) (orchestration.Preview, error) {
+	return orchestration.Preview{}, f.note("preview replay", r)
+}
+
 func (f *fakeOperator) Replay(_ context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error) {
 	if err := f.note("replay", r); err != nil {
 		return orchestration.Created{}, err

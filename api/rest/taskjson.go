@@ -118,7 +118,9 @@ func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
 		Events: make([]client.TimelineEvent, len(h.Events)), Attempts: make([]client.StepAttempt, len(h.Attempts)),
 	}
 	for i, e := range h.Events {
-		w.Events[i] = client.TimelineEvent{Seconds: e.Seconds, From: e.From, To: e.To, Actor: e.Actor, Reason: e.Reason}
+		shown := client.TimelineEvent{Seconds: e.Seconds, From: e.From, To: e.To, Actor: e.Actor, Reason: e.Reason, ContextEdited: e.ContextEdited}
+		shown.ContextChanges, shown.MoreContextChanges, _ = contextChanges(e.ContextBefore, e.ContextAfter) // JSON of the ledger
+		w.Events[i] = shown
 	}
 	for i, a := range h.Attempts {
 		w.Attempts[i] = client.StepAttempt{StepUUID: store.StepUUID(t.UUID, a.Step).String(), Attempt: a.Attempt, Outcome: a.Outcome,

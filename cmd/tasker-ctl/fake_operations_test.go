@@ -33,6 +33,8 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		patchStep(w, path, body)
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/actions") && path != "v1/tasks/actions":
 		actOnFake(w, strings.Split(path, "/")[2], body)
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/actions/preview"):
+		answer(w, fakePreview(strings.Split(path, "/")[2], body))
 	case path == "v1/tasks/actions":
 		var b client.BulkAction
 		_ = json.Unmarshal(body, &b)
@@ -64,6 +66,21 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		return false
 	}
 	return true
+}
+
+func fakePreview(id string, body []byte) client.ActionPreview {
+	var a client.TaskAction
+	_ = json.Unmarshal(body, &a)
+	p := client.ActionPreview{TaskUUID: id, Action: a.Action, Steps: []client.StepPreview{}}
+	if a.StepUUID != "" {
+		p.Steps = []client.StepPreview{{StepUUID: a.StepUUID, Name: "left", From: "complete", To: "enqueued"},
+			{StepUUID: a.StepUUID, Name: "join", From: "cancelled", To: "pending"}}
+	}
+	if a.Context != nil || a.ContextPatch != nil {
+		p.ContextBefore, p.ContextAfter = json.RawMessage(`{"n":1}`), json.RawMessage(`{"m":"x","n":2}`)
+		p.ContextChanges = []client.ContextChange{{Path: "/m", After: json.RawMessage(`"x"`)}, {Path: "/n", Before: json.RawMessage(`1`), After: json.RawMessage(`2`)}}
+	}
+	return p
 }
 
 // patchStep puts a step into the state that follows from the action; only a

@@ -356,6 +356,8 @@ func fakeTimeline(id string) client.Timeline {
 	return client.Timeline{
 		TaskUUID: id, Start: at(0), Seconds: n(4),
 		Events: []client.TimelineEvent{
+			{Seconds: 0.5, From: "steps_in_process", To: "steps_in_process", Actor: "ana", Reason: "ticket 7", ContextEdited: true,
+				ContextChanges: []client.ContextChange{{Path: "/n", Before: json.RawMessage(`1`), After: json.RawMessage(`2`)}}},
 			{Seconds: 0, From: "pending", To: "steps_in_process", Actor: "orchestrator-1"},
 			{Seconds: 4, From: "steps_in_process", To: "complete", Actor: "orchestrator-1", Reason: "all steps complete"},
 		},

@@ -111,26 +111,29 @@ func checkPriority(priority int) error {
 }
 
 func newTaskReplayCommand(a *app) *cobra.Command {
-	cmd := a.actionCommand("replay", client.ActionReplay, "Create a task that does the same again",
-		func(cmd *cobra.Command, t *client.TaskAction) func() error {
-			var input string
-			cmd.Flags().StringVarP(&input, "input", "i", "", "another input as a JSON object, @file, or - for stdin")
-			return func() (err error) {
-				if input != "" {
-					t.Context, err = a.readObject(input)
-				}
-				return err
-			}
-		})
+	var why whyFlags
+	var e editFlags
+	cmd := a.taskCommand("replay", "Create a task that does the same again", func(a *app, ctx context.Context, c *client.Client, id string) error {
+		return e.act(ctx, a, c, id, client.TaskAction{Action: client.ActionReplay, Reason: why.reason, Actor: why.actor})
+	})
+	why.flags(cmd, "actor", true)
+	e.flags(cmd)
 	cmd.Long = `Creates a task with the template, the input and the tags of an old one. Its parent
 correlation id is the correlation id of the old one. A pending entry of the old
 task in the dead-letter queue is closed; replayed twice, it is a conflict.`
 	return cmd
 }
 
+// acting carries an action on a task out.
+type acting func(ctx context.Context, a *app, c *client.Client, task string, t client.TaskAction) error
+
+func plainAct(ctx context.Context, a *app, c *client.Client, task string, t client.TaskAction) error {
+	return a.actOnTask(ctx, c, task, t)
+}
+
 // stepActionCommand is a command that acts on one step through the actions of
 // its task.
-func (a *app) stepActionCommand(name, action, short string) *cobra.Command {
+func (a *app) stepActionCommand(name, action, short string, act acting) *cobra.Command {
 	var why whyFlags
 	cmd := &cobra.Command{
 		Use:   name + " TASK STEP",
@@ -138,7 +141,7 @@ func (a *app) stepActionCommand(name, action, short string) *cobra.Command {
 		Args:  arguments("TASK", "STEP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withStep(cmd.Context(), args, func(c *client.Client, task, step string) error {
-				return a.actOnTask(cmd.Context(), c, task, client.TaskAction{Action: action, StepUUID: step, Reason: why.reason, Actor: why.actor})
+				return act(cmd.Context(), a, c, task, client.TaskAction{Action: action, StepUUID: step, Reason: why.reason, Actor: why.actor})
 			})
 		},
 		ValidArgsFunction: a.completeSteps,

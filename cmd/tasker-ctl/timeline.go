@@ -49,6 +49,14 @@ func (a *app) showTimeline(line *client.Timeline) {
 		t.row(fmt.Sprintf("%.3fs", e.Seconds), e.From, stateCell(e.To), e.Actor, e.Reason)
 	}
 	t.write(a.stdout)
+	for _, e := range line.Events {
+		if e.ContextEdited {
+			a.printf("\nthe input was edited at %.3fs by %s\n", e.Seconds, oneLine(e.Actor))
+			if len(e.ContextChanges) > 0 {
+				a.showContextChanges(e.ContextChanges, e.MoreContextChanges)
+			}
+		}
+	}
 }
 
 func outcomeStyle(outcome string) style {

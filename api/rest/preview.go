@@ -1,0 +1,77 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
+)
+
+// notCreated is the state of a step that would be forgotten.
+const notCreated = "not_created"
+
+// preview answers POST /v1/tasks/{uuid}/actions/preview.
+func (r *actionRoutes) preview(ctx context.Context, in *taskInput) (*client.ActionPreview, error) {
+	id, body, action, err := r.taskAction(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	found, err := r.foresee(ctx, id, *body.Action, action)
+	if err != nil {
+		return nil, refusedTask(id, *body.Action, err)
+	}
+	task, err := readTask(ctx, r.tasks.store, id)
+	if err != nil {
+		return nil, err
+	}
+	return previewOf(task, *body.Action, found)
+}
+
+func (r *actionRoutes) foresee(ctx context.Context, id uuid.UUID, action string, a orchestration.Action) (orchestration.Preview, error) {
+	switch action {
+	case client.ActionReplay:
+		return r.actions.PreviewReplay(ctx, id, replayOf(&a))
+	case client.ActionDeadLetter:
+		return orchestration.Preview{}, badRequest("there is no preview of " + action)
+	}
+	return r.actions.Preview(ctx, id, a)
+}
+
+func previewOf(t *store.Task, action string, p orchestration.Preview) (*client.ActionPreview, error) {
+	w := &client.ActionPreview{TaskUUID: t.UUID.String(), Action: action, Steps: make([]client.StepPreview, 0, len(p.Steps)),
+		ContextBefore: p.ContextBefore, ContextAfter: p.ContextAfter}
+	if p.Ended != 0 {
+		w.EndsAs = p.Ended.String()
+	}
+	from := make(map[int]string, len(t.Steps))
+	for i := range t.Steps {
+		from[t.Steps[i].No] = t.Steps[i].State.String()
+	}
+	for _, s := range p.Steps {
+		to := notCreated
+		if !s.Gone {
+			to = s.State.String()
+		}
+		w.Steps = append(w.Steps, client.StepPreview{StepUUID: store.StepUUID(t.UUID, s.Step).String(), Name: t.StepName(s.Step), From: from[s.Step], To: to})
+	}
+	var err error
+	w.ContextChanges, w.MoreContextChanges, err = contextChanges(p.ContextBefore, p.ContextAfter)
+	return w, err
+}
+
+// contextChanges compares two contexts; without one there is nothing to compare.
+func contextChanges(before, after json.RawMessage) (list []client.ContextChange, more bool, err error) {
+	if before == nil || after == nil {
+		return nil, false, nil
+	}
+	changes, more, err := submission.ContextChanges(before, after, client.MaxContextChanges)
+	for _, c := range changes {
+		list = append(list, client.ContextChange(c))
+	}
+	return list, more, err
+}

@@ -1,0 +1,122 @@
+package orchestration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Preview is what an action would do to a task.
+type Preview struct {
+	// Steps are those that it changes, in the order of their numbers.
+	Steps []StepPreview
+	// Ended is the state in which the task would end; 0: it would not.
+	Ended workflow.TaskState
+	// ContextBefore and ContextAfter are nil where the context stays as it is.
+	ContextBefore, ContextAfter json.RawMessage
+}
+
+// StepPreview is what an action would make of a step.
+type StepPreview struct {
+	Step int
+	// Gone: a step that came into being at run time is forgotten. It may be
+	// created again, or not.
+	Gone  bool
+	State workflow.StepState // unless it is gone
+}
+
+// Preview tells what an action would do to a task as it stands now: it takes the
+// task, runs the same rules, and commits nothing. What refuses the action refuses
+// the preview; the errors are those of Act. The actions that change no step and
+// no context cannot be previewed.
+func (o *Orchestrator) Preview(ctx context.Context, task uuid.UUID, a Action) (Preview, error) {
+	if err := a.check(); err != nil {
+		return Preview{}, err
+	}
+	if a.Kind == ActionReleaseLease || a.Kind == ActionReprioritise {
+		return Preview{}, &InvalidError{Problems: []string{fmt.Sprintf("there is no preview of %s", a.Kind)}}
+	}
+	taken, err := o.store.TakeTasks(ctx, []uuid.UUID{task}, a.taking())
+	if err != nil {
+		return Preview{}, fmt.Errorf("preview %s: %w", a.Kind, err)
+	}
+	defer taken.Release()
+	if len(taken.Tasks) == 0 {
+		taken.Release() // what follows wants a connection too
+		return Preview{}, fmt.Errorf("preview %s: %w", a.Kind, o.store.WhyNotAlive(ctx, task))
+	}
+	t := &taken.Tasks[0]
+	c, err := o.actOne(t, &a)
+	if err != nil {
+		return Preview{}, err
+	}
+	p := Preview{Steps: changedSteps(t.Progress, c.Progress, c.Effects), ContextBefore: c.Action.ContextBefore, ContextAfter: c.Action.Context}
+	if c.Effects.Finished {
+		p.Ended = c.Effects.State
+	}
+	return p, nil
+}
+
+// PreviewReplay tells with which context a replay would create a task, after the
+// checks that its creation makes. The errors are those of Replay, but for a
+// duplicate.
+func (o *Orchestrator) PreviewReplay(ctx context.Context, task uuid.UUID, r Replay) (Preview, error) {
+	if err := checkActor(r.Actor, r.Reason); err != nil {
+		return Preview{}, err
+	}
+	old, err := o.store.Task(ctx, task)
+	if err != nil {
+		return Preview{}, fmt.Errorf("preview replay: %w", err)
+	}
+	request, err := replayed(old, r, "")
+	if err != nil {
+		return Preview{}, err
+	}
+	if _, err := submission.Prepare(ctx, o.store, &request); err != nil {
+		return Preview{}, err
+	}
+	var p Preview
+	if changes, _, err := submission.ContextChanges(old.Context, request.Context, 1); err != nil || len(changes) > 0 {
+		p.ContextBefore, p.ContextAfter = old.Context, request.Context
+	}
+	return p, nil
+}
+
+// changedSteps compares a task before and after an action. A step that is put in
+// line again may stand as it stood.
+func changedSteps(before, after *workflow.Progress, e *workflow.Effects) (list []StepPreview) {
+	again := map[int]bool{}
+	for _, p := range e.Put {
+		again[p.Step] = true
+	}
+	for no := range max(len(before.Steps), len(after.Steps)) {
+		was, is := statusOf(before, no), statusOf(after, no)
+		if was == is && !again[no] && !slices.Contains(e.Remove, no) {
+			continue
+		}
+		list = append(list, StepPreview{Step: no, Gone: is == workflow.StatusNotCreated, State: stateAfter(is)})
+	}
+	return list
+}
+
+func statusOf(p *workflow.Progress, no int) workflow.Status {
+	if no >= len(p.Steps) {
+		return workflow.StatusNotCreated
+	}
+	return p.Steps[no].Status
+}
+
+// stateAfter is the state in which a step would be shown at once.
+func stateAfter(s workflow.Status) workflow.StepState {
+	if s == workflow.StatusOnBoard {
+		return workflow.StepEnqueued
+	}
+	return store.EndedState(s)
+}

@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// readContexts reads the contexts of the tasks. They are changed under the locks
+// of the tasks only, so what is read stays as it is.
+// Index: the primary key.
+func (t *Taken) readContexts(ctx context.Context) error {
+	place := make(map[uuid.UUID]int, len(t.Tasks))
+	ids := make(uuids, len(t.Tasks))
+	for i := range t.Tasks {
+		place[t.Tasks[i].UUID], ids[i] = i, t.Tasks[i].UUID
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := t.conn.Query(ctx, `select task_uuid, context from tasker.tasks where task_uuid = any ($1)`, ids)
+	if err != nil {
+		return err
+	}
+	var id uuid.UUID
+	var document json.RawMessage
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &document}, func() error {
+		t.Tasks[place[id]].Context = append(json.RawMessage{}, document...)
+		return nil
+	})
+	return err
+}
+
+// editedColumns are contexts that operators have changed.
+type editedColumns struct {
+	tasks    uuids
+	contexts []string
+}
+
+// editContexts gives tasks another context, and those that are small to the
+// board as well, as a creation does. What has been claimed keeps what it was
+// given. The identity of the task stays that of its creation.
+// Index: the primary keys.
+const editContexts = `
+with n as materialized (
+    select task_uuid, context, context::jsonb as document from unnest($1::uuid[], $2::text[]) n(task_uuid, context)
+), kept as (
+    update tasker.tasks t set context = n.document from n where t.task_uuid = any (array[n.task_uuid])
+)
+update tasker.board b set context = case when octet_length(n.context) <= ` + maxInlineContext + ` then n.document end
+from n where b.task_uuid = any (array[n.task_uuid]) and b.slot = 0`
