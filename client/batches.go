@@ -32,6 +32,7 @@ type BatchGroup struct {
 	StartedAt      *Time    `json:"started_at" format:"date-time" doc:"When the first batch was claimed"`
 	LastEndedAt    *Time    `json:"last_ended_at" format:"date-time" doc:"When the latest of the complete batches was"`
 	PerSecond      *float64 `json:"items_per_second" doc:"From the first claim to the latest complete batch; null before one is"`
+	IsolatedItems  int      `json:"isolated_items" doc:"Items that batches could not process, and were complete without"`
 	SecondsLeft    *float64 `json:"seconds_left" doc:"From the latest complete batch on, at that speed; null where it cannot be said"`
 
 	Batches []Batch `json:"batches"`
@@ -47,6 +48,7 @@ type Batch struct {
 	Items    int64           `json:"batch_size"`
 	State    string          `json:"current_state"`
 	Attempts int             `json:"attempts"`
+	Isolated int             `json:"isolated_items" doc:"Items that it could not process"`
 }
 
 // Batches returns how far the batches of a task are.

@@ -87,6 +87,12 @@ func TestEveryCallOfOperators(t *testing.T) {
 		"schedules": {golden(t, "schedules"), "GET /v1/schedules?name=a&namespace=n&page=2&paused=true&per_page=5&template=t", "", func(c *client.Client) (any, error) {
 			return c.Schedules(ctx, client.ScheduleListOptions{Page: 2, PerPage: 5, Namespace: "n", Name: "a", Template: "t", Paused: &yes})
 		}},
+		"isolated": {golden(t, "isolated"), "GET /v1/tasks/x/batches/isolated?after=5.2&batch=b&limit=7&replayed=false&retryable=true&worker_step=w", "", func(c *client.Client) (any, error) {
+			return c.IsolatedItems(ctx, "x", client.IsolatedOptions{Worker: "w", Batch: "b", Retryable: &yes, Replayed: &no, After: "5.2", Limit: 7})
+		}},
+		"replay isolated": {golden(t, "isolated_replayed"), "POST /v1/tasks/x/batches/isolated/replay", `{"reason":"r","actor":"a","worker_step":"w","limit":5}`, func(c *client.Client) (any, error) {
+			return c.ReplayIsolated(ctx, "x", client.IsolatedReplay{Reason: "r", Actor: "a", Worker: "w", Limit: 5})
+		}},
 		"schedule": {golden(t, "schedule"), "GET /v1/schedules/x", "", func(c *client.Client) (any, error) { return c.Schedule(ctx, "x") }},
 		"update schedule": {golden(t, "schedule"), "PATCH /v1/schedules/x", `{"cron":"@daily","tags":[]}`, func(c *client.Client) (any, error) {
 			cron, tags := "@daily", []string{}
@@ -147,8 +153,16 @@ func TestRetriesOfOperators(t *testing.T) {
 			return err
 		}, 1},
 		"replay, dry": {func(c *client.Client) error { _, err := c.ReplayDLQ(ctx, client.DLQReplay{Filter: filter}); return err }, 2},
-		"purge":       {func(c *client.Client) error { _, err := c.PurgeDLQ(ctx, client.DLQPurge{DryRun: &no}); return err }, 1},
-		"sweep":       {func(c *client.Client) error { _, err := c.RunSweep(ctx, "x", client.SweepRequest{}); return err }, 1},
+		"replay isolated": {func(c *client.Client) error {
+			_, err := c.ReplayIsolated(ctx, "x", client.IsolatedReplay{})
+			return err
+		}, 1},
+		"replay isolated, dry": {func(c *client.Client) error {
+			_, err := c.ReplayIsolated(ctx, "x", client.IsolatedReplay{DryRun: true})
+			return err
+		}, 2},
+		"purge": {func(c *client.Client) error { _, err := c.PurgeDLQ(ctx, client.DLQPurge{DryRun: &no}); return err }, 1},
+		"sweep": {func(c *client.Client) error { _, err := c.RunSweep(ctx, "x", client.SweepRequest{}); return err }, 1},
 		"sweep, dry": {func(c *client.Client) error {
 			_, err := c.RunSweep(ctx, "x", client.SweepRequest{DryRun: yes})
 			return err

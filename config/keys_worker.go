@@ -58,6 +58,11 @@ func workerOwnKeys() []Key {
 		integer("checkpoint.max_history", 20, 0, 1000, "Earlier cursors kept with a checkpoint, the newest.", "What people see of how a step came along."),
 		integer("checkpoint.save_timeout_ms", 10000, 1000, 300000, "Longest time a handler that saves a checkpoint waits for the database.",
 			"Beyond it the handler is told; a handler that yields waits for nothing."),
+		integer("isolated_items.max_items", 1000, 1, 10000, "Items that one batch may isolate (failure_strategy: isolate).",
+			"Beyond it the batch fails: what cannot be processed to that extent has another cause."),
+		integer("isolated_items.max_item_bytes", 4096, 16, 65536, "Largest item that a batch isolates, in bytes of JSON.", "Larger is refused, and the batch fails."),
+		integer("isolated_items.max_total_bytes", 262144, 1024, 4194304, "Largest list of isolated items of one batch, in bytes of JSON with their errors.",
+			"Beyond it the batch fails. Each checkpoint of the batch writes all of it."),
 	)
 }
 

@@ -17,6 +17,7 @@ type Worker struct {
 	Transactions        Transactions        `toml:"transactions"`
 	Report              Report              `toml:"report"`
 	Checkpoint          Checkpoint          `toml:"checkpoint"`
+	IsolatedItems       IsolatedItems       `toml:"isolated_items"`
 	EventSystems        WorkerEventSystems  `toml:"event_systems"`
 	CircuitBreakers     WorkerBreakers      `toml:"circuit_breakers"`
 	MPSCChannels        WorkerChannels      `toml:"mpsc_channels"`
@@ -52,6 +53,13 @@ type Checkpoint struct {
 	MaxAccumulatedBytes int   `toml:"max_accumulated_bytes"`
 	MaxHistory          int   `toml:"max_history"`
 	SaveTimeoutMS       int64 `toml:"save_timeout_ms"`
+}
+
+// IsolatedItems bounds what handlers of batches could not process.
+type IsolatedItems struct {
+	MaxItems      int `toml:"max_items"`
+	MaxItemBytes  int `toml:"max_item_bytes"`
+	MaxTotalBytes int `toml:"max_total_bytes"`
 }
 
 // SaveTimeout returns save_timeout_ms: how long a handler that saves a checkpoint waits for the database.

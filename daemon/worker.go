@@ -99,6 +99,7 @@ func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worke
 		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), Breaker: d.breakers.Breaker(breaker.Report)},
 		Checkpoint:   checkpointConfig(w.Checkpoint),
+		Isolation:    worker.IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
 		Transactions: worker.TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
 		Lease:        w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
 		Logger: d.log, Metrics: d.metrics,

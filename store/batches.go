@@ -19,7 +19,14 @@ type Batch struct {
 	Cursor   workflow.CursorConfig `json:"cursor"`
 	NoOp     bool                  `json:"no_op"` // a placeholder: there is nothing to do
 	First    int                   `json:"first"` // the first step of its group
+	// Isolated counts the items that its handler could not process; read with
+	// tasks only.
+	Isolated int `json:"-"`
 }
+
+// countIsolated is the number of items that the newest attempt a of the batch d
+// has isolated.
+const countIsolated = `case when a.outcome = 1 and (d.isolated ->> 'token')::bigint = a.token then jsonb_array_length(d.isolated -> 'items') else 0 end`
 
 // recordBatches writes down the steps that were created at run time.
 // Index: none.
@@ -94,7 +101,9 @@ func (t *Taken) readOutcomes(ctx context.Context) error {
 // readBatches names the steps of tasks that were created at run time.
 // Index: the primary key.
 const readBatches = `
-select task_uuid, step_no, template_no, name, cursor, no_op from tasker.batches where task_uuid = any ($1)`
+select d.task_uuid, d.step_no, d.template_no, d.name, d.cursor - 'items', d.no_op, case when d.isolated is null then 0 else (
+    select ` + countIsolated + ` from tasker.step_attempts a where a.task_uuid = d.task_uuid and a.step_no = d.step_no order by a.token desc limit 1) end
+from tasker.batches d where d.task_uuid = any ($1)`
 
 // batchesOf reads what was created at run time for those tasks that have such
 // steps.
@@ -117,10 +126,14 @@ func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task) error {
 	var id uuid.UUID
 	var no int
 	var cursor []byte
+	var isolated *int // null: no attempt of it has been recorded
 	var b Batch
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp, &isolated}, func() error {
 		if err := json.Unmarshal(cursor, &b.Cursor); err != nil {
 			return fmt.Errorf("read the cursor of step %d of task %s: %w", no, id, err)
+		}
+		if isolated != nil {
+			b.Isolated = *isolated
 		}
 		byID[id].Batches[no] = b
 		b = Batch{}
@@ -157,15 +170,17 @@ type BatchResult struct {
 	Cursor workflow.CursorConfig
 	NoOp   bool
 	Result json.RawMessage // nil: it has none
+	// Isolated counts the items that its handler could not process.
+	Isolated int
 }
 
 // readBatchResults are those of the latest group of a batch worker, in the order
 // in which the batches were made.
 // Index: the primary keys.
 const readBatchResults = `
-select d.step_no, d.name, d.cursor, d.no_op, a.result
+select d.step_no, d.name, d.cursor - 'items', d.no_op, a.result, ` + countIsolated + `
 from tasker.batches d
-left join lateral (select result from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and outcome = 1
+left join lateral (select result, token, outcome from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and outcome = 1
                    order by token desc limit 1) a on true
 where d.task_uuid = $1 and d.template_no = $2 and d.step_no > $3
   and d.first_no = (select max(first_no) from tasker.batches where task_uuid = $1 and template_no = $2)
@@ -182,7 +197,7 @@ func (s *Store) BatchResults(ctx context.Context, task uuid.UUID, template, afte
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b BatchResult, err error) {
 			var cursor, result []byte
-			if err = row.Scan(&b.Step, &b.Name, &cursor, &b.NoOp, &result); err != nil {
+			if err = row.Scan(&b.Step, &b.Name, &cursor, &b.NoOp, &result, &b.Isolated); err != nil {
 				return b, err
 			}
 			b.Result = append(json.RawMessage(nil), result...)

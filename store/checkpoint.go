@@ -16,6 +16,7 @@ type Checkpoint struct {
 	Cursor      json.RawMessage // storable JSON: where the next execution goes on
 	Items       int64           // processed so far
 	Accumulated json.RawMessage // storable JSON; nil: nothing
+	Isolated    json.RawMessage // what a batch could not process so far, see Report; nil: nothing
 }
 
 // SavedCheckpoint answers one Checkpoint.
@@ -44,10 +45,10 @@ set checkpoint = jsonb_build_object('cursor', r.cursor::jsonb, 'items_processed'
                         else jsonb_path_query_array((s.checkpoint -> 'history') || jsonb_build_array(jsonb_build_object(
                                  'cursor', s.checkpoint -> 'cursor', 'timestamp', s.checkpoint -> 'timestamp')),
                              '$[last - $others to last]', jsonb_build_object('others', $8::int - 1)) end)
-        || case when r.accumulated is null then '{}'::jsonb else jsonb_build_object('accumulated_results', r.accumulated::jsonb) end,
+        || coalesce(r.more::jsonb, '{}'),
     lease_until = case when s.lease_until > clock_timestamp() then clock_timestamp() + $9::bigint * interval '1 ms' else s.lease_until end
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::text[]),
-            (select $6::bigint[]), (select $7::text[])) r(task_uuid, slot, step_no, token, cursor, items, accumulated)
+            (select $6::bigint[]), (select $7::text[])) r(task_uuid, slot, step_no, token, cursor, items, more)
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.token, s.step_no, (s.checkpoint ->> 'timestamp')::timestamptz, extract(epoch from s.lease_until - clock_timestamp())::float8`
 
@@ -121,14 +122,32 @@ func saveInto(ctx context.Context, db *conn, list []Checkpoint, order []int, his
 func checkpointArguments(list []Checkpoint, order []int, history int, lease time.Duration) []any {
 	n := len(order)
 	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
-	cursors, items, accumulated := make([]string, n), make([]int64, n), make([]*string, n)
+	cursors, items, more := make([]string, n), make([]int64, n), make([]*string, n)
 	for i, at := range order {
 		c := &list[at]
 		tasks[i], tokens[i] = c.TaskUUID, c.Token
 		slots[i], steps[i] = int16(c.Slot), int16(c.Step) // #nosec G115 -- at most MaxSteps
-		cursors[i], items[i], accumulated[i] = string(c.Cursor), c.Items, jsonText(c.Accumulated)
+		cursors[i], items[i], more[i] = string(c.Cursor), c.Items, c.more()
 	}
-	return []any{tasks, slots, steps, tokens, cursors, items, accumulated, history, lease.Milliseconds()}
+	return []any{tasks, slots, steps, tokens, cursors, items, more, history, lease.Milliseconds()}
+}
+
+// more is what not every checkpoint has, as an object; nil: nothing.
+func (c *Checkpoint) more() *string {
+	if c.Accumulated == nil && c.Isolated == nil {
+		return nil
+	}
+	text, mark := "", "{"
+	for _, part := range [...]struct {
+		key   string
+		value json.RawMessage
+	}{{"accumulated_results", c.Accumulated}, {"isolated_items", c.Isolated}} {
+		if part.value != nil {
+			text, mark = text+mark+`"`+part.key+`":`+string(part.value), ","
+		}
+	}
+	text += "}"
+	return &text
 }
 
 // resumeSteps gives steps that were put on the board again the checkpoint of

@@ -38,6 +38,8 @@ type NewTask struct {
 	DependsOn []uuid.UUID
 	// Lenient lets it begin whatever became of them; else their failure cancels it.
 	Lenient bool
+
+	begun *workflow.Progress // of a BegunTask: what puts steps on the board comes behind
 }
 
 // ParentStep names the step that a task is.
@@ -226,6 +228,9 @@ func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted ac
 
 // begin decides what a new task starts with.
 func (t *NewTask) begin() (*workflow.Progress, *workflow.Effects, error) {
+	if t.begun != nil {
+		return t.begun, &workflow.Effects{}, nil
+	}
 	return workflow.Advance(t.Plan.Plan, workflow.TaskPending, workflow.NewProgress(t.Plan.Plan),
 		workflow.Rules{}, workflow.Created{StartIn: t.StartIn})
 }

@@ -237,6 +237,10 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		reports[i], order[i] = Report{ClaimKey: k, Success: true, Result: json.RawMessage(`{"n": 1}`), RetryAfter: -1}, i
 		checkpoints[i] = Checkpoint{ClaimKey: k, Cursor: json.RawMessage(`500`), Items: 500, Accumulated: json.RawMessage(`{"sum": 1}`)}
 	}
+	isolating := slices.Clone(reports)
+	for i := range isolating {
+		isolating[i].Isolated = json.RawMessage(`[{"item": 1, "error": {}}]`)
+	}
 	fresh := make([]NewTask, perStatement)
 	for i := range fresh {
 		identity := workflow.KeyIdentity("big", "p", fmt.Sprint(i))
@@ -256,6 +260,8 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"firstBetween", firstBetween, []any{[]int32{1, 1}, []int32{-40_000, 200}, []int32{200, 40_000}}, 1, 1},
 		{"claimAny", claimAny + takePicked + fromLedger, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
 		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
+		{"keepIsolated", keepIsolated, isolatedArguments(isolating, order), 2 * perStatement, 0},
+		{"readIsolated", readIsolated, []any{tasks[0], 0, 0, nil, "", nil, nil, perStatement}, perStatement, 0},
 		{"saveCheckpoints", saveCheckpoints, checkpointArguments(checkpoints, order, 20, time.Minute), perStatement, perStatement},
 		{"resumeSteps", resumeSteps, []any{held[0], held[2]}, perStatement, 0},
 		{"fetchInputs", fetchInputs, held[:2], perStatement, perStatement},

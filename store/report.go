@@ -30,6 +30,9 @@ type Report struct {
 	Error      json.RawMessage // set when Success is false
 	Retryable  bool
 	RetryAfter time.Duration // negative: the handler asked for nothing
+	// Isolated is for the success of a batch: what of its part it could not
+	// process, as a list of {"item", "error"}; nil: nothing.
+	Isolated json.RawMessage
 }
 
 // reportSteps accepts the results whose token still holds the step. The rows
@@ -81,6 +84,9 @@ func (s *Store) report(ctx context.Context, db *conn, reports []Report, order []
 		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
 			return collectHeld(rows, held)
 		})
+		if isolated := isolatedArguments(reports, order); isolated != nil {
+			b.Queue(keepIsolated, isolated...)
+		}
 	})
 }
 

@@ -123,6 +123,11 @@ func ReportIn(ctx context.Context, tx Tx, r Report) (accepted bool, err error) {
 		}
 		reports = movedReports(reports, []int{0}, held)
 	}
+	if isolated := isolatedArguments([]Report{r}, []int{0}); isolated != nil && len(held) == 1 {
+		if err := g.exec(ctx, keepIsolated, isolated...); err != nil {
+			return false, classify("keep the isolated items in a transaction", err)
+		}
+	}
 	return len(held) == 1, nil
 }
 

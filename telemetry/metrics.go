@@ -90,6 +90,8 @@ type CheckpointMetrics struct {
 	CheckpointsRefused   *prometheus.CounterVec // reason
 	CheckpointsStalled   prometheus.Gauge       // of the fleet, read by every orchestrator
 	CheckpointRedispatch prometheus.Histogram
+	ItemsIsolated        *prometheus.CounterVec // namespace
+	ItemsNotIsolated     *prometheus.CounterVec // namespace
 	StepYields           *prometheus.CounterVec // namespace
 }
 
@@ -223,7 +225,9 @@ func newCheckpointMetrics(reg prometheus.Registerer) CheckpointMetrics {
 		CheckpointsStalled: gauge(reg, "tasker_checkpoints_stalled", "Running steps whose last checkpoint is older than checkpoint_stall_minutes, up to 1,000; the same at every orchestrator."),
 		CheckpointRedispatch: registered(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "tasker_checkpoint_redispatch_seconds", Help: "From the end of a handler that yields until its step is in line again.", Buckets: latencies()})),
-		StepYields: counters(reg, "tasker_step_yields_total", "Handlers that ended to go on from a checkpoint.", "namespace"),
+		ItemsIsolated:    counters(reg, "tasker_batch_items_isolated_total", "Items that handlers of batches could not process and have isolated, in batches that succeeded.", "namespace"),
+		ItemsNotIsolated: counters(reg, "tasker_batch_items_not_isolated_total", "Items of batches that could not be isolated: too many, too large, or without a JSON form. Their batches fail.", "namespace"),
+		StepYields:       counters(reg, "tasker_step_yields_total", "Handlers that ended to go on from a checkpoint.", "namespace"),
 	}
 }
 

@@ -20,6 +20,9 @@ type Batch struct {
 	NoOp            bool
 	CursorField     string // what the cursors count, as in the template
 	FailureStrategy string // of items too: workflow.FailFast and its like
+	// HasItems says that it is about a list of items (BatchItems), and that Start
+	// and End mean nothing.
+	HasItems bool
 }
 
 // Batch returns the part of the work that this step is to do; ok is false for a
@@ -29,7 +32,8 @@ func (c *StepContext) Batch() (b Batch, ok bool) {
 	if work == nil {
 		return Batch{}, false
 	}
-	b = Batch{ID: work.Cursor.BatchID, Start: work.Cursor.Start, End: work.Cursor.End, Size: work.Cursor.BatchSize, NoOp: work.NoOp}
+	b = Batch{ID: work.Cursor.BatchID, Start: work.Cursor.Start, End: work.Cursor.End, Size: work.Cursor.BatchSize, NoOp: work.NoOp,
+		HasItems: len(work.Cursor.Items) > 0}
 	if s := c.step.Batch; s != nil {
 		b.CursorField, b.FailureStrategy = s.CursorField, s.FailureStrategy
 	}
@@ -43,6 +47,9 @@ func RangeOf(c *StepContext) (from, to int64, err error) {
 	b, ok := c.Batch()
 	if !ok {
 		return 0, 0, fmt.Errorf("step %q is not a batch", c.StepName())
+	}
+	if b.HasItems {
+		return 0, 0, Permanent(typed(TypeItemsNotRead, "batch %q is about %d items and not about a range; ask for them (BatchItems, ItemsOf)", b.ID, b.Size))
 	}
 	if err := json.Unmarshal(b.Start, &from); err != nil {
 		return 0, 0, fmt.Errorf("the start of batch %q is no whole number: %w", b.ID, err)
@@ -59,6 +66,7 @@ type BatchResult struct {
 	BatchID  string
 	NoOp     bool            // a placeholder: there was nothing to do
 	Result   json.RawMessage // nil: it failed, or was resolved by hand
+	Isolated int             // items that its handler could not process
 }
 
 // batchPage is how many results of batches are read at once.
@@ -79,7 +87,7 @@ func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 	}
 	results := make([]BatchResult, len(list))
 	for i, b := range list {
-		results[i] = BatchResult{StepName: b.Name, BatchID: b.Cursor.BatchID, NoOp: b.NoOp, Result: b.Result}
+		results[i] = BatchResult{StepName: b.Name, BatchID: b.Cursor.BatchID, NoOp: b.NoOp, Result: b.Result, Isolated: b.Isolated}
 	}
 	return results, nil
 }

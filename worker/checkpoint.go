@@ -145,6 +145,20 @@ type checkpoint struct {
 	Items       int64           `json:"items_processed"`
 	Timestamp   time.Time       `json:"timestamp"`
 	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
+	// Isolated is what a batch had isolated by then.
+	Isolated []json.RawMessage `json:"isolated_items,omitempty"`
+}
+
+// listOf are the entries of a list that was encoded here; nil: none.
+func listOf(doc json.RawMessage) []json.RawMessage {
+	if doc == nil {
+		return nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(doc, &list) != nil {
+		return nil // it has been JSON before
+	}
+	return list
 }
 
 // progressOf is the checkpoint that came with a claim, nil when there is none.

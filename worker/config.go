@@ -76,6 +76,8 @@ type Config struct {
 	Report ReportConfig
 	// Checkpoint bounds what handlers save of their progress.
 	Checkpoint CheckpointConfig
+	// Isolation bounds what handlers of batches could not process.
+	Isolation IsolationConfig
 	// Transactions are those of handlers that work in one.
 	Transactions TransactionConfig
 
@@ -162,6 +164,7 @@ func (c Config) withDefaults() (Config, error) {
 	defaultInt(&c.Report.MaxBatch, 500)
 	defaultInt(&c.Report.MaxPending, 10_000)
 	c.Checkpoint.withDefaults()
+	c.Isolation.withDefaults()
 	if c.Transactions.MaxConnections <= 0 {
 		c.Transactions.MaxConnections = 10
 	}

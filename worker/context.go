@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,6 +34,10 @@ type StepContext struct {
 	baseLog  *zap.Logger
 	report   *progress
 	run      *execution // nil outside of a worker
+
+	// For batches.
+	isolating *isolation  // nil: it may isolate nothing
+	listed    atomic.Bool // the items that it is about have been asked for
 
 	// For Checkpoint.
 	saver  *saver

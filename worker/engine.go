@@ -23,6 +23,7 @@ type engineConfig struct {
 	Tags           []string
 	Report         ReportConfig
 	Checkpoint     CheckpointConfig
+	Isolation      IsolationConfig
 	Settler        Settler // nil: successes are reported like failures
 	WorkerID       string  // names the worker in the history of tasks
 }

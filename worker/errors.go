@@ -41,6 +41,10 @@ const (
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
 	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be kept: its size or its content
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
+	// TypeNotIsolated is of an item of a batch that cannot be isolated, see StepContext.Isolate.
+	TypeNotIsolated = "ItemNotIsolated"
+	// TypeItemsNotRead is of a batch about items that its handler has not asked for, see StepContext.BatchItems.
+	TypeItemsNotRead = "ItemsNotRead"
 	// TypeCheckpointNotStored is of a checkpoint that cannot be kept, see CheckpointError.
 	TypeCheckpointNotStored = "CheckpointNotStorable"
 

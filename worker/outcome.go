@@ -104,6 +104,13 @@ func reportSuccess(key store.ClaimKey, result json.RawMessage) store.Report {
 	return store.Report{ClaimKey: key, Success: true, Result: result, RetryAfter: noDelay}
 }
 
+// success is the same of an execution, with what its batch has isolated.
+func (x *execution) success(result json.RawMessage) store.Report {
+	r := reportSuccess(x.key, result)
+	r.Isolated = x.context.isolating.encoded()
+	return r
+}
+
 func reportFailure(key store.ClaimKey, f failure) store.Report {
 	doc, err := json.Marshal(f)
 	if err != nil { // only texts and checked JSON are in it

@@ -65,7 +65,9 @@ func newReporter(e *engine, publisher signal.Publisher) *reporter {
 
 func (r *reporter) succeeded(x *execution, result json.RawMessage) {
 	r.e.count.succeeded.Add(1)
-	r.bring(x.reported(reportSuccess(x.key, result)))
+	report := x.success(result)
+	r.e.countIsolated(x)
+	r.bring(x.reported(report))
 }
 
 func (r *reporter) failed(x *execution, err error) {
@@ -114,7 +116,9 @@ func (r *reporter) stale(o *outcome) {
 func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) {
 	accepted, errs := make([]bool, len(items)), make([]error, len(items))
 	for from := 0; from < len(items); {
-		to := from + fitting(items[from:], func(o *outcome) int { return len(o.report.Result) + len(o.report.Error) })
+		to := from + fitting(items[from:], func(o *outcome) int {
+			return len(o.report.Result) + len(o.report.Error) + len(o.report.Isolated)
+		})
 		inHalves(items[from:to], accepted[from:to], errs[from:to],
 			func(items []*outcome) ([]bool, error) { return r.deliver(ctx, items) },
 			func(o *outcome, err error) (bool, error) { return r.replace(ctx, o, err) })

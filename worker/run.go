@@ -35,6 +35,7 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 	}
 	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
 	x.context.saver, x.context.run = e.saver, x
+	x.context.mayIsolate(e.cfg.Isolation, e.metrics)
 	result, next, err := e.call(x, handler)
 	if next != nil {
 		err = e.continueWith(x, next)
@@ -59,6 +60,7 @@ func (e *engine) yielding(x *execution, y *yieldError) error {
 		e.saver.refused(err)
 		return Permanent(err)
 	}
+	point.Isolated = x.context.isolating.encoded()
 	return &savePoint{point}
 }
 
@@ -84,6 +86,9 @@ func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage
 	}
 	if err := workflow.CheckResult(x.job.step.Kind, result); err != nil {
 		return nil, nil, Permanent(typed(TypeInvalidOutcome, "%w", err))
+	}
+	if err := x.context.unheeded(); err != nil {
+		return nil, nil, err
 	}
 	return result, next, nil
 }

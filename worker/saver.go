@@ -69,6 +69,7 @@ func (s *saver) checkpoint(c *StepContext, y *yieldError) error {
 	}
 	c.saving.Lock()
 	defer c.saving.Unlock()
+	point.Isolated = c.isolating.encoded()
 	if why := x.life.why(); why != nil && !errors.Is(why, ErrShutdown) {
 		return fmt.Errorf("save a checkpoint: %w", why)
 	}
@@ -156,7 +157,8 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 func (s *saver) goOn(v *saving, answer kept) {
 	s.saved(v)
 	claim := v.x.claim
-	progress, err := json.Marshal(checkpoint{Cursor: v.checkpoint.Cursor, Items: v.checkpoint.Items, Timestamp: answer.At, Accumulated: v.checkpoint.Accumulated})
+	progress, err := json.Marshal(checkpoint{Cursor: v.checkpoint.Cursor, Items: v.checkpoint.Items, Timestamp: answer.At,
+		Accumulated: v.checkpoint.Accumulated, Isolated: listOf(v.checkpoint.Isolated)})
 	if err != nil { // what is in it has been JSON before
 		s.e.log.Error("the checkpoint of a step has no JSON form", zap.Error(err))
 		progress = nil
@@ -201,7 +203,9 @@ func (s *saver) refused(err error) {
 func (s *saver) flush(ctx context.Context, items []*saving) ([]kept, error) {
 	answers, errs := make([]kept, len(items)), make([]error, len(items))
 	for from := 0; from < len(items); {
-		to := from + fitting(items[from:], func(v *saving) int { return len(v.checkpoint.Cursor) + len(v.checkpoint.Accumulated) })
+		to := from + fitting(items[from:], func(v *saving) int {
+			return len(v.checkpoint.Cursor) + len(v.checkpoint.Accumulated) + len(v.checkpoint.Isolated)
+		})
 		inHalves(items[from:to], answers[from:to], errs[from:to],
 			func(items []*saving) ([]kept, error) { return s.deliver(ctx, items) },
 			func(_ *saving, err error) (kept, error) { return kept{}, err })

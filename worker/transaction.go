@@ -174,7 +174,7 @@ func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 			return txFailed, err
 		}
 	}
-	accepted, err := work.Report(ctx, reportSuccess(x.key, result))
+	accepted, err := work.Report(ctx, x.success(result))
 	switch {
 	case err != nil:
 		return txFailed, notReported(err)
@@ -236,6 +236,7 @@ func (e *engine) endedInTx(x *execution, err error) {
 		return
 	case txAccepted:
 		e.count.succeeded.Add(1)
+		e.countIsolated(x)
 		for _, namespace := range x.tx.created {
 			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
 		}

@@ -33,6 +33,9 @@ type CursorConfig struct {
 	Start     json.RawMessage `json:"start_cursor"`
 	End       json.RawMessage `json:"end_cursor"`
 	BatchSize int64           `json:"batch_size"`
+	// Items are those that the batch is about, instead of what lies between the
+	// cursors; nil: that.
+	Items []json.RawMessage `json:"items,omitempty"`
 }
 
 const maxBatchID = 64 // characters

@@ -44,11 +44,12 @@ func bodies() map[string]string {
 			`"max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
 		"PATCH " + schedulePath: `{"template":"diamond","version":"1.0.0","cron":"@daily","time_zone":"UTC","context":{"n":1},"priority":5,"tags":["t"],` +
 			`"catch_up":"all","max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
-		"DELETE " + schedulePath:          `{"reason":"r","actor":"a"}`,
-		"POST " + schedulePath + "/pause": `{"reason":"r","actor":"a"}`,
-		"POST " + eventsPath:              `{"name":"n","namespace":"n","key":"k","payload":{"n":1},"id":"i"}`,
-		"POST " + eventsPath + "?task":    `{"name":"n","task_uuid":"` + task + `","payload":{"n":1}}`,
-		"POST " + approvalPath:            `{"approved":true,"actor":"a","comment":"c","data":{"n":1}}`,
+		"DELETE " + schedulePath:           `{"reason":"r","actor":"a"}`,
+		"POST " + schedulePath + "/pause":  `{"reason":"r","actor":"a"}`,
+		"POST " + eventsPath:               `{"name":"n","namespace":"n","key":"k","payload":{"n":1},"id":"i"}`,
+		"POST " + eventsPath + "?task":     `{"name":"n","task_uuid":"` + task + `","payload":{"n":1}}`,
+		"POST " + approvalPath:             `{"approved":true,"actor":"a","comment":"c","data":{"n":1}}`,
+		"POST " + isolatedPath + "/replay": `{"reason":"r","actor":"a","worker_step":"left","batch":"left_001","retryable":true,"again":true,"limit":7,"dry_run":true}`,
 	}
 }
 
@@ -192,6 +193,10 @@ func checkReached(t testing.TB, reached []acted) {
 		case orchestration.ReplayMany:
 			text("actor", with.Actor, orchestration.MaxTextLength)
 			require.True(t, with.Limit >= 1 && with.Limit <= 1000 && with.PerSecond > 0)
+		case orchestration.ReplayIsolated:
+			text("actor", with.Actor, orchestration.MaxTextLength)
+			text("reason", with.Reason, orchestration.MaxReasonLength)
+			require.True(t, with.Limit >= 1 && with.Limit <= orchestration.MaxIsolatedReplay)
 		case orchestration.Replay:
 			text("actor", with.Actor, orchestration.MaxTextLength)
 		case orchestration.Verdict:

@@ -39,7 +39,8 @@ func groupOf(t *store.Task, g *workflow.Group) client.BatchGroup {
 		}
 		b := t.Batches[s.No]
 		w.Batches = append(w.Batches, client.Batch{StepUUID: s.UUID.String(), Name: b.Name, BatchID: b.Cursor.BatchID, Start: b.Cursor.Start,
-			End: b.Cursor.End, Items: b.Cursor.BatchSize, State: s.State.String(), Attempts: s.Attempts})
+			End: b.Cursor.End, Items: b.Cursor.BatchSize, State: s.State.String(), Attempts: s.Attempts, Isolated: b.Isolated})
+		w.IsolatedItems += b.Isolated
 		w.NoOp = w.NoOp || b.NoOp
 		w.TotalItems += b.Cursor.BatchSize
 		countBatch(&w, s, b.Cursor.BatchSize)

@@ -27,6 +27,7 @@ var (
 	_ rest.Sweeps      = (*sweep.Runner)(nil)
 	_ rest.Schedules   = (*orchestration.Orchestrator)(nil)
 	_ rest.Waits       = (*orchestration.Orchestrator)(nil)
+	_ rest.Isolated    = (*orchestration.Orchestrator)(nil)
 	_ rest.Breakers    = (*breaker.Set)(nil)
 	_ rest.Admission   = (*backpressure.Admission)(nil)
 )
@@ -36,7 +37,7 @@ func operatedHouse(t *testing.T) (*client.Client, *enginetest.Engine) {
 	t.Helper()
 	_, _, e := realHouse(t)
 	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
-		ID: "test", Actions: e.Orchestrator, DeadLetters: e.Store, Registry: e.Store, Schedules: e.Orchestrator, Waits: e.Orchestrator,
+		ID: "test", Actions: e.Orchestrator, DeadLetters: e.Store, Registry: e.Store, Schedules: e.Orchestrator, Waits: e.Orchestrator, Isolated: e.Orchestrator,
 		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))

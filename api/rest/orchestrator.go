@@ -96,6 +96,8 @@ type Orchestrator struct {
 	Schedules Schedules
 	// Waits takes events and decisions for steps that wait.
 	Waits Waits
+	// Isolated are items that batches could not process.
+	Isolated Isolated
 	// Breakers are the circuit breakers of this daemon.
 	Breakers Breakers
 	// Admission turns new tasks away; without it a full command channel does.
@@ -142,6 +144,9 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 		(&namespaceRoutes{api: a, registry: o.Registry, actions: o.Actions, actor: o.ID}).add()
 		(&workerRoutes{api: a, registry: o.Registry}).add()
 		(&sweepRoutes{api: a, registry: o.Registry, sweeps: o.Sweeps}).add()
+	}
+	if o.Isolated != nil {
+		(&isolatedRoutes{api: a, items: o.Isolated}).add()
 	}
 	if o.Schedules != nil {
 		(&scheduleRoutes{api: a, schedules: o.Schedules, actor: o.ID}).add()

@@ -91,7 +91,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 46)
+	require.Len(t, doc.Paths, 48)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

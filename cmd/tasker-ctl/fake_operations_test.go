@@ -39,6 +39,12 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		var b client.BulkAction
 		_ = json.Unmarshal(body, &b)
 		answer(w, client.BulkResult{Matched: 3, Changed: 2, Skipped: 1, DryRun: *b.DryRun, Tasks: []string{runningTask, failedTask}})
+	case strings.HasSuffix(path, "/batches/isolated"):
+		answer(w, fakeIsolated(strings.Split(path, "/")[2]))
+	case strings.HasSuffix(path, "/batches/isolated/replay"):
+		var b client.IsolatedReplay
+		_ = json.Unmarshal(body, &b)
+		answer(w, fakeReplayed(strings.Split(path, "/")[2], b))
 	case path == "v1/namespaces":
 		answer(w, client.NamespaceList{Namespaces: []client.Namespace{{Name: "lines"}, pausedNamespace("shapes")}})
 	case path == "v1/namespaces/shapes/pause" && r.Method == http.MethodPut:

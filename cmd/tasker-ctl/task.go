@@ -29,7 +29,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskStepAuditCommand(a),
 		newTaskWatchCommand(a),
 		a.taskCommand("timeline", "Draw when each attempt waited, ran and was applied", (*app).timeline),
-		a.taskCommand("batches", "Show how far the batches of a task are", (*app).showBatches),
+		newTaskBatchesCommand(a),
 		newTaskChainCommand(a),
 		a.taskCommand("verify", "Check the records of a task for contradictions", (*app).verifyTask),
 		newTaskCancelCommand(a),

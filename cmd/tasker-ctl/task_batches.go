@@ -42,6 +42,9 @@ func (a *app) showBatchGroup(g *client.BatchGroup) {
 		}
 	}
 	a.printf("\n%d of %d items", g.CompletedItems, g.TotalItems)
+	if g.IsolatedItems > 0 {
+		a.printf(", %d of them isolated", g.IsolatedItems)
+	}
 	if g.PerSecond != nil {
 		a.printf(", %.1f items/s", *g.PerSecond)
 	}

@@ -96,6 +96,17 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 type Result[T any] struct {
 	StepName, BatchID string
 	Value             T
+	Isolated          int // items of the batch that its handler could not process
+}
+
+// Isolated counts the items that the batches of a worker step could not process
+// and have isolated (StepContext.Isolate).
+func Isolated(ctx *worker.StepContext, workerStep string) (items int, err error) {
+	list, err := ctx.BatchResults(workerStep)
+	for _, b := range list {
+		items += b.Isolated
+	}
+	return items, err
 }
 
 // Results decodes the results of the batches of a worker step, in the order in
@@ -114,7 +125,7 @@ func Results[T any](ctx *worker.StepContext, workerStep string) (results []Resul
 			missing++
 			continue
 		}
-		r := Result[T]{StepName: b.StepName, BatchID: b.BatchID}
+		r := Result[T]{StepName: b.StepName, BatchID: b.BatchID, Isolated: b.Isolated}
 		if err := json.Unmarshal(b.Result, &r.Value); err != nil {
 			return nil, 0, fmt.Errorf("decode the result of %s: %w", b.StepName, err)
 		}

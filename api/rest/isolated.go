@@ -1,0 +1,179 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Isolated is what the API wants of items that batches have isolated;
+// *orchestration.Orchestrator is one. The errors may be an
+// *orchestration.InvalidError, or wrap store.ErrNotFound.
+type Isolated interface {
+	Isolated(ctx context.Context, task uuid.UUID, q orchestration.IsolatedQuery) (*store.Task, []store.Isolated, error)
+	ReplayIsolated(ctx context.Context, task uuid.UUID, r orchestration.ReplayIsolated) (orchestration.ReplayedIsolated, error)
+}
+
+// isolatedRoutes show isolated items and have them processed again.
+type isolatedRoutes struct {
+	*api
+	items Isolated
+}
+
+func (r *isolatedRoutes) add() {
+	const path = "/v1/tasks/{uuid}/batches/isolated"
+	add(r.api, operation{method: http.MethodGet, path: path, id: "list-isolated-items", tag: tasksTag,
+		summary: "List what batches of a task could not process"}, r.list)
+	add(r.api, operation{method: http.MethodPost, path: path + "/replay", id: "replay-isolated-items", tag: tasksTag,
+		summary: "Create a task that processes isolated items again, or tell how many", body: client.IsolatedReplay{}}, r.replay)
+}
+
+// isolatedQuery selects items of a task.
+type isolatedQuery struct {
+	UUID      string `path:"uuid" format:"uuid"`
+	Worker    string `query:"worker_step" doc:"Of the batches of this step"`
+	Batch     string `query:"batch" doc:"Of the batch of this name"`
+	Retryable string `query:"retryable" enum:"true,false" doc:"As the handler has said of the failure"`
+	Replayed  string `query:"replayed" enum:"true,false" doc:"Whether a task was made to process them again"`
+	After     string `query:"after" doc:"next of the page before"`
+	Limit     number `query:"limit" doc:"1 to 1000; default 100"`
+}
+
+func (q *isolatedQuery) read() (id uuid.UUID, w orchestration.IsolatedQuery, err error) {
+	if id, err = parseTask(q.UUID); err != nil {
+		return id, w, err
+	}
+	var c checked
+	w.Worker = c.text("worker_step", q.Worker, orchestration.MaxTextLength)
+	w.Batch = c.text("batch", q.Batch, orchestration.MaxTextLength)
+	w.Retryable, w.Replayed = yesOrNo(&c, "retryable", q.Retryable), yesOrNo(&c, "replayed", q.Replayed)
+	if q.After != "" {
+		if w.AfterStep, w.AfterNo, err = parsePlace(q.After); err != nil {
+			c.add("after must be next of the page before")
+		}
+	}
+	if err = c.err(); err != nil {
+		return id, w, err
+	}
+	w.Limit, err = q.Limit.within(1, client.MaxIsolatedItems, client.DefaultIsolatedItems, fmt.Sprintf("limit must be between 1 and %d", client.MaxIsolatedItems))
+	return id, w, err
+}
+
+// yesOrNo reads a flag of a query; nil: it is not there.
+func yesOrNo(c *checked, name, value string) *bool {
+	switch value {
+	case "":
+		return nil
+	case "true", "false":
+		yes := value == "true"
+		return &yes
+	}
+	c.add("%s must be true or false", name)
+	return nil
+}
+
+// parsePlace reads the place of an item, as placeOf writes it.
+func parsePlace(text string) (step, no int, err error) {
+	first, second, _ := strings.Cut(text, ".")
+	a, err := strconv.ParseUint(first, 10, 15)
+	if err != nil {
+		return 0, 0, err
+	}
+	b, err := strconv.ParseUint(second, 10, 31)
+	return int(a), int(b), err // #nosec G115 -- within 31 bits
+}
+
+func placeOf(i *store.Isolated) string { return fmt.Sprintf("%d.%d", i.Step, i.No) }
+
+func (r *isolatedRoutes) list(ctx context.Context, in *isolatedQuery) (*client.IsolatedItems, error) {
+	id, q, err := in.read()
+	if err != nil {
+		return nil, err
+	}
+	limit := q.Limit
+	q.Limit++ // whether there is more
+	task, items, err := r.items.Isolated(ctx, id, q)
+	if err != nil {
+		return nil, ofTask(id, err)
+	}
+	w := &client.IsolatedItems{TaskUUID: id.String(), Items: make([]client.IsolatedItem, 0, min(limit, len(items)))}
+	for i := range items[:min(limit, len(items))] {
+		item, err := isolatedOf(task, &items[i])
+		if err != nil {
+			return nil, err
+		}
+		w.Items = append(w.Items, item)
+	}
+	if len(items) > limit {
+		next := placeOf(&items[limit-1])
+		w.Next = &next
+	}
+	return w, nil
+}
+
+func isolatedOf(t *store.Task, i *store.Isolated) (client.IsolatedItem, error) {
+	w := client.IsolatedItem{Worker: t.StepName(i.Template), Batch: i.Batch, StepUUID: store.StepUUID(t.UUID, i.Step).String(), Item: i.Item}
+	if i.ReplayedAs != nil {
+		id := i.ReplayedAs.String()
+		w.ReplayedAs = &id
+	}
+	if err := json.Unmarshal(i.Error, &w.Error); err != nil {
+		return w, fmt.Errorf("read why item %d of %s was isolated: %w", i.No, i.Batch, err)
+	}
+	return w, nil
+}
+
+// isolatedReplayBody is what is read of a client.IsolatedReplay.
+type isolatedReplayBody struct {
+	Reason    *string `json:"reason"`
+	Actor     *string `json:"actor"`
+	Worker    string  `json:"worker_step"`
+	Batch     string  `json:"batch"`
+	Retryable *bool   `json:"retryable"`
+	Again     bool    `json:"again"`
+	Limit     *int    `json:"limit"`
+	DryRun    bool    `json:"dry_run"`
+}
+
+func (b *isolatedReplayBody) replay() (orchestration.ReplayIsolated, error) {
+	var c checked
+	r := orchestration.ReplayIsolated{Retryable: b.Retryable, Again: b.Again, DryRun: b.DryRun,
+		Worker: c.text("worker_step", b.Worker, orchestration.MaxTextLength), Batch: c.text("batch", b.Batch, orchestration.MaxTextLength)}
+	r.Reason, r.Actor = c.why(b.Reason, b.Actor)
+	r.Limit = c.within("limit", b.Limit, 1, client.MaxIsolatedReplay, client.MaxIsolatedReplay)
+	return r, c.err()
+}
+
+func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput) (*client.IsolatedReplayed, error) {
+	id, err := parseTask(in.UUID)
+	if err != nil {
+		return nil, err
+	}
+	var body isolatedReplayBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	replay, err := body.replay()
+	if err != nil {
+		return nil, err
+	}
+	done, err := r.items.ReplayIsolated(ctx, id, replay)
+	if err != nil {
+		return nil, ofTask(id, err)
+	}
+	w := &client.IsolatedReplayed{Items: done.Items, Batches: done.Batches, More: done.More, DryRun: done.DryRun}
+	if done.Task != uuid.Nil {
+		task := done.Task.String()
+		w.TaskUUID = &task
+	}
+	return w, nil
+}

@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Bounds of what is asked of isolated items.
+const (
+	DefaultIsolatedItems = 100
+	MaxIsolatedItems     = 1000
+	// MaxIsolatedReplay is how many items one replay takes.
+	MaxIsolatedReplay = 10_000
+)
+
+// IsolatedItems is a page of what batches of a task could not process.
+type IsolatedItems struct {
+	TaskUUID string         `json:"task_uuid"`
+	Items    []IsolatedItem `json:"items"`
+	Next     *string        `json:"next" doc:"Give it as after to get the next page; null: this is the last one"`
+}
+
+// IsolatedItem is an item that its batch could not process.
+type IsolatedItem struct {
+	Worker     string          `json:"worker_step"`
+	Batch      string          `json:"batch" doc:"The name of the batch's step"`
+	StepUUID   string          `json:"step_uuid"`
+	Item       json.RawMessage `json:"item" doc:"As the handler named it"`
+	Error      IsolatedError   `json:"error"`
+	ReplayedAs *string         `json:"replayed_as" doc:"The latest task that was made to process it again"`
+}
+
+// IsolatedError is why an item was isolated.
+type IsolatedError struct {
+	Message   string `json:"message"`
+	Type      string `json:"error_type"`
+	Code      string `json:"error_code,omitempty"`
+	Retryable bool   `json:"retryable"`
+}
+
+// IsolatedOptions select items; zero values select all.
+type IsolatedOptions struct {
+	Worker    string // the batch_worker step
+	Batch     string // the name of a batch
+	Retryable *bool
+	Replayed  *bool
+	After     string // Next of the page before
+	Limit     int    // 1 to MaxIsolatedItems; 0 means DefaultIsolatedItems
+}
+
+// IsolatedReplay is the body of POST /v1/tasks/{uuid}/batches/isolated/replay.
+type IsolatedReplay struct {
+	Reason    string `json:"reason" maxLength:"500"`
+	Actor     string `json:"actor" maxLength:"255"`
+	Worker    string `json:"worker_step,omitempty" maxLength:"128" doc:"Whose batches; needed where the task has those of several"`
+	Batch     string `json:"batch,omitempty" maxLength:"255" doc:"The name of a batch; all when absent"`
+	Retryable *bool  `json:"retryable,omitempty" doc:"Only those of which the handler has said so"`
+	Again     bool   `json:"again,omitempty" doc:"Those as well that a replay has had already"`
+	// Limit is 1 to MaxIsolatedReplay; 0 means that.
+	Limit  int  `json:"limit,omitempty" doc:"How many items at most, 1 to 10000"`
+	DryRun bool `json:"dry_run,omitempty" doc:"Only tell how many items and batches there would be"`
+}
+
+// IsolatedReplayed is what became of a replay.
+type IsolatedReplayed struct {
+	TaskUUID *string `json:"task_uuid" doc:"The new task; null where nothing was created"`
+	Items    int     `json:"items" doc:"Given to it, or those that would be"`
+	Batches  int     `json:"batches"`
+	More     bool    `json:"more" doc:"There are more items than one replay takes"`
+	DryRun   bool    `json:"dry_run"`
+}
+
+// IsolatedItems lists what batches of a task could not process, page by page.
+func (c *Client) IsolatedItems(ctx context.Context, task string, o IsolatedOptions) (*IsolatedItems, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"worker_step": o.Worker, "batch": o.Batch, "after": o.After} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for name, value := range map[string]*bool{"retryable": o.Retryable, "replayed": o.Replayed} {
+		if value != nil {
+			q.Set(name, strconv.FormatBool(*value))
+		}
+	}
+	setNumber(q, "limit", o.Limit)
+	return get[IsolatedItems](ctx, c, q, "v1", "tasks", task, "batches", "isolated")
+}
+
+// ReplayIsolated creates a task that processes isolated items again, or says how
+// many it would. Only a dry run is repeated when something was sent.
+func (c *Client) ReplayIsolated(ctx context.Context, task string, r IsolatedReplay) (*IsolatedReplayed, error) {
+	return send[IsolatedReplayed](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "tasks", task, "batches", "isolated", "replay")
+}

@@ -1,0 +1,262 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// IsolationConfig bounds the items that handlers of batches isolate.
+type IsolationConfig struct {
+	// MaxItems bounds the items of one batch; default 1,000.
+	MaxItems int
+	// MaxItemBytes bounds the JSON of an item; default 4,096.
+	MaxItemBytes int
+	// MaxBytes bounds the JSON of all items of a batch with their errors; default
+	// 262,144. Each checkpoint of the batch writes all of it.
+	MaxBytes int
+}
+
+func (c *IsolationConfig) withDefaults() {
+	defaultInt(&c.MaxItems, 1000)
+	defaultInt(&c.MaxItemBytes, 4<<10)
+	defaultInt(&c.MaxBytes, 256<<10)
+}
+
+// maxIsolatedMessage bounds what is kept of why an item was isolated, in bytes.
+const maxIsolatedMessage = 1 << 10
+
+// isolatedItem is an item in the form in which it is kept.
+type isolatedItem struct {
+	Item  json.RawMessage `json:"item"`
+	Error failure         `json:"error"`
+}
+
+// isolation is what a batch has isolated so far.
+type isolation struct {
+	mu       sync.Mutex
+	limits   IsolationConfig
+	items    []json.RawMessage // encoded
+	places   map[string]int    // by the JSON of the item
+	bytes    int
+	refused  error // the first item that could not be kept; the batch must not succeed
+	refusals prometheus.Counter
+}
+
+// Isolate notes an item of a batch that could not be processed, and why. The
+// batch goes on with the others and succeeds; the items are kept with that
+// success, shown to people, and can be replayed. It is for batches whose template
+// says failure_strategy: isolate.
+//
+// item tells a replay what to process: any value with a JSON form, such as a key
+// or a row. The marks of why (Retryable, Permanent, WithCode) are kept, and so is
+// the beginning of its text. An item that is isolated twice counts once, with
+// the later reason. What an attempt has isolated and not saved with a checkpoint
+// is forgotten when it fails, since the next one comes to these items again; a
+// checkpoint, or a yield, keeps what was isolated before it.
+//
+// The error is permanent, and the batch should end with it: the step is no such
+// batch, the item has no JSON form, or there is more than may be isolated
+// (IsolationConfig). A batch that goes on all the same fails when it ends,
+// because nobody would ever know of the item.
+func (c *StepContext) Isolate(item any, why error) error {
+	b, ok := c.Batch()
+	switch {
+	case !ok:
+		return Permanent(fmt.Errorf("isolate an item: step %q is not a batch", c.StepName()))
+	case c.step.FailureStrategy() != workflow.IsolateFailed:
+		return Permanent(typed(TypeNotIsolated, "isolate an item: template %s/%s:%s gives step %q the failure_strategy %s, which isolates nothing",
+			c.Namespace(), c.TaskName(), c.Version(), c.step.Name, c.step.FailureStrategy()))
+	case why == nil:
+		return Permanent(errors.New("isolate an item: without a reason nobody can tell what to do about it"))
+	case c.isolating == nil:
+		return errors.New("isolate an item: the context does not belong to an execution")
+	}
+	if err := c.isolating.add(item, why); err != nil {
+		return fmt.Errorf("isolate an item of batch %s: %w", b.ID, err)
+	}
+	return nil
+}
+
+func (i *isolation) add(item any, why error) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	key, doc, err := i.encode(item, why)
+	if err == nil {
+		err = i.keep(key, doc)
+	}
+	if err != nil {
+		i.refusals.Inc()
+		err = Permanent(&typedError{kind: TypeNotIsolated, err: err})
+		if i.refused == nil {
+			i.refused = err
+		}
+	}
+	return err
+}
+
+func (i *isolation) encode(item any, why error) (key string, doc json.RawMessage, err error) {
+	named, err := json.Marshal(item)
+	if err != nil {
+		return "", nil, fmt.Errorf("it has no JSON form: %w", err)
+	}
+	if err := storable(named, i.limits.MaxItemBytes); err != nil {
+		return "", nil, fmt.Errorf("it cannot be kept: %w", err)
+	}
+	f := failureOf(why)
+	f.Message, f.Context = storableText(f.Message, maxIsolatedMessage), nil
+	doc, err = json.Marshal(isolatedItem{named, f})
+	return canonical(named), doc, err
+}
+
+func (i *isolation) keep(key string, doc json.RawMessage) error {
+	at, again := i.places[key]
+	size := i.bytes + len(doc)
+	if again {
+		size -= len(i.items[at])
+	}
+	switch {
+	case !again && len(i.items) >= i.limits.MaxItems:
+		return fmt.Errorf("there are %d already, and no more may be (worker.isolated_items.max_items)", len(i.items))
+	case size > i.limits.MaxBytes:
+		return fmt.Errorf("with it they have %d bytes, more than %d (worker.isolated_items.max_total_bytes)", size, i.limits.MaxBytes)
+	case again:
+		i.items[at] = doc
+	default:
+		if i.places == nil {
+			i.places = map[string]int{}
+		}
+		i.places[key] = len(i.items)
+		i.items = append(i.items, doc)
+	}
+	i.bytes = size
+	return nil
+}
+
+// resume goes on from what a checkpoint has kept.
+func (i *isolation) resume(kept []json.RawMessage) {
+	for _, doc := range kept {
+		var item struct {
+			Item json.RawMessage `json:"item"`
+		}
+		if json.Unmarshal(doc, &item) != nil {
+			continue // only a foreign hand can have written it
+		}
+		// As it was kept, whatever the bounds are now.
+		if i.places == nil {
+			i.places = map[string]int{}
+		}
+		key := canonical(item.Item)
+		i.places[key] = len(i.items)
+		i.items, i.bytes = append(i.items, doc), i.bytes+len(doc)
+	}
+}
+
+// canonical is the same for the JSON of an item before and after it has been in
+// the database, which orders keys in its own way.
+func canonical(raw json.RawMessage) string {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if d.Decode(&v) == nil {
+		if doc, err := json.Marshal(v); err == nil {
+			return string(doc)
+		}
+	}
+	return string(raw)
+}
+
+// encoded are the items as they are sent; nil: there are none.
+func (i *isolation) encoded() json.RawMessage {
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.items) == 0 {
+		return nil
+	}
+	doc := append(make([]byte, 0, i.bytes+len(i.items)+2), '[')
+	for n, item := range i.items {
+		if n > 0 {
+			doc = append(doc, ',')
+		}
+		doc = append(doc, item...)
+	}
+	return append(doc, ']')
+}
+
+// countIsolated counts what a batch that has succeeded could not process.
+func (e *engine) countIsolated(x *execution) {
+	i := x.context.isolating
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(len(i.items)))
+}
+
+// mayIsolate gives an execution of a batch room for what it isolates.
+func (c *StepContext) mayIsolate(limits IsolationConfig, metrics *telemetry.Metrics) {
+	if c.claim.Batch == nil || c.step.FailureStrategy() != workflow.IsolateFailed {
+		return
+	}
+	c.isolating = &isolation{limits: limits, refusals: metrics.ItemsNotIsolated.WithLabelValues(c.Namespace())}
+	if p := c.saved(); p != nil {
+		c.isolating.resume(p.Isolated)
+	}
+}
+
+// unheeded is why a batch must not count as done although its handler says so.
+func (c *StepContext) unheeded() error {
+	if c.claim == nil || c.claim.Batch == nil {
+		return nil
+	}
+	if len(c.claim.Batch.Cursor.Items) > 0 && !c.listed.Load() {
+		return Permanent(typed(TypeItemsNotRead, "batch %s is about %d items, and the handler has not asked for them (BatchItems, ItemsOf)",
+			c.StepName(), len(c.claim.Batch.Cursor.Items)))
+	}
+	if i := c.isolating; i != nil {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return i.refused
+	}
+	return nil
+}
+
+// BatchItems are the items that a batch is about; ok is false where it is about
+// what lies between its cursors instead. Replays of isolated items make such
+// batches, with the items as Isolate was given them, and so may a batchable step.
+// A handler that isolates has to ask: a batch with items that were not asked for
+// fails.
+func (c *StepContext) BatchItems() (items []json.RawMessage, ok bool) {
+	work := c.claim.Batch
+	if work == nil || len(work.Cursor.Items) == 0 {
+		return nil, false
+	}
+	c.listed.Store(true)
+	return work.Cursor.Items, true
+}
+
+// ItemsOf decodes BatchItems. An item that is not of type T is a permanent error.
+func ItemsOf[T any](c *StepContext) (items []T, ok bool, err error) {
+	raw, ok := c.BatchItems()
+	if !ok {
+		return nil, false, nil
+	}
+	items = make([]T, len(raw))
+	for i := range raw {
+		if err := json.Unmarshal(raw[i], &items[i]); err != nil {
+			return nil, true, Permanent(fmt.Errorf("decode item %d of batch %s: %w", i+1, c.StepName(), err))
+		}
+	}
+	return items, true, nil
+}
