@@ -37,7 +37,8 @@ type NextTask = TaskRequest
 // failure of type TypeNextTaskRefused.
 //
 // It works in every kind of step; the task that is continued goes on with the
-// steps it has left. What else it may come to is not waited for.
+// steps it has left. What else it may come to is not waited for. Whether the queue
+// is full (back-pressure) is not asked.
 func Continue[Out any](result Out, next NextTask) (Out, error) {
 	return result, &continueError{result, next}
 }
@@ -62,6 +63,17 @@ func continued(err error) *continueError {
 		return nil
 	}
 	return c
+}
+
+// Continued returns the task that a handler has named as what comes next, from
+// the error that it returned: for tests of handlers, and for functions around
+// them. ok is false where the error is a failure, or none.
+func Continued(err error) (next NextTask, ok bool) {
+	c := continued(err)
+	if c == nil {
+		return next, false
+	}
+	return c.next, true
 }
 
 // continuePatience bounds the wait for a connection of a handler that has ended

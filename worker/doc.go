@@ -9,7 +9,7 @@
 //
 // The SDK: handler.go and typed.go (what a handler is), context.go, input.go
 // and results.go (what it is given), checkpoint.go (what it saves on the way),
-// errors.go (how it fails), registry.go and resolver.go (how a template finds
+// continue.go (what it names as coming next), errors.go (how it fails), registry.go and resolver.go (how a template finds
 // it).
 //
 // The engine: look.go claims as many steps as there are free permits, job.go
