@@ -1,0 +1,187 @@
+package corpus_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/sweep"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// stale is an engine with tasks that nobody works on.
+type stale struct {
+	t        *testing.T
+	e        *enginetest.Engine
+	template *workflow.Template
+}
+
+// neglected runs an engine without a worker, whose templates are the one about
+// staleness and what change makes of it.
+func neglected(t *testing.T, change func(*workflow.Template)) *stale {
+	t.Helper()
+	template := load(t, "dlq_staleness_test.yaml")
+	if change != nil {
+		change(template)
+	}
+	e := enginetest.Start(t, func(w *worker.Worker) error { return w.RegisterTemplate(template) },
+		func(c *orchestration.Config, _ *worker.Config) { c.DeadLetters = true })
+	require.NoError(t, e.Worker.Stop(t.Context()))
+	return &stale{t, e, template}
+}
+
+// task makes one that has been in a state for some time.
+func (s *stale) task(state workflow.TaskState, since time.Duration) uuid.UUID {
+	s.t.Helper()
+	plan, err := s.e.Store.PlanNamed(s.t.Context(), s.template.Namespace, s.template.Name, s.template.Version)
+	require.NoError(s.t, err)
+	id := uuid.Must(uuid.NewV7())
+	ms := time.Now().Add(-since - time.Minute).UnixMilli() // a UUID tells the age of its task
+	for i := range 6 {
+		id[i] = byte(ms >> (8 * (5 - i)))
+	}
+	_, err = s.e.Store.CreateTasks(s.t.Context(), []store.NewTask{{UUID: id, Plan: plan, Context: json.RawMessage(`{"test_input":1}`), CorrelationID: id}})
+	require.NoError(s.t, err)
+	s.e.DB.Exec(s.t, `update tasker.board set task_state = $2, requested_at = now() - $3 * interval '1 ms' - interval '1 minute',
+		state_since = now() - $3 * interval '1 ms', updated_at = now() - $3 * interval '1 ms' where task_uuid = $1 and slot = 0`, id, int(state), since.Milliseconds())
+	return id
+}
+
+// judge is a run of the sweep.
+func (s *stale) judge(dry bool, settings ...func(*sweep.StalenessConfig)) sweep.Run {
+	s.t.Helper()
+	cfg := sweep.Config{Store: s.e.Store, Tasks: staleTasks{s.e.Orchestrator}, Publisher: s.e.Bus, Holder: uuid.New(), Jitter: -1,
+		Staleness: sweep.StalenessConfig{Actions: sweep.StaleActions{ToError: true, DeadLetters: true}}}
+	for _, set := range settings {
+		set(&cfg.Staleness)
+	}
+	r, err := sweep.New(cfg)
+	require.NoError(s.t, err)
+	run, err := r.RunNow(s.t.Context(), "staleness", dry)
+	require.NoError(s.t, err)
+	return run
+}
+
+func (s *stale) entries() []store.DeadLetter {
+	s.t.Helper()
+	list, err := s.e.Store.DeadLetters(s.t.Context(), store.DeadLetterFilter{Limit: 100})
+	require.NoError(s.t, err)
+	return list
+}
+
+// staleTasks is an orchestrator as the sweeps know it.
+type staleTasks struct{ *orchestration.Orchestrator }
+
+func (t staleTasks) EndStale(ctx context.Context, list []store.StaleTask, do sweep.StaleActions) (int, error) {
+	return t.Orchestrator.EndStale(ctx, list, orchestration.StaleActions(do))
+}
+
+// Rows 86, 87 and 89: three minutes in a state that may last for two. A dry run
+// tells what would be done; a run does it, and a second one has nothing to do.
+func TestAStaleTask(t *testing.T) {
+	t.Parallel()
+	s := neglected(t, nil)
+	id := s.task(workflow.TaskStepsInProcess, 3*time.Minute)
+	dry := s.judge(true)
+	require.Equal(t, map[string]int{"would_transition_to_dlq_and_error": 1}, dry.Items)
+	require.Equal(t, id.String(), dry.Findings[0].Subject)
+	require.Empty(t, s.entries())
+	require.Equal(t, workflow.TaskStepsInProcess, s.e.Read(id).State)
+
+	require.Equal(t, map[string]int{"transitioned_to_dlq_and_error": 1}, s.judge(false).Items)
+	list := s.entries()
+	require.Len(t, list, 1)
+	require.Equal(t, workflow.DeadLetterStaleness, list[0].Reason)
+	require.Equal(t, store.ResolutionPending, list[0].Resolution)
+	require.Equal(t, workflow.TaskStepsInProcess, list[0].OriginalState)
+	require.Equal(t, workflow.TaskError, s.e.Read(id).State)
+
+	require.Empty(t, s.judge(false).Items)
+	require.Len(t, s.entries(), 1)
+}
+
+// Row 89: a run takes batch_size of them at once; what it cannot reach is left
+// to the next one. Here a run goes on as long as it has time.
+func TestStaleTasksInBatches(t *testing.T) {
+	t.Parallel()
+	s := neglected(t, nil)
+	for range 5 {
+		s.task(workflow.TaskStepsInProcess, 3*time.Minute)
+	}
+	run := s.judge(false, func(c *sweep.StalenessConfig) { c.Batch = 2 })
+	require.Equal(t, map[string]int{"transitioned_to_dlq_and_error": 5}, run.Items)
+	require.Len(t, s.entries(), 5)
+}
+
+// Row 88: what the template says goes before the default of the state; a state
+// without a threshold is bounded by the life of the task alone.
+func TestThresholdsOfStaleness(t *testing.T) {
+	t.Parallel()
+	defaults := store.StaleThresholds{WaitingForDependencies: time.Hour, WaitingForRetry: 30 * time.Minute, StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour}
+	states := map[workflow.TaskState]int{workflow.TaskWaitingForDependencies: 60, workflow.TaskWaitingForRetry: 30, workflow.TaskStepsInProcess: 30, workflow.TaskBlockedByFailures: 24 * 60}
+	minutes := func(s *stale) map[uuid.UUID]int {
+		list, err := s.e.Store.StalenessMonitor(t.Context(), defaults, 100)
+		require.NoError(t, err)
+		got := map[uuid.UUID]int{}
+		for _, m := range list {
+			got[m.TaskUUID] = m.ThresholdMinutes
+		}
+		return got
+	}
+	plain := neglected(t, func(w *workflow.Template) { w.Lifecycle = nil })
+	own := neglected(t, func(w *workflow.Template) { w.Lifecycle.MaxDurationMinutes = 0 })
+	for _, s := range []*stale{plain, own} {
+		want := map[uuid.UUID]int{}
+		for state, limit := range states {
+			if s == own && state != workflow.TaskBlockedByFailures {
+				limit = 2
+			}
+			id := s.task(state, time.Minute)
+			if state == workflow.TaskWaitingForRetry {
+				s.e.DB.Exec(t, `update tasker.board set state = 1, due_at = now() + interval '1 hour' where task_uuid = $1`, id)
+			}
+			want[id] = limit
+		}
+		require.Equal(t, want, minutes(s))
+	}
+}
+
+// Row 90: half of the threshold is healthy, most of it a warning, more is stale.
+// What was looked after is not in the queue any more.
+func TestStalenessIsMonitored(t *testing.T) {
+	t.Parallel()
+	s := neglected(t, func(w *workflow.Template) {
+		w.Lifecycle.MaxStepsInProcessMinutes, w.Lifecycle.MaxDurationMinutes = 20, 0
+	})
+	want := map[uuid.UUID]string{
+		s.task(workflow.TaskStepsInProcess, 10*time.Minute): "healthy",
+		s.task(workflow.TaskStepsInProcess, 17*time.Minute): "warning",
+		s.task(workflow.TaskStepsInProcess, 30*time.Minute): "stale",
+	}
+	list, err := s.e.Store.StalenessMonitor(t.Context(), store.StaleThresholds{}, 100)
+	require.NoError(t, err)
+	got := map[uuid.UUID]string{}
+	for _, m := range list {
+		got[m.TaskUUID] = m.Health.String()
+	}
+	require.Equal(t, want, got)
+
+	s.judge(false)
+	queue, err := s.e.Store.InvestigationQueue(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, queue, 1)
+	notes, resolution := "looked at", store.ResolutionPermanentlyFailed
+	_, err = s.e.Store.UpdateDeadLetter(t.Context(), queue[0].UUID, store.DeadLetterUpdate{Resolution: &resolution, Notes: &notes})
+	require.NoError(t, err)
+	queue, err = s.e.Store.InvestigationQueue(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, queue)
+}
