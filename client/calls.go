@@ -104,6 +104,18 @@ func (c *Client) Task(ctx context.Context, id string, wait time.Duration) (*Task
 	return result(&t, err)
 }
 
+// TaskByKey returns the task that was created for a template of any version with
+// an idempotency key, while the key counts. wait is as for [Client.Task].
+func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey string, wait time.Duration) (*Task, error) {
+	q := url.Values{"namespace": {namespace}, "name": {name}, "idempotency_key": {idempotencyKey}}
+	if wait > 0 {
+		q.Set("wait", wait.String())
+	}
+	var t Task
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "tasks", "by-key"}, query: q, extra: max(wait, 0)}, &t)
+	return result(&t, err)
+}
+
 // Tasks lists tasks, newest first.
 func (c *Client) Tasks(ctx context.Context, o TaskListOptions) (*TaskList, error) {
 	return get[TaskList](ctx, c, o.query(), "v1", "tasks")

@@ -14,14 +14,21 @@ type TaskRequest struct {
 	SourceSystem string          `json:"source_system" maxLength:"255"`
 	Reason       string          `json:"reason" maxLength:"500"`
 	Tags         []string        `json:"tags,omitempty" maxItems:"64"`
-	// Priority is -100 to 100; nil means 0.
-	Priority            *int    `json:"priority,omitempty" doc:"-100 to 100; 0 when absent"`
+	// Priority is -100 to 100, the highest first; nil means the template's, or 0.
+	Priority *int `json:"priority,omitempty" doc:"-100 to 100, the highest first; the template's, or 0, when absent"`
+	// PriorityLevel says the same as 1 to 10 with 1 first: level n is the priority
+	// (5 - n) * 20. Give one of them.
+	PriorityLevel       *int    `json:"priority_level,omitempty" minimum:"1" maximum:"10" doc:"In place of priority: 1, which goes first, to 10. Level n is the priority (5 - n) * 20"`
 	CorrelationID       *string `json:"correlation_id,omitempty" doc:"UUID; made by the server when absent"`
 	ParentCorrelationID *string `json:"parent_correlation_id,omitempty" doc:"UUID"`
 	// IdempotencyKey makes repeated requests create one task; a repetition is
-	// answered with 409 and the UUID of the task that exists.
-	IdempotencyKey string `json:"idempotency_key,omitempty" maxLength:"255"`
-	// StartAt and DelaySeconds put off the first steps; give one of them.
+	// answered with 409 and the UUID of the task that exists, or as
+	// ConflictPolicy says.
+	IdempotencyKey string `json:"idempotency_key,omitempty" maxLength:"255" doc:"Makes repeated requests create one task, whatever their contexts"`
+	// ConflictPolicy is ConflictFail or ConflictUseExisting; empty: the first.
+	ConflictPolicy string `json:"conflict_policy,omitempty" enum:"fail,use_existing" doc:"What to do where a task with the idempotency key exists: answer 409 (fail), or 200 with that task"`
+	// StartAt and DelaySeconds put off the first steps; give one of them. An
+	// instant that has passed, by the database's clock, is now.
 	StartAt      *Time    `json:"start_at,omitempty" format:"date-time" doc:"Do not start before this instant"`
 	DelaySeconds *float64 `json:"delay_seconds,omitempty" doc:"Do not start before so many seconds have passed"`
 	// Deadline is until when the task should have begun; one that still waits
@@ -31,7 +38,21 @@ type TaskRequest struct {
 	// them fails this one is cancelled, unless OnDependencyFailure is "continue".
 	DependsOn           []string `json:"depends_on,omitempty" maxItems:"100" doc:"UUIDs of tasks that have to end before this one begins"`
 	OnDependencyFailure string   `json:"on_dependency_failure,omitempty" enum:"fail,continue" doc:"What becomes of the task when one of them fails; fail, it is cancelled, when absent"`
+	// MaxAttempts is how often each retryable step may be executed, the first
+	// time included; nil: as the template says, or once more than there are
+	// RetryDelays.
+	MaxAttempts *int `json:"max_attempts,omitempty" minimum:"1" maximum:"32767" doc:"Executions of each retryable step; the template's, or one more than retry_delays, when absent"`
+	// RetryDelays are the delays before the executions after the first, such as
+	// 10s, 5m or 2d, exactly and in place of the template's backoff. The last one
+	// is reused.
+	RetryDelays []string `json:"retry_delays,omitempty" maxItems:"32" doc:"Exact delays before each execution after the first, such as 10s, 5m or 2d, at most 30d; in place of the template's backoff"`
 }
+
+// The values of [TaskRequest.ConflictPolicy].
+const (
+	ConflictFail        = "fail"
+	ConflictUseExisting = "use_existing"
+)
 
 // MaxBatchTasks is how many tasks a [TaskBatchRequest] may have.
 const MaxBatchTasks = 10_000
@@ -45,6 +66,9 @@ type TaskBatchRequest struct {
 type TaskBatch struct {
 	Created int `json:"created"`
 	Failed  int `json:"failed"`
+	// Existing counts the tasks that existed already and whose requests asked for
+	// no other.
+	Existing int `json:"existing,omitempty"`
 	// Results has one entry per task, in order.
 	Results []TaskBatchResult `json:"results"`
 }
@@ -53,7 +77,8 @@ type TaskBatch struct {
 // created, or the error with which a creation of it alone would have failed.
 type TaskBatchResult struct {
 	Index    int          `json:"index" doc:"Place of the task in the request, from 0"`
-	TaskUUID string       `json:"task_uuid,omitempty" doc:"The task; absent when it was not created"`
+	TaskUUID string       `json:"task_uuid,omitempty" doc:"The task; absent when there is none"`
+	Existing bool         `json:"existing,omitempty" doc:"The task existed already"`
 	Error    *ErrorDetail `json:"error,omitempty" doc:"Why it was not created"`
 }
 
@@ -72,6 +97,7 @@ type Task struct {
 	SourceSystem        string          `json:"source_system"`
 	Reason              string          `json:"reason"`
 	Priority            *int            `json:"priority"`
+	PriorityLevel       int             `json:"priority_level,omitempty" doc:"The level that the priority reaches: 1, which goes first, to 10"`
 	Tags                []string        `json:"tags"`
 	CorrelationID       string          `json:"correlation_id"`
 	ParentCorrelationID *string         `json:"parent_correlation_id"`
@@ -89,6 +115,11 @@ type Task struct {
 	// CompletionPercentage is 0 to 100.
 	CompletionPercentage float64 `json:"completion_percentage"`
 	HealthStatus         string  `json:"health_status"`
+	// StartAt, MaxAttempts and RetryDelays are what the request asked for, absent
+	// where it did not. A start that had passed is absent as well.
+	StartAt     *Time    `json:"start_at,omitempty" format:"date-time"`
+	MaxAttempts int      `json:"max_attempts,omitempty"`
+	RetryDelays []string `json:"retry_delays,omitempty"`
 	// Steps is empty in lists.
 	Steps []StepReadiness `json:"steps"`
 	// ContinuesTaskUUID is the task whose handler has named this one as what

@@ -9,6 +9,7 @@ import (
 	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // guardedEngine is the engine as the API calls it: through the breaker for the
@@ -96,6 +97,11 @@ type guardedStore struct {
 // Task implements rest.Store.
 func (g guardedStore) Task(ctx context.Context, id uuid.UUID) (*store.Task, error) {
 	return through(ctx, g.web, func(ctx context.Context) (*store.Task, error) { return g.Store.Task(ctx, id) })
+}
+
+// TaskOfIdentity implements rest.Store.
+func (g guardedStore) TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error) {
+	return through(ctx, g.web, func(ctx context.Context) (uuid.UUID, error) { return g.Store.TaskOfIdentity(ctx, identity) })
 }
 
 // Tasks implements rest.Store.

@@ -21,12 +21,17 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	if err != nil {
 		return Created{}, err
 	}
-	row, err := o.creates.Do(ctx, task)
+	return o.insert(ctx, &task, &r)
+}
+
+// insert brings the task of a request to the database.
+func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Request) (Created, error) {
+	row, err := o.creates.Do(ctx, *task)
 	if err != nil {
 		return Created{}, creationError(err)
 	}
-	created, err := submission.Answer(&task, row)
-	if err == nil {
+	created, err := submission.Answer(task, row, r.Conflict)
+	if err == nil && !created.Existing {
 		o.metrics.TasksCreated.WithLabelValues(r.Namespace).Inc()
 	}
 	return created, err

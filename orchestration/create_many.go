@@ -175,7 +175,8 @@ func (m *many) write(p part) {
 			m.giveUp(result.Err)
 			continue
 		}
-		if result.Created, result.Err = submission.Answer(&p.tasks[i], rows[i]); result.Err == nil {
+		result.Created, result.Err = submission.Answer(&p.tasks[i], rows[i], m.requests[index].Conflict)
+		if result.Err == nil && !result.Existing {
 			created[m.requests[index].Namespace]++
 		}
 	}
@@ -197,6 +198,10 @@ func (m *many) settle() {
 		first := &m.results[r.first]
 		if first.Err != nil {
 			m.results[r.index].Err = first.Err
+			continue
+		}
+		if m.requests[r.index].Conflict == submission.ConflictUseExisting {
+			m.results[r.index].Created = Created{UUID: first.UUID, Plan: first.Plan, Existing: true}
 			continue
 		}
 		duplicate := &DuplicateError{}

@@ -198,7 +198,9 @@ func (m *redoing) task(items []store.Isolated) (store.BegunTask, int, error) {
 		in, _ := op.Input()
 		inputs, t.Done = append(inputs, in), append(t.Done, done)
 	}
-	t.Progress, t.Effects, err = workflow.Advance(m.old.Plan.Plan, workflow.TaskPending, workflow.NewProgress(m.old.Plan.Plan), m.rules, inputs...)
+	fresh := workflow.NewProgress(m.old.Plan.Plan)
+	fresh.Retry = m.old.Progress.Retry
+	t.Progress, t.Effects, err = workflow.Advance(m.old.Plan.Plan, workflow.TaskPending, fresh, m.rules, inputs...)
 	var wrong *workflow.InvalidOutcomeError
 	var refused *workflow.NotAllowedError
 	if errors.As(err, &wrong) || errors.As(err, &refused) {

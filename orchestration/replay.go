@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Replay asks for a task once more.
@@ -43,7 +45,7 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 	if err != nil {
 		return Created{}, err
 	}
-	created, err := o.Create(ctx, request)
+	created, err := o.createReplay(ctx, request)
 	if err != nil {
 		return created, err
 	}
@@ -51,6 +53,17 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 		err = o.store.MarkReplayed(ctx, letter.UUID, created.UUID, r.Actor)
 	}
 	return created, err
+}
+
+// createReplay is Create, but that the identity counts for ever: replaying twice
+// must not make two, however long the template keeps the keys of its callers.
+func (o *Orchestrator) createReplay(ctx context.Context, r Request) (Created, error) {
+	task, err := submission.Prepare(ctx, o.store, &r)
+	if err != nil {
+		return Created{}, err
+	}
+	task.IdentityEnd = workflow.IdentityEnd{}
+	return o.insert(ctx, &task, &r)
 }
 
 func replayed(old *store.Task, r Replay, key string) (request Request, err error) {
@@ -68,6 +81,13 @@ func replayed(old *store.Task, r Replay, key string) (request Request, err error
 	}
 	if r.Edit != nil {
 		request.Context, err = r.Edit.Merge(old.Context)
+	}
+	if old.Progress != nil && old.Progress.Retry != nil {
+		retry := old.Progress.Retry
+		request.MaxAttempts = retry.MaxAttempts
+		for _, ms := range retry.DelaysMS {
+			request.RetryDelays = append(request.RetryDelays, time.Duration(ms)*time.Millisecond)
+		}
 	}
 	return request, err
 }

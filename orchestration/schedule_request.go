@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/schedule"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/submission"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Bounds of a schedule, beside those of the requests that its runs make.
@@ -159,7 +160,7 @@ func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: r.Namespace, Name: r.Name, Version: r.Version}
 	}
 	task, err := submission.Task(r, due.Plan)
-	task.IdentityWindow = repeatWindow
+	task.IdentityEnd = workflow.IdentityEnd{After: repeatWindow}
 	return task, err
 }
 

@@ -153,7 +153,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 	o.stir()
 	o.metrics.ScheduleRuns.WithLabelValues(runByHand).Inc()
 	o.metrics.TasksCreated.WithLabelValues(task.Plan.Template.Namespace).Inc()
-	return submission.Answer(&task, store.CreatedTask{UUID: task.UUID, RequestedAt: fired.Accepted[task.UUID]})
+	return submission.Answer(&task, store.CreatedTask{UUID: task.UUID, RequestedAt: fired.Accepted[task.UUID]}, submission.ConflictFail)
 }
 
 // Schedule reads a schedule; the error wraps store.ErrNotFound.

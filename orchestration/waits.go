@@ -107,8 +107,8 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 	return begun.Steps, nil
 }
 
-// subTask makes the task that a step is. It has no identity: the step is what is
-// unique, and it begins once.
+// subTask makes the task that a step is. Its key tells of which attempt it is;
+// it has no identity, as an attempt begins once.
 func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.Plan) (store.NewTask, error) {
 	if plan == nil {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
@@ -118,7 +118,7 @@ func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.
 	}
 	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
 		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
-		CorrelationID: &e.CorrelationID}
+		CorrelationID: &e.CorrelationID, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}

@@ -41,6 +41,9 @@ type Claimed struct {
 	ParentResults map[int]json.RawMessage
 	// Batch is what a step that was created at run time works on; nil: another.
 	Batch *Batch
+	// MaxAttempts is how often a retryable step of the task may be executed; 0: as
+	// often as the plan says.
+	MaxAttempts int
 	// Checkpoint is the progress that executions before this one have saved,
 	// without its history; nil where there is none.
 	Checkpoint json.RawMessage
@@ -131,13 +134,21 @@ const takePicked = `, claimed as (
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'
     where s.ctid = any (array(select at from picked))
     returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
-              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.progress
 )
 select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
        coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
        coalesce(c.requested_at, b.requested_at), c.batch,
+       case get_byte(coalesce(c.progress, b.progress), 0)
+           when ` + progressWithRetries + ` then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 2) << 8)
+                                   | get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 1)
+           else 0 end,
        coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0,`
+
+// progressWithRetries is the version of a progress that ends with the number of
+// attempts which the task was created with, see workflow.RetryOverride.
+const progressWithRetries = `4`
 
 // Two ways to end a claim: with what stands on the board, or with what is
 // missing there looked up in the ledger. The ledger has a partition for each
@@ -157,7 +168,7 @@ const (
 	ofTask = `
 from claimed c
 left join lateral (
-    select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at from tasker.board
+    select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, progress from tasker.board
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
 order by c.lane, c.seq`
 
@@ -312,7 +323,7 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 		batch      []byte
 	)
 	err := row.Scan((*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
-		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &incomplete, &c.Context, &results,
+		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &c.MaxAttempts, &incomplete, &c.Context, &results,
 		&c.Checkpoint)
 	if err != nil {
 		return c, err

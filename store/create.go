@@ -28,10 +28,17 @@ type NewTask struct {
 	Reason              string
 	Tags                []string
 	IdempotencyKey      string
-	Identity            *workflow.Identity // nil: never a duplicate
-	IdentityWindow      time.Duration      // how long duplicates are refused; 0: for ever
-	StartIn             time.Duration
-	DeadlineIn          time.Duration // until it should have begun; 0: none
+	Identity            *workflow.Identity   // nil: never a duplicate
+	IdentityEnd         workflow.IdentityEnd // until when duplicates are refused
+	// StartIn puts off the first steps. StartAt does that until an instant, and
+	// counts instead where it is not zero: the database's clock says whether it
+	// has come.
+	StartIn    time.Duration
+	StartAt    time.Time
+	DeadlineIn time.Duration // until it should have begun; 0: none
+	// Retry is how its steps are tried again, whatever the plan says; nil: as
+	// the plan says.
+	Retry *workflow.RetryOverride
 	// Parent is the step that the task is, and waits for its end; nil: none.
 	Parent *ParentStep
 	// DependsOn are tasks that have to end before this one begins; they exist.
@@ -79,7 +86,9 @@ const (
 // step has it in its own row, the others' steps follow in rows of their own.
 // Times count from the statement and not from the beginning of the transaction,
 // which may be somebody else's and old. $27 is how long identities are waited
-// for, see identityPatience; null leaves that as it is.
+// for, see identityPatience; null leaves that as it is. The columns from $28 on are
+// null, or end early, where few tasks have them: an identity until the hour, day
+// or week ends, and an instant before which a task does not start.
 // Index: the primary keys.
 const createTasks = `
 with patience as materialized (
@@ -87,24 +96,30 @@ with patience as materialized (
 ), input as (
     select i.* from patience, unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
                          $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
-                         $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[])
+                         $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[],
+                         $28::text[], $29::text[], $30::timestamptz[])
          i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
            source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress,
-           step_no, lane, due_ms, step_tags, deadline_ms)
+           step_no, lane, due_ms, step_tags, deadline_ms, calendar, time_zone, not_before)
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
-    select identity, task_uuid, case when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms' else 'infinity' end
+    select identity, task_uuid, case
+        when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms'
+        when calendar is not null
+        then (date_trunc(calendar, statement_timestamp() at time zone time_zone) + ('1 ' || calendar)::interval) at time zone time_zone
+        else 'infinity' end
     from input where identity is not null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
     where t.expires_at <= statement_timestamp()
     returning task_uuid
 ), accepted as (
-    select *, context::jsonb as context_json
+    select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
     from input i where identity is null or exists (select from identified d where d.task_uuid = i.task_uuid)
 ), recorded as (
     insert into tasker.tasks (task_uuid, requested_at, start_at, correlation_id, parent_correlation_id, plan_id, queue, priority,
                               initiator, source_system, reason, tags, idempotency_key, context, deadline)
-    select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' end, correlation_id, parent_correlation_id,
+    select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' else start_at end,
+           correlation_id, parent_correlation_id,
            plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context_json,
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
     from accepted
@@ -113,18 +128,19 @@ with patience as materialized (
                               parent_correlation_id, context, step_no, lane, state, seq, due_at, enqueued_at, tags, deadline)
     select task_uuid, 0, plan_id, queue, 1, priority, progress, statement_timestamp(), correlation_id,
            parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, lane,
-           case when step_no is null then 0 when due_ms > 0 then 1 else 2 end,
+           case when step_no is null then 0 when due_ms > 0 or start_at is not null then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
-           case when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' end,
-           case when step_no is null or due_ms > 0 then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f'),
+           case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
+           case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f'),
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags)
-    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
-           case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
-           case when s.due_ms > 0 then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f')
-    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[], $28::int[]) s(task_uuid, step_no, lane, due_ms, tags, queue)
+    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 or a.start_at is not null then 1 else 2 end,
+           nextval('tasker.step_seq'),
+           case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
+           case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f')
+    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[], $31::int[]) s(task_uuid, step_no, lane, due_ms, tags, queue)
     join accepted a using (task_uuid)
 )
 select task_uuid, statement_timestamp() from accepted`
@@ -231,14 +247,31 @@ func (t *NewTask) begin() (*workflow.Progress, *workflow.Effects, error) {
 	if t.begun != nil {
 		return t.begun, &workflow.Effects{}, nil
 	}
-	return workflow.Advance(t.Plan.Plan, workflow.TaskPending, workflow.NewProgress(t.Plan.Plan),
-		workflow.Rules{}, workflow.Created{StartIn: t.StartIn})
+	progress := workflow.NewProgress(t.Plan.Plan)
+	progress.Retry = t.Retry
+	in := workflow.Created{StartIn: t.StartIn}
+	if !t.StartAt.IsZero() {
+		in.StartIn = 1 // scheduled; when it is due stands in a column of its own
+	}
+	return workflow.Advance(t.Plan.Plan, workflow.TaskPending, progress, workflow.Rules{}, in)
+}
+
+// startsLater reports whether the first steps may have to wait.
+func (t *NewTask) startsLater() bool { return t.StartIn > 0 || !t.StartAt.IsZero() }
+
+// settleStart turns an instant into a delay, as the database has done, whose
+// clock showed requestedAt.
+func (t *NewTask) settleStart(requestedAt time.Time) {
+	if !t.StartAt.IsZero() {
+		t.StartIn, t.StartAt = max(t.StartAt.Sub(requestedAt), 0), time.Time{}
+	}
 }
 
 // AsCreated is the task as it stands in its first moment: what Task would read
 // before anything has happened to it. Its context is the one that was sent,
 // not yet in the database's form.
 func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
+	t.settleStart(requestedAt)
 	progress, effects, err := t.begin()
 	if err != nil {
 		return nil, fmt.Errorf("show the new task: %w", err)
@@ -268,6 +301,7 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 	return task, nil
 }
 
+// createArguments are the parameters of createTasks.
 func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []any, queues []signal.Signal, err error) {
 	c := newTaskColumns{topics: topicSet{}}
 	for i := range tasks {
@@ -278,7 +312,16 @@ func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []a
 			return nil, nil, err
 		}
 	}
-	return append(c.arguments(), patience, c.put.queues), c.topics.signals(), nil
+	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues), c.topics.signals(), nil
+}
+
+// seldom is a column that few rows have a value in: nil, and null in SQL, where
+// none has, and no longer than up to the last one that has.
+type seldom[T any] []*T
+
+func (s *seldom[T]) set(row int, value T) {
+	*s = append(*s, make([]*T, row+1-len(*s))...)
+	(*s)[row] = &value
 }
 
 // newTaskColumns are new tasks, column by column, and the first steps that
@@ -294,6 +337,8 @@ type newTaskColumns struct {
 	stepTags                                 []*string
 	identities, progresses                   [][]byte
 	windows, starts, dues, deadlines         []int64
+	calendars, zones                         seldom[string]
+	notBefore                                seldom[time.Time]
 	put                                      stepColumns
 	topics                                   topicSet
 }
@@ -320,13 +365,18 @@ func (c *newTaskColumns) add(t *NewTask) error {
 		identity = t.Identity[:]
 	}
 	c.identities = append(c.identities, identity)
-	c.windows, c.starts = append(c.windows, millis(t.IdentityWindow)), append(c.starts, millis(t.StartIn))
+	if t.IdentityEnd.Calendar != "" {
+		c.calendars.set(len(c.windows), string(t.IdentityEnd.Calendar))
+		c.zones.set(len(c.windows), t.IdentityEnd.TimeZone)
+	}
+	if !t.StartAt.IsZero() {
+		c.notBefore.set(len(c.windows), t.StartAt)
+	}
+	c.windows, c.starts = append(c.windows, millis(t.IdentityEnd.After)), append(c.starts, millis(t.StartIn))
 	c.deadlines = append(c.deadlines, millis(t.DeadlineIn))
 	c.progresses = append(c.progresses, progress.Encode())
 	c.addSteps(t, effects.Put)
-	for _, topic := range createTopics(t) {
-		c.topics.add(topic)
-	}
+	c.topics.addCreated(t)
 	return nil
 }
 
@@ -335,6 +385,11 @@ func (c *newTaskColumns) addSteps(t *NewTask, put []workflow.PutStep) {
 	var due int64
 	var tags *string
 	lane := Lane(t.Priority, false)
+	if !t.StartAt.IsZero() {
+		for i := range put {
+			put[i].DueIn = 0
+		}
+	}
 	if len(put) == 1 && inlines(t.Plan, nil, put[0].Step) {
 		no := int16(put[0].Step) // #nosec G115 -- at most maxInlineSteps
 		step, due, tags = &no, millis(put[0].DueIn), joined(t.Plan.Steps[no].Tags)

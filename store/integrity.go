@@ -225,7 +225,7 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	if n := len(a.actions); n > 0 && a.actions[n-1].kind == "quarantine" {
 		return problems // that its records contradict each other is why it is there
 	}
-	replayed, state, err := a.replay(rules)
+	replayed, state, err := a.replay(rules, recorded.Retry)
 	if err != nil {
 		add("the ledger breaks the rules: %v", err)
 		return problems
@@ -238,10 +238,11 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 }
 
 // replay runs the recorded attempts and actions through the rules, in the
-// order in which they were applied.
-func (a *audited) replay(rules workflow.Rules) (*workflow.Progress, workflow.TaskState, error) {
+// order in which they were applied, with the retries that the task began with.
+func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*workflow.Progress, workflow.TaskState, error) {
 	state := workflow.TaskPending
 	progress := workflow.NewProgress(a.plan.Plan)
+	progress.Retry = retry
 	step := func(in ...workflow.Input) error {
 		next, effects, err := workflow.Advance(a.plan.Plan, state, progress, rules, in...)
 		if err == nil {

@@ -131,6 +131,7 @@ func (s *Store) RegisterTemplates(ctx context.Context, environment string, templ
 			// Two daemons that start together take turns.
 			b := &pgx.Batch{}
 			b.Queue(`select pg_advisory_xact_lock(hashtext('tasker.register_templates'))`)
+			queueZones(b, templates)
 			b.Queue(`insert into tasker.namespaces (name) select distinct unnest($1::text[]) on conflict do nothing`, namespaces)
 			b.Queue(`
 				update tasker.plans p set current = false

@@ -254,7 +254,7 @@ func TestRegistryAndRecordsHaveTheirTime(t *testing.T) {
 		n := newTask(l.plan)
 		n.Identity = &identity
 		if key != "c" {
-			n.IdentityWindow = time.Hour
+			n.IdentityEnd.After = time.Hour
 		}
 		_, err := l.CreateTasks(t.Context(), []store.NewTask{n})
 		require.NoError(t, err)

@@ -81,7 +81,7 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		if len(first) >= taker.Limit {
 			break
 		}
-		if !chosen[i] || t.StartIn > 0 || len(t.DependsOn) > 0 || !slices.Contains(taker.Queues, t.Plan.Queue) {
+		if !chosen[i] || t.startsLater() || len(t.DependsOn) > 0 || !slices.Contains(taker.Queues, t.Plan.Queue) {
 			continue
 		}
 		progress, effects, err := t.begin()
@@ -90,7 +90,7 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		}
 		first[t.UUID] = firstStep{at: &Standing{State: workflow.TaskPending, Progress: progress}, claim: Claimed{
 			TaskUUID: t.UUID, Step: effects.Put[0].Step, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
-			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority,
+			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority, MaxAttempts: t.Retry.Attempts(),
 		}}
 	}
 	return first

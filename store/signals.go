@@ -114,24 +114,21 @@ func (s *Store) SendsSignals() bool { return s.opts.SignalsInTransaction || s.op
 func CreateSignals(tasks []NewTask) []signal.Signal {
 	topics := topicSet{}
 	for i := range tasks {
-		for _, topic := range createTopics(&tasks[i]) {
-			topics.add(topic)
-		}
+		topics.addCreated(&tasks[i])
 	}
 	return topics.signals()
 }
 
-// createTopics are the topics of a new task: of due times every timer must know,
-// and the engine begins its own steps.
-func createTopics(t *NewTask) []signal.Topic {
-	worker := signal.WorkerTopic(t.Plan.Template.Namespace)
-	switch {
-	case t.StartIn > 0 || len(t.DependsOn) > 0:
-		return []signal.Topic{signal.TopicDue}
-	case t.Plan.EngineFirst:
-		return []signal.Topic{signal.TopicDue, worker}
+// addCreated adds who has to know of a new task: of due times every timer, and
+// the engine begins its own steps. Whether an instant has come is for the
+// database to say, so both may have to.
+func (t topicSet) addCreated(task *NewTask) {
+	if task.startsLater() || len(task.DependsOn) > 0 || task.Plan.EngineFirst {
+		t.add(signal.TopicDue)
 	}
-	return []signal.Topic{worker}
+	if task.StartIn <= 0 && len(task.DependsOn) == 0 {
+		t.add(signal.WorkerTopic(task.Plan.Template.Namespace))
+	}
 }
 
 // ReportSignals are the signals of reported steps.

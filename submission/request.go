@@ -41,11 +41,19 @@ type Request struct {
 	SourceSystem             string
 	Reason                   string
 	Tags                     []string
-	Priority                 *int       // workflow.MinPriority–MaxPriority; nil: 0
+	Priority                 *int       // workflow.MinPriority–MaxPriority; nil: the template's, or 0
 	CorrelationID            *uuid.UUID // nil: the task's own id
 	ParentCorrelationID      *uuid.UUID
-	IdempotencyKey           string
-	StartIn                  time.Duration // delay of the first steps
+	// IdempotencyKey makes repeated requests the same task, whatever their
+	// contexts and whatever the template says about identity.
+	IdempotencyKey string
+	// Conflict is what to do where a task with the idempotency key exists.
+	Conflict ConflictPolicy
+	StartIn  time.Duration // delay of the first steps
+	// StartAt puts them off until an instant, by the database's clock; nil: there
+	// is none. Where it is given StartIn is not.
+	StartAt     *time.Time
+	startsAbout time.Duration // what StartAt was from now, when it was read
 	// DeadlineIn is until when the task should have begun; a task that still
 	// waits then is cancelled and given to people. 0: none.
 	DeadlineIn time.Duration
@@ -54,6 +62,14 @@ type Request struct {
 	// OnDependencyFailure is DependencyIgnored.
 	DependsOn           []uuid.UUID
 	OnDependencyFailure string
+	// MaxAttempts is how often each retryable step may be executed, the first
+	// time included; 0: as the template says, or once more than there are
+	// RetryDelays.
+	MaxAttempts int
+	// RetryDelays are the delays before the executions after the first, exactly
+	// and in place of the template's backoff; the last one is reused. At most
+	// workflow.MaxRetryDelays, each at most workflow.MaxRetryDelay.
+	RetryDelays []time.Duration
 }
 
 // The values of Request.OnDependencyFailure; the empty string means
@@ -61,6 +77,16 @@ type Request struct {
 const (
 	DependencyFails   = "fail"
 	DependencyIgnored = "continue"
+)
+
+// ConflictPolicy is what happens to a request whose idempotency key a task has
+// already.
+type ConflictPolicy string
+
+// The conflict policies; the empty string means ConflictFail.
+const (
+	ConflictFail        ConflictPolicy = "fail"         // it is refused with a *DuplicateError
+	ConflictUseExisting ConflictPolicy = "use_existing" // it is answered with the task that exists
 )
 
 // InvalidError says what is wrong with a request, in words for its sender.
@@ -158,13 +184,21 @@ func (r *Request) Check() error {
 	if p := r.Priority; p != nil && (*p < workflow.MinPriority || *p > workflow.MaxPriority) {
 		c.Add("priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
 	}
-	if r.StartIn < 0 || r.StartIn > maxStartDelay {
+	start := r.startsIn()
+	if r.StartIn < 0 || start > maxStartDelay {
 		c.Add("the start must be within the next %d days", int(maxStartDelay.Hours()/24))
 	}
-	if r.DeadlineIn < 0 || r.DeadlineIn > maxStartDelay || r.DeadlineIn > 0 && r.DeadlineIn <= r.StartIn {
+	if r.StartIn != 0 && r.StartAt != nil {
+		c.Add("give start_at or delay_seconds, not both")
+	}
+	if r.DeadlineIn < 0 || r.DeadlineIn > maxStartDelay || r.DeadlineIn > 0 && r.DeadlineIn <= start {
 		c.Add("the deadline must be after the start and within the next %d days", int(maxStartDelay.Hours()/24))
 	}
 	r.checkDependencies(&c)
+	r.checkConflict(&c)
+	if r.MaxAttempts != 0 || r.RetryDelays != nil {
+		r.checkRetries(&c)
+	}
 	if err := CheckContext(r.Context); err != nil {
 		c.Add("%s", err)
 	}
@@ -180,6 +214,43 @@ func (r *Request) checkDependencies(c *Checker) {
 	default:
 		c.Add("on_dependency_failure must be %s or %s", DependencyFails, DependencyIgnored)
 	}
+}
+
+func (r *Request) checkConflict(c *Checker) {
+	switch {
+	case r.Conflict == "", r.Conflict == ConflictFail:
+	case r.Conflict != ConflictUseExisting:
+		c.Add("conflict_policy must be %s or %s", ConflictFail, ConflictUseExisting)
+	case r.IdempotencyKey == "":
+		// Who guesses contexts must not be shown tasks.
+		c.Add("conflict_policy %s needs an idempotency_key", ConflictUseExisting)
+	}
+}
+
+func (r *Request) checkRetries(c *Checker) {
+	if r.MaxAttempts < 0 || r.MaxAttempts > workflow.MaxMaxAttempts {
+		c.Add("max_attempts must be between 1 and %d", workflow.MaxMaxAttempts)
+	}
+	if len(r.RetryDelays) > workflow.MaxRetryDelays {
+		c.Add("retry_delays must have at most %d entries", workflow.MaxRetryDelays)
+	}
+	for i, delay := range r.RetryDelays {
+		if delay < 0 || delay > workflow.MaxRetryDelay {
+			c.Add("retry_delays[%d] must be between 0s and %d days", i, int(workflow.MaxRetryDelay.Hours()/24))
+		}
+	}
+}
+
+// startsIn is the delay of the first steps, of an instant about: its bounds are
+// wide, and this clock may differ from the database's.
+func (r *Request) startsIn() time.Duration {
+	switch {
+	case r.StartAt == nil:
+		return r.StartIn
+	case r.startsAbout != 0:
+		return r.startsAbout
+	}
+	return time.Until(*r.StartAt)
 }
 
 // CheckContext reports why a context cannot be a task's: it must be a JSON

@@ -19,6 +19,10 @@ type Created struct {
 	RequestedAt   time.Time // by the database's clock
 	CorrelationID uuid.UUID // the request's, or else the task's own id
 	Plan          *store.Plan
+	Priority      int // the request's, or else the template's, or else 0
+	// Existing says that the task existed already and the request asked for no
+	// other (ConflictUseExisting). Then only its UUID is known.
+	Existing bool
 }
 
 // Plans knows the current plan of a template version; store.ErrNotFound where
@@ -55,6 +59,11 @@ func Template(ctx context.Context, plans Plans, r *Request) (*store.Plan, error)
 
 // Task makes a task of a request that has been checked and the plan it names.
 func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
+	policy := plan.Template.Identity
+	if r.IdempotencyKey == "" && policy.StrategyOrStrict() == workflow.IdentityCallerProvided {
+		return store.NewTask{}, &InvalidError{Problems: []string{fmt.Sprintf(
+			"the template %s/%s/%s knows its tasks by the keys that their senders give; send idempotency_key", r.Namespace, r.Name, r.Version)}}
+	}
 	if err := checkSchema(r.Context, plan); err != nil {
 		return store.NewTask{}, err
 	}
@@ -68,20 +77,62 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn, DeadlineIn: r.DeadlineIn,
 		DependsOn: r.DependsOn, Lenient: r.OnDependencyFailure == DependencyIgnored,
 	}
-	if r.Priority != nil {
+	switch {
+	case r.Priority != nil:
 		t.Priority = *r.Priority
+	case plan.Template.Priority != nil:
+		t.Priority = *plan.Template.Priority
 	}
+	if r.StartAt != nil {
+		t.StartAt = *r.StartAt
+	}
+	t.Retry = r.Override()
 	if r.CorrelationID != nil {
 		t.CorrelationID = *r.CorrelationID
 	}
+	return t, identify(&t, r, policy)
+}
+
+// Override is how the request wants steps to be tried again; nil where it says
+// nothing about that.
+func (r *Request) Override() *workflow.RetryOverride {
+	if r.MaxAttempts == 0 && r.RetryDelays == nil {
+		return nil
+	}
+	return workflow.NewRetryOverride(r.MaxAttempts, millis(r.RetryDelays))
+}
+
+// ownIdentityKept is how long a task that is like no other keeps its identity:
+// longer than any attempt to create it is repeated.
+const ownIdentityKept = time.Hour
+
+// identify says what makes another request the same task: the key that its
+// sender gives, or else what the template's policy says.
+func identify(t *store.NewTask, r *Request, policy *workflow.IdentityPolicy) error {
 	var identity workflow.Identity
-	if r.IdempotencyKey != "" {
-		identity = workflow.KeyIdentity(r.Namespace, r.Name, r.IdempotencyKey)
-	} else if identity, err = workflow.ContextIdentity(r.Namespace, r.Name, r.Context); err != nil {
-		return store.NewTask{}, &InvalidError{Problems: []string{err.Error()}}
+	var err error
+	switch {
+	case r.IdempotencyKey != "":
+		identity, t.IdentityEnd = workflow.KeyIdentity(r.Namespace, r.Name, r.IdempotencyKey), policy.End(true)
+	case policy.StrategyOrStrict() == workflow.IdentityAlwaysUnique:
+		identity, t.IdentityEnd = workflow.OwnIdentity(r.Namespace, r.Name, t.UUID), workflow.IdentityEnd{After: ownIdentityKept}
+	default:
+		if identity, err = workflow.ContextIdentity(r.Namespace, r.Name, r.Context); err != nil {
+			return &InvalidError{Problems: []string{err.Error()}}
+		}
+		t.IdentityEnd = policy.End(false)
 	}
 	t.Identity = &identity
-	return t, nil
+	return nil
+}
+
+// millis rounds up, so that nothing happens before its time.
+func millis(delays []time.Duration) []int64 {
+	ms := make([]int64, len(delays))
+	for i, d := range delays {
+		ms[i] = int64((d + time.Millisecond - 1) / time.Millisecond)
+	}
+	return ms
 }
 
 // checkSchema holds a context against the input schema of a plan. The error is an
@@ -100,10 +151,12 @@ func checkSchema(context json.RawMessage, plan *store.Plan) error {
 
 // Answer says what became of a task that was brought to the database. The error
 // is a *DuplicateError, or *BusyError.
-func Answer(task *store.NewTask, row store.CreatedTask) (Created, error) {
+func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy) (Created, error) {
 	switch {
 	case row.Busy:
 		return Created{}, &BusyError{}
+	case row.Duplicate && conflict == ConflictUseExisting:
+		return Created{UUID: row.UUID, Plan: task.Plan, Existing: true}, nil
 	case row.Duplicate:
 		duplicate := &DuplicateError{}
 		if task.IdempotencyKey != "" {
@@ -111,7 +164,7 @@ func Answer(task *store.NewTask, row store.CreatedTask) (Created, error) {
 		}
 		return Created{}, duplicate
 	}
-	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan}, nil
+	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority}, nil
 }
 
 // Into creates the task of a request within a transaction that its caller ends,
@@ -127,5 +180,5 @@ func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *
 	if err != nil {
 		return Created{}, err
 	}
-	return Answer(&task, rows[0])
+	return Answer(&task, rows[0], r.Conflict)
 }

@@ -125,10 +125,7 @@ func (c *StepContext) Token() int64 { return c.claim.Token }
 
 // MaxAttempts is how many executions the step may have, the first included.
 func (c *StepContext) MaxAttempts() int {
-	if !c.step.Retry.Retryable {
-		return 1
-	}
-	return max(c.step.Retry.MaxAttempts, 1)
+	return workflow.AttemptsOf(c.step.StepTemplate, c.claim.MaxAttempts)
 }
 
 // IsRetry reports whether an attempt before this one has failed or was lost.

@@ -190,7 +190,7 @@ func newDecision(state TaskState, progress *Progress) *decision {
 	// Each part has an array of its own, so what is appended to one cannot
 	// reach into another.
 	d.progress.Steps = append(d.steps[:0], progress.Steps...)
-	d.progress.Ending = progress.Ending
+	d.progress.Ending, d.progress.Retry = progress.Ending, progress.Retry
 	if progress.Groups != nil {
 		d.progress.Groups = slices.Clone(progress.Groups)
 	}
@@ -304,10 +304,10 @@ func (a *advancing) report(in *Reported) error {
 		a.satisfied(step)
 	case !in.Retryable || !step.Retry.Retryable:
 		a.fail(s, in.Step, ReasonPermanent)
-	case in.Attempt >= step.Retry.MaxAttempts:
+	case in.Attempt >= a.progress.Retry.maxAttempts(step.StepTemplate):
 		a.fail(s, in.Step, ReasonExhausted)
 	default:
-		delay := a.rules.Backoff.Delay(step.Retry, in.Attempt-int(s.Crashes), in.RetryAfter, in.Seed)
+		delay := a.retryDelay(step.StepTemplate, in, in.Attempt-int(s.Crashes))
 		a.again(s, RetryStep{Step: in.Step, DueIn: delay, Outcome: OutcomeFailed})
 	}
 	return nil
@@ -337,7 +337,7 @@ func (a *advancing) leaseLost(in LeaseLost) error {
 		s.Crashes++
 	}
 	switch {
-	case !step.Retry.Retryable || in.Attempt >= step.Retry.MaxAttempts:
+	case !step.Retry.Retryable || in.Attempt >= a.progress.Retry.maxAttempts(step.StepTemplate):
 		a.fail(s, in.Step, ReasonWorkerLost)
 	case int(s.Crashes) >= a.rules.MaxCrashes:
 		a.fail(s, in.Step, ReasonPoison)

@@ -126,6 +126,14 @@ func (t *Template) clone() *Template {
 		l := *t.Lifecycle
 		out.Lifecycle = &l
 	}
+	if t.Identity != nil {
+		i := *t.Identity
+		out.Identity = &i
+	}
+	if t.Priority != nil {
+		p := *t.Priority
+		out.Priority = &p
+	}
 	out.Steps = slices.Clone(t.Steps)
 	for i := range out.Steps {
 		out.Steps[i] = out.Steps[i].clone()

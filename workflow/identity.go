@@ -25,6 +25,13 @@ func KeyIdentity(namespace, name, key string) Identity {
 	return identity("key", namespace, name, key)
 }
 
+// OwnIdentity is the identity of a task that is like no other. It makes a
+// repeated attempt to create the very same task find what the first one has
+// done.
+func OwnIdentity(namespace, name string, task [16]byte) Identity {
+	return identity("task", namespace, name, task[:])
+}
+
 // identity hashes its parts with their lengths, so that no two lists of parts
 // collide by moving text from one part to the next.
 func identity[T string | []byte](kind, namespace, name string, last T) Identity {

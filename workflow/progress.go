@@ -64,12 +64,16 @@ type Progress struct {
 	// Ending is how the task will end when what it did has been undone; 0: that
 	// is not going on.
 	Ending TaskState
+	// Retry is what was asked for this task alone; nil: the template counts. It
+	// never changes.
+	Retry *RetryOverride
 }
 
 const (
 	progressVersion  = 1 // without groups
 	progressGrouped  = 2
 	progressEnding   = 3  // with one byte behind the groups
+	progressRetry    = 4  // with that byte, 0 where there is none, and a RetryOverride behind it
 	progressHeader   = 2  // version, number of groups
 	progressPerStep  = 6  // status, crashes, attempts, remaining
 	progressPerGroup = 10 // batchable, template, first, count, settled
@@ -92,20 +96,24 @@ func NewProgress(p *Plan) *Progress {
 
 // Clone returns a copy that shares nothing.
 func (g *Progress) Clone() *Progress {
-	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...), Ending: g.Ending}
+	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...), Ending: g.Ending, Retry: g.Retry}
 }
 
 // Encode writes the progress in its fixed-width form: a header of two bytes,
 // six bytes per step, then ten per group and, while what the task did is being
-// undone, one for how it will end (version 3). Without that it is version 2, and
+// undone, one for how it will end (version 3). A task with retries of its own has
+// that byte in any case, and what they are (version 4). Without both it is version 2, and
 // without groups version 1, which older programs know. Fixed width lets a view read the
 // status of step n with get_byte(progress, 2 + 6n).
 func (g *Progress) Encode() []byte { return g.AppendEncoded(make([]byte, 0, g.encodedSize())) }
 
 func (g *Progress) encodedSize() int {
 	size := progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
-	if g.Ending != 0 {
+	if g.Ending != 0 || g.Retry != nil {
 		size++
+	}
+	if g.Retry != nil {
+		size += g.Retry.encodedSize()
 	}
 	return size
 }
@@ -127,7 +135,12 @@ func (g *Progress) AppendEncoded(b []byte) []byte {
 		b[from] = progressGrouped
 		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
 	}
-	if g.Ending != 0 {
+	switch {
+	case g.Retry != nil:
+		at := from + size - g.Retry.encodedSize()
+		b[from], b[at-1] = progressRetry, byte(g.Ending)
+		g.Retry.encode(b[at:])
+	case g.Ending != 0:
 		b[from], b[from+size-1] = progressEnding, byte(g.Ending)
 	}
 	return b
@@ -139,6 +152,7 @@ func DecodeProgress(b []byte) (*Progress, error) {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
 	groups, ending := int(b[1]), TaskState(0)
+	var retry *RetryOverride
 	switch b[0] {
 	case progressVersion:
 		groups = 0
@@ -151,15 +165,24 @@ func DecodeProgress(b []byte) (*Progress, error) {
 		if !ending.Terminal() {
 			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
 		}
+	case progressRetry:
+		var err error
+		if retry, b, err = decodeRetry(b); err != nil {
+			return nil, err
+		}
+		ending, b = TaskState(b[len(b)-1]), b[:len(b)-1]
+		if len(b) < progressHeader || ending != 0 && !ending.Terminal() {
+			return nil, fmt.Errorf("progress says that the task will end as %s", ending)
+		}
 	default:
-		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressEnding)
+		return nil, fmt.Errorf("progress has version %d, this program knows %d", b[0], progressRetry)
 	}
 	size := len(b) - progressHeader - groups*progressPerGroup
 	if size < 0 || size%progressPerStep != 0 {
 		return nil, fmt.Errorf("progress of %d bytes is cut short", len(b))
 	}
 	entries := b[progressHeader:]
-	g := &Progress{Steps: make([]StepProgress, size/progressPerStep), Ending: ending}
+	g := &Progress{Steps: make([]StepProgress, size/progressPerStep), Ending: ending, Retry: retry}
 	for i := range g.Steps {
 		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
 		if e[progressStatusAt] >= byte(statusCount) {

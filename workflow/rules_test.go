@@ -195,6 +195,7 @@ func TestDynamicStepsAreNotInitial(t *testing.T) {
 func FuzzDecodeProgress(f *testing.F) {
 	f.Add([]byte{1, 0, 1, 0, 0, 1, 0, 0})
 	f.Add([]byte{2, 1, 4, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 1})
+	f.Add([]byte{4, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0x27, 0x10, 1, 0, 2})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := DecodeProgress(b)
 		if err == nil && (b[0] == progressGrouped || b[1] == 0) {

@@ -45,6 +45,11 @@ type Template struct {
 	// move: OnFailureFail (the default) ends it in error, OnFailureBlock
 	// leaves it blocked_by_failures until an operator acts.
 	OnFailure OnFailure `json:"on_failure,omitempty"`
+	// Identity says what is a duplicate; nil: the same context, for ever.
+	Identity *IdentityPolicy `json:"identity,omitempty"`
+	// Priority is that of tasks whose request names none, MinPriority to
+	// MaxPriority; nil: 0.
+	Priority *int `json:"priority,omitempty"`
 }
 
 // OnFailure is the policy of a task that can no longer move by itself.

@@ -69,6 +69,8 @@ func (r *templateReader) template(m *mapping) *Template {
 		DomainEvents:       r.domainEvents(m),
 		Lifecycle:          r.lifecycle(m.child("lifecycle")),
 		OnFailure:          OnFailure(m.word("on_failure", CodeEnum, string(OnFailureFail), string(OnFailureBlock))),
+		Identity:           r.identity(m),
+		Priority:           r.priority(m),
 	}
 	var schema *yamlNode
 	if t.InputSchema, schema = m.raw("input_schema"); schema != nil {
@@ -78,7 +80,6 @@ func (r *templateReader) template(m *mapping) *Template {
 	var sources []stepSource
 	t.Steps, sources = r.steps(m)
 	t.Environments = r.environments(m, t.Steps)
-	m.note(CodeLegacyKey, "the identity of a task is decided by the request that creates it", "identity_strategy")
 	m.note(CodeLegacyKey, "tasks start with the context and the options of their request", "default_context", "default_options")
 	m.note(CodeLegacyKey, "it is not part of the format", "loaded_from")
 	m.done()

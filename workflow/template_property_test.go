@@ -24,6 +24,14 @@ func genTemplate() *rapid.Generator[*Template] {
 			Environments: map[string]EnvironmentOverride{},
 			OnFailure:    rapid.SampledFrom([]OnFailure{"", OnFailureFail, OnFailureBlock}).Draw(t, "on_failure"),
 		}
+		template.Identity = rapid.SampledFrom([]*IdentityPolicy{
+			nil, {Strategy: IdentityAlwaysUnique}, {Strategy: IdentityCallerProvided, KeyLifetime: "7d"}, {Window: "90m"},
+			{Strategy: IdentityStrict, Calendar: CalendarDay, TimeZone: "Europe/Berlin"}, {Calendar: CalendarWeek, KeyLifetime: "1h30m"},
+		}).Draw(t, "identity")
+		if rapid.Bool().Draw(t, "urgent") {
+			priority := rapid.IntRange(MinPriority, MaxPriority).Draw(t, "priority")
+			template.Priority = &priority
+		}
 		if rapid.Bool().Draw(t, "system") {
 			template.SystemDependencies = &SystemDependencies{Primary: "db", Secondary: genTexts().Draw(t, "secondary")}
 		}

@@ -53,7 +53,7 @@ func (t *taskRoutes) createMany(x *exchange) error {
 	}
 	results := t.engine.CreateMany(ctx, b.requests)
 	answer, server := b.answer(results, func(err error) *failure { return t.fail(ctx, err) })
-	if server != nil && answer.Created == 0 {
+	if server != nil && answer.Created+answer.Existing == 0 {
 		x.fail(server) // it is in the log already
 		return nil
 	}
@@ -197,8 +197,12 @@ func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *f
 			err = results[entry.request].Err
 		}
 		if err == nil {
-			result.TaskUUID = results[entry.request].UUID.String()
-			answer.Created++
+			result.TaskUUID, result.Existing = results[entry.request].UUID.String(), results[entry.request].Existing
+			if result.Existing {
+				answer.Existing++
+			} else {
+				answer.Created++
+			}
 			continue
 		}
 		if told == nil || !errors.Is(err, last) {
@@ -218,6 +222,9 @@ func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *f
 func appendBatch(b []byte, answer *client.TaskBatch) []byte {
 	b = strconv.AppendInt(append(b, `{"created":`...), int64(answer.Created), 10)
 	b = strconv.AppendInt(append(b, `,"failed":`...), int64(answer.Failed), 10)
+	if answer.Existing > 0 {
+		b = strconv.AppendInt(append(b, `,"existing":`...), int64(answer.Existing), 10)
+	}
 	b = append(b, `,"results":[`...)
 	for i := range answer.Results {
 		result := &answer.Results[i]
@@ -232,7 +239,11 @@ func appendBatch(b []byte, answer *client.TaskBatch) []byte {
 			continue
 		}
 		b = strconv.AppendInt(append(b, `{"index":`...), int64(result.Index), 10)
-		b = append(append(append(b, `,"task_uuid":"`...), result.TaskUUID...), `"}`...)
+		b = append(append(append(b, `,"task_uuid":"`...), result.TaskUUID...), '"')
+		if result.Existing {
+			b = append(b, `,"existing":true`...)
+		}
+		b = append(b, '}')
 	}
 	return append(b, "]}\n"...)
 }

@@ -29,14 +29,18 @@ type createBody struct {
 	Reason              *string         `json:"reason"`
 	Tags                []string        `json:"tags"`
 	Priority            *int            `json:"priority"`
+	PriorityLevel       *int            `json:"priority_level"`
 	CorrelationID       *string         `json:"correlation_id"`
 	ParentCorrelationID *string         `json:"parent_correlation_id"`
 	IdempotencyKey      string          `json:"idempotency_key"`
+	ConflictPolicy      string          `json:"conflict_policy"`
 	StartAt             *client.Time    `json:"start_at"`
 	DelaySeconds        *float64        `json:"delay_seconds"`
 	Deadline            *client.Time    `json:"deadline"`
 	DependsOn           []string        `json:"depends_on"`
 	OnDependencyFailure string          `json:"on_dependency_failure"`
+	MaxAttempts         *int            `json:"max_attempts"`
+	RetryDelays         []string        `json:"retry_delays"`
 }
 
 // missing reports the required fields that are absent or null.
@@ -70,10 +74,13 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 	r = orchestration.Request{
 		Name: *b.Name, Namespace: *b.Namespace, Version: *b.Version, Context: b.Context,
 		Initiator: *b.Initiator, SourceSystem: *b.SourceSystem, Reason: *b.Reason,
-		Tags: b.Tags, Priority: b.Priority, IdempotencyKey: b.IdempotencyKey,
+		Tags: b.Tags, IdempotencyKey: b.IdempotencyKey, Conflict: submission.ConflictPolicy(b.ConflictPolicy),
 		OnDependencyFailure: b.OnDependencyFailure,
 	}
-	var err error
+	err := b.options(&r, now)
+	if err != nil {
+		return r, err
+	}
 	for i := range b.DependsOn {
 		id, err := optionalUUID("depends_on", &b.DependsOn[i])
 		if err != nil {
@@ -93,11 +100,19 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 			r.CorrelationID = &id
 		}
 	}
-	if r.StartIn, err = submission.StartIn(given(b.StartAt), b.DelaySeconds, now); err != nil {
-		return r, err
-	}
 	r.DeadlineIn, err = submission.DeadlineIn(given(b.Deadline), now)
 	return r, err
+}
+
+// options reads what may be given in more than one form.
+func (b *createBody) options(r *orchestration.Request, now time.Time) error {
+	if err := r.Urgency(b.Priority, b.PriorityLevel); err != nil {
+		return err
+	}
+	if err := r.Retries(b.MaxAttempts, b.RetryDelays); err != nil {
+		return err
+	}
+	return r.Start(given(b.StartAt), b.DelaySeconds, now)
 }
 
 // given is a time of the API as Go has it.
@@ -115,6 +130,10 @@ func optionalUUID(field string, text *string) (*uuid.UUID, error) {
 	}
 	return id, nil
 }
+
+// replayedHeader marks the answer to a creation that shows a task which existed
+// already.
+const replayedHeader = "Idempotent-Replayed"
 
 // create answers POST /v1/tasks.
 func (t *taskRoutes) create(x *exchange) error {
@@ -145,10 +164,16 @@ func (t *taskRoutes) create(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if wait > 0 {
+	if created.Existing {
+		x.Header().Set(replayedHeader, "true")
+	}
+	if wait > 0 || created.Existing {
 		task, err := t.show(ctx, created.UUID, wait)
+		if err != nil && !created.Existing {
+			err = butCreated(created.UUID, err)
+		}
 		if err != nil {
-			return butCreated(created.UUID, err)
+			return err
 		}
 		return x.answer(task)
 	}
@@ -158,7 +183,7 @@ func (t *taskRoutes) create(x *exchange) error {
 // showCreated shows a new task. Nothing is read: what a task begins with
 // follows from its plan and the request.
 func (t *taskRoutes) showCreated(x *exchange, r *orchestration.Request, created *orchestration.Created) error {
-	if r.StartIn <= 0 && len(r.DependsOn) == 0 {
+	if r.StartIn <= 0 && r.StartAt == nil && r.Override() == nil && len(r.DependsOn) == 0 {
 		first, err := t.firsts.of(created.Plan)
 		if err != nil {
 			return butCreated(created.UUID, err)
@@ -178,11 +203,11 @@ func (t *taskRoutes) showCreated(x *exchange, r *orchestration.Request, created 
 func newTaskOf(r *orchestration.Request, created *orchestration.Created) store.NewTask {
 	t := store.NewTask{
 		UUID: created.UUID, Plan: created.Plan, Context: r.Context, CorrelationID: created.CorrelationID, ParentCorrelationID: r.ParentCorrelationID,
-		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, StartIn: r.StartIn,
-		DependsOn: r.DependsOn,
+		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
+		Priority: created.Priority, StartIn: r.StartIn, Retry: r.Override(), DependsOn: r.DependsOn,
 	}
-	if r.Priority != nil {
-		t.Priority = *r.Priority
+	if r.StartAt != nil {
+		t.StartAt = *r.StartAt
 	}
 	return t
 }

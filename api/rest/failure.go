@@ -56,6 +56,7 @@ type failure struct {
 	message    string
 	retryAfter time.Duration
 	taskUUID   string
+	location   string // where to find what is in the way
 	shape      shape
 	requestID  string
 	showID     bool
@@ -70,10 +71,14 @@ func (f *failure) GetStatus() int { return f.status }
 
 // GetHeaders implements huma.HeadersError.
 func (f *failure) GetHeaders() http.Header {
-	if f.retryAfter <= 0 {
-		return nil
+	h := http.Header{}
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(f.retrySeconds(), 10))
 	}
-	return http.Header{"Retry-After": {strconv.FormatInt(f.retrySeconds(), 10)}}
+	if f.location != "" {
+		h.Set("Location", f.location)
+	}
+	return h
 }
 
 func (f *failure) retrySeconds() int64 { return int64((f.retryAfter + time.Second - 1) / time.Second) }
@@ -229,6 +234,7 @@ func blameSender(err error) *failure {
 		f := &failure{status: http.StatusConflict, code: codeConflict, message: duplicate.Error()}
 		if duplicate.Existing != [16]byte{} {
 			f.taskUUID = duplicate.Existing.String()
+			f.location = "/v1/tasks/" + f.taskUUID
 		}
 		return f
 	case errors.As(err, &busy):

@@ -164,6 +164,7 @@ type fakeEngine struct {
 	*fakeStatus
 	created   []orchestration.Request
 	createErr error
+	existing  bool             // every task exists already
 	failOn    map[string]error // by the name of the template
 	cancelErr error
 	cancelled []string
@@ -189,7 +190,10 @@ func (f *fakeEngine) Create(ctx context.Context, r orchestration.Request) (orche
 	if err := f.failOn[r.Name]; err != nil {
 		return orchestration.Created{}, err
 	}
-	created := orchestration.Created{UUID: taskID, RequestedAt: began, CorrelationID: correlationID, Plan: diamond()}
+	created := orchestration.Created{UUID: taskID, RequestedAt: began, CorrelationID: correlationID, Plan: diamond(), Existing: f.existing}
+	if r.Priority != nil {
+		created.Priority = *r.Priority
+	}
 	if r.CorrelationID != nil {
 		created.CorrelationID = *r.CorrelationID
 	}
@@ -275,6 +279,16 @@ func (f *fakeStore) Task(_ context.Context, id uuid.UUID) (*store.Task, error) {
 		return nil, fmt.Errorf("read the task: %w", store.ErrNotFound)
 	}
 	return f.task, nil
+}
+
+func (f *fakeStore) TaskOfIdentity(_ context.Context, identity workflow.Identity) (uuid.UUID, error) {
+	if err := f.state(); err != nil {
+		return uuid.Nil, err
+	}
+	if identity != workflow.KeyIdentity("shapes", "diamond", "a/b c") {
+		return uuid.Nil, fmt.Errorf("look for the task: %w", store.ErrNotFound)
+	}
+	return f.task.UUID, nil
 }
 
 func (f *fakeStore) Tasks(_ context.Context, filter store.TaskFilter) (store.TaskPage, error) {

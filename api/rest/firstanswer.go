@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // firstAnswer answers the creation of tasks of one plan. What is the same for
@@ -81,11 +82,8 @@ func (a *firstAnswer) append(b []byte, r *orchestration.Request, c *orchestratio
 	b = appendText(append(b, `,"initiator":`...), orUnknown(r.Initiator))
 	b = appendText(append(b, `,"source_system":`...), orUnknown(r.SourceSystem))
 	b = appendText(append(b, `,"reason":`...), orUnknown(r.Reason))
-	priority := 0
-	if r.Priority != nil {
-		priority = *r.Priority
-	}
-	b = strconv.AppendInt(append(b, `,"priority":`...), int64(priority), 10)
+	b = strconv.AppendInt(append(b, `,"priority":`...), int64(c.Priority), 10)
+	b = strconv.AppendInt(append(b, `,"priority_level":`...), int64(workflow.LevelOfPriority(c.Priority)), 10)
 	b = append(b, `,"tags":[`...)
 	for i, tag := range r.Tags {
 		if i > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Status is what a daemon tells about itself and lets others change.
@@ -54,6 +55,8 @@ type Store interface {
 	Database
 	Chains
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
+	// TaskOfIdentity finds the task that has an identity, or store.ErrNotFound.
+	TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error)
 	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)

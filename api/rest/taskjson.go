@@ -20,7 +20,7 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		Version: t.Plan.Template.Version, Status: workflow.VisibleTaskState(t.State, counts).String(),
 		CreatedAt: client.Time{Time: t.RequestedAt}, UpdatedAt: client.Time{Time: t.UpdatedAt}, CompletedAt: instant(t.CompletedAt),
 		Context: rawOr(t.Context, "{}"), Initiator: known(t.Initiator), SourceSystem: known(t.SourceSystem), Reason: known(t.Reason),
-		Priority: &t.Priority, Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
+		Priority: &t.Priority, PriorityLevel: workflow.LevelOfPriority(t.Priority), StartAt: instant(t.StartAt), Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
 		TotalSteps: int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
 		CompletedSteps: int64(counts.Complete), FailedSteps: int64(counts.Failed), ReadySteps: int64(counts.Ready),
 		ExecutionStatus: string(execution.Status), RecommendedAction: execution.RecommendedAction,
@@ -42,6 +42,12 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 	}
 	for _, id := range t.ContinuedBy {
 		w.ContinuedBy = append(w.ContinuedBy, id.String())
+	}
+	if t.Progress != nil && t.Progress.Retry != nil {
+		w.MaxAttempts = t.Progress.Retry.MaxAttempts
+		for _, ms := range t.Progress.Retry.DelaysMS {
+			w.RetryDelays = append(w.RetryDelays, (time.Duration(ms) * time.Millisecond).String())
+		}
 	}
 	if steps {
 		for i := range t.Steps {
@@ -91,7 +97,7 @@ func readinessOf(t *store.Task, s *store.Step) client.StepReadiness {
 
 func retryPolicy(t *store.Task, s *store.Step) workflow.RetryPolicy {
 	if step := t.Plan.Step(t.Progress, s.No); step != nil {
-		return step.Retry
+		return t.Progress.PolicyOf(step.StepTemplate)
 	}
 	return workflow.RetryPolicy{}
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 const tasksTag = "tasks"
@@ -35,6 +37,8 @@ func (t *taskRoutes) add() {
 		summary: "Create many tasks, each for itself", body: client.TaskBatchRequest{}}, t.createMany)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks", id: "list-tasks", tag: tasksTag,
 		summary: "List tasks, newest first"}, t.list)
+	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/by-key", id: "find-task", tag: tasksTag,
+		summary: "Show the task that has an idempotency key"}, t.find)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}", id: "get-task", tag: tasksTag,
 		summary: "Show a task with its steps, or wait for its end"}, t.get)
 	add(t.api, operation{method: http.MethodDelete, path: "/v1/tasks/{uuid}", id: "cancel-task", tag: tasksTag,
@@ -62,6 +66,16 @@ type showInput struct {
 	Wait string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
 }
 
+// findInput selects a task by the key that its sender gave. Keys are free text,
+// so they go into the query; the path cannot be taken for a task, whose
+// identifiers are UUIDs.
+type findInput struct {
+	Namespace string `query:"namespace" required:"true" doc:"Namespace of the template"`
+	Name      string `query:"name" required:"true" doc:"Name of the template; the version does not matter"`
+	Key       string `query:"idempotency_key" required:"true" doc:"As it was given when the task was created"`
+	Wait      string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+}
+
 // cancelInput selects a task and says who cancels it and why.
 type cancelInput struct {
 	UUID   string `path:"uuid" format:"uuid"`
@@ -75,6 +89,25 @@ func (t *taskRoutes) get(ctx context.Context, in *showInput) (*client.Task, erro
 		return nil, err
 	}
 	wait, err := t.parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	return t.show(ctx, id, wait)
+}
+
+func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, error) {
+	if in.Namespace == "" || in.Name == "" || in.Key == "" {
+		return nil, badRequest("namespace, name and idempotency_key are required")
+	}
+	wait, err := t.parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	id, err := t.store.TaskOfIdentity(ctx, workflow.KeyIdentity(in.Namespace, in.Name, in.Key))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, notFound(fmt.Sprintf("No task of %s/%s has this idempotency key", clip(strings.ToValidUTF8(in.Namespace, "?"), 64),
+			clip(strings.ToValidUTF8(in.Name, "?"), 64)))
+	}
 	if err != nil {
 		return nil, err
 	}

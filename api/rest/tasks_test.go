@@ -65,22 +65,29 @@ func TestCreateCorrelationHeader(t *testing.T) {
 
 func TestCreateLater(t *testing.T) {
 	t.Parallel()
-	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	at := time.Now().UTC().Truncate(time.Microsecond)
 	for name, c := range map[string]struct {
-		extra     string
-		low, high time.Duration
+		extra string
+		in    time.Duration
+		at    *time.Time
 	}{
-		"delay":             {`,"delay_seconds":1.5`, 1500 * time.Millisecond, 1500 * time.Millisecond},
-		"a huge delay":      {`,"delay_seconds":1e300`, 1e9 * time.Second, 1e9 * time.Second},
-		"start in an hour":  {`,"start_at":"` + in(time.Hour) + `"`, 59 * time.Minute, time.Hour},
-		"start in the past": {`,"start_at":"` + in(-time.Hour) + `"`, 0, 0},
+		"delay":        {extra: `,"delay_seconds":1.5`, in: 1500 * time.Millisecond},
+		"a huge delay": {extra: `,"delay_seconds":1e300`, in: 1e9 * time.Second},
+		"an instant":   {extra: `,"start_at":"` + at.Format(time.RFC3339Nano) + `"`, at: &at},
+		"a finer one":  {extra: `,"start_at":"` + at.Add(999).Format(time.RFC3339Nano) + `"`, at: &at},
+		"another zone": {extra: `,"start_at":"` + at.In(time.FixedZone("", 7200)).Format(time.RFC3339Nano) + `"`, at: &at},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t)
 			require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", goodBody+c.extra+"}").StatusCode)
-			require.GreaterOrEqual(t, h.engine.created[0].StartIn, c.low)
-			require.LessOrEqual(t, h.engine.created[0].StartIn, c.high)
+			got := h.engine.created[0]
+			require.Equal(t, c.in, got.StartIn)
+			if c.at == nil {
+				require.Nil(t, got.StartAt)
+			} else {
+				require.WithinDuration(t, *c.at, *got.StartAt, 0)
+			}
 		})
 	}
 }

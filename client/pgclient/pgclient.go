@@ -42,7 +42,10 @@ type (
 
 // Created is a task that exists once its transaction is committed.
 type Created struct {
-	TaskUUID      uuid.UUID
+	TaskUUID uuid.UUID
+	// Existing says that the task existed already and the request's conflict
+	// policy asked for no other; then nothing but its UUID is known.
+	Existing      bool
 	RequestedAt   time.Time // by the database's clock
 	CorrelationID uuid.UUID
 }
@@ -78,7 +81,7 @@ func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskReq
 	if err != nil {
 		return Created{}, err
 	}
-	return Created{TaskUUID: created.UUID, RequestedAt: created.RequestedAt, CorrelationID: created.CorrelationID}, nil
+	return Created{TaskUUID: created.UUID, Existing: created.Existing, RequestedAt: created.RequestedAt, CorrelationID: created.CorrelationID}, nil
 }
 
 // requestOf turns what the API takes into what the engine takes.
@@ -86,16 +89,22 @@ func requestOf(r *client.TaskRequest, now time.Time) (submission.Request, error)
 	request := submission.Request{
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason,
-		Tags: r.Tags, Priority: r.Priority, IdempotencyKey: r.IdempotencyKey,
+		Tags: r.Tags, IdempotencyKey: r.IdempotencyKey, Conflict: submission.ConflictPolicy(r.ConflictPolicy),
 	}
-	var err error
+	err := request.Urgency(r.Priority, r.PriorityLevel)
+	if err != nil {
+		return request, err
+	}
+	if err = request.Retries(r.MaxAttempts, r.RetryDelays); err != nil {
+		return request, err
+	}
 	if request.CorrelationID, err = submission.OptionalUUID("correlation_id", r.CorrelationID); err != nil {
 		return request, err
 	}
 	if request.ParentCorrelationID, err = submission.OptionalUUID("parent_correlation_id", r.ParentCorrelationID); err != nil {
 		return request, err
 	}
-	if request.StartIn, err = submission.StartIn(instant(r.StartAt), r.DelaySeconds, now); err != nil {
+	if err = request.Start(instant(r.StartAt), r.DelaySeconds, now); err != nil {
 		return request, err
 	}
 	request.DeadlineIn, err = submission.DeadlineIn(instant(r.Deadline), now)

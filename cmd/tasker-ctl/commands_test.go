@@ -133,7 +133,7 @@ func TestCreateDefaults(t *testing.T) {
 	s := newSession(t)
 	require.Zero(t, s.run(t.Context(), ` {"n": 1} `, "task", "create", "--name", "diamond", "-i", "-").code)
 	require.JSONEq(t, `{"name":"diamond","namespace":"default","version":"1.0.0","context":{"n":1},"initiator":"tasker-ctl",
-		"source_system":"cli","reason":"CLI task creation","priority":5}`, s.api.bodies[0])
+		"source_system":"cli","reason":"CLI task creation"}`, s.api.bodies[0])
 	o := s.run(t.Context(), strings.Repeat(" ", maxInput+1), "task", "create", "--name", "diamond", "-i", "-")
 	require.Equal(t, exitUsage, o.code)
 	require.Contains(t, o.stderr, "larger than")

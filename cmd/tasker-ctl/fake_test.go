@@ -79,6 +79,9 @@ func (f *fakeAPI) route(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 	if rest, ok := strings.CutPrefix(path, "v1/tasks/"); ok && rest != "batch" {
 		id, sub, _ := strings.Cut(rest, "/")
+		if id == "by-key" {
+			id = map[string]string{"order-7": completeTask}[r.URL.Query().Get("idempotency_key")]
+		}
 		f.task(w, r, id, sub)
 		return
 	}

@@ -24,6 +24,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskImportCommand(a),
 		newTaskListCommand(a),
 		a.taskCommand("get", "Show a task", (*app).getTask),
+		newTaskFindCommand(a),
 		a.taskCommand("steps", "List the steps of a task", (*app).listSteps),
 		newTaskStepCommand(a),
 		newTaskStepAuditCommand(a),
@@ -134,13 +135,15 @@ func (a *app) getTask(ctx context.Context, c *client.Client, id string) error {
 	if err != nil {
 		return err
 	}
-	return a.emit(task, func() {
-		a.showTask(task)
-		if len(task.Steps) > 0 {
-			a.printf("\n")
-			a.showReadiness(task.Steps)
-		}
-	})
+	return a.emit(task, func() { a.showWithSteps(task) })
+}
+
+func (a *app) showWithSteps(task *client.Task) {
+	a.showTask(task)
+	if len(task.Steps) > 0 {
+		a.printf("\n")
+		a.showReadiness(task.Steps)
+	}
 }
 
 func (a *app) showTask(task *client.Task) {

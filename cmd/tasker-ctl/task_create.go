@@ -25,7 +25,11 @@ const (
 type createOptions struct {
 	name, namespace, version   string
 	input, description, reason string
-	priority                   int
+	priority, priorityLevel    int
+	maxAttempts                int
+	retryDelays                []string
+	startAt                    string
+	useExisting                bool
 	correlationID              string
 	idempotencyKey             string
 	tags, dependsOn            []string
@@ -41,14 +45,14 @@ func newTaskCreateCommand(a *app) *cobra.Command {
 		Long: `Creates a task. With --wait it then waits for the task to end: the exit code is 0
 when it completed, 1 when it ended otherwise or has not ended in that time.
 A repeated call with the same --idempotency-key creates nothing and exits with 4,
-naming the task that exists; without a key the same template and input count as
-the same task.`,
+naming the task that exists, or shows that with --use-existing; without a key the
+template says what counts as the same task, the same input unless told otherwise.`,
 		Example: "  tasker-ctl task create --name process_refund -n payments -i '{\"order\": 7}'\n" +
 			"  tasker-ctl task create --name import --input @products.json --wait 2m\n" +
 			"  jq -n '{order: 7}' | tasker-ctl task create --name process_refund -n payments -i -",
 		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request, err := o.request(a)
+			request, err := o.request(a, cmd.Flags().Changed)
 			if err != nil {
 				return err
 			}
@@ -65,14 +69,19 @@ the same task.`,
 	f.StringVarP(&o.version, "version", "v", "1.0.0", "version of the template")
 	f.StringVarP(&o.input, "input", "i", "", "input as a JSON object, @file, or - for stdin (required)")
 	f.StringVarP(&o.description, "description", "d", "", "what the task is for; sent as its reason")
-	f.IntVarP(&o.priority, "priority", "p", 5, "priority, -100 to 100; higher goes first")
+	f.IntVarP(&o.priority, "priority", "p", 0, "priority, -100 to 100; higher goes first (default the template's, or 0)")
+	f.IntVar(&o.priorityLevel, "priority-level", 0, "in place of the priority: 1, which goes first, to 10")
 	f.StringVarP(&o.correlationID, "correlation-id", "c", "", "`UUID` to find everything that belongs together by")
 	f.StringVar(&o.idempotencyKey, "idempotency-key", "", "`key` under which repeated calls create one task")
+	f.BoolVar(&o.useExisting, "use-existing", false, "with an --idempotency-key: take the task that exists for it")
 	f.StringArrayVar(&o.tags, "tag", nil, "tag of the task; may be repeated")
 	f.StringVar(&o.reason, "reason", "", "why the task is created (default \""+defaultReason+"\")")
 	f.StringArrayVar(&o.dependsOn, "depends-on", nil, "`UUID` of a task that has to end before; may be repeated")
 	f.StringVar(&o.dependencyFailure, "on-dependency-failure", "", "what becomes of the task when that fails: fail (it is cancelled) or continue")
 	f.DurationVar(&o.delay, "delay", 0, "do not start before this time has passed")
+	f.StringVar(&o.startAt, "start-at", "", "do not start before this `time` (RFC 3339)")
+	f.IntVar(&o.maxAttempts, "max-attempts", 0, "executions of each retryable step (default the template's)")
+	f.StringSliceVar(&o.retryDelays, "retry-delays", nil, "exact delays before each further execution, such as 10s,5m,2d; in place of the template's")
 	f.DurationVar(&o.wait, "wait", 0, "wait so long for the task to end")
 	required(cmd, "name", "input")
 	completeFlag(cmd, "name", a.completeNames)
@@ -81,19 +90,31 @@ the same task.`,
 	return cmd
 }
 
-// request checks the flags and makes the body of the call.
-func (o *createOptions) request(a *app) (client.TaskRequest, error) {
+// request checks the flags and makes the body of the call. given tells which
+// flags there are.
+func (o *createOptions) request(a *app, given func(flag string) bool) (client.TaskRequest, error) {
 	r := client.TaskRequest{
 		Name: o.name, Namespace: o.namespace, Version: o.version,
 		Initiator: "tasker-ctl", SourceSystem: "cli",
-		Reason:   firstOf(o.reason, o.description, defaultReason),
-		Tags:     o.tags,
-		Priority: &o.priority, IdempotencyKey: o.idempotencyKey,
+		Reason:         firstOf(o.reason, o.description, defaultReason),
+		Tags:           o.tags,
+		IdempotencyKey: o.idempotencyKey, RetryDelays: o.retryDelays,
 		DependsOn: o.dependsOn, OnDependencyFailure: o.dependencyFailure,
+	}
+	if o.useExisting {
+		r.ConflictPolicy = client.ConflictUseExisting
 	}
 	for _, id := range o.dependsOn {
 		if _, err := uuid.Parse(id); err != nil {
 			return r, usagef("--depends-on must be a UUID, not %q", id)
+		}
+	}
+	for flag, field := range map[string]struct {
+		to    **int
+		value *int
+	}{"priority": {&r.Priority, &o.priority}, "priority-level": {&r.PriorityLevel, &o.priorityLevel}, "max-attempts": {&r.MaxAttempts, &o.maxAttempts}} {
+		if given(flag) {
+			*field.to = field.value
 		}
 	}
 	switch {
@@ -101,6 +122,14 @@ func (o *createOptions) request(a *app) (client.TaskRequest, error) {
 		return r, usagef("--name, --namespace and --version must not be empty")
 	case o.priority < workflow.MinPriority || o.priority > workflow.MaxPriority:
 		return r, usagef("--priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
+	case r.Priority != nil && r.PriorityLevel != nil:
+		return r, usagef("give --priority or --priority-level, not both")
+	case r.PriorityLevel != nil && (o.priorityLevel < workflow.MinPriorityLevel || o.priorityLevel > workflow.MaxPriorityLevel):
+		return r, usagef("--priority-level must be between %d and %d", workflow.MinPriorityLevel, workflow.MaxPriorityLevel)
+	case o.useExisting && o.idempotencyKey == "":
+		return r, usagef("--use-existing needs an --idempotency-key")
+	case o.startAt != "" && o.delay > 0:
+		return r, usagef("give --start-at or --delay, not both")
 	case o.wait < 0 || o.delay < 0:
 		return r, usagef("--wait and --delay must not be negative")
 	}
@@ -115,6 +144,13 @@ func (o *createOptions) request(a *app) (client.TaskRequest, error) {
 	if o.delay > 0 {
 		s := o.delay.Seconds()
 		r.DelaySeconds = &s
+	}
+	if o.startAt != "" {
+		at, err := time.Parse(time.RFC3339, o.startAt)
+		if err != nil {
+			return r, usagef("--start-at must look like 2026-07-01T12:00:00Z, not %q", o.startAt)
+		}
+		r.StartAt = &client.Time{Time: at}
 	}
 	var err error
 	r.Context, err = a.readObject(o.input)

@@ -1,0 +1,120 @@
+package workflow
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// IdentityStrategy says what makes two submissions the same task where the
+// sender gave no idempotency key. A key that is given always decides.
+type IdentityStrategy string
+
+// The identity strategies; the empty string means IdentityStrict.
+const (
+	IdentityStrict         IdentityStrategy = "strict"          // the same context is the same task
+	IdentityCallerProvided IdentityStrategy = "caller_provided" // the sender has to give an idempotency key
+	IdentityAlwaysUnique   IdentityStrategy = "always_unique"   // every submission is a task of its own
+)
+
+// Calendar names a unit of the calendar.
+type Calendar string
+
+// The calendar units at whose ends an identity may be used again. A week begins
+// on Monday.
+const (
+	CalendarHour Calendar = "hour"
+	CalendarDay  Calendar = "day"
+	CalendarWeek Calendar = "week"
+)
+
+// The bounds of the times of an identity.
+const (
+	MinIdentityWindow = time.Second
+	MaxIdentityWindow = 10 * 366 * 24 * time.Hour
+	maxTimeZone       = 64
+)
+
+// IdentityPolicy is what a template says about duplicates. Durations are kept as
+// they were written, such as 90m, 24h or 7d; ParseWindow reads them.
+type IdentityPolicy struct {
+	Strategy IdentityStrategy `json:"strategy,omitempty"`
+	// Window is how long duplicates are refused, from the creation of the task;
+	// empty: for ever, unless there is a Calendar.
+	Window string `json:"window,omitempty"`
+	// Calendar ends that with the hour, day or week, by the clocks of TimeZone.
+	Calendar Calendar `json:"calendar,omitempty"`
+	TimeZone string   `json:"time_zone,omitempty"` // of the IANA database; empty: UTC
+	// KeyLifetime takes the place of both for identities of idempotency keys.
+	KeyLifetime string `json:"key_lifetime,omitempty"`
+}
+
+// IdentityEnd is until when an identity counts. The zero value is for ever.
+type IdentityEnd struct {
+	After    time.Duration // from the creation on; 0: see Calendar
+	Calendar Calendar      // empty: for ever
+	TimeZone string        // never empty with a Calendar
+}
+
+// StrategyOrStrict is the strategy in force; a nil policy is strict.
+func (p *IdentityPolicy) StrategyOrStrict() IdentityStrategy {
+	if p == nil || p.Strategy == "" {
+		return IdentityStrict
+	}
+	return p.Strategy
+}
+
+// End is until when an identity counts: of an idempotency key (keyed), or of a
+// context. A nil policy is for ever.
+func (p *IdentityPolicy) End(keyed bool) IdentityEnd {
+	switch {
+	case p == nil:
+		return IdentityEnd{}
+	case keyed && p.KeyLifetime != "":
+		return IdentityEnd{After: windowOf(p.KeyLifetime)}
+	case p.Window != "":
+		return IdentityEnd{After: windowOf(p.Window)}
+	case p.Calendar != "":
+		end := IdentityEnd{Calendar: p.Calendar, TimeZone: p.TimeZone}
+		if end.TimeZone == "" {
+			end.TimeZone = "UTC"
+		}
+		return end
+	}
+	return IdentityEnd{}
+}
+
+// windowOf is for what has been checked when the template was read.
+func windowOf(text string) time.Duration {
+	d, _ := ParseWindow(text)
+	return d
+}
+
+// ParseWindow reads a duration with a unit, days (7d) included. It has to be
+// from MinIdentityWindow to MaxIdentityWindow.
+func ParseWindow(text string) (time.Duration, bool) {
+	d, ok := ParseDelay(text)
+	return d, ok && d >= MinIdentityWindow && d <= MaxIdentityWindow
+}
+
+// ParseDelay reads a duration with a unit, days (7d) included. It must not be
+// negative.
+func ParseDelay(text string) (time.Duration, bool) {
+	if days, inDays := strings.CutSuffix(text, "d"); inDays {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err == nil // #nosec G115 -- 16 bits
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= 0
+}
+
+// validTimeZone reports whether a name can be one of the IANA database and this
+// program knows it. The names that mean "as here" would mean another zone on
+// every machine.
+func validTimeZone(name string) bool {
+	if name == "" || len(name) > maxTimeZone || strings.EqualFold(name, "local") {
+		return false
+	}
+	_, err := time.LoadLocation(name)
+	return err == nil
+}

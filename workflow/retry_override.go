@@ -1,0 +1,144 @@
+package workflow
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The bounds of a RetryOverride.
+const (
+	MaxRetryDelays = 32
+	MaxRetryDelay  = 30 * 24 * time.Hour
+	MaxMaxAttempts = maxAttemptsLimit
+)
+
+// RetryOverride is how the steps of one task are tried again, whatever their
+// template says. It does not make a step retryable that is not, and leaves
+// compensations alone: what is done must be undone, however urgent the task.
+// It is immutable.
+type RetryOverride struct {
+	// MaxAttempts counts all executions of a step, the first included; 1 to
+	// MaxMaxAttempts.
+	MaxAttempts int
+	// DelaysMS are the delays before the executions after the first, in
+	// milliseconds, exactly: without jitter and without a cap. The last one is
+	// reused; none means the template's.
+	DelaysMS []int64
+}
+
+// NewRetryOverride is what a request asks for with a number of attempts (0: as
+// many as there are delays, and the first) and a list of delays; nil where it
+// asks for neither.
+func NewRetryOverride(maxAttempts int, delaysMS []int64) *RetryOverride {
+	switch {
+	case maxAttempts > 0:
+		return &RetryOverride{MaxAttempts: maxAttempts, DelaysMS: delaysMS}
+	case len(delaysMS) > 0:
+		return &RetryOverride{MaxAttempts: len(delaysMS) + 1, DelaysMS: delaysMS}
+	}
+	return nil
+}
+
+// Attempts is MaxAttempts, or 0 without an override.
+func (o *RetryOverride) Attempts() int {
+	if o == nil {
+		return 0
+	}
+	return o.MaxAttempts
+}
+
+// overridable reports whether a step's retries can be overridden: it is retryable,
+// and no compensation.
+func (s *StepTemplate) overridable() bool { return s.Retry.Retryable && s.Kind != KindCompensation }
+
+// AttemptsOf is how many executions a step may have in a task that was created
+// with so many (0: as the template says).
+func AttemptsOf(step *StepTemplate, override int) int {
+	switch {
+	case !step.Retry.Retryable:
+		return 1
+	case override > 0 && step.overridable():
+		return override
+	}
+	return max(step.Retry.MaxAttempts, 1)
+}
+
+// applies reports whether it counts for a step. A nil override counts for none.
+func (o *RetryOverride) applies(step *StepTemplate) bool {
+	return o != nil && step.overridable()
+}
+
+// maxAttempts is how many executions a step may have.
+func (o *RetryOverride) maxAttempts(step *StepTemplate) int {
+	if o.applies(step) {
+		return o.MaxAttempts
+	}
+	return step.Retry.MaxAttempts
+}
+
+// PolicyOf is the retry policy of a step, with what was asked for its task.
+func (g *Progress) PolicyOf(step *StepTemplate) RetryPolicy {
+	policy := step.Retry
+	if o := g.Retry; o.applies(step) {
+		policy.MaxAttempts = o.MaxAttempts
+		if len(o.DelaysMS) > 0 {
+			policy.Backoff, policy.DelaysMS = BackoffList, o.DelaysMS
+		}
+	}
+	return policy
+}
+
+// retryDelay is how long a step waits after an attempt that failed.
+func (a *advancing) retryDelay(step *StepTemplate, in *Reported, failures int) time.Duration {
+	if o := a.progress.Retry; o.applies(step) && len(o.DelaysMS) > 0 && in.RetryAfter < 0 {
+		return time.Duration(o.DelaysMS[min(max(failures, 1), len(o.DelaysMS))-1]) * time.Millisecond
+	}
+	return a.rules.Backoff.Delay(step.Retry, failures, in.RetryAfter, in.Seed)
+}
+
+// The encoded form stands at the end of the progress: the delays as four bytes
+// each, how many they are in one, and the attempts in two.
+const (
+	retryPerDelay = 4
+	retryTrailer  = 3
+)
+
+func (o *RetryOverride) encodedSize() int { return retryPerDelay*len(o.DelaysMS) + retryTrailer }
+
+func (o *RetryOverride) encode(b []byte) {
+	for i, ms := range o.DelaysMS {
+		binary.BigEndian.PutUint32(b[retryPerDelay*i:], uint32(ms)) // #nosec G115 -- at most MaxRetryDelay
+	}
+	b = b[retryPerDelay*len(o.DelaysMS):]
+	b[0] = byte(len(o.DelaysMS)) // #nosec G115 -- at most MaxRetryDelays
+	binary.BigEndian.PutUint16(b[1:], uint16(o.MaxAttempts))
+}
+
+// decodeRetry takes an override off the end of b.
+func decodeRetry(b []byte) (*RetryOverride, []byte, error) {
+	if len(b) < progressHeader+retryTrailer {
+		return nil, nil, errors.New("progress is cut short before its retries")
+	}
+	at := len(b) - retryTrailer
+	o := &RetryOverride{MaxAttempts: int(binary.BigEndian.Uint16(b[at+1:]))}
+	delays := int(b[at])
+	from := at - retryPerDelay*delays
+	if from < progressHeader || delays > MaxRetryDelays || o.MaxAttempts == 0 {
+		return nil, nil, fmt.Errorf("progress says that there are %d delays and %d attempts", delays, o.MaxAttempts)
+	}
+	for i := range delays {
+		o.DelaysMS = append(o.DelaysMS, int64(binary.BigEndian.Uint32(b[from+retryPerDelay*i:])))
+	}
+	return o, b[:from], nil
+}
+
+// Equal reports whether two overrides, or none, say the same.
+func (o *RetryOverride) Equal(other *RetryOverride) bool {
+	if o == nil || other == nil {
+		return o == other
+	}
+	return o.MaxAttempts == other.MaxAttempts && slices.Equal(o.DelaysMS, other.DelaysMS)
+}
