@@ -28,6 +28,8 @@ func operationsKeys() []Key {
 				"Size of the ledger. A task under investigation is kept."),
 			integer("dead_letter_ttl_seconds", 2592000, 0, decade, "Time from the end of an investigation until its entry is deleted; 0 keeps it for ever.",
 				"How long the dead letter queue remembers."),
+			integer("event_ttl_seconds", 604800, 0, decade, "Time from the publishing of a domain event until it is deleted, a day at least; 0 keeps it for ever.",
+				"How far back consumers can read. One that falls behind further loses events."),
 			integer("interval_seconds", 600, 10, 86400, "How often to look for what may be deleted.", "Whole days are dropped at once."),
 			integer("batch_size", 500, 1, 10000, "Tasks deleted by one transaction where a day cannot be dropped.", "Length of one transaction."),
 			boolean("dry_run", false, "Only log what would be deleted.", "For trying a time to live."),

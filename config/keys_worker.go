@@ -63,6 +63,10 @@ func workerOwnKeys() []Key {
 		integer("isolated_items.max_item_bytes", 4096, 16, 65536, "Largest item that a batch isolates, in bytes of JSON.", "Larger is refused, and the batch fails."),
 		integer("isolated_items.max_total_bytes", 262144, 1024, 4194304, "Largest list of isolated items of one batch, in bytes of JSON with their errors.",
 			"Beyond it the batch fails. Each checkpoint of the batch writes all of it."),
+		integer("domain_events.max_payload_bytes", 262144, 16, 16777216, "Largest payload of a domain event, in bytes of JSON.",
+			"Larger is not published, and counted. Without a publisher the payload is the result of the step."),
+		integer("domain_events.publisher_timeout_ms", 5000, 10, 60000, "Longest time a publisher works on one event.",
+			"Beyond it the event is not published, and counted. The end of the step is not reported before."),
 	)
 }
 

@@ -67,6 +67,7 @@ func (s SignalSweep) Overdue() time.Duration {
 type Retention struct {
 	TTLSeconds           int64 `toml:"ttl_seconds"`
 	DeadLetterTTLSeconds int64 `toml:"dead_letter_ttl_seconds"`
+	EventTTLSeconds      int64 `toml:"event_ttl_seconds"`
 	IntervalSeconds      int64 `toml:"interval_seconds"`
 	BatchSize            int   `toml:"batch_size"`
 	DryRun               bool  `toml:"dry_run"`
@@ -80,6 +81,11 @@ func (r Retention) TTL() time.Duration {
 // DeadLetterTTL returns dead_letter_ttl_seconds: time from the end of an investigation until it is deleted; 0 keeps it for ever.
 func (r Retention) DeadLetterTTL() time.Duration {
 	return time.Duration(r.DeadLetterTTLSeconds) * time.Second
+}
+
+// EventTTL returns event_ttl_seconds: time from the publishing of a domain event until it is deleted; 0 keeps it for ever.
+func (r Retention) EventTTL() time.Duration {
+	return time.Duration(r.EventTTLSeconds) * time.Second
 }
 
 // Interval returns interval_seconds: how often to look.

@@ -18,6 +18,7 @@ type Worker struct {
 	Report              Report              `toml:"report"`
 	Checkpoint          Checkpoint          `toml:"checkpoint"`
 	IsolatedItems       IsolatedItems       `toml:"isolated_items"`
+	DomainEvents        WorkerDomainEvents  `toml:"domain_events"`
 	EventSystems        WorkerEventSystems  `toml:"event_systems"`
 	CircuitBreakers     WorkerBreakers      `toml:"circuit_breakers"`
 	MPSCChannels        WorkerChannels      `toml:"mpsc_channels"`
@@ -65,6 +66,17 @@ type IsolatedItems struct {
 // SaveTimeout returns save_timeout_ms: how long a handler that saves a checkpoint waits for the database.
 func (c Checkpoint) SaveTimeout() time.Duration {
 	return time.Duration(c.SaveTimeoutMS) * time.Millisecond
+}
+
+// WorkerDomainEvents bounds the making of domain events.
+type WorkerDomainEvents struct {
+	MaxPayloadBytes    int   `toml:"max_payload_bytes"`
+	PublisherTimeoutMS int64 `toml:"publisher_timeout_ms"`
+}
+
+// PublisherTimeout returns publisher_timeout_ms: limit for a publisher's work on one event.
+func (d WorkerDomainEvents) PublisherTimeout() time.Duration {
+	return time.Duration(d.PublisherTimeoutMS) * time.Millisecond
 }
 
 // WorkerEventSystems is the event system of the worker.

@@ -29,7 +29,7 @@ func (d *Orchestrator) sweepConfig(o config.Orchestration, self store.Daemon) sw
 		Staleness: sweep.StalenessConfig{Off: !o.DLQ.Enabled || !stale.Enabled, Interval: stale.DetectionInterval(), Batch: stale.BatchSize,
 			DryRun: stale.DryRun, Thresholds: staleThresholds(o),
 			Actions: sweep.StaleActions{ToError: stale.Actions.AutoTransitionToError, DeadLetters: stale.Actions.AutoMoveToDLQ}},
-		Retention: sweep.RetentionConfig{Interval: r.Interval(), TTL: r.TTL(), DeadLetterTTL: r.DeadLetterTTL(), Batch: r.BatchSize, DryRun: r.DryRun},
+		Retention: sweep.RetentionConfig{Interval: r.Interval(), TTL: r.TTL(), DeadLetterTTL: r.DeadLetterTTL(), EventTTL: r.EventTTL(), Batch: r.BatchSize, DryRun: r.DryRun},
 		Signals:   sweep.SignalsConfig{Interval: o.Sweeps.Signals.Interval(), Overdue: o.Sweeps.Signals.Overdue()},
 		Logger:    d.log, Metrics: d.metrics,
 	}

@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/telemetry"
@@ -81,6 +84,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		Systems: d.systems, Loops: d.deadLoops, Saturation: d.saturation,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
+		Events:     d.eventMetrics,
 		Checks: func(context.Context) map[string]telemetry.Check {
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},
@@ -100,6 +104,7 @@ func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worke
 			ClaimBelow: claimBelow(dispatch.LoadShedding), Breaker: d.breakers.Breaker(breaker.Report)},
 		Checkpoint:   checkpointConfig(w.Checkpoint),
 		Isolation:    worker.IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
+		DomainEvents: domainEvents(w),
 		Transactions: worker.TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
 		Lease:        w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
 		Logger: d.log, Metrics: d.metrics,
@@ -114,6 +119,26 @@ func checkpointConfig(c config.Checkpoint) worker.CheckpointConfig {
 	}
 	return worker.CheckpointConfig{MaxCursorBytes: c.MaxCursorBytes, MaxAccumulatedBytes: c.MaxAccumulatedBytes, MaxHistory: history,
 		SaveTimeout: c.SaveTimeout()}
+}
+
+// domainEvents translates the bounds of domain events.
+func domainEvents(w config.Worker) worker.DomainEventConfig {
+	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
+	return worker.DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout(),
+		Buffer: made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(),
+		Bus: events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout(), QuietErrors: !bus.LogSubscriberErrors}}
+}
+
+// eventMetrics shows the API what has become of the worker's domain events.
+func (d *Worker) eventMetrics() client.EventMetrics {
+	s := d.worker.EventStats()
+	return client.EventMetrics{
+		Router: client.EventRouterStats{TotalRouted: s.Durable + s.Fast + s.Broadcast, DurableRouted: s.Durable, FastRouted: s.Fast,
+			BroadcastRouted: s.Broadcast, FastDeliveryErrors: s.FastFailed, RoutingErrors: s.DurableFailed},
+		Bus: client.EventBusStats{TotalEventsDispatched: s.Bus.Dispatched, RustHandlerDispatches: s.Bus.Delivered, RustHandlerErrors: s.Bus.Failed,
+			FFIChannelDrops: s.Bus.Dropped, RustSubscriberPatterns: s.Bus.Patterns, RustHandlerCount: s.Bus.Subscribers},
+		CapturedAt: client.Time{Time: time.Now()}, WorkerID: d.worker.Health().WorkerID,
+	}
 }
 
 // claimBelow is the share of the waiting reports at which the worker stops

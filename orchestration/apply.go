@@ -196,11 +196,23 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 			}
 		}
 	}
+	o.published(done.Published)
 	if done.NextDue >= 0 {
 		o.readiness.WakeIn(done.NextDue)
 	}
 	if stirred {
 		o.stir()
+	}
+}
+
+// published tells of durable domain events that were committed.
+func (o *Orchestrator) published(list []store.PublishedEvent) {
+	for i := range list {
+		e := &list[i]
+		o.metrics.DomainEventsPublished.WithLabelValues(e.Name, e.Namespace).Inc()
+		o.log.Info("Domain event published", zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name),
+			zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position), zap.String("namespace", e.Namespace),
+			zap.Stringer("task_uuid", e.Task), zap.Stringer("correlation_id", e.CorrelationID))
 	}
 }
 

@@ -187,7 +187,7 @@ func (t *Taken) readReports(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.readOutcomes(ctx)
+	return t.readRest(ctx)
 }
 
 func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {

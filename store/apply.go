@@ -24,6 +24,8 @@ type TakenStep struct {
 	RetryAfter time.Duration // negative: none asked for
 	// Result is that of a step which creates others (workflow.StepKind.Unfolds).
 	Result json.RawMessage
+	// Events are what the worker has made of the step's domain events.
+	Events MadeEvents
 }
 
 // TakenTask is a live task that the caller alone may decide about until the
@@ -160,7 +162,7 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 			return err
 		}
 	}
-	return t.readOutcomes(ctx)
+	return t.readRest(ctx)
 }
 
 // collect adds one row; it returns the plan when the row begins a new task.
@@ -279,6 +281,8 @@ type Committed struct {
 	Finished int             // tasks that ended
 	// NextDue is the shortest delay put on the board, negative for none.
 	NextDue time.Duration
+	// Published are the durable domain events, in the order of their positions.
+	Published []PublishedEvent
 }
 
 // Commit makes the changes true, together and in a fixed number of
@@ -298,6 +302,7 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}
 		w.queue(b, processor)
+		w.publish.queue(b, &done.Published) // last: see eventTurn
 		return t.store.commit(ctx, t.conn, b, done.Signals)
 	})
 	if err != nil {

@@ -67,7 +67,7 @@ set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = 
     enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
     attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
-    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null
 from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
 
 // retrySteps records the attempt that ended and puts the step back in line,
@@ -88,7 +88,7 @@ set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
-    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, wait = null, awaits = null
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, wait = null, awaits = null
 from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
 // putSteps puts new steps on the board, each in a row of its own.

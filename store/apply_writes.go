@@ -24,6 +24,7 @@ type writes struct {
 	edited   editedColumns
 	broken   brokenColumns
 	letters  letterColumns
+	publish  publishColumns
 	topics   topicSet
 	watched  []string
 	told     uuids      // ended, and others wait for that
@@ -108,6 +109,7 @@ func (w *writes) add(c *Change) error {
 		w.events.add(t.UUID, change, c.Actor)
 	}
 	w.letters.add(c)
+	w.publish.add(c)
 	if err := w.batches.add(t.UUID, e.Batches); err != nil {
 		return err
 	}

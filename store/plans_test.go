@@ -39,7 +39,7 @@ var (
 // itemsOf one statement: a quiet moment and the largest batches that occur.
 var itemsOf = []int{20, 500}
 
-var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules"}
+var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules", "domain_events"}
 
 // TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
 // board, planned for its parameters and planned for any, and looks at the
@@ -285,6 +285,15 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 	}
 	list = append(list, hotStatement{"claim with standings", claimSteps + takePicked + standingToo,
 		[]any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement})
+	var p publishColumns
+	for _, id := range tasks {
+		p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes = append(p.tasks, id), append(p.namespaces, 1), append(p.steps, 0), append(p.attempts, 1), append(p.outcomes, 1)
+		name := "a"
+		p.names, p.stepNames, p.firedBy, p.reasons = append(p.names, "a.b"), append(p.stepNames, &name), append(p.firedBy, "a"), append(p.reasons, nil)
+		p.payloads, p.metadata = append(p.payloads, nil), append(p.metadata, nil)
+	}
+	list = append(list, hotStatement{"readEvents", readEvents, []any{held[0], held[2]}, perStatement, 0},
+		hotStatement{"publishEvents", publishEvents, p.arguments(), perStatement, perStatement})
 	return append(append(list, settleStatements(t, plan, keys(3))...), applyStatements(t, plan, keys(4))...)
 }
 

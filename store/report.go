@@ -33,6 +33,9 @@ type Report struct {
 	// Isolated is for the success of a batch: what of its part it could not
 	// process, as a list of {"item", "error"}; nil: nothing.
 	Isolated json.RawMessage
+	// Events is what was made of the step's domain events (MadeEvents.Encode);
+	// nil: they are plain, or there are none.
+	Events json.RawMessage
 }
 
 // reportSteps accepts the results whose token still holds the step. The rows
@@ -44,10 +47,11 @@ type Report struct {
 const reportSteps = `
 update tasker.board s
 set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(),
-    outcome = r.outcome, result = r.result::jsonb, error = r.error::jsonb, retryable = r.retryable, retry_after_ms = r.retry_after_ms
+    outcome = r.outcome, result = r.result::jsonb, error = r.error::jsonb, retryable = r.retryable, retry_after_ms = r.retry_after_ms,
+    events = r.events::jsonb
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::smallint[]),
-            (select $6::text[]), (select $7::text[]), (select $8::bool[]), (select $9::bigint[]))
-     r(task_uuid, slot, step_no, token, outcome, result, error, retryable, retry_after_ms)
+            (select $6::text[]), (select $7::text[]), (select $8::bool[]), (select $9::bigint[]), (select $10::text[]))
+     r(task_uuid, slot, step_no, token, outcome, result, error, retryable, retry_after_ms, events)
 where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.token, s.step_no`
 
@@ -140,6 +144,7 @@ func reportArguments(reports []Report, order []int) []any {
 	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
 	outcomes, results, errs := make([]int16, n), make([]*string, n), make([]*string, n)
 	retryable, after := make([]bool, n), make([]*int64, n)
+	var events []*string // null where nobody has any
 	for i, at := range order {
 		r := &reports[at]
 		tasks[i], tokens[i] = r.TaskUUID, r.Token
@@ -153,8 +158,14 @@ func reportArguments(reports []Report, order []int) []any {
 			ms := millis(r.RetryAfter)
 			after[i] = &ms
 		}
+		if r.Events != nil {
+			if events == nil {
+				events = make([]*string, n)
+			}
+			events[i] = jsonText(r.Events)
+		}
 	}
-	return []any{tasks, slots, steps, tokens, outcomes, results, errs, retryable, after}
+	return []any{tasks, slots, steps, tokens, outcomes, results, errs, retryable, after, events}
 }
 
 func jsonText(raw json.RawMessage) *string {

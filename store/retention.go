@@ -25,6 +25,7 @@ type RetentionLimits struct {
 	// task may stay up to a day longer, because a day is dropped as a whole.
 	TTL           time.Duration
 	DeadLetterTTL time.Duration // from the closing of an entry; 0: for ever
+	EventTTL      time.Duration // from the publishing of a domain event; 0: for ever
 	Batch         int           // tasks, and other rows, deleted at once; at least 1
 }
 
@@ -40,10 +41,12 @@ func (l RetentionLimits) actionsTTL() time.Duration {
 // Retained says what has gone.
 type Retained struct {
 	Days        []string // dropped whole, as YYYYMMDD
+	EventDays   []string // of domain events, dropped whole
 	Tasks       int      // deleted one by one
+	Events      int      // domain events that had no day, deleted one by one
 	Workers     int      // daemons, orchestrators too
 	Identities  int
-	Events      int // from outside, that nobody waited for or that were delivered
+	Received    int // events from outside, that nobody waited for or that were delivered
 	DeadLetters int
 	Actions     int
 	Busy        int  // days that somebody was using; they are tried again
@@ -60,7 +63,7 @@ func (s *Store) Retain(ctx context.Context, l RetentionLimits, dry bool) (Retain
 	if dry {
 		r.memory, r.steps = &aging{}, retainPreview
 	}
-	for _, part := range []func(context.Context) error{r.identities, r.events, r.daemons, r.deadLetters, r.actions, r.ledger} {
+	for _, part := range []func(context.Context) error{r.identities, r.received, r.daemons, r.deadLetters, r.actions, r.events, r.ledger} {
 		if err := part(ctx); err != nil {
 			return r.done, err
 		}
@@ -97,8 +100,8 @@ func (r *retaining) identities(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *retaining) events(ctx context.Context) (err error) {
-	r.done.Events, err = r.rows(ctx, "events", deleteEvents, countEvents, r.limits.Batch)
+func (r *retaining) received(ctx context.Context) (err error) {
+	r.done.Received, err = r.rows(ctx, "received_events", deleteReceived, countReceived, r.limits.Batch)
 	return err
 }
 

@@ -115,12 +115,12 @@ with old as materialized (` + expiredIdentities + ` for update skip locked)
 delete from tasker.task_identities where ctid = any (array(select at from old))`
 	countIdentities = `select count(*)::int from (` + expiredIdentities + `) old`
 
-	expiredEvents = `
+	expiredReceived = `
 select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit $1`
-	deleteEvents = `
-with old as materialized (` + expiredEvents + ` for update skip locked)
+	deleteReceived = `
+with old as materialized (` + expiredReceived + ` for update skip locked)
 delete from tasker.received_events where ctid = any (array(select at from old))`
-	countEvents = `select count(*)::int from (` + expiredEvents + `) old`
+	countReceived = `select count(*)::int from (` + expiredReceived + `) old`
 
 	goneDaemon = ` where heartbeat_at < clock_timestamp() - $1::bigint * interval '1 ms' limit $2`
 	deleteGone = `

@@ -269,3 +269,40 @@ func TestRegistryAndRecordsHaveTheirTime(t *testing.T) {
 	require.Equal(t, []int{1, 0, 1, 2}, []int{l.rows("workers"), l.rows("processors"), l.rows("operator_actions"), l.rows("task_identities")})
 	require.Equal(t, store.Retained{}, l.all(weekLimits, false))
 }
+
+// TestOldEventsGo: whole days, whoever has read them; and what had no day.
+func TestOldEventsGo(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	plan(t, s, publishingYAML)
+	for _, ago := range []int{12, 9, 7} {
+		createDay(t, db, "domain_events", ago)
+	}
+	put := func(at time.Time) {
+		db.Exec(t, `insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome,
+				name, version, fired_by, payload)
+			select overlay(gen_random_uuid()::text placing left(tasker.uuid_floor($1)::text, 13) from 1 for 13)::uuid, nextval('tasker.event_position'),
+				gen_random_uuid(), gen_random_uuid(), $1, 1, 0, 1, 1, 'a.b', '1.0', 'x', '{}'`, at)
+	}
+	for _, ago := range []int{12, 10, 9, 8, 7, 0} {
+		put(dayStart(ago).Add(time.Minute))
+	}
+	left := func() int { return db.QueryInt(t, `select count(*)::int from tasker.domain_events`) }
+	limits := store.RetentionLimits{EventTTL: week, Batch: 10}
+	dry, err := s.Retain(t.Context(), limits, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{dayName(12), dayName(9)}, dry.EventDays)
+	require.Equal(t, 2, dry.Events)
+	require.Equal(t, 6, left())
+	gone, err := s.Retain(t.Context(), limits, false)
+	require.NoError(t, err)
+	require.Equal(t, []string{dayName(12), dayName(9)}, gone.EventDays)
+	require.Equal(t, 2, gone.Events)
+	require.Equal(t, 2, left(), "the day of a week ago is not over long enough")
+	again, err := s.Retain(t.Context(), limits, false)
+	require.NoError(t, err)
+	require.Empty(t, again.EventDays)
+	none, err := s.Retain(t.Context(), store.RetentionLimits{Batch: 10}, false)
+	require.NoError(t, err)
+	require.Empty(t, none.EventDays)
+}

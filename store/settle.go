@@ -95,6 +95,9 @@ func (x *Settlement) fits() bool {
 	if e == nil || x.Plan == nil || x.Task == nil || x.Claim.Slot != 0 || x.Claim.Checkpoint != nil || len(x.Result) > maxSettledResult {
 		return false
 	}
+	if step := x.Plan.Step(x.Progress, x.Claim.Step); step == nil || len(step.Events) > 0 { // published by the apply
+		return false
+	}
 	if len(e.End) != 1 || e.End[0].Step != x.Claim.Step || e.End[0].Outcome != workflow.OutcomeSuccess || len(e.Retry)+len(e.Remove) > 0 {
 		return false
 	}

@@ -112,7 +112,7 @@ func applyAll(t testing.TB, s *store.Store) (finished int) {
 					continue
 				}
 				in = append(in, workflow.Reported{Step: r.Step, Attempt: r.Attempt,
-					Success: r.Outcome == workflow.OutcomeSuccess, Retryable: r.Retryable, RetryAfter: r.RetryAfter})
+					Success: r.Outcome == workflow.OutcomeSuccess, Retryable: r.Retryable, RetryAfter: r.RetryAfter, Result: r.Result})
 			}
 			progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, in...)
 			require.NoError(t, err)

@@ -21,6 +21,9 @@ type RetentionConfig struct {
 	// DeadLetterTTL is how long closed entries of the dead letter queue are
 	// kept; 0 is for ever. What operators did is kept for the longer of both.
 	DeadLetterTTL time.Duration
+	// EventTTL is how long domain events are kept, whether they have been read or
+	// not; 0 is for ever.
+	EventTTL time.Duration
 }
 
 type retention struct {
@@ -33,10 +36,12 @@ type retention struct {
 // The actions on what is over.
 var (
 	dropDay          = action{"dropped_days", "would_drop_days"}
+	dropEventDay     = action{"dropped_event_days", "would_drop_event_days"}
+	deleteEvent      = action{"deleted_events", "would_delete_events"}
 	deleteTask       = action{"deleted_tasks", "would_delete_tasks"}
 	deleteDaemon     = action{"deleted_daemons", "would_delete_daemons"}
 	deleteIdentity   = action{"deleted_identities", "would_delete_identities"}
-	deleteEvent      = action{"deleted_events", "would_delete_events"}
+	deleteReceived   = action{"deleted_received_events", "would_delete_received_events"}
 	deleteDeadLetter = action{"deleted_dead_letters", "would_delete_dead_letters"}
 	deleteRecord     = action{"deleted_operator_actions", "would_delete_operator_actions"}
 )
@@ -48,7 +53,7 @@ func retentionJob(cfg Config) Job {
 	c := cfg.Retention
 	lease := orDefault(c.Lease, 5*time.Minute)
 	r := &retention{store: cfg.Store, metrics: cfg.Metrics, bounds: boundsOf(lease, cfg.Clock),
-		limits: store.RetentionLimits{TTL: max(c.TTL, 0), DeadLetterTTL: max(c.DeadLetterTTL, 0), Batch: orDefault(c.Batch, 500)}}
+		limits: store.RetentionLimits{TTL: max(c.TTL, 0), DeadLetterTTL: max(c.DeadLetterTTL, 0), EventTTL: max(c.EventTTL, 0), Batch: orDefault(c.Batch, 500)}}
 	return Job{Name: "retention", Interval: orDefault(c.Interval, 10*time.Minute), Lease: lease, DryRun: c.DryRun, Run: r.run}
 }
 
@@ -66,11 +71,16 @@ func (r *retention) batch(ctx context.Context, res *Result, dry bool) (more bool
 	for _, day := range gone.Days {
 		res.show(Finding{Subject: day, Action: dropDay.name(dry)})
 	}
+	for _, day := range gone.EventDays {
+		res.show(Finding{Subject: day, Action: dropEventDay.name(dry)})
+	}
 	res.count(dropDay.name(dry), len(gone.Days))
+	res.count(dropEventDay.name(dry), len(gone.EventDays))
+	res.count(deleteEvent.name(dry), gone.Events)
 	res.count(deleteTask.name(dry), gone.Tasks)
 	res.count(deleteDaemon.name(dry), gone.Workers)
 	res.count(deleteIdentity.name(dry), gone.Identities)
-	res.count(deleteEvent.name(dry), gone.Events)
+	res.count(deleteReceived.name(dry), gone.Received)
 	res.count(deleteDeadLetter.name(dry), gone.DeadLetters)
 	res.count(deleteRecord.name(dry), gone.Actions)
 	res.count(busyDays, gone.Busy)

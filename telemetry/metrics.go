@@ -24,6 +24,7 @@ type Metrics struct {
 	TransactionMetrics
 	ScheduleMetrics
 	WaitMetrics
+	DomainEventMetrics
 }
 
 // ListenerMetrics tell of listeners. system is the id of an event system, mode
@@ -141,6 +142,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		TransactionMetrics:  newTransactionMetrics(reg),
 		ScheduleMetrics:     newScheduleMetrics(reg),
 		WaitMetrics:         newWaitMetrics(reg),
+		DomainEventMetrics:  newDomainEventMetrics(reg),
 	}
 }
 

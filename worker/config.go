@@ -78,6 +78,8 @@ type Config struct {
 	Checkpoint CheckpointConfig
 	// Isolation bounds what handlers of batches could not process.
 	Isolation IsolationConfig
+	// DomainEvents bounds what is made of the events that steps declare.
+	DomainEvents DomainEventConfig
 	// Transactions are those of handlers that work in one.
 	Transactions TransactionConfig
 
@@ -165,6 +167,7 @@ func (c Config) withDefaults() (Config, error) {
 	defaultInt(&c.Report.MaxPending, 10_000)
 	c.Checkpoint.withDefaults()
 	c.Isolation.withDefaults()
+	c.DomainEvents.withDefaults()
 	if c.Transactions.MaxConnections <= 0 {
 		c.Transactions.MaxConnections = 10
 	}

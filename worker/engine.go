@@ -8,6 +8,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/telemetry"
 )
@@ -24,30 +25,34 @@ type engineConfig struct {
 	Report         ReportConfig
 	Checkpoint     CheckpointConfig
 	Isolation      IsolationConfig
-	Settler        Settler // nil: successes are reported like failures
-	WorkerID       string  // names the worker in the history of tasks
+	DomainEvents   DomainEventConfig
+	Publishers     *publishers // nil: there are none
+	Bus            *events.Bus // nil: there are no subscribers
+	Settler        Settler     // nil: successes are reported like failures
+	WorkerID       string      // names the worker in the history of tasks
 }
 
 // engine claims steps, runs them and has their outcomes reported.
 type engine struct {
-	cfg       engineConfig
-	id        *identity
-	board     board
-	chain     *chain
-	queues    *queues
-	slots     *slots
-	shared    sharedResults
-	reporter  *reporter
-	saver     *saver
-	scans     fullScans   // used by Look alone
-	looks     func() bool // whether the mode lets it look for work
-	wake      func()      // asks for another look; never blocks
-	beat      func()      // asks for a heartbeat before its time; never blocks
-	publisher signal.Publisher
-	log       *zap.Logger
-	metrics   *telemetry.Metrics
-	count     *counters
-	works     *works
+	cfg        engineConfig
+	id         *identity
+	board      board
+	chain      *chain
+	queues     *queues
+	slots      *slots
+	shared     sharedResults
+	reporter   *reporter
+	saver      *saver
+	publishing *publishing
+	scans      fullScans   // used by Look alone
+	looks      func() bool // whether the mode lets it look for work
+	wake       func()      // asks for another look; never blocks
+	beat       func()      // asks for a heartbeat before its time; never blocks
+	publisher  signal.Publisher
+	log        *zap.Logger
+	metrics    *telemetry.Metrics
+	count      *counters
+	works      *works
 
 	base   context.Context // of bringing reports; ends when the worker is closed
 	cancel context.CancelCauseFunc
@@ -73,6 +78,13 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	e.told, e.tell = context.WithCancelCause(e.base)
 	e.reporter = newReporter(e, publisher)
 	e.saver = newSaver(e)
+	if cfg.Publishers == nil {
+		cfg.Publishers = newPublishers()
+	}
+	if cfg.Bus == nil {
+		cfg.Bus = events.NewBus(cfg.DomainEvents.Bus)
+	}
+	e.publishing = newPublishing(e.base, cfg.DomainEvents, cfg.Publishers, cfg.Bus, cfg.MaxConcurrent, log, m)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	return e
 }

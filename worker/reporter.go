@@ -64,19 +64,32 @@ func newReporter(e *engine, publisher signal.Publisher) *reporter {
 }
 
 func (r *reporter) succeeded(x *execution, result json.RawMessage) {
-	r.e.count.succeeded.Add(1)
-	report := x.success(result)
-	r.e.countIsolated(x)
-	r.bring(x.reported(report))
+	r.compose(x, result, nil)
+	r.bring(&x.outcome)
 }
 
 func (r *reporter) failed(x *execution, err error) {
+	r.compose(x, nil, err)
+	r.bring(&x.outcome)
+}
+
+// compose makes the report of an execution that it is ours to report, with what
+// its step publishes.
+func (r *reporter) compose(x *execution, result json.RawMessage, err error) {
+	if err == nil {
+		r.e.count.succeeded.Add(1)
+		x.reported(x.success(result))
+		r.e.countIsolated(x)
+		r.e.publishing.prepare(x, nil, false)
+		return
+	}
 	f := failureOf(err)
 	r.e.count.failed.Add(1)
 	r.e.log.Warn("step failed", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step),
 		zap.Int("attempt", x.claim.Attempt), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
 		zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))
-	r.bring(x.reported(reportFailure(x.key, f)))
+	x.reported(reportFailure(x.key, f))
+	r.e.publishing.prepare(x, &f, false)
 }
 
 func (r *reporter) bring(o *outcome) {
@@ -94,7 +107,9 @@ func (r *reporter) answered(list []command.Answer[*outcome, bool]) {
 			r.bring(a.Item)
 			continue
 		}
-		if !a.Result {
+		if a.Result {
+			r.e.publishing.accepted(a.Item.x)
+		} else {
 			r.stale(a.Item)
 		}
 		settled = append(settled, a.Item.x)
@@ -117,7 +132,7 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 	accepted, errs := make([]bool, len(items)), make([]error, len(items))
 	for from := 0; from < len(items); {
 		to := from + fitting(items[from:], func(o *outcome) int {
-			return len(o.report.Result) + len(o.report.Error) + len(o.report.Isolated)
+			return len(o.report.Result) + len(o.report.Error) + len(o.report.Isolated) + len(o.report.Events)
 		})
 		inHalves(items[from:to], accepted[from:to], errs[from:to],
 			func(items []*outcome) ([]bool, error) { return r.deliver(ctx, items) },
@@ -136,7 +151,9 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 // replace reports, in place of what the database refused, that it did.
 func (r *reporter) replace(ctx context.Context, o *outcome, why error) (bool, error) {
 	r.e.log.Error("the database refuses the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step), zap.Error(why))
-	o.report = reportFailure(o.x.key, failureOf(refusal(why)))
+	f := failureOf(refusal(why))
+	o.report = reportFailure(o.x.key, f)
+	r.e.publishing.prepare(o.x, &f, true)
 	answers, err := r.deliver(ctx, []*outcome{o})
 	if err != nil {
 		return false, err

@@ -106,10 +106,24 @@ func (e *engine) endOverdue() {
 	for _, x := range late {
 		// A claim whose end cannot be told must not be kept: its lease would
 		// never end.
-		if !e.survived(func() { e.reporter.failed(x, timedOut(x)) }) && e.slots.done(x) {
+		if !e.survived(func() { e.endLate(x) }) && e.slots.done(x) {
 			e.wake()
 		}
 	}
+}
+
+// endLate reports that an execution has run out of time. Where publishers have a
+// say in what is told of it the watch does not wait for them.
+func (e *engine) endLate(x *execution) {
+	if x.job == nil || len(x.job.step.Events) == 0 {
+		e.reporter.failed(x, timedOut(x))
+		return
+	}
+	e.group.Go(func() {
+		if !e.survived(func() { e.reporter.failed(x, timedOut(x)) }) && e.slots.done(x) {
+			e.wake()
+		}
+	})
 }
 
 // survived calls f and reports whether it came back; a panic is logged and
@@ -172,6 +186,14 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	case err != nil:
 		how = endedBadly
 	}
+	ours := false
+	if (how == endedWell || how == endedBadly) && e.publishing.asks(x) {
+		// The permit is kept meanwhile: slow publishers slow their own steps down.
+		if ours = e.slots.settle(x, err == nil); ours {
+			e.reporter.compose(x, result, err)
+		}
+		how = endedSettled
+	}
 	after := e.slots.end(x, how)
 	if after.look {
 		if point != nil && e.looks() {
@@ -185,6 +207,8 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	switch {
 	case how == endedInTx:
 		e.endedInTx(x, err)
+	case ours:
+		e.reporter.bring(&x.outcome)
 	case !after.report:
 		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
 	case point != nil:

@@ -73,7 +73,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	list, places := make([]store.Settlement, 0, len(items)), make([]int, 0, len(items))
 	size := 0
 	for i, o := range items {
-		if o.report.Success && o.x.task != nil && !o.x.context.keeps() && size < maxReportBytes {
+		if o.report.Success && o.x.task != nil && !o.x.context.keeps() && len(o.x.job.step.Events) == 0 && size < maxReportBytes {
 			size += len(o.report.Result)
 			list = append(list, store.Settlement{Claim: &o.x.claim, Task: o.x.task, Result: o.report.Result})
 			places = append(places, i)

@@ -36,7 +36,9 @@ type execution struct {
 	outcome  outcome     // of whoever had it settled
 	// task is where the task stands, if its success may be settled at once.
 	task *store.Standing
-	tx   *transaction // of a handler that asked for one; its goroutine's own
+	// published is what is published of it once its end was accepted; nil: nothing.
+	published *publication
+	tx        *transaction // of a handler that asked for one; its goroutine's own
 	// queued: the handler waits for the connection of its transaction.
 	queued atomic.Bool
 
@@ -195,6 +197,7 @@ const (
 	endedByStop         // it gave up because of the shutdown
 	endedByYield        // it wants to go on from a checkpoint
 	endedInTx           // the right to report its end has been taken by settle
+	endedSettled        // the same, and its report is made
 )
 
 // settleLocked asks for the right to report the end of an execution; only the
@@ -214,13 +217,13 @@ func (s *slots) settleLocked(x *execution, success bool) bool {
 	return true
 }
 
-// settle asks for the right to report a success in its transaction, before its
-// handler gives the permit back. From then on nobody else reports the end of the
-// execution: neither its time limit nor the loss of its lease.
-func (s *slots) settle(x *execution) bool {
+// settle asks for the right to report the end of an execution before its permit
+// is given back. From then on nobody else reports it: neither its time limit nor
+// the loss of its lease.
+func (s *slots) settle(x *execution, success bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settleLocked(x, true)
+	return s.settleLocked(x, success)
 }
 
 func (s *slots) zombieLocked(x *execution) {
@@ -245,7 +248,7 @@ func (s *slots) end(x *execution, how ending) (e ended) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case how == endedInTx:
+	case how == endedInTx || how == endedSettled:
 	case how == endedByYield:
 		e.report = s.yieldLocked(x)
 	case how != endedByStop:

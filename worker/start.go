@@ -113,7 +113,12 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err := w.checkWorks(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx))
+	if err := errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx)); err != nil {
+		return err
+	}
+	p.engine.publishing.start()
+	w.bus.Start()
+	return nil
 }
 
 // checkWorks sees to it that a pool of somebody else's leads to the database in
@@ -202,6 +207,10 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 	resolved := make([]*workflow.Template, len(templates))
 	for i, t := range templates {
 		resolved[i] = t.Resolve(w.cfg.Environment)
+		if names := w.publishers.missing(resolved[i]); len(names) > 0 {
+			w.cfg.Logger.Warn("publishers that a registered template names are not in this worker; what it runs is not published through them",
+				zap.String("template", t.Name), zap.Strings("publishers", names))
+		}
 		for s := range resolved[i].Steps {
 			if err := w.CanResolve(resolved[i].Steps[s].Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
@@ -253,7 +262,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	p.engine = newEngine(engineConfig{
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
 		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation, Settler: c.Settler,
-		WorkerID: c.WorkerID,
+		DomainEvents: c.DomainEvents, Publishers: w.publishers, Bus: w.bus, WorkerID: c.WorkerID,
 	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
 	p.engine.works = p.works
 

@@ -104,6 +104,7 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 	failed := w.stopClaiming(ctx, p)
 	failed = append(failed, w.awaitHandlers(ctx, p))
 	failed = append(failed, p.engine.saver.stop(ctx), p.engine.reporter.stop(ctx))
+	failed = append(failed, p.engine.publishing.stop(ctx))
 	left := p.engine.slots.usage().running
 	failed = append(failed, w.letGo(ctx, p))
 	if left == 0 {

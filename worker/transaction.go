@@ -144,7 +144,7 @@ func (e *engine) conclude(x *execution, result json.RawMessage, err error) (json
 		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
 		return nil, e.verdict(x, serialization(err))
 	}
-	if !e.slots.settle(x) {
+	if !e.slots.settle(x, true) {
 		e.abandon(x)
 		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
 		return nil, errTooLate
@@ -174,7 +174,9 @@ func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 			return txFailed, err
 		}
 	}
-	accepted, err := work.Report(ctx, x.success(result))
+	x.reported(x.success(result))
+	e.publishing.prepare(x, nil, false)
+	accepted, err := work.Report(ctx, x.outcome.report)
 	switch {
 	case err != nil:
 		return txFailed, notReported(err)
@@ -237,6 +239,7 @@ func (e *engine) endedInTx(x *execution, err error) {
 	case txAccepted:
 		e.count.succeeded.Add(1)
 		e.countIsolated(x)
+		e.publishing.accepted(x)
 		for _, namespace := range x.tx.created {
 			e.metrics.TasksCreated.WithLabelValues(namespace).Inc()
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -21,14 +22,16 @@ import (
 // and templates, and has one life: Start, then Stop. It is safe for concurrent
 // use.
 type Worker struct {
-	cfg      Config
-	id       *identity
-	registry *registry
-	chain    *chain
-	board    board      // instead of a store, in tests
-	fatal    chan error // holds one: the event system gave up
-	force    chan struct{}
-	stopped  chan struct{} // closed when Stop is through
+	cfg        Config
+	id         *identity
+	registry   *registry
+	chain      *chain
+	publishers *publishers
+	bus        *events.Bus
+	board      board      // instead of a store, in tests
+	fatal      chan error // holds one: the event system gave up
+	force      chan struct{}
+	stopped    chan struct{} // closed when Stop is through
 
 	mu        sync.Mutex
 	state     state
@@ -63,8 +66,10 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("make the worker's id: %w", err)
 	}
 	r := newRegistry()
+	bus := cfg.DomainEvents.Bus
+	bus.Logger, bus.Metrics = cfg.Logger, cfg.Metrics
 	return &Worker{
-		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r),
+		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: events.NewBus(bus),
 		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}, nil

@@ -302,11 +302,11 @@ func (a *advancing) report(in *Reported) error {
 		s.Status = StatusComplete
 		a.effects.End = append(a.effects.End, EndStep{Step: in.Step, Outcome: OutcomeSuccess})
 		a.satisfied(step)
-	case !in.Retryable || !step.Retry.Retryable:
-		a.fail(s, in.Step, ReasonPermanent)
-	case in.Attempt >= a.progress.Retry.maxAttempts(step.StepTemplate):
-		a.fail(s, in.Step, ReasonExhausted)
 	default:
+		if outcome, reason := step.failed(in.Attempt, a.progress.Retry.maxAttempts(step.StepTemplate), in.Retryable); outcome == OutcomeError {
+			a.fail(s, in.Step, reason)
+			break
+		}
 		delay := a.retryDelay(step.StepTemplate, in, in.Attempt-int(s.Crashes))
 		a.again(s, RetryStep{Step: in.Step, DueIn: delay, Outcome: OutcomeFailed})
 	}

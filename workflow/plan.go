@@ -35,6 +35,8 @@ type PlanStep struct {
 	Depth int
 	// Undo is the number of the step that compensates this one; negative: none.
 	Undo int
+	// Events are those that the step publishes, in the order of the file.
+	Events []Event
 }
 
 // Compile numbers the steps of a resolved template. The order is stable: steps
@@ -61,7 +63,7 @@ func Compile(t *Template) (*Plan, error) {
 	}
 	p := &Plan{Template: t, Steps: make([]PlanStep, len(order)), byName: make(map[string]int, len(order))}
 	for no, at := range order {
-		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no, Undo: -1}
+		p.Steps[no] = PlanStep{StepTemplate: &t.Steps[at], No: no, Undo: -1, Events: compileEvents(&t.Steps[at])}
 		p.byName[t.Steps[at].Name] = no
 	}
 	p.link()

@@ -3,7 +3,9 @@ package rest
 import (
 	"context"
 	"errors"
+	"net/http"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -40,6 +42,8 @@ type Worker struct {
 	// Checks are shown in the detailed health beside the built-in ones and
 	// replace those of the same name, such as step_processing.
 	Checks func(ctx context.Context) map[string]telemetry.Check
+	// Events count the domain events; nil: the route does not exist.
+	Events func() client.EventMetrics
 	// Breakers are the circuit breakers of this daemon; nil: the routes do not
 	// exist.
 	Breakers Breakers
@@ -85,6 +89,11 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	(&adminRoutes{api: a, status: status, database: w.Database}).add()
 	if w.Breakers != nil {
 		(&breakerRoutes{api: a, breakers: w.Breakers}).add()
+	}
+	if w.Events != nil {
+		add(a, operation{method: http.MethodGet, path: "/metrics/events", id: "event-metrics", tag: "metrics", failure: shapeFlat,
+			summary: "What has become of the domain events of the steps that this worker ran"},
+			func(context.Context, *struct{}) (*client.EventMetrics, error) { m := w.Events(); return &m, nil })
 	}
 	health := newHealthRoutes(a, status, w.Database)
 	health.worker, health.loaded, health.extra = &w, w.Loaded, w.Checks

@@ -19,11 +19,11 @@ const module = "github.com/tasker-go/tasker"
 // have an entry of their own ("signal/" stands for the packages below signal).
 var floors = map[string]int{
 	"workflow": 0, "deploymode": 0, "schedule": 0, "proto": 0,
-	"config": 1, "telemetry": 1, "signal": 1, "breaker": 1, "backpressure": 1,
+	"config": 1, "telemetry": 1, "signal": 1, "breaker": 1, "backpressure": 1, "events": 1,
 	"store": 2, "signal/": 2, "auth": 2,
 	"listener": 3, "poller": 3, "submission": 3,
 	"coordinator": 4, "command": 4,
-	"orchestration": 5, "worker": 5, "events": 5, "sweep": 5,
+	"orchestration": 5, "worker": 5, "sweep": 5,
 	"api": 6, "dashboard": 6, "client": 6, "daemon": 6, "examples": 6,
 	"cmd": 7,
 	// Users of the product, in the same repository.

@@ -28,11 +28,18 @@ type handlers map[string]worker.HandlerFunc
 // start runs an engine with one template of the corpus, after change.
 func start(t *testing.T, file string, h handlers, change func(*workflow.Template)) (*enginetest.Engine, *workflow.Template) {
 	t.Helper()
+	return startWith(t, file, h, change, func(*worker.Worker) error { return nil })
+}
+
+// startWith is start with more to give to the worker.
+func startWith(t *testing.T, file string, h handlers, change func(*workflow.Template), more func(*worker.Worker) error) (*enginetest.Engine, *workflow.Template) {
+	t.Helper()
 	template := load(t, file)
 	if change != nil {
 		change(template)
 	}
-	return engine(t, h.register(template), template), template
+	register := h.register(template)
+	return engine(t, func(w *worker.Worker) error { return errors.Join(register(w), more(w)) }, template), template
 }
 
 // load reads a template of the corpus, as it is in the environment test.

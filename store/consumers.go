@@ -1,0 +1,238 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Errors of event consumers.
+var (
+	// ErrConsumerExists: there is a consumer of this name.
+	ErrConsumerExists = errors.New("an event consumer of this name exists")
+	// ErrTooManyConsumers: there are as many as there may be.
+	ErrTooManyConsumers = errors.New("there are as many event consumers as there may be")
+	// ErrConsumerBusy: somebody else has events of the consumer in hand.
+	ErrConsumerBusy = errors.New("somebody else has events of this consumer in hand")
+	// ErrConsumerLost: the events have been handed to somebody else meanwhile.
+	ErrConsumerLost = errors.New("the events have been handed to somebody else")
+)
+
+// EventConsumer reads the events of a namespace from a place of its own on.
+type EventConsumer struct {
+	UUID      uuid.UUID
+	Name      string
+	Namespace string
+	Patterns  []string // of names; none: every event
+	Position  int64    // everything up to it is done
+	// While somebody has events in hand.
+	Holder     *string
+	LeaseUntil *time.Time
+	// Unread counts events that fit, among the next 1,000 of the namespace.
+	Unread                     int
+	OldestUnread               *time.Time // when the first of them was published
+	CreatedAt, UpdatedAt       time.Time
+	LastClaimedAt, LastAckedAt *time.Time
+}
+
+// consumerColumns are those of EventConsumer, of c and its namespace n. An
+// ended lease is none.
+const consumerColumns = `c.consumer_uuid, c.name, n.name, c.patterns, c.position,
+       case when c.lease_until > clock_timestamp() then c.holder end, case when c.lease_until > clock_timestamp() then c.lease_until end,
+       u.unread, u.oldest, c.created_at, c.updated_at, c.claimed_at, c.acked_at`
+
+// consumersWith reads consumers. Index: domain_events_by_namespace.
+const consumersWith = `
+from tasker.event_consumers c join tasker.namespaces n using (namespace_id)
+cross join lateral (
+    select count(*)::int as unread, min(e.fired_at) as oldest
+    from (select name, fired_at from tasker.domain_events where namespace_id = c.namespace_id and position > c.position order by position limit 1000) e
+    where tasker.event_matches(e.name, c.patterns)) u`
+
+func scanConsumer(row pgx.CollectableRow) (c EventConsumer, err error) {
+	err = row.Scan(&c.UUID, &c.Name, &c.Namespace, &c.Patterns, &c.Position, &c.Holder, &c.LeaseUntil, &c.Unread, &c.OldestUnread,
+		&c.CreatedAt, &c.UpdatedAt, &c.LastClaimedAt, &c.LastAckedAt)
+	return c, err
+}
+
+func oneConsumer(ctx context.Context, db querier, name string) (EventConsumer, error) {
+	rows, err := db.Query(ctx, `select `+consumerColumns+consumersWith+` where c.name = $1`, name)
+	if err != nil {
+		return EventConsumer{}, err
+	}
+	c, err := pgx.CollectExactlyOneRow(rows, scanConsumer)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, ErrNotFound
+	}
+	return c, err
+}
+
+// EventConsumer reads one; the error wraps ErrNotFound where there is none.
+func (s *Store) EventConsumer(ctx context.Context, name string) (c EventConsumer, err error) {
+	err = s.repeatable(ctx, "event_consumer", "read the event consumer", func(ctx context.Context, db *conn) error {
+		c, err = oneConsumer(ctx, db, name)
+		return err
+	})
+	return c, err
+}
+
+// EventConsumers lists them by name, at most as many as there may be.
+func (s *Store) EventConsumers(ctx context.Context, limit int) (list []EventConsumer, err error) {
+	err = s.repeatable(ctx, "event_consumers", "list the event consumers", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select `+consumerColumns+consumersWith+` order by c.name limit $1`, limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanConsumer)
+		return err
+	})
+	return list, err
+}
+
+// EventPlace is a place among the events of a namespace.
+type EventPlace struct {
+	Now      bool  // behind all there are
+	Position int64 // behind this one; 0: before all
+}
+
+// startPlace is the position of an EventPlace for a namespace.
+// Index: domain_events_by_namespace.
+const startPlace = `case when $2 then coalesce((select position from tasker.domain_events e where e.namespace_id = n.namespace_id order by position desc limit 1), 0) else $3::bigint end`
+
+// CreateEventConsumer keeps a new consumer, and records who did it. most bounds
+// how many there may be. The error wraps ErrConsumerExists, ErrTooManyConsumers,
+// or ErrNotFound where there is no such namespace.
+func (s *Store) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most int, by OperatorAction) (c EventConsumer, err error) {
+	err = s.changeConsumer(ctx, "create_event_consumer", "create the event consumer", &by, def.Name, func(tx pgx.Tx) error {
+		var known, taken bool
+		var n int
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtext('tasker.event_consumers'))`); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, `select exists (select from tasker.namespaces where name = $1), exists (select from tasker.event_consumers where name = $2),
+			(select count(*)::int from tasker.event_consumers)`, def.Namespace, def.Name).Scan(&known, &taken, &n); err != nil {
+			return err
+		}
+		switch {
+		case !known:
+			return ErrNotFound
+		case taken:
+			return ErrConsumerExists
+		case n >= most:
+			return fmt.Errorf("%w: %d", ErrTooManyConsumers, most)
+		}
+		_, err := tx.Exec(ctx, `insert into tasker.event_consumers (namespace_id, name, patterns, position)
+			select n.namespace_id, $4, $5, `+startPlace+` from tasker.namespaces n where n.name = $1`, def.Namespace, from.Now, from.Position, def.Name, nonNil(def.Patterns))
+		if err == nil {
+			c, err = oneConsumer(ctx, tx, def.Name)
+		}
+		return err
+	})
+	return c, err
+}
+
+// ResetEventConsumer puts a consumer somewhere else, and takes from everybody
+// what they have in hand. The error wraps ErrNotFound where there is none.
+func (s *Store) ResetEventConsumer(ctx context.Context, name string, to EventPlace, by OperatorAction) (c EventConsumer, err error) {
+	err = s.changeConsumer(ctx, "reset_event_consumer", "reset the event consumer", &by, name, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `update tasker.event_consumers c set token = null, lease_until = null, handed_last = null, handed_until = null, holder = null,
+			updated_at = clock_timestamp(), position = `+startPlace+` from tasker.namespaces n where n.namespace_id = c.namespace_id and c.name = $1`,
+			name, to.Now, to.Position); err != nil {
+			return err
+		}
+		c, err = oneConsumer(ctx, tx, name)
+		return err
+	})
+	return c, err
+}
+
+// DeleteEventConsumer forgets a consumer and returns what it was; events stay.
+func (s *Store) DeleteEventConsumer(ctx context.Context, name string, by OperatorAction) (c EventConsumer, err error) {
+	err = s.changeConsumer(ctx, "delete_event_consumer", "delete the event consumer", &by, name, func(tx pgx.Tx) error {
+		if c, err = oneConsumer(ctx, tx, name); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `delete from tasker.event_consumers where name = $1`, name)
+		return err
+	})
+	return c, err
+}
+
+// changeConsumer makes a change of one consumer together with its record.
+func (s *Store) changeConsumer(ctx context.Context, flow, doing string, by *OperatorAction, name string, change func(tx pgx.Tx) error) error {
+	return s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
+		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+			if err := change(tx); err != nil {
+				return err
+			}
+			by.Target, by.Matched, by.Changed = map[string]any{"event_consumer": name}, 1, 1
+			return insertAction(ctx, tx, *by)
+		})
+	})
+}
+
+// ClaimedEvents are events in the hands of somebody.
+type ClaimedEvents struct {
+	Token  int64 // to give back with AckEvents
+	Events []Event
+}
+
+// Bounds of one claim of events.
+const (
+	MaxClaimedEvents = 1000
+	MaxEventLease    = 24 * time.Hour
+)
+
+// ClaimEvents hands the next events of a consumer to holder for the time of the
+// lease, in the order of their positions; none: there are none yet. The error
+// wraps ErrConsumerBusy while somebody else has some, ErrNotFound where there is
+// no such consumer.
+func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (c ClaimedEvents, err error) {
+	err = s.call(ctx, "claim_events", "claim domain events", func(ctx context.Context, db *conn) error {
+		c = ClaimedEvents{Events: []Event{}}
+		rows, err := db.Query(ctx, `select e.token, `+eventFields+` from tasker.claim_events($1, $2, $3, $4::bigint * interval '1 ms') e order by e.position`,
+			consumer, holder, limit, millis(lease))
+		if err == nil {
+			var e eventRow
+			_, err = pgx.ForEachRow(rows, append([]any{&c.Token}, e.fields()...), func() error {
+				c.Events = append(c.Events, e.event())
+				e = eventRow{}
+				return nil
+			})
+		}
+		var pg *pgconn.PgError
+		switch {
+		case errors.As(err, &pg) && pg.Code == "55006": // object_in_use
+			return fmt.Errorf("%w: %s", ErrConsumerBusy, pg.Message)
+		case errors.As(err, &pg) && pg.Code == "P0002": // no_data_found
+			return ErrNotFound
+		}
+		return err
+	})
+	return c, err
+}
+
+// AckEvents says that everything up to a position is done. With letGo the rest
+// of what was claimed may be claimed again at once. The error wraps
+// ErrConsumerLost, or ErrNotFound where there is no such consumer.
+func (s *Store) AckEvents(ctx context.Context, consumer string, token, position int64, letGo bool) error {
+	return s.call(ctx, "ack_events", "acknowledge domain events", func(ctx context.Context, db *conn) error {
+		var held, known bool
+		err := db.QueryRow(ctx, `select tasker.ack_events($1, $2, $3, $4), exists (select from tasker.event_consumers where name = $1)`,
+			consumer, token, position, letGo).Scan(&held, &known)
+		switch {
+		case err != nil:
+			return err
+		case !known:
+			return ErrNotFound
+		case !held:
+			return ErrConsumerLost
+		}
+		return nil
+	})
+}

@@ -1,0 +1,475 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// DomainEventConfig bounds what a worker does about domain events.
+type DomainEventConfig struct {
+	// MaxPayloadBytes bounds the JSON of a payload, also of the plain one, which
+	// is the result; default 262,144.
+	MaxPayloadBytes int
+	// PublisherTimeout limits the work of a publisher on one event; default 5 s.
+	// The end of the step is not reported before.
+	PublisherTimeout time.Duration
+	// Buffer is how many ended steps with fast events may wait to be handed to
+	// the subscribers; default 1,000. Beyond it their events are lost.
+	Buffer int
+	// QuietDrops keeps what is lost for a full buffer out of the log.
+	QuietDrops bool
+	// DrainTimeout bounds the handing over of what is left when the worker stops;
+	// default 5 s.
+	DrainTimeout time.Duration
+	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
+	Bus events.Config
+}
+
+func (c *DomainEventConfig) withDefaults() {
+	defaultInt(&c.MaxPayloadBytes, 256<<10)
+	defaultInt(&c.Buffer, 1000)
+	defaultTime(&c.PublisherTimeout, 5*time.Second)
+	defaultTime(&c.DrainTimeout, 5*time.Second)
+}
+
+// maxEventMetadata bounds what a publisher adds to the metadata, in bytes.
+const maxEventMetadata = 16 << 10
+
+// The values of the label reason of the metric DomainEventsFailed.
+const (
+	eventSchema           = "schema"            // the payload does not fit the declared schema
+	eventTooLarge         = "too_large"         // the payload is too long
+	eventNotStorable      = "not_storable"      // the payload or the metadata have no JSON form that can be kept
+	eventUnknownPublisher = "unknown_publisher" // this worker does not have it
+	eventPublisherError   = "publisher_error"
+	eventPublisherPanic   = "publisher_panic"
+	eventPublisherTimeout = "publisher_timeout"
+	eventBusy             = "busy" // as many publishers as may run were running all the time
+
+	eventVetoed = "vetoed" // by its publisher; no failure
+)
+
+// publishing makes and routes the events of steps that declare some: they are
+// made before the end of a step is reported, and routed when that has been
+// accepted. It is safe for concurrent use.
+type publishing struct {
+	cfg        DomainEventConfig
+	publishers *publishers
+	bus        *events.Bus
+	log        *zap.Logger
+	metrics    *telemetry.Metrics
+	base       context.Context
+	permits    chan struct{} // of the publishers that run
+	running    conc.WaitGroup
+
+	mu      sync.Mutex
+	started bool
+	closed  bool
+	queue   chan *publication
+	group   conc.WaitGroup // the goroutine that dispatches
+
+	count routed
+}
+
+// routed counts events whose steps' ends were accepted.
+type routed struct {
+	durable, fast, broadcast, undelivered, failed atomic.Uint64
+}
+
+// publication is what follows from the end of one execution.
+type publication struct {
+	list []publishable
+}
+
+// publishable is one event of it that is published.
+type publishable struct {
+	declared  *workflow.Event
+	publisher *Publisher
+	about     *StepEvent
+	event     events.Event // where it is fast
+}
+
+func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
+	cfg.withDefaults()
+	return &publishing{cfg: cfg, publishers: p, bus: bus, log: log, metrics: m, base: base,
+		permits: make(chan struct{}, max(permits, 1)), queue: make(chan *publication, cfg.Buffer)}
+}
+
+// asks reports whether publishers have a say in the end of an execution.
+func (p *publishing) asks(x *execution) bool {
+	if x.job == nil {
+		return false
+	}
+	for i := range x.job.step.Events {
+		if x.job.step.Events[i].Publisher != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// prepare makes the events that follow what is about to be reported of an
+// execution: outcome holds the report, and takes along what the orchestrator
+// needs. Whoever calls it has the right to report. f is the failure, nil for a
+// success. With plain nobody's publisher is asked: the engine itself has made
+// this failure of what the handler has left.
+func (p *publishing) prepare(x *execution, f *failure, plain bool) {
+	if x.job == nil || len(x.job.step.Events) == 0 {
+		return
+	}
+	r, step := &x.outcome.report, x.job.step
+	x.published = nil
+	outcome := step.Outcome(x.claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.claim.MaxAttempts), r.Success, r.Retryable)
+	made := store.MadeEvents{}
+	for no := range step.Events {
+		d := &step.Events[no]
+		if !d.Follows(outcome) {
+			continue
+		}
+		about := x.about(d, outcome, f)
+		m, who, err := p.make(about, d, plain)
+		if err != nil {
+			p.failed(about, d, who, m.Skip, err)
+		}
+		if d.Durable() && (m.Skip != "" || d.Publisher != "") {
+			made[no] = m
+		}
+		if m.Skip == "" {
+			if x.published == nil {
+				x.published = &publication{}
+			}
+			x.published.list = append(x.published.list, publishable{declared: d, publisher: who, about: about, event: eventOf(about, d, step, m)})
+		}
+	}
+	doc, err := made.Encode()
+	if err != nil { // all that is in it is JSON
+		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
+	}
+	r.Events = doc
+}
+
+// about tells a publisher what its event is about.
+func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure) *StepEvent {
+	t, step := x.job.plan.Template, x.job.step
+	e := &StepEvent{Name: d.Name, Condition: d.Condition, DeliveryMode: d.DeliveryMode,
+		TaskUUID: x.key.TaskUUID, StepUUID: store.StepUUID(x.key.TaskUUID, x.key.Step), CorrelationID: x.claim.CorrelationID,
+		Namespace: t.Namespace, TaskName: t.Name, TaskVersion: t.Version, StepName: step.Name, Attempt: x.claim.Attempt,
+		Context: x.claim.Context, Outcome: outcome}
+	if x.claim.Batch != nil {
+		e.StepName = x.claim.Batch.Name
+	}
+	if f == nil {
+		e.Result = x.outcome.report.Result
+		e.Payload = e.Result
+		return e
+	}
+	e.Failure = &workflow.EventFailure{Message: f.Message, Type: f.Type, Code: f.Code, Retryable: f.Retryable, Context: f.Context}
+	e.Payload = e.Failure.Payload()
+	return e
+}
+
+// eventOf is the event as subscribers see it.
+func eventOf(about *StepEvent, d *workflow.Event, step *workflow.PlanStep, m store.MadeEvent) events.Event {
+	e := events.Event{ID: uuid.Must(uuid.NewV7()).String(), Name: d.Name, Version: workflow.EventVersion, Payload: about.Payload,
+		Metadata: events.Metadata{TaskUUID: about.TaskUUID.String(), StepUUID: about.StepUUID.String(), StepName: about.StepName,
+			Namespace: about.Namespace, CorrelationID: about.CorrelationID.String(), FiredAt: time.Now().UTC(),
+			FiredBy: d.FiredBy(step.StepTemplate), Success: about.Success(), Attempt: about.Attempt, Added: m.Metadata}}
+	if m.Payload != nil {
+		e.Payload = m.Payload
+	}
+	return e
+}
+
+// make makes one event. Skip says why it is not published; the error, what has
+// failed.
+func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m store.MadeEvent, who *Publisher, err error) {
+	if d.Publisher != "" && plain {
+		m.Payload = about.Payload // what comes through no publisher would be missed
+	}
+	if d.Publisher != "" && !plain {
+		var known bool
+		if who, known = p.publishers.get(d.Publisher); !known {
+			return store.MadeEvent{Skip: eventUnknownPublisher}, nil, fmt.Errorf("there is no publisher %q in this worker", d.Publisher)
+		}
+		if m, err = p.ask(who, about); err != nil || m.Skip != "" {
+			return m, who, err
+		}
+	}
+	payload := m.Payload
+	if payload == nil {
+		payload = about.Payload
+	}
+	if len(payload) > p.cfg.MaxPayloadBytes {
+		return store.MadeEvent{Skip: eventTooLarge}, who, fmt.Errorf("the payload has %d bytes, more than %d", len(payload), p.cfg.MaxPayloadBytes)
+	}
+	if wrong := d.Check(payload); len(wrong) > 0 {
+		return store.MadeEvent{Skip: eventSchema}, who, fmt.Errorf("the payload does not fit the declared schema: %q %s", wrong[0].Path, wrong[0].Message)
+	}
+	return m, who, nil
+}
+
+var (
+	errPublishersBusy   = errors.New("no publisher ended in time to let this one run")
+	errPublisherTooSlow = errors.New("the publisher did not end in time")
+)
+
+// ask has a publisher make an event.
+func (p *publishing) ask(who *Publisher, about *StepEvent) (store.MadeEvent, error) {
+	m, err := within(p, func(ctx context.Context) (store.MadeEvent, error) { return who.make(ctx, about) })
+	var panicked *lifecycle.PanicError
+	var odd *notStorableError
+	switch {
+	case err == nil:
+		return m, nil
+	case errors.Is(err, errPublishersBusy):
+		m.Skip = eventBusy
+	case errors.Is(err, errPublisherTooSlow):
+		m.Skip = eventPublisherTimeout
+	case errors.As(err, &panicked):
+		m.Skip = eventPublisherPanic
+	case errors.As(err, &odd):
+		m.Skip = eventNotStorable
+	default:
+		m.Skip = eventPublisherError
+	}
+	return store.MadeEvent{Skip: m.Skip}, err
+}
+
+// make calls the functions of the publisher in their order.
+func (who *Publisher) make(ctx context.Context, about *StepEvent) (m store.MadeEvent, err error) {
+	if who.Before != nil {
+		if err := who.Before(ctx, about); err != nil {
+			return m, err
+		}
+	}
+	if who.ShouldPublish != nil {
+		if yes, err := who.ShouldPublish(ctx, about); err != nil || !yes {
+			return store.MadeEvent{Skip: eventVetoed}, err
+		}
+	}
+	m.Payload = about.Payload
+	if who.Payload != nil {
+		value, err := who.Payload(ctx, about)
+		if err != nil {
+			return m, err
+		}
+		if m.Payload, err = encodeEvent(value, 0); err != nil {
+			return m, err
+		}
+	}
+	if who.Metadata != nil {
+		added, err := who.Metadata(ctx, about)
+		if err != nil || len(added) == 0 {
+			return m, err
+		}
+		m.Metadata, err = encodeEvent(added, maxEventMetadata)
+		return m, err
+	}
+	return m, nil
+}
+
+// notStorableError is of what a publisher has made and nobody can keep.
+type notStorableError struct{ error }
+
+func encodeEvent(value any, limit int) (json.RawMessage, error) {
+	doc, err := json.Marshal(value)
+	if err == nil {
+		err = storable(doc, limit)
+	}
+	if err != nil {
+		return nil, &notStorableError{fmt.Errorf("what the publisher has made cannot be kept: %w", err)}
+	}
+	return doc, nil
+}
+
+// within calls a function of a publisher and waits for it no longer than it may
+// take. One that goes on has its permit until it ends, so that their number is
+// bounded.
+func within[T any](p *publishing, f func(ctx context.Context) (T, error)) (none T, err error) {
+	ctx, cancel := context.WithTimeout(p.base, p.cfg.PublisherTimeout)
+	defer cancel()
+	select {
+	case p.permits <- struct{}{}:
+	case <-ctx.Done():
+		return none, errPublishersBusy
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	p.running.Go(func() {
+		defer func() { <-p.permits }()
+		var a answer
+		err := lifecycle.Guard(func() (err error) { a.value, err = f(ctx); return err })
+		done <- answer{a.value, err}
+	})
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, errPublisherTooSlow
+	}
+}
+
+// failed tells of an event that is not published.
+func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher, reason string, err error) {
+	if d.Durable() {
+		p.count.failed.Add(1)
+	}
+	p.metrics.DomainEventsFailed.WithLabelValues(d.Name, about.Namespace, reason).Inc()
+	p.log.Warn("a domain event is not published", zap.String("event_name", d.Name), zap.String("reason", reason), zap.String("namespace", about.Namespace),
+		zap.Stringer("task_uuid", about.TaskUUID), zap.String("step", about.StepName), zap.Stringer("correlation_id", about.CorrelationID),
+		zap.Error(err), lifecycle.StackField(err))
+	if who == nil || who.Failed == nil {
+		return
+	}
+	_, hook := within(p, func(ctx context.Context) (struct{}, error) { who.Failed(ctx, about, err); return struct{}{}, nil })
+	if hook != nil {
+		p.log.Warn("the publisher failed over the failure", zap.String("publisher", who.Name), zap.Error(hook), lifecycle.StackField(hook))
+	}
+}
+
+// accepted routes the events of an execution whose end was accepted. It never
+// waits.
+func (p *publishing) accepted(x *execution) {
+	pub := x.published
+	if pub == nil {
+		return
+	}
+	x.published = nil
+	waits, fast := false, uint64(0)
+	for i := range pub.list {
+		e := &pub.list[i]
+		switch {
+		case e.declared.Durable() && e.declared.Fast():
+			p.count.broadcast.Add(1)
+		case e.declared.Durable():
+			p.count.durable.Add(1)
+		default:
+			p.count.fast.Add(1)
+		}
+		if e.declared.Fast() {
+			fast++
+		}
+		waits = waits || e.declared.Fast() || e.publisher != nil && e.publisher.After != nil
+	}
+	if !waits || p.enqueue(pub) {
+		return
+	}
+	p.count.undelivered.Add(fast)
+	p.metrics.DomainEventsDropped.WithLabelValues("").Add(float64(fast))
+	if !p.cfg.QuietDrops {
+		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Uint64("events", fast))
+	}
+}
+
+func (p *publishing) enqueue(pub *publication) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	select {
+	case p.queue <- pub:
+		return true
+	default:
+		return false
+	}
+}
+
+// start begins to dispatch what was enqueued.
+func (p *publishing) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started || p.closed {
+		return
+	}
+	p.started = true
+	p.group.Go(func() {
+		for pub := range p.queue {
+			for i := range pub.list {
+				p.dispatch(&pub.list[i])
+			}
+		}
+	})
+}
+
+func (p *publishing) dispatch(e *publishable) {
+	if e.declared.Fast() {
+		p.bus.Publish(e.event)
+		if !e.declared.Durable() { // else it is counted where it is committed
+			p.metrics.DomainEventsPublished.WithLabelValues(e.declared.Name, e.about.Namespace).Inc()
+		}
+		p.log.Debug("Domain event published", zap.String("event_id", e.event.ID), zap.String("event_name", e.event.Name),
+			zap.String("delivery_mode", e.declared.DeliveryMode), zap.String("namespace", e.about.Namespace),
+			zap.Stringer("task_uuid", e.about.TaskUUID), zap.Stringer("correlation_id", e.about.CorrelationID))
+	}
+	if e.publisher == nil || e.publisher.After == nil {
+		return
+	}
+	_, err := within(p, func(ctx context.Context) (struct{}, error) { e.publisher.After(ctx, e.about); return struct{}{}, nil })
+	if err != nil {
+		p.log.Warn("the publisher failed after its event was published", zap.String("publisher", e.publisher.Name), zap.Error(err), lifecycle.StackField(err))
+	}
+}
+
+// stop hands over what is left and ends the bus, within the drain time.
+func (p *publishing) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.DrainTimeout)
+	defer cancel()
+	p.start() // what waits is still to be brought
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.queue)
+	}
+	p.mu.Unlock()
+	var owner conc.WaitGroup
+	through := make(chan struct{})
+	owner.Go(func() {
+		p.group.Wait()
+		p.running.Wait()
+		close(through)
+	})
+	select {
+	case <-through:
+	case <-ctx.Done():
+		return errors.Join(errors.New("publishers of domain events still run"), p.bus.Stop(ctx))
+	}
+	return p.bus.Stop(ctx)
+}
+
+// EventStats count the domain events of a worker since it was made.
+type EventStats struct {
+	Durable, Fast, Broadcast uint64 // routed, once the ends of their steps were accepted
+	FastFailed               uint64 // lost before they came to the bus
+	DurableFailed            uint64 // not published for a failure
+	Bus                      events.Stats
+}
+
+// EventStats reports what has become of the events of this worker's steps.
+func (w *Worker) EventStats() EventStats {
+	s := EventStats{Bus: w.bus.Stats()}
+	if p, _ := w.current(); p != nil && p.engine != nil {
+		c := &p.engine.publishing.count
+		s.Durable, s.Fast, s.Broadcast = c.durable.Load(), c.fast.Load(), c.broadcast.Load()
+		s.FastFailed, s.DurableFailed = c.undelivered.Load(), c.failed.Load()
+	}
+	return s
+}

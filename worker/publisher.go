@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Publisher makes what is published of a step, for the events whose template
+// names it (publishes_events[].publisher). Any of its functions may be nil. They
+// are called after the handler has ended and before its end is reported, within
+// DomainEventConfig.PublisherTimeout, from many goroutines at once. What they do
+// never changes what the step comes to: an error, a panic or a time limit that
+// passes keeps the event from being published, and is logged and counted.
+type Publisher struct {
+	// Name is what the template says.
+	Name string
+	// Before is called first; an error ends it there.
+	Before func(ctx context.Context, e *StepEvent) error
+	// ShouldPublish can keep an event from being published; that is no failure.
+	ShouldPublish func(ctx context.Context, e *StepEvent) (bool, error)
+	// Payload makes the payload, of any type with a JSON form. Default: the plain
+	// one (StepEvent.Payload).
+	Payload func(ctx context.Context, e *StepEvent) (any, error)
+	// Metadata is added to that of the event, under its keys.
+	Metadata func(ctx context.Context, e *StepEvent) (map[string]any, error)
+	// After is called once the end of the step has been accepted. A durable event
+	// is published then by the transaction that decides what follows.
+	After func(ctx context.Context, e *StepEvent)
+	// Failed is called when the event is not published for a failure.
+	Failed func(ctx context.Context, e *StepEvent, err error)
+}
+
+// StepEvent is what a publisher is given: a declared event and the end of the
+// step that it follows. It must not be changed.
+type StepEvent struct {
+	Name, Condition, DeliveryMode string
+
+	TaskUUID, StepUUID, CorrelationID          uuid.UUID
+	Namespace, TaskName, TaskVersion, StepName string
+	Attempt                                    int
+	Context                                    json.RawMessage // the task's
+	Outcome                                    workflow.AttemptOutcome
+	Result                                     json.RawMessage        // of a success
+	Failure                                    *workflow.EventFailure // of a failure
+	Payload                                    json.RawMessage        // the plain one
+}
+
+// Success says whether the handler has returned a result.
+func (e *StepEvent) Success() bool { return e.Outcome == workflow.OutcomeSuccess }
+
+// RegisterPublisher makes a publisher known by its name. The error (no name, one
+// that is taken) is returned by Start again.
+func (w *Worker) RegisterPublisher(p Publisher) error { return w.remember(w.publishers.add(p)) }
+
+// Subscribe has a function told of the fast events of this worker; see
+// events.Subscriber. It may be called while the worker runs. The error is
+// returned by Start again.
+func (w *Worker) Subscribe(s events.Subscriber) error { return w.remember(w.bus.Subscribe(s)) }
+
+// publishers holds publishers by name. It is safe for concurrent use.
+type publishers struct {
+	mu     sync.RWMutex
+	byName map[string]*Publisher
+}
+
+func newPublishers() *publishers { return &publishers{byName: map[string]*Publisher{}} }
+
+func (r *publishers) add(p Publisher) error {
+	if p.Name == "" {
+		return errors.New("register a publisher: it has no name")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, twice := r.byName[p.Name]; twice {
+		return fmt.Errorf("register publisher %q: the name is taken", p.Name)
+	}
+	r.byName[p.Name] = &p
+	return nil
+}
+
+func (r *publishers) get(name string) (*Publisher, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	p, ok := r.byName[name]
+	return p, ok
+}
+
+// missing lists the publishers that a template names and nobody has registered.
+func (r *publishers) missing(t *workflow.Template) []string {
+	names := map[string]bool{}
+	for i := range t.Steps {
+		for _, e := range t.Steps[i].PublishesEvents {
+			if _, known := r.get(e.Publisher); e.Publisher != "" && !known {
+				names[e.Publisher] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}

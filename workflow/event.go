@@ -1,0 +1,195 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// EventVersion is the version of the form in which events are published.
+const EventVersion = "1.0"
+
+// Event is a declared domain event, ready to be published. It is immutable and
+// safe for concurrent use.
+type Event struct {
+	*EventPublication
+	schema *InputSchema
+}
+
+// Durable reports whether the event is kept in the database for consumers.
+func (e *Event) Durable() bool { return e.DeliveryMode != "fast" }
+
+// Fast reports whether the event goes to the subscribers of workers.
+func (e *Event) Fast() bool { return e.DeliveryMode == "fast" || e.DeliveryMode == "broadcast" }
+
+// Follows reports whether the event is published after an attempt that ended
+// so. A lost lease and a cancellation are no outcomes of a handler; a step that
+// fails for good because its workers were lost has failed all the same.
+func (e *Event) Follows(o AttemptOutcome) bool {
+	switch o {
+	case OutcomeSuccess:
+		return e.Condition == "success" || e.Condition == "always"
+	case OutcomeFailed:
+		return e.Condition == "retryable_failure" || e.Condition == "failure" || e.Condition == "always"
+	case OutcomeError:
+		return e.Condition == "permanent_failure" || e.Condition == "failure" || e.Condition == "always"
+	}
+	return false
+}
+
+// Check says how a payload does not fit the declared schema; nil: it fits, or
+// there is no schema that could be used.
+func (e *Event) Check(payload json.RawMessage) []SchemaViolation { return e.schema.Validate(payload) }
+
+// PublishesDurably reports whether the step declares events that are kept. A
+// step that there is not declares none.
+func (s *PlanStep) PublishesDurably() bool {
+	if s == nil {
+		return false
+	}
+	for i := range s.Events {
+		if s.Events[i].Durable() {
+			return true
+		}
+	}
+	return false
+}
+
+// FiredBy is who publishes the event: its publisher, else the step's handler.
+func (e *Event) FiredBy(s *StepTemplate) string {
+	if e.Publisher != "" {
+		return e.Publisher
+	}
+	if s.Kind.ByEngine() {
+		return "engine"
+	}
+	return s.Handler.Callable
+}
+
+// EventFailure is what is told of a failure in the payload of an event.
+type EventFailure struct {
+	Message   string          `json:"message"`
+	Type      string          `json:"error_type"`
+	Code      string          `json:"error_code,omitempty"`
+	Retryable bool            `json:"retryable"`
+	Context   json.RawMessage `json:"context,omitempty"`
+}
+
+// Payload is what is published of a failure unless a publisher makes something
+// else of it: the failure under "error", and its code and message at the top
+// too, where the schemas of templates look for them. The code is the type of
+// the error where it has none.
+func (f EventFailure) Payload() json.RawMessage {
+	code := f.Code
+	if code == "" {
+		code = f.Type
+	}
+	doc, err := json.Marshal(struct {
+		Error   EventFailure `json:"error"`
+		Code    string       `json:"error_code"`
+		Message string       `json:"error_message"`
+	}{f, code, f.Message})
+	if err != nil { // the context is not JSON
+		f.Context = nil
+		return f.Payload()
+	}
+	return doc
+}
+
+// compileEvents prepares the events of a step. A schema that cannot be used was
+// warned of when the template was read; its payloads are not checked.
+func compileEvents(s *StepTemplate) []Event {
+	if len(s.PublishesEvents) == 0 {
+		return nil
+	}
+	events := make([]Event, len(s.PublishesEvents))
+	for i := range s.PublishesEvents {
+		e := &s.PublishesEvents[i]
+		events[i].EventPublication = e
+		if value, err := decodeValue(e.Schema); err == nil && value != nil {
+			if schema, faults := compileSchema(value); len(faults) == 0 {
+				events[i].schema = &InputSchema{schema: schema}
+			}
+		}
+	}
+	return events
+}
+
+// failed is how an attempt of so many ends whose handler has failed, and why it is
+// the last one if it is.
+func (s *PlanStep) failed(attempt, attempts int, retryable bool) (AttemptOutcome, string) {
+	switch {
+	case !retryable || !s.Retry.Retryable:
+		return OutcomeError, ReasonPermanent
+	case attempt >= attempts:
+		return OutcomeError, ReasonExhausted
+	}
+	return OutcomeFailed, ""
+}
+
+// Outcome tells beforehand what Advance will make of a report, but for results
+// that ask for steps that cannot be created. attempts is how many the step may
+// have (AttemptsOf).
+func (s *PlanStep) Outcome(attempt, attempts int, success, retryable bool) AttemptOutcome {
+	if success {
+		return OutcomeSuccess
+	}
+	o, _ := s.failed(attempt, attempts, retryable)
+	return o
+}
+
+// OutcomeOf is how the effects end the reported attempt of a step; 0: they do
+// not, because something else did before.
+func (e *Effects) OutcomeOf(step int) (o AttemptOutcome, reason string) {
+	for i := range e.End {
+		if e.End[i].Step == step {
+			return e.End[i].Outcome, e.End[i].Reason
+		}
+	}
+	for i := range e.Retry {
+		if e.Retry[i].Step == step {
+			return e.Retry[i].Outcome, ""
+		}
+	}
+	return 0, ""
+}
+
+// MaxEventPatterns bounds the patterns of one subscriber or consumer.
+const MaxEventPatterns = 100
+
+// CheckEventPattern says what is wrong with a pattern for names of events: a
+// name, in which * stands for any characters, dots too.
+func CheckEventPattern(pattern string) error {
+	if pattern == "" || len(pattern) > maxEventName {
+		return fmt.Errorf("the pattern %q must have 1 to %d bytes", clip(pattern, 64), maxEventName)
+	}
+	if i := strings.IndexFunc(pattern, func(r rune) bool {
+		return r != '*' && r != '.' && r != '_' && r != '-' && r != ':' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}); i >= 0 {
+		return fmt.Errorf("the pattern %q has a character that names of events do not have; it is a name with * for any characters, such as payment.*", clip(pattern, 64))
+	}
+	return nil
+}
+
+// EventMatches reports whether the name of an event fits a pattern.
+func EventMatches(pattern, name string) bool {
+	head, rest, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return pattern == name
+	}
+	if !strings.HasPrefix(name, head) {
+		return false
+	}
+	name = name[len(head):]
+	for {
+		part, more, wild := strings.Cut(rest, "*")
+		if !wild {
+			return strings.HasSuffix(name, part)
+		}
+		at := strings.Index(name, part)
+		if at < 0 {
+			return false
+		}
+		name, rest = name[at+len(part):], more
+	}
+}

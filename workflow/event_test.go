@@ -1,0 +1,145 @@
+package workflow
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func event(condition, mode string) *Event {
+	return &Event{EventPublication: &EventPublication{Name: "a.b", Condition: condition, DeliveryMode: mode}}
+}
+
+func TestConditionsOfEvents(t *testing.T) {
+	all := []AttemptOutcome{OutcomeSuccess, OutcomeFailed, OutcomeError, OutcomeLeaseLost, OutcomeCancelled}
+	for condition, follows := range map[string][]AttemptOutcome{
+		"success":           {OutcomeSuccess},
+		"failure":           {OutcomeFailed, OutcomeError},
+		"retryable_failure": {OutcomeFailed},
+		"permanent_failure": {OutcomeError},
+		"always":            {OutcomeSuccess, OutcomeFailed, OutcomeError},
+		"unheard_of":        nil,
+	} {
+		var got []AttemptOutcome
+		for _, o := range all {
+			if event(condition, "durable").Follows(o) {
+				got = append(got, o)
+			}
+		}
+		require.Equal(t, follows, got, condition)
+	}
+}
+
+func TestDeliveryModes(t *testing.T) {
+	for mode, want := range map[string][2]bool{"durable": {true, false}, "fast": {false, true}, "broadcast": {true, true}} {
+		e := event("success", mode)
+		require.Equal(t, want, [2]bool{e.Durable(), e.Fast()}, mode)
+	}
+	var none *PlanStep
+	require.False(t, none.PublishesDurably())
+	require.False(t, (&PlanStep{Events: []Event{*event("success", "fast")}}).PublishesDurably())
+	require.True(t, (&PlanStep{Events: []Event{*event("success", "fast"), *event("success", "broadcast")}}).PublishesDurably())
+}
+
+// TestTheOutcomeOfAReportIsKnownBefore: what a worker makes of an event is made
+// for the end that the orchestrator will give the attempt.
+func TestTheOutcomeOfAReportIsKnownBefore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(1, 4).Draw(t, "max attempts")
+		tmpl := &Template{Namespace: "n", Name: "t", Version: "1.0.0", Steps: []StepTemplate{{
+			Name: "s", Handler: HandlerReference{Callable: "h"},
+			Retry: RetryPolicy{Retryable: rapid.Bool().Draw(t, "retryable"), MaxAttempts: most}}}}
+		plan, err := Compile(tmpl)
+		require.NoError(t, err)
+		progress, _, err := Advance(plan, TaskPending, NewProgress(plan), Rules{MaxCrashes: 3}, Created{})
+		require.NoError(t, err)
+		in := Reported{Step: 0, Attempt: rapid.IntRange(1, most).Draw(t, "attempt"), Success: rapid.Bool().Draw(t, "success"),
+			Retryable: rapid.Bool().Draw(t, "told retryable"), RetryAfter: -1}
+		_, effects, err := Advance(plan, TaskStepsInProcess, progress, Rules{MaxCrashes: 3}, in)
+		require.NoError(t, err)
+		got, reason := effects.OutcomeOf(0)
+		require.Equal(t, got, plan.Steps[0].Outcome(in.Attempt, plan.Steps[0].Retry.MaxAttempts, in.Success, in.Retryable))
+		require.Equal(t, got == OutcomeError, reason != "")
+	})
+}
+
+func TestAnEventFollowsOnlyWhatWasDecided(t *testing.T) {
+	o, reason := (&Effects{}).OutcomeOf(0)
+	require.Zero(t, o)
+	require.Empty(t, reason)
+	require.False(t, event("always", "durable").Follows(o))
+}
+
+func TestEventPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		fits          bool
+	}{
+		{"payment.processed", "payment.processed", true},
+		{"payment.processed", "payment.processed2", false},
+		{"payment.*", "payment.processed", true},
+		{"payment.*", "payment.card.refused", true},
+		{"payment.*", "payments.processed", false},
+		{"*", "anything.at.all", true},
+		{"*.failed", "payment.failed", true},
+		{"*.failed", "payment.failed.again", false},
+		{"a*a", "a", false},
+		{"a*b*c", "a.x.b.y.c", true},
+	} {
+		require.Equal(t, c.fits, EventMatches(c.pattern, c.name), "%s %s", c.pattern, c.name)
+	}
+	for _, bad := range []string{"", "pay ment.*", "payment.%", "payment?", strings.Repeat("a", maxEventName+1)} {
+		require.Error(t, CheckEventPattern(bad), bad)
+	}
+	require.NoError(t, CheckEventPattern("payment.*"))
+}
+
+// TestEventPatternsAreRegular compares with a regular expression.
+func TestEventPatternsAreRegular(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pattern := rapid.StringMatching(`[ab.*]{0,8}`).Draw(t, "pattern")
+		name := rapid.StringMatching(`[ab.]{0,10}`).Draw(t, "name")
+		want := regexp.MustCompile(`^` + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `.*`) + `$`).MatchString(name)
+		require.Equal(t, want, EventMatches(pattern, name))
+	})
+}
+
+func TestThePayloadOfAFailure(t *testing.T) {
+	require.JSONEq(t, `{"error": {"message": "no", "error_type": "PermanentError", "error_code": "CARD", "retryable": false, "context": {"n": 1}},
+		"error_code": "CARD", "error_message": "no"}`,
+		string(EventFailure{Message: "no", Type: "PermanentError", Code: "CARD", Context: json.RawMessage(`{"n": 1}`)}.Payload()))
+	require.JSONEq(t, `{"error": {"message": "no", "error_type": "T", "retryable": true}, "error_code": "T", "error_message": "no"}`,
+		string(EventFailure{Message: "no", Type: "T", Retryable: true, Context: json.RawMessage(`{`)}.Payload()), "what is no JSON is left out")
+}
+
+func TestPayloadsAreCheckedAgainstTheirSchema(t *testing.T) {
+	const file = `
+name: t
+namespace_name: n
+version: 1.0.0
+steps:
+  - name: s
+    handler: {callable: h}
+    publishes_events:
+      - {name: a.b, schema: {type: object, required: [id], properties: {id: {type: string}}}}
+      - {name: a.c}
+      - {name: a.d, schema: {type: %s}}
+`
+	tmpl, _, err := ParseTemplate("t.yaml", fmt.Appendf(nil, file, "nonsense"))
+	require.NoError(t, err)
+	plan, err := Compile(tmpl)
+	require.NoError(t, err)
+	events := plan.Steps[0].Events
+	require.Len(t, events, 3)
+	require.Empty(t, events[0].Check(json.RawMessage(`{"id": "x"}`)))
+	require.NotEmpty(t, events[0].Check(json.RawMessage(`{"id": 1}`)))
+	require.NotEmpty(t, events[0].Check(json.RawMessage(`null`)))
+	require.Empty(t, events[1].Check(json.RawMessage(`null`)), "there is no schema")
+	require.Empty(t, events[2].Check(json.RawMessage(`null`)), "a schema that cannot be used was warned of")
+	require.Equal(t, "h", events[0].FiredBy(&tmpl.Steps[0]))
+}
