@@ -19,6 +19,7 @@ type Orchestration struct {
 	Sweeps                   Sweeps                    `toml:"sweeps"`
 	Retention                Retention                 `toml:"retention"`
 	Backpressure             Backpressure              `toml:"backpressure"`
+	Events                   OrchestrationEvents       `toml:"events"`
 	BatchProcessing          BatchProcessing           `toml:"batch_processing"`
 	MPSCChannels             OrchestrationChannels     `toml:"mpsc_channels"`
 	Web                      OrchestrationWeb          `toml:"web"`
@@ -33,6 +34,11 @@ func (o Orchestration) ShutdownTimeout() time.Duration {
 // HeartbeatInterval returns heartbeat_interval_ms: how often the daemon records that it is alive.
 func (o Orchestration) HeartbeatInterval() time.Duration {
 	return time.Duration(o.HeartbeatIntervalMS) * time.Millisecond
+}
+
+// OrchestrationEvents is [orchestration.events]: those who read domain events.
+type OrchestrationEvents struct {
+	MaxConsumers int `toml:"max_consumers"`
 }
 
 // OrchestrationEventSystems are the two event systems of the orchestrator.

@@ -126,7 +126,8 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{
 		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
 		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
-		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Waits: engine, Isolated: engine, Breakers: d.breakers, Admission: d.admission,
+		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Waits: engine, Isolated: engine, Events: reads, MaxEventConsumers: o.Events.MaxConsumers,
+		Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
 }

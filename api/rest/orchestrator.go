@@ -101,6 +101,10 @@ type Orchestrator struct {
 	Waits Waits
 	// Isolated are items that batches could not process.
 	Isolated Isolated
+	// Events are the durable domain events, MaxEventConsumers how many may read
+	// them; default 100.
+	Events            Events
+	MaxEventConsumers int
 	// Breakers are the circuit breakers of this daemon.
 	Breakers Breakers
 	// Admission turns new tasks away; without it a full command channel does.
@@ -156,6 +160,13 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 	}
 	if o.Waits != nil {
 		(&waitRoutes{api: a, waits: o.Waits}).add()
+	}
+	if o.Events != nil {
+		r := &eventRoutes{api: a, events: o.Events, most: o.MaxEventConsumers, actor: o.ID}
+		if r.most <= 0 {
+			r.most = 100
+		}
+		r.add()
 	}
 	if o.Breakers != nil {
 		(&breakerRoutes{api: a, breakers: o.Breakers}).add()

@@ -28,6 +28,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 	if f.waits(w, path, body) {
 		return true
 	}
+	if strings.HasPrefix(path, "v1/event") {
+		f.events(w, r, path)
+		return true
+	}
 	switch {
 	case r.Method == http.MethodPatch && strings.Contains(path, "/workflow_steps/"):
 		patchStep(w, path, body)

@@ -82,7 +82,14 @@ func TestOperatorsAreUnderstood(t *testing.T) {
 		"schedule resume": {args: []string{"schedule", "resume", nightlySchedule}, seen: "POST /v1/schedules/" + nightlySchedule + "/resume", body: `{"actor":"cli-operator"}`},
 		"schedule run":    {args: []string{"schedule", "run", nightlySchedule, "-r", "why"}, seen: "POST /v1/schedules/" + nightlySchedule + "/run", body: `{"reason":"why","actor":"cli-operator"}`},
 		"schedule delete": {args: []string{"schedule", "delete", nightlySchedule, "--yes"}, seen: "DELETE /v1/schedules/" + nightlySchedule + "?actor=cli-operator"},
-		"breaker":         {args: []string{"system", "breakers", "force", "messaging", "auto"}, seen: "PUT /v1/admin/breakers/messaging", body: `{"state":"automatic"}`},
+		"events list": {args: []string{"events", "list", "-n", "shapes", "--name", "payment.*", "--after", "8", "--task", completeTask, "-l", "7"},
+			seen: "GET /v1/events?after=8&limit=7&name=payment.%2A&namespace=shapes&task_uuid=" + completeTask},
+		"consumers create": {args: []string{"events", "consumers", "create", "new", "-n", "shapes", "--pattern", "a.*", "--pattern", "b.*", "--from", "now", "-r", "why"},
+			seen: "POST /v1/event-consumers", body: `{"name":"new","namespace":"shapes","patterns":["a.*","b.*"],"from":"now","actor":"cli-operator","reason":"why"}`},
+		"consumers reset": {args: []string{"events", "consumers", "reset", "mailer", "--to", "12", "-r", "why"}, seen: "POST /v1/event-consumers/mailer/reset",
+			body: `{"to":"12","reason":"why","actor":"cli-operator"}`},
+		"consumers delete": {args: []string{"events", "consumers", "delete", "mailer", "--yes"}, seen: "DELETE /v1/event-consumers/mailer?actor=cli-operator"},
+		"breaker":          {args: []string{"system", "breakers", "force", "messaging", "auto"}, seen: "PUT /v1/admin/breakers/messaging", body: `{"state":"automatic"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

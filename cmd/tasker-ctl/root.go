@@ -25,7 +25,7 @@ or ~/.tasker/client.toml, else it is http://localhost:8080.`
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tasker-ctl",
-		Short: "Operate Tasker: tasks, schedules, dead letters, templates, configuration, migrations, fleet",
+		Short: "Operate Tasker: tasks, schedules, domain events, dead letters, templates, configuration, migrations, fleet",
 		Long:  rootHelp,
 		// Parents parse their own flags before the subcommand is looked at, so
 		// a subcommand may use a letter of a global flag for itself.
@@ -52,6 +52,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newNamespaceCommand(a),
 		newScheduleCommand(a),
 		newApprovalCommand(a),
+		newEventsCommand(a),
 		newConfigCommand(a),
 		newSystemCommand(a),
 		newVersionCommand(a),

@@ -1,0 +1,271 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+)
+
+// Events is what the API wants of durable domain events; *store.Store is one.
+type Events interface {
+	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
+	LastEvent(ctx context.Context, namespace string) (position int64, err error)
+	EventConsumers(ctx context.Context, limit int) ([]store.EventConsumer, error)
+	EventConsumer(ctx context.Context, name string) (store.EventConsumer, error)
+	CreateEventConsumer(ctx context.Context, def store.EventConsumer, from store.EventPlace, most int, by store.OperatorAction) (store.EventConsumer, error)
+	ResetEventConsumer(ctx context.Context, name string, to store.EventPlace, by store.OperatorAction) (store.EventConsumer, error)
+	DeleteEventConsumer(ctx context.Context, name string, by store.OperatorAction) (store.EventConsumer, error)
+	ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (store.ClaimedEvents, error)
+	AckEvents(ctx context.Context, consumer string, token, position int64, letGo bool) error
+}
+
+// eventRoutes show domain events and let consumers read them.
+type eventRoutes struct {
+	*api
+	events Events
+	most   int // consumers
+	actor  string
+}
+
+func (r *eventRoutes) add() {
+	const tag, all, one = "events", "/v1/event-consumers", "/v1/event-consumers/{name}"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/events", id: "list-events", tag: tag, summary: "List durable domain events by position"}, r.list)
+	add(r.api, operation{method: http.MethodPost, path: all, id: "create-event-consumer", tag: tag, summary: "Keep a place among the events of a namespace",
+		body: client.EventConsumerRequest{}}, r.create)
+	add(r.api, operation{method: http.MethodGet, path: all, id: "list-event-consumers", tag: tag, summary: "List consumers by name"}, r.consumers)
+	add(r.api, operation{method: http.MethodGet, path: one, id: "get-event-consumer", tag: tag, summary: "Show a consumer and how far behind it is"}, r.get)
+	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-event-consumer", tag: tag, summary: "Forget a consumer; events stay"}, r.remove)
+	add(r.api, operation{method: http.MethodPost, path: one + "/claim", id: "claim-events", tag: tag, summary: "Take the next events of a consumer",
+		body: client.EventClaim{}}, r.claim)
+	add(r.api, operation{method: http.MethodPost, path: one + "/ack", id: "ack-events", tag: tag, summary: "Say that everything up to a position is done",
+		body: client.EventAck{}}, r.ack)
+	add(r.api, operation{method: http.MethodPost, path: one + "/reset", id: "reset-event-consumer", tag: tag, summary: "Put a consumer somewhere else",
+		body: client.EventReset{}}, r.reset)
+}
+
+// eventQuery selects events.
+type eventQuery struct {
+	Namespace string `query:"namespace"`
+	Name      string `query:"name" doc:"A name, in which * stands for any characters"`
+	Task      string `query:"task_uuid" format:"uuid"`
+	After     string `query:"after" doc:"The position to go on after; default 0; now: no events, only the place behind all there are"`
+	Limit     number `query:"limit" doc:"1 to 1,000; default 100"`
+}
+
+func (q *eventQuery) filter() (f store.EventFilter, err error) {
+	f.Limit, err = q.Limit.within(1, client.MaxEventsPerPage, client.DefaultEventsPerPage, fmt.Sprintf("limit must be between 1 and %d", client.MaxEventsPerPage))
+	if err != nil {
+		return f, err
+	}
+	if q.Task != "" {
+		if f.Task, err = parseTask(q.Task); err != nil {
+			return f, err
+		}
+	}
+	var c checked
+	f.Namespace = c.text("namespace", q.Namespace, orchestration.MaxNameLength)
+	if f.Pattern = q.Name; q.Name != "" {
+		c.pattern(q.Name)
+	}
+	if f.After, err = position(q.After); q.After != "" && q.After != client.EventsFromNow && err != nil {
+		c.add("after must be a position: a number from 0")
+	}
+	return f, c.err()
+}
+
+func (r *eventRoutes) list(ctx context.Context, in *eventQuery) (*client.EventList, error) {
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	if in.After == client.EventsFromNow {
+		last, err := r.events.LastEvent(ctx, f.Namespace)
+		return &client.EventList{Events: []client.Event{}, Next: last}, err
+	}
+	page, err := r.events.Events(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return &client.EventList{Events: eventsOf(page.Events), Next: page.Next, More: page.More}, nil
+}
+
+// consumerInput selects a consumer.
+type consumerInput struct {
+	Name string `path:"name"`
+}
+
+// consumerWhy is that and, where there is no body, who acts and why.
+type consumerWhy struct {
+	Name   string `path:"name"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor  string `query:"actor" doc:"Who acts"`
+}
+
+func (r *eventRoutes) create(ctx context.Context, _ *struct{}) (*client.EventConsumer, error) {
+	var body consumerBody
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	def, from, err := body.definition()
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.events.CreateEventConsumer(ctx, def, from, r.most, body.action("create_event_consumer", r.actor, "created over the API"))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, notFound("Namespace not found: " + def.Namespace)
+	}
+	return consumerOf(&c, err)
+}
+
+func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*client.EventConsumerList, error) {
+	found, err := r.events.EventConsumers(ctx, r.most)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.EventConsumerList{Consumers: make([]client.EventConsumer, len(found))}
+	for i := range found {
+		list.Consumers[i] = *shownConsumer(&found[i])
+	}
+	return list, nil
+}
+
+func (r *eventRoutes) get(ctx context.Context, in *consumerInput) (*client.EventConsumer, error) {
+	if err := filterText("name", in.Name); err != nil {
+		return nil, err
+	}
+	c, err := r.events.EventConsumer(ctx, in.Name)
+	return consumerOf(&c, ofConsumer(in.Name, err))
+}
+
+func (r *eventRoutes) remove(ctx context.Context, in *consumerWhy) (*client.EventConsumer, error) {
+	if err := filterText("name", in.Name); err != nil {
+		return nil, err
+	}
+	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "deleted over the API")
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.events.DeleteEventConsumer(ctx, in.Name, store.OperatorAction{Action: "delete_event_consumer", Actor: why.Actor, Reason: why.Reason})
+	return consumerOf(&c, ofConsumer(in.Name, err))
+}
+
+func (r *eventRoutes) reset(ctx context.Context, in *consumerInput) (*client.EventConsumer, error) {
+	var body struct {
+		To *string `json:"to"`
+		bodyWhy
+	}
+	if err := errors.Join(filterText("name", in.Name), readBody(ctx, &body)); err != nil {
+		return nil, err
+	}
+	var c checked
+	var to store.EventPlace
+	if text := c.required("to", body.To, 32); text != "" {
+		to = c.place("to", text)
+	}
+	body.check(&c)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	consumer, err := r.events.ResetEventConsumer(ctx, in.Name, to, body.action("reset_event_consumer", r.actor, "reset over the API"))
+	return consumerOf(&consumer, ofConsumer(in.Name, err))
+}
+
+func (r *eventRoutes) claim(ctx context.Context, in *consumerInput) (*client.ClaimedEvents, error) {
+	var body struct {
+		Worker *string `json:"worker"`
+		Limit  *int    `json:"limit"`
+		Lease  *int    `json:"lease_seconds"`
+	}
+	if err := errors.Join(filterText("name", in.Name), readBody(ctx, &body)); err != nil {
+		return nil, err
+	}
+	var c checked
+	worker := c.required("worker", body.Worker, orchestration.MaxTextLength)
+	limit := c.within("limit", body.Limit, 1, client.MaxClaimedEvents, client.DefaultClaimedEvents)
+	lease := c.within("lease_seconds", body.Lease, 1, client.MaxEventLeaseSeconds, client.DefaultEventLease)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	claimed, err := r.events.ClaimEvents(ctx, in.Name, worker, limit, time.Duration(lease)*time.Second)
+	if err != nil {
+		return nil, ofConsumer(in.Name, err)
+	}
+	return &client.ClaimedEvents{Token: claimed.Token, Events: eventsOf(claimed.Events)}, nil
+}
+
+func (r *eventRoutes) ack(ctx context.Context, in *consumerInput) (*client.EventConsumer, error) {
+	var body struct {
+		Token    *int64 `json:"token"`
+		Position *int64 `json:"position"`
+		Release  bool   `json:"release"`
+	}
+	if err := errors.Join(filterText("name", in.Name), readBody(ctx, &body)); err != nil {
+		return nil, err
+	}
+	var c checked
+	for name, value := range map[string]*int64{"token": body.Token, "position": body.Position} {
+		if value == nil {
+			c.missing = append(c.missing, name)
+		} else if *value < 0 {
+			c.add("%s must not be negative", name)
+		}
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	if err := r.events.AckEvents(ctx, in.Name, *body.Token, *body.Position, body.Release); err != nil {
+		return nil, ofConsumer(in.Name, err)
+	}
+	consumer, err := r.events.EventConsumer(ctx, in.Name)
+	return consumerOf(&consumer, ofConsumer(in.Name, err))
+}
+
+// ofConsumer says which consumer there is none of, and who is in the way.
+func ofConsumer(name string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return notFound("Event consumer not found: " + clip(name, 64))
+	case errors.Is(err, store.ErrConsumerBusy):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "Another worker has events of this consumer in hand"}
+	case errors.Is(err, store.ErrConsumerLost):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "The events have been given back, or handed to another worker"}
+	}
+	return err
+}
+
+// consumerOf is the answer of what reads or changes a consumer.
+func consumerOf(c *store.EventConsumer, err error) (*client.EventConsumer, error) {
+	switch {
+	case errors.Is(err, store.ErrConsumerExists):
+		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "An event consumer of this name exists"}
+	case errors.Is(err, store.ErrTooManyConsumers):
+		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "There are as many event consumers as there may be"}
+	case err != nil:
+		return nil, err
+	}
+	return shownConsumer(c), nil
+}
+
+func shownConsumer(c *store.EventConsumer) *client.EventConsumer {
+	return &client.EventConsumer{Name: c.Name, Namespace: c.Namespace, Patterns: append([]string{}, c.Patterns...), Position: c.Position, Holder: c.Holder,
+		LeaseUntil: instant(c.LeaseUntil), Unread: c.Unread, OldestUnreadAt: instant(c.OldestUnread), CreatedAt: client.Time{Time: c.CreatedAt},
+		UpdatedAt: client.Time{Time: c.UpdatedAt}, LastClaimedAt: instant(c.LastClaimedAt), LastAckedAt: instant(c.LastAckedAt)}
+}
+
+func eventsOf(list []store.Event) []client.Event {
+	shown := make([]client.Event, len(list))
+	for i := range list {
+		e := &list[i]
+		shown[i] = client.Event{Position: e.Position, ID: e.UUID.String(), Name: e.Name, Version: e.Version, Payload: e.Payload,
+			Metadata: client.EventMetadata{TaskUUID: e.Task.String(), StepUUID: store.StepUUID(e.Task, e.Step).String(), StepName: e.StepName,
+				Namespace: e.Namespace, CorrelationID: e.CorrelationID.String(), FiredAt: client.Time{Time: e.FiredAt}, FiredBy: e.FiredBy,
+				Attempt: e.Attempt, Outcome: e.Outcome.String(), Added: e.Metadata}}
+	}
+	return shown
+}

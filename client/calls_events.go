@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Events lists durable domain events by position.
+func (c *Client) Events(ctx context.Context, o EventListOptions) (*EventList, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if o.After > 0 {
+		q.Set("after", strconv.FormatInt(o.After, 10))
+	}
+	if o.FromNow {
+		q.Set("after", EventsFromNow)
+	}
+	setNumber(q, "limit", o.Limit)
+	return get[EventList](ctx, c, q, "v1", "events")
+}
+
+// CreateEventConsumer keeps a new consumer. A name that is taken is a conflict
+// (see [IsConflict]).
+func (c *Client) CreateEventConsumer(ctx context.Context, r EventConsumerRequest) (*EventConsumer, error) {
+	return send[EventConsumer](ctx, c, http.MethodPost, retryUnsent, r, "v1", "event-consumers")
+}
+
+// EventConsumers lists the consumers by name.
+func (c *Client) EventConsumers(ctx context.Context) (*EventConsumerList, error) {
+	return get[EventConsumerList](ctx, c, nil, "v1", "event-consumers")
+}
+
+// EventConsumer returns a consumer.
+func (c *Client) EventConsumer(ctx context.Context, name string) (*EventConsumer, error) {
+	return get[EventConsumer](ctx, c, nil, "v1", "event-consumers", name)
+}
+
+// DeleteEventConsumer forgets a consumer and returns what it was; events stay.
+func (c *Client) DeleteEventConsumer(ctx context.Context, name string, why Why) (*EventConsumer, error) {
+	var e EventConsumer
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "event-consumers", name}, query: why.query(), retry: retryUnsent}, &e)
+	return result(&e, err)
+}
+
+// ResetEventConsumer puts a consumer somewhere else and takes from everybody what
+// they have in hand.
+func (c *Client) ResetEventConsumer(ctx context.Context, name string, r EventReset) (*EventConsumer, error) {
+	return send[EventConsumer](ctx, c, http.MethodPost, retryAlways, r, "v1", "event-consumers", name, "reset")
+}
+
+// ClaimEvents takes the next events of a consumer. While another worker has some
+// it is a conflict (see [IsConflict]). After an answer that was lost they are in
+// hand until the lease ends.
+func (c *Client) ClaimEvents(ctx context.Context, name string, r EventClaim) (*ClaimedEvents, error) {
+	return send[ClaimedEvents](ctx, c, http.MethodPost, retryUnsent, r, "v1", "event-consumers", name, "claim")
+}
+
+// AckEvents says that everything up to a position is done. It is a conflict (see
+// [IsConflict]) when the events have been handed to somebody else, and when it
+// is said once more.
+func (c *Client) AckEvents(ctx context.Context, name string, r EventAck) (*EventConsumer, error) {
+	return send[EventConsumer](ctx, c, http.MethodPost, retryUnsent, r, "v1", "event-consumers", name, "ack")
+}
