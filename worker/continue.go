@@ -93,13 +93,16 @@ func (e *engine) continueWith(x *execution, next *NextTask) error {
 }
 
 func (e *engine) beginToContinue(x *execution) error {
-	if errors.Is(x.life.why(), ErrShutdown) {
-		ctx, cancel := context.WithTimeoutCause(e.base, continuePatience, ErrShutdown)
-		defer cancel()
-		_, err := e.beginUnder(ctx, x, store.TxOptions{})
+	err := x.life.why()
+	if err == nil {
+		_, err = e.begin(x, store.TxOptions{})
+	}
+	if !errors.Is(err, ErrShutdown) {
 		return err
 	}
-	_, err := e.begin(x, store.TxOptions{})
+	ctx, cancel := context.WithTimeoutCause(e.base, continuePatience, ErrShutdown)
+	defer cancel()
+	_, err = e.beginUnder(ctx, x, store.TxOptions{})
 	return err
 }
 

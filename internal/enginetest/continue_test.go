@@ -146,10 +146,28 @@ func TestATaskContinuesAnother(t *testing.T) {
 }
 
 // A task that continues itself again and again leaves nothing behind but its
-// history.
+// history, also where worker and orchestrator share a process.
 func TestAChainGrowsNothing(t *testing.T) {
 	t.Parallel()
-	e := chains(t, worker.Typed(hops))
+	for _, near := range []bool{false, true} {
+		t.Run(fmt.Sprintf("near=%v", near), func(t *testing.T) {
+			t.Parallel()
+			n := &nearby{release: make(chan struct{})}
+			e := chains(t, worker.Typed(hops), func(_ *orchestration.Config, wc *worker.Config) {
+				if near {
+					wc.Settler = n
+				}
+			})
+			if near {
+				n.orchestrator.Store(e.Orchestrator)
+				e.Orchestrator.ServeFirst(e.Worker)
+			}
+			growsNothing(t, e)
+		})
+	}
+}
+
+func growsNothing(t *testing.T, e *enginetest.Engine) {
 	const links = 60
 	first := e.Submit("chains", "hop", fmt.Sprintf(`{"left":%d,"key":"x"}`, links))
 	end, n := last(t, e, first)
@@ -380,5 +398,36 @@ func TestContinuingWhileTheWorkerStops(t *testing.T) {
 	task := e.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Len(t, task.ContinuedBy, 1)
+	require.Zero(t, e.DB.QueryInt(t, astray))
+}
+
+// The same where it waits for a connection, which somebody else has, when the
+// worker is stopped.
+func TestContinuingWhileTheWorkerStopsAndConnectionsAreShort(t *testing.T) {
+	t.Parallel()
+	held, returns := make(chan struct{}), make(chan struct{})
+	holder := worker.InTx(func(c *worker.StepContext, _ pgx.Tx) (any, error) {
+		close(held)
+		<-c.Done()
+		return nil, context.Cause(c)
+	})
+	e := chains(t, func(c *worker.StepContext) (any, error) {
+		if _, hold := c.InputValue("hold"); hold {
+			return holder(c)
+		}
+		defer close(returns)
+		return worker.Continue[any](map[string]int{"left": 1}, worker.NextTask{})
+	}, func(_ *orchestration.Config, wc *worker.Config) { wc.Transactions.MaxConnections = 1 })
+	e.Submit("chains", "hop", `{"hold":true}`)
+	<-held
+	id := e.Submit("chains", "hop", `{}`)
+	<-returns
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	require.NoError(t, e.Worker.Stop(ctx))
+	task := e.Await(id)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Len(t, task.ContinuedBy, 1)
+	require.Equal(t, 1, task.Steps[0].Attempts)
 	require.Zero(t, e.DB.QueryInt(t, astray))
 }
