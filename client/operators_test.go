@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -107,7 +108,25 @@ func TestEveryCallOfOperators(t *testing.T) {
 		}},
 		"run schedule": {`{"schedule_id":"x","task_uuid":"y"}`, "POST /v1/schedules/x/run", `{}`, func(c *client.Client) (any, error) { return c.RunSchedule(ctx, "x", client.Why{}) }},
 		"next runs":    {golden(t, "schedule_next"), "GET /v1/schedules/x/next?count=3", "", func(c *client.Client) (any, error) { return c.NextRuns(ctx, "x", 3) }},
-		"breakers":     {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return c.Breakers(ctx) }},
+		"put task type": {golden(t, "task_type"), "PUT /v1/task-types/a%2Fb", `{"namespace":"n","handler":"h"}`, func(c *client.Client) (any, error) {
+			return c.PutTaskType(ctx, "a/b", client.TaskTypeRequest{Namespace: "n", Handler: "h"})
+		}},
+		"task types": {golden(t, "task_types"), "GET /v1/task-types?limit=5&namespace=n&offset=7", "", func(c *client.Client) (any, error) {
+			return c.TaskTypes(ctx, client.TaskTypeListOptions{Namespace: "n", Limit: 5, Offset: 7})
+		}},
+		"task type": {golden(t, "task_type_read"), "GET /v1/task-types/x?namespace=n", "", func(c *client.Client) (any, error) { return c.TaskType(ctx, "n", "x") }},
+		"delete task type": {golden(t, "task_type_read"), "DELETE /v1/task-types/x?actor=a&namespace=n", "", func(c *client.Client) (any, error) {
+			return c.DeleteTaskType(ctx, "n", "x", client.Why{Actor: "a"})
+		}},
+		"enqueue": {`{"id":"x","status":"pending","queue":"n"}`, "POST /v1/enqueue", `{"type":"x","payload":{}}`, func(c *client.Client) (any, error) {
+			return c.Enqueue(ctx, client.EnqueueRequest{Type: "x", Payload: json.RawMessage(`{}`)})
+		}},
+		"enqueued": {`{"id":"x","type":"t","queue":"n","status":"complete","attempts":1,"max_attempts":3,"payload":{},"result":1,"created_at":"2026-03-21T10:11:12.123456Z"}`,
+			"GET /v1/enqueue/x?wait=1s", "", func(c *client.Client) (any, error) { return c.EnqueuedTask(ctx, "x", time.Second) }},
+		"find": {golden(t, "task"), "GET /v1/tasks/by-key?idempotency_key=a%2Fb+c&name=t&namespace=n&wait=1s", "", func(c *client.Client) (any, error) {
+			return c.TaskByKey(ctx, "n", "t", "a/b c", time.Second)
+		}},
+		"breakers": {golden(t, "breakers"), "GET /v1/admin/breakers", "", func(c *client.Client) (any, error) { return c.Breakers(ctx) }},
 		"force": {string(breakers.Breakers[0]), "PUT /v1/admin/breakers/web", `{"state":"forced_open"}`, func(c *client.Client) (any, error) {
 			return c.ForceBreaker(ctx, "web", client.BreakerForcedOpen)
 		}},
@@ -180,7 +199,12 @@ func TestRetriesOfOperators(t *testing.T) {
 		}, 2},
 		"schedule delete": {func(c *client.Client) error { _, err := c.DeleteSchedule(ctx, "x", client.Why{}); return err }, 1},
 		"schedule run":    {func(c *client.Client) error { _, err := c.RunSchedule(ctx, "x", client.Why{}); return err }, 1},
-		"force":           {func(c *client.Client) error { _, err := c.ForceBreaker(ctx, "x", "automatic"); return err }, 2},
+		"enqueue":         {func(c *client.Client) error { _, err := c.Enqueue(ctx, client.EnqueueRequest{}); return err }, 1},
+		"enqueue keyed": {func(c *client.Client) error {
+			_, err := c.Enqueue(ctx, client.EnqueueRequest{IdempotencyKey: "k"})
+			return err
+		}, 2},
+		"force": {func(c *client.Client) error { _, err := c.ForceBreaker(ctx, "x", "automatic"); return err }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

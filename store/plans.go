@@ -66,6 +66,13 @@ func (c *planCache) put(p *Plan, current bool, now time.Time) {
 	}
 }
 
+// remember keeps a plan under a name for planTTL.
+func (c *planCache) remember(k planKey, p *Plan, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byName[k] = planEntry{p, now}
+}
+
 func (c *planCache) named(k planKey, now time.Time) (*Plan, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -102,54 +109,15 @@ func (s *Store) RegisterTemplates(ctx context.Context, environment string, templ
 	if len(templates) == 0 {
 		return nil
 	}
-	n := len(templates)
-	namespaces, names, versions := make([]string, n), make([]string, n), make([]string, n)
-	hashes, documents, steps := make([][]byte, n), make([]string, n), make([]string, n)
-	for i, t := range templates {
-		plan, err := workflow.Compile(t)
-		if err != nil {
-			return fmt.Errorf("compile template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
-		}
-		document, err := json.Marshal(t)
-		if err != nil {
-			return fmt.Errorf("encode template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
-		}
-		order := make([]string, len(plan.Steps))
-		for no := range plan.Steps {
-			order[no] = plan.Steps[no].Name
-		}
-		list, err := json.Marshal(order)
-		if err != nil {
-			return fmt.Errorf("encode the steps of template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
-		}
-		hash := t.ContentHash()
-		namespaces[i], names[i], versions[i] = t.Namespace, t.Name, t.Version
-		hashes[i], documents[i], steps[i] = hash[:], string(document), string(list)
+	r, err := newRegistration(environment, templates)
+	if err != nil {
+		return err
 	}
-	err := s.repeatable(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
 		return s.inTx(ctx, db, func(tx pgx.Tx) error {
-			// Two daemons that start together take turns.
 			b := &pgx.Batch{}
-			b.Queue(`select pg_advisory_xact_lock(hashtext('tasker.register_templates'))`)
-			queueZones(b, templates)
-			b.Queue(`insert into tasker.namespaces (name) select distinct unnest($1::text[]) on conflict do nothing`, namespaces)
-			b.Queue(`
-				update tasker.plans p set current = false
-				from unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) n(namespace, name, version, hash)
-				join tasker.namespaces s on s.name = n.namespace
-				where p.namespace_id = s.namespace_id and p.name = n.name and p.version = n.version and p.current
-				  and (p.content_hash <> n.hash or p.environment <> $5)`,
-				namespaces, names, versions, hashes, environment)
-			b.Queue(`
-				insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, current)
-				select s.namespace_id, n.name, n.version, $7, n.hash, n.template::jsonb,
-				       array(select jsonb_array_elements_text(n.steps::jsonb)), true
-				from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])
-				     n(namespace, name, version, hash, template, steps)
-				join tasker.namespaces s on s.name = n.namespace
-				on conflict (namespace_id, name, version, environment, content_hash) do update set current = true
-				where not plans.current`,
-				namespaces, names, versions, hashes, documents, steps, environment)
+			r.take(b)
+			r.queue(b)
 			return tx.SendBatch(ctx, b).Close()
 		})
 	})

@@ -111,6 +111,18 @@ func (x *exchange) answer(v any) error {
 	return nil
 }
 
+// answerWith is answer with another status than 200.
+func (x *exchange) answerWith(status int, v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return err
+	}
+	x.Header().Set("Content-Type", "application/json")
+	x.WriteHeader(status)
+	_, _ = x.Write(body) // never an error, see there
+	return nil
+}
+
 // maxKept bounds the buffers that are kept for later answers.
 const maxKept = 64 << 10
 

@@ -224,12 +224,17 @@ func blameSender(err error) *failure {
 		busy      *orchestration.BusyError
 		refused   *orchestration.TransitionError
 		running   *orchestration.ScheduleBusyError
+		untyped   *orchestration.UnknownTypeError
 	)
 	switch {
 	case errors.As(err, &invalid):
 		return badRequest(invalid.Error())
 	case errors.As(err, &unknown):
 		return notFound(unknown.Error())
+	case errors.As(err, &untyped):
+		return badRequest(clip(untyped.Error(), 200))
+	case errors.Is(err, store.ErrNoTaskType):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "A template of this name exists that is no task type"}
 	case errors.As(err, &duplicate):
 		f := &failure{status: http.StatusConflict, code: codeConflict, message: duplicate.Error()}
 		if duplicate.Existing != [16]byte{} {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,8 +176,8 @@ func (c *contract) check(t testing.TB, method, path string, r reply) {
 	}
 	responses := op["responses"].(map[string]any)
 	status := "default"
-	if r.StatusCode == http.StatusOK {
-		status = "200"
+	if r.StatusCode == http.StatusOK || r.StatusCode == http.StatusCreated {
+		status = strconv.Itoa(r.StatusCode)
 	}
 	media := r.Header.Get("Content-Type")
 	require.Contains(t, responses[status].(map[string]any)["content"], media, "%s %s", method, path)

@@ -39,7 +39,7 @@ func operatedHouse(t *testing.T) (*client.Client, *enginetest.Engine) {
 	_, _, e := realHouse(t)
 	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
 		ID: "test", Actions: e.Orchestrator, DeadLetters: e.Store, Registry: e.Store, Schedules: e.Orchestrator, Waits: e.Orchestrator, Isolated: e.Orchestrator,
-		Events: e.Store, MaxEventConsumers: 2,
+		Events: e.Store, MaxEventConsumers: 2, TaskTypes: e.Orchestrator,
 		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))

@@ -101,6 +101,10 @@ type operation struct {
 	method, path, id, summary, tag string
 	body                           any // an example of the type of the body
 	failure                        shape
+	// status is that of a success, 200 where it is 0. also says what 200 means
+	// beside another one.
+	status int
+	also   string
 }
 
 type answer[T any] struct{ Body T }
@@ -114,6 +118,7 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 		SkipValidateParams: true,
 		Responses:          map[string]*huma.Response{"default": failureResponse(registry, op.failure)},
 	}
+	o.DefaultStatus = op.status
 	huma.Register(a.huma, o, func(ctx context.Context, in *I) (*answer[T], error) {
 		body, err := run(ctx, in)
 		if err != nil {
@@ -121,6 +126,10 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 		}
 		return &answer[T]{Body: body}, nil
 	})
+	if op.also != "" {
+		described := describe(a.huma.OpenAPI().Paths[op.path], op.method)
+		described.Responses["200"] = &huma.Response{Description: op.also, Content: described.Responses[strconv.Itoa(op.status)].Content}
+	}
 	if op.body != nil {
 		// Described only: the operation reads the body itself, and lets keys
 		// pass that it does not know.

@@ -288,7 +288,7 @@ func operated(o *fakeOperator) func(*rest.Config, *rest.Orchestrator) {
 	return func(_ *rest.Config, w *rest.Orchestrator) {
 		all := &fakeLetters{o}
 		w.Actions, w.DeadLetters, w.Registry, w.Sweeps, w.Breakers = o, all, all, o, &fakeBreakers{}
-		w.Schedules, w.Waits, w.Isolated = fakeSchedules{o}, fakeWaits{o}, fakeIsolated{o}
+		w.Schedules, w.Waits, w.Isolated, w.TaskTypes = fakeSchedules{o}, fakeWaits{o}, fakeIsolated{o}, fakeTypes{o}
 		w.Thresholds = store.StaleThresholds{WaitingForRetry: 30 * time.Minute}
 	}
 }

@@ -105,6 +105,8 @@ type Orchestrator struct {
 	// them; default 100.
 	Events            Events
 	MaxEventConsumers int
+	// TaskTypes are templates that are registered over the API.
+	TaskTypes TaskTypes
 	// Breakers are the circuit breakers of this daemon.
 	Breakers Breakers
 	// Admission turns new tasks away; without it a full command channel does.
@@ -167,6 +169,9 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 			r.most = 100
 		}
 		r.add()
+	}
+	if o.TaskTypes != nil {
+		(&typeRoutes{api: a, tasks: tasks, types: o.TaskTypes, actor: o.ID}).add()
 	}
 	if o.Breakers != nil {
 		(&breakerRoutes{api: a, breakers: o.Breakers}).add()

@@ -82,6 +82,7 @@ func TestDocs(t *testing.T) {
 		"/v1/dlq": "get", "/v1/dlq/task/{task_uuid}": "get", "/v1/dlq/entry/{dlq_entry_uuid}": "patch", "/v1/dlq/stats": "get",
 		"/v1/dlq/investigation-queue": "get", "/v1/dlq/staleness": "get", "/v1/dlq/entries": "post", "/v1/dlq/replay": "post", "/v1/dlq/purge": "post",
 		"/v1/namespaces": "get", "/v1/namespaces/{name}/pause": "put delete", "/v1/workers": "get", "/v1/sweeps": "get", "/v1/sweeps/{name}/run": "post",
+		"/v1/task-types": "get", "/v1/task-types/{name}": "get put delete", "/v1/enqueue": "post", "/v1/enqueue/{uuid}": "get",
 		"/v1/admin/breakers": "get", "/v1/admin/breakers/{name}": "put",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
 		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
@@ -91,7 +92,7 @@ func TestDocs(t *testing.T) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 49)
+	require.Len(t, doc.Paths, 53)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)

@@ -32,6 +32,10 @@ func (f *fakeAPI) operations(w http.ResponseWriter, r *http.Request, path string
 		f.events(w, r, path)
 		return true
 	}
+	if strings.HasPrefix(path, "v1/task-types") || path == "v1/enqueue" {
+		fakeTypes(w, r, path, body)
+		return true
+	}
 	switch {
 	case r.Method == http.MethodPatch && strings.Contains(path, "/workflow_steps/"):
 		patchStep(w, path, body)

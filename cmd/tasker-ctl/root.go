@@ -53,6 +53,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newScheduleCommand(a),
 		newApprovalCommand(a),
 		newEventsCommand(a),
+		newTypeCommand(a),
+		newEnqueueCommand(a),
 		newConfigCommand(a),
 		newSystemCommand(a),
 		newVersionCommand(a),

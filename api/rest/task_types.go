@@ -1,0 +1,302 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// TaskTypes is what the API wants of task types; *orchestration.Orchestrator is
+// one. Where there is none of a name, the error wraps store.ErrNotFound.
+type TaskTypes interface {
+	RegisterTaskType(ctx context.Context, template *workflow.Template, why orchestration.Why) (store.TaskType, error)
+	TaskType(ctx context.Context, namespace, name string) (store.TaskType, error)
+	TaskTypes(ctx context.Context, namespace string, limit, offset int) ([]store.TaskType, error)
+	DeleteTaskType(ctx context.Context, namespace, name string, why orchestration.Why) (store.TaskType, error)
+	PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error)
+}
+
+// typeRoutes register task types and enqueue tasks of them.
+type typeRoutes struct {
+	*api
+	tasks *taskRoutes
+	types TaskTypes
+	actor string
+}
+
+func (r *typeRoutes) add() {
+	const tag, one, queue = "task types", "/v1/task-types/{name}", "/v1/enqueue"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/task-types", id: "list-task-types", tag: tag, summary: "List task types by namespace and name"}, r.list)
+	add(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it",
+		body: client.TaskTypeRequest{}}, r.put)
+	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
+	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Forget a task type; its tasks go on"}, r.remove)
+	addOwn[struct{}, *client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
+		also: "The task that exists for the idempotency key", summary: "Create a task of a type", body: client.EnqueueRequest{}}, r.enqueue)
+	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
+		summary: "Show where a task of one step stands, or wait for its end"}, r.show)
+}
+
+// typeInput selects a task type.
+type typeInput struct {
+	Name      string `path:"name"`
+	Namespace string `query:"namespace" doc:"default when absent"`
+}
+
+// deleteTypeInput is that, and says who deletes it and why.
+type deleteTypeInput struct {
+	Name      string `path:"name"`
+	Namespace string `query:"namespace" doc:"default when absent"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor     string `query:"actor" doc:"Who acts"`
+}
+
+// key checks the name and the namespace of a type.
+func (in *typeInput) key() (namespace, name string, err error) {
+	var c checked
+	namespace = in.Namespace
+	if namespace == "" {
+		namespace = client.DefaultTypeNamespace
+	}
+	c.text("namespace", namespace, orchestration.MaxNameLength)
+	name = c.required("name", &in.Name, orchestration.MaxNameLength)
+	return namespace, name, c.err()
+}
+
+func (r *typeRoutes) list(ctx context.Context, in *struct {
+	Namespace string `query:"namespace" doc:"Only of this namespace"`
+	Limit     number `query:"limit" doc:"1 to 1000; default 1000"`
+	Offset    number `query:"offset" doc:"From the how-many-th on; default 0"`
+}) (*client.TaskTypeList, error) {
+	if err := filterText("namespace", in.Namespace); err != nil {
+		return nil, err
+	}
+	limit, err := in.Limit.within(1, store.MaxTaskTypesShown, store.MaxTaskTypesShown, fmt.Sprintf("limit must be between 1 and %d", store.MaxTaskTypesShown))
+	if err != nil {
+		return nil, err
+	}
+	offset, err := in.Offset.within(0, store.CountLimit, 0, fmt.Sprintf("offset must be between 0 and %d", store.CountLimit))
+	if err != nil {
+		return nil, err
+	}
+	types, err := r.types.TaskTypes(ctx, in.Namespace, limit, offset)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.TaskTypeList{TaskTypes: make([]client.TaskType, len(types))}
+	for i := range types {
+		list.TaskTypes[i] = *typeOf(&types[i])
+	}
+	return list, nil
+}
+
+func (r *typeRoutes) put(ctx context.Context, in *struct {
+	Name string `path:"name"`
+}) (*client.TaskType, error) {
+	var body client.TaskTypeRequest
+	if err := readBody(ctx, &body); err != nil {
+		return nil, err
+	}
+	var c checked
+	c.required("name", &in.Name, orchestration.MaxNameLength)
+	c.text("reason", body.Reason, orchestration.MaxReasonLength)
+	c.text("actor", body.Actor, orchestration.MaxTextLength)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	template, err := templateOf(in.Name, &body)
+	if err != nil {
+		return nil, err
+	}
+	why := orchestration.Why{Actor: body.Actor, Reason: body.Reason}
+	if strings.TrimSpace(why.Actor) == "" {
+		why.Actor = r.actor
+	}
+	if strings.TrimSpace(why.Reason) == "" {
+		why.Reason = "registered over the API"
+	}
+	t, err := r.types.RegisterTaskType(ctx, template, why)
+	if err != nil {
+		return nil, err
+	}
+	return typeOf(&t), nil
+}
+
+func (r *typeRoutes) get(ctx context.Context, in *typeInput) (*client.TaskType, error) {
+	namespace, name, err := in.key()
+	if err != nil {
+		return nil, err
+	}
+	t, err := r.types.TaskType(ctx, namespace, name)
+	if err != nil {
+		return nil, ofType(namespace, name, err)
+	}
+	return typeOf(&t), nil
+}
+
+func (r *typeRoutes) remove(ctx context.Context, in *deleteTypeInput) (*client.TaskType, error) {
+	namespace, name, err := (&typeInput{Name: in.Name, Namespace: in.Namespace}).key()
+	if err != nil {
+		return nil, err
+	}
+	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "deleted over the API")
+	if err != nil {
+		return nil, err
+	}
+	t, err := r.types.DeleteTaskType(ctx, namespace, name, orchestration.Why{Actor: why.Actor, Reason: why.Reason})
+	if err != nil {
+		return nil, ofType(namespace, name, err)
+	}
+	return typeOf(&t), nil
+}
+
+func ofType(namespace, name string, err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return notFound(fmt.Sprintf("Task type not found: %s/%s", clip(namespace, 64), clip(name, 64)))
+	}
+	return err
+}
+
+// show answers for tasks of one step, whether of a type or of another template.
+func (r *typeRoutes) show(ctx context.Context, in *showInput) (*client.EnqueuedTask, error) {
+	id, err := parseTask(in.UUID)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := r.parseWait(in.Wait)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.tasks.await(ctx, id, wait); err != nil {
+		return nil, err
+	}
+	t, err := readTask(ctx, r.tasks.store, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(t.Plan.Steps) != 1 || len(t.Steps) != 1 {
+		return nil, notFound(fmt.Sprintf("Task %s has several steps; it is shown at /v1/tasks/%s", id, id))
+	}
+	return enqueuedOf(t), nil
+}
+
+func enqueuedOf(t *store.Task) *client.EnqueuedTask {
+	step := &t.Steps[0]
+	w := &client.EnqueuedTask{
+		ID: t.UUID.String(), Type: t.Plan.Template.Name, Queue: t.Plan.Template.Namespace,
+		Status: workflow.VisibleTaskState(t.State, t.Counts()).String(), Attempts: step.Attempts, MaxAttempts: retryPolicy(t, step).MaxAttempts,
+		Payload: rawOr(t.Context, "{}"), Result: step.Result, CreatedAt: client.Time{Time: t.RequestedAt},
+		NextRetryAt: instant(nextRetry(step)), CompletedAt: instant(t.CompletedAt),
+	}
+	if step.Result == nil {
+		w.Error = step.Error
+	}
+	return w
+}
+
+// typeOf is a task type as the API shows it.
+func typeOf(t *store.TaskType) *client.TaskType {
+	template := t.Plan.Template
+	step, priority := &template.Steps[0], 0
+	if template.Priority != nil {
+		priority = *template.Priority
+	}
+	retry := step.Retry
+	w := &client.TaskType{
+		Name: template.Name, Namespace: template.Namespace, Version: template.Version, Description: template.Description,
+		Handler: step.Handler.Callable, PayloadSchema: template.InputSchema, Priority: priority, PriorityLevel: workflow.LevelOfPriority(priority),
+		Retry: client.TypeRetry{Retryable: &retry.Retryable, MaxAttempts: &retry.MaxAttempts, Backoff: string(retry.Backoff),
+			BackoffBaseMS: &retry.BaseMS, MaxBackoffMS: &retry.MaxMS, BackoffDelaysMS: retry.DelaysMS},
+		TimeoutSeconds: step.TimeoutSeconds, Tags: step.Tags,
+		CreatedAt: client.Time{Time: t.CreatedAt}, CreatedBy: t.CreatedBy, UpdatedAt: client.Time{Time: t.UpdatedAt}, UpdatedBy: t.UpdatedBy,
+	}
+	if w.Retry.Backoff == "" {
+		w.Retry.Backoff = string(workflow.BackoffExponential)
+	}
+	w.Identity.Strategy = string(template.Identity.StrategyOrStrict())
+	if p := template.Identity; p != nil {
+		w.Identity.Window, w.Identity.Calendar, w.Identity.TimeZone, w.Identity.KeyLifetime = p.Window, string(p.Calendar), p.TimeZone, p.KeyLifetime
+	}
+	return w
+}
+
+// templateOf makes a template of what a type says, by way of the reader of
+// template files: a type is held to what every template is held to.
+func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, error) {
+	retry := client.TypeRetry{}
+	if r.Retry != nil {
+		retry = *r.Retry
+	}
+	if r.MaxAttempts != nil {
+		if retry.MaxAttempts != nil && *retry.MaxAttempts != *r.MaxAttempts {
+			return nil, badRequest("max_attempts and retry.max_attempts contradict each other; give one of them")
+		}
+		retry.MaxAttempts = r.MaxAttempts
+	}
+	identity := client.TypeIdentity{}
+	if r.Identity != nil {
+		identity = *r.Identity
+	}
+	if identity.Strategy == "" {
+		identity.Strategy = string(workflow.IdentityAlwaysUnique)
+	}
+	step := map[string]any{"name": name, "handler": map[string]any{"callable": orText(r.Handler, name)}, "retry": retry}
+	if r.TimeoutSeconds != 0 {
+		step["timeout_seconds"] = r.TimeoutSeconds
+	}
+	if len(r.Tags) > 0 {
+		step["tags"] = r.Tags
+	}
+	document := map[string]any{
+		"name": name, "namespace_name": orText(r.Namespace, client.DefaultTypeNamespace), "version": orText(r.Version, client.DefaultTypeVersion),
+		"description": r.Description, "identity": identity, "steps": []any{step},
+	}
+	if !absent(r.PayloadSchema) {
+		document["input_schema"] = r.PayloadSchema
+	}
+	if r.Priority != nil {
+		document["priority"] = *r.Priority
+	}
+	if r.PriorityLevel != nil {
+		document["priority_level"] = *r.PriorityLevel
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		return nil, badRequest("the task type cannot be read")
+	}
+	template, problems, err := workflow.ParseTemplate("task type", text)
+	if err != nil {
+		return nil, badRequest(wordsOf(problems))
+	}
+	return template, nil
+}
+
+// typeWords turns the keys of a template into those of a type.
+var typeWords = strings.NewReplacer("steps[0].handler.callable", "handler", "steps[0].retry", "retry", "steps[0].", "",
+	"input_schema", "payload_schema", "namespace_name", "namespace")
+
+// wordsOf is what is wrong with a type, up to ten problems.
+func wordsOf(problems workflow.Problems) string {
+	var words []string
+	for _, p := range problems.Errors() {
+		if len(words) < 10 {
+			words = append(words, clip(typeWords.Replace(p.Message), 300))
+		}
+	}
+	return strings.Join(words, "; ")
+}
+
+func orText(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}

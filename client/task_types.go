@@ -1,0 +1,196 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Defaults of a [TaskTypeRequest].
+const (
+	DefaultTypeNamespace = "default"
+	DefaultTypeVersion   = "1.0.0"
+)
+
+// TaskTypeRequest is the body of PUT /v1/task-types/{name}: what a template of
+// one step says.
+type TaskTypeRequest struct {
+	Namespace     string          `json:"namespace,omitempty" maxLength:"49" doc:"The queue of its tasks; default when absent"`
+	Version       string          `json:"version,omitempty" maxLength:"16" doc:"1.0.0 when absent. The one that was registered last is enqueued"`
+	Description   string          `json:"description,omitempty"`
+	Handler       string          `json:"handler,omitempty" maxLength:"500" doc:"Name of the handler; the type's when absent"`
+	PayloadSchema json.RawMessage `json:"payload_schema,omitempty" doc:"JSON Schema of the payload"`
+	Priority      *int            `json:"priority,omitempty" doc:"-100 to 100, the highest first"`
+	PriorityLevel *int            `json:"priority_level,omitempty" doc:"In place of priority: 1, which goes first, to 10"`
+	Retry         *TypeRetry      `json:"retry,omitempty"`
+	// MaxAttempts is Retry.MaxAttempts for those who have nothing else to say.
+	MaxAttempts    *int          `json:"max_attempts,omitempty" doc:"Executions of a task, the first included; 3 when absent"`
+	TimeoutSeconds int           `json:"timeout_seconds,omitempty" doc:"Limit of one execution"`
+	Tags           []string      `json:"tags,omitempty" doc:"A worker must carry all of them"`
+	Identity       *TypeIdentity `json:"identity,omitempty"`
+	Actor          string        `json:"actor,omitempty" maxLength:"255" doc:"Who registers it"`
+	Reason         string        `json:"reason,omitempty" maxLength:"500" doc:"Kept in the history"`
+}
+
+// TypeRetry is how the tasks of a type are tried again, as in a template.
+type TypeRetry struct {
+	Retryable       *bool   `json:"retryable,omitempty"`
+	MaxAttempts     *int    `json:"max_attempts,omitempty"`
+	Backoff         string  `json:"backoff,omitempty" doc:"exponential, linear, fixed, fibonacci, list or none"`
+	BackoffBaseMS   *int64  `json:"backoff_base_ms,omitempty"`
+	MaxBackoffMS    *int64  `json:"max_backoff_ms,omitempty"`
+	BackoffDelaysMS []int64 `json:"backoff_delays_ms,omitempty"`
+}
+
+// TypeIdentity is what makes two requests the same task, as in a template. A
+// type is always_unique where it does not say otherwise.
+type TypeIdentity struct {
+	Strategy    string `json:"strategy,omitempty" doc:"strict, caller_provided or always_unique (the default of a type)"`
+	Window      string `json:"window,omitempty"`
+	Calendar    string `json:"calendar,omitempty"`
+	TimeZone    string `json:"time_zone,omitempty"`
+	KeyLifetime string `json:"key_lifetime,omitempty" doc:"How long idempotency keys count, such as 7d; for ever when absent"`
+}
+
+// TaskType is a task type as the API shows it.
+type TaskType struct {
+	Name           string          `json:"name"`
+	Namespace      string          `json:"namespace"`
+	Version        string          `json:"version"`
+	Description    string          `json:"description,omitempty"`
+	Handler        string          `json:"handler"`
+	PayloadSchema  json.RawMessage `json:"payload_schema,omitempty"`
+	Priority       int             `json:"priority"`
+	PriorityLevel  int             `json:"priority_level"`
+	Retry          TypeRetry       `json:"retry"`
+	TimeoutSeconds int             `json:"timeout_seconds,omitempty"`
+	Tags           []string        `json:"tags,omitempty"`
+	Identity       TypeIdentity    `json:"identity"`
+	CreatedAt      Time            `json:"created_at" format:"date-time"`
+	CreatedBy      string          `json:"created_by"`
+	UpdatedAt      Time            `json:"updated_at" format:"date-time"`
+	UpdatedBy      string          `json:"updated_by"`
+}
+
+// TaskTypeList is one page of task types, by namespace and name.
+type TaskTypeList struct {
+	TaskTypes []TaskType `json:"task_types"`
+}
+
+// TaskTypeListOptions select task types; zero values select the first 1,000.
+type TaskTypeListOptions struct {
+	Namespace string
+	Limit     int // 1 to 1,000
+	Offset    int
+}
+
+// EnqueueRequest is the body of POST /v1/enqueue.
+type EnqueueRequest struct {
+	Type           string          `json:"type" maxLength:"64" doc:"Name of the task type"`
+	Payload        json.RawMessage `json:"payload" doc:"Input of the task; a JSON object"`
+	Queue          string          `json:"queue,omitempty" doc:"Namespace of the type; needed where several have one of this name"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty" maxLength:"255" doc:"Makes repeated requests one task"`
+	ConflictPolicy string          `json:"conflict_policy,omitempty" enum:"fail,use_existing" doc:"use_existing when absent"`
+	MaxAttempts    *int            `json:"max_attempts,omitempty" minimum:"1" maximum:"32767" doc:"The type's when absent"`
+	RetryDelays    []string        `json:"retry_delays,omitempty" maxItems:"32" doc:"Exact delays before each execution after the first, such as 10s or 5m"`
+	Priority       *int            `json:"priority,omitempty"`
+	PriorityLevel  *int            `json:"priority_level,omitempty" minimum:"1" maximum:"10"`
+	StartAt        *Time           `json:"start_at,omitempty" format:"date-time"`
+	DelaySeconds   *float64        `json:"delay_seconds,omitempty"`
+	Deadline       *Time           `json:"deadline,omitempty" format:"date-time"`
+	Tags           []string        `json:"tags,omitempty" maxItems:"64"`
+	Initiator      string          `json:"initiator,omitempty" maxLength:"255"`
+	SourceSystem   string          `json:"source_system,omitempty" maxLength:"255"`
+	Reason         string          `json:"reason,omitempty" maxLength:"500"`
+	CorrelationID  *string         `json:"correlation_id,omitempty" doc:"UUID"`
+}
+
+// Enqueued is the task that was enqueued, or that existed for its key.
+type Enqueued struct {
+	ID     string `json:"id"`
+	Status string `json:"status"`
+	Queue  string `json:"queue"`
+	// Existing says that it was there already.
+	Existing bool `json:"existing,omitempty"`
+}
+
+// EnqueuedTask is where a task of one step stands.
+type EnqueuedTask struct {
+	ID          string          `json:"id"`
+	Type        string          `json:"type"`
+	Queue       string          `json:"queue"`
+	Status      string          `json:"status"`
+	Attempts    int             `json:"attempts"`
+	MaxAttempts int             `json:"max_attempts"`
+	Payload     json.RawMessage `json:"payload"`
+	Result      json.RawMessage `json:"result,omitempty" doc:"Of the last execution, where it succeeded"`
+	Error       json.RawMessage `json:"error,omitempty" doc:"Of the last execution, where it failed"`
+	CreatedAt   Time            `json:"created_at" format:"date-time"`
+	NextRetryAt *Time           `json:"next_retry_at,omitempty" format:"date-time"`
+	CompletedAt *Time           `json:"completed_at,omitempty" format:"date-time"`
+}
+
+// PutTaskType registers a task type, or changes it. Tasks that exist keep what
+// they began with.
+func (c *Client) PutTaskType(ctx context.Context, name string, r TaskTypeRequest) (*TaskType, error) {
+	return send[TaskType](ctx, c, http.MethodPut, retryAlways, r, "v1", "task-types", name)
+}
+
+// TaskTypes lists task types by namespace and name.
+func (c *Client) TaskTypes(ctx context.Context, o TaskTypeListOptions) (*TaskTypeList, error) {
+	q := url.Values{}
+	if o.Namespace != "" {
+		q.Set("namespace", o.Namespace)
+	}
+	setNumber(q, "limit", o.Limit)
+	setNumber(q, "offset", o.Offset)
+	return get[TaskTypeList](ctx, c, q, "v1", "task-types")
+}
+
+// TaskType returns one task type; an empty namespace is DefaultTypeNamespace.
+func (c *Client) TaskType(ctx context.Context, namespace, name string) (*TaskType, error) {
+	return get[TaskType](ctx, c, ofNamespace(namespace), "v1", "task-types", name)
+}
+
+// DeleteTaskType forgets a task type and returns what it was. Tasks that exist go
+// on.
+func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why Why) (*TaskType, error) {
+	q := why.query()
+	if namespace != "" {
+		q.Set("namespace", namespace)
+	}
+	var t TaskType
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "task-types", name}, query: q, retry: retryUnsent}, &t)
+	return result(&t, err)
+}
+
+func ofNamespace(namespace string) url.Values {
+	if namespace == "" {
+		return nil
+	}
+	return url.Values{"namespace": {namespace}}
+}
+
+// Enqueue creates a task of a type. With an idempotency key the call is repeated
+// like any other; without one only when nothing was sent.
+func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, error) {
+	retry := retryUnsent
+	if r.IdempotencyKey != "" {
+		retry = retryAlways
+	}
+	return send[Enqueued](ctx, c, http.MethodPost, retry, r, "v1", "enqueue")
+}
+
+// EnqueuedTask returns where a task of one step stands. wait is as for
+// [Client.Task].
+func (c *Client) EnqueuedTask(ctx context.Context, id string, wait time.Duration) (*EnqueuedTask, error) {
+	q := url.Values{}
+	if wait > 0 {
+		q.Set("wait", wait.String())
+	}
+	var t EnqueuedTask
+	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "enqueue", id}, query: q, extra: max(wait, 0)}, &t)
+	return result(&t, err)
+}

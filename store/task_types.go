@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Errors of task types.
+var (
+	// ErrNoTaskType: there is a template of this name, and it is no task type.
+	ErrNoTaskType = errors.New("a template of this name exists that is no task type")
+	// ErrTaskTypeAmbiguous: several namespaces have a task type of this name.
+	ErrTaskTypeAmbiguous = errors.New("several namespaces have a task type of this name")
+)
+
+// TaskType is a template of one step that was registered over the API.
+type TaskType struct {
+	Plan                 *Plan // of the version that is enqueued
+	CreatedAt, UpdatedAt time.Time
+	CreatedBy, UpdatedBy string
+}
+
+const (
+	taskTypeColumns = planColumns + `, t.created_at, t.updated_at, t.created_by, t.updated_by
+from tasker.task_types t join tasker.namespaces n using (namespace_id)
+join tasker.plans p on p.namespace_id = t.namespace_id and p.name = t.name and p.version = t.version and p.current`
+
+	// putTaskType makes a template a task type, or another version the one that is
+	// enqueued.
+	// Index: the primary key; the unique name of the namespace.
+	putTaskType = `
+insert into tasker.task_types (namespace_id, name, version, created_by, updated_by)
+select namespace_id, $2, $3, $4, $4 from tasker.namespaces where name = $1
+on conflict (name, namespace_id) do update set version = excluded.version, updated_by = excluded.updated_by, updated_at = now()`
+
+	// foreignTemplate tells whether the name belongs to a template that is no type.
+	// Index: plans_current; the primary key.
+	foreignTemplate = `
+select exists (select from tasker.plans p join tasker.namespaces n using (namespace_id)
+               where n.name = $1 and p.name = $2 and p.current
+                 and not exists (select from tasker.task_types t where t.namespace_id = p.namespace_id and t.name = p.name))`
+
+	// deleteTaskType forgets a type and takes its templates from those who create
+	// tasks; tasks that exist have their plans by number.
+	deleteTaskType = `
+with gone as (
+    delete from tasker.task_types t using tasker.namespaces n where n.namespace_id = t.namespace_id and n.name = $1 and t.name = $2
+    returning t.namespace_id, t.name
+)
+update tasker.plans p set current = false from gone g where p.namespace_id = g.namespace_id and p.name = g.name and p.current`
+)
+
+// scanTaskType reads taskTypeColumns.
+func (s *Store) scanTaskType(row pgx.CollectableRow) (TaskType, error) {
+	var t TaskType
+	var r planRow
+	err := row.Scan(&r.id, &r.queue, &r.document, &r.current, &t.CreatedAt, &t.UpdatedAt, &t.CreatedBy, &t.UpdatedBy)
+	if err == nil {
+		t.Plan, err = s.plans.compile(r)
+	}
+	return t, err
+}
+
+// oneTaskType reads one task type, or ErrNotFound.
+func (s *Store) oneTaskType(ctx context.Context, db querier, namespace, name string) (TaskType, error) {
+	rows, err := db.Query(ctx, `select `+taskTypeColumns+` where t.name = $2 and n.name = $1`, namespace, name)
+	if err != nil {
+		return TaskType{}, err
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, s.scanTaskType)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return t, ErrNotFound
+	}
+	return t, err
+}
+
+// PutTaskType registers the template of a task type and makes its version the
+// one that is enqueued, and records who did it. The signals, here and below, are
+// to publish, unless the store sends them itself. The error wraps ErrNoTaskType
+// where the name belongs to another template.
+func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, by OperatorAction) (TaskType, []signal.Signal, error) {
+	r, err := newRegistration("", []*workflow.Template{template})
+	if err != nil {
+		return TaskType{}, nil, err
+	}
+	return s.changeTaskType(ctx, "put_task_type", "register the task type", template.Namespace, template.Name, by, func(tx pgx.Tx) (TaskType, error) {
+		var foreign bool
+		b := &pgx.Batch{}
+		r.take(b)
+		b.Queue(foreignTemplate, template.Namespace, template.Name).QueryRow(func(row pgx.Row) error { return row.Scan(&foreign) })
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return TaskType{}, err
+		}
+		if foreign {
+			return TaskType{}, ErrNoTaskType
+		}
+		b = &pgx.Batch{}
+		r.queue(b)
+		b.Queue(putTaskType, template.Namespace, template.Name, template.Version, by.Actor)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return TaskType{}, err
+		}
+		return s.oneTaskType(ctx, tx, template.Namespace, template.Name)
+	})
+}
+
+// DeleteTaskType forgets a task type and returns what it was: no more tasks of
+// it are created, those that exist go on. Others may know its plan for some
+// seconds more. The error wraps ErrNotFound where there is none.
+func (s *Store) DeleteTaskType(ctx context.Context, namespace, name string, by OperatorAction) (TaskType, []signal.Signal, error) {
+	return s.changeTaskType(ctx, "delete_task_type", "delete the task type", namespace, name, by, func(tx pgx.Tx) (TaskType, error) {
+		was, err := s.oneTaskType(ctx, tx, namespace, name)
+		if err != nil {
+			return was, err
+		}
+		_, err = tx.Exec(ctx, deleteTaskType, namespace, name)
+		return was, err
+	})
+}
+
+// changeTaskType runs a change of one task type together with its record, and
+// has everybody forget which plans are current.
+func (s *Store) changeTaskType(ctx context.Context, flow, doing, namespace, name string, by OperatorAction,
+	change func(tx pgx.Tx) (TaskType, error)) (t TaskType, signals []signal.Signal, err error) {
+	by.Target, by.Matched, by.Changed = map[string]any{"namespace": namespace, "name": name}, 1, 1
+	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
+			if t, err = change(tx); err != nil {
+				return nil, err
+			}
+			if err := insertAction(ctx, tx, by); err != nil {
+				return nil, err
+			}
+			signals = []signal.Signal{{Topic: signal.TopicControl}}
+			return signals, nil
+		})
+	})
+	s.ForgetPlanNames() // also of a transaction that was rolled back
+	return t, signals, err
+}
+
+// TaskType reads one task type; the error wraps ErrNotFound where there is none.
+func (s *Store) TaskType(ctx context.Context, namespace, name string) (t TaskType, err error) {
+	err = s.repeatable(ctx, "task_type", "read the task type", func(ctx context.Context, db *conn) error {
+		t, err = s.oneTaskType(ctx, db, namespace, name)
+		return err
+	})
+	return t, err
+}
+
+// MaxTaskTypesShown bounds the list of task types.
+const MaxTaskTypesShown = 1000
+
+// TaskTypes lists the task types of a namespace, or of all, by namespace and
+// name: from the one at offset on, up to limit.
+func (s *Store) TaskTypes(ctx context.Context, namespace string, limit, offset int) (list []TaskType, err error) {
+	err = s.repeatable(ctx, "task_types", "list the task types", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select `+taskTypeColumns+` where $1 = '' or n.name = $1 order by n.name, t.name limit $2 offset $3`,
+			namespace, limit, offset)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, s.scanTaskType)
+		return err
+	})
+	return list, err
+}
+
+// planOfType finds the plan of a task type, in all namespaces where none is
+// named.
+// Index: the primary keys, plans_current.
+const planOfType = `select ` + planColumns + `
+from tasker.task_types t join tasker.namespaces n using (namespace_id)
+join tasker.plans p on p.namespace_id = t.namespace_id and p.name = t.name and p.version = t.version and p.current
+where t.name = $2 and ($1 = '' or n.name = $1) limit 2`
+
+// typeVersion stands for the version of a task type that is enqueued, in the
+// cache: no template has it.
+const typeVersion = "\x00type"
+
+// PlanOfType returns the plan of a task type. An empty namespace is the only one
+// that has it; where several have, the error wraps ErrTaskTypeAmbiguous. It wraps
+// ErrNotFound where there is no such type.
+func (s *Store) PlanOfType(ctx context.Context, namespace, name string) (*Plan, error) {
+	key := planKey{namespace, name, typeVersion}
+	if plan, ok := s.plans.named(key, time.Now()); ok {
+		return plan, nil
+	}
+	var plan *Plan
+	err := s.repeatable(ctx, "plan_of_type", "look for the task type", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, planOfType, namespace, name)
+		if err != nil {
+			return err
+		}
+		plans, err := pgx.CollectRows(rows, s.plans.scan)
+		switch {
+		case err != nil:
+			return err
+		case len(plans) == 0:
+			return ErrNotFound
+		case len(plans) > 1:
+			return ErrTaskTypeAmbiguous
+		}
+		plan = plans[0]
+		return nil
+	})
+	if err == nil {
+		s.plans.remember(key, plan, time.Now())
+	}
+	return plan, err
+}
