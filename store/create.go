@@ -106,11 +106,11 @@ with patience as materialized (
     select identity, task_uuid, case
         when window_ms > 0 then statement_timestamp() + window_ms * interval '1 ms'
         when calendar is not null
-        then (date_trunc(calendar, statement_timestamp() at time zone time_zone) + ('1 ' || calendar)::interval) at time zone time_zone
+        then ` + untilBorder + `statement_timestamp()` + ofCalendar + `
         else 'infinity' end
     from input where identity is not null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
-    where t.expires_at <= statement_timestamp()
+    where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- which is what a lost first try has made
     returning task_uuid
 ), accepted as (
     select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
@@ -144,6 +144,12 @@ with patience as materialized (
     join accepted a using (task_uuid)
 )
 select task_uuid, statement_timestamp() from accepted`
+
+// The end of the hour, day or week around an instant, by the clocks of a zone.
+const (
+	untilBorder = `(date_trunc(calendar, `
+	ofCalendar  = ` at time zone time_zone) + ('1 ' || calendar)::interval) at time zone time_zone`
+)
 
 // CreateTasks creates many tasks in one transaction. The answer has one entry
 // per task, in order. Duplicates change nothing.
@@ -259,19 +265,19 @@ func (t *NewTask) begin() (*workflow.Progress, *workflow.Effects, error) {
 // startsLater reports whether the first steps may have to wait.
 func (t *NewTask) startsLater() bool { return t.StartIn > 0 || !t.StartAt.IsZero() }
 
-// settleStart turns an instant into a delay, as the database has done, whose
-// clock showed requestedAt.
-func (t *NewTask) settleStart(requestedAt time.Time) {
-	if !t.StartAt.IsZero() {
-		t.StartIn, t.StartAt = max(t.StartAt.Sub(requestedAt), 0), time.Time{}
+// startsIn is the delay of the first steps of a task that was requested then, by
+// the database's clock.
+func (t *NewTask) startsIn(requestedAt time.Time) time.Duration {
+	if t.StartAt.IsZero() {
+		return t.StartIn
 	}
+	return t.StartAt.Sub(requestedAt)
 }
 
 // AsCreated is the task as it stands in its first moment: what Task would read
 // before anything has happened to it. Its context is the one that was sent,
 // not yet in the database's form.
 func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
-	t.settleStart(requestedAt)
 	progress, effects, err := t.begin()
 	if err != nil {
 		return nil, fmt.Errorf("show the new task: %w", err)
@@ -282,16 +288,16 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 		Initiator: text(t.Initiator), SourceSystem: text(t.SourceSystem), Reason: text(t.Reason), Tags: t.Tags,
 		RequestedAt: requestedAt, UpdatedAt: requestedAt, Progress: progress, DependsOn: t.DependsOn,
 	}
-	if t.StartIn > 0 {
-		start := requestedAt.Add(t.StartIn)
-		task.StartAt = &start
+	startIn := t.startsIn(requestedAt)
+	due := requestedAt.Add(startIn)
+	if startIn > 0 {
+		task.StartAt = &due
 	}
 	r := taskReader{task: task, board: map[int]boardRow{}}
 	for _, p := range effects.Put {
 		if len(t.DependsOn) > 0 {
 			r.board[p.Step] = boardRow{state: 1, wait: &wait{Kind: waitForTasks}}
-		} else if p.DueIn > 0 {
-			due := requestedAt.Add(p.DueIn)
+		} else if startIn > 0 {
 			r.board[p.Step] = boardRow{state: 1, dueAt: &due}
 		} else {
 			r.board[p.Step] = boardRow{state: 2, enqueuedAt: &requestedAt}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // What is said of a new task without reading it must be what reading it says.
@@ -20,7 +21,11 @@ func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
 	parent := uuid.Must(uuid.NewV7())
 	full.ParentCorrelationID, full.SourceSystem, full.Reason, full.Tags, full.Priority = &parent, "test", "why not", []string{"a", "b"}, -7
 	later.StartIn, later.Initiator, later.Context = time.Hour, "", json.RawMessage(`{}`)
-	tasks := []store.NewTask{full, later}
+	retried, instant, past := newTask(p), newTask(p), newTask(p)
+	retried.Retry = workflow.NewRetryOverride(0, []int64{1000, 2000})
+	instant.StartAt = time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	past.StartAt = time.Now().Add(-time.Hour).Truncate(time.Microsecond)
+	tasks := []store.NewTask{full, later, retried, instant, past}
 	created, err := s.CreateTasks(t.Context(), tasks)
 	require.NoError(t, err)
 	for i, c := range created {
@@ -65,4 +70,24 @@ func asJSON(t *testing.T, task *store.Task) string {
 	text, err := json.MarshalIndent(task, "", " ")
 	require.NoError(t, err)
 	return string(text)
+}
+
+// TestATaskIsNotADuplicateOfItself: a first try whose answer was lost has created
+// it, and its identity counts no more when the second comes.
+func TestATaskIsNotADuplicateOfItself(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, diamondYAML)
+	task := keyed(p, "k")
+	task.IdentityEnd.After = time.Second
+	first, err := s.CreateTasks(t.Context(), []store.NewTask{task})
+	require.NoError(t, err)
+	db.Exec(t, `update tasker.task_identities set expires_at = now() - interval '1 s'`)
+	second, err := s.CreateTasks(t.Context(), []store.NewTask{task})
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	other, err := s.CreateTasks(t.Context(), []store.NewTask{keyed(p, "k")})
+	require.NoError(t, err)
+	require.False(t, other[0].Duplicate)
+	noViolations(t, s)
 }
