@@ -202,7 +202,7 @@ func TestTaskTypesFromEndToEnd(t *testing.T) {
 
 	templates, err := c.Templates(ctx, "shapes")
 	require.NoError(t, err)
-	require.Len(t, templates.Templates, 2, "it is a template like others")
+	require.Len(t, templates.Templates, 3, "it is a template like others")
 	_, err = c.PutTaskType(ctx, "chain", client.TaskTypeRequest{Namespace: "shapes"})
 	require.True(t, client.IsConflict(err), "a workflow's name is taken: %v", err)
 	list, err := c.TaskTypes(ctx, client.TaskTypeListOptions{Namespace: "shapes"})
