@@ -152,6 +152,14 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 		w.o.stir()
 	}
 	found += told.Messages
+	brought, err := w.o.store.BringEvents(ctx, waitBatch, w.o.cfg.EventTTL)
+	if err != nil {
+		return found, err
+	}
+	if brought.Steps > 0 {
+		w.o.reported(brought.Signals)
+	}
+	found += brought.Events
 	stopped, err := w.stop(ctx)
 	return found + stopped, err
 }

@@ -109,7 +109,9 @@ func (w *writes) add(c *Change) error {
 		w.events.add(t.UUID, change, c.Actor)
 	}
 	w.letters.add(c)
-	w.publish.add(c)
+	if w.publish.add(c); w.publish.keyed {
+		w.message()
+	}
 	if err := w.batches.add(t.UUID, e.Batches); err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ type Horizon struct {
 	NextLease    time.Duration // until the earliest end of a lease; negative: none
 	NextSchedule time.Duration // until the earliest run of a schedule; negative: none
 	Engine       bool          // there are steps that the engine is to begin
-	Messages     bool          // there are messages about tasks
+	Messages     bool          // there are messages about tasks, or events to be brought to them
 }
 
 // Next is the nearest of them; negative when there is none.
@@ -168,7 +168,7 @@ select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::floa
        (select greatest(extract(epoch from next_run_at - clock_timestamp()), 0)::float8 from tasker.schedules
         where paused_at is null order by next_run_at limit 1),
        exists (select from tasker.board where state = 2 and queue = 0),
-       exists (select from tasker.task_messages)`
+       exists (select from tasker.task_messages) or exists (select from tasker.event_deliveries)`
 
 // Horizon asks when the next step is due, the next lease ends and the next
 // schedule runs.

@@ -104,24 +104,36 @@ const (
 // where it takes what was reported. A failure that no handler has reported (the
 // worker was lost, or its result asks for what cannot be) is told by its reason.
 // Index: the primary keys.
+// An event whose publication has a key is brought to the steps that wait for it.
 const publishEvents = `
+with published as (
 insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome,
-                                  name, version, step_name, fired_by, payload, metadata)
+                                  name, version, step_name, fired_by, payload, metadata, key)
 select tasker.uuid_v7(), nextval('tasker.event_position'), o.task_uuid, coalesce(t.correlation_id, o.task_uuid), clock_timestamp(), o.namespace_id,
        o.step_no, o.attempt, o.outcome, o.name, '` + workflow.EventVersion + `', coalesce(o.step_name, d.name, ''), o.fired_by,
-       case when o.payload is not null then o.payload::jsonb
-            when o.outcome = 1 then coalesce(a.result, 'null')
-            else jsonb_build_object('error', f.doc, 'error_code', coalesce(f.doc->>'error_code', f.doc->>'error_type'), 'error_message', f.doc->>'message')
-       end, o.metadata::jsonb
-from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[])
-     with ordinality o(task_uuid, namespace_id, step_no, attempt, outcome, name, step_name, fired_by, reason, payload, metadata, at)
+       p.payload, o.metadata::jsonb, substring(p.payload #>> string_to_array(o.key, '.') from '^[^[:cntrl:]]+$')
+from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+            $12::text[])
+     with ordinality o(task_uuid, namespace_id, step_no, attempt, outcome, name, step_name, fired_by, reason, payload, metadata, key, at)
 left join lateral (select result, error from tasker.step_attempts
                    where task_uuid = any (array[o.task_uuid]) and step_no = o.step_no and attempt = o.attempt order by token desc limit 1) a on true
 left join lateral (select correlation_id from tasker.tasks where task_uuid = any (array[o.task_uuid])) t on true
 left join lateral (select name from tasker.batches where o.step_name is null and task_uuid = any (array[o.task_uuid]) and step_no = o.step_no) d on true
 cross join lateral (select coalesce(a.error, jsonb_build_object('message', o.reason, 'error_type', split_part(o.reason, ':', 1), 'retryable', false)) as doc) f
+cross join lateral (
+    select case when o.payload is not null then o.payload::jsonb
+                when o.outcome = 1 then coalesce(a.result, 'null')
+                else jsonb_build_object('error', f.doc, 'error_code', coalesce(f.doc->>'error_code', f.doc->>'error_type'), 'error_message', f.doc->>'message')
+           end as payload) p
 order by o.at
-returning event_uuid, position, correlation_id`
+returning event_uuid, position, correlation_id, key
+), awaited as (
+    insert into tasker.event_deliveries (event_uuid) select event_uuid from published where octet_length(key) <= ` + maxEventKey + `
+)
+select event_uuid, position, correlation_id from published order by position`
+
+// maxEventKey is workflow.MaxEventKey.
+const maxEventKey = "512"
 
 // publishColumns are the durable events of a batch, column by column.
 type publishColumns struct {
@@ -131,7 +143,9 @@ type publishColumns struct {
 	names, firedBy            []string
 	stepNames, reasons        []*string
 	payloads, metadata        []*string
-	spaces                    []string // the names of the namespaces; not sent
+	keys                      []*string // paths into the payloads
+	spaces                    []string  // the names of the namespaces; not sent
+	keyed                     bool      // there is one with a key
 }
 
 // add notes the events that follow what was reported of a task. An action of an
@@ -180,7 +194,8 @@ func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanSt
 	p.stepNames, p.firedBy = append(p.stepNames, name), append(p.firedBy, e.FiredBy(step.StepTemplate))
 	p.reasons = append(p.reasons, text(reason))
 	p.payloads, p.metadata = append(p.payloads, jsonText(made.Payload)), append(p.metadata, jsonText(made.Metadata))
-	p.spaces = append(p.spaces, t.Plan.Template.Namespace)
+	p.spaces, p.keys = append(p.spaces, t.Plan.Template.Namespace), append(p.keys, text(e.Key))
+	p.keyed = p.keyed || e.Key != ""
 }
 
 // queue adds the statements that publish, where there is something; what was
@@ -208,7 +223,7 @@ func (p *publishColumns) queue(b *pgx.Batch, done *[]PublishedEvent) {
 }
 
 func (p *publishColumns) arguments() []any {
-	return []any{p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes, p.names, p.stepNames, p.firedBy, p.reasons, p.payloads, p.metadata}
+	return []any{p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes, p.names, p.stepNames, p.firedBy, p.reasons, p.payloads, p.metadata, p.keys}
 }
 
 // Event is a durable domain event as it is kept.

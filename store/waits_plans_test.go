@@ -52,6 +52,9 @@ func (f fixture) fillWaits(t *testing.T, db *pgtest.DB) {
 		select 1, 'n', i::text, 'k' || i, i::text, now() + interval '1 hour', i % 2 from generate_series($1::int, $2::int) i`, first, last)
 	db.Exec(t, `insert into tasker.task_dependencies (task_uuid, depends_on, lenient)
 		select test_id(i), test_id(i + 1), false from generate_series($1::int, $2::int) i where i % 10 = 0`, first, last)
+	db.Exec(t, `insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome, name, version, fired_by, payload, key)
+		select test_id(i), i, test_id(i), test_id(i), now(), 1, 0, 1, 1, 'a.b', '1.0', 'x', '{}', i::text from generate_series($1::int, $2::int) i`, first, last)
+	db.Exec(t, `insert into tasker.event_deliveries (event_uuid) select test_id(i) from generate_series($1::int, $2::int) i where i % 10 = 0`, first, last)
 	db.Exec(t, `insert into tasker.task_messages (task_uuid, kind) select test_id(i), 1 from generate_series($1::int, $2::int) i where i % 10 = 0`, first, last)
 }
 
@@ -87,6 +90,10 @@ func (f fixture) waitStatements(t *testing.T, db *pgtest.DB, items int) []hotSta
 		{"receiveEvent", receiveEvent, []any{1, "n", awaits[0], nil, awaits[0], "s" + awaits[0], `{}`, int64(1000)}, 1, 1},
 		{"receivedBefore", receivedBefore, []any{1, strings.TrimPrefix(awaits[0], "e")}, 1, 1},
 		{"keptEvents", keptEvents, []any{kept}, items, 0},
+		{"eventsToBring", eventsToBring, []any{items}, items, items},
+		{"bringEvents", bringEvents, []any{tasks, awaits, int64(1000)}, items, 0},
+		{"markBrought", markBrought, []any{tasks, make([]int32, items), tasks}, items, 0},
+		{"dropBrought", dropBrought, []any{tasks}, items, items},
 		{"takeMessages", takeMessages, []any{messageEnded, items}, items, items},
 		{"dropMessages", dropMessages, []any{tasks, messageEnded}, items, items},
 		{"howTasksEnded", howTasksEnded, []any{tasks}, items, items},

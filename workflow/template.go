@@ -156,6 +156,10 @@ type EventPublication struct {
 	Schema       json.RawMessage `json:"schema,omitempty"`
 	DeliveryMode string          `json:"delivery_mode,omitempty"` // durable, fast, broadcast
 	Publisher    string          `json:"publisher,omitempty"`
+	// Key is the part of the payload, as names with dots between them, that tells
+	// events of this name apart: steps that wait for the name and that key get
+	// the event. Empty: nobody waits for it. It is for durable ones.
+	Key string `json:"key,omitempty"`
 }
 
 // BatchSettings belongs to a KindBatchWorker step.

@@ -51,6 +51,13 @@ func (r *templateReader) publication(m *mapping) EventPublication {
 		Condition:    m.word("condition", CodeEnum, "success", "failure", "retryable_failure", "permanent_failure", "always"),
 		DeliveryMode: m.word("delivery_mode", CodeUnknownDelivery, "durable", "fast", "broadcast"),
 		Publisher:    m.text("publisher"),
+		Key:          m.text("key"),
+	}
+	if e.Key != "" && e.DeliveryMode == "fast" {
+		r.warnf(m.position("key"), CodeIgnoredKey, m.join("key"), "%s has no effect: fast events are not kept for steps that wait", m.join("key"))
+	}
+	if err := CheckEventKey(e.Key); err != nil {
+		r.errorf(m.position("key"), CodeFormat, m.join("key"), "%s: %s", m.join("key"), err)
 	}
 	if e.Condition == "" {
 		e.Condition = defaultCondition

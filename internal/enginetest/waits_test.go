@@ -52,6 +52,16 @@ steps:
   - {name: paid, type: wait_for_event, wait: {event: payment.received, key: $.context.order, timeout: 1h}}
   - {name: ship, depends_on: [paid], handler: {callable: echo}}
 ---
+name: pays
+namespace_name: waits
+version: 1.0.0
+steps:
+  - name: pay
+    handler: {callable: payment}
+    publishes_events:
+      - {name: payment.received, key: order.id, schema: {type: object}}
+      - {name: payment.noted, schema: {type: object}}
+---
 name: told
 namespace_name: waits
 version: 1.0.0
@@ -201,6 +211,9 @@ func (w *waiting) register(to *worker.Worker) error {
 		handle("echo", func(ctx *worker.StepContext) (any, error) {
 			return ctx.DependencyResults(), nil
 		}),
+		handle("payment", func(ctx *worker.StepContext) (any, error) {
+			return map[string]any{"order": json.RawMessage(ctx.Input())}, nil
+		}),
 		handle("number", func(ctx *worker.StepContext) (any, error) {
 			var in struct{ N int }
 			err := json.Unmarshal(ctx.Input(), &in)
@@ -328,6 +341,30 @@ func TestAnEventThatCameBefore(t *testing.T) {
 	require.Equal(t, workflow.TaskCancelled, w.Await(third).State)
 	event.Payload = nil
 	require.Zero(t, w.send(event).Steps, "nobody waits any more")
+}
+
+// A step of one workflow publishes what a step of another one waits for, before
+// it waits or after.
+func TestADomainEventThatIsAwaited(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	second := w.AnotherOrchestrator()
+	_ = second
+	waiting := w.Submit("waits", "paid", `{"order":"o-1"}`)
+	w.untilWaiting(waiting, "paid")
+	for _, id := range []string{`"o-1"`, `7`, `null`, `"a\u0001b"`} {
+		require.Equal(t, workflow.TaskComplete, w.Run("waits", "pays", `{"id":`+id+`}`).State)
+	}
+	task := w.Await(waiting)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	paid := result(t, task, "paid")
+	require.Equal(t, map[string]any{"order": map[string]any{"id": "o-1"}}, paid["payload"])
+	require.Equal(t, w.DB.QueryString(t, `select event_uuid::text from tasker.domain_events where key = 'o-1'`), paid["event_uuid"])
+	later := w.Run("waits", "paid", `{"order":7}`)
+	require.Equal(t, "7", result(t, later, "paid")["key"])
+	require.Eventually(t, func() bool { return w.DB.QueryInt(t, `select count(*) from tasker.event_deliveries`) == 0 }, patience, time.Millisecond)
+	require.Equal(t, 2, w.DB.QueryInt(t, `select count(*) from tasker.received_events`), "without a key nobody can wait for it")
+	require.Equal(t, 8, w.DB.QueryInt(t, `select count(*) from tasker.domain_events`))
 }
 
 func TestAnEventForOneTask(t *testing.T) {
