@@ -212,7 +212,7 @@ func (w *waiting) register(to *worker.Worker) error {
 			return ctx.DependencyResults(), nil
 		}),
 		handle("payment", func(ctx *worker.StepContext) (any, error) {
-			return map[string]any{"order": json.RawMessage(ctx.Input())}, nil
+			return map[string]any{"order": ctx.Input()}, nil
 		}),
 		handle("number", func(ctx *worker.StepContext) (any, error) {
 			var in struct{ N int }
