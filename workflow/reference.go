@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,7 +86,7 @@ func (s *Scope) value(text string) (any, error) {
 	for i, part := range rest {
 		next, there := member(at, part)
 		if !there {
-			return nil, fmt.Errorf("%s: there is no %q", clip(text, 128), clip(strings.Join(append([]string{parts[0]}, rest[:i+1]...), "."), 128))
+			return nil, fmt.Errorf("%s: there is no %q", clip(text, 128), clip(strings.Join(parts[:len(parts)-len(rest)+i+1], "."), 128))
 		}
 		at = next
 	}
@@ -181,8 +182,8 @@ func references(v any, found []string) []string {
 			found = references(x, found)
 		}
 	case map[string]any:
-		for _, x := range v {
-			found = references(x, found)
+		for _, name := range slices.Sorted(maps.Keys(v)) { // or a file would have other problems each time
+			found = references(v[name], found)
 		}
 	}
 	return found
