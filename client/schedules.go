@@ -36,12 +36,14 @@ type ScheduleRequest struct {
 	TimeZone string `json:"time_zone,omitempty" doc:"IANA name of the time zone; UTC when absent" maxLength:"64"`
 	// Context is that of every task; a JSON object, empty when absent.
 	Context       json.RawMessage `json:"context,omitempty" doc:"Of every task; a JSON object of at most 65536 bytes, empty when absent"`
-	Priority      int             `json:"priority,omitempty" doc:"-100 to 100"`
+	Priority      int             `json:"priority,omitempty" doc:"-100 to 100; 0 is the template's"`
 	Tags          []string        `json:"tags,omitempty" doc:"Of every task" maxItems:"63"`
 	CatchUp       string          `json:"catch_up,omitempty" doc:"What becomes of missed runs; skip when absent" enum:"skip,one,all"`
 	MaxCatchUp    int             `json:"max_catch_up,omitempty" doc:"How many missed runs are made up for with all, 1 to 1000; 10 when absent"`
 	Overlap       string          `json:"overlap,omitempty" doc:"What becomes of a run while the task before is alive; allow when absent" enum:"allow,skip"`
 	JitterSeconds int             `json:"jitter_seconds,omitempty" doc:"Tasks begin up to so much later, 0 to 3600"`
+	MaxAttempts   int             `json:"max_attempts,omitempty" doc:"Of every task, in place of the template's"`
+	RetryDelays   []string        `json:"retry_delays,omitempty" doc:"Of every task, such as 10s or 5m, in place of the template's" maxItems:"32"`
 	// Actor and Reason are kept in the history of operators' actions.
 	Actor  string `json:"actor,omitempty" doc:"Who acts" maxLength:"255"`
 	Reason string `json:"reason,omitempty" doc:"Kept in the history" maxLength:"500"`
@@ -62,6 +64,8 @@ type ScheduleUpdate struct {
 	MaxCatchUp    *int            `json:"max_catch_up,omitempty"`
 	Overlap       *string         `json:"overlap,omitempty" enum:"allow,skip"`
 	JitterSeconds *int            `json:"jitter_seconds,omitempty"`
+	MaxAttempts   *int            `json:"max_attempts,omitempty" doc:"0: the template's"`
+	RetryDelays   *[]string       `json:"retry_delays,omitempty" doc:"Take the place of the old ones; empty: the template's" maxItems:"32"`
 	Actor         string          `json:"actor,omitempty" doc:"Who acts" maxLength:"255"`
 	Reason        string          `json:"reason,omitempty" doc:"Kept in the history" maxLength:"500"`
 	DryRun        bool            `json:"dry_run,omitempty" doc:"Only tell what it would come to"`
@@ -83,6 +87,8 @@ type Schedule struct {
 	MaxCatchUp    int             `json:"max_catch_up"`
 	Overlap       string          `json:"overlap" enum:"allow,skip"`
 	JitterSeconds int             `json:"jitter_seconds"`
+	MaxAttempts   int             `json:"max_attempts,omitempty"`
+	RetryDelays   []string        `json:"retry_delays,omitempty"`
 	Paused        bool            `json:"paused"`
 	PausedAt      *Time           `json:"paused_at" format:"date-time"`
 	PausedBy      *string         `json:"paused_by"`

@@ -85,9 +85,7 @@ func replayed(old *store.Task, r Replay, key string) (request Request, err error
 	if old.Progress != nil && old.Progress.Retry != nil {
 		retry := old.Progress.Retry
 		request.MaxAttempts = retry.MaxAttempts
-		for _, ms := range retry.DelaysMS {
-			request.RetryDelays = append(request.RetryDelays, time.Duration(ms)*time.Millisecond)
-		}
+		request.RetryDelays = retry.Delays()
 	}
 	return request, err
 }

@@ -132,12 +132,16 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 // runOf is the request that a run makes. A repetition has the same key.
 func runOf(s *store.Schedule, at time.Time, key, reason string) Request {
 	scheduled := at.UTC().Format(time.RFC3339)
-	return Request{
-		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, Priority: &s.Priority,
+	r := Request{
+		Namespace: s.Namespace, Name: s.Template, Version: s.Version, Context: s.Context, MaxAttempts: s.MaxAttempts, RetryDelays: s.RetryDelays,
 		Initiator: ScheduleInitiator + s.Name, SourceSystem: scheduleSource, Reason: reason,
 		Tags:                append(append(make([]string, 0, len(s.Tags)+scheduleTags), s.Tags...), ScheduledForTag+scheduled),
 		ParentCorrelationID: &s.UUID, IdempotencyKey: "schedule/" + s.UUID.String() + "/" + key,
 	}
+	if s.Priority != 0 {
+		r.Priority = &s.Priority
+	}
+	return r
 }
 
 // dueRun is the request of a run at its time.

@@ -36,6 +36,9 @@ type Schedule struct {
 	MaxCatchUp        int
 	Overlap           schedule.Overlap
 	Jitter            time.Duration // whole seconds
+	// Retries of its tasks, as a request has them; 0 and nil: the template's.
+	MaxAttempts int
+	RetryDelays []time.Duration
 	// What happens to it; not for those who write one.
 	PausedAt              *time.Time // nil: it is not paused
 	PausedBy, PauseReason *string
@@ -57,23 +60,28 @@ func (s *Schedule) Policy() schedule.Policy {
 // scheduleColumns are those of Schedule, of s and its namespace n.
 const scheduleColumns = `s.schedule_uuid, n.name, s.name, s.template, s.version, s.cron, s.time_zone, s.context, s.priority, s.tags,
        s.catch_up, s.max_catch_up, s.overlap, s.jitter_seconds, s.paused_at, s.paused_by, s.pause_reason, s.next_run_at, s.last_run_at,
-       s.last_task_uuid, s.last_error, s.created_at, s.updated_at, s.revision, now()`
+       s.last_task_uuid, s.last_error, s.created_at, s.updated_at, s.revision, now(), coalesce(s.max_attempts, 0), s.retry_delays_ms`
 
 // scheduleRow is a row of scheduleColumns.
 type scheduleRow struct {
 	Schedule
 	jitter int
+	delays []int64 // in milliseconds
 }
 
 func (r *scheduleRow) fields() []any {
 	return []any{&r.UUID, &r.Namespace, &r.Name, &r.Template, &r.Version, &r.Cron, &r.TimeZone, &r.Context, &r.Priority, &r.Tags,
 		&r.CatchUp, &r.MaxCatchUp, &r.Overlap, &r.jitter, &r.PausedAt, &r.PausedBy, &r.PauseReason, &r.NextRunAt, &r.LastRunAt,
-		&r.LastTask, &r.LastError, &r.CreatedAt, &r.UpdatedAt, &r.Revision, &r.ReadAt}
+		&r.LastTask, &r.LastError, &r.CreatedAt, &r.UpdatedAt, &r.Revision, &r.ReadAt,
+		&r.MaxAttempts, &r.delays}
 }
 
 func (r *scheduleRow) schedule() Schedule {
 	s := r.Schedule
 	s.Jitter = time.Duration(r.jitter) * time.Second
+	for _, ms := range r.delays {
+		s.RetryDelays = append(s.RetryDelays, time.Duration(ms)*time.Millisecond)
+	}
 	return s
 }
 
@@ -107,9 +115,9 @@ const (
 	insertSchedule = `
 with changed as (
     insert into tasker.schedules (namespace_id, name, template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up,
-                                  overlap, jitter_seconds, next_run_at)
+                                  overlap, jitter_seconds, next_run_at, max_attempts, retry_delays_ms)
     select namespace_id, $2::text, $3::text, $4::text, $5::text, $6::text, $7::jsonb, $8::smallint, $9::text[], $10::smallint, $11::int,
-           $12::smallint, $13::int, $14::timestamptz
+           $12::smallint, $13::int, $14::timestamptz, nullif($15::int, 0), $16::bigint[]
     from tasker.namespaces where name = $1
     on conflict (namespace_id, name) do nothing returning *
 )` + changedSchedule
@@ -117,6 +125,7 @@ with changed as (
 with changed as (
     update tasker.schedules set template = $3, version = $4, cron = $5, time_zone = $6, context = $7::jsonb, priority = $8, tags = $9,
         catch_up = $10, max_catch_up = $11, overlap = $12, jitter_seconds = $13, next_run_at = coalesce($14::timestamptz, next_run_at),
+        max_attempts = nullif($15::int, 0), retry_delays_ms = $16::bigint[],
         revision = revision + 1, updated_at = now()
     where schedule_uuid = $1 and revision = $2 returning *
 )` + changedSchedule
@@ -139,8 +148,12 @@ with changed as (select * from tasker.schedules where schedule_uuid = $1 for upd
 // definition lists what a schedule says, as insertSchedule and updateSchedule
 // take it.
 func (s *Schedule) definition(next *time.Time) []any {
+	var delays []int64 // null where there are none
+	for _, d := range s.RetryDelays {
+		delays = append(delays, millis(d))
+	}
 	return []any{s.Template, s.Version, s.Cron, s.TimeZone, string(s.Context), s.Priority, nonNil(s.Tags), int16(s.CatchUp), s.MaxCatchUp,
-		int16(s.Overlap), int(s.Jitter / time.Second), next}
+		int16(s.Overlap), int(s.Jitter / time.Second), next, s.MaxAttempts, delays}
 }
 
 // errDry undoes what was only tried.

@@ -109,11 +109,15 @@ func (e *engine) beginToContinue(x *execution) error {
 // createNext creates the next task in the transaction of the execution.
 func (e *engine) createNext(ctx context.Context, x *execution, next *NextTask) error {
 	r := x.context.nextRequest(next)
+	alike := r.IdempotencyKey == "" // as far as anybody knows
+	if alike {
+		r.IdempotencyKey = fmt.Sprintf("%s/%d", x.context.StepUUID(), x.key.Token) // tells of which execution it is
+	}
 	task, err := submission.Prepare(ctx, e.works.store, &r)
 	if err != nil {
 		return notContinued(err)
 	}
-	if r.IdempotencyKey == "" {
+	if alike {
 		task.Identity = nil // or a task could not be continued with the context it has
 	}
 	created, err := x.tx.work.Continue(ctx, store.Continuation{Claim: x.key, StepName: x.context.StepName(), Actor: e.cfg.WorkerID, Next: task})

@@ -221,7 +221,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 				release := make(chan struct{})
 				cfg := Config{MaxConcurrent: 2, HeartbeatInterval: 20 * time.Millisecond}
 				if !told {
-					cfg.HeartbeatInterval = 10 * time.Second
+					cfg.HeartbeatInterval, cfg.Lease = time.Minute, 5*time.Minute
 				}
 				c := newCounter(t, cfg, "notify", InTx(func(ctx *StepContext, tx store.Tx) (any, error) {
 					err := record(ctx, tx)

@@ -50,6 +50,15 @@ func (o *RetryOverride) Attempts() int {
 	return o.MaxAttempts
 }
 
+// Delays are DelaysMS as durations.
+func (o *RetryOverride) Delays() []time.Duration {
+	delays := make([]time.Duration, len(o.DelaysMS))
+	for i, ms := range o.DelaysMS {
+		delays[i] = time.Duration(ms) * time.Millisecond
+	}
+	return delays
+}
+
 // overridable reports whether a step's retries can be overridden: it is retryable,
 // and no compensation.
 func (s *StepTemplate) overridable() bool { return s.Retry.Retryable && s.Kind != KindCompensation }

@@ -48,9 +48,9 @@ func bodies() map[string]string {
 		"PUT " + breakersPath + "/web": `{"state":"automatic"}`,
 		"PUT " + modePath:              `{"mode":"Hybrid"}`,
 		"POST " + schedulesPath: `{` + goodSchedule + `,"time_zone":"Europe/Berlin","context":{"n":1},"priority":5,"tags":["t"],"catch_up":"all",` +
-			`"max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
+			`"max_catch_up":5,"overlap":"skip","jitter_seconds":7,"max_attempts":4,"retry_delays":["10s"],"reason":"r","actor":"a","dry_run":false}`,
 		"PATCH " + schedulePath: `{"template":"diamond","version":"1.0.0","cron":"@daily","time_zone":"UTC","context":{"n":1},"priority":5,"tags":["t"],` +
-			`"catch_up":"all","max_catch_up":5,"overlap":"skip","jitter_seconds":7,"reason":"r","actor":"a","dry_run":false}`,
+			`"catch_up":"all","max_catch_up":5,"overlap":"skip","jitter_seconds":7,"max_attempts":4,"retry_delays":["10s"],"reason":"r","actor":"a","dry_run":false}`,
 		"DELETE " + schedulePath:           `{"reason":"r","actor":"a"}`,
 		"POST " + schedulePath + "/pause":  `{"reason":"r","actor":"a"}`,
 		"POST " + eventsPath:               `{"name":"n","namespace":"n","key":"k","payload":{"n":1},"id":"i"}`,

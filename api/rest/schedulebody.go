@@ -11,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/schedule"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // scheduleBody is what is read of a client.ScheduleRequest and a
@@ -29,6 +30,8 @@ type scheduleBody struct {
 	MaxCatchUp    *int            `json:"max_catch_up"`
 	Overlap       *string         `json:"overlap"`
 	JitterSeconds *int            `json:"jitter_seconds"`
+	MaxAttempts   *int            `json:"max_attempts"`
+	RetryDelays   *[]string       `json:"retry_delays"`
 	Actor         string          `json:"actor"`
 	Reason        string          `json:"reason"`
 	DryRun        bool            `json:"dry_run"`
@@ -61,7 +64,7 @@ func (b *scheduleBody) change() (func(s *store.Schedule), error) {
 	}
 	var tried store.Schedule
 	if !b.apply(&c, &tried) {
-		c.add("there is nothing to change: template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds")
+		c.add("there is nothing to change: template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds, max_attempts, retry_delays")
 	}
 	b.checkWhy(&c)
 	return func(s *store.Schedule) { b.apply(&checked{}, s) }, c.err()
@@ -92,7 +95,24 @@ func (b *scheduleBody) apply(c *checked, s *store.Schedule) (some bool) {
 	if b.Tags != nil {
 		some, s.Tags = true, *b.Tags
 	}
+	some = b.applyRetries(c, s) || some
 	return b.applyPolicy(c, s) || some
+}
+
+// applyRetries sets the retries of the tasks; 0 and an empty list leave them to
+// the template.
+func (b *scheduleBody) applyRetries(c *checked, s *store.Schedule) (some bool) {
+	if b.MaxAttempts != nil {
+		some, s.MaxAttempts = true, c.within("max_attempts", b.MaxAttempts, 0, workflow.MaxMaxAttempts, 0)
+	}
+	if b.RetryDelays != nil {
+		var r orchestration.Request
+		if err := r.Retries(nil, *b.RetryDelays); err != nil {
+			c.add("%s", err)
+		}
+		some, s.RetryDelays = true, r.RetryDelays
+	}
+	return some
 }
 
 func (b *scheduleBody) applyPolicy(c *checked, s *store.Schedule) (some bool) {
@@ -139,7 +159,7 @@ func scheduleOf(s *store.Schedule) client.Schedule {
 		Context: rawOr(s.Context, "{}"), Priority: s.Priority, Tags: append([]string{}, s.Tags...), CatchUp: s.CatchUp.String(), MaxCatchUp: s.MaxCatchUp,
 		Overlap: s.Overlap.String(), JitterSeconds: int(s.Jitter / time.Second), Paused: s.PausedAt != nil, PausedAt: instant(s.PausedAt),
 		PausedBy: s.PausedBy, PauseReason: s.PauseReason, NextRunAt: client.Time{Time: s.NextRunAt}, LastRunAt: instant(s.LastRunAt),
-		LastError: s.LastError, CreatedAt: client.Time{Time: s.CreatedAt}, UpdatedAt: client.Time{Time: s.UpdatedAt},
+		MaxAttempts: s.MaxAttempts, RetryDelays: durationsOf(s.RetryDelays), LastError: s.LastError, CreatedAt: client.Time{Time: s.CreatedAt}, UpdatedAt: client.Time{Time: s.UpdatedAt},
 	}
 	if s.LastTask != nil && *s.LastTask != uuid.Nil {
 		id := s.LastTask.String()

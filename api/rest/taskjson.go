@@ -45,9 +45,7 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 	}
 	if t.Progress != nil && t.Progress.Retry != nil {
 		w.MaxAttempts = t.Progress.Retry.MaxAttempts
-		for _, ms := range t.Progress.Retry.DelaysMS {
-			w.RetryDelays = append(w.RetryDelays, (time.Duration(ms) * time.Millisecond).String())
-		}
+		w.RetryDelays = durationsOf(t.Progress.Retry.Delays())
 	}
 	if steps {
 		for i := range t.Steps {
@@ -55,6 +53,14 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		}
 	}
 	return w
+}
+
+// durationsOf writes durations as they are read; nil where there are none.
+func durationsOf(list []time.Duration) (texts []string) {
+	for _, d := range list {
+		texts = append(texts, d.String())
+	}
+	return texts
 }
 
 func known(text *string) string {

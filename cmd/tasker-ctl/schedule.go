@@ -158,6 +158,12 @@ func (a *app) showSchedule(s *client.Schedule) {
 	t.row("overlap", s.Overlap)
 	t.row("jitter", seconds(duration(float64(s.JitterSeconds))))
 	t.row("priority", s.Priority)
+	if s.MaxAttempts > 0 {
+		t.row("attempts", s.MaxAttempts)
+	}
+	if len(s.RetryDelays) > 0 {
+		t.row("retries", strings.Join(s.RetryDelays, ","))
+	}
 	t.row("tags", strings.Join(s.Tags, ","))
 	t.row("context", clip(shownJSON(s.Context), 200))
 	t.row("last run", instant(s.LastRunAt))

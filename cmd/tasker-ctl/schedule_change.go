@@ -20,6 +20,8 @@ type scheduleOptions struct {
 	catchUp, overlap  string
 	maxCatchUp        int
 	jitter            time.Duration
+	maxAttempts       int
+	retryDelays       []string
 	dryRun            bool
 	why               whyFlags
 }
@@ -31,12 +33,14 @@ func (o *scheduleOptions) flags(a *app, cmd *cobra.Command) {
 	f.StringVar(&o.cron, "cron", "", "five fields, @hourly, @daily, @weekly, @monthly, @yearly, or @every with a duration")
 	f.StringVarP(&o.timeZone, "time-zone", "z", "UTC", "IANA name of the time zone, such as Europe/Berlin")
 	f.StringVarP(&o.input, "input", "i", "{}", "context of every task as a JSON object, @file, or - for stdin")
-	f.IntVarP(&o.priority, "priority", "p", 0, "priority of the tasks, -100 to 100; higher goes first")
+	f.IntVarP(&o.priority, "priority", "p", 0, "priority of the tasks, -100 to 100; higher goes first; 0 for the template's")
 	f.StringArrayVar(&o.tags, "tag", nil, "tag of the tasks; may be repeated")
 	f.StringVar(&o.catchUp, "catch-up", client.CatchUpSkip, "runs that were missed: skip them, make one for all, or all")
 	f.IntVar(&o.maxCatchUp, "max-catch-up", client.DefaultMaxCatchUp, "how many missed runs are made up for with --catch-up all, up to 1000")
 	f.StringVar(&o.overlap, "overlap", client.OverlapAllow, "while the task before is alive: allow a run, or skip it")
 	f.DurationVar(&o.jitter, "jitter", 0, "let tasks begin up to so much later, at most 1h")
+	f.IntVar(&o.maxAttempts, "max-attempts", 0, "executions of each retryable step of the tasks; 0 for the template's")
+	f.StringSliceVar(&o.retryDelays, "retry-delays", nil, "exact delays before each further execution, such as 10s,5m; in place of the template's")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only check it, and show when it would run")
 	o.why.flags(cmd, "actor", false)
 	completeFlag(cmd, "template", a.completeNames)
@@ -84,7 +88,7 @@ time that they show twice runs the first time.`,
 			s, err := c.CreateSchedule(cmd.Context(), client.ScheduleRequest{
 				Name: args[0], Namespace: namespace, Template: o.template, Version: o.version, Cron: o.cron, TimeZone: o.timeZone, Context: context,
 				Priority: o.priority, Tags: o.tags, CatchUp: o.catchUp, MaxCatchUp: o.maxCatchUp, Overlap: o.overlap,
-				JitterSeconds: int(o.jitter / time.Second), Actor: o.why.actor, Reason: o.why.reason, DryRun: o.dryRun})
+				JitterSeconds: int(o.jitter / time.Second), MaxAttempts: o.maxAttempts, RetryDelays: o.retryDelays, Actor: o.why.actor, Reason: o.why.reason, DryRun: o.dryRun})
 			if err != nil {
 				return unreachable(orchestrator, explainSchedule(err))
 			}
@@ -184,6 +188,12 @@ func (o *scheduleOptions) update(a *app, f *pflag.FlagSet) (u client.ScheduleUpd
 	}
 	if given("tag") {
 		u.Tags = &o.tags
+	}
+	if given("max-attempts") {
+		u.MaxAttempts = &o.maxAttempts
+	}
+	if given("retry-delays") {
+		u.RetryDelays = &o.retryDelays
 	}
 	if given("input") {
 		if u.Context, err = a.readObject(o.input); err != nil {

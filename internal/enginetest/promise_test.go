@@ -82,7 +82,7 @@ func TestThePromise(t *testing.T) {
 		kills = 150
 	}
 	p := newPromise(t, kills)
-	ids := make([]uuid.UUID, kills/4)
+	ids := make([]uuid.UUID, kills/3)
 	for i := range ids {
 		ids[i] = p.Submit("promises", "promise", fmt.Sprintf(`{"i":%d}`, i))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/schedule"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 func TestWhatAScheduleMustBe(t *testing.T) {
@@ -105,4 +106,35 @@ func TestAScheduleIsChanged(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, page.Schedules)
 	require.Equal(t, 5, s.DB.QueryInt(t, `select count(*) from tasker.operator_actions`), "one creation, three changes, one deletion")
+}
+
+// TestASchedulesTasksHaveItsRetries: and go back to the template's when it says
+// nothing more about them.
+func TestASchedulesTasksHaveItsRetries(t *testing.T) {
+	t.Parallel()
+	s := newScheduler(t)
+	made := s.keep("patient", func(d *store.Schedule) {
+		d.CatchUp, d.RetryDelays = schedule.CatchUpAll, []time.Duration{time.Second, 2 * time.Second}
+	})
+	require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, made.RetryDelays)
+	created, err := s.Orchestrator.RunSchedule(t.Context(), made.UUID, ana)
+	require.NoError(t, err)
+	require.Equal(t, workflow.NewRetryOverride(3, []int64{1000, 2000}), s.Await(created.UUID).Progress.Retry)
+
+	changed, err := s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) { d.RetryDelays, d.MaxAttempts = nil, 7 })
+	require.NoError(t, err)
+	require.Nil(t, changed.RetryDelays)
+	s.due(time.Now().Add(-2*time.Second).Truncate(time.Second), made.UUID)
+	s.caughtUp(made.UUID)
+	last := s.until(made.UUID, func(now *store.Schedule) bool { return now.LastTask != nil && *now.LastTask != created.UUID })
+	require.Equal(t, 7, s.Await(*last.LastTask).Progress.Retry.MaxAttempts)
+
+	_, err = s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) { d.MaxAttempts = 0 })
+	require.NoError(t, err)
+	created, err = s.Orchestrator.RunSchedule(t.Context(), made.UUID, ana)
+	require.NoError(t, err)
+	require.Nil(t, s.Await(created.UUID).Progress.Retry)
+	var invalid *orchestration.InvalidError
+	_, err = s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) { d.MaxAttempts = 40_000 })
+	require.ErrorAs(t, err, &invalid)
 }
