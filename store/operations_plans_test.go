@@ -79,11 +79,6 @@ func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 			update tasker.tasks t set continues_task_uuid = test_id(i - 1) from generate_series($2::int - 50, $2::int) i where t.task_uuid = test_id(i) returning i)
 		insert into tasker.task_events (task_uuid, from_state, to_state, actor, metadata)
 		select test_id(i - 1), 4, 4, 'w', jsonb_build_object('continued_by', test_id(i), 'step', 0, 'token', i) from linked where i > $1`, first, last)
-	db.Exec(t, `with named as (
-			insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
-			select 1, 't' || i, '1.0.0', '', sha256(i::text::bytea), '{a}', '{}', true from generate_series($1::int, $1 + $2::int) i returning *
-		) insert into tasker.task_types (namespace_id, name, version, created_by, updated_by) select namespace_id, name, version, 'a', 'a' from named`,
-		first, f.finished/10)
 	db.Exec(t, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run, at)
 		select 'a', 'b', 'c', '{}', 1, 1, false, now() - ($2 - i) * interval '1 s' from generate_series($1::int, $2::int) i`, first, last)
 }
@@ -137,7 +132,6 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	}
 	leases := f.from + f.waiting/20
 	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.from+3-f.from%3), 10))
-	ofType := "t" + strconv.Itoa(f.from+1)
 	return []hotStatement{
 		{"recordDeadLetters", recordDeadLetters, []any{quiet, many(4), many(2), texts, steps}, items, items},
 		{"recordDeadLetters again", recordDeadLetters, []any{pending, many(4), many(2), texts, steps}, 2 * items, items},
@@ -170,10 +164,6 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"chainBefore", chainBefore, []any{chained(0), 51}, 51, 51},
 		{"chainAfter", chainAfter, []any{chained(51), 51}, 51, 51},
 		{"taskOfIdentity", taskOfIdentity, []any{endless[:]}, 1, 1},
-		{"planOfType", planOfType, []any{"big", ofType}, 1, 1},
-		{"planOfType anywhere", planOfType, []any{"", ofType}, 1, 1},
-		{"putTaskType", putTaskType, []any{"big", ofType, "1.0.0", "b"}, 1, 0},
-		{"foreignTemplate", foreignTemplate, []any{"big", ofType}, 1, 1},
 		{"takeSweep", takeSweep, []any{"s", uuid.Max, int64(1), int64(1), true}, 1, 1},
 		{"ledgerDays", ledgerDays, []any{int64(0)}, 20, 0},
 		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},
