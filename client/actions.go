@@ -131,7 +131,7 @@ type BulkAction struct {
 type BulkFilter struct {
 	Namespace string `json:"namespace,omitempty" maxLength:"64"`
 	Name      string `json:"name,omitempty" doc:"Name of the template" maxLength:"64"`
-	Version   string `json:"version,omitempty" doc:"Version of the template" maxLength:"16"`
+	Version   string `json:"version,omitempty" doc:"Version of the template" maxLength:"50"`
 	// States are task states; none means that the state does not matter.
 	States        []string `json:"states,omitempty" doc:"Task states; any of them" maxItems:"12"`
 	Tag           string   `json:"tag,omitempty" maxLength:"128"`

@@ -30,7 +30,7 @@ type ScheduleRequest struct {
 	Name      string `json:"name" doc:"Unique in its namespace: letters, digits, dots, hyphens and underscores" maxLength:"64"`
 	Namespace string `json:"namespace" doc:"Of the template, too" maxLength:"64"`
 	Template  string `json:"template" doc:"Name of the template" maxLength:"64"`
-	Version   string `json:"version" doc:"Version of the template" maxLength:"16"`
+	Version   string `json:"version" doc:"Version of the template" maxLength:"50"`
 	Cron      string `json:"cron" doc:"Five fields, @daily and the like, or @every 5m" maxLength:"255"`
 	// TimeZone is that of the fields; empty means UTC.
 	TimeZone string `json:"time_zone,omitempty" doc:"IANA name of the time zone; UTC when absent" maxLength:"64"`
@@ -54,7 +54,7 @@ type ScheduleRequest struct {
 // ScheduleUpdate is the body of PATCH /v1/schedules/{id}; what is nil stays.
 type ScheduleUpdate struct {
 	Template      *string         `json:"template,omitempty" maxLength:"64"`
-	Version       *string         `json:"version,omitempty" maxLength:"16"`
+	Version       *string         `json:"version,omitempty" maxLength:"50"`
 	Cron          *string         `json:"cron,omitempty" doc:"With another one the next run is counted from now" maxLength:"255"`
 	TimeZone      *string         `json:"time_zone,omitempty" doc:"With another one the next run is counted from now" maxLength:"64"`
 	Context       json.RawMessage `json:"context,omitempty" doc:"Takes the place of the old one"`

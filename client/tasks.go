@@ -8,7 +8,7 @@ import "encoding/json"
 type TaskRequest struct {
 	Name         string          `json:"name" doc:"Name of the template" maxLength:"64"`
 	Namespace    string          `json:"namespace" doc:"Namespace of the template" maxLength:"64"`
-	Version      string          `json:"version" doc:"Version of the template" maxLength:"16"`
+	Version      string          `json:"version" doc:"Version of the template" maxLength:"50"`
 	Context      json.RawMessage `json:"context" doc:"Input of the task; a JSON object"`
 	Initiator    string          `json:"initiator" maxLength:"255"`
 	SourceSystem string          `json:"source_system" maxLength:"255"`

@@ -17,7 +17,7 @@ import (
 // one request from costing others anything.
 const (
 	MaxNameLength    = 64
-	MaxVersionLength = 16
+	MaxVersionLength = 50
 	MaxTextLength    = 255
 	MaxReasonLength  = 500
 	MaxTags          = 64

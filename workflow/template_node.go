@@ -309,7 +309,8 @@ func (c *yamlConverter) limit(at position, complaint string) {
 	}
 }
 
-// key is the text of a key; numbers and booleans are taken as written.
+// key is the text of a key; numbers and booleans are taken as written, and
+// nothing in any spelling is null.
 func (c *yamlConverter) key(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingKeyNode:
@@ -321,6 +322,8 @@ func (c *yamlConverter) key(n ast.Node) string {
 		return c.key(n.Value)
 	case *ast.AliasNode:
 		return c.alias(n).text
+	case *ast.NullNode:
+		return "null"
 	case nil:
 		return ""
 	}

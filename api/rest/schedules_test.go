@@ -193,7 +193,7 @@ func TestScheduleIsChanged(t *testing.T) {
 		{"delete schedule", why("ben", "deleted over the API")}, {"run schedule", why("orchestrator-1", "now")}}, o.taken())
 
 	for body, want := range map[string]int{`{}`: 400, `{"reason":"r"}`: 400, `{"name":"x"}`: 400, `{"namespace":"x","priority":1}`: 400, `{"cron":null}`: 400, `{"cron":""}`: 400,
-		`{"context":7}`: 400, `{"priority":1.5}`: 422, `{"tags":{}}`: 422, `{"catch_up":"never"}`: 400, `{"version":"` + strings.Repeat("1", 17) + `"}`: 400} {
+		`{"context":7}`: 400, `{"priority":1.5}`: 422, `{"tags":{}}`: 422, `{"catch_up":"never"}`: 400, `{"version":"` + strings.Repeat("1", 51) + `"}`: 400} {
 		require.Equal(t, want, h.do(http.MethodPatch, schedulePath, body).StatusCode, body)
 	}
 	for body, want := range map[string]int{`{}`: 422, `{"reason":"r"}`: 422, `{"reason":"","actor":"a"}`: 400} {
