@@ -96,12 +96,7 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte) ([]byte, erro
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.cfg.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
-	}
-	if c.cfg.APIKey != "" {
-		req.Header.Set(c.cfg.APIKeyHeader, c.cfg.APIKey)
-	}
+	c.authorize(req)
 	resp, err := c.cfg.HTTP.Do(req)
 	if err != nil {
 		return nil, &networkError{err: err}
@@ -117,6 +112,16 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte) ([]byte, erro
 		return nil, newError(resp.StatusCode, resp.Header, answer)
 	}
 	return answer, nil
+}
+
+// authorize adds the credentials that there are.
+func (c *Client) authorize(req *http.Request) {
+	if c.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	if c.cfg.APIKey != "" {
+		req.Header.Set(c.cfg.APIKeyHeader, c.cfg.APIKey)
+	}
 }
 
 // networkError is a failure without an answer.

@@ -57,6 +57,7 @@ func engineKeys() []Key {
 		integer("apply.batch_size", 200, 1, 5000, "Tasks moved by one transaction.", "Throughput under load against the length of a transaction."),
 		integer("apply.max_batch_bytes", 8388608, 65536, 1073741824, "Results taken into one transaction, in bytes.", "Bounds memory when results are large."),
 		integer("events.max_consumers", 100, 1, 10000, "How many event consumers there may be.", "Each is listed with how far behind it is."),
+		integer("events.max_streams", 100, 1, 10000, "Streams of domain events that one replica serves at once.", "Each holds a connection; beyond it clients are told to come back (503)."),
 		integer("create.batch_size", 500, 1, 10000, "Tasks created by one transaction.", "Throughput of task creation under load."),
 		integer("create.max_pending", 10000, 1, 1000000, "Task requests that may wait for creation.", "Beyond it callers are told to come back (503)."),
 		integer("leases.sweep_batch_size", 500, 1, 10000, "Expired leases taken back at once.", "How fast the work of dead workers returns."),

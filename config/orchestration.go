@@ -39,6 +39,7 @@ func (o Orchestration) HeartbeatInterval() time.Duration {
 // OrchestrationEvents is [orchestration.events]: those who read domain events.
 type OrchestrationEvents struct {
 	MaxConsumers int `toml:"max_consumers"`
+	MaxStreams   int `toml:"max_streams"`
 }
 
 // OrchestrationEventSystems are the two event systems of the orchestrator.

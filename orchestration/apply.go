@@ -48,6 +48,9 @@ func (o *Orchestrator) heard(wake coordinator.Wake) {
 	if wake.Has(signal.TopicControl) {
 		o.store.ForgetPlanNames()
 	}
+	if wake.Has(signal.TopicEvents) {
+		o.news.tell()
+	}
 	for _, payload := range wake.Payloads {
 		o.waiters.signalled(payload)
 	}
@@ -207,6 +210,9 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 
 // published tells of durable domain events that were committed.
 func (o *Orchestrator) published(list []store.PublishedEvent) {
+	if len(list) > 0 {
+		o.news.tell()
+	}
 	for i := range list {
 		e := &list[i]
 		o.metrics.DomainEventsPublished.WithLabelValues(e.Name, e.Namespace).Inc()

@@ -68,6 +68,7 @@ type Orchestrator struct {
 	taker     Taker // nil but in embedded mode
 	many      *gate // of the transactions of CreateMany
 	waiters   *waiters
+	news      news
 	drained   atomic.Uint64 // attempts that have been decided on
 	beat      *lifecycle.Loop
 	keep      *lifecycle.Loop
@@ -109,7 +110,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.beat = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "orchestrator-heartbeat", Run: o.heartbeats, Logger: cfg.Logger, OnRestart: o.restarted})
 	o.keep = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "partitions", Run: o.partitions, Logger: cfg.Logger, OnRestart: o.restarted})
 
-	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl), &applyWork{o: o})
+	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents), &applyWork{o: o})
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
 	return o, nil
 }

@@ -22,6 +22,9 @@ const (
 	// TopicControl: the registry changed (a namespace or a template is new).
 	TopicControl Topic = "tasker_control"
 
+	// TopicEvents: durable domain events were published.
+	TopicEvents Topic = "tasker_events"
+
 	workerPrefix = "tasker_worker_"
 	probePrefix  = "tasker_probe_"
 )

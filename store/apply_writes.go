@@ -112,6 +112,7 @@ func (w *writes) add(c *Change) error {
 	if w.publish.add(c); w.publish.keyed {
 		w.message()
 	}
+	w.publish.signal(w.topics)
 	if err := w.batches.add(t.UUID, e.Batches); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -196,6 +197,13 @@ func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanSt
 	p.payloads, p.metadata = append(p.payloads, jsonText(made.Payload)), append(p.metadata, jsonText(made.Metadata))
 	p.spaces, p.keys = append(p.spaces, t.Plan.Template.Namespace), append(p.keys, text(e.Key))
 	p.keyed = p.keyed || e.Key != ""
+}
+
+// signal tells those who follow events.
+func (p *publishColumns) signal(topics topicSet) {
+	if len(p.tasks) > 0 {
+		topics.add(signal.TopicEvents)
+	}
 }
 
 // queue adds the statements that publish, where there is something; what was

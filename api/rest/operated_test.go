@@ -36,19 +36,26 @@ var (
 // operatedHouse is a realHouse with everything for operators.
 func operatedHouse(t *testing.T) (*client.Client, *enginetest.Engine) {
 	t.Helper()
-	_, _, e := realHouse(t)
+	base, transport, e := operatedAt(t)
+	return client.New(client.Config{BaseURL: base, HTTP: &http.Client{Transport: transport}}), e
+}
+
+// operatedAt is the same by its address.
+func operatedAt(t *testing.T) (base string, transport *http.Transport, e *enginetest.Engine) {
+	t.Helper()
+	_, _, e = realHouse(t)
 	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
 		ID: "test", Actions: e.Orchestrator, DeadLetters: e.Store, Registry: e.Store, Schedules: e.Orchestrator, Waits: e.Orchestrator, Isolated: e.Orchestrator,
-		Events: e.Store, MaxEventConsumers: 2, TaskTypes: e.Orchestrator,
+		Events: e.Store, MaxEventConsumers: 2, NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 2, TaskTypes: e.Orchestrator,
 		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
-	transport := &http.Transport{}
+	transport = &http.Transport{}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		require.NoError(t, s.Stop(context.Background()))
 	})
-	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}}), e
+	return "http://" + s.Addr().String(), transport, e
 }
 
 // ended creates a task and waits for its end.

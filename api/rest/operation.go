@@ -226,6 +226,9 @@ func filterText(name, value string) error {
 // waitOf is how long a request may wait for a task, 0 when it asks for nothing
 // or for something unreadable (which its operation refuses).
 func (s *Server) waitOf(r *http.Request) time.Duration {
+	if r.URL.Path == eventStreamPath {
+		return streamLife
+	}
 	if !strings.Contains(r.URL.RawQuery, "wait=") {
 		return 0
 	}

@@ -105,6 +105,10 @@ type Orchestrator struct {
 	// them; default 100.
 	Events            Events
 	MaxEventConsumers int
+	// NewEvents wakes the streams of events, of which there may be MaxEventStreams
+	// (default 100) at once; nil: they only look from time to time.
+	NewEvents       func() <-chan struct{}
+	MaxEventStreams int
 	// TaskTypes are templates that are registered over the API.
 	TaskTypes TaskTypes
 	// Breakers are the circuit breakers of this daemon.
@@ -169,6 +173,10 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 			r.most = 100
 		}
 		r.add()
+		if o.MaxEventStreams <= 0 {
+			o.MaxEventStreams = defaultStreams
+		}
+		(&eventStreams{api: a, events: o.Events, news: o.NewEvents, places: make(chan struct{}, o.MaxEventStreams)}).add()
 	}
 	if o.TaskTypes != nil {
 		(&typeRoutes{api: a, tasks: tasks, types: o.TaskTypes, actor: o.ID}).add()

@@ -1,0 +1,176 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+)
+
+const (
+	eventStreamPath = "/v1/events/stream"
+	// streamLife ends a stream; its client goes on with another one from the last
+	// event that it has seen. So streams spread over replicas again.
+	streamLife = time.Hour
+	// streamPoll is the net under the signals, streamBeat how often a stream shows
+	// that it lives, streamWrite how long a client may take to read a page.
+	streamPoll  = 2 * time.Second
+	streamBeat  = 15 * time.Second
+	streamWrite = 10 * time.Second
+	// streamPage is how many events are read at once.
+	streamPage = 100
+	// defaultStreams is how many there may be at once.
+	defaultStreams = 100
+)
+
+// eventStreams brings events to those who keep a connection open.
+type eventStreams struct {
+	*api
+	events Events
+	news   func() <-chan struct{} // nil: there is only the poll
+	places chan struct{}
+}
+
+func (s *eventStreams) add() {
+	addOwn[eventQuery, client.Event](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events",
+		summary: "Follow durable domain events (server-sent events); goes on after Last-Event-ID"}, s.serve)
+	// Not JSON, but events whose data is.
+	answer := s.huma.OpenAPI().Paths[eventStreamPath].Get.Responses["200"]
+	answer.Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
+}
+
+// filter reads from where on which events are wanted: behind the last one that
+// the client has seen, else behind after, else from now on.
+func (s *eventStreams) filter(ctx context.Context, r *http.Request) (store.EventFilter, error) {
+	q := r.URL.Query()
+	in := eventQuery{Namespace: q.Get("namespace"), Name: q.Get("name"), Task: q.Get("task_uuid"), After: q.Get("after")}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		in.After = last
+	} else if in.After == "" {
+		in.After = client.EventsFromNow
+	}
+	f, err := in.filter()
+	if err != nil {
+		return f, err
+	}
+	f.Limit = streamPage
+	if in.After == client.EventsFromNow {
+		f.After, err = s.events.LastEvent(ctx, f.Namespace)
+	}
+	return f, err
+}
+
+func (s *eventStreams) serve(x *exchange) error {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
+			message: "There are as many streams of events as there may be"}
+	}
+	ctx := x.request.Context()
+	f, err := s.filter(ctx, x.request)
+	if err != nil {
+		return err
+	}
+	h := x.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
+	w := streamWriter{x: x, control: http.NewResponseController(x.ResponseWriter)}
+	w.send([]byte("retry: 2000\n\n"))
+	beat := time.NewTicker(streamBeat)
+	defer beat.Stop()
+	for x.left == nil {
+		more := s.bring(ctx, &f, &w, beat.C)
+		if !more {
+			break
+		}
+	}
+	return nil
+}
+
+// bring looks once and waits until there may be more; false: the stream ends.
+func (s *eventStreams) bring(ctx context.Context, f *store.EventFilter, w *streamWriter, beat <-chan time.Time) bool {
+	var news <-chan struct{}
+	if s.news != nil {
+		news = s.news() // before the look
+	}
+	page, err := s.events.Events(ctx, *f)
+	switch {
+	case err == nil:
+		w.events(eventsOf(page.Events))
+		if f.After = page.Next; page.More {
+			return true
+		}
+	case ctx.Err() == nil && !errors.Is(err, context.Canceled):
+		s.log.Warn("a stream of events waits for the database", zap.Error(err))
+		news = nil // not before the poll
+	}
+	poll := time.NewTimer(streamPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.stopping.Done():
+			return false
+		case <-beat:
+			if w.send([]byte(": beat\n\n")); w.x.left != nil {
+				return false
+			}
+		case <-news:
+			return true
+		case <-poll.C:
+			return true
+		}
+	}
+}
+
+// streamWriter writes to a client that keeps its connection open.
+type streamWriter struct {
+	x       *exchange
+	control *http.ResponseController
+}
+
+func (w *streamWriter) events(list []client.Event) {
+	if len(list) == 0 {
+		return
+	}
+	var b bytes.Buffer
+	for i := range list {
+		data, err := encode(&list[i])
+		if err != nil {
+			continue // a payload from the database is JSON
+		}
+		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", list[i].Position, oneWord(list[i].Name), bytes.TrimSpace(data))
+	}
+	w.send(b.Bytes())
+}
+
+// send has a deadline of its own: the server's is for ordinary answers.
+func (w *streamWriter) send(text []byte) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a recorder in a test has none
+	_, _ = w.x.Write(text)                                      // never an error, see there
+	if err := w.control.Flush(); err != nil && w.x.left == nil && !errors.Is(err, http.ErrNotSupported) {
+		w.x.left = err
+	}
+}
+
+// oneWord keeps a name from ending the line that it stands in.
+func oneWord(name string) string {
+	return string(bytes.Map(func(r rune) rune {
+		if r < ' ' {
+			return '_'
+		}
+		return r
+	}, []byte(name)))
+}

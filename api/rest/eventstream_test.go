@@ -1,0 +1,111 @@
+package rest_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// listen opens a stream; lines are those that come, until it is left.
+func listen(t *testing.T, base, query, lastEventID string) (lines func() string, leave func(), status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/events/stream?"+query, http.NoBody)
+	require.NoError(t, err)
+	if lastEventID != "" {
+		req.Header.Set("Last-Event-ID", lastEventID)
+	}
+	transport := &http.Transport{}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	require.NoError(t, err)
+	scanner := bufio.NewScanner(resp.Body)
+	return func() string {
+			for scanner.Scan() {
+				if line := scanner.Text(); strings.HasPrefix(line, "id: ") || strings.HasPrefix(line, "event: ") {
+					return line
+				}
+			}
+			return "the end"
+		}, func() {
+			cancel()
+			_ = resp.Body.Close()
+			transport.CloseIdleConnections()
+		}, resp.StatusCode
+}
+
+// TestStreamsGoOnWhereTheyWereLeft: an id that was seen is where the next stream
+// begins, and what does not fit is passed over.
+func TestStreamsGoOnWhereTheyWereLeft(t *testing.T) {
+	t.Parallel()
+	base, _, e := operatedAt(t)
+	emit(t, e, "shapes", "pay.a", "order.a", "pay.b")
+	lines, leave, status := listen(t, base, "after=0&name=pay.*&namespace=shapes", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, []string{"id: 1", "event: pay.a", "id: 3", "event: pay.b"}, []string{lines(), lines(), lines(), lines()})
+	emit(t, e, "shapes", "pay.c")
+	require.Equal(t, []string{"id: 4", "event: pay.c"}, []string{lines(), lines()}, "nobody has signalled it")
+	leave()
+	emit(t, e, "shapes", "pay.d", "pay.e")
+	lines, leave, _ = listen(t, base, "after=0&name=pay.*", "4")
+	require.Equal(t, []string{"id: 5", "event: pay.d", "id: 6", "event: pay.e"}, []string{lines(), lines(), lines(), lines()})
+	leave()
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	base, _, _ := operatedAt(t)
+	_, first, status := listen(t, base, "", "")
+	require.Equal(t, http.StatusOK, status)
+	_, second, status := listen(t, base, "", "")
+	require.Equal(t, http.StatusOK, status)
+	_, third, status := listen(t, base, "", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	third()
+	first()
+	require.Eventually(t, func() bool {
+		_, leave, status := listen(t, base, "", "")
+		leave()
+		return status == http.StatusOK
+	}, 20*time.Second, 20*time.Millisecond, "a place is free again")
+	second()
+	_, bad, status := listen(t, base, "after=x", "")
+	bad()
+	require.Equal(t, http.StatusBadRequest, status)
+}
+
+// TestTheClientFollowsEvents, and those of now on only where it is asked to.
+func TestTheClientFollowsEvents(t *testing.T) {
+	t.Parallel()
+	base, transport, e := operatedAt(t)
+	c := client.New(client.Config{BaseURL: base, HTTP: &http.Client{Transport: transport}})
+	emit(t, e, "shapes", "a.a", "a.b")
+	done := errors.New("enough")
+	var seen []string
+	note := func(e client.Event) error {
+		if seen = append(seen, e.Name); len(seen) == 2 {
+			return done
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.StreamEvents(t.Context(), client.EventListOptions{}, note), done)
+	require.Equal(t, []string{"a.a", "a.b"}, seen)
+	seen = nil
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	now, err := c.Events(ctx, client.EventListOptions{FromNow: true})
+	require.NoError(t, err)
+	go func() { ended <- c.StreamEvents(ctx, client.EventListOptions{After: now.Next}, note) }()
+	emit(t, e, "shapes", "a.c", "a.d")
+	require.ErrorIs(t, <-ended, done)
+	require.Equal(t, []string{"a.c", "a.d"}, seen)
+	require.True(t, client.IsNotFound(client.New(client.Config{BaseURL: base + "/nowhere"}).StreamEvents(ctx, client.EventListOptions{}, note)))
+}

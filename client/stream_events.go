@@ -1,0 +1,104 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// maxStreamed bounds one event of a stream.
+const maxStreamed = 32 << 20
+
+// StreamEvents follows durable domain events as they are published, behind
+// o.After or, with FromNow, those from now on; o.Limit means nothing. It calls
+// handle for each, in order, and goes on behind the last one where the
+// connection breaks or the server sends it away. It ends with the error of
+// handle, with that of ctx, or with one that another try would not mend.
+//
+// It keeps no place: for what must not be missed use a consumer (ClaimEvents).
+func (c *Client) StreamEvents(ctx context.Context, o EventListOptions, handle func(Event) error) error {
+	if o.FromNow {
+		o.Limit = 0
+		now, err := c.Events(ctx, o)
+		if err != nil {
+			return err
+		}
+		o.After = now.Next
+	}
+	for attempt := 0; ; attempt++ {
+		before := o.After
+		err := c.stream(ctx, &o, handle)
+		var stopped *handledError
+		switch {
+		case errors.As(err, &stopped):
+			return stopped.error
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !mayRetry(err, retryAlways):
+			return err
+		}
+		if o.After > before {
+			attempt = 0
+		}
+		if !pause(ctx, delay(attempt, err)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// handledError is an error of whoever handles events.
+type handledError struct{ error }
+
+// stream follows one connection to its end; nil: the server has ended it.
+func (c *Client) stream(ctx context.Context, o *EventListOptions, handle func(Event) error) error {
+	if c.err != nil {
+		return c.err
+	}
+	q := url.Values{"after": {strconv.FormatInt(o.After, 10)}}
+	for name, value := range map[string]string{"namespace": o.Namespace, "name": o.Name, "task_uuid": o.TaskUUID} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address(q, "v1", "events", "stream"), http.NoBody)
+	if err != nil {
+		return fmt.Errorf("make the request: %w", err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	c.authorize(req)
+	resp, err := c.cfg.HTTP.Do(req)
+	if err != nil {
+		return &networkError{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxStreamed)
+	if resp.StatusCode != http.StatusOK {
+		lines.Scan()
+		return newError(resp.StatusCode, resp.Header, lines.Bytes())
+	}
+	for lines.Scan() {
+		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		if !is {
+			continue
+		}
+		var e Event
+		if err := json.Unmarshal(data, &e); err != nil {
+			return fmt.Errorf("decode an event: %w", err)
+		}
+		if err := handle(e); err != nil {
+			return &handledError{err}
+		}
+		o.After = e.Position
+	}
+	if err := lines.Err(); err != nil {
+		return &networkError{err: err}
+	}
+	return nil
+}
