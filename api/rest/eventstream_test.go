@@ -24,7 +24,7 @@ func listen(t *testing.T, base, query, lastEventID string) (lines func() string,
 		req.Header.Set("Last-Event-ID", lastEventID)
 	}
 	transport := &http.Transport{}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	resp, err := (&http.Client{Transport: transport}).Do(req) //nolint:bodyclose // leave does
 	require.NoError(t, err)
 	scanner := bufio.NewScanner(resp.Body)
 	return func() string {
