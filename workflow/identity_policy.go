@@ -97,15 +97,19 @@ func ParseWindow(text string) (time.Duration, bool) {
 	return d, ok && d >= MinIdentityWindow && d <= MaxIdentityWindow
 }
 
-// ParseDelay reads a duration with a unit, days (7d) included. It must not be
-// negative.
+// ParseDelay reads a duration with a unit, days of 24 hours in front included
+// (7d, 1d12h). It must not be negative.
 func ParseDelay(text string) (time.Duration, bool) {
-	if days, inDays := strings.CutSuffix(text, "d"); inDays {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err == nil // #nosec G115 -- 16 bits
+	number, rest, inDays := strings.Cut(text, "d")
+	if !inDays {
+		number, rest = "0", text
 	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil && d >= 0
+	days, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || inDays && rest == "" {
+		return time.Duration(days) * 24 * time.Hour, err == nil // #nosec G115 -- 16 bits
+	}
+	d, err := time.ParseDuration(rest)
+	return time.Duration(days)*24*time.Hour + d, err == nil && d >= 0 // #nosec G115 -- 16 bits
 }
 
 // validTimeZone reports whether a name can be one of the IANA database and this

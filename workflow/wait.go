@@ -3,7 +3,6 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -66,26 +65,13 @@ const (
 	usualSpan = 31 * 24 * time.Hour
 )
 
-// ParseSpan reads a length of time: what Go writes (90s, 1h30m), with d for days
-// of 24 hours in front (2d, 1d12h). It is from 1 ms to 366 days.
+// ParseSpan reads a length of time, as ParseDelay does: from 1 ms to 366 days.
 func ParseSpan(text string) (time.Duration, error) {
-	rest, days := strings.TrimSpace(text), time.Duration(0)
-	if number, after, found := strings.Cut(rest, "d"); found {
-		n, err := strconv.ParseUint(number, 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a duration such as 90s, 1h30m or 2d", clip(text, 32))
-		}
-		days, rest = time.Duration(n)*24*time.Hour, after // #nosec G115 -- 16 bits
-	}
-	span := days
-	if rest != "" || days == 0 {
-		d, err := time.ParseDuration(rest)
-		if err != nil || d < 0 {
-			return 0, fmt.Errorf("%q is not a duration such as 90s, 1h30m or 2d", clip(text, 32))
-		}
-		span += d
-	}
-	if span < minSpan || span > maxSpan {
+	span, ok := ParseDelay(strings.TrimSpace(text))
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%q is not a duration such as 90s, 1h30m or 2d", clip(text, 32))
+	case span < minSpan || span > maxSpan:
 		return 0, fmt.Errorf("%q is not from 1ms to 366d", clip(text, 32))
 	}
 	return span, nil
