@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,7 +89,7 @@ func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 			send(i)
 		}
 	}
-	for _, id := range append(ids, dependents...) {
+	for _, id := range slices.Concat(ids, dependents) {
 		require.Equal(t, "complete", r.wait(id, time.Minute).Status)
 	}
 	pgtest.Eventually(t, time.Minute, func() (bool, string) {
