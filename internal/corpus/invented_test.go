@@ -66,7 +66,7 @@ func invented(t *testing.T, file, environment string) (template *workflow.Templa
 	require.NoError(t, err, "%v", problems)
 	codes = map[string]int{}
 	for _, p := range problems {
-		codes[string(p.Code)]++
+		codes[p.Code]++
 		t.Log(p)
 	}
 	return template.Resolve(environment), codes
