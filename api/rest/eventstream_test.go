@@ -3,6 +3,7 @@ package rest_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -108,4 +109,21 @@ func TestTheClientFollowsEvents(t *testing.T) {
 	require.ErrorIs(t, <-ended, done)
 	require.Equal(t, []string{"a.c", "a.d"}, seen)
 	require.True(t, client.IsNotFound(client.New(client.Config{BaseURL: base + "/nowhere"}).StreamEvents(ctx, client.EventListOptions{}, note)))
+}
+
+// TestMetricsOfEvents has the names of Tasker's protocol.
+func TestMetricsOfEvents(t *testing.T) {
+	t.Parallel()
+	h := newWorkerHouse(t, newFakeStatus(), newFakeStore())
+	r := h.get("/metrics/events")
+	require.Equal(t, http.StatusOK, r.StatusCode)
+	var got map[string]any
+	r.into(t, &got)
+	require.NotEmpty(t, got["captured_at"])
+	delete(got, "captured_at")
+	text, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"router": {"total_routed": 7, "durable_routed": 2, "fast_routed": 4, "broadcast_routed": 1, "fast_delivery_errors": 3, "routing_errors": 5},
+		"in_process_bus": {"total_events_dispatched": 5, "rust_handler_dispatches": 9, "ffi_channel_dispatches": 0, "rust_handler_errors": 1, "ffi_channel_drops": 2,
+			"rust_subscriber_patterns": 3, "rust_handler_count": 2, "ffi_subscriber_count": 0}, "worker_id": "worker-1"}`, string(text))
 }

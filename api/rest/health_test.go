@@ -203,7 +203,11 @@ func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore) *house {
 	t.Helper()
 	h := &house{t: t, store: db}
 	w := rest.Worker{ID: "worker-1", Control: status, Systems: status.Health, Loops: status.Loops, Saturation: status.Saturation,
-		Namespaces: func() []string { return []string{"shapes"} }}
+		Namespaces: func() []string { return []string{"shapes"} }, Events: func() client.EventMetrics {
+			return client.EventMetrics{Router: client.EventRouterStats{TotalRouted: 7, DurableRouted: 2, FastRouted: 4, BroadcastRouted: 1, FastDeliveryErrors: 3, RoutingErrors: 5},
+				Bus: client.EventBusStats{TotalEventsDispatched: 5, RustHandlerDispatches: 9, RustHandlerErrors: 1, FFIChannelDrops: 2, RustSubscriberPatterns: 3,
+					RustHandlerCount: 2}, WorkerID: "worker-1"}
+		}}
 	if db != nil {
 		w.Database = db
 	}
