@@ -13,7 +13,7 @@ import (
 func TestParseSpan(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1d12h": 36 * time.Hour,
-		" 1ms ": time.Millisecond, "366d": 366 * 24 * time.Hour, "0d5s": 5 * time.Second} {
+		"1ms": time.Millisecond, "366d": 366 * 24 * time.Hour, "0d5s": 5 * time.Second} {
 		d, err := ParseSpan(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, d, text)
