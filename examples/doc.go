@@ -8,5 +8,7 @@
 //     settings from the template, results of parents, retries and failures
 //   - approval: a decision that creates the branches, and the join behind them
 //   - trip: a saga, undone in reverse when a later step fails
+//   - vacation: an approval, an event from outside and a workflow as a step, for
+//     all of which no handler is needed
 //   - primes: work split into batches, done side by side and added up
 package examples

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/examples/trip"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -105,7 +106,7 @@ func TestLatency(t *testing.T) {
 func TestTemplatesCompile(t *testing.T) {
 	templates, err := examples.Templates()
 	require.NoError(t, err)
-	require.Len(t, templates, 8)
+	require.Len(t, templates, 9)
 	for _, tmpl := range templates {
 		_, err := workflow.Compile(tmpl.Resolve("test"))
 		require.NoError(t, err)
@@ -153,6 +154,26 @@ func TestPrimes(t *testing.T) {
 		require.Len(t, task.Steps, 2+c.batches, below)
 		require.JSONEq(t, fmt.Sprintf(`{"numbers":%d,"primes":%d,"batches":%d}`, below, c.primes, min(c.batches, below)), enginetest.Results(task)["total"])
 	}
+}
+
+// A vacation waits for its approval and its payment, in any order, and then is a
+// trip.
+func TestVacation(t *testing.T) {
+	t.Parallel()
+	e := enginetest.Start(t, examples.Register)
+	id := e.Submit("examples", "vacation", `{"traveller":"a","order":"o-1"}`)
+	_, err := e.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "examples", Name: "payment.received", Key: "o-1"})
+	require.NoError(t, err)
+	var open []store.Approval
+	require.Eventually(t, func() bool {
+		open, err = e.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{TaskUUID: &id, Limit: 1})
+		return err == nil && len(open) == 1
+	}, 30*time.Second, 5*time.Millisecond)
+	_, err = e.Orchestrator.Decide(t.Context(), open[0].Token, orchestration.Verdict{Approved: true, Actor: "ana"})
+	require.NoError(t, err)
+	task := e.Await(id)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	require.Contains(t, enginetest.Results(task)["trip"], `"status": "complete"`)
 }
 
 // A trip that fails at any step ends with everything cancelled that was booked.
