@@ -212,7 +212,11 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 				zap.String("template", t.Name), zap.Strings("publishers", names))
 		}
 		for s := range resolved[i].Steps {
-			if err := w.CanResolve(resolved[i].Steps[s].Handler); err != nil {
+			step := &resolved[i].Steps[s]
+			if step.Kind.ByEngine() {
+				continue // nobody calls anything for it
+			}
+			if err := w.CanResolve(step.Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
 					zap.String("template", t.Name), zap.String("step", resolved[i].Steps[s].Name), zap.Error(err))
 			}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/orchestration"
@@ -270,7 +272,9 @@ func result(t *testing.T, task *store.Task, step string) map[string]any {
 
 func TestSleep(t *testing.T) {
 	t.Parallel()
-	w := startWaiting(t)
+	core, logs := observer.New(zap.WarnLevel)
+	w := startWaiting(t, func(_ *orchestration.Config, c *worker.Config) { c.Logger = zap.New(core) })
+	require.Empty(t, logs.All(), "no handler is missing for what nobody calls")
 	id := w.Submit("waits", "nap", `{"for":"300ms"}`)
 	s := w.untilWaiting(id, "nap")
 	require.Equal(t, workflow.StepInProgress, s.State)
