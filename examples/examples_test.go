@@ -156,8 +156,8 @@ func TestPrimes(t *testing.T) {
 	}
 }
 
-// A vacation waits for its approval and its payment, in any order, and then is a
-// trip.
+// A vacation waits for its approval and then for its payment, which came before,
+// and then is a trip.
 func TestVacation(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, examples.Register)
