@@ -183,11 +183,15 @@ func (a *app) createTask(ctx context.Context, c *client.Client, r client.TaskReq
 	if err != nil {
 		return explainCreate(err)
 	}
+	what := "created task"
+	if r.ConflictPolicy == client.ConflictUseExisting {
+		what = "task" // it may have been there
+	}
 	if wait == 0 {
-		return a.emit(task, func() { a.printf("created task %s (%s)\n", task.TaskUUID, task.Status) })
+		return a.emit(task, func() { a.printf("%s %s (%s)\n", what, task.TaskUUID, task.Status) })
 	}
 	if a.global.output == formatTable {
-		a.printf("created task %s\n", task.TaskUUID)
+		a.printf("%s %s\n", what, task.TaskUUID)
 	}
 	id := task.TaskUUID
 	if task, err = a.awaitEnd(ctx, c, id, wait); err != nil {
