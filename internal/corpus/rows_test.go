@@ -57,7 +57,9 @@ var rows = []row{
 	tested(58, 58, "TestDatasetInBatches", "internal/enginetest.TestIsolatedByAKilledWorker"), // the fence refuses the second
 	tested(59, 59, "TestBatchableWithoutAnOutcome"),
 	tested(60, 65, "internal/enginetest.TestCheckpointsCarryThroughFailures"),
-	untested(66, 68, "domain events are not part of the engine yet; publishes_events is read and has no effect"),
+	tested(66, 66, "TestEventsOfAPayment", "TestEventsWithoutTheirPublisher"),
+	tested(67, 67, "TestEventsOfPaymentsAtOnce"),
+	tested(68, 68, "TestEventsOfAPaymentThatFails"),
 	tested(69, 70, "TestMethodDispatch"),
 	tested(71, 71, "TestResolverHints"),
 	tested(72, 72, "TestMethodDispatch", "TestMethodThatIsNotThere"),
