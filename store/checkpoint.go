@@ -201,8 +201,8 @@ select x.task_uuid, x.step_no, n.name, p.name, p.steps[x.step_no + 1], x.items, 
        t.priority, a.since, x.at, x.claimed_at
 from stalled x
 cross join lateral (select plan_id, queue, requested_at, priority from tasker.board where task_uuid = x.task_uuid and slot = 0 limit 1) t
-join tasker.plans p on p.plan_id = t.plan_id
-join tasker.namespaces n on n.namespace_id = t.queue
+cross join lateral (select name, steps from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[t.queue]) limit 1) n
 cross join lateral (select extract(epoch from clock_timestamp() - x.at)::float8 as since offset 0) a
 order by x.at, x.task_uuid`
 

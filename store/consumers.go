@@ -46,7 +46,12 @@ const consumerColumns = `c.consumer_uuid, c.name, n.name, c.patterns, c.position
        case when c.lease_until > clock_timestamp() then c.holder end, case when c.lease_until > clock_timestamp() then c.lease_until end,
        u.unread, u.oldest, c.created_at, c.updated_at, c.claimed_at, c.acked_at`
 
-// consumersWith reads consumers. Index: domain_events_by_namespace.
+// Index: the primary keys, the unique name, domain_events_by_namespace.
+const (
+	readConsumer  = `select ` + consumerColumns + consumersWith + ` where c.name = $1`
+	readConsumers = `select ` + consumerColumns + consumersWith + ` order by c.name limit $1`
+)
+
 const consumersWith = `
 from tasker.event_consumers c join tasker.namespaces n using (namespace_id)
 cross join lateral (
@@ -61,7 +66,7 @@ func scanConsumer(row pgx.CollectableRow) (c EventConsumer, err error) {
 }
 
 func oneConsumer(ctx context.Context, db querier, name string) (EventConsumer, error) {
-	rows, err := db.Query(ctx, `select `+consumerColumns+consumersWith+` where c.name = $1`, name)
+	rows, err := db.Query(ctx, readConsumer, name)
 	if err != nil {
 		return EventConsumer{}, err
 	}
@@ -84,7 +89,7 @@ func (s *Store) EventConsumer(ctx context.Context, name string) (c EventConsumer
 // EventConsumers lists them by name, at most as many as there may be.
 func (s *Store) EventConsumers(ctx context.Context, limit int) (list []EventConsumer, err error) {
 	err = s.repeatable(ctx, "event_consumers", "list the event consumers", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select `+consumerColumns+consumersWith+` order by c.name limit $1`, limit)
+		rows, err := db.Query(ctx, readConsumers, limit)
 		if err != nil {
 			return err
 		}

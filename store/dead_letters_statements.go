@@ -32,8 +32,8 @@ with o as materialized (
            coalesce(b.state_since, e.applied_at, t.requested_at) as since
     from o
     join tasker.tasks t on t.task_uuid = o.task_uuid
-    join tasker.plans p on p.plan_id = t.plan_id
-    join tasker.namespaces n on n.namespace_id = t.queue
+    cross join lateral (select name, version, steps from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p
+    cross join lateral (select name from tasker.namespaces where namespace_id = any (array[t.queue]) limit 1) n
     left join tasker.board b on b.task_uuid = o.task_uuid and b.slot = 0
     left join lateral (select applied_at from tasker.step_attempts
                        where task_uuid = o.task_uuid and task_state is not null limit 1) e on b.task_uuid is null
@@ -138,8 +138,8 @@ select d.dlq_entry_uuid, d.task_uuid, n.name, p.name, p.version, d.original_stat
        d.task_snapshot, d.metadata, d.replayed_as, d.created_at, d.updated_at
 from page
 join tasker.dlq_entries d on d.dlq_entry_uuid = page.dlq_entry_uuid
-join tasker.plans p on p.plan_id = d.plan_id
-join tasker.namespaces n on n.namespace_id = d.queue
+cross join lateral (select name, version from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[d.queue]) limit 1) n
 left join tasker.board b on b.task_uuid = d.task_uuid and b.slot = 0
 left join lateral (select task_state from tasker.step_attempts
                    where task_uuid = d.task_uuid and task_state is not null limit 1) e on b.task_uuid is null
@@ -158,7 +158,7 @@ with page as materialized (
         where d.resolution = r.resolution and d.reason = x.reason
           and d.dlq_timestamp >= coalesce($3::timestamptz, '-infinity') and d.dlq_timestamp < coalesce($4::timestamptz, 'infinity')
           and ($5 = '' or d.queue = (select namespace_id from tasker.namespaces where name = $5))
-          and ($6 = '' or (select name from tasker.plans where plan_id = d.plan_id) = $6)
+          and ($6 = '' or (select name from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) = $6)
         order by d.dlq_timestamp desc, d.dlq_entry_uuid desc limit $7::int + $8::int) e
     order by e.dlq_timestamp desc, e.dlq_entry_uuid desc limit $7::int offset $8::int
 )` + readDeadLetters + `order by d.dlq_timestamp desc, d.dlq_entry_uuid desc`
@@ -194,8 +194,8 @@ select d.dlq_entry_uuid, d.task_uuid, n.name, p.name, d.original_state, coalesce
        floor(extract(epoch from clock_timestamp() - coalesce(b.state_since, b.requested_at)) / 60)::int, u.score
 from urgent u
 join tasker.dlq_entries d on d.dlq_entry_uuid = u.dlq_entry_uuid
-join tasker.plans p on p.plan_id = d.plan_id
-join tasker.namespaces n on n.namespace_id = d.queue
+cross join lateral (select name, version from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[d.queue]) limit 1) n
 left join tasker.board b on b.task_uuid = d.task_uuid and b.slot = 0
 left join lateral (select task_state from tasker.step_attempts
                    where task_uuid = d.task_uuid and task_state is not null limit 1) l on b.task_uuid is null

@@ -54,7 +54,8 @@ order by e.position`
 // Index: domain_events_by_task.
 const listTaskEvents = `
 with w as materialized (
-    select x.*, n.name as namespace_name from tasker.domain_events x join tasker.namespaces n using (namespace_id)
+    select x.*, n.name as namespace_name from tasker.domain_events x
+    cross join lateral (select name from tasker.namespaces where namespace_id = any (array[x.namespace_id]) limit 1) n
     where x.task_uuid = $6 and x.position > $2 and ($1 = '' or n.name = $1) order by x.position limit $4
 )
 select s.upto, s.seen, ` + eventFields + `

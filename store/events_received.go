@@ -102,6 +102,11 @@ func (s *Store) ReceiveEvent(ctx context.Context, e ReceivedEvent) (d Delivered,
 	return d, err
 }
 
+// Index: the primary keys.
+const addressOfTask = `
+select n.namespace_id, n.name, exists (select from tasker.board where task_uuid = $1 and slot = 0)
+from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where t.task_uuid = $1`
+
 // eventAddress is the namespace that an event is for.
 // Index: the primary keys, the unique name of namespaces.
 func (s *Store) eventAddress(ctx context.Context, tx pgx.Tx, e *ReceivedEvent) (queue int32, namespace string, err error) {
@@ -113,9 +118,7 @@ func (s *Store) eventAddress(ctx context.Context, tx pgx.Tx, e *ReceivedEvent) (
 		return queue, namespace, err
 	}
 	var alive bool
-	err = tx.QueryRow(ctx, `
-		select n.namespace_id, n.name, exists (select from tasker.board where task_uuid = $1 and slot = 0)
-		from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where t.task_uuid = $1`, *e.TaskUUID).Scan(&queue, &namespace, &alive)
+	err = tx.QueryRow(ctx, addressOfTask, *e.TaskUUID).Scan(&queue, &namespace, &alive)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		err = fmt.Errorf("task %s: %w", *e.TaskUUID, ErrNotFound)

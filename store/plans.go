@@ -159,13 +159,16 @@ func (s *Store) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 	return plan, err
 }
 
+// Index: the primary key.
+const readPlan = `select ` + planColumns + ` from tasker.plans p where p.plan_id = $1`
+
 // planOn is PlanByID for those who have a connection already: to wait for a
 // second one while holding the first would let a busy pool wait for itself.
 func (s *Store) planOn(ctx context.Context, db querier, id int32) (*Plan, error) {
 	if p, ok := s.plans.numbered(id); ok {
 		return p, nil
 	}
-	return s.plans.read(ctx, db, `select `+planColumns+` from tasker.plans p where p.plan_id = $1`, id)
+	return s.plans.read(ctx, db, readPlan, id)
 }
 
 func (c *planCache) read(ctx context.Context, db querier, query string, args ...any) (*Plan, error) {

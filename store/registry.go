@@ -109,7 +109,8 @@ func overdue(p int) string {
                  where state = 4 and slot = 0 and seq >= ` + at(2) + ` order by seq limit 1), false)
        or coalesce((select reported_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 and seq >= ` + at(3) + ` order by seq limit 1), false),
-       array(select distinct n.name from first f join tasker.namespaces n on n.namespace_id = f.queue
+       array(select distinct n.name from first f
+             cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[f.queue]) limit 1) n
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms')`
 }
 

@@ -8,11 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// Index: the primary keys.
+const readSchedule = `
+select ` + scheduleColumns + ` from tasker.schedules s join tasker.namespaces n using (namespace_id) where s.schedule_uuid = $1`
+
 // Schedule reads one schedule; the error wraps ErrNotFound where there is none.
 func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (sched Schedule, err error) {
 	err = s.repeatable(ctx, "schedule", "read the schedule", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select `+scheduleColumns+` from tasker.schedules s join tasker.namespaces n using (namespace_id)
-			where s.schedule_uuid = $1`, id)
+		rows, err := db.Query(ctx, readSchedule, id)
 		if err != nil {
 			return err
 		}

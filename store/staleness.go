@@ -80,7 +80,8 @@ with walked as materialized (
            (extract(epoch from now() - case when s.shown = s.task_state and s.shown = 4 then greatest(s.state_since, s.updated_at, s.requested_at)
                                             when s.shown = s.task_state then coalesce(s.state_since, s.requested_at)
                                             else coalesce(s.claimed_at, s.enqueued_at, s.requested_at) end) * 1000)::bigint as in_state
-    from shown s join tasker.plans p on p.plan_id = s.plan_id
+    from shown s
+    cross join lateral (select name, lifecycle from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
 ), limited as materialized (
     select t.*, case t.shown when 6 then coalesce(t.own_dependencies, $3::bigint)
                     when 7 then case when t.own_retry is not null then t.own_retry
@@ -113,7 +114,8 @@ const staleTasks = judgedTasks + `
 (select j.task_uuid, j.shown, case when j.in_state >= j.threshold then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
         j.in_state / 60000, j.lived / 60000, case when j.in_state >= j.threshold then j.threshold else j.lifetime end / 60000,
         n.name, j.name, 0
- from judged j join tasker.namespaces n on n.namespace_id = j.queue
+ from judged j
+ cross join lateral (select name from tasker.namespaces where namespace_id = any (array[j.queue]) limit 1) n
  where not j.dead_letter and (j.in_state >= j.threshold or j.lived >= j.lifetime)
  order by j.task_uuid limit $7)
 union all
@@ -134,7 +136,7 @@ select j.task_uuid, n.name, j.name, j.shown,
 from (select * from judged cross join lateral (
           select greatest(in_state::float8 / threshold, lived::float8 / lifetime) as part offset 0) p
       where part is not null order by part desc, task_uuid limit $7) j
-join tasker.namespaces n on n.namespace_id = j.queue
+cross join lateral (select name from tasker.namespaces where namespace_id = any (array[j.queue]) limit 1) n
 order by j.part desc, j.task_uuid`
 
 func (th StaleThresholds) arguments(after uuid.UUID, limit int, part float64) []any {

@@ -233,6 +233,11 @@ type Watched struct {
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
+// Index: the primary keys.
+const watchTask = `
+update tasker.board b set watched = true from tasker.namespaces n
+where b.task_uuid = $1 and b.slot = 0 and n.namespace_id = b.queue returning b.state = 2, n.name`
+
 // Watch asks for a signal on TopicTasks when the task ends. While it writes
 // that down, a claim passes over the step that stands in the same row; so its
 // queue is signalled again.
@@ -243,8 +248,7 @@ func (s *Store) Watch(ctx context.Context, id uuid.UUID) (Watched, error) {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			var claimable bool
 			var namespace string
-			err := tx.QueryRow(ctx, `update tasker.board b set watched = true from tasker.namespaces n
-				where b.task_uuid = $1 and b.slot = 0 and n.namespace_id = b.queue returning b.state = 2, n.name`, id).Scan(&claimable, &namespace)
+			err := tx.QueryRow(ctx, watchTask, id).Scan(&claimable, &namespace)
 			switch {
 			case errors.Is(err, pgx.ErrNoRows):
 				return nil, nil

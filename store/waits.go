@@ -109,7 +109,18 @@ type Approval struct {
 const approvals = `
 select substr(s.awaits, 2), s.task_uuid, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', ''), s.claimed_at, s.due_at, clock_timestamp()
 from tasker.board s
-cross join lateral (select plan_id from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b `
+cross join lateral (select plan_id, queue from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b `
+
+// Parameters: limit, namespace, task.
+// Index: board_awaits, or the primary key for those of a task.
+const (
+	listApprovals = approvals + `where ` + approvalsIn
+	taskApprovals = approvals + `where s.task_uuid = $3 and s.slot > 0 and ` + approvalsIn
+
+	approvalsIn = `s.awaits >= 'a' and s.awaits < 'b'
+  and ($2 = '' or b.queue = (select namespace_id from tasker.namespaces where name = $2))
+order by s.claimed_at, s.task_uuid, s.slot limit $1`
+)
 
 // ApprovalFilter selects approvals; zero values select all.
 type ApprovalFilter struct {
@@ -119,15 +130,13 @@ type ApprovalFilter struct {
 }
 
 // Approvals lists steps that wait for a decision, the oldest first.
-// Index: board_awaits, or the primary key for those of a task.
 func (s *Store) Approvals(ctx context.Context, f ApprovalFilter) (list []Approval, err error) {
 	err = s.repeatable(ctx, "approvals", "list the approvals", func(ctx context.Context, db *conn) error {
-		where, args := `where s.awaits >= 'a' and s.awaits < 'b'`, []any{f.Limit, f.Namespace}
+		sql, args := listApprovals, []any{f.Limit, f.Namespace}
 		if f.TaskUUID != nil {
-			where, args = `where s.task_uuid = $3 and s.slot > 0 and s.awaits >= 'a' and s.awaits < 'b'`, append(args, *f.TaskUUID)
+			sql, args = taskApprovals, append(args, *f.TaskUUID)
 		}
-		where += ` and ($2 = '' or exists (select from tasker.plans p join tasker.namespaces n using (namespace_id) where p.plan_id = b.plan_id and n.name = $2))`
-		rows, err := db.Query(ctx, approvals+where+` order by s.claimed_at, s.task_uuid, s.slot limit $1`, args...)
+		rows, err := db.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}

@@ -316,8 +316,9 @@ func (b *beginning) takeEvents(ctx context.Context) error {
 const plansByName = `
 select w.at, p.plan_id
 from unnest($1::text[], $2::text[], $3::text[]) with ordinality w(namespace, name, version, at)
-join tasker.namespaces n on n.name = any (array[w.namespace])
-join tasker.plans p on p.namespace_id = n.namespace_id and p.name = w.name and p.version = w.version and p.current`
+cross join lateral (select namespace_id from tasker.namespaces where name = any (array[w.namespace]) limit 1) n
+cross join lateral (
+    select plan_id from tasker.plans where namespace_id = n.namespace_id and name = w.name and version = w.version and current limit 1) p`
 
 // createTasks makes the tasks that steps are.
 func (b *beginning) createTasks(ctx context.Context) error {
