@@ -1,0 +1,207 @@
+package enginetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/signal/inproc"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// In a fork the steps have rows of their own, in a row each stands in its task's.
+const (
+	forked = `
+name: decided
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: start, handler: {callable: a}, retry: {retryable: true, max_attempts: 3}}
+  - {name: left, dependencies: [start], handler: {callable: a}}
+  - {name: right, dependencies: [start], handler: {callable: a}}
+  - {name: end, dependencies: [left, right], handler: {callable: a}}
+`
+	inARow = `
+name: decided
+namespace_name: test
+version: 1.0.0
+steps:
+  - {name: start, handler: {callable: a}, retry: {retryable: true, max_attempts: 3}}
+  - {name: middle, dependencies: [start], handler: {callable: a}}
+  - {name: end, dependencies: [middle], handler: {callable: a}}
+`
+)
+
+// unapplied is a task with an orchestrator that acts, and applies nothing before
+// it is started.
+type unapplied struct {
+	t     *testing.T
+	db    *pgtest.DB
+	store *store.Store
+	o     *orchestration.Orchestrator
+	rules workflow.Rules
+	plan  *store.Plan
+	task  uuid.UUID
+}
+
+func newUnapplied(t *testing.T, template string) *unapplied {
+	t.Helper()
+	u := &unapplied{t: t, rules: workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{
+		Delays: []time.Duration{20 * time.Millisecond}, Multiplier: 1, Max: time.Second}}}
+	u.store, u.db = enginetest.OpenStore(t)
+	tmpl, _, err := workflow.ParseTemplate("decided.yaml", []byte(template))
+	require.NoError(t, err)
+	require.NoError(t, u.store.RegisterTemplates(t.Context(), "test", []*workflow.Template{tmpl.Resolve("test")}))
+	u.plan, err = u.store.PlanNamed(t.Context(), "test", "decided", "1.0.0")
+	require.NoError(t, err)
+	bus := inproc.New()
+	system := coordinator.Config{SystemID: "test", Mode: deploymode.Hybrid, Source: bus,
+		Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: time.Second}}
+	u.o, err = orchestration.New(orchestration.Config{Store: u.store, Publisher: bus, Rules: u.rules,
+		Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"}, Orchestration: system, Readiness: system,
+		Processor: command.Config{Name: "orchestrator"}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	created, err := u.store.CreateTasks(t.Context(), []store.NewTask{{UUID: uuid.Must(uuid.NewV7()), Plan: u.plan,
+		Context: json.RawMessage(`{}`), CorrelationID: uuid.Must(uuid.NewV7()), Initiator: "test"}})
+	require.NoError(t, err)
+	u.task = created[0].UUID
+	return u
+}
+
+// report claims what there is and reports it, as a worker does, and returns how
+// many steps that were.
+func (u *unapplied) report(success bool) int {
+	u.t.Helper()
+	claimed, err := u.store.Claim(u.t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{u.plan.Queue}, Limit: 10, Lease: time.Minute}, true)
+	require.NoError(u.t, err)
+	reports := make([]store.Report, len(claimed))
+	for i, c := range claimed {
+		reports[i] = store.Report{ClaimKey: c.Key(), Success: success, Retryable: true, Result: json.RawMessage(`"reported"`), RetryAfter: -1}
+		if !success {
+			reports[i].Result, reports[i].Error = nil, json.RawMessage(`{"message": "not yet"}`)
+		}
+	}
+	accepted, err := u.store.Report(u.t.Context(), reports)
+	require.NoError(u.t, err)
+	require.NotContains(u.t, accepted, false)
+	return len(claimed)
+}
+
+func (u *unapplied) requireSound() {
+	u.t.Helper()
+	report, err := u.store.CheckTask(u.t.Context(), u.rules, u.task)
+	require.NoError(u.t, err)
+	require.Empty(u.t, report.Violations)
+}
+
+// finish starts the orchestrator and runs what is left.
+func (u *unapplied) finish() *store.Task {
+	u.t.Helper()
+	require.NoError(u.t, u.o.Start(u.t.Context()))
+	u.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(u.t.Context()), 20*time.Second)
+		defer cancel()
+		require.NoError(u.t, u.o.Stop(ctx))
+	})
+	var task *store.Task
+	require.Eventually(u.t, func() bool {
+		u.report(true)
+		var err error
+		task, err = u.store.Task(u.t.Context(), u.task)
+		require.NoError(u.t, err)
+		return task.State == workflow.TaskComplete
+	}, 30*time.Second, 5*time.Millisecond)
+	return task
+}
+
+// TestActionsOnWhatAReportHasJustBrought: a report that nobody has applied and an
+// operator's action are one decision. What the report puts on the board and the
+// action takes off again was never there.
+func TestActionsOnWhatAReportHasJustBrought(t *testing.T) {
+	t.Parallel()
+	const board = `select coalesce(string_agg(step_no::text, ' ' order by step_no), '') from tasker.board where step_no is not null`
+	const ledger = `select string_agg(concat(step_no, ' ', outcome), ', ' order by step_no, token) from tasker.step_attempts where step_no >= 0`
+	for name, c := range map[string]struct {
+		template      string
+		succeeds      bool
+		kind          orchestration.ActionKind
+		step          int
+		board, ledger string // its steps; the steps of attempts and how they ended, 1 well and 2 not
+	}{
+		"resolved, of several":      {forked, true, orchestration.ActionResolveManually, 1, "2", "0 1"},
+		"completed, of several":     {forked, true, orchestration.ActionCompleteManually, 1, "2", "0 1, 1 1"},
+		"run again, before several": {forked, true, orchestration.ActionRunAgain, 0, "0", "0 1"},
+		"resolved":                  {inARow, true, orchestration.ActionResolveManually, 1, "2", "0 1"},
+		"completed":                 {inARow, true, orchestration.ActionCompleteManually, 1, "2", "0 1, 1 1"},
+		"run again":                 {inARow, true, orchestration.ActionRunAgain, 0, "0", "0 1"},
+		"resolved, to be retried":   {inARow, false, orchestration.ActionResolveManually, 0, "1", "0 2"},
+		"completed, to be retried":  {forked, false, orchestration.ActionCompleteManually, 0, "1 2", "0 2, 0 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUnapplied(t, c.template)
+			require.Equal(t, 1, u.report(c.succeeds))
+			require.Equal(t, 1, u.db.QueryInt(t, `select count(*) from tasker.board where outcome is not null`), "nobody has applied it")
+			id := store.StepUUID(u.task, c.step)
+			a := by(c.kind, &id)
+			if c.kind == orchestration.ActionCompleteManually {
+				a.Result = json.RawMessage(`"by hand"`)
+			}
+			require.NoError(t, u.o.Act(t.Context(), u.task, a))
+			require.Equal(t, c.board, u.db.QueryString(t, board))
+			require.Equal(t, c.ledger, u.db.QueryString(t, ledger))
+			u.requireSound()
+
+			ended := u.finish()
+			for no, s := range ended.Steps {
+				want := workflow.StepComplete
+				if no == c.step && c.kind == orchestration.ActionResolveManually {
+					want = workflow.StepResolvedManually
+				}
+				require.Equal(t, want, s.State, s.Name)
+			}
+			if a.Result != nil {
+				require.JSONEq(t, string(a.Result), string(ended.Steps[c.step].Result))
+			}
+			u.requireSound()
+			require.Zero(t, u.db.QueryInt(t, `select count(*) from tasker.board`))
+		})
+	}
+}
+
+// TestActionsThatAReportForbids: what a report has brought is not to be run
+// again, and the report stays to be applied.
+func TestActionsThatAReportForbids(t *testing.T) {
+	t.Parallel()
+	for name, template := range map[string]string{"forked": forked, "in a row": inARow} {
+		for _, kind := range []orchestration.ActionKind{orchestration.ActionRunAgain, orchestration.ActionResetForRetry} {
+			t.Run(fmt.Sprint(name, " ", kind), func(t *testing.T) {
+				t.Parallel()
+				u := newUnapplied(t, template)
+				require.Equal(t, 1, u.report(true))
+				id := store.StepUUID(u.task, 1)
+				require.ErrorAs(t, u.o.Act(t.Context(), u.task, by(kind, &id)), new(*orchestration.TransitionError))
+				require.Equal(t, "0", u.db.QueryString(t, `select string_agg(step_no::text, ' ') from tasker.board where outcome = 1`))
+				u.requireSound()
+				for _, s := range u.finish().Steps {
+					require.Equal(t, workflow.StepComplete, s.State, s.Name)
+				}
+				u.requireSound()
+			})
+		}
+	}
+}
