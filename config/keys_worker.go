@@ -74,7 +74,7 @@ func workerMetadataKeys() []Key {
 	return under("worker.event_systems.worker.metadata",
 		boolean("in_process_events.ffi_integration_enabled", true, "Deliver events to handlers of an embedded language.",
 			"None here: this engine embeds no other language runtime.").ignored(),
-		integer("in_process_events.deduplication_cache_size", 10000, 0, 10000000, "Event ids remembered to drop doubles.", "Memory against doubles."),
+		integer("in_process_events.deduplication_cache_size", 10000, 0, 10000000, "Ids of fast events from other workers that are remembered, so that none is handled twice.", "Memory against doubles; 0 remembers none."),
 		integer("listener.retry_interval_seconds", 5, 1, 3600, "Gap between attempts to reconnect.",
 			"None: listener.reconnect_initial_ms and reconnect_max_ms decide.").ignored(),
 		integer("listener.max_retry_attempts", 5, 0, 1000000, "Attempts before polling takes over.",

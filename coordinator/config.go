@@ -25,6 +25,9 @@ type Config struct {
 	Source signal.Source
 	// Topics to listen to.
 	Topics []signal.Topic
+	// Take, when set, is offered every signal first; one that it takes wakes
+	// nobody. It is called by one goroutine and must not block.
+	Take func(signal.Signal) (taken bool)
 	// Listener and Poller hold what is particular to them; the fields that
 	// appear here too (SystemID, Mode, Source, Topics, OnListenerFailure,
 	// Clock, Logger, Metrics, Pace) are taken from here.

@@ -228,6 +228,9 @@ func (s *EventSystem) SetTopics(ctx context.Context, topics []signal.Topic) erro
 
 // signalled is the listener's hook.
 func (s *EventSystem) signalled(sig signal.Signal) {
+	if s.cfg.Take != nil && s.cfg.Take(sig) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asleep() {

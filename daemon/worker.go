@@ -123,9 +123,12 @@ func checkpointConfig(c config.Checkpoint) worker.CheckpointConfig {
 
 // domainEvents translates the bounds of domain events.
 func domainEvents(w config.Worker) worker.DomainEventConfig {
-	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
+	made, bus, remembered := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents, w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize
+	if remembered == 0 {
+		remembered = -1 // none, where the zero value stands for the default
+	}
 	return worker.DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout(),
-		Buffer: made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(),
+		Buffer: made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(), RememberedIDs: remembered,
 		Bus: events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout(), QuietErrors: !bus.LogSubscriberErrors}}
 }
 

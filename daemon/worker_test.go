@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -49,5 +50,15 @@ func TestTemplatesOfAWorker(t *testing.T) {
 			require.Equal(t, c.reason, reason)
 			require.Equal(t, c.reason == "", loaded)
 		})
+	}
+}
+
+// TestRememberedIDs: 0 in the configuration is none, and not the default.
+func TestRememberedIDs(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int{0: -1, 1: 1, 10000: 10000} {
+		var w config.Worker
+		w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize = size
+		require.Equal(t, want, domainEvents(w).RememberedIDs)
 	}
 }

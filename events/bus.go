@@ -103,6 +103,13 @@ func (b *Bus) Subscribe(s Subscriber) error {
 	return nil
 }
 
+// Subscribed reports whether there is anybody to hand events to.
+func (b *Bus) Subscribed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queues) > 0
+}
+
 // Start begins to serve the subscribers; until then their events wait. A second
 // call does nothing.
 func (b *Bus) Start() {

@@ -5,7 +5,8 @@
 // time and never work. Everything here leans on that: equal signals that wait
 // together become one, a flood collapses to "something happened on this
 // topic", and a sender that cannot reach the database gives up after one more
-// try instead of blocking whoever did the work.
+// try instead of blocking whoever did the work. Fast domain events travel in the
+// payloads of topics of their own (FastTopic); they may be lost, too.
 //
 // Read it in this order: signal.go (the vocabulary: Topic, Signal, Publisher,
 // Source, Connection), codec.go (what a well-formed signal is and its bytes),

@@ -26,6 +26,7 @@ const (
 	TopicEvents Topic = "tasker_events"
 
 	workerPrefix = "tasker_worker_"
+	fastPrefix   = "tasker_fast_"
 	probePrefix  = "tasker_probe_"
 )
 
@@ -37,6 +38,15 @@ const MaxPayloadBytes = 7000
 
 // WorkerTopic is the topic of the queue of one namespace.
 func WorkerTopic(namespace string) Topic { return Topic(workerPrefix + namespace) }
+
+// FastTopic is the topic of the fast domain events of one namespace. Its
+// payloads are no hints but the events themselves; without one, some were lost.
+func FastTopic(namespace string) Topic { return Topic(fastPrefix + namespace) }
+
+// FastNamespace returns the namespace of a topic of fast events.
+func (t Topic) FastNamespace() (namespace string, ok bool) {
+	return strings.CutPrefix(string(t), fastPrefix)
+}
 
 // ProbeTopic is the topic on which one listener measures its own round trip.
 func ProbeTopic(listenerID string) Topic { return Topic(probePrefix + listenerID) }

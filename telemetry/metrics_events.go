@@ -9,6 +9,8 @@ type DomainEventMetrics struct {
 	DomainEventsFailed          *prometheus.CounterVec // event_name, namespace, reason
 	DomainEventsDropped         *prometheus.CounterVec // subscriber
 	DomainEventSubscriberErrors *prometheus.CounterVec // subscriber
+	DomainEventsSent            *prometheus.CounterVec // outcome
+	DomainEventsReceived        *prometheus.CounterVec // outcome
 }
 
 func newDomainEventMetrics(reg prometheus.Registerer) DomainEventMetrics {
@@ -19,8 +21,12 @@ func newDomainEventMetrics(reg prometheus.Registerer) DomainEventMetrics {
 			"Domain events that were not published: schema, too_large, not_storable, unknown_publisher, publisher_error, publisher_panic, publisher_timeout, busy.",
 			"event_name", "namespace", "reason"),
 		DomainEventsDropped: counters(reg, "tasker_domain_events_dropped_total",
-			"Fast domain events that a subscriber lost because its buffer was full; subscriber \"\": the buffer before all of them.", "subscriber"),
+			"Fast domain events that a subscriber lost because its buffer was full; without a name: the buffer before all of them.", "subscriber"),
 		DomainEventSubscriberErrors: counters(reg, "tasker_domain_event_subscriber_errors_total",
 			"Fast domain events over which a subscriber failed.", "subscriber"),
+		DomainEventsSent: counters(reg, "tasker_domain_events_sent_total",
+			"Fast domain events for the other workers: sent (handed to the sender of signals), too_large, not_sendable.", "outcome"),
+		DomainEventsReceived: counters(reg, "tasker_domain_events_received_total",
+			"Fast domain events from the other workers: delivered, duplicate, malformed; lost counts gaps, where senders or receivers gave up some.", "outcome"),
 	}
 }

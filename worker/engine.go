@@ -84,7 +84,8 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	if cfg.Bus == nil {
 		cfg.Bus = events.NewBus(cfg.DomainEvents.Bus)
 	}
-	e.publishing = newPublishing(e.base, cfg.DomainEvents, cfg.Publishers, cfg.Bus, cfg.MaxConcurrent, log, m)
+	others := newReplicas(id.get(), cfg.DomainEvents.RememberedIDs, cfg.Bus, publisher, log, m)
+	e.publishing = newPublishing(e.base, cfg.DomainEvents, cfg.Publishers, cfg.Bus, others, cfg.MaxConcurrent, log, m)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))
 	return e
 }

@@ -36,6 +36,9 @@ type DomainEventConfig struct {
 	// DrainTimeout bounds the handing over of what is left when the worker stops;
 	// default 5 s.
 	DrainTimeout time.Duration
+	// RememberedIDs is how many ids of events from other workers are remembered,
+	// so that none is delivered twice; default 10,000, negative for none.
+	RememberedIDs int
 	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
 	Bus events.Config
 }
@@ -43,6 +46,9 @@ type DomainEventConfig struct {
 func (c *DomainEventConfig) withDefaults() {
 	defaultInt(&c.MaxPayloadBytes, 256<<10)
 	defaultInt(&c.Buffer, 1000)
+	if c.RememberedIDs == 0 {
+		c.RememberedIDs = 10_000
+	}
 	defaultTime(&c.PublisherTimeout, 5*time.Second)
 	defaultTime(&c.DrainTimeout, 5*time.Second)
 }
@@ -71,6 +77,7 @@ type publishing struct {
 	cfg        DomainEventConfig
 	publishers *publishers
 	bus        *events.Bus
+	replicas   *replicas
 	log        *zap.Logger
 	metrics    *telemetry.Metrics
 	base       context.Context
@@ -104,9 +111,9 @@ type publishable struct {
 	event     events.Event // where it is fast
 }
 
-func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
+func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, r *replicas, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
 	cfg.withDefaults()
-	return &publishing{cfg: cfg, publishers: p, bus: bus, log: log, metrics: m, base: base,
+	return &publishing{cfg: cfg, publishers: p, bus: bus, replicas: r, log: log, metrics: m, base: base,
 		permits: make(chan struct{}, max(permits, 1)), queue: make(chan *publication, cfg.Buffer)}
 }
 
@@ -413,6 +420,7 @@ func (p *publishing) start() {
 func (p *publishing) dispatch(e *publishable) {
 	if e.declared.Fast() {
 		p.bus.Publish(e.event)
+		p.replicas.send(e.event)
 		if !e.declared.Durable() { // else it is counted where it is committed
 			p.metrics.DomainEventsPublished.WithLabelValues(e.declared.Name, e.about.Namespace).Inc()
 		}

@@ -62,10 +62,19 @@ func (e *StepEvent) Success() bool { return e.Outcome == workflow.OutcomeSuccess
 // that is taken) is returned by Start again.
 func (w *Worker) RegisterPublisher(p Publisher) error { return w.remember(w.publishers.add(p)) }
 
-// Subscribe has a function told of the fast events of this worker; see
+// Subscribe has a function told of the fast events of this worker and, while it
+// listens to signals, of the others that serve its namespaces; see
 // events.Subscriber. It may be called while the worker runs. The error is
 // returned by Start again.
-func (w *Worker) Subscribe(s events.Subscriber) error { return w.remember(w.bus.Subscribe(s)) }
+func (w *Worker) Subscribe(s events.Subscriber) error {
+	if err := w.bus.Subscribe(s); err != nil {
+		return w.remember(err)
+	}
+	if p, _ := w.current(); p != nil {
+		p.queues.kick() // the first one wants other topics
+	}
+	return nil
+}
 
 // publishers holds publishers by name. It is safe for concurrent use.
 type publishers struct {

@@ -22,7 +22,9 @@ type queues struct {
 	every bool
 	log   *zap.Logger
 
-	kicked chan struct{} // holds one: read the namespaces again
+	kicked chan struct{}  // holds one: read the namespaces again
+	fast   func() bool    // whether fast events of others are wanted
+	told   []signal.Topic // what the listener was told last; of build, then of watch alone
 
 	mu     sync.RWMutex
 	byName map[string]int32
@@ -31,7 +33,7 @@ type queues struct {
 }
 
 func newQueues(b board, names []string, every bool, log *zap.Logger) *queues {
-	return &queues{board: b, names: names, every: every, log: log, kicked: make(chan struct{}, 1)}
+	return &queues{board: b, names: names, every: every, log: log, kicked: make(chan struct{}, 1), fast: func() bool { return false }}
 }
 
 // ids are the queues to claim from.
@@ -74,9 +76,12 @@ func (q *queues) missing() []string {
 // topics are what the listener must hear. Namespaces that do not exist yet are
 // among them.
 func (q *queues) topics() []signal.Topic {
-	topics := []signal.Topic{signal.TopicControl}
+	topics, fast := []signal.Topic{signal.TopicControl}, q.fast()
 	for _, name := range q.wanted() {
 		topics = append(topics, signal.WorkerTopic(name))
+		if fast {
+			topics = append(topics, signal.FastTopic(name))
+		}
 	}
 	return topics
 }
@@ -125,8 +130,8 @@ func (q *queues) kick() {
 }
 
 // watch refreshes when kicked, and every so often while a namespace is missing
-// or all are served. onChange is told after each change.
-func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(ctx context.Context)) error {
+// or all are served. onChange is told of other topics to listen to.
+func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(ctx context.Context, topics []signal.Topic)) error {
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {
@@ -153,7 +158,10 @@ func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(c
 		}
 		if changed {
 			q.log.Info("the namespaces served have changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()))
-			onChange(ctx)
+		}
+		if topics := q.topics(); changed || !slices.Equal(topics, q.told) {
+			q.told = topics
+			onChange(ctx, topics)
 		}
 	}
 }

@@ -60,6 +60,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err == nil {
 		w.state, w.parts = stateRunning, p
 		w.mu.Unlock()
+		if w.bus.Subscribed() { // perhaps only since the topics were decided on
+			p.queues.kick()
+		}
 		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
 			zap.Strings("namespaces", p.queues.wanted()), zap.Strings("missing", p.queues.missing()),
 			zap.Int("permits", w.cfg.MaxConcurrent), zap.Int("handlers", len(w.registry.names())))
@@ -98,6 +101,7 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	}
 	p.works = &works{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
 	p.queues = newQueues(p.board, names, w.cfg.Every, w.cfg.Logger)
+	p.queues.fast = w.bus.Subscribed
 	if _, err := p.queues.refresh(ctx); err != nil {
 		return err
 	}
@@ -271,10 +275,13 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	p.engine.works = p.works
 
 	events := c.Events
-	events.SystemID, events.Mode, events.Source, events.Topics = "worker", c.Mode, source, p.queues.topics()
+	p.queues.told = p.queues.topics()
+	events.SystemID, events.Mode, events.Source, events.Topics = "worker", c.Mode, source, p.queues.told
+	events.Take = p.engine.publishing.replicas.take
 	events.Logger, events.Metrics = log, c.Metrics
 	events.OnFatal = w.onFatal(events.OnFatal)
 	p.system = coordinator.New(events, p.engine)
+	p.engine.publishing.replicas.listens = func() bool { return p.system.Mode().Listens() }
 	p.engine.looks = func() bool { return p.system.Mode() != deploymode.Disabled }
 	p.engine.wake = func() { p.system.Wake(coordinator.ReasonContinue) }
 
@@ -312,12 +319,12 @@ func (w *Worker) onFatal(also func(error)) func(error) {
 	}
 }
 
-// topicsChanged has the listener hear the present topics and everything be
+// topicsChanged has the listener hear other topics and everything be
 // looked at once.
-func (p *parts) topicsChanged(ctx context.Context) {
+func (p *parts) topicsChanged(ctx context.Context, topics []signal.Topic) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := p.system.SetTopics(ctx, p.queues.topics()); err != nil {
+	if err := p.system.SetTopics(ctx, topics); err != nil {
 		p.engine.log.Debug("the listener has not taken the topics yet", zap.Error(err))
 	}
 	p.system.Wake(coordinator.ReasonCatchUp)

@@ -1,0 +1,143 @@
+package enginetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/poller"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/relay"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+const fastYAML = `
+name: quick
+namespace_name: test
+version: 1.0.0
+steps:
+  - name: pay
+    handler: {callable: pay}
+    publishes_events:
+      - {name: pay.fast, delivery_mode: fast, schema: {}}
+      - {name: pay.both, delivery_mode: broadcast, schema: {}}
+`
+
+// replica is a worker with a listener of its own, and what its subscriber heard.
+type replica struct {
+	*worker.Worker
+	metrics *telemetry.Metrics
+	mu      sync.Mutex
+	heard   map[string]int // by event id
+}
+
+func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica {
+	t.Helper()
+	r := &replica{metrics: telemetry.Discard(), heard: map[string]int{}}
+	var err error
+	r.Worker, err = worker.New(worker.Config{Store: e.Store, EventSourceName: source, ListenerURL: e.DB.DSN, WorkerID: id, Environment: "test",
+		Namespaces: []string{"test"}, MaxConcurrent: 1, Metrics: r.metrics,
+		Events: coordinator.Config{Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: 50 * time.Millisecond}}})
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(
+		r.Register("pay", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
+		r.Subscribe(events.Subscriber{Name: "display", Patterns: []string{"pay.*"}, Handle: func(_ context.Context, e events.Event) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.heard[e.ID]++
+			return nil
+		}})))
+	require.NoError(t, r.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, r.Stop(ctx))
+	})
+	require.Eventually(t, func() bool {
+		l := r.Health().Events.Listener
+		return l != nil && !l.LagAt.IsZero() // a probe has come back: it hears
+	}, patience, 5*time.Millisecond)
+	return r
+}
+
+func (r *replica) events() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.heard)
+}
+
+func (r *replica) outcome(name string) int {
+	return int(testutil.ToFloat64(r.metrics.DomainEventsReceived.WithLabelValues(name)))
+}
+
+// TestFastEventsReachEveryReplica once, whoever has run the step, over each way
+// that signals can take.
+func TestFastEventsReachEveryReplica(t *testing.T) {
+	t.Parallel()
+	for _, source := range []string{notify.Name, wal.Name, relay.Name} {
+		t.Run(source, func(t *testing.T) {
+			t.Parallel()
+			e := enginetest.Start(t, func(w *worker.Worker) error {
+				tmpl, _, err := workflow.ParseTemplate("quick.yaml", []byte(fastYAML))
+				return errors.Join(err, w.RegisterTemplate(tmpl))
+			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"nobody"} })
+			var transport signal.Transport = wal.NewTransport(e.Store.Execer())
+			if source == notify.Name {
+				transport = notify.NewTransport(e.Store.Execer())
+			}
+			if source == relay.Name {
+				startRelay(t, e)
+			}
+			replicas := []*replica{newReplica(t, e, "one", source), newReplica(t, e, "two", source)}
+			const tasks = 20
+			for i := range tasks {
+				e.Submit("test", "quick", fmt.Sprintf(`{"n":%d}`, i))
+			}
+			require.Eventually(t, func() bool { return len(replicas[0].events()) == 2*tasks && len(replicas[1].events()) == 2*tasks }, patience, 5*time.Millisecond)
+
+			// What was sent before this has arrived when this has.
+			require.NoError(t, transport.Send(t.Context(), []signal.Signal{{Topic: signal.FastTopic("test"), Payload: "no event"}}))
+			for _, r := range replicas {
+				require.Eventually(t, func() bool { return r.outcome("malformed") == 1 }, patience, 5*time.Millisecond)
+				for id, times := range r.events() {
+					require.Equal(t, 1, times, id)
+				}
+				own := r.EventStats()
+				require.Equal(t, uint64(2*tasks), own.Fast+own.Broadcast+uint64(r.outcome("delivered")))
+				require.Zero(t, r.outcome("duplicate"))
+			}
+			require.Equal(t, slices.Sorted(maps.Keys(replicas[0].events())), slices.Sorted(maps.Keys(replicas[1].events())))
+			require.Eventually(t, func() bool { return e.DB.QueryInt(t, `select count(*)::int from tasker.domain_events`) == tasks },
+				patience, 20*time.Millisecond, "of broadcast events the durable halves")
+		})
+	}
+}
+
+func startRelay(t *testing.T, e *enginetest.Engine) {
+	t.Helper()
+	r, err := relay.New(relay.Config{DSN: e.DB.DSN, RetryInterval: 50 * time.Millisecond, ProbeInterval: 50 * time.Millisecond,
+		Namespaces: func(context.Context) ([]string, error) { return []string{"test"}, nil }})
+	require.NoError(t, err)
+	require.NoError(t, r.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, r.Stop(ctx))
+	})
+}

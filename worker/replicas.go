@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// The values of the label outcome of DomainEventsSent and DomainEventsReceived.
+const (
+	fastSent        = "sent"
+	fastTooLarge    = "too_large"
+	fastNotSendable = "not_sendable" // no signal can carry its topic or its text
+
+	fastDelivered = "delivered"
+	fastDuplicate = "duplicate"
+	fastMalformed = "malformed"
+	fastLost      = "lost"
+)
+
+// replicas carries fast events between the workers of a namespace, in the
+// payloads of signals. What is sent is already with the subscribers of this
+// process, so an event that cannot be sent costs a count. It is safe for
+// concurrent use.
+type replicas struct {
+	origin    string // of what is sent from here; the same for the worker's whole life
+	bus       *events.Bus
+	recent    *events.Recent
+	publisher signal.Publisher
+	listens   func() bool // whether the mode has a listener; without one events stay local
+	log       *zap.Logger
+	metrics   *telemetry.Metrics
+	warned    sync.Once // of something malformed
+}
+
+// fastSignal is the payload of a signal on a FastTopic. Fields may be added to
+// it: workers of several versions understand each other.
+type fastSignal struct {
+	Origin string       `json:"origin"`
+	Event  events.Event `json:"event"`
+}
+
+func newReplicas(origin uuid.UUID, remembered int, bus *events.Bus, p signal.Publisher, log *zap.Logger, m *telemetry.Metrics) *replicas {
+	return &replicas{origin: origin.String(), bus: bus, recent: events.NewRecent(remembered), publisher: p,
+		listens: func() bool { return false }, log: log, metrics: m}
+}
+
+// send tells the other workers of an event. It never waits.
+func (r *replicas) send(e events.Event) {
+	if !r.listens() {
+		return
+	}
+	outcome := r.hand(e)
+	r.metrics.DomainEventsSent.WithLabelValues(outcome).Inc()
+	if outcome != fastSent {
+		r.log.Debug("a fast domain event stays in this worker", zap.String("event_id", e.ID), zap.String("event_name", e.Name), zap.String("reason", outcome))
+	}
+}
+
+func (r *replicas) hand(e events.Event) (outcome string) {
+	if len(e.Payload) > signal.MaxPayloadBytes {
+		return fastTooLarge // without making it longer first
+	}
+	doc, err := json.Marshal(fastSignal{Origin: r.origin, Event: e})
+	if err == nil && len(doc) > signal.MaxPayloadBytes {
+		return fastTooLarge
+	}
+	s := signal.Signal{Topic: signal.FastTopic(e.Metadata.Namespace), Payload: string(doc)}
+	if err != nil || s.Validate() != nil {
+		return fastNotSendable
+	}
+	r.publisher.Publish(s)
+	return fastSent
+}
+
+// take is offered each signal and takes those with fast events. It never waits.
+func (r *replicas) take(s signal.Signal) (taken bool) {
+	namespace, ok := s.Topic.FastNamespace()
+	if !ok {
+		return false
+	}
+	if outcome := r.receive(namespace, s.Payload); outcome != "" {
+		r.metrics.DomainEventsReceived.WithLabelValues(outcome).Inc()
+	}
+	return true
+}
+
+// receive delivers an event of another worker; there is no outcome where it is
+// one of our own.
+func (r *replicas) receive(namespace, payload string) (outcome string) {
+	if payload == "" { // payloads were given up for their number
+		return fastLost
+	}
+	var in fastSignal
+	id, err := in.decode(namespace, payload)
+	switch {
+	case err != nil:
+		r.warned.Do(func() {
+			r.log.Warn("a signal holds no fast domain event; further ones are only counted", zap.String("namespace", namespace),
+				zap.Int("bytes", len(payload)), zap.Error(err))
+		})
+		return fastMalformed
+	case in.Origin == r.origin:
+		return ""
+	case !r.recent.Add(id):
+		return fastDuplicate
+	}
+	r.bus.Publish(in.Event)
+	return fastDelivered
+}
+
+// decode reads and checks what anybody may have sent who reaches the database.
+func (s *fastSignal) decode(namespace, payload string) (id uuid.UUID, err error) {
+	if err = json.Unmarshal([]byte(payload), s); err != nil {
+		return id, fmt.Errorf("decode the event: %w", err)
+	}
+	switch {
+	case s.Origin == "":
+		return id, errors.New("it has no origin")
+	case s.Event.Name == "" || s.Event.Payload == nil:
+		return id, errors.New("the event has no name or no payload")
+	case s.Event.Metadata.Namespace != namespace:
+		return id, errors.New("the event is of another namespace than its topic")
+	}
+	if id, err = uuid.Parse(s.Event.ID); err != nil {
+		return id, fmt.Errorf("the event's id: %w", err)
+	}
+	return id, nil
+}
