@@ -190,7 +190,7 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 		}
 		if c.Effects.Finished {
 			o.metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
-			o.waiters.ended(c.Task.UUID) // whoever waits here need not have said so yet
+			o.waiters.ended(c.Task.UUID, false) // whoever waits here need not have said so yet
 		}
 		for _, change := range c.Effects.Changes {
 			if change.Reason != "" {

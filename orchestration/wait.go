@@ -26,52 +26,63 @@ type waiters struct {
 	o *Orchestrator
 
 	mu    sync.Mutex
-	tasks map[uuid.UUID][]chan struct{}
-	some  chan struct{} // wakes the poll when the first waiter comes
+	tasks map[uuid.UUID][]chan bool // told once: whether it is a hint only
+	some  chan struct{}             // wakes the poll when the first waiter comes
 	loop  *lifecycle.Loop
 }
 
 func newWaiters(o *Orchestrator) *waiters {
-	w := &waiters{o: o, tasks: map[uuid.UUID][]chan struct{}{}, some: make(chan struct{}, 1)}
+	w := &waiters{o: o, tasks: map[uuid.UUID][]chan bool{}, some: make(chan struct{}, 1)}
 	w.loop = lifecycle.NewLoop(lifecycle.LoopConfig{Name: "task-waiters", Run: w.poll, Logger: o.log, OnRestart: o.restarted})
 	return w
 }
 
 // Wait returns true as soon as the task has ended, false when ctx ends before
-// that. A task that does not exist counts as ended: reading it tells.
+// that. A task that does not exist counts as ended: reading it tells. One that
+// an operator has set going again is waited for until its next end.
 func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, err error) {
 	done := o.waiters.add(task)
-	defer o.waiters.remove(task, done)
+	defer func() { o.waiters.remove(task, done) }()
 	// A task that ends at once tells so itself, if it ends here. Its first step
 	// is being claimed right now, and writing down that it is watched would be
 	// in the way.
 	early := time.NewTimer(watchAfter)
 	defer early.Stop()
+	hint := false
 	select {
-	case <-done:
-		return true, nil
+	case hint = <-done:
+		if !hint {
+			return true, nil
+		}
 	case <-ctx.Done():
 		return false, nil
 	case <-early.C:
 	}
-	watched, err := o.store.Watch(ctx, task)
-	if err != nil {
-		return false, fmt.Errorf("wait for the task: %w", err)
-	}
-	o.publish(watched.Signals)
-	if !watched.Alive {
-		return true, nil
-	}
-	select {
-	case <-done:
-		return true, nil
-	case <-ctx.Done():
-		return false, nil
+	for {
+		if hint { // a new channel before the look: an end in between is not missed
+			done = o.waiters.add(task)
+		}
+		watched, err := o.store.Watch(ctx, task)
+		if err != nil {
+			return false, fmt.Errorf("wait for the task: %w", err)
+		}
+		o.publish(watched.Signals)
+		if !watched.Alive {
+			return true, nil
+		}
+		select {
+		case hint = <-done:
+			if !hint {
+				return true, nil
+			}
+		case <-ctx.Done():
+			return false, nil
+		}
 	}
 }
 
-func (w *waiters) add(task uuid.UUID) chan struct{} {
-	done := make(chan struct{})
+func (w *waiters) add(task uuid.UUID) chan bool {
+	done := make(chan bool, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tasks[task] = append(w.tasks[task], done)
@@ -82,7 +93,7 @@ func (w *waiters) add(task uuid.UUID) chan struct{} {
 	return done
 }
 
-func (w *waiters) remove(task uuid.UUID, done chan struct{}) {
+func (w *waiters) remove(task uuid.UUID, done chan bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	list := w.tasks[task]
@@ -99,12 +110,13 @@ func (w *waiters) remove(task uuid.UUID, done chan struct{}) {
 	w.tasks[task] = list
 }
 
-// ended wakes those who wait for a task.
-func (w *waiters) ended(task uuid.UUID) {
+// ended wakes those who wait for a task. A hint may be of an end before the last:
+// signals take their time, and the task may run again since.
+func (w *waiters) ended(task uuid.UUID, hint bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, done := range w.tasks[task] {
-		close(done)
+		done <- hint // it has room for one, and is told one
 	}
 	delete(w.tasks, task)
 }
@@ -113,7 +125,7 @@ func (w *waiters) ended(task uuid.UUID) {
 func (w *waiters) signalled(payload string) {
 	for _, text := range strings.Split(payload, ",") {
 		if id, err := uuid.Parse(text); err == nil {
-			w.ended(id)
+			w.ended(id, true)
 		}
 	}
 }
@@ -157,6 +169,6 @@ func (w *waiters) lookUp(ctx context.Context, ids []uuid.UUID) {
 		return
 	}
 	for id := range ends {
-		w.ended(id)
+		w.ended(id, false)
 	}
 }

@@ -215,6 +215,16 @@ type hotStatement struct {
 	touched int // rows it must report to have touched; 0: not looked at
 }
 
+// endedTasks are the first tasks of a fixture that has count ended ones, at most
+// most of them.
+func endedTasks(t *testing.T, db *pgtest.DB, from, count, most int) uuids {
+	rows, err := db.Pool(t).Query(t.Context(), `select test_id(i) from generate_series($1::int, $2::int) i`, from, from+min(count, most)-1)
+	require.NoError(t, err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+	require.NoError(t, err)
+	return ids
+}
+
 func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement {
 	pool := db.Pool(t)
 	keys := func(state int) []ClaimKey {
@@ -251,7 +261,9 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 	require.NoError(t, err)
 
 	everywhereArgs := []any{[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}
+	done := endedTasks(t, db, f.from+1, f.finished, perStatement)
 	list := []hotStatement{
+		{"taskEnds", taskEnds, []any{slices.Concat(done, tasks)}, perStatement + len(done), len(done)},
 		{"claimSteps from the board", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
 		{"claimSteps from the ledger", claimSteps + takePicked + fromLedger, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
 		{"claim from the frontier", claimFrontier + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement,

@@ -207,12 +207,19 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 	return tasks, err
 }
 
+// Index: the primary keys. A task that runs again has ends behind it; only what
+// the board does not hold has ended.
+const taskEnds = `
+select distinct on (a.task_uuid) a.task_uuid, a.task_state from tasker.step_attempts a
+where a.task_uuid = any ($1) and a.task_state is not null
+  and not exists (select from tasker.board b where b.task_uuid = a.task_uuid and b.slot = 0)
+order by a.task_uuid, a.token desc`
+
 // TaskEnds returns the state of those of the tasks that have ended.
 func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
 	ends := map[uuid.UUID]workflow.TaskState{}
 	err := s.repeatable(ctx, "task_ends", "look for ended tasks", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select task_uuid, task_state from tasker.step_attempts
-			where task_uuid = any ($1) and task_state is not null`, ids)
+		rows, err := db.Query(ctx, taskEnds, ids)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -209,6 +211,35 @@ func TestALeaseIsReleased(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	var notAllowed *orchestration.TransitionError
 	require.ErrorAs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionReleaseLease, step(t, task, "slow"))), &notAllowed)
+}
+
+// TestWaitForATaskThatRunsAgain: neither an earlier end nor a signal of it that
+// comes late is the end.
+func TestWaitForATaskThatRunsAgain(t *testing.T) {
+	t.Parallel()
+	o := newOperators(false)
+	e := start(t, o)
+	task := e.Submit("test", "operated", `{}`)
+	<-o.running
+	o.release <- struct{}{}
+	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
+	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionRunAgain, step(t, task, "slow"))))
+	<-o.running
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // ends are looked up each second
+	defer cancel()
+	var late sync.WaitGroup
+	late.Go(func() {
+		for ctx.Err() == nil {
+			e.Bus.Publish(signal.Signal{Topic: signal.TopicTasks, Payload: task.String()})
+			<-time.After(100 * time.Millisecond)
+		}
+	})
+	ended, err := e.Orchestrator.Wait(ctx, task)
+	require.NoError(t, err)
+	require.False(t, ended, "it runs")
+	late.Wait()
+	close(o.release)
+	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 }
 
 func TestActionsInBulk(t *testing.T) {
