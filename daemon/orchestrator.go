@@ -127,7 +127,7 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
 		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
 		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Waits: engine, Isolated: engine, Events: reads, MaxEventConsumers: o.Events.MaxConsumers,
-		NewEvents: d.engine.NewEvents, MaxEventStreams: o.Events.MaxStreams, TaskTypes: engine, Breakers: d.breakers, Admission: d.admission,
+		NewEvents: d.engine.NewEvents, MaxEventStreams: o.Events.MaxStreams, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, TaskTypes: engine, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
 }

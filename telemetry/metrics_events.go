@@ -11,6 +11,7 @@ type DomainEventMetrics struct {
 	DomainEventSubscriberErrors *prometheus.CounterVec // subscriber
 	DomainEventsSent            *prometheus.CounterVec // outcome
 	DomainEventsReceived        *prometheus.CounterVec // outcome
+	EventStreamsRefused         prometheus.Counter
 }
 
 func newDomainEventMetrics(reg prometheus.Registerer) DomainEventMetrics {
@@ -28,5 +29,7 @@ func newDomainEventMetrics(reg prometheus.Registerer) DomainEventMetrics {
 			"Fast domain events for the other workers: sent (handed to the sender of signals), too_large, not_sendable.", "outcome"),
 		DomainEventsReceived: counters(reg, "tasker_domain_events_received_total",
 			"Fast domain events from the other workers: delivered, duplicate, malformed; lost counts gaps, where senders or receivers gave up some.", "outcome"),
+		EventStreamsRefused: counter(reg, "tasker_event_streams_refused_total",
+			"Streams of events that were refused (503) because there were as many as there may be."),
 	}
 }

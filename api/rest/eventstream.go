@@ -34,9 +34,10 @@ const (
 // eventStreams brings events to those who keep a connection open.
 type eventStreams struct {
 	*api
-	events Events
-	news   func() <-chan struct{} // nil: there is only the poll
-	places chan struct{}
+	events  Events
+	news    func() <-chan struct{} // nil: there is only the poll
+	places  chan struct{}
+	refused func()
 }
 
 func (s *eventStreams) add() {
@@ -73,6 +74,7 @@ func (s *eventStreams) serve(x *exchange) error {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
 	default:
+		s.refused()
 		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
 			message: "There are as many streams of events as there may be"}
 	}

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 )
 
@@ -62,13 +64,15 @@ func TestStreamsGoOnWhereTheyWereLeft(t *testing.T) {
 
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
-	base, _, _ := operatedAt(t)
+	var refused atomic.Int32
+	base, _, _ := operatedAt(t, func(o *rest.Orchestrator) { o.EventStreamRefused = func() { refused.Add(1) } })
 	_, first, status := listen(t, base, "", "")
 	require.Equal(t, http.StatusOK, status)
 	_, second, status := listen(t, base, "", "")
 	require.Equal(t, http.StatusOK, status)
 	_, third, status := listen(t, base, "", "")
 	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Equal(t, int32(1), refused.Load())
 	third()
 	first()
 	require.Eventually(t, func() bool {

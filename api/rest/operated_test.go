@@ -41,13 +41,17 @@ func operatedHouse(t *testing.T) (*client.Client, *enginetest.Engine) {
 }
 
 // operatedAt is the same by its address.
-func operatedAt(t *testing.T) (base string, transport *http.Transport, e *enginetest.Engine) {
+func operatedAt(t *testing.T, options ...func(*rest.Orchestrator)) (base string, transport *http.Transport, e *enginetest.Engine) {
 	t.Helper()
 	_, _, e = realHouse(t)
-	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}, rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
+	o := rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
 		ID: "test", Actions: e.Orchestrator, DeadLetters: e.Store, Registry: e.Store, Schedules: e.Orchestrator, Waits: e.Orchestrator, Isolated: e.Orchestrator,
 		Events: e.Store, MaxEventConsumers: 2, NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 2, TaskTypes: e.Orchestrator,
-		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}})
+		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}}
+	for _, option := range options {
+		option(&o)
+	}
+	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}, o)
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport = &http.Transport{}

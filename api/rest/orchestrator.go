@@ -109,6 +109,8 @@ type Orchestrator struct {
 	// (default 100) at once; nil: they only look from time to time.
 	NewEvents       func() <-chan struct{}
 	MaxEventStreams int
+	// EventStreamRefused is told of each stream beyond that; it must not block.
+	EventStreamRefused func()
 	// TaskTypes are templates that are registered over the API.
 	TaskTypes TaskTypes
 	// Breakers are the circuit breakers of this daemon.
@@ -176,7 +178,10 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 		if o.MaxEventStreams <= 0 {
 			o.MaxEventStreams = defaultStreams
 		}
-		(&eventStreams{api: a, events: o.Events, news: o.NewEvents, places: make(chan struct{}, o.MaxEventStreams)}).add()
+		if o.EventStreamRefused == nil {
+			o.EventStreamRefused = func() {}
+		}
+		(&eventStreams{api: a, events: o.Events, news: o.NewEvents, places: make(chan struct{}, o.MaxEventStreams), refused: o.EventStreamRefused}).add()
 	}
 	if o.TaskTypes != nil {
 		(&typeRoutes{api: a, tasks: tasks, types: o.TaskTypes, actor: o.ID}).add()
