@@ -59,7 +59,10 @@ func (r *rig) fastOnes() int {
 func TestOnesOwnEventsAreHeardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := publishingRig(t, Config{}, countsOne, shaper())
-		r.runOne(t)
+		r.start(t) // so that it listens when it publishes
+		r.offer(1, 0)
+		synctest.Wait()
+		require.NoError(t, r.Stop(t.Context()))
 		require.Equal(t, []string{`local.done {"n":1}`, `both.done {"ok":true,"shaped":1}`}, h.heard())
 		require.Equal(t, 2, r.fastOnes())
 		require.InEpsilon(t, 2, sent(r.cfg.Metrics, fastSent), 0)
