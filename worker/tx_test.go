@@ -218,7 +218,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 		for _, told := range []bool{true, false} { // whether the worker learns of it before the handler ends
 			t.Run(fmt.Sprintf("%s/told=%v", name, told), func(t *testing.T) {
 				t.Parallel()
-				release := make(chan struct{})
+				recorded, release := make(chan struct{}), make(chan struct{})
 				cfg := Config{MaxConcurrent: 2, HeartbeatInterval: 20 * time.Millisecond}
 				if !told {
 					cfg.HeartbeatInterval, cfg.Lease = time.Minute, 5*time.Minute
@@ -226,12 +226,13 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 				c := newCounter(t, cfg, "notify", InTx(func(ctx *StepContext, tx store.Tx) (any, error) {
 					err := record(ctx, tx)
 					if ctx.Attempt() == 1 {
+						close(recorded)
 						<-release
 					}
 					return "from " + fmt.Sprint(ctx.Attempt()), err
 				}))
 				ids := c.create(t, c.tmpl, 1)
-				c.all(func(h Health) bool { return h.Running == 1 && c.TransactionPool().Acquired == 1 })
+				<-recorded // a worker that is told breaks off what the handler still does
 				lose(t, c, ids[0])
 				if told {
 					c.all(func(h Health) bool { return h.LeasesLost == 1 })
