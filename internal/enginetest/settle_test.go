@@ -138,7 +138,9 @@ func TestSettleRunsAWholeChain(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Equal(t, map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, enginetest.Results(task))
 	require.EqualValues(t, 4, n.accepted.Load())
-	require.EqualValues(t, 3, n.next.Load())
+	// Not all three for sure: while the worker is about to look, the next step
+	// goes over the board.
+	require.Positive(t, n.next.Load())
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.task_events`))
 	require.Equal(t, 4, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`))
 }
