@@ -48,19 +48,16 @@ func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, er
 	// in the way.
 	early := time.NewTimer(watchAfter)
 	defer early.Stop()
-	hint := false
-	select {
-	case hint = <-done:
-		if !hint {
-			return true, nil
-		}
-	case <-ctx.Done():
-		return false, nil
-	case <-early.C:
-	}
 	for {
-		if hint { // a new channel before the look: an end in between is not missed
-			done = o.waiters.add(task)
+		select {
+		case hint := <-done:
+			if !hint {
+				return true, nil
+			}
+			done = o.waiters.add(task) // before the look: an end in between is not missed
+		case <-ctx.Done():
+			return false, nil
+		case <-early.C: // once
 		}
 		watched, err := o.store.Watch(ctx, task)
 		if err != nil {
@@ -69,14 +66,6 @@ func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, er
 		o.publish(watched.Signals)
 		if !watched.Alive {
 			return true, nil
-		}
-		select {
-		case hint = <-done:
-			if !hint {
-				return true, nil
-			}
-		case <-ctx.Done():
-			return false, nil
 		}
 	}
 }

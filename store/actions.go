@@ -163,13 +163,18 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 	return taken, err
 }
 
-// readReports reads what was reported of the tasks.
-func (t *Taken) readReports(ctx context.Context) error {
-	place := make(map[uuid.UUID]int, len(t.Tasks))
-	ids := make(uuids, len(t.Tasks))
+// places are where each task is in Tasks, and the ids of all.
+func (t *Taken) places() (place map[uuid.UUID]int, ids uuids) {
+	place, ids = make(map[uuid.UUID]int, len(t.Tasks)), make(uuids, len(t.Tasks))
 	for i := range t.Tasks {
 		place[t.Tasks[i].UUID], ids[i] = i, t.Tasks[i].UUID
 	}
+	return place, ids
+}
+
+// readReports reads what was reported of the tasks.
+func (t *Taken) readReports(ctx context.Context) error {
+	place, ids := t.places()
 	if len(ids) == 0 {
 		return nil
 	}

@@ -12,11 +12,7 @@ import (
 // of the tasks only, so what is read stays as it is.
 // Index: the primary key.
 func (t *Taken) readContexts(ctx context.Context) error {
-	place := make(map[uuid.UUID]int, len(t.Tasks))
-	ids := make(uuids, len(t.Tasks))
-	for i := range t.Tasks {
-		place[t.Tasks[i].UUID], ids[i] = i, t.Tasks[i].UUID
-	}
+	place, ids := t.places()
 	if len(ids) == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -81,6 +82,25 @@ func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]st
 	}
 	slices.Sort(words)
 	return slices.Compact(words), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFirst offers what the orchestrator lists, for the first argument only;
+// nothing where it does not answer in time.
+func (a *app) completeFirst(cmd *cobra.Command, args []string, list func(context.Context, *client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := a.client(orchestrator)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	words, err := list(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
 func taskStateWords() (words []string) {

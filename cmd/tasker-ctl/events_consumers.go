@@ -171,22 +171,14 @@ func newConsumerDeleteCommand(a *app) *cobra.Command {
 
 // completeConsumers offers the consumers that the server knows.
 func (a *app) completeConsumers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := a.client(orchestrator)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	list, err := c.EventConsumers(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	words := make([]string, len(list.Consumers))
-	for i := range list.Consumers {
-		words[i] = list.Consumers[i].Name
-	}
-	return words, cobra.ShellCompDirectiveNoFileComp
+	return a.completeFirst(cmd, args, func(ctx context.Context, c *client.Client) (words []string, err error) {
+		list, err := c.EventConsumers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Consumers {
+			words = append(words, list.Consumers[i].Name)
+		}
+		return words, nil
+	})
 }

@@ -207,22 +207,14 @@ func newScheduleNextCommand(a *app) *cobra.Command {
 
 // completeSchedules offers the schedules that the server knows.
 func (a *app) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := a.client(orchestrator)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	list, err := c.Schedules(ctx, client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	words := make([]string, len(list.Schedules))
-	for i := range list.Schedules {
-		words[i] = list.Schedules[i].Namespace + "/" + list.Schedules[i].Name
-	}
-	return words, cobra.ShellCompDirectiveNoFileComp
+	return a.completeFirst(cmd, args, func(ctx context.Context, c *client.Client) (words []string, err error) {
+		list, err := c.Schedules(ctx, client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Schedules {
+			words = append(words, list.Schedules[i].Namespace+"/"+list.Schedules[i].Name)
+		}
+		return words, nil
+	})
 }
