@@ -7,7 +7,7 @@ SHELL := /bin/bash
 
 GO ?= go
 # Per package. Packages share one PostgreSQL server, see internal/pgtest.
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 30m
 # Narrow with `make test PKG=./store/...`, add flags with TESTFLAGS.
 PKG ?= ./...
 TESTFLAGS ?=
@@ -28,23 +28,43 @@ BENCHSTAT := .tools/bin/benchstat
 ##@ Try it
 .PHONY: demo
 demo: require-postgresql ## Start everything with sample workflows running (Ctrl-C ends it)
-	$(GO) run ./cmd/tasker-ctl dev --demo $(DEMOFLAGS)
+	$(call run-dev,--demo)
 
 .PHONY: dev
 dev: require-postgresql ## Start everything in one process on an embedded database
-	$(GO) run ./cmd/tasker-ctl dev $(DEMOFLAGS)
+	$(call run-dev)
+
+# The program gets a process group of its own (set -m; exit keeps the shell from
+# becoming the program), so that Ctrl-C ends it alone and make tells how it ended.
+define run-dev
+	@echo "Compiling ./bin/tasker-ctl with its modules; the first time takes a minute or two."
+	@mkdir -p bin
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/tasker-ctl
+	@set -m; bin/tasker-ctl dev $(1) $(DEMOFLAGS); exit
+endef
 
 ##@ Check it
 .PHONY: test
 test: require-postgresql require-pgbouncer require-gcc ## Run all tests with the race detector
+	$(compile-race)
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 
 .PHONY: test-short
 test-short: require-postgresql require-pgbouncer require-gcc ## Run the tests without the long ones
+	$(compile-race)
 	$(GO) test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
 
+# go test says nothing while it compiles, which takes minutes where nothing is
+# cached.
+define compile-race
+	@echo "Compiling with the race detector ($$($(GO) list $(PKG) | wc -l) packages and their modules); the first time takes several minutes."
+	@$(GO) build -race -v $(PKG) 2>&1 | awk '/^[a-zA-Z0-9._/-]+$$/ {print "  compiled " $$0; fflush(); next} {print; fflush()}'
+	@echo "Compiling and running the tests; a line per package when it has ended."
+endef
+
 .PHONY: lint
-lint: $(GOLANGCI) ## Check style, common mistakes and the floors
+lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
+	for module in . bench chaos; do (cd $$module && $(GO) mod tidy -diff); done # what a module imports it requires, and nothing else
 	$(GOLANGCI) run $(PKG)
 	for module in bench chaos; do (cd $$module && $(GO) vet ./... && ../$(GOLANGCI) run ./...); done # modules of their own: what they need never enters ours
 
@@ -54,9 +74,9 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults 
 	cd chaos && $(GO) run . -standby $(CHAOSFLAGS)
 
 .PHONY: chaos-short
-chaos-short: require-postgresql ## The scenarios and two short random runs, 5 minutes at most (CI)
-	cd chaos && timeout --kill-after=10s 140s $(GO) test -count=1 ./...
-	cd chaos && timeout --kill-after=10s 140s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
+chaos-short: require-postgresql ## The scenarios and two short random runs, 8 minutes at most (CI)
+	cd chaos && timeout --kill-after=10s 240s $(GO) test -count=1 ./...
+	cd chaos && timeout --kill-after=10s 240s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
 
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
@@ -70,9 +90,13 @@ bench: require-postgresql ## Measure against the goals and other queues (about 1
 bench-short: require-postgresql ## The same with small sizes (about 2 minutes); writes no files
 	cd bench && $(GO) run . -short $(BENCHFLAGS)
 
+.PHONY: microbench
+microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pure parts, for benchstat
+	@$(GO) test -run '^$$' -bench '$(MICROBENCH)' -benchmem -count $(COUNT) $(MICROBENCH_PKG)
+
 .PHONY: plans
 plans: require-postgresql ## Execute the hot statements on 10 million finished tasks and write their plans down
-	$(GO) test ./store -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.finished 10000000 \
+	$(GO) test ./store -run TestHotStatementsStayOnTheirIndexes -timeout 30m -args -plans.waiting 1000000 -plans.finished 10000000 \
 		-plans.out $(CURDIR)/docs/benchmarks/plans.md
 
 .PHONY: bench-snapshot
@@ -92,6 +116,12 @@ generate: ## Make generated files anew
 build: ## Build the daemons and the CLI into ./bin
 	mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+
+.PHONY: install
+install: ## Install the daemons and the CLI where `go install` puts programs
+	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/...
+	@dir=$$($(GO) env GOBIN); dir=$${dir:-$$($(GO) env GOPATH)/bin}; echo "Installed orchestrator, worker and tasker-ctl in $$dir"; \
+		case ":$$PATH:" in *":$$dir:"*) ;; *) echo "It is not in PATH: export PATH=\"$$dir:\$$PATH\"" ;; esac
 
 .PHONY: clean
 clean: ## Remove what was built, and the tools

@@ -96,6 +96,7 @@ type Breaker struct {
 	streak atomic.Int64 // failures in a row while closed; written under mu
 
 	calls, failures, rejected atomic.Uint64
+	answers                   atomic.Uint64 // of the dependency to anybody
 
 	mu        sync.Mutex
 	control   Control
@@ -146,13 +147,16 @@ func (b *Breaker) judge(ctx context.Context, err error) Verdict {
 
 // call is a call that was let through, as it began.
 type call struct {
-	phase  uint64
-	streak int64
+	phase   uint64
+	streak  int64
+	answers uint64
 }
+
+func (b *Breaker) newCall() call { return call{b.phase.Load(), b.streak.Load(), b.answers.Load()} }
 
 // enter asks to be let through.
 func (b *Breaker) enter() (call, error) {
-	c := call{b.phase.Load(), b.streak.Load()}
+	c := b.newCall()
 	if stateOf(c.phase) == Closed {
 		return c, nil
 	}
@@ -162,6 +166,11 @@ func (b *Breaker) enter() (call, error) {
 // leave tells how a call ended that was let through.
 func (b *Breaker) leave(c call, v Verdict, err error) {
 	b.calls.Add(1)
+	if v == Late {
+		if v = Failure; b.answers.Load() != c.answers {
+			v = Ignored
+		}
+	}
 	if stateOf(c.phase) == Closed && (v == Ignored || v == Success && b.streak.Load() == 0) {
 		return
 	}
@@ -180,12 +189,17 @@ func (b *Breaker) Wait() time.Duration {
 	return b.waitLocked(now)
 }
 
-// Seen tells that the dependency has answered somebody who does not go through
-// the breaker. An open one need not wait for the end of its time-out then: it
-// lets trials through a quarter of a second after it opened. While it is not
-// open this costs next to nothing.
+// Seen tells that the dependency has answered, be it calls that do not go
+// through the breaker. An open one need not wait for the end of its time-out
+// then: it lets trials through a quarter of a second after it opened. While it
+// is closed, calls that are Late meanwhile do not count. It costs next to
+// nothing unless the breaker is open.
 func (b *Breaker) Seen() {
-	if b == nil || stateOf(b.phase.Load()) != Open {
+	if b == nil {
+		return
+	}
+	b.answers.Add(1)
+	if stateOf(b.phase.Load()) != Open {
 		return
 	}
 	b.mu.Lock()

@@ -50,7 +50,7 @@ func TestManyAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_ = b.Do(t.Context(), func(context.Context) error { return nil })
 		return b.State() == breaker.Closed
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }
 
 func cases() []perfguard.Case {

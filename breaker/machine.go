@@ -27,7 +27,7 @@ func (b *Breaker) enterTrial() (call, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ripen(now)
-	c := call{b.phase.Load(), b.streak.Load()}
+	c := b.newCall()
 	switch state := stateOf(c.phase); {
 	case state == Closed:
 		return c, nil

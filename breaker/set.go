@@ -143,7 +143,7 @@ func (s *Set) Check() telemetry.Check {
 	all := telemetry.Check{Status: deploymode.Healthy}
 	var told []string
 	for _, h := range s.Health() {
-		c := h.check()
+		c := h.Check()
 		all.Status = deploymode.Worst(all.Status, c.Status)
 		if c.Status != deploymode.Healthy || h.Control != Automatic {
 			told = append(told, c.Message)
@@ -156,15 +156,17 @@ func (s *Set) Check() telemetry.Check {
 	return all
 }
 
-// Check judges the breaker: half-open is degraded, open is unhealthy.
+// Check is that of the breaker's health; a nil breaker is healthy.
 func (b *Breaker) Check() telemetry.Check {
 	if b == nil {
 		return telemetry.Check{Status: deploymode.Healthy}
 	}
-	return b.Health().check()
+	h := b.Health()
+	return h.Check()
 }
 
-func (h Health) check() telemetry.Check {
+// Check judges the breaker: half-open is degraded, open is unhealthy.
+func (h *Health) Check() telemetry.Check {
 	c := telemetry.Check{Status: deploymode.Healthy, Message: fmt.Sprintf("%s is %v", h.Component, h.State)}
 	switch h.State {
 	case HalfOpen:

@@ -75,5 +75,9 @@ type Verdict uint8
 const (
 	Ignored Verdict = iota // nothing: the caller left, or the dependency was never asked
 	Success                // it answered, be it with a refusal
-	Failure                // it is away or too slow
+	Failure                // it is away
+	// Late: no answer came in time. That is a failure unless the dependency has
+	// answered other calls meanwhile (Seen): then this call asked for too much,
+	// and says nothing about theirs.
+	Late
 )

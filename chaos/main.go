@@ -4,6 +4,7 @@
 //	make chaos                     10,000 workflows in 10 minutes, with a standby
 //	make chaos-short               the scenarios and two short runs
 //	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
+//	go run . -operators            operators act at random, without faults
 //
 // The same seed gives the same orders and the same faults at the same times;
 // what meets what is up to the machine. A run that failed keeps its folder: the
@@ -74,8 +75,9 @@ func code(args []string, unmountable error) int {
 // program is what the command line says.
 type program struct {
 	trial.Options
-	sources []string
-	race    bool
+	sources   []string
+	race      bool
+	operators bool
 }
 
 func parse(args []string, unmountable error) (*program, error) {
@@ -92,6 +94,7 @@ func parse(args []string, unmountable error) (*program, error) {
 	flags.DurationVar(&p.Calm, "calm", 3*time.Second, "least time between faults that do not strike together")
 	flags.DurationVar(&p.Longest, "longest", 8*time.Second, "longest duration of a fault")
 	flags.StringVar(&p.Dir, "dir", "", "where everything is written; a temporary folder, removed when all is well, when empty")
+	flags.BoolVar(&p.operators, "operators", false, "have operators act at random on three orchestrators, without orders and faults")
 	flags.BoolVar(&p.race, "race", false, "build the daemons with the race detector")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -177,7 +180,7 @@ func run(ctx context.Context, args []string, unmountable error) (ok bool, err er
 		o := p.Options
 		o.Source, o.Dir = source, filepath.Join(p.Dir, source)
 		o.Seed += uint64(i) // each run has faults of its own
-		if ok, err = try(ctx, o); !ok || err != nil {
+		if ok, err = p.try(ctx, o); !ok || err != nil {
 			return ok, err
 		}
 	}
@@ -188,7 +191,10 @@ func run(ctx context.Context, args []string, unmountable error) (ok bool, err er
 }
 
 // try makes one run and says what came of it.
-func try(ctx context.Context, o trial.Options) (ok bool, err error) {
+func (p *program) try(ctx context.Context, o trial.Options) (ok bool, err error) {
+	if p.operators {
+		return operate(ctx, o)
+	}
 	fmt.Fprintf(os.Stdout, "\nto repeat: %s\n", again(o))
 	if err := os.MkdirAll(o.Dir, 0o750); err != nil {
 		return false, fmt.Errorf("make a work folder: %w", err)
@@ -202,4 +208,20 @@ func try(ctx context.Context, o trial.Options) (ok bool, err error) {
 		fmt.Fprintf(os.Stdout, "\nFAILED with seed %d; everything is in %s\nto repeat: %s\nto keep it: add it to the list in scenarios/seeds_test.go\n", o.Seed, o.Dir, again(o))
 	}
 	return report.OK(), nil
+}
+
+// operate makes one run of operators and says what came of it.
+func operate(ctx context.Context, o trial.Options) (ok bool, err error) {
+	again := fmt.Sprintf("CHAOS_SEED=%d go run . -operators -length %v -source %s", o.Seed, o.Length, o.Source)
+	fmt.Fprintf(os.Stdout, "\nto repeat: %s\n", again)
+	if err := os.MkdirAll(o.Dir, 0o750); err != nil {
+		return false, fmt.Errorf("make a work folder: %w", err)
+	}
+	if ok, err = trial.Operate(ctx, o, os.Stdout); err != nil {
+		return false, fmt.Errorf("%w\nseed %d; everything is in %s", err, o.Seed, o.Dir)
+	}
+	if !ok {
+		fmt.Fprintf(os.Stdout, "\nFAILED with seed %d; everything is in %s\nto repeat: %s\n", o.Seed, o.Dir, again)
+	}
+	return ok, nil
 }

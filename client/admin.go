@@ -14,6 +14,7 @@ type Replica struct {
 	ID         string   `json:"id"`
 	Kind       string   `json:"kind" doc:"orchestrator or worker"`
 	Hostname   string   `json:"hostname"`
+	Address    string   `json:"address" doc:"host:port of its API, with the host's name where it listens on all addresses; empty without an API"`
 	Version    string   `json:"version"`
 	Mode       string   `json:"mode"`
 	Namespaces []string `json:"namespaces"`

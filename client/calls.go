@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type TaskListOptions struct {
 	Status       string // one of the twelve task states
 	Initiator    string
 	SourceSystem string
+	// Context asks for the contexts of the tasks too, which may be long.
+	Context bool
 }
 
 func (o TaskListOptions) query() url.Values {
@@ -30,6 +33,9 @@ func (o TaskListOptions) query() url.Values {
 	}
 	if o.Page != 0 {
 		q.Set("page", strconv.Itoa(o.Page))
+	}
+	if o.Context {
+		q.Set("include", IncludeContext)
 	}
 	if o.PerPage != 0 {
 		q.Set("per_page", strconv.Itoa(o.PerPage))
@@ -94,23 +100,34 @@ func (b *TaskBatch) takeExisting() {
 
 // Task returns a task with its steps. With wait > 0 the server answers when
 // the task has ended, or with its state after that time (it may wait less).
-func (c *Client) Task(ctx context.Context, id string, wait time.Duration) (*Task, error) {
-	q := url.Values{}
-	if wait > 0 {
-		q.Set("wait", wait.String())
-	}
+// include asks for more: IncludeResults or IncludeAllResults.
+func (c *Client) Task(ctx context.Context, id string, wait time.Duration, include ...string) (*Task, error) {
+	q := showQuery(wait, include)
 	var t Task
 	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "tasks", id}, query: q, extra: max(wait, 0)}, &t)
 	return result(&t, err)
 }
 
-// TaskByKey returns the task that was created for a template of any version with
-// an idempotency key, while the key counts. wait is as for [Client.Task].
-func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey string, wait time.Duration) (*Task, error) {
-	q := url.Values{"namespace": {namespace}, "name": {name}, "idempotency_key": {idempotencyKey}}
+// showQuery says how a task is to be shown.
+func showQuery(wait time.Duration, include []string) url.Values {
+	q := url.Values{}
 	if wait > 0 {
 		q.Set("wait", wait.String())
 	}
+	if len(include) > 0 {
+		q.Set("include", strings.Join(include, ","))
+	}
+	return q
+}
+
+// TaskByKey returns the task that was created for a template of any version with
+// an idempotency key, while the key counts. wait and include are as for
+// [Client.Task].
+func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey string, wait time.Duration, include ...string) (*Task, error) {
+	q := showQuery(wait, include)
+	q.Set("namespace", namespace)
+	q.Set("name", name)
+	q.Set("idempotency_key", idempotencyKey)
 	var t Task
 	err := c.do(ctx, call{method: http.MethodGet, path: []string{"v1", "tasks", "by-key"}, query: q, extra: max(wait, 0)}, &t)
 	return result(&t, err)
@@ -140,7 +157,7 @@ func (c *Client) CancelTaskWhy(ctx context.Context, id string, why Why) (*Task, 
 	return result(&t, err)
 }
 
-// Steps lists the steps of a task by their time of creation.
+// Steps lists the steps of a task in the order of its plan.
 func (c *Client) Steps(ctx context.Context, task string) ([]Step, error) {
 	steps, err := get[[]Step](ctx, c, nil, "v1", "tasks", task, "workflow_steps")
 	if err != nil {
@@ -185,6 +202,19 @@ func (c *Client) Templates(ctx context.Context, namespace string) (*TemplateList
 // Template returns one template version.
 func (c *Client) Template(ctx context.Context, namespace, name, version string) (*TemplateDetail, error) {
 	return get[TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
+}
+
+// DeprecateTemplate keeps a template version from being chosen where a request
+// names none.
+func (c *Client) DeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {
+	return send[TemplateDetail](ctx, c, http.MethodPut, retryAlways, why, "v1", "templates", namespace, name, version, "deprecation")
+}
+
+// UndeprecateTemplate lets a template version be chosen again.
+func (c *Client) UndeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {
+	var d TemplateDetail
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "templates", namespace, name, version, "deprecation"}, query: why.query()}, &d)
+	return result(&d, err)
 }
 
 // Fleet lists the daemons that gave a sign of life recently.

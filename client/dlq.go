@@ -36,7 +36,11 @@ type DLQEntry struct {
 	CreatedAt           NaiveTime       `json:"created_at"`
 	UpdatedAt           NaiveTime       `json:"updated_at"`
 	// Detail says more exactly what happened, such as poison or deadline.
-	Detail string `json:"detail,omitempty" doc:"What exactly happened, such as poison or deadline"`
+	Detail string `json:"detail,omitempty" doc:"What exactly happened: permanent, max_retries_exceeded, worker_lost, poison, deadline, …"`
+	// StepName and Error are those of the step that failed; absent where the entry
+	// is about none.
+	StepName string     `json:"step_name,omitempty" doc:"The step that failed"`
+	Error    *StepError `json:"error,omitempty" doc:"What its newest failed attempt has reported"`
 	// ReplayedAs is the task that does the work of this one again.
 	ReplayedAs *string `json:"replayed_as,omitempty" doc:"The task that does the same again"`
 }

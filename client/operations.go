@@ -40,8 +40,10 @@ type WorkerState struct {
 	WorkerUUID  string   `json:"worker_uuid" doc:"New for every start of the process"`
 	WorkerID    string   `json:"worker_id"`
 	Hostname    string   `json:"hostname"`
+	Address     string   `json:"address" doc:"host:port of its API, with the host's name where it listens on all addresses; empty without an API"`
 	Version     string   `json:"version"`
-	Mode        string   `json:"mode"`
+	Mode        string   `json:"mode" doc:"Deployment mode; Draining while it stops"`
+	Draining    bool     `json:"draining,omitempty" doc:"It is stopping: it claims nothing and ends what it runs"`
 	Namespaces  []string `json:"namespaces"`
 	Tags        []string `json:"tags"`
 	Status      string   `json:"status" doc:"active, stale or dead" enum:"active,stale,dead"`
@@ -50,6 +52,9 @@ type WorkerState struct {
 	// HeartbeatAgeSeconds is by the database's clock.
 	HeartbeatAgeSeconds float64 `json:"heartbeat_age_seconds"`
 	StoppedAt           *Time   `json:"stopped_at" format:"date-time" doc:"When it signed off"`
+	// RefusedTemplates are those of its templates whose versions have other content,
+	// the first 100.
+	RefusedTemplates []RefusedTemplate `json:"refused_templates,omitempty"`
 }
 
 // SweepList is the sweeps that some orchestrator has run, by name.

@@ -105,6 +105,10 @@ type EnqueueRequest struct {
 	SourceSystem   string          `json:"source_system,omitempty" maxLength:"255"`
 	Reason         string          `json:"reason,omitempty" maxLength:"500"`
 	CorrelationID  *string         `json:"correlation_id,omitempty" doc:"UUID"`
+
+	ParentCorrelationID *string  `json:"parent_correlation_id,omitempty" doc:"UUID"`
+	DependsOn           []string `json:"depends_on,omitempty" maxItems:"100" doc:"UUIDs of tasks that have to end before this one begins"`
+	OnDependencyFailure string   `json:"on_dependency_failure,omitempty" enum:"fail,continue" doc:"What becomes of the task when one of them fails; fail, it is cancelled, when absent"`
 }
 
 // Enqueued is the task that was enqueued, or that existed for its key.

@@ -8,7 +8,7 @@ import "encoding/json"
 type TaskRequest struct {
 	Name         string          `json:"name" doc:"Name of the template" maxLength:"64"`
 	Namespace    string          `json:"namespace" doc:"Namespace of the template" maxLength:"64"`
-	Version      string          `json:"version" doc:"Version of the template" maxLength:"50"`
+	Version      string          `json:"version,omitempty" doc:"Version of the template; the highest that is not deprecated when absent" maxLength:"50"`
 	Context      json.RawMessage `json:"context" doc:"Input of the task; a JSON object"`
 	Initiator    string          `json:"initiator" maxLength:"255"`
 	SourceSystem string          `json:"source_system" maxLength:"255"`
@@ -92,7 +92,7 @@ type Task struct {
 	CreatedAt           Time            `json:"created_at" format:"date-time"`
 	UpdatedAt           Time            `json:"updated_at" format:"date-time"`
 	CompletedAt         *Time           `json:"completed_at" format:"date-time"`
-	Context             json.RawMessage `json:"context"`
+	Context             json.RawMessage `json:"context" doc:"Null in lists that were not asked for contexts"`
 	Initiator           string          `json:"initiator"`
 	SourceSystem        string          `json:"source_system"`
 	Reason              string          `json:"reason"`
@@ -128,7 +128,19 @@ type Task struct {
 	// ContinuedBy are the tasks that handlers of this one have named, the oldest
 	// first, at most 100; absent in lists.
 	ContinuedBy []string `json:"continued_by,omitempty" doc:"The tasks that continue this one" maxItems:"100"`
+	// Results are what completed steps have brought, by name, and Errors what
+	// went wrong in those that have failed and have no result; both only where
+	// they were asked for with IncludeResults or IncludeAllResults.
+	Results map[string]json.RawMessage `json:"results,omitempty" doc:"Results of completed steps by name, where include asks for them"`
+	Errors  map[string]StepError       `json:"errors,omitempty" doc:"What went wrong, by the name of the step, where include asks for results"`
 }
+
+// What the answers about tasks include where it is asked for.
+const (
+	IncludeResults    = "results"     // of the steps behind which there is none
+	IncludeAllResults = "all_results" // of all steps
+	IncludeContext    = "context"     // of the tasks of a list
+)
 
 // Terminal reports whether the task has ended.
 func (t *Task) Terminal() bool {
@@ -227,19 +239,24 @@ type StepResult struct {
 	Result   json.RawMessage `json:"result"`
 	Metadata StepMetadata    `json:"metadata"`
 	Status   string          `json:"status" doc:"completed, failed (will be tried again) or error"`
-	Error    *StepError      `json:"error,omitempty"`
+	Error    *StepError      `json:"error" doc:"Null for a success"`
+	// OrchestrationMetadata is null: what a handler asks for is in the state of
+	// the step (next_retry_at).
+	OrchestrationMetadata json.RawMessage `json:"orchestration_metadata" doc:"Always null"`
 }
 
-// StepMetadata is about one execution of a step.
+// StepMetadata is about one execution of a step. What is not known is null.
 type StepMetadata struct {
 	ExecutionTimeMS int64          `json:"execution_time_ms"`
+	HandlerVersion  *string        `json:"handler_version" doc:"Always null: templates have versions, handlers have none"`
 	Retryable       bool           `json:"retryable"`
 	CompletedAt     *Time          `json:"completed_at" format:"date-time"`
-	WorkerID        string         `json:"worker_id,omitempty"`
-	StartedAt       *Time          `json:"started_at,omitempty" format:"date-time"`
+	WorkerID        *string        `json:"worker_id"`
+	WorkerHostname  *string        `json:"worker_hostname" doc:"Always null: GET /v1/workers has the host of a worker"`
+	StartedAt       *Time          `json:"started_at" format:"date-time"`
 	Custom          map[string]any `json:"custom"`
-	ErrorCode       string         `json:"error_code,omitempty"`
-	ErrorType       string         `json:"error_type,omitempty"`
+	ErrorCode       *string        `json:"error_code"`
+	ErrorType       *string        `json:"error_type"`
 	Context         map[string]any `json:"context"`
 }
 

@@ -24,6 +24,8 @@ type TemplateSummary struct {
 	Version     string  `json:"version"`
 	Description *string `json:"description"`
 	StepCount   int     `json:"step_count"`
+	// DeprecatedAt is since when the version is not chosen where a request names none.
+	DeprecatedAt *Time `json:"deprecated_at,omitempty" format:"date-time"`
 }
 
 // TemplateDetail is one template with its steps in topological order.
@@ -35,6 +37,30 @@ type TemplateDetail struct {
 	// Configuration is the whole template in the keys of its YAML form.
 	Configuration json.RawMessage `json:"configuration"`
 	Steps         []TemplateStep  `json:"steps"`
+	// Registration is what the registry knows of the version; nil from servers that
+	// do not tell.
+	Registration *TemplateRegistration `json:"registration,omitempty"`
+}
+
+// TemplateRegistration is what the registry knows of a template version beside
+// its content.
+type TemplateRegistration struct {
+	ContentHash  string `json:"content_hash" doc:"SHA-256 of the content, in hex"`
+	RegisteredBy string `json:"registered_by" doc:"Daemon or operator; empty where that is not known"`
+	RegisteredAt Time   `json:"registered_at" format:"date-time"`
+	Used         bool   `json:"used" doc:"Tasks have used the version: its content is immutable"`
+	DeprecatedAt *Time  `json:"deprecated_at" format:"date-time" doc:"Since when it is not chosen where a request names no version"`
+}
+
+// RefusedTemplate is a template of a worker whose version has other content.
+type RefusedTemplate struct {
+	Namespace    string `json:"namespace"`
+	Name         string `json:"name"`
+	Version      string `json:"version"`
+	Brought      string `json:"brought" doc:"SHA-256 of the worker's content, in hex"`
+	Registered   string `json:"registered" doc:"SHA-256 of the content that holds, in hex"`
+	RegisteredBy string `json:"registered_by"`
+	RegisteredAt Time   `json:"registered_at" format:"date-time"`
 }
 
 // TemplateStep is one step of a template.

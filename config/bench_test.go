@@ -39,6 +39,6 @@ func cases() []perfguard.Case {
 		load("orchestration", 18_500, ContextOrchestration),
 		load("complete", 27_000, ContextComplete),
 		explain("key", 1_000, "worker.heartbeat_interval_ms"),
-		explain("table", 1_300, "worker"),
+		explain("table", 1_400, "worker"),
 	}
 }

@@ -13,13 +13,7 @@ type CircuitBreakers struct {
 
 // BreakerGlobals hold for every breaker.
 type BreakerGlobals struct {
-	MetricsCollectionIntervalSeconds  int64   `toml:"metrics_collection_interval_seconds"`
 	MinStateTransitionIntervalSeconds float64 `toml:"min_state_transition_interval_seconds"`
-}
-
-// MetricsCollectionInterval returns metrics_collection_interval_seconds: how often breaker metrics are collected.
-func (b BreakerGlobals) MetricsCollectionInterval() time.Duration {
-	return time.Duration(b.MetricsCollectionIntervalSeconds) * time.Second
 }
 
 // MinStateTransitionInterval returns min_state_transition_interval_seconds: least time between two changes of state.
@@ -29,9 +23,7 @@ func (b BreakerGlobals) MinStateTransitionInterval() time.Duration {
 
 // BreakerDefaults hold for components without their own settings.
 type BreakerDefaults struct {
-	FailureThreshold int   `toml:"failure_threshold"`
-	SuccessThreshold int   `toml:"success_threshold"`
-	TimeoutSeconds   int64 `toml:"timeout_seconds"`
+	TimeoutSeconds int64 `toml:"timeout_seconds"`
 }
 
 // Timeout returns timeout_seconds: time open before a trial request is let through.
@@ -44,7 +36,6 @@ type BreakerComponents struct {
 	TaskReadiness BreakerThresholds `toml:"task_readiness"`
 	Messaging     BreakerThresholds `toml:"messaging"`
 	Web           BreakerThresholds `toml:"web"`
-	Cache         BreakerThresholds `toml:"cache"`
 }
 
 // BreakerThresholds are counts of results in a row.

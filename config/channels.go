@@ -9,31 +9,23 @@ type CommandChannel struct {
 	CommandBufferSize int `toml:"command_buffer_size"`
 }
 
-// EventSystemChannel bounds the way from listener to processor.
+// EventSystemChannel bounds what waits for an event system.
 type EventSystemChannel struct {
 	EventChannelBufferSize int `toml:"event_channel_buffer_size"`
 }
 
-// EventListenerChannel bounds the buffer of notifications.
+// EventListenerChannel bounds what waits on the listening connection.
 type EventListenerChannel struct {
 	PGMQEventBufferSize int `toml:"pgmq_event_buffer_size"`
 }
 
 // WorkerChannels are the bounds of the worker's channels.
 type WorkerChannels struct {
-	CommandProcessor CommandChannel          `toml:"command_processor"`
-	EventSystems     EventSystemChannel      `toml:"event_systems"`
-	EventSubscribers EventSubscriberChannels `toml:"event_subscribers"`
-	EventListeners   EventListenerChannel    `toml:"event_listeners"`
-	InProcessEvents  InProcessEvents         `toml:"in_process_events"`
-	DomainEvents     DomainEvents            `toml:"domain_events"`
-	HandlerDispatch  HandlerDispatch         `toml:"handler_dispatch"`
-}
-
-// EventSubscriberChannels bound the subscribers to completions and results.
-type EventSubscriberChannels struct {
-	CompletionBufferSize int `toml:"completion_buffer_size"`
-	ResultBufferSize     int `toml:"result_buffer_size"`
+	EventSystems    EventSystemChannel   `toml:"event_systems"`
+	EventListeners  EventListenerChannel `toml:"event_listeners"`
+	InProcessEvents InProcessEvents      `toml:"in_process_events"`
+	DomainEvents    DomainEvents         `toml:"domain_events"`
+	HandlerDispatch HandlerDispatch      `toml:"handler_dispatch"`
 }
 
 // InProcessEvents bounds the in-process event bus.
@@ -62,8 +54,6 @@ func (d DomainEvents) ShutdownDrainTimeout() time.Duration {
 
 // HandlerDispatch bounds the running of handlers.
 type HandlerDispatch struct {
-	DispatchBufferSize    int          `toml:"dispatch_buffer_size"`
-	CompletionBufferSize  int          `toml:"completion_buffer_size"`
 	MaxConcurrentHandlers int          `toml:"max_concurrent_handlers"`
 	HandlerTimeoutMS      int64        `toml:"handler_timeout_ms"`
 	LoadShedding          LoadShedding `toml:"load_shedding"`
@@ -74,7 +64,7 @@ func (h HandlerDispatch) HandlerTimeout() time.Duration {
 	return time.Duration(h.HandlerTimeoutMS) * time.Millisecond
 }
 
-// LoadShedding says when a busy worker stops claiming; the thresholds are percentages.
+// LoadShedding says from which share of the results that may wait a worker warns and stops claiming; the thresholds are percentages.
 type LoadShedding struct {
 	Enabled                  bool    `toml:"enabled"`
 	CapacityThresholdPercent float64 `toml:"capacity_threshold_percent"`

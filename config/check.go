@@ -25,8 +25,11 @@ func (c *checker) entry(e *entry) {
 	raw := e.value
 	if !e.verbatim {
 		expanded, err := c.expandAll(e, raw)
-		if err != nil {
+		if err != nil && e.key.Status == StatusActive {
 			c.fail(e, fmt.Sprintf("%s: %v", e.key.Path, err))
+		}
+		if err != nil {
+			e.value = ""
 			return
 		}
 		e.value = expanded
@@ -41,8 +44,14 @@ func (c *checker) entry(e *entry) {
 		return
 	}
 	e.value = value
-	if !fits(e.key, value) {
-		c.fail(e, fmt.Sprintf("%s = %s must be %s", e.key.Path, shown(e.key, value), e.key.Rule()))
+	if fits(e.key, value) {
+		return
+	}
+	message := fmt.Sprintf("%s = %s must be %s", e.key.Path, shown(e.key, value), e.key.Rule())
+	if e.key.Status == StatusActive {
+		c.fail(e, message)
+	} else { // it may be right elsewhere, and does no harm here
+		c.findings.warn(e.problem(message + "; it has no effect: " + e.key.StatusText()))
 	}
 }
 

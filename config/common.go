@@ -6,56 +6,40 @@ import (
 
 // Common holds what both daemons read ([common]).
 type Common struct {
-	System          System          `toml:"system"`
 	Database        Database        `toml:"database"`
-	PGMQDatabase    QueueDatabase   `toml:"pgmq_database"`
 	Queues          Queues          `toml:"queues"`
 	CircuitBreakers CircuitBreakers `toml:"circuit_breakers"`
 	MPSCChannels    CommonChannels  `toml:"mpsc_channels"`
 	Execution       Execution       `toml:"execution"`
 	Backoff         Backoff         `toml:"backoff"`
-	Cache           Cache           `toml:"cache"`
 	TaskTemplates   TaskTemplates   `toml:"task_templates"`
 	Signals         Signals         `toml:"signals"`
 	Telemetry       Telemetry       `toml:"telemetry"`
+	Shutdown        Shutdown        `toml:"shutdown"`
 }
 
-// System is [common.system].
-type System struct {
-	DefaultDependentSystem string `toml:"default_dependent_system"`
+// Shutdown is [common.shutdown].
+type Shutdown struct {
+	DelayMS int64 `toml:"delay_ms"`
 }
+
+// Delay returns delay_ms: how long everything is served after readiness was
+// withdrawn. Negative leaves it to the address of the API.
+func (s Shutdown) Delay() time.Duration { return time.Duration(s.DelayMS) * time.Millisecond }
 
 // CommonChannels is [common.mpsc_channels]: bounds of channels both daemons have.
 type CommonChannels struct {
-	EventPublisher EventPublisherChannel `toml:"event_publisher"`
-	OverflowPolicy OverflowPolicy        `toml:"overflow_policy"`
-}
-
-// EventPublisherChannel bounds the domain event publisher.
-type EventPublisherChannel struct {
-	EventQueueBufferSize int `toml:"event_queue_buffer_size"`
+	OverflowPolicy OverflowPolicy `toml:"overflow_policy"`
 }
 
 // OverflowPolicy says how channels near capacity are reported.
 type OverflowPolicy struct {
-	LogWarningThreshold float64         `toml:"log_warning_threshold"`
-	Metrics             OverflowMetrics `toml:"metrics"`
-}
-
-// OverflowMetrics says how often fill levels are sampled.
-type OverflowMetrics struct {
-	SaturationCheckIntervalSeconds int64 `toml:"saturation_check_interval_seconds"`
-}
-
-// SaturationCheckInterval returns saturation_check_interval_seconds: how often the fill level of channels is sampled.
-func (o OverflowMetrics) SaturationCheckInterval() time.Duration {
-	return time.Duration(o.SaturationCheckIntervalSeconds) * time.Second
+	LogWarningThreshold float64 `toml:"log_warning_threshold"`
 }
 
 // Execution is [common.execution].
 type Execution struct {
-	Environment          string `toml:"environment"`
-	StepEnqueueBatchSize int    `toml:"step_enqueue_batch_size"`
+	Environment string `toml:"environment"`
 }
 
 // Backoff is [common.backoff]: the delays before retries of a step.
@@ -84,6 +68,7 @@ func (b Backoff) MaxBackoff() time.Duration {
 // TaskTemplates is [common.task_templates].
 type TaskTemplates struct {
 	SearchPaths []string `toml:"search_paths"`
+	Immutable   string   `toml:"immutable"`
 }
 
 // Signals is [common.signals]: the source of signals.

@@ -32,12 +32,3 @@ func (d Database) ListenerDSN() DSN {
 	}
 	return d.URL
 }
-
-// QueueDSN is the connection of the queues: that of [common.pgmq_database],
-// or the primary one where that is empty.
-func (c Common) QueueDSN() DSN {
-	if c.PGMQDatabase.URL != "" {
-		return c.PGMQDatabase.URL
-	}
-	return c.Database.URL
-}

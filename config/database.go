@@ -10,6 +10,7 @@ type Database struct {
 	ListenerURL           DSN   `toml:"listener_url"`
 	ConnectTimeoutSeconds int64 `toml:"connect_timeout_seconds"`
 	StatementTimeoutMS    int64 `toml:"statement_timeout_ms"`
+	HoldTimeoutMS         int64 `toml:"hold_timeout_ms"`
 	PreparedStatements    bool  `toml:"prepared_statements"`
 	MigrateOnStart        bool  `toml:"migrate_on_start"`
 	Pool                  Pool  `toml:"pool"`
@@ -23,6 +24,11 @@ func (d Database) ConnectTimeout() time.Duration {
 // StatementTimeout returns statement_timeout_ms: limit for one statement, enforced by the server.
 func (d Database) StatementTimeout() time.Duration {
 	return time.Duration(d.StatementTimeoutMS) * time.Millisecond
+}
+
+// HoldTimeout returns hold_timeout_ms: limit for a pause of this process in the middle of a transaction.
+func (d Database) HoldTimeout() time.Duration {
+	return time.Duration(d.HoldTimeoutMS) * time.Millisecond
 }
 
 // Pool sizes a connection pool.
@@ -53,12 +59,4 @@ func (p Pool) MaxLifetime() time.Duration {
 // SlowAcquireThreshold returns slow_acquire_threshold_ms: wait for a connection that is logged as slow.
 func (p Pool) SlowAcquireThreshold() time.Duration {
 	return time.Duration(p.SlowAcquireThresholdMS) * time.Millisecond
-}
-
-// QueueDatabase is [common.pgmq_database]: the database of the queues. An empty
-// URL means the primary one.
-type QueueDatabase struct {
-	URL     DSN  `toml:"url"`
-	Enabled bool `toml:"enabled"`
-	Pool    Pool `toml:"pool"`
 }

@@ -35,7 +35,7 @@ func (l *Loaded) tree() map[string]any {
 	for i := range l.keys {
 		k := &l.keys[i]
 		e, ok := l.entries[k.Path]
-		if !ok || k.Status != StatusActive {
+		if !ok || !k.held() {
 			continue
 		}
 		table := tree

@@ -15,7 +15,6 @@ const (
 	keyWorkerID          = "worker.worker_id"
 	keyNamespaces        = "worker.namespaces"
 	keyPolledNamespaces  = "worker.event_systems.worker.metadata.fallback_poller.supported_namespaces"
-	keyClientAuthType    = "worker.orchestration_client.auth.type"
 	sharedWorkerID       = "worker-default-001"
 	fallbackPollingName  = ".timing.fallback_polling_interval_seconds"
 	relaxedIntervalName  = ".poller.relaxed_interval_ms"
@@ -37,16 +36,16 @@ func replaceLegacy(sch *schema, entries map[string]*entry, f *findings) {
 	for i := range sch.keys {
 		old := &sch.keys[i]
 		e, set := entries[old.Path]
-		if old.Status != StatusLegacy || !set {
+		if !old.Older || !set {
 			continue
 		}
 		delete(entries, old.Path)
-		if len(old.ReplacedBy) == 0 {
-			f.warn(e.problem(old.Path + " is an older key without effect here"))
+		if len(old.Sets) == 0 {
+			f.idle = append(f.idle, e.withoutEffect())
 			continue
 		}
-		f.warn(e.problem(old.Path + " is an older spelling; use " + strings.Join(old.ReplacedBy, " and ")))
-		for _, path := range old.ReplacedBy {
+		f.warn(e.problem(old.Path + " is an older spelling; use " + strings.Join(old.Sets, " and ")))
+		for _, path := range old.Sets {
 			current, ok := entries[path]
 			if !ok || current.layer >= layerFile {
 				continue
@@ -60,10 +59,14 @@ func replaceLegacy(sch *schema, entries map[string]*entry, f *findings) {
 
 // derive works out values that follow others when nobody set them.
 func derive(v *values, workerID string) {
-	for _, system := range eventSystems() {
-		fallback, relaxed := v.get(system+fallbackPollingName), v.get(system+relaxedIntervalName)
-		if fallback != nil && relaxed != nil && fallback.layer >= layerFile && relaxed.layer < layerFile {
-			v.compute(relaxed, fallback.whole()*millisecondsInSecond, fallback)
+	for _, e := range v.entries {
+		if e.bad || e.layer < layerFile || e.key.Older || e.key.Path == keyPolledNamespaces && len(e.names()) == 0 {
+			continue
+		}
+		for _, path := range e.key.Sets {
+			if follower := v.get(path); follower != nil && follower.layer < layerFile {
+				v.compute(follower, e.handedOn(), e)
+			}
 		}
 	}
 	lease, timeout := v.get(keyLease), v.get(keyHandlerTimeout)
@@ -73,11 +76,6 @@ func derive(v *values, workerID string) {
 			v.compute(lease, min(needed, maxLeaseSeconds), timeout)
 		}
 	}
-	namespaces, polled := v.get(keyNamespaces), v.get(keyPolledNamespaces)
-	if namespaces != nil && polled != nil && namespaces.layer < layerFile && len(polled.names()) > 0 {
-		v.compute(namespaces, polled.value, polled)
-	}
-	deriveCredential(v)
 	if id := v.get(keyWorkerID); id != nil && id.value == "" {
 		if workerID == "" {
 			workerID = newWorkerID()
@@ -86,19 +84,12 @@ func derive(v *values, workerID string) {
 	}
 }
 
-// deriveCredential names the kind of the one credential that is set.
-func deriveCredential(v *values) {
-	kind := v.get(keyClientAuthType)
-	if kind == nil || kind.value != "" || kind.layer >= layerFile {
-		return
+// handedOn is the value that a key hands on to those it sets, in their unit.
+func (e *entry) handedOn() any {
+	if strings.HasSuffix(e.key.Path, fallbackPollingName) {
+		return e.whole() * millisecondsInSecond
 	}
-	for _, c := range []struct{ name, kind string }{{"token", "bearer"}, {"key", "api_key"}} {
-		secret := v.get("worker.orchestration_client.auth." + c.name)
-		if secret != nil && secret.value != "" {
-			v.compute(kind, c.kind, secret)
-			return
-		}
-	}
+	return e.value
 }
 
 // newWorkerID makes an identity that tells the host and differs per process.

@@ -55,8 +55,6 @@ func (s StalenessThresholds) TaskMaxLifetime() time.Duration {
 
 // StalenessActions say what is done with a stale task.
 type StalenessActions struct {
-	AutoTransitionToError bool   `toml:"auto_transition_to_error"`
-	AutoMoveToDLQ         bool   `toml:"auto_move_to_dlq"`
-	EmitEvents            bool   `toml:"emit_events"`
-	EventChannel          string `toml:"event_channel"`
+	AutoTransitionToError bool `toml:"auto_transition_to_error"`
+	AutoMoveToDLQ         bool `toml:"auto_move_to_dlq"`
 }

@@ -25,19 +25,21 @@ namespaces = ["file"]
 	)
 	require.NoError(t, err)
 	assert.Equal(t, "postgres://env/db", loaded.Common.Database.URL.Reveal())
-	assert.Equal(t, "postgres://queues/db", loaded.Common.QueueDSN().Reveal())
-	assert.Equal(t, "redis://r:1", loaded.Common.Cache.Redis.URL.Reveal())
 	assert.Equal(t, []string{"billing", "orders"}, loaded.Worker.Namespaces)
 	assert.Equal(t, "/etc/tasks", loaded.Worker.TemplatePath)
 	assert.Equal(t, "w-1", loaded.Worker.WorkerID)
-	assert.Equal(t, "127.0.0.1:0", loaded.Worker.GRPC.BindAddress)
 	assert.Equal(t, "127.0.0.1:0", loaded.Worker.Web.BindAddress)
 	assert.Equal(t, "127.0.0.1:0", loaded.Orchestration.Web.BindAddress)
-	assert.Equal(t, "0.0.0.0:9190", loaded.Orchestration.GRPC.BindAddress)
 	assert.Equal(t, "warn", loaded.Common.Telemetry.LogLevel)
 	assert.Equal(t, "json", loaded.Common.Telemetry.LogFormat)
-	assert.Equal(t, "/k.pem", loaded.Worker.Web.Auth.JWTPublicKeyPath)
-	assert.Equal(t, "rabbitmq", loaded.Common.Queues.Backend)
+	for key, want := range map[string]string{
+		"common.pgmq_database.url": `"postgres://queues/db"`, "common.cache.redis.url": `"redis://r:1"`,
+		"worker.grpc.bind_address": `"127.0.0.1:0"`, "orchestration.grpc.bind_address": `"0.0.0.0:9190"`,
+		"worker.web.auth.jwt_public_key_path": `"/k.pem"`, "common.queues.backend": `"rabbitmq"`,
+	} {
+		s, _ := loaded.Setting(key)
+		assert.Equal(t, want, s.Value, key)
+	}
 }
 
 func TestEmptyVariablesCountAsUnset(t *testing.T) {
@@ -178,15 +180,15 @@ func TestPlaceholdersInNumbersAndLists(t *testing.T) {
 [worker]
 prefetch = "${PREFETCH:-7}"
 tags = ["${TAG}", "b"]
-[common.cache]
-enabled = "${CACHE:-true}"
+[worker.web]
+enabled = "${WEB:-false}"
 [common.backoff]
 backoff_multiplier = "${MULTIPLIER}"
 `, "TAG", "a", "MULTIPLIER", "1.5")
 	require.NoError(t, err)
 	assert.Equal(t, 7, loaded.Worker.Prefetch)
 	assert.Equal(t, []string{"a", "b"}, loaded.Worker.Tags)
-	assert.True(t, loaded.Common.Cache.Enabled)
+	assert.False(t, loaded.Worker.Web.Enabled)
 	assert.InDelta(t, 1.5, loaded.Common.Backoff.BackoffMultiplier, 0)
 
 	_, err = loadText(t, "[worker]\nprefetch = \"${PREFETCH}\"\n", "PREFETCH", "many")

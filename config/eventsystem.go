@@ -19,21 +19,7 @@ type EventSystem struct {
 
 // SystemTiming are the intervals and limits of an event system.
 type SystemTiming struct {
-	FallbackPollingIntervalSeconds int64 `toml:"fallback_polling_interval_seconds"`
-	VisibilityTimeoutSeconds       int64 `toml:"visibility_timeout_seconds"`
-	ProcessingTimeoutSeconds       int64 `toml:"processing_timeout_seconds"`
-	ClaimTimeoutSeconds            int64 `toml:"claim_timeout_seconds"`
-	HealthCheckIntervalSeconds     int64 `toml:"health_check_interval_seconds"`
-}
-
-// FallbackPollingInterval returns fallback_polling_interval_seconds: poll interval of a healthy Hybrid system.
-func (s SystemTiming) FallbackPollingInterval() time.Duration {
-	return time.Duration(s.FallbackPollingIntervalSeconds) * time.Second
-}
-
-// VisibilityTimeout returns visibility_timeout_seconds: time a received message stays hidden from others.
-func (s SystemTiming) VisibilityTimeout() time.Duration {
-	return time.Duration(s.VisibilityTimeoutSeconds) * time.Second
+	ProcessingTimeoutSeconds int64 `toml:"processing_timeout_seconds"`
 }
 
 // ProcessingTimeout returns processing_timeout_seconds: limit for processing one event.
@@ -41,22 +27,9 @@ func (s SystemTiming) ProcessingTimeout() time.Duration {
 	return time.Duration(s.ProcessingTimeoutSeconds) * time.Second
 }
 
-// ClaimTimeout returns claim_timeout_seconds: age at which an abandoned claim expires.
-func (s SystemTiming) ClaimTimeout() time.Duration {
-	return time.Duration(s.ClaimTimeoutSeconds) * time.Second
-}
-
-// HealthCheckInterval returns health_check_interval_seconds: how often the system judges its own health.
-func (s SystemTiming) HealthCheckInterval() time.Duration {
-	return time.Duration(s.HealthCheckIntervalSeconds) * time.Second
-}
-
 // SystemProcessing bounds how much is processed at once.
 type SystemProcessing struct {
-	BatchSize               int           `toml:"batch_size"`
-	MaxConcurrentOperations int           `toml:"max_concurrent_operations"`
-	MaxRetries              int           `toml:"max_retries"`
-	Backoff                 SystemBackoff `toml:"backoff"`
+	Backoff SystemBackoff `toml:"backoff"`
 }
 
 // SystemBackoff are the delays between retries of a failed item.
@@ -81,8 +54,8 @@ func (s SystemBackoff) MaxDelay() time.Duration {
 type SystemHealth struct {
 	Enabled                      bool `toml:"enabled"`
 	PerformanceMonitoringEnabled bool `toml:"performance_monitoring_enabled"`
-	MaxConsecutiveErrors         int  `toml:"max_consecutive_errors"`
 	ErrorRateThresholdPerMinute  int  `toml:"error_rate_threshold_per_minute"`
+	MaxConsecutiveErrors         int  `toml:"max_consecutive_errors"`
 }
 
 // SystemListener keeps the connection on which signals arrive.

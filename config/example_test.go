@@ -52,6 +52,7 @@ func ExampleExplain() {
 	//   rule:     100–3600000
 	//   default:  10000
 	//   impact:   One statement per worker each time; at most a third of the lease.
+	//   status:   active
 }
 
 func ExampleLoaded_Setting() {

@@ -15,11 +15,15 @@ func Lookup(path string) (Key, bool) {
 	return *k, true
 }
 
-// Explain describes a key for people: type, rule, default, what it does and
-// how it is overridden. The name of a table lists the keys below it. An
-// unknown name is an error that suggests the nearest one.
+// Explain describes a key for people: type, rule, default, what it does, its
+// status and how it is overridden. The name of a table lists the keys below it,
+// no name lists the tables. An unknown name is an error that suggests the
+// nearest one.
 func Explain(path string) (string, error) {
 	sch := newSchema()
+	if path == "" {
+		return sch.explainAll(), nil
+	}
 	if k, ok := sch.lookup(path); ok {
 		return k.explain(), nil
 	}
@@ -54,12 +58,12 @@ func (k Key) explain() string {
 	if k.Reloadable {
 		row("reload", "may change without a restart")
 	}
-	switch k.Status {
-	case StatusIgnored:
-		row("status", "accepted without effect")
-	case StatusLegacy:
-		row("status", "older spelling")
-		row("use", strings.Join(k.ReplacedBy, ", "))
+	row("status", k.StatusText())
+	switch {
+	case k.Older && len(k.Sets) > 0:
+		row("use", strings.Join(k.Sets, ", "))
+	case len(k.Sets) > 0:
+		row("sets", strings.Join(k.Sets, ", "))
 	}
 	return b.String()
 }
@@ -91,8 +95,34 @@ func (s *schema) explainTable(table string) string {
 	for i := range s.keys {
 		k := &s.keys[i]
 		if strings.HasPrefix(k.Path, table+".") || strings.HasPrefix(k.Path, table+"[]") {
-			fmt.Fprintf(&b, "  %s: %s\n", k.Path, k.Description)
+			fmt.Fprintf(&b, "  %s: %s%s\n", k.Path, k.Description, k.mark())
 		}
+	}
+	return b.String()
+}
+
+// mark is what a list adds to the description of a key without effect.
+func (k Key) mark() string {
+	switch k.Status {
+	case StatusPlanned:
+		return " (planned)"
+	case StatusIgnored:
+		return " (ignored)"
+	}
+	return ""
+}
+
+// explainAll lists the tables, each with how many of its keys have an effect.
+func (s *schema) explainAll() string {
+	var b strings.Builder
+	for _, t := range byTable(s.keys) {
+		active := 0
+		for _, k := range t.keys {
+			if k.Status == StatusActive {
+				active++
+			}
+		}
+		fmt.Fprintf(&b, "[%s]  %d of %d keys active\n", t.name, active, len(t.keys))
 	}
 	return b.String()
 }

@@ -61,6 +61,6 @@ func TestAnOddFileIsRead(t *testing.T) {
 	require.Equal(t, 10, loaded.Common.Database.Pool.MaxConnections)
 	require.Equal(t, 2, loaded.Common.Database.Pool.MinConnections)
 	require.Equal(t, "127.0.0.1:8080", loaded.Orchestration.Web.BindAddress)
-	require.Contains(t, messages(loaded.Warnings), "dispatch_buffer_size")
-	require.Contains(t, messages(loaded.Warnings), ":31:1")
+	require.Contains(t, messages(loaded.WithoutEffect), "dispatch_buffer_size")
+	require.Contains(t, messages(loaded.WithoutEffect), ":31:1")
 }

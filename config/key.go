@@ -24,18 +24,19 @@ const (
 	TypeTables Type = "array of tables"
 )
 
-// Status says what the engine does with a key.
+// Status says what a key does in this version.
 type Status string
 
-// The statuses of a key.
+// The statuses of a key. Keys without effect are accepted, so that existing
+// files load; a daemon names those that somebody has set when it starts.
 const (
+	// StatusActive keys change what a daemon does.
 	StatusActive Status = "active"
-	// StatusIgnored keys are accepted, so that existing files load, and have
-	// no effect; a file that sets one is told so by a warning.
+	// StatusPlanned keys have no effect yet: Key.Reason names the feature that
+	// will read them.
+	StatusPlanned Status = "planned"
+	// StatusIgnored keys have no effect and will have none: Key.Reason says why.
 	StatusIgnored Status = "ignored"
-	// StatusLegacy keys are older spellings. Where Key.ReplacedBy names a key,
-	// the value is used there unless a file also sets that key.
-	StatusLegacy Status = "legacy"
 )
 
 // Key is the one annotation of one configuration key. Validation, Explain,
@@ -45,8 +46,8 @@ type Key struct {
 	Path string
 	Type Type
 	// Default is the value of the embedded base file: string, int64, float64,
-	// bool, []string, []int64, or nil for keys that have none (legacy keys,
-	// members of an array of tables).
+	// bool, []string, []int64, or nil for keys that have none (older
+	// spellings, members of an array of tables).
 	Default any
 	// Min and Max bound numbers, both inclusive, when Bounded is true.
 	Min, Max float64
@@ -66,8 +67,15 @@ type Key struct {
 	// first.
 	Env    []string
 	Status Status
-	// ReplacedBy names the keys that a legacy key stands for.
-	ReplacedBy []string
+	// Reason names the missing feature of a planned key, and says why an ignored
+	// one can have no effect.
+	Reason string
+	// Sets names the keys through which an active key acts, where no file sets
+	// those as well.
+	Sets []string
+	// Older marks an older spelling. It stands for the keys in Sets, or for
+	// nothing.
+	Older bool
 
 	rule *textRule
 }
@@ -98,6 +106,18 @@ func (k Key) Rule() string {
 	return ""
 }
 
+// StatusText is the status for people: with the feature that a planned key
+// waits for, and the reason why another is ignored.
+func (k Key) StatusText() string {
+	switch k.Status {
+	case StatusPlanned:
+		return "planned, for " + k.Reason
+	case StatusIgnored:
+		return "ignored: " + k.Reason
+	}
+	return string(k.Status)
+}
+
 // Root is the first element of the path: common, orchestration or worker.
 func (k Key) Root() string {
 	root, _, _ := strings.Cut(k.Path, ".")
@@ -117,6 +137,9 @@ func (k Key) Name() string {
 // Member reports whether the key belongs to the elements of an array of
 // tables rather than to the tree itself.
 func (k Key) Member() bool { return strings.Contains(k.Path, "[]") }
+
+// held reports whether a field holds the value of the key.
+func (k Key) held() bool { return k.Status == StatusActive && len(k.Sets) == 0 }
 
 // The builders below let the tables of keys read as tables. Each returns a
 // Key whose Path is only its name until under puts a prefix before it.
@@ -172,14 +195,41 @@ func (k Key) must(rule *textRule) Key { k.rule = rule; return k }
 func (k Key) env(names ...string) Key { k.Env = names; return k }
 func (k Key) secret() Key             { k.Secret = true; return k }
 func (k Key) reload() Key             { k.Reloadable = true; return k }
-func (k Key) ignored() Key            { k.Status = StatusIgnored; return k }
+
+// ignored marks a key that can have no effect here, planned one that waits for
+// a feature.
+func (k Key) ignored(why string) Key {
+	k.Status, k.Reason, k.Impact = StatusIgnored, why, ""
+	return k
+}
+func (k Key) planned(feature string) Key { k.Status, k.Reason = StatusPlanned, feature; return k }
+
+// sets names the keys through which this one acts.
+func (k Key) sets(paths ...string) Key { k.Sets = paths; return k }
+
+// each applies a mark to several keys.
+func each(mark func(Key) Key, keys ...Key) []Key {
+	for i := range keys {
+		keys[i] = mark(keys[i])
+	}
+	return keys
+}
+
+// waiting marks keys as planned for a feature.
+func waiting(feature string, keys ...Key) []Key {
+	return each(func(k Key) Key { return k.planned(feature) }, keys...)
+}
 
 // unset removes the default: the key is absent unless a file sets it.
 func (k Key) unset() Key { k.Default = nil; return k }
 
-// legacy marks an older spelling; with no replacement it is only tolerated.
-func (k Key) legacy(replacedBy ...string) Key {
-	k.Status, k.ReplacedBy, k.Default = StatusLegacy, replacedBy, nil
+// older marks an older spelling of other keys; without one it is only
+// tolerated.
+func (k Key) older(standsFor ...string) Key {
+	k.Older, k.Sets, k.Default = true, standsFor, nil
+	if len(standsFor) == 0 {
+		return k.ignored("an older spelling that nothing stands for any more")
+	}
 	return k
 }
 

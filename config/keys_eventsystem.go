@@ -5,6 +5,7 @@ import "slices"
 // systemDefaults are the defaults in which the three event systems differ.
 type systemDefaults struct {
 	prefix, id      string
+	batchKey        string // bounds what the system takes at once
 	batch, parallel int64
 	fallbackSeconds int64
 	intervalMS      int64
@@ -31,26 +32,27 @@ func eventSystemKeys(d systemDefaults) []Key {
 func systemTimingKeys(d systemDefaults) []Key {
 	return under("timing",
 		integer("fallback_polling_interval_seconds", d.fallbackSeconds, 1, 300, "Poll interval of a healthy Hybrid system.",
-			"Sets poller.relaxed_interval_ms unless a file sets that key as well.").reload(),
+			"Sets poller.relaxed_interval_ms unless a file sets that key as well.").reload().sets(d.prefix+relaxedIntervalName),
 		integer("visibility_timeout_seconds", 30, 1, 3600, "Time a received message stays hidden from others.",
-			"Should exceed the time a step takes, or it may be delivered twice."),
+			"").ignored(theLease),
 		integer("processing_timeout_seconds", 60, 1, 3600, "Limit for processing one event.",
 			"Beyond it the event counts as failed."),
 		integer("claim_timeout_seconds", 300, 1, 3600, "Age at which an abandoned claim expires.",
-			"Shorter frees work of dead replicas sooner."),
+			"").ignored(theLease),
 		integer("health_check_interval_seconds", 30, 1, 3600, "How often the system judges its own health.",
-			"How soon a failing system turns unhealthy."),
+			"").ignored("health is judged whenever it is asked for"),
 	)
 }
 
 func systemProcessingKeys(d systemDefaults) []Key {
+	const oneLook = "a system looks once at a time, for all there is room for; "
 	return under("processing",
 		integer("batch_size", d.batch, 1, 1000, "Items read at once.",
-			"Larger batches raise throughput and the cost of a failed one."),
+			"").ignored(oneLook+d.batchKey+" bounds it"),
 		integer("max_concurrent_operations", d.parallel, 1, 10000, "Items processed at the same time.",
-			"Bounds memory and database connections in use."),
+			"").ignored(oneLook+d.batchKey+" bounds it"),
 		integer("max_retries", 3, 0, 100, "Retries of a failed item.",
-			"Afterwards it is left to the poller or the dead letter queue."),
+			"").ignored("a look that fails is repeated until it succeeds, after the delays of processing.backoff"),
 		integer("backoff.initial_delay_ms", 100, 0, 3600000, "Delay before the first retry.", "How hard a failing dependency is hit."),
 		integer("backoff.max_delay_ms", 10000, 0, 3600000, "Longest delay between retries.", "Caps the growth."),
 		float("backoff.multiplier", 2, 1, 10, "Growth of the delay per failure.", "How fast the system backs away."),
@@ -60,8 +62,8 @@ func systemProcessingKeys(d systemDefaults) []Key {
 
 func systemHealthKeys() []Key {
 	return under("health",
-		boolean("enabled", true, "Track health and errors.", "Off, the system always reports healthy."),
-		boolean("performance_monitoring_enabled", true, "Record latency and throughput.", "Small cost per item."),
+		boolean("enabled", true, "Judge health by the errors of looks.", "Off, errors turn the system neither unhealthy nor unready."),
+		boolean("performance_monitoring_enabled", true, "Time the way from a signal to the end of its look.", "Off, tasker_event_processing_duration_seconds stays empty."),
 		integer("max_consecutive_errors", 10, 1, 1000, "Errors in a row that make the system unhealthy.", "One success resets the count."),
 		integer("error_rate_threshold_per_minute", 20, 1, 10000, "Errors per minute above which the system is unhealthy.",
 			"Catches failures mixed with successes."),

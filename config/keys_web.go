@@ -19,16 +19,16 @@ func webKeys(d webDefaults) []Key {
 			text("bind_address", "${TASKER_WEB_BIND_ADDRESS:-0.0.0.0:"+d.webPort+"}", "Address of the REST server.",
 				"Who can reach it; port 0 picks a free one.").must(hostPort()).env("TASKER_WEB_BIND_ADDRESS"),
 			integer("request_timeout_ms", 30000, 100, 300000, "Limit for one request.", "Beyond it the answer is 408."),
-			boolean("config_endpoint_enabled", false, "Serve GET /config (secrets masked).", "Off, the route does not exist."),
+			boolean("config_endpoint_enabled", false, "Serve GET /config (secrets masked).", "Off, the route does not exist.").planned("the route GET /config"),
 		},
-		under("database_pools",
+		waiting(forAPIPool, under("database_pools",
 			integer("web_api_pool_size", d.poolSize, 1, 1000, "Connections meant for the API.", "Keeps requests from starving the engine, and the reverse."),
 			integer("web_api_max_connections", d.poolMax, 1, 1000, "Most connections for the API.", "Hard ceiling under bursts."),
 			integer("web_api_connection_timeout_seconds", 30, 1, 300, "Longest wait for one of them.", "Beyond it a request fails."),
 			integer("web_api_idle_timeout_seconds", 600, 1, 3600, "Idle time after which one is closed.", "How fast the pool shrinks."),
 			integer("max_total_connections_hint", d.hint, 1, 10000, "Connections this daemon is expected to use in all.", "Advice only: exceeding it is logged."),
-		),
-		authKeys(d),
+		)...),
+		waiting(forAuth, authKeys(d)...),
 	)...)
 }
 

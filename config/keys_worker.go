@@ -12,7 +12,7 @@ func workerKeys() []Key {
 	return slices.Concat(
 		workerOwnKeys(),
 		eventSystemKeys(systemDefaults{
-			prefix: "worker.event_systems.worker", id: "worker-event-system",
+			prefix: "worker.event_systems.worker", id: "worker-event-system", batchKey: "worker.mpsc_channels.handler_dispatch.max_concurrent_handlers",
 			batch: 20, parallel: 100, fallbackSeconds: 2, intervalMS: 500, relaxedMS: 2000,
 		}),
 		workerMetadataKeys(),
@@ -24,9 +24,9 @@ func workerKeys() []Key {
 		),
 		workerChannelKeys(),
 		handlerKeys(),
-		clientKeys(),
+		each(func(k Key) Key { return k.ignored(noClient) }, clientKeys()...),
 		webKeys(servers),
-		grpcKeys(servers),
+		waiting(forGRPC, grpcKeys(servers)...),
 	)
 }
 
@@ -67,72 +67,74 @@ func workerOwnKeys() []Key {
 			"Larger is not published, and counted. Without a publisher the payload is the result of the step."),
 		integer("domain_events.publisher_timeout_ms", 5000, 10, 60000, "Longest time a publisher works on one event.",
 			"Beyond it the event is not published, and counted. The end of the step is not reported before."),
+		text("domain_events.unknown_publisher", "default", "What becomes of an event whose publisher the worker does not have.",
+			"default publishes it with the plain payload and warns, nothing does not publish it, error is nothing and keeps a worker from starting whose own templates name such a publisher.").
+			oneOf("default", "nothing", "error"),
 	)
 }
 
 func workerMetadataKeys() []Key {
 	return under("worker.event_systems.worker.metadata",
 		boolean("in_process_events.ffi_integration_enabled", true, "Deliver events to handlers of an embedded language.",
-			"None here: this engine embeds no other language runtime.").ignored(),
+			"").ignored(noRuntime),
 		integer("in_process_events.deduplication_cache_size", 10000, 0, 10000000, "Ids of fast events from other workers that are remembered, so that none is handled twice.", "Memory against doubles; 0 remembers none."),
 		integer("listener.retry_interval_seconds", 5, 1, 3600, "Gap between attempts to reconnect.",
-			"None: listener.reconnect_initial_ms and reconnect_max_ms decide.").ignored(),
+			"").ignored("listener.reconnect_initial_ms and reconnect_max_ms decide"),
 		integer("listener.max_retry_attempts", 5, 0, 1000000, "Attempts before polling takes over.",
-			"None: listener.max_reconnect_attempts decides.").ignored(),
+			"").ignored("listener.max_reconnect_attempts decides"),
 		integer("listener.event_timeout_seconds", 60, 1, 3600, "Longest wait for an event.",
-			"None: the listener waits without waking.").ignored(),
+			"").ignored("the listener waits without waking"),
 		boolean("listener.batch_processing", true, "Handle notifications that piled up together.",
-			"None: signals always coalesce.").ignored(),
+			"").ignored("signals always coalesce"),
 		integer("listener.connection_timeout_seconds", 30, 1, 300, "Limit for opening the listening connection.",
-			"None: listener.connection_timeout_ms decides.").ignored(),
+			"").ignored("listener.connection_timeout_ms decides"),
 		boolean("fallback_poller.enabled", true, "Poll beside the events.",
-			"None: deployment_mode decides (EventDrivenOnly does not poll).").ignored(),
+			"").ignored("deployment_mode decides (EventDrivenOnly does not poll)"),
 		integer("fallback_poller.polling_interval_ms", 1000, 1, 3600000, "Poll interval.",
-			"None: poller.interval_ms and relaxed_interval_ms decide.").ignored(),
+			"").ignored("poller.interval_ms and relaxed_interval_ms decide"),
 		integer("fallback_poller.batch_size", 20, 1, 10000, "Messages per poll.",
-			"None: as many as there are free permits are claimed.").ignored(),
+			"").ignored("as many as there are free permits are claimed"),
 		integer("fallback_poller.age_threshold_seconds", 5, 0, 86400, "Least age of a message a poll takes.",
-			"None: a poll takes all that is due.").ignored(),
+			"").ignored("a poll takes all that is due"),
 		integer("fallback_poller.max_age_hours", 24, 1, 8760, "Greatest age of a message a poll takes.",
-			"None: due work is never left out for its age.").ignored(),
+			"").ignored("due work is never left out for its age"),
 		integer("fallback_poller.visibility_timeout_seconds", 30, 1, 3600, "Time a polled message stays hidden.",
-			"None: worker.lease_seconds decides.").ignored(),
+			"").ignored("worker.lease_seconds decides"),
 		texts("fallback_poller.supported_namespaces", []string{}, "Namespaces to poll; empty means all.",
-			"Used as worker.namespaces when no file sets that key.").must(namespaceName()),
+			"Used as worker.namespaces when no file sets that key.").must(namespaceName()).sets(keyNamespaces),
 	)
 }
 
 func workerChannelKeys() []Key {
-	const none = "None here: handlers run in this process."
 	return under("worker.mpsc_channels",
-		integer("command_processor.command_buffer_size", 2000, 10, 1000000, "Capacity of the command channel.", "A full channel holds signals back; the poller makes up for them."),
-		integer("event_systems.event_channel_buffer_size", 2000, 10, 1000000, "Capacity between listener and processor.", "Absorbs bursts of events."),
-		integer("event_subscribers.completion_buffer_size", 1000, 10, 1000000, "Capacity of a subscriber to completions.", "A slow subscriber loses or delays beyond it."),
-		integer("event_subscribers.result_buffer_size", 1000, 10, 1000000, "Capacity of a subscriber to results.", "A slow subscriber loses or delays beyond it."),
-		integer("event_listeners.pgmq_event_buffer_size", 10000, 10, 1000000, "Capacity of the notification buffer.", "Absorbs bursts of notifications."),
+		integer("command_processor.command_buffer_size", 2000, 10, 1000000, "Capacity of the command channel.", "").ignored("a worker looks, claims and reports without a command channel"),
+		integer("event_systems.event_channel_buffer_size", 2000, 10, 1000000, "Different signals that wait for the event system.", "Beyond it payloads are given up and everything is looked at."),
+		integer("event_subscribers.completion_buffer_size", 1000, 10, 1000000, "Capacity of a subscriber to completions.", "").ignored("completions have no subscribers; in_process_events.broadcast_buffer_size bounds those of events"),
+		integer("event_subscribers.result_buffer_size", 1000, 10, 1000000, "Capacity of a subscriber to results.", "").ignored("results have no subscribers; worker.report.max_pending bounds them"),
+		integer("event_listeners.pgmq_event_buffer_size", 10000, 10, 1000000, "Different signals that wait on the listening connection.", "Beyond it payloads are given up and everything is looked at."),
 		integer("in_process_events.broadcast_buffer_size", 2000, 10, 1000000, "Events a slow in-process subscriber may lag behind.", "Beyond it the oldest are dropped."),
 		boolean("in_process_events.log_subscriber_errors", true, "Log errors of subscribers.", "Off, they only count."),
 		integer("in_process_events.dispatch_timeout_ms", 5000, 100, 60000, "Limit for handing an event to a subscriber.", "A hanging subscriber is passed over."),
 		integer("domain_events.command_buffer_size", 1000, 10, 1000000, "Capacity of the domain event channel.", "Beyond it fast events are dropped."),
 		integer("domain_events.shutdown_drain_timeout_ms", 5000, 100, 60000, "Time to deliver what is queued when stopping.", "Fast events left over are lost."),
 		boolean("domain_events.log_dropped_events", true, "Log dropped events.", "Off, they only count."),
-		integer("ffi_dispatch.dispatch_buffer_size", 1000, 10, 1000000, "Capacity of the channel to embedded handlers.", none).ignored(),
-		integer("ffi_dispatch.completion_timeout_ms", 30000, 1000, 600000, "Limit for an embedded handler.", none).ignored(),
-		integer("ffi_dispatch.callback_timeout_ms", 5000, 100, 60000, "Limit for callbacks after completion.", none).ignored(),
-		integer("ffi_dispatch.starvation_warning_threshold_ms", 10000, 1000, 300000, "Age of a waiting event that is logged.", none).ignored(),
-		integer("ffi_dispatch.completion_send_timeout_ms", 10000, 1000, 300000, "Limit for handing a completion over.", none).ignored(),
+		integer("ffi_dispatch.dispatch_buffer_size", 1000, 10, 1000000, "Capacity of the channel to embedded handlers.", "").ignored(noRuntime),
+		integer("ffi_dispatch.completion_timeout_ms", 30000, 1000, 600000, "Limit for an embedded handler.", "").ignored(noRuntime),
+		integer("ffi_dispatch.callback_timeout_ms", 5000, 100, 60000, "Limit for callbacks after completion.", "").ignored(noRuntime),
+		integer("ffi_dispatch.starvation_warning_threshold_ms", 10000, 1000, 300000, "Age of a waiting event that is logged.", "").ignored(noRuntime),
+		integer("ffi_dispatch.completion_send_timeout_ms", 10000, 1000, 300000, "Limit for handing a completion over.", "").ignored(noRuntime),
 	)
 }
 
 func handlerKeys() []Key {
 	return under("worker.mpsc_channels.handler_dispatch",
-		integer("dispatch_buffer_size", 1000, 10, 1000000, "Capacity of the channel to handlers.", "Steps beyond it stay unclaimed."),
-		integer("completion_buffer_size", 1000, 10, 1000000, "Capacity of the channel of results.", "A full channel holds handlers back."),
+		integer("dispatch_buffer_size", 1000, 10, 1000000, "Capacity of the channel to handlers.", "").ignored("max_concurrent_handlers and worker.prefetch bound what is claimed"),
+		integer("completion_buffer_size", 1000, 10, 1000000, "Capacity of the channel of results.", "").ignored("worker.report.max_pending bounds the results that wait"),
 		integer("max_concurrent_handlers", 10, 1, 10000, "Handlers that run at the same time.", "The worker's throughput, memory and load on what the handlers call."),
 		integer("handler_timeout_ms", 30000, 1000, 3600000, "Limit for one run of a handler.", "Beyond it the run is cancelled and counts as a failure that may be retried."),
-		boolean("load_shedding.enabled", true, "Claim less as the worker fills up.", "Off, it claims until every permit is taken."),
-		float("load_shedding.capacity_threshold_percent", 80, 0, 100, "Share of busy handlers above which nothing more is claimed.", "Leaves room for other workers."),
-		float("load_shedding.warning_threshold_percent", 70, 0, 100, "Share of busy handlers that is logged as a warning.", "Early sign of overload."),
+		boolean("load_shedding.enabled", true, "Stop claiming while many results wait to be reported.", "Off, claiming stops at worker.report.max_pending, and nothing is warned of before."),
+		float("load_shedding.capacity_threshold_percent", 80, 0, 100, "Share of worker.report.max_pending from which on nothing more is claimed.", "Leaves the work to other workers while this one cannot report."),
+		float("load_shedding.warning_threshold_percent", 70, 0, 100, "Share of worker.report.max_pending that is logged as a warning.", "Early sign of a slow database."),
 	)
 }
 

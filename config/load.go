@@ -79,6 +79,11 @@ type Loaded struct {
 
 	// Warnings are findings that do not keep the configuration from use.
 	Warnings []Problem
+	// WithoutEffect are the keys that a file or a variable has set and that are
+	// planned or ignored, each with the reason.
+	WithoutEffect []Problem
+	// Refusals are what keeps a daemon from starting; see Refused.
+	Refusals []Problem
 
 	entries map[string]*entry
 	keys    []Key
@@ -118,6 +123,7 @@ func Load(opts Options) (*Loaded, error) {
 	checkAll(sch, v, opts.LookupEnv)
 	derive(v, opts.WorkerID)
 	checkRules(v)
+	refuseRules(v)
 	environmentNameRule(v, opts)
 	if err := f.err(); err != nil {
 		return nil, err
@@ -128,6 +134,13 @@ func Load(opts Options) (*Loaded, error) {
 	}
 	sortProblems(f.warnings)
 	loaded.Warnings = f.warnings
+	sortProblems(f.refusals)
+	loaded.Refusals = f.refusals
+	f.idle = slices.DeleteFunc(f.idle, func(p Problem) bool { // told already
+		return slices.ContainsFunc(f.refusals, func(r Problem) bool { return r.Key == p.Key })
+	})
+	sortProblems(f.idle)
+	loaded.WithoutEffect = f.idle
 	loaded.Environment = loaded.Common.Execution.Environment
 	return loaded, nil
 }
@@ -271,6 +284,11 @@ func setEnvironmentName(sch *schema, entries map[string]*entry, name string) {
 	entries[k.Path] = &entry{key: k, value: name, layer: layerEnv, verbatim: true, pos: Position{File: "option"}}
 }
 
+// withoutEffect says that somebody has set a key in vain.
+func (e *entry) withoutEffect() Problem {
+	return e.problem(e.key.Path + " has no effect: " + e.key.StatusText())
+}
+
 // checkAll checks every value in effect, in the order of the documentation,
 // and warns of keys that files set in vain.
 func checkAll(sch *schema, v *values, lookup lookupFunc) {
@@ -281,8 +299,8 @@ func checkAll(sch *schema, v *values, lookup lookupFunc) {
 			continue
 		}
 		c.entry(e)
-		if e.key.Status == StatusIgnored && e.layer >= layerFile {
-			v.findings.warn(e.problem(e.key.Path + " is accepted and has no effect here"))
+		if e.key.Status != StatusActive && e.layer >= layerFile {
+			v.findings.idle = append(v.findings.idle, e.withoutEffect())
 		}
 	}
 }

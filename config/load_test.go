@@ -70,7 +70,6 @@ func TestTypedValues(t *testing.T) {
 	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
 	assert.Equal(t, "postgresql://localhost/tasker", o.Common.Database.URL.Reveal())
 	assert.Equal(t, o.Common.Database.URL, o.Common.Database.ListenerDSN())
-	assert.Equal(t, o.Common.Database.URL, o.Common.QueueDSN())
 	assert.Equal(t, 50, o.Common.Database.Pool.MaxConnections)
 	assert.Equal(t, 30*time.Second, o.Orchestration.ShutdownTimeout())
 	assert.Equal(t, deploymode.Hybrid, o.Orchestration.EventSystems.TaskReadiness.DeploymentMode)
@@ -189,8 +188,8 @@ urll = "postgres://u:hunter2@h/d"
 [common.database.pool]
 max_connections = 0
 min_connections = "five"
-[common.cache]
-backend = "dynamo"
+[common.signals]
+event_source = "kafka"
 [worker]
 worker_type = "${UNSET_VARIABLE}"
 `)
@@ -204,7 +203,7 @@ worker_type = "${UNSET_VARIABLE}"
 		{2, 1, "common.database.urll", "a known key", []string{"unknown key", "did you mean common.database.url?"}},
 		{4, 1, "common.database.pool.max_connections", "1–1000", []string{"= 0 must be 1–1000"}},
 		{5, 1, "common.database.pool.min_connections", "0–100", []string{"must be an integer", `"five"`}},
-		{7, 1, "common.cache.backend", "one of redis, memcached, moka", []string{`"dynamo"`}},
+		{7, 1, "common.signals.event_source", "one of notify, wal, relay", []string{`"kafka"`}},
 		{9, 1, "worker.worker_type", "a non-empty string", []string{"UNSET_VARIABLE is not set"}},
 	} {
 		p := problems[i]
@@ -270,9 +269,9 @@ deployment_mode = "EventDrivenOnly"
 	assert.Equal(t, deploymode.PollingOnly, loaded.Orchestration.EventSystems.Orchestration.DeploymentMode)
 	assert.Equal(t, deploymode.EventDrivenOnly, loaded.Orchestration.EventSystems.TaskReadiness.DeploymentMode, "the current key wins")
 	assert.Equal(t, 250*time.Millisecond, loaded.Orchestration.EventSystems.Orchestration.Poller.Interval())
-	assert.Equal(t, 10, loaded.Orchestration.EventSystems.Orchestration.Processing.BatchSize)
-	require.Len(t, loaded.Warnings, 4)
-	assert.Contains(t, loaded.Warnings[3].Message, "without effect")
+	require.Len(t, loaded.Warnings, 2)
+	require.Len(t, loaded.WithoutEffect, 2)
+	assert.Contains(t, loaded.WithoutEffect[0].Message, "orchestration.polling.batch_size has no effect: ignored")
 
 	_, err = loadText(t, "[orchestration.polling]\nstep_result_poll_interval_ms = 0\n")
 	p := problemsOf(t, err)[0]

@@ -6,24 +6,22 @@ import (
 
 // Orchestration holds what only the orchestrator reads ([orchestration]).
 type Orchestration struct {
-	EnablePerformanceLogging bool                      `toml:"enable_performance_logging"`
-	ShutdownTimeoutMS        int64                     `toml:"shutdown_timeout_ms"`
-	HeartbeatIntervalMS      int64                     `toml:"heartbeat_interval_ms"`
-	EventSystems             OrchestrationEventSystems `toml:"event_systems"`
-	Apply                    Apply                     `toml:"apply"`
-	Create                   Create                    `toml:"create"`
-	Leases                   Leases                    `toml:"leases"`
-	Waits                    Waits                     `toml:"waits"`
-	DecisionPoints           DecisionPoints            `toml:"decision_points"`
-	DLQ                      DLQ                       `toml:"dlq"`
-	Sweeps                   Sweeps                    `toml:"sweeps"`
-	Retention                Retention                 `toml:"retention"`
-	Backpressure             Backpressure              `toml:"backpressure"`
-	Events                   OrchestrationEvents       `toml:"events"`
-	BatchProcessing          BatchProcessing           `toml:"batch_processing"`
-	MPSCChannels             OrchestrationChannels     `toml:"mpsc_channels"`
-	Web                      OrchestrationWeb          `toml:"web"`
-	GRPC                     GRPC                      `toml:"grpc"`
+	ShutdownTimeoutMS   int64                     `toml:"shutdown_timeout_ms"`
+	HeartbeatIntervalMS int64                     `toml:"heartbeat_interval_ms"`
+	EventSystems        OrchestrationEventSystems `toml:"event_systems"`
+	Apply               Apply                     `toml:"apply"`
+	Create              Create                    `toml:"create"`
+	Leases              Leases                    `toml:"leases"`
+	Waits               Waits                     `toml:"waits"`
+	DecisionPoints      DecisionPoints            `toml:"decision_points"`
+	DLQ                 DLQ                       `toml:"dlq"`
+	Sweeps              Sweeps                    `toml:"sweeps"`
+	Retention           Retention                 `toml:"retention"`
+	Backpressure        Backpressure              `toml:"backpressure"`
+	Events              OrchestrationEvents       `toml:"events"`
+	BatchProcessing     BatchProcessing           `toml:"batch_processing"`
+	MPSCChannels        OrchestrationChannels     `toml:"mpsc_channels"`
+	Web                 OrchestrationWeb          `toml:"web"`
 }
 
 // ShutdownTimeout returns shutdown_timeout_ms: time to finish what has begun when stopping.
@@ -56,8 +54,9 @@ type Apply struct {
 
 // Create bounds the transactions that create tasks.
 type Create struct {
-	BatchSize  int `toml:"batch_size"`
-	MaxPending int `toml:"max_pending"`
+	BatchSize   int    `toml:"batch_size"`
+	MaxPending  int    `toml:"max_pending"`
+	InputSchema string `toml:"input_schema"`
 }
 
 // Leases says what becomes of expired leases.
@@ -91,7 +90,6 @@ type BatchProcessing struct {
 	Enabled                bool  `toml:"enabled"`
 	MaxParallelBatches     int   `toml:"max_parallel_batches"`
 	MaxBatchesPerStep      int   `toml:"max_batches_per_step"`
-	DefaultBatchSize       int   `toml:"default_batch_size"`
 	CheckpointStallMinutes int64 `toml:"checkpoint_stall_minutes"`
 }
 

@@ -88,6 +88,8 @@ func sortProblems(problems []Problem) {
 type findings struct {
 	problems []Problem
 	warnings []Problem
+	idle     []Problem // set keys without effect
+	refusals []Problem // what keeps a daemon from starting
 }
 
 func (f *findings) fail(p Problem) { f.problems = append(f.problems, p) }

@@ -40,7 +40,9 @@ Three keys follow others when no file sets them: ` + "`poller.relaxed_interval_m
 ` + "`worker.namespaces`" + ` takes over a list of supported namespaces.
 
 Marks: **secret** is masked wherever it is shown; **reload** may change without a
-restart; **ignored** is accepted, for files written for other engines, without effect.
+restart; **planned** has no effect until the feature it names exists; **ignored** has
+none, for the reason it names. Files that set such keys load, and a daemon that starts
+names them in one warning. All other keys are active.
 `
 
 // ReferenceMarkdown writes the reference page of every key.
@@ -66,10 +68,10 @@ func ReferenceMarkdown() []byte {
 	}
 	b.WriteString("\n## Older spellings\n\nAccepted with a warning.\n\n| key | used for |\n|---|---|\n")
 	for i := range keys {
-		if k := &keys[i]; k.Status == StatusLegacy {
+		if k := &keys[i]; k.Older {
 			used := "nothing"
-			if len(k.ReplacedBy) > 0 {
-				used = "`" + strings.Join(k.ReplacedBy, "`, `") + "`"
+			if len(k.Sets) > 0 {
+				used = "`" + strings.Join(k.Sets, "`, `") + "`"
 			}
 			fmt.Fprintf(&b, "| `%s` | %s |\n", k.Path, used)
 		}
@@ -89,8 +91,8 @@ func referenceRow(b *strings.Builder, k *Key, name string) {
 	if k.Reloadable {
 		marks = append(marks, "**reload**")
 	}
-	if k.Status == StatusIgnored {
-		marks = append(marks, "**ignored**")
+	if k.Status != StatusActive {
+		marks = append(marks, "**"+k.StatusText()+".**")
 	}
 	if len(k.Env) > 0 {
 		marks = append(marks, "`$"+strings.Join(k.Env, "`, `$")+"`")

@@ -35,8 +35,8 @@ func renderKey(b *strings.Builder, k *Key, l line) {
 	if rule := k.Rule(); rule != "" {
 		fmt.Fprintf(b, " (%s)", rule)
 	}
-	if k.Status == StatusIgnored {
-		b.WriteString(" Accepted without effect.")
+	if k.Status != StatusActive {
+		fmt.Fprintf(b, " No effect: %s.", k.StatusText())
 	}
 	if len(k.Env) > 0 {
 		fmt.Fprintf(b, " Overridden by $%s.", strings.Join(k.Env, " or $"))
@@ -45,14 +45,14 @@ func renderKey(b *strings.Builder, k *Key, l line) {
 		b.WriteString(" " + l.note)
 	}
 	b.WriteByte('\n')
+	if l.commentedOut {
+		b.WriteString("# ")
+	}
 	if k.Type == TypeTables {
 		if tables, ok := l.value.([]map[string]any); !ok || len(tables) == 0 {
 			fmt.Fprintf(b, "%s = []\n", k.Name())
 			return
 		}
-	}
-	if l.commentedOut {
-		b.WriteString("# ")
 	}
 	fmt.Fprintf(b, "%s = %s\n", k.Name(), literal(l.value))
 }
@@ -70,7 +70,7 @@ func byTable(keys []Key) []*tableOfKeys {
 	index := map[string]*tableOfKeys{}
 	for i := range keys {
 		k := &keys[i]
-		if k.Status == StatusLegacy || k.Member() {
+		if k.Older || k.Member() {
 			continue
 		}
 		t, ok := index[k.Table()]
@@ -135,7 +135,7 @@ func Generate(context Context, environment string) ([]byte, error) {
 		if e.layer == layerOverlay && literal(e.value) != literal(k.Default) {
 			l.note = "Default " + literal(k.Default) + "."
 		}
-		l.commentedOut = e.layer == layerBase && (followsAnother(k.Path) || k.Status == StatusIgnored)
+		l.commentedOut = k.Status != StatusActive || e.layer == layerBase && followsAnother(k.Path)
 		return l
 	}), nil
 }
@@ -143,5 +143,5 @@ func Generate(context Context, environment string) ([]byte, error) {
 // followsAnother reports whether a key follows another one unless it is set.
 // Written out it would count as set, so generated files only show it.
 func followsAnother(path string) bool {
-	return path == keyLease || path == keyNamespaces || path == keyClientAuthType || strings.HasSuffix(path, relaxedIntervalName)
+	return path == keyLease || path == keyNamespaces || strings.HasSuffix(path, relaxedIntervalName)
 }

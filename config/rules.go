@@ -16,7 +16,7 @@ type values struct {
 // get returns the entry of a key, nil when it is absent or bad.
 func (v *values) get(path string) *entry {
 	e, ok := v.entries[path]
-	if !ok || e.bad || e.key.Status == StatusLegacy {
+	if !ok || e.bad || e.key.Older {
 		return nil
 	}
 	return e
@@ -113,15 +113,6 @@ func (v *values) atMost(low, high string) {
 	}
 }
 
-// needs reports that one key requires others to be non-empty.
-func (v *values) needs(why, switchKey string, required ...string) {
-	for _, path := range required {
-		if e := v.get(path); e != nil && e.value == "" {
-			v.fail(fmt.Sprintf("%s needs %s, which is empty", why, path), switchKey, path)
-		}
-	}
-}
-
 // checkRules applies every rule that spans several keys.
 func checkRules(v *values) {
 	orderRules(v)
@@ -130,14 +121,8 @@ func checkRules(v *values) {
 	}
 	sourceRules(v)
 	leaseRules(v)
-	backendRules(v)
 	hostRules(v)
-	for _, daemon := range []string{"orchestration", "worker"} {
-		serverRules(v, daemon)
-		authRules(v, daemon+".web.auth.")
-	}
-	addressRules(v)
-	clientRules(v)
+	addressRule(v)
 	workerIDRule(v)
 }
 
@@ -151,9 +136,6 @@ func orderRules(v *values) {
 	)
 	for _, pair := range [][2]string{
 		{"common.database.pool.min_connections", "common.database.pool.max_connections"},
-		{"common.pgmq_database.pool.min_connections", "common.pgmq_database.pool.max_connections"},
-		{"orchestration.web.database_pools.web_api_pool_size", "orchestration.web.database_pools.web_api_max_connections"},
-		{"worker.web.database_pools.web_api_pool_size", "worker.web.database_pools.web_api_max_connections"},
 		{depth + "critical_threshold", depth + "overflow_threshold"},
 		{decision + "warn_threshold_steps", decision + "max_steps_per_decision"},
 		{decision + "warn_threshold_depth", decision + "max_decision_depth"},
@@ -213,11 +195,6 @@ func leaseRules(v *values) {
 	if ok && okLease && lease <= timeout {
 		v.fail(fmt.Sprintf("%s must exceed %s: a lease must outlast its handler", v.said(keyLease), v.said(keyHandlerTimeout)),
 			keyLease, keyHandlerTimeout)
-	}
-	const visibility = "worker.event_systems.worker.timing.visibility_timeout_seconds"
-	if seconds, okVisible := v.number(visibility); ok && okVisible && seconds*millisecondsInSecond < timeout {
-		v.warn(fmt.Sprintf("%s is shorter than %s: a message may be delivered again while its handler runs",
-			v.said(visibility), v.said(keyHandlerTimeout)), visibility, keyHandlerTimeout)
 	}
 }
 

@@ -31,12 +31,7 @@ func TestValuesThatBreakTheirOwnRule(t *testing.T) {
 		"namespace":          {"[worker]\nnamespaces = [\"has space\"]", "worker.namespaces", "29 characters"},
 		"address":            {"[worker.web]\nbind_address = \"8081\"", "worker.web.bind_address", "host:port"},
 		"DSN":                {"[common.database]\nurl = \"mysql://h/d\"", "common.database.url", "PostgreSQL"},
-		"AMQP":               {"[common.queues.rabbitmq]\nurl = \"http://h\"", "common.queues.rabbitmq.url", "amqp"},
-		"base URL":           {"[worker.orchestration_client]\nbase_url = \"\"", "worker.orchestration_client.base_url", "http"},
-		"queue pattern":      {"[common.queues]\nnaming_pattern = \"{name}\"", "common.queues.naming_pattern", "{namespace}"},
 		"slot":               {"[common.signals.wal]\nslot = \"Bad-Slot\"", "common.signals.wal.slot", "slot name"},
-		"header":             {"[worker.web.auth]\napi_key_header = \"X Key\"", "worker.web.auth.api_key_header", "header"},
-		"algorithm":          {"[worker.web.auth]\njwt_allowed_algorithms = [\"none\"]", "worker.web.auth.jwt_allowed_algorithms", "RS256"},
 		"API keys shape":     {"[worker.web.auth]\napi_keys = \"k\"", "worker.web.auth.api_keys", "array of tables"},
 		"API keys element":   {"[worker.web.auth]\napi_keys = [1]", "worker.web.auth.api_keys", "must be a table"},
 		"API key member":     {"[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\nkeyy = \"s\"", "worker.web.auth.api_keys[0].keyy", "did you mean worker.web.auth.api_keys[].key"},
@@ -64,37 +59,21 @@ func TestRulesBetweenKeys(t *testing.T) {
 		toml string
 		want []string
 	}{
-		"pool":                 {"[common.database.pool]\nmin_connections = 26", []string{"common.database.pool.min_connections (26", "common.database.pool.max_connections (25"}},
-		"queue pool":           {"[common.pgmq_database.pool]\nmax_connections = 2", []string{"pgmq_database.pool.min_connections", "max_connections (2"}},
-		"web pool":             {"[worker.web.database_pools]\nweb_api_pool_size = 16", []string{"web_api_pool_size", "web_api_max_connections"}},
-		"queue depth":          {"[common.queues.pgmq.queue_depth_thresholds]\ncritical_threshold = 10001", []string{"critical_threshold", "overflow_threshold"}},
-		"decision steps":       {"[orchestration.decision_points]\nwarn_threshold_steps = 101", []string{"warn_threshold_steps", "max_steps_per_decision"}},
-		"decision depth":       {"[orchestration.decision_points]\nmax_decision_depth = 9", []string{"warn_threshold_depth", "max_decision_depth"}},
-		"load shedding":        {"[" + dispatch + ".load_shedding]\nwarning_threshold_percent = 80.5", []string{"warning_threshold_percent", "capacity_threshold_percent"}},
-		"create":               {"[orchestration.create]\nmax_pending = 400", []string{"create.batch_size", "create.max_pending"}},
-		"report":               {"[worker.report]\nmax_pending = 10", []string{"report.batch_size", "report.max_pending"}},
-		"processing backoff":   {"[" + o + ".processing.backoff]\nmax_delay_ms = 50", []string{"initial_delay_ms", "max_delay_ms"}},
-		"reconnect":            {"[" + o + ".listener]\nreconnect_initial_ms = 6000", []string{"reconnect_initial_ms", "reconnect_max_ms"}},
-		"probe":                {"[" + w + ".listener]\nhealth_check_interval_ms = 11000", []string{"health_check_interval_ms", "fallback_activation_threshold_ms"}},
-		"poll intervals":       {"[" + w + ".poller]\ninterval_ms = 3000", []string{"interval_ms", "relaxed_interval_ms"}},
-		"poll backoff":         {"[" + w + ".poller]\nerror_backoff_max_ms = 10", []string{"error_backoff_base_ms", "error_backoff_max_ms"}},
-		"lease and heartbeat":  {"[worker]\nheartbeat_interval_ms = 20001", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
-		"lease and handler":    {"[worker]\nlease_seconds = 30", []string{"worker.lease_seconds (30", dispatch + ".handler_timeout_ms (30000"}},
-		"listener and pooler":  {"[common.database]\nprepared_statements = false\n[" + w + "]\ndeployment_mode = \"EventDrivenOnly\"", []string{"prepared_statements", "listener_url", w + ".deployment_mode"}},
-		"redis":                {"[common.cache]\nenabled = true\nredis.url = \"\"", []string{"redis", "common.cache.redis.url"}},
-		"memcached":            {"[common.cache]\nenabled = true\nbackend = \"memcached\"", []string{"memcached", "common.cache.memcached.url"}},
-		"rabbitmq":             {"[common.queues]\nbackend = \"rabbitmq\"\nrabbitmq.url = \"\"", []string{"rabbitmq", "common.queues.rabbitmq.url"}},
-		"pgmq off":             {"[common.pgmq_database]\nenabled = false", []string{"common.queues.backend", "common.pgmq_database.enabled"}},
-		"TLS":                  {"[worker.grpc]\ntls_enabled = true\ntls_cert_path = \"c\"", []string{"worker.grpc.tls_enabled", "worker.grpc.tls_key_path"}},
-		"no API keys":          {"[worker.web.auth]\napi_keys_enabled = true", []string{"api_keys_enabled", "api_keys"}},
-		"half an API key":      {"[[worker.web.auth.api_keys]]\nkey = \"s3cret\"", []string{"api_keys[0]", "permissions"}},
-		"API key twice":        {"[[worker.web.auth.api_keys]]\nkey = \"s3cret\"\npermissions = [\"*\"]\n[[worker.web.auth.api_keys]]\nkey = \"s3cret\"\npermissions = [\"*\"]", []string{"api_keys[1] repeats"}},
-		"JWKS over HTTP":       {"[worker.web.auth]\njwks_url = \"http://idp/keys\"", []string{"jwks_url", "jwks_url_allow_http"}},
-		"JWKS without address": {"[worker.web.auth]\nenabled = true\njwt_verification_method = \"jwks\"", []string{"jwt_verification_method", "jwks_url"}},
-		"auth without a way":   {"[orchestration.web.auth]\nenabled = true", []string{"orchestration.web.auth.enabled", "jwt_public_key_path"}},
-		"same address":         {"[worker.grpc]\nbind_address = \"127.0.0.1:8081\"", []string{"worker.web.bind_address", "worker.grpc.bind_address"}},
-		"bearer":               {"[worker.orchestration_client.auth]\ntype = \"bearer\"", []string{"bearer", "worker.orchestration_client.auth.token"}},
-		"API key client":       {"[worker.orchestration_client.auth]\ntype = \"api_key\"", []string{"worker.orchestration_client.auth.key"}},
+		"pool":                {"[common.database.pool]\nmin_connections = 26", []string{"common.database.pool.min_connections (26", "common.database.pool.max_connections (25"}},
+		"queue depth":         {"[common.queues.pgmq.queue_depth_thresholds]\ncritical_threshold = 10001", []string{"critical_threshold", "overflow_threshold"}},
+		"decision steps":      {"[orchestration.decision_points]\nwarn_threshold_steps = 101", []string{"warn_threshold_steps", "max_steps_per_decision"}},
+		"decision depth":      {"[orchestration.decision_points]\nmax_decision_depth = 9", []string{"warn_threshold_depth", "max_decision_depth"}},
+		"load shedding":       {"[" + dispatch + ".load_shedding]\nwarning_threshold_percent = 80.5", []string{"warning_threshold_percent", "capacity_threshold_percent"}},
+		"create":              {"[orchestration.create]\nmax_pending = 400", []string{"create.batch_size", "create.max_pending"}},
+		"report":              {"[worker.report]\nmax_pending = 10", []string{"report.batch_size", "report.max_pending"}},
+		"processing backoff":  {"[" + o + ".processing.backoff]\nmax_delay_ms = 50", []string{"initial_delay_ms", "max_delay_ms"}},
+		"reconnect":           {"[" + o + ".listener]\nreconnect_initial_ms = 6000", []string{"reconnect_initial_ms", "reconnect_max_ms"}},
+		"probe":               {"[" + w + ".listener]\nhealth_check_interval_ms = 11000", []string{"health_check_interval_ms", "fallback_activation_threshold_ms"}},
+		"poll intervals":      {"[" + w + ".poller]\ninterval_ms = 3000", []string{"interval_ms", "relaxed_interval_ms"}},
+		"poll backoff":        {"[" + w + ".poller]\nerror_backoff_max_ms = 10", []string{"error_backoff_base_ms", "error_backoff_max_ms"}},
+		"lease and heartbeat": {"[worker]\nheartbeat_interval_ms = 20001", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
+		"lease and handler":   {"[worker]\nlease_seconds = 30", []string{"worker.lease_seconds (30", dispatch + ".handler_timeout_ms (30000"}},
+		"listener and pooler": {"[common.database]\nprepared_statements = false\n[" + w + "]\ndeployment_mode = \"EventDrivenOnly\"", []string{"prepared_statements", "listener_url", w + ".deployment_mode"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadText(t, c.toml)
@@ -121,13 +100,10 @@ func TestWarnings(t *testing.T) {
 		"WAL without listener":  {mode("PollingOnly") + "[common.signals]\nevent_source = \"wal\"", "has no use"},
 		"all disabled":          {mode("Disabled"), "no work"},
 		"slot without WAL":      {"[common.signals.wal]\nslot = \"tasker\"", "has no use"},
-		"visibility":            {"[" + w + ".timing]\nvisibility_timeout_seconds = 10", "delivered again"},
 		"shared worker id":      {"[worker]\nworker_id = \"worker-default-001\"", "same in every replica"},
-		"ignored key":           {"[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000", "no effect"},
 		"overruled fallback":    {"[" + w + "]\ntiming.fallback_polling_interval_seconds = 9\npoller.relaxed_interval_ms = 4000", "overruled"},
 		"capped delays":         {"[common.backoff]\nmax_backoff_seconds = 20", "caps them"},
 		"two daemons, one port": {"[worker.web]\nbind_address = \"0.0.0.0:8080\"", "same address"},
-		"old API key":           {"[worker.web.auth]\nenabled = true\napi_key = \"s3cret\"", "api_keys"},
 		"standby":               {"[common.database]\nurl = \"postgresql://u:s3cret@pg-a:5432,pg-b:5432/tasker\"", "2 hosts without target_session_attrs=read-write"},
 		"standby heard":         {"[common.database]\nlistener_url = \"host=pg-a,pg-b,pg-c password=s3cret target_session_attrs=any\"", "listener_url"},
 		"custom environment":    {"[common.execution]\nenvironment = \"staging\"", "staging"},
@@ -186,10 +162,6 @@ func TestValuesThatFollowOthers(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "b"}, loaded.Worker.Namespaces)
 
-	loaded, err = loadText(t, "", "TASKER_AUTH_TOKEN", "t0ken")
-	require.NoError(t, err)
-	assert.Equal(t, "bearer", loaded.Worker.OrchestrationClient.Auth.Type)
-
 	loaded, err = Load(Options{LookupEnv: nothingSet, WorkerID: "kept-1"})
 	require.NoError(t, err)
 	assert.Equal(t, "kept-1", loaded.Worker.WorkerID)
@@ -198,22 +170,9 @@ func TestValuesThatFollowOthers(t *testing.T) {
 func TestAliasesBecomeTheirValue(t *testing.T) {
 	loaded, err := loadText(t, "[common.cache]\nbackend = \"in-memory\"\n[worker.event_systems.worker]\ndeployment_mode = \"event_driven_only\"\n")
 	require.NoError(t, err)
-	assert.Equal(t, "moka", loaded.Common.Cache.Backend)
+	backend, _ := loaded.Setting("common.cache.backend")
+	assert.Equal(t, `"moka"`, backend.Value)
 	assert.True(t, loaded.Worker.EventSystems.Worker.DeploymentMode.Listens())
-}
-
-func TestAPIKeys(t *testing.T) {
-	loaded, err := loadText(t, `[orchestration.web.auth]
-enabled = true
-api_keys_enabled = true
-api_keys = [{ key = "${KEY_ONE}", permissions = ["tasks:*"], description = "ci" }]
-`, "KEY_ONE", "s3cret")
-	require.NoError(t, err)
-	require.Len(t, loaded.Orchestration.Web.Auth.APIKeys, 1)
-	k := loaded.Orchestration.Web.Auth.APIKeys[0]
-	assert.Equal(t, "s3cret", k.Key.Reveal())
-	assert.Equal(t, []string{"tasks:*"}, k.Permissions)
-	assert.Equal(t, "ci", k.Description)
 }
 
 // TestCorpus loads the base files of the project whose users should keep them.

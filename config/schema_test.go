@@ -20,7 +20,8 @@ func TestEveryKeyIsAnnotated(t *testing.T) {
 		assert.False(t, seen[k.Path], "%s is registered twice", k.Path)
 		seen[k.Path] = true
 		assert.NotEmpty(t, k.Description, k.Path)
-		assert.NotEmpty(t, k.Impact, k.Path)
+		assert.Equal(t, k.Status != StatusIgnored, k.Impact != "", "%s: what a key does, if it does or will do anything", k.Path)
+		assert.Equal(t, k.Status != StatusActive, k.Reason != "", "%s: the reason is that of keys without effect", k.Path)
 		assert.True(t, strings.HasSuffix(k.Description, "."), "%s: the description is a sentence", k.Path)
 		if k.Type == TypeInt || k.Type == TypeFloat || k.Type == TypeIntList {
 			assert.True(t, k.Bounded, "%s has no range", k.Path)
@@ -85,7 +86,7 @@ func TestStructsAndKeysAgree(t *testing.T) {
 	structPaths("orchestration", reflect.TypeFor[Orchestration](), fields)
 	structPaths("worker", reflect.TypeFor[Worker](), fields)
 	for _, k := range Keys() {
-		if k.Status == StatusActive {
+		if k.held() {
 			assert.True(t, fields[k.Path], "%s has no field", k.Path)
 		} else {
 			assert.False(t, fields[k.Path], "%s has no effect and should have no field", k.Path)
@@ -142,7 +143,7 @@ func TestDurationsHaveMethods(t *testing.T) {
 	for _, typ := range []reflect.Type{reflect.TypeFor[Common](), reflect.TypeFor[Orchestration](), reflect.TypeFor[Worker]()} {
 		visit(typ)
 	}
-	assert.Greater(t, found, 80)
+	assert.Greater(t, found, 60)
 }
 
 func TestNearest(t *testing.T) {

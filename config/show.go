@@ -18,6 +18,8 @@ type Setting struct {
 	// Default tells that the engine's own default or overlay is in effect.
 	Default bool
 	Secret  bool
+	// Status tells whether the value has an effect.
+	Status Status
 }
 
 // Show lists the effective settings in the order of the documentation.
@@ -25,7 +27,7 @@ func (l *Loaded) Show() []Setting {
 	settings := make([]Setting, 0, len(l.entries))
 	for i := range l.keys {
 		k := &l.keys[i]
-		if e, ok := l.entries[k.Path]; ok && k.Status != StatusLegacy {
+		if e, ok := l.entries[k.Path]; ok && !k.Older {
 			settings = append(settings, e.setting())
 		}
 	}
@@ -36,7 +38,7 @@ func (l *Loaded) Show() []Setting {
 // one outside the loaded context.
 func (l *Loaded) Setting(path string) (s Setting, ok bool) {
 	e, ok := l.entries[path]
-	if !ok || e.key.Status == StatusLegacy {
+	if !ok || e.key.Older {
 		return Setting{}, false
 	}
 	return e.setting(), true
@@ -44,7 +46,7 @@ func (l *Loaded) Setting(path string) (s Setting, ok bool) {
 
 func (e *entry) setting() Setting {
 	s := Setting{
-		Key: e.key.Path, Value: shown(e.key, e.value), Secret: e.key.Secret,
+		Key: e.key.Path, Value: shown(e.key, e.value), Secret: e.key.Secret, Status: e.key.Status,
 		Default: e.layer < layerFile && len(e.env) == 0,
 		Origin:  e.origin(),
 	}

@@ -90,7 +90,7 @@ func TestShowMasksSecretsAndNamesOrigins(t *testing.T) {
 	id, _ := loaded.Setting("worker.worker_id")
 	assert.Equal(t, "generated", id.Origin)
 	ttl, _ := loaded.Setting("common.cache.default_ttl_seconds")
-	assert.Equal(t, Setting{Key: "common.cache.default_ttl_seconds", Value: "3600", Origin: "default", Default: true}, ttl)
+	assert.Equal(t, Setting{Key: "common.cache.default_ttl_seconds", Value: "3600", Origin: "default", Default: true, Status: StatusPlanned}, ttl)
 }
 
 // TestErrorsMaskSecrets breaks each secret in turn and looks at the message.
@@ -100,13 +100,11 @@ func TestErrorsMaskSecrets(t *testing.T) {
 		"common.database.url = \"hunter2\"",
 		"common.database.url = [\"hunter2\"]",
 		"common.database.listener_url = \"hunter2 hunter2\"",
-		"common.queues.rabbitmq.url = \"http://u:hunter2@h\"",
 		"worker.web.auth.api_key = [\"hunter2\"]",
 		"worker.web.auth.api_keyy = \"hunter2\"",
-		"worker.web.auth.api_key = \"hunter2${NONE}\"",
+		"common.database.url = \"hunter2${NONE}\"",
 		"worker.web.auth.api_keys = [\"hunter2\"]",
 		"worker.web.auth.api_keys = [{ key = [\"hunter2\"] }]",
-		"worker.orchestration_client.base_url = \"ftp://u:hunter2@h\"",
 		"common.database.url = \"postgres://u:hunter2@h/%zz\"",
 	} {
 		_, err := loadText(t, line)
@@ -118,9 +116,9 @@ func TestErrorsMaskSecrets(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	before, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 1\n[worker.event_systems.worker]\ndeployment_mode = \"Hybrid\"\n[worker.web.auth]\napi_key = \"hunter2\"\n")
+	before, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 1\n[worker.event_systems.worker]\ndeployment_mode = \"Hybrid\"\n[common.database]\nlistener_url = \"host=h password=hunter2\"\n")
 	require.NoError(t, err)
-	after, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 2\n[worker.event_systems.worker]\ndeployment_mode = \"PollingOnly\"\n[worker.web]\nbind_address = \"127.0.0.1:1\"\nauth.api_key = \"hunter3\"\n")
+	after, err := loadText(t, "[worker]\nworker_id = \"w\"\nprefetch = 2\n[worker.event_systems.worker]\ndeployment_mode = \"PollingOnly\"\n[worker.web]\nbind_address = \"127.0.0.1:1\"\n[common.database]\nlistener_url = \"host=h password=hunter3\"\n")
 	require.NoError(t, err)
 	changes := before.Changes(after)
 	require.Len(t, changes, 4)
@@ -138,7 +136,7 @@ func TestChanges(t *testing.T) {
 func TestExplain(t *testing.T) {
 	text, err := Explain("worker.lease_seconds")
 	require.NoError(t, err)
-	for _, want := range []string{"worker.lease_seconds", "integer", "5–86400", "60", "twice the handler timeout"} {
+	for _, want := range []string{"worker.lease_seconds", "integer", "5–86400", "60", "twice the handler timeout", "status:   active"} {
 		assert.Contains(t, text, want)
 	}
 	text, err = Explain("worker.web.auth.api_keys[0].key")
@@ -152,7 +150,13 @@ func TestExplain(t *testing.T) {
 	assert.Contains(t, text, `"dragonfly" = "redis"`)
 	text, err = Explain("orchestration.deployment_mode")
 	require.NoError(t, err)
-	assert.Contains(t, text, "older spelling")
+	assert.Contains(t, text, "use:      orchestration.event_systems.orchestration.deployment_mode")
+	text, err = Explain("worker.grpc.enabled")
+	require.NoError(t, err)
+	assert.Contains(t, text, "status:   planned, for the gRPC servers")
+	text, err = Explain("worker.mpsc_channels.ffi_dispatch.dispatch_buffer_size")
+	require.NoError(t, err)
+	assert.Contains(t, text, "status:   ignored: handlers run in the process")
 	_, err = Explain("worker.lease_second")
 	assert.ErrorContains(t, err, "did you mean worker.lease_seconds?")
 }
@@ -174,6 +178,7 @@ func TestGeneratedFilesMeanTheSame(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, layered.Changes(generated), "%s %s", context, environment)
 			assert.Empty(t, generated.Warnings, "%s %s", context, environment)
+			assert.Empty(t, generated.WithoutEffect, "%s %s", context, environment)
 		}
 	}
 	_, err := Generate(ContextWorker, "../test")

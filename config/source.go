@@ -109,6 +109,10 @@ type collector struct {
 	at       map[string]Position
 }
 
+// anyKey begins the keys of a table that is open: other builds of the format
+// know more of them.
+const anyKey = "common.cache.memcached."
+
 func (c *collector) table(path string, tree map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(tree)) {
 		value := tree[name]
@@ -129,6 +133,8 @@ func (c *collector) table(path string, tree map[string]any) {
 			c.table(full, sub)
 		case c.schema.tables[full]:
 			c.findings.fail(c.problem(full, fmt.Sprintf("%s is a table, not a %s", full, typeName(value))))
+		case strings.HasPrefix(full, anyKey): // which keys a cache that is not there would know is not known either
+			c.findings.idle = append(c.findings.idle, c.problem(full, full+" has no effect: planned, for "+forCache))
 		default:
 			c.unknown(full)
 		}

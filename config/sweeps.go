@@ -7,9 +7,10 @@ import (
 // Sweeps is [orchestration.sweeps]: what any orchestrator looks after from time
 // to time. The fleet makes each sweep once per interval.
 type Sweeps struct {
-	Liveness  LivenessSweep `toml:"liveness"`
-	Deadlines DeadlineSweep `toml:"deadlines"`
-	Signals   SignalSweep   `toml:"signals"`
+	Liveness     LivenessSweep   `toml:"liveness"`
+	Deadlines    DeadlineSweep   `toml:"deadlines"`
+	Dependencies DependencySweep `toml:"dependencies"`
+	Signals      SignalSweep     `toml:"signals"`
 }
 
 // LivenessSweep judges workers by the age of their heartbeats.
@@ -44,6 +45,17 @@ type DeadlineSweep struct {
 
 // Interval returns interval_seconds: how often to look.
 func (d DeadlineSweep) Interval() time.Duration {
+	return time.Duration(d.IntervalSeconds) * time.Second
+}
+
+// DependencySweep looks again at tasks that wait for others and would never be told.
+type DependencySweep struct {
+	IntervalSeconds int64 `toml:"interval_seconds"`
+	BatchSize       int   `toml:"batch_size"`
+}
+
+// Interval returns interval_seconds: how often to look.
+func (d DependencySweep) Interval() time.Duration {
 	return time.Duration(d.IntervalSeconds) * time.Second
 }
 

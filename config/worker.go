@@ -6,25 +6,23 @@ import (
 
 // Worker holds what only the worker reads ([worker]).
 type Worker struct {
-	WorkerID            string              `toml:"worker_id"`
-	WorkerType          string              `toml:"worker_type"`
-	Namespaces          []string            `toml:"namespaces"`
-	Tags                []string            `toml:"tags"`
-	TemplatePath        string              `toml:"template_path"`
-	LeaseSeconds        int64               `toml:"lease_seconds"`
-	HeartbeatIntervalMS int64               `toml:"heartbeat_interval_ms"`
-	Prefetch            int                 `toml:"prefetch"`
-	Transactions        Transactions        `toml:"transactions"`
-	Report              Report              `toml:"report"`
-	Checkpoint          Checkpoint          `toml:"checkpoint"`
-	IsolatedItems       IsolatedItems       `toml:"isolated_items"`
-	DomainEvents        WorkerDomainEvents  `toml:"domain_events"`
-	EventSystems        WorkerEventSystems  `toml:"event_systems"`
-	CircuitBreakers     WorkerBreakers      `toml:"circuit_breakers"`
-	MPSCChannels        WorkerChannels      `toml:"mpsc_channels"`
-	OrchestrationClient OrchestrationClient `toml:"orchestration_client"`
-	Web                 Web                 `toml:"web"`
-	GRPC                GRPC                `toml:"grpc"`
+	WorkerID            string             `toml:"worker_id"`
+	WorkerType          string             `toml:"worker_type"`
+	Namespaces          []string           `toml:"namespaces"`
+	Tags                []string           `toml:"tags"`
+	TemplatePath        string             `toml:"template_path"`
+	LeaseSeconds        int64              `toml:"lease_seconds"`
+	HeartbeatIntervalMS int64              `toml:"heartbeat_interval_ms"`
+	Prefetch            int                `toml:"prefetch"`
+	Transactions        Transactions       `toml:"transactions"`
+	Report              Report             `toml:"report"`
+	Checkpoint          Checkpoint         `toml:"checkpoint"`
+	IsolatedItems       IsolatedItems      `toml:"isolated_items"`
+	DomainEvents        WorkerDomainEvents `toml:"domain_events"`
+	EventSystems        WorkerEventSystems `toml:"event_systems"`
+	CircuitBreakers     WorkerBreakers     `toml:"circuit_breakers"`
+	MPSCChannels        WorkerChannels     `toml:"mpsc_channels"`
+	Web                 Web                `toml:"web"`
 }
 
 // Lease returns lease_seconds: time a claimed step belongs to the worker unless a heartbeat extends it.
@@ -70,8 +68,9 @@ func (c Checkpoint) SaveTimeout() time.Duration {
 
 // WorkerDomainEvents bounds the making of domain events.
 type WorkerDomainEvents struct {
-	MaxPayloadBytes    int   `toml:"max_payload_bytes"`
-	PublisherTimeoutMS int64 `toml:"publisher_timeout_ms"`
+	MaxPayloadBytes    int    `toml:"max_payload_bytes"`
+	PublisherTimeoutMS int64  `toml:"publisher_timeout_ms"`
+	UnknownPublisher   string `toml:"unknown_publisher"`
 }
 
 // PublisherTimeout returns publisher_timeout_ms: limit for a publisher's work on one event.
@@ -93,17 +92,11 @@ type WorkerEventSystem struct {
 // WorkerMetadata is [worker.event_systems.worker.metadata].
 type WorkerMetadata struct {
 	InProcessEvents WorkerInProcessEvents `toml:"in_process_events"`
-	FallbackPoller  WorkerFallbackPoller  `toml:"fallback_poller"`
 }
 
 // WorkerInProcessEvents says how events are kept from being handled twice.
 type WorkerInProcessEvents struct {
 	DeduplicationCacheSize int `toml:"deduplication_cache_size"`
-}
-
-// WorkerFallbackPoller keeps the older list of namespaces; use Worker.Namespaces.
-type WorkerFallbackPoller struct {
-	SupportedNamespaces []string `toml:"supported_namespaces"`
 }
 
 // WorkerBreakers is [worker.circuit_breakers].
@@ -113,10 +106,10 @@ type WorkerBreakers struct {
 
 // ReportBreaker is the breaker of result reports.
 type ReportBreaker struct {
+	SlowSendThresholdMS    int64 `toml:"slow_send_threshold_ms"`
 	FailureThreshold       int   `toml:"failure_threshold"`
 	RecoveryTimeoutSeconds int64 `toml:"recovery_timeout_seconds"`
 	SuccessThreshold       int   `toml:"success_threshold"`
-	SlowSendThresholdMS    int64 `toml:"slow_send_threshold_ms"`
 }
 
 // RecoveryTimeout returns recovery_timeout_seconds: time open before a trial report.
@@ -127,26 +120,4 @@ func (r ReportBreaker) RecoveryTimeout() time.Duration {
 // SlowSendThreshold returns slow_send_threshold_ms: duration of a report that is logged as slow.
 func (r ReportBreaker) SlowSendThreshold() time.Duration {
 	return time.Duration(r.SlowSendThresholdMS) * time.Millisecond
-}
-
-// OrchestrationClient is how the worker calls the orchestrator's API.
-type OrchestrationClient struct {
-	BaseURL    string     `toml:"base_url"`
-	Transport  string     `toml:"transport"`
-	TimeoutMS  int64      `toml:"timeout_ms"`
-	MaxRetries int        `toml:"max_retries"`
-	Auth       ClientAuth `toml:"auth"`
-}
-
-// Timeout returns timeout_ms: limit for one call.
-func (o OrchestrationClient) Timeout() time.Duration {
-	return time.Duration(o.TimeoutMS) * time.Millisecond
-}
-
-// ClientAuth is the credential of these calls.
-type ClientAuth struct {
-	Type       string `toml:"type"`
-	Token      Secret `toml:"token"`
-	Key        Secret `toml:"key"`
-	HeaderName string `toml:"header_name"`
 }

@@ -42,14 +42,24 @@ type Config struct {
 	// systems; without one the system runs them itself. It must be started
 	// before and stopped after the system.
 	Processor *command.Processor
-	// LookTimeout bounds one look; default 1 minute.
+	// LookTimeout bounds one look. Required, as all intervals, delays and bounds
+	// that are keys of the configuration: their defaults are there (see
+	// Configure).
 	LookTimeout time.Duration
-	// Retry is the delay before a look that failed is repeated; default 100 ms
-	// doubling to 10 s with a tenth of it jitter.
+	// Retry is the delay before a look that failed is repeated. Required.
 	Retry deploymode.Backoff
-	// MaxConsecutiveErrors makes the system unhealthy and unready; default 10.
-	// Any success resets the count.
+	// MaxConsecutiveErrors makes the system unhealthy and unready. Required. Any
+	// success resets the count.
 	MaxConsecutiveErrors int
+	// MaxErrorsPerMinute makes the system unhealthy when more looks failed
+	// within a minute; 0 sets no bound.
+	MaxErrorsPerMinute int
+	// IgnoreErrors keeps failed looks from making the system unhealthy or
+	// unready.
+	IgnoreErrors bool
+	// Untimed leaves out the metric of the time from a signal to the end of its
+	// look.
+	Untimed bool
 	// MaxPayloads bounds the payloads of one wake; default 1024.
 	MaxPayloads int
 	// ModeChangeTimeout bounds SetMode; default 30 s.
@@ -66,15 +76,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnFatal == nil {
 		c.OnFatal = func(error) {}
-	}
-	if c.LookTimeout <= 0 {
-		c.LookTimeout = time.Minute
-	}
-	if c.Retry.Base <= 0 {
-		c.Retry = deploymode.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second, Multiplier: 2, Jitter: 0.1}
-	}
-	if c.MaxConsecutiveErrors <= 0 {
-		c.MaxConsecutiveErrors = 10
 	}
 	if c.MaxPayloads <= 0 {
 		c.MaxPayloads = 1024

@@ -5,19 +5,22 @@ import (
 	"fmt"
 	"time"
 
+	settings "github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/poller"
 )
 
 // A system that polls and is woken from inside its process besides.
 func Example() {
 	looked := make(chan coordinator.Reason, 10)
-	system := coordinator.New(coordinator.Config{
-		SystemID: "orchestration",
-		Mode:     deploymode.PollingOnly,
-		Poller:   poller.Config{Interval: time.Hour},
-	}, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	defaults, err := settings.Defaults()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cfg := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
+	cfg.Mode, cfg.Poller.Interval = deploymode.PollingOnly, time.Hour
+	system := coordinator.New(cfg, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 		looked <- w.Reason
 		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 	}))

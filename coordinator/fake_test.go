@@ -35,6 +35,7 @@ type board struct {
 	rows    map[signal.Topic]int
 	due     []time.Time // of rows that become claimable later, on topic "a"
 	limit   int         // per look; 0 is none
+	waited  time.Duration
 	err     error
 	gate    chan struct{} // looks wait for it; nil does not hold them up
 	wakes   []coordinator.Wake
@@ -128,7 +129,7 @@ func (b *board) take(w coordinator.Wake) (coordinator.Outcome, error) {
 	if b.err != nil {
 		return coordinator.Outcome{}, b.err
 	}
-	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	out := coordinator.Outcome{NextDue: coordinator.NoDue, Waited: b.waited}
 	later := b.due[:0]
 	for _, at := range b.due {
 		wait := time.Until(at)
@@ -174,9 +175,11 @@ func config(mode deploymode.Mode, source signal.Source) coordinator.Config {
 			HealthCheckInterval:         10 * s,
 			FallbackActivationThreshold: threshold,
 			RecoveryThreshold:           2,
+			ConnectTimeout:              10 * s,
 			Reconnect:                   listener.Reconnect{Initial: s, Max: 8 * s, Jitter: -1, MaxAttempts: 3},
 		},
-		Poller:               poller.Config{Interval: interval, RelaxedInterval: relaxed, Jitter: -1},
+		Poller:               poller.Config{Interval: interval, RelaxedInterval: relaxed, Backoff: deploymode.Backoff{Base: s, Max: 30 * s, Multiplier: 2, Jitter: 0.1}},
+		LookTimeout:          time.Minute,
 		Retry:                deploymode.Backoff{Base: s, Max: 4 * s, Multiplier: 2},
 		MaxConsecutiveErrors: 3,
 		Metrics:              telemetry.Discard(),

@@ -30,16 +30,19 @@ type Health struct {
 	Loop lifecycle.LoopHealth `json:"loop"`
 	// Found counts work by what found it: listener, poller, timer, catch_up,
 	// continue.
-	Found             map[string]uint64 `json:"found"`
-	Looks             uint64            `json:"looks"`
-	EmptyLooks        uint64            `json:"empty_looks"`
-	Errors            uint64            `json:"errors"`
-	ConsecutiveErrors int               `json:"consecutive_errors"`
-	LastError         string            `json:"last_error,omitempty"`
-	LastLook          time.Time         `json:"last_look,omitzero"` // when it began
-	LastLookTook      time.Duration     `json:"last_look_took_ns"`
-	CatchUpScans      uint64            `json:"catch_up_scans"`
-	ModeSwitches      uint64            `json:"mode_switches"`
+	Found map[string]uint64 `json:"found"`
+	// Missed counts work that only a poll found, long after it was ready and
+	// beside a healthy listener: its signal was lost. That is a defect.
+	Missed            uint64        `json:"missed"`
+	Looks             uint64        `json:"looks"`
+	EmptyLooks        uint64        `json:"empty_looks"`
+	Errors            uint64        `json:"errors"`
+	ConsecutiveErrors int           `json:"consecutive_errors"`
+	LastError         string        `json:"last_error,omitempty"`
+	LastLook          time.Time     `json:"last_look,omitzero"` // when it began
+	LastLookTook      time.Duration `json:"last_look_took_ns"`
+	CatchUpScans      uint64        `json:"catch_up_scans"`
+	ModeSwitches      uint64        `json:"mode_switches"`
 	// DeadLoops names the loops that should run and do not.
 	DeadLoops []string `json:"dead_loops,omitempty"`
 }
@@ -65,6 +68,7 @@ func (s *EventSystem) Health() Health {
 	}
 	h.Mode, h.Pace, h.FallbackActive = s.mode, s.snapshot.Pace, s.snapshot.FallbackActive()
 	h.Found = maps.Clone(s.stats.found)
+	h.Missed = s.stats.missed
 	h.Looks, h.EmptyLooks, h.Errors = s.stats.looks, s.stats.empty, s.stats.errors
 	h.ConsecutiveErrors, h.LastError = s.stats.consecutiveErrors, s.stats.lastError
 	h.LastLook, h.LastLookTook = s.stats.lastLook, s.stats.lastTook
@@ -102,7 +106,7 @@ func (s *EventSystem) readiness(dead []string) (ready bool, reason string) {
 		return false, s.snapshot.Reason
 	case len(dead) > 0:
 		return false, fmt.Sprintf("not running: %v", dead)
-	case s.stats.consecutiveErrors >= s.cfg.MaxConsecutiveErrors:
+	case !s.cfg.IgnoreErrors && s.stats.consecutiveErrors >= s.cfg.MaxConsecutiveErrors:
 		return false, fmt.Sprintf("%d looks in a row failed: %s", s.stats.consecutiveErrors, s.stats.lastError)
 	}
 	return true, s.snapshot.Reason
@@ -114,7 +118,11 @@ func (s *EventSystem) level(h Health) deploymode.Level {
 	switch {
 	case s.phase != running:
 		return deploymode.Unknown
-	case len(h.DeadLoops) > 0 || h.ConsecutiveErrors >= s.cfg.MaxConsecutiveErrors:
+	case len(h.DeadLoops) > 0:
+		return deploymode.Unhealthy
+	case s.cfg.IgnoreErrors:
+		return level
+	case h.ConsecutiveErrors >= s.cfg.MaxConsecutiveErrors || s.failures.tooMany(s.cfg.Clock.Now()):
 		return deploymode.Unhealthy
 	case h.ConsecutiveErrors > 0:
 		return deploymode.Worst(level, deploymode.Degraded)

@@ -20,10 +20,15 @@ const (
 	idleWindow = time.Second
 )
 
+// missedAfter is how long work must have been ready to count as missed when a
+// poll finds it: its signal was due long before.
+const missedAfter = 250 * time.Millisecond
+
 // stats are the counts behind Health; guarded by mu.
 type stats struct {
 	looks, empty, errors uint64
 	catchUps, switches   uint64
+	missed               uint64
 	found                map[string]uint64
 	consecutiveErrors    int
 	lastError            string
@@ -166,6 +171,7 @@ func (s *EventSystem) failed(work *pending, err error, now time.Time) {
 	s.stats.errors++
 	s.stats.consecutiveErrors++
 	s.stats.lastError = err.Error()
+	s.failures.add(now)
 	n := s.stats.consecutiveErrors
 	if n == 1 || n == s.cfg.MaxConsecutiveErrors { // the others only repeat it
 		s.cfg.Logger.Warn("look failed and will be repeated", zap.String("system", s.cfg.SystemID),
@@ -198,6 +204,12 @@ func (s *EventSystem) succeeded(reason Reason, outcome Outcome) {
 		s.stats.found = map[string]uint64{}
 	}
 	s.stats.found[reason.by()] += uint64(max(outcome.Found, 0))
+	if reason == ReasonPoll && outcome.Waited > missedAfter && s.snapshot.Pace == deploymode.PaceRelaxed {
+		s.stats.missed += uint64(max(outcome.Found, 0))
+		s.cfg.Metrics.Missed.WithLabelValues(s.cfg.SystemID).Add(float64(outcome.Found))
+		s.cfg.Logger.Warn("a poll found work that no signal had told of, although the listener is healthy", zap.String("system", s.cfg.SystemID),
+			zap.Int("found", outcome.Found), zap.Duration("waited", outcome.Waited))
+	}
 }
 
 // follow arranges the next look that an outcome asks for; it wants the lock
@@ -256,7 +268,10 @@ func (s *EventSystem) measure(work *pending, reason Reason, outcome Outcome, err
 	} else {
 		m.EmptyWakes.WithLabelValues(system, reason.by()).Inc()
 	}
-	if !work.signalAt.IsZero() {
+	if outcome.Missing != "" {
+		m.LooksRepeated.WithLabelValues(system, string(outcome.Missing)).Inc()
+	}
+	if !work.signalAt.IsZero() && !s.cfg.Untimed {
 		m.EventProcessing.WithLabelValues(system).Observe(now.Sub(work.signalAt).Seconds())
 	}
 }

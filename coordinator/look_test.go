@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -305,6 +306,39 @@ func TestAPollThatCoincidesWithASignal(t *testing.T) {
 	})
 }
 
+// Work that was ready for long when a poll finds it beside a healthy listener has
+// lost its signal. What has just become ready may be found by either, and without
+// a listener polling is the way to find work.
+func TestWorkThatOnlyAPollFindsIsMissed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode   deploymode.Mode
+		waited time.Duration
+		missed uint64
+	}{
+		"long ready":         {deploymode.Hybrid, 2 * time.Second, 3},
+		"just ready":         {deploymode.Hybrid, 20 * time.Millisecond, 0},
+		"without a listener": {deploymode.PollingOnly, 2 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := launch(t, c.mode).settled()
+				w.board.waited = c.waited
+				w.board.put("a", 3) // without a signal
+				after(relaxed)
+				h := w.Health()
+				require.EqualValues(t, 3, h.Found[telemetry.ByPoller])
+				require.Equal(t, c.missed, h.Missed)
+				require.InDelta(t, float64(c.missed), testutil.ToFloat64(w.metrics.Missed.WithLabelValues("sys")), 0)
+				w.publish("a", 3)
+				after(time.Millisecond)
+				require.Equal(t, c.missed, w.Health().Missed, "a signal told of these")
+			})
+		})
+	}
+}
+
 func TestRetryIn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,5 +390,52 @@ func TestLooksRunOnTheProcessor(t *testing.T) {
 		require.NoError(t, one.Stop(t.Context()))
 		require.NoError(t, two.Stop(t.Context()))
 		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
+// Failures mixed with successes are counted by the minute, and a system may be
+// told not to be judged by them at all.
+func TestHealthByTheRateOfErrors(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rate := func(c *coordinator.Config) { c.MaxErrorsPerMinute = 2 }
+		w := launch(t, deploymode.EventDrivenOnly, rate).settled()
+		failOnce := func() {
+			w.board.fail(errors.New("deadlock"))
+			w.publish("a", 1)
+			synctest.Wait()
+			w.board.fail(nil)
+			after(s)
+			require.Zero(t, w.Health().ConsecutiveErrors)
+		}
+		failOnce()
+		failOnce()
+		require.Equal(t, deploymode.Healthy, w.Health().Status)
+		failOnce()
+		require.Equal(t, deploymode.Unhealthy, w.Health().Status, "three within a minute")
+		after(time.Minute)
+		require.Equal(t, deploymode.Healthy, w.Health().Status)
+
+		indifferent := launch(t, deploymode.EventDrivenOnly, rate, func(c *coordinator.Config) { c.IgnoreErrors = true }).settled()
+		indifferent.board.fail(errors.New("deadlock"))
+		indifferent.publish("a", 1)
+		after(time.Minute)
+		require.Greater(t, indifferent.Health().ConsecutiveErrors, 3)
+		require.Equal(t, deploymode.Healthy, indifferent.Health().Status)
+		ready, _ := indifferent.Ready()
+		require.True(t, ready)
+	})
+}
+
+func TestLooksThatAreNotTimed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, untimed := range []bool{false, true} {
+			m := telemetry.NewMetrics(prometheus.NewRegistry())
+			w := launch(t, deploymode.EventDrivenOnly, func(c *coordinator.Config) { c.Untimed, c.Metrics = untimed, m }).settled()
+			w.publish("a", 1)
+			synctest.Wait()
+			require.Equal(t, !untimed, testutil.CollectAndCount(m.EventProcessing) > 0)
+		}
 	})
 }

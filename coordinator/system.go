@@ -48,6 +48,7 @@ type EventSystem struct {
 	holdUntil time.Time // no look before this, after errors
 	idle      int       // looks in a row that found nothing and asked for another soon
 	stats     stats
+	failures  failures
 }
 
 type phase uint8
@@ -69,7 +70,7 @@ var _ lifecycle.Service = (*EventSystem)(nil)
 // New returns a system that is not running yet.
 func New(cfg Config, work Work) *EventSystem {
 	cfg = cfg.withDefaults()
-	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), topics: cfg.Topics}
+	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), topics: cfg.Topics, failures: failures{limit: cfg.MaxErrorsPerMinute}}
 	s.quit, s.quitNow = context.WithCancel(context.Background())
 	s.hard, s.hardCancel = context.WithCancel(context.Background())
 	s.mode = s.effective(cfg.Mode)
@@ -124,6 +125,9 @@ func (s *EventSystem) Start(ctx context.Context) error {
 	}
 	if canonical, ok := deploymode.Parse(string(s.cfg.Mode)); !ok || canonical != s.cfg.Mode {
 		return fmt.Errorf("starting %s: %q is no deployment mode", s.cfg.SystemID, s.cfg.Mode)
+	}
+	if err := s.cfg.Check(); err != nil {
+		return err
 	}
 	if err := s.loop.Start(ctx); err != nil {
 		return err

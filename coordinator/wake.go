@@ -69,9 +69,40 @@ type Outcome struct {
 	More bool
 	// RetryIn asks to look at everything again after this; 0 does not.
 	RetryIn time.Duration
+	// Missing says why there may be work that this look was told of and did not
+	// find; empty: there is none. It is counted, and RetryIn must be set with it.
+	Missing Missing
+	// Waited is how long what was found had been ready before the look, where
+	// that is known and the look before could have found nothing of it. See
+	// [Health.Missed].
+	Waited time.Duration
 	// NextDue is the time until the next known work is due, which arms a
 	// timer; NoDue where none is known. 0 means due now.
 	NextDue time.Duration
+}
+
+// Missing is why a look did not find what it was told of, as in the label of the
+// metric.
+type Missing string
+
+// The reasons.
+const (
+	// MissingLocked: rows were passed over, since another transaction held them.
+	MissingLocked Missing = "locked"
+	// MissingUnseen: a signal told of something, nothing was there, and the scan
+	// that sees everything is not due yet.
+	MissingUnseen Missing = "unseen"
+)
+
+// SoonerRetry makes the outcome ask for another look after d, unless it asks for
+// one before that; why is counted, unless another reason is.
+func (o *Outcome) SoonerRetry(d time.Duration, why Missing) {
+	if o.RetryIn == 0 || d < o.RetryIn {
+		o.RetryIn = d
+	}
+	if o.Missing == "" {
+		o.Missing = why
+	}
 }
 
 // NoDue is the NextDue of a look that knows of nothing due later.

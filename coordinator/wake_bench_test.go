@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/command"
+	settings "github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
@@ -32,9 +33,11 @@ func benchmarkSignal(b *testing.B, p *command.Processor) {
 	bus := inproc.New()
 	looked := make(chan time.Time, 1)
 	topic := signal.WorkerTopic("bench")
-	s := coordinator.New(coordinator.Config{
-		SystemID: "bench", Mode: deploymode.Hybrid, Source: bus, Topics: []signal.Topic{topic}, Processor: p,
-	}, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
+	defaults, err := settings.Defaults()
+	require.NoError(b, err)
+	cfg := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
+	cfg.Source, cfg.Topics, cfg.Processor = bus, []signal.Topic{topic}, p
+	s := coordinator.New(cfg, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 		if w.Reason == coordinator.ReasonSignal {
 			looked <- time.Now()
 		}
@@ -44,7 +47,7 @@ func benchmarkSignal(b *testing.B, p *command.Processor) {
 	require.Eventually(b, func() bool {
 		h := s.Health()
 		return h.Listener != nil && h.Listener.State == deploymode.Listening && h.CatchUpScans > 0
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	looks := s.Health().Looks
 	var took time.Duration
 	b.ReportAllocs()

@@ -18,6 +18,11 @@ import (
 // newBreakers makes the circuit breakers of a daemon: one for each dependency
 // it has, independent of the others.
 func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetry.Metrics) *breaker.Set {
+	return breaker.NewSet(breaker.Config{Logger: log, Metrics: m}, breakerSettings(c, w))
+}
+
+// breakerSettings translates the settings of the breakers.
+func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Settings {
 	b, each := c.CircuitBreakers, c.CircuitBreakers.ComponentConfigs
 	settings := func(fail, succeed int, open time.Duration) breaker.Settings {
 		return breaker.Settings{FailureThreshold: fail, SuccessThreshold: succeed, Timeout: open,
@@ -33,17 +38,25 @@ func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetr
 	} else {
 		list[breaker.Web], list[breaker.TaskReadiness] = of(each.Web), of(each.TaskReadiness)
 	}
-	return breaker.NewSet(breaker.Config{Logger: log, Metrics: m}, list)
+	return list
 }
 
+// canceledStatement is the SQLSTATE of a statement that ran into its time limit.
+const canceledStatement = "57014"
+
 // judge tells a database that is away from one that answers, whatever it says.
+// What ran out of time tells neither by itself: the database may hang, or the
+// statement had more to do than fits.
 func judge(err error) breaker.Verdict {
 	var sql interface{ SQLState() string }
 	var duplicate *orchestration.DuplicateError
+	isSQL := errors.As(err, &sql)
 	switch {
-	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded): // before its SQLSTATE
+	case errors.Is(err, context.DeadlineExceeded), isSQL && sql.SQLState() == canceledStatement: // before ErrUnavailable
+		return breaker.Late
+	case errors.Is(err, store.ErrUnavailable): // before its SQLSTATE
 		return breaker.Failure
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), errors.As(err, &sql):
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), isSQL:
 		return breaker.Success
 	}
 	return breaker.Ignored // bad input, a daemon that stops

@@ -39,23 +39,35 @@ const startPatience = 30 * time.Second
 // other daemon hears signals directly, so they need not ride along with what is
 // waited for.
 func openStore(ctx context.Context, c config.Common, name string, embedded bool, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+	opts := storeOptions(c, name, embedded)
+	opts.OnForget = func() {
+		log.Warn("the database is another server than before, was restarted, or went back to an older state; what was remembered of it is forgotten")
+	}
+	opts.OnSlowAcquire = func(waited time.Duration) {
+		log.Warn("a connection was long in coming; the pool may be too small", zap.Duration("waited", waited))
+	}
+	opts.Observe = func(flow string, took time.Duration, err error) {
+		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
+		if err == nil {
+			answered(breakers)
+		}
+	}
+	// Altogether, since the database may go away between one and the next.
+	return patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return openOnce(ctx, c.Database, opts, log) })
+}
+
+// storeOptions translates the settings of the pool.
+func storeOptions(c config.Common, name string, embedded bool) store.Options {
 	d := c.Database
-	opts := store.Options{
+	return store.Options{
 		URL: d.URL.Reveal(), ApplicationName: name,
 		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
 		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(),
-		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(),
+		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(), HoldTimeout: d.HoldTimeout(),
 		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: inTransaction(c.Signals.EventSource),
 		NotifyAfterCommit: c.Signals.EventSource == sourceNotify && !embedded,
-		Observe: func(flow string, took time.Duration, err error) {
-			m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
-			if err == nil {
-				answered(breakers)
-			}
-		},
+		SlowAcquire:       d.Pool.SlowAcquireThreshold(),
 	}
-	// Altogether, since the database may go away between one and the next.
-	return patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return openOnce(ctx, d, opts, log) })
 }
 
 // openOnce is openStore without patience.
@@ -115,14 +127,23 @@ func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Co
 type signals struct {
 	config    config.Common
 	name      string
+	buffers   signalBuffers
 	store     *store.Store
 	transport signal.Transport
 	sender    *signal.Sender
 	heard     signal.Source // nil until source is called
+	slotLost  func(slot string)
 }
 
-func newSignals(c config.Common, name string, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
-	out := &signals{config: c, name: name, store: s}
+// signalBuffers are how many different signals wait on the listening
+// connection, and for each event system.
+type signalBuffers struct{ connection, system int }
+
+func newSignals(c config.Common, name string, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
+	out := &signals{config: c, name: name, buffers: buffers, store: s, slotLost: func(slot string) {
+		m.WALSlotsLost.Inc()
+		log.Warn(wal.SlotLostMessage, zap.String("slot", slot))
+	}}
 	switch c.Signals.EventSource {
 	case sourceNotify:
 		out.transport = notify.NewTransport(s.Execer())
@@ -156,21 +177,33 @@ func (s *signals) source() (signal.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare the event source %s: %w", s.config.Signals.EventSource, err)
 	}
-	s.heard = mux.New(source, mux.Config{})
+	s.heard = mux.New(source, s.muxConfig())
 	return s.heard, nil
 }
 
 func (s *signals) newSource() (signal.Source, error) {
-	d := s.config.Database
-	dsn, name := d.ListenerDSN().Reveal(), s.name+"-listener"
 	switch s.config.Signals.EventSource {
 	case sourceNotify:
-		return notify.New(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
+		return notify.New(s.notifyConfig(), s.transport)
 	case sourceRelay:
-		return relay.NewSource(notify.Config{DSN: dsn, ApplicationName: name, ConnectTimeout: d.ConnectTimeout()}, s.transport)
+		return relay.NewSource(s.notifyConfig(), s.transport)
 	default:
-		w := s.config.Signals.WAL
-		return wal.New(wal.Config{DSN: dsn, ApplicationName: name, Slot: w.Slot, Publication: w.Publication,
-			ConnectTimeout: d.ConnectTimeout(), Server: s.store.Execer()}, s.transport)
+		cfg := s.walConfig()
+		cfg.Server, cfg.OnSlotLost = s.store.Execer(), s.slotLost
+		return wal.New(cfg, s.transport)
 	}
+}
+
+func (s *signals) muxConfig() mux.Config { return mux.Config{BufferLimit: s.buffers.system} }
+
+func (s *signals) notifyConfig() notify.Config {
+	d := s.config.Database
+	return notify.Config{DSN: d.ListenerDSN().Reveal(), ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout(),
+		BufferLimit: s.buffers.connection}
+}
+
+func (s *signals) walConfig() wal.Config {
+	d, w := s.config.Database, s.config.Signals.WAL
+	return wal.Config{DSN: d.ListenerDSN().Reveal(), ApplicationName: s.name + "-listener", Slot: w.Slot, Publication: w.Publication,
+		ConnectTimeout: d.ConnectTimeout(), BufferLimit: s.buffers.connection}
 }

@@ -19,7 +19,7 @@ import (
 // database. Everybody else hears them as usual, and other daemons may work on
 // the same database; their signals come over one connection for both. Nothing
 // runs before Start; the orchestrator is to be started first and stopped last.
-// log must not be nil.
+// log must not be nil. docs/embedding.md has a whole program.
 func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Orchestrator, *Worker, error) {
 	near := &neighbours{}
 	o, err := newOrchestrator(ctx, loaded, near, log.Named("orchestrator"))

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/google/uuid"
@@ -39,7 +40,7 @@ func (g guardedEngine) CreateMany(ctx context.Context, requests []orchestration.
 	err := g.web.Do(ctx, func(ctx context.Context) error {
 		results = g.Orchestrator.CreateMany(ctx, requests)
 		for i := range results {
-			if judge(results[i].Err) == breaker.Failure {
+			if v := judge(results[i].Err); v == breaker.Failure || v == breaker.Late {
 				return results[i].Err
 			}
 		}
@@ -87,6 +88,23 @@ func (g guardedEngine) Replay(ctx context.Context, task uuid.UUID, r orchestrati
 	return through(ctx, g.web, func(ctx context.Context) (orchestration.Created, error) { return g.Orchestrator.Replay(ctx, task, r) })
 }
 
+// PauseNamespace implements rest.Actions.
+func (g guardedEngine) PauseNamespace(ctx context.Context, namespace, actor, reason string) error {
+	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.PauseNamespace(ctx, namespace, actor, reason) })
+}
+
+// ResumeNamespace implements rest.Actions.
+func (g guardedEngine) ResumeNamespace(ctx context.Context, namespace, actor, reason string) error {
+	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.ResumeNamespace(ctx, namespace, actor, reason) })
+}
+
+// DeprecateTemplate implements rest.Actions.
+func (g guardedEngine) DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error {
+	return g.web.Do(ctx, func(ctx context.Context) error {
+		return g.Orchestrator.DeprecateTemplate(ctx, namespace, name, version, deprecated, why)
+	})
+}
+
 // guardedStore is the store as the API reads it. Health checks go past the
 // breaker: they are how a recovery is seen.
 type guardedStore struct {
@@ -97,6 +115,21 @@ type guardedStore struct {
 // Task implements rest.Store.
 func (g guardedStore) Task(ctx context.Context, id uuid.UUID) (*store.Task, error) {
 	return through(ctx, g.web, func(ctx context.Context) (*store.Task, error) { return g.Store.Task(ctx, id) })
+}
+
+// TaskWithoutResults implements rest.Store.
+func (g guardedStore) TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error) {
+	return through(ctx, g.web, func(ctx context.Context) (*store.Task, error) { return g.Store.TaskWithoutResults(ctx, id) })
+}
+
+// ContextBytes implements rest.Store.
+func (g guardedStore) ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error) {
+	return through(ctx, g.web, func(ctx context.Context) (int64, error) { return g.Store.ContextBytes(ctx, ids) })
+}
+
+// Contexts implements rest.Store.
+func (g guardedStore) Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error) {
+	return through(ctx, g.web, func(ctx context.Context) (map[uuid.UUID]json.RawMessage, error) { return g.Store.Contexts(ctx, ids) })
 }
 
 // TaskOfIdentity implements rest.Store.
@@ -125,8 +158,8 @@ func (g guardedStore) Attempts(ctx context.Context, task uuid.UUID, step int) ([
 }
 
 // Plans implements rest.Store.
-func (g guardedStore) Plans(ctx context.Context, namespace string) ([]*store.Plan, error) {
-	return through(ctx, g.web, func(ctx context.Context) ([]*store.Plan, error) { return g.Store.Plans(ctx, namespace) })
+func (g guardedStore) Plans(ctx context.Context, namespace string) ([]store.ListedPlan, error) {
+	return through(ctx, g.web, func(ctx context.Context) ([]store.ListedPlan, error) { return g.Store.Plans(ctx, namespace) })
 }
 
 // PlanNamed implements rest.Store.
@@ -136,7 +169,7 @@ func (g guardedStore) PlanNamed(ctx context.Context, namespace, name, version st
 	})
 }
 
-// DeadLetters implements rest.DeadLetters.
-func (g guardedStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error) {
-	return through(ctx, g.web, func(ctx context.Context) ([]store.DeadLetter, error) { return g.Store.DeadLetters(ctx, f) })
+// TemplateVersion implements rest.Store.
+func (g guardedStore) TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.TemplateVersion, error) { return g.Store.TemplateVersion(ctx, plan) })
 }

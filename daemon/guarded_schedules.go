@@ -37,3 +37,18 @@ func (g guardedEngine) Schedule(ctx context.Context, id uuid.UUID) (store.Schedu
 func (g guardedEngine) Schedules(ctx context.Context, f store.ScheduleFilter) (store.SchedulePage, error) {
 	return through(ctx, g.web, func(ctx context.Context) (store.SchedulePage, error) { return g.Orchestrator.Schedules(ctx, f) })
 }
+
+// PauseSchedule implements rest.Schedules.
+func (g guardedEngine) PauseSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.Schedule, error) { return g.Orchestrator.PauseSchedule(ctx, id, why) })
+}
+
+// ResumeSchedule implements rest.Schedules.
+func (g guardedEngine) ResumeSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.Schedule, error) { return g.Orchestrator.ResumeSchedule(ctx, id, why) })
+}
+
+// DeleteSchedule implements rest.Schedules.
+func (g guardedEngine) DeleteSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error) {
+	return through(ctx, g.web, func(ctx context.Context) (store.Schedule, error) { return g.Orchestrator.DeleteSchedule(ctx, id, why) })
+}

@@ -42,8 +42,11 @@ func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger
 }
 
 func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbours, log *zap.Logger) (*Orchestrator, error) {
+	if err := loaded.Refused(); err != nil {
+		return nil, err
+	}
 	c := loaded.OrchestratorConfig()
-	s, err := assemble(ctx, c.Common, nil, "tasker-orchestrator", near, log)
+	s, err := assemble(ctx, c.Common, nil, "tasker-orchestrator", orchestratorBuffers(c.Orchestration), near, log)
 	if err != nil {
 		return nil, err
 	}
@@ -57,22 +60,18 @@ func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbour
 
 func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) error {
 	o := c.Orchestration
-	if err := refuseAuth("orchestration", o.Web.Web); err != nil {
+	self, err := introduce("", string(o.EventSystems.Orchestration.DeploymentMode))
+	if err != nil {
 		return err
 	}
-	warnWithoutEffect(d.log, d.loaded, "common.cache.enabled", "orchestration.web.config_endpoint_enabled")
 	if _, err := patiently(ctx, d.log, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, d.registerTemplates(ctx, c.Common)
+		return struct{}{}, d.registerTemplates(ctx, c.Common, self.ID)
 	}); err != nil {
 		return err
 	}
 	d.registered = true
 	d.depth = newQueueDepth(d.store.QueueDepth, c.Common.Queues.PGMQ.QueueDepthThresholds)
 	d.registry.MustRegister(d.depth)
-	self, err := introduce("", string(o.EventSystems.Orchestration.DeploymentMode))
-	if err != nil {
-		return err
-	}
 	source, err := d.signals.source()
 	if err != nil {
 		return err
@@ -80,19 +79,8 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	if d.relay, err = d.signals.newRelay(d.log, d.metrics); err != nil {
 		return err
 	}
-	rules := rules(c.Common, o)
-	d.engine, err = orchestration.New(orchestration.Config{
-		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules, Decisions: decisions(o.DecisionPoints), DeadLetters: o.DLQ.Enabled,
-		ReadinessBreaker: d.breakers.Breaker(breaker.TaskReadiness),
-		Orchestration:    eventSystem(o.EventSystems.Orchestration, source, d.fail),
-		Readiness:        eventSystem(o.EventSystems.TaskReadiness, source, d.fail),
-		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
-			Logger: d.log, Metrics: d.metrics},
-		ApplyBatch: o.Apply.BatchSize, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
-		MaxTaskDepth: o.Waits.MaxTaskDepth, EventTTL: o.Waits.EventTTL(),
-		SweepBatch: o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), Logger: d.log, Metrics: d.metrics,
-	})
-	if err != nil {
+	engine := d.engineConfig(c, self, source)
+	if d.engine, err = orchestration.New(engine); err != nil {
 		return err
 	}
 	if d.sweeps, err = sweep.New(d.sweepConfig(o, self)); err != nil {
@@ -102,34 +90,66 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	if !o.Web.Enabled {
 		return nil
 	}
-	return d.serve(o, self, rules)
+	return d.serve(o, self, engine.Rules)
+}
+
+// engineConfig translates the settings of the engine.
+func (d *Orchestrator) engineConfig(c config.OrchestratorConfig, self store.Daemon, source signal.Source) orchestration.Config {
+	o := c.Orchestration
+	return orchestration.Config{
+		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules(c.Common, o), Decisions: decisions(o.DecisionPoints), DeadLetters: o.DLQ.Enabled,
+		ReadinessBreaker: d.breakers.Breaker(breaker.TaskReadiness),
+		Orchestration:    eventSystem(o.EventSystems.Orchestration, source, d.fail),
+		Readiness:        eventSystem(o.EventSystems.TaskReadiness, source, d.fail),
+		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
+			Logger: d.log, Metrics: d.metrics},
+		ApplyBatch: o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
+		MaxTaskDepth: o.Waits.MaxTaskDepth, EventTTL: o.Waits.EventTTL(), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
+		InputSchema: orchestration.SchemaMode(o.Create.InputSchema),
+		SweepBatch:  o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), Logger: d.log, Metrics: d.metrics,
+	}
+}
+
+func orchestratorBuffers(o config.Orchestration) signalBuffers {
+	c := o.MPSCChannels
+	return signalBuffers{connection: c.EventListeners.PGMQEventBufferSize, system: c.EventSystems.EventChannelBufferSize}
 }
 
 // newAdmission decides which new tasks are turned away.
 func (d *Orchestrator) newAdmission(c config.OrchestratorConfig) *backpressure.Admission {
-	return backpressure.New(backpressure.Config{
+	return backpressure.New(d.admissionConfig(c))
+}
+
+func (d *Orchestrator) admissionConfig(c config.OrchestratorConfig) backpressure.Config {
+	return backpressure.Config{
 		Depth: d.depth.measure, Overflow: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold,
 		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.engine.Drained,
 		Channels:       []backpressure.Channel{{Name: "orchestrator", Saturation: d.engine.Saturation}},
 		ChannelWarning: c.Common.MPSCChannels.OverflowPolicy.LogWarningThreshold,
 		Blocked:        d.breakers.Breaker(breaker.Web).Wait, Logger: d.log, Metrics: d.metrics,
-	})
+	}
 }
 
 // serve makes the API.
 func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) error {
 	guard := d.breakers.Breaker(breaker.Web)
 	engine, reads := guardedEngine{supervised{d.engine, d.shared}, guard}, guardedStore{d.store, guard}
-	web := d.webConfig(o.Web.Web, d.loaded.Environment)
-	web.MaxBodyBytes, web.MaxWait = int64(o.Web.MaxBodyBytes), o.Web.MaxWait()
 	var err error
-	d.server, err = rest.NewOrchestrator(web, rest.Orchestrator{
-		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules), Loaded: d.templatesLoaded, Checks: d.checks,
+	d.server, err = rest.NewOrchestrator(d.orchestratorWeb(o), rest.Orchestrator{
+		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules, guard), Loaded: d.templatesLoaded, Checks: d.checks,
 		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
-		Registry: d.store, Sweeps: d.sweeps, Schedules: engine, Waits: engine, Isolated: engine, Events: reads, MaxEventConsumers: o.Events.MaxConsumers,
+		Registry: reads, Sweeps: guardedSweeps{d.sweeps, guard}, Schedules: engine, Waits: engine, Isolated: engine, Events: reads, MaxEventConsumers: o.Events.MaxConsumers,
 		NewEvents: d.engine.NewEvents, MaxEventStreams: o.Events.MaxStreams, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, TaskTypes: engine, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
+}
+
+// orchestratorWeb translates the settings of the API.
+func (d *Orchestrator) orchestratorWeb(o config.Orchestration) rest.Config {
+	web := d.webConfig(o.Web.Web, d.loaded.Environment)
+	web.MaxBodyBytes, web.MaxWait = int64(o.Web.MaxBodyBytes), o.Web.MaxWait()
+	web.BodyBudget, web.AnswerBudget = o.Web.BodyBudgetBytes, o.Web.AnswerBudgetBytes
+	return web
 }
 
 // templatesLoaded and checks show the daemon to the API.
@@ -142,7 +162,7 @@ func (d *Orchestrator) templatesLoaded() (loaded bool, reason string) {
 
 func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
 	checks := map[string]telemetry.Check{"queue_depth": d.depth.check(ctx), "sweeps": d.sweeps.Check(),
-		"circuit_breaker": d.breakers.Breaker(breaker.Web).Check(), "circuit_breakers": d.breakers.Check()}
+		"circuit_breakers": d.breakers.Check()}
 	if d.relay != nil {
 		checks["signal_relay"] = relayCheck(d.relay.Health())
 	}
@@ -150,9 +170,9 @@ func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
 }
 
 // verify replays the ledger of one task for the API.
-func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.UUID) ([]string, error) {
+func (d *Orchestrator) verify(rules workflow.Rules, guard *breaker.Breaker) func(context.Context, uuid.UUID) ([]string, error) {
 	return func(ctx context.Context, task uuid.UUID) ([]string, error) {
-		report, err := d.store.CheckTask(ctx, rules, task)
+		report, err := through(ctx, guard, func(ctx context.Context) (store.IntegrityReport, error) { return d.store.CheckTask(ctx, rules, task) })
 		if err != nil {
 			return nil, err
 		}
@@ -166,8 +186,11 @@ func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.U
 
 // registerTemplates registers what task_templates.search_paths finds. Paths
 // that match nothing are no fault: workers register their own templates.
-func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common) error {
-	found, problems, err := workflow.LoadTemplates(c.TaskTemplates.SearchPaths...)
+func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common, by string) error {
+	found, problems, err := loadTemplates(c)
+	if err != nil {
+		return err // with the warnings about the same files
+	}
 	for _, p := range problems.Warnings() {
 		if p.Code == workflow.CodeIO {
 			d.log.Debug(p.String()) // the default path names a folder that need not exist
@@ -175,20 +198,32 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common) e
 		}
 		d.log.Warn(p.String())
 	}
-	if err != nil {
-		return fmt.Errorf("load the templates: %w", err)
-	}
 	resolved := make([]*workflow.Template, 0, len(found))
 	for _, f := range found {
 		resolved = append(resolved, f.Template.Resolve(d.loaded.Environment))
 	}
-	if err := d.store.RegisterTemplates(ctx, d.loaded.Environment, resolved); err != nil {
+	registered, err := d.store.RegisterTemplates(ctx, store.Registrant{ID: by, Environment: d.loaded.Environment, Immutable: store.Immutability(c.TaskTemplates.Immutable)}, resolved)
+	if err != nil {
 		return err
 	}
-	if len(resolved) > 0 {
-		d.log.Info("registered templates", zap.Int("templates", len(resolved)))
+	for _, c := range registered.Refused {
+		d.log.Warn(store.RefusedTemplate, zap.Stringer("template", c))
+	}
+	for _, c := range registered.Replaced {
+		d.log.Warn(store.ReplacedTemplate, zap.Stringer("template", c))
+	}
+	if n := len(resolved) - len(registered.Refused); n > 0 {
+		d.log.Info("registered templates", zap.Int("templates", n))
 	}
 	return nil
+}
+
+func loadTemplates(c config.Common) ([]workflow.LoadedTemplate, workflow.Problems, error) {
+	found, problems, err := workflow.LoadTemplates(c.TaskTemplates.SearchPaths...)
+	if err != nil {
+		err = fmt.Errorf("load the templates of common.task_templates.search_paths: %w", err)
+	}
+	return found, problems, err
 }
 
 // services lists the parts below the API in the order of their start: what
@@ -206,13 +241,14 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 	if err := d.start(ctx, d.services()...); err != nil {
 		return err
 	}
+	d.show(d.engine.SetAddress)
 	d.signals.sender.Publish(signal.Signal{Topic: signal.TopicControl}) // templates may be new
 	d.log.Info("orchestrator started", zap.String("mode", string(d.engine.Mode())), zap.Any("address", d.Addr()))
 	return nil
 }
 
-// Stop ends the daemon within ctx: unready first, then the API, the event
-// systems and commands, the signals, and at last the pools.
+// Stop ends the daemon within ctx: unready first, then the requests, the event
+// systems and commands, the signals, and at last probes and the pools.
 func (d *Orchestrator) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
 
 // Addr is where the API listens; nil when it is off.

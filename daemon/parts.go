@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,16 +44,15 @@ type shared struct {
 	server    *rest.Server // nil when web.enabled = false
 	fatal     chan error   // what must end the process
 	breakers  *breaker.Set
+	shutdown  config.Shutdown
+	delay     time.Duration // between turning unready and stopping
 }
 
 // assemble opens what everything else stands on. name is the daemon's name in
 // pg_stat_activity; w is nil for an orchestrator, near unless another daemon
 // runs in the process.
-func assemble(ctx context.Context, c config.Common, w *config.Worker, name string, near *neighbours, log *zap.Logger) (*shared, error) {
-	if err := refuseUnsupported(c); err != nil {
-		return nil, err
-	}
-	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1)}
+func assemble(ctx context.Context, c config.Common, w *config.Worker, name string, buffers signalBuffers, near *neighbours, log *zap.Logger) (*shared, error) {
+	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
 	s.breakers = newBreakers(c, w, log, s.metrics)
@@ -59,7 +60,7 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	if s.store, err = openStore(ctx, c, name, near != nil, s.breakers, log, s.metrics); err != nil {
 		return nil, err
 	}
-	if s.signals, err = newSignals(c, name, s.store, s.breakers, log, s.metrics); err != nil {
+	if s.signals, err = newSignals(c, name, buffers, s.store, s.breakers, log, s.metrics); err != nil {
 		s.store.Close()
 		return nil, err
 	}
@@ -83,8 +84,9 @@ func (s *shared) fail(err error) {
 
 // webConfig translates the settings of the HTTP server.
 func (s *shared) webConfig(w config.Web, environment string) rest.Config {
+	s.delay = shutdownDelay(s.shutdown, w)
 	return rest.Config{Address: w.BindAddress, Version: Version(), Environment: environment,
-		RequestTimeout: w.RequestTimeout(), Metrics: s.registry, Logger: s.log}
+		RequestTimeout: w.RequestTimeout(), Telemetry: s.metrics, Metrics: s.registry, Logger: s.log}
 }
 
 // address is where the HTTP server listens; nil when it is off.
@@ -93,6 +95,29 @@ func (s *shared) address() net.Addr {
 		return nil
 	}
 	return s.server.Addr()
+}
+
+// show tells the fleet, by tell, where the API listens: the bound address, with
+// the host's name in place of all addresses. Without an API it tells nothing.
+func (s *shared) show(tell func(address string)) {
+	bound := s.address()
+	if bound == nil {
+		return
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		s.log.Warn("the fleet is shown no name of this host", zap.Error(err))
+		host = "" // an address of all interfaces stays one
+	}
+	tell(shownAddress(bound, host))
+}
+
+func shownAddress(bound net.Addr, host string) string {
+	tcp, ok := bound.(*net.TCPAddr)
+	if !ok || host == "" || !(tcp.IP == nil || tcp.IP.IsUnspecified()) {
+		return bound.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
 // start runs services in order and the API last, so that it serves only what
@@ -108,26 +133,33 @@ func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error
 	return nil
 }
 
-// stopAll turns the daemon unready, stops the API and then services in
-// reverse, and closes the pool last. The API comes first and may not use up the
-// time of the others: requests that hang are cut off.
+// stopAll turns the daemon unready, serves on for the delay, takes no more
+// requests, stops services in reverse, and closes the pool last. Until then
+// probes and metrics are answered. The requests that are under way come first
+// and may not use up the time of the others.
 func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) error {
 	var failed []error
 	if s.server != nil {
 		s.server.Drain()
+		s.linger(ctx)
 		each := stopEach
 		if deadline, ok := ctx.Deadline(); ok {
 			each = min(each, time.Until(deadline)/3)
 		}
-		failed = append(failed, lifecycle.StopAll(ctx, s.log, each, s.server))
+		finishing, cancel := context.WithTimeout(ctx, each)
+		failed = append(failed, s.server.Finish(finishing))
+		cancel()
 	}
 	each := stopEach
 	if deadline, ok := ctx.Deadline(); ok {
 		// The longest part (a worker with its handlers) may take nearly all.
 		each = max(each, time.Until(deadline)-stopMargin)
 	}
-	failed = append(failed, lifecycle.StopAll(ctx, s.log, each, services...), s.closeStore(ctx))
-	return errors.Join(failed...)
+	failed = append(failed, lifecycle.StopAll(ctx, s.log, each, services...))
+	if s.server != nil {
+		failed = append(failed, lifecycle.StopAll(ctx, s.log, stopEach, s.server))
+	}
+	return errors.Join(append(failed, s.closeStore(ctx))...)
 }
 
 // warnOfRestarts names what a configuration that was read again changes, and
@@ -138,6 +170,19 @@ func warnOfRestarts(log *zap.Logger, changes []config.Change) {
 			log.Warn("a changed setting takes effect with the next start", zap.String("key", c.Key))
 		}
 	}
+}
+
+// warnOfIdle names in one line the keys that somebody has set and that have no
+// effect.
+func warnOfIdle(log *zap.Logger, idle []config.Problem) {
+	if len(idle) == 0 {
+		return
+	}
+	keys := make([]string, 0, len(idle))
+	for _, p := range idle {
+		keys = append(keys, p.Key)
+	}
+	log.Warn("settings without effect; tasker-ctl config validate tells why", zap.Int("count", len(keys)), zap.Strings("keys", keys))
 }
 
 // observeConnections shows what a pool is doing.

@@ -50,7 +50,9 @@ func OrchestratorProgram() Program {
 		New: func(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (Process, error) {
 			return NewOrchestrator(ctx, loaded, log)
 		},
-		ShutdownTimeout: func(l *config.Loaded) time.Duration { return l.Orchestration.ShutdownTimeout() },
+		ShutdownTimeout: func(l *config.Loaded) time.Duration {
+			return shutdownDelay(l.Common.Shutdown, l.Orchestration.Web.Web) + l.Orchestration.ShutdownTimeout()
+		},
 	}
 }
 
@@ -64,13 +66,13 @@ func WorkerProgram(name string, register Register) Program {
 		},
 		// Handlers get their time limit, reporting gets a moment more.
 		ShutdownTimeout: func(l *config.Loaded) time.Duration {
-			return l.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout() + 5*time.Second
+			return shutdownDelay(l.Common.Shutdown, l.Worker.Web) + l.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout() + 5*time.Second
 		},
 	}
 }
 
 // Main runs a daemon until a signal ends it and returns its exit code. SIGTERM
-// and SIGINT stop it in order, a second one at once; SIGHUP reads the
+// and SIGINT stop it in order, another one 2 s later at once; SIGHUP reads the
 // configuration again; SIGUSR1 logs a status.
 func Main(p Program, args []string, stderr io.Writer) int {
 	opts, code, done := parseFlags(p, args, stderr)
@@ -78,6 +80,9 @@ func Main(p Program, args []string, stderr io.Writer) int {
 		return code
 	}
 	loaded, err := config.Load(opts)
+	if err == nil {
+		err = loaded.Refused()
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
 		return ExitConfig
@@ -98,8 +103,9 @@ func Main(p Program, args []string, stderr io.Writer) int {
 	for _, w := range loaded.Warnings {
 		log.Warn("configuration", zap.Stringer("problem", w))
 	}
+	warnOfIdle(log, loaded.WithoutEffect)
 	opts.WorkerID = loaded.Worker.WorkerID
-	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter}
+	r := &runner{program: p, opts: opts, loaded: loaded, log: log, level: level, status: all, since: time.Now(), overdue: overdueAfter, ignore: secondSignal}
 	return r.run()
 }
 
@@ -114,7 +120,7 @@ func parseFlags(p Program, args []string, stderr io.Writer) (opts config.Options
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "%s\n\nUsage: %s [flags]\n\n", p.About, p.Name)
 		flags.PrintDefaults()
-		fmt.Fprintf(stderr, "\nThe database is $DATABASE_URL.\nSignals: SIGTERM stops, a second one at once; SIGHUP reads the configuration again; SIGUSR1 logs a status.\n"+
+		fmt.Fprintf(stderr, "\nThe database is $DATABASE_URL.\nSignals: SIGTERM stops, another one 2 s later at once; SIGHUP reads the configuration again; SIGUSR1 logs a status.\n"+
 			"Exit codes: 0 stopped on request, 1 failure, 2 wrong configuration or command line.\n")
 	}
 	switch err := flags.Parse(args); {

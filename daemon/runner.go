@@ -20,6 +20,11 @@ import (
 // of the process need not kill it.
 const overdueAfter = 5 * time.Second
 
+// secondSignal is how long after the first signal another one is ignored:
+// supervisors and terminals send the same request twice within moments (to the
+// process and to its group), and forcing the end costs attempts.
+const secondSignal = 2 * time.Second
+
 // runner is one run of a daemon: it starts it, follows the signals, and stops
 // it.
 type runner struct {
@@ -31,6 +36,8 @@ type runner struct {
 	status  *zap.Logger     // of what is logged at any level
 	since   time.Time
 	overdue time.Duration // overdueAfter
+	ignore  time.Duration // secondSignal
+	asked   time.Time     // when the first signal to stop came; zero: none has
 
 	process Process // nil until it runs
 	signals signalled
@@ -110,9 +117,12 @@ func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int
 			r.log.Error("could not start", zap.Error(b.err), lifecycle.StackField(b.err))
 			return ExitFailure, true
 		case s := <-r.signals.stop:
-			if stopped {
+			if r.forces(s) {
 				r.log.Warn("forced to end while starting", zap.Stringer("signal", s))
 				return ExitFailure, true
+			}
+			if stopped {
+				continue
 			}
 			r.log.Info("stopped while starting", zap.Stringer("signal", s))
 			stopped = true
@@ -136,6 +146,7 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 		case <-follow.C:
 			memory.follow()
 		case s := <-r.signals.stop:
+			r.forces(s) // the first one, which does not
 			r.log.Info("stopping", zap.Stringer("signal", s))
 			return ExitOK
 		case err := <-r.process.Failed():
@@ -161,6 +172,9 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 // Where it cannot be read, the old one stays.
 func (r *runner) reload(ctx context.Context) error {
 	next, err := config.Load(r.opts)
+	if err == nil {
+		err = next.Refused()
+	}
 	if err != nil {
 		return err
 	}
@@ -179,8 +193,22 @@ func (r *runner) reload(ctx context.Context) error {
 	return nil
 }
 
+// forces takes note of a signal to stop and reports whether it is to end the
+// process at once: neither the first one nor what comes right after it is.
+func (r *runner) forces(s os.Signal) bool {
+	if r.asked.IsZero() {
+		r.asked = time.Now()
+		return false
+	}
+	if time.Since(r.asked) < r.ignore {
+		r.log.Info("a second signal this soon is ignored; a later one ends the process at once", zap.Stringer("signal", s))
+		return false
+	}
+	return true
+}
+
 // shutDown stops the process. It is bounded: by the time for stopping, by a
-// moment more should the process not keep to that, and by a second signal.
+// moment more should the process not keep to that, and by a later signal.
 func (r *runner) shutDown() int {
 	limit := r.program.ShutdownTimeout(r.loaded)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -200,6 +228,13 @@ func (r *runner) shutDown() int {
 			r.log.Info("stopped", zap.Duration("after", time.Since(r.since).Round(time.Second)))
 			return ExitOK
 		case s := <-r.signals.stop:
+			first := r.asked.IsZero()
+			if !r.forces(s) {
+				if first { // the daemon had given up by itself
+					r.log.Info("stopping already", zap.Stringer("signal", s))
+				}
+				continue
+			}
 			r.log.Warn("forced to end; leases of running steps will run out", zap.Stringer("signal", s))
 			return ExitFailure
 		case <-r.signals.status:

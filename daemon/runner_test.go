@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
 // fakeProcess does what a test wants; what is nil succeeds at once.
@@ -79,7 +80,7 @@ func launchProgram(t *testing.T, p Program) *running {
 	t.Helper()
 	r := &running{t: t, file: filepath.Join(t.TempDir(), "tasker.toml"), code: make(chan int, 1)}
 	r.write("info")
-	opts := config.Options{Path: r.file, LookupEnv: func(string) (string, bool) { return "", false }}
+	opts := config.Options{Path: r.file, LookupEnv: onlyDatabase}
 	loaded, err := config.Load(opts)
 	require.NoError(t, err)
 	var core zapcore.Core
@@ -87,8 +88,16 @@ func launchProgram(t *testing.T, p Program) *running {
 	level := zap.NewAtomicLevelAt(zapcore.InfoLevel)
 	all := zap.New(core)
 	r.runner = &runner{program: p, opts: opts, loaded: loaded, log: all.WithOptions(zap.IncreaseLevel(level)), level: level,
-		status: all, since: time.Now(), overdue: time.Minute}
+		status: all, since: time.Now(), overdue: time.Minute, ignore: 0}
 	return r
+}
+
+// onlyDatabase is an environment in which nothing is set but the database.
+func onlyDatabase(name string) (value string, set bool) {
+	if name == "DATABASE_URL" {
+		return "postgresql://nowhere/tasker", true
+	}
+	return "", false
 }
 
 func (r *running) run() *running {
@@ -100,6 +109,9 @@ func (r *running) write(level string) {
 	r.t.Helper()
 	require.NoError(r.t, os.WriteFile(r.file, []byte("[common.telemetry]\nlog_level = \""+level+"\"\n"), 0o600))
 }
+
+// patience bounds every wait of these tests.
+const patience = 30 * time.Second
 
 // kill sends a signal to this process. The runner must be listening.
 func (r *running) kill(s syscall.Signal) {
@@ -113,7 +125,7 @@ func (r *running) ends() int {
 	select {
 	case code := <-r.code:
 		return code
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		r.t.Fatal("it does not end")
 		return 0
 	}
@@ -122,23 +134,20 @@ func (r *running) ends() int {
 // logged waits for a message.
 func (r *running) logged(message string) observer.LoggedEntry {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if found := r.logs.FilterMessage(message).All(); len(found) > 0 {
-			return found[0]
-		}
-		require.True(r.t, time.Now().Before(deadline), "not logged: %s", message)
-		wait(time.Millisecond)
-	}
+	var found []observer.LoggedEntry
+	pgtest.Eventually(r.t, patience, func() (bool, string) {
+		found = r.logs.FilterMessage(message).All()
+		return len(found) > 0, "not logged: " + message
+	})
+	return found[0]
 }
-
-func wait(d time.Duration) { <-time.After(d) }
 
 // await waits for a channel.
 func await[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing came")
 	}
 	return v
@@ -184,6 +193,61 @@ func TestASecondSignalForcesTheEnd(t *testing.T) {
 	r.kill(syscall.SIGTERM)
 	require.Equal(t, ExitFailure, r.ends())
 	require.Equal(t, "terminated", r.logged("forced to end; leases of running steps will run out").ContextMap()["signal"])
+}
+
+// TestASecondSignalAtOnceIsIgnored: what sends a signal to a process and to its
+// group means to end it once.
+func TestASecondSignalAtOnceIsIgnored(t *testing.T) {
+	started, start := up()
+	stopping, stop := make(chan struct{}), make(chan struct{})
+	r := launch(t, &fakeProcess{start: start, stop: func(context.Context) error {
+		close(stopping)
+		<-stop
+		return nil
+	}})
+	r.ignore = time.Hour
+	r.run()
+	<-started
+	r.kill(syscall.SIGTERM)
+	await(t, stopping)
+	r.kill(syscall.SIGTERM)
+	r.logged("a second signal this soon is ignored; a later one ends the process at once")
+	close(stop)
+	require.Equal(t, ExitOK, r.ends())
+
+	// The same while it starts.
+	starting := make(chan struct{})
+	r = launch(t, &fakeProcess{start: func(ctx context.Context) error {
+		close(starting)
+		<-ctx.Done()
+		<-stop
+		r.logged("a second signal this soon is ignored; a later one ends the process at once")
+		return ctx.Err()
+	}})
+	r.ignore = time.Hour
+	r.run()
+	await(t, starting)
+	r.kill(syscall.SIGTERM)
+	r.logged("stopped while starting")
+	r.kill(syscall.SIGTERM)
+	require.Equal(t, ExitOK, r.ends())
+}
+
+// TestTheFirstSignalDoesNotForceADaemonThatGivesUp: its supervisor sees it going
+// and asks it to.
+func TestTheFirstSignalDoesNotForceADaemonThatGivesUp(t *testing.T) {
+	started, start := up()
+	stopping, stop := make(chan struct{}), make(chan struct{})
+	f := &fakeProcess{start: start, failed: make(chan error, 1), stop: func(context.Context) error { close(stopping); <-stop; return nil }}
+	r := launch(t, f).run()
+	<-started
+	f.failed <- errors.New("the listener is gone for good")
+	await(t, stopping)
+	r.kill(syscall.SIGTERM)
+	r.logged("stopping already")
+	close(stop)
+	require.Equal(t, ExitFailure, r.ends(), "because it gave up")
+	require.Zero(t, r.logs.FilterMessage("forced to end; leases of running steps will run out").Len())
 }
 
 func TestAStopThatIgnoresItsTimeIsEnded(t *testing.T) {
@@ -320,10 +384,10 @@ func TestStatusIsLoggedAtAnyLevel(t *testing.T) {
 	r.run()
 	<-started
 	r.logs.TakeAll()
-	for r.logs.FilterMessage("status").Len() < 2 { // it may still be starting
+	pgtest.Eventually(t, patience, func() (bool, string) { // it may still be starting
 		r.kill(syscall.SIGUSR1)
-		wait(time.Millisecond)
-	}
+		return r.logs.FilterMessage("status").Len() >= 2, "no status"
+	})
 	parts := map[any]map[string]any{}
 	for _, e := range r.logs.FilterMessage("status").All() {
 		parts[e.ContextMap()["part"]] = e.ContextMap()

@@ -74,7 +74,7 @@ func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 	require.NoError(t, err)
 	for name, d := range map[string]*shared{"orchestrator": o.shared, "worker": w.shared} {
 		url := "http://" + d.address().String()
-		pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 			status, body := ask(t, url+"/health/ready")
 			return status == http.StatusServiceUnavailable && strings.Contains(body, "loop broken is not running"), name + ": " + body
 		})
@@ -94,6 +94,31 @@ func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 	require.Subset(t, names(o.Status()), []string{"orchestrator", "pool", "signal sender", "event system orchestration",
 		"event system task_readiness", "loop broken", "loop partitions", "loop task-waiters"})
 	require.Subset(t, names(w.Status()), []string{"worker", "pool", "signal sender", "event system worker", "loop broken"})
+}
+
+// Both daemons have circuit breakers, list them and show them in their health.
+func TestBothDaemonsShowTheirBreakers(t *testing.T) {
+	t.Parallel()
+	loaded := loadFor(t, pgtest.New(t))
+	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(t.Context()))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, w.Start(t.Context()))
+	defer func() { require.NoError(t, w.Stop(context.Background())) }()
+	for url, one := range map[string]string{"http://" + o.Addr().String(): "web", "http://" + w.Addr().String(): "report"} {
+		status, body := ask(t, url+"/v1/admin/breakers")
+		require.Equal(t, http.StatusOK, status, body)
+		require.Contains(t, body, `"name":"`+one+`"`)
+		_, body = ask(t, url+"/health/detailed")
+		require.NotContains(t, body, "no such circuit breaker")
+	}
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		status, body := ask(t, "http://"+o.Addr().String()+"/health/ready")
+		return status == http.StatusOK && strings.Contains(body, `"circuit_breaker_state":"Closed"`), body
+	})
 }
 
 // A connection that is not given back must not keep the process alive.

@@ -26,6 +26,7 @@ func (d *Orchestrator) sweepConfig(o config.Orchestration, self store.Daemon) sw
 		Liveness: sweep.LivenessConfig{Interval: l.Interval(), Stale: l.StaleAfter(), Dead: l.DeadAfter(), Batch: l.BatchSize},
 		Deadlines: sweep.DeadlinesConfig{Off: !o.Sweeps.Deadlines.Enabled, Interval: o.Sweeps.Deadlines.Interval(),
 			Batch: o.Sweeps.Deadlines.BatchSize},
+		Dependencies: sweep.DependenciesConfig{Interval: o.Sweeps.Dependencies.Interval(), Batch: o.Sweeps.Dependencies.BatchSize},
 		Staleness: sweep.StalenessConfig{Off: !o.DLQ.Enabled || !stale.Enabled, Interval: stale.DetectionInterval(), Batch: stale.BatchSize,
 			DryRun: stale.DryRun, Thresholds: staleThresholds(o),
 			Actions: sweep.StaleActions{ToError: stale.Actions.AutoTransitionToError, DeadLetters: stale.Actions.AutoMoveToDLQ}},

@@ -10,10 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -21,40 +18,14 @@ import (
 
 // eventSystem translates the settings of one event system.
 func eventSystem(c config.EventSystem, source signal.Source, onFatal func(error)) coordinator.Config {
-	l, p := c.Listener, c.Poller
-	return coordinator.Config{
-		SystemID: c.SystemID, Mode: c.DeploymentMode, Source: source,
-		OnListenerFailure: deploymode.OnListenerFailure(l.OnListenerFailure), OnFatal: onFatal,
-		Listener: listener.Config{
-			HealthCheckInterval: l.HealthCheckInterval(), FallbackActivationThreshold: l.FallbackActivationThreshold(),
-			RecoveryThreshold: l.RecoveryThreshold, ConnectTimeout: l.ConnectionTimeout(),
-			Reconnect: listener.Reconnect{Initial: l.ReconnectInitial(), Max: l.ReconnectMax(), Jitter: jitter(l.JitterPercent),
-				MaxAttempts: l.MaxReconnectAttempts},
-		},
-		Poller: poller.Config{
-			Interval: p.Interval(), RelaxedInterval: p.RelaxedInterval(), Jitter: jitter(p.JitterPercent),
-			Backoff: deploymode.Backoff{Base: p.ErrorBackoffBase(), Max: p.ErrorBackoffMax(), Multiplier: p.ErrorBackoffMultiplier, Jitter: 0.1},
-			Timeout: c.Timing.ProcessingTimeout(),
-		},
-		LookTimeout: c.Timing.ProcessingTimeout(),
-		Retry: deploymode.Backoff{Base: c.Processing.Backoff.InitialDelay(), Max: c.Processing.Backoff.MaxDelay(),
-			Multiplier: c.Processing.Backoff.Multiplier, Jitter: c.Processing.Backoff.JitterPercent},
-		MaxConsecutiveErrors: c.Health.MaxConsecutiveErrors,
-	}
+	cfg := coordinator.Configure(c)
+	cfg.Source, cfg.OnFatal = source, onFatal
+	return cfg
 }
 
 // systemSettings are those of an event system that can change while it runs.
 func systemSettings(c config.EventSystem) coordinator.Settings {
 	return coordinator.Settings{Mode: c.DeploymentMode, PollInterval: c.Poller.Interval(), RelaxedPollInterval: c.Poller.RelaxedInterval()}
-}
-
-// jitter translates a configured 0, which means none, for parts in which 0
-// means the default.
-func jitter(share float64) float64 {
-	if share == 0 {
-		return -1
-	}
-	return share
 }
 
 func rules(c config.Common, o config.Orchestration) workflow.Rules {
@@ -72,7 +43,7 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 
 // decisions says what is logged of them.
 func decisions(c config.DecisionPoints) orchestration.Decisions {
-	return orchestration.Decisions{WarnSteps: c.WarnThresholdSteps, WarnDepth: c.WarnThresholdDepth, Log: c.EnableDetailedLogging}
+	return orchestration.Decisions{WarnSteps: c.WarnThresholdSteps, WarnDepth: c.WarnThresholdDepth, Log: c.EnableDetailedLogging, Uncounted: !c.EnableMetrics}
 }
 
 // introduce describes this process to the fleet.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -40,8 +42,11 @@ func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, lo
 }
 
 func newWorker(ctx context.Context, loaded *config.Loaded, register Register, near *neighbours, log *zap.Logger) (*Worker, error) {
+	if err := loaded.Refused(); err != nil {
+		return nil, err
+	}
 	c := loaded.WorkerConfig()
-	s, err := assemble(ctx, c.Common, &c.Worker, "tasker-worker", near, log)
+	s, err := assemble(ctx, c.Common, &c.Worker, "tasker-worker", workerBuffers(c.Worker), near, log)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +59,6 @@ func newWorker(ctx context.Context, loaded *config.Loaded, register Register, ne
 }
 
 func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours) error {
-	if err := refuseAuth("worker", c.Worker.Web); err != nil {
-		return err
-	}
-	warnWithoutEffect(d.log, d.loaded, "common.cache.enabled", "worker.web.config_endpoint_enabled")
 	source, err := d.signals.source()
 	if err != nil {
 		return err
@@ -71,10 +72,8 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 	if err := register(d.worker); err != nil {
 		return fmt.Errorf("register handlers: %w", err)
 	}
-	if path := c.Worker.TemplatePath; path != "" {
-		if err := d.worker.LoadTemplates(path); err != nil {
-			return fmt.Errorf("load the templates of worker.template_path: %w", err)
-		}
+	if err := loadTemplatesOf(d.worker, c.Worker); err != nil {
+		return err
 	}
 	if !c.Worker.Web.Enabled {
 		return nil
@@ -84,7 +83,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		Systems: d.systems, Loops: d.deadLoops, Saturation: d.saturation,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
-		Events:     d.eventMetrics,
+		Events:     d.eventMetrics, Breakers: d.breakers,
 		Checks: func(context.Context) map[string]telemetry.Check {
 			return map[string]telemetry.Check{"step_processing": stepProcessing(d.worker.Health()), "circuit_breakers": d.breakers.Check()}
 		},
@@ -92,16 +91,27 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 	return err
 }
 
+func loadTemplatesOf(w *worker.Worker, c config.Worker) error {
+	if c.TemplatePath == "" {
+		return nil
+	}
+	if err := w.LoadTemplates(c.TemplatePath); err != nil {
+		return fmt.Errorf("load the templates of worker.template_path: %w", err)
+	}
+	return nil
+}
+
 func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worker.Config {
 	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
 	return worker.Config{
 		Store: d.store, EventSource: source, Publisher: d.publisher,
-		Namespaces: w.Namespaces, Tags: w.Tags, Environment: d.loaded.Environment,
+		Namespaces: w.Namespaces, Tags: w.Tags, Environment: d.loaded.Environment, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode:          w.EventSystems.Worker.DeploymentMode,
 		Events:        eventSystem(w.EventSystems.Worker.EventSystem, source, d.fail),
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
 		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
-			ClaimBelow: claimBelow(dispatch.LoadShedding), Breaker: d.breakers.Breaker(breaker.Report)},
+			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
+			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold(), Breaker: d.breakers.Breaker(breaker.Report)},
 		Checkpoint:   checkpointConfig(w.Checkpoint),
 		Isolation:    worker.IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
 		DomainEvents: domainEvents(w),
@@ -128,7 +138,8 @@ func domainEvents(w config.Worker) worker.DomainEventConfig {
 		remembered = -1 // none, where the zero value stands for the default
 	}
 	return worker.DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout(),
-		Buffer: made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(), RememberedIDs: remembered,
+		UnknownPublisher: worker.UnknownPublisher(w.DomainEvents.UnknownPublisher),
+		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(), RememberedIDs: remembered,
 		Bus: events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout(), QuietErrors: !bus.LogSubscriberErrors}}
 }
 
@@ -150,7 +161,20 @@ func claimBelow(l config.LoadShedding) float64 {
 	if !l.Enabled {
 		return 1
 	}
-	return l.CapacityThresholdPercent / 100
+	return max(l.CapacityThresholdPercent/100, math.SmallestNonzeroFloat64) // 0 stands for the default
+}
+
+// warnFrom is the share of the waiting reports that is warned of.
+func warnFrom(l config.LoadShedding) float64 {
+	if !l.Enabled {
+		return 0
+	}
+	return l.WarningThresholdPercent / 100
+}
+
+func workerBuffers(w config.Worker) signalBuffers {
+	c := w.MPSCChannels
+	return signalBuffers{connection: c.EventListeners.PGMQEventBufferSize, system: c.EventSystems.EventChannelBufferSize}
 }
 
 // systems, deadLoops and saturation show the worker to the API.
@@ -230,6 +254,7 @@ func (d *Worker) Start(ctx context.Context) error {
 	if err := d.start(ctx, d.services()...); err != nil {
 		return err
 	}
+	d.show(d.worker.SetAddress)
 	d.log.Info("worker daemon started", zap.String("mode", string(d.worker.Mode())), zap.Any("address", d.Addr()))
 	return nil
 }

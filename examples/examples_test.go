@@ -90,19 +90,6 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestLatency shows the time of the linear workflow in one process; it asserts
-// nothing about time, which belongs to the benchmark.
-func TestLatency(t *testing.T) {
-	e := enginetest.Start(t, examples.Register)
-	var took []time.Duration
-	for i := range 50 {
-		task := e.Run("examples", "mathematical_sequence", fmt.Sprintf(`{"even_number":6,"run":%d}`, i))
-		took = append(took, task.CompletedAt.Sub(task.RequestedAt))
-	}
-	slices.Sort(took)
-	t.Logf("four steps: median %v, slowest %v", took[len(took)/2], took[len(took)-1])
-}
-
 func TestTemplatesCompile(t *testing.T) {
 	templates, err := examples.Templates()
 	require.NoError(t, err)

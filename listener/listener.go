@@ -16,8 +16,8 @@ import (
 	"github.com/tasker-go/tasker/telemetry"
 )
 
-// Config describes a [Listener]. Source is required; zero values take the
-// defaults of deploymode.Config or those named here.
+// Config describes a [Listener]. Source, intervals, delays and bounds are
+// required: the defaults of the latter are those of the configuration.
 type Config struct {
 	// SystemID is the event system listened for, in logs and metrics.
 	SystemID string
@@ -34,8 +34,7 @@ type Config struct {
 	FallbackActivationThreshold time.Duration
 	RecoveryThreshold           int
 	OnListenerFailure           deploymode.OnListenerFailure
-	// ConnectTimeout bounds connecting, subscribing anew and closing; default
-	// 10 s.
+	// ConnectTimeout bounds connecting, subscribing anew and closing.
 	ConnectTimeout time.Duration
 	Reconnect      Reconnect
 
@@ -44,13 +43,28 @@ type Config struct {
 	Metrics *telemetry.Metrics // default none
 }
 
+// Check refuses a configuration that leaves out what has no default here.
+func (c Config) Check() error {
+	for _, required := range []struct {
+		name  string
+		value int64
+	}{
+		{"HealthCheckInterval", int64(c.HealthCheckInterval)}, {"FallbackActivationThreshold", int64(c.FallbackActivationThreshold)},
+		{"RecoveryThreshold", int64(c.RecoveryThreshold)}, {"ConnectTimeout", int64(c.ConnectTimeout)},
+		{"Reconnect.Initial", int64(c.Reconnect.Initial)}, {"Reconnect.Max", int64(c.Reconnect.Max)},
+	} {
+		if required.value <= 0 {
+			return fmt.Errorf("configure the listener of %s: %s is %d: want more than 0", c.SystemID, required.name, required.value)
+		}
+	}
+	return nil
+}
+
 // Reconnect is how a lost connection is made again.
 type Reconnect struct {
-	// Initial and Max bound the delay, which doubles with each failed attempt;
-	// defaults 100 ms and 30 s.
+	// Initial and Max bound the delay, which doubles with each failed attempt.
 	Initial, Max time.Duration
-	// Jitter is the share of a delay that chance may take away; default 0.5,
-	// negative for none.
+	// Jitter is the share of a delay that chance may take away.
 	Jitter float64
 	// MaxAttempts is how many attempts may fail in a row before
 	// OnListenerFailure applies; 0 means any number. Attempts go on for ever.
@@ -107,12 +121,6 @@ func New(cfg Config, hooks Hooks) *Listener {
 	if cfg.Mode == "" {
 		cfg.Mode = deploymode.Hybrid
 	}
-	if cfg.ConnectTimeout <= 0 {
-		cfg.ConnectTimeout = 10 * time.Second
-	}
-	if cfg.FallbackActivationThreshold <= 0 {
-		cfg.FallbackActivationThreshold = 5 * time.Second
-	}
 	if cfg.Clock == nil {
 		cfg.Clock = lifecycle.RealClock()
 	}
@@ -147,15 +155,6 @@ func New(cfg Config, hooks Hooks) *Listener {
 
 func (c Config) machine() deploymode.Config {
 	r := c.Reconnect
-	if r.Initial <= 0 {
-		r.Initial = 100 * time.Millisecond
-	}
-	if r.Max <= 0 {
-		r.Max = 30 * time.Second
-	}
-	if r.Jitter == 0 {
-		r.Jitter = 0.5
-	}
 	return deploymode.Config{
 		Mode:                        c.Mode,
 		HealthCheckInterval:         c.HealthCheckInterval,
@@ -194,6 +193,8 @@ func (l *Listener) Start(ctx context.Context) error {
 		return fmt.Errorf("starting %s: no source of signals", l.Name())
 	case !l.cfg.Mode.Listens():
 		return fmt.Errorf("starting %s: %s has no listener", l.Name(), l.cfg.Mode)
+	case l.cfg.Check() != nil:
+		return l.cfg.Check()
 	case len(l.probe) > signal.MaxTopicBytes:
 		return fmt.Errorf("starting %s: the id %q makes a topic longer than %d bytes", l.Name(), l.cfg.ID, signal.MaxTopicBytes)
 	}

@@ -79,6 +79,7 @@ func config(source signal.Source) listener.Config {
 		HealthCheckInterval:         interval,
 		FallbackActivationThreshold: threshold,
 		RecoveryThreshold:           2,
+		ConnectTimeout:              10 * s,
 		Reconnect:                   listener.Reconnect{Initial: s, Max: 8 * s, Jitter: -1, MaxAttempts: 3},
 		Metrics:                     telemetry.Discard(),
 	}

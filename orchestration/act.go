@@ -65,9 +65,13 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (ac
 		return o.adjust(ctx, tasks, a)
 	}
 	done := acted{refused: map[uuid.UUID]error{}}
-	for len(tasks) > 0 {
+	for undone := 0; len(tasks) > 0; {
 		refused := len(done.refused)
 		changed, err := o.tryAct(ctx, tasks, a, &done)
+		if store.Undone(err) && undone+1 < maxActTries {
+			undone++
+			continue
+		}
 		if err != nil {
 			return done, err
 		}
@@ -81,6 +85,10 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (ac
 	}
 	return done, nil
 }
+
+// maxActTries bounds how often an action is tried that the server has undone to
+// end a deadlock.
+const maxActTries = 3
 
 // tryAct commits nothing when a task refuses.
 func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, done *acted) (changed []uuid.UUID, err error) {
@@ -113,6 +121,9 @@ func (o *Orchestrator) tryAct(ctx context.Context, tasks []uuid.UUID, a Action, 
 }
 
 func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, error) {
+	if err := errors.Join(t.Unreadable, t.Broken); err != nil {
+		return store.Change{}, fmt.Errorf("read the records of the task: %w", err)
+	}
 	in, step, err := a.input(t)
 	if err != nil {
 		return store.Change{}, err
@@ -126,16 +137,16 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 		return store.Change{}, err
 	}
 	c.Action = &store.Performed{Kind: string(a.Kind), Step: step, Reason: a.Reason, Result: a.Result, Metadata: a.Metadata}
-	return c, a.edit(t, c.Action)
+	return c, a.edit(t, c.Action, o.schema)
 }
 
 // edit puts the new context of the task into the action; one that is as it was
 // is none.
-func (a *Action) edit(t *store.TakenTask, p *store.Performed) error {
+func (a *Action) edit(t *store.TakenTask, p *store.Performed, schema *submission.SchemaPolicy) error {
 	if a.Edit == nil {
 		return nil
 	}
-	edited, err := a.Edit.Apply(t.Context, t.Plan)
+	edited, err := a.Edit.Apply(t.Context, t.Plan, schema)
 	if err != nil {
 		return err
 	}
@@ -219,7 +230,9 @@ func (o *Orchestrator) releaseLease(ctx context.Context, task uuid.UUID, a Actio
 		if errors.Is(err, store.ErrNotFound) {
 			return &TransitionError{Action: string(a.Kind), Step: s.Name, From: s.State.String()}
 		}
-		o.publish(signals)
+		if err == nil {
+			o.reported(signals)
+		}
 		return err
 	}
 	return fmt.Errorf("the step: %w", store.ErrNotFound)

@@ -7,37 +7,50 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// skippedRetry is how soon tasks are looked at again that another
-// orchestrator held: it may have read before the last report came in.
+// skippedRetry is how soon tasks are looked at again that another transaction
+// held: another orchestrator may have read before the last report came in, and
+// whatever else it was has done nothing about the reports.
 const skippedRetry = 5 * time.Millisecond
 
 // applyWork looks for reported steps and applies them.
 type applyWork struct {
-	o    *Orchestrator
-	scan scanBudget
+	o     *Orchestrator
+	scan  scanBudget
+	aside aside
+	size  batchSize
 }
 
 // Look takes one batch of tasks with reported steps, decides what happens
 // next to each, and commits all of it in one transaction.
+//
+// A look from the mark is followed by one at everything, however much it found:
+// a report whose transaction took longer than those of a thousand others lies
+// behind the mark, and its signal may be the one that this look uses up. The
+// second look is made at once where the first has found nothing and the budget
+// allows it, and otherwise as soon as it does.
 func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinator.Outcome, error) {
 	w.o.heard(wake)
 	if !wake.Has(signal.TopicOrchestration) {
 		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 	}
 	now := time.Now()
-	full := (wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue || w.scan.overdue(now)) && w.scan.allows(now)
-	found, out, err := w.look(ctx, full)
-	if err == nil && found == 0 && !full && w.scan.allows(time.Now()) {
-		// The signal told of something behind the mark.
-		_, out, err = w.look(ctx, true)
+	missed := wake.Reason != coordinator.ReasonSignal && wake.Reason != coordinator.ReasonContinue
+	if (missed || w.scan.overdue(now)) && w.scan.allows(now) {
+		return w.look(ctx, true)
+	}
+	out, err := w.look(ctx, false)
+	if err == nil && w.scan.follows(&out, missed, time.Now()) {
+		return w.look(ctx, true)
 	}
 	return out, err
 }
@@ -56,47 +69,88 @@ func (o *Orchestrator) heard(wake coordinator.Wake) {
 	}
 }
 
-func (w *applyWork) look(ctx context.Context, full bool) (found int, out coordinator.Outcome, err error) {
+// look is one transaction; full makes it look at everything.
+func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcome, err error) {
 	out.NextDue = coordinator.NoDue
 	start := time.Now()
-	taken, err := w.o.store.TakeReported(ctx, w.o.cfg.ApplyBatch, full)
+	limit := w.size.next(w.o.cfg.ApplyBatch)
+	taken, err := w.o.store.TakeReported(ctx, limit, full)
 	if err != nil {
-		return 0, out, err
+		return out, err
 	}
 	defer taken.Release()
 	if full {
 		w.scan.used(start, time.Since(start))
 	}
 	if taken.Skipped > 0 {
-		out.RetryIn = skippedRetry
+		out.SoonerRetry(skippedRetry, coordinator.MissingLocked)
 	}
 	if len(taken.Tasks) == 0 {
-		return 0, out, nil
+		if taken.Skipped > 0 {
+			w.o.endStuck(ctx, w.o.store.HoldTimeout())
+		}
+		return out, nil
 	}
-	changes := w.o.decide(taken.Tasks)
-	for i := range changes {
-		found += len(changes[i].Task.Reported)
+	w.size.took(taken.Tasks, w.o.cfg.ApplyBytes)
+	changes, refused := w.decide(taken.Tasks)
+	for i := range refused {
+		w.setAside(refused[i].task, refused[i].why)
 	}
-	if found == 0 {
-		return 0, out, nil
+	w.tryAgain(&out)
+	if len(changes) == 0 {
+		return out, nil
 	}
 	done, err := taken.Commit(ctx, w.o.cfg.Daemon.UUID, changes)
-	if err != nil {
-		return 0, out, err
+	if ofOneTask(ctx, err) {
+		out.Found, err = w.apart(ctx, changes, err)
+		w.tryAgain(&out)
+		return out, err
 	}
+	if err != nil {
+		return out, err
+	}
+	out.Found = w.committed(changes, done)
+	out.More = out.Found >= limit
+	if w.aside.empty() {
+		out.Waited = taken.Waited
+	}
+	return out, nil
+}
+
+// committed does what follows from a commit; it returns how many reports it has
+// applied.
+func (w *applyWork) committed(changes []store.Change, done store.Committed) (reports int) {
+	for i := range changes {
+		reports += len(changes[i].Task.Reported)
+		w.aside.forget(changes[i].Task.UUID)
+	}
+	w.aside.latest = time.Now()
 	w.o.publish(done.Signals)
 	w.o.applied(changes, done)
-	out.Found, out.More = found, found >= w.o.cfg.ApplyBatch
-	return found, out, nil
+	return reports
+}
+
+// undecided is a task that is left as it is, and why.
+type undecided struct {
+	task uuid.UUID
+	why  error
 }
 
 // decide runs the rules over each task. A task whose records contradict each
 // other must not stop the others, nor be found first each time: it goes into
-// quarantine.
-func (o *Orchestrator) decide(tasks []store.TakenTask) []store.Change {
-	changes := make([]store.Change, 0, len(tasks))
+// quarantine. One that has been set aside is left out.
+func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, left []undecided) {
+	o, now := w.o, time.Now()
+	changes = make([]store.Change, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
+		switch {
+		case len(t.Reported) == 0 || w.aside.holds(t.UUID, now):
+			continue
+		case t.Unreadable != nil:
+			left = append(left, undecided{t.UUID, t.Unreadable})
+			continue
+		}
 		err := t.Broken
 		if err == nil {
 			var c store.Change
@@ -107,15 +161,20 @@ func (o *Orchestrator) decide(tasks []store.TakenTask) []store.Change {
 		}
 		o.log.Error("a task's records contradict each other; it ends as failed and waits for somebody to look at it",
 			zap.Stringer("task_uuid", t.UUID), zap.Error(err))
-		changes = append(changes, o.quarantine(t, err))
+		changes = append(changes, o.quarantine(t, "records_contradict", "the records of the task contradict each other: "+err.Error()))
 	}
-	return changes
+	return changes, left
 }
 
 // advance runs the rules over one task. Where failures make no dead letters,
 // nothing that the rules decide makes one.
 func (o *Orchestrator) advance(t *store.TakenTask, actor string, in ...workflow.Input) (store.Change, error) {
-	progress, effects, err := workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, in...)
+	var progress *workflow.Progress
+	var effects *workflow.Effects
+	err := lifecycle.Guard(func() (err error) {
+		progress, effects, err = workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, in...)
+		return err
+	})
 	if err != nil {
 		return store.Change{}, err
 	}
@@ -127,8 +186,8 @@ func (o *Orchestrator) advance(t *store.TakenTask, actor string, in ...workflow.
 
 // quarantine ends a task that cannot be decided about. Its entry in the dead
 // letter queue is made also where failures make none.
-func (o *Orchestrator) quarantine(t *store.TakenTask, why error) store.Change {
-	reason := "the records of the task contradict each other: " + why.Error()
+func (o *Orchestrator) quarantine(t *store.TakenTask, detail, reason string) store.Change {
+	o.metrics.TasksQuarantined.WithLabelValues(detail).Inc()
 	if len(reason) > MaxReasonLength {
 		reason = strings.ToValidUTF8(reason[:MaxReasonLength], "")
 	}
@@ -136,7 +195,7 @@ func (o *Orchestrator) quarantine(t *store.TakenTask, why error) store.Change {
 		Action: &store.Performed{Kind: "quarantine", Step: -1, Reason: reason},
 		Effects: &workflow.Effects{State: workflow.TaskError, Finished: true,
 			Changes:    []workflow.TaskChange{{From: t.State, To: workflow.TaskError, Reason: reason}},
-			DeadLetter: &workflow.DeadLetter{Reason: workflow.DeadLetterExhausted, Detail: "records_contradict", Step: -1}},
+			DeadLetter: &workflow.DeadLetter{Reason: workflow.DeadLetterExhausted, Detail: detail, Step: -1}},
 	}
 }
 
@@ -239,10 +298,9 @@ type scanBudget struct {
 	took, latest time.Duration
 }
 
-// fullTakeEvery is how long an orchestrator that is never short of reports goes
-// without a full scan: one that died in its transaction may have left some
-// behind the mark of the others.
-const fullTakeEvery = 2 * time.Second
+// fullTakeEvery is how long an orchestrator that finds reports from its mark goes
+// without a full scan, where the budget allows it.
+const fullTakeEvery = 100 * time.Millisecond
 
 // overdue reports whether a scan should be made although there is no reason to
 // expect something.
@@ -252,6 +310,24 @@ func (b *scanBudget) allows(now time.Time) bool { return b.wait(now) <= 0 }
 
 // wait is how long it is until a scan is allowed; not positive: it is now.
 func (b *scanBudget) wait(now time.Time) time.Duration { return 20*b.took - now.Sub(b.last) }
+
+// follows reports whether a look from the mark is to be followed by a full scan at
+// once; otherwise out asks for it. missed says that there was another reason to
+// look than a signal, so that anything may have been missed.
+func (b *scanBudget) follows(out *coordinator.Outcome, missed bool, now time.Time) bool {
+	wait := b.wait(now)
+	switch {
+	case out.Found == 0 && wait <= 0:
+		return true
+	case out.Found == 0:
+		out.SoonerRetry(wait, coordinator.MissingUnseen)
+	case missed:
+		out.SoonerRetry(max(wait, time.Millisecond), "")
+	default:
+		out.SoonerRetry(max(wait, fullTakeEvery-now.Sub(b.last), time.Millisecond), "")
+	}
+	return false
+}
 
 func (b *scanBudget) used(start time.Time, took time.Duration) {
 	b.took = min(took, b.latest) // 0 after the very first, which proves nothing

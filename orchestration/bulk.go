@@ -126,6 +126,24 @@ func (o *Orchestrator) ResumeNamespace(ctx context.Context, namespace, actor, re
 	return nil
 }
 
+// DeprecateTemplate keeps a template version from being chosen where a request
+// names none, or lets it be chosen again.
+func (o *Orchestrator) DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why Why) error {
+	if err := checkActor(why.Actor, why.Reason); err != nil {
+		return err
+	}
+	action := why.action("deprecate_template")
+	if !deprecated {
+		action = why.action("undeprecate_template")
+	}
+	signals, err := o.store.DeprecateVersion(ctx, namespace, name, version, deprecated, action)
+	if err != nil {
+		return err
+	}
+	o.publish(signals)
+	return nil
+}
+
 func checkActor(actor, reason string) error {
 	var c submission.Checker
 	answerable(&c, actor, reason)

@@ -17,6 +17,7 @@ import (
 // to blame, a *BusyError when somebody else's transaction has to end first; it
 // wraps store.ErrUnavailable when the database is away.
 func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
+	r.Schema = o.schema
 	task, err := submission.Prepare(ctx, o.store, &r)
 	if err != nil {
 		return Created{}, err
@@ -37,14 +38,9 @@ func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Reque
 	return created, err
 }
 
-// creationError is why a task could not be created; what it depends on is the
-// sender's to know.
+// creationError is why a task could not be created.
 func creationError(err error) error {
-	var unknown *store.UnknownTasksError
-	if errors.As(err, &unknown) {
-		return &InvalidError{Problems: []string{"depends_on: " + unknown.Error()}}
-	}
-	return fmt.Errorf("create the task: %w", err)
+	return fmt.Errorf("create the task: %w", submission.Refusal(err))
 }
 
 // flushCreates writes one batch of tasks and sends their signals.

@@ -117,6 +117,7 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	if err := m.over(); err != nil {
 		return store.NewTask{}, err
 	}
+	r.Schema = m.o.schema
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}
@@ -132,7 +133,13 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	if known.err != nil {
 		return store.NewTask{}, known.err
 	}
-	return submission.Task(r, known.plan)
+	task, err := submission.TaskOf(m.ctx, m.o.store, r, known.plan)
+	if err != nil {
+		m.giveUp(err)
+		return store.NewTask{}, err
+	}
+	m.plans[name] = planAnswer{plan: task.Plan}
+	return task, nil
 }
 
 // over returns why nothing more is to be tried.

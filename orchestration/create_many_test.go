@@ -46,10 +46,11 @@ func startMany(t *testing.T) *manyHouse {
 	s, db := enginetest.OpenStore(t)
 	template, _, err := workflow.ParseTemplate("one.yaml", []byte(oneStepYAML))
 	require.NoError(t, err)
-	require.NoError(t, s.RegisterTemplates(t.Context(), "test", []*workflow.Template{template}))
+	_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{template})
+	require.NoError(t, err)
 	bus, rules := inproc.New(), workflow.Rules{MaxCrashes: 3}
 	system := func(id string) coordinator.Config {
-		return coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Source: bus}
+		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Source: bus})
 	}
 	o, err := orchestration.New(orchestration.Config{
 		Store: s, Publisher: bus, Rules: rules, Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"},
@@ -85,7 +86,7 @@ func TestCreateManyCreatesEachForItself(t *testing.T) {
 		requests = append(requests, numbered(n))
 	}
 	nowhere, bad := numbered(2000), numbered(2001)
-	nowhere.Name, bad.Version = "nowhere", ""
+	nowhere.Name, bad.Context = "nowhere", json.RawMessage(`[]`)
 	requests = append(requests, keyed, numbered(3), keyed, nowhere, bad, numbered(7))
 	results := o.CreateMany(t.Context(), requests)
 	require.Len(t, results, len(requests))

@@ -14,13 +14,21 @@ type Decisions struct {
 	WarnSteps, WarnDepth int
 	// Log has every outcome logged.
 	Log bool
+	// Uncounted leaves them out of the metrics.
+	Uncounted bool
 }
 
 // decided counts and tells of an outcome that was followed.
 func (o *Orchestrator) decided(c *store.Change, d *workflow.Decided, namespace string) {
-	o.metrics.StepsCreated.WithLabelValues(namespace).Add(float64(len(d.Created)))
-	o.metrics.BatchesCreated.WithLabelValues(namespace).Add(float64(d.Batches))
+	if d.Odd != "" {
+		o.log.Warn("an outcome is read as nothing to do", zap.Stringer("task_uuid", c.Task.UUID), zap.String("namespace", namespace),
+			zap.String("step", c.Task.Plan.Steps[d.Step].Name), zap.String("outcome", d.Odd))
+	}
 	say := o.cfg.Decisions
+	if !say.Uncounted {
+		o.metrics.StepsCreated.WithLabelValues(namespace).Add(float64(len(d.Created)))
+		o.metrics.BatchesCreated.WithLabelValues(namespace).Add(float64(d.Batches))
+	}
 	many := say.WarnSteps > 0 && len(d.Created) >= say.WarnSteps
 	deep := say.WarnDepth > 0 && d.Depth >= say.WarnDepth
 	if !many && !deep && !say.Log {

@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -38,17 +39,20 @@ type Config struct {
 	// Topics, Logger, Metrics and Processor are filled in.
 	Orchestration coordinator.Config
 	Readiness     coordinator.Config
-	Processor     command.Config // the command processor that both feed
+	Processor     command.Config // the command processor that both feed; default 2 workers, one for each
 
-	ApplyBatch        int           // reported steps per transaction; default 200
-	CreateBatch       int           // tasks per transaction; default 500
-	CreatePending     int           // requests that may wait; default 10,000
-	SweepBatch        int           // due steps or leases per statement; default 500
-	HeartbeatInterval time.Duration // default 10 s
-	PartitionDays     int           // ledger partitions created ahead; default 7
-	MaxTaskDepth      int           // tasks of which each is a step of the one before; default 10
-	EventTTL          time.Duration // for which an event that nobody waits for is kept; default 24 h
-	StopTimeout       time.Duration // of each part; default 5 s
+	ApplyBatch        int                // reported steps per transaction; default 200
+	ApplyBytes        int                // results taken into memory by one transaction, in bytes; 0: no bound
+	CreateBatch       int                // tasks per transaction; default 500
+	CreatePending     int                // requests that may wait; default 10,000
+	SweepBatch        int                // due steps or leases per statement; default 500
+	HeartbeatInterval time.Duration      // default 10 s
+	PartitionDays     int                // ledger partitions created ahead; default 7
+	MaxTaskDepth      int                // tasks of which each is a step of the one before; default 10
+	InputSchema       SchemaMode         // default SchemaEnforce
+	Immutable         store.Immutability // of the versions of task types; default store.VersionsRefuse
+	EventTTL          time.Duration      // for which an event that nobody waits for is kept; default 24 h
+	StopTimeout       time.Duration      // of each part; default 5 s
 
 	Logger  *zap.Logger
 	Metrics *telemetry.Metrics
@@ -61,6 +65,7 @@ type Orchestrator struct {
 	store     *store.Store
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
+	schema    *submission.SchemaPolicy // of contexts
 	processor *command.Processor
 	apply     *coordinator.EventSystem
 	readiness *coordinator.EventSystem
@@ -70,6 +75,9 @@ type Orchestrator struct {
 	waiters   *waiters
 	news      news
 	drained   atomic.Uint64 // attempts that have been decided on
+	evicted   atomic.Int64  // when sessions of frozen processes were looked for, in Unix ns
+	address   atomic.Pointer[string]
+	beatSoon  chan struct{} // with one place: a heartbeat is wanted before its time
 	beat      *lifecycle.Loop
 	keep      *lifecycle.Loop
 }
@@ -101,8 +109,15 @@ func New(cfg Config) (*Orchestrator, error) {
 		cfg.Logger = zap.NewNop()
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, metrics: cfg.Metrics, many: newGate(manyTransactions)}
+	if err := errors.Join(cfg.Orchestration.Check(), cfg.Readiness.Check()); err != nil {
+		return nil, err
+	}
+	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newGate(manyTransactions),
+		beatSoon: make(chan struct{}, 1)}
 	o.waiters = newWaiters(o)
+	if cfg.Processor.Workers <= 0 {
+		cfg.Processor.Workers = 2 // one for each event system: a look of one that hangs must not hold up the other
+	}
 	o.processor = command.NewProcessor(cfg.Processor)
 	o.creates = command.NewBatcher(command.BatcherConfig{
 		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
@@ -153,6 +168,17 @@ func (o *Orchestrator) publish(signals []signal.Signal) {
 	}
 }
 
+// SetAddress tells the fleet where the API of the daemon listens, as host:port:
+// operators find it by that. A running orchestrator tells it with a heartbeat at
+// once; "" stands for no API. It may be called at any time.
+func (o *Orchestrator) SetAddress(address string) {
+	o.address.Store(&address)
+	select {
+	case o.beatSoon <- struct{}{}:
+	default:
+	}
+}
+
 // heartbeats registers the orchestrator, and asks with the same statement when
 // the timer is due: what another replica put on the board before it died is
 // found this way even when nobody polls.
@@ -163,6 +189,9 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	for {
 		d := o.cfg.Daemon
 		d.Mode = string(o.apply.Mode())
+		if address := o.address.Load(); address != nil {
+			d.Address = *address
+		}
 		begin := time.Now()
 		attend := scan.allows(begin)
 		a, err := o.store.ProcessorHeartbeat(ctx, d, o.cfg.HeartbeatInterval, attend)
@@ -173,10 +202,12 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 		case err != nil && ctx.Err() == nil:
 			o.log.Warn("the heartbeat failed", zap.Error(err))
 		}
+		o.endStuck(ctx, o.cfg.HeartbeatInterval/2)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		case <-o.beatSoon:
 		}
 	}
 }

@@ -22,8 +22,10 @@ type Replay struct {
 
 // Replay creates a new task like an old one, alive or ended. Its parent
 // correlation id is the correlation id of the old one. An open investigation of
-// the old task is closed and names the new one; replayed a second time, the
-// error is a *DuplicateError with the task of the first.
+// the old task is closed and names the new one. Where a replay before has created
+// the task and ended before it closed the investigation, that is made up for: the
+// answer is that task, or a *DuplicateError where this one asks for another
+// context.
 func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Created, error) {
 	if err := checkActor(r.Actor, r.Reason); err != nil {
 		return Created{}, err
@@ -46,11 +48,21 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 		return Created{}, err
 	}
 	created, err := o.createReplay(ctx, request)
-	if err != nil {
+	if !open {
 		return created, err
 	}
-	if open {
-		err = o.store.MarkReplayed(ctx, letter.UUID, created.UUID, r.Actor)
+	var before *DuplicateError
+	switch {
+	case errors.As(err, &before):
+		created = Created{UUID: before.Existing, Existing: true}
+	case err != nil:
+		return created, err
+	}
+	if marked := o.store.MarkReplayed(ctx, letter.UUID, created.UUID, r.Actor); marked != nil {
+		return created, fmt.Errorf("replay: close the investigation: %w", marked)
+	}
+	if created.Existing && r.Edit == nil {
+		err = nil
 	}
 	return created, err
 }
@@ -58,6 +70,7 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 // createReplay is Create, but that the identity counts for ever: replaying twice
 // must not make two, however long the template keeps the keys of its callers.
 func (o *Orchestrator) createReplay(ctx context.Context, r Request) (Created, error) {
+	r.Schema = o.schema
 	task, err := submission.Prepare(ctx, o.store, &r)
 	if err != nil {
 		return Created{}, err

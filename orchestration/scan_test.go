@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/coordinator"
 )
 
 // TestFullScansAreMadeWithoutAReason: also by an orchestrator that always finds
@@ -30,4 +32,35 @@ func TestFullScansCostATwentiethOfTheTime(t *testing.T) {
 	require.True(t, b.allows(end.Add(20*time.Second)))
 	b.used(now, time.Millisecond)
 	require.True(t, b.allows(now.Add(21*time.Millisecond)))
+}
+
+// TestEveryLookFromTheMarkIsFollowedByAFullScan: none may use a signal up and
+// leave what it told of to the poller.
+func TestEveryLookFromTheMarkIsFollowedByAFullScan(t *testing.T) {
+	now := time.Now()
+	dear := scanBudget{last: now, took: 20 * time.Millisecond}
+	cheap := scanBudget{last: now.Add(-90 * time.Millisecond), took: time.Millisecond}
+	for name, c := range map[string]struct {
+		budget scanBudget
+		found  int
+		missed bool
+		again  bool
+		want   coordinator.Outcome
+	}{
+		"nothing found, cheap":           {cheap, 0, false, true, coordinator.Outcome{}},
+		"nothing found, dear":            {dear, 0, false, false, coordinator.Outcome{RetryIn: 400 * time.Millisecond, Missing: coordinator.MissingUnseen}},
+		"something found, cheap":         {cheap, 1, false, false, coordinator.Outcome{Found: 1, RetryIn: 10 * time.Millisecond}},
+		"something found, dear":          {dear, 1, false, false, coordinator.Outcome{Found: 1, RetryIn: 400 * time.Millisecond}},
+		"anything may be missed, cheap":  {cheap, 1, true, false, coordinator.Outcome{Found: 1, RetryIn: time.Millisecond}},
+		"anything may be missed, dear":   {dear, 1, true, false, coordinator.Outcome{Found: 1, RetryIn: 400 * time.Millisecond}},
+		"never scanned, something found": {scanBudget{}, 1, false, false, coordinator.Outcome{Found: 1, RetryIn: time.Millisecond}},
+	} {
+		out := coordinator.Outcome{Found: c.found}
+		require.Equal(t, c.again, c.budget.follows(&out, c.missed, now), name)
+		require.Equal(t, c.want, out, name)
+	}
+	locked := coordinator.Outcome{}
+	locked.SoonerRetry(skippedRetry, coordinator.MissingLocked)
+	require.False(t, dear.follows(&locked, false, now))
+	require.Equal(t, coordinator.Outcome{RetryIn: skippedRetry, Missing: coordinator.MissingLocked}, locked)
 }

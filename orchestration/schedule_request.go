@@ -92,6 +92,7 @@ func (o *Orchestrator) checkSchedule(ctx context.Context, s *store.Schedule) (*s
 	if err != nil {
 		return nil, err
 	}
+	r.Schema = o.schema.Quiet()
 	_, err = submission.Task(&r, plan)
 	return spec, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/schedule"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
 )
 
 // scheduleBatch bounds the schedules that share a transaction. Their tasks are
@@ -123,7 +124,7 @@ func ofContent(err error) bool {
 func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
 	var t tally
 	fired, err := d.o.store.RunDueSchedules(ctx, limit, except, func(now time.Time, due []store.DueSchedule) []store.Firing {
-		t = tally{log: d.o.log, now: now}
+		t = tally{log: d.o.log, schema: d.o.schema, now: now}
 		firings, room := make([]store.Firing, len(due)), d.o.cfg.CreateBatch
 		for i := range due {
 			firings[i] = t.decide(&due[i], room, givenUp)
@@ -146,6 +147,7 @@ func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID,
 // comes to.
 type tally struct {
 	log                     *zap.Logger
+	schema                  *submission.SchemaPolicy
 	now                     time.Time // by the database's clock
 	tasks                   []store.NewTask
 	missed, overlap, failed int
@@ -200,6 +202,7 @@ func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Fi
 func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Time, f *store.Firing) {
 	for i, at := range runs {
 		r := dueRun(&due.Schedule, spec, at)
+		r.Schema = t.schema
 		task, err := taskOf(due, &r)
 		if err != nil {
 			t.failed += len(runs) - i

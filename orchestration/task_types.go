@@ -20,9 +20,10 @@ func (e *UnknownTypeError) Error() string {
 	return fmt.Sprintf("Unknown task type: %s in the queue %s", e.Type, e.Namespace)
 }
 
-// RegisterTaskType makes a template of one step a task type, and its version the
-// one that is enqueued. Tasks that exist keep the plan they began with. The error
-// wraps store.ErrNoTaskType where the name belongs to another template.
+// RegisterTaskType makes a template of one step a task type; its highest version
+// that is not deprecated is enqueued. Tasks that exist keep the plan they began with.
+// The error wraps store.ErrNoTaskType where the name belongs to another template,
+// store.ErrVersionUsed where tasks have used the version with other content.
 func (o *Orchestrator) RegisterTaskType(ctx context.Context, template *workflow.Template, why Why) (store.TaskType, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.TaskType{}, err
@@ -33,7 +34,7 @@ func (o *Orchestrator) RegisterTaskType(ctx context.Context, template *workflow.
 	if len(template.Version) > MaxVersionLength {
 		return store.TaskType{}, &InvalidError{Problems: []string{fmt.Sprintf("version must have at most %d characters", MaxVersionLength)}}
 	}
-	t, signals, err := o.store.PutTaskType(ctx, template, why.action("register_task_type"))
+	t, signals, err := o.store.PutTaskType(ctx, template, store.Registrant{ID: why.Actor, Immutable: o.cfg.Immutable}, why.action("register_task_type"))
 	if err == nil {
 		o.publish(signals)
 	}

@@ -59,12 +59,11 @@ func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, er
 			return false, nil
 		case <-early.C: // once
 		}
-		watched, err := o.store.Watch(ctx, task)
+		alive, err := o.store.Watch(ctx, task)
 		if err != nil {
 			return false, fmt.Errorf("wait for the task: %w", err)
 		}
-		o.publish(watched.Signals)
-		if !watched.Alive {
+		if !alive {
 			return true, nil
 		}
 	}

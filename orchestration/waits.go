@@ -59,7 +59,7 @@ func (w *waits) begin(ctx context.Context) (int, error) {
 		switch {
 		case refused(ctx, failure) && !culprits[one] && ofContent(failure):
 			culprits[one] = true
-			w.o.log.Error("the database refuses what a step begins with", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step", one.Step), zap.Error(failure))
+			w.o.log.Error("the database refuses what a step begins with", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step_no", one.Step), zap.Error(failure))
 		case failure != nil:
 			return found, failure
 		case n == 0:
@@ -118,7 +118,7 @@ func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.
 	}
 	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
 		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
-		CorrelationID: &e.CorrelationID, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
+		CorrelationID: &e.CorrelationID, Schema: w.o.schema, IdempotencyKey: fmt.Sprintf("%s/%d", store.StepUUID(e.TaskUUID, e.Step.No), e.Attempt)}
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}
@@ -165,28 +165,58 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 }
 
 // stop cancels tasks whose step was called off, and those whose dependencies have
-// failed. One that cannot be cancelled any more is left as it is.
+// failed. One that cannot be cancelled any more is left as it is. One that the
+// database refuses does not keep the others from being cancelled.
 func (w *waits) stop(ctx context.Context) (int, error) {
-	withStep, failed, err := w.o.store.StopMessages(ctx, waitBatch)
-	if err != nil || len(withStep)+len(failed) == 0 {
+	messages, err := w.o.store.StopMessages(ctx, waitBatch)
+	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	for _, s := range []struct {
-		tasks  []uuid.UUID
-		reason string
-	}{{withStep, ReasonStepCalledOff}, {failed, ReasonDependencyFailed}} {
-		if len(s.tasks) == 0 {
-			continue
-		}
-		done, err := w.o.act(ctx, s.tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: s.reason})
-		if err != nil {
-			return 0, fmt.Errorf("cancel tasks: %w", err)
-		}
-		for task, refusal := range done.refused {
-			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", s.reason), zap.Error(refusal))
+	done, err := w.stopAll(ctx, messages)
+	if refused(ctx, err) && len(messages) > 1 {
+		w.o.log.Warn("the database refuses to cancel tasks; they are cancelled one by one", zap.Error(err))
+		done, err = nil, nil
+		for i := range messages {
+			one, failure := w.stopAll(ctx, messages[i:i+1])
+			if failure != nil && !refused(ctx, failure) {
+				return len(done), failure
+			}
+			done, err = append(done, one...), errors.Join(err, failure)
 		}
 	}
-	return len(withStep) + len(failed), w.o.store.DropStopMessages(ctx, append(withStep, failed...))
+	if len(done) == 0 {
+		return 0, err
+	}
+	return len(done), errors.Join(err, w.o.store.DropStopMessages(ctx, done))
+}
+
+// stopAll returns the messages of which the tasks have been cancelled, or are left
+// as they are.
+func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done []store.StopMessage, err error) {
+	for _, s := range []struct {
+		failed bool
+		reason string
+	}{{false, ReasonStepCalledOff}, {true, ReasonDependencyFailed}} {
+		var tasks []uuid.UUID
+		var of []store.StopMessage
+		for _, m := range messages {
+			if m.Failed == s.failed {
+				tasks, of = append(tasks, m.Task), append(of, m)
+			}
+		}
+		if len(tasks) == 0 {
+			continue
+		}
+		acted, err := w.o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: w.o.cfg.Daemon.ID, Reason: s.reason})
+		if err != nil {
+			return done, fmt.Errorf("cancel tasks: %w", err)
+		}
+		for task, refusal := range acted.refused {
+			w.o.log.Info("a task could not be cancelled", zap.Stringer("task_uuid", task), zap.String("reason", s.reason), zap.Error(refusal))
+		}
+		done = append(done, of...)
+	}
+	return done, nil
 }
 
 // Reasons with which the engine cancels tasks by itself.

@@ -14,23 +14,22 @@ import (
 	"github.com/tasker-go/tasker/telemetry"
 )
 
-// Config describes a [Poller]. Zero values take the defaults named at each
-// field.
+// Config describes a [Poller]. Intervals, delays and bounds are required: their
+// defaults are those of the configuration.
 type Config struct {
 	// SystemID is the event system polled for, in logs and metrics.
 	SystemID string
-	// Interval is the time between polls at a tight pace; default 1 s.
+	// Interval is the time between polls at a tight pace.
 	Interval time.Duration
-	// RelaxedInterval is the time between polls at a relaxed pace; default
-	// 30 s, never shorter than Interval.
+	// RelaxedInterval is the time between polls at a relaxed pace, never shorter
+	// than Interval.
 	RelaxedInterval time.Duration
 	// Jitter is the share of an interval that chance may take away, 0 to 1, so
-	// that replicas do not poll in step; default 0.1, negative for none.
+	// that replicas do not poll in step.
 	Jitter float64
-	// Backoff is the time to the next poll after errors; default 1 s doubling
-	// to 30 s with a tenth of it jitter.
+	// Backoff is the time to the next poll after errors.
 	Backoff deploymode.Backoff
-	// Timeout bounds one poll; default 1 minute.
+	// Timeout bounds one poll.
 	Timeout time.Duration
 	// Pace to start with; default PaceTight.
 	Pace    deploymode.Pace
@@ -40,23 +39,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Interval <= 0 {
-		c.Interval = time.Second
-	}
-	if c.RelaxedInterval <= 0 {
-		c.RelaxedInterval = 30 * time.Second
-	}
 	c.RelaxedInterval = max(c.RelaxedInterval, c.Interval)
-	if c.Jitter == 0 {
-		c.Jitter = 0.1
-	}
 	c.Jitter = min(max(c.Jitter, 0), 1)
-	if c.Backoff.Base <= 0 {
-		c.Backoff = deploymode.Backoff{Base: time.Second, Max: 30 * time.Second, Multiplier: 2, Jitter: 0.1}
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = time.Minute
-	}
 	if c.Pace == "" {
 		c.Pace = deploymode.PaceTight
 	}
@@ -68,6 +52,19 @@ func (c Config) withDefaults() Config {
 	}
 	c.Metrics = c.Metrics.OrDiscard()
 	return c
+}
+
+// Check refuses a configuration that leaves out what has no default here.
+func (c Config) Check() error {
+	for _, required := range []struct {
+		name string
+		d    time.Duration
+	}{{"Interval", c.Interval}, {"RelaxedInterval", c.RelaxedInterval}, {"Backoff.Base", c.Backoff.Base}, {"Timeout", c.Timeout}} {
+		if required.d <= 0 {
+			return fmt.Errorf("configure the poller of %s: %s is %v: want more than 0", c.SystemID, required.name, required.d)
+		}
+	}
+	return nil
 }
 
 // Poller calls a function on a schedule, never twice at once. It implements
@@ -97,7 +94,7 @@ type Health struct {
 }
 
 // New returns a poller that calls poll, which returns how much it found. The
-// first poll comes one interval after Start.
+// first poll comes one interval after Start, which refuses what Check does.
 func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Poller {
 	cfg = cfg.withDefaults()
 	p := &Poller{cfg: cfg, poll: poll, pace: cfg.Pace, changed: make(chan struct{}, 1)}
@@ -117,7 +114,12 @@ func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Pol
 func (p *Poller) Name() string { return p.loop.Name() }
 
 // Start implements lifecycle.Service.
-func (p *Poller) Start(ctx context.Context) error { return p.loop.Start(ctx) }
+func (p *Poller) Start(ctx context.Context) error {
+	if err := p.cfg.Check(); err != nil {
+		return err
+	}
+	return p.loop.Start(ctx)
+}
 
 // Stop implements lifecycle.Service; it ends the context of a poll that runs.
 func (p *Poller) Stop(ctx context.Context) error { return p.loop.Stop(ctx) }
@@ -141,12 +143,18 @@ func (p *Poller) SetPace(pace deploymode.Pace) {
 }
 
 // SetIntervals changes the time between polls at a tight and at a relaxed pace,
-// from now on; it never blocks. Zero values take the defaults of Config.
+// from now on; it never blocks. One that is not above 0 stays as it is.
 func (p *Poller) SetIntervals(interval, relaxed time.Duration) {
-	c := Config{Interval: interval, RelaxedInterval: relaxed}.withDefaults()
 	p.mu.Lock()
-	same := p.cfg.Interval == c.Interval && p.cfg.RelaxedInterval == c.RelaxedInterval
-	p.cfg.Interval, p.cfg.RelaxedInterval = c.Interval, c.RelaxedInterval
+	if interval <= 0 {
+		interval = p.cfg.Interval
+	}
+	if relaxed <= 0 {
+		relaxed = p.cfg.RelaxedInterval
+	}
+	relaxed = max(relaxed, interval)
+	same := p.cfg.Interval == interval && p.cfg.RelaxedInterval == relaxed
+	p.cfg.Interval, p.cfg.RelaxedInterval = interval, relaxed
 	p.mu.Unlock()
 	if same {
 		return

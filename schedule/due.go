@@ -94,27 +94,35 @@ type Due struct {
 // Due decides about a schedule that has been due since next. At most room runs
 // are made now.
 //
-// With OverlapSkip one run is made for all: the others would find its task
-// alive.
+// Runs that are within Grace of their time were not missed: the policy for missed
+// ones is not about them. With OverlapSkip one run is made for all: the others
+// would find its task alive.
 func (s *Spec) Due(next, now time.Time, p Policy, room int) Due {
 	runs, more := s.latest(next, now, MaxCatchUp)
 	due := Due{Next: s.After(next, now)}
 	if len(runs) == 0 {
 		return due
 	}
-	keep := 1
-	switch last := runs[len(runs)-1]; {
-	case p.CatchUp == CatchUpAll && p.Overlap != OverlapSkip:
-		keep = min(max(p.MaxCatchUp, 1), len(runs))
-	case p.CatchUp == CatchUpSkip && now.Sub(last) > Grace:
-		keep = 0
+	keep := len(runs)
+	for keep > 0 && now.Sub(runs[len(runs)-keep]) > Grace {
+		keep--
+	}
+	missed := len(runs) - keep
+	switch p.CatchUp {
+	case CatchUpAll:
+		keep += min(max(p.MaxCatchUp, 1), missed)
+	case CatchUpOne:
+		keep = max(keep, 1) // one that is in time stands for them as well
+	}
+	if p.Overlap == OverlapSkip {
+		keep = min(keep, 1)
 	}
 	left := len(runs) - keep
 	if due.Missed = left; more {
 		due.Missed = max(due.Missed, 1)
 	}
-	if p.CatchUp == CatchUpOne && keep == 1 {
-		due.Missed = 0 // it stands for them
+	if p.CatchUp == CatchUpOne {
+		due.Missed = 0 // one run stands for them
 	}
 	due.Runs = runs[left:]
 	if room = max(room, 0); len(due.Runs) > room {

@@ -59,6 +59,42 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestRunsThatAreSecondsLateAreMade: of a rhythm faster than Grace several are
+// due at once after a pause of seconds, and none of them was missed.
+func TestRunsThatAreSecondsLateAreMade(t *testing.T) {
+	t.Parallel()
+	s, err := Parse("@every 10s", "UTC")
+	require.NoError(t, err)
+	first := at(t, "2026-03-21T01:00:00Z")
+	for name, tt := range map[string]struct {
+		policy       Policy
+		late         time.Duration
+		room         int
+		runs, missed int
+	}{
+		"seconds, skip":             {Policy{CatchUpSkip, 10, OverlapAllow}, 25 * time.Second, 10, 3, 0},
+		"seconds, one":              {Policy{CatchUpOne, 10, OverlapAllow}, 25 * time.Second, 10, 3, 0},
+		"seconds, all":              {Policy{CatchUpAll, 1, OverlapAllow}, 25 * time.Second, 10, 3, 0},
+		"seconds, little room":      {Policy{CatchUpSkip, 10, OverlapAllow}, 25 * time.Second, 2, 2, 0},
+		"seconds, one at a time":    {Policy{CatchUpSkip, 10, OverlapSkip}, 25 * time.Second, 10, 1, 2},
+		"minutes, skip":             {Policy{CatchUpSkip, 10, OverlapAllow}, 2 * time.Minute, 10, 7, 6},
+		"minutes, one for them":     {Policy{CatchUpOne, 10, OverlapAllow}, 2 * time.Minute, 10, 7, 0},
+		"minutes, two of them":      {Policy{CatchUpAll, 2, OverlapAllow}, 2 * time.Minute, 10, 9, 4},
+		"minutes, one at a time":    {Policy{CatchUpOne, 10, OverlapSkip}, 2 * time.Minute, 10, 1, 0},
+		"exactly a minute and less": {Policy{CatchUpSkip, 10, OverlapAllow}, time.Minute, 10, 7, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			due := s.Due(first, first.Add(tt.late), tt.policy, tt.room)
+			require.Len(t, due.Runs, tt.runs)
+			require.Equal(t, tt.missed, due.Missed)
+			if tt.room == 2 {
+				require.Equal(t, first.Add(20*time.Second), due.Next)
+			}
+		})
+	}
+}
+
 // TestALongStopIsNotWalkedThrough: years of minutes cost no more than the runs
 // that are wanted.
 func TestALongStopIsNotWalkedThrough(t *testing.T) {

@@ -69,26 +69,6 @@ select e.task_uuid, 0, 0, 0, t.queue, t.plan_id, e.task_state, t.priority, e.tas
 from ended e join tasker.tasks t on t.task_uuid = e.task_uuid
 on conflict do nothing`
 
-// spreadTasks gives the step in a task's own row a row of its own, since an
-// action may add others. Whoever runs it finds it there, see ownSlot.
-// Index: the primary key.
-const spreadTasks = `
-with held as materialized (
-    select * from tasker.board where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and state <> 0
-    order by task_uuid for update
-), apart as (
-    insert into tasker.board (task_uuid, slot, seq, token, lease_until, claimed_at, reported_at, worker, due_at, enqueued_at, queue,
-                              retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error, checkpoint)
-    select task_uuid, step_no + 1, seq, token, lease_until, claimed_at, reported_at, worker, due_at, enqueued_at, queue,
-           retry_after_ms, lane, step_no, state, attempt, outcome, retryable, parents, inputs, tags, result, error, checkpoint
-    from held
-)
-update tasker.board t
-set state = 0, step_no = null, seq = 0, lane = 0, attempt = 0, token = null, worker = null, lease_until = null, claimed_at = null,
-    reported_at = null, due_at = null, enqueued_at = null, outcome = null, retryable = null, retry_after_ms = null,
-    parents = null, inputs = null, tags = null, result = null, error = null, checkpoint = null
-from held h where t.task_uuid = h.task_uuid and t.slot = 0`
-
 // Taking says how tasks are taken for an action.
 type Taking struct {
 	// Reopen lists the terminal states from which tasks are brought back.
@@ -138,6 +118,7 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 				b.Queue(reopenTasks, ids, how.Reopen)
 			}
 			if how.Spread {
+				b.Queue(lockTasks, ids) // the next statement is younger than what it has waited for
 				b.Queue(spreadTasks, ids)
 			}
 		}, takeTasks, ids)
@@ -232,6 +213,9 @@ func (w *writes) performed(c *Change) error {
 	}
 	if a.Metadata != nil {
 		meta["metadata"] = a.Metadata
+	}
+	if n := len(c.Task.Reported); n > 0 { // for the integrity check: what was decided together is replayed together
+		meta["reports"] = n
 	}
 	if a.Context != nil {
 		meta["context"] = map[string]json.RawMessage{"before": a.ContextBefore, "after": a.Context}

@@ -48,12 +48,14 @@ func (s *Store) Reprioritise(ctx context.Context, task uuid.UUID, priority int, 
 	return signals, err
 }
 
-// releaseLease ends the lease of a running step now; it goes the way of every
-// lease that runs out.
+// releaseLease ends the lease of a running step now. It reports the loss itself,
+// as expireLeases does: a lease that merely ends now would be extended by the next
+// heartbeat of its worker, if that comes before the look at what is due.
 // Index: the primary key.
 const releaseLease = `
 with released as (
-    update tasker.board set lease_until = clock_timestamp()
+    update tasker.board
+    set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
     where task_uuid = $1 and slot in (0, $2::int + 1) and step_no = $2 and state = 3
     returning task_uuid
 ), told as (
@@ -61,7 +63,7 @@ with released as (
     select b.task_uuid, clock_timestamp(), b.task_state, b.task_state, $3, $4, jsonb_build_object('action', 'release_lease', 'step', $2::int)
     from released r join tasker.board b on b.task_uuid = r.task_uuid and b.slot = 0
 )
-select 'due' from released`
+select 'reported' from released`
 
 // ReleaseLease takes a running step from its worker. The error wraps
 // ErrNotFound when the step is not running.
@@ -69,7 +71,7 @@ func (s *Store) ReleaseLease(ctx context.Context, task uuid.UUID, step int, acto
 	return s.adjust(ctx, "release the lease", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		var what string
 		err := tx.QueryRow(ctx, releaseLease, task, step, actor, reason).Scan(&what)
-		return []signal.Signal{{Topic: signal.TopicDue}}, err
+		return ReportSignals(), err
 	})
 }
 

@@ -47,6 +47,9 @@ type TakenTask struct {
 	// Broken says why the records of the task cannot be read; then Plan or
 	// Progress is missing, and all that can be done is to quarantine it.
 	Broken error
+	// Unreadable says why this program cannot read the task's plan, while another
+	// version may: the task has to be left as it is.
+	Unreadable error
 }
 
 // Change is what has been decided about a taken task.
@@ -66,10 +69,12 @@ type Change struct {
 // Release; it is not safe for concurrent use.
 type Taken struct {
 	Tasks []TakenTask
-	// Skipped counts tasks with reported steps that somebody else holds now;
-	// that holder may have read before the last of them was reported, so they
-	// should be looked at again soon.
+	// Skipped counts tasks with reported steps that another transaction holds now,
+	// whatever for; it may have read before the last of them was reported, or do
+	// nothing about it, so they have to be looked at again soon.
 	Skipped int
+	// Waited is how long the oldest report had waited; of full scans only.
+	Waited time.Duration
 
 	store  *Store
 	from   reportMarks // at which the scans began; zero: full ones, or none
@@ -86,11 +91,11 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	taken := &Taken{store: s}
 	from := s.marks.reported()
 	if full {
-		first, some, err := s.firstReported(ctx)
-		if err != nil || !some {
+		first, waited, err := s.firstReported(ctx)
+		if err != nil || first == (reportMarks{}) {
 			return taken, err
 		}
-		from = first
+		from, taken.Waited = first, waited
 	} else {
 		taken.from = from
 	}
@@ -108,20 +113,24 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 
 // firstReported asks first where most of the time there is nothing: an idle
 // poll is one statement instead of a transaction. It answers where the scan may
-// begin.
-func (s *Store) firstReported(ctx context.Context) (first reportMarks, some bool, err error) {
+// begin, zero where there is nothing, and how long the oldest report has waited.
+func (s *Store) firstReported(ctx context.Context) (first reportMarks, waited time.Duration, err error) {
 	err = s.repeatable(ctx, "any_reported", "look for reported steps", func(ctx context.Context, db *conn) error {
-		begin, from := time.Now(), s.reportedFrom()
-		if err := db.QueryRow(ctx, firstReported, from.lone, from.apart).Scan(&first.lone, &first.apart); err != nil {
+		begin, from := time.Now(), reportMarks{}
+		var age float64
+		if err := s.scanAll(ctx, db, func(b *pgx.Batch) {
+			from = s.reportedFrom()
+			b.Queue(firstReported, from.lone, from.apart).QueryRow(func(row pgx.Row) error { return row.Scan(&first.lone, &first.apart, &age) })
+		}); err != nil {
 			return err
 		}
 		_ = s.moveReported(ctx, db, time.Since(begin)) // what was read counts
-		if some = first.lone > 0 || first.apart > 0; some {
+		if waited = seconds(&age); first.lone > 0 || first.apart > 0 {
 			first.lone, first.apart = max(first.lone, from.lone), max(first.apart, from.apart)
 		}
 		return nil
 	})
-	return first, some, err
+	return first, waited, err
 }
 
 func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
@@ -137,6 +146,7 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 	var plans []int32
 	b := &pgx.Batch{}
 	b.Queue("begin")
+	b.Queue(t.store.hold)
 	first(b)
 	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -159,7 +169,10 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 		if task.Plan, err = t.store.planOn(ctx, t.conn, id); errors.Is(err, ErrNotFound) {
 			task.Broken = fmt.Errorf("plan %d: %w", id, err)
 		} else if err != nil {
-			return err
+			if serverError(err) != nil || unavailable(err) || ctx.Err() != nil {
+				return err
+			}
+			task.Unreadable = err
 		}
 	}
 	return t.readRest(ctx)
@@ -312,7 +325,9 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 	t.conn.Release()
 	t.conn = nil
 	if len(t.oldest) > 0 {
-		t.store.marks.applied(t.from, t.reached(), false)
+		reached := t.reached()
+		t.store.history.drew(max(reached.lone, reached.apart))
+		t.store.marks.applied(t.from, reached, false)
 	}
 	return done, nil
 }

@@ -23,7 +23,8 @@ type closedColumns struct {
 func (l *letterColumns) add(c *Change) {
 	t, e := c.Task, c.Effects
 	if d := e.DeadLetter; d != nil {
-		l.tasks, l.states = append(l.tasks, t.UUID), append(l.states, int16(t.State))
+		state := workflow.VisibleTaskState(t.State, workflow.StepCounts{InProgress: len(t.Reported)})
+		l.tasks, l.states = append(l.tasks, t.UUID), append(l.states, int16(state))
 		l.reasons, l.details = append(l.reasons, int16(d.Reason)), append(l.details, d.Detail)
 		var step *int16
 		if d.Step >= 0 {

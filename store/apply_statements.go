@@ -25,7 +25,10 @@ with gone as (
           o(task_uuid, slot, outcome, reason, end_state, end_reason, end_progress)
     where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
     returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
-              s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare
+              s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare,
+              ` + calledOff + ` as sub_task
+), stopped as (
+    insert into tasker.task_messages (task_uuid, kind) select sub_task, 2 from gone where sub_task is not null
 )
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                   outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)
@@ -67,7 +70,7 @@ set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = 
     enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
     attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
-    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
 from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
 
 // retrySteps records the attempt that ended and puts the step back in line,
@@ -115,9 +118,6 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if l := &w.letters; len(l.tasks) > 0 { // first: it shows what still stands on the board
 		b.Queue(recordDeadLetters, l.tasks, l.states, l.reasons, l.details, l.steps)
 	}
-	if t := &w.stopped; len(t.tasks) > 0 { // before the rows go that say which tasks they were
-		b.Queue(stopSubTasks, t.tasks, t.slots)
-	}
 	if m := &w.manual; len(m.tasks) > 0 {
 		b.Queue(recordManual, m.tasks, m.steps, m.results)
 	}
@@ -128,7 +128,6 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 		b.Queue(sendMessages, w.told, messageEnded)
 	}
 	if q := &w.broken; len(q.tasks) > 0 {
-		b.Queue(stopAllSubTasks, q.tasks)
 		b.Queue(quarantineTasks, q.tasks, q.reasons, q.progresses)
 	}
 	if r := &w.retried; len(r.tasks) > 0 {

@@ -27,8 +27,7 @@ type writes struct {
 	publish  publishColumns
 	topics   topicSet
 	watched  []string
-	told     uuids      // ended, and others wait for that
-	stopped  subColumns // steps that were tasks
+	told     uuids // ended, and others wait for that
 	dues     []int64
 	finished int
 }
@@ -221,8 +220,7 @@ func (w *writes) endSpread(t *TakenTask, e *workflow.Effects) {
 	for _, no := range e.Remove {
 		w.gone.step(t.UUID, no, workflow.OutcomeCancelled, "")
 		if step := t.Plan.Step(t.Progress, no); step != nil && step.Kind == workflow.KindTask {
-			w.stopped.add(t.UUID, no)
-			w.message()
+			w.message() // to that task
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (t *Taken) readOutcomes(ctx context.Context) error {
 	var steps []*TakenStep
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
-		if task.Broken != nil {
+		if task.Broken != nil || task.Unreadable != nil {
 			continue
 		}
 		for j := range task.Reported {

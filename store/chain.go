@@ -77,7 +77,7 @@ func (s *Store) Chain(ctx context.Context, task uuid.UUID, limit int) (Chain, er
 		return c, err
 	}
 	slices.SortFunc(ids, compareUUIDs)
-	if c.Tasks, err = s.readTasks(ctx, slices.Compact(ids), false); err != nil {
+	if c.Tasks, err = s.readTasks(ctx, slices.Compact(ids), parts{}); err != nil {
 		return c, err
 	}
 	if !slices.ContainsFunc(c.Tasks, func(t *Task) bool { return t.UUID == task }) {

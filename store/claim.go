@@ -63,6 +63,20 @@ func (c *Claimed) Key() ClaimKey {
 	return ClaimKey{TaskUUID: c.TaskUUID, Slot: c.Slot, Step: c.Step, Token: c.Token}
 }
 
+// The steps of a lane, of a queue, and between two lanes that a worker can run,
+// the first ones.
+const (
+	readyInLane = `from tasker.board
+        where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
+        order by seq limit $4::int`
+	readyInQueue = `from tasker.board
+        where state = 2 and queue = q.queue and (tags is null or tags <@ $3::text[])
+        order by lane, seq limit $4::int`
+	readyBetween = `from tasker.board
+        where state = 2 and queue = g.queue and lane > g.above and lane < g.below and (tags is null or tags <@ $3::text[])
+        order by lane, seq limit $4::int`
+)
+
 // claimSteps takes steps lane by lane. Each lane is read from its mark on, so
 // that the dead versions in front of it are not walked over; a nested loop
 // pulls rows one by one, so that no more rows are locked than are taken.
@@ -74,9 +88,12 @@ with lanes as materialized (
 ), picked as materialized (
     select s.at
     from lanes l cross join lateral (
-        select ctid as at from tasker.board
-        where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
-        order by seq limit $4::int for update skip locked) s
+        select ctid as at ` + readyInLane + ` for update skip locked) s
+    limit $4::int
+), ready as (
+    select
+    from lanes l cross join lateral (
+        select ` + readyInLane + `) s
     limit $4::int
 )`
 
@@ -87,9 +104,12 @@ const claimAny = `
 with picked as materialized (
     select s.at
     from (select queue from unnest($5::int[]) l(queue) where ` + notPaused + ` offset 0) q cross join lateral (
-        select ctid as at from tasker.board
-        where state = 2 and queue = q.queue and (tags is null or tags <@ $3::text[])
-        order by lane, seq limit $4::int for update skip locked) s
+        select ctid as at ` + readyInQueue + ` for update skip locked) s
+    limit $4::int
+), ready as (
+    select
+    from (select queue from unnest($5::int[]) l(queue) where ` + notPaused + ` offset 0) q cross join lateral (
+        select ` + readyInQueue + `) s
     limit $4::int
 )`
 
@@ -103,19 +123,24 @@ with lanes as materialized (
 ), known as materialized (
     select s.at
     from lanes l cross join lateral (
-        select ctid as at from tasker.board
-        where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
-        order by seq limit $4::int for update skip locked) s
+        select ctid as at ` + readyInLane + ` for update skip locked) s
     limit $4::int
 ), others as materialized (
     select s.at
     from (select * from unnest($8::int[], $9::int[], $10::int[]) l(queue, above, below) where ` + notPaused + ` offset 0) g cross join lateral (
-        select ctid as at from tasker.board
-        where state = 2 and queue = g.queue and lane > g.above and lane < g.below and (tags is null or tags <@ $3::text[])
-        order by lane, seq limit $4::int for update skip locked) s
+        select ctid as at ` + readyBetween + ` for update skip locked) s
     limit greatest($4::int - (select count(*) from known)::int, 0)
 ), picked as materialized (
     select at from known union all select at from others
+), ready as (
+    select
+    from lanes l cross join lateral (
+        select ` + readyInLane + `) s
+    union all
+    select
+    from (select * from unnest($8::int[], $9::int[], $10::int[]) l(queue, above, below) where ` + notPaused + ` offset 0) g cross join lateral (
+        select ` + readyBetween + `) s
+    limit $4::int
 )`
 
 // notPaused leaves out the queues of which an operator has paused the claims.
@@ -125,8 +150,11 @@ const notPaused = `not exists (select from tasker.namespaces n where n.namespace
 // takePicked turns picked rows into claims. The rows are locked, so their
 // places cannot change and they need not be looked up again, nor looked at
 // again: the planner would take a state for a reason to read a partial index
-// from end to end. A row that was changed between the snapshot and the lock is
-// passed over, and whoever changed it signals.
+// from end to end.
+// A row that another transaction has locked, or has changed between the snapshot
+// and the lock, is passed over, whatever that transaction is for; and the signal
+// that told of it is used up by this claim. So a claim that gets fewer than it
+// asked for says whether it saw more than it got (ready).
 // Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, claimed as (
     update tasker.board s
@@ -136,7 +164,7 @@ const takePicked = `, claimed as (
     returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
               s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.progress
 )
-select c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
+select p.passed, c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
        coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
        coalesce(c.requested_at, b.requested_at), c.batch,
@@ -166,10 +194,17 @@ const (
            where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end,
        c.checkpoint - 'history'` + ofTask
 	ofTask = `
-from claimed c
+` + ofClaimed + `
 left join lateral (
     select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, progress from tasker.board
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
+` + inClaimOrder
+	// ofClaimed are the claims; one row without a step where there are none and
+	// some were passed over.
+	ofClaimed = `
+from (select case when (select count(*) from claimed) < $4::int then (select count(*) from claimed) < (select count(*) from ready) else false end as passed) p
+left join claimed c on true`
+	inClaimOrder = `where p.passed or c.task_uuid is not null
 order by c.lane, c.seq`
 
 	// fetchInputs looks up what a claim from the board has left out.
@@ -204,10 +239,13 @@ var (
 // Claim takes up to Limit claimable steps. full makes it scan everything
 // instead of starting at the marks: it finds lanes that are new and steps that
 // became visible behind a mark, and is the dearer one while old row versions
-// lie in front.
-func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claimed, error) {
+// lie in front. passed says that it got fewer than it asked for and that there
+// were steps whose rows were locked by another transaction, or changed before it
+// could lock them: the signal that told of them may have been this look's, so it
+// has to be repeated soon.
+func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, passed bool, err error) {
 	var found claims
-	err := s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
+	err = s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
 		found = newClaims()
 		statement, inLedger := &claimFromBoard, s.inLedger.Load() > 0
 		if inLedger {
@@ -225,7 +263,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) ([]Claim
 		}
 		return nil
 	})
-	return found.list, err
+	return found.list, found.passed, err
 }
 
 func claimFlow(full bool) string {
@@ -235,8 +273,19 @@ func claimFlow(full bool) string {
 	return "claim"
 }
 
-// claimInto claims, reads the rows and moves the marks.
+// claimInto claims, once more where a full scan turns out to have begun in the
+// future.
 func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims, scan pgx.RowToFunc[Claimed]) error {
+	back, err := s.claimOnce(ctx, db, req, full, statement, found, scan)
+	if err == nil && back && len(found.list) == 0 {
+		_, err = s.claimOnce(ctx, db, req, full, statement, found, scan)
+	}
+	return err
+}
+
+// claimOnce claims, reads the rows and moves the marks. back says that the
+// database went back, see history.
+func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims, scan pgx.RowToFunc[Claimed]) (back bool, err error) {
 	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit}
 	var query string
 	var lanes lanesFrom
@@ -244,27 +293,31 @@ func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full 
 		query, args = s.fullScan(req.Queues, statement, args)
 	} else {
 		if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
-			return nil
+			return false, nil
 		}
 		query, args = statement.fromMarks, append(args, lanes.queues, lanes.lanes, lanes.from)
 	}
 	b, begin := &pgx.Batch{}, time.Now()
-	if !full {
+	var q *sighting
+	if full {
+		q = s.ask(b)
+	} else {
 		queueTurns(b, req)
 	}
-	b.Queue(query, args...).Query(func(rows pgx.Rows) (err error) {
-		found.list, err = pgx.CollectRows(rows, scan)
-		return err
-	})
+	b.Queue(query, args...).Query(func(rows pgx.Rows) error { return found.collect(rows, scan) })
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
-		return err
+		return false, err
+	}
+	back = full && s.wentBack(q)
+	for _, seq := range found.newest {
+		s.history.drew(seq)
 	}
 	s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
 	if full {
 		// What was claimed counts, whatever becomes of this.
 		_ = s.moveClaimable(ctx, db, req.Queues, time.Since(begin))
 	}
-	return nil
+	return back, nil
 }
 
 // fullScan is the scan of everything, from the frontier where there is one.
@@ -308,10 +361,27 @@ type claims struct {
 	list       []Claimed
 	newest     map[laneKey]int64 // sequence number in each lane
 	incomplete []int             // places in list; the board does not have all of them
-	read       int
+	passed     bool              // steps were passed over
 }
 
 func newClaims() claims { return claims{newest: map[laneKey]int64{}} }
+
+// collect reads the rows of a claim. One without a step says that all there was
+// has been passed over.
+func (f *claims) collect(rows pgx.Rows, scan pgx.RowToFunc[Claimed]) error {
+	for rows.Next() {
+		if rows.RawValues()[1] == nil {
+			f.passed = true
+			continue
+		}
+		c, err := scan(rows)
+		if err != nil {
+			return err
+		}
+		f.list = append(f.list, c)
+	}
+	return rows.Err()
+}
 
 func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 	var (
@@ -322,7 +392,7 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 		results    []byte
 		batch      []byte
 	)
-	err := row.Scan((*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
+	err := row.Scan(&f.passed, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
 		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &c.MaxAttempts, &incomplete, &c.Context, &results,
 		&c.Checkpoint)
 	if err != nil {
@@ -336,9 +406,8 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 	k := laneKey{c.Queue, lane}
 	f.newest[k] = max(f.newest[k], seq)
 	if incomplete {
-		f.incomplete = append(f.incomplete, f.read)
+		f.incomplete = append(f.incomplete, len(f.list))
 	}
-	f.read++
 	return c, c.setResults(results)
 }
 

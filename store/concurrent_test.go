@@ -110,7 +110,7 @@ func (c *crowd) create(ctx context.Context, s *store.Store, seed int) error {
 // work claims, reports and applies until all tasks have ended.
 func (c *crowd) work(ctx context.Context, s *store.Store, n int) error {
 	worker := store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: fmt.Sprint("crowd-", n)}
-	idle := time.NewTicker(2 * time.Millisecond)
+	idle := time.NewTicker(2 * time.Millisecond) // takes time: between two looks that found nothing
 	defer idle.Stop()
 	for round := 0; c.finished.Load() < c.tasks; round++ {
 		claimed, err := c.claim(ctx, s, worker.UUID, round%8 == 0)
@@ -137,7 +137,7 @@ func (c *crowd) work(ctx context.Context, s *store.Store, n int) error {
 }
 
 func (c *crowd) claim(ctx context.Context, s *store.Store, worker uuid.UUID, full bool) ([]store.Claimed, error) {
-	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []int32{c.plan.Queue}, Limit: 40, Lease: time.Minute}, full)
+	claimed, _, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []int32{c.plan.Queue}, Limit: 40, Lease: time.Minute}, full)
 	for _, x := range claimed {
 		if _, twice := c.tokens.LoadOrStore(x.Token, true); twice {
 			return nil, fmt.Errorf("token %d was handed out twice", x.Token)

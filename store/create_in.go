@@ -115,15 +115,40 @@ type PlansOnTx struct {
 	tx    Tx
 }
 
-// PlanNamed returns the current plan of a template version, or ErrNotFound.
+// PlanNamed returns the current plan of a template version, or ErrNotFound. No
+// version means the highest that is not deprecated.
 func (p PlansOnTx) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
 	key := planKey{namespace, name, version}
 	if plan, ok := p.plans.cache.named(key, time.Now()); ok {
 		return plan, nil
 	}
-	plan, err := p.plans.cache.read(ctx, guestOf(p.tx), planNamed, namespace, name, version)
+	query, args := key.lookUp()
+	plan, err := p.plans.cache.read(ctx, guestOf(p.tx), query, args...)
 	if err != nil {
 		return nil, classify(fmt.Sprintf("look for template %s/%s:%s", namespace, name, version), err)
+	}
+	p.plans.cache.remember(key, plan, time.Now())
+	return plan, nil
+}
+
+// UsePlan is Store.UsePlan within the transaction: the plan stays the current one
+// of its version once that commits.
+func (p PlansOnTx) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
+	if plan.used.Load() {
+		return plan, nil
+	}
+	g := guestOf(p.tx)
+	chosen, settled, err := planForUse(ctx, g, plan)
+	if err != nil {
+		return nil, classify(fmt.Sprintf("use template %s/%s:%s", plan.Template.Namespace, plan.Template.Name, plan.Template.Version), err)
+	}
+	if chosen != plan.ID {
+		if plan, err = p.plans.cache.read(ctx, g, readPlan, chosen); err != nil {
+			return nil, classify(fmt.Sprintf("read plan %d", chosen), err)
+		}
+	}
+	if settled {
+		plan.used.Store(true)
 	}
 	return plan, nil
 }

@@ -29,7 +29,8 @@ func newLettered(t *testing.T, n int) *lettered {
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	tmpl := compiled(t).Template
-	require.NoError(t, s.RegisterTemplates(t.Context(), "test", []*workflow.Template{tmpl}))
+	_, err = s.RegisterTemplates(t.Context(), Registrant{Environment: "test"}, []*workflow.Template{tmpl})
+	require.NoError(t, err)
 	l := &lettered{Store: s, db: db, pool: db.Pool(t)}
 	l.plan, err = s.PlanNamed(t.Context(), tmpl.Namespace, tmpl.Name, tmpl.Version)
 	require.NoError(t, err)

@@ -14,12 +14,16 @@ import (
 // The statements of dependencies between tasks.
 // Index: the primary keys, task_dependencies_of.
 const (
-	dependenciesMet = `
-delete from tasker.task_dependencies where depends_on = any ($1::uuid[]) returning task_uuid, depends_on, lenient`
-	// lockDependents are the tasks that wait: of two whose last dependencies are
-	// met at once, the second sees what the first has done.
-	lockDependents = `
+	dependentsOf = `
+select task_uuid, depends_on from tasker.task_dependencies where depends_on = any ($1::uuid[]) limit $2`
+	// lockTasks locks tasks in the order in which all do. Of two whose last
+	// dependencies are met at once, the second sees what the first has done.
+	lockTasks = `
 select from tasker.board where task_uuid = any ($1::uuid[]) and slot = 0 order by task_uuid for update`
+	dependenciesMet = `
+delete from tasker.task_dependencies d using unnest($1::uuid[], $2::uuid[]) m(task_uuid, depends_on)
+where d.task_uuid = any (array[m.task_uuid]) and d.depends_on = m.depends_on
+returning d.task_uuid, d.depends_on, d.lenient`
 	// releaseTasks lets tasks begin that depend on nothing any more.
 	releaseTasks = `
 update tasker.board b
@@ -32,26 +36,45 @@ where b.task_uuid = any ($1::uuid[]) and b.wait ->> 'kind' = 'tasks' and t.task_
   and not exists (select from tasker.task_dependencies d where d.task_uuid = b.task_uuid)
 returning b.task_uuid, b.state = 1 or b.queue = 0, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
 	dropDependencies = `delete from tasker.task_dependencies where task_uuid = any ($1::uuid[])`
+	// sendFailed has those cancelled that still wait for others: one that an operator
+	// has set going does not depend on them any more.
+	sendFailed = `
+insert into tasker.task_messages (task_uuid, kind)
+select distinct task_uuid, 4 from tasker.board where task_uuid = any ($1::uuid[]) and wait ->> 'kind' = 'tasks'`
 	openDependencies = `select distinct depends_on from tasker.task_dependencies where task_uuid = any ($1::uuid[]) order by 1`
 )
 
+// maxDependents bounds the dependencies that one transaction settles.
+const maxDependents = 1000
+
 // settleDependencies lets go of tasks that have waited for the ended ones, or has
-// them cancelled.
+// them cancelled. Those that it leaves for want of room are told by another
+// message; those that come to depend on them meanwhile bring a message of their own.
 func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics topicSet) (released int, err error) {
 	states := make(map[uuid.UUID]workflow.TaskState, len(ended))
 	ids := make(uuids, len(ended))
 	for i := range ended {
 		ids[i], states[ended[i].uuid] = ended[i].uuid, ended[i].state
 	}
-	rows, err := tx.Query(ctx, dependenciesMet, ids)
+	waiting, on, err := dependents(ctx, tx, ids)
+	if err != nil || len(waiting) == 0 {
+		return 0, err
+	}
+	if len(waiting) >= maxDependents {
+		topics.add(signal.TopicDue)
+		if _, err := tx.Exec(ctx, sendMessages, ids, messageEnded); err != nil {
+			return 0, err
+		}
+	}
+	rows, err := tx.Query(ctx, dependenciesMet, waiting, on)
 	if err != nil {
 		return 0, err
 	}
 	var met, failed uuids
-	var task, on uuid.UUID
+	var task, end uuid.UUID
 	var lenient bool
-	if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&task), (*[16]byte)(&on), &lenient}, func() error {
-		state := states[on]
+	if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&task), (*[16]byte)(&end), &lenient}, func() error {
+		state := states[end]
 		if lenient || state == workflow.TaskComplete || state == workflow.TaskResolvedManually {
 			met = append(met, task)
 		} else {
@@ -65,7 +88,7 @@ func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topic
 		if _, err := tx.Exec(ctx, dropDependencies, failed); err != nil {
 			return 0, err
 		}
-		if _, err := tx.Exec(ctx, sendMessages, failed, messageFailed); err != nil {
+		if _, err := tx.Exec(ctx, sendFailed, failed); err != nil {
 			return 0, err
 		}
 		topics.add(signal.TopicDue)
@@ -77,10 +100,26 @@ func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topic
 	return release(ctx, tx, met, topics)
 }
 
-func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) (int, error) {
-	if _, err := tx.Exec(ctx, lockDependents, tasks); err != nil {
-		return 0, err
+// dependents are the tasks that wait for the ended ones, each with one of those,
+// and locked: every other transaction that changes what they wait for has ended.
+func dependents(ctx context.Context, tx pgx.Tx, ended uuids) (waiting, on uuids, err error) {
+	rows, err := tx.Query(ctx, dependentsOf, ended, maxDependents)
+	if err != nil {
+		return nil, nil, err
 	}
+	var task, end [16]byte
+	if _, err := pgx.ForEachRow(rows, []any{&task, &end}, func() error {
+		waiting, on = append(waiting, task), append(on, end)
+		return nil
+	}); err != nil || len(waiting) == 0 {
+		return nil, nil, err
+	}
+	_, err = tx.Exec(ctx, lockTasks, distinct(waiting))
+	return waiting, on, err
+}
+
+// release lets tasks begin that are locked.
+func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) (int, error) {
 	rows, err := tx.Query(ctx, releaseTasks, tasks)
 	if err != nil {
 		return 0, err
@@ -107,11 +146,11 @@ func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, si
 	err = s.call(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			found, signals = 0, nil
-			ids, err := messagesOf(ctx, tx, messageDependencies, limit)
-			if err != nil || len(ids) == 0 {
+			ids, n, err := messagesOf(ctx, tx, messageDependencies, limit)
+			if err != nil || n == 0 {
 				return nil, err
 			}
-			found = len(ids)
+			found = n
 			rows, err := tx.Query(ctx, openDependencies, ids)
 			if err != nil {
 				return nil, err
@@ -120,11 +159,8 @@ func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, si
 			if err != nil {
 				return nil, err
 			}
-			topics, err := awaitAll(ctx, tx, on)
-			if err != nil {
-				return nil, err
-			}
-			_, err = tx.Exec(ctx, dropMessages, ids, messageDependencies)
+			topics := topicSet{}
+			err = awaitAll(ctx, tx, on, topics)
 			signals = topics.signals()
 			return signals, err
 		})
@@ -134,11 +170,13 @@ func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, si
 
 // awaitAll has the end of tasks told; that of one that has ended is told at once.
 // A claim passes over a row while it is written, so its queue is signalled again.
-func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids) (topicSet, error) {
-	topics := topicSet{}
+func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) error {
+	if len(tasks) == 0 {
+		return nil
+	}
 	rows, err := tx.Query(ctx, awaitTasks, tasks)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	alive := map[[16]byte]bool{}
 	var id [16]byte
@@ -151,13 +189,13 @@ func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids) (topicSet, error) {
 		}
 		return nil
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	gone := slices.DeleteFunc(slices.Clone(tasks), func(id [16]byte) bool { return alive[id] })
 	if len(gone) == 0 {
-		return topics, nil
+		return nil
 	}
 	topics.add(signal.TopicDue)
 	_, err = tx.Exec(ctx, sendMessages, gone, messageEnded)
-	return topics, err
+	return err
 }

@@ -29,7 +29,7 @@ with due as materialized (
     where s.ctid = any (array(select at from due))
     returning s.queue, s.state, case when s.state = 4 then s.wait ->> 'task_uuid' end as sub_task
 ), stopped as (
-    insert into tasker.task_messages (task_uuid, kind) select sub_task::uuid, 2 from moved where sub_task is not null on conflict do nothing
+    insert into tasker.task_messages (task_uuid, kind) select sub_task::uuid, 2 from moved where sub_task is not null
 )
 select coalesce(n.name, ''), m.state, count(*), count(sub_task)
 from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.state`
@@ -177,9 +177,11 @@ func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
 		var due, lease, schedule *float64
 		begin := time.Now()
-		dueFrom, leaseFrom := s.timesFrom()
 		var engine, messages bool
-		if err := db.QueryRow(ctx, horizon, dueFrom, leaseFrom).Scan(&due, &lease, &schedule, &engine, &messages); err != nil {
+		if err := s.scanAll(ctx, db, func(b *pgx.Batch) {
+			dueFrom, leaseFrom := s.timesFrom()
+			b.Queue(horizon, dueFrom, leaseFrom).QueryRow(func(row pgx.Row) error { return row.Scan(&due, &lease, &schedule, &engine, &messages) })
+		}); err != nil {
 			return err
 		}
 		h = newHorizon(due, lease, schedule)
@@ -207,11 +209,9 @@ func seconds(s *float64) time.Duration {
 func (s *Store) EnsurePartitions(ctx context.Context, daysAhead int) (int, error) {
 	var made int
 	err := s.call(ctx, "partitions", "create the ledger's partitions", func(ctx context.Context, db *conn) error {
-		return s.inTx(ctx, db, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `set local lock_timeout = '2s'`); err != nil {
-				return err
-			}
-			return tx.QueryRow(ctx, `select tasker.ensure_partitions($1)`, daysAhead).Scan(&made)
+		return s.transact(ctx, db, nil, func(b *pgx.Batch) {
+			b.Queue(`select set_config('lock_timeout', '2s', true)`)
+			b.Queue(`select tasker.ensure_partitions($1)`, daysAhead).QueryRow(func(row pgx.Row) error { return row.Scan(&made) })
 		})
 	})
 	return made, err

@@ -62,15 +62,17 @@ func (t *Taken) readRest(ctx context.Context) error {
 	var tasks uuids
 	var numbers []int16
 	var steps []*TakenStep
+	var of []*TakenTask
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
-		if task.Broken != nil {
+		if task.Broken != nil || task.Unreadable != nil {
 			continue
 		}
 		for j := range task.Reported {
 			r := &task.Reported[j]
 			if r.Outcome != workflow.OutcomeLeaseLost && task.Plan.Step(task.Progress, r.Step).PublishesDurably() {
 				tasks, numbers, steps = append(tasks, task.UUID), append(numbers, int16(r.Step)), append(steps, r) // #nosec G115 -- as it came
+				of = append(of, task)
 			}
 		}
 	}
@@ -84,8 +86,8 @@ func (t *Taken) readRest(ctx context.Context) error {
 	var at int
 	var doc []byte
 	_, err = pgx.ForEachRow(rows, []any{&at, &doc}, func() error {
-		if err := json.Unmarshal(doc, &steps[at-1].Events); err != nil {
-			return fmt.Errorf("read the events of step %d of task %s: %w", numbers[at-1], tasks[at-1], err)
+		if err := json.Unmarshal(doc, &steps[at-1].Events); err != nil { // the others are not to suffer from it
+			of[at-1].Broken = fmt.Errorf("read the events of step %d: %w", numbers[at-1], err)
 		}
 		return nil
 	})

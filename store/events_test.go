@@ -299,3 +299,23 @@ func TestEventsHaveAPartitionForEachDay(t *testing.T) {
 	require.Zero(t, db.QueryInt(t, `select tasker.ensure_partitions(7)`), "they are there")
 	require.Equal(t, workflow.EventVersion, db.QueryString(t, `select max(version) from tasker.domain_events`))
 }
+
+// An operator acts on another step while a report with events waits to be applied:
+// what the worker has made of the events is published all the same.
+func TestEventsOfAReportOutliveAnAction(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, publishingYAML)
+	task := create(t, s, p, 1)[0]
+	reported := succeed(claim(t, s, p, 1)[0], `7`)
+	reported.Events = encodedEvents(t, store.MadeEvents{0: {Skip: "veto"}, 6: {Payload: json.RawMessage(`{"shaped": 1}`)}})
+	report(t, s, reported)
+	taken, err := s.TakeTasks(t.Context(), []uuid.UUID{task}, store.Taking{Spread: true})
+	require.NoError(t, err)
+	c := change(t, &taken.Tasks[0], append(inputsOf(&taken.Tasks[0]), workflow.Complete{Step: 1, Result: json.RawMessage(`1`)})...)
+	c.Action = &store.Performed{Kind: workflow.ActionComplete, Step: 1, Reason: "by hand", Result: json.RawMessage(`1`)}
+	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{c})
+	require.NoError(t, err)
+	require.Equal(t, []string{`pay.any 7`, `pay.shaped {"shaped": 1}`}, messages(t, db))
+	require.Equal(t, workflow.TaskComplete, read(t, s, task).State)
+}

@@ -52,7 +52,7 @@ var flows = []flow{
 	}},
 	{"claim", 2, func(tb testing.TB, l *life) { // a large one waits for its turn first
 		var err error
-		l.claimed, err = l.store.Claim(tb.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{l.plan.Queue}, Limit: l.tasks, Lease: time.Minute}, false)
+		l.claimed, _, err = l.store.Claim(tb.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{l.plan.Queue}, Limit: l.tasks, Lease: time.Minute}, false)
 		require.NoError(tb, err)
 		require.Len(tb, l.claimed, l.tasks)
 	}},
@@ -65,7 +65,7 @@ var flows = []flow{
 		require.NoError(tb, err)
 		require.NotContains(tb, accepted, false)
 	}},
-	{"apply", 4, func(tb testing.TB, l *life) { // begin, take, leave the board, commit
+	{"apply", 5, func(tb testing.TB, l *life) { // begin with its bounds (one round trip with the take), take, leave the board, commit
 		taken, err := l.store.TakeReported(tb.Context(), l.tasks, false)
 		require.NoError(tb, err)
 		require.Len(tb, taken.Tasks, l.tasks)
@@ -86,8 +86,8 @@ func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	l := &life{store: s, plan: plan(t, s, oneStepYAML)}
-	// begin, take, create, move on, commit
-	all := slices.Concat(flows, []flow{{"run schedules", 5, func(tb testing.TB, l *life) {
+	// begin with its bounds (one round trip), take, create, move on, commit
+	all := slices.Concat(flows, []flow{{"run schedules", 6, func(tb testing.TB, l *life) {
 		fired, err := l.store.RunDueSchedules(tb.Context(), l.tasks, nil, runEach(tb))
 		require.NoError(tb, err)
 		require.Len(tb, fired.Accepted, l.tasks)

@@ -15,16 +15,15 @@ import (
 // row, and only grow. So nothing older than a moment can appear once every
 // transaction has ended that was writing the board in that moment: it held the
 // lock that every writer takes on the table before it draws a number. A
-// transaction that only reads, however old, does not count.
+// transaction that only reads, however old, does not count. One that writes is
+// waited for however long it takes: ours are bounded by the server, but tasks are
+// also created in transactions of others (CreateTasksIn).
 const (
 	// dearScan is what a scan may take before the frontier is moved at all: an
 	// index without many dead costs less than looking who writes.
 	dearScan = 10 * time.Millisecond
 	// frontierPause lies between two moves.
 	frontierPause = time.Second
-	// writerPatience is how long a writer of the board may last: longer than
-	// every transaction of ours, which the server ends by its time-outs.
-	writerPatience = 3 * time.Minute
 	// frontierWhole is how often a scan begins at the beginning all the same.
 	frontierWhole = 10 * time.Minute
 )
@@ -38,13 +37,7 @@ type generation struct {
 }
 
 // ended reports whether none of its writers is among those of today.
-func (g *generation) ended(writers []string, now time.Time) bool {
-	if g.at.IsZero() {
-		return false
-	}
-	if now.Sub(g.at) > writerPatience {
-		return true
-	}
+func (g *generation) ended(writers []string) bool {
 	for _, w := range writers {
 		if g.writers[w] {
 			return false
@@ -61,6 +54,7 @@ type frontier struct {
 	moved  time.Time     // by our clock; zero: never, scans begin at the beginning
 	whole  time.Time     // when a scan began at the beginning
 	busy   bool          // somebody is moving it
+	void   bool          // it was reset meanwhile
 	latest time.Duration // what the latest scan took
 }
 
@@ -103,11 +97,14 @@ func (f *frontier) step(now generation, writers []string) (ended generation, ok 
 	for _, w := range writers {
 		now.writers[w] = true
 	}
+	if f.void {
+		return generation{}, false
+	}
 	if f.gen.at.IsZero() {
 		f.gen = now
 		return generation{}, false
 	}
-	if !f.gen.ended(writers, now.at) {
+	if !f.gen.ended(writers) {
 		return generation{}, false
 	}
 	ended, f.gen = f.gen, now
@@ -118,7 +115,8 @@ func (f *frontier) step(now generation, writers []string) (ended generation, ok 
 func (f *frontier) done(reached bool, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.busy = false
+	reached = reached && !f.void
+	f.busy, f.void = false, false
 	if reached {
 		if f.moved.IsZero() {
 			f.whole = now
@@ -127,10 +125,11 @@ func (f *frontier) done(reached bool, now time.Time) {
 	}
 }
 
-// reset forgets everything: another server may have taken over that lacks the
-// latest commits, and draws their numbers again.
-func (f *frontier) reset() {
+// reset forgets everything, and has drop do that with the places. A move that
+// is under way comes to nothing.
+func (f *frontier) reset(drop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.gen, f.moved = generation{}, time.Time{}
+	f.gen, f.moved, f.void = generation{}, time.Time{}, f.busy
+	drop()
 }

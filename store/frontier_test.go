@@ -61,7 +61,7 @@ func (r *frontierRun) end(t *rapid.T, ctx context.Context, at int, commit bool) 
 
 // all claims everything there is with full scans.
 func (r *frontierRun) all(t *rapid.T, ctx context.Context) int {
-	claimed, err := r.s.Claim(ctx, store.ClaimRequest{Worker: uuid.Max, Queues: []int32{r.queue}, Limit: 1000, Lease: time.Minute}, true)
+	claimed, _, err := r.s.Claim(ctx, store.ClaimRequest{Worker: uuid.Max, Queues: []int32{r.queue}, Limit: 1000, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	return len(claimed)
 }

@@ -25,9 +25,9 @@ func newFrontiers() *frontiers { return &frontiers{lanes: map[laneKey]int64{}} }
 
 // reset forgets all of them.
 func (f *frontiers) reset() {
-	f.claimable.reset()
-	f.reported.reset()
-	f.timed.reset()
+	f.claimable.reset(func() { clear(f.lanes) })
+	f.reported.reset(func() { f.reports = reportMarks{} })
+	f.timed.reset(func() { f.due, f.lease = time.Time{}, time.Time{} })
 }
 
 // boardWriters says who may still write what is older than now: numbers first,
@@ -108,6 +108,9 @@ func (s *Store) moveClaimable(ctx context.Context, db *conn, queues []int32, too
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.void {
+		return nil
+	}
 	for k, seq := range first {
 		to := ended.seq + 1
 		if seq > 0 {
@@ -206,11 +209,15 @@ func (s *Store) claimFrom(queues []int32) (lanesFrom, laneGaps, bool) {
 	return lanes, lanes.gaps(queues), true
 }
 
-// firstReported reads the first reported number of both kinds.
+// firstReported reads the first reported number of both kinds, and for how many
+// seconds the older of the two has waited.
 // Index: board_reported, board_reported_apart.
 const firstReported = `
-select coalesce((select seq from tasker.board where state = 4 and slot = 0 and seq >= $1 order by seq limit 1), 0),
-       coalesce((select seq from tasker.board where state = 4 and slot > 0 and seq >= $2 order by seq limit 1), 0)`
+select coalesce(l.seq, 0), coalesce(a.seq, 0),
+       coalesce(greatest(date_part('epoch', clock_timestamp() - least(l.reported_at, a.reported_at)), 0), 0)
+from (select) one
+left join lateral (select seq, reported_at from tasker.board where state = 4 and slot = 0 and seq >= $1 order by seq limit 1) l on true
+left join lateral (select seq, reported_at from tasker.board where state = 4 and slot > 0 and seq >= $2 order by seq limit 1) a on true`
 
 // reportedFrom is where a scan of everything reported begins.
 func (s *Store) reportedFrom() reportMarks {
@@ -236,7 +243,7 @@ func (s *Store) moveReported(ctx context.Context, db *conn, took time.Duration) 
 	f.mu.Unlock()
 	var first reportMarks
 	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
-		b.Queue(firstReported, from.lone, from.apart).QueryRow(func(row pgx.Row) error { return row.Scan(&first.lone, &first.apart) })
+		b.Queue(firstReported, from.lone, from.apart).QueryRow(func(row pgx.Row) error { return row.Scan(&first.lone, &first.apart, nil) })
 	})
 	if err != nil || !ok {
 		return err
@@ -249,6 +256,9 @@ func (s *Store) moveReported(ctx context.Context, db *conn, took time.Duration) 
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.void {
+		return nil
+	}
 	s.frontiers.reports = reportMarks{lone: max(from.lone, to(first.lone)), apart: max(from.apart, to(first.apart))}
 	reached = true
 	return nil
@@ -308,6 +318,9 @@ func (s *Store) moveTimes(ctx context.Context, db *conn, took time.Duration) err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.void {
+		return nil
+	}
 	s.frontiers.due, s.frontiers.lease = to(due, firstDue), to(lease, firstLease)
 	reached = true
 	return nil

@@ -76,6 +76,8 @@ type audited struct {
 	progress []byte
 	inline   bool // the task's row carries a step
 	astray   bool // the board has another context than the ledger
+	stranded bool // it waits for others, and nothing will release it
+	orphaned bool // it is a step that does not wait for it
 	board    map[int]auditedStep
 	attempts []auditedAttempt
 	actions  []auditedAction
@@ -93,7 +95,7 @@ type auditedAttempt struct {
 	reason        *string
 	at            time.Time
 	result        []byte // of a step that creates others
-	written       string // the transaction; attempts of one were decided about together
+	decision      string // attempts of one were decided about together
 }
 
 // auditedAction is what an operator or a sweep did.
@@ -103,6 +105,8 @@ type auditedAction struct {
 	reason *string
 	at     time.Time
 	result []byte // that an operator gave for a step that creates others
+	// reports is how many reports were decided about together with it.
+	reports int
 }
 
 func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where string, args ...any) (IntegrityReport, uuid.UUID, error) {
@@ -111,7 +115,7 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 		tasks  []*audited
 	)
 	err := s.repeatable(ctx, "integrity", "check the records", func(ctx context.Context, db *conn) error {
-		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+		tx, err := s.begin(ctx, db, readOnlySnapshot)
 		if err != nil {
 			return err
 		}
@@ -143,8 +147,9 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 
 func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*audited, error) {
 	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, b.task_state, e.task_state, coalesce(e.task_progress, b.progress), coalesce(b.state <> 0, false),
-		coalesce(b.context <> t.context, false)
-		from (select task_uuid, plan_id, context from tasker.tasks where `+where+`) t
+		coalesce(b.context <> t.context, false), `+strandedTask+`, `+orphanedTask+`
+		from (select task_uuid, plan_id, context, parent_task_uuid from tasker.tasks where `+where+`) t
+		cross join lateral (select t.task_uuid, t.parent_task_uuid) h
 		left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
 		left join lateral (select task_state, task_progress from tasker.step_attempts
 		                   where task_uuid = t.task_uuid and task_state is not null limit 1) e on true
@@ -156,7 +161,7 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 	var ids []uuid.UUID
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*audited, error) {
 		a := &audited{board: map[int]auditedStep{}}
-		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress, &a.inline, &a.astray)
+		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress, &a.inline, &a.astray, &a.stranded, &a.orphaned)
 		byID[a.task], ids = a, append(ids, a.task)
 		return a, err
 	})
@@ -175,23 +180,23 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 			})
 			return err
 		})
-	b.Queue(`select task_uuid, metadata->>'action', (metadata->>'step')::int, reason, at from tasker.task_events
+	b.Queue(`select task_uuid, metadata->>'action', (metadata->>'step')::int, coalesce((metadata->>'reports')::int, 0), reason, at from tasker.task_events
 		where task_uuid = any ($1) and metadata ? 'action' order by task_uuid, at, seq`, ids).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var act auditedAction
-			_, err := pgx.ForEachRow(rows, []any{&id, &act.kind, &act.step, &act.reason, &act.at}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &act.kind, &act.step, &act.reports, &act.reason, &act.at}, func() error {
 				byID[id].actions = append(byID[id].actions, act)
 				return nil
 			})
 			return err
 		})
 	b.Queue(`select task_uuid, step_no, attempt, outcome, reason, applied_at,
-		case when outcome = 1 and result ?| array['`+workflow.DecisionOutcomeKey+`', '`+workflow.BatchOutcomeKey+`'] then result end, xmin::text from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
+		case when outcome = 1 and result ?| array['`+workflow.DecisionOutcomeKey+`', '`+workflow.BatchOutcomeKey+`'] then result end, coalesce(decision::text, xmin::text) from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
 		Query(func(rows pgx.Rows) error {
 			var id uuid.UUID
 			var at auditedAttempt
-			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason, &at.at, &at.result, &at.written}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason, &at.at, &at.result, &at.decision}, func() error {
 				at.result = slices.Clone(at.result)
 				byID[id].attempts = append(byID[id].attempts, at)
 				return nil
@@ -221,6 +226,12 @@ func (a *audited) check(rules workflow.Rules) (problems []string) {
 	}
 	if a.astray {
 		add("the board has another context than the ledger")
+	}
+	if a.stranded {
+		add("the task waits for others, and nothing will release it")
+	}
+	if a.orphaned && recorded.Ending == 0 && !a.reopened() {
+		add("the task goes on although the step that it is has been called off")
 	}
 	if n := len(a.actions); n > 0 && a.actions[n-1].kind == "quarantine" {
 		return problems // that its records contradict each other is why it is there
@@ -254,10 +265,10 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 		return nil, state, err
 	}
 	actions, given := a.actions, map[int][]byte{}
-	var together []workflow.Input
+	var together reports
 	for i, at := range a.attempts {
 		for len(actions) > 0 && actions[0].at.Before(at.at) {
-			if err := actions[0].replay(step, given); err != nil {
+			if err := actions[0].replay(step, given, nil); err != nil {
 				return nil, state, err
 			}
 			actions = actions[1:]
@@ -266,18 +277,29 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 			given[at.step] = at.result // the action follows it
 		}
 		if in, ok := at.input(); ok { // else cancelled while it ran: told by an action or the end of the task
-			together = append(together, in)
+			together = append(together, report{at.step, in})
 		}
-		if i+1 < len(a.attempts) && a.attempts[i+1].written == at.written || len(together) == 0 {
+		rest := a.attempts[i+1:]
+		switch {
+		case len(actions) > 0 && actions[0].decidedWith(len(together), rest):
+			if len(rest) > 0 && !actions[0].at.Before(rest[0].at) {
+				continue
+			}
+			if err := actions[0].replay(step, given, together.inputs()); err != nil {
+				return nil, state, err
+			}
+			actions = actions[1:]
+		case len(rest) > 0 && rest[0].decision == at.decision || len(together) == 0:
 			continue
-		}
-		if err := step(together...); err != nil {
-			return nil, state, fmt.Errorf("attempt %d of step %d: %w", at.attempt, at.step, err)
+		default:
+			if err := step(together.inputs()...); err != nil {
+				return nil, state, fmt.Errorf("attempt %d of step %d: %w", at.attempt, at.step, err)
+			}
 		}
 		together = nil
 	}
 	for _, act := range actions {
-		if err := act.replay(step, given); err != nil {
+		if err := act.replay(step, given, nil); err != nil {
 			return nil, state, err
 		}
 	}
@@ -287,21 +309,6 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 		}
 	}
 	return progress, state, nil
-}
-
-// replay does an action once more; given are the results that came with actions.
-func (act *auditedAction) replay(step func(...workflow.Input) error, given map[int][]byte) error {
-	if act.step != nil {
-		act.result = given[*act.step]
-	}
-	in, decides := act.input()
-	if !decides {
-		return nil
-	}
-	if err := step(in); err != nil {
-		return fmt.Errorf("action %s: %w", act.kind, err)
-	}
-	return nil
 }
 
 // input is the action as the rules know it; false: it changed nothing about

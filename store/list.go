@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -46,7 +47,8 @@ where ($1 = '' or t.queue = (select namespace_id from tasker.namespaces where na
   and ($4 = '' or t.initiator = $4)
   and ($5 = '' or t.source_system = $5)`
 
-// Tasks lists tasks, newest first, with their steps but without results.
+// Tasks lists tasks, newest first, with their steps but without contexts and
+// results.
 func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	var page TaskPage
 	var ids []uuid.UUID
@@ -72,7 +74,7 @@ func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 	if len(ids) == 0 {
 		return page, nil
 	}
-	tasks, err := s.readTasks(ctx, ids, false)
+	tasks, err := s.readTasks(ctx, ids, parts{})
 	if err != nil {
 		return page, err
 	}
@@ -86,4 +88,31 @@ func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 		}
 	}
 	return page, nil
+}
+
+// ContextBytes is how long the contexts of tasks are together.
+func (s *Store) ContextBytes(ctx context.Context, ids []uuid.UUID) (n int64, err error) {
+	err = s.repeatable(ctx, "context_bytes", "measure contexts", func(ctx context.Context, db *conn) error {
+		return db.QueryRow(ctx, `select coalesce(sum(octet_length(context::text)), 0)::bigint from tasker.tasks where task_uuid = any ($1)`, ids).Scan(&n)
+	})
+	return n, err
+}
+
+// Contexts reads the contexts of tasks.
+func (s *Store) Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error) {
+	contexts := make(map[uuid.UUID]json.RawMessage, len(ids))
+	err := s.repeatable(ctx, "contexts", "read contexts", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, `select task_uuid, context from tasker.tasks where task_uuid = any ($1)`, ids)
+		if err != nil {
+			return err
+		}
+		var id uuid.UUID
+		var text json.RawMessage
+		_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+			contexts[id], text = text, nil
+			return nil
+		})
+		return err
+	})
+	return contexts, err
 }

@@ -197,7 +197,7 @@ func (s *Store) Workers(ctx context.Context, f WorkerFilter) (list []WorkerState
 	}
 	err = s.repeatable(ctx, "workers", "list the workers", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `
-			select worker_uuid, worker_id, hostname, version, mode, namespaces, tags, status, status_since, started_at,
+			select worker_uuid, worker_id, hostname, address, version, mode, namespaces, tags, refused_templates, status, status_since, started_at,
 			       extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at
 			from tasker.workers
 			where ($1::smallint = 0 or status = $1::smallint) and ($2 = '' or $2 = any (namespaces)) and (not $3 or stopped_at is null)
@@ -207,7 +207,7 @@ func (s *Store) Workers(ctx context.Context, f WorkerFilter) (list []WorkerState
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w WorkerState, err error) {
 			var age float64
-			err = row.Scan(&w.UUID, &w.ID, &w.Hostname, &w.Version, &w.Mode, &w.Namespaces, &w.Tags, &w.Status, &w.StatusSince,
+			err = row.Scan(&w.UUID, &w.ID, &w.Hostname, &w.Address, &w.Version, &w.Mode, &w.Namespaces, &w.Tags, &w.Refused, &w.Status, &w.StatusSince,
 				&w.StartedAt, &age, &w.StoppedAt)
 			w.HeartbeatAge = time.Duration(max(age, 0) * float64(time.Second))
 			return w, err

@@ -147,6 +147,14 @@ func (m marks) applied(from, reached reportMarks, more bool) {
 	}
 }
 
+// reset forgets all of them.
+func (m marks) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.m)
+	*m.taken = reportMarks{}
+}
+
 func (m marks) reported() reportMarks {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,7 @@ func TestBacklogBehindTheMarkNeedsOneFullScan(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, diamondYAML)
 	fast := func(limit int) int {
-		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		return len(claimed)
 	}
@@ -138,7 +138,7 @@ func TestAFullScanWaitsForNobodysTurn(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	claimed, err := s.Claim(ctx, store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}, true)
+	claimed, _, err := s.Claim(ctx, store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 }

@@ -13,20 +13,29 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Messages of one kind; who holds one answers it.
+// takeMessages takes messages of one kind out of the table, in the transaction
+// that answers them: where that does not commit, they are there again. Those that
+// another orchestrator is answering are passed over. What the answer reads, it
+// reads in later statements, so it sees all that the senders have committed. A
+// message that is sent meanwhile is a row of its own and is answered by itself:
+// none is lost, and senders wait for no one.
 // Index: the primary key, of a table that is empty most of the time.
 const takeMessages = `
-select task_uuid from tasker.task_messages where kind = $1 order by task_uuid limit $2 for update skip locked`
+with taken as materialized (
+    select ctid as at from tasker.task_messages where kind = $1 order by task_uuid, message_id limit $2 for update skip locked
+)
+delete from tasker.task_messages where ctid = any (array(select at from taken)) returning task_uuid`
 
-const dropMessages = `
-delete from tasker.task_messages where task_uuid = any ($1::uuid[]) and kind = $2`
-
-func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (uuids, error) {
+// messagesOf takes up to limit messages of one kind; found counts them, and tasks
+// are those that they are about, in order, each once.
+func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks uuids, found int, err error) {
 	rows, err := tx.Query(ctx, takeMessages, kind, limit)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (id [16]byte, err error) { return id, row.Scan(&id) })
+	tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id [16]byte, err error) { return id, row.Scan(&id) })
+	found = len(tasks)
+	return distinct(tasks), found, err
 }
 
 // Told is what a call of TellEnds has done.
@@ -55,27 +64,25 @@ func (s *Store) TellEnds(ctx context.Context, limit int) (told Told, err error) 
 	err = s.call(ctx, "tell_ends", "tell that tasks have ended", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			told = Told{}
-			ids, err := messagesOf(ctx, tx, messageEnded, limit)
-			if err != nil || len(ids) == 0 {
+			ids, found, err := messagesOf(ctx, tx, messageEnded, limit)
+			if err != nil || found == 0 {
 				return nil, err
 			}
-			told.Messages = len(ids)
-			ended, err := s.endsOf(ctx, tx, ids)
+			told.Messages = found
+			topics := topicSet{}
+			ended, err := s.endsOf(ctx, tx, ids, topics)
 			if err != nil {
 				return nil, err
 			}
-			topics := topicSet{}
+			// Tasks that depend on them come before steps: that is the order of locks.
+			if told.Released, err = settleDependencies(ctx, tx, ended, topics); err != nil {
+				return nil, err
+			}
 			if told.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
 				return nil, err
 			}
 			if told.Steps > 0 {
 				topics.add(signal.TopicOrchestration)
-			}
-			if told.Released, err = settleDependencies(ctx, tx, ended, topics); err != nil {
-				return nil, err
-			}
-			if _, err := tx.Exec(ctx, dropMessages, ids, messageEnded); err != nil {
-				return nil, err
 			}
 			told.Signals = topics.signals()
 			return told.Signals, nil
@@ -84,8 +91,7 @@ func (s *Store) TellEnds(ctx context.Context, limit int) (told Told, err error) 
 	return told, err
 }
 
-// howTasksEnded reads the ends of tasks. One that an operator has brought back
-// since is waited for again.
+// howTasksEnded reads the ends of tasks, and which of them are alive.
 // Index: the primary keys.
 const (
 	howTasksEnded = `
@@ -100,7 +106,9 @@ where b.task_uuid = any ($1::uuid[]) and b.slot = 0 and n.namespace_id = b.queue
 returning b.task_uuid, b.state = 2, n.name`
 )
 
-func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids) ([]endedTask, error) {
+// endsOf reads how tasks ended. One that an operator has brought back since is
+// waited for again; where it has ended once more in between, that is told anew.
+func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics topicSet) ([]endedTask, error) {
 	rows, err := tx.Query(ctx, howTasksEnded, ids)
 	if err != nil {
 		return nil, err
@@ -130,11 +138,7 @@ func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids) ([]endedTask, 
 			return nil, err
 		}
 	}
-	if back != nil {
-		_, err = tx.Exec(ctx, awaitTasks, back)
-		return ended, err
-	}
-	return ended, nil
+	return ended, awaitAll(ctx, tx, back, topics)
 }
 
 // lastResults are those of the steps at the ends of tasks.
@@ -146,13 +150,17 @@ cross join lateral (
     select result from tasker.step_attempts
     where task_uuid = k.task_uuid and step_no = k.step_no and outcome = 1 order by token desc limit 1) a`
 
+// lockWaiting locks the steps that wait for something, in the order in which all do.
+// Index: board_awaits.
+const lockWaiting = `select awaits from tasker.board where awaits = any ($1::text[]) order by task_uuid, slot for update`
+
 // endSubTasks ends the steps that the tasks are.
 func (s *Store) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (int, error) {
 	awaits := make([]string, len(ended))
 	for i := range ended {
 		awaits[i] = awaitsTask + ended[i].uuid.String()
 	}
-	rows, err := tx.Query(ctx, `select awaits from tasker.board where awaits = any ($1::text[])`, awaits)
+	rows, err := tx.Query(ctx, lockWaiting, awaits)
 	if err != nil {
 		return 0, err
 	}
@@ -254,34 +262,49 @@ func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID
 	return results, err
 }
 
-// StopMessages are up to limit tasks that are to be cancelled, with why; they
-// stay until Stopped says that it was done.
-func (s *Store) StopMessages(ctx context.Context, limit int) (withStep, failed []uuid.UUID, err error) {
+// StopMessage says that a task is to be cancelled.
+type StopMessage struct {
+	ID     int64
+	Task   uuid.UUID
+	Failed bool // because a task that it depends on has failed; else because the step that it is was called off
+
+	kind int16
+}
+
+// StopMessages are up to limit tasks that are to be cancelled. They stay until
+// DropStopMessages says that it was done: other orchestrators may find them too.
+// Index: the primary key.
+func (s *Store) StopMessages(ctx context.Context, limit int) (messages []StopMessage, err error) {
 	err = s.repeatable(ctx, "stop_messages", "look which tasks are to be cancelled", func(ctx context.Context, db *conn) error {
-		withStep, failed = nil, nil
-		rows, err := db.Query(ctx, `select task_uuid, kind from tasker.task_messages where kind in (2, 4) order by task_uuid limit $1`, limit)
+		rows, err := db.Query(ctx, `select message_id, task_uuid, kind from tasker.task_messages where kind = any (array[2, 4]) order by kind, task_uuid, message_id limit $1`, limit)
 		if err != nil {
 			return err
 		}
-		var id uuid.UUID
-		var kind int16
-		_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &kind}, func() error {
-			if kind == messageStop {
-				withStep = append(withStep, id)
-			} else {
-				failed = append(failed, id)
-			}
-			return nil
+		messages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (m StopMessage, err error) {
+			err = row.Scan(&m.ID, (*[16]byte)(&m.Task), &m.kind)
+			m.Failed = m.kind == messageFailed
+			return m, err
 		})
 		return err
 	})
-	return withStep, failed, err
+	return messages, err
 }
 
-// DropStopMessages forgets that tasks were to be cancelled.
-func (s *Store) DropStopMessages(ctx context.Context, tasks []uuid.UUID) error {
+// dropStopMessages takes messages out one by one: another one about the same task
+// may have come since.
+// Index: the primary key.
+const dropStopMessages = `
+delete from tasker.task_messages m using unnest($1::smallint[], $2::uuid[], $3::bigint[]) d(kind, task_uuid, message_id)
+where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_id = d.message_id`
+
+// DropStopMessages forgets messages that have been answered.
+func (s *Store) DropStopMessages(ctx context.Context, messages []StopMessage) error {
+	kinds, tasks, ids := make([]int16, len(messages)), make(uuids, len(messages)), make([]int64, len(messages))
+	for i := range messages {
+		kinds[i], tasks[i], ids[i] = messages[i].kind, messages[i].Task, messages[i].ID
+	}
 	return s.call(ctx, "drop_messages", "forget which tasks were to be cancelled", func(ctx context.Context, db *conn) error {
-		_, err := db.Exec(ctx, `delete from tasker.task_messages where task_uuid = any ($1::uuid[]) and kind in (2, 4)`, tasks)
+		_, err := db.Exec(ctx, dropStopMessages, kinds, tasks, ids)
 		return err
 	})
 }

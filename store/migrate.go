@@ -9,21 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 )
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
-
-// migrationTable stands outside the schema that migrations create.
-const migrationTable = "tasker_schema_version"
 
 // MigrationStatus is one migration and whether it has been applied.
 type MigrationStatus struct {
@@ -48,6 +45,8 @@ func NewMigrator(url string) (*Migrator, error) {
 		return nil, fmt.Errorf("read the database URL: %w", redact(err))
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = "tasker-migrate"
+	// A migration that stops between two statements must not keep its locks.
+	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt((10 * defaultHold).Milliseconds(), 10)
 	return &Migrator{config: cfg.ConnConfig}, nil
 }
 
@@ -99,10 +98,14 @@ func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) err
 	db := stdlib.OpenDB(*m.config)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(2) // one holds the lock, one works
-	if err := db.PingContext(ctx); err != nil {
+	v, err := findVersionsOf(ctx, db)
+	if errors.Is(err, ErrSchema) {
+		return err
+	}
+	if err != nil {
 		return classify("reach the database to migrate it", err)
 	}
-	p, err := newProvider(db)
+	p, err := newProvider(db, v)
 	if err != nil {
 		return fmt.Errorf("prepare the migrations: %w", err)
 	}
@@ -112,7 +115,7 @@ func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) err
 	return nil
 }
 
-func newProvider(db *sql.DB) (*goose.Provider, error) {
+func newProvider(db *sql.DB, v versions) (*goose.Provider, error) {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return nil, err
@@ -122,11 +125,11 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	versions, err := database.NewStore(database.DialectPostgres, migrationTable)
+	applied, err := newVersionStore(v)
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(versions))
+	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(applied))
 }
 
 // SchemaVersion is the newest migration this program carries.
@@ -169,15 +172,8 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	}
 	var have int64
 	err = s.call(ctx, "schema", "read the schema version", func(ctx context.Context, db *conn) error {
-		// The table is missing in an empty database; to_regclass keeps that from being an error.
-		var exists bool
-		if err := db.QueryRow(ctx, `select to_regclass($1) is not null`, migrationTable).Scan(&exists); err != nil || !exists {
-			return err
-		}
-		err := db.QueryRow(ctx, `select coalesce(max(version_id), 0) from `+migrationTable+` where is_applied`).Scan(&have)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
+		v, err := findVersions(ctx, db)
+		have = v.newest
 		return err
 	})
 	switch {

@@ -165,7 +165,7 @@ func (m *model) succeedAll(t *rapid.T) {
 	for _, p := range m.plans {
 		queues = append(queues, p.Queue)
 	}
-	claimed, err := m.stores[0].Claim(m.ctx, store.ClaimRequest{Queues: queues, Limit: 1000, Tags: []string{"gpu"}, Lease: time.Hour}, true)
+	claimed, _, err := m.stores[0].Claim(m.ctx, store.ClaimRequest{Queues: queues, Limit: 1000, Tags: []string{"gpu"}, Lease: time.Hour}, true)
 	require.NoError(t, err)
 	for _, c := range claimed {
 		s := m.tasks[c.TaskUUID].steps[c.Step]

@@ -88,7 +88,7 @@ func TestSignalsFollowTheCommit(t *testing.T) {
 
 	watched, err := s.Watch(t.Context(), id)
 	require.NoError(t, err)
-	require.True(t, watched.Alive)
+	require.True(t, watched)
 	taken, err := s.TakeTask(t.Context(), id)
 	require.NoError(t, err)
 	task := &taken.Tasks[0]

@@ -170,7 +170,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"readDefaultEnds", readDefaultEnds, []any{uuid.Nil, -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 0},
 		{"lockEnds", lockEnds, []any{ended}, items, items},
 		{"deleteTasks", deleteTasks, []any{ended}, items, 1},
-		{"dayIsOver", dayIsOver, []any{day(30), day(29), time.Now()}, 1, 1},
+		{"dropDay", dropDay, []any{"20000101", day(30), day(29), time.Unix(0, 0), dropLockTimeout}, 1, 1},
 		{"deleteIdentities", deleteIdentities, []any{items}, items, 0},
 		{"deleteActions", deleteActions, []any{int64(1000), items}, items, 0},
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,10 @@ type Plan struct {
 	InputSchema *workflow.InputSchema
 	// EngineFirst says that tasks may begin with a step that the engine runs.
 	EngineFirst bool
+
+	// used says that tasks have used it, whatever becomes of transactions that
+	// are under way.
+	used atomic.Bool
 }
 
 // planTTL bounds how long a replica that hears no signals may use a version
@@ -41,8 +46,8 @@ type planEntry struct {
 	read time.Time
 }
 
-// planCache remembers plans for ever by id (they do not change) and for
-// planTTL by name (another one may become current).
+// planCache remembers plans by id for as long as the database is the same (they
+// do not change) and for planTTL by name (another one may become current).
 type planCache struct {
 	mu     sync.RWMutex
 	byID   map[int32]*Plan
@@ -94,6 +99,14 @@ func (c *planCache) known() map[int32]*Plan {
 	return maps.Clone(c.byID)
 }
 
+// forget empties the cache.
+func (c *planCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.byID)
+	clear(c.byName)
+}
+
 // ForgetPlanNames makes the next look-up by name read the database; call it
 // when a signal says that the registry changed.
 func (s *Store) ForgetPlanNames() {
@@ -102,37 +115,27 @@ func (s *Store) ForgetPlanNames() {
 	clear(s.plans.byName)
 }
 
-// RegisterTemplates makes resolved templates the current ones of their
-// versions, and their namespaces queues. Content that is known already is not
-// stored again; running tasks keep the plan they began with.
-func (s *Store) RegisterTemplates(ctx context.Context, environment string, templates []*workflow.Template) error {
-	if len(templates) == 0 {
-		return nil
-	}
-	r, err := newRegistration(environment, templates)
-	if err != nil {
-		return err
-	}
-	err = s.repeatable(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
-		return s.inTx(ctx, db, func(tx pgx.Tx) error {
-			b := &pgx.Batch{}
-			r.take(b)
-			r.queue(b)
-			return tx.SendBatch(ctx, b).Close()
-		})
-	})
-	if err == nil {
-		s.ForgetPlanNames()
-	}
-	return err
-}
-
 const planColumns = `p.plan_id, p.namespace_id, p.template, p.current`
 
 const planNamed = `select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
 	where n.name = $1 and p.name = $2 and p.version = $3 and p.current`
 
-// PlanNamed returns the current plan of a template version, or ErrNotFound.
+// planHighest is the plan of the highest version that is not deprecated.
+// Index: plans_highest.
+const planHighest = `select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
+	where n.name = $1 and p.name = $2 and p.current and p.deprecated_at is null
+	order by p.version_key desc, p.version collate "C" desc limit 1`
+
+// lookUp is the statement that finds a plan, and what it needs.
+func (k planKey) lookUp() (query string, args []any) {
+	if k.version == "" {
+		return planHighest, []any{k.namespace, k.name}
+	}
+	return planNamed, []any{k.namespace, k.name, k.version}
+}
+
+// PlanNamed returns the current plan of a template version, or ErrNotFound. No
+// version means the highest that is not deprecated.
 func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
 	key := planKey{namespace, name, version}
 	if p, ok := s.plans.named(key, time.Now()); ok {
@@ -140,9 +143,13 @@ func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) 
 	}
 	var plan *Plan
 	err := s.repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
-		plan, err = s.plans.read(ctx, db, planNamed, namespace, name, version)
+		query, args := key.lookUp()
+		plan, err = s.plans.read(ctx, db, query, args...)
 		return err
 	})
+	if err == nil {
+		s.plans.remember(key, plan, time.Now())
+	}
 	return plan, err
 }
 
@@ -204,7 +211,11 @@ func (c *planCache) scan(row pgx.CollectableRow) (*Plan, error) {
 
 // compile makes a plan of its row and remembers it.
 func (c *planCache) compile(r planRow) (*Plan, error) {
-	p := Plan{ID: r.id, Queue: r.queue}
+	if p, ok := c.numbered(r.id); ok {
+		c.put(p, r.current, time.Now())
+		return p, nil
+	}
+	p := &Plan{ID: r.id, Queue: r.queue}
 	t := &workflow.Template{}
 	if err := json.Unmarshal(r.document, t); err != nil {
 		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
@@ -220,33 +231,39 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 		s := &p.Steps[no]
 		p.EngineFirst = p.EngineFirst || s.Initial && len(s.Parents) == 0 && s.Kind.ByEngine()
 	}
-	c.put(&p, r.current, time.Now())
-	return &p, nil
+	c.put(p, r.current, time.Now())
+	return p, nil
+}
+
+// ListedPlan is a current plan in a list.
+type ListedPlan struct {
+	*Plan
+	DeprecatedAt *time.Time // of its version; nil: it is not
 }
 
 // Plans lists the current plans, ordered by namespace, name and version; an
 // empty namespace means all. At most 10,000 are returned. Only those that the
 // cache does not hold are read and compiled.
-func (s *Store) Plans(ctx context.Context, namespace string) ([]*Plan, error) {
-	var plans []*Plan
+func (s *Store) Plans(ctx context.Context, namespace string) ([]ListedPlan, error) {
+	var plans []ListedPlan
 	err := s.repeatable(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {
 		known := s.plans.known()
-		rows, err := db.Query(ctx, `select p.plan_id, p.namespace_id, case when p.plan_id <> all ($2::int[]) then p.template end, p.current
+		rows, err := db.Query(ctx, `select p.plan_id, p.namespace_id, case when p.plan_id <> all ($2::int[]) then p.template end, p.current, p.deprecated_at
 			from tasker.plans p join tasker.namespaces n using (namespace_id)
 			where p.current and ($1 = '' or n.name = $1) order by n.name, p.name, p.version limit 10000`,
 			namespace, nonNil(slices.Collect(maps.Keys(known))))
 		if err != nil {
 			return err
 		}
-		plans, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Plan, error) {
+		plans, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ListedPlan, err error) {
 			var p planRow
-			if err := p.scan(row); err != nil {
-				return nil, err
+			if err := row.Scan(&p.id, &p.queue, &p.document, &p.current, &l.DeprecatedAt); err != nil {
+				return l, err
 			}
-			if plan := known[p.id]; plan != nil {
-				return plan, nil
+			if l.Plan = known[p.id]; l.Plan == nil {
+				l.Plan, err = s.plans.compile(p)
 			}
-			return s.plans.compile(p)
+			return l, err
 		})
 		return err
 	})

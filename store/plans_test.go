@@ -22,8 +22,6 @@ import (
 // The size of the board and of the ledger under test. The bounds below do not
 // depend on it: a plan that walks over a table needs ten times what they allow.
 const (
-	waitingTasks = 1_000_000
-
 	// maxBlocks bounds the blocks that one item may touch: a few descents of
 	// an index and the entries of a new row version.
 	maxBlocks  = 40
@@ -32,7 +30,8 @@ const (
 )
 
 var (
-	finishedTasks = flag.Int("plans.finished", 300_000, "finished tasks in the ledger under test")
+	waitingTasks  = flag.Int("plans.waiting", 300_000, "waiting tasks on the board under test")
+	finishedTasks = flag.Int("plans.finished", 100_000, "finished tasks in the ledger under test")
 	plansFile     = flag.String("plans.out", "", "where to write the plans that were executed, as Markdown")
 )
 
@@ -46,7 +45,7 @@ var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task
 // plans that were really executed.
 func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("fills a million rows")
+		t.Skip("fills a large board")
 	}
 	report := newPlanReport(t)
 	db := openPlans(t)
@@ -56,7 +55,7 @@ func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 		small.fill(t, other)
 		report.measure(t, other, small)
 	}
-	big := fixture{finished: *finishedTasks, waiting: waitingTasks}
+	big := fixture{finished: *finishedTasks, waiting: *waitingTasks}
 	big.fill(t, db)
 	if report != nil {
 		report.measure(t, db, big)
@@ -266,6 +265,9 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"taskEnds", taskEnds, []any{slices.Concat(done, tasks)}, perStatement + len(done), len(done)},
 		{"claimSteps from the board", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
 		{"claimSteps from the ledger", claimSteps + takePicked + fromLedger, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
+		{"claim of what is not there", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{1 << 60, 1 << 60}}, perStatement, 0},
+		{"claim from the frontier of what is not there", claimFrontier + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement,
+			[]int32{1, 1}, []int16{200, 201}, []int64{1 << 60, 1 << 60}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, perStatement, 0},
 		{"claim from the frontier", claimFrontier + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement,
 			[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, perStatement, perStatement},
 		{"firstClaimable", firstClaimable, []any{[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, 2, 2},
@@ -286,11 +288,11 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"promoteDue", promoteDue, []any{perStatement, longAgo}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement, longAgo}, perStatement, perStatement},
 		{"horizon", horizon, []any{longAgo, longAgo}, 1, 1},
-		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000), []string{}), perStatement, 0},
-		{"processorAlive", processorAlive, []any{worker, "p", "h", "v", "m"}, 1, 1},
-		{"attention", attention, append([]any{worker, "p", "h", "v", "m", longAgo, longAgo, int64(0), int64(0), int64(10_000)}, everywhereArgs...), 2, 0},
+		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000), []string{}, []byte(`[]`), "h:1"), perStatement, 0},
+		{"processorAlive", processorAlive, []any{worker, "p", "h", "v", "m", "h:1"}, 1, 1},
+		{"attention", attention, append([]any{worker, "p", "h", "v", "m", "h:1", longAgo, longAgo, int64(0), int64(0), int64(10_000)}, everywhereArgs...), 2, 0},
 		{"createTasks", createTasks, created, perStatement, perStatement},
-		{"readTaskRow", readTaskRow, []any{tasks}, perStatement, perStatement},
+		{"readTaskRow", readTaskRow, []any{tasks, true}, perStatement, perStatement},
 		{"readBoard", readBoard, []any{tasks, true}, 2 * perStatement, 0},
 		{"queueDepth", queueDepth, append([]any{perStatement}, everywhereArgs...), perStatement, 2}, // the other queue is empty
 		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
@@ -377,7 +379,7 @@ func newExplainer(t *testing.T, dsn, mode string) *explainer {
 		`load 'auto_explain'`,
 		`set auto_explain.log_analyze = on`, `set auto_explain.log_buffers = on`, `set auto_explain.log_timing = off`,
 		`set auto_explain.log_nested_statements = on`, `set auto_explain.log_format = json`,
-		`set client_min_messages = log`, `set plan_cache_mode = ` + mode, `set statement_timeout = '30s'`,
+		`set client_min_messages = log`, `set plan_cache_mode = ` + mode, `set statement_timeout = '10min'`,
 	}
 	for name, value := range planner {
 		settings = append(settings, `set `+name+` = `+value)

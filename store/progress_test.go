@@ -243,7 +243,7 @@ func TestACheckpointFindsAStepThatHasMoved(t *testing.T) {
 		}
 		answer <- saved[0]
 	}()
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		return db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == 1, "nobody waits"
 	})
 	_, err = taken.Commit(t.Context(), uuid.Nil, nil)

@@ -15,7 +15,9 @@ with gone as (
     using unnest($1::uuid[], $2::text[], $3::bytea[]) o(task_uuid, reason, progress)
     where s.task_uuid = o.task_uuid
     returning s.task_uuid, s.slot, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
-              s.checkpoint, o.reason, o.progress
+              s.checkpoint, o.reason, o.progress, ` + calledOff + ` as sub_task
+), stopped as (
+    insert into tasker.task_messages (task_uuid, kind) select sub_task, 2 from gone where sub_task is not null
 )
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                   outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)

@@ -1,30 +1,83 @@
 package store
 
 import (
+	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// registration is templates that become the current ones, column by column.
+// Immutability is what becomes of other content under a version that tasks have
+// used.
+type Immutability string
+
+// The immutabilities; the empty string means VersionsRefuse.
+const (
+	VersionsRefuse Immutability = "refuse" // the version stays as it is
+	VersionsWarn   Immutability = "warn"   // the content takes its place, and that is told
+	VersionsOff    Immutability = "off"    // the content takes its place
+)
+
+// Registrant registers templates.
+type Registrant struct {
+	ID          string // of the daemon or operator, for people
+	Environment string // the templates are resolved for
+	Immutable   Immutability
+}
+
+// VersionConflict is a template version whose content is not what was brought.
+type VersionConflict struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	// Brought and Registered are the SHA-256 of both contents in hex.
+	Brought      string    `json:"brought"`
+	Registered   string    `json:"registered"`
+	RegisteredBy string    `json:"registered_by"` // "" where that is not known
+	RegisteredAt time.Time `json:"registered_at"`
+}
+
+// What a daemon logs of a conflict.
+const (
+	RefusedTemplate  = "a template is refused, because tasks have used its version with other content; give the changed one another version"
+	ReplacedTemplate = "a template version that tasks have used has other content from now on"
+)
+
+// String names the version and both contents.
+func (c VersionConflict) String() string {
+	by := c.RegisteredBy
+	if by == "" {
+		by = "an unknown daemon"
+	}
+	return fmt.Sprintf("%s/%s:%s: brought %s, registered %s (by %s at %s)", c.Namespace, c.Name, c.Version, c.Brought, c.Registered,
+		by, c.RegisteredAt.UTC().Format(time.RFC3339))
+}
+
+// Registered is what became of templates that were brought. What is in neither
+// list is as it was brought.
+type Registered struct {
+	Refused  []VersionConflict // the content that tasks have used stays
+	Replaced []VersionConflict // the content that tasks have used gave way
+}
+
+// registration is templates that are brought, column by column.
 type registration struct {
-	environment                 string
+	who                         Registrant
 	templates                   []*workflow.Template
 	namespaces, names, versions []string
 	hashes                      [][]byte
 	documents, steps            []string
 }
 
-func newRegistration(environment string, templates []*workflow.Template) (*registration, error) {
-	n := len(templates)
-	r := &registration{
-		environment: environment, templates: templates, namespaces: make([]string, n), names: make([]string, n), versions: make([]string, n),
-		hashes: make([][]byte, n), documents: make([]string, n), steps: make([]string, n),
-	}
-	for i, t := range templates {
+func newRegistration(who Registrant, templates []*workflow.Template) (*registration, error) {
+	r := &registration{who: who}
+	for _, t := range templates {
 		plan, err := workflow.Compile(t)
 		if err != nil {
 			return nil, fmt.Errorf("compile template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
@@ -42,36 +95,185 @@ func newRegistration(environment string, templates []*workflow.Template) (*regis
 			return nil, fmt.Errorf("encode the steps of template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
 		}
 		hash := t.ContentHash()
-		r.namespaces[i], r.names[i], r.versions[i] = t.Namespace, t.Name, t.Version
-		r.hashes[i], r.documents[i], r.steps[i] = hash[:], string(document), string(list)
+		r.add(t, hash[:], string(document), string(list))
 	}
 	return r, nil
 }
 
-// take has two who register at the same time take turns.
-func (*registration) take(b *pgx.Batch) {
-	b.Queue(`select pg_advisory_xact_lock(hashtext('tasker.register_templates'))`)
+func (r *registration) add(t *workflow.Template, hash []byte, document, steps string) {
+	r.templates = append(r.templates, t)
+	r.namespaces, r.names, r.versions = append(r.namespaces, t.Namespace), append(r.names, t.Name), append(r.versions, t.Version)
+	r.hashes, r.documents, r.steps = append(r.hashes, hash), append(r.documents, document), append(r.steps, steps)
 }
 
-// queue adds the statements that make the templates current.
-func (r *registration) queue(b *pgx.Batch) {
+// RegisterTemplates makes resolved templates the current ones of their
+// versions, and their namespaces queues. Content that is current already is not
+// stored again; running tasks keep the plan they began with. Versions that tasks
+// have used are immutable, unless the registrant says otherwise: other content is
+// told in the answer and is no error.
+func (s *Store) RegisterTemplates(ctx context.Context, who Registrant, templates []*workflow.Template) (done Registered, err error) {
+	if len(templates) == 0 {
+		return done, nil
+	}
+	r, err := newRegistration(who, templates)
+	if err != nil {
+		return done, err
+	}
+	err = s.repeatable(ctx, "register_templates", "register templates", func(ctx context.Context, db *conn) error {
+		return s.inTx(ctx, db, func(tx pgx.Tx) error {
+			if err := r.take(ctx, tx); err != nil {
+				return err
+			}
+			done, err = r.write(ctx, tx)
+			return err
+		})
+	})
+	if err == nil {
+		s.ForgetPlanNames()
+	}
+	return done, err
+}
+
+// take has two who register at the same time take turns.
+func (*registration) take(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtext('tasker.register_templates'))`)
+	return err
+}
+
+// write stores what may be stored.
+func (r *registration) write(ctx context.Context, tx pgx.Tx) (done Registered, err error) {
+	b := &pgx.Batch{}
 	queueZones(b, r.templates)
 	b.Queue(`insert into tasker.namespaces (name) select distinct unnest($1::text[]) on conflict do nothing`, r.namespaces)
-	b.Queue(`
-		update tasker.plans p set current = false
-		from unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) n(namespace, name, version, hash)
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return done, err
+	}
+	found, err := r.rivals(ctx, tx)
+	if err != nil {
+		return done, err
+	}
+	free, err := r.lock(ctx, tx, found)
+	if err != nil {
+		return done, err
+	}
+	var give []int32
+	fresh := registration{who: r.who}
+	for i := range r.templates {
+		v := found[i]
+		switch {
+		case v != nil && v.same:
+			continue
+		case v != nil && !free[v.plan] && r.refuses():
+			done.Refused = append(done.Refused, r.conflict(i, v))
+			continue
+		case v != nil:
+			give = append(give, v.plan)
+			if !free[v.plan] && r.who.Immutable == VersionsWarn {
+				done.Replaced = append(done.Replaced, r.conflict(i, v))
+			}
+		}
+		fresh.add(r.templates[i], r.hashes[i], r.documents[i], r.steps[i])
+	}
+	return done, fresh.insert(ctx, tx, give)
+}
+
+func (r *registration) refuses() bool {
+	return r.who.Immutable != VersionsWarn && r.who.Immutable != VersionsOff
+}
+
+// rival is the current plan of a version that is brought.
+type rival struct {
+	plan int32
+	same bool // it has the content that is brought
+	hash []byte
+	by   string
+	at   time.Time
+}
+
+func (r *registration) conflict(i int, v *rival) VersionConflict {
+	return VersionConflict{Namespace: r.namespaces[i], Name: r.names[i], Version: r.versions[i],
+		Brought: hex.EncodeToString(r.hashes[i]), Registered: hex.EncodeToString(v.hash), RegisteredBy: v.by, RegisteredAt: v.at}
+}
+
+// rivals are the current plans by the templates that are brought.
+// Index: plans_current.
+func (r *registration) rivals(ctx context.Context, tx pgx.Tx) (map[int]*rival, error) {
+	rows, err := tx.Query(ctx, `
+		select n.at, p.plan_id, p.content_hash = n.hash, p.content_hash, p.registered_by, p.created_at
+		from unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) with ordinality n(namespace, name, version, hash, at)
 		join tasker.namespaces s on s.name = n.namespace
-		where p.namespace_id = s.namespace_id and p.name = n.name and p.version = n.version and p.current
-		  and (p.content_hash <> n.hash or p.environment <> $5)`,
-		r.namespaces, r.names, r.versions, r.hashes, r.environment)
+		join tasker.plans p on p.namespace_id = s.namespace_id and p.name = n.name and p.version = n.version and p.current`,
+		r.namespaces, r.names, r.versions, r.hashes)
+	if err != nil {
+		return nil, err
+	}
+	found := map[int]*rival{}
+	var at int
+	var v rival
+	_, err = pgx.ForEachRow(rows, []any{&at, &v.plan, &v.same, &v.hash, &v.by, &v.at}, func() error {
+		one := v
+		one.hash = slices.Clone(v.hash)
+		found[at-1] = &one
+		return nil
+	})
+	return found, err
+}
+
+// lock keeps those who create tasks from the plans that may have to give way, and
+// says which of these no task has used. One that is locked is about to be used:
+// who refuses does not wait to see whether that transaction commits.
+func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival) (free map[int32]bool, err error) {
+	var wanted []int32
+	for _, v := range found {
+		if !v.same {
+			wanted = append(wanted, v.plan)
+		}
+	}
+	if wanted == nil {
+		return nil, nil
+	}
+	slices.Sort(wanted)
+	query := `select plan_id from tasker.plans where plan_id = any ($1) order by plan_id for update`
+	if r.refuses() {
+		query += ` skip locked`
+	}
+	rows, err := tx.Query(ctx, query, wanted)
+	if err != nil {
+		return nil, err
+	}
+	locked, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		return nil, err
+	}
+	// A statement of its own: the one that locks may not see who used the plans
+	// until it had them.
+	rows, err = tx.Query(ctx, `select p from unnest($1::int[]) p where not exists (select from tasker.plan_uses where plan_id = p)`, nonNil(locked))
+	if err != nil {
+		return nil, err
+	}
+	unused, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	free = make(map[int32]bool, len(unused))
+	for _, plan := range unused {
+		free[plan] = true
+	}
+	return free, err
+}
+
+// insert makes the templates the current ones of their versions, in the place of
+// the plans that give way.
+func (r *registration) insert(ctx context.Context, tx pgx.Tx, give []int32) error {
+	b := &pgx.Batch{}
+	b.Queue(`update tasker.plans set current = false where plan_id = any ($1::int[])`, nonNil(give))
 	b.Queue(`
-		insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, current)
+		insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, registered_by, deprecated_at, current)
 		select s.namespace_id, n.name, n.version, $7, n.hash, n.template::jsonb,
-		       array(select jsonb_array_elements_text(n.steps::jsonb)), true
+		       array(select jsonb_array_elements_text(n.steps::jsonb)), $8,
+		       (select max(o.deprecated_at) from tasker.plans o where o.namespace_id = s.namespace_id and o.name = n.name and o.version = n.version), true
 		from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])
 		     n(namespace, name, version, hash, template, steps)
 		join tasker.namespaces s on s.name = n.namespace
 		on conflict (namespace_id, name, version, environment, content_hash) do update set current = true
 		where not plans.current`,
-		r.namespaces, r.names, r.versions, r.hashes, r.documents, r.steps, r.environment)
+		nonNil(r.namespaces), nonNil(r.names), nonNil(r.versions), nonNil(r.hashes), nonNil(r.documents), nonNil(r.steps), r.who.Environment, r.who.ID)
+	return tx.SendBatch(ctx, b).Close()
 }

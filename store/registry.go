@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,32 +15,46 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
+// ModeDraining stands in place of the deployment mode of a worker that is
+// stopping: it takes no work in any mode, and ends what it holds.
+const ModeDraining = "Draining"
+
 // Daemon describes a running daemon to the others.
 type Daemon struct {
 	UUID       uuid.UUID // new for every start of the process
 	ID         string    // worker_id or processor id, for people
 	Hostname   string
+	Address    string // host:port of its API; "" when it has none
 	Version    string
-	Mode       string
+	Mode       string   // deployment mode, or ModeDraining
 	Namespaces []string // of a worker
 	Tags       []string // of a worker
+	// Refused are the templates of a worker whose versions have other content; of the
+	// first MaxRefusedShown the fleet is told.
+	Refused []VersionConflict
 }
+
+// MaxRefusedShown bounds the refused templates of which a worker tells the fleet.
+const MaxRefusedShown = 100
 
 // workerHeartbeat says that the worker lives, extends the leases of what it
 // holds and answers which claims are no longer its own. It registers the
 // worker when it is new, so a worker that was forgotten simply comes back, and
 // one that was stale is active again. One that was given up stays dead: nothing
-// is extended, and the answer is null.
+// is extended, and the answer is null. One that has signed off stays signed off: a
+// heartbeat whose caller has gone may still reach the server, and a daemon never
+// comes back under the UUID that it had.
 // It waits for nobody: whoever has a step locked is about to end the claim,
 // or did nothing to it, and then the next heartbeat is early enough. It never
 // makes a lease shorter, and leaves a longer one alone: see extendLease.
 // Index: the primary keys; (select $n) as in reportSteps.
 const workerHeartbeat = `
 with alive as (
-    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags)
-    values ($1, $2, $3, $4, $5, $6, $12)
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address)
+    values ($1, $2, $3, $4, $5, $6, $12, $13, $14)
     on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
-        namespaces = excluded.namespaces, tags = excluded.tags, stopped_at = null,
+        namespaces = excluded.namespaces, tags = excluded.tags, refused_templates = excluded.refused_templates,
+        address = excluded.address,
         status = 1, status_since = case when w.status = 1 then w.status_since else clock_timestamp() end
     where w.status < 3
     returning w.worker_uuid
@@ -67,9 +84,13 @@ select h.token from held h where not h.ours`
 // lost to it, and it goes on under a new UUID.
 func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
 	keys := claimColumns(claims)
+	refused, err := json.Marshal(nonNil(d.Refused[:min(len(d.Refused), MaxRefusedShown)]))
+	if err != nil {
+		return nil, fmt.Errorf("encode the refused templates: %w", err)
+	}
 	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		args := append([]any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces)}, keys...)
-		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags))...)
+		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags), refused, d.Address)...)
 		if err != nil {
 			return err
 		}
@@ -89,15 +110,15 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 
 // processorAlive says that the orchestrator lives.
 const processorAlive = `
-insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode)
-values ($1, $2, $3, $4, $5)
-on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, stopped_at = null`
+insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address)
+values ($1, $2, $3, $4, $5, $6)
+on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address`
 
 // attention is processorAlive that answers what an orchestrator's timer should wait for and what has
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
 // Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
-var attention = `with alive as (` + processorAlive + `), ` + overdue(6)
+var attention = `with alive as (` + processorAlive + `), ` + overdue(7)
 
 // overdue looks at the beginning of every list for what has waited too long; its
 // parameters, from number p on, are those of lookEverywhere.
@@ -134,14 +155,19 @@ type Attention struct {
 func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: newHorizon(nil, nil, nil)}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
-		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode}
+		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, d.Address}
 		if !attend {
 			_, err := db.Exec(ctx, processorAlive, args...)
 			return err
 		}
 		begin := time.Now()
-		var err error
-		if a, err = scanAttention(db.QueryRow(ctx, attention, append(args, s.lookEverywhere(overdue)...)...)); err == nil {
+		err := s.scanAll(ctx, db, func(b *pgx.Batch) {
+			b.Queue(attention, append(slices.Clone(args), s.lookEverywhere(overdue)...)...).QueryRow(func(row pgx.Row) (err error) {
+				a, err = scanAttention(row)
+				return err
+			})
+		})
+		if err == nil {
 			s.moveAll(ctx, db, time.Since(begin))
 		}
 		return err
@@ -195,11 +221,11 @@ func (s *Store) Fleet(ctx context.Context, maxAge time.Duration) ([]Replica, err
 	var fleet []Replica
 	err := s.repeatable(ctx, "fleet", "list the fleet", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `
-			(select 'orchestrator', processor_uuid, processor_id, hostname, version, mode, '{}'::text[], '{}'::text[], started_at,
+			(select 'orchestrator', processor_uuid, processor_id, hostname, address, version, mode, '{}'::text[], '{}'::text[], started_at,
 			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null
 			 from tasker.processors where heartbeat_at > now() - $1::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)
 			union all
-			(select 'worker', worker_uuid, worker_id, hostname, version, mode, namespaces, tags, started_at,
+			(select 'worker', worker_uuid, worker_id, hostname, address, version, mode, namespaces, tags, started_at,
 			        extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at is not null
 			 from tasker.workers where heartbeat_at > now() - $1::bigint * interval '1 ms' order by heartbeat_at desc limit 1000)`,
 			maxAge.Milliseconds())
@@ -209,7 +235,7 @@ func (s *Store) Fleet(ctx context.Context, maxAge time.Duration) ([]Replica, err
 		fleet, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Replica, error) {
 			var r Replica
 			var age float64
-			err := row.Scan(&r.Kind, &r.UUID, &r.ID, &r.Hostname, &r.Version, &r.Mode, &r.Namespaces, &r.Tags, &r.StartedAt, &age, &r.Stopped)
+			err := row.Scan(&r.Kind, &r.UUID, &r.ID, &r.Hostname, &r.Address, &r.Version, &r.Mode, &r.Namespaces, &r.Tags, &r.StartedAt, &age, &r.Stopped)
 			r.HeartbeatAge = time.Duration(max(age, 0) * float64(time.Second))
 			return r, err
 		})

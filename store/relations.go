@@ -29,40 +29,13 @@ const (
 	messageFailed                        // it is to be cancelled: what it depends on has failed
 )
 
-// sendMessages leaves a message about each task; one that is there is enough.
-// Index: the primary key.
+// sendMessages leaves a message about each task, whatever messages there are: one
+// that is being answered may have been answered without what is new.
 const sendMessages = `
-insert into tasker.task_messages (task_uuid, kind) select task_uuid, $2::smallint from unnest($1::uuid[]) t(task_uuid) on conflict do nothing`
+insert into tasker.task_messages (task_uuid, kind) select task_uuid, $2::smallint from unnest($1::uuid[]) t(task_uuid)`
 
-// Steps that were tasks and are called off take their tasks with them. One that
-// was reported already has its task behind it.
-// Index: the primary key.
-const (
-	stopSubTasks = `
-insert into tasker.task_messages (task_uuid, kind)
-select (b.wait ->> 'task_uuid')::uuid, 2
-from unnest($1::uuid[], $2::smallint[]) s(task_uuid, slot)
-join tasker.board b on b.task_uuid = any (array[s.task_uuid]) and b.slot = s.slot
-where b.state = 1 and b.wait ? 'task_uuid'
-on conflict do nothing`
-	stopAllSubTasks = `
-insert into tasker.task_messages (task_uuid, kind)
-select (b.wait ->> 'task_uuid')::uuid, 2
-from unnest($1::uuid[]) s(task_uuid)
-cross join lateral (select wait from tasker.board where task_uuid = s.task_uuid and wait is not null and token is not null offset 0) b
-where b.wait ? 'task_uuid'
-on conflict do nothing`
-)
-
-// subColumns are steps that were tasks.
-type subColumns struct {
-	tasks uuids
-	slots []int16
-}
-
-func (c *subColumns) add(task uuid.UUID, step int) {
-	c.tasks, c.slots = append(c.tasks, task), append(c.slots, int16(step+1)) // #nosec G115 -- at most MaxSteps
-}
+// calledOff is the task that a step s was, where that was still waited for.
+const calledOff = `case when s.state = 1 then (s.wait ->> 'task_uuid')::uuid end`
 
 // relateTasks adds to tasks that the same transaction has created what they have
 // to do with others. The first steps of one that depends on others are held:

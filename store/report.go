@@ -135,8 +135,11 @@ func reportOrder(reports []Report) []int {
 	return order
 }
 
+// compareClaims is the order of locks: the rows of tasks come before those of
+// steps, because an action holds the rows of many tasks when it comes to their
+// steps.
 func compareClaims(x, y ClaimKey) int {
-	return cmp.Or(slices.Compare(x.TaskUUID[:], y.TaskUUID[:]), cmp.Compare(x.Step, y.Step), cmp.Compare(x.Token, y.Token))
+	return cmp.Or(cmp.Compare(min(x.Slot, 1), min(y.Slot, 1)), slices.Compare(x.TaskUUID[:], y.TaskUUID[:]), cmp.Compare(x.Step, y.Step), cmp.Compare(x.Token, y.Token))
 }
 
 func reportArguments(reports []Report, order []int) []any {
@@ -207,6 +210,30 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error
 		return err
 	})
 	return queues, err
+}
+
+// claimsAfter are the claims of a worker that are newer than a token. It is for
+// a worker that does not know what it has claimed, and walks over the claims in hand
+// of the fleet.
+// Index: board_lease.
+const claimsAfter = `
+select task_uuid, slot, step_no, token from tasker.board
+where state = 3 and lease_until > (select clock_timestamp()) and worker = $1 and token > $2`
+
+// ClaimsAfter lists the claims of a worker whose tokens are greater than after
+// and whose leases have not ended.
+func (s *Store) ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) (keys []ClaimKey, err error) {
+	err = s.repeatable(ctx, "claims_after", "look for claims of the worker", func(ctx context.Context, db *conn) error {
+		rows, err := db.Query(ctx, claimsAfter, worker, after)
+		if err != nil {
+			return err
+		}
+		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k ClaimKey, err error) {
+			return k, row.Scan(&k.TaskUUID, &k.Slot, &k.Step, &k.Token)
+		})
+		return err
+	})
+	return keys, err
 }
 
 // releaseLeases ends the leases of running steps at once: the sweep treats

@@ -66,17 +66,8 @@ func (r *retaining) dropEvents(ctx context.Context, name string) error {
 		return nil
 	}
 	err := r.store.call(ctx, "retain_drop", "drop a day of domain events", func(ctx context.Context, db *conn) error {
-		return r.store.inTx(ctx, db, func(tx pgx.Tx) error {
-			for _, sql := range []string{`set local lock_timeout = '` + dropLockTimeout + `'`,
-				`select pg_advisory_xact_lock(hashtext('tasker.ensure_partitions'))`,
-				`lock table only tasker.domain_events in access exclusive mode`,
-				`drop table if exists tasker.domain_events_` + name} {
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		_, err := db.Exec(ctx, `select tasker.drop_event_day($1, $2)`, name, dropLockTimeout)
+		return err
 	})
 	var pg *pgconn.PgError
 	switch {

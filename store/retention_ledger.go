@@ -284,8 +284,9 @@ func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error 
 	return err
 }
 
-// drop takes a day's partitions away, all in one transaction. Where somebody
-// uses them for longer it is left for later.
+// drop takes a day's partitions away, all in one statement: what it locks stops
+// everybody, and must not wait for this process. Where others use the day for
+// longer it is left for later.
 func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 	if r.dry {
 		r.done.Days = append(r.done.Days, d.name)
@@ -293,19 +294,7 @@ func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 	}
 	dropped := false
 	err := r.store.call(ctx, "retain_drop", "drop a day of the ledger", func(ctx context.Context, db *conn) error {
-		return r.store.inTx(ctx, db, func(tx pgx.Tx) error {
-			for _, sql := range []string{`set local lock_timeout = '` + dropLockTimeout + `'`,
-				`select pg_advisory_xact_lock(hashtext('tasker.ensure_partitions'))`, lockLedger} {
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return err
-				}
-			}
-			if err := tx.QueryRow(ctx, dayIsOver, d.lo, d.hi, w.began).Scan(&dropped); err != nil || !dropped {
-				return err
-			}
-			_, err := tx.Exec(ctx, `drop table if exists tasker.tasks_`+d.name+`, tasker.step_attempts_`+d.name+`, tasker.task_events_`+d.name+`, tasker.batches_`+d.name)
-			return err
-		})
+		return db.QueryRow(ctx, dropDay, d.name, d.lo, d.hi, w.began, dropLockTimeout).Scan(&dropped)
 	})
 	var pg *pgconn.PgError
 	switch {

@@ -90,19 +90,8 @@ where ` + deletable
 const deletable = `(select true from tasker.board b where b.task_uuid = o.task_uuid limit 1) is null
       and (select true from tasker.dlq_entries d where d.task_uuid = o.task_uuid and d.resolution_timestamp is null limit 1) is null`
 
-// lockLedger waits for all who use the ledger; everybody else waits behind it.
-// The parents alone: a partition is locked when it is dropped.
-const lockLedger = `lock table only tasker.tasks, only tasker.step_attempts, only tasker.task_events, only tasker.batches in access exclusive mode`
-
-// dayIsOver asks again, with the ledger locked, what ledgerDays asked, and
-// whether an operator acted since the day was read: a task may have been set
-// going again and ended anew.
-const dayIsOver = `
-select not exists (select from tasker.board where task_uuid >= b.lo and task_uuid < b.hi)
-   and not ` + openOfDay + `
-   and not exists (select from tasker.operator_actions where at >= $3 and not dry_run)
-   and not (` + strayRows + `)
-from (select $1::uuid as lo, $2::uuid as hi) b`
+// dropDay drops a day of the ledger unless something keeps it; see migration 29.
+const dropDay = `select tasker.drop_ledger_day($1, $2, $3, $4, $5)`
 
 // Registry and operators' records that have had their time, $1 ms.
 // Index: task_identities_expiry, received_events_expiry, operator_actions_at. Daemons are few.

@@ -66,14 +66,14 @@ with due as materialized (
 with due as materialized (select * from tasker.schedules where schedule_uuid = $1 for update)` + describeDue
 	// describeDue adds what the decision needs. The rows come from due, not from
 	// the table: what was locked may be younger than the snapshot.
-	// Index: the primary keys, plans_current.
+	// Index: the primary keys, plans_current, plan_uses_plan.
 	describeDue = `
 select ` + scheduleColumns + `, p.plan_id,
        s.overlap = 2 and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0)
 from due s
 cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
 left join lateral (
-    select plan_id from tasker.plans where namespace_id = s.namespace_id and name = s.template and version = s.version and current limit 1) p on true
+    select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
 order by s.next_run_at`
 	// advanceSchedules moves schedules on. The task of a run is the one that has
 	// its identity: the new one, or that of the first time.

@@ -30,7 +30,7 @@ func BenchmarkSettleMoves(b *testing.B) {
 				if len(list) == 0 {
 					b.StopTimer()
 					create(b, s, p, tasks)
-					claimed, standings, err := s.ClaimStanding(b.Context(), req, true)
+					claimed, standings, _, err := s.ClaimStanding(b.Context(), req, true)
 					require.NoError(b, err)
 					require.Len(b, claimed, tasks)
 					for i := range claimed {

@@ -14,21 +14,20 @@ import (
 // that has changed since makes a settlement miss its fence, and no more.
 // Index: the primary key.
 const standingToo = `
-       coalesce(c.context, b.context), c.inputs, c.checkpoint - 'history', b.task_state, b.progress
-from claimed c
+       coalesce(c.context, b.context), c.inputs, c.checkpoint - 'history', b.task_state, b.progress` + ofClaimed + `
 left join lateral (
     select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, task_state, progress from tasker.board
     where task_uuid = c.task_uuid and slot = 0 limit 1) b on true
-order by c.lane, c.seq`
+` + inClaimOrder
 
 var claimStanding = claimsEndingWith(standingToo)
 
 // ClaimStanding is Claim for those who settle what they run: it also tells, of
 // each step that is the only one in hand, where its task stands. The second
 // list goes with the first; it has nil for other steps.
-func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) ([]Claimed, []*Standing, error) {
+func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, standings []*Standing, passed bool, err error) {
 	var found standingClaims
-	err := s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
+	err = s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
 		found = standingClaims{claims: newClaims()}
 		err := s.claimInto(ctx, db, req, full, &claimStanding, &found.claims, found.scan)
 		if err == nil && len(found.incomplete) > 0 {
@@ -36,7 +35,7 @@ func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) 
 		}
 		return err
 	})
-	return found.list, found.standings, err
+	return found.list, found.standings, found.passed, err
 }
 
 // standingClaims are the rows of a claim with where the tasks stand.

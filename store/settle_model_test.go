@@ -24,11 +24,11 @@ type standingClaim struct {
 // takeClaims is Claim or ClaimStanding, whose standings must be the model's.
 func (m *model) takeClaims(t *rapid.T, at int, req store.ClaimRequest, full bool) []store.Claimed {
 	if !rapid.Bool().Draw(t, "standing") {
-		claimed, err := m.stores[at].Claim(m.ctx, req, full)
+		claimed, _, err := m.stores[at].Claim(m.ctx, req, full)
 		require.NoError(t, err)
 		return claimed
 	}
-	claimed, standings, err := m.stores[at].ClaimStanding(m.ctx, req, full)
+	claimed, standings, _, err := m.stores[at].ClaimStanding(m.ctx, req, full)
 	require.NoError(t, err)
 	require.Len(t, standings, len(claimed))
 	for i, c := range claimed {

@@ -51,7 +51,7 @@ func settlement(t require.TestingT, p *store.Plan, c *store.Claimed, at *store.S
 
 func claimStanding(t testing.TB, s *store.Store, req store.ClaimRequest) (*store.Claimed, *store.Standing) {
 	t.Helper()
-	claimed, standings, err := s.ClaimStanding(t.Context(), req, true)
+	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 	require.Len(t, standings, 1)
@@ -169,7 +169,7 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 	paused, runs := create(t, s, p, 1)[0], create(t, s, other, 1)[0]
 	req := taker(p, 2)
 	req.Queues = append(req.Queues, other.Queue)
-	claimed, standings, err := s.ClaimStanding(t.Context(), req, true)
+	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
 	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
@@ -263,7 +263,7 @@ func TestSettleLeavesWhatIsNotSimple(t *testing.T) {
 	require.Equal(t, []bool{true}, report(t, s, succeed(*begin, `1`)))
 	applyAll(t, s)
 
-	sides, standings, err := s.ClaimStanding(t.Context(), taker(p, 5), true)
+	sides, standings, _, err := s.ClaimStanding(t.Context(), taker(p, 5), true)
 	require.NoError(t, err)
 	require.Equal(t, []*store.Standing{nil, nil}, standings, "steps with rows of their own")
 	require.Equal(t, []bool{true, true}, report(t, s, succeed(sides[0], `2`), succeed(sides[1], `3`)))
@@ -284,7 +284,7 @@ func TestSettledStepComesBackWhenItsWorkerDies(t *testing.T) {
 	p := plan(t, s, chainYAML)
 	create(t, s, p, 2)
 	req := taker(p, 2)
-	claimed, standings, err := s.ClaimStanding(t.Context(), req, true)
+	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
 	first := settlement(t, p, &claimed[0], standings[0], `"a"`)
@@ -322,7 +322,7 @@ func TestSettleEndsAndMovesTogether(t *testing.T) {
 	create(t, s, p, 20)
 	finished := 0
 	for round := range 60 {
-		claimed, standings, err := s.ClaimStanding(t.Context(), taker(p, 1+round%7, "gpu"), true)
+		claimed, standings, _, err := s.ClaimStanding(t.Context(), taker(p, 1+round%7, "gpu"), true)
 		require.NoError(t, err)
 		list := make([]store.Settlement, len(claimed))
 		for i := range claimed {

@@ -62,7 +62,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	_, err = s.Watch(t.Context(), id)
 	require.NoError(t, err)
 	applyAll(t, s)
-	require.Equal(t, []signal.Signal{shapes}, sent())
+	require.Equal(t, []signal.Signal{shapes}, sent(), "of what was applied; who watches signals nothing")
 	for range 2 {
 		for _, c := range claim(t, s, p, 10) {
 			report(t, s, succeed(c, `1`))

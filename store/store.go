@@ -47,6 +47,10 @@ type Options struct {
 	StatementTimeout time.Duration // default 30 s, enforced by the server and as a deadline of every call
 	// NoPreparedStatements is for PgBouncer in transaction mode.
 	NoPreparedStatements bool
+	// HoldTimeout is how long the server waits for the next word of this process
+	// in the middle of a transaction, before it ends it; default 3 s. It works
+	// through a pooler.
+	HoldTimeout time.Duration
 	// SignalsInTransaction writes signals with pg_logical_emit_message inside
 	// the working transaction (event sources "wal" and "relay").
 	SignalsInTransaction bool
@@ -54,18 +58,30 @@ type Options struct {
 	// same round trip but not in the transaction, which would take a lock for
 	// all databases (event source "notify").
 	NotifyAfterCommit bool
+	// SlowAcquire is the wait for a connection from which on OnSlowAcquire is
+	// told of it; 0: never.
+	SlowAcquire   time.Duration
+	OnSlowAcquire func(waited time.Duration)
 	// Observe is told of every flow: its name, how long it took, its error.
 	Observe func(flow string, took time.Duration, err error)
+	// OnForget is told when the database turns out to be another server than
+	// before, or an older state of it, so that what was remembered is forgotten.
+	OnForget func()
 }
 
 // Store is a pool of connections and the flows over it. It is safe for
 // concurrent use.
 type Store struct {
-	pool      *pgxpool.Pool
+	pool *pgxpool.Pool
+	// probe is one connection beside the pool for Ping: that all connections are
+	// in use says nothing about the database.
+	probe     *pgxpool.Pool
 	opts      Options
+	hold      string // see holdBounds
 	plans     planCache
 	marks     marks
 	frontiers *frontiers
+	history   history
 	aging     aging // what retention has seen of the ledger
 	// inLedger is for how many claims yet the ledger is looked into at once.
 	inLedger atomic.Int32
@@ -92,18 +108,41 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		for name, value := range planner {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
-		cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(2 * opts.StatementTimeout.Milliseconds())
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
+	s := &Store{opts: opts, hold: holdStatement(opts), plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers()}
+	cfg.AfterConnect = s.connected
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", redact(err))
 	}
-	s := &Store{pool: pool, opts: opts, plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers()}
-	if err := s.Ping(ctx); err != nil {
-		pool.Close()
+	if s.probe, err = newProbe(ctx, opts); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	if err := s.ping(ctx, s.pool); err != nil {
+		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// newProbe prepares the connection of Ping, which is made when it is first used.
+func newProbe(ctx context.Context, opts Options) (*pgxpool.Pool, error) {
+	opts.MaxConns, opts.MinConns, opts.ApplicationName = 1, 0, opts.ApplicationName+"-probe"
+	cfg, err := poolConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	probe, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the connection for probes: %w", redact(err))
+	}
+	return probe, nil
+}
+
+// Check refuses options with which Open fails whatever the database does.
+func (o Options) Check() error {
+	_, err := poolConfig(withDefaults(o))
+	return err
 }
 
 // poolConfig is what all pools of a store have in common: how they connect.
@@ -154,11 +193,15 @@ func withDefaults(o Options) Options {
 	def(&o.IdleTimeout, 5*time.Minute)
 	def(&o.MaxLifetime, 30*time.Minute)
 	def(&o.StatementTimeout, 30*time.Second)
+	def(&o.HoldTimeout, defaultHold)
 	if o.MaxConns <= 0 {
 		o.MaxConns = 10
 	}
 	if o.ApplicationName == "" {
 		o.ApplicationName = "tasker"
+	}
+	if o.OnForget == nil {
+		o.OnForget = func() {}
 	}
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration, error) {}
@@ -167,18 +210,29 @@ func withDefaults(o Options) Options {
 }
 
 // Close gives all connections back; it is idempotent.
-func (s *Store) Close() { s.closeOnce.Do(s.pool.Close) }
+func (s *Store) Close() {
+	s.closeOnce.Do(func() {
+		s.probe.Close()
+		s.pool.Close()
+	})
+}
 
 // pingTimeout bounds the question whether an idle connection still works.
 const pingTimeout = 2 * time.Second
 
-// Ping asks the database for an answer. It does not wait longer than the
-// connection timeout for each host of the URL.
-func (s *Store) Ping(ctx context.Context) error {
-	hosts := 1 + len(s.pool.Config().ConnConfig.Fallbacks)
+// Ping asks the database for an answer, over a connection of its own: it does not
+// wait for one of the pool. It does not wait longer than the connection timeout
+// for each host of the URL.
+func (s *Store) Ping(ctx context.Context) error { return s.ping(ctx, s.probe) }
+
+func (s *Store) ping(ctx context.Context, pool *pgxpool.Pool) error {
+	hosts := 1 + len(pool.Config().ConnConfig.Fallbacks)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(hosts)*s.opts.ConnectTimeout)
 	defer cancel()
-	if err := s.pool.Ping(ctx); err != nil {
+	begin := time.Now()
+	err := pool.Ping(ctx)
+	s.opts.Observe("ping", time.Since(begin), err)
+	if err != nil {
 		return classify("reach the database", err)
 	}
 	return nil
@@ -255,14 +309,16 @@ func (e *connectionLost) Unwrap() error { return e.err }
 func (s *Store) lost(db *conn, err error) error {
 	if readOnly(err) {
 		s.pool.Reset() // this one goes when it is released
-		s.frontiers.reset()
+		return &connectionLost{err}
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && heldTooLong(pg) { // the server is where it was
 		return &connectionLost{err}
 	}
 	if err == nil || !db.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	s.pool.Reset()
-	s.frontiers.reset()
 	return &connectionLost{err}
 }
 
@@ -273,11 +329,19 @@ func inTheWay(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
 }
 
+// Undone reports whether an error says that the server has undone a transaction
+// for the sake of others. It may be tried again.
+func Undone(err error) bool { return inTheWay(err) }
+
 // acquire waits for a free connection, not longer than AcquireTimeout.
 func (s *Store) acquire(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.AcquireTimeout)
 	defer cancel()
+	begin := time.Now()
 	db, err := s.pool.Acquire(ctx)
+	if waited := time.Since(begin); s.opts.SlowAcquire > 0 && waited >= s.opts.SlowAcquire && s.opts.OnSlowAcquire != nil {
+		s.opts.OnSlowAcquire(waited)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("acquire a connection: %w", err)
 	}
@@ -300,7 +364,7 @@ func (s *Store) timed(ctx context.Context, flow, doing string, fn func(ctx conte
 // inTx runs fn in a transaction and commits it. The rollback after a failure
 // has a deadline of its own, so that a cancelled caller leaves nothing open.
 func (s *Store) inTx(ctx context.Context, db *conn, fn func(tx pgx.Tx) error) error {
-	tx, err := db.Begin(ctx)
+	tx, err := s.begin(ctx, db, "")
 	if err != nil {
 		return err
 	}
@@ -339,7 +403,7 @@ func unavailable(err error) bool {
 		case "08", "53", "57", "58": // connection, resources, operator intervention, system
 			return true
 		}
-		return readOnly(err)
+		return readOnly(err) || heldTooLong(pg)
 	}
 	var netErr net.Error
 	var connect *pgconn.ConnectError
@@ -353,6 +417,10 @@ func readOnly(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "25006"
 }
+
+// heldTooLong reports whether the server has ended a transaction in which it
+// waited for this process for too long.
+func heldTooLong(err *pgconn.PgError) bool { return err.Code == "25P03" || err.Code == "25P04" }
 
 // StepUUID derives the UUID of a step from its task and number, as
 // tasker.step_uuid does in SQL: the last two bytes of the task's UUID,

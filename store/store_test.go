@@ -62,7 +62,8 @@ func plan(t testing.TB, s *store.Store, yaml string) *store.Plan {
 	t.Helper()
 	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(yaml))
 	require.NoError(t, err)
-	require.NoError(t, s.RegisterTemplates(t.Context(), "test", []*workflow.Template{tmpl.Resolve("test")}))
+	_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
+	require.NoError(t, err)
 	p, err := s.PlanNamed(t.Context(), tmpl.Namespace, tmpl.Name, tmpl.Version)
 	require.NoError(t, err)
 	return p
@@ -126,7 +127,7 @@ func applyAll(t testing.TB, s *store.Store) (finished int) {
 
 func claim(t testing.TB, s *store.Store, p *store.Plan, limit int) []store.Claimed {
 	t.Helper()
-	claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, true)
+	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	return claimed
 }
@@ -249,7 +250,7 @@ func TestRetryGoesThroughTheDueList(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, h.NextDue, 100*time.Millisecond)
 	require.GreaterOrEqual(t, h.NextDue, time.Duration(0))
-	pgtest.Eventually(t, 5*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		promoted, err := s.PromoteDue(t.Context(), 10)
 		require.NoError(t, err)
 		return promoted.Steps == 1, "nothing is due yet"
@@ -322,7 +323,7 @@ func TestMarksFindNewWorkWithoutAFullScan(t *testing.T) {
 	_, err := s.CreateTasks(t.Context(), []store.NewTask{urgent})
 	require.NoError(t, err)
 	fast := func(limit int) int {
-		claimed, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		return len(claimed)
 	}
@@ -399,4 +400,18 @@ func TestMigratingWithTheURLOfAPool(t *testing.T) {
 	u.RawQuery = q.Encode()
 	_, err = store.NewMigrator(u.String())
 	require.Error(t, err)
+}
+
+func TestSlowAcquiresAreToldOf(t *testing.T) {
+	t.Parallel()
+	_, db := open(t)
+	for slow, want := range map[time.Duration]bool{0: false, 1: true, time.Hour: false} {
+		told := false
+		s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 1, SlowAcquire: slow, OnSlowAcquire: func(time.Duration) { told = true }})
+		require.NoError(t, err)
+		_, err = s.QueueDepth(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, want, told, slow)
+		s.Close()
+	}
 }

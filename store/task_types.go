@@ -15,6 +15,8 @@ import (
 var (
 	// ErrNoTaskType: there is a template of this name, and it is no task type.
 	ErrNoTaskType = errors.New("a template of this name exists that is no task type")
+	// ErrVersionUsed: tasks have used the version with other content.
+	ErrVersionUsed = errors.New("tasks have used this version with other content")
 	// ErrTaskTypeAmbiguous: several namespaces have a task type of this name.
 	ErrTaskTypeAmbiguous = errors.New("several namespaces have a task type of this name")
 )
@@ -29,10 +31,11 @@ type TaskType struct {
 const (
 	taskTypeColumns = planColumns + `, t.created_at, t.updated_at, t.created_by, t.updated_by
 from tasker.task_types t join tasker.namespaces n using (namespace_id)
-join tasker.plans p on p.namespace_id = t.namespace_id and p.name = t.name and p.version = t.version and p.current`
+cross join lateral (
+    select * from tasker.plans where namespace_id = t.namespace_id and name = t.name and current
+    order by deprecated_at is null desc, version_key desc, version collate "C" desc limit 1) p`
 
-	// putTaskType makes a template a task type, or another version the one that is
-	// enqueued.
+	// putTaskType makes a template a task type, or tells who registered it last.
 	// Index: the primary key; the unique name of the namespace.
 	putTaskType = `
 insert into tasker.task_types (namespace_id, name, version, created_by, updated_by)
@@ -80,30 +83,34 @@ func (s *Store) oneTaskType(ctx context.Context, db querier, namespace, name str
 	return t, err
 }
 
-// PutTaskType registers the template of a task type and makes its version the
-// one that is enqueued, and records who did it. The signals, here and below, are
-// to publish, unless the store sends them itself. The error wraps ErrNoTaskType
-// where the name belongs to another template.
-func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, by OperatorAction) (TaskType, []signal.Signal, error) {
-	r, err := newRegistration("", []*workflow.Template{template})
+// PutTaskType registers the template of a task type and records who did it. The
+// signals, here and below, are to publish, unless the store sends them itself.
+// The error wraps ErrNoTaskType where the name belongs to another template, and
+// ErrVersionUsed where the version is immutable and has other content.
+func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, who Registrant, by OperatorAction) (TaskType, []signal.Signal, error) {
+	r, err := newRegistration(who, []*workflow.Template{template})
 	if err != nil {
 		return TaskType{}, nil, err
 	}
 	return s.changeTaskType(ctx, "put_task_type", "register the task type", template.Namespace, template.Name, by, func(tx pgx.Tx) (TaskType, error) {
 		var foreign bool
-		b := &pgx.Batch{}
-		r.take(b)
-		b.Queue(foreignTemplate, template.Namespace, template.Name).QueryRow(func(row pgx.Row) error { return row.Scan(&foreign) })
-		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		if err := r.take(ctx, tx); err != nil {
+			return TaskType{}, err
+		}
+		if err := tx.QueryRow(ctx, foreignTemplate, template.Namespace, template.Name).Scan(&foreign); err != nil {
 			return TaskType{}, err
 		}
 		if foreign {
 			return TaskType{}, ErrNoTaskType
 		}
-		b = &pgx.Batch{}
-		r.queue(b)
-		b.Queue(putTaskType, template.Namespace, template.Name, template.Version, by.Actor)
-		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		registered, err := r.write(ctx, tx)
+		if err != nil {
+			return TaskType{}, err
+		}
+		if len(registered.Refused) > 0 {
+			return TaskType{}, ErrVersionUsed
+		}
+		if _, err := tx.Exec(ctx, putTaskType, template.Namespace, template.Name, template.Version, by.Actor); err != nil {
 			return TaskType{}, err
 		}
 		return s.oneTaskType(ctx, tx, template.Namespace, template.Name)
@@ -172,12 +179,14 @@ func (s *Store) TaskTypes(ctx context.Context, namespace string, limit, offset i
 	return list, err
 }
 
-// planOfType finds the plan of a task type, in all namespaces where none is
-// named.
-// Index: the primary keys, plans_current.
+// planOfType finds the plan of the highest version of a task type that is not
+// deprecated, in all namespaces where none is named.
+// Index: the primary keys, plans_highest.
 const planOfType = `select ` + planColumns + `
 from tasker.task_types t join tasker.namespaces n using (namespace_id)
-join tasker.plans p on p.namespace_id = t.namespace_id and p.name = t.name and p.version = t.version and p.current
+cross join lateral (
+    select * from tasker.plans where namespace_id = t.namespace_id and name = t.name and current and deprecated_at is null
+    order by version_key desc, version collate "C" desc limit 1) p
 where t.name = $2 and ($1 = '' or n.name = $1) limit 2`
 
 // typeVersion stands for the version of a task type that is enqueued, in the

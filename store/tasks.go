@@ -3,14 +3,12 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -124,7 +122,7 @@ func (t *Task) Counts() workflow.StepCounts {
 // Index: the primary keys.
 const (
 	readTaskRow = `
-select task_uuid, plan_id, priority, context, coalesce(correlation_id, task_uuid), parent_correlation_id,
+select task_uuid, plan_id, priority, case when $2 then context end, coalesce(correlation_id, task_uuid), parent_correlation_id,
        initiator, source_system, reason, tags, requested_at, start_at, parent_task_uuid, parent_step_no, depth, depends_on,
        continues_task_uuid
 from tasker.tasks where task_uuid = any ($1)`
@@ -144,9 +142,26 @@ from tasker.task_events where task_uuid = any ($1) and (metadata->>'action' = '`
 order by task_uuid, at, seq`
 )
 
+// parts are what of tasks is read beside their steps; each may be large.
+type parts struct {
+	context bool
+	results bool // and checkpoints
+	links   bool // who has completed steps by hand, and which tasks come next
+}
+
 // Task reads one task with its steps and results, or ErrNotFound.
 func (s *Store) Task(ctx context.Context, id uuid.UUID) (*Task, error) {
-	tasks, err := s.readTasks(ctx, []uuid.UUID{id}, true)
+	return s.readTask(ctx, id, parts{context: true, results: true, links: true})
+}
+
+// TaskWithoutResults is Task without the results and checkpoints of the steps,
+// which may be many times as large as the rest.
+func (s *Store) TaskWithoutResults(ctx context.Context, id uuid.UUID) (*Task, error) {
+	return s.readTask(ctx, id, parts{context: true, links: true})
+}
+
+func (s *Store) readTask(ctx context.Context, id uuid.UUID, of parts) (*Task, error) {
+	tasks, err := s.readTasks(ctx, []uuid.UUID{id}, of)
 	if err != nil {
 		return nil, err
 	}
@@ -156,21 +171,21 @@ func (s *Store) Task(ctx context.Context, id uuid.UUID) (*Task, error) {
 	return tasks[0], nil
 }
 
-// readTasks reads tasks in no particular order; results are left out unless
-// asked for.
-func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([]*Task, error) {
+// readTasks reads tasks in no particular order, with the parts that are asked
+// for.
+func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Task, error) {
 	var tasks []*Task
 	err := s.repeatable(ctx, "read_task", "read the task", func(ctx context.Context, db *conn) error {
 		tasks = nil
 		byID := make(map[uuid.UUID]*taskReader, len(ids))
-		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+		tx, err := s.begin(ctx, db, readOnlySnapshot)
 		if err != nil {
 			return err
 		}
 		defer s.rollback(tx) // read only: nothing to commit
 		var plans []int32
 		b := &pgx.Batch{}
-		b.Queue(readTaskRow, ids).Query(func(rows pgx.Rows) error {
+		b.Queue(readTaskRow, ids, of.context).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				r, plan, err := scanTask(rows)
 				if err != nil {
@@ -180,9 +195,9 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, results bool) ([
 			}
 			return rows.Err()
 		})
-		b.Queue(readBoard, ids, results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanBoard) })
-		b.Queue(readAttempts, ids, results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanAttempt) })
-		if results {
+		b.Queue(readBoard, ids, of.results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanBoard) })
+		b.Queue(readAttempts, ids, of.results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanAttempt) })
+		if of.links {
 			b.Queue(readManual, ids).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanManual) })
 		}
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
@@ -234,42 +249,19 @@ func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]wo
 	return ends, err
 }
 
-// Watched is what became of a wish to be told of a task's end.
-type Watched struct {
-	Alive   bool            // false: it has ended already or does not exist, no signal will come
-	Signals []signal.Signal // to publish, unless the store sends them itself
-}
+// Index: the primary key.
+const watchTask = `update tasker.board set watched = true where task_uuid = $1 and slot = 0`
 
-// Index: the primary keys.
-const watchTask = `
-update tasker.board b set watched = true from tasker.namespaces n
-where b.task_uuid = $1 and b.slot = 0 and n.namespace_id = b.queue returning b.state = 2, n.name`
-
-// Watch asks for a signal on TopicTasks when the task ends. While it writes
-// that down, a claim passes over the step that stands in the same row; so its
-// queue is signalled again.
-func (s *Store) Watch(ctx context.Context, id uuid.UUID) (Watched, error) {
-	var w Watched
-	err := s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
-		w = Watched{}
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			var claimable bool
-			var namespace string
-			err := tx.QueryRow(ctx, watchTask, id).Scan(&claimable, &namespace)
-			switch {
-			case errors.Is(err, pgx.ErrNoRows):
-				return nil, nil
-			case err != nil:
-				return nil, err
-			}
-			w.Alive = true
-			if claimable {
-				w.Signals = []signal.Signal{{Topic: signal.WorkerTopic(namespace)}}
-			}
-			return w.Signals, nil
-		})
+// Watch asks for a signal on TopicTasks when the task ends. It answers false where
+// no signal will come: the task has ended already, or does not exist. What passes
+// the row over meanwhile looks again, see Claim and Taken.Skipped.
+func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error) {
+	err = s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
+		tag, err := db.Exec(ctx, watchTask, id)
+		alive = tag.RowsAffected() > 0
+		return err
 	})
-	return w, err
+	return alive, err
 }
 
 // StepResults reads the results of completed steps by number: what a handler

@@ -311,14 +311,14 @@ func (b *beginning) takeEvents(ctx context.Context) error {
 	return err
 }
 
-// plansByName are the current plans of template versions.
-// Index: plans_current.
+// plansByName are the current plans of template versions, to create tasks of them.
+// Index: plans_current, plan_uses_plan.
 const plansByName = `
 select w.at, p.plan_id
 from unnest($1::text[], $2::text[], $3::text[]) with ordinality w(namespace, name, version, at)
 cross join lateral (select namespace_id from tasker.namespaces where name = any (array[w.namespace]) limit 1) n
 cross join lateral (
-    select plan_id from tasker.plans where namespace_id = n.namespace_id and name = w.name and version = w.version and current limit 1) p`
+    select plan_id from tasker.plan_for_use(n.namespace_id, w.name, w.version)) p`
 
 // createTasks makes the tasks that steps are.
 func (b *beginning) createTasks(ctx context.Context) error {

@@ -82,7 +82,7 @@ func (f fixture) waitStatements(t *testing.T, db *pgtest.DB, items int) []hotSta
 	for i := range ids {
 		ids[i] = tasks[i]
 	}
-	nulls := make([]*string, items)
+	nulls, kinds, numbers := make([]*string, items), make([]int16, items), make([]int64, items)
 	return []hotStatement{
 		{"engineSteps", engineSteps, []any{items}, items, items},
 		{"armSteps", armSteps, []any{tasks, slots, outcomes, flags, texts, nulls, nulls, nulls, dues, times}, items, items},
@@ -95,14 +95,17 @@ func (f fixture) waitStatements(t *testing.T, db *pgtest.DB, items int) []hotSta
 		{"markBrought", markBrought, []any{tasks, make([]int32, items), tasks}, items, 0},
 		{"dropBrought", dropBrought, []any{tasks}, items, items},
 		{"takeMessages", takeMessages, []any{messageEnded, items}, items, items},
-		{"dropMessages", dropMessages, []any{tasks, messageEnded}, items, items},
+		{"dropStopMessages", dropStopMessages, []any{kinds, tasks, numbers}, items, 0},
+		{"lockWaiting", lockWaiting, []any{awaits}, items, items},
 		{"howTasksEnded", howTasksEnded, []any{tasks}, items, items},
 		{"awaitTasks", awaitTasks, []any{tasks}, items, items},
 		{"lastResults", lastResults, []any{tasks, slots}, items, 0},
-		{"dependenciesMet", dependenciesMet, []any{others}, items, items},
+		{"dependentsOf", dependentsOf, []any{others, items}, items, items},
+		{"dependenciesMet", dependenciesMet, []any{tasks, others}, items, items},
+		{"sendFailed", sendFailed, []any{tasks}, items, 0},
 		{"releaseTasks", releaseTasks, []any{tasks}, items, 0},
+		{"strandedTasks", strandedTasks, []any{uuid.Nil, uuid.Nil, items}, items, 1},
 		{"openDependencies", openDependencies, []any{tasks}, items, items},
-		{"stopSubTasks", stopSubTasks, []any{tasks, slots}, items, 0},
 		{"missingTasks", missingTasks, []any{tasks}, items, 0},
 		{"approval", approvals + `where s.awaits = $1`, []any{awaits[0]}, 1, 1},
 	}

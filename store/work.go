@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -86,8 +87,16 @@ func (w *Work) Report(ctx context.Context, r Report) (accepted bool, err error) 
 		return false, err
 	}
 	defer w.observe("report_in", time.Now(), &err)
+	// From here on the row of the step is locked, which others may need; the
+	// bound of the handler may be hours.
+	if err := guestOf(w.tx).exec(ctx, holdReported, strconv.FormatInt(w.pool.store.opts.HoldTimeout.Milliseconds(), 10)); err != nil {
+		return false, classify("bound the transaction of a handler", err)
+	}
 	return ReportIn(ctx, w.tx, r)
 }
+
+// holdReported bounds the way from the report to the commit.
+const holdReported = `select set_config('idle_in_transaction_session_timeout', $1::text, true)`
 
 // reportable looks at what the handler has left behind.
 func (w *Work) reportable() error {

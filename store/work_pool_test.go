@@ -77,6 +77,7 @@ func TestCutFreesTheRows(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, store.Options{})
 	s.db.Exec(t, `insert into receipts values ('00000000-0000-0000-0000-000000000001', 'y')`)
+	// takes time: a statement that runs until it is cut
 	for name, statement := range map[string]string{"idle": `select 1`, "busy": `select pg_sleep(60)`} {
 		c := s.claimOne()
 		w := s.begin(c, store.TxOptions{})
@@ -94,7 +95,7 @@ func TestCutFreesTheRows(t *testing.T) {
 			require.NoError(t, <-ended)
 		} else {
 			pgtest.Eventually(t, patience, func() (bool, string) {
-				return s.db.QueryBool(t, `select exists (select from pg_stat_activity where datname = current_database() and query like '%pg_sleep(60)%' and state = 'active' and pid <> pg_backend_pid())`), "not asleep"
+				return s.db.QueryBool(t, `select exists (select from pg_stat_activity where datname = current_database() and query like '%sleep(60)%' and state = 'active' and pid <> pg_backend_pid())`), "not asleep"
 			})
 		}
 		w.Cut()

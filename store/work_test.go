@@ -72,7 +72,7 @@ func (s *shop) state(c store.Claimed) int {
 }
 
 // patience with what happens in a moment.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 func TestWorkAndReportAreOne(t *testing.T) {
 	t.Parallel()
@@ -346,4 +346,31 @@ func TestWorkBesideTheEngine(t *testing.T) {
 	}
 	<-beats
 	require.Equal(t, rounds, s.receipts())
+}
+
+// What a worker has claimed without knowing is found by its tokens.
+func TestClaimsAfterAToken(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, diamondYAML)
+	create(t, s, p, 2)
+	me := uuid.Must(uuid.NewV7())
+	take := func() store.Claimed {
+		list, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: me, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, true)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		return list[0]
+	}
+	known := take()
+	unknown := take()
+	require.Empty(t, claim(t, s, p, 1))
+	keys, err := s.ClaimsAfter(t.Context(), me, known.Token)
+	require.NoError(t, err)
+	require.Equal(t, []store.ClaimKey{unknown.Key()}, keys)
+	others, err := s.ClaimsAfter(t.Context(), uuid.Must(uuid.NewV7()), 0)
+	require.NoError(t, err)
+	require.Empty(t, others)
+	_, err = s.HandBack(t.Context(), keys)
+	require.NoError(t, err)
+	require.Equal(t, 1, take().Attempt, "it did not happen")
 }

@@ -40,12 +40,12 @@ func (e *ContextEdit) Check() error {
 // Apply returns the context that an edit makes of another one. What is right for
 // the context of a new task of the plan is right for it; the error is an
 // *InvalidError where it is not.
-func (e *ContextEdit) Apply(old json.RawMessage, plan *store.Plan) (json.RawMessage, error) {
+func (e *ContextEdit) Apply(old json.RawMessage, plan *store.Plan, schema *SchemaPolicy) (json.RawMessage, error) {
 	edited, err := e.Merge(old)
 	if err != nil {
 		return nil, err
 	}
-	return edited, checkSchema(edited, plan)
+	return edited, schema.check(edited, plan)
 }
 
 // Merge is Apply for a task whose plan is not known yet.

@@ -23,6 +23,20 @@ func OptionalUUID(field string, text *string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
+// Dependencies reads the tasks that one depends on, as people give them, and what
+// becomes of it where one of them fails. The error is an *InvalidError.
+func (r *Request) Dependencies(tasks []string, onFailure string) error {
+	r.OnDependencyFailure = onFailure
+	for i := range tasks {
+		id, err := OptionalUUID("depends_on", &tasks[i])
+		if err != nil {
+			return err
+		}
+		r.DependsOn = append(r.DependsOn, *id)
+	}
+	return nil
+}
+
 // maxDelaySeconds keeps a delay inside of time.Duration; the bound of a request
 // is far below.
 const maxDelaySeconds = 1e9

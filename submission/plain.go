@@ -6,7 +6,8 @@ const maxPlainNumber = 300
 
 // PlainContext returns the length of the JSON object that text begins with
 // when one look shows it to be within all bounds of a context. 0 says nothing
-// about the object: CheckContext has to decide. Most contexts are plain, and
+// about the object: CheckContext has to decide. That the text is UTF-8 is for
+// its caller to know. Most contexts are plain, and
 // to look costs a small part of decoding them.
 func PlainContext(text []byte) int {
 	if len(text) == 0 || text[0] != '{' {

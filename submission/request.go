@@ -1,6 +1,7 @@
 package submission
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,6 @@ const (
 	MaxContextDepth  = 10
 	MaxContextItems  = 1000 // keys or elements per container
 	MaxStringLength  = 10_000
-	maxNumberLength  = 400 // characters of one JSON number
 	maxStartDelay    = 366 * 24 * time.Hour
 	MaxDependencies  = 100 // tasks that one depends on
 )
@@ -35,15 +35,17 @@ const (
 // Request asks for a task. It is the same for everybody who asks: the API, a
 // handler (worker.TaskRequest) and a transaction (client/pgclient).
 type Request struct {
-	Namespace, Name, Version string
-	Context                  json.RawMessage // a JSON object
-	Initiator                string
-	SourceSystem             string
-	Reason                   string
-	Tags                     []string
-	Priority                 *int       // workflow.MinPriority–MaxPriority; nil: the template's, or 0
-	CorrelationID            *uuid.UUID // nil: the task's own id
-	ParentCorrelationID      *uuid.UUID
+	Namespace, Name string
+	// Version of the template; empty: the highest that is not deprecated.
+	Version             string
+	Context             json.RawMessage // a JSON object
+	Initiator           string
+	SourceSystem        string
+	Reason              string
+	Tags                []string
+	Priority            *int       // workflow.MinPriority–MaxPriority; nil: the template's, or 0
+	CorrelationID       *uuid.UUID // nil: the task's own id
+	ParentCorrelationID *uuid.UUID
 	// IdempotencyKey makes repeated requests the same task, whatever their
 	// contexts and whatever the template says about identity.
 	IdempotencyKey string
@@ -57,6 +59,9 @@ type Request struct {
 	// DeadlineIn is until when the task should have begun; a task that still
 	// waits then is cancelled and given to people. 0: none.
 	DeadlineIn time.Duration
+	// Schema is what becomes of a context that breaks the template's input schema; nil:
+	// it is refused.
+	Schema *SchemaPolicy
 	// DependsOn are tasks that have to end before this one begins, MaxDependencies
 	// at most. Where one of them fails this one is cancelled, unless
 	// OnDependencyFailure is DependencyIgnored.
@@ -123,6 +128,9 @@ type UnknownTemplateError struct{ Namespace, Name, Version string }
 
 // Error implements error.
 func (e *UnknownTemplateError) Error() string {
+	if e.Version == "" {
+		return fmt.Sprintf("Template not found: %s/%s (no version of it that is not deprecated)", e.Namespace, e.Name)
+	}
 	return fmt.Sprintf("Template not found: %s/%s/%s", e.Namespace, e.Name, e.Version)
 }
 
@@ -168,7 +176,7 @@ func (r *Request) Check() error {
 	var c Checker
 	c.Text("name", r.Name, MaxNameLength, true)
 	c.Text("namespace", r.Namespace, MaxNameLength, true)
-	c.Text("version", r.Version, MaxVersionLength, true)
+	c.Text("version", r.Version, MaxVersionLength, false)
 	c.Text("initiator", r.Initiator, MaxTextLength, false)
 	c.Text("source_system", r.SourceSystem, MaxTextLength, false)
 	c.Text("reason", r.Reason, MaxReasonLength, false)
@@ -259,10 +267,20 @@ func CheckContext(context json.RawMessage) error {
 	if len(context) > MaxContextBytes {
 		return fmt.Errorf("context must have at most %d bytes", MaxContextBytes)
 	}
-	if n := PlainContext(context); n > 0 && n == len(context) {
+	if n := PlainContext(context); n > 0 && n == len(context) && utf8.Valid(context) {
 		return nil
 	}
 	return decodeContext(context)
+}
+
+// decodeContext checks a context of any form and finds the words for what is
+// wrong.
+func decodeContext(context json.RawMessage) error {
+	v, err := decodeValue(context)
+	if _, object := v.(map[string]any); err != nil || !object {
+		return errors.New("context must be a JSON object")
+	}
+	return checkDecoded("context", context, v)
 }
 
 // CheckValue reports why a JSON value cannot be kept: it has the bounds of a
@@ -271,34 +289,33 @@ func CheckValue(field string, value json.RawMessage) error {
 	if len(value) > MaxContextBytes {
 		return fmt.Errorf("%s must have at most %d bytes", field, MaxContextBytes)
 	}
-	d := json.NewDecoder(strings.NewReader(string(value)))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
+	v, err := decodeValue(value)
+	if err != nil {
 		return fmt.Errorf("%s must be JSON", field)
 	}
-	if strings.Contains(string(value), `\u`) && loneSurrogate(value) {
-		return fmt.Errorf("%s holds half of a surrogate pair, which is no character", field)
-	}
-	return checkValue(field, v, 1)
+	return checkDecoded(field, value, v)
 }
 
-// decodeContext checks a context of any form and finds the words for what is
-// wrong.
-func decodeContext(context json.RawMessage) error {
-	d := json.NewDecoder(strings.NewReader(string(context)))
+// decodeValue reads a text that is one JSON value.
+func decodeValue(text json.RawMessage) (v any, err error) {
+	if !json.Valid(text) { // a decoder leaves alone what follows the value
+		return nil, errors.New("no JSON")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return errors.New("context must be a JSON object")
+	err = d.Decode(&v)
+	return v, err
+}
+
+// checkDecoded finds the place of what is wrong with a value, where there is one.
+func checkDecoded(field string, text json.RawMessage, v any) error {
+	if err := checkValue(field, v, 1); err != nil {
+		return err
 	}
-	if _, ok := v.(map[string]any); !ok {
-		return errors.New("context must be a JSON object")
+	if err := workflow.CheckStorable(text); err != nil {
+		return fmt.Errorf("%s cannot be stored: %w", field, err)
 	}
-	if strings.Contains(string(context), `\u`) && loneSurrogate(context) {
-		return errors.New("context holds half of a surrogate pair, which is no character")
-	}
-	return checkValue("context", v, 1)
+	return nil
 }
 
 func checkValue(path string, v any, depth int) error {
@@ -314,7 +331,7 @@ func checkValue(path string, v any, depth int) error {
 			return fmt.Errorf("%s holds the character NUL, which cannot be stored", path)
 		}
 	case json.Number:
-		if f, err := v.Float64(); len(v) > maxNumberLength || err != nil || f != f {
+		if workflow.CheckNumber(v.String()) != nil {
 			return fmt.Errorf("%s is a number out of range", path)
 		}
 	case []any:
@@ -347,35 +364,6 @@ func clip(s string) string {
 		return strings.ToValidUTF8(s[:40], "") + "…"
 	}
 	return s
-}
-
-// loneSurrogate finds an escape that the decoder replaces silently and that
-// PostgreSQL refuses.
-func loneSurrogate(raw []byte) bool {
-	for i := 0; i+1 < len(raw); i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if raw[i+1] != 'u' {
-			i++
-			continue
-		}
-		switch code := hex4(raw, i+2); {
-		case code >= 0xDC00 && code <= 0xDFFF:
-			return true
-		case code >= 0xD800 && code <= 0xDBFF:
-			if i+7 >= len(raw) || raw[i+6] != '\\' || raw[i+7] != 'u' {
-				return true
-			}
-			if low := hex4(raw, i+8); low < 0xDC00 || low > 0xDFFF {
-				return true
-			}
-			i += 11
-		default:
-			i += 5
-		}
-	}
-	return false
 }
 
 // hex4 reads four hexadecimal digits; the text is known to be valid JSON.

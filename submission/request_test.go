@@ -20,7 +20,6 @@ func TestRequestsAreChecked(t *testing.T) {
 	}{
 		{"name must not be empty", func(r *Request) { r.Name = "" }},
 		{"namespace must not be empty", func(r *Request) { r.Namespace = "" }},
-		{"version must not be empty", func(r *Request) { r.Version = "" }},
 		{"name must have at most 64 characters", func(r *Request) { r.Name = strings.Repeat("é", 65) }},
 		{"initiator must be text without control character NUL", func(r *Request) { r.Initiator = "a\x00" }},
 		{"reason must have at most 500", func(r *Request) { r.Reason = strings.Repeat("x", 501) }},
@@ -46,8 +45,8 @@ func TestRequestsAreChecked(t *testing.T) {
 		}},
 		{"context.a holds the character NUL", func(r *Request) { r.Context = json.RawMessage(`{"a":"\u0000"}`) }},
 		{"key that cannot be stored", func(r *Request) { r.Context = json.RawMessage(`{"\u0000":1}`) }},
-		{"half of a surrogate pair", func(r *Request) { r.Context = json.RawMessage(`{"a":"\ud800x"}`) }},
-		{"half of a surrogate pair", func(r *Request) { r.Context = json.RawMessage(`{"a":"\udc00"}`) }},
+		{"half a surrogate pair", func(r *Request) { r.Context = json.RawMessage(`{"a":"\ud800x"}`) }},
+		{"half a surrogate pair", func(r *Request) { r.Context = json.RawMessage(`{"a":"\udc00"}`) }},
 		{"context.a is a number out of range", func(r *Request) { r.Context = json.RawMessage(`{"a":1e400}`) }},
 	} {
 		r := valid()
@@ -64,7 +63,7 @@ func TestRequestsAreChecked(t *testing.T) {
 
 func TestAllProblemsAreToldAtOnce(t *testing.T) {
 	r := Request{Context: json.RawMessage(`1`)}
-	require.ErrorContains(t, r.Check(), "name must not be empty; namespace must not be empty; version must not be empty; context must be")
+	require.ErrorContains(t, r.Check(), "name must not be empty; namespace must not be empty; context must be")
 }
 
 func FuzzCheckContext(f *testing.F) {

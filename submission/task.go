@@ -2,13 +2,13 @@ package submission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -25,10 +25,13 @@ type Created struct {
 	Existing bool
 }
 
-// Plans knows the current plan of a template version; store.ErrNotFound where
-// there is none. *store.Store and store.PlansOnTx do.
+// Plans knows the current plan of a template version, the highest that is not
+// deprecated where none is named; store.ErrNotFound where there is none. What
+// UsePlan returns is to be used in place of the plan. *store.Store and
+// store.PlansOnTx do.
 type Plans interface {
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
+	UsePlan(ctx context.Context, plan *store.Plan) (*store.Plan, error)
 }
 
 // Prepare makes a task of a request. The error is an *InvalidError or
@@ -42,7 +45,27 @@ func Prepare(ctx context.Context, plans Plans, r *Request) (store.NewTask, error
 	if err != nil {
 		return store.NewTask{}, err
 	}
-	return Task(r, plan)
+	return TaskOf(ctx, plans, r, plan)
+}
+
+// TaskOf is Task for a task that will be created: once it returns, no
+// registration takes the place of the plan of the task, which may be younger
+// than plan.
+func TaskOf(ctx context.Context, plans Plans, r *Request, plan *store.Plan) (store.NewTask, error) {
+	task, err := Task(r, plan)
+	if err != nil {
+		return store.NewTask{}, err
+	}
+	used, err := plans.UsePlan(ctx, plan)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return store.NewTask{}, &UnknownTemplateError{r.Namespace, r.Name, r.Version}
+	case err != nil:
+		return store.NewTask{}, err
+	case used.ID != plan.ID:
+		return Task(r, used)
+	}
+	return task, nil
 }
 
 // Template returns the plan that a request names.
@@ -62,9 +85,9 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	policy := plan.Template.Identity
 	if r.IdempotencyKey == "" && policy.StrategyOrStrict() == workflow.IdentityCallerProvided {
 		return store.NewTask{}, &InvalidError{Problems: []string{fmt.Sprintf(
-			"the template %s/%s/%s knows its tasks by the keys that their senders give; send idempotency_key", r.Namespace, r.Name, r.Version)}}
+			"the template %s/%s/%s knows its tasks by the keys that their senders give; send idempotency_key", r.Namespace, r.Name, plan.Template.Version)}}
 	}
-	if err := checkSchema(r.Context, plan); err != nil {
+	if err := r.Schema.check(r.Context, plan); err != nil {
 		return store.NewTask{}, err
 	}
 	id, err := uuid.NewV7()
@@ -135,20 +158,6 @@ func millis(delays []time.Duration) []int64 {
 	return ms
 }
 
-// checkSchema holds a context against the input schema of a plan. The error is an
-// *InvalidError.
-func checkSchema(context json.RawMessage, plan *store.Plan) error {
-	violations := plan.InputSchema.Validate(context)
-	if len(violations) == 0 {
-		return nil
-	}
-	invalid := &InvalidError{}
-	for _, v := range violations {
-		invalid.Problems = append(invalid.Problems, fmt.Sprintf("context%s: %s", v.Path, v.Message))
-	}
-	return invalid
-}
-
 // Answer says what became of a task that was brought to the database. The error
 // is a *DuplicateError, or *BusyError.
 func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy) (Created, error) {
@@ -170,15 +179,30 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 // Into creates the task of a request within a transaction that its caller ends,
 // see store.CreateTasksIn. The error is an *InvalidError, *UnknownTemplateError
 // or *DuplicateError when the sender is to blame; the transaction goes on after
-// each of these as if nothing had been asked.
-func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *Request) (Created, error) {
+// each of these as if nothing had been asked. The signals are for callers that
+// know when the transaction is committed, in place of an announcement in it.
+func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *Request) (Created, []signal.Signal, error) {
 	task, err := Prepare(ctx, plans, r)
 	if err != nil {
-		return Created{}, err
+		return Created{}, nil, err
 	}
 	rows, err := store.CreateTasksIn(ctx, tx, how, task)
 	if err != nil {
-		return Created{}, err
+		return Created{}, nil, Refusal(err)
 	}
-	return Answer(&task, rows[0], r.Conflict)
+	created, err := Answer(&task, rows[0], r.Conflict)
+	if err != nil || created.Existing {
+		return created, nil, err
+	}
+	return created, store.CreateSignals([]store.NewTask{task}), nil
+}
+
+// Refusal is why the database did not create a task: an *InvalidError where the
+// request names tasks to depend on that do not exist, else err.
+func Refusal(err error) error {
+	var unknown *store.UnknownTasksError
+	if errors.As(err, &unknown) {
+		return &InvalidError{Problems: []string{"depends_on: " + unknown.Error()}}
+	}
+	return err
 }

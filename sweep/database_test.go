@@ -131,7 +131,7 @@ func TestTheHolderIsKilledInItsRun(t *testing.T) {
 	if err != nil { // a slow machine may have let the lease pass
 		require.ErrorIs(t, err, sweep.ErrRunning)
 	}
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) { return runs.Load() > 2, fmt.Sprint(runs.Load(), " runs") })
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return runs.Load() > 2, fmt.Sprint(runs.Load(), " runs") })
 	stop(t, other)
 	require.GreaterOrEqual(t, time.Duration(first.Load()), lease, "nobody else before the lease has ended")
 	close(killed)
@@ -149,7 +149,7 @@ func TestConnectionsThatAreCutEndNoLoop(t *testing.T) {
 	for range 5 {
 		seen := runs.Load()
 		db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
-		pgtest.Eventually(t, 20*time.Second, func() (bool, string) { return runs.Load() > seen+1, r.Health()[0].LastError })
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return runs.Load() > seen+1, r.Health()[0].LastError })
 	}
 	require.Zero(t, r.Health()[0].Loop.Restarts)
 	stop(t, r)
@@ -192,7 +192,8 @@ func neglect(t testing.TB) *neglected {
 	n := &neglected{db: db, store: open(t, db), worker: store.Daemon{UUID: uuid.New(), ID: "worker-7", Hostname: "north", Namespaces: []string{"shop"}}}
 	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte("name: order\nnamespace_name: shop\nversion: 1.0.0\nsteps:\n  - name: pay\n    handler: {callable: pay}\n"))
 	require.NoError(t, err)
-	require.NoError(t, n.store.RegisterTemplates(t.Context(), "test", []*workflow.Template{tmpl.Resolve("test")}))
+	_, err = n.store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
+	require.NoError(t, err)
 	p, err := n.store.PlanNamed(t.Context(), "shop", "order", "1.0.0")
 	require.NoError(t, err)
 
@@ -200,7 +201,7 @@ func neglect(t testing.TB) *neglected {
 	n.young = n.create(t, p, 0)
 	_, err = n.store.WorkerHeartbeat(t.Context(), n.worker, nil, time.Hour)
 	require.NoError(t, err)
-	claimed, err := n.store.Claim(t.Context(), store.ClaimRequest{Worker: n.worker.UUID, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Hour}, true)
+	claimed, _, err := n.store.Claim(t.Context(), store.ClaimRequest{Worker: n.worker.UUID, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Hour}, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 	n.claimed = claimed[0]

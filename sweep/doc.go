@@ -1,6 +1,6 @@
 // Package sweep keeps order behind the fleet: it finds workers that have died,
-// tasks past their deadline or without movement, signals that nobody heard and
-// rows whose time is over.
+// tasks past their deadline or without movement, tasks that wait for others and
+// would never be told, signals that nobody heard and rows whose time is over.
 //
 // A sweep is a [Job]: a name, an interval and a function. Every orchestrator
 // has a [Runner] with all of them, and a row lease in the database sees to it

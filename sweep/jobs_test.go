@@ -38,6 +38,17 @@ type fake struct {
 	signals    []signal.Signal
 	published  []signal.Signal
 	sends      bool
+	stranded   []store.Stranded // of the looks to come
+}
+
+func (f *fake) SweepDependencies(_ context.Context, _ store.DependencyPlace, _ int, dry bool) (found store.Stranded, _ error) {
+	if len(f.stranded) > 0 {
+		found = f.stranded[0]
+		if !dry {
+			f.stranded = f.stranded[1:]
+		}
+	}
+	return found, nil
 }
 
 func (f *fake) SweepLiveness(_ context.Context, limits store.LivenessLimits, dry bool) (store.Liveness, error) {
@@ -140,9 +151,9 @@ func without(list, gone []uuid.UUID) []uuid.UUID {
 func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	t.Parallel()
 	r, _ := (&fake{}).runner(t)
-	require.Equal(t, []string{"liveness", "signals", "deadlines", "staleness", "retention"}, r.Sweeps())
+	require.Equal(t, []string{"liveness", "signals", "deadlines", "dependencies", "staleness", "retention"}, r.Sweeps())
 	r, _ = (&fake{}).runner(t, func(c *sweep.Config) {
-		c.Liveness.Off, c.Signals.Off, c.Staleness.Off, c.Retention.Off = true, true, true, true
+		c.Liveness.Off, c.Signals.Off, c.Dependencies.Off, c.Staleness.Off, c.Retention.Off = true, true, true, true, true
 	})
 	require.Equal(t, []string{"deadlines"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
@@ -420,4 +431,15 @@ func TestSignals(t *testing.T) {
 	require.Empty(t, f.published)
 	require.Equal(t, map[string]int{"signalled": 2}, run(t, r, "signals", false).Items)
 	require.Equal(t, f.signals, f.published)
+}
+
+func TestDependencies(t *testing.T) {
+	t.Parallel()
+	due := []signal.Signal{{Topic: signal.TopicDue}}
+	f := &fake{stranded: []store.Stranded{{Tasks: ids(2), Signals: due}}}
+	r, _ := f.runner(t)
+	require.Equal(t, map[string]int{"would_look_at_again": 2}, run(t, r, "dependencies", true).Items)
+	require.Equal(t, map[string]int{"looked_at_again": 2}, run(t, r, "dependencies", false).Items)
+	require.Empty(t, run(t, r, "dependencies", false).Items)
+	require.Contains(t, f.published, due[0])
 }

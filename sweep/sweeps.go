@@ -23,6 +23,7 @@ type Store interface {
 	StalledSteps(ctx context.Context, since time.Duration, limit int) ([]store.StalledStep, error)
 	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
 	Retain(ctx context.Context, limits store.RetentionLimits, dry bool) (store.Retained, error)
+	SweepDependencies(ctx context.Context, from store.DependencyPlace, limit int, dry bool) (store.Stranded, error)
 	OverdueSignals(ctx context.Context, overdue time.Duration) ([]signal.Signal, error)
 	SendsSignals() bool
 }
@@ -48,11 +49,12 @@ type Config struct {
 	Publisher signal.Publisher
 	Holder    uuid.UUID // this process
 
-	Liveness  LivenessConfig
-	Deadlines DeadlinesConfig
-	Staleness StalenessConfig
-	Retention RetentionConfig
-	Signals   SignalsConfig
+	Liveness     LivenessConfig
+	Deadlines    DeadlinesConfig
+	Dependencies DependenciesConfig
+	Staleness    StalenessConfig
+	Retention    RetentionConfig
+	Signals      SignalsConfig
 
 	Jitter  float64            // as in RunnerConfig
 	Clock   lifecycle.Clock    // of the timers; default the real one
@@ -79,6 +81,7 @@ func New(cfg Config) (*Runner, error) {
 	add(cfg.Liveness.Off, livenessJob)
 	add(cfg.Signals.Off, signalsJob)
 	add(cfg.Deadlines.Off, deadlinesJob)
+	add(cfg.Dependencies.Off, dependenciesJob)
 	add(cfg.Staleness.Off, stalenessJob)
 	add(cfg.Retention.Off, retentionJob)
 	return NewRunner(RunnerConfig{Leases: cfg.Store, Holder: cfg.Holder, Jitter: cfg.Jitter, Clock: cfg.Clock, Logger: cfg.Logger, Metrics: cfg.Metrics}, jobs...)

@@ -52,6 +52,8 @@ type EventSystemMetrics struct {
 	ModeSwitches          *prometheus.CounterVec   // system, mode (the mode after the switch)
 	Found                 *prometheus.CounterVec   // system, by
 	EmptyWakes            *prometheus.CounterVec   // system, by
+	LooksRepeated         *prometheus.CounterVec   // system, missing
+	Missed                *prometheus.CounterVec   // system
 	CatchUpScans          *prometheus.CounterVec   // system
 	EventProcessing       *prometheus.HistogramVec // system
 }
@@ -78,11 +80,17 @@ type EngineMetrics struct {
 	StepDuration   *prometheus.HistogramVec // namespace
 	StaleResults   prometheus.Counter
 	LeasesExpired  prometheus.Counter
-	LeasesLost     prometheus.Counter
-	StoreStatement *prometheus.HistogramVec // flow
-	HandlersActive prometheus.Gauge
-	HandlersLimit  prometheus.Gauge
-	HandlersZombie prometheus.Gauge
+	// StuckSessionsEnded counts sessions of processes that froze holding locks.
+	StuckSessionsEnded prometheus.Counter
+	// Tasks that ended as failed because nothing else could be done about them,
+	// and those that one orchestrator leaves as they are for now.
+	TasksQuarantined *prometheus.CounterVec // reason
+	TasksAside       prometheus.Gauge
+	LeasesLost       prometheus.Counter
+	StoreStatement   *prometheus.HistogramVec // flow
+	HandlersActive   prometheus.Gauge
+	HandlersLimit    prometheus.Gauge
+	HandlersZombie   prometheus.Gauge
 }
 
 // CheckpointMetrics tell of the progress that running steps save.
@@ -103,6 +111,7 @@ type SignalMetrics struct {
 	SignalsFailed    prometheus.Counter
 	SignalsDropped   prometheus.Counter
 	RelayLeader      prometheus.Gauge
+	WALSlotsLost     prometheus.Counter // persistent slots that were made anew
 	RelayForwarded   prometheus.Counter
 }
 
@@ -183,6 +192,8 @@ func newEventSystemMetrics(reg prometheus.Registerer) EventSystemMetrics {
 		ModeSwitches:          counters(reg, "tasker_mode_switches_total", "Changes of the mode or between relaxed and tight polling.", "system", "mode"),
 		Found:                 counters(reg, "tasker_found_total", "Work found, by what made the system look.", "system", "by"),
 		EmptyWakes:            counters(reg, "tasker_empty_wakes_total", "Looks that found nothing, by what made the system look.", "system", "by"),
+		LooksRepeated:         counters(reg, "tasker_looks_repeated_total", "Looks that are repeated within milliseconds, because what they were told of was locked, or was not seen.", "system", "missing"),
+		Missed:                counters(reg, "tasker_missed_total", "Work that only a poll found, long after it was ready and beside a healthy listener; 0 in a healthy fleet.", "system"),
 		CatchUpScans:          counters(reg, "tasker_catch_up_scans_total", "Looks at everything after a connection was made.", "system"),
 		EventProcessing:       seconds(reg, "tasker_event_processing_duration_seconds", "From the first signal of a wake-up to the end of the look.", "system"),
 	}
@@ -203,20 +214,23 @@ func newCommandMetrics(reg prometheus.Registerer) CommandMetrics {
 
 func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 	return EngineMetrics{
-		TasksCreated:   counters(reg, "tasker_tasks_created_total", "Tasks created.", "namespace"),
-		TasksCompleted: counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state.", "namespace", "state"),
-		StepsClaimed:   counters(reg, "tasker_steps_claimed_total", "Steps claimed by workers.", "namespace"),
-		StepResults:    counters(reg, "tasker_step_results_total", "Step results applied.", "namespace", "outcome"),
-		StepsCreated:   counters(reg, "tasker_decision_steps_created_total", "Steps created by the results of decisions and batchable steps.", "namespace"),
-		BatchesCreated: counters(reg, "tasker_batches_created_total", "Batches created by the results of batchable steps.", "namespace"),
-		StepDuration:   seconds(reg, "tasker_step_duration_seconds", "Duration of a handler.", "namespace"),
-		StaleResults:   counter(reg, "tasker_stale_results_total", "Results refused because their claim was no longer valid."),
-		LeasesExpired:  counter(reg, "tasker_leases_expired_total", "Leases that ran out and were taken back."),
-		LeasesLost:     counter(reg, "tasker_leases_lost_total", "Leases a worker learnt it no longer held."),
-		StoreStatement: seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
-		HandlersActive: gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
-		HandlersLimit:  gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
-		HandlersZombie: gauge(reg, "tasker_worker_handlers_zombie", "Handlers that run on although nobody waits for them any more."),
+		TasksCreated:       counters(reg, "tasker_tasks_created_total", "Tasks created.", "namespace"),
+		TasksCompleted:     counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state.", "namespace", "state"),
+		StepsClaimed:       counters(reg, "tasker_steps_claimed_total", "Steps claimed by workers.", "namespace"),
+		StepResults:        counters(reg, "tasker_step_results_total", "Step results applied.", "namespace", "outcome"),
+		StepsCreated:       counters(reg, "tasker_decision_steps_created_total", "Steps created by the results of decisions and batchable steps.", "namespace"),
+		BatchesCreated:     counters(reg, "tasker_batches_created_total", "Batches created by the results of batchable steps.", "namespace"),
+		StepDuration:       seconds(reg, "tasker_step_duration_seconds", "Duration of a handler.", "namespace"),
+		StaleResults:       counter(reg, "tasker_stale_results_total", "Results refused because their claim was no longer valid."),
+		StuckSessionsEnded: counter(reg, "tasker_stuck_sessions_ended_total", "Database sessions that were ended because their process froze while it held locks which others need."),
+		TasksQuarantined:   counters(reg, "tasker_tasks_quarantined_total", "Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied.", "reason"),
+		TasksAside:         gauge(reg, "tasker_tasks_set_aside", "Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."),
+		LeasesExpired:      counter(reg, "tasker_leases_expired_total", "Leases that ran out and were taken back."),
+		LeasesLost:         counter(reg, "tasker_leases_lost_total", "Leases a worker learnt it no longer held."),
+		StoreStatement:     seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
+		HandlersActive:     gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
+		HandlersLimit:      gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
+		HandlersZombie:     gauge(reg, "tasker_worker_handlers_zombie", "Handlers that run on although nobody waits for them any more."),
 	}
 }
 
@@ -239,6 +253,7 @@ func newSignalMetrics(reg prometheus.Registerer) SignalMetrics {
 		SignalsCoalesced: counter(reg, "tasker_signals_coalesced_total", "Signals that joined an equal one waiting to be sent."),
 		SignalsFailed:    counter(reg, "tasker_signals_failed_total", "Signals that could not be sent."),
 		SignalsDropped:   counter(reg, "tasker_signals_dropped_total", "Signals given up because too many were waiting."),
+		WALSlotsLost:     counter(reg, "tasker_wal_slots_lost_total", "Persistent replication slots whose WAL the server had given up, and which were made anew."),
 		RelayLeader:      gauge(reg, "tasker_relay_leader", "1 while this replica relays the signals of the fleet."),
 		RelayForwarded:   counter(reg, "tasker_relay_forwarded_total", "Signals read from the WAL and announced again."),
 	}

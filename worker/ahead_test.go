@@ -43,7 +43,7 @@ func TestStaleStepsAreGivenBack(t *testing.T) {
 	s := newSlots(1, 1, 100)
 	var all []*execution
 	for token := range int64(5) {
-		x := &execution{phase: phaseWaiting}
+		x := &execution{phase: phaseWaiting, leaseEnd: time.Now().Add(time.Hour)}
 		x.key.Token = token + 1
 		all = append(all, x)
 	}

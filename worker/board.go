@@ -13,9 +13,10 @@ import (
 
 // board is what the engine needs of *store.Store; tests bring their own.
 type board interface {
-	Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error)
+	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, passed bool, err error)
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
+	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (queues []int32, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
@@ -25,7 +26,7 @@ type board interface {
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
 	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
 	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
-	RegisterTemplates(ctx context.Context, environment string, templates []*workflow.Template) error
+	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()
 	SendsSignals() bool

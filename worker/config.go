@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
@@ -24,7 +25,8 @@ import (
 const Everywhere = "*"
 
 // Config describes a Worker. Store or DatabaseURL is required; other zero
-// values take the defaults named at the fields.
+// values take the defaults of the configuration ([config.Defaults]), which the
+// fields name.
 type Config struct {
 	// Store is used and not closed; without it the worker opens its own with
 	// DatabaseURL (libpq URL or key-value string) and closes it.
@@ -56,11 +58,15 @@ type Config struct {
 	Tags []string
 	// Environment selects the overrides of the templates; default "".
 	Environment string
+	// Immutable is what becomes of a template whose version tasks have used with
+	// other content; default store.VersionsRefuse: the worker runs without it.
+	Immutable store.Immutability
 
 	// Mode in which work is found; default Hybrid.
 	Mode deploymode.Mode
-	// Events tunes how work is found. Its SystemID, Mode, Source, Topics,
-	// Logger and Metrics are taken from here.
+	// Events tunes how work is found. Its Mode, Source, Topics, Logger and
+	// Metrics are taken from here; what it leaves out is that of the
+	// configuration.
 	Events coordinator.Config
 
 	// MaxConcurrent is how many handlers run at once; default 10.
@@ -110,6 +116,11 @@ type ReportConfig struct {
 	// ClaimBelow is the share of MaxPending, above 0 to 1, at which claiming
 	// stops; default 1.
 	ClaimBelow float64
+	// WarnFrom is the share of MaxPending from which on a warning is logged; 0:
+	// never.
+	WarnFrom float64
+	// SlowAfter is the duration of a report that is logged as slow; 0: none is.
+	SlowAfter time.Duration
 	// Breaker is asked before each report; while it is open nothing is claimed
 	// either. nil lets all through. Outcomes wait, they are never dropped.
 	Breaker *breaker.Breaker
@@ -130,14 +141,14 @@ type CheckpointConfig struct {
 	SaveTimeout time.Duration
 }
 
-func (c *CheckpointConfig) withDefaults() {
-	defaultInt(&c.MaxCursorBytes, 4<<10)
-	defaultInt(&c.MaxAccumulatedBytes, 64<<10)
+func (c *CheckpointConfig) withDefaults(d config.Checkpoint) {
+	defaultInt(&c.MaxCursorBytes, d.MaxCursorBytes)
+	defaultInt(&c.MaxAccumulatedBytes, d.MaxAccumulatedBytes)
 	if c.MaxHistory == 0 {
-		c.MaxHistory = 20
+		c.MaxHistory = d.MaxHistory
 	}
 	c.MaxHistory = max(c.MaxHistory, 0)
-	defaultTime(&c.SaveTimeout, 10*time.Second)
+	defaultTime(&c.SaveTimeout, d.SaveTimeout())
 }
 
 // withDefaults fills in what is missing and refuses what cannot work.
@@ -161,22 +172,28 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = zap.NewNop()
 	}
 	c.Metrics = c.Metrics.OrDiscard()
-	defaultInt(&c.MaxConcurrent, 10)
+	defaults, err := config.Defaults()
+	if err != nil {
+		return c, err
+	}
+	d := defaults.Worker
+	c.Events = c.Events.Or(coordinator.Configure(d.EventSystems.Worker.EventSystem))
+	defaultInt(&c.MaxConcurrent, d.MPSCChannels.HandlerDispatch.MaxConcurrentHandlers)
 	defaultInt(&c.MaxResultBytes, 1<<20)
-	defaultInt(&c.Report.MaxBatch, 500)
-	defaultInt(&c.Report.MaxPending, 10_000)
-	c.Checkpoint.withDefaults()
+	defaultInt(&c.Report.MaxBatch, d.Report.BatchSize)
+	defaultInt(&c.Report.MaxPending, d.Report.MaxPending)
+	c.Checkpoint.withDefaults(d.Checkpoint)
 	c.Isolation.withDefaults()
 	c.DomainEvents.withDefaults()
 	if c.Transactions.MaxConnections <= 0 {
-		c.Transactions.MaxConnections = 10
+		c.Transactions.MaxConnections = int32(d.Transactions.MaxConnections) // #nosec G115 -- ranges are checked
 	}
 	if c.Report.ClaimBelow <= 0 || c.Report.ClaimBelow > 1 {
 		c.Report.ClaimBelow = 1
 	}
-	defaultTime(&c.HandlerTimeout, 30*time.Second)
-	defaultTime(&c.Lease, time.Minute)
-	defaultTime(&c.HeartbeatInterval, min(10*time.Second, c.Lease/3))
+	defaultTime(&c.HandlerTimeout, d.MPSCChannels.HandlerDispatch.HandlerTimeout())
+	defaultTime(&c.Lease, d.Lease())
+	defaultTime(&c.HeartbeatInterval, min(d.HeartbeatInterval(), c.Lease/3))
 	defaultTime(&c.ShutdownTimeout, 30*time.Second)
 	if slices.Contains(c.Namespaces, Everywhere) {
 		c.Every = true
@@ -197,6 +214,10 @@ func (c Config) check() error {
 	refuse(!known, "%q is no deployment mode", c.Mode)
 	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "EventSourceName %q is none of %v", c.EventSourceName, sources)
+	refuse(!slices.Contains([]UnknownPublisher{PublishPlain, PublishNothing, PublishError}, c.DomainEvents.UnknownPublisher),
+		"DomainEvents.UnknownPublisher %q is none of default, nothing and error", c.DomainEvents.UnknownPublisher)
+	refuse(!slices.Contains([]store.Immutability{"", store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
+		"Immutable %q is none of refuse, warn and off", c.Immutable)
 	refuse(c.Prefetch < 0, "Prefetch %d is negative", c.Prefetch)
 	refuse(c.Lease < 100*time.Millisecond, "Lease %v is shorter than 100 ms", c.Lease)
 	refuse(c.HeartbeatInterval > c.Lease/3, "HeartbeatInterval %v is more than a third of Lease %v", c.HeartbeatInterval, c.Lease)

@@ -14,7 +14,7 @@ import (
 // is left empty is taken from the handler's task: the namespace, the name with
 // the version, the context, the priority, the correlation id, the parent
 // correlation id, the initiator, the source system and the tags. A template of
-// another name needs its version.
+// another name has the highest version that is not deprecated where none is given.
 //
 // Without an idempotency key the next task is never a duplicate, so a task may be
 // continued by one with the same context.
@@ -122,7 +122,7 @@ func (e *engine) createNext(ctx context.Context, x *execution, next *NextTask) e
 	}
 	created, err := x.tx.work.Continue(ctx, store.Continuation{Claim: x.key, StepName: x.context.StepName(), Actor: e.cfg.WorkerID, Next: task})
 	if err != nil {
-		return notContinued(err)
+		return notContinued(submission.Refusal(err))
 	}
 	if !created.Duplicate {
 		x.tx.created = append(x.tx.created, r.Namespace)

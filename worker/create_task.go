@@ -52,23 +52,14 @@ func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error
 	if !own {
 		how = e.works.announce
 	}
-	created, err := submission.Into(c, tx, e.works.store, how, &r)
+	created, signals, err := submission.Into(c, tx, e.works.store, how, &r)
 	if err == nil && own && !created.Existing {
-		c.run.tx.work.Announce(store.CreateSignals([]store.NewTask{announced(&created, &r)})...)
+		c.run.tx.work.Announce(signals...)
 		if tx == c.run.tx.work.Tx() { // what becomes of a savepoint is not known here
 			c.run.tx.created = append(c.run.tx.created, r.Namespace)
 		}
 	}
 	return created, err
-}
-
-// announced is as much of a new task as its signals depend on.
-func announced(created *CreatedTask, r *TaskRequest) store.NewTask {
-	t := store.NewTask{Plan: created.Plan, StartIn: r.StartIn}
-	if r.StartAt != nil {
-		t.StartAt = *r.StartAt
-	}
-	return t
 }
 
 // within reports whether tx is the handler's transaction or a savepoint in it.

@@ -45,6 +45,8 @@ type engine struct {
 	saver      *saver
 	publishing *publishing
 	scans      fullScans   // used by Look alone
+	newest     int64       // token of a claim; used by Look alone
+	lostAnswer *lostAnswer // nil: none; used by Look alone
 	looks      func() bool // whether the mode lets it look for work
 	wake       func()      // asks for another look; never blocks
 	beat       func()      // asks for a heartbeat before its time; never blocks

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
@@ -238,6 +239,24 @@ func TestFullScanAfterAnEmptyFastOne(t *testing.T) {
 	})
 }
 
+// A claim that passes over a step whose row is locked has used up the signal, so
+// it is repeated within milliseconds.
+func TestAClaimThatPassesOverStepsIsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{}, says("x"))
+		r.start(t)
+		time.Sleep(emptyPause)
+		r.board.set(func(b *fakeBoard) { b.locked = 5 })
+		r.offer(1, stepOnly)
+		time.Sleep(500 * time.Millisecond) // of the bubble's clock; a poll comes later
+		synctest.Wait()
+		require.Len(t, r.board.reported(), 1)
+		require.Empty(t, r.parts.system.Health().Found["poller"])
+		r.stop(t)
+	})
+}
+
 func TestANewNamespaceIsServedOnceItExists(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{"named": {Namespaces: []string{"tests", "later"}}, "every": {Every: true}} {
@@ -288,4 +307,23 @@ func TestManyHandlersManySignals(t *testing.T) {
 		require.EqualValues(t, 1000, r.Health().Succeeded)
 		r.stop(t)
 	})
+}
+
+// A worker of somebody's own program has the defaults of the daemon.
+func TestDefaultsOfAWorkerAreThoseOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	w, err := New(Config{DatabaseURL: "postgres://unused"})
+	require.NoError(t, err)
+	d := defaults.Worker
+	require.Equal(t, d.Lease(), w.cfg.Lease)
+	require.Equal(t, d.HeartbeatInterval(), w.cfg.HeartbeatInterval)
+	require.Equal(t, d.MPSCChannels.HandlerDispatch.HandlerTimeout(), w.cfg.HandlerTimeout)
+	require.Equal(t, d.Report.MaxPending, w.cfg.Report.MaxPending)
+	require.Equal(t, d.Checkpoint.MaxHistory, w.cfg.Checkpoint.MaxHistory)
+	events := coordinator.Configure(d.EventSystems.Worker.EventSystem)
+	require.Equal(t, events.Listener, w.cfg.Events.Listener)
+	require.Equal(t, events.Poller, w.cfg.Events.Poller)
+	require.Equal(t, events.Retry, w.cfg.Events.Retry)
 }

@@ -24,6 +24,7 @@ type fakeBoard struct {
 	mu           sync.Mutex
 	plan         *store.Plan
 	claimable    []store.Claimed
+	locked       int // claims that pass over what is claimable
 	held         map[int64]store.Claimed
 	reports      []store.Report
 	saves        []store.Checkpoint
@@ -41,6 +42,8 @@ type fakeBoard struct {
 	deafHandBack error                       // handing back fails with it
 	refuse       func(r *store.Report) error // of what is in a report
 	queues       map[string]int32
+	mute         int              // claims whose answers are lost
+	answer       store.Registered // to the templates
 	registers    int
 	handBacks    int // calls
 	stopped      int
@@ -102,7 +105,7 @@ func (b *fakeBoard) reported() []store.Report {
 	return slices.Clone(b.reports)
 }
 
-func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, error) {
+func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.claims = append(b.claims, req.Limit)
@@ -110,7 +113,11 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 		b.fulls++
 	}
 	if err := errors.Join(b.down, ctx.Err()); err != nil || (b.hidden && !full) {
-		return nil, err
+		return nil, false, err
+	}
+	if b.locked > 0 {
+		b.locked--
+		return nil, true, nil
 	}
 	n := min(req.Limit, len(b.claimable))
 	out := slices.Clone(b.claimable[:n])
@@ -121,7 +128,11 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 		out[i].Attempt++
 		b.held[b.lastToken] = out[i]
 	}
-	return out, nil
+	if b.mute > 0 {
+		b.mute--
+		return nil, false, errors.New("the connection broke")
+	}
+	return out, false, nil
 }
 
 func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, error) {
@@ -154,7 +165,7 @@ func (b *fakeBoard) SaveCheckpoints(ctx context.Context, list []store.Checkpoint
 	b.mu.Unlock()
 	if takes > 0 {
 		select {
-		case <-time.After(takes):
+		case <-time.After(takes): // takes time: of a bubble
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -190,6 +201,18 @@ func (b *fakeBoard) cursors() (list []string) {
 		list = append(list, string(s.Cursor))
 	}
 	return list
+}
+
+// ClaimsAfter knows nothing of workers: the board has one.
+func (b *fakeBoard) ClaimsAfter(_ context.Context, _ uuid.UUID, after int64) (keys []store.ClaimKey, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for token, c := range b.held {
+		if token > after {
+			keys = append(keys, c.Key())
+		}
+	}
+	return keys, b.down
 }
 
 func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]int32, error) {
@@ -277,11 +300,11 @@ func (b *fakeBoard) BatchableResult(context.Context, uuid.UUID, int) (json.RawMe
 	return nil, nil
 }
 
-func (b *fakeBoard) RegisterTemplates(context.Context, string, []*workflow.Template) error {
+func (b *fakeBoard) RegisterTemplates(context.Context, store.Registrant, []*workflow.Template) (store.Registered, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.registers++
-	return nil
+	return b.answer, nil
 }
 
 func (b *fakeBoard) CheckSchema(context.Context) error { return nil }

@@ -26,6 +26,7 @@ type heartbeat struct {
 	mu       sync.Mutex
 	last     time.Time // when the latest that got through was sent
 	failures int       // in a row
+	warned   bool      // that many outcomes wait; used by run alone
 	lastErr  error
 }
 
@@ -41,6 +42,7 @@ func (h *heartbeat) run(ctx context.Context) error {
 		case <-h.soon:
 		}
 		err := h.beat(ctx)
+		h.warnOfPending()
 		h.e.resume() // should a look that was due not come
 		next := h.interval
 		if err != nil {
@@ -51,6 +53,18 @@ func (h *heartbeat) run(ctx context.Context) error {
 		}
 		timer.Reset(next)
 	}
+}
+
+// warnOfPending tells when many outcomes wait to be reported, once until they
+// are fewer again.
+func (h *heartbeat) warnOfPending() {
+	c := h.e.cfg.Report
+	waiting := h.e.slots.usage().reporting
+	many := c.WarnFrom > 0 && float64(waiting) >= c.WarnFrom*float64(c.MaxPending)
+	if many && !h.warned {
+		h.e.log.Warn("many outcomes wait to be reported", zap.Int("waiting", waiting), zap.Int("max_pending", c.MaxPending))
+	}
+	h.warned = many
 }
 
 // beatSoon asks for a heartbeat now. Whoever called off a step wants its worker
@@ -78,7 +92,7 @@ func (h *heartbeat) beat(ctx context.Context) error {
 		return err
 	}
 	h.e.slots.extended(held, sent.Add(h.e.cfg.Lease))
-	h.e.lose(h.e.slots.lose(lost), "the database gave them to others")
+	h.e.lose(h.e.slots.lose(lost), "the step was called off, or its lease had ended")
 	if h.onBeat != nil {
 		h.onBeat()
 	}
@@ -143,7 +157,7 @@ func (e *engine) lose(lost []*execution, why string) {
 	e.count.leasesLost.Add(uint64(len(lost)))
 	e.metrics.LeasesLost.Add(float64(len(lost)))
 	for _, x := range lost {
-		e.log.Warn("lease lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step),
+		e.log.Warn("lease lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step),
 			zap.Int("attempt", x.claim.Attempt), zap.String("why", why))
 	}
 	if e.slots.payNow() {

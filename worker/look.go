@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
@@ -51,14 +52,21 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	queues = inTurn(queues)
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
+	var got haul
 	var err error
 	if now := time.Now(); e.scans.overdue(now) || eager && e.scans.suffices(now) {
-		out.Found, err = e.claimAll(ctx, queues, want)
+		got, err = e.claimAll(ctx, queues, want)
 	} else {
-		out.Found, out.RetryIn, err = e.claimFromMarks(ctx, queues, want, eager)
+		got, err = e.claimFromMarks(ctx, queues, want, eager, &out)
+	}
+	out.Found = got.found
+	if got.passed {
+		out.SoonerRetry(lockedRetry, coordinator.MissingLocked)
+	}
+	if e.slots.looked(err == nil && out.Found < want) {
+		out.Waited = got.waited
 	}
 	e.scans.quiet = out.Found == 0
-	e.slots.looked(err == nil && out.Found < want)
 	if out.Found == want {
 		out.More = e.slots.owe() // or when a permit comes back
 	}
@@ -89,52 +97,111 @@ func (e *engine) giveBackStale(ctx context.Context) {
 	e.log.Debug("handed back steps claimed ahead", zap.Int("steps", len(stale)))
 }
 
+// lockedRetry is how soon a look is repeated that has passed over steps whose rows
+// were locked: a transaction holds them for a round trip, most of the time.
+const lockedRetry = 5 * time.Millisecond
+
+// haul is what a claim, or several, have brought.
+type haul struct {
+	found  int
+	passed bool          // steps were left because their rows were locked
+	waited time.Duration // the longest that one of them was in line
+}
+
+func (h *haul) add(other haul) {
+	h.found, h.passed, h.waited = h.found+other.found, h.passed || other.passed, max(h.waited, other.waited)
+}
+
 // claimFromMarks looks where work was last, then everywhere where that gave
-// less than wanted and a full scan may be made; if it may not yet, retryIn says
-// when.
-func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, eager bool) (found int, retryIn time.Duration, err error) {
-	found, err = e.claim(ctx, queues, want, false)
-	if err != nil || found == want {
-		return found, 0, err
+// less than wanted and a full scan may be made; if it may not yet, out says when.
+func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, eager bool, out *coordinator.Outcome) (haul, error) {
+	got, err := e.claim(ctx, queues, want, false)
+	if err != nil || got.found == want {
+		return got, err
 	}
 	pause := partPause
 	if eager {
 		pause = 0
-	} else if found == 0 {
+	} else if got.found == 0 {
 		pause = emptyPause
 	}
-	if retryIn = e.scans.wait(time.Now(), pause); retryIn > 0 {
-		return found, retryIn, nil
+	if wait := e.scans.wait(time.Now(), pause); wait > 0 {
+		if out.RetryIn = wait; got.found == 0 {
+			out.Missing = coordinator.MissingUnseen
+		}
+		return got, nil
 	}
-	more, err := e.claimAll(ctx, queues, want-found)
-	return found + more, 0, err
+	more, err := e.claimAll(ctx, queues, want-got.found)
+	got.add(more)
+	return got, err
 }
 
-func (e *engine) claimAll(ctx context.Context, queues []int32, want int) (int, error) {
+func (e *engine) claimAll(ctx context.Context, queues []int32, want int) (haul, error) {
 	begin := time.Now()
-	found, err := e.claim(ctx, queues, want, true)
+	got, err := e.claim(ctx, queues, want, true)
 	e.scans.made(begin, time.Now())
-	return found, err
+	return got, err
 }
 
 // claim takes steps and sets those going for which there is a permit.
-func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool) (int, error) {
+func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool) (got haul, err error) {
 	// The end of a look must not tear a claim whose answer is on its way: the
 	// steps would be ours until the lease ends, and we would not know.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
 	begin := time.Now()
 	leaseEnd := begin.Add(e.cfg.Lease)
-	claimed, standings, err := e.claimSteps(ctx, e.claimRequest(queues, want), full)
+	if err := e.giveBackUnknown(ctx); err != nil {
+		return got, err
+	}
+	request := e.claimRequest(queues, want)
+	claimed, standings, passed, err := e.claimSteps(ctx, request, full)
 	if err != nil {
-		return 0, fmt.Errorf("claim up to %d steps: %w", want, err)
+		e.lostAnswer = &lostAnswer{worker: request.Worker, after: e.newest}
+		return got, fmt.Errorf("claim up to %d steps: %w", want, err)
 	}
-	if len(claimed) == 0 {
-		return 0, nil
+	got.found, got.passed = len(claimed), passed
+	for i := range claimed {
+		e.newest = max(e.newest, claimed[i].Token)
+		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
 	}
-	e.slots.claimTook(time.Since(begin))
-	e.take(ctx, claimed, standings, leaseEnd)
-	return len(claimed), nil
+	if len(claimed) > 0 {
+		e.slots.claimTook(time.Since(begin))
+		e.take(ctx, claimed, standings, leaseEnd)
+	}
+	return got, nil
+}
+
+// lostAnswer is a claim of which it is not known what it has claimed.
+type lostAnswer struct {
+	worker uuid.UUID
+	after  int64 // the newest token before it
+}
+
+// giveBackUnknown hands back what a claim may have taken whose answer was lost: no
+// handler has begun, so no attempt is to be lost. Looks are never made at once, so
+// that nothing newer is on its way to this worker. Where the orchestrator in the
+// same process settles steps that does not hold, and their leases bring them
+// back.
+func (e *engine) giveBackUnknown(ctx context.Context) error {
+	lost := e.lostAnswer
+	if lost == nil || e.cfg.Settler != nil {
+		return nil
+	}
+	keys, err := e.board.ClaimsAfter(ctx, lost.worker, lost.after)
+	if err != nil {
+		return fmt.Errorf("look for claims whose answer was lost: %w", err)
+	}
+	if len(keys) > 0 {
+		queues, err := e.board.HandBack(ctx, keys)
+		if err != nil {
+			return fmt.Errorf("hand back claims whose answer was lost: %w", err)
+		}
+		e.publisher.Publish(e.queues.topicsOf(queues)...)
+		e.log.Info("handed back steps of a claim whose answer was lost", zap.Int("steps", len(keys)))
+	}
+	e.lostAnswer = nil
+	return nil
 }
 
 func (e *engine) claimRequest(queues []int32, limit int) store.ClaimRequest {

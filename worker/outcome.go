@@ -3,10 +3,12 @@ package worker
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // Bounds of what is kept of a failure, in bytes.
@@ -89,6 +91,15 @@ func encodeDetails(details map[string]any) json.RawMessage {
 		return nil
 	}
 	return doc
+}
+
+// storable returns an error that says in words why a document of at most limit
+// bytes (0: any number) cannot be kept.
+func storable(doc json.RawMessage, limit int) error {
+	if limit > 0 && len(doc) > limit {
+		return fmt.Errorf("it has %d bytes, more than %d", len(doc), limit)
+	}
+	return workflow.CheckStorable(doc)
 }
 
 // storableText is s with at most n bytes and without what no text in the

@@ -126,3 +126,10 @@ func TestClip(t *testing.T) {
 	require.Equal(t, "ää", clip("ää", 4))
 	require.Empty(t, clip("ää", 1))
 }
+
+func TestDocumentsAreBounded(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, storable(json.RawMessage(`"abc"`), 5))
+	require.ErrorContains(t, storable(json.RawMessage(`"abcd"`), 5), "more than 5")
+	require.ErrorContains(t, storable(json.RawMessage(`1e-20000`), 0), "out of range")
+}

@@ -39,15 +39,38 @@ type DomainEventConfig struct {
 	// RememberedIDs is how many ids of events from other workers are remembered,
 	// so that none is delivered twice; default 10,000, negative for none.
 	RememberedIDs int
+	// UnknownPublisher is what becomes of an event whose publisher the worker does not
+	// have; default PublishPlain.
+	UnknownPublisher UnknownPublisher
 	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
 	Bus events.Config
 }
+
+// UnknownPublisher is what becomes of an event whose publisher the worker does
+// not have.
+type UnknownPublisher string
+
+// The ways with unknown publishers. Whatever it is, the worker warns of those that
+// its own templates name.
+const (
+	// PublishPlain publishes the event with the plain payload, as events without a
+	// publisher are; the first one of each publisher is logged.
+	PublishPlain UnknownPublisher = "default"
+	// PublishNothing does not publish it. That is logged and counted.
+	PublishNothing UnknownPublisher = "nothing"
+	// PublishError is PublishNothing for templates of others; with one of its own
+	// the worker does not start.
+	PublishError UnknownPublisher = "error"
+)
 
 func (c *DomainEventConfig) withDefaults() {
 	defaultInt(&c.MaxPayloadBytes, 256<<10)
 	defaultInt(&c.Buffer, 1000)
 	if c.RememberedIDs == 0 {
 		c.RememberedIDs = 10_000
+	}
+	if c.UnknownPublisher == "" {
+		c.UnknownPublisher = PublishPlain
 	}
 	defaultTime(&c.PublisherTimeout, 5*time.Second)
 	defaultTime(&c.DrainTimeout, 5*time.Second)
@@ -82,6 +105,7 @@ type publishing struct {
 	metrics    *telemetry.Metrics
 	base       context.Context
 	permits    chan struct{} // of the publishers that run
+	missed     sync.Map      // names of publishers that are not here, of which the log knows
 	running    conc.WaitGroup
 
 	mu      sync.Mutex
@@ -165,7 +189,7 @@ func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 	}
 	doc, err := made.Encode()
 	if err != nil { // all that is in it is JSON
-		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
+		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
 	}
 	r.Events = doc
 }
@@ -205,17 +229,22 @@ func eventOf(about *StepEvent, d *workflow.Event, step *workflow.PlanStep, m sto
 // make makes one event. Skip says why it is not published; the error, what has
 // failed.
 func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m store.MadeEvent, who *Publisher, err error) {
-	if d.Publisher != "" && plain {
-		m.Payload = about.Payload // what comes through no publisher would be missed
-	}
 	if d.Publisher != "" && !plain {
 		var known bool
-		if who, known = p.publishers.get(d.Publisher); !known {
+		switch who, known = p.publishers.get(d.Publisher); {
+		case known:
+			if m, err = p.ask(who, about); err != nil || m.Skip != "" {
+				return m, who, err
+			}
+		case p.cfg.UnknownPublisher != PublishPlain:
 			return store.MadeEvent{Skip: eventUnknownPublisher}, nil, fmt.Errorf("there is no publisher %q in this worker", d.Publisher)
+		default:
+			p.warnOfPlain(about, d)
+			plain = true
 		}
-		if m, err = p.ask(who, about); err != nil || m.Skip != "" {
-			return m, who, err
-		}
+	}
+	if d.Publisher != "" && plain {
+		m.Payload = about.Payload // what comes through no publisher would be missed
 	}
 	payload := m.Payload
 	if payload == nil {
@@ -228,6 +257,16 @@ func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m st
 		return store.MadeEvent{Skip: eventSchema}, who, fmt.Errorf("the payload does not fit the declared schema: %q %s", wrong[0].Path, wrong[0].Message)
 	}
 	return m, who, nil
+}
+
+// warnOfPlain tells, once for each publisher, that events are published without it.
+func (p *publishing) warnOfPlain(about *StepEvent, d *workflow.Event) {
+	if _, told := p.missed.LoadOrStore(d.Publisher, true); told {
+		return
+	}
+	p.log.Warn("domain events are published with the plain payload, because this worker does not have their publisher",
+		zap.String("publisher", d.Publisher), zap.String("event_name", d.Name), zap.String("namespace", about.Namespace),
+		zap.String("template", about.TaskName), zap.String("step", about.StepName), zap.Stringer("task_uuid", about.TaskUUID))
 }
 
 var (
@@ -382,7 +421,7 @@ func (p *publishing) accepted(x *execution) {
 	p.count.undelivered.Add(fast)
 	p.metrics.DomainEventsDropped.WithLabelValues("").Add(float64(fast))
 	if !p.cfg.QuietDrops {
-		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Uint64("events", fast))
+		p.log.Warn("fast domain events are lost: the buffer is full", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Uint64("events", fast))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/telemetry"
@@ -164,7 +166,7 @@ func TestPublishersThatFail(t *testing.T) {
 				if name == "deaf" { // the bubble ends with it
 					p.Payload = func(context.Context, *StepEvent) (any, error) { <-released; return nil, nil }
 				}
-				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000}}, countsOne, p)
+				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000, UnknownPublisher: PublishNothing}}, countsOne, p)
 				r.board.put(1, 0)
 				r.start(t)
 				time.Sleep(20 * time.Second)
@@ -192,6 +194,36 @@ func TestPublishersThatFail(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestEventsWithoutTheirPublisher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, lines := observer.New(zap.WarnLevel)
+		shapes := func(*StepContext) (any, error) { return map[string]int{"shaped": 1}, nil }
+		r, _ := publishingRig(t, Config{Logger: zap.New(core)}, shapes)
+		require.JSONEq(t, `{"shaped":1}`, madePayload(t, r.runOne(t)), "a durable event goes out all the same")
+		told := lines.FilterField(zap.String("publisher", "shaper"))
+		require.Equal(t, 1, told.Len())
+		require.Zero(t, testutil.ToFloat64(r.cfg.Metrics.DomainEventsFailed.WithLabelValues("shaped.done", "tests", eventUnknownPublisher)))
+	})
+	_, err := New(Config{DatabaseURL: "x", DomainEvents: DomainEventConfig{UnknownPublisher: "perhaps"}})
+	require.ErrorContains(t, err, `"perhaps" is none of default, nothing and error`)
+}
+
+func TestAWorkerThatWantsAllItsPublishers(t *testing.T) {
+	r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{UnknownPublisher: PublishError}}, countsOne)
+	require.NoError(t, r.RegisterTemplate(r.board.plan.Template))
+	require.ErrorContains(t, r.Start(t.Context()), `there are no publishers ["shaper"] in this worker`)
+}
+
+// madePayload is the payload of the event that goes through the publisher.
+func madePayload(t *testing.T, document string) string {
+	t.Helper()
+	var made map[string]struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(document), &made))
+	return string(made["1"].Payload)
 }
 
 func TestAResultThatDoesNotFitIsNotPublished(t *testing.T) {

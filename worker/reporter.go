@@ -73,6 +73,21 @@ func (r *reporter) failed(x *execution, err error) {
 	r.bring(&x.outcome)
 }
 
+// fields identify an execution in the log. Whoever calls it has the right to
+// report.
+func (x *execution) fields() []zap.Field {
+	list := []zap.Field{zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Int("attempt", x.claim.Attempt),
+		zap.Stringer("correlation_id", x.claim.CorrelationID)}
+	if x.job == nil {
+		return list // its template could not be read
+	}
+	t, step := x.job.plan.Template, x.job.step.Name
+	if x.claim.Batch != nil {
+		step = x.claim.Batch.Name
+	}
+	return append(list, zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step", step))
+}
+
 // compose makes the report of an execution that it is ours to report, with what
 // its step publishes.
 func (r *reporter) compose(x *execution, result json.RawMessage, err error) {
@@ -85,9 +100,8 @@ func (r *reporter) compose(x *execution, result json.RawMessage, err error) {
 	}
 	f := failureOf(err)
 	r.e.count.failed.Add(1)
-	r.e.log.Warn("step failed", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step),
-		zap.Int("attempt", x.claim.Attempt), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
-		zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))
+	r.e.log.Warn("step failed", append(x.fields(), zap.String("error_type", f.Type), zap.String("error_code", f.Code),
+		zap.Bool("retryable", f.Retryable), zap.String("error", f.Message))...)
 	x.reported(reportFailure(x.key, f))
 	r.e.publishing.prepare(x, &f, false)
 }
@@ -95,7 +109,7 @@ func (r *reporter) compose(x *execution, result json.RawMessage, err error) {
 func (r *reporter) bring(o *outcome) {
 	if err := r.batch.Add(r.e.base, o); err != nil {
 		// Only after Stop; the claim is among those whose leases are released.
-		r.e.log.Error("outcome of a step not reported", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step), zap.Error(err))
+		r.e.log.Error("outcome of a step not reported", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step), zap.Error(err))
 	}
 }
 
@@ -123,7 +137,7 @@ func (r *reporter) stale(o *outcome) {
 	r.e.count.stale.Add(1)
 	r.e.metrics.StaleResults.Inc()
 	r.e.log.Warn("the outcome of a step came too late and was refused: its claim is no longer ours",
-		zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step),
+		zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step),
 		zap.Int("attempt", o.x.claim.Attempt), zap.Bool("success", o.report.Success))
 }
 
@@ -150,7 +164,7 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 
 // replace reports, in place of what the database refused, that it did.
 func (r *reporter) replace(ctx context.Context, o *outcome, why error) (bool, error) {
-	r.e.log.Error("the database refuses the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step", o.x.key.Step), zap.Error(why))
+	r.e.log.Error("the database refuses the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step), zap.Error(why))
 	f := failureOf(refusal(why))
 	o.report = reportFailure(o.x.key, f)
 	r.e.publishing.prepare(o.x, &f, true)
@@ -169,7 +183,12 @@ func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error
 		reports[i] = o.report
 	}
 	return insist(ctx, r.e, "reports", len(items), func(ctx context.Context) ([]bool, error) {
-		return r.e.board.Report(ctx, reports)
+		begin := time.Now()
+		answers, err := r.e.board.Report(ctx, reports)
+		if took := time.Since(begin); r.e.cfg.Report.SlowAfter > 0 && took >= r.e.cfg.Report.SlowAfter {
+			r.e.log.Warn("reporting outcomes was slow", zap.Duration("took", took), zap.Int("outcomes", len(reports)), zap.Error(err))
+		}
+		return answers, err
 	})
 }
 

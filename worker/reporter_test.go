@@ -1,15 +1,19 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/store"
 )
@@ -155,4 +159,40 @@ func TestLargeResultsTravelInSeveralStatements(t *testing.T) {
 	require.Equal(t, 1, fitting(of(maxReportBytes+1, 1), size), "a large one travels alone")
 	require.Equal(t, 2, fitting(of(maxReportBytes/2, maxReportBytes/2, 1), size))
 	require.Equal(t, 2, fitting(of(maxReportBytes/2, 1), size))
+}
+
+// What is slow, and what piles up, is said once.
+func TestSlowAndPendingReportsAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		r := newRig(t, Config{MaxConcurrent: 4, Logger: zap.New(core), Report: ReportConfig{MaxPending: 4, WarnFrom: 0.5, SlowAfter: 100 * time.Millisecond}},
+			func(*StepContext) (any, error) { return 1, nil })
+		slow := &slowBoard{fakeBoard: r.board}
+		r.Worker.board = slow
+		r.start(t)
+		r.offer(1, stepOnly)
+		time.Sleep(30 * time.Second)
+		require.Zero(t, logs.Len(), "%v", logs.All())
+		slow.takes.Store(int64(200 * time.Millisecond))
+		r.board.set(func(b *fakeBoard) { b.refuse = func(*store.Report) error { return store.ErrUnavailable } })
+		r.offer(4, stepOnly)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 1, logs.FilterMessage("many outcomes wait to be reported").Len())
+		require.Positive(t, logs.FilterMessage("reporting outcomes was slow").Len())
+		r.board.set(func(b *fakeBoard) { b.refuse = nil })
+		time.Sleep(30 * time.Second)
+		r.stop(t)
+	})
+}
+
+// slowBoard takes its time over reports.
+type slowBoard struct {
+	*fakeBoard
+	takes atomic.Int64
+}
+
+func (b *slowBoard) Report(ctx context.Context, reports []store.Report) ([]bool, error) {
+	time.Sleep(time.Duration(b.takes.Load()))
+	return b.fakeBoard.Report(ctx, reports)
 }

@@ -55,10 +55,11 @@ func builtIn(name string) string {
 type chain struct {
 	mu        sync.RWMutex
 	resolvers []Resolver
+	registry  *registry // whose names are suggested
 }
 
 func newChain(r *registry) *chain {
-	return &chain{resolvers: []Resolver{explicitResolver{r}, conventionResolver{r}}}
+	return &chain{registry: r, resolvers: []Resolver{explicitResolver{r}, conventionResolver{r}}}
 }
 
 func (c *chain) add(r Resolver) error {
@@ -99,6 +100,9 @@ func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
 		if r.CanResolve(def) {
 			return resolveWith(r, def)
 		}
+	}
+	if near := workflow.Nearest(def.Callable, c.registry.names()); near != "" {
+		return nil, typed(TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
 	}
 	asked := def.Resolver
 	if asked == "" {

@@ -160,3 +160,15 @@ func TestRegistrationErrorsAreNotOverlooked(t *testing.T) {
 		})
 	}
 }
+
+func TestAMisspeltHandler(t *testing.T) {
+	t.Parallel()
+	r := newRegistry()
+	require.NoError(t, r.add("hello.greet", HandlerFunc(func(*StepContext) (any, error) { return nil, nil })))
+	c := newChain(r)
+	_, err := c.resolve(workflow.HandlerReference{Callable: "hello.gret"})
+	require.EqualError(t, err, "no handler hello.gret; did you mean hello.greet")
+	require.Equal(t, TypeHandlerNotFound, failureOf(err).Type)
+	_, err = c.resolve(workflow.HandlerReference{Callable: "orders.ship"})
+	require.ErrorContains(t, err, "No resolver could resolve callable 'orders.ship'")
+}

@@ -210,7 +210,7 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	case ours:
 		e.reporter.bring(&x.outcome)
 	case !after.report:
-		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
+		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
 	case point != nil:
 		e.saver.yields(x, point)
 	case err != nil:

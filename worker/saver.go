@@ -127,7 +127,7 @@ func (s *saver) yields(x *execution, p *savePoint) {
 func (s *saver) bring(v *saving) {
 	if err := s.batch.Add(s.e.base, v); err != nil {
 		// Only after Stop; the claim is among those that are handed back.
-		s.e.log.Warn("the checkpoint of a step was not saved", zap.Stringer("task_uuid", v.x.key.TaskUUID), zap.Int("step", v.x.key.Step), zap.Error(err))
+		s.e.log.Warn("the checkpoint of a step was not saved", zap.Stringer("task_uuid", v.x.key.TaskUUID), zap.Int("step_no", v.x.key.Step), zap.Error(err))
 	}
 }
 

@@ -26,16 +26,16 @@ type Settler interface {
 
 // standingBoard is a board that tells where tasks stand; *store.Store is one.
 type standingBoard interface {
-	ClaimStanding(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, []*store.Standing, error)
+	ClaimStanding(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, passed bool, err error)
 }
 
 // claimSteps claims, and asks where the tasks stand if that is of use.
-func (e *engine) claimSteps(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, []*store.Standing, error) {
+func (e *engine) claimSteps(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, passed bool, err error) {
 	if b, ok := e.board.(standingBoard); ok && e.cfg.Settler != nil {
 		return b.ClaimStanding(ctx, req, full)
 	}
-	claimed, err := e.board.Claim(ctx, req, full)
-	return claimed, nil, err
+	claimed, passed, err = e.board.Claim(ctx, req, full)
+	return claimed, nil, passed, err
 }
 
 // settleFirst is flush of a worker with a settler: what can be settled is, and
@@ -159,11 +159,14 @@ func (s *slots) promise(want int) int {
 	return room
 }
 
-// looked notes whether a look has left nothing on the board that it could see.
-func (s *slots) looked(dry bool) {
+// looked notes whether a look has left nothing on the board that it could see. It
+// reports whether the look before had left nothing either: then what has been
+// found came since, or was missed.
+func (s *slots) looked(dry bool) (before bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dry = dry
+	before, s.dry = s.dry, dry
+	return before
 }
 
 // keep ends a promise: what was claimed for it is about to be added. look is

@@ -162,13 +162,23 @@ func (s *slots) add(claimed []*execution) (begin []*execution) {
 	return s.beginLocked(now)
 }
 
-// nextLocked gives a permit to the claim that waits longest.
+// nextLocked gives a permit to the claim that waits longest. A claim whose lease
+// is over by our clock does not begin, since another worker may have the step: it
+// waits for expire, or for the heartbeat that extended its lease after all.
 func (s *slots) nextLocked(now time.Time) *execution {
-	if s.draining || len(s.waiting) == 0 || len(s.running) >= s.limit {
+	if s.draining || len(s.running) >= s.limit {
 		return nil
 	}
-	x := s.waiting[0]
-	s.waiting[0], s.waiting = nil, s.waiting[1:]
+	at := slices.IndexFunc(s.waiting, func(x *execution) bool { return x.leaseEnd.After(now) })
+	if at < 0 {
+		return nil
+	}
+	x := s.waiting[at]
+	if at == 0 {
+		s.waiting[0], s.waiting = nil, s.waiting[1:]
+	} else {
+		s.waiting = slices.Delete(s.waiting, at, at+1)
+	}
 	x.phase, x.began = phaseRunning, now
 	s.running = append(s.running, x)
 	x.permit = len(s.running)

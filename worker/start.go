@@ -29,6 +29,7 @@ type parts struct {
 	publisher signal.Publisher
 	engine    *engine
 	works     *works
+	refused   []store.VersionConflict // templates; set before anything runs
 	queues    *queues
 	heartbeat *heartbeat
 	beats     *lifecycle.Loop
@@ -212,8 +213,11 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 	for i, t := range templates {
 		resolved[i] = t.Resolve(w.cfg.Environment)
 		if names := w.publishers.missing(resolved[i]); len(names) > 0 {
-			w.cfg.Logger.Warn("publishers that a registered template names are not in this worker; what it runs is not published through them",
-				zap.String("template", t.Name), zap.Strings("publishers", names))
+			if w.cfg.DomainEvents.UnknownPublisher == PublishError {
+				return fmt.Errorf("template %s/%s:%s: there are no publishers %q in this worker", t.Namespace, t.Name, t.Version, names)
+			}
+			w.cfg.Logger.Warn("publishers that a registered template names are not in this worker", zap.String("template", t.Name),
+				zap.Strings("publishers", names), zap.String("published_instead", string(w.cfg.DomainEvents.UnknownPublisher)))
 		}
 		for s := range resolved[i].Steps {
 			step := &resolved[i].Steps[s]
@@ -226,9 +230,17 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 			}
 		}
 	}
-	if err := p.board.RegisterTemplates(ctx, w.cfg.Environment, resolved); err != nil {
+	registered, err := p.board.RegisterTemplates(ctx, store.Registrant{ID: w.cfg.WorkerID, Environment: w.cfg.Environment, Immutable: w.cfg.Immutable}, resolved)
+	if err != nil {
 		return err
 	}
+	for _, c := range registered.Refused {
+		w.cfg.Logger.Warn(store.RefusedTemplate, zap.Stringer("template", c))
+	}
+	for _, c := range registered.Replaced {
+		w.cfg.Logger.Warn(store.ReplacedTemplate, zap.Stringer("template", c))
+	}
+	p.refused = registered.Refused
 	p.publisher.Publish(signal.Signal{Topic: signal.TopicControl})
 	return nil
 }
@@ -276,7 +288,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 
 	events := c.Events
 	p.queues.told = p.queues.topics()
-	events.SystemID, events.Mode, events.Source, events.Topics = "worker", c.Mode, source, p.queues.told
+	events.Mode, events.Source, events.Topics = c.Mode, source, p.queues.told
 	events.Take = p.engine.publishing.replicas.take
 	events.Logger, events.Metrics = log, c.Metrics
 	events.OnFatal = w.onFatal(events.OnFatal)
@@ -286,7 +298,9 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	p.engine.wake = func() { p.system.Wake(coordinator.ReasonContinue) }
 
 	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {
-		return w.daemon(p.system.Mode(), p.queues.wanted())
+		d := w.daemon(p.system.Mode(), p.queues.wanted())
+		d.Refused = p.refused
+		return d
 	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1)}
 	p.engine.beat = p.heartbeat.beatSoon
 	p.beats = w.loop("worker-heartbeat", p.heartbeat.run)
@@ -302,8 +316,15 @@ func (w *Worker) loop(name string, run func(ctx context.Context) error) *lifecyc
 func (w *Worker) restarted(loop string) { w.cfg.Metrics.LoopRestarts.WithLabelValues(loop).Inc() }
 
 func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon {
-	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Version: w.cfg.Version,
-		Mode: string(mode), Namespaces: namespaces, Tags: w.cfg.Tags}
+	shown := string(mode)
+	w.mu.Lock()
+	if w.state == stateDraining {
+		shown = store.ModeDraining
+	}
+	address := w.address
+	w.mu.Unlock()
+	return store.Daemon{UUID: w.ID(), ID: w.cfg.WorkerID, Hostname: hostname(), Address: address, Version: w.cfg.Version,
+		Mode: shown, Namespaces: namespaces, Tags: w.cfg.Tags}
 }
 
 // onFatal tells Run, and whoever else wanted to know.

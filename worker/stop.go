@@ -101,6 +101,7 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 		ctx, cancel = context.WithTimeout(ctx, w.cfg.ShutdownTimeout)
 		defer cancel()
 	}
+	p.heartbeat.beatSoon() // which tells the fleet
 	failed := w.stopClaiming(ctx, p)
 	failed = append(failed, w.awaitHandlers(ctx, p))
 	failed = append(failed, p.engine.saver.stop(ctx), p.engine.reporter.stop(ctx))

@@ -207,7 +207,7 @@ func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 func (e *engine) findOut(x *execution, why error) (txEnd, error) {
 	e.metrics.CommitsUnknown.Inc()
 	e.log.Warn("the commit of a handler's transaction was not answered; asking what became of it",
-		zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(why))
+		zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(why))
 	pool, err := e.works.open()
 	if err != nil {
 		return txUnknown, err
@@ -251,7 +251,7 @@ func (e *engine) endedInTx(x *execution, err error) {
 		e.reporter.stale(x.reported(reportSuccess(x.key, nil)))
 	default:
 		e.log.Error("stopping: whether a step was committed with its transaction is not known; its lease will tell",
-			zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step", x.key.Step), zap.Error(err))
+			zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
 	}
 	if e.slots.done(x) {
 		e.wake()

@@ -383,5 +383,5 @@ func TestStoppingWithTransactionsOpen(t *testing.T) {
 	require.Equal(t, ids[1].String(), c.db.QueryString(t, `select task_uuid::text from tasker.board where state = 2 and attempt = 0`))
 	require.Eventually(t, func() bool { // the server notices a closed connection a moment later
 		return c.db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and application_name = 'tasker-worker-transactions'`) == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }

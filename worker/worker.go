@@ -38,6 +38,7 @@ type Worker struct {
 	templates map[templateKey]*workflow.Template
 	problems  []error // of registrations; Start returns them
 	parts     *parts  // while it runs
+	address   string  // of the API; see SetAddress
 	stopErr   error
 }
 
@@ -78,6 +79,19 @@ func New(cfg Config) (*Worker, error) {
 // ID identifies this worker in the fleet. It changes when the fleet has taken
 // the worker for dead and it comes back.
 func (w *Worker) ID() uuid.UUID { return w.id.get() }
+
+// SetAddress tells the fleet where the API of the program around the worker
+// listens, as host:port: operators find it by that. A running worker tells it
+// with a heartbeat at once; "" stands for no API. It may be called at any time.
+func (w *Worker) SetAddress(address string) {
+	w.mu.Lock()
+	w.address = address
+	p := w.parts
+	w.mu.Unlock()
+	if p != nil {
+		p.heartbeat.beatSoon()
+	}
+}
 
 // Register makes a handler known by name, which is what handler.callable of a
 // template says. Registering is possible while the worker runs. The error (no
@@ -157,37 +171,47 @@ func (w *Worker) addTemplate(t *workflow.Template) error {
 }
 
 // LoadTemplates registers the templates in files, and in all *.yaml, *.yml and
-// *.json files of directories and those below them. Warnings are logged. The
-// error names every problem with its line and column.
+// *.json files of directories and those below them. The error names every
+// problem with its line and column, then the warnings about the same files.
+// Warnings are logged when all files can be used.
 func (w *Worker) LoadTemplates(paths ...string) error {
-	var wrong []error
+	var (
+		wrong    []error
+		warnings workflow.Problems
+	)
 	for _, path := range paths {
 		files, err := templateFiles(path)
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("look for templates: %w", err))
 		}
 		for _, file := range files {
-			if err := w.loadTemplate(file); err != nil {
+			found, err := w.loadTemplate(file)
+			warnings = append(warnings, found...)
+			if err != nil {
 				wrong = append(wrong, err)
 			}
 		}
 	}
-	return w.remember(errors.Join(wrong...))
+	if len(wrong) > 0 {
+		return w.remember(errors.Join(wrong...))
+	}
+	for _, p := range warnings {
+		w.cfg.Logger.Warn("template", zap.String("file", p.File), zap.Any("problem", p))
+	}
+	return nil
 }
 
-func (w *Worker) loadTemplate(file string) error {
+// loadTemplate returns the warnings about a file that can be used.
+func (w *Worker) loadTemplate(file string) (warnings workflow.Problems, err error) {
 	src, err := os.ReadFile(file) // #nosec G304 -- the caller names it
 	if err != nil {
-		return fmt.Errorf("read a template: %w", err)
+		return nil, fmt.Errorf("read a template: %w", err)
 	}
 	t, problems, err := workflow.ParseTemplate(file, src)
 	if err != nil {
-		return fmt.Errorf("load a template: %w", err)
+		return nil, fmt.Errorf("load a template: %w", err)
 	}
-	for _, p := range problems {
-		w.cfg.Logger.Warn("template", zap.String("file", file), zap.Any("problem", p))
-	}
-	return w.addTemplate(t)
+	return problems, w.addTemplate(t)
 }
 
 // templateFiles lists the files behind a path in order.

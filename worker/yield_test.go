@@ -278,3 +278,30 @@ func TestAYieldNeedsNoLook(t *testing.T) {
 		r.stop(t)
 	})
 }
+
+// TestAYieldUnderALeaseThatIsOverDoesNotGoOn: its checkpoint was saved, but the
+// answer came when the lease was over by our clock.
+func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(1, 0, 10)
+		defer s.close(ErrShutdown)
+		claimed := store.Claimed{Token: 1}
+		x := newExecution(claimed, time.Now().Add(time.Minute))
+		require.Len(t, s.add([]*execution{x}), 1)
+		require.True(t, s.end(x, endedByYield).report)
+		late := newExecution(claimed, x.leaseEnd)
+		time.Sleep(time.Hour)
+		require.Empty(t, s.goOn(x, late), "another worker may have the step")
+		fine := newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Minute))
+		require.Equal(t, []*execution{fine}, s.add([]*execution{fine}), "others do not wait for it")
+		lost, _ := s.expire(time.Now())
+		require.Equal(t, []*execution{late}, lost)
+
+		other := newExecution(store.Claimed{Token: 3}, time.Now())
+		require.Empty(t, s.add([]*execution{other}))
+		s.extended([]store.ClaimKey{other.key}, time.Now().Add(time.Minute)) // by a heartbeat that was answered late
+		s.end(fine, endedBadly)
+		require.Equal(t, phaseRunning, other.phase)
+	})
+}

@@ -97,19 +97,10 @@ func (a *advancing) parallel(step *PlanStep) int {
 
 // callOffBatches ends the batches that have not ended.
 func (a *advancing) callOffBatches(g *Group) {
-	// What this call has decided for them is void: a retried one still has its row.
-	a.effects.Put = slices.DeleteFunc(a.effects.Put, func(p PutStep) bool {
-		if !g.Has(p.Step) {
-			return false
-		}
-		a.progress.Steps[p.Step].Status = StatusWaiting // no row to take away
-		return true
-	})
-	a.effects.Retry = slices.DeleteFunc(a.effects.Retry, func(r RetryStep) bool { return g.Has(r.Step) })
 	for no := g.First; no < g.First+g.Count; no++ {
 		s := &a.progress.Steps[no]
 		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
-			a.effects.Remove = append(a.effects.Remove, no)
+			a.takeOff(no)
 		}
 		if !s.Status.Ended() {
 			s.Status = StatusCancelled

@@ -15,9 +15,9 @@ import (
 // object keys sorted by UTF-16 code units, shortest strings and numbers. Of a
 // key used twice the last value counts; values may be nested 10,000 deep.
 //
-// It departs from the RFC in one place: an integer that a double cannot hold
+// It departs from the RFC in one place: a number that a double cannot carry
 // keeps its digits, because two payments that differ in the last digit of a
-// large number are two payments.
+// long number are two payments.
 func CanonicalJSON(value json.RawMessage) ([]byte, error) {
 	c := canonicalizer{scanner: jsonScanner{src: value}}
 	if err := c.scanner.document(); err != nil {
@@ -166,11 +166,17 @@ func appendInteger(b, text []byte) []byte {
 	return append(b, text...)
 }
 
-// appendDecimal follows ECMAScript's Number::toString, as RFC 8785 asks.
+// appendDecimal follows ECMAScript's Number::toString, as RFC 8785 asks, where a
+// double carries the number.
 func appendDecimal(b, text []byte) ([]byte, error) {
 	f, err := strconv.ParseFloat(string(text), 64)
 	if err != nil {
 		return nil, fmt.Errorf("number %s is out of range", text)
+	}
+	if n := significant(text); n > surelyCarried || n > 0 && math.Abs(f) < smallestNormal {
+		if d := decimalOf(text); !d.carriedBy(f) {
+			return d.append(b), nil
+		}
 	}
 	if f == 0 {
 		return append(b, '0'), nil

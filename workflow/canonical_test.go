@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,16 +87,34 @@ func referenceNumber(text string) (string, error) {
 		return text, nil
 	}
 	f, err := strconv.ParseFloat(text, 64)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case f == 0:
+	}
+	written, _, _ := strings.Cut(strings.ToLower(text), "e")
+	digits := strings.Trim(strings.NewReplacer("-", "", ".", "").Replace(written), "0")
+	switch {
+	case digits == "":
 		return "0", nil
+	case !carried(text, f, len(digits)):
+		exact, _, err := big.ParseFloat(text, 10, 100_000, big.ToNearestEven)
+		mantissa, exponent, _ := strings.Cut(exact.Text('e', len(digits)-1), "e")
+		if exponent = exponent[:1] + strings.TrimLeft(exponent[1:], "0"); len(exponent) == 1 {
+			exponent = "+0"
+		}
+		return mantissa + "e" + exponent, err
 	case math.Abs(f) < 1e21 && math.Abs(f) >= 1e-6:
 		return strconv.FormatFloat(f, 'f', -1, 64), nil
 	}
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
 	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0"), nil
+}
+
+// carried reports whether a double, written with so many digits, is the number of
+// the text again.
+func carried(text string, f float64, digits int) bool {
+	number, ok := new(big.Rat).SetString(text)
+	again, ok2 := new(big.Rat).SetString(new(big.Float).SetFloat64(f).Text('e', digits-1))
+	return ok && ok2 && number.Cmp(again) == 0
 }
 
 func requireLikeReference(t require.TestingT, text []byte) {
@@ -121,7 +140,11 @@ func randomJSON(t *rapid.T, depth int) string {
 	case 0:
 		text = rapid.SampledFrom([]string{"null", "true", "false"}).Draw(t, "word")
 	case 1:
-		text = rapid.StringMatching(`-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?`).Draw(t, "number")
+		text = rapid.OneOf(rapid.StringMatching(`-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?`),
+			rapid.Custom(func(t *rapid.T) string {
+				f := rapid.Float64Range(-math.MaxFloat64, math.MaxFloat64).Draw(t, "double")
+				return strconv.FormatFloat(f, 'e', rapid.IntRange(-1, 30).Draw(t, "digits"), 64)
+			})).Draw(t, "number")
 	case 2, 3:
 		text = randomJSONString(t)
 	case 4:
@@ -192,4 +215,57 @@ func TestIdentitiesNeverChange(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "d32679eb686e2cdddfc705ab36900789292fd6be44efbd23ab5ef405c85f36eb", fmt.Sprintf("%x", id))
 	require.Equal(t, "45af7826961eaeb7fe0e7ef05ef5b93811ac4f52a4c7867eb76717b0adb6842d", fmt.Sprintf("%x", KeyIdentity("payments", "refund", strings.Repeat("k", 300))))
+}
+
+// Two numbers that differ are two tasks, also where no double tells them apart.
+func TestNumbersBeyondDoublesAreTold(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"1.000000000000000001", "1.000000000000000002"}, {"0.12345678901234567890", "0.12345678901234567891"},
+		{"1e-400", "2e-400"}, {"9007199254740993.1", "9007199254740993.2"}, {"9007199254740993.0", "9007199254740992.0"},
+		{"1.5e-320", "1.5001e-320"}, {"-1.000000000000000001", "1.000000000000000001"}, {"100000000000000000000.5", "100000000000000000000.25"},
+	} {
+		a, err := CanonicalJSON([]byte(pair[0]))
+		require.NoError(t, err)
+		b, err := CanonicalJSON([]byte(pair[1]))
+		require.NoError(t, err)
+		require.NotEqual(t, string(a), string(b))
+	}
+	for _, alike := range [][]string{
+		{"1.000000000000000001", "1.0000000000000000010", "1000000000000000001e-18", "0.1000000000000000001e1", "0.01000000000000000001E+2"},
+		{"1e-400", "0.1e-399", "10.00e-401"}, {"0.1", "1e-1", "0.10", "0.1000000000000000055511151231257827021181583404541015625"},
+		{"0.10000000000000001", "0.1"}, {"1e23", "100000000000000000000000.0", "9.9999999999999992e22"},
+	} {
+		want, err := CanonicalJSON([]byte(alike[0]))
+		require.NoError(t, err)
+		for _, text := range alike[1:] {
+			got, err := CanonicalJSON([]byte(text))
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got), text)
+		}
+	}
+}
+
+// What a program writes that has a double to write counts as that double: with
+// the fewest digits, 15, 17 or all of them. Identities of such contexts are what
+// they have always been.
+func TestDoublesCountAsEverBefore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := math.Float64frombits(rapid.Uint64().Draw(t, "bits"))
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			t.Skip("no number")
+		}
+		want := "0"
+		if abs := math.Abs(f); abs < 1e21 && abs >= 1e-6 {
+			want = strconv.FormatFloat(f, 'f', -1, 64)
+		} else if f != 0 {
+			mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
+			want = mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0")
+		}
+		for _, digits := range []int{-1, 16, 17, 20, 40, 766} {
+			text := strconv.FormatFloat(f, 'e', digits, 64)
+			got, err := CanonicalJSON([]byte(text))
+			require.NoError(t, err)
+			require.Equal(t, want, string(got), text)
+		}
+	})
 }

@@ -86,6 +86,30 @@ func TestACancelledSagaIsUndone(t *testing.T) {
 	require.Equal(t, TaskComplete, h.state, "nothing is undone when all is well")
 }
 
+// A saga is called off while a report of its only step waits: the step that would
+// have come next was never on the board.
+func TestASagaIsCalledOffBesideAReport(t *testing.T) {
+	for name, in := range map[string]Input{"cancel": Cancel{Reason: "no"}, "fail": Fail{Reason: "stale"}} {
+		for outcome, success := range map[AttemptOutcome]bool{OutcomeSuccess: true, OutcomeFailed: false} {
+			t.Run(fmt.Sprint(name, " ", outcome), func(t *testing.T) {
+				p := saga(t, 3)
+				h := begin(t, p)
+				h.ok("do0")
+				do1 := must(p.StepNumber("do1"))
+				e := h.do(Reported{Step: do1, Attempt: 1, Success: success, Retryable: true}, in)
+				require.Equal(t, []EndStep{{Step: do1, Outcome: outcome}}, e.End)
+				require.Empty(t, e.Remove)
+				require.Empty(t, e.Retry)
+				want := []string{"undo0"}
+				if success {
+					want = []string{"undo1", "undo0"}
+				}
+				require.Equal(t, want, h.undoAll())
+			})
+		}
+	}
+}
+
 func TestUndoingThatFails(t *testing.T) {
 	p := saga(t, 3)
 	h := begin(t, p)

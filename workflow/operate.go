@@ -378,14 +378,13 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 // giveUp ends the task as failed.
 func (a *advancing) giveUp(in Fail) {
 	a.moved, a.reason = true, in.Reason
-	a.effects.Put, a.effects.Retry = nil, nil
 	a.deadLetter(in.DeadLetter)
 	defer a.endAs(TaskError)
 	for no := range a.progress.Steps {
 		s := &a.progress.Steps[no]
 		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
 			s.Status = StatusError
-			a.effects.Remove = append(a.effects.Remove, no)
+			a.takeOff(no)
 		}
 	}
 }
@@ -400,12 +399,10 @@ func (a *advancing) deadLetter(reason DeadLetterReason) {
 
 // callOff takes everything off the board and ends what has not ended.
 func (a *advancing) callOff() {
-	// It voids what this call had already decided to put on the board.
-	a.effects.Put, a.effects.Retry = nil, nil
 	for no := range a.progress.Steps {
 		s := &a.progress.Steps[no]
 		if s.Status == StatusOnBoard || s.Status == StatusScheduled {
-			a.effects.Remove = append(a.effects.Remove, no)
+			a.takeOff(no)
 		}
 		if s.Status != StatusNotCreated && !s.Status.Ended() {
 			s.Status = StatusCancelled

@@ -167,3 +167,29 @@ func TestActionsInTheSameBreathAsReports(t *testing.T) {
 	require.Empty(t, e.Remove)
 	require.Equal(t, []EndStep{{Step: 0, Outcome: OutcomeFailed}}, e.End, "the attempt has failed, and is recorded as that")
 }
+
+// An action comes in the same breath as a report: what the report has put on the
+// board was never there, and its attempt is recorded as what it was.
+func TestActionsBesideAReport(t *testing.T) {
+	reports := map[string]Reported{
+		"success": {Step: 1, Attempt: 1, Success: true},
+		"failure": {Step: 1, Attempt: 1, Retryable: true},
+	}
+	for name, in := range map[string]Input{"cancel": Cancel{Reason: "no"}, "fail": Fail{Reason: "stale"}, "resolve": ResolveTask{}} {
+		for how, report := range reports {
+			t.Run(name+" "+how, func(t *testing.T) {
+				h := begin(t, diamond(t))
+				h.ok("start")
+				want := EndStep{Step: 1, Outcome: OutcomeSuccess}
+				if !report.Success {
+					want.Outcome = OutcomeFailed
+				}
+				e := h.do(report, in)
+				require.Equal(t, []EndStep{want}, e.End)
+				require.Equal(t, []int{2}, e.Remove, "right alone was on the board beside it")
+				require.Empty(t, e.Put)
+				require.Empty(t, e.Retry)
+			})
+		}
+	}
+}

@@ -16,12 +16,17 @@ const (
 
 // DecisionOutcome is what a decision has decided: the names of the steps to
 // create; none: no branches.
-type DecisionOutcome struct{ Steps []string }
+type DecisionOutcome struct {
+	Steps []string
+	Odd   string // how the outcome should have been written; "" where it was
+}
 
 // BatchOutcome is what a batchable step has found: the batches to make, one for
-// each cursor; none: there is nothing to do.
+// each cursor; none: there is nothing to do. Then the batch worker may be named
+// all the same.
 type BatchOutcome struct {
 	WorkerTemplate string
+	Odd            string // how the outcome should have been written; "" where it was
 	Cursors        []CursorConfig
 	TotalItems     int64
 }
@@ -48,6 +53,10 @@ func ParseDecisionOutcome(result json.RawMessage) (DecisionOutcome, error) {
 		Type  string   `json:"type"`
 		Names []string `json:"step_names"`
 	}
+	if bare(result, DecisionOutcomeKey, "no_branches") {
+		o.Odd = `the outcome is the bare text "no_branches"; it should be {"type": "no_branches"}`
+		return o, nil
+	}
 	if err := outcomeInto(result, DecisionOutcomeKey, &wire); err != nil {
 		return o, err
 	}
@@ -71,9 +80,13 @@ func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
 	var wire struct {
 		Type     string         `json:"type"`
 		Template string         `json:"worker_template_name"`
-		Count    int            `json:"worker_count"`
+		Count    *int           `json:"worker_count"`
 		Cursors  []CursorConfig `json:"cursor_configs"`
 		Total    int64          `json:"total_items"`
+	}
+	if bare(result, BatchOutcomeKey, "no_batches") {
+		o.Odd = `the outcome is the bare text "no_batches"; it should be {"type": "no_batches"}`
+		return o, nil
 	}
 	if err := outcomeInto(result, BatchOutcomeKey, &wire); err != nil {
 		return o, err
@@ -85,13 +98,20 @@ func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
 	default:
 		return o, fmt.Errorf("%s: the type is %q; it can be create_batches or no_batches", BatchOutcomeKey, clip(wire.Type, 64))
 	}
+	count := 0
+	if wire.Count != nil {
+		count = *wire.Count
+	}
 	switch {
+	case wire.Count != nil && count == 0 && len(wire.Cursors) == 0 && wire.Total == 0:
+		o.WorkerTemplate, o.Odd = wire.Template, "the outcome is create_batches without batches; it should be no_batches"
+		return o, nil
 	case wire.Template == "":
 		return o, fmt.Errorf("%s: worker_template_name is missing", BatchOutcomeKey)
 	case len(wire.Cursors) == 0:
 		return o, fmt.Errorf("%s: create_batches has no cursor_configs; no_batches says that there is nothing to do", BatchOutcomeKey)
-	case wire.Count != len(wire.Cursors):
-		return o, fmt.Errorf("%s: worker_count is %d, but there are %d cursor_configs", BatchOutcomeKey, wire.Count, len(wire.Cursors))
+	case count != len(wire.Cursors):
+		return o, fmt.Errorf("%s: worker_count is %d, but there are %d cursor_configs", BatchOutcomeKey, count, len(wire.Cursors))
 	case wire.Total < 0:
 		return o, fmt.Errorf("%s: total_items is %d", BatchOutcomeKey, wire.Total)
 	}
@@ -120,6 +140,17 @@ func checkCursors(cursors []CursorConfig) error {
 		}
 	}
 	return nil
+}
+
+// bare reports whether a result, or its outcome, is a text and no object: so
+// some SDKs write outcomes that have nothing but a type.
+func bare(result json.RawMessage, key, kind string) bool {
+	var text string
+	if json.Unmarshal(result, &text) == nil {
+		return text == kind
+	}
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(result, &fields) == nil && json.Unmarshal(fields[key], &text) == nil && text == kind
 }
 
 // outcomeInto decodes one key of a result.

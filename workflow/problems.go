@@ -131,15 +131,22 @@ func (ps Problems) sort() {
 // single findings with errors.As.
 type TemplateError struct {
 	Problems Problems // all of them errors; never empty
+	Hints    Problems // warnings about the same files; an unknown key may be the one that is missed
 }
 
-// Error lists every problem, one per line.
-func (e *TemplateError) Error() string { return e.Problems.String() }
+// Error lists every problem, one per line, and then the hints.
+func (e *TemplateError) Error() string { return slices.Concat(e.Problems, e.Hints).String() }
 
 // templateError is nil when there is no error among the problems.
 func templateError(ps Problems) error {
-	if errs := ps.Errors(); len(errs) > 0 {
-		return &TemplateError{Problems: errs}
+	errs := ps.Errors()
+	if len(errs) == 0 {
+		return nil
 	}
-	return nil
+	broken := map[string]bool{}
+	for _, p := range errs {
+		broken[p.File] = true
+	}
+	hints := slices.DeleteFunc(ps.Warnings(), func(p Problem) bool { return !broken[p.File] })
+	return &TemplateError{Problems: errs, Hints: hints}
 }

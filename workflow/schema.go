@@ -115,7 +115,7 @@ func isJSONValue(v any, depth int) bool {
 		return !math.IsInf(v, 0) && !math.IsNaN(v)
 	case json.Number:
 		f, err := v.Float64()
-		return err == nil && len(v) < 400 && (f != 0 || !strings.ContainsAny(v.String(), "eE"))
+		return err == nil && CheckNumber(v.String()) == nil && (f != 0 || !strings.ContainsAny(v.String(), "eE"))
 	case []any:
 		for _, e := range v {
 			if !isJSONValue(e, depth+1) {

@@ -155,10 +155,7 @@ func (c *yamlConverter) scalar(n ast.Node) yamlNode {
 	case *ast.IntegerNode:
 		node.integer(n)
 	case *ast.FloatNode:
-		node.kind = yamlFloat
-		if !math.IsInf(n.Value, 0) && !math.IsNaN(n.Value) {
-			node.number = floatNumber(n.Value)
-		}
+		node.float(n)
 	case *ast.InfinityNode, *ast.NanNode:
 		node.kind = yamlFloat
 	case *ast.StringNode:
@@ -208,9 +205,30 @@ func (n *yamlNode) exponent() {
 	if len(n.text) > maxNumberLength || !jsonNumberForm.MatchString(n.text) {
 		return
 	}
-	if f, err := strconv.ParseFloat(n.text, 64); err == nil {
-		n.kind, n.number = yamlFloat, floatNumber(f)
+	n.decimal()
+}
+
+// float fills in a decimal number.
+func (n *yamlNode) float(from *ast.FloatNode) {
+	n.kind = yamlFloat
+	switch {
+	case math.IsInf(from.Value, 0) || math.IsNaN(from.Value):
+	case len(n.text) <= maxNumberLength && jsonNumberForm.MatchString(n.text):
+		n.decimal()
+	default:
+		n.number = floatNumber(from.Value)
 	}
+}
+
+// decimal makes a number of a text in the form of one; beyond all ranges it is,
+// as in other readers, a text.
+func (n *yamlNode) decimal() {
+	f, err := strconv.ParseFloat(n.text, 64)
+	if err != nil || CheckNumber(n.text) != nil {
+		n.kind = yamlString
+		return
+	}
+	n.kind, n.number = yamlFloat, decimalNumber(strings.TrimPrefix(n.text, "+"), f)
 }
 
 func (c *yamlConverter) list(n *ast.SequenceNode) *yamlNode {

@@ -11,6 +11,15 @@ const maxSuggestLength = 64
 // suggestion is "; did you mean …" with the candidate nearest to the word, or
 // "" when none is near.
 func suggestion(word string, candidates []string) string {
+	if best := Nearest(word, candidates); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
+}
+
+// Nearest returns the candidate that a word is most likely a misspelling of; ""
+// when none is near, or the word is one of them.
+func Nearest(word string, candidates []string) string {
 	if len(word) > maxSuggestLength {
 		return ""
 	}
@@ -27,10 +36,10 @@ func suggestion(word string, candidates []string) string {
 			best, bestDistance = c, d
 		}
 	}
-	if best == "" || best == word {
+	if best == word {
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return best
 }
 
 // normalWord makes maxAttempts, max-attempts and MAX_ATTEMPTS alike.

@@ -83,7 +83,8 @@ func canonicalValue(v any) any {
 }
 
 // canonicalNumber respells a JSON number: an integer that fits 64 bits in
-// plain digits, anything else as the nearest float.
+// plain digits, anything else as the nearest float, or with all its digits where
+// no float carries it.
 func canonicalNumber(n json.Number) json.Number {
 	text := n.String()
 	if !strings.ContainsAny(text, ".eE") {
@@ -97,6 +98,15 @@ func canonicalNumber(n json.Number) json.Number {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return n // beyond a float64: kept as written
+	}
+	return decimalNumber(text, f)
+}
+
+// decimalNumber spells a JSON number to which f is the nearest float. One that is
+// nearest to zero is zero: with its exponent written out it would be endless.
+func decimalNumber(text string, f float64) json.Number {
+	if d := decimalOf([]byte(text)); f != 0 && !d.carriedBy(f) && CheckNumber(text) == nil {
+		return json.Number(d.append(nil))
 	}
 	return floatNumber(f)
 }

@@ -38,6 +38,7 @@ type unfolding struct {
 	below    []bool // depends on by, directly or not
 	branch   []bool // the same, with nothing but plain steps between
 	created  []int
+	odd      string // how the outcome should have been written
 }
 
 func newUnfolding(plan *Plan, progress *Progress) *unfolding {
@@ -211,7 +212,8 @@ type Decided struct {
 	Step    int
 	Created []int // steps of the plan
 	Batches int
-	Depth   int // of a decision: how many decisions led here, itself included
+	Depth   int    // of a decision: how many decisions led here, itself included
+	Odd     string // how the outcome should have been written; "" where it was
 }
 
 // outcome reads what the result of a step asks for and prepares it; nothing has
@@ -222,9 +224,9 @@ func (a *advancing) outcome(step *PlanStep, result json.RawMessage) (*unfolding,
 	var batches []NewBatch
 	var err error
 	if step.Kind == KindDecision {
-		u.named, err = a.chosen(step, result)
+		u.named, err = a.chosen(u, step, result)
 	} else {
-		u.made, batches, err = a.batches(step, result)
+		u.made, batches, err = a.batches(u, step, result)
 	}
 	if err == nil {
 		err = u.run()
@@ -233,11 +235,12 @@ func (a *advancing) outcome(step *PlanStep, result json.RawMessage) (*unfolding,
 }
 
 // chosen are the numbers of the steps that a decision names.
-func (a *advancing) chosen(step *PlanStep, result json.RawMessage) ([]int, error) {
+func (a *advancing) chosen(u *unfolding, step *PlanStep, result json.RawMessage) ([]int, error) {
 	o, err := ParseDecisionOutcome(result)
 	if err != nil {
 		return nil, err
 	}
+	u.odd = o.Odd
 	if len(o.Steps) > 0 && a.rules.RefuseDecisions {
 		return nil, errors.New("decisions are turned off (orchestration.decision_points.enabled)")
 	}
@@ -267,17 +270,20 @@ func (a *advancing) chosen(step *PlanStep, result json.RawMessage) ([]int, error
 
 // batches makes the group that a batchable step asks for; nil: none, and no
 // placeholder either, since nothing says of what.
-func (a *advancing) batches(step *PlanStep, result json.RawMessage) (*Group, []NewBatch, error) {
+func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage) (*Group, []NewBatch, error) {
 	o, err := ParseBatchOutcome(result)
 	if err != nil {
 		return nil, nil, err
 	}
+	u.odd = o.Odd
 	if a.rules.RefuseBatches {
 		return nil, nil, errors.New("batches are turned off (orchestration.batch_processing.enabled)")
 	}
 	noOp := len(o.Cursors) == 0
 	if noOp {
-		o.WorkerTemplate, _ = step.Handler.Initialization["worker_template_name"].(string)
+		if o.WorkerTemplate == "" {
+			o.WorkerTemplate, _ = step.Handler.Initialization["worker_template_name"].(string)
+		}
 		if o.WorkerTemplate == "" {
 			return nil, nil, nil
 		}
@@ -318,7 +324,7 @@ func (a *advancing) unfold(u *unfolding, batches []NewBatch) {
 		}
 		a.effects.Batches = append(a.effects.Batches, batches...)
 	}
-	a.effects.Decided = append(a.effects.Decided, Decided{Step: u.by.No, Created: u.created, Batches: len(batches), Depth: u.by.Depth})
+	a.effects.Decided = append(a.effects.Decided, Decided{Step: u.by.No, Created: u.created, Batches: len(batches), Depth: u.by.Depth, Odd: u.odd})
 	for no := range a.plan.Steps {
 		if s := &a.progress.Steps[no]; u.below[no] && s.Status == StatusWaiting {
 			if s.Remaining = u.unmet(&a.plan.Steps[no]); s.Remaining == 0 {

@@ -34,6 +34,9 @@ type Actions interface {
 	// how far it came when there is an error too.
 	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
 	PauseNamespace(ctx context.Context, namespace, actor, reason string) error
+	// DeprecateTemplate marks a template version, or takes the mark off; the error
+	// wraps store.ErrNotFound where there is no such version.
+	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 	ResumeNamespace(ctx context.Context, namespace, actor, reason string) error
 }
 
@@ -139,9 +142,9 @@ func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput) (*client.Ta
 		err = r.actions.Act(ctx, id, action)
 	}
 	if err != nil {
-		return nil, refusedTask(id, *body.Action, err)
+		return nil, r.refusedTask(ctx, id, *body.Action, err)
 	}
-	task, err := r.tasks.show(ctx, shown, 0)
+	task, err := r.tasks.show(ctx, shown, display{})
 	if err != nil {
 		return nil, butActed(shown, err)
 	}
@@ -177,8 +180,11 @@ func ofTask(id uuid.UUID, err error) error {
 }
 
 // refusedTask says why an action was not carried out.
-func refusedTask(id uuid.UUID, action string, err error) error {
-	if errors.Is(err, store.ErrTaskEnded) && action != client.ActionCancel {
+func (r *actionRoutes) refusedTask(ctx context.Context, id uuid.UUID, action string, err error) error {
+	switch {
+	case action == client.ActionCancel:
+		err = r.tasks.notCancelled(ctx, id, err)
+	case errors.Is(err, store.ErrTaskEnded):
 		return badRequest("A task that has ended does not allow " + action)
 	}
 	return ofTask(id, err)

@@ -191,6 +191,9 @@ func TestTaskActionsThatAreNone(t *testing.T) {
 	require.Equal(t, "Task not found: "+other, h.do(http.MethodPost, "/v1/tasks/"+other+"/actions", cancel).refused(t, 404, "NOT_FOUND").Message)
 	o.fails(store.ErrTaskEnded)
 	require.Equal(t, "Cannot cancel a completed task", h.do(http.MethodPost, actionsPath, cancel).refused(t, 400, "BAD_REQUEST").Message)
+	h.store.task.State = workflow.TaskCancelled
+	require.Equal(t, "Cannot cancel a cancelled task", h.do(http.MethodPost, actionsPath, cancel).refused(t, 400, "BAD_REQUEST").Message)
+	require.Equal(t, "Cannot cancel a cancelled task", h.do(http.MethodPost, actionsPath+"/preview", cancel).refused(t, 400, "BAD_REQUEST").Message)
 	require.Contains(t, h.do(http.MethodPost, actionsPath, `{"actor":"a","reason":"r","action":"fail"}`).refused(t, 400, "BAD_REQUEST").Message, "does not allow fail")
 	o.fails(&workflow.NotAllowedError{Action: "run_again", Step: "left", From: "waiting"})
 	require.Contains(t, h.do(http.MethodPost, actionsPath, cancel).refused(t, 400, "BAD_REQUEST").Message, "step left in state waiting does not allow run_again")

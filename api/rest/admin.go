@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,6 +19,9 @@ const (
 	fleetAge = 10 * time.Minute
 	// fleetLive is how old a sign of life may be: three missed heartbeats.
 	fleetLive = 30 * time.Second
+	// fleetStopped is how long a daemon is shown that has signed off: it is missed
+	// by nobody, but one that just went explains what is seen.
+	fleetStopped = time.Minute
 )
 
 // adminRoutes show and change how the daemon runs.
@@ -89,14 +93,19 @@ func (r *adminRoutes) fleet(ctx context.Context, _ *struct{}) (*client.Fleet, er
 	if err != nil {
 		return nil, err
 	}
-	return fleetOf(replicas), nil
+	return fleetOf(remembered(replicas)), nil
+}
+
+// remembered leaves out daemons that signed off a while ago.
+func remembered(replicas []store.Replica) []store.Replica {
+	return slices.DeleteFunc(slices.Clone(replicas), func(r store.Replica) bool { return r.Stopped && r.HeartbeatAge > fleetStopped })
 }
 
 func fleetOf(replicas []store.Replica) *client.Fleet {
 	fleet := &client.Fleet{Replicas: make([]client.Replica, len(replicas))}
 	for i, r := range replicas {
 		fleet.Replicas[i] = client.Replica{
-			UUID: r.UUID.String(), ID: r.ID, Kind: r.Kind, Hostname: r.Hostname, Version: r.Version, Mode: r.Mode,
+			UUID: r.UUID.String(), ID: r.ID, Kind: r.Kind, Hostname: r.Hostname, Address: r.Address, Version: r.Version, Mode: r.Mode,
 			Namespaces: append([]string{}, r.Namespaces...), StartedAt: client.Time{Time: r.StartedAt},
 			HeartbeatAgeSeconds: r.HeartbeatAge.Seconds(), Live: live(r), Stopped: r.Stopped,
 		}
@@ -112,6 +121,9 @@ func live(r store.Replica) bool { return !r.Stopped && r.HeartbeatAge <= fleetLi
 func fleetWarning(replicas []store.Replica) string {
 	var list []deploymode.Replica
 	for _, r := range replicas {
+		if r.Mode == store.ModeDraining {
+			continue // it is leaving
+		}
 		mode, _ := deploymode.Parse(r.Mode)
 		replica := deploymode.Replica{ID: r.ID, System: r.Kind, Mode: mode, Live: live(r)}
 		if len(r.Namespaces) == 0 {

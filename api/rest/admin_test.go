@@ -88,6 +88,14 @@ func TestFleet(t *testing.T) {
 	h.get("/v1/admin/fleet").into(t, &fleet)
 	require.False(t, fleet.Replicas[0].Live)
 	require.Equal(t, "worker shapes: no live replica", fleet.Warning)
+	before := len(fleet.Replicas)
+	h.store.fleet[0].Stopped = true
+	h.get("/v1/admin/fleet").into(t, &fleet)
+	require.Len(t, fleet.Replicas, before, "one that just signed off is shown")
+	h.store.fleet[0].HeartbeatAge = 2 * time.Minute
+	h.get("/v1/admin/fleet").into(t, &fleet)
+	require.Len(t, fleet.Replicas, before-1, "and then forgotten")
+	require.Empty(t, fleet.Warning)
 	h.store.fails(store.ErrUnavailable)
 	r := h.get("/v1/admin/fleet")
 	r.problem(t, 503)

@@ -27,7 +27,7 @@ func readBody(ctx context.Context, v any) error {
 	return decode(raw, v)
 }
 
-// firstRead bounds what is made ready for a body before any of it has come.
+// firstRead is what is made ready for a body that does not say how long it is.
 const firstRead = 64 << 10
 
 // readRaw reads the body of a request, at most limit bytes.
@@ -36,11 +36,27 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 		return nil, &failure{status: http.StatusUnsupportedMediaType, code: codeMediaType,
 			message: "Expected request with `Content-Type: application/json`"}
 	}
+	if x.request.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	announced := x.request.ContentLength
+	if announced < 0 || announced > smallBody {
+		size := announced
+		if size < 0 {
+			size, announced = limit, firstRead
+		}
+		if err := x.body.take(x.request.Context(), size); err != nil {
+			return nil, err
+		}
+	}
 	body := http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit)
 	// One byte more than announced, so that the end is found without growing.
-	raw, err := readInto(make([]byte, 0, min(max(x.request.ContentLength, 511), firstRead)+1), body)
+	raw, err := readInto(make([]byte, 0, max(announced, 511)+1), body)
 	if err != nil {
 		return nil, unread(err, limit)
+	}
+	if x.body.bytes > 0 {
+		_ = x.body.become(int64(len(raw))) // not more than it has
 	}
 	// From here on the connection is only watched for its end; a deadline would
 	// look like one.
@@ -64,12 +80,16 @@ func readInto(b []byte, r io.Reader) ([]byte, error) {
 	}
 }
 
+func tooLarge(limit int64) *failure {
+	return &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLarge,
+		message: fmt.Sprintf("The body must have at most %d bytes", limit)}
+}
+
 func unread(err error, limit int64) error {
-	var tooLarge *http.MaxBytesError
+	var beyond *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return &failure{status: http.StatusRequestEntityTooLarge, code: codeTooLarge,
-			message: fmt.Sprintf("The body must have at most %d bytes", limit)}
+	case errors.As(err, &beyond):
+		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The body came too slowly"}
 	}

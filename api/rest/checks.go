@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
@@ -64,7 +65,7 @@ func (h *healthRoutes) readinessChecks(database telemetry.Check) map[string]tele
 	return map[string]telemetry.Check{
 		"web_database":           database,
 		"orchestration_database": database, // one pool serves both
-		breakerCheck:             noBreaker(),
+		breakerCheck:             h.webBreaker(),
 		"orchestration_system":   systemsCheck(h.status),
 		"command_processor":      saturationCheck(h.status.Saturation()),
 	}
@@ -77,7 +78,7 @@ func (h *healthRoutes) detailedChecks(database telemetry.Check) map[string]telem
 	if h.worker != nil {
 		checks["event_system"] = systemsCheck(h.status)
 		checks["step_processing"] = unknown
-		checks["circuit_breakers"] = noBreaker()
+		checks["circuit_breakers"] = noBreaker() // until the daemon tells of them
 		return checks
 	}
 	checks["pool_utilization"] = poolCheck(h.database.PoolStat())
@@ -89,9 +90,21 @@ func (h *healthRoutes) detailedChecks(database telemetry.Check) map[string]telem
 // breakerCheck is the name of the check behind circuit_breaker_state.
 const breakerCheck = "circuit_breaker"
 
+// webBreaker is the check of the breaker before the API's database work.
+func (h *healthRoutes) webBreaker() telemetry.Check {
+	if h.breakers != nil {
+		for _, b := range h.breakers.Health() {
+			if b.Component == breaker.Web {
+				return b.Check()
+			}
+		}
+	}
+	return noBreaker()
+}
+
 // noBreaker is the check of a breaker that does not exist.
 func noBreaker() telemetry.Check {
-	return telemetry.Check{Status: deploymode.Unknown, Message: "there is no circuit breaker in this version"}
+	return telemetry.Check{Status: deploymode.Unknown, Message: "this daemon has no such circuit breaker"}
 }
 
 // breakerState puts a check of a circuit breaker into the words of clients.

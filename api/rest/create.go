@@ -49,7 +49,7 @@ func (b *createBody) missing() error {
 	for _, f := range []struct {
 		name  string
 		value *string
-	}{{"name", b.Name}, {"namespace", b.Namespace}, {"version", b.Version},
+	}{{"name", b.Name}, {"namespace", b.Namespace},
 		{"initiator", b.Initiator}, {"source_system", b.SourceSystem}, {"reason", b.Reason}} {
 		if f.value == nil {
 			names = append(names, f.name)
@@ -72,21 +72,21 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 		return r, err
 	}
 	r = orchestration.Request{
-		Name: *b.Name, Namespace: *b.Namespace, Version: *b.Version, Context: b.Context,
+		Name: *b.Name, Namespace: *b.Namespace, Context: b.Context,
 		Initiator: *b.Initiator, SourceSystem: *b.SourceSystem, Reason: *b.Reason,
 		Tags: b.Tags, IdempotencyKey: b.IdempotencyKey, Conflict: submission.ConflictPolicy(b.ConflictPolicy),
-		OnDependencyFailure: b.OnDependencyFailure,
+	}
+	if b.Version != nil { // where it is absent, the highest is meant; one that is empty is a mistake
+		if r.Version = *b.Version; r.Version == "" {
+			return r, badRequest("version must not be empty")
+		}
 	}
 	err := b.options(&r, now)
 	if err != nil {
 		return r, err
 	}
-	for i := range b.DependsOn {
-		id, err := optionalUUID("depends_on", &b.DependsOn[i])
-		if err != nil {
-			return r, err
-		}
-		r.DependsOn = append(r.DependsOn, *id)
+	if err := r.Dependencies(b.DependsOn, b.OnDependencyFailure); err != nil {
+		return r, unprocessable(err.Error())
 	}
 	if r.CorrelationID, err = optionalUUID("correlation_id", b.CorrelationID); err != nil {
 		return r, err
@@ -140,7 +140,7 @@ func (t *taskRoutes) create(x *exchange) error {
 	if err := t.admitRequest(); err != nil {
 		return err
 	}
-	wait, err := t.parseWait(queryparam.Get(x.request.URL.RawQuery, "wait"))
+	how, err := t.parseShown(queryparam.Get(x.request.URL.RawQuery, "wait"), queryparam.Get(x.request.URL.RawQuery, "include"))
 	if err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func (t *taskRoutes) create(x *exchange) error {
 	if created.Existing {
 		x.Header().Set(replayedHeader, "true")
 	}
-	if wait > 0 || created.Existing {
-		task, err := t.show(ctx, created.UUID, wait)
+	if how.wait > 0 || created.Existing {
+		task, err := t.show(ctx, created.UUID, how)
 		if err != nil && !created.Existing {
 			err = butCreated(created.UUID, err)
 		}

@@ -44,8 +44,20 @@ func TestDLQ(t *testing.T) {
 	require.Equal(t, 200, h.get(dlqPath+"?resolution_status=ManuallyResolved&dlq_reason=WorkerUnavailable&namespace=n&task_name=t&limit=1000&offset=100000").StatusCode)
 	require.Equal(t, []acted{{"list", store.DeadLetterFilter{Resolution: ref(store.ResolutionManuallyResolved), Reason: ref(workflow.DeadLetterWorkerUnavailable),
 		Namespace: "n", Name: "t", Limit: 1000, Offset: 100_000}}}, o.taken())
+	// As everything else is spelled, and as the summary of a task and gRPC spell it.
+	require.Equal(t, 200, h.get(dlqPath+"?resolution_status=manually_resolved&dlq_reason=worker_unavailable").StatusCode)
+	require.Equal(t, []acted{{"list", store.DeadLetterFilter{Resolution: ref(store.ResolutionManuallyResolved),
+		Reason: ref(workflow.DeadLetterWorkerUnavailable), Limit: 50}}}, o.taken())
+	for _, resolution := range []string{"pending", "Pending", "permanently_failed", "PermanentlyFailed", "cancelled", "Cancelled"} {
+		require.Equal(t, 200, h.get(dlqPath+"?resolution_status="+resolution).StatusCode, resolution)
+		require.Equal(t, 200, h.do(http.MethodPatch, entryPath, `{"resolution_status":"`+resolution+`"}`).StatusCode, resolution)
+	}
+	for _, reason := range []string{"staleness_timeout", "max_retries_exceeded", "dependency_cycle_detected", "manual_dlq"} {
+		require.Equal(t, 200, h.get(dlqPath+"?dlq_reason="+reason).StatusCode, reason)
+	}
+	o.taken()
 	for query, says := range map[string]string{
-		"resolution_status=pending": "none of Pending, ManuallyResolved, PermanentlyFailed, Cancelled", "dlq_reason=odd": "none of StalenessTimeout",
+		"resolution_status=open": "none of Pending, ManuallyResolved, PermanentlyFailed, Cancelled", "dlq_reason=odd": "none of StalenessTimeout",
 		"limit=0": "limit must be between 1 and 1000", "limit=1001": "limit must be between", "limit=x": "limit must be between",
 		"offset=-1": "offset must be between 0 and 100000", "offset=100001": "offset must be between", "namespace=%00": "namespace must be text",
 		"task_name=" + strings.Repeat("x", 65): "task_name must have at most 64", "resolution_status=%ff": "none of",
@@ -75,7 +87,7 @@ func TestDLQUpdate(t *testing.T) {
 		status int
 		says   string
 	}{
-		`{"resolution_status":"pending"}`:                          {422, "resolution_status"},
+		`{"resolution_status":"open"}`:                             {422, "resolution_status"},
 		`{"resolution_status":""}`:                                 {422, "resolution_status must not be empty"},
 		`{"resolution_status":1}`:                                  {422, "resolution_status"},
 		`{"metadata":[]}`:                                          {400, "metadata must be a JSON object"},

@@ -153,7 +153,7 @@ func (b *dlqReplayBody) filter(c *checked) (f store.DeadLetterFilter, err error)
 	if w == (client.DLQFilter{}) {
 		c.add("filter must name something: resolution_status (Pending), dlq_reason, namespace, task_name, since or until")
 	}
-	if w.ResolutionStatus != "" && w.ResolutionStatus != client.ResolutionPending {
+	if w.ResolutionStatus != "" && w.ResolutionStatus != client.ResolutionPending && w.ResolutionStatus != snake(client.ResolutionPending) {
 		c.add("filter.resolution_status can only be Pending: what is closed is replayed one by one")
 	}
 	pending := store.ResolutionPending

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -32,19 +33,34 @@ var letterReasons = []named[workflow.DeadLetterReason]{
 	{client.ReasonManualDLQ, workflow.DeadLetterManual},
 }
 
-// valueOf finds a value by its name; the empty name means nil.
+// valueOf finds a value by its name, in either spelling; the empty name means nil.
 func valueOf[T any](list []named[T], name string) (*T, error) {
 	if name == "" {
 		return nil, nil
 	}
 	names := make([]string, len(list))
 	for i, n := range list {
-		if n.name == name {
+		if n.name == name || snake(n.name) == name {
 			return &n.value, nil
 		}
 		names[i] = n.name
 	}
 	return nil, fmt.Errorf("%q is none of %s", clip(name, 64), strings.Join(names, ", "))
+}
+
+// snake spells a PascalCase name as everything else is spelled.
+func snake(name string) string {
+	var b strings.Builder
+	for i, c := range name {
+		if c >= 'A' && c <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			c += 'a' - 'A'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
 }
 
 func nameOf[T comparable](list []named[T], value T) string {
@@ -71,11 +87,28 @@ func dlqEntryOf(l *store.DeadLetter) *client.DLQEntry {
 		ResolvedBy: l.ResolvedBy, TaskSnapshot: rawOr(l.Snapshot, "{}"), Metadata: rawOr(l.Metadata, "null"),
 		CreatedAt: client.NaiveTime{Time: l.CreatedAt}, UpdatedAt: client.NaiveTime{Time: l.UpdatedAt}, Detail: l.Detail,
 	}
+	w.StepName, w.Error = failureIn(l.Snapshot)
 	if l.ReplayedAs != nil {
 		id := l.ReplayedAs.String()
 		w.ReplayedAs = &id
 	}
 	return w
+}
+
+// failureIn is the failed step of a task as it was when its entry was made.
+func failureIn(snapshot json.RawMessage) (step string, failure *client.StepError) {
+	var s struct {
+		Step  string       `json:"step"`
+		Error *storedError `json:"error"`
+	}
+	if json.Unmarshal(snapshot, &s) != nil || s.Error == nil {
+		return s.Step, nil
+	}
+	failure = &client.StepError{Message: s.Error.Message, ErrorType: s.Error.Type, Retryable: s.Error.Retryable != nil && *s.Error.Retryable}
+	if json.Unmarshal(s.Error.Context, &failure.Context) != nil {
+		failure.Context = nil // not an object: the message has to do
+	}
+	return s.Step, failure
 }
 
 func dlqStatsOf(s *store.DeadLetterStats) client.DLQStats {

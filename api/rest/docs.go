@@ -38,6 +38,9 @@ func (a *api) addDocs() error {
 	routes.HandleFunc("GET /api-docs/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		a.write(w, "application/openapi+json", document)
 	})
+	routes.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/api-docs/ui", http.StatusFound)
+	})
 	routes.HandleFunc("GET /api-docs/ui", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
 		a.write(w, "text/html; charset=utf-8", []byte(page))

@@ -79,13 +79,13 @@ func TestStreamsAreBounded(t *testing.T) {
 		_, leave, status := listen(t, base, "", "")
 		leave()
 		return status == http.StatusOK
-	}, 20*time.Second, 20*time.Millisecond, "a place is free again")
+	}, 30*time.Second, 20*time.Millisecond, "a place is free again")
 	second()
 	require.Eventually(t, func() bool { // those before may hold their places still
 		_, bad, status := listen(t, base, "after=x", "")
 		bad()
 		return status == http.StatusBadRequest
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 30*time.Second, 20*time.Millisecond)
 }
 
 // TestTheClientFollowsEvents, and those of now on only where it is asked to.

@@ -24,6 +24,9 @@ type exchange struct {
 	bytes   int64
 	muted   bool  // the body that follows is not for the client
 	left    error // why the client did not get its answer
+
+	body    share // of the budget of bodies
+	answers share
 }
 
 type exchangeKey struct{}
@@ -153,7 +156,12 @@ func unmatched(status int, r *http.Request) *failure {
 func (s *Server) serveExchange(routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString()}
+		x := &exchange{ResponseWriter: w, server: s, id: uuid.NewString(), body: share{budget: s.bodies}, answers: share{budget: s.answers}}
+		defer x.body.giveBack()
+		defer x.answers.giveBack()
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close") // the next request should go elsewhere
+		}
 		w.Header().Set("X-Request-Id", x.id)
 		ctx, cancel := context.WithTimeout(r.Context(), s.cfg.RequestTimeout+s.waitOf(r))
 		defer cancel()
@@ -166,6 +174,13 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 		}
 		if crossOrigin(x, r) {
 			return
+		}
+		if !isProbe(r) {
+			if !s.intake.enter() {
+				x.refuse(unavailable("The daemon is shutting down", shutdownRetry))
+				return
+			}
+			defer s.intake.leave()
 		}
 		err := lifecycle.Guard(func() error { routes.ServeHTTP(x, r); return nil })
 		x.end(begin, err)

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -200,7 +201,11 @@ func classify(ctx context.Context, err error) *failure {
 	if f := blameSender(err); f != nil {
 		return f
 	}
+	var open *breaker.OpenError
 	switch {
+	case errors.As(err, &open): // whatever the request's own time is
+		return &failure{status: http.StatusServiceUnavailable, code: codeBreakerOpen, retryAfter: max(open.RetryAfter, time.Second),
+			message: "The database does not answer at the moment; requests that need it are refused until it does"}
 	case ctx.Err() != nil:
 		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The request took too long"}
 	case errors.Is(err, store.ErrUnavailable):
@@ -235,6 +240,8 @@ func blameSender(err error) *failure {
 		return badRequest(clip(untyped.Error(), 200))
 	case errors.Is(err, store.ErrNoTaskType):
 		return &failure{status: http.StatusConflict, code: codeConflict, message: "A template of this name exists that is no task type"}
+	case errors.Is(err, store.ErrVersionUsed):
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "Tasks have used this version with other content; give the changed type another version"}
 	case errors.As(err, &duplicate):
 		f := &failure{status: http.StatusConflict, code: codeConflict, message: duplicate.Error()}
 		if duplicate.Existing != [16]byte{} {

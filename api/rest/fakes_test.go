@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,7 +254,7 @@ func newFakeStore() *fakeStore {
 					Result: json.RawMessage(`{"n":6}`)},
 			}},
 		fleet: []store.Replica{
-			{Daemon: store.Daemon{UUID: workerID, ID: "w1", Hostname: "h", Version: "1", Mode: "EventDrivenOnly", Namespaces: []string{"shapes"}},
+			{Daemon: store.Daemon{UUID: workerID, ID: "w1", Hostname: "h", Address: "h:8081", Version: "1", Mode: "EventDrivenOnly", Namespaces: []string{"shapes"}},
 				Kind: "worker", HeartbeatAge: time.Second, StartedAt: began},
 			{Daemon: store.Daemon{UUID: taskID, ID: "o1", Hostname: "h", Version: "1", Mode: "Hybrid"}, Kind: "orchestrator", StartedAt: began},
 		},
@@ -281,6 +283,27 @@ func (f *fakeStore) Task(_ context.Context, id uuid.UUID) (*store.Task, error) {
 	return f.task, nil
 }
 
+func (f *fakeStore) TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error) {
+	t, err := f.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	less := *t
+	less.Steps = slices.Clone(t.Steps)
+	for i := range less.Steps {
+		less.Steps[i].Result, less.Steps[i].Checkpoint = nil, nil
+	}
+	return &less, nil
+}
+
+func (f *fakeStore) ContextBytes(context.Context, []uuid.UUID) (int64, error) {
+	return int64(len(f.task.Context)), f.state()
+}
+
+func (f *fakeStore) Contexts(context.Context, []uuid.UUID) (map[uuid.UUID]json.RawMessage, error) {
+	return map[uuid.UUID]json.RawMessage{f.task.UUID: f.task.Context}, f.state()
+}
+
 func (f *fakeStore) TaskOfIdentity(_ context.Context, identity workflow.Identity) (uuid.UUID, error) {
 	if err := f.state(); err != nil {
 		return uuid.Nil, err
@@ -295,7 +318,9 @@ func (f *fakeStore) Tasks(_ context.Context, filter store.TaskFilter) (store.Tas
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.filters = append(f.filters, filter)
-	return store.TaskPage{Tasks: []*store.Task{f.task}, Total: f.total}, f.err
+	listed := *f.task
+	listed.Context = nil
+	return store.TaskPage{Tasks: []*store.Task{&listed}, Total: f.total}, f.err
 }
 
 func (f *fakeStore) Timeline(context.Context, uuid.UUID) (store.Timeline, error) {
@@ -328,8 +353,12 @@ func (f *fakeStore) Attempts(_ context.Context, _ uuid.UUID, step int) ([]store.
 	return list, f.state()
 }
 
-func (f *fakeStore) Plans(context.Context, string) ([]*store.Plan, error) {
-	return []*store.Plan{f.plan}, f.state()
+func (f *fakeStore) Plans(context.Context, string) ([]store.ListedPlan, error) {
+	return []store.ListedPlan{{Plan: f.plan, DeprecatedAt: &began}}, f.state()
+}
+
+func (f *fakeStore) TemplateVersion(context.Context, int32) (store.TemplateVersion, error) {
+	return store.TemplateVersion{Hash: strings.Repeat("ab", 32), RegisteredBy: "worker-1", RegisteredAt: began, Used: true}, f.state()
 }
 
 func (f *fakeStore) PlanNamed(_ context.Context, namespace, name, version string) (*store.Plan, error) {

@@ -27,7 +27,8 @@ type healthRoutes struct {
 	ping     pingCache
 	loaded   func() (bool, string)
 	extra    func(ctx context.Context) map[string]telemetry.Check
-	worker   *Worker // nil in an orchestrator
+	breakers Breakers // nil: there are none
+	worker   *Worker  // nil in an orchestrator
 	started  time.Time
 	served   atomic.Bool // has been ready once
 }
@@ -143,9 +144,6 @@ func (h *healthRoutes) detailed(ctx context.Context, _ *struct{}) (*client.Detai
 			checks[name] = c
 		}
 	}
-	if w.Info != nil {
-		w.Info.CircuitBreakerState = breakerState(checks[breakerCheck])
-	}
 	w.Checks = checksOf(checks, h.worker != nil)
 	w.Status = overall(checks)
 	if w.NotReady != "" {
@@ -173,7 +171,7 @@ func (h *healthRoutes) fleetWarning(ctx context.Context, database telemetry.Chec
 	if err != nil {
 		return fmt.Sprintf("the fleet could not be listed (%s)", clip(classify(ctx, err).message, 200))
 	}
-	return fleetWarning(replicas)
+	return fleetWarning(remembered(replicas))
 }
 
 // report fills in what ready and detailed have in common.
@@ -189,7 +187,7 @@ func (h *healthRoutes) report() *client.DetailedHealth {
 		w.Info = &client.HealthInfo{
 			Version: h.cfg.Version, Environment: h.cfg.Environment, OperationalState: h.operationalState(),
 			WebDatabasePoolSize: int(pool.Total), OrchestrationDatabasePoolSize: int(pool.Total),
-			CircuitBreakerState: breakerState(noBreaker()), PoolUtilization: utilization,
+			CircuitBreakerState: breakerState(h.webBreaker()), PoolUtilization: utilization,
 		}
 		return w
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
@@ -165,28 +166,34 @@ func TestDetailedHealthJudges(t *testing.T) {
 	require.Contains(t, got.FleetWarning, "worker shapes: none of 1 live replicas polls")
 }
 
-// Nothing is made up: without a breaker its state is unknown.
+// Nothing is made up: without a breaker its state is unknown. Probes show it as
+// well, and are ready whatever it is.
 func TestCircuitBreakerIsShownWhereThereIsOne(t *testing.T) {
 	t.Parallel()
-	for level, state := range map[deploymode.Level]string{
-		"": "unknown", deploymode.Healthy: "Closed", deploymode.Degraded: "HalfOpen", deploymode.Unhealthy: "Open",
+	for want, b := range map[string]rest.Breakers{
+		"unknown": nil, "Closed": shownBreakers{breaker.Closed}, "HalfOpen": shownBreakers{breaker.HalfOpen}, "Open": shownBreakers{breaker.Open},
 	} {
-		h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) {
-			if level != "" {
-				o.Checks = func(context.Context) map[string]telemetry.Check {
-					return map[string]telemetry.Check{"circuit_breaker": {Status: level}}
-				}
+		h := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) { o.Breakers = b })
+		for _, path := range []string{"/health/ready", "/health/detailed"} {
+			var got client.DetailedHealth
+			h.get(path).into(t, &got)
+			require.Equal(t, want, got.Info.CircuitBreakerState, path)
+			if b == nil {
+				require.Equal(t, "unknown", got.Checks["circuit_breaker"].Status)
+				require.Contains(t, *got.Checks["circuit_breaker"].Message, "no such circuit breaker")
 			}
-		})
-		var got client.DetailedHealth
-		h.get("/health/detailed").into(t, &got)
-		require.Equal(t, state, got.Info.CircuitBreakerState)
-		if level == "" {
-			require.Equal(t, "unknown", got.Checks["circuit_breaker"].Status)
-			require.Contains(t, *got.Checks["circuit_breaker"].Message, "no circuit breaker")
 		}
 	}
 }
+
+// shownBreakers is the breaker of the API in a state.
+type shownBreakers struct{ state breaker.State }
+
+func (s shownBreakers) Health() []breaker.Health {
+	return []breaker.Health{{Component: breaker.Web, State: s.state}}
+}
+
+func (s shownBreakers) Force(string, breaker.Control) error { return breaker.ErrUnknown }
 
 func TestHealthIsNoLoad(t *testing.T) {
 	t.Parallel()

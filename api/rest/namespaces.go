@@ -75,19 +75,11 @@ func (r *namespaceRoutes) pause(ctx context.Context, in *struct {
 	if err := checkNamespace(in.Name); err != nil {
 		return nil, err
 	}
-	var body struct {
-		Reason *string `json:"reason"`
-		Actor  *string `json:"actor"`
-	}
-	if err := readBody(ctx, &body); err != nil {
+	why, err := requiredWhy(ctx)
+	if err != nil {
 		return nil, err
 	}
-	var c checked
-	reason, actor := c.why(body.Reason, body.Actor)
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	return r.show(ctx, in.Name, r.actions.PauseNamespace(ctx, in.Name, actor, reason))
+	return r.show(ctx, in.Name, r.actions.PauseNamespace(ctx, in.Name, why.Actor, why.Reason))
 }
 
 func (r *namespaceRoutes) resume(ctx context.Context, in *struct {

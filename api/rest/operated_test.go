@@ -197,6 +197,37 @@ func TestBulkByHand(t *testing.T) {
 	require.ErrorContains(t, err, "does not allow fail")
 }
 
+func TestCreationsWithoutAVersion(t *testing.T) {
+	t.Parallel()
+	c, _ := operatedHouse(t)
+	ctx := t.Context()
+	request := mood("good")
+	version := request.Version
+	request.Version = ""
+	task, err := c.CreateTask(ctx, request)
+	require.NoError(t, err)
+	require.Equal(t, version, task.Version)
+	detail, err := c.Template(ctx, request.Namespace, request.Name, version)
+	require.NoError(t, err)
+	require.True(t, detail.Registration.Used)
+	require.Len(t, detail.Registration.ContentHash, 64)
+	detail, err = c.DeprecateTemplate(ctx, request.Namespace, request.Name, version, client.Why{Reason: "old", Actor: "ana"})
+	require.NoError(t, err)
+	require.NotNil(t, detail.Registration.DeprecatedAt)
+	request.IdempotencyKey = "another"
+	_, err = c.CreateTask(ctx, request)
+	require.True(t, client.IsNotFound(err))
+	require.ErrorContains(t, err, "no version of it that is not deprecated")
+	request.Version = version
+	_, err = c.CreateTask(ctx, request)
+	require.NoError(t, err)
+	detail, err = c.UndeprecateTemplate(ctx, request.Namespace, request.Name, version, client.Why{})
+	require.NoError(t, err)
+	require.Nil(t, detail.Registration.DeprecatedAt)
+	_, err = c.DeprecateTemplate(ctx, request.Namespace, request.Name, "0", client.Why{Reason: "old", Actor: "ana"})
+	require.True(t, client.IsNotFound(err))
+}
+
 func TestPauseByHand(t *testing.T) {
 	t.Parallel()
 	c, _ := operatedHouse(t)

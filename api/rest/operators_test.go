@@ -117,6 +117,10 @@ func (f *fakeOperator) ResumeNamespace(_ context.Context, name, actor, reason st
 	return f.namespace("resume", name, actor, reason)
 }
 
+func (f *fakeOperator) DeprecateTemplate(_ context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error {
+	return f.note("deprecate", []string{namespace, name, version, fmt.Sprint(deprecated), why.Actor, why.Reason})
+}
+
 func (f *fakeOperator) namespace(what, name, actor, reason string) error {
 	if err := f.note(what, []string{name, actor, reason}); err != nil {
 		return err
@@ -145,7 +149,7 @@ func letters() []store.DeadLetter {
 	return []store.DeadLetter{
 		{UUID: letterID, TaskUUID: taskID, Namespace: "shapes", TaskName: "diamond", Version: "1.0.0", OriginalState: workflow.TaskError,
 			CurrentState: workflow.TaskError, Reason: workflow.DeadLetterExhausted, Detail: "permanent", At: *at(3), Resolution: store.ResolutionPending,
-			Snapshot: json.RawMessage(`{"task_uuid":"` + taskID.String() + `","namespace":"shapes"}`), CreatedAt: *at(3), UpdatedAt: *at(3)},
+			Snapshot: json.RawMessage(`{"task_uuid":"` + taskID.String() + `","namespace":"shapes","step":"left","error":{"message":"no route","error_type":"Unreachable","retryable":false}}`), CreatedAt: *at(3), UpdatedAt: *at(3)},
 		{UUID: closedID, TaskUUID: taskID, OriginalState: workflow.TaskStepsInProcess, Reason: workflow.DeadLetterStaleness, At: began,
 			Resolution: store.ResolutionManuallyResolved, ResolvedAt: at(2), Notes: &notes, ResolvedBy: &by, ReplayedAs: &againID,
 			Snapshot: json.RawMessage(`{}`), Metadata: json.RawMessage(`{"ticket":"X-1"}`), CreatedAt: began, UpdatedAt: *at(2)},

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -55,13 +56,20 @@ type Store interface {
 	Database
 	Chains
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
+	// TaskWithoutResults is Task without what its steps have brought.
+	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	// TaskOfIdentity finds the task that has an identity, or store.ErrNotFound.
 	TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error)
+	// Tasks lists tasks without contexts, ContextBytes measures those, and
+	// Contexts reads them.
 	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
+	ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error)
+	Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error)
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
-	Plans(ctx context.Context, namespace string) ([]*store.Plan, error)
+	Plans(ctx context.Context, namespace string) ([]store.ListedPlan, error)
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
+	TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error)
 }
 
 // Orchestrator is what an orchestrator's server serves. Engine and Store are
@@ -129,19 +137,20 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	if o.Engine == nil || o.Store == nil {
 		return nil, errors.New("an orchestrator's API needs an engine and a store")
 	}
+	o.Store = metered{o.Store}
 	s := newServer(orchestratorServer, cfg)
 	a := s.newAPI("Tasker orchestrator")
 	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID, bulk: make(chan struct{}, maxBatches),
 		admission: o.Admission}
 	tasks.add()
 	(&stepRoutes{api: a, store: o.Store}).add()
-	(&templateRoutes{store: o.Store}).add(a)
+	(&templateRoutes{store: o.Store, actions: o.Actions, actor: o.ID}).add(a)
 	admin := &adminRoutes{api: a, status: o.Engine, database: o.Store}
 	admin.add()
 	admin.addFleet()
 	o.addOperations(a, tasks)
 	health := newHealthRoutes(a, o.Engine, o.Store)
-	health.loaded, health.extra = o.Loaded, o.Checks
+	health.loaded, health.extra, health.breakers = o.Loaded, o.Checks, o.Breakers
 	health.add(shapeEnvelope)
 	return s, a.finish()
 }

@@ -23,7 +23,7 @@ func (r *actionRoutes) preview(ctx context.Context, in *taskInput) (*client.Acti
 	}
 	found, err := r.foresee(ctx, id, *body.Action, action)
 	if err != nil {
-		return nil, refusedTask(id, *body.Action, err)
+		return nil, r.refusedTask(ctx, id, *body.Action, err)
 	}
 	task, err := readTask(ctx, r.tasks.store, id)
 	if err != nil {

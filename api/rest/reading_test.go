@@ -251,3 +251,17 @@ func TestTemplates(t *testing.T) {
 	h.get("/v1/templates").refused(t, 503, "SERVICE_UNAVAILABLE")
 	h.get("/v1/templates/shapes/diamond/1.0.0").refused(t, 503, "SERVICE_UNAVAILABLE")
 }
+
+// TestStepsKeepTheOrderOfTheirPlan, whichever of them has run.
+func TestStepsKeepTheOrderOfTheirPlan(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.store.task.Steps[0].CreatedAt, h.store.task.Steps[1].CreatedAt = *at(7), *at(3)
+	var steps []client.Step
+	h.get("/v1/tasks/"+taskID.String()+"/workflow_steps").into(t, &steps)
+	var names []string
+	for i := range steps {
+		names = append(names, steps[i].Name)
+	}
+	require.Equal(t, []string{"start", "left", "right", "end"}, names)
+}

@@ -110,19 +110,11 @@ func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput) (*client.
 	if err != nil {
 		return nil, err
 	}
-	var body struct {
-		Reason *string `json:"reason"`
-		Actor  *string `json:"actor"`
-	}
-	if err := readBody(ctx, &body); err != nil {
+	why, err := requiredWhy(ctx)
+	if err != nil {
 		return nil, err
 	}
-	var c checked
-	reason, actor := c.why(body.Reason, body.Actor)
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	s, err := r.schedules.PauseSchedule(ctx, id, orchestration.Why{Actor: actor, Reason: reason})
+	s, err := r.schedules.PauseSchedule(ctx, id, orchestration.Why{Actor: why.Actor, Reason: why.Reason})
 	return shown(s, ofSchedule(id, err))
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/telemetry"
 )
 
 // Config is what both daemons' servers have in common. Zero values take the
@@ -43,6 +44,13 @@ type Config struct {
 	IdleTimeout time.Duration
 	// MaxHeaderBytes bounds the header; default 64 KiB.
 	MaxHeaderBytes int
+	// BodyBudget is how many bytes the bodies of requests may take up together,
+	// those of up to 16 KiB aside, AnswerBudget the same for what is read to
+	// answer; default 16 and 32 MiB. A request that has waited 5 s for its share
+	// is told to come back (503).
+	BodyBudget, AnswerBudget int64
+	// Telemetry counts what the server does; default none.
+	Telemetry *telemetry.Metrics
 	// Metrics are served at /metrics; without them the route does not exist.
 	Metrics prometheus.Gatherer
 	Logger  *zap.Logger // default none
@@ -55,6 +63,13 @@ func (c Config) withDefaults() Config {
 	if c.MaxBodyBytes <= 0 {
 		c.MaxBodyBytes = 2 << 20
 	}
+	if c.BodyBudget <= 0 {
+		c.BodyBudget = 16 << 20
+	}
+	if c.AnswerBudget <= 0 {
+		c.AnswerBudget = 32 << 20
+	}
+	c.Telemetry = c.Telemetry.OrDiscard()
 	c.MaxWait = max(c.MaxWait, 0)
 	if c.MaxWaiting <= 0 {
 		c.MaxWaiting = 10_000
@@ -88,6 +103,9 @@ type Server struct {
 	stopping context.Context
 	stop     context.CancelFunc
 	waiting  atomic.Int64
+	intake   intake
+	bodies   *budget
+	answers  *budget
 	buffers  sync.Pool // of *[]byte, for answers
 
 	mu      sync.Mutex
@@ -99,7 +117,8 @@ type Server struct {
 
 func newServer(name string, cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{name: name, cfg: cfg, log: cfg.Logger}
+	s := &Server{name: name, cfg: cfg, log: cfg.Logger,
+		bodies: newBudget("bodies", cfg.BodyBudget, cfg.Telemetry), answers: newBudget("answers", cfg.AnswerBudget, cfg.Telemetry)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -168,7 +187,8 @@ func (s *Server) serve(server *http.Server, listener net.Listener) {
 }
 
 // Drain makes /health/ready answer 503 while everything else goes on, so that
-// no new requests are sent here. Stop does the same first.
+// no new requests are sent here; connections end with their next answer. Finish
+// and Stop do the same first.
 func (s *Server) Drain() { s.draining.Store(true) }
 
 // Stop implements lifecycle.Service: requests that wait for a task are

@@ -85,14 +85,14 @@ func TestDocs(t *testing.T) {
 		"/v1/task-types": "get", "/v1/task-types/{name}": "get put delete", "/v1/enqueue": "post", "/v1/enqueue/{uuid}": "get",
 		"/v1/admin/breakers": "get", "/v1/admin/breakers/{name}": "put",
 		"/v1/tasks/{uuid}/workflow_steps/{step_uuid}/audit": "get", "/v1/templates": "get",
-		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
+		"/v1/templates/{namespace}/{name}/{version}": "get", "/v1/templates/{namespace}/{name}/{version}/deprecation": "put delete", "/v1/admin/fleet": "get", "/v1/admin/deployment-mode": "get put",
 		"/health": "get", "/health/live": "get", "/health/ready": "get", "/health/detailed": "get",
 	} {
 		for _, method := range strings.Fields(methods) {
 			require.Contains(t, doc.Paths[path], method, path)
 		}
 	}
-	require.Len(t, doc.Paths, 53)
+	require.Len(t, doc.Paths, 54)
 
 	page := h.get("/api-docs/ui")
 	require.Equal(t, http.StatusOK, page.StatusCode)
@@ -219,7 +219,7 @@ func TestBodyDeadlineDoesNotEndTheWait(t *testing.T) {
 		select {
 		case <-ctx.Done():
 			return false, fmt.Errorf("ended early: %w", ctx.Err())
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(300 * time.Millisecond): // takes time: it must exceed the time of the body
 			return true, nil
 		}
 	}
@@ -244,4 +244,23 @@ func TestSlowBody(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+}
+
+// TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor: its length says enough.
+func TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, operated(&fakeOperator{}))
+	h.started()
+	for _, path := range []string{"/v1/tasks", "/v1/tasks/batch", "/v1/enqueue", "/v1/external-events"} {
+		conn, err := net.Dial("tcp", h.server.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+		_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n{")
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, path)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode, path)
+		require.NoError(t, conn.Close())
+	}
 }

@@ -63,7 +63,7 @@ func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 			Retryable: retryPolicy(t, s).Retryable},
 	}
 	if s.WorkerUUID != nil {
-		r.Metadata.WorkerID = s.WorkerUUID.String()
+		r.Metadata.WorkerID = optional(s.WorkerUUID.String())
 	}
 	switch {
 	case s.State == workflow.StepComplete:
@@ -130,7 +130,7 @@ func setFailure(r *client.StepResult, s *store.Step) {
 		r.Status = "error"
 	}
 	r.Metadata.CompletedAt, r.Metadata.Retryable = instant(s.LastFailureAt), retryable
-	r.Metadata.ErrorCode, r.Metadata.ErrorType = e.Code, e.Type
+	r.Metadata.ErrorCode, r.Metadata.ErrorType = optional(e.Code), optional(e.Type)
 	r.Error = &client.StepError{Message: e.Message, ErrorType: e.Type, Retryable: retryable}
 	if json.Unmarshal(e.Context, &r.Error.Context) != nil {
 		r.Error.Context = nil // not an object: the message has to do

@@ -78,8 +78,7 @@ func (s *stepRoutes) list(ctx context.Context, in *taskInput) ([]client.Step, er
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(steps, func(a, b client.Step) int { return a.CreatedAt.Compare(b.CreatedAt.Time) })
-	return steps, nil
+	return steps, nil // in the order of their numbers
 }
 
 func (s *stepRoutes) get(ctx context.Context, in *stepPath) (*client.Step, error) {

@@ -178,7 +178,10 @@ func (r *typeRoutes) show(ctx context.Context, in *showInput) (*client.EnqueuedT
 	if err := r.tasks.await(ctx, id, wait); err != nil {
 		return nil, err
 	}
-	t, err := readTask(ctx, r.tasks.store, id)
+	t, err := r.tasks.store.Task(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -260,6 +263,9 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 		"description": r.Description, "identity": identity, "steps": []any{step},
 	}
 	if !absent(r.PayloadSchema) {
+		if err := workflow.CheckStorable(r.PayloadSchema); err != nil {
+			return nil, badRequest("payload_schema cannot be stored: " + err.Error())
+		}
 		document["input_schema"] = r.PayloadSchema
 	}
 	if r.Priority != nil {

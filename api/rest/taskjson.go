@@ -19,12 +19,15 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		TaskUUID: t.UUID.String(), Name: t.Plan.Template.Name, Namespace: t.Plan.Template.Namespace,
 		Version: t.Plan.Template.Version, Status: workflow.VisibleTaskState(t.State, counts).String(),
 		CreatedAt: client.Time{Time: t.RequestedAt}, UpdatedAt: client.Time{Time: t.UpdatedAt}, CompletedAt: instant(t.CompletedAt),
-		Context: rawOr(t.Context, "{}"), Initiator: known(t.Initiator), SourceSystem: known(t.SourceSystem), Reason: known(t.Reason),
+		Context: rawOr(t.Context, "null"), Initiator: known(t.Initiator), SourceSystem: known(t.SourceSystem), Reason: known(t.Reason),
 		Priority: &t.Priority, PriorityLevel: workflow.LevelOfPriority(t.Priority), StartAt: instant(t.StartAt), Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
 		TotalSteps: int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
 		CompletedSteps: int64(counts.Complete), FailedSteps: int64(counts.Failed), ReadySteps: int64(counts.Ready),
 		ExecutionStatus: string(execution.Status), RecommendedAction: execution.RecommendedAction,
 		CompletionPercentage: execution.Percentage, HealthStatus: execution.Health, Steps: []client.StepReadiness{},
+	}
+	if t.State.Terminal() && t.State != workflow.TaskError { // after a failure there is something to do
+		w.RecommendedAction = "none"
 	}
 	if t.ParentCorrelationID != nil {
 		parent := t.ParentCorrelationID.String()

@@ -22,6 +22,7 @@ type listQuery struct {
 	Status       string `query:"status" doc:"One of the twelve task states; completed means complete"`
 	Initiator    string `query:"initiator"`
 	SourceSystem string `query:"source_system"`
+	Include      string `query:"include" enum:"context" doc:"context: with the contexts of the tasks, which are null otherwise"`
 }
 
 // filter checks the query. Pages beyond what is counted are refused: reaching
@@ -71,9 +72,18 @@ func (t *taskRoutes) list(ctx context.Context, in *listQuery) (*client.TaskList,
 	if err != nil {
 		return nil, err
 	}
+	with, err := parseInclude(in.Include, client.IncludeContext)
+	if err != nil {
+		return nil, err
+	}
 	found, err := t.store.Tasks(ctx, f)
 	if err != nil {
 		return nil, err
+	}
+	if with.context {
+		if err := t.withContexts(ctx, found.Tasks); err != nil {
+			return nil, err
+		}
 	}
 	list := &client.TaskList{Tasks: make([]client.Task, len(found.Tasks))}
 	for i, task := range found.Tasks {

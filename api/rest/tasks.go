@@ -57,13 +57,15 @@ func (t *taskRoutes) add() {
 
 // createInput is what a creation takes beside its body.
 type createInput struct {
-	Wait string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	Include string `query:"include" enum:"results,all_results" doc:"results: what the last steps have brought, and what went wrong, by step; all_results: of every step"`
 }
 
 // showInput selects a task, and perhaps waits for its end.
 type showInput struct {
-	UUID string `path:"uuid" format:"uuid"`
-	Wait string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	UUID    string `path:"uuid" format:"uuid"`
+	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	Include string `query:"include" enum:"results,all_results" doc:"results: what the last steps have brought, and what went wrong, by step; all_results: of every step"`
 }
 
 // findInput selects a task by the key that its sender gave. Keys are free text,
@@ -74,6 +76,7 @@ type findInput struct {
 	Name      string `query:"name" required:"true" doc:"Name of the template; the version does not matter"`
 	Key       string `query:"idempotency_key" required:"true" doc:"As it was given when the task was created"`
 	Wait      string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
+	Include   string `query:"include" enum:"results,all_results" doc:"results: what the last steps have brought, and what went wrong, by step; all_results: of every step"`
 }
 
 // cancelInput selects a task and says who cancels it and why.
@@ -88,18 +91,18 @@ func (t *taskRoutes) get(ctx context.Context, in *showInput) (*client.Task, erro
 	if err != nil {
 		return nil, err
 	}
-	wait, err := t.parseWait(in.Wait)
+	how, err := t.parseShown(in.Wait, in.Include)
 	if err != nil {
 		return nil, err
 	}
-	return t.show(ctx, id, wait)
+	return t.show(ctx, id, how)
 }
 
 func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, error) {
 	if in.Namespace == "" || in.Name == "" || in.Key == "" {
 		return nil, badRequest("namespace, name and idempotency_key are required")
 	}
-	wait, err := t.parseWait(in.Wait)
+	how, err := t.parseShown(in.Wait, in.Include)
 	if err != nil {
 		return nil, err
 	}
@@ -111,19 +114,7 @@ func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, err
 	if err != nil {
 		return nil, err
 	}
-	return t.show(ctx, id, wait)
-}
-
-// show reads a task, after waiting for its end.
-func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, wait time.Duration) (*client.Task, error) {
-	if err := t.await(ctx, id, wait); err != nil {
-		return nil, err
-	}
-	task, err := readTask(ctx, t.store, id)
-	if err != nil {
-		return nil, err
-	}
-	return taskOf(task, true), nil
+	return t.show(ctx, id, how)
 }
 
 // await returns when the task has ended, the time is over, the server stops,
@@ -160,9 +151,20 @@ func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task,
 		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
 	}
 	if err != nil {
-		return nil, err
+		return nil, t.notCancelled(ctx, id, err)
 	}
-	return t.show(ctx, id, 0)
+	return t.show(ctx, id, display{})
+}
+
+// notCancelled says why a task was not cancelled, in the words of its state.
+func (t *taskRoutes) notCancelled(ctx context.Context, id uuid.UUID, err error) error {
+	if !errors.Is(err, store.ErrTaskEnded) {
+		return err
+	}
+	if task, unread := t.store.Task(ctx, id); unread == nil && task.State == workflow.TaskCancelled {
+		return badRequest("Cannot cancel a cancelled task")
+	}
+	return err
 }
 
 func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timeline, error) {
@@ -181,9 +183,9 @@ func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timel
 	return timelineOf(task, history), nil
 }
 
-// readTask reads a task; its error says which one does not exist.
+// readTask reads a task without its results; its error says which one does not exist.
 func readTask(ctx context.Context, s Store, id uuid.UUID) (*store.Task, error) {
-	task, err := s.Task(ctx, id)
+	task, err := s.TaskWithoutResults(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
 	}

@@ -111,6 +111,7 @@ func TestCreateRefusesBadBodies(t *testing.T) {
 		"priority too large":  {goodBody + `,"priority":99999999999999999999}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "priority"},
 		"tags of numbers":     {goodBody + `,"tags":[1]}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "tags"},
 		"missing fields":      {`{"name":"a","namespace":"b","version":"c","context":{},"initiator":"i"}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "source_system, reason"},
+		"empty version":       {strings.Replace(goodBody, `"1.0.0"`, `""`, 1) + "}", "application/json", 400, "BAD_REQUEST", "version must not be empty"},
 		"null context":        {strings.Replace(goodBody, `{"n":1}`, "null", 1) + "}", "application/json", 422, "UNPROCESSABLE_ENTITY", "context"},
 		"bad correlation":     {goodBody + `,"correlation_id":"x"}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "correlation_id must be a UUID"},
 		"bad parent":          {goodBody + `,"parent_correlation_id":"x"}`, "application/json", 422, "UNPROCESSABLE_ENTITY", "parent_correlation_id"},
@@ -366,4 +367,17 @@ func TestTimelineAndVerify(t *testing.T) {
 
 	without := newHouse(t, func(_ *rest.Config, o *rest.Orchestrator) { o.Verify = nil })
 	without.get("/v1/tasks/"+taskID.String()+"/verify").refused(t, 404, "NOT_FOUND")
+}
+
+// What has ended needs nothing, unless it failed.
+func TestNothingIsRecommendedForWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[workflow.TaskState]string{workflow.TaskComplete: "none", workflow.TaskCancelled: "none",
+		workflow.TaskResolvedManually: "none", workflow.TaskError: "execute_ready_steps", workflow.TaskStepsInProcess: "execute_ready_steps"} {
+		h := newHouse(t)
+		h.store.task.State = state
+		var task client.Task
+		h.get("/v1/tasks/"+taskID.String()).into(t, &task)
+		require.Equal(t, want, task.RecommendedAction, state)
+	}
 }

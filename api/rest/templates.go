@@ -9,11 +9,16 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 )
 
-// templateRoutes show the registered templates.
-type templateRoutes struct{ store Store }
+// templateRoutes show the registered templates, and deprecate versions of them.
+type templateRoutes struct {
+	store   Store
+	actions Actions // nil: nothing is deprecated
+	actor   string
+}
 
 func (t *templateRoutes) add(a *api) {
 	const tag = "templates"
@@ -21,6 +26,14 @@ func (t *templateRoutes) add(a *api) {
 		summary: "List the current templates"}, t.list)
 	add(a, operation{method: http.MethodGet, path: "/v1/templates/{namespace}/{name}/{version}", id: "get-template", tag: tag,
 		summary: "Show a template"}, t.get)
+	if t.actions == nil {
+		return
+	}
+	const path = "/v1/templates/{namespace}/{name}/{version}/deprecation"
+	add(a, operation{method: http.MethodPut, path: path, id: "deprecate-template", tag: tag,
+		summary: "Keep a version from being chosen where a request names none", body: client.Why{}}, t.deprecate)
+	add(a, operation{method: http.MethodDelete, path: path, id: "undeprecate-template", tag: tag,
+		summary: "Let a version be chosen again"}, t.undeprecate)
 }
 
 func (t *templateRoutes) list(ctx context.Context, in *struct {
@@ -42,23 +55,76 @@ func (t *templateRoutes) list(ctx context.Context, in *struct {
 		if in.Namespace == "" || in.Namespace == p.Template.Namespace {
 			list.Templates = append(list.Templates, client.TemplateSummary{
 				Name: p.Template.Name, Namespace: p.Template.Namespace, Version: p.Template.Version,
-				Description: optional(p.Template.Description), StepCount: len(p.Steps)})
+				Description: optional(p.Template.Description), StepCount: len(p.Steps), DeprecatedAt: instant(p.DeprecatedAt)})
 		}
 	}
 	return list, nil
 }
 
-func (t *templateRoutes) get(ctx context.Context, in *struct {
+// templatePath names a template version.
+type templatePath struct {
 	Namespace string `path:"namespace"`
 	Name      string `path:"name"`
 	Version   string `path:"version"`
-}) (*client.TemplateDetail, error) {
-	unknown := notFound(strings.ToValidUTF8(fmt.Sprintf("Template not found: %s/%s/%s",
+}
+
+func (in *templatePath) unknown() error {
+	return notFound(strings.ToValidUTF8(fmt.Sprintf("Template not found: %s/%s/%s",
 		clip(in.Namespace, 64), clip(in.Name, 64), clip(in.Version, 64)), "?"))
+}
+
+// check refuses what no version can be called.
+func (in *templatePath) check() error {
 	for _, part := range []string{in.Namespace, in.Name, in.Version} {
 		if filterText("", part) != nil {
-			return nil, unknown
+			return in.unknown()
 		}
+	}
+	return nil
+}
+
+// deprecate answers PUT …/deprecation.
+func (t *templateRoutes) deprecate(ctx context.Context, in *templatePath) (*client.TemplateDetail, error) {
+	why, err := requiredWhy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.mark(ctx, in, true, why)
+}
+
+// undeprecate answers DELETE …/deprecation.
+func (t *templateRoutes) undeprecate(ctx context.Context, in *struct {
+	Namespace string `path:"namespace"`
+	Name      string `path:"name"`
+	Version   string `path:"version"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor     string `query:"actor" doc:"Who acts"`
+}) (*client.TemplateDetail, error) {
+	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, t.actor, "undeprecated over the API")
+	if err != nil {
+		return nil, err
+	}
+	return t.mark(ctx, &templatePath{in.Namespace, in.Name, in.Version}, false, why)
+}
+
+func (t *templateRoutes) mark(ctx context.Context, in *templatePath, deprecated bool, why client.Why) (*client.TemplateDetail, error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	err := t.actions.DeprecateTemplate(ctx, in.Namespace, in.Name, in.Version, deprecated, orchestration.Why{Actor: why.Actor, Reason: why.Reason})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, in.unknown()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.get(ctx, in)
+}
+
+func (t *templateRoutes) get(ctx context.Context, in *templatePath) (*client.TemplateDetail, error) {
+	unknown := in.unknown()
+	if err := in.check(); err != nil {
+		return nil, err
 	}
 	p, err := t.store.PlanNamed(ctx, in.Namespace, in.Name, in.Version)
 	if errors.Is(err, store.ErrNotFound) {
@@ -71,8 +137,14 @@ func (t *templateRoutes) get(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, fmt.Errorf("encode template %s/%s/%s: %w", in.Namespace, in.Name, in.Version, err)
 	}
+	version, err := t.store.TemplateVersion(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
 	detail := &client.TemplateDetail{Name: p.Template.Name, Namespace: p.Template.Namespace, Version: p.Template.Version,
-		Description: optional(p.Template.Description), Configuration: configuration, Steps: make([]client.TemplateStep, len(p.Steps))}
+		Description: optional(p.Template.Description), Configuration: configuration, Steps: make([]client.TemplateStep, len(p.Steps)),
+		Registration: &client.TemplateRegistration{ContentHash: version.Hash, RegisteredBy: version.RegisteredBy, RegisteredAt: client.Time{Time: version.RegisteredAt},
+			Used: version.Used, DeprecatedAt: instant(version.DeprecatedAt)}}
 	for i, s := range p.Steps {
 		detail.Steps[i] = client.TemplateStep{Name: s.Name, Description: optional(s.Description),
 			DefaultRetryable: s.Retry.Retryable, DefaultMaxAttempts: s.Retry.MaxAttempts, ResultSchema: s.ResultSchema}

@@ -8,6 +8,21 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
+// requiredWhy reads from the JSON body of a request who acts and why; both must be
+// there.
+func requiredWhy(ctx context.Context) (client.Why, error) {
+	var body struct {
+		Reason *string `json:"reason"`
+		Actor  *string `json:"actor"`
+	}
+	if err := readBody(ctx, &body); err != nil {
+		return client.Why{}, err
+	}
+	var c checked
+	reason, actor := c.why(body.Reason, body.Actor)
+	return client.Why{Reason: reason, Actor: actor}, c.err()
+}
+
 // optionalWhy reads who acts and why where a request needs no body: from the
 // JSON body, where there is one, else from why, which the query told. What
 // neither tells takes the defaults.

@@ -65,10 +65,17 @@ func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*client.Worke
 }
 
 func workerStateOf(s *store.WorkerState) client.WorkerState {
+	var refused []client.RefusedTemplate
+	for _, c := range s.Refused {
+		refused = append(refused, client.RefusedTemplate{Namespace: c.Namespace, Name: c.Name, Version: c.Version, Brought: c.Brought, Registered: c.Registered,
+			RegisteredBy: c.RegisteredBy, RegisteredAt: client.Time{Time: c.RegisteredAt}})
+	}
 	return client.WorkerState{
-		WorkerUUID: s.UUID.String(), WorkerID: s.ID, Hostname: s.Hostname, Version: s.Version, Mode: s.Mode,
+		WorkerUUID: s.UUID.String(), WorkerID: s.ID, Hostname: s.Hostname, Address: s.Address, Version: s.Version, Mode: s.Mode,
+		Draining:   s.Mode == store.ModeDraining && s.StoppedAt == nil && s.Status != store.WorkerDead,
 		Namespaces: append([]string{}, s.Namespaces...), Tags: append([]string{}, s.Tags...), Status: s.Status.String(),
 		StatusSince: client.Time{Time: s.StatusSince}, StartedAt: client.Time{Time: s.StartedAt},
 		HeartbeatAgeSeconds: s.HeartbeatAge.Seconds(), StoppedAt: instant(s.StoppedAt),
+		RefusedTemplates: refused,
 	}
 }

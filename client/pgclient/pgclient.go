@@ -77,7 +77,7 @@ func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskReq
 	if err != nil {
 		return Created{}, err
 	}
-	created, err := submission.Into(ctx, tx, c.plans.On(tx), c.announce, &request)
+	created, _, err := submission.Into(ctx, tx, c.plans.On(tx), c.announce, &request)
 	if err != nil {
 		return Created{}, err
 	}
@@ -96,6 +96,9 @@ func requestOf(r *client.TaskRequest, now time.Time) (submission.Request, error)
 		return request, err
 	}
 	if err = request.Retries(r.MaxAttempts, r.RetryDelays); err != nil {
+		return request, err
+	}
+	if err = request.Dependencies(r.DependsOn, r.OnDependencyFailure); err != nil {
 		return request, err
 	}
 	if request.CorrelationID, err = submission.OptionalUUID("correlation_id", r.CorrelationID); err != nil {

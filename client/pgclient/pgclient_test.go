@@ -143,6 +143,9 @@ func TestTheRulesAreThoseOfTheAPI(t *testing.T) {
 		"the deadline must be after the start":  func(r *client.TaskRequest) { r.StartAt, r.Deadline = &soon, &soon },
 		"tags[0] must not be empty":             func(r *client.TaskRequest) { r.Tags = []string{""} },
 		"initiator must be text without":        func(r *client.TaskRequest) { r.Initiator = "\x00" },
+		"depends_on must be a UUID":             func(r *client.TaskRequest) { r.DependsOn = []string{word} },
+		"depends_on: 1 tasks to depend on do":   func(r *client.TaskRequest) { r.DependsOn = []string{uuid.NewString()} },
+		"on_dependency_failure must be fail or": func(r *client.TaskRequest) { r.OnDependencyFailure = word },
 		"parent_correlation_id must be a UUID":  func(r *client.TaskRequest) { r.ParentCorrelationID = &word },
 		"reason must have at most 500 characte": func(r *client.TaskRequest) { r.Reason = strings.Repeat("x", 501) },
 	} {
@@ -195,6 +198,19 @@ func TestARoleOfItsOwn(t *testing.T) {
 	_, err = tasks.CreateTaskTx(t.Context(), tx, r)
 	require.ErrorAs(t, err, &duplicate, "within one transaction, too")
 	require.Equal(t, made.TaskUUID, duplicate.Existing)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, workflow.TaskComplete, e.Await(made.TaskUUID).State)
+
+	for _, grant := range []string{"update on tasker.tasks, tasker.board", "insert on tasker.task_dependencies, tasker.task_messages"} {
+		e.DB.Exec(t, `grant `+grant+` to `+role)
+	}
+	tx = begin(t, e)
+	_, err = tx.Exec(t.Context(), `set local role `+role)
+	require.NoError(t, err)
+	after := request(2)
+	after.DependsOn = []string{made.TaskUUID.String()}
+	made, err = tasks.CreateTaskTx(t.Context(), tx, after)
+	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, workflow.TaskComplete, e.Await(made.TaskUUID).State)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +63,29 @@ func TestExitCodes(t *testing.T) {
 			require.Equal(t, tt.want, exitCode(tt.err))
 		})
 	}
+}
+
+// TestImportedTasksKeepEveryField: a line of an import is a request as the API
+// takes it.
+func TestImportedTasksKeepEveryField(t *testing.T) {
+	t.Parallel()
+	var full client.TaskRequest
+	for field, value := range reflect.ValueOf(&full).Elem().Fields() {
+		filled := map[reflect.Type]any{
+			reflect.TypeFor[string](): field.Name, reflect.TypeFor[json.RawMessage](): json.RawMessage(`{"n":1.000000000000000001}`),
+			reflect.TypeFor[[]string](): []string{field.Name}, reflect.TypeFor[*string](): &field.Name, reflect.TypeFor[*int](): new(7),
+			reflect.TypeFor[*float64](): new(1.5), reflect.TypeFor[*client.Time](): &client.Time{Time: time.Unix(1e9, 0).UTC()},
+		}[field.Type]
+		require.NotNil(t, filled, "this test does not know the type of %s", field.Name)
+		value.Set(reflect.ValueOf(filled))
+	}
+	line, err := json.Marshal(full)
+	require.NoError(t, err)
+	err = eachBatch(bytes.NewReader(line), func(f importFailure) { t.Errorf("line %d: %s", f.Line, f.Message) }, func(tasks []client.TaskRequest, _ []int) error {
+		require.Equal(t, []client.TaskRequest{full}, tasks)
+		return nil
+	})
+	require.NoError(t, err)
 }
 
 // Foreign text cannot break the one line of an error or steer the terminal.
@@ -132,7 +157,7 @@ func TestCreateDefaults(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	require.Zero(t, s.run(t.Context(), ` {"n": 1} `, "task", "create", "--name", "diamond", "-i", "-").code)
-	require.JSONEq(t, `{"name":"diamond","namespace":"default","version":"1.0.0","context":{"n":1},"initiator":"tasker-ctl",
+	require.JSONEq(t, `{"name":"diamond","namespace":"default","context":{"n":1},"initiator":"tasker-ctl",
 		"source_system":"cli","reason":"CLI task creation"}`, s.api.bodies[0])
 	o := s.run(t.Context(), strings.Repeat(" ", maxInput+1), "task", "create", "--name", "diamond", "-i", "-")
 	require.Equal(t, exitUsage, o.code)
@@ -432,4 +457,28 @@ func TestDropSlotInUse(t *testing.T) {
 	o = s.run(t.Context(), "", "system", "drop-slot", slot, "--yes")
 	require.Zero(t, o.code, o.stderr)
 	require.Equal(t, "dropped the slot "+slot+"\n", o.stdout)
+}
+
+// A line that is too long fails alone; the last needs no end.
+func TestLongLinesOfAnImport(t *testing.T) {
+	t.Parallel()
+	long := `{"name":"` + strings.Repeat("x", maxInput) + `"}`
+	for name, text := range map[string]string{"first": long + "\n{\"name\":\"a\"}\n\n{\"name\":\"b\"}", "last": "{\"name\":\"a\"}\n{\"name\":\"b\"}\n" + long} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var failed []importFailure
+			var names []string
+			require.NoError(t, eachBatch(strings.NewReader(text), func(f importFailure) { failed = append(failed, f) },
+				func(tasks []client.TaskRequest, _ []int) error {
+					for i := range tasks {
+						names = append(names, tasks[i].Name)
+					}
+					return nil
+				}))
+			require.Equal(t, []string{"a", "b"}, names)
+			require.Len(t, failed, 1)
+			require.Equal(t, map[string]int{"first": 1, "last": 3}[name], failed[0].Line)
+			require.Equal(t, invalidLine, failed[0].Code)
+		})
+	}
 }

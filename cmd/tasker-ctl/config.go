@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/config"
+	daemons "github.com/tasker-go/tasker/daemon"
 )
 
 func newConfigCommand(a *app) *cobra.Command {
@@ -83,14 +85,16 @@ type keyExplanation struct {
 	Secret      bool              `json:"secret"`
 	Reloadable  bool              `json:"reloadable"`
 	Status      string            `json:"status"`
-	ReplacedBy  []string          `json:"replaced_by,omitempty"`
+	Reason      string            `json:"reason,omitempty"`
+	Sets        []string          `json:"sets,omitempty"`
+	Older       bool              `json:"older,omitempty"`
 }
 
 func newConfigExplainCommand(a *app) *cobra.Command {
 	var parameter string
 	cmd := &cobra.Command{
 		Use:   "explain [KEY]",
-		Short: "Explain a configuration key, or list the keys of a table",
+		Short: "Explain a configuration key, list the keys of a table, or all tables",
 		Example: "  tasker-ctl config explain common.database.pool.max_connections\n" +
 			"  tasker-ctl config explain worker.web",
 		Args: arguments("[KEY]"),
@@ -98,9 +102,6 @@ func newConfigExplainCommand(a *app) *cobra.Command {
 			name := parameter
 			if len(args) == 1 {
 				name = args[0]
-			}
-			if name == "" {
-				return hinted{usagef("config explain needs a KEY"), "tasker-ctl config reference lists them all"}
 			}
 			explained, err := config.Explain(name)
 			if err != nil {
@@ -136,14 +137,14 @@ func explanationOf(k config.Key) keyExplanation {
 	return keyExplanation{
 		Key: k.Path, Type: string(k.Type), Rule: k.Rule(), Default: k.Default, Aliases: k.Aliases,
 		Description: k.Description, Impact: k.Impact, Env: env, Secret: k.Secret, Reloadable: k.Reloadable,
-		Status: string(k.Status), ReplacedBy: k.ReplacedBy,
+		Status: string(k.Status), Reason: k.Reason, Sets: k.Sets, Older: k.Older,
 	}
 }
 
 func keysBelow(table string) []keyExplanation {
 	list := []keyExplanation{}
 	for _, k := range config.Keys() {
-		if strings.HasPrefix(k.Path, table+".") {
+		if table == "" || strings.HasPrefix(k.Path, table+".") {
 			list = append(list, explanationOf(k))
 		}
 	}
@@ -157,6 +158,7 @@ type settingRow struct {
 	Origin  string `json:"origin"`
 	Default bool   `json:"default"`
 	Secret  bool   `json:"secret"`
+	Status  string `json:"status"` // active, planned or ignored
 }
 
 func newConfigShowCommand(a *app) *cobra.Command {
@@ -173,13 +175,13 @@ func newConfigShowCommand(a *app) *cobra.Command {
 			}
 			prefix := strings.Join(args, "")
 			rows := []settingRow{}
-			t := a.newTable("KEY", "VALUE", "ORIGIN")
+			t := a.newTable("KEY", "VALUE", "ORIGIN", "STATUS")
 			for _, s := range loaded.Show() {
 				if !strings.HasPrefix(s.Key, prefix) || (changed && s.Default) {
 					continue
 				}
-				rows = append(rows, settingRow{Key: s.Key, Value: s.Value, Origin: s.Origin, Default: s.Default, Secret: s.Secret})
-				t.row(s.Key, clip(s.Value, 80), s.Origin)
+				rows = append(rows, settingRow{Key: s.Key, Value: s.Value, Origin: s.Origin, Default: s.Default, Secret: s.Secret, Status: string(s.Status)})
+				t.row(s.Key, clip(s.Value, 80), s.Origin, string(s.Status))
 			}
 			if prefix != "" && len(rows) == 0 && !changed {
 				return hinted{usagef("no setting begins with %s", prefix), "see tasker-ctl config reference"}
@@ -236,7 +238,8 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 			if invalid != nil {
 				problems = invalid.Problems
 			} else {
-				warnings = loaded.Warnings
+				warnings = slices.Concat(loaded.Warnings, loaded.WithoutEffect)
+				problems, warnings = refusals(loaded, strict, warnings)
 			}
 			report := configReport{
 				OK:       len(problems) == 0 && (!strict || len(warnings) == 0),
@@ -252,9 +255,25 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 		},
 	}
 	source.register(cmd)
-	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
+	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings, and all that a daemon refuses at its start, as errors")
 	cmd.Flags().BoolVar(&explain, "explain-errors", false, "explain the keys that have problems")
 	return cmd
+}
+
+// refusals sorts what a daemon refuses to start with among the problems of a
+// strict validation, and else among the warnings.
+func refusals(loaded *config.Loaded, strict bool, warnings []config.Problem) (problems, all []config.Problem) {
+	refused := slices.Clone(loaded.Refusals)
+	for i := range refused {
+		refused[i].Message = "a daemon does not start: " + refused[i].Message
+	}
+	if strict {
+		for _, err := range daemons.Check(loaded) {
+			refused = append(refused, config.Problem{Message: "a daemon does not start: " + config.Redact(err.Error())})
+		}
+		return refused, warnings
+	}
+	return nil, append(refused, warnings...)
 }
 
 func (a *app) printConfigReport(problems, warnings []config.Problem, explain bool) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 	daemons "github.com/tasker-go/tasker/daemon"
 	"github.com/tasker-go/tasker/examples"
 	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 )
 
@@ -27,7 +27,10 @@ programs on this machine, keeps the data in --data-dir between runs, listens on
 a Unix socket and on loopback only, and stops it when it ends. It installs
 nothing: when PostgreSQL is missing it says what to install.
 
-With DATABASE_URL set it uses that database and migrates its schema.`
+With DATABASE_URL set it uses that database and migrates its schema.
+
+Workers of your own join with the same DATABASE_URL; it is printed once
+everything runs. Ctrl-C ends it, with exit code 0.`
 
 // devDatabase is the database inside the embedded cluster.
 const devDatabase = "tasker"
@@ -42,6 +45,7 @@ type devOptions struct {
 	worker       string
 	mode         string
 	logLevel     string
+	join         string // DATABASE_URL for other daemons; empty: theirs is known
 }
 
 // newDevCommand runs everything in one process.
@@ -50,15 +54,21 @@ func newDevCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run everything in one process on an embedded PostgreSQL", Long: devHelp,
 		Args: arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := o.run(cmd.Context())
+			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+				return nil // Ctrl-C is how it ends, also while it starts
+			}
+			return err
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "", "`folder` of the embedded database (default ~/.local/share/tasker/dev)")
 	f.BoolVar(&o.ephemeral, "ephemeral", false, "use a temporary database and remove it at the end")
-	f.BoolVar(&o.demo, "demo", false, "run a diamond workflow and show its timeline and result, then stay up")
+	f.BoolVar(&o.demo, "demo", false, "run sample workflows, show the timeline and the results of one, then stay up")
 	f.BoolVar(&o.exit, "exit", false, "with --demo: end after the demonstration")
 	f.StringVar(&o.orchestrator, "orchestrator-address", "127.0.0.1:8080", "`host:port` of the orchestrator's API")
-	f.StringVar(&o.worker, "worker-address", "127.0.0.1:8081", "`host:port` of the worker's API")
+	f.StringVar(&o.worker, "worker-address", "127.0.0.1:8082", "`host:port` of the worker's API; 8081 stays free for a worker of yours")
 	f.StringVar(&o.mode, "mode", "", "deployment `mode`: Hybrid, EventDrivenOnly or PollingOnly (default as configured)")
 	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the daemons' logs: debug, info, warn, error")
 	return cmd
@@ -79,6 +89,7 @@ func (o *devOptions) run(ctx context.Context) (err error) {
 			}
 		}()
 		url = cluster.SocketDSN(devDatabase)
+		o.join = url
 	}
 	log, err := telemetry.NewLogger(o.logLevel, "auto", o.app.stderr)
 	if err != nil {
@@ -137,6 +148,9 @@ func (o *devOptions) build(ctx context.Context, url string, log *zap.Logger) (*d
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
+	if s, ok := loaded.Setting("common.task_templates.immutable"); ok && s.Default {
+		loaded.Common.TaskTemplates.Immutable = string(store.VersionsWarn) // templates are being written
+	}
 	loaded.Orchestration.Web.BindAddress, loaded.Worker.Web.BindAddress = o.orchestrator, o.worker
 	return daemons.NewEmbedded(ctx, loaded, examples.Register, log)
 }
@@ -163,8 +177,7 @@ func (o *devOptions) serve(ctx context.Context, orchestrator *daemons.Orchestrat
 			return nil
 		}
 	}
-	fmt.Fprintf(o.app.stdout, "\nTry:\n  curl %s/health/detailed\n  curl '%s/v1/tasks?per_page=5'\n"+
-		"  tasker-ctl task create --name diamond -n examples -i '{\"even_number\": 8}' --wait 10s\n\nCtrl-C ends it.\n", base, base)
+	o.suggest(base)
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(o.app.stdout, "\nstopping")
@@ -219,41 +232,4 @@ func (o *devOptions) stop(ctx context.Context, d interface{ Stop(context.Context
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	return d.Stop(ctx)
-}
-
-// demonstrate runs a diamond as a client would and shows what happened.
-func (o *devOptions) demonstrate(ctx context.Context, base string) error {
-	c := client.New(client.Config{BaseURL: base, Timeout: 30 * time.Second})
-	input := fmt.Sprintf(`{"even_number": 6, "run": %q}`, o.app.now().UTC().Format(time.RFC3339Nano))
-	fmt.Fprintf(o.app.stdout, "\nPOST /v1/tasks   examples/diamond 1.0.0 %s\n", input)
-	task, err := c.CreateTask(ctx, client.TaskRequest{Name: "diamond", Namespace: "examples", Version: "1.0.0",
-		Context: json.RawMessage(input), Initiator: "tasker-ctl", SourceSystem: "cli", Reason: "demonstration"})
-	if err != nil {
-		return fmt.Errorf("submit the demonstration: %w", err)
-	}
-	if task, err = c.Task(ctx, task.TaskUUID, 30*time.Second); err != nil {
-		return fmt.Errorf("wait for the demonstration: %w", err)
-	}
-	timeline, err := c.Timeline(ctx, task.TaskUUID)
-	if err != nil {
-		return fmt.Errorf("read the timeline: %w", err)
-	}
-	fmt.Fprintf(o.app.stdout, "task %s is %s\n\n", task.TaskUUID, task.Status)
-	o.app.showTimeline(timeline)
-	steps, err := c.Steps(ctx, task.TaskUUID)
-	if err != nil {
-		return fmt.Errorf("read the results: %w", err)
-	}
-	fmt.Fprintln(o.app.stdout, "\nresults")
-	for _, s := range steps {
-		var result client.StepResult
-		if len(s.Results) == 0 || json.Unmarshal(s.Results, &result) != nil {
-			continue // a step without a result; the timeline shows why
-		}
-		fmt.Fprintf(o.app.stdout, "  %-14s %s\n", s.Name, result.Result)
-	}
-	if task.Status != "complete" {
-		return failure("the demonstration ended as " + task.Status)
-	}
-	return nil
 }

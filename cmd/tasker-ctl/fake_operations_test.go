@@ -225,7 +225,7 @@ func fakeEntries() []client.DLQEntry {
 
 func fakeWorkers() client.WorkerList {
 	worker := func(id, status string, age float64) client.WorkerState {
-		return client.WorkerState{WorkerUUID: "u-" + id, WorkerID: id, Hostname: "pod", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"},
+		return client.WorkerState{WorkerUUID: "u-" + id, WorkerID: id, Hostname: "pod", Address: "pod:8081", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"},
 			Tags: []string{}, Status: status, StatusSince: at(0), StartedAt: at(0), HeartbeatAgeSeconds: age}
 	}
 	gone := worker("worker-4", "active", 700)

@@ -24,6 +24,7 @@ const (
 	completeTask = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f30"
 	movingTask   = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f40" // goes one step further with every call
 	brokenTask   = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f50" // the server fails
+	unservedTask = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f60" // no worker serves its namespace
 	unknownTask  = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1fff"
 )
 
@@ -137,6 +138,8 @@ func (f *fakeAPI) create(w http.ResponseWriter, body []byte) {
 		fail(w, http.StatusServiceUnavailable, "BACKPRESSURE", "the command channel is nearly full")
 	case "failing":
 		answer(w, fakeTask(failedTask))
+	case "unserved":
+		answer(w, fakeTask(unservedTask))
 	default:
 		answer(w, movingTaskAt(0))
 	}
@@ -155,6 +158,9 @@ func createBatch(w http.ResponseWriter, body []byte) {
 		switch task.Name {
 		case "busy":
 			fail(w, http.StatusServiceUnavailable, "BACKPRESSURE", "the command channel is nearly full")
+			return
+		case "refused": // with all that is in the same request
+			fail(w, http.StatusUnprocessableEntity, "JSON_ERROR", "a task cannot be read")
 			return
 		case "twice":
 			b.Results[i].Error = &client.ErrorDetail{Code: "CONFLICT", Message: "a task with this identity already exists"}
@@ -278,7 +284,7 @@ func diamondTask(id, status string, states diamondStates) *client.Task {
 	t.CompletionPercentage = float64(t.CompletedSteps) * 25
 	if t.Terminal() {
 		done := at(5)
-		t.CompletedAt = &done
+		t.CompletedAt, t.RecommendedAction = &done, map[bool]string{false: "none", true: "handle_failures"}[status == "error"]
 	}
 	return t
 }
@@ -312,6 +318,10 @@ func fakeTask(id string) *client.Task {
 		return diamondTask(id, "complete", diamondStates{"complete", "complete", "complete", "complete"})
 	case movingTask:
 		return movingTaskAt(0)
+	case unservedTask:
+		t := diamondTask(id, "pending", diamondStates{"pending", "pending", "pending", "pending"})
+		t.Namespace = "hello"
+		return t
 	}
 	return nil
 }
@@ -375,12 +385,13 @@ func fakeTimeline(id string) client.Timeline {
 }
 
 func fakeTemplates() client.TemplateList {
+	deprecated := at(3)
 	about := "One step, two beside each other, one that joins them"
 	return client.TemplateList{
 		Namespaces: []client.NamespaceSummary{{Name: "shapes", TemplateCount: 2}, {Name: "lines", TemplateCount: 1}},
 		Templates: []client.TemplateSummary{
 			{Name: "diamond", Namespace: "shapes", Version: "1.0.0", Description: &about, StepCount: 4},
-			{Name: "chain", Namespace: "shapes", Version: "2.1.0", StepCount: 3},
+			{Name: "chain", Namespace: "shapes", Version: "2.1.0", StepCount: 3, DeprecatedAt: &deprecated},
 			{Name: "chain", Namespace: "lines", Version: "1.0.0", StepCount: 9},
 		},
 		TotalCount: 3,
@@ -415,9 +426,10 @@ func fakeTemplate(t testing.TB) client.TemplateDetail {
 func fakeFleet() client.Fleet {
 	return client.Fleet{
 		Replicas: []client.Replica{
-			{UUID: "u1", ID: "orchestrator-1", Kind: "orchestrator", Hostname: "pod-a", Version: "0.1.0", Mode: "EventDrivenOnly", Namespaces: []string{}, StartedAt: at(0), HeartbeatAgeSeconds: 2.4, Live: true},
-			{UUID: "u2", ID: "worker-1", Kind: "worker", Hostname: "pod-b", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes", "lines"}, StartedAt: at(0), HeartbeatAgeSeconds: 95, Live: false},
-			{UUID: "u3", ID: "worker-2", Kind: "worker", Hostname: "pod-c", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 3700, Stopped: true},
+			{UUID: "u1", ID: "orchestrator-1", Kind: "orchestrator", Hostname: "pod-a", Address: "pod-a:8080", Version: "0.1.0", Mode: "EventDrivenOnly", Namespaces: []string{}, StartedAt: at(0), HeartbeatAgeSeconds: 2.4, Live: true},
+			{UUID: "u2", ID: "worker-1", Kind: "worker", Hostname: "pod-b", Address: "10.0.0.7:8081", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes", "lines"}, StartedAt: at(0), HeartbeatAgeSeconds: 95, Live: false},
+			{UUID: "u3", ID: "worker-2", Kind: "worker", Hostname: "pod-c", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 30, Stopped: true},
+			{UUID: "u4", ID: "worker-3", Kind: "worker", Hostname: "pod-d", Address: "pod-d:41837", Version: "0.1.0", Mode: "Hybrid", Namespaces: []string{"shapes"}, StartedAt: at(0), HeartbeatAgeSeconds: 1, Live: true},
 		},
 		Warning: "no live orchestrator polls",
 	}

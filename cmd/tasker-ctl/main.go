@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -25,5 +26,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	return a.finish(ctx, root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	var told hinted
+	if err != nil && !a.started && !errors.As(err, &told) { // a flag before the command
+		err = seeHelp(cmd, withNearestFlag(cmd, err))
+	}
+	return a.finish(ctx, err)
 }

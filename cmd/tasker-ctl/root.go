@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,7 +37,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(seeHelp)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return seeHelp(cmd, withNearestFlag(cmd, err)) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { return writeUsage(cmd.OutOrStderr(), cmd) })
 	globals := a.globalFlags()
 	root.Flags().SortFlags = false
@@ -129,14 +128,11 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	text := "unknown command \"" + args[0] + "\" for \"" + cmd.CommandPath() + "\""
-	if cmd.SuggestionsMinimumDistance <= 0 {
-		cmd.SuggestionsMinimumDistance = 2
+	near := suggestions(cmd, args[0])
+	if len(near) == 0 {
+		near = elsewhere(cmd.Root(), args[0])
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		slices.Sort(near)
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return seeHelp(cmd, usagef("%s", text))
+	return seeHelp(cmd, usagef("%s%s", text, didYouMean(near)))
 }
 
 // seeHelp makes a mistake on the command line point at the help.

@@ -161,7 +161,10 @@ func newSystemFleetCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "fleet",
 		Short: "List the daemons that share the database",
-		Args:  arguments(),
+		Long: `Lists the daemons that gave a sign of life within ten minutes, and those that
+signed off within the last one. ADDRESS is where the API of a daemon listens; it
+has the host's name where the daemon listens on all addresses.`,
+		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.client(orchestrator)
 			if err != nil {
@@ -177,7 +180,7 @@ func newSystemFleetCommand(a *app) *cobra.Command {
 }
 
 func (a *app) showFleet(fleet *client.Fleet) {
-	t := a.newTable("ID", "KIND", "HOST", "MODE", "NAMESPACES", "VERSION", "HEARTBEAT", "STATE")
+	t := a.newTable("ID", "KIND", "HOST", "ADDRESS", "MODE", "NAMESPACES", "VERSION", "HEARTBEAT", "STATE")
 	for _, r := range fleet.Replicas {
 		state := "lost"
 		switch {
@@ -186,7 +189,7 @@ func (a *app) showFleet(fleet *client.Fleet) {
 		case r.Live:
 			state = "live"
 		}
-		t.row(firstOf(r.ID, r.UUID), r.Kind, r.Hostname, r.Mode, strings.Join(r.Namespaces, ","), r.Version,
+		t.row(firstOf(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, strings.Join(r.Namespaces, ","), r.Version,
 			seconds(duration(r.HeartbeatAgeSeconds))+" ago", stateCell(state))
 	}
 	t.write(a.stdout)

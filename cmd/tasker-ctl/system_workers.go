@@ -16,7 +16,8 @@ func newSystemWorkersCommand(a *app) *cobra.Command {
 		Short: "List the workers that the registry knows",
 		Long: `Lists the workers that the registry knows, those with the last sign of life
 first. A worker that gives none becomes stale and then dead; what a dead one held
-is given to others.`,
+is given to others. Below the list stand the templates of which a worker brings
+other content than the one that tasks have used: the worker runs without these.`,
 		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Status, err = wordOf("--status", o.Status, words); err != nil {
@@ -45,7 +46,7 @@ is given to others.`,
 }
 
 func (a *app) showWorkers(workers []client.WorkerState) {
-	t := a.newTable("ID", "STATUS", "SINCE", "HEARTBEAT", "NAMESPACES", "TAGS", "HOST", "VERSION", "UUID")
+	t := a.newTable("ID", "STATUS", "SINCE", "HEARTBEAT", "NAMESPACES", "TAGS", "HOST", "ADDRESS", "VERSION", "UUID")
 	for i := range workers {
 		w := &workers[i]
 		status := cell{w.Status, green}
@@ -56,9 +57,17 @@ func (a *app) showWorkers(workers []client.WorkerState) {
 			status.style = yellow
 		case w.Status == "dead":
 			status.style = red
+		case w.Draining:
+			status = cell{"draining", yellow}
 		}
 		t.row(w.WorkerID, status, a.since(w.StatusSince.Time), seconds(duration(w.HeartbeatAgeSeconds))+" ago",
-			strings.Join(w.Namespaces, ","), strings.Join(w.Tags, ","), w.Hostname, w.Version, w.WorkerUUID)
+			strings.Join(w.Namespaces, ","), strings.Join(w.Tags, ","), w.Hostname, w.Address, w.Version, w.WorkerUUID)
 	}
 	t.write(a.stdout)
+	for i := range workers {
+		for _, r := range workers[i].RefusedTemplates {
+			a.printf("\n%s brings another %s/%s:%s than the one that tasks have used\n  its content %s\n  in use      %s\n",
+				oneLine(workers[i].WorkerID), r.Namespace, r.Name, r.Version, r.Brought, r.Registered)
+		}
+	}
 }

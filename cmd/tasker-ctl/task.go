@@ -20,10 +20,10 @@ func newTaskCommand(a *app) *cobra.Command {
 		Short:   "Create, list, inspect, watch, repair and cancel tasks",
 	}
 	cmd.AddCommand(
-		newTaskCreateCommand(a),
+		suggestedFor(newTaskCreateCommand(a), "new", "add", "submit", "start"),
 		newTaskImportCommand(a),
 		newTaskListCommand(a),
-		a.taskCommand("get", "Show a task", (*app).getTask),
+		suggestedFor(a.taskCommand("get", "Show a task and its results", (*app).getTask), "show", "info", "describe", "inspect", "status"),
 		newTaskFindCommand(a),
 		a.taskCommand("steps", "List the steps of a task", (*app).listSteps),
 		newTaskStepCommand(a),
@@ -33,7 +33,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskBatchesCommand(a),
 		newTaskChainCommand(a),
 		a.taskCommand("verify", "Check the records of a task for contradictions", (*app).verifyTask),
-		newTaskCancelCommand(a),
+		suggestedFor(newTaskCancelCommand(a), "delete", "stop", "abort", "kill", "rm"),
 		withEdits(a, newResetStepCommand(a)),
 		newResolveStepCommand(a),
 		newCompleteStepCommand(a),
@@ -46,6 +46,12 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskBulkCommand(a),
 		newSendEventCommand(a),
 	)
+	return cmd
+}
+
+// suggestedFor names a command to those who use words of other tools.
+func suggestedFor(cmd *cobra.Command, words ...string) *cobra.Command {
+	cmd.SuggestFor = words
 	return cmd
 }
 
@@ -135,7 +141,19 @@ func (a *app) getTask(ctx context.Context, c *client.Client, id string) error {
 	if err != nil {
 		return err
 	}
-	return a.emit(task, func() { a.showWithSteps(task) })
+	return a.showFound(ctx, c, task)
+}
+
+// showFound writes a task, what it has brought, and why it may stand still.
+func (a *app) showFound(ctx context.Context, c *client.Client, task *client.Task) error {
+	if err := a.emit(task, func() { a.showWithSteps(task) }); err != nil {
+		return err
+	}
+	a.showOutcome(ctx, c, task)
+	if why := a.unserved(ctx, c, task); why != "" {
+		a.warnf("%s", why)
+	}
+	return nil
 }
 
 func (a *app) showWithSteps(task *client.Task) {
@@ -152,7 +170,9 @@ func (a *app) showTask(task *client.Task) {
 	t.row("template", templateName(task))
 	t.row("status", stateCell(task.Status))
 	t.row("execution", task.ExecutionStatus)
-	t.row("recommended", task.RecommendedAction)
+	if task.RecommendedAction != "none" {
+		t.row("recommended", task.RecommendedAction)
+	}
 	t.row("health", stateCell(task.HealthStatus))
 	t.row("steps", fmt.Sprintf("%d of %d complete (%.0f%%), %d in progress, %d ready, %d failed",
 		task.CompletedSteps, task.TotalSteps, task.CompletionPercentage, task.InProgressSteps, task.ReadySteps, task.FailedSteps))

@@ -42,8 +42,10 @@ func newTaskCreateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create a task from a template",
-		Long: `Creates a task. With --wait it then waits for the task to end: the exit code is 0
-when it completed, 1 when it ended otherwise or has not ended in that time.
+		Long: `Creates a task. With --wait it then waits for the task to end and shows the
+results of its steps: the exit code is 0 when it completed, 1 when it ended
+otherwise or has not ended in that time. A warning says when no worker serves
+the namespace.
 A repeated call with the same --idempotency-key creates nothing and exits with 4,
 naming the task that exists, or shows that with --use-existing; without a key the
 template says what counts as the same task, the same input unless told otherwise.`,
@@ -66,7 +68,7 @@ template says what counts as the same task, the same input unless told otherwise
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "name of the template (required)")
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the template")
-	f.StringVarP(&o.version, "version", "v", "1.0.0", "version of the template")
+	f.StringVarP(&o.version, "version", "v", "", "version of the template (default the highest that is not deprecated)")
 	f.StringVarP(&o.input, "input", "i", "", "input as a JSON object, @file, or - for stdin (required)")
 	f.StringVarP(&o.description, "description", "d", "", "what the task is for; sent as its reason")
 	f.IntVarP(&o.priority, "priority", "p", 0, "priority, -100 to 100; higher goes first (default the template's, or 0)")
@@ -118,8 +120,8 @@ func (o *createOptions) request(a *app, given func(flag string) bool) (client.Ta
 		}
 	}
 	switch {
-	case o.name == "" || o.namespace == "" || o.version == "":
-		return r, usagef("--name, --namespace and --version must not be empty")
+	case o.name == "" || o.namespace == "":
+		return r, usagef("--name and --namespace must not be empty")
 	case o.priority < workflow.MinPriority || o.priority > workflow.MaxPriority:
 		return r, usagef("--priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
 	case r.Priority != nil && r.PriorityLevel != nil:
@@ -194,6 +196,9 @@ func (a *app) createTask(ctx context.Context, c *client.Client, r client.TaskReq
 		a.printf("%s %s\n", what, task.TaskUUID)
 	}
 	id := task.TaskUUID
+	if why := a.unserved(ctx, c, task); why != "" {
+		a.warnf("%s; the task waits for one", why)
+	}
 	if task, err = a.awaitEnd(ctx, c, id, wait); err != nil {
 		return fmt.Errorf("wait for task %s: %w", id, err)
 	}
@@ -201,8 +206,10 @@ func (a *app) createTask(ctx context.Context, c *client.Client, r client.TaskReq
 		return err
 	}
 	if !task.Terminal() {
-		return failure(fmt.Sprintf("task %s has not ended after %s; tasker-ctl task watch %s follows it", id, wait, id))
+		why := suffixed(": ", a.unserved(ctx, c, task))
+		return failure(fmt.Sprintf("task %s has not ended after %s%s; tasker-ctl task watch %s follows it", id, wait, why, id))
 	}
+	a.showOutcome(ctx, c, task)
 	return a.outcome(ctx, c, task)
 }
 

@@ -29,7 +29,7 @@ its lifetime is over (see the templates' key_lifetime).`,
 			if err != nil {
 				return unreachable(orchestrator, err)
 			}
-			return a.emit(task, func() { a.showWithSteps(task) })
+			return a.showFound(cmd.Context(), c, task)
 		},
 	}
 	f := cmd.Flags()

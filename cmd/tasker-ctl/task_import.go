@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,9 +47,11 @@ func newTaskImportCommand(a *app) *cobra.Command {
 JSON object with the keys that POST /v1/tasks takes: name, namespace, version and
 context, and perhaps priority, tags, idempotency_key and the others.
 
-What is wrong with one line costs no other its task; the lines that failed are
-listed. The exit code is 4 when all that failed exist already, so that an import
-may be repeated, and 1 when others failed as well.`,
+What is wrong with one line costs no other its task, whether it is no JSON, too
+long or refused; the lines that failed are listed. The exit code is 4 when all
+that failed exist already, so that an import may be repeated, and 1 when others
+failed as well. When the server cannot be reached or is overloaded the import
+ends, and says from which line on.`,
 		Example: "  tasker-ctl task import tasks.jsonl\n" +
 			"  jq -c '{name: \"import\", namespace: \"shop\", version: \"1.0.0\", context: .}' products.json | tasker-ctl task import -",
 		Args: arguments("FILE"),
@@ -73,14 +76,10 @@ may be repeated, and 1 when others failed as well.`,
 
 func (a *app) importTasks(ctx context.Context, c *client.Client, from io.Reader) error {
 	outcome := importOutcome{Failures: []importFailure{}}
-	err := eachBatch(from, func(tasks []client.TaskRequest, lines []int) error {
-		batch, err := c.CreateTasks(ctx, tasks)
-		if err != nil {
-			return fmt.Errorf("create the tasks from line %d on: %w", lines[0], err)
-		}
-		outcome.add(batch, lines)
-		return nil
+	err := eachBatch(from, outcome.fail, func(tasks []client.TaskRequest, lines []int) error {
+		return createLines(ctx, c, tasks, lines, &outcome)
 	})
+	slices.SortStableFunc(outcome.Failures, func(x, y importFailure) int { return x.Line - y.Line })
 	if shown := a.emit(outcome, func() { a.showImport(&outcome) }); shown != nil {
 		return shown
 	}
@@ -95,19 +94,44 @@ func (a *app) importTasks(ctx context.Context, c *client.Client, from io.Reader)
 	return nil
 }
 
+// createLines creates the tasks of some lines. A batch that is refused as a
+// whole is divided, so that only the lines that cause it fail.
+func createLines(ctx context.Context, c *client.Client, tasks []client.TaskRequest, lines []int, outcome *importOutcome) error {
+	batch, err := c.CreateTasks(ctx, tasks)
+	var told *client.Error
+	switch {
+	case err == nil:
+		outcome.add(batch, lines)
+		return nil
+	case !errors.As(err, &told) || exitCodeOfStatus(told.Status) != exitUsage:
+		return fmt.Errorf("create the tasks from line %d on: %w", lines[0], err)
+	case len(tasks) == 1:
+		outcome.fail(importFailure{Line: lines[0], Code: told.Code, Message: told.Message})
+		return nil
+	}
+	half := len(tasks) / 2
+	if err := createLines(ctx, c, tasks[:half], lines[:half], outcome); err != nil {
+		return err
+	}
+	return createLines(ctx, c, tasks[half:], lines[half:], outcome)
+}
+
 func (o *importOutcome) add(batch *client.TaskBatch, lines []int) {
 	o.Created += batch.Created
-	o.Failed += batch.Failed
 	for _, r := range batch.Results {
-		if r.Error == nil || r.Index < 0 || r.Index >= len(lines) {
-			continue
+		if r.Error != nil && r.Index >= 0 && r.Index < len(lines) {
+			o.fail(importFailure{Line: lines[r.Index], Code: r.Error.Code, Message: r.Error.Message, TaskUUID: r.Error.TaskUUID})
 		}
-		if r.Error.Code != "CONFLICT" {
-			o.others++
-		}
-		if len(o.Failures) < importFailures {
-			o.Failures = append(o.Failures, importFailure{Line: lines[r.Index], Code: r.Error.Code, Message: r.Error.Message, TaskUUID: r.Error.TaskUUID})
-		}
+	}
+}
+
+func (o *importOutcome) fail(f importFailure) {
+	o.Failed++
+	if f.Code != "CONFLICT" {
+		o.others++
+	}
+	if len(o.Failures) < importFailures {
+		o.Failures = append(o.Failures, f)
 	}
 }
 
@@ -121,40 +145,58 @@ func (a *app) showImport(o *importOutcome) {
 	a.printf("created %s\n", counted(o.Created, "task"))
 }
 
+// invalidLine is the code of a line that no server has seen.
+const invalidLine = "INVALID_LINE"
+
 // eachBatch reads tasks line by line and hands them over in bounded numbers,
-// with the lines they stood in.
-func eachBatch(from io.Reader, create func(tasks []client.TaskRequest, lines []int) error) error {
-	scanner := bufio.NewScanner(from)
-	scanner.Buffer(nil, maxInput)
+// with the lines they stood in. Lines that are no tasks go to fail.
+func eachBatch(from io.Reader, fail func(importFailure), create func(tasks []client.TaskRequest, lines []int) error) error {
+	reader := bufio.NewReader(from)
 	var tasks []client.TaskRequest
 	var lines []int
 	size := 0
-	line := 0
-	for scanner.Scan() {
-		line++
-		text := bytes.TrimSpace(scanner.Bytes())
-		if len(text) == 0 {
-			continue
-		}
-		if len(tasks) == importTasks || size+len(text) > importBytes && size > 0 {
-			if err := create(tasks, lines); err != nil {
-				return err
-			}
-			tasks, lines, size = tasks[:0], lines[:0], 0
+	for line := 1; ; line++ {
+		text, long, err := readLine(reader)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read the tasks: line %d: %w", line, err)
 		}
 		task := client.TaskRequest{Initiator: "tasker-ctl", SourceSystem: "cli", Reason: defaultReason}
-		if err := json.Unmarshal(text, &task); err != nil {
-			return usagef("line %d is no task: %v", line, err)
+		switch text = bytes.TrimSpace(text); {
+		case long:
+			fail(importFailure{Line: line, Code: invalidLine, Message: fmt.Sprintf("the line is larger than %d bytes", maxInput)})
+		case len(text) == 0:
+		case json.Unmarshal(text, &task) != nil:
+			fail(importFailure{Line: line, Code: invalidLine, Message: "the line is no task: " + json.Unmarshal(text, &task).Error()})
+		default:
+			if len(tasks) == importTasks || size+len(text) > importBytes && size > 0 {
+				if err := create(tasks, lines); err != nil {
+					return err
+				}
+				tasks, lines, size = tasks[:0], lines[:0], 0
+			}
+			tasks, lines, size = append(tasks, task), append(lines, line), size+len(text)
 		}
-		tasks, lines, size = append(tasks, task), append(lines, line), size+len(text)
+		if err != nil { // the end
+			if len(tasks) == 0 {
+				return nil
+			}
+			return create(tasks, lines)
+		}
 	}
-	switch err := scanner.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		return usagef("line %d is larger than %d bytes", line+1, maxInput)
-	case err != nil:
-		return fmt.Errorf("read the tasks: %w", err)
-	case len(tasks) == 0:
-		return nil
+}
+
+// readLine reads to the end of a line; long tells that it had more than
+// maxInput bytes, which are gone. The error is io.EOF with the last line.
+func readLine(from *bufio.Reader) (text []byte, long bool, err error) {
+	for {
+		piece, err := from.ReadSlice('\n')
+		if long = long || len(text)+len(piece) > maxInput; long {
+			text = nil
+		} else {
+			text = append(text, piece...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, long, err
+		}
 	}
-	return create(tasks, lines)
 }

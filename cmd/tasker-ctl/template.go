@@ -16,9 +16,13 @@ func newTemplateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "template",
 		Aliases: []string{"templates"},
-		Short:   "List the templates of a server, check template files",
+		Short:   "List and deprecate the templates of a server, check template files",
 	}
-	cmd.AddCommand(newTemplateListCommand(a), newTemplateInfoCommand(a), newTemplateValidateCommand(a))
+	deprecate := a.templateMark("deprecate", "Keep a version from being chosen where a request names none", true, (*client.Client).DeprecateTemplate)
+	deprecate.Long = `Keeps a version of a template from being chosen where a request names none: then
+the highest version that is not deprecated is. Requests that name the version get it.`
+	cmd.AddCommand(newTemplateListCommand(a), newTemplateInfoCommand(a), deprecate,
+		a.templateMark("undeprecate", "Let a version be chosen again", false, (*client.Client).UndeprecateTemplate), newTemplateValidateCommand(a))
 	return cmd
 }
 
@@ -38,9 +42,13 @@ func newTemplateListCommand(a *app) *cobra.Command {
 				return unreachable(orchestrator, err)
 			}
 			return a.emit(list, func() {
-				t := a.newTable("NAMESPACE", "NAME", "VERSION", "STEPS", "DESCRIPTION")
+				t := a.newTable("NAMESPACE", "NAME", "VERSION", "STATE", "STEPS", "DESCRIPTION")
 				for _, s := range list.Templates {
-					t.row(s.Namespace, s.Name, s.Version, s.StepCount, clip(text(s.Description), 60))
+					state := cell{}
+					if s.DeprecatedAt != nil {
+						state = cell{"deprecated", yellow}
+					}
+					t.row(s.Namespace, s.Name, s.Version, state, s.StepCount, clip(text(s.Description), 60))
 				}
 				t.write(a.stdout)
 			})
@@ -80,6 +88,38 @@ asked which one has the name, without a version which is current.`,
 	}
 	cmd.Flags().StringVarP(&ref.namespace, "namespace", "n", "", "namespace of the template")
 	cmd.Flags().StringVar(&ref.version, "version", "", "version of the template")
+	return cmd
+}
+
+// templateMark is a command that changes whether a version is deprecated.
+func (a *app) templateMark(name, short string, needReason bool,
+	do func(c *client.Client, ctx context.Context, namespace, name, version string, why client.Why) (*client.TemplateDetail, error)) *cobra.Command {
+	var ref templateRef
+	var why whyFlags
+	cmd := &cobra.Command{
+		Use:   name + " NAME",
+		Short: short,
+		Args:  arguments("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client(orchestrator)
+			if err != nil {
+				return err
+			}
+			full, err := ref.parse(args[0]).find(cmd.Context(), c)
+			if err != nil {
+				return unreachable(orchestrator, err)
+			}
+			detail, err := do(c, cmd.Context(), full.namespace, full.name, full.version, client.Why{Reason: why.reason, Actor: why.actor})
+			if err != nil {
+				return unreachable(orchestrator, err)
+			}
+			return a.emit(detail, func() { a.showRegistration(detail) })
+		},
+		ValidArgsFunction: a.completeTemplateRefs,
+	}
+	cmd.Flags().StringVarP(&ref.namespace, "namespace", "n", "", "namespace of the template")
+	cmd.Flags().StringVar(&ref.version, "version", "", "version of the template")
+	why.flags(cmd, "actor", needReason)
 	return cmd
 }
 
@@ -128,7 +168,7 @@ func (r templateRef) find(ctx context.Context, c *client.Client) (templateRef, e
 }
 
 func (a *app) showTemplate(d *client.TemplateDetail) {
-	a.printf("%s/%s:%s\n", d.Namespace, d.Name, d.Version)
+	a.showRegistration(d)
 	if d.Description != nil && *d.Description != "" {
 		a.printf("%s\n", oneLine(*d.Description))
 	}
@@ -149,6 +189,26 @@ func (a *app) showTemplate(d *client.TemplateDetail) {
 		t.row(s.Name, kind, handler, after, s.DefaultMaxAttempts)
 	}
 	t.write(a.stdout)
+}
+
+// showRegistration names a version, and tells whose content it has.
+func (a *app) showRegistration(d *client.TemplateDetail) {
+	a.printf("%s/%s:%s\n", d.Namespace, d.Name, d.Version)
+	r := d.Registration
+	if r == nil {
+		return
+	}
+	by, use := r.RegisteredBy, "not used yet"
+	if by == "" {
+		by = "an unknown daemon"
+	}
+	if r.Used {
+		use = "used by tasks"
+	}
+	a.printf("content %s, %s\nregistered by %s at %s\n", r.ContentHash, use, oneLine(by), instant(&r.RegisteredAt))
+	if r.DeprecatedAt != nil {
+		a.printf("deprecated since %s\n", instant(r.DeprecatedAt))
+	}
 }
 
 // parsedConfiguration reads the whole template where the server gives it, nil

@@ -2,13 +2,17 @@ package architecture_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -83,25 +87,36 @@ func knowsDriver(importPath string) bool {
 // load lists the packages of the module.
 func load(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list",
+	pkgs, err := listed()
+	require.NoError(t, err)
+	require.NotEmpty(t, pkgs)
+	return pkgs
+}
+
+// listed asks the go command once for all tests.
+var listed = sync.OnceValues(func() (pkgs []pkg, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "list",
 		"-json=ImportPath,Name,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports,Deps", module+"/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	require.NoErrorf(t, err, "go list: %s", stderr.String())
-	var pkgs []pkg
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, stderr.String())
+	}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
 		err := dec.Decode(&p)
 		if errors.Is(err, io.EOF) {
-			break
+			return pkgs, nil
 		}
-		require.NoError(t, err)
+		if err != nil {
+			return nil, fmt.Errorf("read the answer of go list: %w", err)
+		}
 		pkgs = append(pkgs, p)
 	}
-	require.NotEmpty(t, pkgs)
-	return pkgs
-}
+})
 
 func TestImportsOnlyPointDown(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/batch"
 	"github.com/tasker-go/tasker/worker/decision"
@@ -327,5 +332,36 @@ func TestFailuresOfBatches(t *testing.T) {
 				require.JSONEq(t, fmt.Sprintf(`{"workers":%d,"missing":%d}`, 10-c.fail, c.fail), string(step(t, task, "aggregate_results").Result))
 			}
 		})
+	}
+}
+
+// What SDKs write for an empty input is nothing to do, and no failure.
+func TestOutcomesOfNothingToDo(t *testing.T) {
+	t.Parallel()
+	h := datasets()
+	h["DatasetAnalyzerHandler"] = func(ctx *worker.StepContext) (any, error) { return ctx.Input(), nil }
+	template := load(t, "batch_processing_example.yaml")
+	core, lines := observer.New(zap.WarnLevel)
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		return errors.Join(w.RegisterTemplate(template), h.register(template)(w))
+	}, func(o *orchestration.Config, _ *worker.Config) { o.Logger = zap.New(core) })
+	for i, outcome := range []string{
+		`{"type":"no_batches"}`,
+		`"no_batches"`,
+		`{"type":"create_batches","worker_template_name":"process_batch","worker_count":0,"cursor_configs":[],"total_items":0}`,
+		`{"type":"create_batches","worker_count":0}`,
+		`{"type":"create_batches","worker_template_name":"process_batch","worker_count":0,"cursor_configs":null}`,
+	} {
+		task := run(e, template, `{"batch_processing_outcome":%s}`, outcome)
+		require.Equal(t, workflow.TaskComplete, task.State, outcome)
+		require.Equal(t, workflow.StepComplete, step(t, task, "process_batch_000").State, "the shape is kept")
+		require.Equal(t, workflow.StepComplete, step(t, task, "aggregate_results").State)
+		require.Equal(t, i, lines.FilterMessage("an outcome is read as nothing to do").Len(), outcome)
+	}
+	for _, outcome := range []string{`"no_branches"`, `"create_batches"`, `{"type":"create_batches"}`, `{"type":"create_batches","worker_count":0,"total_items":3}`,
+		`{"type":"create_batches","worker_count":1,"cursor_configs":[]}`, `null`, `0`} {
+		task := run(e, template, `{"batch_processing_outcome":%s}`, outcome)
+		require.Equal(t, workflow.TaskError, task.State, outcome)
+		require.Contains(t, *step(t, task, "analyze_dataset").Reason, "batch_processing_outcome", outcome)
 	}
 }

@@ -9,7 +9,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -89,7 +92,8 @@ func TestOrderFulfilment(t *testing.T) {
 
 // Row 15: there, an order that lacks most of what input_schema asks for is
 // accepted and fails at run time. Here a context that breaks the schema is
-// refused at creation; without a schema the rest of the row holds.
+// refused at creation, unless orchestration.create.input_schema says otherwise: then
+// the row holds.
 func TestOrderOfNothing(t *testing.T) {
 	t.Parallel()
 	const nothing = `{"customer":{"id":12345},"items":[]}`
@@ -99,11 +103,21 @@ func TestOrderOfNothing(t *testing.T) {
 	require.ErrorAs(t, err, &invalid)
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "what is refused costs nothing")
 
-	lax, template := start(t, "business_workflow.yaml", orders(), func(w *workflow.Template) { w.InputSchema = nil })
-	task := run(lax, template, nothing)
-	require.Len(t, task.Steps, 4)
-	require.Equal(t, workflow.TaskError, task.State)
-	require.Equal(t, workflow.StepError, step(t, task, "validate_order").State)
+	for mode, warnings := range map[orchestration.SchemaMode]int{orchestration.SchemaWarn: 1, orchestration.SchemaOff: 0} {
+		core, lines := observer.New(zap.WarnLevel)
+		lax := enginetest.Start(t, func(w *worker.Worker) error {
+			return errors.Join(w.RegisterTemplate(template), orders().register(template)(w))
+		}, func(o *orchestration.Config, _ *worker.Config) { o.InputSchema, o.Logger = mode, zap.New(core) })
+		task := run(lax, template, nothing)
+		require.GreaterOrEqual(t, len(task.Steps), 4)
+		require.Equal(t, workflow.TaskError, task.State)
+		require.Equal(t, workflow.StepError, step(t, task, "validate_order").State)
+		told := lines.FilterMessage("a context breaks the input schema of its template")
+		require.Equal(t, warnings, told.Len())
+		for _, line := range told.All() {
+			require.Contains(t, line.ContextMap()["problems"], "context")
+		}
+	}
 }
 
 // Row 80 with a worker: the payment fails twice, which is all it may.

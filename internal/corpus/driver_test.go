@@ -47,7 +47,7 @@ func (d *driver) report(name string, fill func(r *store.Report)) {
 	no := d.step(name).No
 	var r store.Report
 	require.Eventually(d.t, func() bool {
-		claimed, err := d.e.Store.Claim(d.t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{d.queue}, Limit: 100, Lease: time.Minute}, true)
+		claimed, _, err := d.e.Store.Claim(d.t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{d.queue}, Limit: 100, Lease: time.Minute}, true)
 		require.NoError(d.t, err)
 		var others []store.ClaimKey
 		for i := range claimed {

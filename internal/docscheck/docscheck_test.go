@@ -2,6 +2,7 @@ package docscheck_test
 
 import (
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func page(t *testing.T, name string) string {
 // pages lists the documentation: the README and every page below docs.
 func pages(t *testing.T) []string {
 	t.Helper()
-	list := []string{"README.md"}
+	list := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && filepath.Ext(name) == ".md" {
 			list = append(list, filepath.ToSlash(strings.TrimPrefix(name, filepath.Clean(root)+string(filepath.Separator))))
@@ -71,6 +72,44 @@ func TestEveryVariableOfAKeyIsExplained(t *testing.T) {
 }
 
 const (
+	countsPage  = "docs/configuration.md"
+	countsBegin = "<!-- counts: written by go test ./internal/docscheck -update -->\n"
+	countsEnd   = "<!-- end of counts -->\n"
+)
+
+func TestCountsOfKeysAreUpToDate(t *testing.T) {
+	t.Parallel()
+	compareBetween(t, countsPage, countsBegin, countsEnd, countsTable())
+}
+
+// countsTable counts the keys by status.
+func countsTable() string {
+	counts, all := map[config.Status]int{}, 0
+	for _, k := range config.Keys() {
+		if !k.Older && !k.Member() {
+			counts[k.Status]++
+			all++
+		}
+	}
+	return fmt.Sprintf("| status | keys | meaning |\n|---|---|---|\n"+
+		"| `active` | %d | changes what a daemon does |\n"+
+		"| `planned` | %d | no effect until the feature exists that the key names |\n"+
+		"| `ignored` | %d | a key of Tasker that can have no effect here, for the reason it names |\n"+
+		"| | %d | without older spellings |\n",
+		counts[config.StatusActive], counts[config.StatusPlanned], counts[config.StatusIgnored], all)
+}
+
+// compareBetween holds the part of a page between two marks.
+func compareBetween(t *testing.T, name, begin, end, want string) {
+	t.Helper()
+	before, rest, found := strings.Cut(page(t, name), begin)
+	require.True(t, found, "%s lacks %s", name, begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found, "%s lacks %s", name, end)
+	compare(t, name, before+begin+want+end+after)
+}
+
+const (
 	metricsPage  = "docs/operations.md"
 	metricsBegin = "<!-- metrics: written by go test ./internal/docscheck -update -->\n"
 	metricsEnd   = "<!-- end of metrics -->\n"
@@ -78,12 +117,7 @@ const (
 
 func TestMetricsCatalogueIsUpToDate(t *testing.T) {
 	t.Parallel()
-	text := page(t, metricsPage)
-	before, rest, found := strings.Cut(text, metricsBegin)
-	require.True(t, found, "%s has no place for the metrics", metricsPage)
-	_, after, found := strings.Cut(rest, metricsEnd)
-	require.True(t, found, "%s has no end of the metrics", metricsPage)
-	compare(t, metricsPage, before+metricsBegin+metricsTable(t)+metricsEnd+after)
+	compareBetween(t, metricsPage, metricsBegin, metricsEnd, metricsTable(t))
 }
 
 // registrar notes what the catalogue registers.

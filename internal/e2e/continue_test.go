@@ -30,7 +30,7 @@ steps:
 	type input struct{ I, Left int }
 	return errors.Join(err, w.RegisterTemplate(tmpl), worker.Handle(w, "hop", func(c *worker.StepContext, in input) (int, error) {
 		select {
-		case <-time.After(time.Duration(rand.IntN(10)) * time.Millisecond):
+		case <-time.After(time.Duration(rand.IntN(10)) * time.Millisecond): // takes time: work during which the worker is killed
 		case <-c.Done():
 			return 0, c.Err()
 		}

@@ -132,7 +132,7 @@ func insisting(t *testing.T, c *client.Client, n int) <-chan submitted {
 func insist(ctx context.Context, c *client.Client, key string) (id string, err error) {
 	r := request("diamond", `{"even_number":6}`)
 	r.IdempotencyKey = key
-	pause := time.NewTimer(0)
+	pause := time.NewTimer(0) // takes time: a client that tries again
 	defer pause.Stop()
 	for {
 		select {

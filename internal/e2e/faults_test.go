@@ -22,7 +22,7 @@ func TestWorkerKilledInTheMiddle(t *testing.T) {
 	r.start(fleet.Worker, "EventDrivenOnly", "notify")
 	r.ready()
 	done := submitting(t, r, 300, "victim")
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := r.db.QueryInt(t, `select count(*) from tasker.step_attempts`)
 		return n > 50, fmt.Sprintf("%d attempts", n)
 	})
@@ -101,7 +101,7 @@ func TestDatabaseDownAtStart(t *testing.T) {
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Orchestrator, BinDir: binDir, WorkDir: t.TempDir(), Name: "lonely",
 		DatabaseURL: "postgres://nobody:secret-word@127.0.0.1:1/none"})
 	require.NoError(t, err)
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		return strings.Contains(p.Log(), "the database does not answer; trying again"), p.Log()
 	})
 	require.NotContains(t, p.Log(), "secret-word")
@@ -128,7 +128,7 @@ func TestReloadChangesTheMode(t *testing.T) {
 	r := pair(t, "Hybrid", "notify")
 	r.rewrite(r.all[0], "Hybrid", "PollingOnly")
 	require.NoError(t, r.all[0].Signal(syscall.SIGHUP))
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		body := get(t, r.all[0].URL+"/v1/admin/deployment-mode")
 		return strings.Contains(body, "PollingOnly"), body
 	})

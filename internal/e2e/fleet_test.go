@@ -65,7 +65,7 @@ func newFleet(t *testing.T, db *pgtest.DB) *running {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 				defer cancel()
 				_ = p.Stop(ctx) // how it ends is the business of the shutdown tests
 				if t.Failed() {

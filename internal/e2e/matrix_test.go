@@ -227,14 +227,14 @@ func TestListenerKilledDuringARun(t *testing.T) {
 			r := pair(t, mode, "notify")
 			done := submitting(t, r, 200, "killed")
 			killed := 0
-			pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 				killed += r.db.QueryInt(t, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 					where datname = current_database() and application_name like '%-listener'`)
 				return killed >= 3, "no listener to kill"
 			})
 			r.awaitAll(<-done)
 			r.clean()
-			pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 				health, metrics := get(t, r.all[0].URL+"/health/detailed"), get(t, r.all[0].URL+"/metrics")
 				return strings.Contains(health, `"reconnects"`) && counted(metrics, "tasker_listener_reconnections_total"), health
 			})
@@ -260,7 +260,7 @@ func TestRelayKilledDuringARun(t *testing.T) {
 	})
 	r.awaitAll(<-done)
 	r.clean()
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		relays := 0
 		for _, p := range r.all[:2] {
 			if counted(get(t, p.URL+"/metrics"), "tasker_relay_leader") {

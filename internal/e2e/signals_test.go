@@ -18,7 +18,7 @@ func statusOf(t *testing.T, p *fleet.Process, parts ...string) map[string]map[st
 	t.Helper()
 	require.NoError(t, p.Signal(syscall.SIGUSR1))
 	lines := map[string]map[string]any{}
-	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		for line := range strings.Lines(p.Log()) {
 			var fields map[string]any
 			if json.Unmarshal([]byte(line), &fields) != nil || fields["message"] != "status" {
@@ -61,7 +61,7 @@ func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
 	reload := func(p *fleet.Process, old, replacement, says string) {
 		r.rewrite(p, old, replacement)
 		require.NoError(t, p.Signal(syscall.SIGHUP))
-		pgtest.Eventually(t, 20*time.Second, func() (bool, string) { return strings.Contains(p.Log(), says), p.Log() })
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return strings.Contains(p.Log(), says), p.Log() })
 	}
 	for _, p := range r.all {
 		require.NotContains(t, p.Log(), `"level":"debug"`)

@@ -36,7 +36,7 @@ steps:
 			if _, err := tx.Exec(c, `insert into kept (task_uuid, token) values ($1, $2)`, c.TaskUUID(), c.Token()); err != nil {
 				return 0, err
 			}
-			_, err := tx.Exec(c, `select pg_sleep(random() * 0.05)`)
+			_, err := tx.Exec(c, `select pg_sleep(random() * 0.05)`) // takes time: work during which the worker is killed
 			return c.Token(), err
 		}))
 	}), nil, os.Stderr)

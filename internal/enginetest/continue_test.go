@@ -250,7 +250,7 @@ func TestARefusedNextTaskFailsTheStep(t *testing.T) {
 	}{
 		"schema":    {worker.NextTask{Context: json.RawMessage(`{"left":"many"}`)}, "context/left"},
 		"template":  {worker.NextTask{Name: "nothing", Version: "1.0.0"}, "Template not found: chains/nothing/1.0.0"},
-		"version":   {worker.NextTask{Namespace: "leaves", Name: "leaf"}, "version must not be empty"},
+		"namespace": {worker.NextTask{Namespace: "nowhere", Name: "leaf"}, "Template not found: nowhere/leaf"},
 		"no object": {worker.NextTask{Context: json.RawMessage(`[1]`)}, "context must be a JSON object"},
 		"start":     {worker.NextTask{StartIn: -time.Second}, "the start must be within"},
 	} {
@@ -354,7 +354,7 @@ func TestChainsUnderKills(t *testing.T) {
 			select {
 			case <-over:
 				return
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(5 * time.Millisecond): // takes time: the faults are spread over the run
 			}
 			var n int
 			err := e.Store.Execer().QueryRow(context.WithoutCancel(t.Context()), `select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity

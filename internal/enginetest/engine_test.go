@@ -133,7 +133,7 @@ func TestCancelStopsARunningHandler(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, handlers(nil))
 	id := e.Submit("test", "slow", `{}`)
-	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3`) == 1, "not claimed"
 	})
 	require.NoError(t, e.Orchestrator.Cancel(t.Context(), id, "ana", "wrong customer"))
@@ -142,7 +142,7 @@ func TestCancelStopsARunningHandler(t *testing.T) {
 	require.Equal(t, "wrong customer", *task.FinalReason)
 	require.ErrorIs(t, e.Orchestrator.Cancel(t.Context(), id, "ana", "again"), store.ErrTaskEnded)
 	require.ErrorIs(t, e.Orchestrator.Cancel(t.Context(), uuid.Must(uuid.NewV7()), "ana", ""), store.ErrNotFound)
-	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		h := e.Worker.Health()
 		return h.Running == 0 && h.LeasesLost == 1, fmt.Sprintf("%d running", h.Running)
 	})
@@ -154,11 +154,11 @@ func TestExpiredLeaseGoesOnWithTheNextAttempt(t *testing.T) {
 	slow := make(chan struct{})
 	e := enginetest.Start(t, handlers(slow))
 	id := e.Submit("test", "slow", `{}`)
-	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3`) == 1, "not claimed"
 	})
 	e.DB.Exec(t, `update tasker.board set lease_until = now() - interval '1 second' where state = 3`)
-	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3 and attempt = 2`) == 1, "no second attempt"
 	})
 	close(slow)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -72,8 +73,8 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 		Delays: []time.Duration{20 * time.Millisecond}, Multiplier: 1, Max: time.Second}}}
 	log := zap.NewNop()
 	system := func(id string) coordinator.Config {
-		return coordinator.Config{SystemID: id, Mode: deploymode.Hybrid, Source: e.Bus,
-			Poller: poller.Config{Interval: 200 * time.Millisecond, RelaxedInterval: 2 * time.Second}}
+		return Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.Hybrid, Source: e.Bus,
+			Poller: poller.Config{Interval: 200 * time.Millisecond, RelaxedInterval: 2 * time.Second}})
 	}
 	oc := orchestration.Config{Store: s, Publisher: e.Bus, Rules: e.Rules, Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"},
 		Orchestration: system("orchestration"), Readiness: system("task_readiness"), Processor: command.Config{Name: "orchestrator"}, Logger: log}
@@ -95,8 +96,17 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 	return e
 }
 
+// Completed takes what the settings of an event system leave out from the
+// defaults of the configuration.
+func Completed(t testing.TB, c coordinator.Config) coordinator.Config {
+	t.Helper()
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	return c.Or(coordinator.Configure(defaults.Worker.EventSystems.Worker.EventSystem))
+}
+
 func (e *Engine) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	require.NoError(e.t, e.Worker.Stop(ctx))
 	require.NoError(e.t, e.Orchestrator.Stop(ctx))
@@ -114,7 +124,7 @@ func (e *Engine) AnotherOrchestrator() *orchestration.Orchestrator {
 	require.NoError(e.t, err)
 	require.NoError(e.t, o.Start(e.t.Context()))
 	e.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		require.NoError(e.t, o.Stop(ctx))
 	})

@@ -226,7 +226,8 @@ func TestTheZoneOfACalendarIsTheServers(t *testing.T) {
 	require.NoError(t, err)
 	template := *plan.Template
 	template.Identity = &workflow.IdentityPolicy{Calendar: workflow.CalendarDay, TimeZone: "Mars/Olympus"}
-	require.ErrorContains(t, in.Store.RegisterTemplates(t.Context(), "test", []*workflow.Template{&template}), "Mars/Olympus")
+	_, err = in.Store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{&template})
+	require.ErrorContains(t, err, "Mars/Olympus")
 	_, err = in.Orchestrator.Create(t.Context(), in.request("daily", ""))
 	require.NoError(t, err, "the one before is in force")
 }

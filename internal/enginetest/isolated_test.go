@@ -339,7 +339,8 @@ func TestWhatCannotBeIsolated(t *testing.T) {
 				w.Isolation = worker.IsolationConfig{MaxItems: 3, MaxItemBytes: 64, MaxBytes: 300}
 			})
 			tmpl.Steps[2].Batch.FailureStrategy = c.strategy
-			require.NoError(t, e.Store.RegisterTemplates(t.Context(), "test", []*workflow.Template{tmpl}))
+			_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl})
+			require.NoError(t, err)
 			task := e.Run("test", "isolating", `{"total":5}`)
 			require.Equal(t, workflow.TaskError, task.State)
 			failed := task.Steps[3]

@@ -184,7 +184,8 @@ func (p *promise) keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
 		return result, err
 	}
 	p.note("backend terminated")
-	pid, at := tx.Conn().PgConn().PID(), time.NewTimer(time.Duration(rand.IntN(3000))*time.Microsecond)
+	pid := tx.Conn().PgConn().PID()
+	at := time.NewTimer(time.Duration(rand.IntN(3000)) * time.Microsecond) // takes time: the fault falls at a random moment
 	p.kills.Go(func() {
 		<-at.C
 		// It may have been committed by now, and the connection be another step's.
@@ -216,7 +217,7 @@ func (p *promise) watch() (stop func() int) {
 			case <-over:
 				seen <- worst
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond): // takes time: looks all through the run
 			}
 			var n int
 			if err := p.admin.QueryRow(context.WithoutCancel(p.t.Context()), broken).Scan(&n); err == nil {

@@ -65,12 +65,13 @@ func newUnapplied(t *testing.T, template string) *unapplied {
 	u.store, u.db = enginetest.OpenStore(t)
 	tmpl, _, err := workflow.ParseTemplate("decided.yaml", []byte(template))
 	require.NoError(t, err)
-	require.NoError(t, u.store.RegisterTemplates(t.Context(), "test", []*workflow.Template{tmpl.Resolve("test")}))
+	_, err = u.store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
+	require.NoError(t, err)
 	u.plan, err = u.store.PlanNamed(t.Context(), "test", "decided", "1.0.0")
 	require.NoError(t, err)
 	bus := inproc.New()
-	system := coordinator.Config{SystemID: "test", Mode: deploymode.Hybrid, Source: bus,
-		Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: time.Second}}
+	system := enginetest.Completed(t, coordinator.Config{SystemID: "test", Mode: deploymode.Hybrid, Source: bus,
+		Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: time.Second}})
 	u.o, err = orchestration.New(orchestration.Config{Store: u.store, Publisher: bus, Rules: u.rules,
 		Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"}, Orchestration: system, Readiness: system,
 		Processor: command.Config{Name: "orchestrator"}, Logger: zap.NewNop()})
@@ -86,7 +87,7 @@ func newUnapplied(t *testing.T, template string) *unapplied {
 // many steps that were.
 func (u *unapplied) report(success bool) int {
 	u.t.Helper()
-	claimed, err := u.store.Claim(u.t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{u.plan.Queue}, Limit: 10, Lease: time.Minute}, true)
+	claimed, _, err := u.store.Claim(u.t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{u.plan.Queue}, Limit: 10, Lease: time.Minute}, true)
 	require.NoError(u.t, err)
 	reports := make([]store.Report, len(claimed))
 	for i, c := range claimed {

@@ -20,7 +20,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // shapes of tasks; their handlers are in nearby.
 var shapesYAML = []string{`

@@ -151,11 +151,11 @@ func (l *link) cut(at cut, b []byte) bool {
 		_, _ = l.server.Write(b)
 	case at == cutCommitTravels && commit:
 		_ = l.client.Close()
-		<-time.After(time.Duration(rand.IntN(200)) * time.Millisecond)
+		<-time.After(time.Duration(rand.IntN(200)) * time.Millisecond) // takes time: the fault falls at a random moment
 		_, _ = l.server.Write(b)
 	case at == cutCommitVanishes && commit:
 		_ = l.client.Close()
-		<-time.After(time.Duration(rand.IntN(200)) * time.Millisecond)
+		<-time.After(time.Duration(rand.IntN(200)) * time.Millisecond) // takes time: the fault falls at a random moment
 	default:
 		return false
 	}

@@ -1,12 +1,15 @@
 package enginetest_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/orchestration"
@@ -60,6 +63,37 @@ func TestCancelGoesDown(t *testing.T) {
 	require.Equal(t, workflow.TaskCancelled, child.State)
 	require.Equal(t, orchestration.ReasonStepCalledOff, *child.FinalReason)
 	require.Eventually(t, func() bool { return w.DB.QueryInt(t, `select count(*) from tasker.task_messages`) == 0 }, patience, time.Millisecond)
+}
+
+// Tasks are cancelled within milliseconds of their creation, while three
+// orchestrators begin their steps: no task that a step was goes on by itself.
+func TestCancelGoesDownWhileStepsBegin(t *testing.T) {
+	t.Parallel()
+	w := startWaiting(t)
+	w.AnotherOrchestrator()
+	w.AnotherOrchestrator()
+	parents := 1500
+	if testing.Short() {
+		parents = 300
+	}
+	group := pool.New().WithMaxGoroutines(16).WithContext(t.Context()).WithFirstError()
+	for i := range parents {
+		group.Go(func(ctx context.Context) error {
+			created, err := w.Orchestrator.Create(ctx, orchestration.Request{Namespace: "waits", Name: "over_unheard", Version: "1.0.0",
+				Context: fmt.Appendf(nil, `{"n":%d}`, i)})
+			if err != nil {
+				return err
+			}
+			<-time.After(rand.N(20 * time.Millisecond)) // takes time: cancelled at a random moment
+			return w.Orchestrator.Cancel(ctx, created.UUID, "ana", "wrong one")
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Eventually(t, func() bool {
+		return w.DB.QueryInt(t, `select count(*) from tasker.task_messages`) == 0
+	}, patience, 10*time.Millisecond)
+	t.Logf("%d steps had begun as tasks", w.DB.QueryInt(t, `select count(*) from tasker.tasks where parent_task_uuid is not null`))
+	require.Zero(t, w.DB.QueryInt(t, `select count(*) from tasker.board`), "tasks that go on by themselves")
 }
 
 func TestATaskThatIsCancelledFailsItsStep(t *testing.T) {

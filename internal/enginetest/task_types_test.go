@@ -64,7 +64,8 @@ func TestAWorkerThatRunsLearnsOfTypes(t *testing.T) {
 			_, err := enqueue(t, e, "", "email")
 			var unknown *orchestration.UnknownTypeError
 			require.ErrorAs(t, err, &unknown)
-			for version, retry := range map[string]string{"1": "{max_attempts: 4}", "2": "{max_attempts: 7}"} {
+			for _, version := range []string{"1", "2"} {
+				retry := map[string]string{"1": "{max_attempts: 4}", "2": "{max_attempts: 7}"}[version]
 				_, err = e.Orchestrator.RegisterTaskType(t.Context(), typeTemplate(t, "mail", "email", version, retry), ana)
 				require.NoError(t, err)
 				for range 3 {
@@ -72,7 +73,7 @@ func TestAWorkerThatRunsLearnsOfTypes(t *testing.T) {
 					require.NoError(t, err)
 					task := e.Await(created.UUID)
 					require.Equal(t, workflow.TaskComplete, task.State)
-					require.JSONEq(t, map[string]string{"1": "4", "2": "7"}[version], string(task.Steps[0].Result), "the version that was registered last")
+					require.JSONEq(t, map[string]string{"1": "4", "2": "7"}[version], string(task.Steps[0].Result), "the highest version")
 				}
 			}
 		})
@@ -90,15 +91,17 @@ func TestTheLifeOfATaskType(t *testing.T) {
 	require.NoError(t, err)
 	e.Until(running.UUID, func(now *store.Task) bool { return now.Steps[0].State == workflow.StepInProgress })
 
-	// Another content under the same version: what runs keeps its own.
+	// Another content under the same version is refused, as a task has used it.
 	bob := orchestration.Why{Actor: "bob", Reason: "more patience"}
-	second, err := e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "1", "{max_attempts: 9}"), bob)
+	_, err = e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "1", "{max_attempts: 9}"), bob)
+	require.ErrorIs(t, err, store.ErrVersionUsed)
+	second, err := e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "2", "{max_attempts: 9}"), bob)
 	require.NoError(t, err)
 	require.NotEqual(t, first.Plan.ID, second.Plan.ID)
 	require.Equal(t, []string{"ana", "bob"}, []string{second.CreatedBy, second.UpdatedBy})
-	same, err := e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "1", "{max_attempts: 9}"), bob)
+	same, err := e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "1", "{max_attempts: 4}"), bob)
 	require.NoError(t, err)
-	require.Equal(t, second.Plan.ID, same.Plan.ID, "the same content is the same plan")
+	require.Equal(t, second.Plan.ID, same.Plan.ID, "the highest version is enqueued, not the last that was registered")
 	waiting, err := enqueue(t, e, "mail", "email")
 	require.NoError(t, err)
 	require.Equal(t, second.Plan.ID, waiting.Plan.ID)

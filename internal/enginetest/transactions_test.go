@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -157,7 +161,7 @@ func TestCancelsAroundATransaction(t *testing.T) {
 		id := e.Submit("promises", "promise", fmt.Sprintf(`{"i":%d}`, i))
 		ids[i] = id
 		group.Go(func() {
-			<-time.After(time.Duration(rand.IntN(8000)) * time.Microsecond)
+			<-time.After(time.Duration(rand.IntN(8000)) * time.Microsecond)                   // takes time: cancelled at a random moment
 			_ = e.Orchestrator.Cancel(context.WithoutCancel(t.Context()), id, "test", "late") // it may have ended
 		})
 	}
@@ -174,4 +178,60 @@ func TestCancelsAroundATransaction(t *testing.T) {
 	require.Zero(t, e.DB.QueryInt(t, broken))
 	require.Equal(t, complete, e.DB.QueryInt(t, `select count(*) from kept`))
 	t.Logf("%d of %d were complete before their cancel", complete, len(ids))
+}
+
+const latecomerYAML = `
+name: latecomer
+namespace_name: mixed
+version: 1.0.0
+steps: [{name: a, handler: {callable: plain}}]
+`
+
+// said keeps what a worker has signalled.
+type said struct {
+	signal.Publisher
+	mu     sync.Mutex
+	topics []signal.Topic
+}
+
+func (s *said) Publish(signals ...signal.Signal) {
+	s.mu.Lock()
+	for _, one := range signals {
+		s.topics = append(s.topics, one.Topic)
+	}
+	s.mu.Unlock()
+	s.Publisher.Publish(signals...)
+}
+
+func (s *said) all() []signal.Topic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.topics)
+}
+
+// A task that a handler creates with dependencies is the orchestrators' to look
+// at: the worker tells them after the commit, as it does for other due work.
+func TestATaskWithDependenciesFromAHandlerIsSignalled(t *testing.T) {
+	t.Parallel()
+	var on atomic.Pointer[uuid.UUID]
+	var heard said
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		creator, _, err := workflow.ParseTemplate("creator.yaml", []byte(strings.NewReplacer("latecomer", "creator", "plain", "create").Replace(latecomerYAML)))
+		late, _, err2 := workflow.ParseTemplate("latecomer.yaml", []byte(latecomerYAML))
+		return errors.Join(err, err2, w.RegisterTemplate(creator), w.RegisterTemplate(late),
+			w.Register("plain", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
+			w.Register("create", worker.InTx(func(c *worker.StepContext, tx pgx.Tx) (any, error) {
+				created, err := c.CreateTask(tx, worker.TaskRequest{Namespace: "mixed", Name: "latecomer", Version: "1.0.0",
+					Context: json.RawMessage(`{"late":true}`), DependsOn: []uuid.UUID{*on.Load()}})
+				return created.UUID, err
+			})))
+	}, func(_ *orchestration.Config, wc *worker.Config) {
+		heard.Publisher, wc.Publisher = wc.Publisher, &heard
+	})
+	on.Store(&e.Run("mixed", "latecomer", `{}`).UUID)
+	require.NotContains(t, heard.all(), signal.TopicDue)
+	var late uuid.UUID
+	require.NoError(t, json.Unmarshal(e.Run("mixed", "creator", `{}`).Steps[0].Result, &late))
+	require.Equal(t, workflow.TaskComplete, e.Await(late).State)
+	require.Contains(t, heard.all(), signal.TopicDue)
 }

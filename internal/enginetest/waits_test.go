@@ -141,6 +141,18 @@ version: 1.0.0
 steps:
   - {name: sub, type: task, task: {name: blocked, version: 1.0.0}}
 ---
+name: unheard
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: never, type: wait_for_event, wait: {event: never}}
+---
+name: over_unheard
+namespace_name: waits
+version: 1.0.0
+steps:
+  - {name: sub, type: task, task: {name: unheard, version: 1.0.0}}
+---
 name: impatient
 namespace_name: waits
 version: 1.0.0

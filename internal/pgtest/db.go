@@ -201,7 +201,7 @@ func retry(ctx context.Context, f func() error, codes ...string) error {
 		if err == nil || !isCode(err, codes...) {
 			return err
 		}
-		t := time.NewTimer(delay)
+		t := time.NewTimer(delay) // takes time: between two attempts
 		select {
 		case <-t.C:
 		case <-ctx.Done():

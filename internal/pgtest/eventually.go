@@ -22,6 +22,6 @@ func Eventually(t testing.TB, timeout time.Duration, cond func() (ok bool, state
 			t.Fatalf("not within %v: %s", timeout, state)
 			return
 		}
-		time.Sleep(min(delay, max(time.Until(deadline), 0)))
+		time.Sleep(min(delay, max(time.Until(deadline), 0))) // takes time: between two looks
 	}
 }

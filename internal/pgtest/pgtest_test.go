@@ -156,7 +156,7 @@ func TestPrivateServerCanBeKilled(t *testing.T) {
 	require.NoError(t, db.Server().Kill(t.Context()))
 	require.NoError(t, db.Server().Restart(t.Context()))
 	// The broken connection is found out by the first statement on it.
-	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		conn, err := pgx.Connect(t.Context(), db.DSN)
 		if err != nil {
 			return false, err.Error()
@@ -209,7 +209,7 @@ func TestAnotherServerCanBeUsed(t *testing.T) {
 func TestEventually(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		asked++
 		return asked == 5, "not yet"
 	})

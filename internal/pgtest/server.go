@@ -22,9 +22,10 @@ const URLEnv = "TASKER_TEST_DATABASE_URL"
 const (
 	// startTimeout bounds getting hold of a server, including creating it on a
 	// machine busy with compiling other packages.
-	startTimeout = 2 * time.Minute
-	// opTimeout bounds one administrative statement.
-	opTimeout = time.Minute
+	startTimeout = 5 * time.Minute
+	// opTimeout bounds one statement of a test or of the kit. Some fill tables
+	// with a million rows, on machines that have twenty other things to do.
+	opTimeout = 10 * time.Minute
 )
 
 // Settings are the settings of the servers made for tests. Nothing has to

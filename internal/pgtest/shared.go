@@ -238,7 +238,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 			_ = f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		t := time.NewTimer(20 * time.Millisecond)
+		t := time.NewTimer(20 * time.Millisecond) // takes time: between two attempts
 		select {
 		case <-t.C:
 		case <-ctx.Done():

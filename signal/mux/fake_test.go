@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.With(m)) }
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 var (
 	errDown   = errors.New("the source is down")
@@ -167,7 +167,7 @@ func (c *fakeConn) Probe(ctx context.Context, s signal.Signal) error {
 		return ctx.Err()
 	}
 	lost := c.source.mute
-	time.AfterFunc(c.source.trip, func() {
+	time.AfterFunc(c.source.trip, func() { // takes time: of a bubble
 		if !lost {
 			c.source.publish(s)
 		}

@@ -160,12 +160,17 @@ func (s *sending) storm(ctx context.Context, source signal.Source, name string, 
 	return ignoreKilled(err)
 }
 
-// hear receives count numbers without a gap, beginning with from or earlier.
+// hear receives count numbers without a gap, beginning with from or earlier. A
+// topic without a number says that a full buffer has given its numbers up: a member
+// that a busy machine keeps from receiving has been told, and begins anew.
 func (s *sending) hear(ctx context.Context, c signal.Connection, from, count int) error {
 	for last := 0; last < from+count; {
 		sig, err := c.Receive(ctx)
 		if err != nil {
 			return err
+		}
+		if sig.Topic == topicA && sig.Payload == "" {
+			last, from = 0, s.next()
 		}
 		n, err := strconv.Atoi(sig.Payload)
 		if err != nil || sig.Topic != topicA {

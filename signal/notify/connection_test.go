@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/signal/notify"
 )
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 func bounded(t *testing.T) context.Context {
 	t.Helper()

@@ -21,6 +21,10 @@ import (
 // farewell bounds each part of the end of a leadership.
 const farewell = 3 * time.Second
 
+// frozenProbes is how many probes a leader may leave out before the server takes
+// the leadership from it.
+const frozenProbes = 3
+
 var errDeaf = errors.New("no probe came back through the WAL")
 
 // leadership is the time from an election to the loss of it. Three goroutines
@@ -55,6 +59,9 @@ func (r *Relay) lead(ctx context.Context, v *voice) error {
 		r.resigned()
 	}()
 	if err := l.takeOver(ctx); err != nil {
+		return err
+	}
+	if err := v.limitIdle(ctx, frozenProbes*r.cfg.ProbeInterval+commandTimeout); err != nil {
 		return err
 	}
 	r.elected(l.wal.LagBytes)

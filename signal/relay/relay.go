@@ -118,6 +118,10 @@ func (r *Relay) walConfig(v *voice) wal.Config {
 	if v != nil {
 		c.Server = v
 	}
+	c.OnSlotLost = func(slot string) {
+		r.cfg.Metrics.WALSlotsLost.Inc()
+		r.cfg.Logger.Warn(wal.SlotLostMessage, zap.String("slot", slot))
+	}
 	return c
 }
 
@@ -204,7 +208,8 @@ func (r *Relay) candidate(ctx context.Context) error {
 func (r *Relay) connect(ctx context.Context) (*voice, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.TakeOverTimeout)
 	defer cancel()
-	return dial(ctx, r.dial)
+	// A candidate is idle between two tries, and while it takes over.
+	return dial(ctx, r.dial, r.cfg.RetryInterval+r.cfg.TakeOverTimeout)
 }
 
 // pause waits for the next try; false means that ctx has ended.

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,16 +28,19 @@ type voice struct {
 	conn *pgx.Conn
 }
 
-// prepareSQL keeps the server from ending a session that may be idle, and from
-// flushing the WAL for each announcement: a NOTIFY holds a lock of the whole
-// server while its commit is flushed, and a hint need not survive a crash.
-// Servers before 14 do not know idle_session_timeout.
-const prepareSQL = `select set_config(name, value, false)
-	from (values ('idle_session_timeout', '0'), ('synchronous_commit', 'off')) as wanted(name, value)
-	join pg_settings using (name)`
+// idleLimitSQL bounds how long the server waits for the next word of a session,
+// in ms. The lock of a leader that froze goes with its session: its kernel would
+// answer for it for ever. Servers before 14 do not know the setting, nor have
+// they messages in the WAL to relay.
+const idleLimitSQL = `select set_config('idle_session_timeout', $1::text, false)
+	where current_setting('idle_session_timeout', true) is not null`
 
-// dial opens a session, bounded by ctx.
-func dial(ctx context.Context, cfg *pgx.ConnConfig) (*voice, error) {
+// prepareSQL keeps the server from flushing the WAL for each announcement: a NOTIFY holds a lock of the whole
+// server while its commit is flushed, and a hint need not survive a crash.
+const prepareSQL = `set synchronous_commit = off`
+
+// dial opens a session, bounded by ctx, that may be idle for so long.
+func dial(ctx context.Context, cfg *pgx.ConnConfig, idle time.Duration) (*voice, error) {
 	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, cfg))
 	if err != nil {
 		return nil, fmt.Errorf("connecting the relay: %w", err)
@@ -45,7 +49,20 @@ func dial(ctx context.Context, cfg *pgx.ConnConfig) (*voice, error) {
 		pgdial.Close(conn.PgConn())
 		return nil, fmt.Errorf("preparing the relay's session: %w", err)
 	}
-	return &voice{conn: conn}, nil
+	v := &voice{conn: conn}
+	if err := v.limitIdle(ctx, idle); err != nil {
+		v.close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// limitIdle has the server end the session when it has been idle for so long.
+func (v *voice) limitIdle(ctx context.Context, idle time.Duration) error {
+	if _, err := v.Exec(ctx, idleLimitSQL, strconv.FormatInt(idle.Milliseconds(), 10)); err != nil {
+		return fmt.Errorf("preparing the relay's session: %w", err)
+	}
+	return nil
 }
 
 // tryLock reports whether this session has become the leader's. It does not

@@ -11,7 +11,8 @@
 // The slot is temporary by default and goes away with the connection. A
 // persistent slot keeps the signals of a disconnect, and the WAL they are in:
 // guard it with max_slot_wal_keep_size and drop it by name (DropSlot) when the
-// listener is retired.
+// listener is retired. One whose WAL the server gave up is made anew; the
+// signals since are lost, and whoever connects looks at everything anyway.
 //
 // Read position.go first (what may be confirmed, pure), then slot.go (what the
 // server must have), connection.go (the goroutine that owns the stream).

@@ -21,15 +21,15 @@ import (
 var (
 	// ErrSlotInUse: another connection reads the slot. A slot has one reader.
 	ErrSlotInUse = errors.New("replication slot is in use by another connection")
-	// ErrSlotLost: the server gave up the WAL that the slot needs
-	// (max_slot_wal_keep_size). Drop the slot; the next Connect makes it anew.
-	ErrSlotLost = errors.New("replication slot has lost the WAL it needs")
 	// ErrSlotForeign: a slot of that name is not a pgoutput slot of this
 	// database.
 	ErrSlotForeign = errors.New("replication slot belongs to something else")
 	// ErrNoSlot: there is no logical slot of that name in this database.
 	ErrNoSlot = errors.New("no such replication slot")
 )
+
+// SlotLostMessage is for the log of those who are told by Config.OnSlotLost.
+const SlotLostMessage = "the replication slot had lost the WAL that it needs (max_slot_wal_keep_size) and was made anew; signals since then are lost, everything is looked at instead"
 
 // SQLSTATE codes that mean something here.
 const (
@@ -83,8 +83,10 @@ select coalesce(plugin, ''), coalesce(database = current_database(), false), act
 from pg_replication_slots where slot_name = $1`
 
 // findSlot returns where a persistent slot continues; found is false when it
-// has to be created.
-func findSlot(ctx context.Context, conn *pgx.Conn, name string) (start pglogrepl.LSN, found bool, err error) {
+// has to be created. One for which the server has given up the WAL
+// (max_slot_wal_keep_size) can never be read again: it is dropped, and tell is
+// called.
+func findSlot(ctx context.Context, conn *pgx.Conn, name string, tell func(slot string)) (start pglogrepl.LSN, found bool, err error) {
 	var plugin, confirmed string
 	var here, active, lost bool
 	err = conn.QueryRow(ctx, findSlotSQL, name).Scan(&plugin, &here, &active, &lost, &confirmed)
@@ -95,10 +97,14 @@ func findSlot(ctx context.Context, conn *pgx.Conn, name string) (start pglogrepl
 		return 0, false, fmt.Errorf("looking for the slot %q: %w", name, err)
 	case plugin != outputPlugin || !here:
 		return 0, false, fmt.Errorf("slot %q: %w", name, ErrSlotForeign)
-	case lost:
-		return 0, false, fmt.Errorf("slot %q: %w", name, ErrSlotLost)
 	case active:
 		return 0, false, fmt.Errorf("slot %q: %w", name, ErrSlotInUse)
+	case lost:
+		if _, err := conn.Exec(ctx, `select pg_drop_replication_slot($1)`, name); err != nil {
+			return 0, false, fmt.Errorf("dropping the slot %q, which has lost the WAL it needs: %w", name, err)
+		}
+		tell(name)
+		return 0, false, nil
 	}
 	start, err = pglogrepl.ParseLSN(confirmed)
 	return start, true, err

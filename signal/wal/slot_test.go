@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/tasker-go/tasker/signal/wal"
 )
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // slotOf derives a name that is unique on the server, where slots live.
 func slotOf(db *pgtest.DB) string { return "slot_" + db.Name }
@@ -185,6 +186,40 @@ func TestSlotErrors(t *testing.T) {
 			t.Errorf("New with slot %q was accepted", bad)
 		}
 	}
+}
+
+// TestALostSlotIsMadeAnew: the server has given up the WAL that a slot needs,
+// while its reader was away. What was signalled since is lost, and whoever
+// connects looks at everything anyway; but signals must come again.
+func TestALostSlotIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Private(t, map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB"}).New(t)
+	pool := db.Pool(t)
+	slot := slotOf(db)
+	var told []string
+	s := source(t, wal.Config{DSN: db.DSN, Slot: slot, OnSlotLost: func(name string) { told = append(told, name) }}, pool)
+	closeNow(t, connect(t, s, signal.TopicControl))
+	send(t, pool, "lost with the slot")
+	db.Exec(t, `create table noise (id int)`)
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		db.Exec(t, `insert into noise values (1)`)
+		db.Exec(t, `select pg_switch_wal()`)
+		db.Exec(t, `checkpoint`)
+		status := db.QueryString(t, `select wal_status from pg_replication_slots where slot_name = $1`, slot)
+		return status == "lost", "the slot is " + status
+	})
+	for range 2 { // the second time it is an ordinary slot
+		c := connect(t, s, signal.TopicControl)
+		send(t, pool, "heard")
+		if got := receive(t, c).Payload; got != "heard" {
+			t.Fatalf("received %q", got)
+		}
+		closeNow(t, c)
+	}
+	if !slices.Equal(told, []string{slot}) {
+		t.Errorf("told of %q, want %q once", told, slot)
+	}
+	dropAtEnd(t, db, slot)
 }
 
 func TestTemporarySlotGoesWithTheConnection(t *testing.T) {

@@ -35,6 +35,10 @@ type Config struct {
 	// Slot names a persistent slot, created when it does not exist; it goes on
 	// where it was confirmed. Empty means a temporary slot.
 	Slot string
+	// OnSlotLost is told when the server had given up the WAL that the persistent
+	// slot needs (max_slot_wal_keep_size), so that Connect made it anew: what was
+	// signalled meanwhile is lost.
+	OnSlotLost func(slot string)
 	// ApplicationName shows in pg_stat_replication. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
@@ -70,6 +74,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.StatusInterval <= 0 {
 		c.StatusInterval = 10 * time.Second
+	}
+	if c.OnSlotLost == nil {
+		c.OnSlotLost = func(string) {}
 	}
 	if c.SilenceTimeout <= 0 {
 		c.SilenceTimeout = 2 * time.Minute
@@ -111,7 +118,7 @@ func New(cfg Config, t signal.Transport) (*Source, error) {
 func (s *Source) Name() string { return Name }
 
 // Connect implements signal.Source. The connection is a *Connection. It wraps
-// ErrSlotInUse, ErrSlotLost or ErrSlotForeign when the slot cannot be read.
+// ErrSlotInUse or ErrSlotForeign when the slot cannot be read.
 func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
@@ -149,7 +156,7 @@ func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, 
 	if s.cfg.Slot == "" {
 		return 0, false, nil
 	}
-	return findSlot(ctx, conn, s.cfg.Slot)
+	return findSlot(ctx, conn, s.cfg.Slot, s.cfg.OnSlotLost)
 }
 
 // stream starts the replication from the slot.

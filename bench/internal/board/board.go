@@ -155,7 +155,7 @@ func (b *Board) Register(ctx context.Context, namespaces []string) error {
 	for i, t := range all {
 		all[i] = t.Resolve(environment)
 	}
-	if err := s.RegisterTemplates(ctx, environment, all); err != nil {
+	if _, err := s.RegisterTemplates(ctx, store.Registrant{Environment: environment}, all); err != nil {
 		return fmt.Errorf("register templates: %w", err)
 	}
 	return nil

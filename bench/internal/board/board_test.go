@@ -55,7 +55,7 @@ func TestGeneratedTasksAreLikeCreatedOnes(t *testing.T) {
 	queues, err := s.Queues(t.Context(), names)
 	require.NoError(t, err)
 	perQueue := map[int32]int{}
-	claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.New(), Queues: []int32{queues["one"], queues["two"]}, Limit: 100, Lease: time.Minute}, true)
+	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.New(), Queues: []int32{queues["one"], queues["two"]}, Limit: 100, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	for _, c := range claimed {
 		perQueue[c.Queue]++

@@ -93,8 +93,16 @@ func (c *Creator) bulk(wire *Wire, n int) error {
 }
 
 // One makes a task over an open connection and returns its id.
-func (c *Creator) One(wire *Wire) (string, error) {
-	status, answer, err := wire.Post("/v1/tasks", c.appendTask(nil))
+func (c *Creator) One(wire *Wire) (string, error) { return c.post(wire, "/v1/tasks") }
+
+// Waited is One that waits over the API for the end of the task, for so long at
+// most.
+func (c *Creator) Waited(wire *Wire, most time.Duration) (string, error) {
+	return c.post(wire, "/v1/tasks?wait="+most.String())
+}
+
+func (c *Creator) post(wire *Wire, path string) (string, error) {
+	status, answer, err := wire.Post(path, c.appendTask(nil))
 	if err != nil {
 		return "", fmt.Errorf("create a task: %w", err)
 	}

@@ -25,6 +25,9 @@ type Sizes struct {
 	// Tasks one after the other per row of the latency table, idle, with load,
 	// and in PollingOnly, where each takes seconds.
 	Latency, Loaded, Polling int
+	// Waited is how many tasks a client waits for, one after the other; OneByOne
+	// how many run one after the other where stalls are looked for.
+	Waited, OneByOne int
 	// AllLoaded measures with load in every event-driven setting, otherwise
 	// with the defaults only.
 	AllLoaded bool
@@ -52,7 +55,7 @@ type Sizes struct {
 // Short fits in two minutes, roughly.
 func Short() Sizes {
 	return Sizes{
-		Latency: 25, Loaded: 10, Polling: 1, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second,
+		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second,
 		Waiting: []int{1000, 100_000}, Finished: []int{100_000},
 		Before: 2 * time.Second, Hold: 4 * time.Second, After: 2 * time.Second, Disturbances: []string{"snapshot"},
 		Cost: 10_000, Idle: 6 * time.Second, PeerLatency: 20,
@@ -62,7 +65,7 @@ func Short() Sizes {
 // Normal fits in ten minutes, roughly.
 func Normal() Sizes {
 	return Sizes{
-		Latency: 150, Loaded: 100, Polling: 2, AllLoaded: true, Drain: 200_000, DrainDefaults: 10_000, DrainSlow: 500,
+		Latency: 150, Loaded: 100, Polling: 2, Waited: 500, OneByOne: 1000, AllLoaded: true, Drain: 200_000, DrainDefaults: 10_000, DrainSlow: 500,
 		Steady: 8 * time.Second, Create: 4 * time.Second,
 		Waiting: []int{1000, 100_000, 1_000_000}, Finished: []int{1_000_000}, Queues: []int{1, 100, 1000},
 		Before: 5 * time.Second, Hold: 10 * time.Second, After: 11 * time.Second, Disturbances: allDisturbances(),
@@ -112,6 +115,7 @@ func Sections() []Section {
 		{Name: "create", About: "creating tasks over REST", run: (*Bench).create},
 		{Name: "sustained", About: "work while tasks are being created, and steps per second", run: (*Bench).steady},
 		{Name: "latency", About: "time of a task, idle and with load, in every mode", run: (*Bench).latency},
+		{Name: "waiting", About: "stalls: tasks that clients wait for, and 1,000 one after the other in every mode with a listener", run: (*Bench).waiting},
 		{Name: "growth", About: "many waiting and finished tasks, many queues", run: (*Bench).growth},
 		{Name: "disturb", About: "held snapshot, burst, idle readers, no autovacuum", run: (*Bench).disturb},
 		{Name: "cost", About: "what a task costs the database and the machine", run: (*Bench).cost},

@@ -12,6 +12,14 @@ func across(workflow, percentile string) []string {
 	return names
 }
 
+// slowest names the slowest of the tasks that ran one after the other.
+func slowest() (names []string) {
+	for _, setting := range eventDriven {
+		names = append(names, "waiting."+setting+".tree.max_ms", "waiting."+setting+".diamond.max_ms")
+	}
+	return names
+}
+
 // The peers by the names their package gives them.
 const (
 	riverTuned    = "river-tuned"
@@ -51,7 +59,12 @@ func latencyGoals() []Goal {
 	start99 := ms("submit → handler", "idle, p99; worst of the same", across("start", "p99_ms"), 8)
 	start99.Peer, start99.PeerName = "peer."+riverTuned+".latency.p99_ms", "River tuned"
 	linear50 := ms("linear, 4 steps", "two daemons, idle, p50; worst of the same", across("linear", "p50_ms"), 8)
+	stalls := ms("stalls", "1,000 trees and 1,000 diamonds one after the other, the slowest; worst of the same", slowest(), 200)
+	waited := ms("stalls", "500 tasks created with ?wait beside 8 clients that do the same, the slowest", []string{"waiting.with.max_ms"}, 200)
+	beside := ms("stalls", "the same, p99, against clients that do not wait", []string{"waiting.with.p99_ms"}, 3)
+	beside.LimitTimes, beside.Peer, beside.PeerName = "waiting.without.p99_ms", "waiting.without.p99_ms", "not waiting"
 	return []Goal{
+		stalls, waited, beside,
 		start50, start99, linear50,
 		ms("linear, 4 steps", "two daemons, idle, p99; worst of the same", across("linear", "p99_ms"), 25),
 		ms("linear, 4 steps", "one process, idle, p50", []string{"latency.embedded.idle.linear.p50_ms"}, 3),

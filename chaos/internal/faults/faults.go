@@ -64,6 +64,8 @@ func strike(ctx context.Context, r *rig.Rig, f schedule.Fault, daemons []*rig.Da
 		return during(ctx, f.For, daemons, func(d *rig.Daemon) error { d.Kill(); return nil }, (*rig.Daemon).Start)
 	case schedule.Freeze:
 		return during(ctx, f.For, daemons, (*rig.Daemon).Freeze, (*rig.Daemon).Thaw)
+	case schedule.FreezeHolding:
+		return during(ctx, f.For, daemons, freezeHolding(ctx, r), (*rig.Daemon).Thaw)
 	case schedule.Cut:
 		return during(ctx, f.For, daemons, func(d *rig.Daemon) error {
 			d.Pool.Cut()
@@ -110,6 +112,17 @@ func during(ctx context.Context, d time.Duration, daemons []*rig.Daemon, do, und
 		errs = append(errs, undo(daemon))
 	}
 	return errors.Join(errs...)
+}
+
+// freezeHolding does not wait long for a daemon that has nothing to do.
+func freezeHolding(ctx context.Context, r *rig.Rig) func(*rig.Daemon) error {
+	return func(d *rig.Daemon) error {
+		err := r.FreezeHolding(ctx, []*rig.Daemon{d}, rig.AnyTransaction, time.Second)
+		if errors.Is(err, rig.ErrNothingHeld) {
+			return nil // frozen all the same
+		}
+		return err
+	}
 }
 
 func healed(ctx context.Context) func(*rig.Daemon) error {

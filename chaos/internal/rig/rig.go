@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,10 @@ type Options struct {
 	Source string // event source of the fleet; "" is the default
 	// Standby gives the server a synchronous standby.
 	Standby bool
+	// Pooled has the ordinary connections of daemons go through a pooler in
+	// transaction mode, without prepared statements. The server must not be
+	// exchanged for another one then.
+	Pooled bool
 	// Volumes gives the log of each server a volume that can be filled up.
 	Volumes bool
 	// Modes of the orchestrators and of the workers; one daemon each.
@@ -78,11 +83,15 @@ type Rig struct {
 	cluster   *pgcluster.Cluster                    // that takes writes
 	standby   *pgcluster.Cluster                    // nil without
 	volumes   map[*pgcluster.Cluster]*volume.Volume // of the log of each; empty without
+	pooler    *pgcluster.Pooler                     // nil without
 	stopped   map[string]bool                       // instances that were asked to stop
 	surprises []string
 }
 
 const database = "chaos"
+
+// poolerSize is how many connections a pooler has; daemons have more.
+const poolerSize = 20
 
 // Start makes the server and the links, starts the fleet and waits until it is
 // ready. The caller closes the rig, also after an error.
@@ -104,6 +113,11 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 	}
 	if o.Standby {
 		if err := r.follow(ctx); err != nil {
+			return r, err
+		}
+	}
+	if o.Pooled {
+		if r.pooler, err = pgcluster.StartPooler(ctx, r.DSN(), poolerSize); err != nil {
 			return r, err
 		}
 	}
@@ -136,8 +150,11 @@ func (r *Rig) man(ctx context.Context) error {
 		for i, mode := range part.modes {
 			d := &Daemon{Name: fmt.Sprintf("%s-%c", part.kind, 'a'+i), Kind: part.kind, mode: mode, rig: r, busy: make(chan struct{}, 1)}
 			upstream := "127.0.0.1:" + strconv.Itoa(r.Server().Port())
-			var err error
-			if d.Pool, err = newLink(ctx, d.Name, upstream); err != nil {
+			pool, err := r.poolAddress(upstream)
+			if err != nil {
+				return err
+			}
+			if d.Pool, err = newLink(ctx, d.Name, pool); err != nil {
 				return err
 			}
 			r.Daemons = append(r.Daemons, d)
@@ -156,9 +173,21 @@ func (r *Rig) man(ctx context.Context) error {
 	return nil
 }
 
+// poolAddress is where ordinary connections go.
+func (r *Rig) poolAddress(upstream string) (string, error) {
+	if r.pooler == nil {
+		return upstream, nil
+	}
+	u, err := url.Parse(r.pooler.DSN(database))
+	if err != nil {
+		return "", fmt.Errorf("read the pooler's address: %w", err)
+	}
+	return u.Host, nil
+}
+
 // config is what a daemon needs beyond its defaults.
 func (r *Rig) config(kind fleet.Kind, ears string) string {
-	c := fmt.Sprintf("[common.database]\nlistener_url = %q\n[common.task_templates]\nsearch_paths = []\n", ears)
+	c := fmt.Sprintf("[common.database]\nlistener_url = %q\nprepared_statements = %v\n[common.task_templates]\nsearch_paths = []\n", ears, r.pooler == nil)
 	if kind == fleet.Orchestrator {
 		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes)
 	}
@@ -365,6 +394,9 @@ func (r *Rig) closeServers() error {
 		if raw, err := os.ReadFile(r.cluster.LogFile()); err == nil {
 			errs = append(errs, os.WriteFile(filepath.Join(r.o.Dir, "postgres.log"), raw, 0o600))
 		}
+	}
+	if r.pooler != nil {
+		errs = append(errs, r.pooler.Stop(ctx))
 	}
 	// The standby goes first: the server would wait for it.
 	for _, c := range []*pgcluster.Cluster{r.standby, r.cluster} {

@@ -19,6 +19,7 @@ type Kind string
 const (
 	Kill              Kind = "kill"               // kill -9 of daemons, which are started again at the end
 	Freeze            Kind = "freeze"             // SIGSTOP, and SIGCONT at the end
+	FreezeHolding     Kind = "freeze-holding"     // the same, while the server waits for them in the middle of a transaction
 	RestartServer     Kind = "restart-server"     // pg_ctl restart -m immediate
 	StopServer        Kind = "stop-server"        // pg_ctl stop -m immediate, and a start at the end
 	TerminateBackends Kind = "terminate-backends" // pg_terminate_backend of some of the fleet's
@@ -33,7 +34,7 @@ const (
 
 // Kinds lists the kinds that need nothing particular.
 func Kinds() []Kind {
-	return []Kind{Kill, Freeze, RestartServer, StopServer, TerminateBackends, Cut, Slow, HalfOpen, Deafen, Roll}
+	return []Kind{Kill, Freeze, FreezeHolding, RestartServer, StopServer, TerminateBackends, Cut, Slow, HalfOpen, Deafen, Roll}
 }
 
 // Particular lists the others: Promote needs a standby, FillWAL a volume that
@@ -163,7 +164,7 @@ func (d *drawer) fault(n int) Fault {
 	switch f.Kind {
 	case Kill:
 		f.Targets, f.For = d.some(), d.lasting(3*time.Second)
-	case Freeze, Cut, HalfOpen, Deafen:
+	case Freeze, FreezeHolding, Cut, HalfOpen, Deafen:
 		f.Targets, f.For = d.some(), d.lasting(d.o.Longest)
 	case Slow:
 		f.Targets, f.For = d.some(), d.lasting(d.o.Longest)

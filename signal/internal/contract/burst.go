@@ -137,7 +137,7 @@ func reconnect(t *testing.T, s Setup, topics ...signal.Topic) signal.Connection 
 		select {
 		case <-ctx.Done():
 			t.Fatalf("Connect: %v", err)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond): // takes time: between two attempts
 		}
 	}
 }

@@ -1,7 +1,6 @@
-package worker
+package workflow
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,25 +10,29 @@ import (
 // What PostgreSQL's jsonb takes, less than its own limits where those depend on
 // the server's settings.
 const (
-	maxNesting   = 1000  // arrays and objects inside each other
-	maxMagnitude = 309   // digits before the decimal point: what a float64 can hold
-	maxScale     = 16383 // digits after it
+	// MaxStorableNesting is how many arrays and objects may be inside each other.
+	MaxStorableNesting = 1000
+	maxMagnitude       = 309     // digits before the decimal point: what a float64 can hold
+	maxScale           = 16383   // digits after it
+	maxWrittenExponent = 100_000 // also of zeros, which jsonb reads like any number
 )
 
-// storable returns an error that says in words why jsonb would refuse a JSON
-// document, or why readers of it would fail: too long (limit in bytes; 0 is
-// none), not UTF-8 (json.Marshal lets through what a value encodes itself), a
-// NUL character, half a surrogate pair, a number out of range, nested too
-// deeply. It relies on json.Marshal for that the document is JSON at all.
-func storable(doc json.RawMessage, limit int) error {
-	if limit > 0 && len(doc) > limit {
-		return fmt.Errorf("it has %d bytes, more than %d", len(doc), limit)
-	}
+// CheckStorable is what every JSON document is held to that is to be kept: the
+// contexts and results of tasks, checkpoints, events, decisions, templates. It
+// returns an error that says in words why jsonb would refuse the document, or why
+// readers of it would fail: not UTF-8 (json.Marshal lets through what a value
+// encodes itself), a NUL character, half a surrogate pair, a number out of
+// range, nested too deeply. That the document is JSON at all is for its caller
+// to know; whatever it is given, it comes to an end.
+func CheckStorable(doc []byte) error {
 	if !utf8.Valid(doc) {
 		return errors.New("it is not UTF-8 text")
 	}
 	return scanDocument(doc)
 }
+
+// CheckNumber is CheckStorable for a number.
+func CheckNumber(number string) error { return scanNumber([]byte(number)) }
 
 // scanDocument walks over a valid document token by token.
 func scanDocument(doc []byte) error {
@@ -37,8 +40,8 @@ func scanDocument(doc []byte) error {
 	for i := 0; i < len(doc); {
 		switch c := doc[i]; {
 		case c == '{' || c == '[':
-			if depth++; depth > maxNesting {
-				return fmt.Errorf("it is nested more than %d levels deep", maxNesting)
+			if depth++; depth > MaxStorableNesting {
+				return fmt.Errorf("it is nested more than %d levels deep", MaxStorableNesting)
 			}
 			i++
 		case c == '}' || c == ']':
@@ -71,7 +74,7 @@ func scanString(s []byte) (int, error) {
 		case '"':
 			return i + 1, nil
 		case '\\':
-			if s[i+1] != 'u' {
+			if i+1 >= len(s) || s[i+1] != 'u' {
 				i += 2
 				continue
 			}
@@ -130,8 +133,8 @@ func numberLength(s []byte) int {
 
 // scanNumber checks the range of a valid JSON number.
 func scanNumber(s []byte) error {
-	magnitude, scale := extent(s)
-	if magnitude > maxMagnitude || scale > maxScale {
+	magnitude, scale, ok := extent(s)
+	if !ok || magnitude > maxMagnitude || scale > maxScale {
 		return fmt.Errorf("the number %.40s is out of range", s)
 	}
 	if magnitude == maxMagnitude {
@@ -143,9 +146,9 @@ func scanNumber(s []byte) error {
 }
 
 // extent returns how many digits a number has before the decimal point (less
-// than 1 for those below 0.1) and after it.
-func extent(s []byte) (magnitude, scale int) {
-	const huge = 1 << 30
+// than 1 for those below 0.1) and after it; false where its exponent is beyond
+// all bounds.
+func extent(s []byte) (magnitude, scale int, ok bool) {
 	whole, fraction, leading := 0, 0, 0 // digits; leading zeros of the fraction
 	significant, point := false, false
 	i := 0
@@ -168,19 +171,16 @@ func extent(s []byte) (magnitude, scale int) {
 	exponent := 0
 	if i < len(s) {
 		var err error
-		if exponent, err = strconv.Atoi(string(s[i+1:])); err != nil || exponent > huge || exponent < -huge {
-			exponent = huge
-			if s[i+1] == '-' {
-				exponent = -huge
-			}
+		if exponent, err = strconv.Atoi(string(s[i+1:])); err != nil || exponent > maxWrittenExponent || exponent < -maxWrittenExponent {
+			return 0, 0, false
 		}
 	}
 	scale = fraction - exponent
 	if !significant {
-		return 0, scale // zero, however it is written
+		return 0, scale, true // zero, however it is written
 	}
 	if whole == 0 {
-		return exponent - leading, scale
+		return exponent - leading, scale, true
 	}
-	return whole + exponent, scale
+	return whole + exponent, scale, true
 }

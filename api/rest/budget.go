@@ -1,0 +1,93 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+const (
+	// budgetWait is how long a request waits for its share of a budget before it
+	// is told to come back after budgetRetry.
+	budgetWait  = 5 * time.Second
+	budgetRetry = 2 * time.Second
+	// smallBody is a body that needs no share: what bounds those is the number of
+	// connections.
+	smallBody = 16 << 10
+	// usualAnswer is the share of an answer of which is not known yet how long it
+	// will be. It also bounds how many requests read at once.
+	usualAnswer = 1 << 20
+)
+
+// budget is bytes that requests may take up together. Requests get their shares
+// in the order in which they come. It is safe for concurrent use.
+type budget struct {
+	name    string
+	total   int64
+	free    *semaphore.Weighted
+	held    prometheus.Gauge
+	refused prometheus.Counter
+}
+
+func newBudget(name string, total int64, m *telemetry.Metrics) *budget {
+	m.WebBudget.WithLabelValues(name).Set(float64(total))
+	return &budget{name: name, total: total, free: semaphore.NewWeighted(total),
+		held: m.WebBudgetHeld.WithLabelValues(name), refused: m.WebBudgetRefused.WithLabelValues(name)}
+}
+
+// share is what one request has of a budget. It belongs to one goroutine.
+type share struct {
+	budget *budget
+	bytes  int64
+}
+
+// take waits for n bytes, or for the whole budget where n is more.
+func (s *share) take(ctx context.Context, n int64) error {
+	n = min(n, s.budget.total)
+	waiting, cancel := context.WithTimeout(ctx, budgetWait)
+	defer cancel()
+	if s.budget.free.Acquire(waiting, n) != nil {
+		return s.refuse()
+	}
+	s.note(n)
+	return nil
+}
+
+// become makes the share n bytes. Where that is more it does not wait: what waits
+// for memory must not hold some.
+func (s *share) become(n int64) error {
+	more := min(n, s.budget.total) - s.bytes
+	switch {
+	case more > 0 && !s.budget.free.TryAcquire(more):
+		return s.refuse()
+	case more < 0:
+		s.budget.free.Release(-more)
+	}
+	s.note(more)
+	return nil
+}
+
+func (s *share) note(n int64) {
+	s.bytes += n
+	s.budget.held.Add(float64(n))
+}
+
+// giveBack ends the share.
+func (s *share) giveBack() {
+	if s.bytes > 0 {
+		s.budget.free.Release(s.bytes)
+		s.note(-s.bytes)
+	}
+}
+
+func (s *share) refuse() error {
+	s.budget.refused.Inc()
+	return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: budgetRetry,
+		message: fmt.Sprintf("The requests under way take up all of the %d bytes that there are for %s", s.budget.total, s.budget.name)}
+}

@@ -1,0 +1,76 @@
+package rest_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// TestBodiesShareABudget: a body that finds no room is told to come back, small
+// ones always have some, and what was taken is given back.
+func TestBodiesShareABudget(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics(prometheus.NewRegistry())
+	h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.BodyBudget, c.Telemetry = 100_000, m })
+	h.started()
+	large := strings.Replace(goodBody, `"context":{`, `"context":{"x":"`+strings.Repeat("a", 60_000)+`",`, 1) + "}"
+	require.Greater(t, len(large), 60_000, "the body has a context")
+	slow, err := net.Dial("tcp", h.server.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = slow.Close() }()
+	_, err = fmt.Fprintf(slow, "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(large), large[:10])
+	require.NoError(t, err)
+	held := func() float64 { return testutil.ToFloat64(m.WebBudgetHeld.WithLabelValues("bodies")) }
+	require.Eventually(t, func() bool { return held() > 0 }, 30*time.Second, time.Millisecond)
+	require.InDelta(t, 100_000, testutil.ToFloat64(m.WebBudget.WithLabelValues("bodies")), 0)
+
+	r := h.do(http.MethodPost, "/v1/tasks", large)
+	r.refused(t, http.StatusServiceUnavailable, "BACKPRESSURE")
+	require.Equal(t, "2", r.Header.Get("Retry-After"))
+	require.InDelta(t, 1, testutil.ToFloat64(m.WebBudgetRefused.WithLabelValues("bodies")), 0)
+	require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", goodBody+"}").StatusCode, "a small one needs none")
+
+	_, err = io.WriteString(slow, large[10:])
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(slow), nil)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.Eventually(t, func() bool { return held() == 0 }, 30*time.Second, time.Millisecond)
+	require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", large).StatusCode)
+	require.Zero(t, held())
+}
+
+// TestAnswersShareABudget: what is read for an answer has to fit.
+func TestAnswersShareABudget(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics(prometheus.NewRegistry())
+	h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.AnswerBudget, c.Telemetry = 1<<20, m })
+	h.store.task.Context = []byte(`{"x":"` + strings.Repeat("a", 1<<20) + `"}`)
+	h.get("/v1/tasks?include=context").refused(t, http.StatusBadRequest, "BAD_REQUEST")
+	var list client.TaskList
+	h.get("/v1/tasks").into(t, &list)
+	require.JSONEq(t, "null", string(list.Tasks[0].Context))
+	var task client.Task
+	h.get("/v1/tasks/"+taskID.String()).into(t, &task)
+	require.Len(t, task.Context, len(h.store.task.Context), "one is shown, however long it is")
+	require.Zero(t, testutil.ToFloat64(m.WebBudgetHeld.WithLabelValues("answers")))
+
+	h.store.task.Context = []byte(`{"x":1}`)
+	h.get("/v1/tasks?include=context").into(t, &list)
+	require.JSONEq(t, `{"x":1}`, string(list.Tasks[0].Context))
+	h.get("/v1/tasks?include=steps").refused(t, http.StatusBadRequest, "BAD_REQUEST")
+}

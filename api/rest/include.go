@@ -1,0 +1,107 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// included is what an answer has beside what it always has.
+type included struct {
+	context bool
+	results bool // of the last steps
+	all     bool // of all of them
+}
+
+// parseInclude reads a list such as "results,context", of which allowed may be
+// asked for.
+func parseInclude(text string, allowed ...string) (in included, err error) {
+	if text == "" {
+		return in, nil
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		if !slices.Contains(allowed, word) {
+			return in, badRequest(fmt.Sprintf("include can be %s, not %q", strings.Join(allowed, " or "), clip(word, 64)))
+		}
+		in.context = in.context || word == client.IncludeContext
+		in.all = in.all || word == client.IncludeAllResults
+		in.results = in.results || word == client.IncludeResults || in.all
+	}
+	return in, nil
+}
+
+// display is how a task is to be shown: after waiting for its end, and with what.
+type display struct {
+	wait    time.Duration
+	include included
+}
+
+func (t *taskRoutes) parseShown(wait, include string) (how display, err error) {
+	if how.wait, err = t.parseWait(wait); err != nil {
+		return how, err
+	}
+	how.include, err = parseInclude(include, client.IncludeResults, client.IncludeAllResults)
+	return how, err
+}
+
+// show reads a task, after waiting for its end.
+func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, how display) (*client.Task, error) {
+	if err := t.await(ctx, id, how.wait); err != nil {
+		return nil, err
+	}
+	read := t.store.TaskWithoutResults
+	if how.include.results {
+		read = t.store.Task
+	}
+	task, err := read(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := taskOf(task, true)
+	if how.include.results {
+		w.Results, w.Errors = outcomesOf(task, how.include.all)
+	}
+	return w, nil
+}
+
+// outcomesOf is what the steps of a task have brought, by name: the results of
+// those behind which there is none, or of all, and what went wrong in any that
+// has no result.
+func outcomesOf(t *store.Task, all bool) (results map[string]json.RawMessage, failures map[string]client.StepError) {
+	results, failures = map[string]json.RawMessage{}, map[string]client.StepError{}
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		switch {
+		case s.State == workflow.StepComplete && (all || isLast(t, s.No)):
+			results[s.Name] = rawOr(s.Result, "null")
+		case s.State == workflow.StepError || s.State == workflow.StepWaitingForRetry:
+			if r := resultOf(t, s); r != nil && r.Error != nil {
+				failures[s.Name] = *r.Error
+			}
+		}
+	}
+	return results, failures
+}
+
+// isLast reports whether no step of the task comes after a step. Where the step
+// behind is a template of batches, its batches count.
+func isLast(t *store.Task, no int) bool {
+	step := t.Plan.Step(t.Progress, no)
+	return step != nil && !slices.ContainsFunc(step.Children, func(child int) bool {
+		return t.Progress.Steps[child].Status != workflow.StatusNotCreated ||
+			slices.ContainsFunc(t.Progress.Groups, func(g workflow.Group) bool { return g.Template == child })
+	})
+}

@@ -1,0 +1,139 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// metered is a store whose answers take their share of the budget: the usual
+// one before anything is read, what they are once that is known. The request
+// keeps it until it has been answered.
+type metered struct{ Store }
+
+// answering takes the share of a request, once.
+func answering(ctx context.Context) error {
+	if x := exchangeOf(ctx); x != nil && x.answers.bytes == 0 {
+		return x.answers.take(ctx, usualAnswer)
+	}
+	return nil
+}
+
+// answers has the share of a request be what it has read.
+func answers(ctx context.Context, bytes int64) error {
+	if x := exchangeOf(ctx); x != nil {
+		return x.answers.become(max(bytes, 1))
+	}
+	return nil
+}
+
+// meter reads a T of a known length.
+func meter[T any](ctx context.Context, read func() (T, error), length func(T) int64) (none T, _ error) {
+	if err := answering(ctx); err != nil {
+		return none, err
+	}
+	v, err := read()
+	if err != nil {
+		return none, err
+	}
+	if err := answers(ctx, length(v)); err != nil {
+		return none, err
+	}
+	return v, nil
+}
+
+// Task implements Store.
+func (m metered) Task(ctx context.Context, id uuid.UUID) (*store.Task, error) {
+	return meter(ctx, func() (*store.Task, error) { return m.Store.Task(ctx, id) }, lengthOfTask)
+}
+
+// TaskWithoutResults implements Store.
+func (m metered) TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error) {
+	return meter(ctx, func() (*store.Task, error) { return m.Store.TaskWithoutResults(ctx, id) }, lengthOfTask)
+}
+
+// Tasks implements Store.
+func (m metered) Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error) {
+	return meter(ctx, func() (store.TaskPage, error) { return m.Store.Tasks(ctx, f) }, func(p store.TaskPage) int64 { return lengthOfTasks(p.Tasks) })
+}
+
+// Chain implements Store.
+func (m metered) Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error) {
+	return meter(ctx, func() (store.Chain, error) { return m.Store.Chain(ctx, task, limit) }, func(c store.Chain) int64 { return lengthOfTasks(c.Tasks) })
+}
+
+// Timeline implements Store.
+func (m metered) Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error) {
+	return meter(ctx, func() (store.Timeline, error) { return m.Store.Timeline(ctx, task) }, func(t store.Timeline) (n int64) {
+		for i := range t.Events {
+			n += usualRow + int64(len(t.Events[i].ContextBefore)+len(t.Events[i].ContextAfter))
+		}
+		return n + lengthOfAttempts(t.Attempts)
+	})
+}
+
+// Attempts implements Store.
+func (m metered) Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error) {
+	return meter(ctx, func() ([]store.StepAttempt, error) { return m.Store.Attempts(ctx, task, step) }, lengthOfAttempts)
+}
+
+// usualRow is what a row takes beside its JSON.
+const usualRow = 500
+
+func lengthOfTask(t *store.Task) int64 {
+	n := usualRow + len(t.Context)
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		n += usualRow + len(s.Result) + len(s.Error) + len(s.Checkpoint)
+	}
+	return int64(n)
+}
+
+func lengthOfTasks(list []*store.Task) (n int64) {
+	for _, t := range list {
+		n += lengthOfTask(t)
+	}
+	return n
+}
+
+func lengthOfAttempts(list []store.StepAttempt) (n int64) {
+	for i := range list {
+		n += usualRow + int64(len(list[i].Result)+len(list[i].Error))
+	}
+	return n
+}
+
+// withContexts reads the contexts of tasks that were read without them. They are
+// measured before they are read.
+func (t *taskRoutes) withContexts(ctx context.Context, tasks []*store.Task) error {
+	ids := make([]uuid.UUID, len(tasks))
+	for i, task := range tasks {
+		ids[i] = task.UUID
+	}
+	n, err := t.store.ContextBytes(ctx, ids)
+	if err != nil {
+		return err
+	}
+	x := exchangeOf(ctx)
+	if n > x.answers.budget.total {
+		return badRequest("The contexts of these tasks are longer than all answers may be together; ask for fewer per page")
+	}
+	x.answers.giveBack() // nothing large is held while it waits
+	if err := x.answers.take(ctx, n+lengthOfTasks(tasks)); err != nil {
+		return err
+	}
+	contexts, err := t.store.Contexts(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		task.Context = contexts[task.UUID]
+		if task.Context == nil { // retention has taken the task meanwhile
+			task.Context = json.RawMessage("null")
+		}
+	}
+	return nil
+}

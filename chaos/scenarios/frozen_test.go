@@ -1,0 +1,76 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/chaos/internal/rig"
+	"github.com/tasker-go/tasker/chaos/internal/workload"
+	"github.com/tasker-go/tasker/internal/pgcluster"
+)
+
+// standstill is the longest time without a result that was applied, from a
+// moment until everything was done, in ms.
+const standstill = `
+select coalesce(max(extract(epoch from at - before) * 1000), 0)::int
+from (select at, lag(at) over (order by at) as before
+      from (select applied_at as at from tasker.step_attempts union all select $1) a) g
+where at > $1`
+
+// TestTheFrozenDoNotStopTheFleet freezes two of three orchestrators while each
+// holds a slot with which reports are applied, and the rows that it took.
+func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
+	for _, pooled := range []bool{false, true} {
+		t.Run(fmt.Sprintf("pooled=%v", pooled), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			r, err := rig.Start(ctx, rig.Options{Dir: t.TempDir(), BinDir: binDir, Pooled: pooled,
+				Orchestrators: []string{"Hybrid", "Hybrid", "Hybrid"}, Workers: []string{"Hybrid", "Hybrid"}})
+			t.Cleanup(func() { require.NoError(t, r.Close()) })
+			if errors.Is(err, pgcluster.ErrNoPooler) {
+				t.Skip(err)
+			}
+			require.NoError(t, err)
+			frozen := r.ByName([]string{"orchestrator-a", "orchestrator-b"})
+			accepted, since, left := freezeAmidst(ctx, t, r, frozen)
+			drain(t, r, time.Minute)
+			longest := time.Duration(number(t, r, standstill, since)) * time.Millisecond
+			t.Logf("%d tasks were alive; the fleet stood still for %v at most", left, longest)
+			require.Less(t, longest, 6*time.Second)
+			for _, d := range frozen {
+				require.NoError(t, d.Thaw())
+			}
+			verify(t, r, accepted)
+		})
+	}
+}
+
+// freezeAmidst freezes daemons that apply reports while there is more to do, since
+// when, and says how many tasks were alive then. On a busy machine the tasks may end
+// before both are met; then there are more.
+func freezeAmidst(ctx context.Context, t *testing.T, r *rig.Rig, daemons []*rig.Daemon) (accepted []workload.Accepted, since time.Time, left int) {
+	t.Helper()
+	const tries = 6
+	for try := 1; ; try++ {
+		accepted = append(accepted, submit(t, r, workload.AtOnce(fmt.Sprintf("diamond-%d", try), 1200, workload.Laboured))...)
+		err := r.FreezeHolding(ctx, daemons, rig.ApplySlot, 10*time.Second)
+		if err == nil {
+			require.NoError(t, r.Do(ctx, func(db *pgx.Conn) error { return db.QueryRow(ctx, `select clock_timestamp()`).Scan(&since) }))
+			if left = number(t, r, `select count(*) from tasker.board where slot = 0`); left > 10 {
+				return accepted, since, left
+			}
+		} else if !errors.Is(err, rig.ErrNothingHeld) {
+			require.NoError(t, err)
+		}
+		require.Less(t, try, tries, "the daemons were not met in the middle of a transaction")
+		for _, d := range daemons {
+			require.NoError(t, d.Thaw())
+		}
+	}
+}

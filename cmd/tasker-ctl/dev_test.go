@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// trigger is an output that calls back when a text has been written.
+type trigger struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	text string
+	then func()
+}
+
+func (w *trigger) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.buf.Write(b)
+	if w.then != nil && strings.Contains(w.buf.String(), w.text) {
+		w.then()
+		w.then = nil
+	}
+	return n, err
+}
+
+func (w *trigger) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
+// dev runs the command until text is written, then interrupts it.
+func dev(t *testing.T, text string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	url := pgtest.New(t).DSN
+	env := func(name string) (string, bool) {
+		switch {
+		case name == "DATABASE_URL":
+			return url, true
+		case strings.HasPrefix(name, "TASKER_"):
+			return "", false
+		}
+		return os.LookupEnv(name)
+	}
+	out, errs := &trigger{text: text, then: cancel}, &trigger{}
+	args = append([]string{"dev", "--orchestrator-address", "127.0.0.1:0", "--worker-address", "127.0.0.1:0"}, args...)
+	code = run(ctx, args, strings.NewReader(""), out, errs, env)
+	return code, out.String(), errs.String()
+}
+
+// The demonstration shows every sample and suggests commands that exist; Ctrl-C
+// is how it ends, so that is no failure.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	code, out, errs := dev(t, "Ctrl-C ends it", "--demo", "--log-level", "error")
+	require.Equal(t, exitOK, code, errs)
+	require.Empty(t, errs)
+	require.Contains(t, out, "2821109907456")
+	for _, s := range samples {
+		require.Contains(t, out, s.name)
+	}
+	require.NotContains(t, out, "export DATABASE_URL", "it was given")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.True(t, strings.Contains(out, "  "+self+" --orchestration-url http") || strings.Contains(out, "  ./"), "the way to this program: %s", out)
+}
+
+func TestDevIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"orchestrator  ", "POST /v1/tasks"} { // before the samples, and within
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			code, _, errs := dev(t, at, "--demo", "--log-level", "fatal")
+			require.Equal(t, exitOK, code, errs)
+			require.Empty(t, errs)
+		})
+	}
+}

@@ -1,0 +1,37 @@
+package config
+
+import "fmt"
+
+// Refused returns what a configuration says that can be read and shown, and
+// with which no daemon of this version may start; nil when there is nothing. A
+// daemon ends with it at once, and a strict validation fails.
+func (l *Loaded) Refused() error {
+	if len(l.Refusals) == 0 {
+		return nil
+	}
+	return &ValidationError{Problems: l.Refusals}
+}
+
+// refuse is like fail for what keeps a daemon from starting.
+func (v *values) refuse(e *entry, message string) {
+	v.findings.refusals = append(v.findings.refusals, e.problem(message))
+}
+
+// refuseRules find what somebody relies on and this version cannot honour, and
+// a missing database.
+func refuseRules(v *values) {
+	const database, backend = "common.database.url", "common.queues.backend"
+	if e := v.get(database); e != nil && e.layer < layerFile && len(e.env) == 0 {
+		v.findings.refusals = append(v.findings.refusals, Problem{Key: database, Rule: e.key.Rule(),
+			Message: "no database is configured: set DATABASE_URL, for example to postgresql://tasker@localhost:5432/tasker, or " + database + " in a file"})
+	}
+	if v.str(backend) == "rabbitmq" {
+		v.refuse(v.get(backend), backend+" = \"rabbitmq\": this version delivers through PostgreSQL only")
+	}
+	for _, daemon := range []string{"orchestration", "worker"} {
+		if web := daemon + ".web."; v.on(web+"enabled") && v.on(web+"auth.enabled") {
+			v.refuse(v.get(web+"auth.enabled"), fmt.Sprintf("%sauth.enabled = true: this version cannot authenticate; put the API behind something that does, or turn it off with %senabled = false",
+				web, web))
+		}
+	}
+}

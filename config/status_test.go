@@ -1,0 +1,140 @@
+package config
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// keysOfTasker are the keys whose meaning others have given them.
+func keysOfTasker(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/tasker_keys.txt")
+	require.NoError(t, err)
+	return strings.Fields(strings.TrimPrefix(string(text), strings.SplitN(string(text), "\n", 2)[0]))
+}
+
+// A key of our own that has no effect would be a key too many.
+func TestOnlyKeysOfTaskerAreIgnored(t *testing.T) {
+	t.Parallel()
+	theirs := keysOfTasker(t)
+	for _, k := range Keys() {
+		if k.Status == StatusIgnored && !k.Older {
+			assert.Contains(t, theirs, k.Path, "%s is our own and ignored", k.Path)
+		}
+	}
+	known := Keys()
+	for _, path := range theirs {
+		assert.True(t, slices.ContainsFunc(known, func(k Key) bool { return k.Path == path }), path)
+	}
+}
+
+// A key that acts through others acts when it alone is set, and only then.
+func TestKeysThatSetOthers(t *testing.T) {
+	t.Parallel()
+	byPath := newSchema().byPath
+	for _, k := range Keys() {
+		for _, path := range k.Sets {
+			require.Contains(t, byPath, path)
+			assert.Equal(t, StatusActive, byPath[path].Status, "%s acts through %s", k.Path, path)
+			if k.Older {
+				continue // see TestLegacyKeysFillTheirReplacements
+			}
+			value := map[Type]string{TypeInt: "7", TypeStringList: `["seven"]`}[k.Type]
+			loaded, err := loadText(t, "["+k.Table()+"]\n"+k.Name()+" = "+value+"\n")
+			require.NoError(t, err)
+			s, _ := loaded.Setting(path)
+			want := value
+			if strings.HasSuffix(k.Path, "_seconds") && strings.HasSuffix(path, "_ms") {
+				want += "000"
+			}
+			assert.Equal(t, want, s.Value, "%s sets %s", k.Path, path)
+			assert.Contains(t, s.Origin, "follows "+k.Path)
+		}
+	}
+	loaded, err := loadText(t, `[common.circuit_breakers]
+default_config.failure_threshold = 7
+component_configs.web.failure_threshold = 9
+`)
+	require.NoError(t, err)
+	assert.Equal(t, 9, loaded.Common.CircuitBreakers.ComponentConfigs.Web.FailureThreshold)
+	assert.Equal(t, 7, loaded.Common.CircuitBreakers.ComponentConfigs.Messaging.FailureThreshold)
+}
+
+func keysOf(problems []Problem) (keys []string) {
+	for _, p := range problems {
+		keys = append(keys, p.Key)
+	}
+	return keys
+}
+
+// What is set and has no effect is listed with its place and the reason;
+// defaults are not.
+func TestKeysWithoutEffectAreListed(t *testing.T) {
+	t.Parallel()
+	loaded, err := loadText(t, "[worker.grpc]\nenabled = true\n[common.mpsc_channels.ffi]\nruby_event_buffer_size = 1000\n", "REDIS_URL", "redis://r:1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"common.cache.redis.url", "worker.grpc.enabled", "common.mpsc_channels.ffi.ruby_event_buffer_size"}, keysOf(loaded.WithoutEffect))
+	assert.Equal(t, "$REDIS_URL: common.cache.redis.url has no effect: planned, for the cache", loaded.WithoutEffect[0].String())
+	assert.Contains(t, loaded.WithoutEffect[1].String(), ":2:1: worker.grpc.enabled has no effect: planned, for the gRPC servers")
+	assert.Contains(t, loaded.WithoutEffect[2].Message, "ignored: handlers run in the process of the worker")
+	assert.Empty(t, loaded.Warnings)
+
+	loaded, err = loadText(t, "")
+	require.NoError(t, err)
+	assert.Empty(t, loaded.WithoutEffect)
+}
+
+// What has no effect cannot be wrong: Tasker takes these, and so do we.
+func TestFilesThatTaskerTakesLoad(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"a key without permissions": "[[orchestration.web.auth.api_keys]]\nkey = \"k\"\npermissions = []\n",
+		"the same key twice":        "[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\n[[worker.web.auth.api_keys]]\nkey = \"k\"\npermissions = [\"*\"]\n",
+		"no keys":                   "[worker.web.auth]\napi_keys_enabled = true\n",
+		"memcached":                 "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"memcached.internal:11211\"\nconnection_timeout_seconds = 90\n",
+		"memcached by variable":     "[common.cache]\nenabled = true\nbackend = \"memcached\"\n[common.cache.memcached]\nurl = \"${MEMCACHED_URL}\"\n",
+		"other keys of memcached":   "[common.cache.memcached]\nmax_connections = 10\nservers = [\"a:11211\"]\ntls = { enabled = true }\n",
+		"queues apart":              "[common.pgmq_database]\nenabled = false\n",
+		"TLS":                       "[worker.grpc]\ntls_enabled = true\n",
+		"one port for two":          "[worker.grpc]\nbind_address = \"127.0.0.1:8081\"\n",
+		"no credential":             "[worker.orchestration_client.auth]\ntype = \"bearer\"\n",
+	} {
+		loaded, err := loadText(t, text, "DATABASE_URL", "postgresql://h/d")
+		require.NoError(t, err, name)
+		assert.NotEmpty(t, loaded.WithoutEffect, name)
+		assert.NoError(t, loaded.Refused(), name)
+	}
+}
+
+// What a daemon cannot honour is refused, and can be loaded and shown.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ text, want string }{
+		"authentication": {"[orchestration.web.auth]\nenabled = true\n", "tasker.toml:2:1: orchestration.web.auth.enabled = true"},
+		"of the worker":  {"[worker.web.auth]\nenabled = true\n", "this version cannot authenticate"},
+		"RabbitMQ":       {"[common.queues]\nbackend = \"rabbitmq\"\n", "this version delivers through PostgreSQL only"},
+	} {
+		loaded, err := loadText(t, tt.text)
+		require.NoError(t, err, name)
+		require.ErrorContains(t, loaded.Refused(), tt.want, name)
+	}
+	loaded, err := loadText(t, "[orchestration.web]\nenabled = false\nauth.enabled = true\n", "DATABASE_URL", "postgresql://h/d")
+	require.NoError(t, err)
+	require.NoError(t, loaded.Refused(), "nothing is served that would have to be protected")
+}
+
+// A database that nobody has named is not guessed.
+func TestNoDatabase(t *testing.T) {
+	t.Parallel()
+	loaded, err := Load(Options{LookupEnv: nothingSet})
+	require.NoError(t, err)
+	require.ErrorContains(t, loaded.Refused(), "invalid configuration: no database is configured: set DATABASE_URL, for example to postgresql://")
+	loaded, err = Load(Options{LookupEnv: environ("DATABASE_URL", "postgresql://h/d")})
+	require.NoError(t, err)
+	require.NoError(t, loaded.Refused())
+}

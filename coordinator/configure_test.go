@@ -1,0 +1,47 @@
+package coordinator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	settings "github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/listener/listenertest"
+)
+
+// Defaults are those of the configuration: what is left out is refused, by the
+// system and by the parts below it.
+func TestNothingIsInvented(t *testing.T) {
+	t.Parallel()
+	defaults, err := settings.Defaults()
+	require.NoError(t, err)
+	complete := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
+	complete.Source = &listenertest.Source{}
+	require.NoError(t, complete.Check())
+	for field, leaveOut := range map[string]func(*coordinator.Config){
+		"LookTimeout":                 func(c *coordinator.Config) { c.LookTimeout = 0 },
+		"Retry.Base":                  func(c *coordinator.Config) { c.Retry.Base = 0 },
+		"MaxConsecutiveErrors":        func(c *coordinator.Config) { c.MaxConsecutiveErrors = 0 },
+		"Interval":                    func(c *coordinator.Config) { c.Poller.Interval = 0 },
+		"RelaxedInterval":             func(c *coordinator.Config) { c.Poller.RelaxedInterval = 0 },
+		"Backoff.Base":                func(c *coordinator.Config) { c.Poller.Backoff.Base = 0 },
+		"HealthCheckInterval":         func(c *coordinator.Config) { c.Listener.HealthCheckInterval = 0 },
+		"FallbackActivationThreshold": func(c *coordinator.Config) { c.Listener.FallbackActivationThreshold = 0 },
+		"RecoveryThreshold":           func(c *coordinator.Config) { c.Listener.RecoveryThreshold = 0 },
+		"ConnectTimeout":              func(c *coordinator.Config) { c.Listener.ConnectTimeout = 0 },
+		"Reconnect.Initial":           func(c *coordinator.Config) { c.Listener.Reconnect.Initial = 0 },
+		"Reconnect.Max":               func(c *coordinator.Config) { c.Listener.Reconnect.Max = 0 },
+	} {
+		c := complete
+		leaveOut(&c)
+		require.ErrorContains(t, c.Check(), field)
+		require.ErrorContains(t, coordinator.New(c, &board{}).Start(t.Context()), field)
+		require.NoError(t, c.Or(complete).Check())
+	}
+	c := coordinator.Config{}
+	c.Poller.Interval = time.Minute
+	require.Equal(t, time.Minute, c.Or(complete).Poller.Interval, "what is set stays")
+	require.InDelta(t, complete.Poller.Jitter, c.Or(complete).Poller.Jitter, 0)
+}

@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/worker"
+)
+
+func TestShownAddress(t *testing.T) {
+	t.Parallel()
+	for bound, want := range map[string]string{
+		"127.0.0.1:8080": "127.0.0.1:8080",
+		"10.0.0.7:1":     "10.0.0.7:1",
+		"[::1]:8080":     "[::1]:8080",
+		"0.0.0.0:41837":  "pod-a:41837",
+		"[::]:8081":      "pod-a:8081",
+		":8081":          "pod-a:8081",
+	} {
+		addr, err := net.ResolveTCPAddr("tcp", bound)
+		require.NoError(t, err)
+		require.Equal(t, want, shownAddress(addr, "pod-a"), bound)
+	}
+	require.Equal(t, "0.0.0.0:8080", shownAddress(&net.TCPAddr{IP: net.IPv4zero, Port: 8080}, ""), "a host without a name")
+}
+
+// TestTheFleetShowsWhereDaemonsListen: with the port that was bound, and long before
+// the next regular heartbeat.
+func TestTheFleetShowsWhereDaemonsListen(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	loaded := loadToo(t, db, "")
+	loaded.Worker.Web.BindAddress = ":0"
+	loaded.Orchestration.HeartbeatIntervalMS, loaded.Worker.HeartbeatIntervalMS = 3_600_000, 3_600_000
+	loaded.Worker.LeaseSeconds = 6 * 3600
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o, err := NewOrchestrator(ctx, loaded, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, o.Start(ctx))
+	defer func() { require.NoError(t, o.Stop(context.Background())) }()
+	w, err := NewWorker(ctx, loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	require.NoError(t, err)
+	require.NoError(t, w.Start(ctx))
+	defer func() { require.NoError(t, w.Stop(context.Background())) }()
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(w.Addr().String())
+	require.NoError(t, err)
+	want := map[string]string{"orchestrator": o.Addr().String(), "worker": net.JoinHostPort(host, port)}
+
+	api := client.New(client.Config{BaseURL: "http://" + o.Addr().String()})
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		fleet, err := api.Fleet(ctx)
+		require.NoError(t, err)
+		got := map[string]string{}
+		for _, r := range fleet.Replicas {
+			got[r.Kind] = r.Address
+		}
+		return got["orchestrator"] == want["orchestrator"] && got["worker"] == want["worker"], "the fleet shows other addresses"
+	})
+	workers, err := api.Workers(ctx, client.WorkerListOptions{})
+	require.NoError(t, err)
+	require.Len(t, workers.Workers, 1)
+	require.Equal(t, want["worker"], workers.Workers[0].Address)
+}

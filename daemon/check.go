@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/signal/notify"
+	"github.com/tasker-go/tasker/signal/relay"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// Check finds what the daemons that a configuration is for refuse at their
+// start, as far as that shows without a database: connection strings that
+// cannot be read, settings that a part refuses, templates that do not load. It
+// opens no connection. What Loaded.Refused tells is not repeated.
+func Check(loaded *config.Loaded) []error {
+	var errs []error
+	roots := loaded.Context.Roots()
+	if slices.Contains(roots, "orchestration") {
+		errs = append(errs, checkOrchestrator(loaded)...)
+	}
+	if slices.Contains(roots, "worker") {
+		errs = append(errs, checkWorker(loaded)...)
+	}
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}
+
+func checkOrchestrator(loaded *config.Loaded) []error {
+	c := loaded.OrchestratorConfig()
+	d := &Orchestrator{shared: &shared{log: zap.NewNop(), metrics: telemetry.Discard()}, loaded: loaded}
+	engine := d.engineConfig(c, store.Daemon{}, nil)
+	_, _, templates := loadTemplates(c.Common)
+	return []error{checkConnections(c.Common, orchestratorBuffers(c.Orchestration)),
+		engine.Orchestration.Check(), engine.Readiness.Check(), templates}
+}
+
+func checkWorker(loaded *config.Loaded) []error {
+	c := loaded.WorkerConfig()
+	d := &Worker{shared: &shared{log: zap.NewNop(), metrics: telemetry.Discard()}, loaded: loaded}
+	settings := d.workerConfig(c, nil)
+	settings.DatabaseURL = c.Common.Database.URL.Reveal() // in place of a store
+	w, err := worker.New(settings)
+	if err == nil {
+		err = loadTemplatesOf(w, c.Worker)
+	}
+	return []error{checkConnections(c.Common, workerBuffers(c.Worker)), err}
+}
+
+// checkConnections reads the connection strings as those do who connect.
+func checkConnections(c config.Common, buffers signalBuffers) error {
+	s := &signals{config: c, buffers: buffers}
+	var err error
+	switch c.Signals.EventSource {
+	case sourceWAL:
+		_, err = wal.New(s.walConfig(), wal.NewTransport(nil))
+	case sourceRelay:
+		_, err = relay.NewSource(s.notifyConfig(), wal.NewTransport(nil))
+	default:
+		_, err = notify.New(s.notifyConfig(), notify.NewTransport(nil))
+	}
+	if err != nil {
+		err = fmt.Errorf("prepare the event source %s: %w", c.Signals.EventSource, err)
+	}
+	return errors.Join(storeOptions(c, "", false).Check(), err)
+}

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// TestAValidationRefusesWhatADaemonRefuses runs each file through both: what
+// a daemon does not start with fails a validation, and what passes one starts.
+func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.yaml")
+	require.NoError(t, os.WriteFile(broken, []byte("name: broken\nsteps: [{name: a, dependencies: [a]}]\n"), 0o600))
+	for name, tt := range map[string]struct {
+		text   string
+		refuse bool
+	}{
+		"no database":         {"", true},
+		"planned":             {"[orchestration.grpc]\nenabled = true\n", false},
+		"a wrong value":       {"[orchestration.apply]\nbatch_size = 0\n", true},
+		"an unknown key":      {"[orchestration.apply]\nbatchsize = 1\n", true},
+		"a contradiction":     {"[worker]\nlease_seconds = 5\n", true},
+		"authentication":      {"[orchestration.web.auth]\nenabled = true\n", true},
+		"of the worker":       {"[worker.web.auth]\nenabled = true\n", true},
+		"RabbitMQ":            {"[common.queues]\nbackend = \"rabbitmq\"\n", true},
+		"a database unread":   {"[common.database]\nurl = \"host=h port=many\"\n", true},
+		"a listener unread":   {"[common.database]\nlistener_url = \"postgresql://h:many/d\"\n", true},
+		"broken templates":    {"[common.task_templates]\nsearch_paths = [\"" + broken + "\"]\n", true},
+		"of the worker's":     {"[worker]\ntemplate_path = \"" + broken + "\"\n", true},
+		"no templates at all": {"[worker]\ntemplate_path = \"" + filepath.Join(dir, "nowhere") + "\"\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pgtest.New(t)
+			file := filepath.Join(t.TempDir(), "tasker.toml")
+			text := "[common.database.pool]\nmin_connections = 0\nmax_connections = 2\n" + tt.text
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			loaded, invalid := config.Load(config.Options{Path: file, WorkerID: "w", LookupEnv: func(name string) (string, bool) {
+				named := tt.text == "" || strings.HasPrefix(tt.text, "[common.database]\nurl")
+				if name != "DATABASE_URL" || named {
+					return "", false
+				}
+				return db.DSN, true
+			}})
+			if invalid != nil { // neither goes on
+				require.True(t, tt.refuse, "%v", invalid)
+				return
+			}
+			validated := errors.Join(append(Check(loaded), loaded.Refused())...)
+			require.Equal(t, tt.refuse, validated != nil, "%v", validated)
+			started := startBoth(t, loaded)
+			require.Equal(t, tt.refuse, started != nil, "%v", started)
+		})
+	}
+}
+
+// startBoth makes both daemons, which connects, and returns the first error.
+func startBoth(t *testing.T, loaded *config.Loaded) error {
+	t.Helper()
+	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	defer o.store.Close()
+	w, err := NewWorker(t.Context(), loaded, func(*worker.Worker) error { return nil }, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	w.store.Close()
+	return nil
+}

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+)
+
+// publicDelay is how long load balancers are given by default to learn that a
+// daemon is going down.
+const publicDelay = 3 * time.Second
+
+// shutdownDelay is how long a daemon is unready and serves everything before it
+// stops. By default that is publicDelay where its API can be reached by others.
+func shutdownDelay(c config.Shutdown, web config.Web) time.Duration {
+	switch {
+	case !web.Enabled:
+		return 0
+	case c.Delay() >= 0:
+		return c.Delay()
+	case onLoopback(web.BindAddress):
+		return 0
+	}
+	return publicDelay
+}
+
+// onLoopback reports whether an address to listen on is reached from this
+// machine only.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// linger serves on until the delay is over, or the time for stopping is.
+func (s *shared) linger(ctx context.Context) {
+	if s.delay <= 0 {
+		return
+	}
+	s.log.Info("stopping: unready, and serving on until load balancers have noticed", zap.Duration("for", s.delay))
+	timer := time.NewTimer(s.delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,211 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+)
+
+// shownElsewhere names, for the active keys that are no option of any part, the
+// test that shows their effect.
+var shownElsewhere = map[string]string{
+	"common.database.migrate_on_start":   "TestMigrateOnStart",
+	"common.task_templates.search_paths": "TestDaemonsFollowTheirSettings",
+	"common.telemetry.log_level":         "TestReloadChangesTheLevelOfTheLog",
+	"common.telemetry.log_format":        "TestLogFormat",
+	"orchestration.events.max_consumers": "TestDaemonsFollowTheirSettings",
+	"orchestration.events.max_streams":   "TestDaemonsFollowTheirSettings",
+	"orchestration.web.enabled":          "TestAnAPIThatIsOff",
+	"worker.worker_type":                 "TestDaemonsFollowTheirSettings",
+	"worker.template_path":               "TestDaemonsFollowTheirSettings",
+	"worker.web.enabled":                 "TestAnAPIThatIsOff",
+}
+
+// optionsOf are all that the parts of both daemons are made of, by the
+// functions that the daemons use themselves.
+func optionsOf(loaded *config.Loaded) string {
+	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
+	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
+	s.breakers = breaker.NewSet(breaker.Config{}, breakerSettings(o.Common, nil))
+	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
+	wd := &Worker{shared: s, loaded: loaded}
+	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
+	self := store.Daemon{}
+	var b strings.Builder
+	for _, options := range []any{
+		storeOptions(o.Common, "", false), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
+		of.muxConfig(), of.notifyConfig(), of.walConfig(), of.relayConfig(), wf.muxConfig(), wf.notifyConfig(), wf.walConfig(),
+		od.engineConfig(o, self, nil), od.sweepConfig(o.Orchestration, self), od.admissionConfig(o), od.orchestratorWeb(o.Orchestration),
+		staleThresholds(o.Orchestration), od.depth.thresholds,
+		wd.workerConfig(w, nil), wd.webConfig(w.Worker.Web, loaded.Environment),
+		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
+	} {
+		dump(&b, reflect.ValueOf(options))
+	}
+	return b.String()
+}
+
+// dump writes the data of a value; functions, channels and what stands behind
+// pointers and interfaces is no data.
+func dump(b *strings.Builder, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		b.WriteString("{")
+		for i := range v.NumField() {
+			fmt.Fprintf(b, "%s:", v.Type().Field(i).Name)
+			dump(b, v.Field(i))
+		}
+		b.WriteString("}")
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			dump(b, v.Index(i))
+		}
+		b.WriteString(";")
+	case reflect.Map:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
+		for _, k := range keys {
+			b.WriteString(k.String() + "=")
+			dump(b, v.MapIndex(k))
+		}
+	case reflect.String:
+		b.WriteString(strconv.Quote(v.String()))
+	case reflect.Bool:
+		fmt.Fprint(b, v.Bool(), ",")
+	case reflect.Float32, reflect.Float64:
+		fmt.Fprint(b, v.Float(), ",")
+	default:
+		switch {
+		case v.CanInt():
+			fmt.Fprint(b, v.Int(), ",")
+		case v.CanUint():
+			fmt.Fprint(b, v.Uint(), ",")
+		}
+	}
+}
+
+// others are values that a key may be changed to, as TOML writes them.
+func others(k config.Key) []string {
+	switch k.Type {
+	case config.TypeBool:
+		return []string{fmt.Sprint(k.Default != true)}
+	case config.TypeInt:
+		n, _ := k.Default.(int64)
+		var list []string
+		for _, m := range []int64{n + 1, n - 1, n + n/10, n - n/10, 2 * n, n / 2, int64(k.Min), int64(k.Max)} {
+			if float64(m) >= k.Min && float64(m) <= k.Max && m != n {
+				list = append(list, strconv.FormatInt(m, 10))
+			}
+		}
+		return list
+	case config.TypeFloat:
+		x, _ := k.Default.(float64)
+		return []string{strconv.FormatFloat(min(x*1.05+0.01, k.Max), 'f', 3, 64), strconv.FormatFloat(max(x*0.9, k.Min), 'f', 3, 64)}
+	case config.TypeIntList:
+		return []string{"[2, 3]"}
+	case config.TypeStringList:
+		return []string{`["other"]`, `["RS512"]`}
+	case config.TypeMode:
+		return []string{`"` + string(deploymode.PollingOnly) + `"`}
+	case config.TypeTables:
+		return []string{`[{ key = "k", permissions = ["*"] }]`}
+	}
+	for _, value := range k.Enum {
+		if value != k.Default && value != "rabbitmq" {
+			return []string{strconv.Quote(value)}
+		}
+	}
+	return []string{`"other"`, `"127.0.0.1:7"`, `"postgresql://other/tasker"`, `"{namespace}.{name}"`}
+}
+
+// loadWith loads a file that sets keys; ok is false where that is not valid.
+func loadWith(t *testing.T, dir, text string, part config.Context) (loaded *config.Loaded, ok bool) {
+	t.Helper()
+	file := filepath.Join(dir, "tasker.toml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	loaded, err := config.Load(config.Options{Path: file, Context: part, LookupEnv: func(string) (string, bool) { return "", false }, WorkerID: "w"})
+	return loaded, err == nil
+}
+
+// partOf is what has to be loaded to see the effect of a key.
+func partOf(k config.Key) config.Context {
+	if k.Root() == "common" {
+		return config.ContextComplete
+	}
+	return config.Context(k.Root())
+}
+
+// TestEveryActiveKeyChangesADaemon sets each active key to another value: what
+// the daemons are made of changes with it.
+func TestEveryActiveKeyChangesADaemon(t *testing.T) {
+	t.Parallel()
+	dir, before := t.TempDir(), map[config.Context]string{}
+	for _, part := range []config.Context{config.ContextComplete, config.ContextOrchestration, config.ContextWorker} {
+		base, ok := loadWith(t, dir, "", part)
+		require.True(t, ok)
+		before[part] = optionsOf(base)
+	}
+	known := testsHere(t)
+	for _, k := range config.Keys() {
+		if k.Status != config.StatusActive || k.Older || k.Member() {
+			continue
+		}
+		if test, elsewhere := shownElsewhere[k.Path]; elsewhere {
+			require.Contains(t, known, "func "+test+"(", k.Path)
+			continue
+		}
+		changed := slices.ContainsFunc(others(k), func(value string) bool {
+			loaded, ok := loadWith(t, dir, k.Path+" = "+value+"\n", partOf(k))
+			return ok && optionsOf(loaded) != before[partOf(k)]
+		})
+		require.True(t, changed, "%s is active, and nothing changes with it", k.Path)
+	}
+}
+
+// TestKeysWithoutEffectChangeNothing sets all of them to other values.
+func TestKeysWithoutEffectChangeNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	base, ok := loadWith(t, dir, "", config.ContextComplete)
+	require.True(t, ok)
+	var text strings.Builder
+	set := 0
+	for _, k := range config.Keys() {
+		if k.Status != config.StatusActive && !k.Older && !k.Member() {
+			fmt.Fprintf(&text, "%s = %s\n", k.Path, others(k)[0])
+			set++
+		}
+	}
+	loaded, ok := loadWith(t, dir, text.String(), config.ContextComplete)
+	require.True(t, ok)
+	require.Len(t, loaded.WithoutEffect, set-len(loaded.Refusals)+1, "but for those that are refused; the missing database is none of them")
+	require.Equal(t, optionsOf(base), optionsOf(loaded))
+}
+
+// testsHere is the source of the tests of this package.
+func testsHere(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var all strings.Builder
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	return all.String()
+}

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+)
+
+// mainWith runs a daemon that gives up when it has read its configuration. A
+// test that calls it is not parallel: the environment is that of the process.
+func mainWith(t *testing.T, text string, env ...string) (code int, stderr string) {
+	t.Helper()
+	for _, name := range []string{"DATABASE_URL", "DATABASE_URL_FILE", config.EnvRoot, config.EnvEnvironment} {
+		t.Setenv(name, "")
+	}
+	for i := 0; i < len(env); i += 2 {
+		t.Setenv(env[i], env[i+1])
+	}
+	file := filepath.Join(t.TempDir(), "tasker.toml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	p := OrchestratorProgram()
+	p.New = func(context.Context, *config.Loaded, *zap.Logger) (Process, error) {
+		return nil, errors.New("far enough")
+	}
+	var out bytes.Buffer
+	code = Main(p, []string{"--config", file}, &out)
+	return code, out.String()
+}
+
+func TestADaemonWithoutADatabaseSaysSoAtOnce(t *testing.T) {
+	code, stderr := mainWith(t, "")
+	require.Equal(t, ExitConfig, code)
+	require.Equal(t, "orchestrator: invalid configuration: no database is configured: set DATABASE_URL, "+
+		"for example to postgresql://tasker@localhost:5432/tasker, or common.database.url in a file\n", stderr)
+}
+
+func TestADaemonThatCannotAuthenticateDoesNotStart(t *testing.T) {
+	code, stderr := mainWith(t, "[orchestration.web.auth]\nenabled = true\n", "DATABASE_URL", "postgresql://nowhere/tasker")
+	require.Equal(t, ExitConfig, code)
+	require.Contains(t, stderr, "tasker.toml:2:1: orchestration.web.auth.enabled = true: this version cannot authenticate")
+}
+
+// The keys without effect are named in one line, those that somebody has set.
+func TestSettingsWithoutEffectAreNamedOnce(t *testing.T) {
+	code, stderr := mainWith(t, "[orchestration.grpc]\nenabled = true\n[common.cache]\nenabled = true\nbackend = \"redis\"\n",
+		"DATABASE_URL", "postgresql://nowhere/tasker")
+	require.Equal(t, ExitFailure, code, stderr)
+	require.Equal(t, 1, strings.Count(stderr, "without effect"), stderr)
+	for _, want := range []string{`"count":3`, `"orchestration.grpc.enabled","common.cache.enabled","common.cache.backend"`} {
+		require.Contains(t, strings.ReplaceAll(stderr, " ", ""), want)
+	}
+
+	_, stderr = mainWith(t, "", "DATABASE_URL", "postgresql://nowhere/tasker")
+	require.NotContains(t, stderr, "without effect")
+}

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/worker"
+)
+
+// TestErrorsOfTemplatesComeBeforeTheirHints: an operator who reads the log from its
+// beginning meets the error first, and at its level what may be the cause.
+func TestErrorsOfTemplatesComeBeforeTheirHints(t *testing.T) {
+	t.Parallel()
+	db, dir := pgtest.New(t), t.TempDir()
+	for file, step := range map[string]string{
+		"a_fine.yaml":   "{name: only, bogus: 1, handler: {callable: x}}",
+		"b_broken.yaml": "{name: only, handlr: {callable: x}}",
+	} {
+		text := "name: " + file[:1] + "\nnamespace_name: keys\nversion: 1.0.0\nsteps:\n  - " + step + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	nothing := func(*worker.Worker) error { return nil }
+	for name, tt := range map[string]struct {
+		program Program
+		config  string
+	}{
+		"worker":       {WorkerProgram("worker", nothing), "[common.task_templates]\nsearch_paths = [\"" + dir + "/none.yaml\"]\n"},
+		"orchestrator": {OrchestratorProgram(), "[common.task_templates]\nsearch_paths = [\"" + dir + "/*.yaml\"]\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			loaded := loadToo(t, db, tt.config)
+			loaded.Worker.TemplatePath = dir
+			core, logs := observer.New(zapcore.InfoLevel)
+			log := zap.New(core)
+			r := &runner{program: tt.program, loaded: loaded, log: log, level: zap.NewAtomicLevel(), status: log, since: time.Now(), overdue: time.Minute}
+			require.Equal(t, ExitFailure, r.run())
+			var told []observer.LoggedEntry // of templates
+			for _, e := range logs.All() {
+				if strings.Contains(stringOf(e), ".yaml:") {
+					told = append(told, e)
+				}
+			}
+			require.Len(t, told, 1, "errors and hints at one level, and nothing before them")
+			require.Equal(t, zapcore.ErrorLevel, told[0].Level)
+			text := stringOf(told[0])
+			failed, hint := strings.Index(text, "steps[0].handler is required"), strings.Index(text, `did you mean "handler"?`)
+			require.Positive(t, failed, text)
+			require.Greater(t, hint, failed, "the hint is there, and comes after the error: %s", text)
+			require.NotContains(t, text, "bogus", "a file without errors")
+		})
+	}
+}
+
+// stringOf is what an entry of the log says, its error and its problem included.
+func stringOf(e observer.LoggedEntry) string {
+	var b strings.Builder
+	b.WriteString(e.Message)
+	for _, f := range e.Context {
+		switch v := f.Interface.(type) {
+		case error:
+			b.WriteString(" " + v.Error())
+		case interface{ String() string }:
+			b.WriteString(" " + v.String())
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,337 @@
+package architecture_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/config"
+)
+
+// TestEveryKeyHasTheEffectItClaims walks the code: a key that is active is read
+// outside of its table, by its field or by a method that reads the field; a key
+// that is planned or ignored is read nowhere; and config has no method that is
+// called nowhere.
+func TestEveryKeyHasTheEffectItClaims(t *testing.T) {
+	t.Parallel()
+	house := typed(t)
+	report(t, idleKeys(house, config.Keys()))
+}
+
+// source is one package, parsed and type-checked.
+type source struct {
+	path  string
+	files []*ast.File
+	info  *types.Info
+	types *types.Package
+}
+
+// typed checks the packages of the product that know config, and config
+// itself; whatever they import comes from export data.
+func typed(t *testing.T) []source {
+	t.Helper()
+	exports, paths := exported(t)
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	var house []source
+	for _, p := range load(t) {
+		kit := strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
+		if !paths[p.ImportPath] || kit || p.ImportPath != configPath && !slices.Contains(p.Deps, configPath) {
+			continue
+		}
+		s := source{path: p.ImportPath}
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			s.files = append(s.files, f)
+		}
+		require.NoError(t, s.check(fset, imports))
+		house = append(house, s)
+	}
+	require.Greater(t, len(house), 3)
+	return house
+}
+
+func (s *source) check(fset *token.FileSet, imports types.Importer) (err error) {
+	s.info = &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	s.types, err = (&types.Config{Importer: imports}).Check(s.path, fset, s.files, s.info)
+	return err
+}
+
+const configPath = module + "/config"
+
+// exported asks the go command for the export data of all that is imported.
+func exported(t *testing.T) (files map[string]string, ours map[string]bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export", module+"/...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoErrorf(t, err, "go list: %s", stderr.String())
+	files, ours = map[string]string{}, map[string]bool{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct{ ImportPath, Export string }
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return files, ours
+		}
+		require.NoError(t, err)
+		files[p.ImportPath] = p.Export
+		ours[p.ImportPath] = strings.HasPrefix(p.ImportPath, module+"/")
+	}
+}
+
+// member is a field or a method of a type of config.
+type member struct{ owner, name string }
+
+func (m member) String() string { return m.owner + "." + m.name }
+
+// uses are the members that some code reads or calls.
+type uses map[member]bool
+
+// idleKeys compares what the keys claim with what the code reads.
+func idleKeys(house []source, keys []config.Key) (wrong []string) {
+	at := slices.IndexFunc(house, func(s source) bool { return s.path == configPath })
+	table := house[at].types
+	read, methods := uses{}, map[member]uses{}
+	for _, s := range house {
+		for _, f := range s.files {
+			for _, d := range f.Decls {
+				if m, ok := methodOf(s, d); ok {
+					methods[m] = usesIn(s, d)
+					continue
+				}
+				maps.Copy(read, usesIn(s, d))
+			}
+		}
+	}
+	for again := true; again; { // a method that is called reads what its body reads
+		again = false
+		for m, body := range methods {
+			if read[m] && body != nil {
+				maps.Copy(read, body)
+				methods[m], again = nil, true
+			}
+		}
+	}
+	fields := map[string][]member{}
+	for _, root := range []string{"Common", "Orchestration", "Worker"} {
+		fieldsOf(strings.ToLower(root), table.Scope().Lookup(root).Type(), fields)
+	}
+	wrong = append(idleMethods(methods, fields), claims(keys, fields, read)...)
+	slices.Sort(wrong)
+	return wrong
+}
+
+// methodOf names a declaration that is a method of a type of config.
+func methodOf(s source, d ast.Decl) (m member, ok bool) {
+	f, isFunc := d.(*ast.FuncDecl)
+	if s.path != configPath || !isFunc || f.Recv == nil {
+		return m, false
+	}
+	t := f.Recv.List[0].Type
+	if star, pointer := t.(*ast.StarExpr); pointer {
+		t = star.X
+	}
+	return member{t.(*ast.Ident).Name, f.Name.Name}, true //nolint:forcetypeassert // config has no generic types with methods
+}
+
+// usesIn collects the members of config that code selects; what is only
+// assigned to is not read.
+func usesIn(s source, d ast.Decl) uses {
+	found, written := uses{}, map[ast.Expr]bool{}
+	ast.Inspect(d, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, left := range n.Lhs {
+				written[left] = n.Tok == token.ASSIGN
+			}
+		case *ast.SelectorExpr:
+			if sel := s.info.Selections[n]; sel != nil && !written[n] {
+				found.add(sel)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// add notes what a selection reaches, the embedded fields on its way too.
+func (u uses) add(sel *types.Selection) {
+	at := sel.Recv()
+	for i, index := range sel.Index() {
+		named := namedOf(at)
+		if named == nil {
+			return
+		}
+		last := i == len(sel.Index())-1
+		if last && sel.Kind() != types.FieldVal {
+			u[member{named.Obj().Name(), sel.Obj().Name()}] = of(named)
+			return
+		}
+		structure, ok := named.Underlying().(*types.Struct)
+		if !ok {
+			return
+		}
+		field := structure.Field(index)
+		if of(named) {
+			u[member{named.Obj().Name(), field.Name()}] = true
+		}
+		at = field.Type()
+	}
+}
+
+func of(named *types.Named) bool {
+	return named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == configPath
+}
+
+func namedOf(t types.Type) *types.Named {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	named, _ := types.Unalias(t).(*types.Named)
+	return named
+}
+
+// fieldsOf lists the keys that the fields of a struct hold: for each path the
+// field and those above it that are embedded.
+func fieldsOf(path string, t types.Type, into map[string][]member) {
+	named := namedOf(t)
+	structure := named.Underlying().(*types.Struct) //nolint:forcetypeassert // only structs are walked
+	for i := range structure.NumFields() {
+		f := structure.Field(i)
+		at := path
+		if tag := reflect.StructTag(structure.Tag(i)).Get("toml"); tag != "" {
+			at += "." + tag
+		}
+		if _, table := f.Type().Underlying().(*types.Struct); table {
+			fieldsOf(at, f.Type(), into)
+			continue
+		}
+		into[at] = append(into[at], member{named.Obj().Name(), f.Name()})
+	}
+}
+
+// idleMethods finds the methods of the tables that are called nowhere.
+func idleMethods(methods map[member]uses, fields map[string][]member) (wrong []string) {
+	owners := map[string]bool{}
+	for _, list := range fields {
+		for _, m := range list {
+			owners[m.owner] = true
+		}
+	}
+	for m, body := range methods {
+		if body != nil && owners[m.owner] {
+			wrong = append(wrong, fmt.Sprintf("config: %s is called nowhere", m))
+		}
+	}
+	return wrong
+}
+
+// claims holds the status of each key against what is read.
+func claims(keys []config.Key, fields map[string][]member, read uses) (wrong []string) {
+	activeField := map[member]bool{} // a type may stand for several tables
+	for _, k := range keys {
+		for _, m := range fields[k.Path] {
+			activeField[m] = activeField[m] || k.Status == config.StatusActive
+		}
+	}
+	for _, k := range keys {
+		if k.Member() {
+			continue // judged by the array it is part of
+		}
+		isRead := slices.ContainsFunc(fields[k.Path], func(m member) bool { return read[m] })
+		switch {
+		case k.Status == config.StatusActive && !isRead && len(k.Sets) == 0:
+			wrong = append(wrong, k.Path+" is active and read nowhere")
+		case k.Status != config.StatusActive && isRead && !activeField[fields[k.Path][0]]:
+			wrong = append(wrong, fmt.Sprintf("%s is %s, and %s is read", k.Path, k.Status, fields[k.Path][0]))
+		}
+	}
+	return wrong
+}
+
+// The guard is tried on tables and daemons that break it: a dead key, a key
+// that only a dead method reads, one that is only written, a planned key that is
+// read, and a method that is called nowhere.
+func TestIdleKeysAreFound(t *testing.T) {
+	t.Parallel()
+	const table = `package config
+type Common struct { A A ` + "`toml:\"a\"`" + ` }
+type Orchestration struct { Base ; Web Web ` + "`toml:\"web\"`" + ` }
+type Base struct { Direct int ` + "`toml:\"direct\"`" + ` }
+type Worker struct { Web Web ` + "`toml:\"web\"`" + ` }
+type Web struct { Port int ` + "`toml:\"port\"`" + ` }
+type A struct {
+	Dead    int ` + "`toml:\"dead\"`" + `
+	Read    int ` + "`toml:\"read\"`" + `
+	Got     int ` + "`toml:\"got\"`" + `
+	Hidden  int ` + "`toml:\"hidden\"`" + `
+	Written int ` + "`toml:\"written\"`" + `
+	Later   int ` + "`toml:\"later\"`" + `
+}
+func (a A) GotIt() int { return a.deeper() }
+func (a A) deeper() int { return a.Got }
+func (a A) HiddenIt() int { return a.Hidden }
+`
+	const daemon = `package daemon
+import "` + configPath + `"
+func start(c config.Common, o config.Orchestration, w *config.Worker) int {
+	c.A.Written = 3
+	return c.A.Read + c.A.GotIt() + c.A.Later + o.Direct + w.Web.Port
+}
+`
+	var keys []config.Key
+	for _, name := range []string{"common.a.dead", "common.a.read", "common.a.got", "common.a.hidden", "common.a.written", "common.a.through",
+		"orchestration.direct", "orchestration.web.port", "worker.web.port"} {
+		keys = append(keys, config.Key{Path: name, Status: config.StatusActive})
+	}
+	keys[5].Sets = []string{"common.a.read"}
+	keys[7].Status = config.StatusPlanned // of a table that another daemon reads
+	keys = append(keys, config.Key{Path: "common.a.later", Status: config.StatusPlanned})
+	require.Equal(t, []string{
+		"common.a.dead is active and read nowhere",
+		"common.a.hidden is active and read nowhere",
+		"common.a.later is planned, and A.Later is read",
+		"common.a.written is active and read nowhere",
+		"config: A.HiddenIt is called nowhere",
+	}, idleKeys(planted(t, table, daemon), keys))
+}
+
+// planted checks two packages that exist in this test only.
+func planted(t *testing.T, table, daemon string) []source {
+	t.Helper()
+	fset, found := token.NewFileSet(), planters{}
+	var house []source
+	for _, p := range []struct{ path, text string }{{configPath, table}, {module + "/daemon", daemon}} {
+		f, err := parser.ParseFile(fset, p.path, p.text, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		s := source{path: p.path, files: []*ast.File{f}}
+		require.NoError(t, s.check(fset, found))
+		found[p.path] = s.types
+		house = append(house, s)
+	}
+	return house
+}
+
+type planters map[string]*types.Package
+
+// Import implements types.Importer.
+func (p planters) Import(path string) (*types.Package, error) { return p[path], nil }

@@ -1,0 +1,160 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// mostMemory is what an orchestrator may take up under the loads below, in bytes.
+const mostMemory = 300 << 20
+
+// largeTask is a creation of nearly 1 MiB, of which nothing can be compressed.
+func largeTask(n int) string {
+	random := rand.New(rand.NewPCG(1, uint64(n))) // #nosec G404 G115 -- no secrets
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"name":"large","namespace":"memory","version":"1.0.0","initiator":"i","source_system":"s","reason":"r","context":{"n":%d,"texts":[""`, n)
+	for b.Len() < 1_040_000 {
+		text := make([]byte, 8000)
+		for i := range text {
+			text[i] = 'a' + byte(random.IntN(26)) // #nosec G115 -- small
+		}
+		b.WriteString(`,"`)
+		b.Write(text)
+		b.WriteString(`"`)
+	}
+	b.WriteString("]}}")
+	return b.String()
+}
+
+// parallel sends n requests at once and counts the answers by their status. What
+// is refused must say when to come back.
+func parallel(t *testing.T, n int, client *http.Client, request func(i int) (method, url, body string)) map[int]int {
+	t.Helper()
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	counts, problems := map[int]int{}, []string{}
+	for i := range n {
+		group.Go(func() {
+			method, url, body := request(i)
+			status, retry, err := one(t.Context(), client, method, url, body)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				problems = append(problems, err.Error())
+			case status == http.StatusServiceUnavailable && retry == "":
+				problems = append(problems, "503 without Retry-After")
+			}
+			counts[status]++
+		})
+	}
+	group.Wait()
+	require.Empty(t, problems)
+	return counts
+}
+
+func one(ctx context.Context, client *http.Client, method, url, body string) (status int, retry string, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	_ = answer.Body.Close()
+	return answer.StatusCode, answer.Header.Get("Retry-After"), err
+}
+
+// peak is the most memory that a process has taken up, in bytes.
+func peak(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), "VmHWM:")
+	require.True(t, found)
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	require.NoError(t, err)
+	return kib << 10
+}
+
+// TestMemoryOfRequestsIsBounded: however many large requests come at once, they
+// are answered or told to come back, the daemon stays ready, and takes up what
+// its budgets allow.
+func TestMemoryOfRequestsIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("creates hundreds of large tasks")
+	}
+	db := pgtest.New(t)
+	r := newFleet(t, db)
+	p := r.start(fleet.Orchestrator, "Hybrid", "notify")
+	r.ready()
+	template, _, err := workflow.ParseTemplate("large.yaml", []byte("name: large\nnamespace_name: memory\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
+	require.NoError(t, err)
+	s, err := store.Open(t.Context(), store.Options{URL: db.DSN})
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.RegisterTemplates(t.Context(), store.Registrant{ID: "test"}, []*workflow.Template{template.Resolve("test")})
+	require.NoError(t, err)
+
+	var unready, asked atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			status, _, err := one(ctx, http.DefaultClient, http.MethodGet, p.URL+"/health/ready", "")
+			if err == nil && status != http.StatusOK {
+				unready.Add(1)
+			}
+			asked.Add(1)
+		}
+	})
+	many := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 300}}
+	idle := peak(t, p.PID())
+	report := func(what string, counts map[int]int) {
+		t.Helper()
+		t.Logf("%s: %v; most memory so far %d MB", what, counts, peak(t, p.PID())>>20)
+		require.Equal(t, len(counts), map[bool]int{true: 1}[counts[200] > 0]+map[bool]int{true: 1}[counts[503] > 0], "only 200 and 503: %v", counts)
+	}
+	bodies := make([]string, 256)
+	for i := range bodies {
+		bodies[i] = largeTask(i)
+	}
+	report("256 parallel creations of 1 MiB", parallel(t, 256, many, func(i int) (string, string, string) {
+		return http.MethodPost, p.URL + "/v1/tasks", bodies[i]
+	}))
+	require.Positive(t, db.QueryInt(t, `select count(*) from tasker.tasks`))
+	list := func(query string) func(int) (string, string, string) {
+		return func(int) (string, string, string) { return http.MethodGet, p.URL + "/v1/tasks" + query, "" }
+	}
+	lists := parallel(t, 20, many, list("?per_page=100"))
+	report("20 parallel lists of 100", lists)
+	require.Equal(t, map[int]int{200: 20}, lists)
+	report("20 parallel lists of 10 with contexts", parallel(t, 20, many, list("?per_page=10&include=context")))
+	report("3,000 parallel lists", parallel(t, 3000, many, list("")))
+	stop()
+	watching.Wait()
+	t.Logf("ready in all but %d of %d answers; %d MB at the start, %d MB at most", unready.Load(), asked.Load(), idle>>20, peak(t, p.PID())>>20)
+	require.Zero(t, unready.Load())
+	require.Less(t, peak(t, p.PID()), mostMemory)
+}

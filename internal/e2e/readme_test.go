@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/child"
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// TestReadmesWorkerJoinsDev does what README tells a newcomer: the program in a
+// module of its own, joined to `tasker-ctl dev` with the line that dev prints,
+// and the request, whose task ends with the greeting in capitals.
+func TestReadmesWorkerJoinsDev(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	goBuild(t, "../..", "-o", dir+"/", "./cmd/tasker-ctl")
+	programs := programsOf(string(readme))
+	require.Len(t, programs, 2, "the worker and the client")
+	buildElsewhere(t, filepath.Join(dir, "greeter"), programs[0])
+
+	dev := run(t, dir, "./tasker-ctl dev --ephemeral --orchestrator-address 127.0.0.1:0 --worker-address 127.0.0.1:0")
+	join := dev.says(`(?m)^  (export DATABASE_URL='[^']+')$`)
+	base := dev.says(`(?m)^orchestrator +(http://\S+)$`)
+	dev.says(`(?m)^Ctrl-C ends it`)
+	greeter := run(t, dir, join+" TASKER_WEB_BIND_ADDRESS=127.0.0.1:0; exec ./greeter")
+
+	body := command(t, string(readme), "curl ")
+	body = strings.ReplaceAll(body, "http://localhost:8080", base)
+	var answer string
+	pgtest.Eventually(t, time.Minute, func() (bool, string) { // until the worker has registered its template
+		answer = greeter.shell("curl -sS" + strings.TrimPrefix(body, "curl"))
+		return strings.Contains(answer, `"task_uuid"`), answer
+	})
+	require.Regexp(t, `"status": ?"complete"`, answer)
+	id := find(t, `"task_uuid": ?"([0-9a-f-]+)"`, answer)
+	require.Contains(t, greeter.shell("./tasker-ctl --orchestration-url "+base+" task get "+id), "HELLO WORLD")
+
+	buildElsewhere(t, filepath.Join(dir, "asker"), strings.ReplaceAll(programs[1], "http://localhost:8080", base))
+	require.Contains(t, greeter.shell("./asker"), "HELLO GOPHER")
+
+	require.NoError(t, dev.child.Signal(os.Interrupt)) // Ctrl-C
+	<-dev.child.Done()
+	require.Zero(t, dev.child.ExitCode(), dev.output())
+}
+
+// TestEmbeddedProgram runs the program of docs/embedding.md, which holds the
+// engine itself, on an empty database.
+func TestEmbeddedProgram(t *testing.T) {
+	page, err := os.ReadFile("../../docs/embedding.md")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	programs := programsOf(string(page))
+	require.Len(t, programs, 1)
+	buildElsewhere(t, filepath.Join(dir, "embedded"), programs[0])
+	line := "DATABASE_URL='" + pgtest.New(t).DSN + "' ./embedded"
+	out := (&shell{t: t, dir: dir}).shell(line)
+	require.Regexp(t, "^complete: .*HELLO WORLD", out)
+	require.Contains(t, (&shell{t: t, dir: dir}).shell(line), "exit status 1", "the same context is the same task")
+}
+
+// programsOf lists the whole Go programs of a page.
+func programsOf(page string) (programs []string) {
+	for _, m := range regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllStringSubmatch(page, -1) {
+		programs = append(programs, m[1])
+	}
+	return programs
+}
+
+// buildElsewhere compiles a program in a module of its own, with the sources
+// here in place of a released version.
+func buildElsewhere(t *testing.T, to, program string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	module := t.TempDir()
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"main.go": program,
+		"go.sum":  string(sums),
+		"go.mod": "module example\n\ngo 1.26.0\n\nrequire github.com/tasker-go/tasker v0.0.0\n\n" +
+			"replace github.com/tasker-go/tasker => " + root + "\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(module, name), []byte(text), 0o600))
+	}
+	goBuild(t, module, "-mod=mod", "-o", to, ".")
+}
+
+func goBuild(t *testing.T, in string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build"}, args...)...) // #nosec G204 -- the arguments are made here
+	cmd.Dir = in
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// command returns a command of a page's shell blocks, with the lines that it
+// goes on in.
+func command(t *testing.T, page, start string) string {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		if _, after, found := strings.Cut("\n"+block[1], "\n"+start); found {
+			return start + after
+		}
+	}
+	t.Fatalf("no block begins a line with %q", start)
+	return ""
+}
+
+func find(t *testing.T, pattern, text string) string {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	require.NotNil(t, m, "%s is not in %s", pattern, text)
+	return m[1]
+}
+
+// shell is a process that was started as in a terminal.
+type shell struct {
+	t     *testing.T
+	dir   string
+	child *child.Process
+	out   *screen
+}
+
+// run starts a line of bash, without what would configure a daemon.
+func run(t *testing.T, dir, line string) *shell {
+	t.Helper()
+	s := &shell{t: t, dir: dir, out: &screen{}}
+	cmd := s.command(context.WithoutCancel(t.Context()), line) // ended below
+	cmd.Stdout, cmd.Stderr = s.out, s.out
+	var err error
+	s.child, err = child.Start(cmd, syscall.SIGKILL)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = s.child.Signal(syscall.SIGTERM) // it may have ended
+		<-s.child.Done()
+		if t.Failed() {
+			t.Logf("%s:\n%s", line, s.output())
+		}
+	})
+	return s
+}
+
+func (s *shell) command(ctx context.Context, line string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", "-c", line) // #nosec G204 -- the lines are README's
+	cmd.Dir = s.dir
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if name != "DATABASE_URL" && !strings.HasPrefix(name, "PG") && (!strings.HasPrefix(name, "TASKER_") || name == "TASKER_PG_BIN") {
+			cmd.Env = append(cmd.Env, e)
+		}
+	}
+	return cmd
+}
+
+// shell runs another line to its end and returns what it wrote.
+func (s *shell) shell(line string) string {
+	out, err := s.command(s.t.Context(), line).CombinedOutput()
+	if err != nil {
+		return err.Error() + ": " + string(out)
+	}
+	return string(out)
+}
+
+// says waits for a line and returns what its group matches.
+func (s *shell) says(pattern string) (found string) {
+	s.t.Helper()
+	re := regexp.MustCompile(pattern)
+	pgtest.Eventually(s.t, 2*time.Minute, func() (bool, string) {
+		m := re.FindStringSubmatch(s.output())
+		if m == nil {
+			return false, "not said: " + pattern + "\n" + s.output()
+		}
+		found = m[len(m)-1]
+		return true, ""
+	})
+	return found
+}
+
+func (s *shell) output() string { return s.out.String() }
+
+// screen keeps what a process writes.
+type screen struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(b)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}

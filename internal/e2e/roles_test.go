@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgtest"
+)
+
+// as returns the URL of a database for a role whose password is its name.
+func as(t *testing.T, db *pgtest.DB, role string) string {
+	t.Helper()
+	u, err := url.Parse(db.TCPDSN)
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, role)
+	return u.String()
+}
+
+// TestRoles starts a fleet twice as each of the roles that docs/operations.md
+// has people create, with the very statements it shows. The server is private:
+// roles belong to the whole server.
+func TestRoles(t *testing.T) {
+	const (
+		login   = "create role app login password '…';"
+		own     = "alter database shop owner to app;"
+		grant   = "grant connect, create on database shop to app;"
+		revoke  = "revoke create on database shop from app;"
+		replica = "alter role app replication;"
+	)
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	for _, statement := range []string{login, own, grant, revoke, replica} {
+		require.Contains(t, string(page), statement)
+	}
+	server := pgtest.Private(t, nil)
+	for _, c := range []struct {
+		role, source  string
+		create, after []string // after the first start
+	}{
+		{"tasker", "notify", []string{login, own}, nil},
+		{"plain", "notify", []string{login, grant}, []string{revoke}},
+		{"listening", "wal", []string{login, grant, replica}, []string{revoke}},
+	} {
+		t.Run(c.role, func(t *testing.T) {
+			db := server.New(t)
+			exec := func(statements []string) {
+				for _, s := range statements {
+					db.Exec(t, strings.NewReplacer("app", c.role, "shop", db.Name, "…", c.role).Replace(s))
+				}
+			}
+			exec([]string{"revoke all on database shop from public", "revoke all on schema public from public"})
+			exec(c.create)
+			dsn := as(t, db, c.role)
+			for start := range 2 {
+				r := newFleet(t, db)
+				for _, kind := range []fleet.Kind{fleet.Orchestrator, fleet.Worker} {
+					p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: binDir, WorkDir: r.dir, Name: string(kind),
+						DatabaseURL: dsn, Mode: "Hybrid", EventSource: c.source})
+					require.NoError(t, err)
+					r.all = append(r.all, p)
+				}
+				r.clients = append(r.clients, client.New(client.Config{BaseURL: r.all[0].URL, Timeout: 30 * time.Second}))
+				r.ready()
+				for _, id := range submit(t, r, 20, c.role+string(rune('a'+start))) {
+					require.Equal(t, "complete", r.wait(id, time.Minute).Status)
+				}
+				for _, p := range r.all {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					require.NoError(t, p.Stop(ctx))
+					cancel()
+					require.Zero(t, p.ExitCode(), p.Log())
+					require.NotContains(t, p.Log(), "permission denied")
+					require.NotContains(t, p.Log(), "must be owner")
+				}
+				r.clean()
+				exec(c.after)
+			}
+		})
+	}
+}

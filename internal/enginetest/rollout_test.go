@@ -1,0 +1,103 @@
+package enginetest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// pod is a worker of one release: its handler tells the callable, its template
+// has a version.
+func pod(t *testing.T, version, callable string) func(*worker.Worker) error {
+	return func(w *worker.Worker) error {
+		tmpl, _, err := workflow.ParseTemplate("roll.yaml", fmt.Appendf(nil,
+			"{name: roll, namespace_name: test, version: %q, steps: [{name: only, handler: {callable: %s}}]}", version, callable))
+		require.NoError(t, err)
+		require.NoError(t, w.RegisterTemplate(tmpl))
+		for _, name := range []string{"first", "second", "third"} {
+			require.NoError(t, w.Register(name, worker.HandlerFunc(func(*worker.StepContext) (any, error) { return name, nil })))
+		}
+		return nil
+	}
+}
+
+func TestAnOldPodRestartsDuringARollOut(t *testing.T) {
+	t.Parallel()
+	var wc worker.Config
+	e := enginetest.Start(t, pod(t, "1.9", "first"), func(_ *orchestration.Config, w *worker.Config) { wc = *w })
+	core, lines := observer.New(zap.WarnLevel)
+	start := func(id string, register func(*worker.Worker) error) *worker.Worker {
+		c := wc
+		c.WorkerID, c.Logger, c.Tags = id, zap.New(core), []string{id}
+		w, err := worker.New(c)
+		require.NoError(t, err)
+		require.NoError(t, register(w))
+		require.NoError(t, w.Start(t.Context()))
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+			defer cancel()
+			require.NoError(t, w.Stop(ctx))
+		})
+		return w
+	}
+	n := 0
+	result := func(version string) string {
+		n++
+		created, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "test", Name: "roll", Version: version,
+			Context: fmt.Appendf(nil, `{"n":%d}`, n), Initiator: "test", SourceSystem: "test", Reason: "test"})
+		require.NoError(t, err)
+		task := e.Await(created.UUID)
+		require.Equal(t, workflow.TaskComplete, task.State)
+		return task.Plan.Template.Version + " " + string(task.Steps[0].Result)
+	}
+	require.Equal(t, `1.9 "first"`, result(""))
+	start("new", pod(t, "1.10", "second"))
+	e.Store.ForgetPlanNames()
+	require.Equal(t, `1.10 "second"`, result(""))
+
+	start("old again", pod(t, "1.9", "first"))
+	e.Store.ForgetPlanNames()
+	require.Equal(t, `1.10 "second"`, result(""), "what was registered last does not count")
+	require.Equal(t, `1.9 "first"`, result("1.9"))
+	require.Zero(t, lines.Len())
+
+	// A pod with other content of a version that is used: an old one that comes back, or a
+	// new one whose version nobody raised.
+	w := start("changed", pod(t, "1.10", "third"))
+	e.Store.ForgetPlanNames()
+	require.Equal(t, `1.10 "second"`, result(""), "nothing goes back")
+	require.Equal(t, "running", w.Health().State)
+	require.Empty(t, w.Health().Missing)
+	refused := lines.FilterMessage(store.RefusedTemplate)
+	require.Equal(t, 1, refused.Len(), "it is told once")
+	states, err := e.Store.Workers(t.Context(), store.WorkerFilter{})
+	require.NoError(t, err)
+	shown := map[string]int{}
+	for _, s := range states {
+		shown[s.ID] = len(s.Refused)
+		for _, c := range s.Refused {
+			require.NotEqual(t, c.Brought, c.Registered)
+			require.Equal(t, c.String(), refused.All()[0].ContextMap()["template"])
+		}
+	}
+	require.Equal(t, map[string]int{"test": 0, "new": 0, "old again": 0, "changed": 1}, shown)
+
+	// The handlers of that pod serve other templates.
+	other, _, err := workflow.ParseTemplate("other.yaml", []byte("{name: roll, namespace_name: test, version: '1.11', steps: [{name: only, tags: [changed], handler: {callable: third}}]}"))
+	require.NoError(t, err)
+	_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{ID: uuid.NewString(), Environment: "test"}, []*workflow.Template{other.Resolve("test")})
+	require.NoError(t, err)
+	require.Equal(t, `1.11 "third"`, result(""))
+}

@@ -1,0 +1,95 @@
+package operators_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/tasker-go/tasker/api/rest"
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/operators"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/orchestration"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// serve gives an orchestrator its API, until the test ends.
+func serve(t *testing.T, e *enginetest.Engine, o *orchestration.Orchestrator) *client.Client {
+	t.Helper()
+	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute,
+		Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))}, rest.Orchestrator{Engine: o, Store: e.Store, ID: "test", Actions: o,
+		DeadLetters: e.Store, Registry: e.Store, Schedules: o, Waits: o, Isolated: o, Events: e.Store, TaskTypes: o})
+	require.NoError(t, err)
+	require.NoError(t, s.Start(t.Context()))
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		require.NoError(t, s.Stop(context.Background()))
+	})
+	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}, Timeout: time.Minute, MaxRetries: -1})
+}
+
+// left describes what the database has of tasks that have not ended.
+const left = `
+select coalesce(string_agg(what, E'\n'), '') from (
+    select concat_ws(' ', 'task', v.task_uuid, v.name, v.state) as what from tasker.board b join tasker.v_tasks v using (task_uuid) where b.slot = 0
+    union all select concat_ws(' ', 'message', kind, 'about', task_uuid) from tasker.task_messages
+    union all select concat_ws(' ', 'dependency of', task_uuid, 'on', depends_on) from tasker.task_dependencies) l`
+
+// history is what is on record of a task, for people.
+const history = `
+select string_agg(concat_ws(' ', at, what), E'\n' order by at, what) from (
+    select applied_at as at, concat_ws(' ', 'attempt', attempt, 'of step', step_no, 'token', token, 'outcome', outcome, reason, 'xmin', xmin::text, 'ends', task_state) as what
+    from tasker.step_attempts where task_uuid = $1
+    union all
+    select at, concat_ws(' ', 'from', from_state, 'to', to_state, actor, reason, metadata) from tasker.task_events where task_uuid = $1
+    union all
+    select requested_at, concat_ws(' ', 'task', p.name, t.reason) from tasker.tasks t join tasker.plans p using (plan_id) where task_uuid = $1) h`
+
+// Operators do everything at the same time to tasks of all kinds, over three
+// orchestrators with one database: nothing is stuck, nothing goes on by itself,
+// and the records of every task agree. TASKER_TEST_SEED repeats a run,
+// TASKER_TEST_OPERATORS says for how long.
+func TestOperatorsActAtRandom(t *testing.T) {
+	length := 10 * time.Second
+	if testing.Short() {
+		length = 4 * time.Second
+	}
+	seed := rand.Uint64()
+	var err error
+	if text := os.Getenv("TASKER_TEST_SEED"); text != "" {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	if text := os.Getenv("TASKER_TEST_OPERATORS"); text != "" {
+		length, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	}
+	e := enginetest.Start(t, operators.Register)
+	clients := []*client.Client{serve(t, e, e.Orchestrator), serve(t, e, e.AnotherOrchestrator()), serve(t, e, e.AnotherOrchestrator())}
+	report, err := operators.Run(t.Context(), operators.Options{Seed: seed, Length: length, Clients: clients, Operators: 24})
+	require.NoError(t, err)
+	t.Log(report)
+	require.Empty(t, report.Failed, "seed %d", seed)
+	found, err := operators.Settle(t.Context(), operators.Settling{Client: clients[0], Store: e.Store, Rules: e.Rules, Patience: time.Minute,
+		Rows: func(context.Context) ([]string, error) {
+			return strings.FieldsFunc(e.DB.QueryString(t, left), func(r rune) bool { return r == '\n' }), nil
+		}})
+	require.NoError(t, err)
+	t.Log(found)
+	for _, v := range found.Violations {
+		t.Log(e.DB.QueryString(t, history, v.TaskUUID))
+	}
+	require.True(t, found.OK(), "seed %d: %s", seed, found)
+}

@@ -1,0 +1,80 @@
+package orchestration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// refuse makes the database refuse the attempts of some tasks: those that which
+// says, of a row called new.
+func (h *signalled) refuse(which string) {
+	h.db.Exec(h.t, `create or replace function refuse() returns trigger language plpgsql as $$
+		begin
+			if `+which+` then raise exception 'refused by the test' using errcode = 'check_violation'; end if;
+			return new;
+		end $$`)
+	h.db.Exec(h.t, `create or replace trigger refuse before insert on tasker.step_attempts for each row execute function refuse()`)
+}
+
+// TestOneTaskThatCannotBeAppliedHoldsUpNoOthers: it ends in the dead letter queue
+// once others have gone through, with what was reported in the ledger.
+func TestOneTaskThatCannotBeAppliedHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	h := startSignalled(t, func(*pgtest.DB) {})
+	ids := h.reported(7)
+	h.refuse(`new.outcome <> 5 and new.task_uuid = '` + ids[3].String() + `'`)
+	h.tell()
+	for i, id := range ids {
+		if i != 3 {
+			h.eventually(h.ended(id), "a task is held up by another that cannot be applied")
+		}
+	}
+	last := h.reported(1)[0]
+	h.tell()
+	h.eventually(h.ended(last), "a later task is held up by one that cannot be applied")
+	h.eventually(func() bool {
+		ends, err := h.store.TaskEnds(t.Context(), ids)
+		return err == nil && ends[ids[3]] == workflow.TaskError
+	}, "the task that cannot be applied does not end")
+	letter, err := h.store.DeadLetterOfTask(t.Context(), ids[3])
+	require.NoError(t, err)
+	require.Equal(t, "cannot_be_applied", letter.Detail)
+	require.True(t, h.db.QueryBool(t, `select result = '{}' and task_reason like 'what was reported cannot be applied%' from tasker.step_attempts where task_uuid = $1`, ids[3]),
+		"what was reported is in the ledger, and no text of the database is shown")
+}
+
+// TestATaskThatCannotBeEndedEitherStaysAsItIs: and is applied when that is mended.
+func TestATaskThatCannotBeEndedEitherStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	h := startSignalled(t, func(*pgtest.DB) {})
+	ids := h.reported(3)
+	h.refuse(`new.task_uuid = '` + ids[0].String() + `'`)
+	h.tell()
+	for _, id := range ids[1:] {
+		h.eventually(h.ended(id), "a task is held up by another that cannot be applied")
+	}
+	require.Equal(t, 1, h.db.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and state = 4`, ids[0]))
+	h.refuse(`false`)
+	h.eventually(h.ended(ids[0]), "the task is not tried again")
+}
+
+// TestNoTaskEndsBecauseNothingCanBeApplied: then the database is to blame.
+func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
+	t.Parallel()
+	h := startSignalled(t, func(*pgtest.DB) {})
+	ids := h.reported(3)
+	h.refuse(`new.outcome <> 5`)
+	h.tell()
+	refusals := func() int { return h.logs.FilterMessageSnippet("it is set aside").Len() }
+	h.eventually(func() bool { return refusals() > 9 }, "the tasks are not tried again")
+	require.Equal(t, 3, h.db.QueryInt(t, `select count(*) from tasker.board where state = 4`))
+	require.Zero(t, h.db.QueryInt(t, `select count(*) from tasker.step_attempts`))
+	h.refuse(`false`)
+	for _, id := range ids {
+		h.eventually(h.ended(id), "the task is not tried again")
+	}
+}

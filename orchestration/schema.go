@@ -1,0 +1,34 @@
+package orchestration
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/submission"
+)
+
+// SchemaMode is what an orchestrator does about a context that breaks the input
+// schema of its template.
+type SchemaMode string
+
+// The modes; the empty string means SchemaEnforce.
+const (
+	SchemaEnforce SchemaMode = "enforce" // the request is refused
+	SchemaWarn    SchemaMode = "warn"    // it is accepted, and logged
+	SchemaOff     SchemaMode = "off"     // contexts are not validated
+)
+
+// policy is what requests are held to.
+func (m SchemaMode) policy(log *zap.Logger) *submission.SchemaPolicy {
+	switch m {
+	case SchemaWarn:
+		return &submission.SchemaPolicy{Warn: func(plan *store.Plan, problems string) {
+			t := plan.Template
+			log.Warn("a context breaks the input schema of its template", zap.String("namespace", t.Namespace), zap.String("template", t.Name),
+				zap.String("version", t.Version), zap.String("problems", problems))
+		}}
+	case SchemaOff:
+		return &submission.SchemaPolicy{}
+	}
+	return nil
+}

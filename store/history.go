@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A database can go back: a standby takes over that lacks the latest commits, or
+// a backup is restored. Then numbers that were drawn are drawn again, and what
+// this process remembers of the board is in the future: scans that begin there
+// are blind. So new connections and scans of everything ask where the database
+// stands, and when it is another server than before, or has drawn fewer numbers,
+// all that is remembered is forgotten. A pooler keeps connections open while the
+// server behind it changes, so new connections alone would not tell.
+const (
+	// whichServer is enough for a connection: a standby that takes over, a server
+	// on a restored volume and one that was restarted began at other times.
+	whichServer = `select pg_postmaster_start_time()`
+	// whereItStands finds out a restored schema, too. Those who may draw numbers
+	// may ask this.
+	whereItStands = `select pg_postmaster_start_time(), coalesce(pg_sequence_last_value('tasker.step_seq'::regclass), 0)`
+)
+
+// history is what was seen of the database. It is safe for concurrent use.
+type history struct {
+	mu     sync.Mutex
+	server time.Time // when the server began; zero: none was seen
+	drawn  int64     // the greatest number that was seen to be drawn
+}
+
+// drew notes a number that stands on the board.
+func (h *history) drew(number int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drawn = max(h.drawn, number)
+}
+
+func (h *history) latest() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.drawn
+}
+
+// saw reports whether the database went back. drawn is the latest number by the
+// answer, before what was known of that when it was asked; both are 0 where
+// nothing is known of numbers.
+func (h *history) saw(server time.Time, before, drawn int64) (back bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := !h.server.IsZero()
+	back = known && !server.Equal(h.server) || drawn < before
+	if h.server = server; back {
+		h.drawn = drawn
+	}
+	h.drawn = max(h.drawn, drawn)
+	return back
+}
+
+// sighting is a question where the database stands, and its answer.
+type sighting struct {
+	before, drawn int64
+	server        time.Time
+}
+
+// ask puts the question into a batch, in front of what scans everything.
+func (s *Store) ask(b *pgx.Batch) *sighting {
+	q := &sighting{before: s.history.latest()}
+	b.Queue(whereItStands).QueryRow(func(row pgx.Row) error { return row.Scan(&q.server, &q.drawn) })
+	return q
+}
+
+// wentBack reports whether the database went back, and then forgets everything:
+// what was scanned in the same batch began at the wrong place.
+func (s *Store) wentBack(q *sighting) bool {
+	if !s.history.saw(q.server, q.before, q.drawn) {
+		return false
+	}
+	s.forget()
+	return true
+}
+
+// scanAll sends a batch that scans everything, and sends another one when it
+// turns out that the first one began in the future.
+func (s *Store) scanAll(ctx context.Context, db *conn, fill func(b *pgx.Batch)) error {
+	for try := 1; ; try++ {
+		b := &pgx.Batch{}
+		q := s.ask(b)
+		fill(b)
+		if err := db.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		if !s.wentBack(q) || try == maxTries {
+			return nil
+		}
+	}
+}
+
+// connected looks which server a new connection leads to.
+func (s *Store) connected(ctx context.Context, c *pgx.Conn) error {
+	var server time.Time
+	if err := c.QueryRow(ctx, whichServer).Scan(&server); err != nil {
+		return err
+	}
+	if s.history.saw(server, 0, 0) {
+		s.forget()
+	}
+	return nil
+}
+
+// forget forgets all that was learnt from the database as it was. Numbers of
+// plans may have been given to others.
+func (s *Store) forget() {
+	s.marks.reset()
+	s.frontiers.reset()
+	s.plans.forget()
+	s.aging.keep(nil)
+	s.opts.OnForget()
+}

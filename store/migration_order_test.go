@@ -1,0 +1,214 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Databases that have applied migration 20 refuse a 19 that comes later, and
+// never see what was changed in a 18. So a migration that left this repository
+// stays as it is, and new ones get higher numbers. What has left is told by two
+// witnesses: the record below, and the branch main of the origin where git
+// knows it. Gaps are fine.
+var recordMigrations = flag.Bool("migrations.record", false, "append the migrations that are not on record")
+
+const migrationRecord = "migrations/recorded.txt"
+
+// migration is a file and its content's SHA-256; the number is the name's.
+type migration struct{ name, hash string }
+
+func (m migration) number() (int, error) {
+	digits, _, found := strings.Cut(m.name, "_")
+	n, err := strconv.Atoi(digits)
+	if err != nil || !found || n < 1 {
+		return 0, fmt.Errorf("invalid migration name %q: want NUMBER_words.sql", m.name)
+	}
+	return n, nil
+}
+
+func TestMigrationsOnlyGrow(t *testing.T) {
+	files := migrationsHere(t)
+	recorded := readRecord(t)
+	if *recordMigrations {
+		recorded = append(recorded, beyond(files, recorded)...)
+		writeRecord(t, recorded)
+	}
+	for witness, released := range map[string][]migration{"the record": recorded, "main of the origin": migrationsOfOrigin(t)} {
+		for _, wrong := range misplaced(files, released) {
+			t.Errorf("by %s: %s", witness, wrong)
+		}
+	}
+}
+
+// misplaced holds the files against those that were released, in any order.
+func misplaced(files, released []migration) (wrong []string) {
+	here, gone := map[string]string{}, map[string]bool{}
+	for _, m := range files {
+		here[m.name] = m.hash
+	}
+	highest, numbers := 0, map[int]string{}
+	for _, m := range released {
+		n, err := m.number()
+		switch hash, found := here[m.name]; {
+		case err != nil:
+			wrong = append(wrong, err.Error())
+		case !found:
+			wrong = append(wrong, m.name+" is missing: databases have applied it")
+		case hash != m.hash:
+			wrong = append(wrong, m.name+" was changed: databases that have applied it never see that; add a new migration")
+		}
+		highest, gone[m.name] = max(highest, n), true
+	}
+	for _, m := range files {
+		n, err := m.number()
+		if err != nil {
+			wrong = append(wrong, err.Error())
+			continue
+		}
+		if other, taken := numbers[n]; taken {
+			wrong = append(wrong, m.name+" has the number of "+other)
+		}
+		if numbers[n] = m.name; !gone[m.name] && n <= highest {
+			wrong = append(wrong, fmt.Sprintf("%s comes too late: databases have applied %d; give it a number from %d on", m.name, highest, highest+1))
+		}
+	}
+	return wrong
+}
+
+func beyond(files, recorded []migration) (fresh []migration) {
+	for _, m := range files {
+		if !slices.ContainsFunc(recorded, func(r migration) bool { return r.name == m.name }) {
+			fresh = append(fresh, m)
+		}
+	}
+	return fresh
+}
+
+func migrationsHere(t *testing.T) (files []migration) {
+	t.Helper()
+	names, err := filepath.Glob("migrations/*.sql")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		files = append(files, migration{filepath.Base(name), hashOf(text)})
+	}
+	return files
+}
+
+func hashOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+func readRecord(t *testing.T) (recorded []migration) {
+	t.Helper()
+	text, err := os.ReadFile(migrationRecord)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		hash, name, found := strings.Cut(strings.TrimSpace(line), "  ")
+		require.True(t, found, "%s: invalid line %q: want HASH, two blanks, NAME", migrationRecord, line)
+		recorded = append(recorded, migration{name, hash})
+	}
+	return recorded
+}
+
+// writeRecord writes what `sha256sum` would.
+func writeRecord(t *testing.T, recorded []migration) {
+	t.Helper()
+	var b strings.Builder
+	for _, m := range recorded {
+		fmt.Fprintf(&b, "%s  %s\n", m.hash, m.name)
+	}
+	require.NoError(t, os.WriteFile(migrationRecord, []byte(b.String()), 0o644)) // #nosec G306 -- it is for everybody to read
+}
+
+// migrationsOfOrigin is empty where there is no git, or no origin: a copy of the
+// sources is tested as well as a clone.
+func migrationsOfOrigin(t *testing.T) (released []migration) {
+	t.Helper()
+	if _, err := git(t.Context(), "rev-parse", "--verify", "--quiet", "refs/remotes/origin/main"); err != nil {
+		t.Logf("not compared with main of the origin: %v", err)
+		return nil
+	}
+	list, err := git(t.Context(), "ls-tree", "--name-only", "refs/remotes/origin/main", "migrations/")
+	require.NoError(t, err)
+	for line := range strings.Lines(list) {
+		name := strings.TrimSpace(line)
+		if filepath.Ext(name) != ".sql" {
+			continue
+		}
+		text, err := git(t.Context(), "show", "refs/remotes/origin/main:./"+name)
+		require.NoError(t, err)
+		released = append(released, migration{filepath.Base(name), hashOf([]byte(text))})
+	}
+	return released
+}
+
+func git(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = errors.Join(fmt.Errorf("git %s: %w", args[0], err), errors.New(strings.TrimSpace(stderr.String())))
+	}
+	return string(out), err
+}
+
+func TestMisplacedMigrationsAreFound(t *testing.T) {
+	t.Parallel()
+	released := []migration{{"00001_a.sql", "1"}, {"00003_c.sql", "3"}}
+	grown := func(more map[string]string) (files []migration) {
+		all := map[string]string{"00001_a.sql": "1", "00003_c.sql": "3"}
+		maps.Copy(all, more)
+		for name, hash := range all {
+			if hash != "" {
+				files = append(files, migration{name, hash})
+			}
+		}
+		return files
+	}
+	for name, tt := range map[string]struct {
+		more  map[string]string
+		wrong string
+	}{
+		"nothing new":      {nil, ""},
+		"the next":         {map[string]string{"00004_d.sql": "4"}, ""},
+		"several with gap": {map[string]string{"00005_e.sql": "5", "00009_i.sql": "9"}, ""},
+		"in a gap":         {map[string]string{"00002_b.sql": "2"}, "comes too late"},
+		"before all":       {map[string]string{"00000_z.sql": "0"}, "invalid migration name"},
+		"a number twice":   {map[string]string{"00003_other.sql": "x"}, "has the number of"},
+		"two new alike":    {map[string]string{"00004_d.sql": "x", "00004_e.sql": "y"}, "has the number of"},
+		"edited":           {map[string]string{"00003_c.sql": "x"}, "was changed"},
+		"removed":          {map[string]string{"00001_a.sql": ""}, "is missing"},
+		"no number":        {map[string]string{"next.sql": "x"}, "invalid migration name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wrong := misplaced(grown(tt.more), released)
+			if tt.wrong == "" {
+				require.Empty(t, wrong)
+				return
+			}
+			require.NotEmpty(t, wrong)
+			require.Contains(t, strings.Join(wrong, "\n"), tt.wrong)
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store"
+)
+
+// lockRow locks a row of the board, as Watch, a heartbeat or an operator's action
+// does for a moment, until letGo is called.
+func lockRow(t *testing.T, db *pgtest.DB, task uuid.UUID, slot int) (letGo func()) {
+	t.Helper()
+	tx, err := db.Pool(t).Begin(t.Context())
+	require.NoError(t, err)
+	tag, err := tx.Exec(t.Context(), `select from tasker.board where task_uuid = $1 and slot = $2 for update`, task, slot)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	return func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }
+}
+
+const loneYAML = `
+name: lone
+namespace_name: shapes
+version: 1.0.0
+steps:
+  - name: only
+    handler: {callable: shapes.only}
+`
+
+// TestALookTellsOfReportsThatItPassedOver: a signal is used up by the look that
+// follows it. One that passes over a reported step because its row is locked has
+// to say so, whatever the lock is for; otherwise only a poll finds the step.
+func TestALookTellsOfReportsThatItPassedOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		yaml  string
+		apart bool
+	}{"in the task's own row": {loneYAML, false}, "in a row of its own": {diamondYAML, true}} {
+		for _, full := range []bool{false, true} {
+			t.Run(name+map[bool]string{false: " from the mark", true: " in a full scan"}[full], func(t *testing.T) {
+				t.Parallel()
+				s, db := open(t)
+				p := plan(t, s, c.yaml)
+				id := create(t, s, p, 1)[0]
+				require.Equal(t, []bool{true}, report(t, s, succeed(claim(t, s, p, 1)[0], `1`)))
+				if c.apart {
+					applyAll(t, s)
+					require.Equal(t, []bool{true}, report(t, s, succeed(claim(t, s, p, 1)[0], `1`)))
+				}
+				letGo := lockRow(t, db, id, 0)
+				taken, err := s.TakeReported(t.Context(), 100, full)
+				require.NoError(t, err)
+				require.Empty(t, taken.Tasks)
+				require.Equal(t, 1, taken.Skipped)
+				letGo()
+				taken, err = s.TakeReported(t.Context(), 100, full)
+				require.NoError(t, err)
+				defer taken.Release()
+				require.Len(t, taken.Tasks, 1)
+				require.Zero(t, taken.Skipped)
+			})
+		}
+	}
+}
+
+// TestALookTellsOfReportsPassedOverBesideOthers: also where it found others.
+func TestALookTellsOfReportsPassedOverBesideOthers(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, loneYAML)
+	ids := create(t, s, p, 3)
+	for _, c := range claim(t, s, p, 3) {
+		require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
+	}
+	defer lockRow(t, db, ids[1], 0)()
+	taken, err := s.TakeReported(t.Context(), 100, false)
+	require.NoError(t, err)
+	defer taken.Release()
+	require.Len(t, taken.Tasks, 2)
+	require.Equal(t, 1, taken.Skipped)
+	other, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2})
+	require.NoError(t, err)
+	defer other.Close()
+	second, err := other.TakeReported(t.Context(), 100, true)
+	require.NoError(t, err)
+	defer second.Release()
+	require.Empty(t, second.Tasks)
+	require.Equal(t, 3, second.Skipped, "also what another orchestrator holds, which may die over it")
+}
+
+// TestALookTellsOfStepsThatItPassedOver is the same for claims.
+func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
+	t.Parallel()
+	type way struct {
+		full, frontier, standing bool
+	}
+	for name, w := range map[string]way{
+		"from the marks": {}, "in a full scan": {full: true}, "in a full scan from the frontier": {full: true, frontier: true},
+		"with standings": {standing: true},
+	} {
+		for kind, c := range map[string]struct {
+			yaml string
+			slot int
+		}{"in the task's own row": {loneYAML, 0}, "in a row of its own": {diamondYAML, 2}} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s, db := open(t)
+				p := plan(t, s, c.yaml)
+				if c.slot > 0 { // the marks know no lane in which nothing has been claimed
+					create(t, s, p, 1)
+					require.Equal(t, []bool{true}, report(t, s, succeed(claim(t, s, p, 1)[0], `1`)))
+					applyAll(t, s)
+					require.Len(t, claim(t, s, p, 2), 2)
+				}
+				ids := create(t, s, p, 2)
+				if c.slot > 0 {
+					for _, done := range claim(t, s, p, 2) {
+						require.Equal(t, []bool{true}, report(t, s, succeed(done, `1`)))
+					}
+					applyAll(t, s)
+				}
+				if w.frontier {
+					for range 3 {
+						require.NoError(t, s.MoveFrontiers(t.Context()))
+					}
+					reached, _ := s.AtFrontier()
+					require.True(t, reached)
+				}
+				look := func() (int, bool) {
+					req := store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}
+					var list []store.Claimed
+					var passed bool
+					var err error
+					if w.standing {
+						list, _, passed, err = s.ClaimStanding(t.Context(), req, w.full)
+					} else {
+						list, passed, err = s.Claim(t.Context(), req, w.full)
+					}
+					require.NoError(t, err)
+					return len(list), passed
+				}
+				letGo := lockRow(t, db, ids[0], c.slot)
+				rows := db.QueryInt(t, `select count(*) from tasker.board where state = 2`)
+				found, passed := look()
+				require.Equal(t, rows-1, found)
+				require.True(t, passed)
+				found, passed = look()
+				require.Zero(t, found, "there is nothing but what is locked")
+				require.True(t, passed)
+				letGo()
+				found, passed = look()
+				require.Equal(t, 1, found)
+				require.False(t, passed)
+				found, passed = look()
+				require.Zero(t, found)
+				require.False(t, passed)
+			})
+		}
+	}
+}
+
+// TestAFullClaimTellsNothing: one that got as many as it asked for is followed by
+// another anyway, and does not look further.
+func TestAFullClaimTellsNothing(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	p := plan(t, s, loneYAML)
+	ids := create(t, s, p, 3)
+	defer lockRow(t, db, ids[0], 0)()
+	claimed, passed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, false)
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	require.False(t, passed)
+}

@@ -1,0 +1,62 @@
+package sweep
+
+import (
+	"context"
+	"time"
+
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+)
+
+// DependenciesConfig is about tasks that wait for others although nothing will
+// tell them. No flow of the engine leaves one behind.
+type DependenciesConfig struct {
+	Off      bool
+	Interval time.Duration // default 1 min
+	Lease    time.Duration // default 1 min
+	Batch    int           // dependencies looked at by one transaction; default 10,000
+}
+
+type dependencies struct {
+	store     Store
+	publisher signal.Publisher
+	batch     int
+	bounds    bounds
+	// after is where the last run ended, when it ended at its bounds.
+	after store.DependencyPlace
+}
+
+var lookAgain = action{"looked_at_again", "would_look_at_again"}
+
+func dependenciesJob(cfg Config) Job {
+	c := cfg.Dependencies
+	lease := orDefault(c.Lease, time.Minute)
+	d := &dependencies{store: cfg.Store, publisher: cfg.Publisher, batch: orDefault(c.Batch, 10_000), bounds: boundsOf(lease, cfg.Clock)}
+	return Job{Name: "dependencies", Interval: orDefault(c.Interval, time.Minute), Lease: lease, Run: d.run}
+}
+
+func (d *dependencies) run(ctx context.Context, dry bool) (res Result, err error) {
+	after := d.after
+	if dry {
+		after = store.DependencyPlace{} // and the place is not moved
+	}
+	name := lookAgain.name(dry)
+	res.More, err = d.bounds.repeat(ctx, func() (more bool, err error) {
+		found, err := d.store.SweepDependencies(ctx, after, d.batch, dry)
+		if err != nil {
+			return false, err
+		}
+		res.count(name, len(found.Tasks))
+		for _, id := range found.Tasks {
+			res.show(Finding{Subject: id.String(), Action: name, Detail: "it waits for others, and nothing would have told it"})
+		}
+		if len(found.Signals) > 0 && !d.store.SendsSignals() {
+			d.publisher.Publish(found.Signals...)
+		}
+		if after = found.Next; !dry {
+			d.after = after
+		}
+		return after != store.DependencyPlace{}, nil
+	})
+	return res, err
+}
