@@ -46,6 +46,7 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 			size, announced = limit, firstRead
 		}
 		if err := x.body.take(x.request.Context(), size); err != nil {
+			discard(x, limit)
 			return nil, err
 		}
 	}
@@ -62,6 +63,13 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 	// look like one.
 	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Time{})
 	return raw, nil
+}
+
+// discard reads a body that nobody wants, piece by piece. Were it left unread, the
+// connection would be closed under a client that still sends, which then sees a
+// broken connection in place of the answer.
+func discard(x *exchange, limit int64) {
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit)) // whoever cannot send gets no answer either
 }
 
 // readInto appends all that is read to b.

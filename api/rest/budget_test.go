@@ -54,6 +54,49 @@ func TestBodiesShareABudget(t *testing.T) {
 	require.Zero(t, held())
 }
 
+// TestARefusedBodyIsReadToItsEnd: a client that is told to come back while it still
+// sends gets its answer, and keeps its connection.
+func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics(prometheus.NewRegistry())
+	h := newHouse(t, func(c *rest.Config, _ *rest.Orchestrator) { c.BodyBudget, c.Telemetry = 1<<20, m })
+	h.started()
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", h.server.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	begin := func(conn net.Conn, length int) {
+		_, err := fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", length)
+		require.NoError(t, err)
+	}
+	begin(dial(), 700_000) // and nothing more comes
+	held := func() bool { return testutil.ToFloat64(m.WebBudgetHeld.WithLabelValues("bodies")) > 0 }
+	require.Eventually(t, held, 30*time.Second, time.Millisecond)
+
+	late, sent := dial(), strings.Repeat(" ", 600_000)
+	begin(late, 1+len(sent))
+	refused := func() bool { return testutil.ToFloat64(m.WebBudgetRefused.WithLabelValues("bodies")) > 0 }
+	require.Eventually(t, refused, 30*time.Second, time.Millisecond)
+	_, err := io.WriteString(late, sent)
+	require.NoError(t, err)
+	answers := bufio.NewReader(late)
+	answer, err := http.ReadResponse(answers, nil)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	require.False(t, answer.Close)
+
+	_, err = io.WriteString(late, "GET /v1/tasks HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	answer, err = http.ReadResponse(answers, nil)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+}
+
 // TestAnswersShareABudget: what is read for an answer has to fit.
 func TestAnswersShareABudget(t *testing.T) {
 	t.Parallel()
