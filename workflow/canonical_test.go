@@ -96,7 +96,7 @@ func referenceNumber(text string) (string, error) {
 	case digits == "":
 		return "0", nil
 	case !carried(text, f, len(digits)):
-		exact, _, err := big.ParseFloat(text, 10, 100_000, big.ToNearestEven)
+		exact, _, err := big.ParseFloat(text, 10, bitsFor(text), big.ToNearestEven)
 		mantissa, exponent, _ := strings.Cut(exact.Text('e', len(digits)-1), "e")
 		if exponent = exponent[:1] + strings.TrimLeft(exponent[1:], "0"); len(exponent) == 1 {
 			exponent = "+0"
@@ -107,6 +107,15 @@ func referenceNumber(text string) (string, error) {
 	}
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
 	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0"), nil
+}
+
+// bitsFor is a precision at which the number of a text is exact, or so nearly
+// that all of its digits come back: four bits for a digit, and three for each
+// power of ten.
+func bitsFor(text string) uint {
+	_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+	tens, _ := strconv.Atoi(exponent) // 0 without one
+	return uint(64 + 4*len(text) + 3*max(tens, -tens))
 }
 
 // carried reports whether a double, written with so many digits, is the number of

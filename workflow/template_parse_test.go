@@ -176,7 +176,7 @@ func TestHostileInputs(t *testing.T) {
 			template, problems, err := ParseTemplate("t.yaml", []byte(src))
 			requireConsistent(t, template, problems, err)
 			require.Error(t, err)
-			require.Less(t, time.Since(started), 20*time.Second)
+			require.Less(t, time.Since(started), 2*time.Minute, "seconds, and half a minute on a busy machine")
 		})
 	}
 }

@@ -43,9 +43,10 @@ func Nearest(word string, candidates []string) string {
 }
 
 // normalWord makes maxAttempts, max-attempts and MAX_ATTEMPTS alike.
-func normalWord(word string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(word))
-}
+func normalWord(word string) string { return strings.ToLower(unspaced.Replace(word)) }
+
+// unspaced is made once: building it takes longer than using it.
+var unspaced = strings.NewReplacer("_", "", "-", "", " ", "")
 
 // editDistance counts the insertions, deletions and replacements of bytes
 // that turn a into b.

@@ -36,6 +36,28 @@ func TestAllocationsAreCounted(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, twice())
-	require.InDelta(t, 2, fewest(twice), 0)
-	require.InDelta(t, 0, fewest(func() error { kept[0][0]++; return nil }), 0)
+	require.InDelta(t, 2, fewest(twice, 0), 0)
+	require.InDelta(t, 0, fewest(func() error { kept[0][0]++; return nil }, 0), 0)
+}
+
+func TestMeasuringGoesOnWhileOverTheBudget(t *testing.T) {
+	var kept []byte
+	calls := 0
+	within := func() error { calls++; return nil }
+	fewest(within, 0)
+	once := calls
+	calls = 0
+	over := func() error { kept = make([]byte, 64); return within() }
+	fewest(over, 0)
+	require.Equal(t, 3*once, calls)
+	require.Len(t, kept, 64)
+	calls = 0
+	poolEmptied := func() error {
+		if calls < once {
+			return over()
+		}
+		return within()
+	}
+	require.InDelta(t, 0, fewest(poolEmptied, 0), 0)
+	require.Equal(t, 2*once, calls)
 }
