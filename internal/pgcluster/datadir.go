@@ -76,9 +76,12 @@ func (c *Cluster) chooseDir() (string, error) {
 		if !c.opts.Ephemeral {
 			return "", errors.New("start PostgreSQL: a data directory is needed")
 		}
-		base, err := c.runAs.tempDir()
-		if err != nil {
-			return "", err
+		base := c.opts.TempDir
+		if base == "" {
+			var err error
+			if base, err = c.runAs.tempDir(); err != nil {
+				return "", err
+			}
 		}
 		sweepEphemeral(base)
 		dir, err := os.MkdirTemp(base, ephemeralPrefix)

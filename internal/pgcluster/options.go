@@ -24,6 +24,9 @@ type Options struct {
 	// Ephemeral makes the cluster disappear with Stop. DataDir must then be
 	// empty (a temporary directory is made) or not exist yet.
 	Ephemeral bool
+	// TempDir is where the directory of an ephemeral cluster is made; empty means
+	// that of [TempDir].
+	TempDir string
 	// Port is the loopback port; 0 picks a free one at every start.
 	Port int
 	// Settings are server settings that win over the defaults of this package,

@@ -22,8 +22,8 @@ const catchUpPause = 20 * time.Millisecond
 
 // StartStandby copies a running cluster into a new data directory and starts
 // the copy as a hot standby, which follows the primary over its socket and
-// keeps what it needs in a replication slot of its own. It takes the settings
-// and the programs of the primary; what opts says goes before. The data
+// keeps what it needs in a replication slot of its own. It takes the settings,
+// the programs and the TempDir of the primary; what opts says goes before. The data
 // directory must be empty: a standby is made anew, not taken up again.
 //
 // Replication is asynchronous until [Cluster.SetSynchronous] of the primary.
@@ -37,6 +37,9 @@ func StartStandby(ctx context.Context, primary *Cluster, opts Options) (*Cluster
 	}
 	maps.Copy(settings, opts.Settings) // a standby wants no less of most limits than its primary
 	opts.Settings = settings
+	if opts.TempDir == "" {
+		opts.TempDir = primary.opts.TempDir
+	}
 	if opts.Binaries == (Binaries{}) {
 		opts.Binaries = primary.Binaries()
 	}

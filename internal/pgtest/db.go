@@ -72,7 +72,7 @@ func (s *server) create(ctx context.Context, name, template string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer s.release(conn)
 	sql := "CREATE DATABASE " + quote(name)
 	if template != "" {
 		sql += " TEMPLATE " + quote(template)
@@ -90,7 +90,7 @@ func (s *server) drop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer s.release(conn)
 	return retry(ctx, func() error {
 		_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
 		if err == nil || !isCode(err, "55006") {

@@ -2,9 +2,10 @@
 //
 // All packages of a `go test ./...` run share one server per machine and user.
 // The first test that needs it starts it, detached; a watchdog stops it and
-// removes its files once no test process has used it for half a minute. Each
-// test gets a database of its own, copied from a migrated template within
-// milliseconds, and dropped at its end.
+// removes its files once no test process has used it for half a minute. Its
+// data is in memory (/dev/shm) where the machine has enough of it, unless TMPDIR
+// says where to keep it. Each test gets a database of its own, copied from a
+// migrated template within milliseconds, and dropped at its end.
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,20 +59,44 @@ type server struct {
 	admin string
 	// cluster is set for a private server only.
 	cluster *pgcluster.Cluster
+
+	mu   sync.Mutex
+	idle []*pgx.Conn // to admin; none are kept on a private server, which tests kill
+}
+
+// idleConns bounds the connections that are kept for the next database: a
+// backend takes some milliseconds to start.
+const idleConns = 4
+
+// joined is the server that this process has joined. It stays for as long as
+// the process does, unless it is killed.
+var joined struct {
+	mu     sync.Mutex
+	server *server
+	alive  func() bool
 }
 
 // acquire returns the server that the tests share.
 func acquire(ctx context.Context) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	joined.mu.Lock()
+	defer joined.mu.Unlock()
+	if joined.server != nil && joined.alive() {
+		return joined.server, nil
+	}
 	if raw := os.Getenv(URLEnv); raw != "" {
-		return external(raw)
+		s, err := external(raw)
+		joined.server, joined.alive = s, func() bool { return true }
+		return s, err
 	}
 	c, err := sharedCluster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &server{dsn: c.SocketDSN, tcpDSN: c.DSN, admin: pgcluster.Superuser}, nil
+	joined.server = &server{dsn: c.SocketDSN, tcpDSN: c.DSN, admin: pgcluster.Superuser}
+	joined.alive = func() bool { return exists(c.PID()) }
+	return joined.server, nil
 }
 
 // external describes a server that somebody else runs.
@@ -93,13 +118,43 @@ func withDatabase(dsn, database string) string {
 	return dsn + " dbname=" + database // the last one wins
 }
 
-// connect opens a connection for administration.
+// connect returns a connection for administration, to be given to release.
 func (s *server) connect(ctx context.Context) (*pgx.Conn, error) {
+	if conn := s.kept(); conn != nil {
+		return conn, nil
+	}
 	conn, err := pgx.Connect(ctx, s.dsn(s.admin))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the test server: %w", err)
 	}
 	return conn, nil
+}
+
+// kept returns an idle connection, nil if there is none.
+func (s *server) kept() *pgx.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.idle)
+	if n == 0 {
+		return nil
+	}
+	conn := s.idle[n-1]
+	s.idle = s.idle[:n-1]
+	return conn
+}
+
+// release keeps a connection that has nothing left to do for the next one, or
+// closes it.
+func (s *server) release(conn *pgx.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster == nil && !conn.IsClosed() && len(s.idle) < idleConns {
+		s.idle = append(s.idle, conn)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
 }
 
 // mustAcquire is acquire for a test.
@@ -128,7 +183,7 @@ func Private(t testing.TB, settings map[string]string) *Server {
 	for name, value := range settings {
 		all[name] = value
 	}
-	c, err := pgcluster.Start(t.Context(), pgcluster.Options{Ephemeral: true, Settings: all, StartTimeout: startTimeout})
+	c, err := pgcluster.Start(t.Context(), pgcluster.Options{Ephemeral: true, TempDir: dataRoot(), Settings: all, StartTimeout: startTimeout})
 	if err != nil {
 		t.Fatalf("start a private PostgreSQL: %v", err)
 	}

@@ -76,7 +76,7 @@ func sharedDir() (string, error) {
 	}
 	sum := sha256.Sum256(append(settings, format+host+os.Getenv(pgcluster.BinEnv)...))
 	name := fmt.Sprintf("tasker-pgtest-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:4]))
-	dir, reason, err := pgcluster.SuggestDataDir(filepath.Join(os.TempDir(), name))
+	dir, reason, err := pgcluster.SuggestDataDir(filepath.Join(root(name), name))
 	if err != nil {
 		return "", fmt.Errorf("choose the shared directory: %w (%s)", err, reason)
 	}
@@ -143,6 +143,13 @@ func startShared(ctx context.Context, base string, idle time.Duration) (*pgclust
 		return nil, err
 	}
 	return c, nil
+}
+
+// exists reports whether a process exists. The server is nobody's child, so it
+// leaves no zombie.
+func exists(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
 // removeDead removes instances whose server is gone without their watchdog

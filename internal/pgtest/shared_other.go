@@ -9,6 +9,8 @@ import (
 	"github.com/tasker-go/tasker/internal/pgcluster"
 )
 
+func exists(int) bool { return false }
+
 // sharedCluster cannot be had on this system; URLEnv names another server.
 func sharedCluster(context.Context) (*pgcluster.Cluster, error) {
 	return nil, errors.New("no PostgreSQL can be started here; set " + URLEnv)

@@ -43,14 +43,14 @@ func (s *server) template(ctx context.Context, name string, migrate Migrate) (st
 	if err != nil {
 		return "", err
 	}
-	// Closing the connection gives the advisory lock back.
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-
 	sum := sha256.Sum256([]byte(name))
 	final := "tmpl_" + hex.EncodeToString(sum[:12])
 	if ok, err := databaseExists(ctx, conn, final); ok || err != nil {
+		s.release(conn)
 		return final, err
 	}
+	// Closing the connection gives the advisory lock back.
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	key := int64(binary.BigEndian.Uint64(sum[:8])) // any 64 bits will do
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
 		return "", fmt.Errorf("wait for the template's lock: %w", err)
