@@ -96,14 +96,17 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 
 func (w *dueWork) expire(ctx context.Context) (int, error) {
 	expired, err := w.o.store.ExpireLeases(ctx, w.o.cfg.SweepBatch)
-	if err != nil || expired == 0 {
+	if err != nil || expired.Lost+expired.Unbegun == 0 {
 		return 0, err
 	}
-	w.o.metrics.LeasesExpired.Add(float64(expired))
-	w.o.log.Warn("leases ran out; the steps go on without their workers", zap.Int("steps", expired))
-	w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
-	w.o.publish(store.ReportSignals())
-	return expired, nil
+	w.o.metrics.LeasesExpired.Add(float64(expired.Lost))
+	w.o.metrics.ClaimsUnbegun.Add(float64(expired.Unbegun))
+	w.o.log.Warn("leases ran out; the steps go on without their workers", zap.Int("steps", expired.Lost), zap.Int("not_begun", expired.Unbegun))
+	if expired.Lost > 0 {
+		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
+	}
+	w.o.publish(expired.Signals)
+	return expired.Lost + expired.Unbegun, nil
 }
 
 // soonest is when to look again; a time that has just passed is looked at

@@ -46,8 +46,8 @@ from gone where not bare or end_state is not null`
 const moveTasks = `
 with o as materialized (
     select *, 0::smallint as slot from unnest($1::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::bytea[], $6::smallint[], $7::boolean[],
-                         $8::boolean[], $9::smallint[], $10::bigint[], $11::text[], $12::text[])
-         o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags)
+                         $8::boolean[], $9::smallint[], $10::bigint[], $11::text[], $12::text[], $14::boolean[])
+         o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags, last_attempt)
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, reason, result, error, checkpoint)
@@ -69,6 +69,7 @@ set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = 
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
     attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
+    last_attempt = nullif(o.last_attempt, false), ahead = null,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
 from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
@@ -78,7 +79,8 @@ from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
 // Index: the primary key.
 const retrySteps = `
 with o as materialized (
-    select * from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::bigint[], $5::smallint[]) o(task_uuid, slot, outcome, due_ms, lane)
+    select * from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::bigint[], $5::smallint[], $6::boolean[])
+         o(task_uuid, slot, outcome, due_ms, lane, last_attempt)
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, result, error, checkpoint)
@@ -88,6 +90,7 @@ with o as materialized (
 )
 update tasker.board s
 set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step_seq'), lane = o.lane,
+    last_attempt = nullif(o.last_attempt, false), ahead = null,
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
     enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
     token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
@@ -96,15 +99,17 @@ from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
 // putSteps puts new steps on the board, each in a row of its own.
 const putSteps = `
-insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, parents, tags, batch)
+insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, parents, tags, last_attempt, batch)
 select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
        case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
        case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, E'\x1f'),
+       nullif(s.last_attempt, false),
        case when s.batch then (
            select jsonb_build_object('template', d.template_no, 'name', d.name, 'cursor', d.cursor, 'no_op', d.no_op, 'first', d.first_no)
            from tasker.batches d where d.task_uuid = any (array[s.task_uuid]) and d.step_no = s.step_no) end
-from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::boolean[])
-     s(task_uuid, queue, step_no, lane, due_ms, parents, tags, batch)`
+from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::boolean[],
+            $9::boolean[])
+     s(task_uuid, queue, step_no, lane, due_ms, parents, tags, batch, last_attempt)`
 
 // recordEvents writes down what happened to tasks. An action of an operator has
 // its place among the attempts, which are recorded by the same clock.
@@ -131,16 +136,16 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 		b.Queue(quarantineTasks, q.tasks, q.reasons, q.progresses)
 	}
 	if r := &w.retried; len(r.tasks) > 0 {
-		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes)
+		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes, r.lasts)
 	}
 	if n := &w.batches; len(n.tasks) > 0 { // before the steps, which take their work from there
 		b.Queue(recordBatches, n.tasks, n.steps, n.templates, n.firsts, n.names, n.cursors, n.noOps)
 	}
 	if p := &w.put; len(p.tasks) > 0 {
-		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags, p.batches)
+		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags, p.batches, p.lasts)
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
-		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor)
+		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor, m.lasts)
 	}
 	if r := &w.resumed; len(r.tasks) > 0 { // behind whatever has put the steps on the board
 		b.Queue(resumeSteps, r.tasks, r.steps)

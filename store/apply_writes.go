@@ -62,12 +62,14 @@ type movedColumns struct {
 	dues       []int64
 	parents    []*string
 	tags       []*string
+	lasts      []bool
 }
 
 type retryColumns struct {
 	attemptColumns
 	dues  []int64
 	lanes []int16
+	lasts []bool
 }
 
 type eventColumns struct {
@@ -202,6 +204,7 @@ func (w *writes) moveSpread(c *Change) {
 	for _, r := range e.Retry {
 		w.retried.add(t.UUID, r.Step+1, &r.Outcome, "")
 		w.retried.dues, w.retried.lanes = append(w.retried.dues, millis(r.DueIn)), append(w.retried.lanes, Lane(t.Priority, true))
+		w.retried.lasts = append(w.retried.lasts, t.Plan.LastAttempt(c.Progress, r.Step))
 	}
 	w.moved.add(t.UUID, 0, nil, "")
 	if len(e.Put) == 1 && inlines(t.Plan, c.Progress, e.Put[0].Step) && inHand(c.Progress) == 1 {
@@ -312,11 +315,12 @@ func (c *movedColumns) step(change *Change, put workflow.PutStep) {
 	c.steps, c.again, c.heirs = append(c.steps, &no), append(c.again, false), append(c.heirs, false)
 	c.lanes = append(c.lanes, Lane(t.Priority, true))
 	c.dues, c.parents, c.tags = append(c.dues, millis(put.DueIn)), append(c.parents, &parents), append(c.tags, joined(step.Tags))
+	c.lasts = append(c.lasts, t.Plan.LastAttempt(change.Progress, put.Step))
 }
 
 func (c *movedColumns) noStep() {
 	c.steps, c.again, c.heirs, c.lanes = append(c.steps, nil), append(c.again, false), append(c.heirs, false), append(c.lanes, 0)
-	c.dues, c.parents, c.tags = append(c.dues, 0), append(c.parents, nil), append(c.tags, nil)
+	c.dues, c.parents, c.tags, c.lasts = append(c.dues, 0), append(c.parents, nil), append(c.tags, nil), append(c.lasts, false)
 }
 
 // add records a change, unless it is the plain way of a task from its

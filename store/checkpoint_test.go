@@ -218,7 +218,7 @@ func TestACheckpointRevivesNoLease(t *testing.T) {
 	require.LessOrEqual(t, saved.Lease, time.Duration(0))
 	n, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, n.Lost)
 	applyAll(t, s)
 	require.Equal(t, "1", inLedger(t, db, c.TaskUUID, 0))
 	again := claim(t, s, p, 1)[0]

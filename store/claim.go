@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,8 +20,13 @@ type ClaimRequest struct {
 	// scan: altogether); who changes the order from claim to claim is fair.
 	Queues []int32
 	Tags   []string // of the worker; a step's tags must be among them
-	Limit  int      // free permits; at least 1
-	Lease  time.Duration
+	Limit  int      // at least 1
+	// Ahead is how many of Limit the worker will not begin at once: less than
+	// Limit. What is beyond the others is claimed only where it may be executed
+	// more than once, and its loss costs nothing before the worker has announced
+	// that it begins, see BeginClaims.
+	Ahead int
+	Lease time.Duration
 }
 
 // Claimed is a step that now belongs to the caller until its lease ends.
@@ -44,6 +51,8 @@ type Claimed struct {
 	// MaxAttempts is how often a retryable step of the task may be executed; 0: as
 	// often as the plan says.
 	MaxAttempts int
+	// Ahead: it may begin only after that was announced, see BeginClaims.
+	Ahead bool
 	// Checkpoint is the progress that executions before this one have saved,
 	// without its history; nil where there is none.
 	Checkpoint json.RawMessage
@@ -86,9 +95,9 @@ with lanes as materialized (
     select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
     where ` + notPaused + `
 ), picked as materialized (
-    select s.at
+    select s.*
     from lanes l cross join lateral (
-        select ctid as at ` + readyInLane + ` for update skip locked) s
+        select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
     limit $4::int
 ), ready as (
     select
@@ -102,9 +111,9 @@ with lanes as materialized (
 // Index: board_claimable.
 const claimAny = `
 with picked as materialized (
-    select s.at
+    select s.*
     from (select queue from unnest($5::int[]) l(queue) where ` + notPaused + ` offset 0) q cross join lateral (
-        select ctid as at ` + readyInQueue + ` for update skip locked) s
+        select ctid as at, last_attempt ` + readyInQueue + ` for update skip locked) s
     limit $4::int
 ), ready as (
     select
@@ -121,17 +130,17 @@ with lanes as materialized (
     select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
     where ` + notPaused + `
 ), known as materialized (
-    select s.at
+    select s.*
     from lanes l cross join lateral (
-        select ctid as at ` + readyInLane + ` for update skip locked) s
+        select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
     limit $4::int
 ), others as materialized (
-    select s.at
+    select s.*
     from (select * from unnest($8::int[], $9::int[], $10::int[]) l(queue, above, below) where ` + notPaused + ` offset 0) g cross join lateral (
-        select ctid as at ` + readyBetween + ` for update skip locked) s
+        select ctid as at, last_attempt ` + readyBetween + ` for update skip locked) s
     limit greatest($4::int - (select count(*) from known)::int, 0)
 ), picked as materialized (
-    select at from known union all select at from others
+    select * from known union all select * from others
 ), ready as (
     select
     from lanes l cross join lateral (
@@ -155,16 +164,58 @@ const notPaused = `not exists (select from tasker.namespaces n where n.namespace
 // and the lock, is passed over, whatever that transaction is for; and the signal
 // that told of it is used up by this claim. So a claim that gets fewer than it
 // asked for says whether it saw more than it got (ready).
-// Parameters of both scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
+// Parameters of all scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, claimed as (
     update tasker.board s
-    set state = 3, attempt = s.attempt + 1, token = nextval('tasker.claim_token'), worker = $1::uuid,
-        claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'
+    set ` + toClaim + `
     where s.ctid = any (array(select at from picked))
-    returning s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
-              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.progress
+    returning ` + ofBoard + `
+), rest as (
+    select ` + restLocked + ` as rest
+)` + claimedRows
+
+// takeAhead is takePicked for a worker that will not begin $ahead of the steps at
+// once. Those are among the ones that may be executed again; the others are for
+// its free permits, however many wait before them. That it begins the first of what
+// it has claimed ahead is announced with the claim.
+const takeAhead = `, chosen as materialized (
+    select at from (select at, last_attempt, row_number() over () as place from picked) p
+    where place <= $4::int - $ahead::int or last_attempt is null
+), claimed as (
+    update tasker.board s
+    set ` + toClaim + `, ahead = case when s.last_attempt is null then true end
+    where s.ctid = any (array(select at from chosen))
+    returning ` + ofBoard + `
+), announced as (
+    insert into tasker.begun_claims (worker, token)
+    select $1::uuid, max(token) from (select token from claimed where ahead order by token limit $4::int - $ahead::int) f having max(token) is not null
+), rest as (
+    select ` + restLocked + ` + case when (select count(*) from chosen) < (select count(*) from picked) then 2 else 0 end as rest
+)` + claimedRows
+
+const (
+	toClaim = `state = 3, attempt = s.attempt + 1, token = nextval('tasker.claim_token'), worker = $1::uuid,
+        claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'`
+	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.progress, s.ahead`
+	restLocked = `case when (select count(*) from picked) < $4::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
-select p.passed, c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, c.enqueued_at, c.claimed_at,
+
+// Rest says what a claim has left that it would have had room for.
+type Rest uint8
+
+const (
+	// RestLocked are steps whose rows were locked by another transaction, or
+	// changed before they could be locked. The signal that told of them may have
+	// been this look's, so it has to be repeated soon.
+	RestLocked Rest = 1 << iota
+	// RestLast are steps that are not claimed ahead, because it is their last
+	// execution: they wait for a free permit.
+	RestLast
+)
+
+const claimedRows = `
+select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false), c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
        coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
        coalesce(c.requested_at, b.requested_at), c.batch,
@@ -200,11 +251,10 @@ left join lateral (
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
 ` + inClaimOrder
 	// ofClaimed are the claims; one row without a step where there are none and
-	// some were passed over.
+	// some were left.
 	ofClaimed = `
-from (select case when (select count(*) from claimed) < $4::int then (select count(*) from claimed) < (select count(*) from ready) else false end as passed) p
-left join claimed c on true`
-	inClaimOrder = `where p.passed or c.task_uuid is not null
+from rest r left join claimed c on true`
+	inClaimOrder = `where r.rest > 0 or c.task_uuid is not null
 order by c.lane, c.seq`
 
 	// fetchInputs looks up what a claim from the board has left out.
@@ -224,11 +274,26 @@ cross join lateral (select context from tasker.board where task_uuid = k.task_uu
 )
 
 // claimStatement is the scans with one way to end.
-type claimStatement struct{ fromMarks, full, fromFrontier string }
+type claimStatement struct{ fromMarks, full, fromFrontier scanStatement }
+
+// scanStatement is one scan. ahead is for a worker that does not begin all steps
+// at once, and how many of them is its last parameter.
+type scanStatement struct{ now, ahead string }
 
 func claimsEndingWith(end string) claimStatement {
-	end = takePicked + end
-	return claimStatement{claimSteps + end, claimAny + end, claimFrontier + end}
+	return claimStatement{scanEndingWith(claimSteps, end, 8), scanEndingWith(claimAny, end, 6), scanEndingWith(claimFrontier, end, 11)}
+}
+
+func scanEndingWith(scan, end string, last int) scanStatement {
+	return scanStatement{scan + takePicked + end, strings.ReplaceAll(scan+takeAhead+end, "$ahead", "$"+strconv.Itoa(last))}
+}
+
+// of is the statement for a claim, with its parameters.
+func (s *scanStatement) of(req *ClaimRequest, args []any) (string, []any) {
+	if req.Ahead == 0 {
+		return s.now, args
+	}
+	return s.ahead, append(args, req.Ahead)
 }
 
 var (
@@ -239,11 +304,9 @@ var (
 // Claim takes up to Limit claimable steps. full makes it scan everything
 // instead of starting at the marks: it finds lanes that are new and steps that
 // became visible behind a mark, and is the dearer one while old row versions
-// lie in front. passed says that it got fewer than it asked for and that there
-// were steps whose rows were locked by another transaction, or changed before it
-// could lock them: the signal that told of them may have been this look's, so it
-// has to be repeated soon.
-func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, passed bool, err error) {
+// lie in front. rest says why it got fewer than it asked for where that was not
+// for want of steps.
+func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, rest Rest, err error) {
 	var found claims
 	err = s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
 		found = newClaims()
@@ -263,7 +326,44 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed
 		}
 		return nil
 	})
-	return found.list, found.passed, err
+	return found.list, found.rest, err
+}
+
+// Begun is the token up to which the claims of a request that were made ahead have
+// been announced as begun together with the claim; 0: none of them.
+func (r *ClaimRequest) Begun(claimed []Claimed) int64 {
+	tokens := make([]int64, 0, len(claimed))
+	for i := range claimed {
+		if claimed[i].Ahead {
+			tokens = append(tokens, claimed[i].Token)
+		}
+	}
+	slices.Sort(tokens)
+	if tokens = tokens[:min(len(tokens), r.Limit-r.Ahead)]; len(tokens) == 0 {
+		return 0
+	}
+	return tokens[len(tokens)-1]
+}
+
+// beginClaims announces that a worker begins what it has claimed ahead, up to a
+// token. $3 is what it announced before: with it the older entries are found
+// without walking over dead ones.
+// Index: the primary key.
+const beginClaims = `
+with older as (
+    delete from tasker.begun_claims where worker = $1 and token >= $3 and token < $2
+)
+insert into tasker.begun_claims (worker, token) values ($1, $2) on conflict do nothing`
+
+// BeginClaims announces that the worker begins the steps that it has claimed ahead,
+// up to a token; before is what it announced last. Only then it may: the loss of a
+// claim that was made ahead and never announced uses up no attempt, since it is
+// proven that no handler had begun. After an error it may have been announced.
+func (s *Store) BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error {
+	return s.repeatable(ctx, "begin_claims", "announce the beginning of claimed steps", func(ctx context.Context, db *conn) error {
+		_, err := db.Exec(ctx, beginClaims, worker, token, before)
+		return err
+	})
 }
 
 func claimFlow(full bool) string {
@@ -290,12 +390,12 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 	var query string
 	var lanes lanesFrom
 	if full {
-		query, args = s.fullScan(req.Queues, statement, args)
+		query, args = s.fullScan(&req, statement, args)
 	} else {
 		if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
 			return false, nil
 		}
-		query, args = statement.fromMarks, append(args, lanes.queues, lanes.lanes, lanes.from)
+		query, args = statement.fromMarks.of(&req, append(args, lanes.queues, lanes.lanes, lanes.from))
 	}
 	b, begin := &pgx.Batch{}, time.Now()
 	var q *sighting
@@ -321,12 +421,12 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 }
 
 // fullScan is the scan of everything, from the frontier where there is one.
-func (s *Store) fullScan(queues []int32, statement *claimStatement, args []any) (string, []any) {
-	lanes, gaps, ok := s.claimFrom(queues)
+func (s *Store) fullScan(req *ClaimRequest, statement *claimStatement, args []any) (string, []any) {
+	lanes, gaps, ok := s.claimFrom(req.Queues)
 	if !ok {
-		return statement.full, append(args, queues)
+		return statement.full.of(req, append(args, req.Queues))
 	}
-	return statement.fromFrontier, append(args, lanes.queues, lanes.lanes, lanes.from, gaps.queues, gaps.above, gaps.below)
+	return statement.fromFrontier.of(req, append(args, lanes.queues, lanes.lanes, lanes.from, gaps.queues, gaps.above, gaps.below))
 }
 
 // Large claims of one queue take turns. Two at once would start at the same
@@ -361,17 +461,19 @@ type claims struct {
 	list       []Claimed
 	newest     map[laneKey]int64 // sequence number in each lane
 	incomplete []int             // places in list; the board does not have all of them
-	passed     bool              // steps were passed over
+	rest       Rest
 }
 
 func newClaims() claims { return claims{newest: map[laneKey]int64{}} }
 
 // collect reads the rows of a claim. One without a step says that all there was
-// has been passed over.
+// has been left.
 func (f *claims) collect(rows pgx.Rows, scan pgx.RowToFunc[Claimed]) error {
 	for rows.Next() {
 		if rows.RawValues()[1] == nil {
-			f.passed = true
+			if err := rows.Scan(append([]any{&f.rest}, make([]any, len(rows.FieldDescriptions())-1)...)...); err != nil {
+				return err
+			}
 			continue
 		}
 		c, err := scan(rows)
@@ -392,7 +494,7 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 		results    []byte
 		batch      []byte
 	)
-	err := row.Scan(&f.passed, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.EnqueuedAt, &c.ClaimedAt,
+	err := row.Scan(&f.rest, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.Ahead, &c.EnqueuedAt, &c.ClaimedAt,
 		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &c.MaxAttempts, &incomplete, &c.Context, &results,
 		&c.Checkpoint)
 	if err != nil {

@@ -84,35 +84,73 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 
 // expireLeases turns lost claims into reports of their loss, so that they go
 // the way of every other result. The token stays for the record; a late result
-// is refused because the state has moved on.
-// Index: board_lease.
+// is refused because the state has moved on. A claim that was made ahead and whose
+// beginning was never announced is claimable again as if it had not been made:
+// its worker has begun no handler, and does not begin one after its lease.
+// Index: board_lease, and the primary key of begun_claims.
 const expireLeases = `
 with lost as materialized (
-    select ctid as at from tasker.board
+    select ctid as at, worker, token, ahead from tasker.board
     where state = 3 and lease_until >= $2 and lease_until <= (select clock_timestamp())
     order by lease_until limit $1 for update skip locked
+), judged as materialized (
+    select at, coalesce(ahead and token > coalesce((select token from tasker.begun_claims b where b.worker = l.worker order by token desc limit 1), 0), false) as unbegun
+    from lost l
+), back as (
+    update tasker.board s
+    set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null, claimed_at = null,
+        ahead = null, enqueued_at = clock_timestamp()
+    where s.ctid = any (array(select at from judged where unbegun))
+    returning s.queue
+), gone as (
+    update tasker.board s
+    set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
+    where s.ctid = any (array(select at from judged where not unbegun))
+    returning 1
 )
-update tasker.board s
-set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
-where s.ctid = any (array(select at from lost))`
+select '', count(*) from gone
+union all
+select n.name, count(*) from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name`
 
-// ExpireLeases ends up to limit leases that have run out and returns how many.
-func (s *Store) ExpireLeases(ctx context.Context, limit int) (int, error) {
-	var expired int
+// Expired says what became of claims whose leases have run out.
+type Expired struct {
+	Lost    int             // to be applied as attempts that ended with a lost lease
+	Unbegun int             // claimable again: no handler had begun
+	Signals []signal.Signal // to publish, unless the store sends them itself
+}
+
+// ExpireLeases ends up to limit leases that have run out.
+func (s *Store) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
+	var e Expired
 	err := s.call(ctx, "expire", "expire leases", func(ctx context.Context, db *conn) error {
+		e = Expired{}
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 			_, from := s.timesFrom()
-			tag, err := tx.Exec(ctx, expireLeases, limit, from)
+			rows, err := tx.Query(ctx, expireLeases, limit, from)
 			if err != nil {
 				return nil, err
 			}
-			if expired = int(tag.RowsAffected()); expired == 0 {
-				return nil, nil
+			var namespace string
+			var count int
+			topics := topicSet{}
+			if _, err := pgx.ForEachRow(rows, []any{&namespace, &count}, func() error {
+				if namespace == "" {
+					e.Lost = count
+					return nil
+				}
+				e.Unbegun += count
+				topics.add(signal.WorkerTopic(namespace))
+				return nil
+			}); err != nil {
+				return nil, err
 			}
-			return ReportSignals(), nil
+			if e.Signals = topics.signals(); e.Lost > 0 {
+				e.Signals = append(e.Signals, ReportSignals()...)
+			}
+			return e.Signals, nil
 		})
 	})
-	return expired, err
+	return e, err
 }
 
 // inTxThenNotify is inTx for flows that know their signals only when they have

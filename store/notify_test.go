@@ -103,8 +103,8 @@ func mustExpire(t *testing.T, s *store.Store) (none []int) {
 	t.Helper()
 	n, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	if n > 0 {
-		none = append(none, n)
+	if n.Lost > 0 {
+		none = append(none, n.Lost)
 	}
 	return none
 }

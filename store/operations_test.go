@@ -162,7 +162,7 @@ func TestClaimsOfTheDeadAreReleased(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrWorkerDead)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, 2, expired, "its heartbeat has extended nothing")
+	require.Equal(t, 2, expired.Lost, "its heartbeat has extended nothing")
 	require.Equal(t, []bool{true}, report(t, s, succeed(kept[0], `1`)))
 	require.Equal(t, []bool{false, false}, report(t, s, succeed(lost[0], `1`), succeed(lost[1], `1`)))
 	applyAll(t, s)

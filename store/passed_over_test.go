@@ -133,34 +133,34 @@ func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 					reached, _ := s.AtFrontier()
 					require.True(t, reached)
 				}
-				look := func() (int, bool) {
+				look := func() (int, store.Rest) {
 					req := store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}
 					var list []store.Claimed
-					var passed bool
+					var rest store.Rest
 					var err error
 					if w.standing {
-						list, _, passed, err = s.ClaimStanding(t.Context(), req, w.full)
+						list, _, rest, err = s.ClaimStanding(t.Context(), req, w.full)
 					} else {
-						list, passed, err = s.Claim(t.Context(), req, w.full)
+						list, rest, err = s.Claim(t.Context(), req, w.full)
 					}
 					require.NoError(t, err)
-					return len(list), passed
+					return len(list), rest
 				}
 				letGo := lockRow(t, db, ids[0], c.slot)
 				rows := db.QueryInt(t, `select count(*) from tasker.board where state = 2`)
-				found, passed := look()
+				found, rest := look()
 				require.Equal(t, rows-1, found)
-				require.True(t, passed)
-				found, passed = look()
+				require.Equal(t, store.RestLocked, rest)
+				found, rest = look()
 				require.Zero(t, found, "there is nothing but what is locked")
-				require.True(t, passed)
+				require.Equal(t, store.RestLocked, rest)
 				letGo()
-				found, passed = look()
+				found, rest = look()
 				require.Equal(t, 1, found)
-				require.False(t, passed)
-				found, passed = look()
+				require.Zero(t, rest)
+				found, rest = look()
 				require.Zero(t, found)
-				require.False(t, passed)
+				require.Zero(t, rest)
 			})
 		}
 	}
@@ -174,8 +174,8 @@ func TestAFullClaimTellsNothing(t *testing.T) {
 	p := plan(t, s, loneYAML)
 	ids := create(t, s, p, 3)
 	defer lockRow(t, db, ids[0], 0)()
-	claimed, passed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, false)
+	claimed, rest, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, false)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
-	require.False(t, passed)
+	require.Zero(t, rest)
 }

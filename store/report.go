@@ -186,7 +186,7 @@ func jsonText(raw json.RawMessage) *string {
 const handBack = `
 update tasker.board s
 set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
-    claimed_at = null, enqueued_at = clock_timestamp()
+    claimed_at = null, ahead = null, enqueued_at = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.queue`

@@ -115,7 +115,8 @@ delete from tasker.received_events where ctid = any (array(select at from old))`
 	deleteGone = `
 with old as materialized (select ctid as at from tasker.workers` + goneDaemon + ` for update skip locked),
      idle as materialized (select ctid as at from tasker.processors` + goneDaemon + ` for update skip locked),
-     workers as (delete from tasker.workers where ctid = any (array(select at from old)) returning 1),
+     workers as (delete from tasker.workers where ctid = any (array(select at from old)) returning worker_uuid),
+     begun as (delete from tasker.begun_claims where worker in (select worker_uuid from workers)),
      processors as (delete from tasker.processors where ctid = any (array(select at from idle)) returning 1)
 select (select count(*) from workers)::int + (select count(*) from processors)::int`
 	countGone = `select (select count(*) from (select from tasker.workers` + goneDaemon + `) w)::int

@@ -187,6 +187,7 @@ type settledMoves struct {
 	enqueued []time.Time
 	claimed  []time.Time
 	queues   []int32
+	lasts    []bool
 }
 
 func newSettling(processor uuid.UUID, taker ClaimRequest, list []Settlement) *settling {
@@ -234,7 +235,7 @@ func (w *settling) add(at int) {
 	m.parents, m.tags = append(m.parents, arrayLiteral(parents)), append(m.tags, joined(step.Tags))
 	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
 	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
-	m.queues = append(m.queues, x.Claim.Queue)
+	m.queues, m.lasts = append(m.queues, x.Claim.Queue), append(m.lasts, x.Plan.LastAttempt(x.Progress, put))
 	if !wanted { // where it is and the namespace is paused, resuming signals
 		w.topics.add(signal.WorkerTopic(x.Plan.Template.Namespace))
 	}
@@ -271,7 +272,7 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
 		args := append(m.arguments(), m.states, m.nexts, m.wanted, m.heirs, m.lanes, m.parents, m.tags,
-			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds(), m.queues)
+			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds(), m.queues, m.lasts)
 		b.Queue(settleMoves, args...).Query(func(rows pgx.Rows) error {
 			var token int64
 			var fence *int64

@@ -25,7 +25,7 @@ var claimStanding = claimsEndingWith(standingToo)
 // ClaimStanding is Claim for those who settle what they run: it also tells, of
 // each step that is the only one in hand, where its task stands. The second
 // list goes with the first; it has nil for other steps.
-func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, standings []*Standing, passed bool, err error) {
+func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, standings []*Standing, rest Rest, err error) {
 	var found standingClaims
 	err = s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
 		found = standingClaims{claims: newClaims()}
@@ -35,7 +35,7 @@ func (s *Store) ClaimStanding(ctx context.Context, req ClaimRequest, full bool) 
 		}
 		return err
 	})
-	return found.list, found.standings, found.passed, err
+	return found.list, found.standings, found.rest, err
 }
 
 // standingClaims are the rows of a claim with where the tasks stand.

@@ -50,9 +50,9 @@ select token, coalesce(watched, false) from gone`
 const settleMoves = settled + `, wanted and not exists (select from tasker.namespaces n where n.namespace_id = queue and n.paused_at is not null) as taken` + ofSettled + `,
                          (select $8::smallint[]), (select $9::smallint[]), (select $10::boolean[]), (select $11::boolean[]),
                          (select $12::smallint[]), (select $13::text[]), (select $14::text[]),
-                         (select $15::smallint[]), (select $16::timestamptz[]), (select $17::timestamptz[]), (select $21::int[]))
+                         (select $15::smallint[]), (select $16::timestamptz[]), (select $17::timestamptz[]), (select $21::int[]), (select $22::boolean[]))
     o(task_uuid, step_no, token, from_state, before, result, progress, task_state, next_no, wanted, heir, lane, parents, tags,
-      attempt, enqueued_at, claimed_at, queue)
+      attempt, enqueued_at, claimed_at, queue, last_attempt)
 ), moved as (
     update tasker.board t
     set progress = o.progress, processor = $18::uuid, deadline = null, updated_at = o.at,
@@ -63,7 +63,7 @@ const settleMoves = settled + `, wanted and not exists (select from tasker.names
         step_no = o.next_no, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
         state = case when o.taken then 3 else 2 end,
         seq = case when o.taken then t.seq else nextval('tasker.step_seq') end,
-        attempt = case when o.taken then 1 else 0 end,
+        attempt = case when o.taken then 1 else 0 end, last_attempt = nullif(o.last_attempt, false), ahead = null,
         token = case when o.taken then nextval('tasker.claim_token') end,
         worker = case when o.taken then $19::uuid end,
         lease_until = case when not o.taken then null

@@ -212,7 +212,7 @@ func TestSettleRefusesWithoutTheClaim(t *testing.T) {
 			require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{c.Key()}))
 			expired, err := s.ExpireLeases(t.Context(), 10)
 			require.NoError(t, err)
-			require.Equal(t, 1, expired)
+			require.Equal(t, 1, expired.Lost)
 		},
 		"it was handed back": func(c *store.Claimed) {
 			_, err := s.HandBack(t.Context(), []store.ClaimKey{c.Key()})
@@ -297,7 +297,7 @@ func TestSettledStepComesBackWhenItsWorkerDies(t *testing.T) {
 	require.NoError(t, err)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, 1, expired)
+	require.Equal(t, 1, expired.Lost)
 	applyAll(t, s)
 	again := claim(t, s, p, 5)
 	require.Len(t, again, 2)

@@ -85,7 +85,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicDue}}, sent())
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, 1, expired)
+	require.Equal(t, 1, expired.Lost)
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicOrchestration}}, sent())
 	_, err = s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)

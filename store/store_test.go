@@ -206,7 +206,7 @@ func TestStaleTokenChangesNothing(t *testing.T) {
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, 1, expired)
+	require.Equal(t, 1, expired.Lost)
 	require.Equal(t, []bool{false}, report(t, s, succeed(old, `1`)), "the lease has been ended")
 	applyAll(t, s)
 

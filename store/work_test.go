@@ -101,7 +101,7 @@ func workAndReport(t *testing.T, s *shop) {
 	require.Empty(t, lost)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Zero(t, expired)
+	require.Zero(t, expired.Lost)
 	ear.hearsNothing()
 
 	w.Announce(store.ReportSignals()...)
@@ -157,7 +157,7 @@ func TestWorkIsUndone(t *testing.T) {
 			s.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where task_uuid = $1`, c.TaskUUID)
 			expired, err := s.ExpireLeases(t.Context(), 10)
 			require.NoError(t, err)
-			require.Equal(t, 1, expired)
+			require.Equal(t, 1, expired.Lost)
 			accepted, err := w.Report(t.Context(), succeed(c, `1`))
 			require.NoError(t, err)
 			require.False(t, accepted)

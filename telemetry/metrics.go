@@ -80,6 +80,7 @@ type EngineMetrics struct {
 	StepDuration   *prometheus.HistogramVec // namespace
 	StaleResults   prometheus.Counter
 	LeasesExpired  prometheus.Counter
+	ClaimsUnbegun  prometheus.Counter
 	// StuckSessionsEnded counts sessions of processes that froze holding locks.
 	StuckSessionsEnded prometheus.Counter
 	// Tasks that ended as failed because nothing else could be done about them,
@@ -226,6 +227,7 @@ func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 		TasksQuarantined:   counters(reg, "tasker_tasks_quarantined_total", "Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied.", "reason"),
 		TasksAside:         gauge(reg, "tasker_tasks_set_aside", "Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."),
 		LeasesExpired:      counter(reg, "tasker_leases_expired_total", "Leases that ran out and were taken back."),
+		ClaimsUnbegun:      counter(reg, "tasker_claims_unbegun_total", "Claims whose leases ran out before a handler had begun; they use up no attempt."),
 		LeasesLost:         counter(reg, "tasker_leases_lost_total", "Leases a worker learnt it no longer held."),
 		StoreStatement:     seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
 		HandlersActive:     gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),

@@ -123,7 +123,7 @@ func TestCatalogue(t *testing.T) {
 		"tasker_empty_wakes_total", "tasker_catch_up_scans_total", "tasker_probe_lag_seconds", "mpsc_channel_saturation",
 		"tasker_command_duration_seconds", "tasker_commands_total", "tasker_loop_restarts_total",
 		"tasker_tasks_created_total", "tasker_tasks_completed_total", "tasker_steps_claimed_total",
-		"tasker_step_results_total", "tasker_decision_steps_created_total", "tasker_batches_created_total", "tasker_stale_results_total", "tasker_leases_expired_total",
+		"tasker_step_results_total", "tasker_decision_steps_created_total", "tasker_batches_created_total", "tasker_stale_results_total", "tasker_leases_expired_total", "tasker_claims_unbegun_total",
 		"tasker_leases_lost_total", "tasker_step_duration_seconds", "tasker_store_statement_seconds",
 		"tasker_signals_sent_total", "tasker_signals_coalesced_total", "tasker_signals_failed_total",
 		"tasker_signals_dropped_total", "tasker_worker_handlers_active", "tasker_worker_handlers_limit",

@@ -1,8 +1,15 @@
 package worker
 
 import (
+	"cmp"
+	"context"
 	"slices"
 	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/store"
 )
 
 // Claiming ahead. A worker that claims only what it has permits for asks the
@@ -53,7 +60,156 @@ func (p *pace) ahead(permits, floor int) int {
 	return max(floor, int(min(wanted, maxAhead)))
 }
 
-func (s *slots) aheadLocked() int { return s.pace.ahead(s.limit, s.prefetch) }
+func (s *slots) aheadLocked() int {
+	if s.announced.refused > 0 {
+		return 0
+	}
+	return s.pace.ahead(s.limit, s.prefetch)
+}
+
+// announced is what the database knows of the claims made ahead that begin here. A
+// claim that is lost before its beginning was announced uses up no attempt.
+type announced struct {
+	worker  uuid.UUID
+	token   int64 // claims of worker up to it may begin
+	telling bool  // an announcement is under way
+	refused int   // for how many claims yet nothing is asked for ahead
+}
+
+// refusals is for how many claims nothing is claimed ahead after one that got
+// nothing ahead, because what waits is on its last attempt: each would lock what
+// it does not get.
+const refusals = 32
+
+// covers reports whether an execution may begin.
+func (a *announced) covers(x *execution) bool {
+	return !x.claim.Ahead || x.worker == a.worker && x.key.Token <= a.token
+}
+
+// to notes that claims of a worker up to a token may begin.
+func (a *announced) to(worker uuid.UUID, token int64) {
+	if worker != a.worker {
+		a.worker, a.token = worker, 0
+	}
+	a.token = max(a.token, token)
+}
+
+// claimedAhead notes what a claim has announced, before its steps are added, and
+// whether it got something ahead.
+func (s *slots) claimedAhead(r *store.ClaimRequest, claimed []store.Claimed, rest store.Rest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := &s.announced
+	a.refused = max(a.refused-1, 0)
+	if r.Ahead == 0 {
+		return
+	}
+	a.to(r.Worker, r.Begun(claimed))
+	if rest&store.RestLast != 0 && !slices.ContainsFunc(claimed, func(c store.Claimed) bool { return c.Ahead }) {
+		a.refused = refusals
+	}
+}
+
+// inOrder puts those first that may begin without an announcement, and the others in
+// the order of their tokens, in which they are announced.
+func inOrder(claimed []*execution) []*execution {
+	slices.SortStableFunc(claimed, func(a, b *execution) int {
+		switch {
+		case a.claim.Ahead && b.claim.Ahead:
+			return cmp.Compare(a.key.Token, b.key.Token)
+		case a.claim.Ahead:
+			return 1
+		case b.claim.Ahead:
+			return -1
+		}
+		return 0
+	})
+	return claimed
+}
+
+// tellLocked reports whether the caller is to announce what begins next. That is
+// done before it is wanted: while one round trip lasts, permits shall not be free.
+func (s *slots) tellLocked() bool {
+	if s.announced.telling || s.draining {
+		return false
+	}
+	lead := s.leadLocked()
+	for i, x := range s.waiting {
+		if i == lead {
+			return false
+		}
+		if !s.announced.covers(x) {
+			s.announced.telling = true
+			return true
+		}
+	}
+	return false
+}
+
+// leadLocked is how many executions begin during one round trip.
+func (s *slots) leadLocked() int { return max(s.aheadLocked()/aheadCover, 1) }
+
+// toTell is what to announce now: of the claims of one worker as many as begin in
+// the next two round trips. before is what was announced last.
+func (s *slots) toTell() (worker uuid.UUID, before, token int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := 2 * s.leadLocked()
+	for _, x := range s.waiting {
+		if s.announced.covers(x) {
+			continue
+		}
+		if left == 0 || token > 0 && x.worker != worker {
+			break
+		}
+		worker, token = x.worker, max(token, x.key.Token)
+		left--
+	}
+	if worker == s.announced.worker {
+		before = s.announced.token
+	}
+	return worker, before, token
+}
+
+// told notes an announcement, unless it has failed, and returns what begins; again
+// is as tell of end.
+func (s *slots) told(worker uuid.UUID, token int64, err error) (begin []*execution, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announced.telling = false
+	if err == nil && token > 0 {
+		s.announced.to(worker, token)
+	}
+	return s.beginLocked(time.Now()), s.tellLocked()
+}
+
+// announce has the database know that steps begin which were claimed ahead, and
+// begins them. While the database is away it tries again until what it could begin
+// is gone; their leases end meanwhile.
+func (e *engine) announce() {
+	for try, again := 0, true; again; {
+		worker, before, token := e.slots.toTell()
+		var err error
+		if token > 0 {
+			ctx, cancel := context.WithTimeout(e.base, e.cfg.Lease/2)
+			err = e.board.BeginClaims(ctx, worker, before, token)
+			cancel()
+		}
+		if try++; err != nil {
+			e.log.Debug("the beginning of steps claimed ahead was not announced", zap.Error(err))
+			if pause(e.base, try, 0) != nil {
+				return
+			}
+		} else {
+			try = 0
+		}
+		var begin []*execution
+		begin, again = e.slots.told(worker, token, err)
+		for _, x := range begin {
+			e.start(x)
+		}
+	}
+}
 
 // claimTook notes how long a claim that found something took.
 func (s *slots) claimTook(took time.Duration) {

@@ -1,11 +1,15 @@
 package worker
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/tasker-go/tasker/store"
 )
 
 func TestClaimingAheadFollowsTheHandlers(t *testing.T) {
@@ -47,7 +51,8 @@ func TestStaleStepsAreGivenBack(t *testing.T) {
 		x.key.Token = token + 1
 		all = append(all, x)
 	}
-	require.Len(t, s.add(all), 1)
+	begin, _ := s.add(all)
+	require.Len(t, begin, 1)
 	require.Empty(t, s.stale(time.Now()), "they have just come")
 	stale := s.stale(time.Now().Add(2 * maxAheadAge))
 	require.Equal(t, all[2:], stale, "all but what was configured to wait")
@@ -64,4 +69,35 @@ func TestQueuesTakeTurns(t *testing.T) {
 		first[queues[0]] = true
 	}
 	require.Len(t, first, 3)
+}
+
+// TestStepsClaimedAheadBeginWhenThatIsKnown: a handler begins only when the
+// database knows that it does, and others wait behind it.
+func TestStepsClaimedAheadBeginWhenThatIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r *rig
+		var ran atomic.Int32
+		r = newRig(t, Config{MaxConcurrent: 2, Prefetch: 20}, func(ctx *StepContext) (any, error) {
+			ran.Add(1)
+			token := ctx.run.key.Token
+			if ctx.run.claim.Ahead && token > r.board.begunUpTo() {
+				t.Errorf("the step with token %d began unannounced", token)
+			}
+			time.Sleep(10 * time.Millisecond)
+			return 1, nil
+		})
+		r.board.set(func(b *fakeBoard) { b.deafBegin = store.ErrUnavailable })
+		r.start(t)
+		r.offer(22, stepOnly)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		require.EqualValues(t, 2, ran.Load(), "only what began with the claim")
+		r.board.set(func(b *fakeBoard) { b.deafBegin = nil })
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 22, ran.Load())
+		require.Len(t, r.board.reported(), 22)
+		r.stop(t)
+	})
 }

@@ -13,7 +13,8 @@ import (
 
 // board is what the engine needs of *store.Store; tests bring their own.
 type board interface {
-	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, passed bool, err error)
+	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
+	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)

@@ -47,7 +47,9 @@ type fakeBoard struct {
 	registers    int
 	handBacks    int // calls
 	stopped      int
-	hidden       bool // fast scans see nothing
+	hidden       bool  // fast scans see nothing
+	deafBegin    error // announcing the beginning of steps fails with it
+	begun        int64 // up to this token the beginning of steps claimed ahead was announced
 }
 
 var errRefused = sqlError("22P02")
@@ -105,7 +107,25 @@ func (b *fakeBoard) reported() []store.Report {
 	return slices.Clone(b.reports)
 }
 
-func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, bool, error) {
+// BeginClaims notes what was announced. Steps claimed ahead must not begin before.
+func (b *fakeBoard) BeginClaims(ctx context.Context, _ uuid.UUID, _, token int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := errors.Join(b.down, b.deafBegin, ctx.Err()); err != nil {
+		return err
+	}
+	b.begun = max(b.begun, token)
+	return nil
+}
+
+// begunUpTo is the token up to which the beginning of steps was announced.
+func (b *fakeBoard) begunUpTo() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
+}
+
+func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool) ([]store.Claimed, store.Rest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.claims = append(b.claims, req.Limit)
@@ -113,11 +133,11 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 		b.fulls++
 	}
 	if err := errors.Join(b.down, ctx.Err()); err != nil || (b.hidden && !full) {
-		return nil, false, err
+		return nil, 0, err
 	}
 	if b.locked > 0 {
 		b.locked--
-		return nil, true, nil
+		return nil, store.RestLocked, nil
 	}
 	n := min(req.Limit, len(b.claimable))
 	out := slices.Clone(b.claimable[:n])
@@ -126,13 +146,15 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 		b.lastToken++
 		out[i].Token = b.lastToken
 		out[i].Attempt++
+		out[i].Ahead = req.Ahead > 0
 		b.held[b.lastToken] = out[i]
 	}
 	if b.mute > 0 {
 		b.mute--
-		return nil, false, errors.New("the connection broke")
+		return nil, 0, errors.New("the connection broke")
 	}
-	return out, false, nil
+	b.begun = max(b.begun, req.Begun(out))
+	return out, 0, nil
 }
 
 func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, error) {

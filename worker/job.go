@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -46,7 +47,7 @@ func (e *engine) job(plan *store.Plan, key jobKey) (*job, error) {
 
 // prepare makes executions of what was claimed and gives each its job. A plan
 // that cannot be read now is left to the executions, which ask again.
-func (e *engine) prepare(ctx context.Context, claimed []store.Claimed, leaseEnd time.Time) []*execution {
+func (e *engine) prepare(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) []*execution {
 	executions := make([]*execution, len(claimed))
 	jobs := make(map[jobKey]*job, 1)
 	for i := range claimed {
@@ -57,7 +58,7 @@ func (e *engine) prepare(ctx context.Context, claimed []store.Claimed, leaseEnd 
 			j = e.readAhead(ctx, key)
 			jobs[key] = j
 		}
-		x.engine, x.job, executions[i] = e, j, x
+		x.engine, x.worker, x.job, executions[i] = e, worker, j, x
 	}
 	return executions
 }

@@ -60,14 +60,14 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		got, err = e.claimFromMarks(ctx, queues, want, eager, &out)
 	}
 	out.Found = got.found
-	if got.passed {
+	if got.rest&store.RestLocked != 0 {
 		out.SoonerRetry(lockedRetry, coordinator.MissingLocked)
 	}
-	if e.slots.looked(err == nil && out.Found < want) {
+	if e.slots.looked(err == nil && !got.all(want)) {
 		out.Waited = got.waited
 	}
 	e.scans.quiet = out.Found == 0
-	if out.Found == want {
+	if got.all(want) {
 		out.More = e.slots.owe() // or when a permit comes back
 	}
 	return out, err
@@ -89,9 +89,7 @@ func (e *engine) giveBackStale(ctx context.Context) {
 	}
 	if err := e.handBack(ctx, stale); err != nil {
 		e.log.Warn("steps claimed ahead were not handed back; they run here", zap.Error(err))
-		for _, x := range e.slots.add(stale) {
-			e.start(x)
-		}
+		e.takeIn(stale)
 		return
 	}
 	e.log.Debug("handed back steps claimed ahead", zap.Int("steps", len(stale)))
@@ -104,19 +102,23 @@ const lockedRetry = 5 * time.Millisecond
 // haul is what a claim, or several, have brought.
 type haul struct {
 	found  int
-	passed bool          // steps were left because their rows were locked
+	rest   store.Rest
 	waited time.Duration // the longest that one of them was in line
 }
 
 func (h *haul) add(other haul) {
-	h.found, h.passed, h.waited = h.found+other.found, h.passed || other.passed, max(h.waited, other.waited)
+	h.found, h.rest, h.waited = h.found+other.found, h.rest|other.rest, max(h.waited, other.waited)
 }
+
+// all reports whether it is all that the worker may have now: there can be more
+// for the permits that come back.
+func (h *haul) all(want int) bool { return h.found == want || h.rest&store.RestLast != 0 }
 
 // claimFromMarks looks where work was last, then everywhere where that gave
 // less than wanted and a full scan may be made; if it may not yet, out says when.
 func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, eager bool, out *coordinator.Outcome) (haul, error) {
 	got, err := e.claim(ctx, queues, want, false)
-	if err != nil || got.found == want {
+	if err != nil || got.all(want) {
 		return got, err
 	}
 	pause := partPause
@@ -155,19 +157,21 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 		return got, err
 	}
 	request := e.claimRequest(queues, want)
-	claimed, standings, passed, err := e.claimSteps(ctx, request, full)
+	request.Ahead = e.slots.beyond(want)
+	claimed, standings, rest, err := e.claimSteps(ctx, request, full)
 	if err != nil {
 		e.lostAnswer = &lostAnswer{worker: request.Worker, after: e.newest}
 		return got, fmt.Errorf("claim up to %d steps: %w", want, err)
 	}
-	got.found, got.passed = len(claimed), passed
+	got.found, got.rest = len(claimed), rest
 	for i := range claimed {
 		e.newest = max(e.newest, claimed[i].Token)
 		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
 	}
+	e.slots.claimedAhead(&request, claimed, rest)
 	if len(claimed) > 0 {
 		e.slots.claimTook(time.Since(begin))
-		e.take(ctx, claimed, standings, leaseEnd)
+		e.take(ctx, request.Worker, claimed, standings, leaseEnd)
 	}
 	return got, nil
 }
@@ -210,15 +214,24 @@ func (e *engine) claimRequest(queues []int32, limit int) store.ClaimRequest {
 
 // take sets claims going for which there is a permit; the others wait.
 // standings goes with claimed and may be nil.
-func (e *engine) take(ctx context.Context, claimed []store.Claimed, standings []*store.Standing, leaseEnd time.Time) {
+func (e *engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, standings []*store.Standing, leaseEnd time.Time) {
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
-	list := e.prepare(ctx, claimed, leaseEnd)
+	list := e.prepare(ctx, worker, claimed, leaseEnd)
 	for i := range standings {
 		list[i].task = standings[i]
 	}
-	for _, x := range e.slots.add(list) {
+	e.takeIn(list)
+}
+
+// takeIn takes claims in and sets those going that may begin.
+func (e *engine) takeIn(list []*execution) {
+	begin, tell := e.slots.add(list)
+	for _, x := range begin {
 		e.start(x)
+	}
+	if tell {
+		e.group.Go(e.announce)
 	}
 }
 

@@ -201,6 +201,9 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 		}
 		e.wake()
 	}
+	if after.tell {
+		e.group.Go(e.announce)
+	}
 	if x.context.Context != nil { // the handler was called
 		x.job.took.Observe(after.took.Seconds())
 	}

@@ -163,7 +163,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 		s.e.log.Error("the checkpoint of a step has no JSON form", zap.Error(err))
 		progress = nil
 	}
-	claim.Checkpoint = progress
+	claim.Checkpoint, claim.Ahead = progress, false // its beginning has been announced
 	next := newExecution(claim, answer.leaseEnd)
 	next.job = v.x.job
 	begin := s.e.slots.goOn(v.x, next)

@@ -26,16 +26,16 @@ type Settler interface {
 
 // standingBoard is a board that tells where tasks stand; *store.Store is one.
 type standingBoard interface {
-	ClaimStanding(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, passed bool, err error)
+	ClaimStanding(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, rest store.Rest, err error)
 }
 
 // claimSteps claims, and asks where the tasks stand if that is of use.
-func (e *engine) claimSteps(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, passed bool, err error) {
+func (e *engine) claimSteps(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, rest store.Rest, err error) {
 	if b, ok := e.board.(standingBoard); ok && e.cfg.Settler != nil {
 		return b.ClaimStanding(ctx, req, full)
 	}
-	claimed, passed, err = e.board.Claim(ctx, req, full)
-	return claimed, nil, passed, err
+	claimed, rest, err = e.board.Claim(ctx, req, full)
+	return claimed, nil, rest, err
 }
 
 // settleFirst is flush of a worker with a settler: what can be settled is, and
@@ -87,7 +87,8 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	defer cancel()
 	begin, lease := time.Now(), e.cfg.Lease
 	room := e.promise(len(list))
-	answers, err := e.cfg.Settler.Settle(ctx, e.claimRequest(e.queues.ids(), room), list)
+	request := e.claimRequest(e.queues.ids(), room)
+	answers, err := e.cfg.Settler.Settle(ctx, request, list)
 	if e.slots.keep(room) {
 		e.wake()
 	}
@@ -105,7 +106,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 		}
 	}
 	if len(next) > 0 {
-		e.take(ctx, next, standings, begin.Add(lease))
+		e.take(ctx, request.Worker, next, standings, begin.Add(lease))
 	}
 	return accepted
 }
@@ -134,12 +135,13 @@ func (w *Worker) Offer(want int) (store.ClaimRequest, func([]store.Claimed, []*s
 	}
 	e := p.engine
 	leaseEnd := time.Now().Add(e.cfg.Lease)
-	return e.claimRequest(e.queues.ids(), room), func(claimed []store.Claimed, standings []*store.Standing) {
+	request := e.claimRequest(e.queues.ids(), room)
+	return request, func(claimed []store.Claimed, standings []*store.Standing) {
 		if e.slots.keep(room) {
 			e.wake()
 		}
 		if len(claimed) > 0 {
-			e.take(e.base, claimed, standings, leaseEnd)
+			e.take(e.base, request.Worker, claimed, standings, leaseEnd)
 		}
 	}
 }

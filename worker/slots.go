@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tasker-go/tasker/store"
 )
 
@@ -29,6 +31,7 @@ const (
 type execution struct {
 	engine   *engine
 	claim    store.Claimed
+	worker   uuid.UUID // under which it was claimed, if it was ahead
 	key      store.ClaimKey
 	progress progress
 	life     life
@@ -82,6 +85,7 @@ type slots struct {
 	waiting   []*execution
 	yielded   []*execution // saved, and waits for a look before it waits
 	pace      pace
+	announced announced
 	promised  int // permits for steps that are being claimed along with a settlement
 	reporting int
 	yielding  int // checkpoints on the way to the database, of executions that have ended
@@ -108,6 +112,13 @@ func (s *slots) room() int {
 	room := s.roomLocked()
 	s.owed = room == 0 && !s.draining
 	return room
+}
+
+// beyond is how many of so many claims would not begin at once.
+func (s *slots) beyond(claims int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(claims-max(s.limit-len(s.running)-len(s.waiting)-s.promised, 0), 0)
 }
 
 func (s *slots) roomLocked() int {
@@ -149,28 +160,31 @@ func (s *slots) payNow() bool {
 }
 
 // add takes claims in and returns those that begin at once; the caller must
-// run them. While draining none begins: they wait to be handed back.
-func (s *slots) add(claimed []*execution) (begin []*execution) {
+// run them. While draining none begins: they wait to be handed back. tell is as
+// with end.
+func (s *slots) add(claimed []*execution) (begin []*execution, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, x := range claimed {
 		x.since = now
 		s.claims[x.key.Token] = x
-		s.waiting = append(s.waiting, x)
 	}
-	return s.beginLocked(now)
+	s.waiting = append(s.waiting, inOrder(claimed)...)
+	return s.beginLocked(now), s.tellLocked()
 }
 
 // nextLocked gives a permit to the claim that waits longest. A claim whose lease
 // is over by our clock does not begin, since another worker may have the step: it
-// waits for expire, or for the heartbeat that extended its lease after all.
+// waits for expire, or for the heartbeat that extended its lease after all. One
+// that was made ahead waits until its beginning has been announced, and all behind
+// it with it.
 func (s *slots) nextLocked(now time.Time) *execution {
 	if s.draining || len(s.running) >= s.limit {
 		return nil
 	}
 	at := slices.IndexFunc(s.waiting, func(x *execution) bool { return x.leaseEnd.After(now) })
-	if at < 0 {
+	if at < 0 || !s.announced.covers(s.waiting[at]) {
 		return nil
 	}
 	x := s.waiting[at]
@@ -250,6 +264,7 @@ type ended struct {
 	report bool          // its end is to be reported, or its checkpoint saved, by whoever is told so
 	next   *execution    // goes on with the permit
 	look   bool          // a look is owed and there is room
+	tell   bool          // whoever is told so announces what begins next
 }
 
 // end takes the permit of an execution whose handler has ended.
@@ -271,6 +286,7 @@ func (s *slots) end(x *execution, how ending) (e ended) {
 	s.pace.served(e.took)
 	s.changedLocked()
 	e.next, e.look = s.nextLocked(now), s.payLocked()
+	e.tell = s.tellLocked()
 	return e
 }
 

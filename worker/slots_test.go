@@ -65,7 +65,8 @@ func (m *slotsModel) claim(t *rapid.T) {
 		x.job = &job{limit: time.Duration(m.next) * time.Second}
 		list, m.tokens = append(list, x), append(m.tokens, x)
 	}
-	m.begin(m.slots.add(list))
+	begin, _ := m.slots.add(list)
+	m.begin(begin)
 	if n == room {
 		m.owed = !m.slots.owe()
 	}

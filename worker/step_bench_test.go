@@ -29,13 +29,13 @@ type busyBoard struct {
 	accepted []bool
 }
 
-func (b *busyBoard) Claim(_ context.Context, req store.ClaimRequest, _ bool) ([]store.Claimed, bool, error) {
+func (b *busyBoard) Claim(_ context.Context, req store.ClaimRequest, _ bool) ([]store.Claimed, store.Rest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(req.Limit, b.left)
 	b.left -= n
 	if n == 0 {
-		return nil, false, nil
+		return nil, 0, nil
 	}
 	out := make([]store.Claimed, n)
 	for i := range out {
@@ -43,7 +43,7 @@ func (b *busyBoard) Claim(_ context.Context, req store.ClaimRequest, _ bool) ([]
 		out[i] = b.template
 		out[i].Token = b.token
 	}
-	return out, false, nil
+	return out, 0, nil
 }
 
 func (b *busyBoard) Report(_ context.Context, reports []store.Report) ([]bool, error) {

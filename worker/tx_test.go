@@ -203,7 +203,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 				c.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
 				n, err := c.ExpireLeases(t.Context(), 10)
 				require.NoError(t, err)
-				return n == 1, "the lease was extended in between"
+				return n.Lost == 1, "the lease was extended in between"
 			})
 		},
 		"cancelled": func(t *testing.T, c *counter, task uuid.UUID) {

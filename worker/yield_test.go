@@ -288,20 +288,26 @@ func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
 		defer s.close(ErrShutdown)
 		claimed := store.Claimed{Token: 1}
 		x := newExecution(claimed, time.Now().Add(time.Minute))
-		require.Len(t, s.add([]*execution{x}), 1)
+		require.Len(t, added(s, x), 1)
 		require.True(t, s.end(x, endedByYield).report)
 		late := newExecution(claimed, x.leaseEnd)
 		time.Sleep(time.Hour)
 		require.Empty(t, s.goOn(x, late), "another worker may have the step")
 		fine := newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Minute))
-		require.Equal(t, []*execution{fine}, s.add([]*execution{fine}), "others do not wait for it")
+		require.Equal(t, []*execution{fine}, added(s, fine), "others do not wait for it")
 		lost, _ := s.expire(time.Now())
 		require.Equal(t, []*execution{late}, lost)
 
 		other := newExecution(store.Claimed{Token: 3}, time.Now())
-		require.Empty(t, s.add([]*execution{other}))
+		require.Empty(t, added(s, other))
 		s.extended([]store.ClaimKey{other.key}, time.Now().Add(time.Minute)) // by a heartbeat that was answered late
 		s.end(fine, endedBadly)
 		require.Equal(t, phaseRunning, other.phase)
 	})
+}
+
+// added is what begins when one claim is added.
+func added(s *slots, x *execution) []*execution {
+	begin, _ := s.add([]*execution{x})
+	return begin
 }

@@ -75,6 +75,14 @@ func AttemptsOf(step *StepTemplate, override int) int {
 	return max(step.Retry.MaxAttempts, 1)
 }
 
+// LastAttempt reports whether the next execution of a step is the last one that it
+// may have, so that a lost lease would end it. progress is what is remembered of
+// the task before it.
+func (p *Plan) LastAttempt(progress *Progress, no int) bool {
+	step := p.Step(progress, no)
+	return !step.Retry.Retryable || int(progress.Steps[no].Attempts)+1 >= progress.Retry.maxAttempts(step.StepTemplate)
+}
+
 // applies reports whether it counts for a step. A nil override counts for none.
 func (o *RetryOverride) applies(step *StepTemplate) bool {
 	return o != nil && step.overridable()
