@@ -86,6 +86,7 @@ func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, answer.Body)
 	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
 	require.False(t, answer.Close)
 
