@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -80,7 +81,10 @@ func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 		})
 		status, body := ask(t, url+"/health/live")
 		require.Equal(t, http.StatusOK, status, "it is being restarted: %s", body)
-		require.InDelta(t, 1, testutil.ToFloat64(d.metrics.LoopRestarts.WithLabelValues("broken")), 0)
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // counted after its state has changed
+			n := testutil.ToFloat64(d.metrics.LoopRestarts.WithLabelValues("broken"))
+			return n == 1, fmt.Sprint(name, ": ", n, " restarts are counted")
+		})
 		_, body = ask(t, url+"/health/detailed")
 		require.Contains(t, body, "broken")
 	}

@@ -78,6 +78,10 @@ func TestHandlersMayCreateTasks(t *testing.T) {
 	require.Equal(t, 20, c.books())
 	require.Equal(t, 10, c.db.QueryInt(t, `select count(*) from tasker.tasks where idempotency_key like 'child-%'`))
 	require.Equal(t, 10, c.db.QueryInt(t, `select count(*) from tasker.tasks c join tasker.tasks p on p.correlation_id = c.parent_correlation_id where c.idempotency_key is not null`))
+	pgtest.Eventually(t, patient, func() (bool, string) { // counted after the commit, which is seen at once
+		n := testutil.ToFloat64(c.metrics.TasksCreated.WithLabelValues("books"))
+		return n >= 10, fmt.Sprint(n, " are counted")
+	})
 	require.InDelta(t, 10, testutil.ToFloat64(c.metrics.TasksCreated.WithLabelValues("books")), 0)
 	for _, id := range ids {
 		task, err := c.Task(t.Context(), id)

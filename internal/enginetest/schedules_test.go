@@ -2,6 +2,7 @@ package enginetest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/schedule"
 	"github.com/tasker-go/tasker/signal"
@@ -95,6 +97,16 @@ func (s *scheduler) counted(outcome string) int {
 	return int(testutil.ToFloat64(s.metrics.ScheduleRuns.WithLabelValues(outcome)))
 }
 
+// untilCounted waits until so many runs are counted, which is after their commit.
+func (s *scheduler) untilCounted(outcome string, want int) {
+	s.t.Helper()
+	pgtest.Eventually(s.t, patience, func() (bool, string) {
+		n := s.counted(outcome)
+		return n >= want, fmt.Sprintf("%d of %d runs count as %s", n, want, outcome)
+	})
+	require.Equal(s.t, want, s.counted(outcome), outcome)
+}
+
 // TestThreeOrchestratorsRunEachTimeOnce: three orchestrators catch up on what
 // lies on both sides of the last change of the clocks, in transactions of a few
 // tasks each. Whatever the zone, each time gets one task.
@@ -139,7 +151,7 @@ func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
 	for name := range all {
 		made += len(s.runs(name))
 	}
-	require.Equal(t, made, s.counted("created"))
+	s.untilCounted("created", made)
 	require.Zero(t, s.counted("duplicate"), "no replica has tried what another one had done")
 }
 
@@ -184,7 +196,7 @@ func TestCatchUpAfterALongStop(t *testing.T) {
 		require.Nil(t, now.LastError)
 		require.Equal(t, p.want[len(p.want)-1], now.LastRunAt.UTC())
 	}
-	require.Equal(t, 11+8+10, s.counted("missed"))
+	s.untilCounted("missed", 11+8+10)
 	// A little late is not missed.
 	s.due(time.Now().Add(-2*time.Second).Truncate(time.Second), ids["skip"])
 	s.caughtUp(ids["skip"])
@@ -231,7 +243,7 @@ func TestARunIsLeftOutWhileTheOneBeforeIsAlive(t *testing.T) {
 	require.True(t, now.NextRunAt.After(now.ReadAt))
 	require.Len(t, s.runs("apart"), 1)
 	require.Len(t, s.runs("beside"), 2)
-	require.Equal(t, 1, s.counted("overlap"))
+	s.untilCounted("overlap", 1)
 	_, err := s.Orchestrator.RunSchedule(t.Context(), made.UUID, ana)
 	var busy *orchestration.ScheduleBusyError
 	require.ErrorAs(t, err, &busy)
@@ -309,8 +321,8 @@ func TestABrokenScheduleStopsNoOther(t *testing.T) {
 	now := s.until(ids["unread"], func(now *store.Schedule) bool { return now.PausedAt != nil })
 	require.Equal(t, "tasker", *now.PausedBy)
 	require.Contains(t, *now.PauseReason, `"Mars/Olympus" is not known`)
-	require.GreaterOrEqual(t, s.counted("failed"), 4)
-	require.Equal(t, 2, s.counted("created"))
+	require.Eventually(t, func() bool { return s.counted("failed") >= 4 }, patience, 5*time.Millisecond)
+	s.untilCounted("created", 2)
 	h, err := s.Store.Horizon(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, h.NextSchedule, 30*time.Minute, "nobody is in a hurry")

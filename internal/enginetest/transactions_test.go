@@ -233,5 +233,7 @@ func TestATaskWithDependenciesFromAHandlerIsSignalled(t *testing.T) {
 	var late uuid.UUID
 	require.NoError(t, json.Unmarshal(e.Run("mixed", "creator", `{}`).Steps[0].Result, &late))
 	require.Equal(t, workflow.TaskComplete, e.Await(late).State)
-	require.Contains(t, heard.all(), signal.TopicDue)
+	pgtest.Eventually(t, patience, func() (bool, string) { // the commit comes before the signal
+		return slices.Contains(heard.all(), signal.TopicDue), fmt.Sprint(heard.all())
+	})
 }
