@@ -227,7 +227,7 @@ func (e *engine) tellHandlers(ctx context.Context, moment time.Duration) error {
 	}
 	for _, s := range e.slots.steps(20) {
 		e.log.Error("stopping: a handler ignores the end of its context", zap.Stringer("task_uuid", s.TaskUUID),
-			zap.String("step", s.Name), zap.Duration("running", s.Running))
+			zap.String("step", s.Name), zap.Duration("for", s.Running))
 	}
 	return fmt.Errorf("%d handlers still run", e.slots.usage().running)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
@@ -76,6 +78,29 @@ func TestRetriesComeBackByTheTimer(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Equal(t, 3, task.Steps[0].Attempts)
 	require.JSONEq(t, `3`, string(task.Steps[0].Result))
+}
+
+// TestAFailedStepIsTold: the line names the step by what people search for. The
+// numbers of steps have a field of their own: what collects logs takes one type.
+func TestAFailedStepIsTold(t *testing.T) {
+	t.Parallel()
+	core, lines := observer.New(zap.DebugLevel)
+	e := enginetest.Start(t, handlers(nil), func(o *orchestration.Config, w *worker.Config) { o.Logger, w.Logger = zap.New(core), zap.New(core) })
+	task := e.Run("test", "flaky", `{"n":1}`)
+	require.Equal(t, workflow.TaskComplete, task.State)
+	told := lines.FilterMessage("step failed").All()
+	require.Len(t, told, 2)
+	for i, line := range told {
+		require.Equal(t, zap.WarnLevel, line.Level)
+		require.Equal(t, map[string]any{"namespace": "test", "template": "flaky", "step": "a", "step_no": int64(0), "attempt": int64(i + 1),
+			"task_uuid": task.UUID.String(), "correlation_id": task.CorrelationID.String(),
+			"error": "not yet", "error_type": "UnexpectedError", "error_code": "", "retryable": true}, line.ContextMap())
+	}
+	for _, line := range lines.All() {
+		if step, has := line.ContextMap()["step"]; has {
+			require.IsType(t, "", step, line.Message)
+		}
+	}
 }
 
 func TestCreateRefusesWithClearErrors(t *testing.T) {
