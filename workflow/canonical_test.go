@@ -254,6 +254,16 @@ func TestNumbersBeyondDoublesAreTold(t *testing.T) {
 	}
 }
 
+// Identities are made of what can be stored; an exponent beyond that has to end
+// somewhere, and on its own side.
+func TestExponentsBeyondAllBoundsStayOnTheirSide(t *testing.T) {
+	for _, text := range []string{"0.001e-9223372036854775808", "0.001e-99999999999999999999"} {
+		got, err := CanonicalJSON([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, "1e-2147483651", string(got), text)
+	}
+}
+
 // What a program writes that has a double to write counts as that double: with
 // the fewest digits, 15, 17 or all of them. Identities of such contexts are what
 // they have always been.

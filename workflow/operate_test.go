@@ -15,6 +15,46 @@ func (h *history) refused(in Input) {
 	require.ErrorAs(h.t, err, &notAllowed, "%#v", in)
 }
 
+// TestRefusalsAreTold: operators read these words, in answers and in what was made
+// of each of many tasks.
+func TestRefusalsAreTold(t *testing.T) {
+	started, cancelled, complete := begin(t, diamond(t)), begin(t, diamond(t)), begin(t, diamond(t))
+	cancelled.do(Cancel{})
+	for _, name := range []string{"start", "left", "right", "end"} {
+		complete.ok(name)
+	}
+	undoing := begin(t, saga(t, 2))
+	undoing.ok("do0")
+	undoing.fails("do1", false)
+	for _, c := range []struct {
+		h    *history
+		in   Input
+		want string
+	}{
+		{started, Reset{Step: 0}, "step start in state on_board does not allow reset_for_retry"},
+		{started, RunAgain{Step: 3}, "step end in state pending does not allow run_again"},
+		{failed(t), Reset{Step: 0}, "step start in state complete does not allow reset_for_retry"},
+		{failed(t), Resolve{Step: 1}, "step left in state complete does not allow resolve_manually"},
+		{failed(t), Complete{Step: 1}, "step left in state complete does not allow complete_manually"},
+		{failed(t), Cancel{}, "a task in state error does not allow cancel"},
+		{failed(t), Fail{}, "a task in state error does not allow fail"},
+		{failed(t), ResolveTask{}, "a task in state error does not allow resolve_manually"},
+		{cancelled, Cancel{}, "a task in state cancelled does not allow cancel"},
+		{cancelled, Reset{Step: 0}, "a task in state cancelled does not allow reset_for_retry"},
+		{complete, Resolve{Step: 0}, "a task in state complete does not allow resolve_manually"},
+		{complete, Complete{Step: 0}, "a task in state complete does not allow complete_manually"},
+		{undoing, Cancel{}, "a task in state compensating does not allow cancel"},
+		{undoing, Reset{Step: must(undoing.plan.StepNumber("do1"))}, "step do1 in state compensating does not allow reset_for_retry"},
+	} {
+		_, _, err := Advance(c.h.plan, c.h.state, c.h.progress, testRules, c.in)
+		var notAllowed *NotAllowedError
+		require.ErrorAs(t, err, &notAllowed, c.want)
+		require.EqualError(t, notAllowed, c.want)
+	}
+	_, _, err := Advance(complete.plan, complete.state, complete.progress, testRules, LeaseLost{})
+	require.EqualError(t, err, "advance: the task has ended as complete")
+}
+
 func failed(t require.TestingT) *history {
 	h := begin(t, diamond(t))
 	h.ok("start")

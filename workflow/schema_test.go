@@ -79,6 +79,8 @@ func TestValidateGoValues(t *testing.T) {
 	require.Len(t, input.Validate(json.RawMessage(`{"n":1e999999}`)), 1)
 	require.Len(t, input.Validate(map[string]any{"n": json.Number("1e999999")}), 1)
 	require.Empty(t, input.Validate(map[string]any{"n": json.Number("1e-999999")}), "nearest to 0")
+	require.Empty(t, input.Validate(map[string]any{"n": json.Number("1." + strings.Repeat("0", 20_000) + "1")}), "nearest to 1, and too long for anything else")
+	require.Len(t, input.Validate(json.RawMessage(`{"n":1.000000000000000001}`)), 1, "no integer, though no double tells it from 1")
 }
 
 func TestViolationsAreBoundedAndKeepSecrets(t *testing.T) {

@@ -3,6 +3,7 @@ package workflow
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -207,6 +208,24 @@ func TestRawPartsAreCanonical(t *testing.T) {
 	require.Equal(t, map[string]any{"a": json.Number("1500.0"), "b": json.Number("1e+20")}, template.Metadata)
 	require.Equal(t, json.Number("9007199254740993"), template.Steps[0].Handler.Initialization["n"])
 	require.Equal(t, KindDecision, template.Steps[0].Kind)
+}
+
+// A number of a template keeps its digits, also those that no double carries. What
+// is too long to be stored so is the nearest double, and so is what is nearest to 0.
+func TestNumbersOfTemplatesKeepTheirDigits(t *testing.T) {
+	for text, want := range map[string]json.Number{
+		"12": "12", "-9223372036854775808": "-9223372036854775808", "18446744073709551615": "18446744073709551615", "100000000000000000000": "1e+20",
+		"1.50": "1.5", "1e2": "100.0", "-0.0": "0.0", "0.10000000000000001": "0.1",
+		"1.000000000000000001": "1.000000000000000001e+0", "-123456789.01234567890": "-1.234567890123456789e+8", "18446744073709551617": "1.8446744073709551617e+19",
+		"1e-400": "0.0", "-12345678901234567e-400": "0.0", "1." + strings.Repeat("0", 20_000) + "1": "1.0",
+	} {
+		got := canonicalNumber(json.Number(text))
+		require.Equal(t, want, got, "%.40s", text)
+		require.Equal(t, want, canonicalNumber(got), "%.40s, read again", text)
+	}
+	template := mustParse(t, templateHead+"steps: [{name: a, handler: {callable: x, initialization: {fine: 1.000000000000000001, gone: 1e-400, endless: 1e-20000}}}]\n")
+	require.Equal(t, map[string]any{"fine": json.Number("1.000000000000000001e+0"), "gone": json.Number("0.0"), "endless": "1e-20000"},
+		template.Steps[0].Handler.Initialization)
 }
 
 func TestResolveNeverChangesTheTemplate(t *testing.T) {
