@@ -2,8 +2,10 @@ package orchestration_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/workflow"
@@ -62,15 +64,31 @@ func TestATaskThatCannotBeEndedEitherStaysAsItIs(t *testing.T) {
 	h.eventually(h.ended(ids[0]), "the task is not tried again")
 }
 
-// TestNoTaskEndsBecauseNothingCanBeApplied: then the database is to blame.
+// TestNoTaskEndsBecauseNothingCanBeApplied: then the database is to blame. They are
+// tried again, and not before their time.
 func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
 	t.Parallel()
 	h := startSignalled(t, func(*pgtest.DB) {})
 	ids := h.reported(3)
 	h.refuse(`new.outcome <> 5`)
+	refusals := func() *observer.ObservedLogs { return h.logs.FilterMessageSnippet("it is set aside") }
 	h.tell()
-	refusals := func() int { return h.logs.FilterMessageSnippet("it is set aside").Len() }
-	h.eventually(func() bool { return refusals() > 9 }, "the tasks are not tried again")
+	h.eventually(func() bool { return refusals().Len() > 0 }, "the tasks are not tried")
+	for range 5 {
+		h.tell() // looks that leave them out
+	}
+	h.eventually(func() bool { return refusals().Len() > 9 }, "the tasks are not tried again")
+	until := map[any]time.Time{}
+	for _, line := range refusals().All() {
+		fields := line.ContextMap()
+		at, isTime := fields["until"].(time.Time)
+		tries, isNumber := fields["refusals"].(int64)
+		require.True(t, isTime && isNumber, fields)
+		if before, again := until[fields["task_uuid"]]; again {
+			require.GreaterOrEqual(t, at.Sub(before), time.Second<<(tries-1), "tried before its time, or no later than before")
+		}
+		until[fields["task_uuid"]] = at
+	}
 	require.Equal(t, 3, h.db.QueryInt(t, `select count(*) from tasker.board where state = 4`))
 	require.Zero(t, h.db.QueryInt(t, `select count(*) from tasker.step_attempts`))
 	h.refuse(`false`)
