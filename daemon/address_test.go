@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -36,7 +37,7 @@ func TestShownAddress(t *testing.T) {
 // the next regular heartbeat.
 func TestTheFleetShowsWhereDaemonsListen(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, "")
 	loaded.Worker.Web.BindAddress = ":0"
 	loaded.Orchestration.HeartbeatIntervalMS, loaded.Worker.HeartbeatIntervalMS = 3_600_000, 3_600_000

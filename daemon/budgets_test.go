@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/enginetest"
 )
 
 // TestBudgetsOfRequestsFollowTheConfiguration: a list takes its share of what
@@ -17,7 +17,7 @@ import (
 // takes all of it.
 func TestBudgetsOfRequestsFollowTheConfiguration(t *testing.T) {
 	t.Parallel()
-	loaded := loadToo(t, pgtest.New(t), "")
+	loaded := loadToo(t, enginetest.Migrated(t), "")
 	loaded.Orchestration.Web.BodyBudgetBytes, loaded.Orchestration.Web.AnswerBudgetBytes = 65536, 2<<20
 	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
 	require.NoError(t, err)

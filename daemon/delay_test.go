@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -44,7 +45,7 @@ func TestShutdownDelay(t *testing.T) {
 // is not ready any more.
 func TestADaemonServesOnBeforeItStops(t *testing.T) {
 	t.Parallel()
-	o, err := NewOrchestrator(t.Context(), loadToo(t, pgtest.New(t), "[common.shutdown]\ndelay_ms = 300000\n"), zap.NewNop())
+	o, err := NewOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), "[common.shutdown]\ndelay_ms = 300000\n"), zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	base := "http://" + o.Addr().String()
@@ -69,7 +70,7 @@ func TestADaemonServesOnBeforeItStops(t *testing.T) {
 // it lives, that it is not ready, and how it does; and the fleet sees it drain.
 func TestProbesAnswerUntilTheEnd(t *testing.T) {
 	t.Parallel()
-	loaded := loadToo(t, pgtest.New(t), "")
+	loaded := loadToo(t, enginetest.Migrated(t), "")
 	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))

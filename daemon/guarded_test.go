@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/breaker"
-	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/enginetest"
 )
 
 // bodies are requests that get as far as the database, by operation.
@@ -105,7 +105,7 @@ func request(t *testing.T, method, target, body string) reply {
 // that needs the database answers 503 and says when to come again.
 func TestAnOpenBreakerIsNoFailureOfOurs(t *testing.T) {
 	t.Parallel()
-	o, err := NewOrchestrator(t.Context(), loadToo(t, pgtest.New(t), ""), zap.NewNop())
+	o, err := NewOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), ""), zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -19,7 +20,7 @@ import (
 // The keys that are no option of a part: daemons that run show their effect.
 func TestDaemonsFollowTheirSettings(t *testing.T) {
 	t.Parallel()
-	db, dir := pgtest.New(t), t.TempDir()
+	db, dir := enginetest.Migrated(t), t.TempDir()
 	for name, file := range map[string]string{"found": "searched.yaml", "brought": "brought.yaml"} {
 		text := "name: " + name + "\nnamespace_name: keys\nversion: 1.0.0\nsteps:\n  - name: only\n    handler:\n      callable: keys.only\n"
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
@@ -84,7 +85,7 @@ func TestMigrateOnStart(t *testing.T) {
 
 func TestAnAPIThatIsOff(t *testing.T) {
 	t.Parallel()
-	loaded := loadFor(t, pgtest.New(t))
+	loaded := loadFor(t, enginetest.Migrated(t))
 	loaded.Orchestration.Web.Enabled, loaded.Worker.Web.Enabled = false, false
 	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -42,7 +43,7 @@ func systemsOf(orchestration, readiness, worker string) string {
 // same mode.
 func TestEachEventSystemFollowsItsOwnMode(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, systemsOf("Hybrid", "PollingOnly", "Hybrid"))
 	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
 	require.NoError(t, err)
@@ -79,7 +80,7 @@ func TestEachEventSystemFollowsItsOwnMode(t *testing.T) {
 // TestPollIntervalsFollow: the file is where they come from.
 func TestPollIntervalsFollow(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := enginetest.Migrated(t)
 	next := loadToo(t, db, `
 [orchestration.event_systems.task_readiness.poller]
 interval_ms = 250

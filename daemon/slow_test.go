@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/breaker"
-	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -19,7 +19,7 @@ import (
 // database answers everything else say nothing about the database.
 func TestSlowCreationsDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := enginetest.Migrated(t)
 	o, err := NewOrchestrator(t.Context(), loadToo(t, db, `
 [common.database]
 statement_timeout_ms = 1500

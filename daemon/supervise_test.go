@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
@@ -59,7 +60,7 @@ func broken(s *shared) *lifecycle.Loop {
 
 func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 	t.Parallel()
-	loaded := loadFor(t, pgtest.New(t))
+	loaded := loadFor(t, enginetest.Migrated(t))
 	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
 	require.NoError(t, err)
 	o.counting = broken(o.shared)
@@ -103,7 +104,7 @@ func TestADeadLoopTurnsADaemonUnready(t *testing.T) {
 // Both daemons have circuit breakers, list them and show them in their health.
 func TestBothDaemonsShowTheirBreakers(t *testing.T) {
 	t.Parallel()
-	loaded := loadFor(t, pgtest.New(t))
+	loaded := loadFor(t, enginetest.Migrated(t))
 	o, err := NewOrchestrator(t.Context(), loaded, zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
@@ -128,7 +129,7 @@ func TestBothDaemonsShowTheirBreakers(t *testing.T) {
 // A connection that is not given back must not keep the process alive.
 func TestStoppingDoesNotWaitForConnections(t *testing.T) {
 	t.Parallel()
-	o, err := NewOrchestrator(t.Context(), loadFor(t, pgtest.New(t)), zap.NewNop())
+	o, err := NewOrchestrator(t.Context(), loadFor(t, enginetest.Migrated(t)), zap.NewNop())
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	held, err := o.store.Execer().Acquire(t.Context())

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -20,7 +20,7 @@ import (
 // beginning meets the error first, and at its level what may be the cause.
 func TestErrorsOfTemplatesComeBeforeTheirHints(t *testing.T) {
 	t.Parallel()
-	db, dir := pgtest.New(t), t.TempDir()
+	db, dir := enginetest.Migrated(t), t.TempDir()
 	for file, step := range map[string]string{
 		"a_fine.yaml":   "{name: only, bogus: 1, handler: {callable: x}}",
 		"b_broken.yaml": "{name: only, handlr: {callable: x}}",

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
@@ -20,7 +21,7 @@ import (
 // keep the other from applying results.
 func TestASlowReadinessLookHoldsUpNoResults(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, `
 [common.database]
 statement_timeout_ms = 120000

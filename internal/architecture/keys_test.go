@@ -47,15 +47,15 @@ type source struct {
 // itself; whatever they import comes from export data.
 func typed(t *testing.T) []source {
 	t.Helper()
-	exports, paths := exported(t)
+	know := slices.DeleteFunc(slices.Clone(load(t)), func(p pkg) bool {
+		kit := strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
+		return kit || p.ImportPath != configPath && !slices.Contains(p.Deps, configPath)
+	})
+	exports := exported(t, know)
 	fset := token.NewFileSet()
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	var house []source
-	for _, p := range load(t) {
-		kit := strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
-		if !paths[p.ImportPath] || kit || p.ImportPath != configPath && !slices.Contains(p.Deps, configPath) {
-			continue
-		}
+	house := make([]source, 0, len(know))
+	for _, p := range know {
 		s := source{path: p.ImportPath}
 		for _, name := range p.GoFiles {
 			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
@@ -77,24 +77,30 @@ func (s *source) check(fset *token.FileSet, imports types.Importer) (err error) 
 
 const configPath = module + "/config"
 
-// exported asks the go command for the export data of all that is imported.
-func exported(t *testing.T) (files map[string]string, ours map[string]bool) {
+// exported asks the go command for the export data of all that some packages
+// import. It is compiled as fleet.Build compiles the daemons: what one of the two
+// has compiled is there for the other.
+func exported(t *testing.T, of []pkg) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export", module+"/...")
+	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export"}
+	for _, p := range of {
+		args = append(args, p.ImportPath)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are made here
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoErrorf(t, err, "go list: %s", stderr.String())
-	files, ours = map[string]string{}, map[string]bool{}
+	files := map[string]string{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct{ ImportPath, Export string }
 		err := dec.Decode(&p)
 		if errors.Is(err, io.EOF) {
-			return files, ours
+			return files
 		}
 		require.NoError(t, err)
 		files[p.ImportPath] = p.Export
-		ours[p.ImportPath] = strings.HasPrefix(p.ImportPath, module+"/")
 	}
 }
 

@@ -80,8 +80,11 @@ func TestProgramsCompile(t *testing.T) {
 	require.NoError(t, err)
 	overlayFile := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(overlayFile, list, 0o600))
-	args := append([]string{"build", "-overlay", overlayFile, "-o", t.TempDir()}, packages...)
-	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput() // #nosec G204 -- the arguments are made here
+	// Compiled, not linked, and with what the daemons of other tests are built from.
+	args := append([]string{"list", "-export", "-overlay", overlayFile}, packages...)
+	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are made here
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

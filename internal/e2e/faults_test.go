@@ -11,12 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
 func TestWorkerKilledInTheMiddle(t *testing.T) {
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
 	victim := r.start(fleet.Worker, "EventDrivenOnly", "notify")
 	r.start(fleet.Worker, "EventDrivenOnly", "notify")
@@ -36,7 +37,7 @@ func TestWorkerKilledInTheMiddle(t *testing.T) {
 }
 
 func TestOrchestratorKilledInTheMiddle(t *testing.T) {
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, enginetest.Migrated(t))
 	victim := r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
 	r.start(fleet.Worker, "EventDrivenOnly", "notify")
 	r.ready()

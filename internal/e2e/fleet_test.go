@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "tasker-e2e-*")
 	if err == nil {
 		binDir = dir
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // where nothing is compiled yet, and much else is
 		err = fleet.Build(ctx, "../..", dir, false)
 		cancel()
 	}
@@ -106,7 +107,7 @@ func (r *running) ready() *running {
 
 // pair is the smallest fleet.
 func pair(t *testing.T, mode, source string) *running {
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, mode, source)
 	r.start(fleet.Worker, mode, source)
 	return r.ready()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
@@ -189,7 +190,7 @@ func TestEveryModeWithEverySource(t *testing.T) {
 }
 
 func TestMixedFleet(t *testing.T) {
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, pgtest.New(t)) // empty: all five migrate it at once
 	r.start(fleet.Orchestrator, "Hybrid", "notify")
 	r.start(fleet.Orchestrator, "PollingOnly", "notify")
 	for _, mode := range []string{"EventDrivenOnly", "PollingOnly", "Hybrid"} {
@@ -245,7 +246,7 @@ func TestListenerKilledDuringARun(t *testing.T) {
 // TestRelayKilledDuringARun: nobody polls, and whoever relays is ended again
 // and again. What was lost is found by what the next one announces.
 func TestRelayKilledDuringARun(t *testing.T) {
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, enginetest.Migrated(t))
 	for range 2 {
 		r.start(fleet.Orchestrator, "EventDrivenOnly", "relay")
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
-	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -105,7 +105,7 @@ func TestMemoryOfRequestsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("creates hundreds of large tasks")
 	}
-	db := pgtest.New(t)
+	db := enginetest.Migrated(t)
 	r := newFleet(t, db)
 	p := r.start(fleet.Orchestrator, "Hybrid", "notify")
 	r.ready()

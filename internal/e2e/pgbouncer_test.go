@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgcluster"
-	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
 // throughPooler is how the documentation has daemons configured that work
@@ -26,7 +26,7 @@ prepared_statements = false
 func TestThroughPgBouncer(t *testing.T) {
 	for _, source := range []string{"notify", "wal"} {
 		t.Run(source, func(t *testing.T) {
-			db := pgtest.New(t)
+			db := enginetest.Migrated(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			// Fewer connections than the daemons have: transactions of different

@@ -102,7 +102,7 @@ func buildElsewhere(t *testing.T, to, program string) {
 func goBuild(t *testing.T, in string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build"}, args...)...) // #nosec G204 -- the arguments are made here
-	cmd.Dir = in
+	cmd.Dir, cmd.Env = in, append(os.Environ(), "CGO_ENABLED=0")                         // as the daemons, which are compiled already
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

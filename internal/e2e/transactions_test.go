@@ -13,6 +13,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/daemon"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
@@ -64,7 +65,7 @@ func TestWorkersKilledWithTransactionsOpen(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, enginetest.Migrated(t))
 	r.db.Exec(t, `create table kept (task_uuid uuid primary key, token bigint not null)`)
 	r.start(fleet.Orchestrator, "Hybrid", "notify")
 	victim := r.startTransactions(bin)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
@@ -52,7 +53,7 @@ func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(self, filepath.Join(bin, string(fleet.Worker))))
-	r := newFleet(t, pgtest.New(t))
+	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")
 	victim := r.start(fleet.Orchestrator, "Hybrid", "notify")
 	r.startTransactions(bin)

@@ -49,12 +49,18 @@ func Migrate(ctx context.Context, dsn string) error {
 	return err
 }
 
-// OpenStore returns a store over a fresh, migrated database.
-func OpenStore(t testing.TB) (*store.Store, *pgtest.DB) {
+// Migrated returns a fresh database with the product's schema.
+func Migrated(t testing.TB) *pgtest.DB {
 	t.Helper()
 	hash, err := store.SchemaHash()
 	require.NoError(t, err)
-	db := pgtest.NewMigrated(t, hash, Migrate)
+	return pgtest.NewMigrated(t, hash, Migrate)
+}
+
+// OpenStore returns a store over a fresh, migrated database.
+func OpenStore(t testing.TB) (*store.Store, *pgtest.DB) {
+	t.Helper()
+	db := Migrated(t)
 	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 10})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
