@@ -61,6 +61,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		{"Hybrid", "notify"}, {"EventDrivenOnly", "notify"}, {"PollingOnly", "notify"}, {"EventDrivenOnly", "wal"}, {"EventDrivenOnly", "relay"},
 	} {
 		t.Run(c.mode+"/"+c.source, func(t *testing.T) {
+			t.Parallel() // they wait for leases
 			f := replicate(t)
 			r := newFleet(t, f.db)
 			r.start(fleet.Orchestrator, c.mode, c.source)

@@ -63,6 +63,7 @@ func (r *running) ready2(p *fleet.Process) {
 func TestDatabaseRestartsInTheMiddle(t *testing.T) {
 	for _, source := range []string{"notify", "wal"} {
 		t.Run(source, func(t *testing.T) {
+			t.Parallel()
 			server := pgtest.Private(t, nil)
 			r := newFleet(t, server.New(t))
 			r.start(fleet.Orchestrator, "Hybrid", source)

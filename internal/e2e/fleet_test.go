@@ -49,6 +49,14 @@ heartbeat_interval_ms = 1000
 handler_timeout_ms = 4000
 `
 
+// often is how orchestrators and workers poll that do nothing else, so that the
+// tests wait less.
+var often = map[fleet.Kind]string{
+	fleet.Orchestrator: "\n[orchestration.event_systems.orchestration.poller]\ninterval_ms = 100\n" +
+		"[orchestration.event_systems.task_readiness.poller]\ninterval_ms = 100\n",
+	fleet.Worker: "\n[worker.event_systems.worker.poller]\ninterval_ms = 100\n",
+}
+
 // running is a fleet on a database of its own.
 type running struct {
 	t       *testing.T
@@ -84,6 +92,9 @@ func (r *running) start(kind fleet.Kind, mode, source string) *fleet.Process {
 	cfg := ""
 	if kind == fleet.Worker {
 		cfg = quick
+	}
+	if mode == "PollingOnly" {
+		cfg += often[kind]
 	}
 	p, err := fleet.Start(fleet.Options{Kind: kind, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("%s-%d", kind, len(r.all)),
 		DatabaseURL: r.db.DSN, Mode: mode, EventSource: source, Config: cfg})

@@ -175,6 +175,7 @@ func TestEveryModeWithEverySource(t *testing.T) {
 				continue // sends like wal, and nobody listens
 			}
 			t.Run(mode+"/"+source, func(t *testing.T) {
+				t.Parallel()
 				r := pair(t, mode, source)
 				for _, s := range scenarios {
 					t.Run(s.name, func(t *testing.T) {
@@ -225,6 +226,7 @@ func TestThousandDiamonds(t *testing.T) {
 func TestListenerKilledDuringARun(t *testing.T) {
 	for _, mode := range []string{"EventDrivenOnly", "Hybrid"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			r := pair(t, mode, "notify")
 			done := submitting(t, r, 200, "killed")
 			killed := 0

@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,18 +28,26 @@ import (
 // mostMemory is what an orchestrator may take up under the loads below, in bytes.
 const mostMemory = 300 << 20
 
-// largeTask is a creation of nearly 1 MiB, of which nothing can be compressed.
+// random is a text of nearly 1 MiB that cannot be compressed.
+var random = sync.OnceValue(func() string {
+	source := rand.New(rand.NewPCG(1, 1)) // #nosec G404 -- no secrets
+	text := make([]byte, 1_030_000)
+	for i := range text {
+		text[i] = 'a' + byte(source.IntN(26)) // #nosec G115 -- small
+	}
+	return string(text)
+})
+
+// largeTask is a creation of nearly 1 MiB, of which nothing can be compressed,
+// in texts of 8 kB. Those of another n begin elsewhere in the same random text.
 func largeTask(n int) string {
-	random := rand.New(rand.NewPCG(1, uint64(n))) // #nosec G404 G115 -- no secrets
 	var b strings.Builder
+	b.Grow(len(random()) + 1<<12)
 	fmt.Fprintf(&b, `{"name":"large","namespace":"memory","version":"1.0.0","initiator":"i","source_system":"s","reason":"r","context":{"n":%d,"texts":[""`, n)
-	for b.Len() < 1_040_000 {
-		text := make([]byte, 8000)
-		for i := range text {
-			text[i] = 'a' + byte(random.IntN(26)) // #nosec G115 -- small
-		}
+	text := random()[n*1000:] + random()[:n*1000]
+	for piece := range slices.Chunk([]byte(text), 8000) {
 		b.WriteString(`,"`)
-		b.Write(text)
+		b.Write(piece)
 		b.WriteString(`"`)
 	}
 	b.WriteString("]}}")
@@ -121,7 +131,10 @@ func TestMemoryOfRequestsIsBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond) // takes time: somebody who probes, and leaves the machine to the requests
+		defer tick.Stop()
 		for ctx.Err() == nil {
+			<-tick.C
 			status, _, err := one(ctx, http.DefaultClient, http.MethodGet, p.URL+"/health/ready", "")
 			if err == nil && status != http.StatusOK {
 				unready.Add(1)

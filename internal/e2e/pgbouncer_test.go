@@ -26,6 +26,7 @@ prepared_statements = false
 func TestThroughPgBouncer(t *testing.T) {
 	for _, source := range []string{"notify", "wal"} {
 		t.Run(source, func(t *testing.T) {
+			t.Parallel()
 			db := enginetest.Migrated(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

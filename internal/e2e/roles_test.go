@@ -50,6 +50,7 @@ func TestRoles(t *testing.T) {
 		{"listening", "wal", []string{login, grant, replica}, []string{revoke}},
 	} {
 		t.Run(c.role, func(t *testing.T) {
+			t.Parallel()
 			db := server.New(t)
 			exec := func(statements []string) {
 				for _, s := range statements {
