@@ -126,7 +126,6 @@ func joinKinds() string {
 func (a *Action) taking() store.Taking {
 	how := a.takingSteps()
 	how.Context = a.Edit != nil
-	how.BatchUUID = a.Step
 	return how
 }
 
@@ -171,9 +170,10 @@ func (a *Action) step(t *store.TakenTask) (int, error) {
 		}
 		return -1, fmt.Errorf("step %q: %w", a.StepName, store.ErrNotFound)
 	}
-	no, run, ok := store.StepOf(t.UUID, *a.Step)
-	if ok && (no < len(t.Plan.Steps) && run == 0 || no >= len(t.Plan.Steps) && no == t.Batch) {
-		return no, nil
+	for no := range t.Progress.Steps {
+		if store.StepUUID(t.UUID, no) == *a.Step {
+			return no, nil
+		}
 	}
 	return -1, fmt.Errorf("step %s: %w", a.Step, store.ErrNotFound)
 }
