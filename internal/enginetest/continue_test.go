@@ -392,7 +392,7 @@ func TestContinuingWhileTheWorkerStops(t *testing.T) {
 	})
 	id := e.Submit("chains", "hop", `{}`)
 	<-inside
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	require.NoError(t, e.Worker.Stop(ctx))
 	task := e.Await(id)
