@@ -14,9 +14,8 @@ import (
 	"github.com/tasker-go/tasker/telemetry"
 )
 
-// Where a channel is shown as filling up, and where it refuses work.
+// How full a channel is when it refuses work.
 const (
-	channelWarning  = 0.80
 	channelCritical = 0.90
 	channelOverflow = 0.95
 
@@ -52,8 +51,7 @@ type Config struct {
 	Replicas func() int
 	// Channels are those that new work passes through.
 	Channels []Channel
-	// ChannelWarning is how full a channel is when that is logged, 0 to 1;
-	// default 0.8.
+	// ChannelWarning is how full a channel is when that is logged, 0 to 1.
 	ChannelWarning float64
 	// Blocked is how long the dependency that new work needs will take no
 	// calls; 0: it takes them. It is called for every request.
@@ -85,9 +83,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Replicas == nil {
 		c.Replicas = func() int { return 1 }
-	}
-	if c.ChannelWarning <= 0 {
-		c.ChannelWarning = channelWarning
 	}
 	if c.Blocked == nil {
 		c.Blocked = func() time.Duration { return 0 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
@@ -32,19 +33,20 @@ func (e *OpenError) Error() string {
 // Unwrap returns ErrOpen.
 func (e *OpenError) Unwrap() error { return ErrOpen }
 
-// Settings of one breaker. Zero values take the defaults named at the fields.
+// Settings of one breaker. Thresholds and Timeout are required: their defaults
+// are those of the configuration.
 type Settings struct {
-	// FailureThreshold is how many failures in a row open it; default 5. Of
+	// FailureThreshold is how many failures in a row open it. Of
 	// calls that fail together one counts: a connection that breaks under a
 	// batch of fifty requests is no outage.
 	FailureThreshold int
 	// SuccessThreshold is how many trials must succeed to close it again, and
-	// how many go through for that; default 2.
+	// how many go through for that.
 	SuccessThreshold int
-	// Timeout is how long it stays open, and how long trials have; default 30 s.
+	// Timeout is how long it stays open, and how long trials have.
 	Timeout time.Duration
 	// MinInterval is how long it stays open or closed at least, so that it does
-	// not flap; default none. Half-open it stays no longer than it must, and open
+	// not flap; 0: not at all. Half-open it stays no longer than it must, and open
 	// a quarter of a second where the dependency was Seen to answer.
 	MinInterval time.Duration
 	// Judge says what an error that is not nil tells about the dependency; it
@@ -55,26 +57,17 @@ type Settings struct {
 	Judge func(err error) Verdict
 }
 
-func (s Settings) withDefaults() Settings {
-	if s.FailureThreshold <= 0 {
-		s.FailureThreshold = 5
+func (s Settings) check() error {
+	return errors.Join(config.Positive("FailureThreshold", s.FailureThreshold), config.Positive("SuccessThreshold", s.SuccessThreshold),
+		config.Positive("Timeout", s.Timeout))
+}
+
+// everyFailure is the Judge of settings that have none.
+func everyFailure(err error) Verdict {
+	if errors.Is(err, context.Canceled) {
+		return Ignored
 	}
-	if s.SuccessThreshold <= 0 {
-		s.SuccessThreshold = 2
-	}
-	if s.Timeout <= 0 {
-		s.Timeout = 30 * time.Second
-	}
-	s.MinInterval = max(s.MinInterval, 0)
-	if s.Judge == nil {
-		s.Judge = func(err error) Verdict {
-			if errors.Is(err, context.Canceled) {
-				return Ignored
-			}
-			return Failure
-		}
-	}
-	return s
+	return Failure
 }
 
 // Breaker guards the calls to one dependency. It is safe for concurrent use; a

@@ -50,10 +50,31 @@ type kit struct {
 	metrics *telemetry.Metrics
 }
 
+func newSet(t require.TestingT, cfg breaker.Config, settings map[string]breaker.Settings) *breaker.Set {
+	s, err := breaker.NewSet(cfg, settings)
+	require.NoError(t, err)
+	return s
+}
+
+// Defaults are those of the configuration: what is left out is refused.
+func TestNoThresholdIsInvented(t *testing.T) {
+	t.Parallel()
+	for field, leaveOut := range map[string]func(*breaker.Settings){
+		"FailureThreshold": func(s *breaker.Settings) { s.FailureThreshold = 0 },
+		"SuccessThreshold": func(s *breaker.Settings) { s.SuccessThreshold = 0 },
+		"Timeout":          func(s *breaker.Settings) { s.Timeout = 0 },
+	} {
+		s := settings()
+		leaveOut(&s)
+		_, err := breaker.NewSet(breaker.Config{}, map[string]breaker.Settings{breaker.Web: s})
+		require.ErrorContains(t, err, "invalid "+field+" 0")
+	}
+}
+
 func newKit(t *testing.T) *kit {
 	t.Helper()
 	k := &kit{t: t, clock: clocktest.New(time.Unix(1_700_000_000, 0)), metrics: telemetry.NewMetrics(prometheus.NewRegistry())}
-	k.Set = breaker.NewSet(breaker.Config{Clock: k.clock, Metrics: k.metrics},
+	k.Set = newSet(t, breaker.Config{Clock: k.clock, Metrics: k.metrics},
 		map[string]breaker.Settings{breaker.Web: settings(), breaker.Messaging: settings()})
 	return k
 }

@@ -19,7 +19,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool
 	var answered atomic.Uint64
-	s := breaker.NewSet(breaker.Config{}, map[string]breaker.Settings{breaker.Web: {FailureThreshold: 3, SuccessThreshold: 2, Timeout: time.Millisecond}})
+	s := newSet(t, breaker.Config{}, map[string]breaker.Settings{breaker.Web: {FailureThreshold: 3, SuccessThreshold: 2, Timeout: time.Millisecond}})
 	b := s.Breaker(breaker.Web)
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -56,7 +56,7 @@ func TestManyAtOnce(t *testing.T) {
 func cases() []perfguard.Case {
 	do := func(err error) func(tb testing.TB) func() error {
 		return func(tb testing.TB) func() error {
-			s := breaker.NewSet(breaker.Config{}, map[string]breaker.Settings{breaker.Web: {Judge: judge}})
+			s := newSet(tb, breaker.Config{}, map[string]breaker.Settings{breaker.Web: settings()})
 			ctx := tb.Context()
 			return func() error {
 				_ = s.Do(ctx, breaker.Web, func(context.Context) error { return err })

@@ -12,14 +12,18 @@ import (
 
 func Example() {
 	errAway := errors.New("the database does not answer")
-	set := breaker.NewSet(breaker.Config{Clock: clocktest.New(time.Now())}, map[string]breaker.Settings{
-		breaker.Web: {FailureThreshold: 2, Timeout: 30 * time.Second, Judge: func(err error) breaker.Verdict {
+	set, err := breaker.NewSet(breaker.Config{Clock: clocktest.New(time.Now())}, map[string]breaker.Settings{
+		breaker.Web: {FailureThreshold: 2, SuccessThreshold: 2, Timeout: 30 * time.Second, Judge: func(err error) breaker.Verdict {
 			if errors.Is(err, errAway) {
 				return breaker.Failure
 			}
 			return breaker.Success
 		}},
 	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	for range 3 {
 		err := set.Do(context.Background(), breaker.Web, func(context.Context) error { return errAway })
 		var open *breaker.OpenError

@@ -18,7 +18,7 @@ func TestALateCallCountsOnlyWhileNothingElseIsAnswered(t *testing.T) {
 	clock := clocktest.New(time.Unix(1_700_000_000, 0))
 	s := settings()
 	s.Judge = func(error) breaker.Verdict { return breaker.Late }
-	b := breaker.NewSet(breaker.Config{Clock: clock}, map[string]breaker.Settings{breaker.Web: s}).Breaker(breaker.Web)
+	b := newSet(t, breaker.Config{Clock: clock}, map[string]breaker.Settings{breaker.Web: s}).Breaker(breaker.Web)
 	late := func(meanwhile func()) {
 		t.Helper()
 		err := b.Do(t.Context(), func(context.Context) error {

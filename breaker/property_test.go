@@ -50,7 +50,7 @@ func TestAnyCourseOfEvents(t *testing.T) {
 			all[name] = set
 			seen = append(seen, &observed{name: name, settings: set})
 		}
-		set := breaker.NewSet(breaker.Config{Clock: clock}, all)
+		set := newSet(t, breaker.Config{Clock: clock}, all)
 		for _, o := range seen {
 			o.lastCheck = silent(set, o.name)
 		}

@@ -43,8 +43,9 @@ type Set struct {
 	list   []*Breaker // by name
 }
 
-// NewSet returns closed breakers with the names and settings given.
-func NewSet(cfg Config, settings map[string]Settings) *Set {
+// NewSet returns closed breakers with the names and settings given. It returns
+// an error where something required is left out.
+func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = lifecycle.RealClock()
 	}
@@ -54,7 +55,14 @@ func NewSet(cfg Config, settings map[string]Settings) *Set {
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	s := &Set{byName: make(map[string]*Breaker, len(settings))}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		b := &Breaker{name: name, settings: settings[name].withDefaults(), clock: cfg.Clock, log: cfg.Logger,
+		own := settings[name]
+		if err := own.check(); err != nil {
+			return nil, fmt.Errorf("configure the circuit breaker %s: %w", name, err)
+		}
+		if own.Judge == nil {
+			own.Judge = everyFailure
+		}
+		b := &Breaker{name: name, settings: own, clock: cfg.Clock, log: cfg.Logger,
 			metrics: breakerMetrics{
 				state:       cfg.Metrics.BreakerState.WithLabelValues(name),
 				transitions: cfg.Metrics.BreakerTransitions.MustCurryWith(prometheus.Labels{"component": name}),
@@ -63,7 +71,7 @@ func NewSet(cfg Config, settings map[string]Settings) *Set {
 		b.metrics.state.Set(float64(Closed))
 		s.byName[name], s.list = b, append(s.list, b)
 	}
-	return s
+	return s, nil
 }
 
 // Breaker returns the breaker of a name; nil, which lets everything through,

@@ -19,10 +19,10 @@ import (
 type BatcherConfig struct {
 	// Name is the label of the metrics.
 	Name string
-	// MaxBatch is how many items one flush gets at most; default 500.
+	// MaxBatch is how many items one flush gets at most, at least 1.
 	MaxBatch int
-	// MaxPending is how many items may wait for a flush; default 10 × MaxBatch.
-	// Those who bring more wait.
+	// MaxPending is how many items may wait for a flush, at least 1. Those who
+	// bring more wait.
 	MaxPending int
 	// MaxInFlight is how many flushes run at once; default 1.
 	MaxInFlight int
@@ -127,12 +127,7 @@ func NewAsyncBatcher[T, R any](
 	flush func(ctx context.Context, items []T) ([]R, error),
 	onDone func(answers []Answer[T, R]),
 ) *Batcher[T, R] {
-	if cfg.MaxBatch <= 0 {
-		cfg.MaxBatch = 500
-	}
-	if cfg.MaxPending <= 0 {
-		cfg.MaxPending = 10 * cfg.MaxBatch
-	}
+	cfg.MaxBatch, cfg.MaxPending = max(cfg.MaxBatch, 1), max(cfg.MaxPending, 1)
 	if cfg.MaxInFlight <= 0 {
 		cfg.MaxInFlight = 1
 	}

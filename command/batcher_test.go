@@ -35,7 +35,7 @@ func TestBatchesFormByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		var sizes recorder[int]
-		b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 3}, func(ctx context.Context, items []int) ([]int, error) {
+		b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 3, MaxPending: 100}, func(ctx context.Context, items []int) ([]int, error) {
 			sizes.add(len(items))
 			g.pass(ctx)
 			return double(ctx, items)
@@ -78,7 +78,7 @@ func TestBatcherErrors(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
-				b := command.NewBatcher(command.BatcherConfig{Name: "b"}, func(ctx context.Context, items []int) ([]int, error) {
+				b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000}, func(ctx context.Context, items []int) ([]int, error) {
 					if items[0] == 0 {
 						g.pass(ctx) // holds the others up, so that they share a batch
 						return []int{0}, nil
@@ -121,7 +121,7 @@ func TestBatcherErrors(t *testing.T) {
 func TestBatcherPanicGoesToTheItems(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	b := command.NewBatcher(command.BatcherConfig{Name: "b"}, func(ctx context.Context, items []int) ([]int, error) {
+	b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000}, func(ctx context.Context, items []int) ([]int, error) {
 		if calls.Add(1) == 1 {
 			panic("boom")
 		}
@@ -151,7 +151,7 @@ func TestBatcherGoesOnAfterAPanicOnTheWayBack(t *testing.T) {
 		metrics := telemetry.NewMetrics(prometheus.NewRegistry())
 		g := newGate()
 		var told recorder[error]
-		b := command.NewAsyncBatcher(command.BatcherConfig{Name: "b", Logger: zap.New(core), Metrics: metrics},
+		b := command.NewAsyncBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000, Logger: zap.New(core), Metrics: metrics},
 			func(ctx context.Context, items []int) ([]int, error) {
 				if items[0] == 1 {
 					return nil, hostile{}
@@ -206,7 +206,7 @@ func TestBatcherCallerThatGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		var flushed recorder[int]
-		b := command.NewBatcher(command.BatcherConfig{Name: "b", FlushTimeout: time.Minute}, func(ctx context.Context, items []int) ([]int, error) {
+		b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000, FlushTimeout: time.Minute}, func(ctx context.Context, items []int) ([]int, error) {
 			deadline, ok := ctx.Deadline()
 			if !ok || time.Until(deadline) != time.Minute {
 				t.Errorf("deadline %v", deadline)
@@ -278,7 +278,7 @@ func TestBatcherStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxPending: 1, FlushTimeout: time.Hour},
+		b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 1, FlushTimeout: time.Hour},
 			func(ctx context.Context, items []int) ([]int, error) {
 				g.pass(ctx)
 				return make([]int, len(items)), ctx.Err()
@@ -355,7 +355,7 @@ func TestBatcherProperties(t *testing.T) {
 
 func BenchmarkBatcherAlone(b *testing.B) {
 	out := make([]int, 1)
-	batcher := command.NewBatcher(command.BatcherConfig{Name: "b"}, func(_ context.Context, items []int) ([]int, error) { return out[:len(items)], nil })
+	batcher := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000}, func(_ context.Context, items []int) ([]int, error) { return out[:len(items)], nil })
 	ctx := context.Background()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -366,7 +366,7 @@ func BenchmarkBatcherAlone(b *testing.B) {
 
 func BenchmarkBatcherCrowd(b *testing.B) {
 	out := make([]int, 500)
-	batcher := command.NewBatcher(command.BatcherConfig{Name: "b"}, func(_ context.Context, items []int) ([]int, error) { return out[:len(items)], nil })
+	batcher := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000}, func(_ context.Context, items []int) ([]int, error) { return out[:len(items)], nil })
 	ctx := context.Background()
 	b.ReportAllocs()
 	b.SetParallelism(200)

@@ -11,7 +11,7 @@ import (
 // Each caller gets its own result; those who come while a batch is in flight
 // share the next.
 func ExampleBatcher() {
-	lengths := command.NewBatcher(command.BatcherConfig{Name: "lengths", MaxBatch: 100},
+	lengths := command.NewBatcher(command.BatcherConfig{Name: "lengths", MaxBatch: 100, MaxPending: 1000},
 		func(_ context.Context, words []string) ([]int, error) {
 			out := make([]int, len(words))
 			for i, w := range words {

@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/telemetry"
 )
@@ -37,7 +38,8 @@ type Command struct {
 type Config struct {
 	// Name is for logs and the label channel of the saturation metric.
 	Name string
-	// Buffer is how many commands may wait; default 1000.
+	// Buffer is how many commands may wait. Required: its default is that of the
+	// configuration.
 	Buffer int
 	// Workers is how many commands run at once; default 1.
 	Workers int
@@ -72,9 +74,6 @@ var _ lifecycle.Service = (*Processor)(nil)
 
 // NewProcessor returns a processor that is not running yet.
 func NewProcessor(cfg Config) *Processor {
-	if cfg.Buffer <= 0 {
-		cfg.Buffer = 1000
-	}
 	if cfg.Workers <= 0 {
 		cfg.Workers = 1
 	}
@@ -87,7 +86,7 @@ func NewProcessor(cfg Config) *Processor {
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	p := &Processor{
 		cfg:        cfg,
-		queue:      make(chan Command, cfg.Buffer),
+		queue:      make(chan Command, max(cfg.Buffer, 0)),
 		closing:    make(chan struct{}),
 		done:       make(chan struct{}),
 		saturation: cfg.Metrics.ChannelSaturation.WithLabelValues(cfg.Name),
@@ -103,6 +102,9 @@ func (p *Processor) Name() string { return p.cfg.Name }
 
 // Start implements lifecycle.Service.
 func (p *Processor) Start(ctx context.Context) error {
+	if err := config.Positive("Buffer", p.cfg.Buffer); err != nil {
+		return fmt.Errorf("configure the command processor %s: %w", p.cfg.Name, err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

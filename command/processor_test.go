@@ -91,7 +91,7 @@ func TestProcessorBlocksWhenFull(t *testing.T) {
 func TestProcessorStopEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := command.NewProcessor(command.Config{Name: "q", Workers: 1, Timeout: time.Hour})
+		p := command.NewProcessor(command.Config{Name: "q", Buffer: 1, Workers: 1, Timeout: time.Hour})
 		require.NoError(t, p.Start(t.Context()))
 		g := newGate()
 		var ended error
@@ -108,9 +108,16 @@ func TestProcessorStopEndsWhatIsLeft(t *testing.T) {
 	})
 }
 
-func TestProcessorRunsWhatWasTakenBeforeStart(t *testing.T) {
+func TestNoBufferOfAProcessorIsInvented(t *testing.T) {
 	t.Parallel()
 	p := command.NewProcessor(command.Config{Name: "q"})
+	require.ErrorContains(t, p.Start(limit(t)), "invalid Buffer 0")
+	require.NoError(t, p.Stop(limit(t)))
+}
+
+func TestProcessorRunsWhatWasTakenBeforeStart(t *testing.T) {
+	t.Parallel()
+	p := command.NewProcessor(command.Config{Name: "q", Buffer: 1})
 	ran := false
 	require.NoError(t, p.Submit(limit(t), command.Command{Name: "c", Run: func(context.Context) error { ran = true; return nil }}))
 	require.NoError(t, p.Stop(limit(t)))

@@ -77,6 +77,10 @@ type Signals struct {
 	WAL         WAL    `toml:"wal"`
 }
 
+// InTransaction reports whether the source carries signals in the WAL, so that
+// they are part of the transactions that do the work.
+func (s Signals) InTransaction() bool { return s.EventSource != "notify" }
+
 // WAL is [common.signals.wal].
 type WAL struct {
 	Slot        string `toml:"slot"`

@@ -63,6 +63,8 @@ type Options struct {
 	// WorkerID is the identity to use when none is configured. A daemon that
 	// loads again passes the one it has; empty makes a new one.
 	WorkerID string
+
+	bare bool // the embedded defaults alone
 }
 
 // Loaded is a valid configuration. It is not changed after Load and may be
@@ -175,8 +177,8 @@ func (o Options) resolve() Options {
 func sources(opts Options, f *findings) []source {
 	roots := opts.Context.Roots()
 	list := embeddedSources("base", layerBase, roots)
-	if !isEnvironmentName(opts.Environment) {
-		return list // never part of a path; the key's own check reports it
+	if opts.bare || !isEnvironmentName(opts.Environment) {
+		return list // such a name is never part of a path; the key's own check reports it
 	}
 	if opts.Path != "" {
 		return append(list, fileSource(opts.Path, f)...)

@@ -14,13 +14,13 @@ import (
 	"github.com/tasker-go/tasker/telemetry"
 )
 
-// Config describes an [EventSystem]. Zero values take the defaults named at
-// each field.
+// Config describes an [EventSystem]. Zero values that are not refused (see
+// Check) take the defaults named at each field.
 type Config struct {
 	// SystemID names the system in logs and metrics. Required.
 	SystemID string
-	// Mode to start in; default Hybrid. Without a Source the modes that listen
-	// come to PollingOnly.
+	// Mode to start in. Required. Without a Source the modes that listen come to
+	// PollingOnly.
 	Mode   deploymode.Mode
 	Source signal.Source
 	// Topics to listen to.
@@ -34,7 +34,7 @@ type Config struct {
 	Listener listener.Config
 	Poller   poller.Config
 	// OnListenerFailure is what EventDrivenOnly does once the listener failed
-	// too often; default unready.
+	// too often. Required with a Source.
 	OnListenerFailure deploymode.OnListenerFailure
 	// OnFatal is called once where that is exit; it must not block.
 	OnFatal func(error)
@@ -71,9 +71,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Mode == "" {
-		c.Mode = deploymode.Hybrid
-	}
 	if c.OnFatal == nil {
 		c.OnFatal = func(error) {}
 	}

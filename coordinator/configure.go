@@ -3,7 +3,6 @@ package coordinator
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/tasker-go/tasker/config"
@@ -36,38 +35,15 @@ func Configure(c config.EventSystem) Config {
 	}
 }
 
-// Or returns c with the fields that it leaves out taken from defaults, those
-// of the listener, the poller and the delays one by one.
-func (c Config) Or(defaults Config) Config {
-	fill(reflect.ValueOf(&c).Elem(), reflect.ValueOf(defaults))
-	return c
-}
-
-func fill(v, defaults reflect.Value) {
-	for i := range v.NumField() {
-		switch f := v.Field(i); {
-		case f.Kind() == reflect.Struct:
-			fill(f, defaults.Field(i))
-		case f.IsZero() && f.CanSet():
-			f.Set(defaults.Field(i))
-		}
-	}
-}
-
 // Check refuses a configuration that leaves out what has no default here.
 func (c Config) Check() error {
-	var wrong []error
-	refuse := func(when bool, format string, args ...any) {
-		if when {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
+	wrong := []error{config.Positive("LookTimeout", c.LookTimeout), config.Positive("Retry.Base", c.Retry.Base),
+		config.Positive("MaxConsecutiveErrors", c.MaxConsecutiveErrors), c.pollerConfig().Check()}
+	if canonical, ok := deploymode.Parse(string(c.Mode)); !ok || canonical != c.Mode {
+		wrong = append(wrong, fmt.Errorf("invalid Mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", c.Mode))
 	}
-	refuse(c.LookTimeout <= 0, "LookTimeout is %v: want more than 0", c.LookTimeout)
-	refuse(c.Retry.Base <= 0, "Retry.Base is %v: want more than 0", c.Retry.Base)
-	refuse(c.MaxConsecutiveErrors <= 0, "MaxConsecutiveErrors is %d: want more than 0", c.MaxConsecutiveErrors)
-	wrong = append(wrong, c.pollerConfig().Check())
 	if c.Source != nil {
-		wrong = append(wrong, c.Listener.Check())
+		wrong = append(wrong, c.listenerConfig(c.Mode, c.Topics).Check())
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("configure the event system %s: %w", c.SystemID, err)

@@ -21,6 +21,8 @@ func TestNothingIsInvented(t *testing.T) {
 	complete.Source = &listenertest.Source{}
 	require.NoError(t, complete.Check())
 	for field, leaveOut := range map[string]func(*coordinator.Config){
+		"Mode":                        func(c *coordinator.Config) { c.Mode = "" },
+		"OnListenerFailure":           func(c *coordinator.Config) { c.OnListenerFailure = "" },
 		"LookTimeout":                 func(c *coordinator.Config) { c.LookTimeout = 0 },
 		"Retry.Base":                  func(c *coordinator.Config) { c.Retry.Base = 0 },
 		"MaxConsecutiveErrors":        func(c *coordinator.Config) { c.MaxConsecutiveErrors = 0 },
@@ -38,10 +40,10 @@ func TestNothingIsInvented(t *testing.T) {
 		leaveOut(&c)
 		require.ErrorContains(t, c.Check(), field)
 		require.ErrorContains(t, coordinator.New(c, &board{}).Start(t.Context()), field)
-		require.NoError(t, c.Or(complete).Check())
+		require.NoError(t, settings.Or(c, complete).Check())
 	}
 	c := coordinator.Config{}
 	c.Poller.Interval = time.Minute
-	require.Equal(t, time.Minute, c.Or(complete).Poller.Interval, "what is set stays")
-	require.InDelta(t, complete.Poller.Jitter, c.Or(complete).Poller.Jitter, 0)
+	require.Equal(t, time.Minute, settings.Or(c, complete).Poller.Interval, "what is set stays")
+	require.InDelta(t, complete.Poller.Jitter, settings.Or(c, complete).Poller.Jitter, 0)
 }

@@ -171,6 +171,8 @@ func config(mode deploymode.Mode, source signal.Source) coordinator.Config {
 		Mode:     mode,
 		Source:   source,
 		Topics:   []signal.Topic{"a", "b"},
+
+		OnListenerFailure: deploymode.Unready,
 		Listener: listener.Config{
 			HealthCheckInterval:         10 * s,
 			FallbackActivationThreshold: threshold,

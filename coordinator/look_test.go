@@ -367,7 +367,7 @@ func TestLooksRunOnTheProcessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := telemetry.Discard()
-		p := command.NewProcessor(command.Config{Name: "commands", Workers: 1, Metrics: m})
+		p := command.NewProcessor(command.Config{Name: "commands", Buffer: 10, Workers: 1, Metrics: m})
 		require.NoError(t, p.Start(t.Context()))
 		use := func(c *coordinator.Config) { c.Processor = p }
 		one := launch(t, deploymode.EventDrivenOnly, use).settled()

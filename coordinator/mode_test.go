@@ -244,7 +244,7 @@ func TestSetModeRefusals(t *testing.T) {
 		require.ErrorContains(t, w.SetMode(t.Context(), deploymode.Hybrid), "no event source")
 		require.NoError(t, w.SetMode(t.Context(), "polling_only"), "as people write it")
 		require.Equal(t, deploymode.PollingOnly, w.Mode())
-		require.ErrorContains(t, coordinator.New(config("push", nil), &board{}).Start(t.Context()), "no deployment mode")
+		require.ErrorContains(t, coordinator.New(config("push", nil), &board{}).Start(t.Context()), `invalid Mode "push"`)
 		fresh := coordinator.New(config(deploymode.PollingOnly, nil), &board{})
 		require.ErrorContains(t, fresh.SetMode(t.Context(), deploymode.Disabled), "not running")
 		ready, why := fresh.Ready()

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -122,9 +121,6 @@ func (s *EventSystem) Start(ctx context.Context) error {
 		return lifecycle.ErrStopped
 	case running:
 		return nil
-	}
-	if canonical, ok := deploymode.Parse(string(s.cfg.Mode)); !ok || canonical != s.cfg.Mode {
-		return fmt.Errorf("starting %s: %q is no deployment mode", s.cfg.SystemID, s.cfg.Mode)
 	}
 	if err := s.cfg.Check(); err != nil {
 		return err

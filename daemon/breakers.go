@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -17,24 +16,23 @@ import (
 
 // newBreakers makes the circuit breakers of a daemon: one for each dependency
 // it has, independent of the others.
-func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetry.Metrics) *breaker.Set {
+func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetry.Metrics) (*breaker.Set, error) {
 	return breaker.NewSet(breaker.Config{Logger: log, Metrics: m}, breakerSettings(c, w))
 }
 
 // breakerSettings translates the settings of the breakers.
 func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Settings {
 	b, each := c.CircuitBreakers, c.CircuitBreakers.ComponentConfigs
-	settings := func(fail, succeed int, open time.Duration) breaker.Settings {
-		return breaker.Settings{FailureThreshold: fail, SuccessThreshold: succeed, Timeout: open,
-			MinInterval: b.GlobalSettings.MinStateTransitionInterval(), Judge: judge}
-	}
+	least := b.GlobalSettings.MinStateTransitionInterval()
 	of := func(t config.BreakerThresholds) breaker.Settings {
-		return settings(t.FailureThreshold, t.SuccessThreshold, b.DefaultConfig.Timeout())
+		return breaker.Settings{FailureThreshold: t.FailureThreshold, SuccessThreshold: t.SuccessThreshold,
+			Timeout: b.DefaultConfig.Timeout(), MinInterval: least, Judge: judge}
 	}
 	list := map[string]breaker.Settings{breaker.Messaging: of(each.Messaging)}
 	if w != nil {
 		r := w.CircuitBreakers.FFICompletionSend
-		list[breaker.Report] = settings(r.FailureThreshold, r.SuccessThreshold, r.RecoveryTimeout())
+		list[breaker.Report] = breaker.Settings{FailureThreshold: r.FailureThreshold, SuccessThreshold: r.SuccessThreshold,
+			Timeout: r.RecoveryTimeout(), MinInterval: least, Judge: judge}
 	} else {
 		list[breaker.Web], list[breaker.TaskReadiness] = of(each.Web), of(each.TaskReadiness)
 	}

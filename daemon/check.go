@@ -38,7 +38,7 @@ func checkOrchestrator(loaded *config.Loaded) []error {
 	engine := d.engineConfig(c, store.Daemon{}, nil)
 	_, _, templates := loadTemplates(c.Common)
 	return []error{checkConnections(c.Common, orchestratorBuffers(c.Orchestration)),
-		engine.Orchestration.Check(), engine.Readiness.Check(), templates}
+		engine.Check(), templates}
 }
 
 func checkWorker(loaded *config.Loaded) []error {

@@ -26,10 +26,6 @@ const (
 	sourceRelay  = relay.Name
 )
 
-// inTransaction reports whether an event source carries signals in the WAL, so
-// that they are part of the transactions that do the work.
-func inTransaction(source string) bool { return source == sourceWAL || source == sourceRelay }
-
 // startPatience is how long a daemon waits for a database that does not answer
 // at start. Orchestrated restarts bring up both at once.
 const startPatience = 30 * time.Second
@@ -56,18 +52,12 @@ func openStore(ctx context.Context, c config.Common, name string, embedded bool,
 	return patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return openOnce(ctx, c.Database, opts, log) })
 }
 
-// storeOptions translates the settings of the pool.
+// storeOptions completes the settings of the pool.
 func storeOptions(c config.Common, name string, embedded bool) store.Options {
-	d := c.Database
-	return store.Options{
-		URL: d.URL.Reveal(), ApplicationName: name,
-		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
-		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(),
-		IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(), StatementTimeout: d.StatementTimeout(), HoldTimeout: d.HoldTimeout(),
-		NoPreparedStatements: !d.PreparedStatements, SignalsInTransaction: inTransaction(c.Signals.EventSource),
-		NotifyAfterCommit: c.Signals.EventSource == sourceNotify && !embedded,
-		SlowAcquire:       d.Pool.SlowAcquireThreshold(),
-	}
+	opts := store.Configure(c)
+	opts.ApplicationName = name
+	opts.NotifyAfterCommit = opts.NotifyAfterCommit && !embedded
+	return opts
 }
 
 // openOnce is openStore without patience.

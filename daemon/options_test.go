@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/store"
@@ -40,18 +39,19 @@ var shownElsewhere = map[string]string{
 func optionsOf(loaded *config.Loaded) string {
 	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
 	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
-	s.breakers = breaker.NewSet(breaker.Config{}, breakerSettings(o.Common, nil))
+	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
 	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
 	wd := &Worker{shared: s, loaded: loaded}
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
+	web, _ := workerWeb(w.Worker.Web)
 	self := store.Daemon{}
 	var b strings.Builder
 	for _, options := range []any{
 		storeOptions(o.Common, "", false), breakerSettings(o.Common, nil), breakerSettings(w.Common, &w.Worker),
 		of.muxConfig(), of.notifyConfig(), of.walConfig(), of.relayConfig(), wf.muxConfig(), wf.notifyConfig(), wf.walConfig(),
-		od.engineConfig(o, self, nil), od.sweepConfig(o.Orchestration, self), od.admissionConfig(o), od.orchestratorWeb(o.Orchestration),
-		staleThresholds(o.Orchestration), od.depth.thresholds,
-		wd.workerConfig(w, nil), wd.webConfig(w.Worker.Web, loaded.Environment),
+		od.engineConfig(o, self, nil), od.sweepConfig(o.Orchestration, self), od.admissionConfig(o), od.webConfig(o.Orchestration.Web, loaded.Environment),
+		od.depth.thresholds,
+		wd.workerConfig(w, nil), wd.webConfig(web, loaded.Environment),
 		OrchestratorProgram().ShutdownTimeout(loaded), WorkerProgram("", nil).ShutdownTimeout(loaded),
 	} {
 		dump(&b, reflect.ValueOf(options))

@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/backpressure"
 	"github.com/tasker-go/tasker/breaker"
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
@@ -93,21 +93,17 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 	return d.serve(o, self, engine.Rules)
 }
 
-// engineConfig translates the settings of the engine.
+// engineConfig completes the settings of the engine.
 func (d *Orchestrator) engineConfig(c config.OrchestratorConfig, self store.Daemon, source signal.Source) orchestration.Config {
-	o := c.Orchestration
-	return orchestration.Config{
-		Store: d.store, Publisher: d.publisher, Daemon: self, Rules: rules(c.Common, o), Decisions: decisions(o.DecisionPoints), DeadLetters: o.DLQ.Enabled,
-		ReadinessBreaker: d.breakers.Breaker(breaker.TaskReadiness),
-		Orchestration:    eventSystem(o.EventSystems.Orchestration, source, d.fail),
-		Readiness:        eventSystem(o.EventSystems.TaskReadiness, source, d.fail),
-		Processor: command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
-			Logger: d.log, Metrics: d.metrics},
-		ApplyBatch: o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
-		MaxTaskDepth: o.Waits.MaxTaskDepth, EventTTL: o.Waits.EventTTL(), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
-		InputSchema: orchestration.SchemaMode(o.Create.InputSchema),
-		SweepBatch:  o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), Logger: d.log, Metrics: d.metrics,
+	cfg := orchestration.Configure(c)
+	cfg.Store, cfg.Publisher, cfg.Daemon = d.store, d.publisher, self
+	cfg.ReadinessBreaker = d.breakers.Breaker(breaker.TaskReadiness)
+	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
+		system.Source, system.OnFatal = source, d.fail
 	}
+	cfg.Logger, cfg.Metrics = d.log, d.metrics
+	cfg.Processor.Logger, cfg.Processor.Metrics = d.log, d.metrics
+	return cfg
 }
 
 func orchestratorBuffers(o config.Orchestration) signalBuffers {
@@ -135,21 +131,13 @@ func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules wo
 	guard := d.breakers.Breaker(breaker.Web)
 	engine, reads := guardedEngine{supervised{d.engine, d.shared}, guard}, guardedStore{d.store, guard}
 	var err error
-	d.server, err = rest.NewOrchestrator(d.orchestratorWeb(o), rest.Orchestrator{
+	d.server, err = rest.NewOrchestrator(d.webConfig(o.Web, d.loaded.Environment), rest.Orchestrator{
 		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules, guard), Loaded: d.templatesLoaded, Checks: d.checks,
-		Actions: engine, DeadLetters: reads, Thresholds: staleThresholds(o),
+		Actions: engine, DeadLetters: reads, Thresholds: sweep.Configure(o).Staleness.Thresholds,
 		Registry: reads, Sweeps: guardedSweeps{d.sweeps, guard}, Schedules: engine, Waits: engine, Isolated: engine, Events: reads, MaxEventConsumers: o.Events.MaxConsumers,
 		NewEvents: d.engine.NewEvents, MaxEventStreams: o.Events.MaxStreams, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, TaskTypes: engine, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
-}
-
-// orchestratorWeb translates the settings of the API.
-func (d *Orchestrator) orchestratorWeb(o config.Orchestration) rest.Config {
-	web := d.webConfig(o.Web.Web, d.loaded.Environment)
-	web.MaxBodyBytes, web.MaxWait = int64(o.Web.MaxBodyBytes), o.Web.MaxWait()
-	web.BodyBudget, web.AnswerBudget = o.Web.BodyBudgetBytes, o.Web.AnswerBudgetBytes
-	return web
 }
 
 // templatesLoaded and checks show the daemon to the API.

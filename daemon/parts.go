@@ -55,8 +55,10 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = telemetry.NewMetrics(s.registry)
-	s.breakers = newBreakers(c, w, log, s.metrics)
 	var err error
+	if s.breakers, err = newBreakers(c, w, log, s.metrics); err != nil {
+		return nil, err
+	}
 	if s.store, err = openStore(ctx, c, name, near != nil, s.breakers, log, s.metrics); err != nil {
 		return nil, err
 	}
@@ -82,11 +84,13 @@ func (s *shared) fail(err error) {
 	}
 }
 
-// webConfig translates the settings of the HTTP server.
-func (s *shared) webConfig(w config.Web, environment string) rest.Config {
-	s.delay = shutdownDelay(s.shutdown, w)
-	return rest.Config{Address: w.BindAddress, Version: Version(), Environment: environment,
-		RequestTimeout: w.RequestTimeout(), Telemetry: s.metrics, Metrics: s.registry, Logger: s.log}
+// webConfig completes the settings of the HTTP server.
+func (s *shared) webConfig(w config.OrchestrationWeb, environment string) rest.Config {
+	s.delay = shutdownDelay(s.shutdown, w.Web)
+	cfg := rest.Configure(w)
+	cfg.Version, cfg.Environment = Version(), environment
+	cfg.Telemetry, cfg.Metrics, cfg.Logger = s.metrics, s.registry, s.log
+	return cfg
 }
 
 // address is where the HTTP server listens; nil when it is off.

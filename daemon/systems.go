@@ -10,40 +10,12 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/workflow"
 )
-
-// eventSystem translates the settings of one event system.
-func eventSystem(c config.EventSystem, source signal.Source, onFatal func(error)) coordinator.Config {
-	cfg := coordinator.Configure(c)
-	cfg.Source, cfg.OnFatal = source, onFatal
-	return cfg
-}
 
 // systemSettings are those of an event system that can change while it runs.
 func systemSettings(c config.EventSystem) coordinator.Settings {
 	return coordinator.Settings{Mode: c.DeploymentMode, PollInterval: c.Poller.Interval(), RelaxedPollInterval: c.Poller.RelaxedInterval()}
-}
-
-func rules(c config.Common, o config.Orchestration) workflow.Rules {
-	b, d := c.Backoff, o.DecisionPoints
-	r := workflow.Rules{MaxCrashes: o.Leases.MaxCrashes, Backoff: workflow.BackoffDefaults{
-		Delays: b.DefaultBackoff(), Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff()},
-		RefuseDecisions: !d.Enabled, MaxDecisionSteps: d.MaxStepsPerDecision, MaxDecisionDepth: d.MaxDecisionDepth,
-		RefuseBatches: !o.BatchProcessing.Enabled, MaxBatches: o.BatchProcessing.MaxBatchesPerStep,
-		MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}
-	if b.JitterEnabled {
-		r.Backoff.Jitter = b.JitterMaxPercentage
-	}
-	return r
-}
-
-// decisions says what is logged of them.
-func decisions(c config.DecisionPoints) orchestration.Decisions {
-	return orchestration.Decisions{WarnSteps: c.WarnThresholdSteps, WarnDepth: c.WarnThresholdDepth, Log: c.EnableDetailedLogging, Uncounted: !c.EnableMetrics}
 }
 
 // introduce describes this process to the fleet.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"math"
 	"net"
 	"strings"
 	"time"
@@ -16,10 +15,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/worker"
 )
@@ -78,7 +75,11 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 	if !c.Worker.Web.Enabled {
 		return nil
 	}
-	d.server, err = rest.NewWorker(d.webConfig(c.Worker.Web, d.loaded.Environment), rest.Worker{
+	web, err := workerWeb(c.Worker.Web)
+	if err != nil {
+		return err
+	}
+	d.server, err = rest.NewWorker(d.webConfig(web, d.loaded.Environment), rest.Worker{
 		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Control: supervisedWorker{d.worker, d.shared}, Database: d.store,
 		Systems: d.systems, Loops: d.deadLoops, Saturation: d.saturation,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
@@ -89,6 +90,17 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		},
 	})
 	return err
+}
+
+// workerWeb has the defaults of an orchestrator where a worker has no keys.
+func workerWeb(w config.Web) (config.OrchestrationWeb, error) {
+	defaults, err := config.Defaults()
+	if err != nil {
+		return config.OrchestrationWeb{}, err
+	}
+	web := defaults.Orchestration.Web
+	web.Web = w
+	return web, nil
 }
 
 func loadTemplatesOf(w *worker.Worker, c config.Worker) error {
@@ -102,45 +114,13 @@ func loadTemplatesOf(w *worker.Worker, c config.Worker) error {
 }
 
 func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worker.Config {
-	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
-	return worker.Config{
-		Store: d.store, EventSource: source, Publisher: d.publisher,
-		Namespaces: w.Namespaces, Tags: w.Tags, Environment: d.loaded.Environment, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
-		Mode:          w.EventSystems.Worker.DeploymentMode,
-		Events:        eventSystem(w.EventSystems.Worker.EventSystem, source, d.fail),
-		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
-		Report: worker.ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
-			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
-			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold(), Breaker: d.breakers.Breaker(breaker.Report)},
-		Checkpoint:   checkpointConfig(w.Checkpoint),
-		Isolation:    worker.IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
-		DomainEvents: domainEvents(w),
-		Transactions: worker.TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
-		Lease:        w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Version: Version(),
-		Logger: d.log, Metrics: d.metrics,
-	}
-}
-
-// checkpointConfig translates the bounds of checkpoints.
-func checkpointConfig(c config.Checkpoint) worker.CheckpointConfig {
-	history := c.MaxHistory
-	if history == 0 {
-		history = -1 // none, where the zero value stands for the default
-	}
-	return worker.CheckpointConfig{MaxCursorBytes: c.MaxCursorBytes, MaxAccumulatedBytes: c.MaxAccumulatedBytes, MaxHistory: history,
-		SaveTimeout: c.SaveTimeout()}
-}
-
-// domainEvents translates the bounds of domain events.
-func domainEvents(w config.Worker) worker.DomainEventConfig {
-	made, bus, remembered := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents, w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize
-	if remembered == 0 {
-		remembered = -1 // none, where the zero value stands for the default
-	}
-	return worker.DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout(),
-		UnknownPublisher: worker.UnknownPublisher(w.DomainEvents.UnknownPublisher),
-		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(), RememberedIDs: remembered,
-		Bus: events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout(), QuietErrors: !bus.LogSubscriberErrors}}
+	cfg := worker.Configure(c)
+	cfg.Store, cfg.EventSource, cfg.Publisher = d.store, source, d.publisher
+	cfg.Environment, cfg.Version = d.loaded.Environment, Version()
+	cfg.Events.Source, cfg.Events.OnFatal = source, d.fail
+	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
+	cfg.Logger, cfg.Metrics = d.log, d.metrics
+	return cfg
 }
 
 // eventMetrics shows the API what has become of the worker's domain events.
@@ -153,23 +133,6 @@ func (d *Worker) eventMetrics() client.EventMetrics {
 			FFIChannelDrops: s.Bus.Dropped, RustSubscriberPatterns: s.Bus.Patterns, RustHandlerCount: s.Bus.Subscribers},
 		CapturedAt: client.Time{Time: time.Now()}, WorkerID: d.worker.Health().WorkerID,
 	}
-}
-
-// claimBelow is the share of the waiting reports at which the worker stops
-// claiming.
-func claimBelow(l config.LoadShedding) float64 {
-	if !l.Enabled {
-		return 1
-	}
-	return max(l.CapacityThresholdPercent/100, math.SmallestNonzeroFloat64) // 0 stands for the default
-}
-
-// warnFrom is the share of the waiting reports that is warned of.
-func warnFrom(l config.LoadShedding) float64 {
-	if !l.Enabled {
-		return 0
-	}
-	return l.WarningThresholdPercent / 100
 }
 
 func workerBuffers(w config.Worker) signalBuffers {

@@ -2,52 +2,28 @@ package deploymode
 
 import "time"
 
-// Config holds the thresholds of a [Machine]. Zero values take the defaults
-// named at each field.
+// Config holds the thresholds of a [Machine]. All are required in the modes that
+// listen, unless the field says what 0 means.
 type Config struct {
-	// Mode is the mode to begin in; default Hybrid.
+	// Mode is the mode to begin in.
 	Mode Mode
-	// HealthCheckInterval is the time between probes of a proven connection;
-	// default 30 s.
+	// HealthCheckInterval is the time between probes of a proven connection.
 	HealthCheckInterval time.Duration
 	// FallbackActivationThreshold is how long a probe may be missing before
-	// the listener counts as deaf; default 5 s. A connection that has not
-	// proven itself yet is probed at this interval too, where it is shorter.
+	// the listener counts as deaf. A connection that has not proven itself yet
+	// is probed at this interval too, where it is shorter.
 	FallbackActivationThreshold time.Duration
 	// RecoveryThreshold is the number of good probes in a row that prove a
-	// new connection; default 2.
+	// new connection.
 	RecoveryThreshold int
 	// MaxReconnectAttempts is the number of attempts in a row that may fail
 	// before EventDrivenOnly takes OnListenerFailure; 0 means never. An
 	// attempt has failed when it did not lead to a proven connection.
 	MaxReconnectAttempts int
-	// OnListenerFailure says what EventDrivenOnly does then; default Unready.
+	// OnListenerFailure says what EventDrivenOnly does then.
 	OnListenerFailure OnListenerFailure
-	// Reconnect is the delay between attempts; default 100 ms doubling to 30 s
-	// with half of it jitter.
+	// Reconnect is the delay between attempts.
 	Reconnect Backoff
-}
-
-func (c Config) withDefaults() Config {
-	if c.Mode == "" {
-		c.Mode = Hybrid
-	}
-	if c.HealthCheckInterval <= 0 {
-		c.HealthCheckInterval = 30 * time.Second
-	}
-	if c.FallbackActivationThreshold <= 0 {
-		c.FallbackActivationThreshold = 5 * time.Second
-	}
-	if c.RecoveryThreshold <= 0 {
-		c.RecoveryThreshold = 2
-	}
-	if c.OnListenerFailure == "" {
-		c.OnListenerFailure = Unready
-	}
-	if c.Reconnect.Base <= 0 {
-		c.Reconnect = Backoff{Base: 100 * time.Millisecond, Max: 30 * time.Second, Multiplier: 2, Jitter: 0.5}
-	}
-	return c
 }
 
 // Machine is the life of one listener and what follows from it for the poller
@@ -78,7 +54,6 @@ type Machine struct {
 // NewMachine returns the machine of a listener that begins to connect, or of
 // no listener where the mode has none.
 func NewMachine(cfg Config) Machine {
-	cfg = cfg.withDefaults()
 	m := Machine{cfg: cfg, mode: cfg.Mode, state: Off}
 	if m.mode.Listens() {
 		m.state = Connecting

@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/telemetry"
 )
@@ -19,11 +20,11 @@ import (
 // MaxSubscribers bounds the subscribers of one bus.
 const MaxSubscribers = 100
 
-// Config bounds a bus; zero values take the defaults named at the fields.
+// Config bounds a bus.
 type Config struct {
-	// Buffer is how many events a slow subscriber may lag behind; default 2,000.
+	// Buffer is how many events a slow subscriber may lag behind. Required.
 	Buffer int
-	// Timeout limits the handling of one event by one subscriber; default 5 s.
+	// Timeout limits the handling of one event by one subscriber. Required.
 	Timeout time.Duration
 	// QuietErrors keeps failures of subscribers out of the log.
 	QuietErrors bool
@@ -63,19 +64,17 @@ type Stats struct {
 	Patterns    int
 }
 
-// NewBus returns a bus without subscribers.
-func NewBus(cfg Config) *Bus {
-	if cfg.Buffer <= 0 {
-		cfg.Buffer = 2000
-	}
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = 5 * time.Second
+// NewBus returns a bus without subscribers. It returns an error when something
+// required is left out: the defaults are those of the configuration.
+func NewBus(cfg Config) (*Bus, error) {
+	if err := errors.Join(config.Positive("Buffer", cfg.Buffer), config.Positive("Timeout", cfg.Timeout)); err != nil {
+		return nil, fmt.Errorf("configure the bus of events: %w", err)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	return &Bus{cfg: cfg}
+	return &Bus{cfg: cfg}, nil
 }
 
 // Subscribe adds a subscriber, which gets the events that come from now on. The

@@ -11,10 +11,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/telemetry"
 )
 
 func named(name string) Event { return Event{ID: name, Name: name} }
+
+func newBus(t *testing.T, cfg Config) *Bus {
+	t.Helper()
+	b, err := NewBus(config.Or(cfg, Config{Buffer: 100, Timeout: 5 * time.Second}))
+	require.NoError(t, err)
+	return b
+}
+
+func TestNoBoundIsInvented(t *testing.T) {
+	for field, c := range map[string]Config{"Buffer": {Timeout: time.Second}, "Timeout": {Buffer: 1}} {
+		_, err := NewBus(c)
+		require.ErrorContains(t, err, "invalid "+field+" 0")
+	}
+}
 
 // collect subscribes somebody who notes what it hears.
 func collect(t *testing.T, b *Bus, name string, patterns ...string) *[]string {
@@ -28,7 +43,7 @@ func collect(t *testing.T, b *Bus, name string, patterns ...string) *[]string {
 }
 
 func TestSubscribersHearWhatTheyAskedFor(t *testing.T) {
-	b := NewBus(Config{})
+	b := newBus(t, Config{})
 	all, payments, one := collect(t, b, "all", "*"), collect(t, b, "payments", "payment.*", "refund.*"), collect(t, b, "one", "order.created")
 	b.Start()
 	for _, name := range []string{"payment.done", "order.created", "order.created2", "refund.done"} {
@@ -47,7 +62,7 @@ func TestSubscribersHearWhatTheyAskedFor(t *testing.T) {
 // TestASlowSubscriberLosesItsOldest: and only its own.
 func TestASlowSubscriberLosesItsOldest(t *testing.T) {
 	m := telemetry.Discard()
-	b := NewBus(Config{Buffer: 3, Metrics: m})
+	b := newBus(t, Config{Buffer: 3, Metrics: m})
 	slow := collect(t, b, "slow", "*")
 	for i := range 10 { // it has not begun
 		b.Publish(named(fmt.Sprint("a.", i)))
@@ -63,7 +78,7 @@ func TestASlowSubscriberLosesItsOldest(t *testing.T) {
 
 func TestSubscribersThatFailAreAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBus(Config{Timeout: time.Second})
+		b := newBus(t, Config{Timeout: time.Second})
 		good := collect(t, b, "good", "*")
 		var order []string
 		note := func(what string) { order = append(order, what) }
@@ -105,7 +120,7 @@ func TestSubscribersThatFailAreAlone(t *testing.T) {
 
 func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBus(Config{})
+		b := newBus(t, Config{})
 		release := make(chan struct{})
 		require.NoError(t, b.Subscribe(Subscriber{Name: "stuck", Patterns: []string{"*"}, Handle: func(context.Context, Event) error { <-release; return nil }}))
 		b.Start()
@@ -121,7 +136,7 @@ func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
 }
 
 func TestWhatIsNoSubscriber(t *testing.T) {
-	b := NewBus(Config{})
+	b := newBus(t, Config{})
 	does := func(context.Context, Event) error { return nil }
 	for want, s := range map[string]Subscriber{
 		"no name":          {Patterns: []string{"*"}, Handle: does},

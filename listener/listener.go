@@ -3,6 +3,7 @@ package listener
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
@@ -24,7 +26,7 @@ type Config struct {
 	// ID names this listener among all of the fleet, for its probe topic;
 	// default random.
 	ID string
-	// Mode is Hybrid (default) or EventDrivenOnly.
+	// Mode is Hybrid or EventDrivenOnly.
 	Mode   deploymode.Mode
 	Source signal.Source
 	// Topics to begin with; the probe topic is added.
@@ -45,17 +47,16 @@ type Config struct {
 
 // Check refuses a configuration that leaves out what has no default here.
 func (c Config) Check() error {
-	for _, required := range []struct {
-		name  string
-		value int64
-	}{
-		{"HealthCheckInterval", int64(c.HealthCheckInterval)}, {"FallbackActivationThreshold", int64(c.FallbackActivationThreshold)},
-		{"RecoveryThreshold", int64(c.RecoveryThreshold)}, {"ConnectTimeout", int64(c.ConnectTimeout)},
-		{"Reconnect.Initial", int64(c.Reconnect.Initial)}, {"Reconnect.Max", int64(c.Reconnect.Max)},
-	} {
-		if required.value <= 0 {
-			return fmt.Errorf("configure the listener of %s: %s is %d: want more than 0", c.SystemID, required.name, required.value)
-		}
+	var err error
+	if known := []deploymode.OnListenerFailure{deploymode.Unready, deploymode.Poll, deploymode.Exit}; !slices.Contains(known, c.OnListenerFailure) {
+		err = fmt.Errorf("invalid OnListenerFailure %q: want one of %v", c.OnListenerFailure, known)
+	}
+	err = errors.Join(err, config.Positive("HealthCheckInterval", c.HealthCheckInterval),
+		config.Positive("FallbackActivationThreshold", c.FallbackActivationThreshold),
+		config.Positive("RecoveryThreshold", c.RecoveryThreshold), config.Positive("ConnectTimeout", c.ConnectTimeout),
+		config.Positive("Reconnect.Initial", c.Reconnect.Initial), config.Positive("Reconnect.Max", c.Reconnect.Max))
+	if err != nil {
+		return fmt.Errorf("configure the listener of %s: %w", c.SystemID, err)
 	}
 	return nil
 }
@@ -117,9 +118,6 @@ type Listener struct {
 func New(cfg Config, hooks Hooks) *Listener {
 	if cfg.ID == "" {
 		cfg.ID = rand.Text()
-	}
-	if cfg.Mode == "" {
-		cfg.Mode = deploymode.Hybrid
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = lifecycle.RealClock()

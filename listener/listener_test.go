@@ -73,6 +73,8 @@ func (o *owner) catchUps() int {
 func config(source signal.Source) listener.Config {
 	return listener.Config{
 		SystemID:                    "sys",
+		Mode:                        deploymode.Hybrid,
+		OnListenerFailure:           deploymode.Unready,
 		ID:                          "me",
 		Source:                      source,
 		Topics:                      []signal.Topic{"b", "a", "a"},
@@ -341,7 +343,7 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	cfg = config(&listenertest.Source{})
 	cfg.Mode = deploymode.PollingOnly
 	require.ErrorContains(t, listener.New(cfg, listener.Hooks{}).Start(t.Context()), "PollingOnly")
-	cfg.Mode = ""
+	cfg.Mode = deploymode.Hybrid
 	cfg.ID = strings.Repeat("x", 60)
 	require.ErrorContains(t, listener.New(cfg, listener.Hooks{}).Start(t.Context()), "63 bytes")
 	cfg.ID = ""

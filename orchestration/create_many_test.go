@@ -52,10 +52,10 @@ func startMany(t *testing.T) *manyHouse {
 	system := func(id string) coordinator.Config {
 		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Source: bus})
 	}
-	o, err := orchestration.New(orchestration.Config{
-		Store: s, Publisher: bus, Rules: rules, Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"},
-		Orchestration: system("orchestration"), Readiness: system("task_readiness"), Processor: command.Config{Name: "orchestrator"}, CreateBatch: 10,
-	})
+	c := enginetest.Configured(t)
+	c.Store, c.Publisher, c.Rules, c.CreateBatch = s, bus, rules, 10
+	c.Orchestration, c.Readiness = system("orchestration"), system("task_readiness")
+	o, err := orchestration.New(c)
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	t.Cleanup(func() {

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
@@ -51,11 +50,11 @@ func startSignalled(t *testing.T, prepare func(db *pgtest.DB)) *signalled {
 	system := func(id string) coordinator.Config {
 		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Source: bus})
 	}
-	o, err := orchestration.New(orchestration.Config{
-		Store: s, Publisher: bus, Rules: workflow.Rules{MaxCrashes: 3}, Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"},
-		Orchestration: system("orchestration"), Readiness: system("task_readiness"), Processor: command.Config{Name: "orchestrator"},
-		HeartbeatInterval: time.Hour, DeadLetters: true, Logger: zap.New(core),
-	})
+	c := enginetest.Configured(t)
+	c.Store, c.Publisher, c.Rules, c.Logger = s, bus, workflow.Rules{MaxCrashes: 3}, zap.New(core)
+	c.Orchestration, c.Readiness = system("orchestration"), system("task_readiness")
+	c.HeartbeatInterval, c.DeadLetters = time.Hour, true
+	o, err := orchestration.New(c)
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	t.Cleanup(func() {

@@ -21,8 +21,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Config describes an Orchestrator. Store, Publisher, Daemon and the two event
-// systems are required.
+// Config describes an Orchestrator. What has no default here is required, but
+// for Logger, Metrics and what is said to be nil: see Configure and Check.
 type Config struct {
 	Store     *store.Store
 	Publisher signal.Publisher
@@ -39,19 +39,19 @@ type Config struct {
 	// Topics, Logger, Metrics and Processor are filled in.
 	Orchestration coordinator.Config
 	Readiness     coordinator.Config
-	Processor     command.Config // the command processor that both feed; default 2 workers, one for each
+	Processor     command.Config // the command processor that both feed; without Workers there is one for each
 
-	ApplyBatch        int                // reported steps per transaction; default 200
-	ApplyBytes        int                // results taken into memory by one transaction, in bytes; 0: no bound
-	CreateBatch       int                // tasks per transaction; default 500
-	CreatePending     int                // requests that may wait; default 10,000
-	SweepBatch        int                // due steps or leases per statement; default 500
-	HeartbeatInterval time.Duration      // default 10 s
+	ApplyBatch        int // reported steps per transaction
+	ApplyBytes        int // results taken into memory by one transaction, in bytes; 0: no bound
+	CreateBatch       int // tasks per transaction
+	CreatePending     int // requests that may wait
+	SweepBatch        int // due steps or leases per statement
+	HeartbeatInterval time.Duration
 	PartitionDays     int                // ledger partitions created ahead; default 7
-	MaxTaskDepth      int                // tasks of which each is a step of the one before; default 10
-	InputSchema       SchemaMode         // default SchemaEnforce
-	Immutable         store.Immutability // of the versions of task types; default store.VersionsRefuse
-	EventTTL          time.Duration      // for which an event that nobody waits for is kept; default 24 h
+	MaxTaskDepth      int                // tasks of which each is a step of the one before
+	InputSchema       SchemaMode         // what becomes of contexts that break a template's input schema
+	Immutable         store.Immutability // of the versions of task types
+	EventTTL          time.Duration      // for which an event that nobody waits for is kept
 	StopTimeout       time.Duration      // of each part; default 5 s
 
 	Logger  *zap.Logger
@@ -84,23 +84,8 @@ type Orchestrator struct {
 
 // New wires an orchestrator; nothing runs before Start.
 func New(cfg Config) (*Orchestrator, error) {
-	def := func(n *int, v int) {
-		if *n <= 0 {
-			*n = v
-		}
-	}
-	def(&cfg.ApplyBatch, 200)
-	def(&cfg.CreateBatch, 500)
-	def(&cfg.CreatePending, 10_000)
-	def(&cfg.SweepBatch, 500)
-	def(&cfg.PartitionDays, 7)
-	def(&cfg.MaxTaskDepth, 10)
-	if cfg.EventTTL <= 0 {
-		cfg.EventTTL = 24 * time.Hour
-	}
-	def(&cfg.Rules.MaxCrashes, 3)
-	if cfg.HeartbeatInterval <= 0 {
-		cfg.HeartbeatInterval = 10 * time.Second
+	if cfg.PartitionDays <= 0 {
+		cfg.PartitionDays = 7
 	}
 	if cfg.StopTimeout <= 0 {
 		cfg.StopTimeout = 5 * time.Second
@@ -109,7 +94,7 @@ func New(cfg Config) (*Orchestrator, error) {
 		cfg.Logger = zap.NewNop()
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	if err := errors.Join(cfg.Orchestration.Check(), cfg.Readiness.Check()); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newGate(manyTransactions),

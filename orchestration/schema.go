@@ -11,7 +11,7 @@ import (
 // schema of its template.
 type SchemaMode string
 
-// The modes; the empty string means SchemaEnforce.
+// The modes.
 const (
 	SchemaEnforce SchemaMode = "enforce" // the request is refused
 	SchemaWarn    SchemaMode = "warn"    // it is accepted, and logged

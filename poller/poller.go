@@ -2,6 +2,7 @@ package poller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/telemetry"
@@ -56,13 +58,9 @@ func (c Config) withDefaults() Config {
 
 // Check refuses a configuration that leaves out what has no default here.
 func (c Config) Check() error {
-	for _, required := range []struct {
-		name string
-		d    time.Duration
-	}{{"Interval", c.Interval}, {"RelaxedInterval", c.RelaxedInterval}, {"Backoff.Base", c.Backoff.Base}, {"Timeout", c.Timeout}} {
-		if required.d <= 0 {
-			return fmt.Errorf("configure the poller of %s: %s is %v: want more than 0", c.SystemID, required.name, required.d)
-		}
+	if err := errors.Join(config.Positive("Interval", c.Interval), config.Positive("RelaxedInterval", c.RelaxedInterval),
+		config.Positive("Backoff.Base", c.Backoff.Base), config.Positive("Timeout", c.Timeout)); err != nil {
+		return fmt.Errorf("configure the poller of %s: %w", c.SystemID, err)
 	}
 	return nil
 }

@@ -16,9 +16,6 @@ import (
 // work through a pooler, where the settings of a session do not. See
 // docs/decisions/0020 for the list of what is held, and by whom.
 
-// defaultHold is Options.HoldTimeout where it is not set.
-const defaultHold = 3 * time.Second
-
 // holdBounds sets the bounds of a transaction: how long the server waits for the
 // client's next word, how long one statement may take, and how long all of it,
 // which servers before 17 do not know.

@@ -37,6 +37,10 @@ type Migrator struct {
 	config *pgx.ConnConfig
 }
 
+// migrationHold is how long the server waits for a migration between two
+// statements, before it ends its transaction.
+const migrationHold = 30 * time.Second
+
 // NewMigrator reads the direct (not pooled) database URL. Settings of a pool in
 // it are checked and have no effect; sent to the server, they would be refused.
 func NewMigrator(url string) (*Migrator, error) {
@@ -46,7 +50,7 @@ func NewMigrator(url string) (*Migrator, error) {
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = "tasker-migrate"
 	// A migration that stops between two statements must not keep its locks.
-	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt((10 * defaultHold).Milliseconds(), 10)
+	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(migrationHold.Milliseconds(), 10)
 	return &Migrator{config: cfg.ConnConfig}, nil
 }
 

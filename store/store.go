@@ -33,23 +33,22 @@ var (
 	ErrSchema = errors.New("schema version")
 )
 
-// Options configure a Store. Zero values of durations and counts are replaced
-// by the defaults named at the fields.
+// Options configure a Store. Where MaxConns or a time-out is zero it is that of
+// common.database by default ([config.Defaults]).
 type Options struct {
 	URL              string        // libpq URL or key-value string; may point at PgBouncer
 	ApplicationName  string        // shown in pg_stat_activity
-	MaxConns         int32         // default 10
-	MinConns         int32         // default 0
-	AcquireTimeout   time.Duration // default 10 s: wait for a connection, then ErrUnavailable
-	ConnectTimeout   time.Duration // default 10 s
-	IdleTimeout      time.Duration // default 5 min
-	MaxLifetime      time.Duration // default 30 min
-	StatementTimeout time.Duration // default 30 s, enforced by the server and as a deadline of every call
+	MaxConns         int32         // most connections
+	MinConns         int32         // kept open when idle; 0: none
+	AcquireTimeout   time.Duration // wait for a connection, then ErrUnavailable
+	ConnectTimeout   time.Duration // for each host
+	IdleTimeout      time.Duration // after which a connection is closed
+	MaxLifetime      time.Duration // after which a connection is replaced
+	StatementTimeout time.Duration // enforced by the server and as a deadline of every call
 	// NoPreparedStatements is for PgBouncer in transaction mode.
 	NoPreparedStatements bool
 	// HoldTimeout is how long the server waits for the next word of this process
-	// in the middle of a transaction, before it ends it; default 3 s. It works
-	// through a pooler.
+	// in the middle of a transaction, before it ends it. It works through a pooler.
 	HoldTimeout time.Duration
 	// SignalsInTransaction writes signals with pg_logical_emit_message inside
 	// the working transaction (event sources "wal" and "relay").
@@ -93,7 +92,10 @@ type Store struct {
 // ErrUnavailable when it does not. It does not look at the schema: see
 // CheckSchema and Migrate.
 func Open(ctx context.Context, opts Options) (*Store, error) {
-	opts = withDefaults(opts)
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
 	cfg, err := poolConfig(opts)
 	if err != nil {
 		return nil, err
@@ -141,7 +143,10 @@ func newProbe(ctx context.Context, opts Options) (*pgxpool.Pool, error) {
 
 // Check refuses options with which Open fails whatever the database does.
 func (o Options) Check() error {
-	_, err := poolConfig(withDefaults(o))
+	o, err := o.complete()
+	if err == nil {
+		_, err = poolConfig(o)
+	}
 	return err
 }
 
@@ -180,33 +185,6 @@ func poolConfig(opts Options) (*pgxpool.Config, error) {
 var planner = map[string]string{
 	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
 	"random_page_cost": "1", "cpu_tuple_cost": "1", "cpu_index_tuple_cost": "0.5",
-}
-
-func withDefaults(o Options) Options {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&o.AcquireTimeout, 10*time.Second)
-	def(&o.ConnectTimeout, 10*time.Second)
-	def(&o.IdleTimeout, 5*time.Minute)
-	def(&o.MaxLifetime, 30*time.Minute)
-	def(&o.StatementTimeout, 30*time.Second)
-	def(&o.HoldTimeout, defaultHold)
-	if o.MaxConns <= 0 {
-		o.MaxConns = 10
-	}
-	if o.ApplicationName == "" {
-		o.ApplicationName = "tasker"
-	}
-	if o.OnForget == nil {
-		o.OnForget = func() {}
-	}
-	if o.Observe == nil {
-		o.Observe = func(string, time.Duration, error) {}
-	}
-	return o
 }
 
 // Close gives all connections back; it is idempotent.

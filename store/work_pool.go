@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/sourcegraph/conc"
+
+	"github.com/tasker-go/tasker/config"
 )
 
 // WorkPool gives handlers transactions in which what they write and the end of
@@ -36,7 +38,7 @@ type WorkPoolOptions struct {
 	// Pool is somebody else's, which is not closed. It must lead to the store's
 	// database (see Check), and must not be the store's own. nil makes one.
 	Pool *Pool
-	// MaxConns of one that is made; default 10.
+	// MaxConns of one that is made. Required for that.
 	MaxConns int32
 }
 
@@ -54,7 +56,10 @@ func (s *Store) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 	opts := s.opts
 	opts.ApplicationName += "-transactions"
 	opts.MaxConns, opts.MinConns = o.MaxConns, 0
-	cfg, err := poolConfig(withDefaults(opts))
+	if err := config.Positive("MaxConns", o.MaxConns); err != nil {
+		return nil, fmt.Errorf("open the pool for transactions of handlers: %w", err)
+	}
+	cfg, err := poolConfig(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -244,9 +244,10 @@ func (n *neglected) digest(t testing.TB) string {
 func (n *neglected) runner(t testing.TB, set ...func(c *sweep.Config)) (*sweep.Runner, *tasks) {
 	t.Helper()
 	asked := &tasks{}
-	cfg := sweep.Config{Store: n.store, Tasks: asked, Publisher: asked, Holder: uuid.New(), Metrics: telemetry.Discard(),
-		Staleness: sweep.StalenessConfig{Actions: sweep.StaleActions{ToError: true, DeadLetters: true}},
-		Retention: sweep.RetentionConfig{TTL: 7 * 24 * time.Hour, DeadLetterTTL: 30 * 24 * time.Hour}}
+	cfg := configured(t)
+	cfg.Store, cfg.Tasks, cfg.Publisher, cfg.Holder, cfg.Metrics = n.store, asked, asked, uuid.New(), telemetry.Discard()
+	cfg.Staleness.Actions = sweep.StaleActions{ToError: true, DeadLetters: true}
+	cfg.Retention.TTL, cfg.Retention.DeadLetterTTL = 7*24*time.Hour, 30*24*time.Hour
 	for _, f := range set {
 		f(&cfg)
 	}

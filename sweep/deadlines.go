@@ -13,10 +13,12 @@ import (
 // DeadlinesConfig is about tasks that did not end by their deadline.
 type DeadlinesConfig struct {
 	Off      bool
-	Interval time.Duration // default 30 s
-	Lease    time.Duration // default 1 min
-	Batch    int           // tasks per transaction; default 100
+	Interval time.Duration
+	Batch    int // tasks per transaction
 }
+
+// deadlinesLease is the longest that a run may last.
+const deadlinesLease = time.Minute
 
 type deadlines struct {
 	store  Store
@@ -28,10 +30,8 @@ type deadlines struct {
 var cancelTask = action{"cancelled", "would_cancel"}
 
 func deadlinesJob(cfg Config) Job {
-	c := cfg.Deadlines
-	lease := orDefault(c.Lease, time.Minute)
-	d := &deadlines{store: cfg.Store, tasks: cfg.Tasks, batch: orDefault(c.Batch, 100), bounds: boundsOf(lease, cfg.Clock)}
-	return Job{Name: "deadlines", Interval: orDefault(c.Interval, 30*time.Second), Lease: lease, Run: d.run}
+	d := &deadlines{store: cfg.Store, tasks: cfg.Tasks, batch: cfg.Deadlines.Batch, bounds: boundsOf(deadlinesLease, cfg.Clock)}
+	return Job{Name: "deadlines", Interval: cfg.Deadlines.Interval, Lease: deadlinesLease, Run: d.run}
 }
 
 func (d *deadlines) run(ctx context.Context, dry bool) (res Result, err error) {

@@ -12,10 +12,12 @@ import (
 // tell them. No flow of the engine leaves one behind.
 type DependenciesConfig struct {
 	Off      bool
-	Interval time.Duration // default 1 min
-	Lease    time.Duration // default 1 min
-	Batch    int           // dependencies looked at by one transaction; default 10,000
+	Interval time.Duration
+	Batch    int // dependencies looked at by one transaction
 }
+
+// dependenciesLease is the longest that a run may last.
+const dependenciesLease = time.Minute
 
 type dependencies struct {
 	store     Store
@@ -29,10 +31,8 @@ type dependencies struct {
 var lookAgain = action{"looked_at_again", "would_look_at_again"}
 
 func dependenciesJob(cfg Config) Job {
-	c := cfg.Dependencies
-	lease := orDefault(c.Lease, time.Minute)
-	d := &dependencies{store: cfg.Store, publisher: cfg.Publisher, batch: orDefault(c.Batch, 10_000), bounds: boundsOf(lease, cfg.Clock)}
-	return Job{Name: "dependencies", Interval: orDefault(c.Interval, time.Minute), Lease: lease, Run: d.run}
+	d := &dependencies{store: cfg.Store, publisher: cfg.Publisher, batch: cfg.Dependencies.Batch, bounds: boundsOf(dependenciesLease, cfg.Clock)}
+	return Job{Name: "dependencies", Interval: cfg.Dependencies.Interval, Lease: dependenciesLease, Run: d.run}
 }
 
 func (d *dependencies) run(ctx context.Context, dry bool) (res Result, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/sweep"
@@ -107,10 +108,23 @@ func (f *fake) SendsSignals() bool { return f.sends }
 
 func (f *fake) Publish(signals ...signal.Signal) { f.published = append(f.published, signals...) }
 
+// configured are the sweeps by the defaults of the configuration, except that
+// they end no task and keep everything.
+func configured(t testing.TB) sweep.Config {
+	t.Helper()
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	cfg := sweep.Configure(defaults.Orchestration)
+	cfg.Staleness.Actions = sweep.StaleActions{}
+	cfg.Retention.TTL, cfg.Retention.DeadLetterTTL, cfg.Retention.EventTTL = 0, 0, 0
+	return cfg
+}
+
 // runner returns the product's sweeps over the fake; spoil may change settings.
 func (f *fake) runner(t testing.TB, settings ...func(c *sweep.Config)) (*sweep.Runner, *telemetry.Metrics) {
 	t.Helper()
-	cfg := sweep.Config{Store: f, Tasks: f, Publisher: f, Holder: uuid.New(), Metrics: telemetry.Discard(), Jitter: -1}
+	cfg := configured(t)
+	cfg.Store, cfg.Tasks, cfg.Publisher, cfg.Holder, cfg.Metrics, cfg.Jitter = f, f, f, uuid.New(), telemetry.Discard(), -1
 	for _, set := range settings {
 		set(&cfg)
 	}
@@ -158,6 +172,19 @@ func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	require.Equal(t, []string{"deadlines"}, r.Sweeps())
 	_, err := sweep.New(sweep.Config{Store: &fake{}, Tasks: &fake{}, Holder: uuid.New()})
 	require.ErrorContains(t, err, "publisher")
+}
+
+// Defaults are those of the configuration: what is left out is refused.
+func TestNoBoundOfASweepIsInvented(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	_, err := sweep.New(sweep.Config{Store: f, Tasks: f, Publisher: f, Holder: uuid.New()})
+	for _, field := range []string{"Liveness.Interval", "Liveness.Stale", "Liveness.Dead", "Liveness.Batch", "Deadlines.Interval", "Deadlines.Batch",
+		"Dependencies.Interval", "Dependencies.Batch", "Staleness.Interval", "Staleness.Batch", "Retention.Interval", "Retention.Batch",
+		"Signals.Interval", "Signals.Overdue"} {
+		require.ErrorContains(t, err, "invalid "+field+" 0")
+	}
+	require.NoError(t, configured(t).Check())
 }
 
 func TestLiveness(t *testing.T) {

@@ -13,15 +13,17 @@ import (
 // LivenessConfig is about workers that send no heartbeat any more.
 type LivenessConfig struct {
 	Off      bool
-	Interval time.Duration // default 15 s
-	Lease    time.Duration // default 30 s
-	Stale    time.Duration // without a heartbeat: stale; default 30 s
+	Interval time.Duration
+	Stale    time.Duration // without a heartbeat: stale
 	// Dead is when a silent worker is given up: what it has claimed goes to
-	// others at once, and should it come back it has to register anew. Default
-	// 120 s, never less than Stale.
+	// others at once, and should it come back it has to register anew. Never less
+	// than Stale.
 	Dead  time.Duration
-	Batch int // workers, and claims of dead ones, per statement; default 100
+	Batch int // workers, and claims of dead ones, per statement
 }
+
+// livenessLease is the longest that a run may last.
+const livenessLease = 30 * time.Second
 
 type liveness struct {
 	store     Store
@@ -41,11 +43,9 @@ var (
 
 func livenessJob(cfg Config) Job {
 	c := cfg.Liveness
-	stale := orDefault(c.Stale, 30*time.Second)
-	lease := orDefault(c.Lease, 30*time.Second)
-	l := &liveness{store: cfg.Store, publisher: cfg.Publisher, metrics: cfg.Metrics, bounds: boundsOf(lease, cfg.Clock),
-		limits: store.LivenessLimits{Stale: stale, Dead: max(orDefault(c.Dead, 2*time.Minute), stale), Batch: orDefault(c.Batch, 100)}}
-	return Job{Name: "liveness", Interval: orDefault(c.Interval, 15*time.Second), Lease: lease, Run: l.run}
+	l := &liveness{store: cfg.Store, publisher: cfg.Publisher, metrics: cfg.Metrics, bounds: boundsOf(livenessLease, cfg.Clock),
+		limits: store.LivenessLimits{Stale: c.Stale, Dead: max(c.Dead, c.Stale), Batch: c.Batch}}
+	return Job{Name: "liveness", Interval: c.Interval, Lease: livenessLease, Run: l.run}
 }
 
 func (l *liveness) run(ctx context.Context, dry bool) (res Result, err error) {

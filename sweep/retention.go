@@ -12,9 +12,8 @@ import (
 type RetentionConfig struct {
 	Off      bool
 	DryRun   bool
-	Interval time.Duration // default 10 min
-	Lease    time.Duration // default 5 min; a run deletes for half of it at most
-	Batch    int           // rows per transaction; default 500
+	Interval time.Duration
+	Batch    int // rows per transaction
 	// TTL is how long tasks that have ended are kept, counted from their end,
 	// and daemons that are gone; 0 is for ever.
 	TTL time.Duration
@@ -25,6 +24,10 @@ type RetentionConfig struct {
 	// not; 0 is for ever.
 	EventTTL time.Duration
 }
+
+// retentionLease is the longest that a run may last. It deletes for half of it at
+// most.
+const retentionLease = 5 * time.Minute
 
 type retention struct {
 	store   Store
@@ -51,10 +54,9 @@ const busyDays = "busy_days"
 
 func retentionJob(cfg Config) Job {
 	c := cfg.Retention
-	lease := orDefault(c.Lease, 5*time.Minute)
-	r := &retention{store: cfg.Store, metrics: cfg.Metrics, bounds: boundsOf(lease, cfg.Clock),
-		limits: store.RetentionLimits{TTL: max(c.TTL, 0), DeadLetterTTL: max(c.DeadLetterTTL, 0), EventTTL: max(c.EventTTL, 0), Batch: orDefault(c.Batch, 500)}}
-	return Job{Name: "retention", Interval: orDefault(c.Interval, 10*time.Minute), Lease: lease, DryRun: c.DryRun, Run: r.run}
+	r := &retention{store: cfg.Store, metrics: cfg.Metrics, bounds: boundsOf(retentionLease, cfg.Clock),
+		limits: store.RetentionLimits{TTL: max(c.TTL, 0), DeadLetterTTL: max(c.DeadLetterTTL, 0), EventTTL: max(c.EventTTL, 0), Batch: c.Batch}}
+	return Job{Name: "retention", Interval: c.Interval, Lease: retentionLease, DryRun: c.DryRun, Run: r.run}
 }
 
 func (r *retention) run(ctx context.Context, dry bool) (res Result, err error) {

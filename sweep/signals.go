@@ -11,10 +11,12 @@ import (
 // from it: whoever put it there may have died before its signal.
 type SignalsConfig struct {
 	Off      bool
-	Interval time.Duration // default 30 s
-	Lease    time.Duration // default 30 s
-	Overdue  time.Duration // in line since: signalled again; default 30 s
+	Interval time.Duration
+	Overdue  time.Duration // in line since: signalled again
 }
+
+// signalsLease is the longest that a run may last.
+const signalsLease = 30 * time.Second
 
 type signals struct {
 	store     Store
@@ -25,9 +27,8 @@ type signals struct {
 var signalAgain = action{"signalled", "would_signal"}
 
 func signalsJob(cfg Config) Job {
-	c := cfg.Signals
-	s := &signals{store: cfg.Store, publisher: cfg.Publisher, overdue: orDefault(c.Overdue, 30*time.Second)}
-	return Job{Name: "signals", Interval: orDefault(c.Interval, 30*time.Second), Lease: orDefault(c.Lease, 30*time.Second), Run: s.run}
+	s := &signals{store: cfg.Store, publisher: cfg.Publisher, overdue: cfg.Signals.Overdue}
+	return Job{Name: "signals", Interval: cfg.Signals.Interval, Lease: signalsLease, Run: s.run}
 }
 
 // run is one statement, with one signal per topic at most.

@@ -16,16 +16,16 @@ import (
 type StalenessConfig struct {
 	Off      bool
 	DryRun   bool
-	Interval time.Duration // default 5 min
-	Lease    time.Duration // default 2 min
-	Batch    int           // tasks judged at once; default 100
+	Interval time.Duration
+	Batch    int // tasks judged at once
 	// Thresholds are those of tasks whose template has none; those that are 0
-	// are off. The zero value stands for 60 min of waiting for dependencies,
-	// 30 min of waiting for a retry, 30 min with steps in process, a lifetime of
-	// 24 h, and 15 min from one checkpoint to the next.
+	// are off.
 	Thresholds store.StaleThresholds
 	Actions    StaleActions
 }
+
+// stalenessLease is the longest that a run may last.
+const stalenessLease = 2 * time.Minute
 
 // StaleActions are what is done to a stale task. With neither it is only counted.
 type StaleActions struct {
@@ -60,14 +60,8 @@ type staleness struct {
 
 func stalenessJob(cfg Config) Job {
 	c := cfg.Staleness
-	c.Interval, c.Lease = orDefault(c.Interval, 5*time.Minute), orDefault(c.Lease, 2*time.Minute)
-	c.Batch = orDefault(c.Batch, 100)
-	if c.Thresholds == (store.StaleThresholds{}) {
-		c.Thresholds = store.StaleThresholds{WaitingForDependencies: time.Hour, WaitingForRetry: 30 * time.Minute,
-			StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour, Checkpoint: 15 * time.Minute}
-	}
-	s := &staleness{store: cfg.Store, tasks: cfg.Tasks, metrics: cfg.Metrics, cfg: c, bounds: boundsOf(c.Lease, cfg.Clock)}
-	return Job{Name: "staleness", Interval: c.Interval, Lease: c.Lease, DryRun: c.DryRun, Run: s.run, Watch: s.watch}
+	s := &staleness{store: cfg.Store, tasks: cfg.Tasks, metrics: cfg.Metrics, cfg: c, bounds: boundsOf(stalenessLease, cfg.Clock)}
+	return Job{Name: "staleness", Interval: c.Interval, Lease: stalenessLease, DryRun: c.DryRun, Run: s.run, Watch: s.watch}
 }
 
 func (s *staleness) run(ctx context.Context, dry bool) (res Result, err error) {

@@ -40,9 +40,8 @@ type Tasks interface {
 	EndStale(ctx context.Context, stale []store.StaleTask, actions StaleActions) (changed int, err error)
 }
 
-// Config describes the sweeps of the product. Store, Tasks, Publisher and
-// Holder are required; zero values elsewhere take the defaults named at each
-// field.
+// Config describes the sweeps of the product: see Configure. Store, Tasks,
+// Publisher and Holder are required, and what Check refuses to do without.
 type Config struct {
 	Store     Store
 	Tasks     Tasks
@@ -63,10 +62,13 @@ type Config struct {
 }
 
 // New returns a runner of the product's sweeps, those left out that are off.
-// Nothing runs before Start. It returns an error when a required part is missing.
+// Nothing runs before Start. It returns an error when something required is missing.
 func New(cfg Config) (*Runner, error) {
 	if cfg.Store == nil || cfg.Tasks == nil || cfg.Publisher == nil || cfg.Holder == uuid.Nil {
 		return nil, errors.New("sweeps: store, tasks, publisher and holder are required")
+	}
+	if err := cfg.Check(); err != nil {
+		return nil, err
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = lifecycle.RealClock()
@@ -85,12 +87,4 @@ func New(cfg Config) (*Runner, error) {
 	add(cfg.Staleness.Off, stalenessJob)
 	add(cfg.Retention.Off, retentionJob)
 	return NewRunner(RunnerConfig{Leases: cfg.Store, Holder: cfg.Holder, Jitter: cfg.Jitter, Clock: cfg.Clock, Logger: cfg.Logger, Metrics: cfg.Metrics}, jobs...)
-}
-
-// orDefault is v, or def where v is not positive.
-func orDefault[T int | time.Duration](v, def T) T {
-	if v <= 0 {
-		return def
-	}
-	return v
 }

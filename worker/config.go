@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -24,21 +25,20 @@ import (
 // Everywhere as a namespace means all of them.
 const Everywhere = "*"
 
-// Config describes a Worker. Store or DatabaseURL is required; other zero
-// values take the defaults of the configuration ([config.Defaults]), which the
-// fields name.
+// Config describes a Worker. Store or DatabaseURL is required. A field that is
+// zero and names a key has the default of that key ([config.Defaults]).
 type Config struct {
 	// Store is used and not closed; without it the worker opens its own with
 	// DatabaseURL (libpq URL or key-value string) and closes it.
 	Store       *store.Store
 	DatabaseURL string
-	// MaxConnections of a store of its own; default 10.
+	// MaxConnections of a store of its own (common.database.pool.max_connections).
 	MaxConnections int32
 
-	// EventSource is where signals come from. Without it EventSourceName
-	// ("notify", the default, "wal", "relay" or "none") makes one that connects to
-	// ListenerURL, which must reach the server directly and not through a
-	// pooler; default DatabaseURL. With neither URL the worker polls.
+	// EventSource is where signals come from. Without it EventSourceName ("notify",
+	// "wal", "relay" or "none"; common.signals.event_source) makes one that
+	// connects to ListenerURL, which must reach the server directly and not
+	// through a pooler; default DatabaseURL. With neither URL the worker polls.
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
@@ -59,22 +59,24 @@ type Config struct {
 	// Environment selects the overrides of the templates; default "".
 	Environment string
 	// Immutable is what becomes of a template whose version tasks have used with
-	// other content; default store.VersionsRefuse: the worker runs without it.
+	// other content (common.task_templates.immutable). A worker runs without one
+	// that is refused.
 	Immutable store.Immutability
 
-	// Mode in which work is found; default Hybrid.
+	// Mode in which work is found (worker.event_systems.worker.deployment_mode).
 	Mode deploymode.Mode
 	// Events tunes how work is found. Its Mode, Source, Topics, Logger and
-	// Metrics are taken from here; what it leaves out is that of the
-	// configuration.
+	// Metrics are taken from here (worker.event_systems.worker).
 	Events coordinator.Config
 
-	// MaxConcurrent is how many handlers run at once; default 10.
+	// MaxConcurrent is how many handlers run at once
+	// (worker.mpsc_channels.handler_dispatch.max_concurrent_handlers).
 	MaxConcurrent int
-	// Prefetch is how many more steps may be claimed ahead; default 0. They
-	// are handed back when the worker stops.
+	// Prefetch is how many more steps may be claimed ahead (worker.prefetch).
+	// They are handed back when the worker stops.
 	Prefetch int
-	// HandlerTimeout limits a handler whose template sets no limit; default 30 s.
+	// HandlerTimeout limits a handler whose template sets no limit
+	// (worker.mpsc_channels.handler_dispatch.handler_timeout_ms).
 	HandlerTimeout time.Duration
 	// MaxResultBytes bounds the JSON of a handler's result; default 1 MiB.
 	MaxResultBytes int
@@ -89,10 +91,10 @@ type Config struct {
 	// Transactions are those of handlers that work in one.
 	Transactions TransactionConfig
 
-	// Lease is how long a claim lasts without a heartbeat; default 60 s.
+	// Lease is how long a claim lasts without a heartbeat (worker.lease_seconds).
 	Lease time.Duration
-	// HeartbeatInterval is how often leases are extended; default 10 s, at
-	// most a third of Lease.
+	// HeartbeatInterval is how often leases are extended, at most a third of
+	// Lease (worker.heartbeat_interval_ms).
 	HeartbeatInterval time.Duration
 	// ShutdownTimeout bounds Stop where its context has no deadline, and Run's
 	// stopping; default 30 s.
@@ -109,92 +111,55 @@ type Config struct {
 
 // ReportConfig bounds the reporting of outcomes.
 type ReportConfig struct {
-	// MaxBatch is how many outcomes one transaction reports; default 500.
+	// MaxBatch is how many outcomes one transaction reports
+	// (worker.report.batch_size).
 	MaxBatch int
-	// MaxPending is how many outcomes may wait to be reported; default 10,000.
+	// MaxPending is how many outcomes may wait to be reported
+	// (worker.report.max_pending).
 	MaxPending int
-	// ClaimBelow is the share of MaxPending, above 0 to 1, at which claiming
-	// stops; default 1.
+	// ClaimBelow is the share of MaxPending, above 0 to 1, at which claiming stops
+	// (worker.mpsc_channels.handler_dispatch.load_shedding).
 	ClaimBelow float64
-	// WarnFrom is the share of MaxPending from which on a warning is logged; 0:
-	// never.
+	// WarnFrom is the share of MaxPending from which on a warning is logged
+	// (load_shedding as well); negative: never.
 	WarnFrom float64
-	// SlowAfter is the duration of a report that is logged as slow; 0: none is.
+	// SlowAfter is the duration of a report that is logged as slow
+	// (worker.circuit_breakers.ffi_completion_send.slow_send_threshold_ms).
 	SlowAfter time.Duration
 	// Breaker is asked before each report; while it is open nothing is claimed
 	// either. nil lets all through. Outcomes wait, they are never dropped.
 	Breaker *breaker.Breaker
 }
 
-// CheckpointConfig bounds the checkpoints of handlers.
+// CheckpointConfig bounds the checkpoints of handlers (worker.checkpoint).
 type CheckpointConfig struct {
-	// MaxCursorBytes bounds the JSON of a cursor; default 4,096.
+	// MaxCursorBytes bounds the JSON of a cursor.
 	MaxCursorBytes int
-	// MaxAccumulatedBytes bounds the JSON of accumulated results; default
-	// 65,536. Each checkpoint writes all of it.
+	// MaxAccumulatedBytes bounds the JSON of accumulated results. Each checkpoint
+	// writes all of it.
 	MaxAccumulatedBytes int
 	// MaxHistory is how many earlier cursors of a step are kept for people, the
-	// newest; default 20, negative for none.
+	// newest; negative for none.
 	MaxHistory int
-	// SaveTimeout is how long StepContext.Checkpoint waits for the database;
-	// default 10 s. Yields are kept until they are answered.
+	// SaveTimeout is how long StepContext.Checkpoint waits for the database.
+	// Yields are kept until they are answered.
 	SaveTimeout time.Duration
-}
-
-func (c *CheckpointConfig) withDefaults(d config.Checkpoint) {
-	defaultInt(&c.MaxCursorBytes, d.MaxCursorBytes)
-	defaultInt(&c.MaxAccumulatedBytes, d.MaxAccumulatedBytes)
-	if c.MaxHistory == 0 {
-		c.MaxHistory = d.MaxHistory
-	}
-	c.MaxHistory = max(c.MaxHistory, 0)
-	defaultTime(&c.SaveTimeout, d.SaveTimeout())
 }
 
 // withDefaults fills in what is missing and refuses what cannot work.
 func (c Config) withDefaults() (Config, error) {
-	if c.Mode == "" {
-		c.Mode = deploymode.Hybrid
-	}
-	if c.EventSourceName == "" {
-		c.EventSourceName = notify.Name
-	}
-	if c.ListenerURL == "" {
-		c.ListenerURL = c.DatabaseURL
-	}
-	if c.Version == "" {
-		c.Version = "dev"
-	}
-	if c.WorkerID == "" {
-		c.WorkerID = fmt.Sprintf("worker-%s-%d", hostname(), os.Getpid())
-	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
-	c.Metrics = c.Metrics.OrDiscard()
 	defaults, err := config.Defaults()
 	if err != nil {
 		return c, err
 	}
-	d := defaults.Worker
-	c.Events = c.Events.Or(coordinator.Configure(d.EventSystems.Worker.EventSystem))
-	defaultInt(&c.MaxConcurrent, d.MPSCChannels.HandlerDispatch.MaxConcurrentHandlers)
-	defaultInt(&c.MaxResultBytes, 1<<20)
-	defaultInt(&c.Report.MaxBatch, d.Report.BatchSize)
-	defaultInt(&c.Report.MaxPending, d.Report.MaxPending)
-	c.Checkpoint.withDefaults(d.Checkpoint)
-	c.Isolation.withDefaults()
-	c.DomainEvents.withDefaults()
-	if c.Transactions.MaxConnections <= 0 {
-		c.Transactions.MaxConnections = int32(d.Transactions.MaxConnections) // #nosec G115 -- ranges are checked
-	}
-	if c.Report.ClaimBelow <= 0 || c.Report.ClaimBelow > 1 {
-		c.Report.ClaimBelow = 1
-	}
-	defaultTime(&c.HandlerTimeout, d.MPSCChannels.HandlerDispatch.HandlerTimeout())
-	defaultTime(&c.Lease, d.Lease())
-	defaultTime(&c.HeartbeatInterval, min(d.HeartbeatInterval(), c.Lease/3))
-	defaultTime(&c.ShutdownTimeout, 30*time.Second)
+	d := Configure(defaults.WorkerConfig())
+	d.WorkerID, d.Version = fmt.Sprintf("worker-%s-%d", hostname(), os.Getpid()), "dev"
+	d.ListenerURL, d.Logger = c.DatabaseURL, zap.NewNop()
+	d.MaxResultBytes, d.ShutdownTimeout = 1<<20, 30*time.Second
+	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
+	c = config.Or(c, d)
+	c.Checkpoint.MaxHistory = max(c.Checkpoint.MaxHistory, 0)
+	c.Metrics = c.Metrics.OrDiscard()
 	if slices.Contains(c.Namespaces, Everywhere) {
 		c.Every = true
 	}
@@ -209,6 +174,10 @@ func (c Config) check() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
+	wrong = append(wrong, config.Positive("MaxConcurrent", c.MaxConcurrent), config.Positive("HandlerTimeout", c.HandlerTimeout),
+		config.Positive("Report.MaxBatch", c.Report.MaxBatch), config.Positive("Report.MaxPending", c.Report.MaxPending),
+		config.Positive("HeartbeatInterval", c.HeartbeatInterval), config.Positive("DomainEvents.Buffer", c.DomainEvents.Buffer))
+	refuse(c.Report.ClaimBelow < 0 || c.Report.ClaimBelow > 1, "invalid Report.ClaimBelow %v: want more than 0, at most 1", c.Report.ClaimBelow)
 	refuse(c.Store == nil && c.DatabaseURL == "", "neither Store nor DatabaseURL is set")
 	_, known := deploymode.Parse(string(c.Mode))
 	refuse(!known, "%q is no deployment mode", c.Mode)
@@ -216,7 +185,7 @@ func (c Config) check() error {
 	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "EventSourceName %q is none of %v", c.EventSourceName, sources)
 	refuse(!slices.Contains([]UnknownPublisher{PublishPlain, PublishNothing, PublishError}, c.DomainEvents.UnknownPublisher),
 		"DomainEvents.UnknownPublisher %q is none of default, nothing and error", c.DomainEvents.UnknownPublisher)
-	refuse(!slices.Contains([]store.Immutability{"", store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
+	refuse(!slices.Contains([]store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
 		"Immutable %q is none of refuse, warn and off", c.Immutable)
 	refuse(c.Prefetch < 0, "Prefetch %d is negative", c.Prefetch)
 	refuse(c.Lease < 100*time.Millisecond, "Lease %v is shorter than 100 ms", c.Lease)
@@ -227,22 +196,10 @@ func (c Config) check() error {
 			refuse(name == "" || err != nil, "namespace %q cannot be listened to: %w", name, err)
 		}
 	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("configure the worker: %w", errors.Join(wrong...))
+	if err := errors.Join(wrong...); err != nil {
+		return fmt.Errorf("configure the worker: %w", err)
 	}
 	return nil
-}
-
-func defaultInt(v *int, def int) {
-	if *v <= 0 {
-		*v = def
-	}
-}
-
-func defaultTime(v *time.Duration, def time.Duration) {
-	if *v <= 0 {
-		*v = def
-	}
 }
 
 func hostname() string {

@@ -13,8 +13,7 @@ import (
 	"github.com/tasker-go/tasker/telemetry"
 )
 
-// engineConfig is the part of Config that the engine works by, with all
-// defaults filled in.
+// engineConfig is the part of Config that the engine works by.
 type engineConfig struct {
 	MaxConcurrent  int
 	Prefetch       int
@@ -26,10 +25,10 @@ type engineConfig struct {
 	Checkpoint     CheckpointConfig
 	Isolation      IsolationConfig
 	DomainEvents   DomainEventConfig
-	Publishers     *publishers // nil: there are none
-	Bus            *events.Bus // nil: there are no subscribers
-	Settler        Settler     // nil: successes are reported like failures
-	WorkerID       string      // names the worker in the history of tasks
+	Publishers     *publishers
+	Bus            *events.Bus
+	Settler        Settler // nil: successes are reported like failures
+	WorkerID       string  // names the worker in the history of tasks
 }
 
 // engine claims steps, runs them and has their outcomes reported.
@@ -80,12 +79,6 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	e.told, e.tell = context.WithCancelCause(e.base)
 	e.reporter = newReporter(e, publisher)
 	e.saver = newSaver(e)
-	if cfg.Publishers == nil {
-		cfg.Publishers = newPublishers()
-	}
-	if cfg.Bus == nil {
-		cfg.Bus = events.NewBus(cfg.DomainEvents.Bus)
-	}
 	others := newReplicas(id.get(), cfg.DomainEvents.RememberedIDs, cfg.Bus, publisher, log, m)
 	e.publishing = newPublishing(e.base, cfg.DomainEvents, cfg.Publishers, cfg.Bus, others, cfg.MaxConcurrent, log, m)
 	m.HandlersLimit.Set(float64(cfg.MaxConcurrent))

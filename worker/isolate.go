@@ -13,21 +13,16 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// IsolationConfig bounds the items that handlers of batches isolate.
+// IsolationConfig bounds the items that handlers of batches isolate
+// (worker.isolated_items).
 type IsolationConfig struct {
-	// MaxItems bounds the items of one batch; default 1,000.
+	// MaxItems bounds the items of one batch.
 	MaxItems int
-	// MaxItemBytes bounds the JSON of an item; default 4,096.
+	// MaxItemBytes bounds the JSON of an item.
 	MaxItemBytes int
-	// MaxBytes bounds the JSON of all items of a batch with their errors; default
-	// 262,144. Each checkpoint of the batch writes all of it.
+	// MaxBytes bounds the JSON of all items of a batch with their errors. Each
+	// checkpoint of the batch writes all of it.
 	MaxBytes int
-}
-
-func (c *IsolationConfig) withDefaults() {
-	defaultInt(&c.MaxItems, 1000)
-	defaultInt(&c.MaxItemBytes, 4<<10)
-	defaultInt(&c.MaxBytes, 256<<10)
 }
 
 // maxIsolatedMessage bounds what is kept of why an item was isolated, in bytes.

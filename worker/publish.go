@@ -20,27 +20,28 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// DomainEventConfig bounds what a worker does about domain events.
+// DomainEventConfig bounds what a worker does about domain events
+// (worker.domain_events, and of worker.mpsc_channels domain_events and
+// in_process_events).
 type DomainEventConfig struct {
 	// MaxPayloadBytes bounds the JSON of a payload, also of the plain one, which
-	// is the result; default 262,144.
+	// is the result.
 	MaxPayloadBytes int
-	// PublisherTimeout limits the work of a publisher on one event; default 5 s.
-	// The end of the step is not reported before.
+	// PublisherTimeout limits the work of a publisher on one event. The end of the
+	// step is not reported before.
 	PublisherTimeout time.Duration
 	// Buffer is how many ended steps with fast events may wait to be handed to
-	// the subscribers; default 1,000. Beyond it their events are lost.
+	// the subscribers. Beyond it their events are lost.
 	Buffer int
 	// QuietDrops keeps what is lost for a full buffer out of the log.
 	QuietDrops bool
-	// DrainTimeout bounds the handing over of what is left when the worker stops;
-	// default 5 s.
+	// DrainTimeout bounds the handing over of what is left when the worker stops.
 	DrainTimeout time.Duration
 	// RememberedIDs is how many ids of events from other workers are remembered,
-	// so that none is delivered twice; default 10,000, negative for none.
+	// so that none is delivered twice; negative for none.
 	RememberedIDs int
 	// UnknownPublisher is what becomes of an event whose publisher the worker does not
-	// have; default PublishPlain.
+	// have.
 	UnknownPublisher UnknownPublisher
 	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
 	Bus events.Config
@@ -62,19 +63,6 @@ const (
 	// the worker does not start.
 	PublishError UnknownPublisher = "error"
 )
-
-func (c *DomainEventConfig) withDefaults() {
-	defaultInt(&c.MaxPayloadBytes, 256<<10)
-	defaultInt(&c.Buffer, 1000)
-	if c.RememberedIDs == 0 {
-		c.RememberedIDs = 10_000
-	}
-	if c.UnknownPublisher == "" {
-		c.UnknownPublisher = PublishPlain
-	}
-	defaultTime(&c.PublisherTimeout, 5*time.Second)
-	defaultTime(&c.DrainTimeout, 5*time.Second)
-}
 
 // maxEventMetadata bounds what a publisher adds to the metadata, in bytes.
 const maxEventMetadata = 16 << 10
@@ -136,7 +124,6 @@ type publishable struct {
 }
 
 func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, bus *events.Bus, r *replicas, permits int, log *zap.Logger, m *telemetry.Metrics) *publishing {
-	cfg.withDefaults()
 	return &publishing{cfg: cfg, publishers: p, bus: bus, replicas: r, log: log, metrics: m, base: base,
 		permits: make(chan struct{}, max(permits, 1)), queue: make(chan *publication, cfg.Buffer)}
 }

@@ -87,7 +87,9 @@ func TestWithoutAListenerEventsStayLocal(t *testing.T) {
 func TestLargeEventsStayLocal(t *testing.T) {
 	var handed published
 	m := telemetry.Discard()
-	r := newReplicas(uuid.New(), 10, events.NewBus(events.Config{}), &handed, zap.NewNop(), m)
+	bus, err := events.NewBus(events.Config{Buffer: 1, Timeout: time.Second})
+	require.NoError(t, err)
+	r := newReplicas(uuid.New(), 10, bus, &handed, zap.NewNop(), m)
 	r.listens = func() bool { return true }
 	e := events.Event{ID: elsewhere, Payload: json.RawMessage(`""`), Metadata: events.Metadata{Namespace: "tests"}}
 	doc, err := json.Marshal(fastSignal{Origin: r.origin, Event: e})

@@ -185,7 +185,7 @@ func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error
 	return insist(ctx, r.e, "reports", len(items), func(ctx context.Context) ([]bool, error) {
 		begin := time.Now()
 		answers, err := r.e.board.Report(ctx, reports)
-		if took := time.Since(begin); r.e.cfg.Report.SlowAfter > 0 && took >= r.e.cfg.Report.SlowAfter {
+		if took := time.Since(begin); took >= r.e.cfg.Report.SlowAfter {
 			r.e.log.Warn("reporting outcomes was slow", zap.Duration("took", took), zap.Int("outcomes", len(reports)), zap.Error(err))
 		}
 		return answers, err

@@ -89,7 +89,7 @@ func TestReportsAreRepeatedWhileTheDatabaseIsAway(t *testing.T) {
 func TestClaimingStopsWhenTooMuchIsPending(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{MaxConcurrent: 2, Report: ReportConfig{MaxPending: 3}}, func(*StepContext) (any, error) { return 1, nil })
+		r := newRig(t, Config{MaxConcurrent: 2, Report: ReportConfig{MaxPending: 3, ClaimBelow: 1}}, func(*StepContext) (any, error) { return 1, nil })
 		r.start(t)
 		// Claims work, reports do not.
 		r.board.set(func(b *fakeBoard) { b.refuse = func(*store.Report) error { return store.ErrUnavailable } })
@@ -166,7 +166,7 @@ func TestSlowAndPendingReportsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
-		r := newRig(t, Config{MaxConcurrent: 4, Logger: zap.New(core), Report: ReportConfig{MaxPending: 4, WarnFrom: 0.5, SlowAfter: 100 * time.Millisecond}},
+		r := newRig(t, Config{MaxConcurrent: 4, Logger: zap.New(core), Report: ReportConfig{MaxPending: 4, ClaimBelow: 1, WarnFrom: 0.5, SlowAfter: 100 * time.Millisecond}},
 			func(*StepContext) (any, error) { return 1, nil })
 		slow := &slowBoard{fakeBoard: r.board}
 		r.Worker.board = slow

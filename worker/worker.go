@@ -67,10 +67,14 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("make the worker's id: %w", err)
 	}
 	r := newRegistry()
-	bus := cfg.DomainEvents.Bus
-	bus.Logger, bus.Metrics = cfg.Logger, cfg.Metrics
+	heard := cfg.DomainEvents.Bus
+	heard.Logger, heard.Metrics = cfg.Logger, cfg.Metrics
+	bus, err := events.NewBus(heard)
+	if err != nil {
+		return nil, err
+	}
 	return &Worker{
-		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: events.NewBus(bus),
+		cfg: cfg, id: newIdentity(id), registry: r, chain: newChain(r), publishers: newPublishers(), bus: bus,
 		fatal: make(chan error, 1), force: make(chan struct{}), stopped: make(chan struct{}),
 		state: stateIdle, templates: map[templateKey]*workflow.Template{},
 	}, nil

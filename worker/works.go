@@ -10,8 +10,8 @@ import (
 
 // TransactionConfig is for handlers that work in a transaction (HandleTx).
 type TransactionConfig struct {
-	// MaxConnections is how many of them have a connection at once; default 10.
-	// More wait, in the time of their steps. The connections are beside those of
+	// MaxConnections is how many of them have a connection at once
+	// (worker.transactions.max_connections). More wait, in the time of their steps. The connections are beside those of
 	// the store, and are opened when first needed.
 	MaxConnections int32
 	// Pool is a *pgxpool.Pool of the program, to the database of the engine and

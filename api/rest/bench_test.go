@@ -46,7 +46,7 @@ func BenchmarkCreateMany(b *testing.B) {
 
 func benchmark(b *testing.B, path, body string, tasks int) {
 	engine := &promptEngine{fakeEngine: newFakeEngine(), created: orchestration.Created{UUID: taskID, CorrelationID: correlationID, RequestedAt: began, Plan: diamond()}}
-	s, err := rest.NewOrchestrator(rest.Config{}, rest.Orchestrator{Engine: engine, Store: newFakeStore()})
+	s, err := rest.NewOrchestrator(bounded(b, rest.Config{}), rest.Orchestrator{Engine: engine, Store: newFakeStore()})
 	require.NoError(b, err)
 	handler := s.Handler()
 	r := httptest.NewRequest(http.MethodPost, path, nil)

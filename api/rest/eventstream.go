@@ -27,8 +27,6 @@ const (
 	streamWrite = 10 * time.Second
 	// streamPage is how many events are read at once.
 	streamPage = 100
-	// defaultStreams is how many there may be at once.
-	defaultStreams = 100
 )
 
 // eventStreams brings events to those who keep a connection open.

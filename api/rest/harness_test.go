@@ -23,6 +23,7 @@ import (
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -37,12 +38,40 @@ type house struct {
 	schema *contract
 }
 
+// bounded takes the bounds that cfg leaves out from the defaults of the
+// configuration.
+func bounded(t testing.TB, cfg rest.Config) rest.Config {
+	t.Helper()
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	web := rest.Configure(defaults.Orchestration.Web)
+	web.Address, web.MaxWait = cfg.Address, cfg.MaxWait
+	return config.Or(cfg, web)
+}
+
+// Defaults are those of the configuration: what is left out is refused.
+func TestNoBoundIsInvented(t *testing.T) {
+	t.Parallel()
+	o := rest.Orchestrator{Engine: newFakeEngine(), Store: newFakeStore()}
+	_, err := rest.NewOrchestrator(rest.Config{}, o)
+	_, again := rest.NewWorker(rest.Config{}, rest.Worker{ID: "w", Type: "general", Control: newFakeStatus()})
+	require.Equal(t, err, again)
+	for _, field := range []string{"RequestTimeout", "MaxBodyBytes", "BodyBudget", "AnswerBudget"} {
+		require.ErrorContains(t, err, "invalid "+field+" 0")
+	}
+	type events = rest.Events
+	o.Events = struct{ events }{}
+	_, err = rest.NewOrchestrator(bounded(t, rest.Config{}), o)
+	require.ErrorContains(t, err, "invalid MaxEventConsumers 0")
+	require.ErrorContains(t, err, "invalid MaxEventStreams 0")
+}
+
 func newHouse(t testing.TB, change ...func(*rest.Config, *rest.Orchestrator)) *house {
 	t.Helper()
 	h := &house{t: t, engine: newFakeEngine(), store: newFakeStore()}
 	core, logs := observer.New(zap.DebugLevel)
 	h.logs = logs
-	cfg := rest.Config{Address: "127.0.0.1:0", Version: "1.2.3", Environment: "test", MaxWait: time.Minute, Logger: zap.New(core)}
+	cfg := bounded(t, rest.Config{Address: "127.0.0.1:0", Version: "1.2.3", Environment: "test", MaxWait: time.Minute, Logger: zap.New(core)})
 	o := rest.Orchestrator{Engine: h.engine, Store: h.store, ID: "orchestrator-1",
 		Verify: func(context.Context, uuid.UUID) ([]string, error) { return nil, nil }}
 	for _, c := range change {

@@ -209,7 +209,7 @@ func TestHealthIsNoLoad(t *testing.T) {
 func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore) *house {
 	t.Helper()
 	h := &house{t: t, store: db}
-	w := rest.Worker{ID: "worker-1", Control: status, Systems: status.Health, Loops: status.Loops, Saturation: status.Saturation,
+	w := rest.Worker{ID: "worker-1", Type: "go", Control: status, Systems: status.Health, Loops: status.Loops, Saturation: status.Saturation,
 		Namespaces: func() []string { return []string{"shapes"} }, Events: func() client.EventMetrics {
 			return client.EventMetrics{Router: client.EventRouterStats{TotalRouted: 7, DurableRouted: 2, FastRouted: 4, BroadcastRouted: 1, FastDeliveryErrors: 3, RoutingErrors: 5},
 				Bus: client.EventBusStats{TotalEventsDispatched: 5, RustHandlerDispatches: 9, RustHandlerErrors: 1, FFIChannelDrops: 2, RustSubscriberPatterns: 3,
@@ -222,7 +222,7 @@ func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore) *house {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "tasker_worker_example_total", Help: "An example."})
 	registry.MustRegister(counter)
 	var err error
-	h.server, err = rest.NewWorker(rest.Config{Version: "1.2.3", Environment: "test", Metrics: registry}, w)
+	h.server, err = rest.NewWorker(bounded(t, rest.Config{Version: "1.2.3", Environment: "test", Metrics: registry}), w)
 	require.NoError(t, err)
 	h.schema = newContract(t, h.server.OpenAPI())
 	return h
@@ -265,8 +265,8 @@ func TestWorkerWithoutDatabase(t *testing.T) {
 
 func TestConstructorsWantTheirParts(t *testing.T) {
 	t.Parallel()
-	_, err := rest.NewOrchestrator(rest.Config{}, rest.Orchestrator{Engine: newFakeEngine()})
+	_, err := rest.NewOrchestrator(bounded(t, rest.Config{}), rest.Orchestrator{Engine: newFakeEngine()})
 	require.Error(t, err)
-	_, err = rest.NewWorker(rest.Config{}, rest.Worker{ID: "x"})
+	_, err = rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "x"})
 	require.Error(t, err)
 }

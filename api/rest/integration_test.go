@@ -76,7 +76,7 @@ func realHouse(t *testing.T) (*client.Client, *rest.Server, *enginetest.Engine) 
 			w.Register("test.ok", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
 			w.Register("test.mood", worker.HandlerFunc(moody)))
 	})
-	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute},
+	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}),
 		rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test",
 			Verify: func(ctx context.Context, id uuid.UUID) ([]string, error) {
 				_, err := e.Store.CheckTask(ctx, e.Rules, id)
@@ -275,7 +275,7 @@ func TestTemplatesFleetAndHealthOfTheRealOne(t *testing.T) {
 // workerHouse serves the worker of a real engine.
 func workerHouse(t *testing.T, w *worker.Worker) *client.Client {
 	t.Helper()
-	s, err := rest.NewWorker(rest.Config{Address: "127.0.0.1:0"}, rest.Worker{ID: "test", Control: w, Systems: func() map[string]coordinator.Health {
+	s, err := rest.NewWorker(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Worker{ID: "test", Type: "general", Control: w, Systems: func() map[string]coordinator.Health {
 		return map[string]coordinator.Health{"worker": *w.Health().Events}
 	}})
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func operatedAt(t *testing.T, options ...func(*rest.Orchestrator)) (base string,
 	for _, option := range options {
 		option(&o)
 	}
-	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}, o)
+	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute}), o)
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport = &http.Transport{}

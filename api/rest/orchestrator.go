@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -110,11 +112,11 @@ type Orchestrator struct {
 	// Isolated are items that batches could not process.
 	Isolated Isolated
 	// Events are the durable domain events, MaxEventConsumers how many may read
-	// them; default 100.
+	// them. Events need both bounds.
 	Events            Events
 	MaxEventConsumers int
 	// NewEvents wakes the streams of events, of which there may be MaxEventStreams
-	// (default 100) at once; nil: they only look from time to time.
+	// at once; nil: they only look from time to time.
 	NewEvents       func() <-chan struct{}
 	MaxEventStreams int
 	// EventStreamRefused is told of each stream beyond that; it must not block.
@@ -137,8 +139,16 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	if o.Engine == nil || o.Store == nil {
 		return nil, errors.New("an orchestrator's API needs an engine and a store")
 	}
+	if o.Events != nil {
+		if err := errors.Join(config.Positive("MaxEventConsumers", o.MaxEventConsumers), config.Positive("MaxEventStreams", o.MaxEventStreams)); err != nil {
+			return nil, fmt.Errorf("configure the API of events: %w", err)
+		}
+	}
 	o.Store = metered{o.Store}
-	s := newServer(orchestratorServer, cfg)
+	s, err := newServer(orchestratorServer, cfg)
+	if err != nil {
+		return nil, err
+	}
 	a := s.newAPI("Tasker orchestrator")
 	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID, bulk: make(chan struct{}, maxBatches),
 		admission: o.Admission}
@@ -179,14 +189,7 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 		(&waitRoutes{api: a, waits: o.Waits}).add()
 	}
 	if o.Events != nil {
-		r := &eventRoutes{api: a, events: o.Events, most: o.MaxEventConsumers, actor: o.ID}
-		if r.most <= 0 {
-			r.most = 100
-		}
-		r.add()
-		if o.MaxEventStreams <= 0 {
-			o.MaxEventStreams = defaultStreams
-		}
+		(&eventRoutes{api: a, events: o.Events, most: o.MaxEventConsumers, actor: o.ID}).add()
 		if o.EventStreamRefused == nil {
 			o.EventStreamRefused = func() {}
 		}

@@ -19,18 +19,18 @@ import (
 	"github.com/tasker-go/tasker/telemetry"
 )
 
-// Config is what both daemons' servers have in common. Zero values take the
-// defaults named at the fields.
+// Config is what both daemons' servers have in common, see Configure. Zero values
+// take the defaults named at the fields.
 type Config struct {
 	// Address to listen on, host:port; port 0 picks a free one. Required for
 	// Start.
 	Address     string
 	Version     string
 	Environment string
-	// RequestTimeout bounds each request, waiting for a task not counted;
-	// default 30 s. Beyond it the answer is 408.
+	// RequestTimeout bounds each request, waiting for a task not counted. Required.
+	// Beyond it the answer is 408.
 	RequestTimeout time.Duration
-	// MaxBodyBytes bounds a request's body; default 2 MiB, then 413.
+	// MaxBodyBytes bounds a request's body, then 413. Required.
 	MaxBodyBytes int64
 	// MaxWait bounds ?wait=; longer waits are cut to it. Zero or less forbids
 	// waiting: such requests are answered at once.
@@ -46,8 +46,8 @@ type Config struct {
 	MaxHeaderBytes int
 	// BodyBudget is how many bytes the bodies of requests may take up together,
 	// those of up to 16 KiB aside, AnswerBudget the same for what is read to
-	// answer; default 16 and 32 MiB. A request that has waited 5 s for its share
-	// is told to come back (503).
+	// answer. Both are required. A request that has waited 5 s for its share is
+	// told to come back (503).
 	BodyBudget, AnswerBudget int64
 	// Telemetry counts what the server does; default none.
 	Telemetry *telemetry.Metrics
@@ -57,18 +57,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.RequestTimeout <= 0 {
-		c.RequestTimeout = 30 * time.Second
-	}
-	if c.MaxBodyBytes <= 0 {
-		c.MaxBodyBytes = 2 << 20
-	}
-	if c.BodyBudget <= 0 {
-		c.BodyBudget = 16 << 20
-	}
-	if c.AnswerBudget <= 0 {
-		c.AnswerBudget = 32 << 20
-	}
 	c.Telemetry = c.Telemetry.OrDiscard()
 	c.MaxWait = max(c.MaxWait, 0)
 	if c.MaxWaiting <= 0 {
@@ -115,12 +103,15 @@ type Server struct {
 	group   conc.WaitGroup
 }
 
-func newServer(name string, cfg Config) *Server {
+func newServer(name string, cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
 	cfg = cfg.withDefaults()
 	s := &Server{name: name, cfg: cfg, log: cfg.Logger,
 		bodies: newBudget("bodies", cfg.BodyBudget, cfg.Telemetry), answers: newBudget("answers", cfg.AnswerBudget, cfg.Telemetry)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	return s
+	return s, nil
 }
 
 // Name implements lifecycle.Service.

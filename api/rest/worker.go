@@ -20,11 +20,11 @@ type Control interface {
 	Ready() (ready bool, reason string)
 }
 
-// Worker is what a worker's server serves. ID and Control are required; a nil
-// function or Database tells nothing.
+// Worker is what a worker's server serves. ID, Type and Control are required; a
+// nil function or Database tells nothing.
 type Worker struct {
 	ID      string // worker_id
-	Type    string // worker_type; default "go"
+	Type    string // worker_type
 	Control Control
 	// Systems reports the event systems by name.
 	Systems func() map[string]coordinator.Health
@@ -77,13 +77,13 @@ func call[T any](f func() T) (none T) {
 // NewWorker returns the server of a worker: health, metrics and deployment
 // mode.
 func NewWorker(cfg Config, w Worker) (*Server, error) {
-	if w.ID == "" || w.Control == nil {
-		return nil, errors.New("a worker's API needs the worker's id and its control")
+	if w.ID == "" || w.Type == "" || w.Control == nil {
+		return nil, errors.New("a worker's API needs the worker's id, its type and its control")
 	}
-	if w.Type == "" {
-		w.Type = "go"
+	s, err := newServer(workerServer, cfg)
+	if err != nil {
+		return nil, err
 	}
-	s := newServer(workerServer, cfg)
 	a := s.newAPI("Tasker worker")
 	status := workerStatus{Control: w.Control, worker: &w}
 	(&adminRoutes{api: a, status: status, database: w.Database}).add()

@@ -43,22 +43,21 @@ type source struct {
 	types *types.Package
 }
 
-// typed checks the packages of the product that know config, and config
-// itself; whatever they import comes from export data.
+// typed checks the packages of the product; whatever they import comes from
+// export data.
 func typed(t *testing.T) []source {
 	t.Helper()
-	know := slices.DeleteFunc(slices.Clone(load(t)), func(p pkg) bool {
-		kit := strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
-		return kit || p.ImportPath != configPath && !slices.Contains(p.Deps, configPath)
+	product := slices.DeleteFunc(slices.Clone(load(t)), func(p pkg) bool {
+		return strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
 	})
-	exports := exported(t, know)
+	exports := exported(t, product)
 	fset := token.NewFileSet()
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	house := make([]source, 0, len(know))
-	for _, p := range know {
+	house := make([]source, 0, len(product))
+	for _, p := range product {
 		s := source{path: p.ImportPath}
 		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
 			require.NoError(t, err)
 			s.files = append(s.files, f)
 		}
@@ -70,7 +69,7 @@ func typed(t *testing.T) []source {
 }
 
 func (s *source) check(fset *token.FileSet, imports types.Importer) (err error) {
-	s.info = &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	s.info = &types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}}
 	s.types, err = (&types.Config{Importer: imports}).Check(s.path, fset, s.files, s.info)
 	return err
 }
@@ -318,26 +317,36 @@ func start(c config.Common, o config.Orchestration, w *config.Worker) int {
 		"common.a.later is planned, and A.Later is read",
 		"common.a.written is active and read nowhere",
 		"config: A.HiddenIt is called nowhere",
-	}, idleKeys(planted(t, table, daemon), keys))
+	}, idleKeys(planted(t, configPath, table, module+"/daemon", daemon), keys))
 }
 
-// planted checks two packages that exist in this test only.
-func planted(t *testing.T, table, daemon string) []source {
+// planted checks packages that exist in this test only: the path and the text of
+// each, those first that others import.
+func planted(t *testing.T, packages ...string) []source {
 	t.Helper()
-	fset, found := token.NewFileSet(), planters{}
+	fset, found := token.NewFileSet(), planters{importer.Default(), map[string]*types.Package{}}
 	var house []source
-	for _, p := range []struct{ path, text string }{{configPath, table}, {module + "/daemon", daemon}} {
-		f, err := parser.ParseFile(fset, p.path, p.text, parser.SkipObjectResolution)
+	for p := range slices.Chunk(packages, 2) {
+		f, err := parser.ParseFile(fset, p[0], p[1], parser.SkipObjectResolution|parser.ParseComments)
 		require.NoError(t, err)
-		s := source{path: p.path, files: []*ast.File{f}}
+		s := source{path: p[0], files: []*ast.File{f}}
 		require.NoError(t, s.check(fset, found))
-		found[p.path] = s.types
+		found.planted[p[0]] = s.types
 		house = append(house, s)
 	}
 	return house
 }
 
-type planters map[string]*types.Package
+// planters imports what is planted, and the standard library.
+type planters struct {
+	types.Importer
+	planted map[string]*types.Package
+}
 
 // Import implements types.Importer.
-func (p planters) Import(path string) (*types.Package, error) { return p[path], nil }
+func (p planters) Import(path string) (*types.Package, error) {
+	if own, ok := p.planted[path]; ok {
+		return own, nil
+	}
+	return p.Importer.Import(path)
+}

@@ -4,19 +4,23 @@ import (
 	"context"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
 )
 
 // serve has an engine answer over HTTP, until the test ends.
 func serve(t *testing.T, e *enginetest.Engine) *client.Client {
 	t.Helper()
-	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute},
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	web := rest.Configure(defaults.Orchestration.Web)
+	web.Address = "127.0.0.1:0"
+	s, err := rest.NewOrchestrator(web,
 		rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store, ID: "test"})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))

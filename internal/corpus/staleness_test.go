@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
@@ -58,8 +59,10 @@ func (s *stale) task(state workflow.TaskState, since time.Duration) uuid.UUID {
 // judge is a run of the sweep.
 func (s *stale) judge(dry bool, settings ...func(*sweep.StalenessConfig)) sweep.Run {
 	s.t.Helper()
-	cfg := sweep.Config{Store: s.e.Store, Tasks: staleTasks{s.e.Orchestrator}, Publisher: s.e.Bus, Holder: uuid.New(), Jitter: -1,
-		Staleness: sweep.StalenessConfig{Actions: sweep.StaleActions{ToError: true, DeadLetters: true}}}
+	defaults, err := config.Defaults()
+	require.NoError(s.t, err)
+	cfg := sweep.Configure(defaults.Orchestration)
+	cfg.Store, cfg.Tasks, cfg.Publisher, cfg.Holder, cfg.Jitter = s.e.Store, staleTasks{s.e.Orchestrator}, s.e.Bus, uuid.New(), -1
 	for _, set := range settings {
 		set(&cfg.Staleness)
 	}

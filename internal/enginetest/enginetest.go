@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
@@ -82,8 +81,9 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 		return Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.Hybrid, Source: e.Bus,
 			Poller: poller.Config{Interval: 200 * time.Millisecond, RelaxedInterval: 2 * time.Second}})
 	}
-	oc := orchestration.Config{Store: s, Publisher: e.Bus, Rules: e.Rules, Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"},
-		Orchestration: system("orchestration"), Readiness: system("task_readiness"), Processor: command.Config{Name: "orchestrator"}, Logger: log}
+	oc := Configured(t)
+	oc.Store, oc.Publisher, oc.Rules, oc.Logger = s, e.Bus, e.Rules, log
+	oc.Orchestration, oc.Readiness = system("orchestration"), system("task_readiness")
 	wc := worker.Config{Store: s, EventSource: e.Bus, Publisher: e.Bus, WorkerID: "test", Environment: "test", Events: system("worker"),
 		MaxConcurrent: 20, Lease: 10 * time.Second, HeartbeatInterval: time.Second, Logger: log}
 	for _, o := range options {
@@ -102,13 +102,24 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 	return e
 }
 
+// Configured is an orchestrator by the defaults of the configuration, except that
+// it opens no dead letters. Store, Publisher and the event systems are left out.
+func Configured(t testing.TB) orchestration.Config {
+	t.Helper()
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	c := orchestration.Configure(defaults.OrchestratorConfig())
+	c.Daemon, c.DeadLetters = store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"}, false
+	return c
+}
+
 // Completed takes what the settings of an event system leave out from the
 // defaults of the configuration.
 func Completed(t testing.TB, c coordinator.Config) coordinator.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
 	require.NoError(t, err)
-	return c.Or(coordinator.Configure(defaults.Worker.EventSystems.Worker.EventSystem))
+	return config.Or(c, coordinator.Configure(defaults.Worker.EventSystems.Worker.EventSystem))
 }
 
 func (e *Engine) stop() {

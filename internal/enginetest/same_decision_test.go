@@ -9,9 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
@@ -72,9 +70,9 @@ func newUnapplied(t *testing.T, template string) *unapplied {
 	bus := inproc.New()
 	system := enginetest.Completed(t, coordinator.Config{SystemID: "test", Mode: deploymode.Hybrid, Source: bus,
 		Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: time.Second}})
-	u.o, err = orchestration.New(orchestration.Config{Store: u.store, Publisher: bus, Rules: u.rules,
-		Daemon: store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"}, Orchestration: system, Readiness: system,
-		Processor: command.Config{Name: "orchestrator"}, Logger: zap.NewNop()})
+	c := enginetest.Configured(t)
+	c.Store, c.Publisher, c.Rules, c.Orchestration, c.Readiness = u.store, bus, u.rules, system, system
+	u.o, err = orchestration.New(c)
 	require.NoError(t, err)
 	created, err := u.store.CreateTasks(t.Context(), []store.NewTask{{UUID: uuid.Must(uuid.NewV7()), Plan: u.plan,
 		Context: json.RawMessage(`{}`), CorrelationID: uuid.Must(uuid.NewV7()), Initiator: "test"}})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/operators"
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -27,9 +28,13 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // serve gives an orchestrator its API, until the test ends.
 func serve(t *testing.T, e *enginetest.Engine, o *orchestration.Orchestrator) *client.Client {
 	t.Helper()
-	s, err := rest.NewOrchestrator(rest.Config{Address: "127.0.0.1:0", MaxWait: time.Minute,
-		Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))}, rest.Orchestrator{Engine: o, Store: e.Store, ID: "test", Actions: o,
-		DeadLetters: e.Store, Registry: e.Store, Schedules: o, Waits: o, Isolated: o, Events: e.Store, TaskTypes: o})
+	defaults, err := config.Defaults()
+	require.NoError(t, err)
+	web := rest.Configure(defaults.Orchestration.Web)
+	web.Address = "127.0.0.1:0"
+	web.Logger = zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))
+	s, err := rest.NewOrchestrator(web, rest.Orchestrator{Engine: o, Store: e.Store, ID: "test", Actions: o,
+		DeadLetters: e.Store, Registry: e.Store, Schedules: o, Waits: o, Isolated: o, Events: e.Store, MaxEventConsumers: 10, MaxEventStreams: 10, TaskTypes: o})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{}

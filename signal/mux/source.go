@@ -2,17 +2,18 @@ package mux
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
 )
 
 // Config bounds a Source. A zero field means its default.
 type Config struct {
 	// BufferLimit is how many different signals wait for the Receive of one
-	// member before their payloads are given up. Default
-	// signal.DefaultBufferLimit.
+	// member before their payloads are given up. Required.
 	BufferLimit int
 	// SubscribeTimeout bounds a change of the topics of the upstream
 	// connection; one that takes longer ends it. Default 10 s.
@@ -70,7 +71,7 @@ func (s *Source) Name() string { return s.wrapped.Name() }
 // it and has it subscribed to the topics that it lacks. The result has the
 // method LagBytes when the connections of the wrapped source have it.
 func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
-	if err := signal.ValidateTopics(topics); err != nil {
+	if err := errors.Join(config.Positive("BufferLimit", s.cfg.BufferLimit), signal.ValidateTopics(topics)); err != nil {
 		return nil, err
 	}
 	for {

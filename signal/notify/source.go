@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 )
@@ -15,20 +17,22 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "notify"
 
-// Config says where and how to listen. A zero field means its default.
+// Config says where and how to listen. A zero field means its default, that of
+// the configuration where it names a key ([config.Defaults]).
 type Config struct {
 	// DSN reaches the server directly, not through a pooler. Required.
 	DSN string
 	// ApplicationName shows in pg_stat_activity. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
-	// connect_timeout. Default 10 s.
+	// connect_timeout (common.database.connect_timeout_seconds).
 	ConnectTimeout time.Duration
 	// CommandTimeout bounds a LISTEN or UNLISTEN. One that takes longer ends
 	// the connection, because its state is not known any more. Default 10 s.
 	CommandTimeout time.Duration
 	// BufferLimit is how many different signals wait for Receive before their
-	// payloads are given up. Default signal.DefaultBufferLimit.
+	// payloads are given up
+	// (worker.mpsc_channels.event_listeners.pgmq_event_buffer_size).
 	BufferLimit int
 }
 
@@ -55,6 +59,12 @@ func New(cfg Config, t signal.Transport) (*Source, error) {
 	if cfg.CommandTimeout <= 0 {
 		cfg.CommandTimeout = 10 * time.Second
 	}
+	defaults, err := config.Defaults()
+	if err != nil {
+		return nil, err
+	}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, defaults.Common.Database.ConnectTimeout())
+	cfg.BufferLimit = cmp.Or(cfg.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
 	dial, err := pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 	"github.com/tasker-go/tasker/signal/wal"
@@ -31,7 +33,7 @@ type Config struct {
 	// pg_stat_replication. Default "tasker-relay".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
-	// connect_timeout. Default 10 s.
+	// connect_timeout (common.database.connect_timeout_seconds).
 	ConnectTimeout time.Duration
 	// RetryInterval is how often a replica tries to become the leader; chance
 	// takes up to half of it away. Default 2 s.
@@ -56,9 +58,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Namespaces == nil {
 		return c, errors.New("relay: nobody to ask for the namespaces")
 	}
-	if c.ApplicationName == "" {
-		c.ApplicationName = "tasker-relay"
+	defaults, err := config.Defaults()
+	if err != nil {
+		return c, err
 	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaults.Common.Database.ConnectTimeout())
+	c.ApplicationName = cmp.Or(c.ApplicationName, "tasker-relay")
 	for field, def := range map[*time.Duration]time.Duration{
 		&c.RetryInterval: 2 * time.Second, &c.TakeOverTimeout: 30 * time.Second,
 		&c.ProbeInterval: 2 * time.Second, &c.DeafAfter: 30 * time.Second,

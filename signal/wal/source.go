@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 )
@@ -17,20 +19,18 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "wal"
 
-// DefaultPublication is the publication without tables that is read.
-const DefaultPublication = "tasker_signals"
-
 // Querier asks the server for one row; *pgxpool.Pool does.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Config says what to read. A zero field means its default.
+// Config says what to read. A zero field means its default, that of the
+// configuration where it names a key ([config.Defaults]).
 type Config struct {
 	// DSN reaches the server directly, as a role with REPLICATION. Required.
 	DSN string
-	// Publication is created when it does not exist. Default
-	// DefaultPublication.
+	// Publication has no tables. It is created when it does not exist
+	// (common.signals.wal.publication).
 	Publication string
 	// Slot names a persistent slot, created when it does not exist; it goes on
 	// where it was confirmed. Empty means a temporary slot.
@@ -42,7 +42,7 @@ type Config struct {
 	// ApplicationName shows in pg_stat_replication. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
-	// connect_timeout. Default 10 s.
+	// connect_timeout (common.database.connect_timeout_seconds).
 	ConnectTimeout time.Duration
 	// StatusInterval is how often the server is told what was received, at
 	// most; a third of wal_sender_timeout when that is shorter. Default 10 s.
@@ -52,7 +52,8 @@ type Config struct {
 	// without a word, hence the default of 2 min.
 	SilenceTimeout time.Duration
 	// BufferLimit is how many different signals wait for Receive before their
-	// payloads are given up. Default signal.DefaultBufferLimit.
+	// payloads are given up
+	// (worker.mpsc_channels.event_listeners.pgmq_event_buffer_size).
 	BufferLimit int
 	// AllTopics hands out the signals of every topic, whatever was subscribed
 	// to, for those who pass them on.
@@ -65,10 +66,14 @@ type Config struct {
 	Server Querier
 }
 
-func (c Config) withDefaults() Config {
-	if c.Publication == "" {
-		c.Publication = DefaultPublication
+func (c Config) withDefaults() (Config, error) {
+	defaults, err := config.Defaults()
+	if err != nil {
+		return c, err
 	}
+	c.Publication = cmp.Or(c.Publication, defaults.Common.Signals.WAL.Publication)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaults.Common.Database.ConnectTimeout())
+	c.BufferLimit = cmp.Or(c.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
 	if c.ApplicationName == "" {
 		c.ApplicationName = "tasker-listener"
 	}
@@ -81,7 +86,7 @@ func (c Config) withDefaults() Config {
 	if c.SilenceTimeout <= 0 {
 		c.SilenceTimeout = 2 * time.Minute
 	}
-	return c
+	return c, nil
 }
 
 // Source reads signals from the WAL. It is safe for concurrent use; each
@@ -100,7 +105,10 @@ func New(cfg Config, t signal.Transport) (*Source, error) {
 	if t == nil {
 		return nil, errors.New("wal: no transport for probes")
 	}
-	cfg = cfg.withDefaults()
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Slot != "" && !slotName.MatchString(cfg.Slot) {
 		return nil, fmt.Errorf("%q is no name of a slot (1 to 63 of a-z, 0-9 and _)", cfg.Slot)
 	}

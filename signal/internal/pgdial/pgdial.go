@@ -12,10 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-)
 
-// DefaultConnectTimeout bounds connecting when the DSN says nothing.
-const DefaultConnectTimeout = 10 * time.Second
+	"github.com/tasker-go/tasker/config"
+)
 
 // keepAlive finds a peer that is gone without a word within 30 s. A listening
 // connection sends nothing by itself, so nothing else would.
@@ -29,11 +28,11 @@ func Parse(dsn, applicationName string, connectTimeout time.Duration) (*pgx.Conn
 	if err != nil {
 		return nil, fmt.Errorf("reading the listener's DSN: %w", err)
 	}
-	if connectTimeout <= 0 {
-		connectTimeout = DefaultConnectTimeout
-	}
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = connectTimeout
+	}
+	if err := config.Positive("ConnectTimeout", cfg.ConnectTimeout); err != nil {
+		return nil, err
 	}
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = applicationName

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tasker-go/tasker/config"
+)
+
+// Configure translates the settings of the database.
+func Configure(c config.Common) Options {
+	d, wal := c.Database, c.Signals.InTransaction()
+	return Options{
+		URL:      d.URL.Reveal(),
+		MaxConns: int32(d.Pool.MaxConnections), MinConns: int32(d.Pool.MinConnections), // #nosec G115 -- ranges are checked
+		AcquireTimeout: d.Pool.AcquireTimeout(), ConnectTimeout: d.ConnectTimeout(), IdleTimeout: d.Pool.IdleTimeout(), MaxLifetime: d.Pool.MaxLifetime(),
+		StatementTimeout: d.StatementTimeout(), HoldTimeout: d.HoldTimeout(), NoPreparedStatements: !d.PreparedStatements,
+		SignalsInTransaction: wal, NotifyAfterCommit: !wal, SlowAcquire: d.Pool.SlowAcquireThreshold(),
+	}
+}
+
+// complete takes the bounds that are left out from the defaults of the
+// configuration, and refuses those that make no sense.
+func (o Options) complete() (Options, error) {
+	defaults, err := config.Defaults()
+	if err != nil {
+		return o, err
+	}
+	d := Configure(defaults.Common)
+	o.MaxConns = cmp.Or(o.MaxConns, d.MaxConns)
+	o.AcquireTimeout, o.ConnectTimeout = cmp.Or(o.AcquireTimeout, d.AcquireTimeout), cmp.Or(o.ConnectTimeout, d.ConnectTimeout)
+	o.IdleTimeout, o.MaxLifetime = cmp.Or(o.IdleTimeout, d.IdleTimeout), cmp.Or(o.MaxLifetime, d.MaxLifetime)
+	o.StatementTimeout, o.HoldTimeout = cmp.Or(o.StatementTimeout, d.StatementTimeout), cmp.Or(o.HoldTimeout, d.HoldTimeout)
+	o.ApplicationName = cmp.Or(o.ApplicationName, "tasker")
+	if o.OnForget == nil {
+		o.OnForget = func() {}
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, time.Duration, error) {}
+	}
+	err = errors.Join(config.Positive("MaxConns", o.MaxConns), config.Positive("AcquireTimeout", o.AcquireTimeout),
+		config.Positive("ConnectTimeout", o.ConnectTimeout), config.Positive("IdleTimeout", o.IdleTimeout),
+		config.Positive("MaxLifetime", o.MaxLifetime), config.Positive("StatementTimeout", o.StatementTimeout),
+		config.Positive("HoldTimeout", o.HoldTimeout))
+	if err != nil {
+		return o, fmt.Errorf("configure the store: %w", err)
+	}
+	return o, nil
+}
