@@ -1,15 +1,20 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Refused returns what a configuration says that can be read and shown, and
 // with which no daemon of this version may start; nil when there is nothing. A
-// daemon ends with it at once, and a strict validation fails.
-func (l *Loaded) Refused() error {
-	if len(l.Refusals) == 0 {
+// daemon ends with it at once, and a strict validation fails. What is wrong with
+// one of the keys except does not count: the caller has something in its place.
+func (l *Loaded) Refused(except ...string) error {
+	left := slices.DeleteFunc(slices.Clone(l.Refusals), func(p Problem) bool { return slices.Contains(except, p.Key) })
+	if len(left) == 0 {
 		return nil
 	}
-	return &ValidationError{Problems: l.Refusals}
+	return &ValidationError{Problems: left}
 }
 
 // refuse is like fail for what keeps a daemon from starting.

@@ -68,5 +68,5 @@ func checkConnections(c config.Common, buffers signalBuffers) error {
 	if err != nil {
 		err = fmt.Errorf("prepare the event source %s: %w", c.Signals.EventSource, err)
 	}
-	return errors.Join(storeOptions(c, "", false).Check(), err)
+	return errors.Join(storeOptions(c, "", nil).Check(), err)
 }

@@ -34,8 +34,8 @@ const startPatience = 30 * time.Second
 // that its schema is the one this program knows. In embedded mode the
 // other daemon hears signals directly, so they need not ride along with what is
 // waited for.
-func openStore(ctx context.Context, c config.Common, name string, embedded bool, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
-	opts := storeOptions(c, name, embedded)
+func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
+	opts := storeOptions(c, name, near)
 	opts.OnForget = func() {
 		log.Warn("the database is another server than before, was restarted, or went back to an older state; what was remembered of it is forgotten")
 	}
@@ -53,10 +53,13 @@ func openStore(ctx context.Context, c config.Common, name string, embedded bool,
 }
 
 // storeOptions completes the settings of the pool.
-func storeOptions(c config.Common, name string, embedded bool) store.Options {
+func storeOptions(c config.Common, name string, near *neighbours) store.Options {
 	opts := store.Configure(c)
 	opts.ApplicationName = name
-	opts.NotifyAfterCommit = opts.NotifyAfterCommit && !embedded
+	opts.NotifyAfterCommit = opts.NotifyAfterCommit && near == nil
+	if opts.Like = near.like(); opts.Like != nil {
+		opts.URL = ""
+	}
 	return opts
 }
 
@@ -67,7 +70,7 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 		return nil, err
 	}
 	if d.MigrateOnStart {
-		if err := migrate(ctx, d.ListenerDSN().Reveal(), log); err != nil {
+		if err := migrate(ctx, d, opts.Like, log); err != nil {
 			s.Close()
 			return nil, err
 		}
@@ -79,8 +82,15 @@ func openOnce(ctx context.Context, d config.Database, opts store.Options, log *z
 	return s, nil
 }
 
-func migrate(ctx context.Context, url string, log *zap.Logger) error {
-	m, err := store.NewMigrator(url)
+func migrator(d config.Database, like *store.PoolConfig) (*store.Migrator, error) {
+	if like != nil {
+		return store.MigratorLike(like)
+	}
+	return store.NewMigrator(d.ListenerDSN().Reveal())
+}
+
+func migrate(ctx context.Context, d config.Database, like *store.PoolConfig, log *zap.Logger) error {
+	m, err := migrator(d, like)
 	if err != nil {
 		return err
 	}
@@ -117,6 +127,7 @@ func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Co
 type signals struct {
 	config    config.Common
 	name      string
+	like      *store.PoolConfig // how to connect; nil: as config says
 	buffers   signalBuffers
 	store     *store.Store
 	transport signal.Transport
@@ -129,8 +140,8 @@ type signals struct {
 // connection, and for each event system.
 type signalBuffers struct{ connection, system int }
 
-func newSignals(c config.Common, name string, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
-	out := &signals{config: c, name: name, buffers: buffers, store: s, slotLost: func(slot string) {
+func newSignals(c config.Common, name string, like *store.PoolConfig, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
+	out := &signals{config: c, name: name, like: like, buffers: buffers, store: s, slotLost: func(slot string) {
 		m.WALSlotsLost.Inc()
 		log.Warn(wal.SlotLostMessage, zap.String("slot", slot))
 	}}
@@ -186,14 +197,22 @@ func (s *signals) newSource() (signal.Source, error) {
 
 func (s *signals) muxConfig() mux.Config { return mux.Config{BufferLimit: s.buffers.system} }
 
+// dsn is where listeners connect to, unless they do as a pool does.
+func (s *signals) dsn() string {
+	if s.like != nil {
+		return ""
+	}
+	return s.config.Database.ListenerDSN().Reveal()
+}
+
 func (s *signals) notifyConfig() notify.Config {
 	d := s.config.Database
-	return notify.Config{DSN: d.ListenerDSN().Reveal(), ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout(),
+	return notify.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout(),
 		BufferLimit: s.buffers.connection}
 }
 
 func (s *signals) walConfig() wal.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
-	return wal.Config{DSN: d.ListenerDSN().Reveal(), ApplicationName: s.name + "-listener", Slot: w.Slot, Publication: w.Publication,
+	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Publication: w.Publication,
 		ConnectTimeout: d.ConnectTimeout(), BufferLimit: s.buffers.connection}
 }

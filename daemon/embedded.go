@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -20,8 +22,13 @@ import (
 // the same database; their signals come over one connection for both. Nothing
 // runs before Start; the orchestrator is to be started first and stopped last.
 // log must not be nil. docs/embedding.md has a whole program.
-func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Orchestrator, *Worker, error) {
+func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger, options ...EmbeddedOption) (*Orchestrator, *Worker, error) {
 	near := &neighbours{}
+	for _, o := range options {
+		if err := o(near, loaded); err != nil {
+			return nil, nil, err
+		}
+	}
 	o, err := newOrchestrator(ctx, loaded, near, log.Named("orchestrator"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare the orchestrator: %w", err)
@@ -38,6 +45,29 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 	return o, w, nil
 }
 
+// EmbeddedOption changes what NewEmbedded builds on.
+type EmbeddedOption func(*neighbours, *config.Loaded) error
+
+// WithPool has the engine connect as pool does (a *pgxpool.Pool), in place of
+// common.database.url, and has handlers that work in a transaction do so on pool
+// itself. The pool must reach the server directly, and stays the caller's: it is
+// closed after the daemons have been stopped. Everything else has connections of
+// its own, see store.Like for what they have in common with those of the pool.
+// common.database.listener_url, a pool that is nil, and with the event sources
+// wal and relay one with an AfterConnect, are refused.
+func WithPool(pool *store.Pool) EmbeddedOption {
+	return func(near *neighbours, loaded *config.Loaded) error {
+		switch {
+		case pool == nil:
+			return errors.New("invalid pool nil: want a pool of connections")
+		case loaded.Common.Database.ListenerURL != "":
+			return errors.New("invalid common.database.listener_url: want none with a pool of the program's own, as which listeners connect")
+		}
+		near.pool = pool
+		return nil
+	}
+}
+
 // neighbours are the daemons of one process, once they are made; nil stands for
 // a daemon alone.
 type neighbours struct {
@@ -47,6 +77,31 @@ type neighbours struct {
 	// before the worker is made. Probes go over the orchestrator's pool, which
 	// is closed last.
 	heard signal.Source
+	pool  *store.Pool // the program's own; nil: the engine connects by itself
+}
+
+// refused is what keeps a daemon from starting.
+func (n *neighbours) refused(loaded *config.Loaded) error {
+	if n.workPool() != nil {
+		return loaded.Refused("common.database.url")
+	}
+	return loaded.Refused()
+}
+
+// workPool is the pool for transactions of handlers; nil: the worker makes one.
+func (n *neighbours) workPool() *store.Pool {
+	if n == nil {
+		return nil
+	}
+	return n.pool
+}
+
+// like says how to connect; nil: as the configuration says.
+func (n *neighbours) like() *store.PoolConfig {
+	if pool := n.workPool(); pool != nil {
+		return store.Like(pool)
+	}
+	return nil
 }
 
 // settler is the orchestrator for the worker; nil where there is none.

@@ -42,7 +42,7 @@ func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger
 }
 
 func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbours, log *zap.Logger) (*Orchestrator, error) {
-	if err := loaded.Refused(); err != nil {
+	if err := near.refused(loaded); err != nil {
 		return nil, err
 	}
 	c := loaded.OrchestratorConfig()

@@ -59,10 +59,10 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	if s.breakers, err = newBreakers(c, w, log, s.metrics); err != nil {
 		return nil, err
 	}
-	if s.store, err = openStore(ctx, c, name, near != nil, s.breakers, log, s.metrics); err != nil {
+	if s.store, err = openStore(ctx, c, name, near, s.breakers, log, s.metrics); err != nil {
 		return nil, err
 	}
-	if s.signals, err = newSignals(c, name, buffers, s.store, s.breakers, log, s.metrics); err != nil {
+	if s.signals, err = newSignals(c, name, near.like(), buffers, s.store, s.breakers, log, s.metrics); err != nil {
 		s.store.Close()
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, lo
 }
 
 func newWorker(ctx context.Context, loaded *config.Loaded, register Register, near *neighbours, log *zap.Logger) (*Worker, error) {
-	if err := loaded.Refused(); err != nil {
+	if err := near.refused(loaded); err != nil {
 		return nil, err
 	}
 	c := loaded.WorkerConfig()
@@ -61,7 +61,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		return err
 	}
 	settings := d.workerConfig(c, source)
-	settings.Settler = near.settler()
+	settings.Settler, settings.Transactions.Pool = near.settler(), near.workPool()
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}

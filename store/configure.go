@@ -40,6 +40,9 @@ func (o Options) complete() (Options, error) {
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration, error) {}
 	}
+	if o.Like != nil && o.URL != "" {
+		return o, errors.New("configure the store: invalid URL: want none with the configuration of a pool")
+	}
 	err = errors.Join(config.Positive("MaxConns", o.MaxConns), config.Positive("AcquireTimeout", o.AcquireTimeout),
 		config.Positive("ConnectTimeout", o.ConnectTimeout), config.Positive("IdleTimeout", o.IdleTimeout),
 		config.Positive("MaxLifetime", o.MaxLifetime), config.Positive("StatementTimeout", o.StatementTimeout),

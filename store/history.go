@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -98,16 +99,24 @@ func (s *Store) scanAll(ctx context.Context, db *conn, fill func(b *pgx.Batch)) 
 	}
 }
 
-// connected looks which server a new connection leads to.
-func (s *Store) connected(ctx context.Context, c *pgx.Conn) error {
-	var server time.Time
-	if err := c.QueryRow(ctx, whichServer).Scan(&server); err != nil {
-		return err
+// connected looks which server a new connection leads to, after first has been
+// called; first may be nil.
+func (s *Store) connected(first func(context.Context, *pgx.Conn) error) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, c *pgx.Conn) error {
+		if first != nil {
+			if err := first(ctx, c); err != nil {
+				return fmt.Errorf("after connecting: %w", err)
+			}
+		}
+		var server time.Time
+		if err := c.QueryRow(ctx, whichServer).Scan(&server); err != nil {
+			return err
+		}
+		if s.history.saw(server, 0, 0) {
+			s.forget()
+		}
+		return nil
 	}
-	if s.history.saw(server, 0, 0) {
-		s.forget()
-	}
-	return nil
 }
 
 // forget forgets all that was learnt from the database as it was. Numbers of

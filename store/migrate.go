@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -34,7 +33,7 @@ type MigrationStatus struct {
 // each call, because a pool in transaction mode cannot hold the session-level
 // advisory lock under which migrations run.
 type Migrator struct {
-	config *pgx.ConnConfig
+	config *pgxpool.Config
 }
 
 // migrationHold is how long the server waits for a migration between two
@@ -43,15 +42,21 @@ const migrationHold = 30 * time.Second
 
 // NewMigrator reads the direct (not pooled) database URL. Settings of a pool in
 // it are checked and have no effect; sent to the server, they would be refused.
-func NewMigrator(url string) (*Migrator, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+func NewMigrator(url string) (*Migrator, error) { return newMigrator(url, nil) }
+
+// MigratorLike is NewMigrator for connections as a pool makes them, see Like. The
+// pool must reach the server directly.
+func MigratorLike(like *PoolConfig) (*Migrator, error) { return newMigrator("", like) }
+
+func newMigrator(url string, like *PoolConfig) (*Migrator, error) {
+	cfg, err := connecting(url, like)
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+		return nil, err
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = "tasker-migrate"
 	// A migration that stops between two statements must not keep its locks.
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(migrationHold.Milliseconds(), 10)
-	return &Migrator{config: cfg.ConnConfig}, nil
+	return &Migrator{config: cfg}, nil
 }
 
 // Up applies what is missing and returns the versions applied. Several
@@ -99,7 +104,14 @@ func (m *Migrator) Status(ctx context.Context) ([]MigrationStatus, error) {
 }
 
 func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) error {
-	db := stdlib.OpenDB(*m.config)
+	var hooks []stdlib.OptionOpenDB
+	if before := m.config.BeforeConnect; before != nil {
+		hooks = append(hooks, stdlib.OptionBeforeConnect(before))
+	}
+	if after := m.config.AfterConnect; after != nil {
+		hooks = append(hooks, stdlib.OptionAfterConnect(after))
+	}
+	db := stdlib.OpenDB(*m.config.ConnConfig, hooks...)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(2) // one holds the lock, one works
 	v, err := findVersionsOf(ctx, db)

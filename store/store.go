@@ -37,6 +37,7 @@ var (
 // common.database by default ([config.Defaults]).
 type Options struct {
 	URL              string        // libpq URL or key-value string; may point at PgBouncer
+	Like             *PoolConfig   // in place of URL: connect as a pool does, see the function Like
 	ApplicationName  string        // shown in pg_stat_activity
 	MaxConns         int32         // most connections
 	MinConns         int32         // kept open when idle; 0: none
@@ -112,7 +113,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		}
 	}
 	s := &Store{opts: opts, hold: holdStatement(opts), plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers()}
-	cfg.AfterConnect = s.connected
+	cfg.AfterConnect = s.connected(cfg.AfterConnect)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", redact(err))
 	}
@@ -150,11 +151,23 @@ func (o Options) Check() error {
 	return err
 }
 
-// poolConfig is what all pools of a store have in common: how they connect.
-func poolConfig(opts Options) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(opts.URL)
+// connecting is how connections are made, by URL or like those of a pool.
+func connecting(url string, like *PoolConfig) (*pgxpool.Config, error) {
+	if like != nil {
+		return like.Copy(), nil
+	}
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("read the database URL: %w", redact(err))
+	}
+	return cfg, nil
+}
+
+// poolConfig is what all pools of a store have in common: how they connect.
+func poolConfig(opts Options) (*pgxpool.Config, error) {
+	cfg, err := connecting(opts.URL, opts.Like)
+	if err != nil {
+		return nil, err
 	}
 	cfg.MaxConns, cfg.MinConns = opts.MaxConns, opts.MinConns
 	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime

@@ -20,6 +20,8 @@ type (
 	TxOptions = pgx.TxOptions
 	// Pool is a pool of connections.
 	Pool = pgxpool.Pool
+	// PoolConfig is what a pool is made of.
+	PoolConfig = pgxpool.Config
 )
 
 // querier is what a look needs of a connection or a transaction.

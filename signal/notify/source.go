@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
@@ -20,8 +20,12 @@ const Name = "notify"
 // Config says where and how to listen. A zero field means its default, that of
 // the configuration where it names a key ([config.Defaults]).
 type Config struct {
-	// DSN reaches the server directly, not through a pooler. Required.
+	// DSN reaches the server directly, not through a pooler. Required, but with
+	// Like.
 	DSN string
+	// Like is the configuration of a pool. Connections are made as it makes its own,
+	// by its hooks BeforeConnect and AfterConnect too, in place of DSN.
+	Like *pgxpool.Config
 	// ApplicationName shows in pg_stat_activity. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
@@ -39,7 +43,7 @@ type Config struct {
 // Source listens with LISTEN. It is safe for concurrent use; each Connect
 // opens a connection of its own.
 type Source struct {
-	dial      *pgx.ConnConfig
+	dial      *pgdial.Dialer
 	cfg       Config
 	transport signal.Transport
 }
@@ -63,9 +67,8 @@ func New(cfg Config, t signal.Transport) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, defaults.Common.Database.ConnectTimeout())
 	cfg.BufferLimit = cmp.Or(cfg.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
-	dial, err := pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout)
+	dial, err := pgdial.New(pgdial.Target{DSN: cfg.DSN, Like: cfg.Like, ApplicationName: cfg.ApplicationName, ConnectTimeout: cfg.ConnectTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +83,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	if err := signal.ValidateTopics(topics); err != nil {
 		return nil, err
 	}
-	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, s.dial))
+	conn, err := s.dial.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting the listener: %w", err)
 	}

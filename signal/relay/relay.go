@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 	"github.com/tasker-go/tasker/signal/wal"
@@ -21,8 +20,11 @@ import (
 
 // Config describes a Relay. A zero field means its default.
 type Config struct {
-	// DSN reaches the server directly, as a role with REPLICATION. Required.
+	// DSN reaches the server directly, as a role with REPLICATION. Required, but
+	// with Like.
 	DSN string
+	// Like is that of wal.Config.
+	Like *pgxpool.Config
 	// Namespaces lists all namespaces, whose topics a new leader announces.
 	// Required. Its context has a deadline.
 	Namespaces func(ctx context.Context) ([]string, error)
@@ -58,11 +60,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Namespaces == nil {
 		return c, errors.New("relay: nobody to ask for the namespaces")
 	}
-	defaults, err := config.Defaults()
-	if err != nil {
-		return c, err
-	}
-	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaults.Common.Database.ConnectTimeout())
 	c.ApplicationName = cmp.Or(c.ApplicationName, "tasker-relay")
 	for field, def := range map[*time.Duration]time.Duration{
 		&c.RetryInterval: 2 * time.Second, &c.TakeOverTimeout: 30 * time.Second,
@@ -83,7 +80,7 @@ func (c Config) withDefaults() (Config, error) {
 // the fleet. It implements lifecycle.Service and is safe for concurrent use.
 type Relay struct {
 	cfg  Config
-	dial *pgx.ConnConfig
+	dial *pgdial.Dialer
 	loop *lifecycle.Loop
 
 	mu    sync.Mutex
@@ -100,11 +97,11 @@ func New(cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: cfg}
-	if r.dial, err = pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout); err != nil {
+	r.dial, err = pgdial.New(pgdial.Target{DSN: cfg.DSN, Like: cfg.Like, ApplicationName: cfg.ApplicationName, ConnectTimeout: cfg.ConnectTimeout})
+	if err != nil {
 		return nil, err
 	}
-	// The name of the relay wins over that of the DSN: it tells the sessions apart.
-	r.dial.RuntimeParams["application_name"] = cfg.ApplicationName
+	r.dial.Name(cfg.ApplicationName) // it tells the sessions apart
 	if _, err := wal.New(r.walConfig(nil), wal.NewTransport(nil)); err != nil { // names are checked now
 		return nil, err
 	}
@@ -117,7 +114,7 @@ func New(cfg Config) (*Relay, error) {
 
 func (r *Relay) walConfig(v *voice) wal.Config {
 	c := wal.Config{
-		DSN: r.cfg.DSN, Publication: r.cfg.Publication, Slot: r.cfg.Slot, AllTopics: true,
+		DSN: r.cfg.DSN, Like: r.cfg.Like, Publication: r.cfg.Publication, Slot: r.cfg.Slot, AllTopics: true,
 		ApplicationName: r.cfg.ApplicationName + "-wal", ConnectTimeout: r.cfg.ConnectTimeout,
 	}
 	if v != nil {

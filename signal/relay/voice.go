@@ -40,8 +40,8 @@ const idleLimitSQL = `select set_config('idle_session_timeout', $1::text, false)
 const prepareSQL = `set synchronous_commit = off`
 
 // dial opens a session, bounded by ctx, that may be idle for so long.
-func dial(ctx context.Context, cfg *pgx.ConnConfig, idle time.Duration) (*voice, error) {
-	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, cfg))
+func dial(ctx context.Context, dialer *pgdial.Dialer, idle time.Duration) (*voice, error) {
+	conn, err := dialer.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting the relay: %w", err)
 	}

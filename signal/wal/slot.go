@@ -164,11 +164,11 @@ func DropSlot(ctx context.Context, dsn, name string) (err error) {
 	if !ValidSlot(name) {
 		return fmt.Errorf("%q is no name of a slot (1 to 63 of a-z, 0-9 and _)", name)
 	}
-	cfg, err := pgdial.Parse(dsn, "tasker-drop-slot", 0)
+	dial, err := pgdial.New(pgdial.Target{DSN: dsn, ApplicationName: "tasker-drop-slot"})
 	if err != nil {
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := dial.Connect(ctx)
 	if err != nil {
 		return fmt.Errorf("connecting to drop the slot %q: %w", name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/signal"
@@ -27,8 +28,13 @@ type Querier interface {
 // Config says what to read. A zero field means its default, that of the
 // configuration where it names a key ([config.Defaults]).
 type Config struct {
-	// DSN reaches the server directly, as a role with REPLICATION. Required.
+	// DSN reaches the server directly, as a role with REPLICATION. Required, but
+	// with Like.
 	DSN string
+	// Like is the configuration of a pool. Connections are made as it makes its own,
+	// by its hook BeforeConnect too, in place of DSN. AfterConnect is refused:
+	// replication connections run no statements.
+	Like *pgxpool.Config
 	// Publication has no tables. It is created when it does not exist
 	// (common.signals.wal.publication).
 	Publication string
@@ -72,7 +78,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	c.Publication = cmp.Or(c.Publication, defaults.Common.Signals.WAL.Publication)
-	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaults.Common.Database.ConnectTimeout())
 	c.BufferLimit = cmp.Or(c.BufferLimit, defaults.Worker.MPSCChannels.EventListeners.PGMQEventBufferSize)
 	if c.ApplicationName == "" {
 		c.ApplicationName = "tasker-listener"
@@ -92,7 +97,7 @@ func (c Config) withDefaults() (Config, error) {
 // Source reads signals from the WAL. It is safe for concurrent use; each
 // Connect opens a connection of its own. A persistent slot allows one at a time.
 type Source struct {
-	dial      *pgx.ConnConfig
+	dial      *pgdial.Dialer
 	cfg       Config
 	transport signal.Transport
 }
@@ -115,7 +120,10 @@ func New(cfg Config, t signal.Transport) (*Source, error) {
 	if err := signal.Topic(cfg.Publication).Validate(); err != nil { // same limits for all identifiers
 		return nil, fmt.Errorf("%q is no name of a publication: %w", cfg.Publication, err)
 	}
-	dial, err := pgdial.Parse(cfg.DSN, cfg.ApplicationName, cfg.ConnectTimeout)
+	if cfg.Like != nil && cfg.Like.AfterConnect != nil {
+		return nil, errors.New("invalid pool with AfterConnect: want none for replication connections, which run no statements")
+	}
+	dial, err := pgdial.New(pgdial.Target{DSN: cfg.DSN, Like: cfg.Like, ApplicationName: cfg.ApplicationName, ConnectTimeout: cfg.ConnectTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +143,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	if err != nil {
 		return nil, err
 	}
-	dial := pgdial.Within(ctx, s.dial)
-	dial.RuntimeParams["replication"] = "database"
-	conn, err := pgconn.ConnectConfig(ctx, &dial.Config)
+	conn, err := s.dial.Replicate(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting for replication: %w", err)
 	}
@@ -153,7 +159,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 
 // prepare does what takes an ordinary connection.
 func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, pgdial.Within(ctx, s.dial))
+	conn, err := s.dial.Connect(ctx)
 	if err != nil {
 		return 0, false, fmt.Errorf("connecting to prepare replication: %w", err)
 	}

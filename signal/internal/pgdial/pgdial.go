@@ -1,17 +1,20 @@
-// Package pgdial turns a DSN into the configuration of one long-lived direct
-// connection that listens: named, kept alive, with bounded connecting. It is
-// shared by notify and wal. Pools and business statements may not enter.
+// Package pgdial makes direct connections that listen: named, kept alive, with
+// bounded connecting. It is shared by notify, wal and relay. Pools and business
+// statements may not enter.
 package pgdial
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tasker-go/tasker/config"
 )
@@ -20,44 +23,133 @@ import (
 // connection sends nothing by itself, so nothing else would.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// Parse reads a DSN (URL or keywords). connect_timeout and application_name in
-// the DSN win over the arguments; parameters of pgxpool are ignored, so that
-// the DSN of a pool can be used as it is.
-func Parse(dsn, applicationName string, connectTimeout time.Duration) (*pgx.ConnConfig, error) {
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("reading the listener's DSN: %w", err)
-	}
-	if cfg.ConnectTimeout <= 0 {
-		cfg.ConnectTimeout = connectTimeout
-	}
-	if err := config.Positive("ConnectTimeout", cfg.ConnectTimeout); err != nil {
-		return nil, err
-	}
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = applicationName
-	}
-	for name := range cfg.RuntimeParams {
-		if strings.HasPrefix(name, "pool_") {
-			delete(cfg.RuntimeParams, name)
-		}
-	}
-	dialer := &net.Dialer{Timeout: cfg.ConnectTimeout, KeepAliveConfig: keepAlive}
-	cfg.DialFunc = dialer.DialContext
-	return cfg, nil
+// Target says what to connect to: a DSN, or what a pool connects to.
+type Target struct {
+	// DSN is a URL or keywords. connect_timeout and application_name in it win
+	// over the fields below; parameters of pgxpool are ignored, so that the DSN of
+	// a pool can be used as it is.
+	DSN string
+	// Like is the configuration of a pool, as which connections are made, by its
+	// hooks BeforeConnect and AfterConnect too.
+	Like *pgxpool.Config
+	// ApplicationName shows in pg_stat_activity.
+	ApplicationName string
+	// ConnectTimeout bounds connecting to one host. Zero is
+	// common.database.connect_timeout_seconds by default.
+	ConnectTimeout time.Duration
 }
 
-// Within returns a copy of cfg for connecting before ctx ends. Where there are
+// Dialer makes connections to one target. It is safe for concurrent use.
+type Dialer struct {
+	config *pgx.ConnConfig
+	before func(context.Context, *pgx.ConnConfig) error
+	after  func(context.Context, *pgx.Conn) error
+}
+
+// New reads a target.
+func New(t Target) (*Dialer, error) {
+	defaults, err := config.Defaults()
+	if err != nil {
+		return nil, err
+	}
+	d := &Dialer{before: func(context.Context, *pgx.ConnConfig) error { return nil }, after: func(context.Context, *pgx.Conn) error { return nil }}
+	switch {
+	case t.Like != nil && t.DSN != "":
+		return nil, errors.New("invalid DSN: want none with the configuration of a pool")
+	case t.Like != nil:
+		d.like(t)
+	default:
+		if d.config, err = pgx.ParseConfig(t.DSN); err != nil {
+			return nil, fmt.Errorf("reading the listener's DSN: %w", err)
+		}
+	}
+	for _, timeout := range []time.Duration{t.ConnectTimeout, defaults.Common.Database.ConnectTimeout()} {
+		if d.config.ConnectTimeout == 0 {
+			d.config.ConnectTimeout = timeout
+		}
+	}
+	if d.config.RuntimeParams["application_name"] == "" {
+		d.config.RuntimeParams["application_name"] = t.ApplicationName
+	}
+	maps.DeleteFunc(d.config.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
+	d.config.DialFunc = keptAlive(d.config.DialFunc)
+	return d, nil
+}
+
+func (d *Dialer) like(t Target) {
+	d.config = t.Like.ConnConfig.Copy()
+	d.config.OnNotification = nil // else notifications went there
+	d.config.RuntimeParams["application_name"] = t.ApplicationName
+	if t.Like.BeforeConnect != nil {
+		d.before = t.Like.BeforeConnect
+	}
+	if t.Like.AfterConnect != nil {
+		d.after = t.Like.AfterConnect
+	}
+}
+
+func keptAlive(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			if err := tcp.SetKeepAliveConfig(keepAlive); err != nil {
+				return nil, errors.Join(err, conn.Close())
+			}
+		}
+		return conn, nil
+	}
+}
+
+// Name has sessions named so, whatever the DSN says.
+func (d *Dialer) Name(applicationName string) {
+	d.config.RuntimeParams["application_name"] = applicationName
+}
+
+// Connect makes an ordinary connection.
+func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
+	cfg, err := d.within(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.after(ctx, conn); err != nil {
+		Close(conn.PgConn())
+		return nil, fmt.Errorf("after connecting: %w", err)
+	}
+	return conn, nil
+}
+
+// Replicate makes a connection for replication from the database. No statements
+// can be run on it, so AfterConnect of a pool is not called.
+func (d *Dialer) Replicate(ctx context.Context) (*pgconn.PgConn, error) {
+	cfg, err := d.within(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg.RuntimeParams["replication"] = "database"
+	return pgconn.ConnectConfig(ctx, &cfg.Config)
+}
+
+// within is a configuration for connecting before ctx ends. Where there are
 // several hosts, each gets its share of that time, and one is left for what
 // follows: a host that is frozen or cut off does not answer at all, and must
 // not keep the others from their turn.
-func Within(ctx context.Context, cfg *pgx.ConnConfig) *pgx.ConnConfig {
-	cfg = cfg.Copy()
+func (d *Dialer) within(ctx context.Context) (*pgx.ConnConfig, error) {
+	cfg := d.config.Copy()
+	if err := d.before(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("before connecting: %w", err)
+	}
 	hosts := 1 + len(cfg.Fallbacks)
 	if deadline, ok := ctx.Deadline(); ok && hosts > 1 {
 		cfg.ConnectTimeout = min(cfg.ConnectTimeout, time.Until(deadline)/time.Duration(hosts+1))
 	}
-	return cfg
+	return cfg, nil
 }
 
 // closeTimeout bounds saying good-bye to the server.
