@@ -20,7 +20,7 @@ import (
 
 func pair(t *testing.T, source signal.Source, apart time.Duration) (listeners []*listener.Listener, owners []*owner) {
 	t.Helper()
-	both := mux.New(source, mux.Config{BufferLimit: 100})
+	both := mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 	for _, id := range []string{"first", "second"} {
 		cfg := config(both)
 		cfg.ID, cfg.SystemID = id, id

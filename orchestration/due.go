@@ -20,6 +20,9 @@ type dueWork struct {
 	// scan keeps the horizon from being asked for too often while dead versions
 	// lie in front of what is due. Only a dear one is waited with.
 	scan scanBudget
+	// behind: the look before left something, or saw nothing at all. Then how long
+	// that has been due says nothing about signals and timers.
+	behind bool
 }
 
 // dearHorizon is what asking for the horizon may take before it is rationed.
@@ -31,17 +34,27 @@ const dearHorizon = 5 * time.Millisecond
 func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (out coordinator.Outcome, err error) {
 	guard := w.o.cfg.ReadinessBreaker
 	if wait := guard.Wait(); wait > 0 {
+		w.behind = true
 		return coordinator.Outcome{NextDue: coordinator.NoDue, RetryIn: wait}, nil
 	}
 	err = guard.Do(ctx, func(ctx context.Context) (err error) {
 		out, err = w.look(ctx)
 		return err
 	})
+	if err != nil {
+		w.behind = true
+	}
 	return out, err
 }
 
 func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
-	out := coordinator.Outcome{NextDue: coordinator.NoDue}
+	out, behind := coordinator.Outcome{NextDue: coordinator.NoDue}, w.behind
+	w.behind = true // until this look has come to its end
+	found := func(n int, since time.Duration) {
+		if out.Found += n; n > 0 && !behind {
+			out.Waited = max(out.Waited, since)
+		}
+	}
 	start := time.Now()
 	if wait := w.scan.wait(start); w.scan.took > dearHorizon && wait > 0 {
 		out.RetryIn = wait
@@ -58,20 +71,20 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 			return out, err
 		}
 		w.o.publish(promoted.Signals)
-		out.Found += promoted.Steps
+		found(promoted.Steps, h.Since.Due)
 		out.More = promoted.Steps >= w.o.cfg.SweepBatch
 	}
-	begun, more, err := w.waits.look(ctx, h)
+	more, err := w.waits.look(ctx, h, found)
 	if err != nil {
 		return out, err
 	}
-	out.Found, out.More = out.Found+begun, out.More || more
+	out.More = out.More || more
 	if h.NextLease == 0 {
 		expired, err := w.expire(ctx)
 		if err != nil {
 			return out, err
 		}
-		out.Found += expired
+		found(expired, h.Since.Lease)
 		out.More = out.More || expired >= w.o.cfg.SweepBatch
 	}
 	if h.NextSchedule == 0 { // last, so that it cannot hold up the others
@@ -79,7 +92,7 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		if err != nil {
 			return out, err
 		}
-		out.Found += ran
+		found(ran, h.Since.Schedule)
 		out.More = out.More || more
 	}
 	if out.Found > 0 {
@@ -91,6 +104,7 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		h.NextSchedule = max(h.NextSchedule, w.schedules.wait(time.Now()))
 	}
 	out.NextDue = soonest(h)
+	w.behind = h.Next() == 0
 	return out, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -24,23 +25,26 @@ const waitBatch = 100
 // other; of dueWork only.
 type waits struct{ o *Orchestrator }
 
-// look does what the horizon has shown.
-func (w *waits) look(ctx context.Context, h store.Horizon) (found int, more bool, err error) {
+// look does what the horizon has shown; found is told how much that was, and for
+// how long it has been there.
+func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
 	if h.Engine {
 		n, err := w.begin(ctx)
 		if err != nil {
-			return found, false, err
+			return false, err
 		}
-		found, more = found+n, n >= waitBatch
+		found(n, h.Since.Engine)
+		more = n >= waitBatch
 	}
 	if h.Messages {
 		n, err := w.messages(ctx)
 		if err != nil {
-			return found, false, err
+			return false, err
 		}
-		found, more = found+n, more || n > 0 // one message may lead to another
+		found(n, h.Since.Messages)
+		more = more || n > 0 // one message may lead to another
 	}
-	return found, more, nil
+	return more, nil
 }
 
 // begin makes one transaction. Where the database refuses it, steps begin one by

@@ -180,6 +180,15 @@ type Horizon struct {
 	NextSchedule time.Duration // until the earliest run of a schedule; negative: none
 	Engine       bool          // there are steps that the engine is to begin
 	Messages     bool          // there are messages about tasks, or events to be brought to them
+	Since        Since
+}
+
+// Since is for how long there has been something to do, by the database's clock:
+// from when the earliest of each was due; 0 where none is.
+type Since struct {
+	Due, Lease, Schedule time.Duration
+	Engine               time.Duration // the first in line
+	Messages             time.Duration // the first about a task; events that are to be brought do not tell
 }
 
 // Next is the nearest of them; negative when there is none.
@@ -194,44 +203,67 @@ func (h Horizon) Next() time.Duration {
 	return slices.Min(d)
 }
 
-// horizon reads the ends of three indexes, of the board from a moment on. A time that has
-// passed counts as 0; no row at all is null (an aggregate would make greatest
-// answer 0).
+// horizon reads the ends of three indexes, of the board from a moment on, and
+// whether two lists are empty: in how many seconds each is due, negative where
+// that was so long ago; no row at all is null.
 // Index: board_due, board_lease, schedules_due, board_claimable.
 const horizon = `
-select (select greatest(extract(epoch from due_at - clock_timestamp()), 0)::float8 from tasker.board
+select (select extract(epoch from due_at - clock_timestamp())::float8 from tasker.board
         where state = 1 and due_at >= $1 order by due_at limit 1),
-       (select greatest(extract(epoch from lease_until - clock_timestamp()), 0)::float8 from tasker.board
+       (select extract(epoch from lease_until - clock_timestamp())::float8 from tasker.board
         where state = 3 and lease_until >= $2 order by lease_until limit 1),
-       (select greatest(extract(epoch from next_run_at - clock_timestamp()), 0)::float8 from tasker.schedules
+       (select extract(epoch from next_run_at - clock_timestamp())::float8 from tasker.schedules
         where paused_at is null order by next_run_at limit 1),
-       exists (select from tasker.board where state = 2 and queue = 0),
-       exists (select from tasker.task_messages) or exists (select from tasker.event_deliveries)`
+       (select coalesce(extract(epoch from enqueued_at - clock_timestamp()), 0)::float8 from tasker.board
+        where state = 2 and queue = 0 order by lane, seq limit 1),
+       least((select extract(epoch from sent_at - clock_timestamp())::float8 from tasker.task_messages limit 1),
+             (select 0::float8 from tasker.event_deliveries limit 1))`
 
 // Horizon asks when the next step is due, the next lease ends and the next
 // schedule runs.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
-	h := newHorizon(nil, nil, nil)
+	h := new(dueTimes).horizon()
 	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
-		var due, lease, schedule *float64
+		var at dueTimes
 		begin := time.Now()
-		var engine, messages bool
 		if err := s.scanAll(ctx, db, func(b *pgx.Batch) {
 			dueFrom, leaseFrom := s.timesFrom()
-			b.Queue(horizon, dueFrom, leaseFrom).QueryRow(func(row pgx.Row) error { return row.Scan(&due, &lease, &schedule, &engine, &messages) })
+			b.Queue(horizon, dueFrom, leaseFrom).QueryRow(func(row pgx.Row) error { return row.Scan(at.columns()...) })
 		}); err != nil {
 			return err
 		}
-		h = newHorizon(due, lease, schedule)
-		h.Engine, h.Messages = engine, messages
+		h = at.horizon()
 		_ = s.moveTimes(ctx, db, time.Since(begin)) // what was read counts
 		return nil
 	})
 	return h, err
 }
 
-func newHorizon(due, lease, schedule *float64) Horizon {
-	return Horizon{NextDue: seconds(due), NextLease: seconds(lease), NextSchedule: seconds(schedule)}
+// dueTimes are the columns of horizon.
+type dueTimes struct{ due, lease, schedule, engine, messages *float64 }
+
+func (t *dueTimes) columns() []any {
+	return []any{&t.due, &t.lease, &t.schedule, &t.engine, &t.messages}
+}
+
+func (t *dueTimes) horizon() Horizon {
+	h := Horizon{Engine: t.engine != nil, Messages: t.messages != nil}
+	h.NextDue, h.Since.Due = split(t.due)
+	h.NextLease, h.Since.Lease = split(t.lease)
+	h.NextSchedule, h.Since.Schedule = split(t.schedule)
+	_, h.Since.Engine = split(t.engine)
+	_, h.Since.Messages = split(t.messages)
+	return h
+}
+
+// split tells what is to come from what is past; next is negative where there is
+// nothing.
+func split(s *float64) (next, since time.Duration) {
+	if s == nil {
+		return -1, 0
+	}
+	at := seconds(s)
+	return max(at, 0), max(-at, 0)
 }
 
 func seconds(s *float64) time.Duration {

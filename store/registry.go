@@ -153,7 +153,7 @@ type Attention struct {
 // looks, in the same statement, for what needs attention; overdue is how long
 // something may wait in line before it is signalled again.
 func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
-	a := Attention{Horizon: newHorizon(nil, nil, nil)}
+	a := Attention{Horizon: new(dueTimes).horizon()}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, d.Address}
 		if !attend {
@@ -177,16 +177,14 @@ func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.D
 
 func scanAttention(row pgx.Row) (a Attention, err error) {
 	var (
-		due, lease, schedule *float64
-		engine, messages     bool
-		reported             bool
-		namespaces           []string
+		at         dueTimes
+		reported   bool
+		namespaces []string
 	)
-	if err := row.Scan(&due, &lease, &schedule, &engine, &messages, &reported, &namespaces); err != nil {
+	if err := row.Scan(append(at.columns(), &reported, &namespaces)...); err != nil {
 		return a, err
 	}
-	a = Attention{Horizon: newHorizon(due, lease, schedule)}
-	a.Engine, a.Messages = engine, messages
+	a.Horizon = at.horizon()
 	if reported {
 		a.Signals = ReportSignals()
 	}

@@ -415,3 +415,36 @@ func TestSlowAcquiresAreToldOf(t *testing.T) {
 		s.Close()
 	}
 }
+
+// A look that finds something due is told for how long it has been so.
+func TestHorizonTellsSinceWhen(t *testing.T) {
+	t.Parallel()
+	s, db := open(t)
+	h, err := s.Horizon(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, h.Since)
+	require.Negative(t, h.Next())
+	p := plan(t, s, diamondYAML)
+	ids := create(t, s, p, 3)
+	require.Len(t, claim(t, s, p, 1), 1)
+	db.Exec(t, `update tasker.board set lease_until = clock_timestamp() - interval '2 hours' where state = 3`)
+	db.Exec(t, `update tasker.board set state = 1, enqueued_at = null, due_at = clock_timestamp() - interval '1 hour'
+		where task_uuid = (select task_uuid from tasker.board where state = 2 limit 1)`)
+	db.Exec(t, `update tasker.board set queue = 0, enqueued_at = clock_timestamp() - interval '3 hours' where state = 2`)
+	db.Exec(t, `insert into tasker.task_messages (task_uuid, kind, sent_at) values ($1, 1, clock_timestamp() - interval '4 hours')`, ids[0])
+	h, err = s.Horizon(t.Context())
+	require.NoError(t, err)
+	for hours, since := range map[int]time.Duration{1: h.Since.Due, 2: h.Since.Lease, 3: h.Since.Engine, 4: h.Since.Messages} {
+		require.InDelta(t, float64(hours), since.Hours(), 0.1)
+	}
+	require.Zero(t, h.NextDue)
+	require.Zero(t, h.NextLease)
+	require.True(t, h.Engine && h.Messages)
+	require.Negative(t, h.NextSchedule)
+
+	db.Exec(t, `update tasker.board set due_at = clock_timestamp() + interval '1 hour' where state = 1`)
+	h, err = s.Horizon(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, h.Since.Due, "it is still to come")
+	require.InDelta(t, 1, h.NextDue.Hours(), 0.1)
+}

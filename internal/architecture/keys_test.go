@@ -18,6 +18,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,9 +44,22 @@ type source struct {
 	types *types.Package
 }
 
-// typed checks the packages of the product; whatever they import comes from
+// checked are the packages of the product, which several rules walk.
+var checked struct {
+	sync.Once
+	house []source
+}
+
+// typed checks the packages of the product, once; whatever they import comes from
 // export data.
 func typed(t *testing.T) []source {
+	t.Helper()
+	checked.Do(func() { checked.house = checkHouse(t) })
+	require.Greater(t, len(checked.house), 3)
+	return checked.house
+}
+
+func checkHouse(t *testing.T) []source {
 	t.Helper()
 	product := slices.DeleteFunc(slices.Clone(load(t)), func(p pkg) bool {
 		return strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
@@ -64,7 +78,6 @@ func typed(t *testing.T) []source {
 		require.NoError(t, s.check(fset, imports))
 		house = append(house, s)
 	}
-	require.Greater(t, len(house), 3)
 	return house
 }
 

@@ -57,7 +57,7 @@ func TestReadmesWorkerJoinsDev(t *testing.T) {
 }
 
 // TestEmbeddedProgram runs the program of docs/embedding.md, which holds the
-// engine itself, on an empty database.
+// engine itself, on an empty database that only its own pool knows.
 func TestEmbeddedProgram(t *testing.T) {
 	page, err := os.ReadFile("../../docs/embedding.md")
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestEmbeddedProgram(t *testing.T) {
 	programs := programsOf(string(page))
 	require.Len(t, programs, 1)
 	buildElsewhere(t, filepath.Join(dir, "embedded"), programs[0])
-	line := "DATABASE_URL='" + pgtest.New(t).DSN + "' ./embedded"
+	line := "env -u DATABASE_URL SHOP_DATABASE='" + pgtest.New(t).DSN + "' ./embedded"
 	out := (&shell{t: t, dir: dir}).shell(line)
 	require.Regexp(t, "^complete: .*HELLO WORLD", out)
 	require.Contains(t, (&shell{t: t, dir: dir}).shell(line), "exit status 1", "the same context is the same task")

@@ -22,7 +22,7 @@ func TestFrozenSession(t *testing.T) {
 			t.Parallel()
 			db := pgtest.Private(t, nil).New(t) // its processes are ours to freeze
 			source, transport := newSource(t, db, db.Pool(t))
-			s := mux.New(source, mux.Config{BufferLimit: 100, ProofShare: -1}) // a probe of a moment ago proves nothing here
+			s := mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit, ProofShare: -1}) // a probe of a moment ago proves nothing here
 			x, y := newProber(t, s, "x"), newProber(t, s, "y")
 			x.roundTrip(t)
 			y.roundTrip(t)

@@ -48,7 +48,7 @@ func TestContractOverPostgreSQL(t *testing.T) {
 				db := pgtest.New(t)
 				source, transport := newSource(t, db, db.Pool(t))
 				return contract.Setup{
-					Source:    mux.New(source, mux.Config{BufferLimit: 100}),
+					Source:    mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit}),
 					Transport: transport,
 					Kill: func(t *testing.T) {
 						require.EqualValues(t, 1, db.Exec(t, killSQL))
@@ -69,7 +69,7 @@ func TestStorm(t *testing.T) {
 			t.Parallel()
 			db := pgtest.New(t)
 			source, transport := newSource(t, db, db.Pool(t))
-			s := mux.New(source, mux.Config{BufferLimit: 100})
+			s := mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*patience)
 			defer cancel()
 			done := newSending(ctx, t, transport)
@@ -204,7 +204,7 @@ func TestPersistentSlot(t *testing.T) {
 	transport := wal.NewTransport(pool)
 	source, err := wal.New(wal.Config{DSN: db.DSN, Slot: slot, Server: pool}, transport)
 	require.NoError(t, err)
-	s := mux.New(source, mux.Config{BufferLimit: 100})
+	s := mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 	send := func(payload string) {
 		t.Helper()
 		require.NoError(t, transport.Send(bounded(t), []signal.Signal{{Topic: topicA, Payload: payload}}))
@@ -243,7 +243,7 @@ func TestVisibleToAll(t *testing.T) {
 	pool := db.Pool(t)
 	db.Exec(t, `create table work (n int)`)
 	source, _ := over["wal"](t, db, pool)
-	s := mux.New(source, mux.Config{BufferLimit: 100})
+	s := mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 	x, y := connect(t, s, topicA), connect(t, s, topicA)
 	for n := range 200 {
 		sql, args, err := wal.Statement([]signal.Signal{{Topic: topicA, Payload: strconv.Itoa(n)}})
@@ -277,7 +277,7 @@ func TestProbesOverPostgreSQL(t *testing.T) {
 	pool := db.Pool(t)
 	for name, newSource := range over {
 		source, _ := newSource(t, db, pool)
-		s := mux.New(source, mux.Config{BufferLimit: 100, ProofShare: 0.9})
+		s := mux.New(source, mux.Config{BufferLimit: signal.DefaultBufferLimit, ProofShare: 0.9})
 		x, y := newProber(t, s, name+"x"), newProber(t, s, name+"y")
 		for range 5 {
 			x.roundTrip(t)

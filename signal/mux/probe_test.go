@@ -50,7 +50,7 @@ const trip = 3 * time.Millisecond
 func TestProbeStandsForThatOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		x, y := newProber(t, s, "x"), newProber(t, s, "y")
 		expect := func(p *prober, sent int, why string) {
 			t.Helper()
@@ -80,7 +80,7 @@ func TestProbeStandsForThatOfAnother(t *testing.T) {
 func TestProbeUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		x, y := newProber(t, s, "x"), newProber(t, s, "y")
 		x.roundTrip(t)
 		y.roundTrip(t)
@@ -98,7 +98,7 @@ func TestProbeUnderWay(t *testing.T) {
 func TestEveryProbeIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
-		s := mux.New(f, mux.Config{BufferLimit: 100, ProofShare: -1})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit, ProofShare: -1})
 		x, y := newProber(t, s, "x"), newProber(t, s, "y")
 		for range 5 {
 			x.roundTrip(t)
@@ -117,7 +117,7 @@ func TestWhoIsNotAnsweredEndsTheConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{trip: trip}
-				s := mux.New(f, mux.Config{BufferLimit: 100})
+				s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 				x, y := newProber(t, s, "x"), newProber(t, s, "y")
 				x.roundTrip(t)
 				f.set(func() { f.mute = mute })
@@ -147,7 +147,7 @@ func TestWhoIsNotAnsweredEndsTheConnection(t *testing.T) {
 func TestWhoRidesIsNotAnsweredEither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		x, y := newProber(t, s, "x"), newProber(t, s, "y")
 		x.roundTrip(t)
 		y.roundTrip(t)
@@ -169,7 +169,7 @@ func TestWhoRidesIsNotAnsweredEither(t *testing.T) {
 func TestLostProbeOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		x, y := newProber(t, s, "x"), newProber(t, s, "y")
 		x.roundTrip(t)
 		y.roundTrip(t)
@@ -196,7 +196,7 @@ func TestProbesOfTwoAreThoseOfOne(t *testing.T) {
 		t.Run(offset.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{trip: trip}
-				s := mux.New(f, mux.Config{BufferLimit: 100})
+				s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 				x, y := newProber(t, s, "x"), newProber(t, s, "y")
 				const rounds = 100
 				for range rounds {
@@ -227,7 +227,7 @@ func TestDeafnessIsFoundAsSoon(t *testing.T) {
 
 func deafness(t *testing.T, offset, dies time.Duration) {
 	f := &fake{trip: trip}
-	s := mux.New(f, mux.Config{BufferLimit: 100})
+	s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 	dead := 4*interval + dies
 	begin := time.Now()
 	time.AfterFunc(dead, func() { f.set(func() { f.mute = true }) })

@@ -148,7 +148,7 @@ func TestNothingIsMissed(t *testing.T) {
 	}), 1, 6)
 	rapid.Check(t, func(t *rapid.T) {
 		f := &fake{}
-		w := &world{source: f, shared: mux.New(f, mux.Config{BufferLimit: 100, ProofShare: 0.9}), topics: topics, last: make(map[signal.Topic]int)}
+		w := &world{source: f, shared: mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit, ProofShare: 0.9}), topics: topics, last: make(map[signal.Topic]int)}
 		breaks := rapid.IntRange(0, 3).Draw(t, "breaks")
 		members := rapid.SliceOfN(visits, 1, 4).Draw(t, "members")
 		var wg sync.WaitGroup

@@ -69,7 +69,7 @@ func expectNothing(t *testing.T, c signal.Connection) {
 func TestMembersShareOneConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		require.Equal(t, "fake", s.Name())
 		x, y := connect(t, s, topicA, topicC), connect(t, s, topicB, topicC)
 		open, connects, topics := f.state()
@@ -107,7 +107,7 @@ func TestMembersShareOneConnection(t *testing.T) {
 func TestTopicsAreInPlaceBeforeAnybodyGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100, SubscribeTimeout: time.Hour})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit, SubscribeTimeout: time.Hour})
 		stays, leaves := connect(t, s, topicC), connect(t, s, topicA)
 		gate := make(chan struct{})
 		f.set(func() { f.subscribing = gate })
@@ -138,7 +138,7 @@ func TestTopicsAreInPlaceBeforeAnybodyGoesOn(t *testing.T) {
 func TestAllLearnWhyItBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		x, y := connect(t, s, topicA), connect(t, s, topicA)
 		f.publish(signal.Signal{Topic: topicA, Payload: "before"})
 		f.breakAll()
@@ -165,7 +165,7 @@ func TestAllLearnWhyItBroke(t *testing.T) {
 func TestPanicIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		c := connect(t, s, topicA)
 		f.publish(signal.Signal{Topic: topicA, Payload: "panic"})
 		_, err := c.Receive(bounded(t))
@@ -196,7 +196,7 @@ func TestOneAttemptForAllWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		f := &fake{down: errDown, connecting: gate}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		failed := make(chan error)
 		for range 3 {
 			go func() {
@@ -222,7 +222,7 @@ func TestImpatientOpener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		f := &fake{connecting: gate}
-		s := mux.New(f, mux.Config{BufferLimit: 100})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		impatient, cancel := context.WithCancel(t.Context())
 		gaveUp, connected := make(chan error), make(chan signal.Connection)
 		go func() {
@@ -252,7 +252,7 @@ func TestImpatientOpener(t *testing.T) {
 func TestWhoGivesUpLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100, SubscribeTimeout: time.Hour})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit, SubscribeTimeout: time.Hour})
 		c := connect(t, s, topicA)
 		gate := make(chan struct{})
 		f.set(func() { f.subscribing = gate })
@@ -274,7 +274,7 @@ func TestWhoGivesUpLeavesNothing(t *testing.T) {
 func TestHungSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100, SubscribeTimeout: 3 * time.Second})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit, SubscribeTimeout: 3 * time.Second})
 		x, y := connect(t, s, topicA), connect(t, s, topicA)
 		f.set(func() { f.subscribing = make(chan struct{}) })
 		begin := time.Now()
@@ -293,7 +293,7 @@ func TestHungSubscription(t *testing.T) {
 func TestTheNextWaitsForTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
-		s := mux.New(f, mux.Config{BufferLimit: 100, CloseTimeout: 3 * time.Second})
+		s := mux.New(f, mux.Config{BufferLimit: signal.DefaultBufferLimit, CloseTimeout: 3 * time.Second})
 		for _, hangs := range []bool{false, true} {
 			x := connect(t, s, topicA)
 			gate := make(chan struct{})
@@ -317,7 +317,7 @@ func TestTheNextWaitsForTheEnd(t *testing.T) {
 
 func TestLagBytes(t *testing.T) {
 	for _, lag := range []int64{0, 42} {
-		s := mux.New(&fake{lagBytes: lag}, mux.Config{BufferLimit: 100})
+		s := mux.New(&fake{lagBytes: lag}, mux.Config{BufferLimit: signal.DefaultBufferLimit})
 		c := connect(t, s)
 		l, ok := c.(interface{ LagBytes() int64 })
 		require.Equal(t, lag != 0, ok, "only where the source knows")

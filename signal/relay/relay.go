@@ -101,7 +101,7 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.dial.Name(cfg.ApplicationName) // it tells the sessions apart
+	r.dial.Name(cfg.ApplicationName)                                            // it tells the sessions apart
 	if _, err := wal.New(r.walConfig(nil), wal.NewTransport(nil)); err != nil { // names are checked now
 		return nil, err
 	}

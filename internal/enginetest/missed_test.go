@@ -1,0 +1,136 @@
+package enginetest_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// startRelaxed runs an engine whose listeners have proven themselves, so that its
+// pollers look from time to time only. No heartbeat of the orchestrator looks
+// for what was missed.
+func startRelaxed(t *testing.T, register func(*worker.Worker) error, every time.Duration) *enginetest.Engine {
+	t.Helper()
+	e := enginetest.Start(t, register, func(o *orchestration.Config, w *worker.Config) {
+		o.HeartbeatInterval = time.Hour
+		for _, system := range []*coordinator.Config{&o.Orchestration, &o.Readiness, &w.Events} {
+			system.Listener.HealthCheckInterval = 20 * time.Millisecond
+			system.Poller.RelaxedInterval, system.Poller.Jitter = every, 0
+		}
+	})
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		for name, h := range systems(e) {
+			if h.Pace != deploymode.PaceRelaxed {
+				return false, name + " is not relaxed"
+			}
+		}
+		return true, ""
+	})
+	return e
+}
+
+func systems(e *enginetest.Engine) map[string]coordinator.Health {
+	all := e.Orchestrator.Health()
+	if events := e.Worker.Health().Events; events != nil {
+		all["worker"] = *events
+	}
+	return all
+}
+
+// missed is what only a poll has found, by system.
+func missed(e *enginetest.Engine) map[string]uint64 {
+	counts := map[string]uint64{}
+	for name, h := range systems(e) {
+		counts[name] = h.Missed
+	}
+	return counts
+}
+
+// TestWhatOnlyAPollFindsToBeDueIsMissed: that holds for all that the readiness
+// system looks for. Nothing tells of it, and no timer knows of it.
+func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
+	t.Parallel()
+	untilDue := func(e *enginetest.Engine) {
+		id := e.Submit("test", "later", `{}`)
+		e.Until(id, func(task *store.Task) bool { return task.State == workflow.TaskWaitingForRetry })
+	}
+	for name, c := range map[string]struct {
+		prepare func(e *enginetest.Engine)
+		neglect string
+	}{
+		"a due step": {untilDue, `update tasker.board set due_at = clock_timestamp() where state = 1`},
+		"a lease": {func(e *enginetest.Engine) {
+			require.NoError(t, e.Worker.Stop(t.Context()))
+			e.Submit("test", "later", `{}`)
+			plan, err := e.Store.PlanNamed(t.Context(), "test", "later", "1.0.0")
+			require.NoError(t, err)
+			claimed, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{plan.Queue}, Limit: 1, Lease: time.Hour}, true)
+			require.NoError(t, err)
+			require.Len(t, claimed, 1)
+		}, `update tasker.board set lease_until = clock_timestamp() where state = 3`},
+		"a schedule": {func(e *enginetest.Engine) {
+			_, err := e.Orchestrator.CreateSchedule(t.Context(), store.Schedule{Namespace: "test", Name: "hourly", Template: "later", Version: "1.0.0", Cron: "@every 1h"}, ana)
+			require.NoError(t, err)
+		}, `update tasker.schedules set next_run_at = clock_timestamp()`},
+		"a message about a task": {func(*enginetest.Engine) {}, `insert into tasker.task_messages (task_uuid, kind) values (gen_random_uuid(), 1)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := startRelaxed(t, later, 3*time.Second)
+			c.prepare(e)
+			readiness := func() coordinator.Health { return e.Orchestrator.Health()["task_readiness"] }
+			polled := readiness().Poller.Cycles
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Poller.Cycles > polled, "no poll comes" })
+			require.Zero(t, readiness().Missed)
+			require.EqualValues(t, 1, e.DB.Exec(t, c.neglect))
+			pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Missed > 0, fmt.Sprintf("%+v", readiness()) })
+			require.EqualValues(t, 1, readiness().Missed)
+		})
+	}
+}
+
+// later registers a template whose step succeeds at its second attempt, an hour
+// after the first.
+func later(w *worker.Worker) error {
+	tmpl, _, err := workflow.ParseTemplate("later.yaml", []byte(
+		"name: later\nnamespace_name: test\nversion: 1.0.0\nsteps:\n  - {name: a, handler: {callable: test.later}, retry: {max_attempts: 3}}\n"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.RegisterTemplate(tmpl), w.Register("test.later", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+		if ctx.Attempt() == 1 {
+			return nil, worker.Retryable(errors.New("not yet"), time.Hour)
+		}
+		return 1, nil
+	})))
+}
+
+// TestWhatItsTimerFindsIsNotMissed: however often polls come, in a healthy engine
+// nothing is missed. Due times are found by the timer, all else by signals.
+func TestWhatItsTimerFindsIsNotMissed(t *testing.T) {
+	t.Parallel()
+	e := startRelaxed(t, handlers(nil), 250*time.Millisecond)
+	ids := make([]uuid.UUID, 10)
+	for i := range ids {
+		ids[i] = e.Submit("test", "flaky", fmt.Sprintf(`{"n":%d}`, i))
+	}
+	for _, id := range ids {
+		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
+	}
+	require.Equal(t, map[string]uint64{"orchestration": 0, "task_readiness": 0, "worker": 0}, missed(e))
+	require.NotZero(t, e.Orchestrator.Health()["task_readiness"].Found[telemetry.ByTimer])
+}
