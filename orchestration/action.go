@@ -126,6 +126,7 @@ func joinKinds() string {
 func (a *Action) taking() store.Taking {
 	how := a.takingSteps()
 	how.Context = a.Edit != nil
+	how.BatchUUID = a.Step
 	return how
 }
 
@@ -170,10 +171,9 @@ func (a *Action) step(t *store.TakenTask) (int, error) {
 		}
 		return -1, fmt.Errorf("step %q: %w", a.StepName, store.ErrNotFound)
 	}
-	for no := range t.Progress.Steps {
-		if store.StepUUID(t.UUID, no) == *a.Step {
-			return no, nil
-		}
+	no, run, ok := store.StepOf(t.UUID, *a.Step)
+	if ok && (no < len(t.Plan.Steps) && run == 0 || no >= len(t.Plan.Steps) && no == t.Batch) {
+		return no, nil
 	}
 	return -1, fmt.Errorf("step %s: %w", a.Step, store.ErrNotFound)
 }

@@ -30,6 +30,10 @@ type StepPreview struct {
 	// created again, or not.
 	Gone  bool
 	State workflow.StepState // unless it is gone
+	// Batch is the name of a batch that would be made, and Run tells it from those
+	// that had its number before, see store.BatchUUID.
+	Batch string
+	Run   int
 }
 
 // Preview tells what an action would do to a task as it stands now: it takes the
@@ -61,7 +65,32 @@ func (o *Orchestrator) Preview(ctx context.Context, task uuid.UUID, a Action) (P
 	if c.Effects.Finished {
 		p.Ended = c.Effects.State
 	}
+	if err := p.nameNew(ctx, taken, c.Effects.Batches); err != nil {
+		return Preview{}, fmt.Errorf("preview %s: %w", a.Kind, err)
+	}
 	return p, nil
+}
+
+// nameNew names the batches that would be made.
+func (p *Preview) nameNew(ctx context.Context, taken *store.Taken, batches []workflow.NewBatch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	runs, err := taken.NextRuns(ctx, taken.Tasks[0].UUID)
+	if err != nil {
+		return err
+	}
+	names := make(map[int]string, len(batches))
+	for i := range batches {
+		names[batches[i].Step] = batches[i].Name
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if name, made := names[s.Step]; made {
+			s.Batch, s.Run = name, runs[s.Step]
+		}
+	}
+	return nil
 }
 
 // PreviewReplay tells with which context a replay would create a task, after the

@@ -79,6 +79,8 @@ type Taking struct {
 	// Batch is the name of a step that may have been created at run time; empty:
 	// it is not asked for. See TakenTask.Batch.
 	Batch string
+	// BatchUUID is the same by the UUID of such a step; nil: it is not asked for.
+	BatchUUID *uuid.UUID
 	// Context asks for the contexts of the tasks, see TakenTask.Context.
 	Context bool
 }
@@ -130,6 +132,11 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 	}
 	if err == nil && how.Batch != "" {
 		if err = taken.findBatches(ctx, how.Batch); err != nil {
+			err = classify("find the batch", err)
+		}
+	}
+	if err == nil && how.BatchUUID != nil {
+		if err = taken.findBatch(ctx, *how.BatchUUID); err != nil {
 			err = classify("find the batch", err)
 		}
 	}
@@ -209,6 +216,9 @@ func (w *writes) performed(c *Change) error {
 		meta["step"] = a.Step
 		if step := c.Task.Plan.Step(c.Task.Progress, a.Step); step != nil {
 			meta["step_name"] = step.Name
+		}
+		if a.Step == c.Task.Batch && c.Task.BatchName != "" {
+			meta["step_name"] = c.Task.BatchName // another one may get its number
 		}
 	}
 	if a.Metadata != nil {

@@ -44,6 +44,7 @@ type TakenTask struct {
 	Reported   []TakenStep
 	Context    json.RawMessage // where it was asked for, see Taking
 	Batch      int             // the number of the step created at run time that was asked for; 0: there is none
+	BatchName  string          // its name
 	// Broken says why the records of the task cannot be read; then Plan or
 	// Progress is missing, and all that can be done is to quarantine it.
 	Broken error
@@ -316,6 +317,7 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 		b := &pgx.Batch{}
 		w.queue(b, processor)
 		w.publish.queue(b, &done.Published) // last: see eventTurn
+		w.former.queue(b)                   // behind the events, which name the batches that they are of
 		return t.store.commit(ctx, t.conn, b, done.Signals)
 	})
 	if err != nil {

@@ -105,7 +105,8 @@ select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_m
        case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, E'\x1f'),
        nullif(s.last_attempt, false),
        case when s.batch then (
-           select jsonb_build_object('template', d.template_no, 'name', d.name, 'cursor', d.cursor, 'no_op', d.no_op, 'first', d.first_no)
+           select jsonb_build_object('template', d.template_no, 'name', d.name, 'cursor', d.cursor, 'no_op', d.no_op, 'first', d.first_no,
+                                     'run', d.run, 'since', d.since)
            from tasker.batches d where d.task_uuid = any (array[s.task_uuid]) and d.step_no = s.step_no) end
 from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::boolean[],
             $9::boolean[])
@@ -139,7 +140,8 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes, r.lasts)
 	}
 	if n := &w.batches; len(n.tasks) > 0 { // before the steps, which take their work from there
-		b.Queue(recordBatches, n.tasks, n.steps, n.templates, n.firsts, n.names, n.cursors, n.noOps)
+		b.Queue(clearNumbers, w.cleared.arguments()...)
+		b.Queue(recordBatches, n.arguments()...)
 	}
 	if p := &w.put; len(p.tasks) > 0 {
 		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags, p.batches, p.lasts)

@@ -17,6 +17,8 @@ type writes struct {
 	moved    movedColumns
 	put      stepColumns
 	batches  batchColumns
+	cleared  groupColumns // the groups of these batches
+	former   groupColumns // groups that were forgotten
 	retried  retryColumns
 	events   eventColumns
 	manual   manualColumns
@@ -114,6 +116,7 @@ func (w *writes) add(c *Change) error {
 		w.message()
 	}
 	w.publish.signal(w.topics)
+	w.regroup(c)
 	if err := w.batches.add(t.UUID, e.Batches); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,11 @@ type Batch struct {
 	Cursor   workflow.CursorConfig `json:"cursor"`
 	NoOp     bool                  `json:"no_op"` // a placeholder: there is nothing to do
 	First    int                   `json:"first"` // the first step of its group
+	// Run is how many batches of the task had its number before it, see BatchUUID.
+	Run int `json:"run"`
+	// Since is a token: attempts of the step with greater ones are of this batch,
+	// others of those that had its number before.
+	Since int64 `json:"since"`
 	// Isolated counts the items that its handler could not process; read with
 	// tasks only.
 	Isolated int `json:"-"`
@@ -28,11 +34,14 @@ type Batch struct {
 // has isolated.
 const countIsolated = `case when a.outcome = 1 and (d.isolated ->> 'token')::bigint = a.token then jsonb_array_length(d.isolated -> 'items') else 0 end`
 
-// recordBatches writes down the steps that were created at run time.
-// Index: none.
+// recordBatches writes down the steps that were created at run time. Whatever was
+// claimed of those that had their numbers before has a smaller token than they.
+// Index: the primary key of former batches.
 const recordBatches = `
-insert into tasker.batches (task_uuid, step_no, template_no, first_no, name, cursor, no_op)
-select d.task_uuid, d.step_no, d.template_no, d.first_no, d.name, d.cursor::jsonb, d.no_op
+insert into tasker.batches (task_uuid, step_no, template_no, first_no, name, cursor, no_op, run, since)
+select d.task_uuid, d.step_no, d.template_no, d.first_no, d.name, d.cursor::jsonb, d.no_op,
+       coalesce((select run + 1 from tasker.former_batches where task_uuid = d.task_uuid and step_no = d.step_no order by run desc limit 1), 0),
+       (select nextval('tasker.claim_token'))
 from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::text[], $6::text[], $7::boolean[])
      d(task_uuid, step_no, template_no, first_no, name, cursor, no_op)`
 
@@ -42,6 +51,10 @@ type batchColumns struct {
 	steps, templates, firsts []int16
 	names, cursors           []string
 	noOps                    []bool
+}
+
+func (c *batchColumns) arguments() []any {
+	return []any{c.tasks, c.steps, c.templates, c.firsts, c.names, c.cursors, c.noOps}
 }
 
 func (c *batchColumns) add(task uuid.UUID, list []workflow.NewBatch) error {
@@ -101,41 +114,48 @@ func (t *Taken) readOutcomes(ctx context.Context) error {
 // readBatches names the steps of tasks that were created at run time.
 // Index: the primary key.
 const readBatches = `
-select d.task_uuid, d.step_no, d.template_no, d.name, d.cursor - 'items', d.no_op, case when d.isolated is null then 0 else (
+select d.task_uuid, d.step_no, d.template_no, d.name, d.cursor - 'items', d.no_op, d.run, d.since, case when d.isolated is null then 0 else (
     select ` + countIsolated + ` from tasker.step_attempts a where a.task_uuid = d.task_uuid and a.step_no = d.step_no order by a.token desc limit 1) end
 from tasker.batches d where d.task_uuid = any ($1)`
 
 // batchesOf reads what was created at run time for those tasks that have such
-// steps.
-func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task) error {
+// steps, and the attempts of these.
+func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task, readers map[uuid.UUID]*taskReader, of parts) error {
 	byID := map[uuid.UUID]*Task{}
 	var ids []uuid.UUID
 	for _, t := range tasks {
 		if t.Progress != nil && len(t.Progress.Groups) > 0 {
 			t.Batches = map[int]Batch{}
 			byID[t.UUID], ids = t, append(ids, t.UUID)
+			// Those that were read beside another task are not all of the present.
+			maps.DeleteFunc(readers[t.UUID].attempts, func(no int, _ []attemptRow) bool { return no >= len(t.Plan.Steps) })
 		}
 	}
 	if ids == nil {
 		return nil
 	}
-	rows, err := tx.Query(ctx, readBatches, ids)
-	if err != nil {
-		return err
-	}
+	b := &pgx.Batch{}
+	b.Queue(readBatches, ids).Query(func(rows pgx.Rows) error { return scanBatches(rows, byID) })
+	b.Queue(readBatchAttempts, ids, of.results).Query(func(rows pgx.Rows) error {
+		return scanEach(rows, readers, (*taskReader).scanAttempt)
+	})
+	return tx.SendBatch(ctx, b).Close()
+}
+
+func scanBatches(rows pgx.Rows, tasks map[uuid.UUID]*Task) error {
 	var id uuid.UUID
 	var no int
 	var cursor []byte
 	var isolated *int // null: no attempt of it has been recorded
 	var b Batch
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp, &isolated}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp, &b.Run, &b.Since, &isolated}, func() error {
 		if err := json.Unmarshal(cursor, &b.Cursor); err != nil {
 			return fmt.Errorf("read the cursor of step %d of task %s: %w", no, id, err)
 		}
 		if isolated != nil {
 			b.Isolated = *isolated
 		}
-		byID[id].Batches[no] = b
+		tasks[id].Batches[no] = b
 		b = Batch{}
 		return nil
 	})
@@ -181,7 +201,7 @@ const readBatchResults = `
 select d.step_no, d.name, d.cursor - 'items', d.no_op, a.result, ` + countIsolated + `
 from tasker.batches d
 left join lateral (select result, token, outcome from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and outcome = 1
-                   order by token desc limit 1) a on true
+                   and token > d.since order by token desc limit 1) a on true
 where d.task_uuid = $1 and d.template_no = $2 and d.step_no > $3
   and d.first_no = (select max(first_no) from tasker.batches where task_uuid = $1 and template_no = $2)
 order by d.step_no limit $4`
@@ -208,6 +228,24 @@ func (s *Store) BatchResults(ctx context.Context, task uuid.UUID, template, afte
 	return list, err
 }
 
+// findBatch sets Batch of the task that the UUID is of a batch of.
+// Index: the primary key.
+func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
+	for i := range t.Tasks {
+		task := &t.Tasks[i]
+		no, run, ok := StepOf(task.UUID, id)
+		if !ok || task.Plan == nil || no < len(task.Plan.Steps) {
+			continue
+		}
+		err := t.conn.QueryRow(ctx, `select step_no, name from tasker.batches where task_uuid = $1 and step_no = $2 and run = $3`, task.UUID, no, run).
+			Scan(&task.Batch, &task.BatchName)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
 // findBatches sets Batch of the tasks that have such a step, to the youngest of
 // that name.
 // Index: the primary key.
@@ -229,7 +267,7 @@ func (t *Taken) findBatches(ctx context.Context, name string) error {
 	var id uuid.UUID
 	var no int
 	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no}, func() error {
-		t.Tasks[place[id]].Batch = no
+		t.Tasks[place[id]].Batch, t.Tasks[place[id]].BatchName = no, name
 		return nil
 	})
 	return err

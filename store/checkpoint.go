@@ -151,14 +151,17 @@ func (c *Checkpoint) more() *string {
 }
 
 // resumeSteps gives steps that were put on the board again the checkpoint of
-// their newest attempt, if that has one.
+// their newest attempt, if that has one; a batch, not of those that had its number
+// before.
 // Index: the primary keys.
 const resumeSteps = `
 update tasker.board b set checkpoint = a.checkpoint
 from unnest((select $1::uuid[]), (select $2::smallint[])) r(task_uuid, step_no)
 cross join lateral (
     select checkpoint from tasker.step_attempts
-    where task_uuid = r.task_uuid and step_no = r.step_no order by token desc limit 1) a
+    where task_uuid = r.task_uuid and step_no = r.step_no
+      and token > coalesce((select since from tasker.batches where task_uuid = r.task_uuid and step_no = r.step_no), 0)
+    order by token desc limit 1) a
 where b.task_uuid = any (array[r.task_uuid]) and b.slot in (0, r.step_no + 1) and b.step_no = r.step_no and a.checkpoint is not null`
 
 // resumedColumns are steps that go on from what they have saved.

@@ -72,6 +72,14 @@ func (c *Claimed) Key() ClaimKey {
 	return ClaimKey{TaskUUID: c.TaskUUID, Slot: c.Slot, Step: c.Step, Token: c.Token}
 }
 
+// StepUUID identifies the step.
+func (c *Claimed) StepUUID() uuid.UUID {
+	if c.Batch == nil {
+		return StepUUID(c.TaskUUID, c.Step)
+	}
+	return BatchUUID(c.TaskUUID, c.Step, c.Batch.Run)
+}
+
 // The steps of a lane, of a queue, and between two lanes that a worker can run,
 // the first ones.
 const (

@@ -211,7 +211,7 @@ func inputsOf(task *store.TakenTask) []workflow.Input {
 			continue
 		}
 		in = append(in, workflow.Reported{Step: r.Step, Attempt: r.Attempt, Success: r.Outcome == workflow.OutcomeSuccess,
-			Retryable: r.Retryable, RetryAfter: r.RetryAfter})
+			Retryable: r.Retryable, RetryAfter: r.RetryAfter, Result: r.Result})
 	}
 	return in
 }

@@ -193,6 +193,15 @@ const (
 	MaxEventLease    = 24 * time.Hour
 )
 
+// claimEvents hands out events; what the function does not tell of them is read
+// beside it.
+// Index: domain_events_by_namespace, then the primary key.
+const claimEvents = `
+select e.token, ` + eventFields + `
+from (select c.*, (select run from tasker.domain_events d where d.event_uuid = c.event_uuid) as run
+      from tasker.claim_events($1, $2, $3, $4::bigint * interval '1 ms') c) e
+order by e.position`
+
 // ClaimEvents hands the next events of a consumer to holder for the time of the
 // lease, in the order of their positions; none: there are none yet. The error
 // wraps ErrConsumerBusy while somebody else has some, ErrNotFound where there is
@@ -200,8 +209,7 @@ const (
 func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (c ClaimedEvents, err error) {
 	err = s.call(ctx, "claim_events", "claim domain events", func(ctx context.Context, db *conn) error {
 		c = ClaimedEvents{Events: []Event{}}
-		rows, err := db.Query(ctx, `select e.token, `+eventFields+` from tasker.claim_events($1, $2, $3, $4::bigint * interval '1 ms') e order by e.position`,
-			consumer, holder, limit, millis(lease))
+		rows, err := db.Query(ctx, claimEvents, consumer, holder, limit, millis(lease))
 		if err == nil {
 			var e eventRow
 			_, err = pgx.ForEachRow(rows, append([]any{&c.Token}, e.fields()...), func() error {

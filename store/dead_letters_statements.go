@@ -27,13 +27,14 @@ with o as materialized (
 ), known as materialized (
     select o.*, t.queue, t.plan_id, n.name as namespace, p.name, p.version, coalesce(b.priority, t.priority) as priority,
            t.requested_at, coalesce(t.correlation_id, t.task_uuid) as correlation_id, clock_timestamp() as at,
-           coalesce(p.steps[o.no + 1], (select d.name from tasker.batches d
-                                        where d.task_uuid = any (array[o.task_uuid]) and d.step_no = o.no)) as step, b.progress,
+           coalesce(p.steps[o.no + 1], d.name) as step, coalesce(d.since, 0) as made, b.progress,
            coalesce(b.state_since, e.applied_at, t.requested_at) as since
     from o
     join tasker.tasks t on t.task_uuid = o.task_uuid
     cross join lateral (select name, version, steps from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p
     cross join lateral (select name from tasker.namespaces where namespace_id = any (array[t.queue]) limit 1) n
+    left join lateral (select name, since from tasker.batches
+                       where task_uuid = any (array[o.task_uuid]) and step_no = o.no and o.no >= cardinality(p.steps)) d on true
     left join tasker.board b on b.task_uuid = o.task_uuid and b.slot = 0
     left join lateral (select applied_at from tasker.step_attempts
                        where task_uuid = o.task_uuid and task_state is not null limit 1) e on b.task_uuid is null
@@ -47,7 +48,7 @@ with o as materialized (
     left join lateral (select error, attempt from tasker.board
                        where task_uuid = k.task_uuid and slot in (0, k.no + 1) and step_no = k.no limit 1) s on true
     left join lateral (select error, attempt, reason from tasker.step_attempts
-                       where task_uuid = k.task_uuid and step_no = k.no and outcome <> 1 order by token desc limit 1) a on s.error is null
+                       where task_uuid = k.task_uuid and step_no = k.no and outcome <> 1 and token > k.made order by token desc limit 1) a on s.error is null
 )
 insert into tasker.dlq_entries as d (task_uuid, dlq_timestamp, created_at, updated_at, queue, plan_id, original_state, reason, detail,
                                      task_snapshot)

@@ -111,17 +111,17 @@ const (
 const publishEvents = `
 with published as (
 insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome,
-                                  name, version, step_name, fired_by, payload, metadata, key)
+                                  name, version, step_name, fired_by, payload, metadata, key, run)
 select tasker.uuid_v7(), nextval('tasker.event_position'), o.task_uuid, coalesce(t.correlation_id, o.task_uuid), clock_timestamp(), o.namespace_id,
        o.step_no, o.attempt, o.outcome, o.name, '` + workflow.EventVersion + `', coalesce(o.step_name, d.name, ''), o.fired_by,
-       p.payload, o.metadata::jsonb, substring(p.payload #>> string_to_array(o.key, '.') from '^[^[:cntrl:]]+$')
+       p.payload, o.metadata::jsonb, substring(p.payload #>> string_to_array(o.key, '.') from '^[^[:cntrl:]]+$'), coalesce(d.run, 0)
 from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
             $12::text[])
      with ordinality o(task_uuid, namespace_id, step_no, attempt, outcome, name, step_name, fired_by, reason, payload, metadata, key, at)
 left join lateral (select result, error from tasker.step_attempts
                    where task_uuid = any (array[o.task_uuid]) and step_no = o.step_no and attempt = o.attempt order by token desc limit 1) a on true
 left join lateral (select correlation_id from tasker.tasks where task_uuid = any (array[o.task_uuid])) t on true
-left join lateral (select name from tasker.batches where o.step_name is null and task_uuid = any (array[o.task_uuid]) and step_no = o.step_no) d on true
+left join lateral (select name, run from tasker.batches where o.step_name is null and task_uuid = any (array[o.task_uuid]) and step_no = o.step_no) d on true
 cross join lateral (select coalesce(a.error, jsonb_build_object('message', o.reason, 'error_type', split_part(o.reason, ':', 1), 'retryable', false)) as doc) f
 cross join lateral (
     select case when o.payload is not null then o.payload::jsonb
@@ -245,7 +245,7 @@ type Event struct {
 	Payload       json.RawMessage
 	Metadata      json.RawMessage // what a publisher has added; nil: nothing
 	Task          uuid.UUID
-	Step          int
+	Step, Run     int // see BatchUUID
 	StepName      string
 	Attempt       int
 	Outcome       workflow.AttemptOutcome

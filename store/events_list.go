@@ -33,7 +33,7 @@ const eventScan = 1000
 
 // eventFields are those of Event, of e.
 const eventFields = `e.event_uuid, e.position, e.namespace_name, e.name, e.version, e.payload, e.metadata, e.task_uuid, e.step_no, e.step_name, e.attempt,
-       e.outcome, e.correlation_id, e.fired_at, e.fired_by`
+       e.outcome, e.correlation_id, e.fired_at, e.fired_by, e.run`
 
 // listEvents looks at events from a position on, namespace by namespace, and
 // keeps those with a fitting name. It tells how far it came also where none fits.
@@ -124,19 +124,20 @@ type eventRow struct {
 	Payload, Metadata                 []byte
 	Task, Correlation                 *[16]byte
 	Step, Attempt, Outcome            *int16
+	Run                               *int
 	StepName                          *string
 	FiredAt                           *time.Time
 }
 
 func (r *eventRow) fields() []any {
 	return []any{&r.UUID, &r.Position, &r.Namespace, &r.Name, &r.Version, &r.Payload, &r.Metadata, &r.Task, &r.Step, &r.StepName, &r.Attempt,
-		&r.Outcome, &r.Correlation, &r.FiredAt, &r.FiredBy}
+		&r.Outcome, &r.Correlation, &r.FiredAt, &r.FiredBy, &r.Run}
 }
 
 // event is the row; its UUID must not be null.
 func (r *eventRow) event() Event {
 	e := Event{UUID: *r.UUID, Position: *r.Position, Namespace: *r.Namespace, Name: *r.Name, Version: *r.Version, Payload: append([]byte(nil), r.Payload...),
-		Task: *r.Task, Step: int(*r.Step), Attempt: int(*r.Attempt), Outcome: workflow.AttemptOutcome(*r.Outcome), CorrelationID: *r.Correlation,
+		Task: *r.Task, Step: int(*r.Step), Run: *r.Run, Attempt: int(*r.Attempt), Outcome: workflow.AttemptOutcome(*r.Outcome), CorrelationID: *r.Correlation,
 		FiredAt: *r.FiredAt, FiredBy: *r.FiredBy}
 	if r.Metadata != nil {
 		e.Metadata = append([]byte(nil), r.Metadata...)

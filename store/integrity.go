@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -81,6 +82,7 @@ type audited struct {
 	board    map[int]auditedStep
 	attempts []auditedAttempt
 	actions  []auditedAction
+	groups   []auditedGroup // in the order in which they were made
 }
 
 type auditedStep struct {
@@ -97,6 +99,10 @@ type auditedAttempt struct {
 	result        []byte // of a step that creates others
 	decision      string // attempts of one were decided about together
 }
+
+// auditedGroup is batches that were made together, those included that the task
+// does not have any more.
+type auditedGroup struct{ worker, first, count int }
 
 // auditedAction is what an operator or a sweep did.
 type auditedAction struct {
@@ -203,6 +209,15 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 			})
 			return err
 		})
+	b.Queue(madeGroups, ids).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var g auditedGroup
+		_, err := pgx.ForEachRow(rows, []any{&id, &g.worker, &g.first, &g.count}, func() error {
+			byID[id].groups = append(byID[id].groups, g)
+			return nil
+		})
+		return err
+	})
 	return list, tx.SendBatch(ctx, b).Close()
 }
 
@@ -254,9 +269,11 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 	state := workflow.TaskPending
 	progress := workflow.NewProgress(a.plan.Plan)
 	progress.Retry = retry
+	numbers := numbering{left: a.groups}
+	rules.BatchesAt = numbers.next
 	step := func(in ...workflow.Input) error {
 		next, effects, err := workflow.Advance(a.plan.Plan, state, progress, rules, in...)
-		if err == nil {
+		if err = cmp.Or(numbers.err, err); err == nil {
 			progress, state = next, effects.State
 		}
 		return err
@@ -376,6 +393,9 @@ func (a *audited) compare(recorded, replayed *workflow.Progress) (problems []str
 		if placed && row.attempt < int(want.Attempts) {
 			problems = append(problems, fmt.Sprintf("step %d: attempt %d on the board, %d in the ledger", no, row.attempt, want.Attempts))
 		}
+	}
+	if !slices.Equal(recorded.Groups, replayed.Groups) {
+		problems = append(problems, fmt.Sprintf("batches %v on record, %v by the ledger", recorded.Groups, replayed.Groups))
 	}
 	sort.Strings(problems)
 	return problems

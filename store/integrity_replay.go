@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,39 @@ import (
 type report struct {
 	step int
 	in   workflow.Input
+}
+
+// madeGroups are all groups of batches that tasks have had, in the order in which
+// they were made.
+// Index: the primary keys.
+const madeGroups = `
+select task_uuid, template_no, first_no, count(*)::int from (
+    select task_uuid, template_no, first_no, created_at, since from tasker.batches where task_uuid = any ($1)
+    union all
+    select task_uuid, template_no, first_no, created_at, since from tasker.former_batches where task_uuid = any ($1)) d
+group by task_uuid, template_no, first_no, created_at order by task_uuid, min(since), first_no`
+
+// numbering gives the batches of a replay the numbers that they got at the time:
+// which ones are free depends on the version of the program that decided.
+type numbering struct {
+	left []auditedGroup
+	err  error // the first; the rules would take it for a handler's fault
+}
+
+// next is workflow.Rules.BatchesAt.
+func (n *numbering) next(worker, count int) (first int, err error) {
+	at := slices.IndexFunc(n.left, func(g auditedGroup) bool { return g.worker == worker })
+	switch {
+	case at < 0:
+		err = fmt.Errorf("the %d batches of step %d are not on record", count, worker)
+	case n.left[at].count != count:
+		err = fmt.Errorf("%d batches of step %d are on record, %d by the ledger", n.left[at].count, worker, count)
+	default:
+		first = n.left[at].first
+		n.left = slices.Concat(n.left[:at], n.left[at+1:])
+	}
+	n.err = cmp.Or(n.err, err)
+	return first, err
 }
 
 // reports are those that were decided about together.

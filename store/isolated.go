@@ -44,6 +44,7 @@ func isolatedArguments(reports []Report, order []int) []any {
 // Isolated is an item of a batch that its handler could not process.
 type Isolated struct {
 	Step     int // the batch
+	Run      int // see BatchUUID
 	No       int // in the batch, from 1 on
 	Template int // the step of the plan that the batch is an instance of
 	Batch    string
@@ -66,7 +67,7 @@ type IsolatedFilter struct {
 // latest group of each worker, and of each batch its newest attempt.
 // Index: the primary keys.
 const readIsolated = `
-select d.step_no, x.no::int, d.template_no, d.name, x.item -> 'item', x.item -> 'error', (x.item ->> 'replayed_as')::uuid
+select d.step_no, d.run, x.no::int, d.template_no, d.name, x.item -> 'item', x.item -> 'error', (x.item ->> 'replayed_as')::uuid
 from tasker.batches d
 cross join lateral (select token, outcome from tasker.step_attempts
                     where task_uuid = d.task_uuid and step_no = d.step_no order by token desc limit 1) a
@@ -95,7 +96,7 @@ func isolatedIn(ctx context.Context, db querier, task uuid.UUID, f IsolatedFilte
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (i Isolated, err error) {
-		err = row.Scan(&i.Step, &i.No, &i.Template, &i.Batch, &i.Item, &i.Error, &i.ReplayedAs)
+		err = row.Scan(&i.Step, &i.Run, &i.No, &i.Template, &i.Batch, &i.Item, &i.Error, &i.ReplayedAs)
 		return i, err
 	})
 }

@@ -103,6 +103,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	quiet := bytesOf(ids(`select task_uuid from tasker.board where slot = 0 and dead_letter is null and task_uuid > test_id($1) order by 1 limit $2`, youngest))
 	pending := bytesOf(ids(`select task_uuid from tasker.dlq_entries where resolution = 1 and task_uuid > test_id($1) order by 1 limit $2`, youngest))
 	ended := ids(`select task_uuid from tasker.step_attempts where task_uuid > test_id($1) order by 1 limit $2`, f.from)
+	split := ids(`select distinct task_uuid from tasker.batches where task_uuid > test_id($1) order by 1 limit $2`, youngest)
 	entry := db.QueryString(t, `select dlq_entry_uuid::text from tasker.dlq_entries where task_uuid = $1`, uuid.UUID(pending[0]))
 	many := func(v int16) (list []int16) {
 		for range items {
@@ -131,6 +132,11 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		nextRuns[i], identities[i] = &at, identity[:]
 	}
 	leases := f.from + f.waiting/20
+	groups, made := groupColumns{}, batchColumns{}
+	for _, id := range split {
+		groups.add(id, &workflow.Group{Template: 1, First: 2, Count: 3})
+		require.NoError(t, made.add(id, []workflow.NewBatch{{Step: 5, Template: 1, First: 5, Name: "b"}}))
+	}
 	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.from+3-f.from%3), 10))
 	return []hotStatement{
 		{"recordDeadLetters", recordDeadLetters, []any{quiet, many(4), many(2), texts, steps}, items, items},
@@ -169,6 +175,16 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},
 		{"readDefaultEnds", readDefaultEnds, []any{uuid.Nil, -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 0},
 		{"lockEnds", lockEnds, []any{ended}, items, items},
+		{"clearNumbers", clearNumbers, groups.arguments(), 3 * items, 3 * items},
+		{"forgetBatches", forgetBatches, groups.arguments(), 3 * items, 3 * items},
+		{"recordBatches", recordBatches, made.arguments(), items, items},
+		{"readBatches", readBatches, []any{bytesOf(split)}, 3 * items, 3 * items},
+		{"readBatchAttempts", readBatchAttempts, []any{bytesOf(split), true}, 3 * items, 0},
+		{"readBatchResults", readBatchResults, []any{split[0], 1, -1, items}, 3, min(3, items)},
+		{"madeGroups", madeGroups, []any{split}, 6 * items, 0},
+		{"runsOfNumbers", runsOfNumbers, []any{split[0]}, 6, 3},
+		{"stepAttempts", stepAttempts, []any{ended[0], nil}, 1, 1},
+		{"stepAttempts of one", stepAttempts, []any{ended[0], 0}, 1, 1},
 		{"deleteTasks", deleteTasks, []any{ended}, items, 1},
 		{"dropDay", dropDay, []any{"20000101", day(30), day(29), time.Unix(0, 0), dropLockTimeout}, 1, 1},
 		{"deleteIdentities", deleteIdentities, []any{items}, items, 0},

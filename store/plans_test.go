@@ -38,7 +38,7 @@ var (
 // itemsOf one statement: a quiet moment and the largest batches that occur.
 var itemsOf = []int{20, 500}
 
-var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules", "domain_events"}
+var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules", "domain_events", "batches", "former_batches"}
 
 // TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
 // board, planned for its parameters and planned for any, and looks at the
@@ -167,6 +167,10 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 		select test_id(i), now(), 1, 1, 0, '{"n": 1}' from generate_series($1::int, $2::int) i`, first, last)
 	db.Exec(t, `insert into tasker.step_attempts (task_uuid, token, step_no, attempt, outcome, result, task_state, task_progress)
 		select test_id(i), i, 0, 1, 1, '{"n": 1}', 9, decode(repeat('00', 14), 'hex') from generate_series($1::int, $2::int) i`, first, ended)
+	for run, table := range []string{"former_batches", "batches"} { // three of every tenth task
+		db.Exec(t, `insert into tasker.`+table+` (task_uuid, step_no, template_no, first_no, name, cursor, no_op, created_at, run, since)
+			select test_id(i), n, 1, 2, 'b', '{}', false, now(), $3, $3 + i from generate_series($1::int, $2::int) i cross join generate_series(2, 4) n where i % 10 = 0`, first, last, run)
+	}
 	f.place(t, db, ended, last)
 	if f.grown {
 		return

@@ -63,7 +63,7 @@ func (o *operated) report(t *rapid.T) {
 	for _, c := range claimed {
 		switch rapid.SampledFrom([]string{"success", "failure", "failure for good", "none", "lost"}).Draw(t, "report") {
 		case "success":
-			_, err = o.store.Report(o.ctx, []store.Report{succeed(c, `1`)})
+			_, err = o.store.Report(o.ctx, []store.Report{succeed(c, o.result(t, c.Step, `1`))})
 		case "failure":
 			_, err = o.store.Report(o.ctx, []store.Report{fail(c, true, "no")})
 		case "failure for good":
@@ -74,6 +74,29 @@ func (o *operated) report(t *rapid.T) {
 		}
 		require.NoError(t, err)
 	}
+}
+
+// result is that of a step: usually the plain one, of one that makes batches some.
+func (o *operated) result(t *rapid.T, no int, plain string) string {
+	if no >= len(o.plan.Steps) || o.plan.Steps[no].Kind != workflow.KindBatchable {
+		return plain
+	}
+	ids := []string{"a", "b", "c", "d"}[:rapid.IntRange(0, 4).Draw(t, "batches")]
+	if len(ids) == 0 {
+		return `{"batch_processing_outcome":{"type":"no_batches"}}`
+	}
+	return parts(o.plan.Steps[o.plan.Steps[no].Children[0]].Name, ids...)
+}
+
+// step is any of the task, or of its plan.
+func (o *operated) step(t *rapid.T, from int) int {
+	task, err := o.store.Task(o.ctx, o.task)
+	require.NoError(t, err)
+	no := rapid.IntRange(from, max(len(o.plan.Steps), len(task.Progress.Steps))-1).Draw(t, "step")
+	if no >= len(o.plan.Steps) && o.plan.Step(task.Progress, no) == nil {
+		t.Skip("nobody has the number")
+	}
+	return no
 }
 
 // apply applies what was reported.
@@ -107,9 +130,9 @@ func (o *operated) act(t *rapid.T) {
 	switch kind {
 	case workflow.ActionCancel, workflow.ActionFail:
 	case workflow.ActionResolve:
-		performed.Step = rapid.IntRange(-1, len(o.plan.Steps)-1).Draw(t, "step")
+		performed.Step = o.step(t, -1)
 	default:
-		performed.Step = rapid.IntRange(0, len(o.plan.Steps)-1).Draw(t, "step")
+		performed.Step = o.step(t, 0)
 	}
 	if performed.Step >= 0 {
 		how = store.Taking{Spread: true, Reopen: failed}
@@ -118,7 +141,7 @@ func (o *operated) act(t *rapid.T) {
 	case workflow.ActionRunAgain:
 		how.Reopen = all
 	case workflow.ActionComplete:
-		performed.Result = json.RawMessage(`2`)
+		performed.Result = json.RawMessage(o.result(t, performed.Step, `2`))
 	}
 	in, _ := workflow.Operation{Action: kind, Step: performed.Step, Reason: "why", Result: performed.Result}.Input()
 	taken, err := o.store.TakeTasks(o.ctx, []uuid.UUID{o.task}, how)

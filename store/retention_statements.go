@@ -12,7 +12,8 @@ select to_char(d.day, 'YYYYMMDD'), b.lo, b.hi, least(b.hi, c.upto), c.now, extra
        ` + strayRows + `
 from (select distinct to_date(right(c.relname, 8), 'YYYYMMDD') as day
       from pg_inherits i join pg_class c on c.oid = i.inhrelid
-      where i.inhparent in ('tasker.tasks'::regclass, 'tasker.step_attempts'::regclass, 'tasker.task_events'::regclass, 'tasker.batches'::regclass)
+      where i.inhparent in ('tasker.tasks'::regclass, 'tasker.step_attempts'::regclass, 'tasker.task_events'::regclass, 'tasker.batches'::regclass,
+                            'tasker.former_batches'::regclass)
         and c.relname ~ '_[0-9]{8}$') p
 cross join lateral (select p.day, (p.day + 1)::timestamp at time zone 'UTC' as ends) d
 cross join lateral (select tasker.uuid_floor(p.day::timestamp at time zone 'UTC') as lo, tasker.uuid_floor(d.ends) as hi) b
@@ -32,7 +33,8 @@ const openOfDay = `coalesce((select true from tasker.dlq_entries
 const strayRows = `exists (select from tasker.tasks_default where task_uuid >= b.lo and task_uuid < b.hi)
        or exists (select from tasker.step_attempts_default where task_uuid >= b.lo and task_uuid < b.hi)
        or exists (select from tasker.task_events_default where task_uuid >= b.lo and task_uuid < b.hi)
-       or exists (select from tasker.batches_default where task_uuid >= b.lo and task_uuid < b.hi)`
+       or exists (select from tasker.batches_default where task_uuid >= b.lo and task_uuid < b.hi)
+       or exists (select from tasker.former_batches_default where task_uuid >= b.lo and task_uuid < b.hi)`
 
 // readEnds passes over attempts in the order of the primary key, from a key on,
 // and tells how many there were, the last key, the latest time, and the tasks
@@ -76,6 +78,8 @@ with gone as materialized (
     delete from tasker.task_events e using gone where e.task_uuid = gone.task_uuid
 ), batches as (
     delete from tasker.batches d using gone where d.task_uuid = gone.task_uuid
+), former as (
+    delete from tasker.former_batches f using gone where f.task_uuid = gone.task_uuid
 ), tasks as (
     delete from tasker.tasks t using gone where t.task_uuid = gone.task_uuid
 )
@@ -90,7 +94,7 @@ where ` + deletable
 const deletable = `(select true from tasker.board b where b.task_uuid = o.task_uuid limit 1) is null
       and (select true from tasker.dlq_entries d where d.task_uuid = o.task_uuid and d.resolution_timestamp is null limit 1) is null`
 
-// dropDay drops a day of the ledger unless something keeps it; see migration 29.
+// dropDay drops a day of the ledger unless something keeps it; see migrations 29 and 34.
 const dropDay = `select tasker.drop_ledger_day($1, $2, $3, $4, $5)`
 
 // Registry and operators' records that have had their time, $1 ms.

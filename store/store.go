@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -420,6 +421,29 @@ func StepUUID(task uuid.UUID, step int) uuid.UUID {
 	task[14] ^= byte((step + 1) >> 8)
 	task[15] ^= byte(step + 1) // the low byte is what is meant
 	return task
+}
+
+// BatchUUID is the UUID of a step whose number others had before it: a batch made
+// anew is another step than the one that had its number, and what a handler has
+// done under the UUID of that is not done. run is how many had it, as
+// tasker.step_uuid takes it: bytes 10 to 13, xor run.
+func BatchUUID(task uuid.UUID, step, run int) uuid.UUID {
+	id := StepUUID(task, step)
+	for i := range 4 {
+		id[13-i] ^= byte(run >> (8 * i)) // the low byte is what is meant
+	}
+	return id
+}
+
+// StepOf takes the UUID of a step of a task apart, see BatchUUID; ok is false
+// where it is of another task.
+func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
+	for i := range id {
+		id[i] ^= task[i]
+	}
+	step = int(binary.BigEndian.Uint16(id[14:])) - 1
+	run = int(binary.BigEndian.Uint32(id[10:]))
+	return step, run, step >= 0 && [10]byte(id[:10]) == [10]byte{}
 }
 
 // Lane is the order of claims inside a queue, smallest first: by priority

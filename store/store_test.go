@@ -33,7 +33,7 @@ func open(t testing.TB) (*store.Store, *pgtest.DB) {
 	hash, err := store.SchemaHash()
 	require.NoError(t, err)
 	db := pgtest.NewMigrated(t, hash, migrate)
-	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 8})
+	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 8, HoldTimeout: time.Minute}) // for busy machines
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s, db

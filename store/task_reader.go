@@ -156,7 +156,7 @@ func (r *taskReader) build() {
 		if p.Status == workflow.StatusNotCreated || step == nil {
 			continue
 		}
-		s := Step{No: no, UUID: StepUUID(t.UUID, no), Name: t.StepName(no), State: EndedState(p.Status),
+		s := Step{No: no, UUID: BatchUUID(t.UUID, no, t.Batches[no].Run), Name: t.StepName(no), State: EndedState(p.Status),
 			Attempts: int(p.Attempts), Crashes: int(p.Crashes), CreatedAt: t.RequestedAt}
 		s.Parents, s.ParentsDone = t.Plan.ParentCounts(t.Progress, no)
 		for _, a := range r.attempts[no] {

@@ -131,11 +131,25 @@ select task_uuid, task_state, updated_at, priority, progress,
        step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when $2 then checkpoint end,
        case when state = 1 then wait end, token is not null
 from tasker.board where task_uuid = any ($1)`
+	// readAttempts leaves out batches; of several tasks it reads some in vain.
 	readAttempts = `
-select task_uuid, task_state, task_reason, task_progress,
-       step_no, attempt, outcome, enqueued_at, claimed_at, reported_at, applied_at, worker, case when $2 then result end, error, reason,
-       case when $2 then checkpoint end
-from tasker.step_attempts where task_uuid = any ($1) order by task_uuid, step_no, token`
+select ` + attemptFields + `
+from tasker.step_attempts a where a.task_uuid = any ($1)
+  and a.step_no < (select max(p.steps) from (
+                       select distinct t.plan_id from unnest($1::uuid[]) k(id)
+                       cross join lateral (select plan_id from tasker.tasks where task_uuid = k.id limit 1) t) d -- one partition for each
+                   cross join lateral (select cardinality(steps) as steps from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p)
+order by a.task_uuid, a.step_no, a.token`
+	// readBatchAttempts are those of the batches that tasks have, without those of
+	// the batches that had their numbers before, of which there may be many more.
+	readBatchAttempts = `
+select ` + attemptFields + `
+from tasker.batches d cross join lateral (
+    select * from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and token > d.since) a
+where d.task_uuid = any ($1) order by a.task_uuid, a.step_no, a.token`
+	attemptFields = `a.task_uuid, a.task_state, a.task_reason, a.task_progress,
+       a.step_no, a.attempt, a.outcome, a.enqueued_at, a.claimed_at, a.reported_at, a.applied_at, a.worker, case when $2 then a.result end, a.error, a.reason,
+       case when $2 then a.checkpoint end`
 	readManual = `
 select task_uuid, (metadata->>'step')::int, actor, coalesce(reason, ''), metadata->'metadata', (metadata->>'continued_by')::uuid
 from tasker.task_events where task_uuid = any ($1) and (metadata->>'action' = '` + workflow.ActionComplete + `' or metadata ? 'continued_by')
@@ -211,7 +225,7 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Ta
 				return fmt.Errorf("task %s has neither a board row nor an end", t.UUID)
 			}
 		}
-		if err := batchesOf(ctx, tx, tasks); err != nil {
+		if err := batchesOf(ctx, tx, tasks, byID, of); err != nil {
 			return err
 		}
 		for _, t := range tasks {

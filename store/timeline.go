@@ -34,6 +34,8 @@ type StepAttempt struct {
 	Outcome                              string
 	Worker                               *uuid.UUID      // nil: never claimed
 	Result, Error                        json.RawMessage // from Attempts only; nil where there is none
+	Batch                                string          // its name; empty: a step of the plan
+	Run                                  int             // see BatchUUID
 }
 
 // Timeline is the history of one task by the database's clock.
@@ -75,16 +77,27 @@ where t.task_uuid = $1
 order by e.part, e.seq limit 10000`
 
 // stepAttempts lists the executions of one step, or of all (null), that have
-// been decided on. Results are read for one step only.
+// been decided on. Results are read for one step only; of a batch, without those
+// of the batches that had its number before, which the list of all names.
 // Index: the primary keys.
 const stepAttempts = `
 select a.step_no, a.attempt, a.token,
        coalesce(extract(epoch from a.enqueued_at - t.requested_at), -1)::float8, coalesce(extract(epoch from a.claimed_at - t.requested_at), -1)::float8,
        coalesce(extract(epoch from a.reported_at - t.requested_at), -1)::float8, extract(epoch from a.applied_at - t.requested_at)::float8,
        (array['success','failed','error','lease_lost','cancelled'])[a.outcome], a.worker,
-       case when $2::smallint is not null then a.result end, case when $2::smallint is not null then a.error end
+       case when $2::smallint is not null then a.result end, case when $2::smallint is not null then a.error end,
+       coalesce(d.name, ''), coalesce(d.run, 0)
 from tasker.step_attempts a join tasker.tasks t using (task_uuid)
-where task_uuid = $1 and a.step_no >= 0 and ($2::smallint is null or a.step_no = $2::smallint)
+cross join lateral (select steps from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p
+left join lateral (
+    select name, run from (
+        select name, run, since from tasker.batches where task_uuid = $1 and step_no = a.step_no and since < a.token
+        union all
+        select name, run, since from tasker.former_batches where task_uuid = $1 and step_no = a.step_no and since < a.token) x
+    where a.step_no >= cardinality(p.steps) order by since desc limit 1) d on true
+where task_uuid = $1 and a.step_no >= 0
+  and ($2::smallint is null or a.step_no = $2::smallint
+       and a.token > coalesce((select since from tasker.batches where task_uuid = $1 and step_no = $2::smallint), 0))
 order by a.applied_at, a.token limit 100000`
 
 // Timeline reads the history of a task, or ErrNotFound. Running attempts are

@@ -74,8 +74,9 @@ func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *work
 // TaskUUID identifies the task.
 func (c *StepContext) TaskUUID() uuid.UUID { return c.claim.TaskUUID }
 
-// StepUUID identifies the step; it is the same in every attempt.
-func (c *StepContext) StepUUID() uuid.UUID { return store.StepUUID(c.claim.TaskUUID, c.claim.Step) }
+// StepUUID identifies the step; it is the same in every attempt. Batches that are
+// made anew are other steps than those before.
+func (c *StepContext) StepUUID() uuid.UUID { return c.claim.StepUUID() }
 
 // StepName is the name of the step in its template; a batch has its own, such
 // as process_rows_001.

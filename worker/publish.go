@@ -185,7 +185,7 @@ func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure) *StepEvent {
 	t, step := x.job.plan.Template, x.job.step
 	e := &StepEvent{Name: d.Name, Condition: d.Condition, DeliveryMode: d.DeliveryMode,
-		TaskUUID: x.key.TaskUUID, StepUUID: store.StepUUID(x.key.TaskUUID, x.key.Step), CorrelationID: x.claim.CorrelationID,
+		TaskUUID: x.key.TaskUUID, StepUUID: x.claim.StepUUID(), CorrelationID: x.claim.CorrelationID,
 		Namespace: t.Namespace, TaskName: t.Name, TaskVersion: t.Version, StepName: step.Name, Attempt: x.claim.Attempt,
 		Context: x.claim.Context, Outcome: outcome}
 	if x.claim.Batch != nil {

@@ -30,7 +30,7 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 		return present(name, raw)
 	}
 	if work := c.claim.Batch; work != nil && c.plan.Steps[no].Kind == workflow.KindBatchable && slices.Contains(c.step.Parents, no) {
-		raw, err := c.shared.get(c, sharedKey{c.claim.TaskUUID, no, work.First}, c.board.BatchableResult)
+		raw, err := c.shared.get(c, sharedKey{c.claim.TaskUUID, no, work.First, work.Since}, c.board.BatchableResult)
 		if err != nil {
 			return nil, fmt.Errorf("read the result of step %q: %w", name, err)
 		}

@@ -14,11 +14,12 @@ const (
 	maxSharedBytes   = 16 << 20
 )
 
-// sharedKey names the result of a batchable step: it may run again and make
-// batches anew, with other numbers.
+// sharedKey names the result of a batchable step for the batches that it made: it
+// may run again and make batches anew, under the same numbers.
 type sharedKey struct {
 	task        uuid.UUID
 	step, first int
+	since       int64
 }
 
 // sharedResults are results of batchable steps, which all of their batches may

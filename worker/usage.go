@@ -3,8 +3,6 @@ package worker
 import (
 	"slices"
 	"time"
-
-	"github.com/tasker-go/tasker/store"
 )
 
 // usage is a snapshot of the account.
@@ -34,7 +32,7 @@ func (s *slots) steps(limit int) []RunningStep {
 	all = all[:min(len(all), limit)]
 	steps := make([]RunningStep, len(all))
 	for i, x := range all {
-		steps[i] = RunningStep{TaskUUID: x.key.TaskUUID, StepUUID: store.StepUUID(x.key.TaskUUID, x.key.Step), Name: x.name(),
+		steps[i] = RunningStep{TaskUUID: x.key.TaskUUID, StepUUID: x.claim.StepUUID(), Name: x.name(),
 			Attempt: x.claim.Attempt, Running: time.Since(x.began), Zombie: x.zombie}
 	}
 	s.mu.Unlock()

@@ -52,6 +52,10 @@ type Rules struct {
 	// MaxParallelBatches bounds how many batches of one step are on the board at
 	// once, together with the template's parallelism; 0: only that.
 	MaxParallelBatches int
+	// BatchesAt is for who goes through what has happened once more: it tells the
+	// number that the first of so many batches of a batch_worker got at the time.
+	// nil: the numbers are chosen.
+	BatchesAt func(worker, count int) (first int, err error)
 }
 
 // Input is something that happened to a task. Advance also takes a pointer to
@@ -208,9 +212,12 @@ type advancing struct {
 	moved  bool
 	ended  TaskState // what an operator has ended the task as; 0: nothing has
 	reason string
-	void   bool        // what else has happened does not matter any more
-	failed DeadLetter  // the latest step that failed for good
-	letter *DeadLetter // room for the one of the effects
+	void   bool // what else has happened does not matter any more
+	// forgotten are the groups that this decision has forgotten. It does not give
+	// their numbers out itself: in its effects a number means one step.
+	forgotten []Group
+	failed    DeadLetter  // the latest step that failed for good
+	letter    *DeadLetter // room for the one of the effects
 }
 
 func (a *advancing) apply(in Input) error {

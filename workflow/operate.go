@@ -284,7 +284,13 @@ func (a *advancing) runAgain(no int) error {
 		s.Status = StatusWaiting
 		anew = append(anew, at)
 	}
-	a.progress.Groups = slices.DeleteFunc(a.progress.Groups, func(g Group) bool { return again[g.First] == forgotten })
+	a.progress.Groups = slices.DeleteFunc(a.progress.Groups, func(g Group) bool {
+		gone := again[g.First] == forgotten
+		if gone {
+			a.forgotten = append(a.forgotten, g)
+		}
+		return gone
+	})
 	if len(a.progress.Groups) == 0 {
 		a.progress.Groups = nil
 	}

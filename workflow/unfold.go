@@ -294,14 +294,15 @@ func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage
 	if !ok || a.plan.Steps[template].Kind != KindBatchWorker || !slices.Contains(a.plan.Steps[template].Parents, step.No) {
 		return nil, nil, fmt.Errorf("worker_template_name: %q is not a batch_worker that depends on the step", clip(o.WorkerTemplate, 64))
 	}
-	g := &Group{Batchable: step.No, Template: template, First: len(a.progress.Steps), Count: len(o.Cursors)}
+	g := &Group{Batchable: step.No, Template: template, Count: len(o.Cursors)}
 	switch limit := a.rules.MaxBatches; {
 	case limit > 0 && g.Count > limit:
 		return nil, nil, fmt.Errorf("%d batches are asked for; up to %d are allowed", g.Count, limit)
-	case g.First+g.Count > MaxStepNumber || len(a.progress.Groups) == maxGroups:
-		return nil, nil, fmt.Errorf("the task has %d steps; with %d more there would be too many", g.First, g.Count)
 	case a.progress.groupOf(template) != nil:
 		return nil, nil, fmt.Errorf("there are batches of %q already", o.WorkerTemplate)
+	}
+	if g.First, err = a.place(g); err != nil {
+		return nil, nil, err
 	}
 	list := make([]NewBatch, g.Count)
 	for i := range list {
@@ -318,10 +319,7 @@ func (a *advancing) unfold(u *unfolding, batches []NewBatch) {
 	}
 	if u.made != nil {
 		a.progress.Groups = append(slices.Clip(a.progress.Groups), *u.made)
-		missing := u.unmet(&a.plan.Steps[u.made.Template])
-		for range u.made.Count {
-			a.progress.Steps = append(a.progress.Steps, StepProgress{Status: StatusWaiting, Remaining: missing})
-		}
+		a.progress.occupy(u.made, StepProgress{Status: StatusWaiting, Remaining: u.unmet(&a.plan.Steps[u.made.Template])})
 		a.effects.Batches = append(a.effects.Batches, batches...)
 	}
 	a.effects.Decided = append(a.effects.Decided, Decided{Step: u.by.No, Created: u.created, Batches: len(batches), Depth: u.by.Depth, Odd: u.odd})

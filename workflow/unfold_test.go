@@ -270,13 +270,13 @@ func TestRunAgainDecidesAnew(t *testing.T) {
 	h.do(RunAgain{Step: 1})
 	h.decides("d", create("b"))
 	h.decides("b", batches("w_b", 2))
-	require.Equal(t, 9, h.progress.Groups[0].First, "numbers are not used twice")
+	require.Equal(t, 6, h.progress.Groups[0].First, "the numbers of forgotten batches are given out again")
 	h.finish()
 	require.Equal(t, TaskComplete, h.state)
 
-	h.do(RunAgain{Step: 10})
+	h.do(RunAgain{Step: 7})
 	require.Equal(t, TaskStepsInProcess, h.state)
-	require.Equal(t, StatusComplete, h.progress.Steps[9].Status, "only the batch that was named")
+	require.Equal(t, StatusComplete, h.progress.Steps[6].Status, "only the batch that was named")
 	require.Equal(t, StatusWaiting, h.progress.Steps[must(plan.StepNumber("j"))].Status)
 	h.finish()
 	require.Equal(t, TaskComplete, h.state)
@@ -373,7 +373,7 @@ func (s *simulation) outcomeFor(t *rapid.T, no int) json.RawMessage {
 		}
 		return create(names...)
 	case KindBatchable:
-		if n := rapid.IntRange(0, 4).Draw(t, "batches"); n > 0 {
+		if n := rapid.IntRange(0, mostBatches).Draw(t, "batches"); n > 0 {
 			return batches("w_"+step.Name, n)
 		}
 		return nothingToCreate
@@ -435,9 +435,38 @@ func (s *simulation) unfoldingInvariants() {
 	} else if s.state != TaskBlockedByFailures {
 		require.NotEmpty(s.t, s.board, "a live task can move")
 	}
+	s.numbersAreBounded()
 	again, err := DecodeProgress(s.progress.Encode())
 	require.NoError(s.t, err)
 	require.Equal(s.t, s.progress, again)
+}
+
+// mostBatches is how many batches outcomeFor asks for at most.
+const mostBatches = 4
+
+// numbersAreBounded: each batch has a number of its own, numbers that none has
+// are empty, and there are not more of them than the plan can need at once.
+func (s *simulation) numbersAreBounded() {
+	owner := map[int]int{}
+	for i := range s.progress.Groups {
+		for no := s.progress.Groups[i].First; no < s.progress.Groups[i].First+s.progress.Groups[i].Count; no++ {
+			require.NotContains(s.t, owner, no, "two batches have one number")
+			require.GreaterOrEqual(s.t, no, len(s.plan.Steps), "a batch has the number of a step of the plan")
+			owner[no] = i
+		}
+	}
+	for no := len(s.plan.Steps); no < len(s.progress.Steps); no++ {
+		if _, taken := owner[no]; !taken {
+			require.Zero(s.t, s.progress.Steps[no], "nobody has the number %d", no)
+		}
+	}
+	workers := 0
+	for i := range s.plan.Steps {
+		if s.plan.Steps[i].Kind == KindBatchWorker {
+			workers++
+		}
+	}
+	require.LessOrEqual(s.t, len(s.progress.Steps)-len(s.plan.Steps), max(2*workers-1, 0)*mostBatches)
 }
 
 func (s *simulation) followUnfolding(e *Effects) {

@@ -263,7 +263,7 @@ func eventsOf(list []store.Event) []client.Event {
 	for i := range list {
 		e := &list[i]
 		shown[i] = client.Event{Position: e.Position, ID: e.UUID.String(), Name: e.Name, Version: e.Version, Payload: e.Payload,
-			Metadata: client.EventMetadata{TaskUUID: e.Task.String(), StepUUID: store.StepUUID(e.Task, e.Step).String(), StepName: e.StepName,
+			Metadata: client.EventMetadata{TaskUUID: e.Task.String(), StepUUID: store.BatchUUID(e.Task, e.Step, e.Run).String(), StepName: e.StepName,
 				Namespace: e.Namespace, CorrelationID: e.CorrelationID.String(), FiredAt: client.Time{Time: e.FiredAt}, FiredBy: e.FiredBy,
 				Attempt: e.Attempt, Outcome: e.Outcome.String(), Added: e.Metadata}}
 	}

@@ -121,7 +121,7 @@ func (r *isolatedRoutes) list(ctx context.Context, in *isolatedQuery) (*client.I
 }
 
 func isolatedOf(t *store.Task, i *store.Isolated) (client.IsolatedItem, error) {
-	w := client.IsolatedItem{Worker: t.StepName(i.Template), Batch: i.Batch, StepUUID: store.StepUUID(t.UUID, i.Step).String(), Item: i.Item}
+	w := client.IsolatedItem{Worker: t.StepName(i.Template), Batch: i.Batch, StepUUID: store.BatchUUID(t.UUID, i.Step, i.Run).String(), Item: i.Item}
 	if i.ReplayedAs != nil {
 		id := i.ReplayedAs.String()
 		w.ReplayedAs = &id

@@ -57,7 +57,11 @@ func previewOf(t *store.Task, action string, p orchestration.Preview) (*client.A
 		if !s.Gone {
 			to = s.State.String()
 		}
-		w.Steps = append(w.Steps, client.StepPreview{StepUUID: store.StepUUID(t.UUID, s.Step).String(), Name: t.StepName(s.Step), From: from[s.Step], To: to})
+		name, run := s.Batch, s.Run
+		if name == "" {
+			name, run = t.StepName(s.Step), t.Batches[s.Step].Run
+		}
+		w.Steps = append(w.Steps, client.StepPreview{StepUUID: store.BatchUUID(t.UUID, s.Step, run).String(), Name: name, From: from[s.Step], To: to})
 	}
 	var err error
 	w.ContextChanges, w.MoreContextChanges, err = contextChanges(p.ContextBefore, p.ContextAfter)

@@ -138,9 +138,11 @@ func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
 		w.Events[i] = shown
 	}
 	for i, a := range h.Attempts {
-		w.Attempts[i] = client.StepAttempt{StepUUID: store.StepUUID(t.UUID, a.Step).String(), Attempt: a.Attempt, Outcome: a.Outcome,
+		w.Attempts[i] = client.StepAttempt{StepUUID: store.BatchUUID(t.UUID, a.Step, a.Run).String(), Attempt: a.Attempt, Outcome: a.Outcome,
 			Enqueued: happened(a.Enqueued), Claimed: happened(a.Claimed), Reported: happened(a.Reported), Applied: happened(a.Applied)}
-		w.Attempts[i].StepName = t.StepName(a.Step)
+		if w.Attempts[i].StepName = a.Batch; a.Batch == "" {
+			w.Attempts[i].StepName = t.StepName(a.Step)
+		}
 	}
 	return w
 }

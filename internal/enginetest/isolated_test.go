@@ -116,7 +116,7 @@ func (i *isolator) register(w *worker.Worker) error {
 		})),
 		w.Register("isolate.split", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
 			n, err := worker.Field[int64](ctx, "total")
-			return batch.Create("part", batch.Split(n, 10, 0), n).With("table", "numbers"), err
+			return batch.Create("part", batch.Split(n, 10, 0), n).With("table", "numbers").With("total", n), err
 		})),
 		w.Register("isolate.part", worker.HandlerFunc(i.process)),
 		w.Register("isolate.sum", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// The numbers of batches that were forgotten are given out again (see
+// workflow.Group). tasker.batches has the present ones, of which a number names
+// one; those that tasks had before are moved into tasker.former_batches, by which
+// attempts and the replay of the records tell who had a number when.
+
+// runsOfNumbers counts who has had each number.
+// Index: the primary keys.
+const runsOfNumbers = `
+select step_no, max(run) + 1 from (
+    select step_no, run from tasker.batches where task_uuid = $1
+    union all
+    select step_no, run from tasker.former_batches where task_uuid = $1) d group by step_no`
+
+const (
+	moveBatches = `
+with gone as (
+    delete from tasker.batches d
+    using unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::smallint[])) g(task_uuid, template_no, first_no, members)
+    where d.task_uuid = any (array[g.task_uuid]) and `
+	movedBatches = `
+    returning d.task_uuid, d.since, d.created_at, d.run, d.step_no, d.template_no, d.first_no, d.no_op, d.name, d.cursor, d.isolated
+)
+insert into tasker.former_batches (task_uuid, since, created_at, run, step_no, template_no, first_no, no_op, name, cursor, isolated)
+select task_uuid, since, created_at, run, step_no, template_no, first_no, no_op, name, cursor, isolated from gone`
+
+	// forgetBatches takes groups out of the present that tasks do not have any more.
+	// Index: the primary key.
+	forgetBatches = moveBatches + `d.template_no = g.template_no and d.first_no = g.first_no` + movedBatches
+
+	// clearNumbers makes room for groups. What it finds was forgotten by a program
+	// of a version that left such batches where they were.
+	// Index: the primary key.
+	clearNumbers = moveBatches + `(d.template_no = g.template_no or d.step_no between g.first_no and g.first_no + g.members - 1)` + movedBatches
+)
+
+// NextRuns is how many batches of a task have had each number so far, of those
+// that any has had: the Run of one that gets it now.
+func (t *Taken) NextRuns(ctx context.Context, task uuid.UUID) (map[int]int, error) {
+	rows, err := t.conn.Query(ctx, runsOfNumbers, task)
+	if err != nil {
+		return nil, classify("read the numbers of batches", err)
+	}
+	runs := map[int]int{}
+	var no, run int
+	_, err = pgx.ForEachRow(rows, []any{&no, &run}, func() error {
+		runs[no] = run
+		return nil
+	})
+	if err != nil {
+		return nil, classify("read the numbers of batches", err)
+	}
+	return runs, nil
+}
+
+// groupColumns are groups of batches, column by column.
+type groupColumns struct {
+	tasks                      uuids
+	templates, firsts, members []int16
+}
+
+func (c *groupColumns) add(task uuid.UUID, g *workflow.Group) {
+	c.tasks = append(c.tasks, task)
+	c.templates, c.firsts, c.members = append(c.templates, int16(g.Template)), append(c.firsts, int16(g.First)), append(c.members, int16(g.Count)) // #nosec G115 -- at most workflow.MaxStepNumber
+}
+
+func (c *groupColumns) arguments() []any { return []any{c.tasks, c.templates, c.firsts, c.members} }
+
+// queue adds the statement that takes the groups out of the present, where there
+// are any.
+func (c *groupColumns) queue(b *pgx.Batch) {
+	if len(c.tasks) > 0 {
+		b.Queue(forgetBatches, c.arguments()...)
+	}
+}
+
+// regroup notes which groups of batches a task gets, and which it does not have
+// any more: those that it had, and those that the same decision has made and
+// forgotten.
+func (w *writes) regroup(c *Change) {
+	t := c.Task
+	for _, g := range groupsOf(c.Effects.Batches) {
+		w.cleared.add(t.UUID, &g)
+		if !hasGroup(c.Progress, &g) {
+			w.former.add(t.UUID, &g)
+		}
+	}
+	for i := range t.Progress.Groups {
+		if g := &t.Progress.Groups[i]; !hasGroup(c.Progress, g) {
+			w.former.add(t.UUID, g)
+		}
+	}
+}
+
+// groupsOf are the groups that batches are members of; those of one stand
+// together.
+func groupsOf(batches []workflow.NewBatch) (list []workflow.Group) {
+	for i := range batches {
+		b, last := &batches[i], len(list)-1
+		if last < 0 || list[last].First != b.First {
+			list, last = append(list, workflow.Group{Template: b.Template, First: b.First}), last+1
+		}
+		list[last].Count++
+	}
+	return list
+}
+
+func hasGroup(p *workflow.Progress, g *workflow.Group) bool {
+	for i := range p.Groups {
+		if x := &p.Groups[i]; x.Template == g.Template && x.First == g.First {
+			return true
+		}
+	}
+	return false
+}
