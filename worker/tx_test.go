@@ -368,10 +368,12 @@ func TestRegisteringHandlersInTransactions(t *testing.T) {
 // up is handed back, and both leave nothing open.
 func TestStoppingWithTransactionsOpen(t *testing.T) {
 	t.Parallel()
-	c := newCounter(t, Config{MaxConcurrent: 2}, "notify", InTx(func(ctx *StepContext, tx store.Tx) (any, error) {
+	recorded := make(chan struct{}, 2)
+	c := newCounter(t, Config{MaxConcurrent: 2, HandlerTimeout: time.Hour}, "notify", InTx(func(ctx *StepContext, tx store.Tx) (any, error) {
 		if err := record(ctx, tx); err != nil {
 			return nil, err
 		}
+		recorded <- struct{}{}
 		<-ctx.Done()
 		if n, _ := ctx.InputValue("n"); fmt.Sprint(n) == "0" {
 			return "after all", nil
@@ -380,14 +382,27 @@ func TestStoppingWithTransactionsOpen(t *testing.T) {
 	}))
 	c.tmpl.Steps[0].TimeoutSeconds = 0
 	ids := c.create(t, c.tmpl, 2)
-	c.all(func(h Health) bool { return h.Running == 2 && c.TransactionPool().Acquired == 2 })
-	ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond) // less than the handlers' second
-	defer cancel()
-	require.NoError(t, c.Stop(ctx))
+	<-recorded
+	<-recorded
+	require.EqualValues(t, 2, c.TransactionPool().Acquired)
+	stopAtOnce(t, c.Worker)
 	require.Equal(t, 1, c.books())
 	require.Equal(t, ids[0].String(), c.db.QueryString(t, `select task_uuid::text from tasker.board where state = 4 and outcome = 1`))
 	require.Equal(t, ids[1].String(), c.db.QueryString(t, `select task_uuid::text from tasker.board where state = 2 and attempt = 0`))
 	require.Eventually(t, func() bool { // the server notices a closed connection a moment later
 		return c.db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and application_name = 'tasker-worker-transactions'`) == 0
 	}, 30*time.Second, 10*time.Millisecond)
+}
+
+// stopAtOnce stops a worker and tells its handlers so at once, which leaves them
+// all the time that handlers get.
+func stopAtOnce(t *testing.T, w *Worker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first := make(chan error, 1)
+	go func() { first <- w.Stop(ctx) }()
+	require.Eventually(t, func() bool { return w.Health().State == "draining" }, 30*time.Second, time.Millisecond)
+	require.NoError(t, w.Stop(ctx), "a second call forces it")
+	require.NoError(t, <-first)
 }

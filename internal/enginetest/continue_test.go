@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
@@ -392,9 +393,7 @@ func TestContinuingWhileTheWorkerStops(t *testing.T) {
 	})
 	id := e.Submit("chains", "hop", `{}`)
 	<-inside
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
-	require.NoError(t, e.Worker.Stop(ctx))
+	stopAtOnce(t, e)
 	task := e.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Len(t, task.ContinuedBy, 1)
@@ -422,12 +421,23 @@ func TestContinuingWhileTheWorkerStopsAndConnectionsAreShort(t *testing.T) {
 	<-held
 	id := e.Submit("chains", "hop", `{}`)
 	<-returns
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	require.NoError(t, e.Worker.Stop(ctx))
+	stopAtOnce(t, e)
 	task := e.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Len(t, task.ContinuedBy, 1)
 	require.Equal(t, 1, task.Steps[0].Attempts)
 	require.Zero(t, e.DB.QueryInt(t, astray))
+}
+
+// stopAtOnce stops the worker and tells its handlers so at once, which leaves
+// them all the time that handlers get.
+func stopAtOnce(t *testing.T, e *enginetest.Engine) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first := make(chan error, 1)
+	go func() { first <- e.Worker.Stop(ctx) }()
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { s := e.Worker.Health().State; return s == "draining", s })
+	require.NoError(t, e.Worker.Stop(ctx), "a second call forces it")
+	require.NoError(t, <-first)
 }
