@@ -234,7 +234,10 @@ func TestFullScanAfterAnEmptyFastOne(t *testing.T) {
 		time.Sleep(emptyPause) // of the bubble's clock; the start has just looked
 		r.board.set(func(b *fakeBoard) { b.hidden = true })
 		r.offer(3, stepOnly)
+		time.Sleep(emptyPause) // where a poll has looked meanwhile
+		synctest.Wait()
 		require.Len(t, r.board.reported(), 3)
+		require.Empty(t, r.parts.system.Health().Found["poller"])
 		r.stop(t)
 	})
 }

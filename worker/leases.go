@@ -34,12 +34,13 @@ func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
 
 // lose gives up the claims with the given tokens and ends their handlers. What
 // is being reported is left to the report: it may have been accepted already,
-// which looks the same from here. What has yielded is left to its checkpoint.
+// which looks the same from here. What has yielded is left to its checkpoint, and
+// what is being handed back to the answer of that.
 func (s *slots) lose(tokens []int64) (lost []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, token := range tokens {
-		if x := s.claims[token]; x != nil && s.loseLocked(x) {
+		if x := s.claims[token]; x != nil && !x.handing && s.loseLocked(x) {
 			lost = append(lost, x)
 		}
 	}
@@ -53,7 +54,7 @@ func (s *slots) expire(now time.Time) (lost []*execution, next time.Duration) {
 	defer s.mu.Unlock()
 	next = -1
 	for _, x := range s.claims {
-		if x.phase != phaseWaiting && x.phase != phaseRunning {
+		if x.handing || x.phase != phaseWaiting && x.phase != phaseRunning {
 			continue
 		}
 		left := x.leaseEnd.Sub(now)

@@ -51,6 +51,7 @@ type execution struct {
 	phase    phase
 	zombie   bool // nobody waits for its handler any more, which still runs
 	lost     bool // the claim is gone; a failure is not worth reporting
+	handing  bool // it is being handed back: the answer tells whether it is ours
 	permit   int  // its place in running, counted from 1; 0: it has none
 	leaseEnd time.Time
 	since    time.Time // when it was claimed, by our clock
@@ -328,6 +329,16 @@ func (s *slots) drain() (unstarted []*execution) {
 	unstarted = slices.Concat(s.waiting, s.yielded)
 	s.waiting, s.yielded = nil, nil
 	return unstarted
+}
+
+// hand notes that claims are being handed back, or that this has failed.
+// Meanwhile a heartbeat that no longer finds them has not seen them lost.
+func (s *slots) hand(list []*execution, underWay bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range list {
+		x.handing = underWay
+	}
 }
 
 // forget drops claims that were handed back.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/store"
@@ -223,4 +224,25 @@ func (m *slotsModel) check(t *rapid.T) {
 	if m.owed && s.roomLocked() > 0 && u.waiting <= s.aheadLocked()/2 {
 		t.Fatalf("there is room and the look that is owed was not asked for: %+v", u)
 	}
+}
+
+// TestWhatIsHandedBackIsNotLost: a heartbeat may find the board without it before
+// the answer has come.
+func TestWhatIsHandedBackIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newSlots(1, 2, 5)
+	defer s.close(ErrShutdown)
+	end := time.Now().Add(time.Minute)
+	var tokens []int64
+	for token := range int64(3) {
+		s.add([]*execution{newExecution(store.Claimed{Token: token}, end)})
+		tokens = append(tokens, token)
+	}
+	list := s.drain()
+	require.Len(t, list, 2, "the third runs")
+	s.hand(list, true)
+	lost, _ := s.expire(end.Add(time.Second))
+	require.Len(t, append(lost, s.lose(tokens)...), 1, "the one that runs")
+	s.hand(list, false)
+	require.Len(t, s.lose(tokens), 2)
 }
