@@ -78,6 +78,11 @@ func newRig(t *testing.T, cfg Config, do HandlerFunc) *rig {
 func (r *rig) start(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Start(t.Context()))
+	t.Cleanup(func() { // or a bubble would panic about what is left, and end the other tests
+		if t.Failed() {
+			_ = r.Stop(context.WithoutCancel(t.Context()))
+		}
+	})
 	synctest.Wait()
 }
 
