@@ -16,7 +16,12 @@ const (
 	NotMet      Verdict = "NOT MET"
 	NotMeasured Verdict = "not measured"
 	NotYet      Verdict = "not yet"
+	NotQuiet    Verdict = "not judged"
 )
+
+// Quiet is the share of the CPUs, in per cent, that other programs may take while
+// a figure is measured that a goal is held against.
+const Quiet = 5
 
 // Goal is one thing a run has to show.
 type Goal struct {
@@ -83,12 +88,23 @@ func (r *Report) evaluate(g *Goal) Outcome {
 	switch {
 	case !ok:
 		o.Reason = r.whyAbsent(g)
+	case r.others(g) > Quiet:
+		o.Verdict, o.Reason = NotQuiet, fmt.Sprintf("other programs took %s %% of the CPUs, more than %d %%", Number(r.others(g)), Quiet)
 	case g.AtMost && value <= limit, !g.AtMost && value >= limit:
 		o.Verdict = Met
 	default:
 		o.Verdict = NotMet
 	}
 	return o
+}
+
+// others is the most that other programs took while the goal's figures and those
+// it is compared with were measured.
+func (r *Report) others(g *Goal) (most float64) {
+	for _, f := range append(slices.Clone(g.Figures), g.Peer, g.LimitTimes) {
+		most = max(most, r.Others[f])
+	}
+	return most
 }
 
 // worst is the figure furthest from the goal, among those that were measured.

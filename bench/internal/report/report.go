@@ -61,20 +61,37 @@ type Report struct {
 	// Figures by name, such as drain.rate; the unit is part of the name where
 	// it is not a rate per second, a ratio or a count.
 	Figures map[string]float64 `json:"figures"`
+	// Others is the share of the CPUs, in per cent, that other programs took while
+	// a figure was measured.
+	Others map[string]float64 `json:"others_cpu_percent"`
 	// Absent says why a figure is not there.
 	Absent map[string]string `json:"absent"`
 	Tables []*Table          `json:"tables"`
 	Series []Series          `json:"series,omitempty"`
 	Goals  []Outcome         `json:"goals"`
+
+	fresh []string // figures since Beside was last called
 }
 
 // New returns an empty report of a run that begins now.
 func New() *Report {
-	return &Report{Date: time.Now().UTC(), Figures: map[string]float64{}, Absent: map[string]string{}}
+	return &Report{Date: time.Now().UTC(), Figures: map[string]float64{}, Others: map[string]float64{}, Absent: map[string]string{}}
 }
 
 // Set notes a figure.
-func (r *Report) Set(name string, value float64) { r.Figures[name] = value }
+func (r *Report) Set(name string, value float64) {
+	r.Figures[name] = value
+	r.fresh = append(r.fresh, name)
+}
+
+// Beside notes what share of the CPUs other programs took, in per cent, while the
+// figures since the last call were measured.
+func (r *Report) Beside(others float64) {
+	for _, name := range r.fresh {
+		r.Others[name] = others
+	}
+	r.fresh = nil
+}
 
 // SetSummary notes the percentiles of a figure in milliseconds.
 func (r *Report) SetSummary(name string, s stats.Summary) {

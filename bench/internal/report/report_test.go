@@ -46,6 +46,26 @@ func TestEvaluate(t *testing.T) {
 	require.Equal(t, "its section did not run", r.Goals[5].Reason)
 }
 
+func TestNoGoalIsJudgedOnABusyMachine(t *testing.T) {
+	t.Parallel()
+	r := New()
+	r.Set("quiet.rate", 90)
+	r.Beside(Quiet)
+	r.Set("loud.rate", 100)
+	r.Beside(12.34)
+	r.Evaluate([]Goal{
+		{What: "quiet", Figures: []string{"quiet.rate"}, Limit: 100},
+		{What: "loud", Figures: []string{"quiet.rate", "loud.rate"}, Limit: 1},
+		{What: "a loud peer", Figures: []string{"quiet.rate"}, Limit: 1, LimitTimes: "loud.rate", Peer: "loud.rate", PeerName: "Peer"},
+		{What: "not run", Figures: []string{"unknown"}, Limit: 1},
+	})
+	for i, want := range []Verdict{NotMet, NotQuiet, NotQuiet, NotMeasured} {
+		require.Equal(t, want, r.Goals[i].Verdict, r.Goals[i].What)
+	}
+	require.Equal(t, "other programs took 12.3 % of the CPUs, more than 5 %", r.Goals[1].Reason)
+	require.InDelta(t, 0.9, *r.Goals[2].Ratio, 1e-9, "figures and ratios are shown all the same")
+}
+
 func TestGoalsNameTheirFigures(t *testing.T) {
 	t.Parallel()
 	for _, g := range Goals() {
@@ -68,6 +88,7 @@ func example() *Report {
 	r.Date = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	r.Set("x", 1500)
 	r.SetSummary("lat", stats.Summary{P50: time.Millisecond})
+	r.Beside(1)
 	table := r.Table("Rates", "name", "rate")
 	table.Notes = []string{"A note."}
 	table.Add("short", 1)
