@@ -77,9 +77,12 @@ const keptTable = `create table kept (task_uuid uuid primary key, attempt int no
 // the report and the commit, and by a proxy, at each of the moments that matter.
 func TestThePromise(t *testing.T) {
 	t.Parallel()
-	kills := 1000
-	if testing.Short() {
+	kills := 300
+	switch {
+	case testing.Short():
 		kills = 150
+	case enginetest.FullSize():
+		kills = 1000
 	}
 	p := newPromise(t, kills)
 	ids := make([]uuid.UUID, kills/3)
