@@ -11,6 +11,11 @@ TEST_TIMEOUT ?= 30m
 # Narrow with `make test PKG=./store/...`, add flags with TESTFLAGS.
 PKG ?= ./...
 TESTFLAGS ?=
+# Packages are tested in the order they are named in: the longest first, and one
+# more at a time than there are processors, because many of them wait.
+LONGEST := ./internal/e2e ./store ./internal/enginetest ./internal/corpus ./worker ./api/rest ./daemon
+PACKAGES = $(if $(filter ./...,$(PKG)),$(LONGEST)) $(PKG)
+JOBS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 CHAOSFLAGS ?=
@@ -46,21 +51,29 @@ endef
 ##@ Check it
 .PHONY: test
 test: require-postgresql require-pgbouncer require-gcc ## Run all tests with the race detector
-	$(compile-race)
-	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+	$(call test-race,)
+
+.PHONY: test-long
+test-long: export TASKER_TEST_FULL = 1
+test-long: require-postgresql require-pgbouncer require-gcc ## The same with the sizes that `make test` leaves out
+	$(call test-race,)
 
 .PHONY: test-short
 test-short: require-postgresql require-pgbouncer require-gcc ## Run the tests without the long ones
-	$(compile-race)
-	$(GO) test -race -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PKG)
+	$(call test-race,-short)
 
 # go test says nothing while it compiles, which takes minutes where nothing is
-# cached.
-define compile-race
+# cached; programs are left out of what is compiled first, because go build would
+# link them. What go vet finds is found by `make lint`.
+define test-race
 	@echo "Compiling with the race detector ($$($(GO) list $(PKG) | wc -l) packages and their modules); the first time takes several minutes."
-	@$(GO) build -race -v $(PKG) 2>&1 | awk '/^[a-zA-Z0-9._/-]+$$/ {print "  compiled " $$0; fflush(); next} {print; fflush()}'
+	@$(GO) list -f '{{if ne .Name "main"}}{{.ImportPath}}{{end}}' $(PKG) | xargs -r $(GO) build -race -v 2>&1 | awk '/^[a-zA-Z0-9._/-]+$$/ {print "  compiled " $$0; fflush(); next} {print; fflush()}'
 	@echo "Compiling and running the tests; a line per package when it has ended."
+	$(GO) test -race -vet=off -p $(JOBS) -timeout $(TEST_TIMEOUT) $(1) $(TESTFLAGS) $(PACKAGES)
 endef
+
+# Without cgo, as the daemons that tests build: what is compiled is shared.
+lint chaos chaos-short: export CGO_ENABLED = 0
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
