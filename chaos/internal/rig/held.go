@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/fleet"
 )
@@ -34,9 +38,30 @@ var ErrNothingHeld = errors.New("the daemons were not met in the middle of a tra
 
 // FreezeHolding stops daemons of one kind in a moment in which the server waits
 // for each of them in the middle of a transaction (AnyTransaction, ApplySlot).
-// After ErrNothingHeld, when patience has passed, they are stopped wherever they
-// are.
+// After ErrNothingHeld, when patience has passed or the server has gone away
+// meanwhile, they are stopped wherever they are.
 func (r *Rig) FreezeHolding(ctx context.Context, daemons []*Daemon, what string, patience time.Duration) error {
+	err := r.freezeHolding(ctx, daemons, what, patience)
+	if !away(err) {
+		return err
+	}
+	if err := each(daemons, (*Daemon).Freeze); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNothingHeld, err)
+}
+
+// away reports whether the server ended the connection or took none: another
+// fault has struck it.
+func away(err error) bool {
+	var refused *pgconn.ConnectError
+	var told *pgconn.PgError
+	var lost *net.OpError
+	return errors.As(err, &refused) || errors.As(err, &lost) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.As(err, &told) && strings.HasPrefix(told.Code, "57P")
+}
+
+func (r *Rig) freezeHolding(ctx context.Context, daemons []*Daemon, what string, patience time.Duration) error {
 	give := time.Now().Add(patience)
 	return r.Do(ctx, func(db *pgx.Conn) error {
 		for {
