@@ -116,10 +116,6 @@ func groupsOf(batches []workflow.NewBatch) (list []workflow.Group) {
 }
 
 func hasGroup(p *workflow.Progress, g *workflow.Group) bool {
-	for i := range p.Groups {
-		if x := &p.Groups[i]; x.Template == g.Template && x.First == g.First {
-			return true
-		}
-	}
-	return false
+	x, ok := p.Group(g.First)
+	return ok && x.First == g.First && x.Template == g.Template
 }

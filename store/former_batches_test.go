@@ -109,6 +109,20 @@ func (s *splitting) again() {
 	s.act(workflow.ActionRunAgain, split, workflow.RunAgain{Step: split})
 }
 
+// againBesideReports decides about what is reported and about running again at
+// once.
+func (s *splitting) againBesideReports() {
+	s.Helper()
+	taken, err := s.store.TakeTasks(s.Context(), []uuid.UUID{s.task}, onSteps)
+	require.NoError(s, err)
+	x := &taken.Tasks[0]
+	both := change(s, x, append(inputsOf(x), workflow.RunAgain{Step: split})...)
+	both.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: split, Reason: "why"}
+	_, err = taken.Commit(s.Context(), uuid.Nil, []store.Change{both})
+	require.NoError(s, err)
+	noViolations(s, s.store)
+}
+
 // shown is the batch that has a number now.
 func (s *splitting) shown(no int) *store.Step {
 	s.Helper()
@@ -391,14 +405,7 @@ func TestBatchesThatAnActionForgetsBesideTheReportOfTheirMaker(t *testing.T) {
 	s := newSplitting(t)
 	c := claim(t, s.store, s.plan, 1)[0]
 	require.Equal(t, []bool{true}, report(t, s.store, succeed(c, parts("part", "a", "b"))))
-	taken, err := s.store.TakeTasks(t.Context(), []uuid.UUID{s.task}, onSteps)
-	require.NoError(t, err)
-	x := &taken.Tasks[0]
-	both := change(t, x, append(inputsOf(x), workflow.RunAgain{Step: split})...)
-	both.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: split, Reason: "why"}
-	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{both})
-	require.NoError(t, err)
-	noViolations(t, s.store)
+	s.againBesideReports()
 	require.Zero(t, s.db.QueryInt(t, `select count(*) from tasker.batches`))
 	require.Equal(t, "3 4", s.db.QueryString(t, `select string_agg(step_no::text, ' ' order by step_no) from tasker.former_batches`))
 
@@ -413,14 +420,7 @@ func TestAReportBesideAnActionThatForgetsItsBatch(t *testing.T) {
 	s := newSplitting(t)
 	run := s.makes("a", "b")
 	require.Equal(t, []bool{true}, report(t, s.store, succeed(run[4], `"B"`)))
-	taken, err := s.store.TakeTasks(t.Context(), []uuid.UUID{s.task}, onSteps)
-	require.NoError(t, err)
-	x := &taken.Tasks[0]
-	both := change(t, x, append(inputsOf(x), workflow.RunAgain{Step: split})...)
-	both.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: split, Reason: "why"}
-	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{both})
-	require.NoError(t, err)
-	noViolations(t, s.store)
+	s.againBesideReports()
 	require.Equal(t, "part_b", s.db.QueryString(t, `select string_agg(step_name, ' ') from tasker.domain_events where name = 'part.done'`))
 }
 

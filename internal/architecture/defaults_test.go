@@ -27,50 +27,49 @@ func TestDefaultsExistOnce(t *testing.T) {
 // numbers in comments.
 func secondDefaults(house []source) (wrong []string) {
 	keyed := setFromKeys(house)
+	outsideConfig(house, func(s source, n ast.Node) {
+		for _, m := range s.defaulted(n) {
+			if keyed[m] {
+				wrong = append(wrong, fmt.Sprintf("%s gives %s a default of its own: it is set from a key, whose default is in config", roomOf(s.path), m))
+			}
+		}
+		for _, m := range s.numbered(n) {
+			if keyed[m] {
+				wrong = append(wrong, fmt.Sprintf("%s says the default of %s in a comment: name its key instead", roomOf(s.path), m))
+			}
+		}
+	})
+	return wrong
+}
+
+// outsideConfig visits the code of all packages but config.
+func outsideConfig(house []source, visit func(source, ast.Node)) {
 	for _, s := range house {
 		if s.path == configPath {
 			continue
 		}
 		for _, f := range s.files {
 			ast.Inspect(f, func(n ast.Node) bool {
-				for _, m := range s.defaulted(n) {
-					if keyed[m] {
-						wrong = append(wrong, fmt.Sprintf("%s gives %s a default of its own: it is set from a key, whose default is in config", roomOf(s.path), m))
-					}
-				}
-				for _, m := range s.numbered(n) {
-					if keyed[m] {
-						wrong = append(wrong, fmt.Sprintf("%s says the default of %s in a comment: name its key instead", roomOf(s.path), m))
-					}
-				}
+				visit(s, n)
 				return true
 			})
 		}
 	}
-	return wrong
 }
 
 // setFromKeys are the fields outside of config to which the value of a key goes,
 // also by way of another field.
 func setFromKeys(house []source) map[member]bool {
 	keyed, from := map[member]bool{}, map[member][]member{}
-	for _, s := range house {
-		if s.path == configPath {
-			continue
+	outsideConfig(house, func(s source, n ast.Node) {
+		for m, value := range s.given(n) {
+			if s.readsKey(value) {
+				keyed[m] = true
+			} else if of, ok := s.field(value); ok {
+				from[of] = append(from[of], m)
+			}
 		}
-		for _, f := range s.files {
-			ast.Inspect(f, func(n ast.Node) bool {
-				for m, value := range s.given(n) {
-					if s.readsKey(value) {
-						keyed[m] = true
-					} else if of, ok := s.field(value); ok {
-						from[of] = append(from[of], m)
-					}
-				}
-				return true
-			})
-		}
-	}
+	})
 	for again := true; again; {
 		again = false
 		for of, list := range from {

@@ -149,7 +149,7 @@ func Choose(names string) ([]Section, error) {
 func (b *Bench) Run(ctx context.Context, sections []Section) error {
 	b.begin = time.Now()
 	t := &report.Table{Title: "Sections", Columns: []string{"section", "took s", "our CPU %", "other programs' CPU %", "waiting for the disk %", "taken by the host %"},
-		Notes: []string{"What others take is missing to us and to the peers: no goal is judged where other programs took more than 5 %."}}
+		Notes: []string{fmt.Sprintf("What others take is missing to us and to the peers: no goal is judged where other programs took more than %d %%.", report.Quiet)}}
 	var errs []error
 	for _, s := range sections {
 		if ctx.Err() != nil {
