@@ -31,7 +31,7 @@ func TestOperationStatementsStayOnTheirIndexes(t *testing.T) {
 	for _, c := range small.operationStatements(t, db, 1) {
 		old.execute(t, c)
 	}
-	big := fixture{from: small.finished + small.waiting, finished: 50_000, waiting: 200_000, grown: true}
+	big := fixture{from: small.finished + small.waiting, finished: 20_000, waiting: 60_000, grown: true}
 	big.fill(t, db)
 	big.fillOperations(t, db)
 	check := func(t *testing.T, e *explainer, items int) {

@@ -30,8 +30,8 @@ const (
 )
 
 var (
-	waitingTasks  = flag.Int("plans.waiting", 300_000, "waiting tasks on the board under test")
-	finishedTasks = flag.Int("plans.finished", 100_000, "finished tasks in the ledger under test")
+	waitingTasks  = flag.Int("plans.waiting", 100_000, "waiting tasks on the board under test")
+	finishedTasks = flag.Int("plans.finished", 50_000, "finished tasks in the ledger under test")
 	plansFile     = flag.String("plans.out", "", "where to write the plans that were executed, as Markdown")
 )
 
@@ -87,7 +87,7 @@ func TestPlansMadeOnSmallTablesHold(t *testing.T) {
 	for _, c := range small.hotStatements(t, db, 1) {
 		e.execute(t, c)
 	}
-	large := fixture{from: small.waiting, waiting: 100_000, grown: true}
+	large := fixture{from: small.waiting, waiting: 50_000, grown: true}
 	large.fill(t, db)
 	for _, c := range large.hotStatements(t, db, 100) {
 		t.Run(c.name, func(t *testing.T) { e.check(t, c) })
@@ -102,7 +102,7 @@ func TestPlansMadeAmongTheDeadHold(t *testing.T) {
 		t.Skip("fills a large board")
 	}
 	db := openPlans(t)
-	dead := fixture{waiting: 200_000}
+	dead := fixture{waiting: 60_000}
 	dead.fill(t, db)
 	holder, err := db.Pool(t).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func TestWaitStatementsStayOnTheirIndexes(t *testing.T) {
 	for _, c := range small.waitStatements(t, db, 1) {
 		old.execute(t, c)
 	}
-	big := fixture{from: small.finished + small.waiting, finished: 50_000, waiting: 200_000, grown: true}
+	big := fixture{from: small.finished + small.waiting, finished: 20_000, waiting: 60_000, grown: true}
 	big.fill(t, db)
 	big.fillWaits(t, db)
 	check := func(t *testing.T, e *explainer, items int) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -32,7 +33,7 @@ const mostMemory = 300 << 20
 
 // loads are how many requests come at once.
 func loads() (creations, lists int) {
-	if enginetest.FullSize() {
+	if pgtest.FullSize() {
 		return 256, 3000
 	}
 	return 96, 1000

@@ -7,7 +7,6 @@ package enginetest
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"testing"
 	"time"
 
@@ -113,10 +112,6 @@ func Configured(t testing.TB) orchestration.Config {
 	c.Daemon, c.DeadLetters = store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"}, false
 	return c
 }
-
-// FullSize reports whether tests are to have the sizes that the documentation
-// tells of, not those that are enough for what they show: `make test-long`.
-func FullSize() bool { return os.Getenv("TASKER_TEST_FULL") != "" }
 
 // Completed takes what the settings of an event system leave out from the
 // defaults of the configuration.

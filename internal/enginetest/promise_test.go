@@ -81,7 +81,7 @@ func TestThePromise(t *testing.T) {
 	switch {
 	case testing.Short():
 		kills = 150
-	case enginetest.FullSize():
+	case pgtest.FullSize():
 		kills = 1000
 	}
 	p := newPromise(t, kills)

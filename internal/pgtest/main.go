@@ -31,3 +31,7 @@ func (w withServer) Run() int {
 	}
 	return w.TestingM.Run()
 }
+
+// FullSize reports whether tests are to have the sizes that the documentation
+// tells of, not those that are enough for what they show: `make test-long`.
+func FullSize() bool { return os.Getenv("TASKER_TEST_FULL") != "" }
