@@ -7,11 +7,8 @@ import (
 	"strings"
 )
 
-const maxLeaseSeconds = 86400
-
 const (
 	keyLease             = "worker.lease_seconds"
-	keyHandlerTimeout    = "worker.mpsc_channels.handler_dispatch.handler_timeout_ms"
 	keyWorkerID          = "worker.worker_id"
 	keyNamespaces        = "worker.namespaces"
 	keyPolledNamespaces  = "worker.event_systems.worker.metadata.fallback_poller.supported_namespaces"
@@ -67,13 +64,6 @@ func derive(v *values, workerID string) {
 			if follower := v.get(path); follower != nil && follower.layer < layerFile {
 				v.compute(follower, e.handedOn(), e)
 			}
-		}
-	}
-	lease, timeout := v.get(keyLease), v.get(keyHandlerTimeout)
-	if lease != nil && timeout != nil && lease.layer < layerFile && timeout.layer >= layerFile {
-		needed := (2*timeout.whole() + millisecondsInSecond - 1) / millisecondsInSecond
-		if needed > lease.whole() {
-			v.compute(lease, min(needed, maxLeaseSeconds), timeout)
 		}
 	}
 	if id := v.get(keyWorkerID); id != nil && id.value == "" {

@@ -34,7 +34,7 @@ func ExampleLoad() {
 	fmt.Println(worker.Worker.EventSystems.Worker.DeploymentMode)
 	// Output:
 	// postgresql://tasker:****@db/tasker
-	// 1m0s 2m0s
+	// 1m0s 10s
 	// Hybrid
 }
 
@@ -50,7 +50,7 @@ func ExampleExplain() {
 	//   How often leases are extended.
 	//   type:     integer
 	//   rule:     100–3600000
-	//   default:  10000
+	//   default:  3000
 	//   impact:   One statement per worker each time; at most a third of the lease.
 	//   status:   active
 }

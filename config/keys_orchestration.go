@@ -68,6 +68,8 @@ func engineKeys() []Key {
 			"enforce refuses it (400), warn accepts and logs it, off does not look. Handlers and programs that create tasks in their own transactions are always held to it.").
 			oneOf("enforce", "warn", "off"),
 		integer("leases.sweep_batch_size", 500, 1, 10000, "Expired leases taken back at once.", "How fast the work of dead workers returns."),
+		integer("leases.grace_ms", 5000, 0, 60000, "Time without the end of a lease after an orchestrator has started or has reached the database again.",
+			"Workers for which the database was away extend their leases first. At least a heartbeat of theirs and its time-out."),
 		integer("leases.max_crashes", 3, 1, 1000, "Leases a step may lose before it counts as failed for good.", "Keeps a step that kills its worker from killing all."),
 		integer("waits.max_task_depth", 10, 1, 100, "Tasks of which each is a step of the one before.", "Ends a workflow that is a step of itself."),
 		integer("waits.event_ttl_seconds", 86400, 60, 31536000, "Seconds for which an event from outside is kept.", "How early an event may come before a step waits for it."),

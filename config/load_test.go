@@ -74,7 +74,7 @@ func TestTypedValues(t *testing.T) {
 	assert.Equal(t, 30*time.Second, o.Orchestration.ShutdownTimeout())
 	assert.Equal(t, deploymode.Hybrid, o.Orchestration.EventSystems.TaskReadiness.DeploymentMode)
 	assert.Equal(t, time.Second, o.Orchestration.EventSystems.TaskReadiness.Poller.Interval())
-	assert.Equal(t, 2*time.Minute, w.Worker.Lease())
+	assert.Equal(t, 10*time.Second, w.Worker.Lease())
 	assert.Equal(t, time.Minute, w.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout())
 	assert.Equal(t, "0.0.0.0:8081", w.Worker.Web.BindAddress)
 	assert.Equal(t, 2*time.Second, w.Worker.EventSystems.Worker.Poller.RelaxedInterval())

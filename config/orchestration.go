@@ -61,9 +61,13 @@ type Create struct {
 
 // Leases says what becomes of expired leases.
 type Leases struct {
-	SweepBatchSize int `toml:"sweep_batch_size"`
-	MaxCrashes     int `toml:"max_crashes"`
+	SweepBatchSize int   `toml:"sweep_batch_size"`
+	GraceMS        int64 `toml:"grace_ms"`
+	MaxCrashes     int   `toml:"max_crashes"`
 }
+
+// Grace returns grace_ms: time without the end of a lease after an orchestrator has started or has reached the database again.
+func (l Leases) Grace() time.Duration { return time.Duration(l.GraceMS) * time.Millisecond }
 
 // Waits bounds what steps that wait, or are tasks, may ask for.
 type Waits struct {

@@ -34,9 +34,8 @@ Numbers and booleans may be given as such a string.
 ` + "`DATABASE_URL_FILE`" + ` names a file that holds the value of ` + "`DATABASE_URL`" + `.
 ` + "`DEPLOYMENT_MODE`" + ` counts only where it names a mode.
 
-Three keys follow others when no file sets them: ` + "`poller.relaxed_interval_ms`" + ` is
-` + "`timing.fallback_polling_interval_seconds`" + ` where a file sets that;
-` + "`worker.lease_seconds`" + ` is at least twice a handler timeout set by a file; and
+Two keys follow others when no file sets them: ` + "`poller.relaxed_interval_ms`" + ` is
+` + "`timing.fallback_polling_interval_seconds`" + ` where a file sets that, and
 ` + "`worker.namespaces`" + ` takes over a list of supported namespaces.
 
 Marks: **secret** is masked wherever it is shown; **reload** may change without a

@@ -176,7 +176,7 @@ func eventSystemRules(v *values, system string) {
 	}
 }
 
-// leaseRules keep a claim alive for as long as its handler may run.
+// leaseRules keep a claim alive where one heartbeat is lost.
 func leaseRules(v *values) {
 	const heartbeat = "worker.heartbeat_interval_ms"
 	lease, okLease := v.number(keyLease)
@@ -190,11 +190,6 @@ func leaseRules(v *values) {
 			v.warn(fmt.Sprintf("%s is shorter than two heartbeats (%s): workers look stale that are not",
 				v.said(stale), v.said(heartbeat)), stale, heartbeat)
 		}
-	}
-	timeout, ok := v.number(keyHandlerTimeout)
-	if ok && okLease && lease <= timeout {
-		v.fail(fmt.Sprintf("%s must exceed %s: a lease must outlast its handler", v.said(keyLease), v.said(keyHandlerTimeout)),
-			keyLease, keyHandlerTimeout)
 	}
 }
 

@@ -71,8 +71,7 @@ func TestRulesBetweenKeys(t *testing.T) {
 		"probe":               {"[" + w + ".listener]\nhealth_check_interval_ms = 11000", []string{"health_check_interval_ms", "fallback_activation_threshold_ms"}},
 		"poll intervals":      {"[" + w + ".poller]\ninterval_ms = 3000", []string{"interval_ms", "relaxed_interval_ms"}},
 		"poll backoff":        {"[" + w + ".poller]\nerror_backoff_max_ms = 10", []string{"error_backoff_base_ms", "error_backoff_max_ms"}},
-		"lease and heartbeat": {"[worker]\nheartbeat_interval_ms = 20001", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
-		"lease and handler":   {"[worker]\nlease_seconds = 30", []string{"worker.lease_seconds (30", dispatch + ".handler_timeout_ms (30000"}},
+		"lease and heartbeat": {"[worker]\nheartbeat_interval_ms = 3334", []string{"worker.lease_seconds", "worker.heartbeat_interval_ms"}},
 		"listener and pooler": {"[common.database]\nprepared_statements = false\n[" + w + "]\ndeployment_mode = \"EventDrivenOnly\"", []string{"prepared_statements", "listener_url", w + ".deployment_mode"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,12 +150,8 @@ func TestValuesThatFollowOthers(t *testing.T) {
 	assert.Contains(t, s.Origin, "follows worker.event_systems.worker.timing.fallback_polling_interval_seconds")
 
 	loaded, err = loadText(t, "[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = 600500\n")
-	require.NoError(t, err, "files that know no lease_seconds keep loading")
-	assert.Equal(t, 1201*time.Second, loaded.Worker.Lease())
-
-	loaded, err = loadText(t, "[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = 1000\n")
 	require.NoError(t, err)
-	assert.Equal(t, time.Minute, loaded.Worker.Lease(), "never shortened")
+	assert.Equal(t, 10*time.Second, loaded.Worker.Lease(), "heartbeats extend it for as long as a handler runs")
 
 	loaded, err = loadText(t, "[worker.event_systems.worker.metadata.fallback_poller]\nsupported_namespaces = [\"a\", \"b\"]\n")
 	require.NoError(t, err)

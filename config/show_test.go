@@ -136,7 +136,7 @@ func TestChanges(t *testing.T) {
 func TestExplain(t *testing.T) {
 	text, err := Explain("worker.lease_seconds")
 	require.NoError(t, err)
-	for _, want := range []string{"worker.lease_seconds", "integer", "5–86400", "60", "twice the handler timeout", "status:   active"} {
+	for _, want := range []string{"worker.lease_seconds", "integer", "5–86400", "10", "heartbeats extend it", "status:   active"} {
 		assert.Contains(t, text, want)
 	}
 	text, err = Explain("worker.web.auth.api_keys[0].key")
@@ -229,7 +229,7 @@ func TestOverlays(t *testing.T) {
 		"worker.orchestration_client.base_url":                                              {`"http://localhost:8080"`, `"http://localhost:8080"`, `"http://orchestration:8080"`},
 		"worker.web.config_endpoint_enabled":                                                {"false", "true", "false"},
 		"orchestration.web.config_endpoint_enabled":                                         {"false", "true", "false"},
-		"worker.lease_seconds":                                                              {"60", "60", "120"},
+		"worker.lease_seconds":                                                              {"10", "10", "10"},
 	} {
 		for i, environment := range environments {
 			s, ok := loaded[i].Setting(key)

@@ -13,6 +13,7 @@ type Worker struct {
 	TemplatePath        string             `toml:"template_path"`
 	LeaseSeconds        int64              `toml:"lease_seconds"`
 	HeartbeatIntervalMS int64              `toml:"heartbeat_interval_ms"`
+	LeaseGraceSeconds   int64              `toml:"lease_grace_seconds"`
 	Prefetch            int                `toml:"prefetch"`
 	Transactions        Transactions       `toml:"transactions"`
 	Report              Report             `toml:"report"`
@@ -34,6 +35,9 @@ func (w Worker) Lease() time.Duration {
 func (w Worker) HeartbeatInterval() time.Duration {
 	return time.Duration(w.HeartbeatIntervalMS) * time.Millisecond
 }
+
+// LeaseGrace returns lease_grace_seconds: time handlers run on after their lease has ended while no heartbeat reaches the database.
+func (w Worker) LeaseGrace() time.Duration { return time.Duration(w.LeaseGraceSeconds) * time.Second }
 
 // Transactions are those of handlers that work in one.
 type Transactions struct {

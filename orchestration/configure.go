@@ -23,7 +23,7 @@ func Configure(c config.OrchestratorConfig) Config {
 		Orchestration: coordinator.Configure(o.EventSystems.Orchestration), Readiness: coordinator.Configure(o.EventSystems.TaskReadiness),
 		Processor:  command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize},
 		ApplyBatch: o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
-		SweepBatch: o.Leases.SweepBatchSize, HeartbeatInterval: o.HeartbeatInterval(), MaxTaskDepth: o.Waits.MaxTaskDepth,
+		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace(), HeartbeatInterval: o.HeartbeatInterval(), MaxTaskDepth: o.Waits.MaxTaskDepth,
 		InputSchema: SchemaMode(o.Create.InputSchema), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL(),
 	}
 }

@@ -23,6 +23,8 @@ type dueWork struct {
 	// behind: the look before left something, or saw nothing at all. Then how long
 	// that has been due says nothing about signals and timers.
 	behind bool
+	// held is since when leases that have run out are left, see graceLeft.
+	held time.Time
 }
 
 // dearHorizon is what asking for the horizon may take before it is rationed.
@@ -79,7 +81,8 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		return out, err
 	}
 	out.More = out.More || more
-	if h.NextLease == 0 {
+	grace := w.graceLeft(h, start)
+	if h.NextLease == 0 && grace == 0 {
 		expired, err := w.expire(ctx)
 		if err != nil {
 			return out, err
@@ -103,9 +106,36 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	if h.NextSchedule >= 0 {
 		h.NextSchedule = max(h.NextSchedule, w.schedules.wait(time.Now()))
 	}
+	if grace > 0 {
+		h.NextLease = grace
+	}
 	out.NextDue = soonest(h)
-	w.behind = h.Next() == 0
+	w.behind = h.Next() == 0 || grace > 0
 	return out, nil
+}
+
+// mostGraces bounds how often the grace of leases begins anew, where the database
+// comes and goes.
+const mostGraces = 10
+
+// graceLeft is for how long yet leases that have run out are left alone; 0: they
+// may end. While the database was away no worker could extend its leases, and all
+// of them, with the handlers that run, would be lost in the moment it is back,
+// had the workers no time to do so. An orchestrator that has just started does not
+// know whether it was away.
+func (w *dueWork) graceLeft(h store.Horizon, now time.Time) time.Duration {
+	left := w.o.cfg.LeaseGrace - now.Sub(w.o.store.ReachedSince())
+	if h.NextLease != 0 || left <= 0 {
+		w.held = time.Time{}
+		return 0
+	}
+	if w.held.IsZero() {
+		w.held = now
+	}
+	if now.Sub(w.held) >= mostGraces*w.o.cfg.LeaseGrace {
+		return 0
+	}
+	return left
 }
 
 func (w *dueWork) expire(ctx context.Context) (int, error) {

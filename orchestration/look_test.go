@@ -35,7 +35,7 @@ type signalled struct {
 	logs  *observer.ObservedLogs
 }
 
-func startSignalled(t *testing.T, prepare func(db *pgtest.DB)) *signalled {
+func startSignalled(t *testing.T, prepare func(db *pgtest.DB), options ...func(*orchestration.Config)) *signalled {
 	t.Helper()
 	s, db := enginetest.OpenStore(t)
 	prepare(db)
@@ -54,6 +54,9 @@ func startSignalled(t *testing.T, prepare func(db *pgtest.DB)) *signalled {
 	c.Store, c.Publisher, c.Rules, c.Logger = s, bus, workflow.Rules{MaxCrashes: 3}, zap.New(core)
 	c.Orchestration, c.Readiness = system("orchestration"), system("task_readiness")
 	c.HeartbeatInterval, c.DeadLetters = time.Hour, true
+	for _, option := range options {
+		option(&c)
+	}
 	o, err := orchestration.New(c)
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
@@ -72,8 +75,8 @@ func (h *signalled) eventually(cond func() bool, message string) {
 	require.Eventually(h.t, cond, 30*time.Second, 2*time.Millisecond, message)
 }
 
-// reported creates tasks whose steps have been reported, without a signal.
-func (h *signalled) reported(n int) []uuid.UUID {
+// claimed creates tasks whose steps a worker has claimed, without a signal.
+func (h *signalled) claimed(n int, lease time.Duration) ([]uuid.UUID, []store.Claimed) {
 	h.t.Helper()
 	tasks, ids := make([]store.NewTask, n), make([]uuid.UUID, n)
 	for i := range tasks {
@@ -82,9 +85,16 @@ func (h *signalled) reported(n int) []uuid.UUID {
 	}
 	_, err := h.store.CreateTasks(h.t.Context(), tasks)
 	require.NoError(h.t, err)
-	claimed, _, err := h.store.Claim(h.t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{h.plan.Queue}, Limit: n, Lease: time.Hour}, true)
+	claimed, _, err := h.store.Claim(h.t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{h.plan.Queue}, Limit: n, Lease: lease}, true)
 	require.NoError(h.t, err)
 	require.Len(h.t, claimed, n)
+	return ids, claimed
+}
+
+// reported is claimed, and the steps have been reported.
+func (h *signalled) reported(n int) []uuid.UUID {
+	h.t.Helper()
+	ids, claimed := h.claimed(n, time.Hour)
 	reports := make([]store.Report, n)
 	for i := range claimed {
 		reports[i] = store.Report{ClaimKey: claimed[i].Key(), Success: true, Result: json.RawMessage(`{}`), RetryAfter: -1}
@@ -143,4 +153,36 @@ func TestAReportIsFoundBehindTheMark(t *testing.T) {
 	h.tell()
 	h.eventually(h.ended(ids[1]), "the report in front of the mark is not found")
 	h.eventually(h.ended(ids[0]), "the report behind the mark is not found: its signal was used up")
+}
+
+// TestNoLeaseEndsBeforeItsWorkerCouldExtendIt: an orchestrator that has just come
+// cannot know whether the database was away for the workers too.
+func TestNoLeaseEndsBeforeItsWorkerCouldExtendIt(t *testing.T) {
+	t.Parallel()
+	const lease = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		grace time.Duration
+		ends  bool
+	}{"without": {0, true}, "over": {300 * time.Millisecond, true}, "not over": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := startSignalled(t, func(*pgtest.DB) {}, func(o *orchestration.Config) { o.LeaseGrace = c.grace })
+			begin := h.store.ReachedSince()
+			ids, _ := h.claimed(1, lease)
+			over := func() bool { return h.db.QueryBool(t, `select bool_and(lease_until < now()) from tasker.board`) }
+			h.eventually(over, "the lease does not end")
+			again := func() bool { // for another attempt
+				return h.db.QueryInt(t, `select count(*) from tasker.step_attempts where task_uuid = $1 and outcome = 4`, ids[0]) == 1
+			}
+			looks := h.Health()["task_readiness"].Looks
+			h.bus.Publish(signal.Signal{Topic: signal.TopicDue})
+			if c.ends {
+				h.eventually(again, "the lost lease is not found")
+				require.GreaterOrEqual(t, time.Since(begin), c.grace)
+				return
+			}
+			h.eventually(func() bool { return h.Health()["task_readiness"].Looks > looks }, "nothing looks")
+			require.False(t, again())
+		})
+	}
 }

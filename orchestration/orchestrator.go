@@ -41,11 +41,12 @@ type Config struct {
 	Readiness     coordinator.Config
 	Processor     command.Config // the command processor that both feed; without Workers there is one for each
 
-	ApplyBatch        int // reported steps per transaction
-	ApplyBytes        int // results taken into memory by one transaction, in bytes; 0: no bound
-	CreateBatch       int // tasks per transaction
-	CreatePending     int // requests that may wait
-	SweepBatch        int // due steps or leases per statement
+	ApplyBatch        int           // reported steps per transaction
+	ApplyBytes        int           // results taken into memory by one transaction, in bytes; 0: no bound
+	CreateBatch       int           // tasks per transaction
+	CreatePending     int           // requests that may wait
+	SweepBatch        int           // due steps or leases per statement
+	LeaseGrace        time.Duration // for which no lease ends after the database was away, and after the start; 0: none
 	HeartbeatInterval time.Duration
 	PartitionDays     int                // ledger partitions created ahead; default 7
 	MaxTaskDepth      int                // tasks of which each is a step of the one before

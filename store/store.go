@@ -83,6 +83,7 @@ type Store struct {
 	marks     marks
 	frontiers *frontiers
 	history   history
+	reach     reach
 	aging     aging // what retention has seen of the ledger
 	// inLedger is for how many claims yet the ledger is looked into at once.
 	inLedger atomic.Int32
@@ -126,6 +127,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		s.Close()
 		return nil, err
 	}
+	s.reach.since = time.Now()
+	s.reach.last = s.reach.since
 	return s, nil
 }
 
@@ -346,7 +349,9 @@ func (s *Store) timed(ctx context.Context, flow, doing string, fn func(ctx conte
 	defer cancel()
 	start := time.Now()
 	err := fn(ctx)
-	s.opts.Observe(flow, time.Since(start), err)
+	took := time.Since(start)
+	s.reach.note(err, start.Add(took))
+	s.opts.Observe(flow, took, err)
 	if err != nil {
 		return classify(doing, err)
 	}

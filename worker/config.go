@@ -93,6 +93,9 @@ type Config struct {
 
 	// Lease is how long a claim lasts without a heartbeat (worker.lease_seconds).
 	Lease time.Duration
+	// LeaseGrace is how long handlers run on after their lease has ended while no
+	// heartbeat gets through (worker.lease_grace_seconds); negative: not at all.
+	LeaseGrace time.Duration
 	// HeartbeatInterval is how often leases are extended, at most a third of
 	// Lease (worker.heartbeat_interval_ms).
 	HeartbeatInterval time.Duration
@@ -158,7 +161,7 @@ func (c Config) withDefaults() (Config, error) {
 	d.MaxResultBytes, d.ShutdownTimeout = 1<<20, 30*time.Second
 	d.HeartbeatInterval = min(d.HeartbeatInterval, cmp.Or(c.Lease, d.Lease)/3)
 	c = config.Or(c, d)
-	c.Checkpoint.MaxHistory = max(c.Checkpoint.MaxHistory, 0)
+	c.Checkpoint.MaxHistory, c.LeaseGrace = max(c.Checkpoint.MaxHistory, 0), max(c.LeaseGrace, 0)
 	c.Metrics = c.Metrics.OrDiscard()
 	if slices.Contains(c.Namespaces, Everywhere) {
 		c.Every = true

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"math"
+	"time"
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
@@ -26,7 +27,7 @@ func Configure(c config.WorkerConfig) Config {
 		Isolation:    IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
 		DomainEvents: configureEvents(w),
 		Transactions: TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
-		Lease:        w.Lease(), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID,
+		Lease:        w.Lease(), LeaseGrace: orNone(w.LeaseGrace()), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID,
 	}
 }
 
@@ -40,7 +41,7 @@ func configureEvents(w config.Worker) DomainEventConfig {
 }
 
 // orNone says "none" in the words of a Config, where 0 is what was left out.
-func orNone(n int) int {
+func orNone[N int | time.Duration](n N) N {
 	if n == 0 {
 		return -1
 	}

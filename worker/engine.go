@@ -20,6 +20,7 @@ type engineConfig struct {
 	MaxResultBytes int
 	HandlerTimeout time.Duration
 	Lease          time.Duration
+	LeaseGrace     time.Duration
 	Tags           []string
 	Report         ReportConfig
 	Checkpoint     CheckpointConfig

@@ -13,9 +13,9 @@ import (
 )
 
 // heartbeat says that the worker lives and keeps its leases. A claim that the
-// database says is gone, and one whose lease has ended by this machine's clock
-// because no heartbeat got through, is given up at once: somebody else may run
-// the step by now.
+// database says is gone is given up at once, and one whose lease has ended by this
+// machine's clock because no heartbeat got through after a grace: most likely the
+// database is away for everybody, and then no lease ends there either.
 type heartbeat struct {
 	e        *engine
 	interval time.Duration
@@ -119,7 +119,7 @@ func (h *heartbeat) reborn(held []store.ClaimKey) error {
 
 // expire gives up what must be presumed lost, and says when to come back.
 func (h *heartbeat) expire() time.Duration {
-	lost, next := h.e.slots.expire(time.Now())
+	lost, next := h.e.slots.expire(time.Now(), h.e.cfg.LeaseGrace)
 	h.e.lose(lost, "no heartbeat got through in time")
 	return next
 }

@@ -47,9 +47,9 @@ func (s *slots) lose(tokens []int64) (lost []*execution) {
 	return lost
 }
 
-// expire gives up the claims whose leases must be presumed to have ended, and
-// returns how long it is until the next one; negative when there is none.
-func (s *slots) expire(now time.Time) (lost []*execution, next time.Duration) {
+// expire gives up the claims whose leases have ended a grace ago, and returns how
+// long it is until the next one; negative when there is none.
+func (s *slots) expire(now time.Time, grace time.Duration) (lost []*execution, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = -1
@@ -57,7 +57,7 @@ func (s *slots) expire(now time.Time) (lost []*execution, next time.Duration) {
 		if x.handing || x.phase != phaseWaiting && x.phase != phaseRunning {
 			continue
 		}
-		left := x.leaseEnd.Sub(now)
+		left := x.leaseEnd.Add(grace).Sub(now)
 		if left <= 0 {
 			s.loseLocked(x)
 			lost = append(lost, x)

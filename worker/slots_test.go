@@ -183,7 +183,7 @@ func (m *slotsModel) lose(t *rapid.T) {
 }
 
 func (m *slotsModel) expire(t *rapid.T) {
-	_, next := m.slots.expire(time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "hours")) * time.Hour))
+	_, next := m.slots.expire(time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "hours"))*time.Hour), 0)
 	if next == 0 {
 		t.Fatal("left something that has ended")
 	}
@@ -241,7 +241,7 @@ func TestWhatIsHandedBackIsNotLost(t *testing.T) {
 	list := s.drain()
 	require.Len(t, list, 2, "the third runs")
 	s.hand(list, true)
-	lost, _ := s.expire(end.Add(time.Second))
+	lost, _ := s.expire(end.Add(time.Second), 0)
 	require.Len(t, append(lost, s.lose(tokens)...), 1, "the one that runs")
 	s.hand(list, false)
 	require.Len(t, s.lose(tokens), 2)

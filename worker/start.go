@@ -281,7 +281,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	c, log := w.cfg, w.cfg.Logger
 	p.engine = newEngine(engineConfig{
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
-		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation, Settler: c.Settler,
+		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation, Settler: c.Settler,
 		DomainEvents: c.DomainEvents, Publishers: w.publishers, Bus: w.bus, WorkerID: c.WorkerID,
 	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
 	p.engine.works = p.works

@@ -295,7 +295,7 @@ func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
 		require.Empty(t, s.goOn(x, late), "another worker may have the step")
 		fine := newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Minute))
 		require.Equal(t, []*execution{fine}, added(s, fine), "others do not wait for it")
-		lost, _ := s.expire(time.Now())
+		lost, _ := s.expire(time.Now(), 0)
 		require.Equal(t, []*execution{late}, lost)
 
 		other := newExecution(store.Claimed{Token: 3}, time.Now())
