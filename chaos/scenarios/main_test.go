@@ -42,9 +42,16 @@ func TestMain(m *testing.M) {
 // newRig is the ground of one scenario.
 func newRig(t *testing.T, orchestrators, workers []string) *rig.Rig {
 	t.Helper()
+	return startRig(t, rig.Options{Orchestrators: orchestrators, Workers: workers})
+}
+
+// startRig is newRig with other options.
+func startRig(t *testing.T, o rig.Options) *rig.Rig {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := rig.Start(ctx, rig.Options{Dir: t.TempDir(), BinDir: binDir, Orchestrators: orchestrators, Workers: workers})
+	o.Dir, o.BinDir = t.TempDir(), binDir
+	r, err := rig.Start(ctx, o)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	require.NoError(t, err)
 	return r
@@ -81,13 +88,20 @@ func drain(t *testing.T, r *rig.Rig, limit time.Duration) {
 // verify stops the fleet and checks everything.
 func verify(t *testing.T, r *rig.Rig, ordered []workload.Accepted) check.Facts {
 	t.Helper()
+	f := recorded(t, r, ordered)
+	require.Empty(t, check.Check(f))
+	return f
+}
+
+// recorded stops the fleet and reads what is known then.
+func recorded(t *testing.T, r *rig.Rig, ordered []workload.Accepted) check.Facts {
+	t.Helper()
 	require.NoError(t, r.Stop(t.Context()))
 	f := check.Facts{Ordered: ordered, Stopped: r.Stopped()}
 	var err error
 	f.Executions, err = ledger.Read(r.Ledger())
 	require.NoError(t, err)
 	require.NoError(t, f.Load(t.Context(), r.DSN(), rig.MaxCrashes))
-	require.Empty(t, check.Check(f))
 	require.Empty(t, r.Surprises())
 	return f
 }

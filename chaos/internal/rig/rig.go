@@ -6,6 +6,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,10 @@ type Options struct {
 	Pooled bool
 	// Volumes gives the log of each server a volume that can be filled up.
 	Volumes bool
+	// DefaultLeases leaves leases and heartbeats as they are by default, and lets
+	// handlers run for three minutes.
+	DefaultLeases bool
+	Permits       int // of each worker; 60 where it is 0
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
 }
@@ -191,8 +196,13 @@ func (r *Rig) config(kind fleet.Kind, ears string) string {
 	if kind == fleet.Orchestrator {
 		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes)
 	}
-	return c + fmt.Sprintf("[worker]\nlease_seconds = %d\nheartbeat_interval_ms = %d\n[worker.mpsc_channels.handler_dispatch]\n"+
-		"handler_timeout_ms = 4000\nmax_concurrent_handlers = %d\n[worker.transactions]\nmax_connections = 5\n", int(Lease.Seconds()), Heartbeat.Milliseconds(), permits)
+	limit := 3 * time.Minute
+	if !r.o.DefaultLeases {
+		limit = 4 * time.Second
+		c += fmt.Sprintf("[worker]\nlease_seconds = %d\nheartbeat_interval_ms = %d\n", int(Lease.Seconds()), Heartbeat.Milliseconds())
+	}
+	return c + fmt.Sprintf("[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = %d\nmax_concurrent_handlers = %d\n"+
+		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits))
 }
 
 // guard looks after daemons that end by themselves.

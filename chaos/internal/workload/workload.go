@@ -31,6 +31,7 @@ type Workflow struct {
 	Share int
 
 	steps []step
+	retry string // of all steps; often where it is empty
 }
 
 // step of a workflow; the zero value of the rest suits most.
@@ -87,18 +88,32 @@ var (
 	Laboured = Workflow{Name: "laboured", End: "complete", steps: []step{
 		{name: "start", work: labour}, {name: "left", parents: []string{"start"}, work: labour},
 		{name: "right", parents: []string{"start"}, work: labour}, {name: "end", parents: []string{"left", "right"}, work: labour}}}
+	// Lengthy and Endless are for scenarios: one step of seconds, and one of two
+	// minutes that does not look at its context.
+	Lengthy = Workflow{Name: "lengthy", End: "complete", steps: []step{{name: "work", work: Work{Millis: 2000, SpreadMillis: 2000}}}}
+	Endless = Workflow{Name: "endless", End: "complete", steps: []step{{name: "work", work: Work{Millis: 120_000, Deaf: true}}}}
+	// Limited are for scenarios: by how often their only step may be executed, and
+	// Unrepeatable is never repeated.
+	Limited      = map[int]Workflow{1: limited(1), 2: limited(2), 3: limited(3)}
+	Unrepeatable = Workflow{Name: "unrepeatable", End: "complete", retry: "{retryable: false, max_attempts: 3}", steps: chain(instant, "work")}
 	// Gated is for scenarios: its only step waits for what it is told to do.
 	Gated = Workflow{Name: "gated", End: "error", steps: []step{{name: "gate", handler: gateHandler}}}
 )
 
 var (
-	quick  = Work{Millis: 5, SpreadMillis: 20}
-	labour = Work{Millis: 40, SpreadMillis: 40}
+	instant = Work{Millis: 1, SpreadMillis: 1} // much is claimed ahead of it
+	quick   = Work{Millis: 5, SpreadMillis: 20}
+	labour  = Work{Millis: 40, SpreadMillis: 40}
 )
+
+func limited(attempts int) Workflow {
+	return Workflow{Name: fmt.Sprintf("limited-%d", attempts), End: "complete", steps: chain(instant, "work"),
+		retry: fmt.Sprintf("{max_attempts: %d, backoff: fixed, backoff_base_ms: 50}", attempts)}
+}
 
 // Workflows lists them all.
 func Workflows() []Workflow {
-	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Gated}
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Endless, Limited[1], Limited[2], Limited[3], Unrepeatable, Gated}
 }
 
 // Books reports whether a step writes a row in the transaction that completes it.
@@ -204,7 +219,7 @@ func (w Workflow) Template() (*workflow.Template, error) {
 	fmt.Fprintf(&b, "name: %s\nnamespace_name: %s\nversion: %s\nsteps:\n", w.Name, Namespace, Version)
 	for _, s := range w.steps {
 		handler := cmp.Or(s.handler, workHandler)
-		fmt.Fprintf(&b, "  - name: %s\n    dependencies: [%s]\n    timeout_seconds: 120\n    retry: %s\n", s.name, strings.Join(s.parents, ", "), often)
+		fmt.Fprintf(&b, "  - name: %s\n    dependencies: [%s]\n    timeout_seconds: 180\n    retry: %s\n", s.name, strings.Join(s.parents, ", "), cmp.Or(w.retry, often))
 		fmt.Fprintf(&b, "    handler: {callable: %s, initialization: {ms: %d, spread_ms: %d, failures: %d, hopeless: %t, deaf: %t}}\n",
 			handler, s.work.Millis, s.work.SpreadMillis, s.work.Failures, s.work.Hopeless, s.work.Deaf)
 	}
