@@ -31,7 +31,7 @@ with held as materialized (
     select task_uuid, clock_timestamp(), task_state, task_state, $5, $6, jsonb_build_object('action', 'reprioritise', 'priority', $2::smallint)
     from held
 )
-select n.name from held h join tasker.namespaces n on n.namespace_id = h.queue`
+select n.name, h.queue, h.task_state > 1 from held h join tasker.namespaces n on n.namespace_id = h.queue`
 
 // Reprioritise gives a live task another priority and returns the signals to
 // publish, unless the store sends them itself. The error wraps ErrTaskEnded or
@@ -39,8 +39,12 @@ select n.name from held h join tasker.namespaces n on n.namespace_id = h.queue`
 func (s *Store) Reprioritise(ctx context.Context, task uuid.UUID, priority int, actor, reason string) ([]signal.Signal, error) {
 	signals, err := s.adjust(ctx, "reprioritise", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		var namespace string
-		err := tx.QueryRow(ctx, reprioritise, task, priority, Lane(priority, false), Lane(priority, true), actor, reason).Scan(&namespace)
-		return []signal.Signal{{Topic: signal.WorkerTopic(namespace)}}, err
+		var queue int32
+		var started bool
+		err := tx.QueryRow(ctx, reprioritise, task, priority, Lane(priority, false), Lane(priority, true), actor, reason).Scan(&namespace, &queue, &started)
+		topics := signalSet{}
+		topics.addLane(namespace, queue, Lane(priority, started))
+		return topics.signals(), err
 	})
 	if errors.Is(err, ErrNotFound) {
 		err = s.WhyNotAlive(ctx, task)

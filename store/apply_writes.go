@@ -27,7 +27,7 @@ type writes struct {
 	broken   brokenColumns
 	letters  letterColumns
 	publish  publishColumns
-	topics   topicSet
+	topics   signalSet
 	watched  []string
 	told     uuids // ended, and others wait for that
 	dues     []int64
@@ -86,7 +86,7 @@ type eventColumns struct {
 func (w *writes) add(c *Change) error {
 	t, e := c.Task, c.Effects
 	if w.topics == nil {
-		w.topics = topicSet{}
+		w.topics = signalSet{}
 	}
 	if c.Quarantine {
 		return w.quarantine(c)
@@ -94,12 +94,11 @@ func (w *writes) add(c *Change) error {
 	if t.Plan == nil {
 		return fmt.Errorf("task %s has no plan", t.UUID)
 	}
-	queue := signal.WorkerTopic(t.Plan.Template.Namespace)
 	for _, p := range e.Put {
-		w.due(p.DueIn, queue, t.Plan.Step(c.Progress, p.Step))
+		w.due(p.DueIn, t, t.Plan.Step(c.Progress, p.Step))
 	}
 	for _, r := range e.Retry {
-		w.due(r.DueIn, queue, t.Plan.Step(c.Progress, r.Step))
+		w.due(r.DueIn, t, t.Plan.Step(c.Progress, r.Step))
 	}
 	changes := e.Changes
 	if c.Action != nil {
@@ -248,9 +247,9 @@ func (w *writes) putRows(c *Change) {
 	}
 }
 
-func (w *writes) due(in time.Duration, queue signal.Topic, step *workflow.PlanStep) {
+func (w *writes) due(in time.Duration, t *TakenTask, step *workflow.PlanStep) {
 	if in <= 0 && (step == nil || !step.Kind.ByEngine()) {
-		w.topics.add(queue)
+		w.topics.addLane(t.Plan.Template.Namespace, t.Plan.Queue, Lane(t.Priority, true))
 		return
 	}
 	w.dues = append(w.dues, max(int64(in), 1)) // the engine begins its own steps at once

@@ -311,7 +311,7 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 
 // createArguments are the parameters of createTasks.
 func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []any, queues []signal.Signal, err error) {
-	c := newTaskColumns{topics: topicSet{}}
+	c := newTaskColumns{topics: signalSet{}}
 	for i := range tasks {
 		if !chosen[i] {
 			continue
@@ -349,7 +349,7 @@ type newTaskColumns struct {
 	calendars, zones                         seldom[string]
 	notBefore                                seldom[time.Time]
 	put                                      stepColumns
-	topics                                   topicSet
+	topics                                   signalSet
 }
 
 func (c *newTaskColumns) add(t *NewTask) error {

@@ -34,7 +34,7 @@ set wait = null, seq = nextval('tasker.step_seq'),
 from tasker.tasks t
 where b.task_uuid = any ($1::uuid[]) and b.wait ->> 'kind' = 'tasks' and t.task_uuid = b.task_uuid
   and not exists (select from tasker.task_dependencies d where d.task_uuid = b.task_uuid)
-returning b.task_uuid, b.state = 1 or b.queue = 0, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
+returning b.task_uuid, b.state = 1 or b.queue = 0, b.queue, b.lane, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
 	dropDependencies = `delete from tasker.task_dependencies where task_uuid = any ($1::uuid[])`
 	// sendFailed has those cancelled that still wait for others: one that an operator
 	// has set going does not depend on them any more.
@@ -50,7 +50,7 @@ const maxDependents = 1000
 // settleDependencies lets go of tasks that have waited for the ended ones, or has
 // them cancelled. Those that it leaves for want of room are told by another
 // message; those that come to depend on them meanwhile bring a message of their own.
-func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics topicSet) (released int, err error) {
+func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics signalSet) (released int, err error) {
 	states := make(map[uuid.UUID]workflow.TaskState, len(ended))
 	ids := make(uuids, len(ended))
 	for i := range ended {
@@ -119,7 +119,7 @@ func dependents(ctx context.Context, tx pgx.Tx, ended uuids) (waiting, on uuids,
 }
 
 // release lets tasks begin that are locked.
-func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) (int, error) {
+func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) (int, error) {
 	rows, err := tx.Query(ctx, releaseTasks, tasks)
 	if err != nil {
 		return 0, err
@@ -127,13 +127,15 @@ func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) (int,
 	seen := map[uuid.UUID]bool{}
 	var task uuid.UUID
 	var ours bool
+	var queue int32
+	var lane int16
 	var namespace string
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&task), &ours, &namespace}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&task), &ours, &queue, &lane, &namespace}, func() error {
 		seen[task] = true
 		if ours {
 			topics.add(signal.TopicDue)
 		} else {
-			topics.add(signal.WorkerTopic(namespace))
+			topics.addLane(namespace, queue, lane)
 		}
 		return nil
 	})
@@ -159,7 +161,7 @@ func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, si
 			if err != nil {
 				return nil, err
 			}
-			topics := topicSet{}
+			topics := signalSet{}
 			err = awaitAll(ctx, tx, on, topics)
 			signals = topics.signals()
 			return signals, err
@@ -170,7 +172,7 @@ func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, si
 
 // awaitAll has the end of tasks told; that of one that has ended is told at once.
 // A claim passes over a row while it is written, so its queue is signalled again.
-func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids, topics topicSet) error {
+func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) error {
 	if len(tasks) == 0 {
 		return nil
 	}

@@ -202,7 +202,7 @@ func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanSt
 }
 
 // signal tells those who follow events.
-func (p *publishColumns) signal(topics topicSet) {
+func (p *publishColumns) signal(topics signalSet) {
 	if len(p.tasks) > 0 {
 		topics.add(signal.TopicEvents)
 	}

@@ -74,6 +74,17 @@ func (m marks) of(queues []int32) (l lanesFrom) {
 	return l
 }
 
+// heard makes a lane known, from its beginning on, and those that are tried where
+// nothing is known.
+func (m marks) heard(k laneKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, lane := range []int16{k.lane, Lane(0, true), Lane(0, false)} {
+		key := laneKey{k.queue, lane}
+		m.m[key] = max(m.m[key], 0)
+	}
+}
+
 // byLane is the order of claims.
 func byLane(place map[int32]int) func(a, b laneKey) int {
 	return func(a, b laneKey) int {

@@ -69,7 +69,7 @@ func (s *Store) TellEnds(ctx context.Context, limit int) (told Told, err error) 
 				return nil, err
 			}
 			told.Messages = found
-			topics := topicSet{}
+			topics := signalSet{}
 			ended, err := s.endsOf(ctx, tx, ids, topics)
 			if err != nil {
 				return nil, err
@@ -108,7 +108,7 @@ returning b.task_uuid, b.state = 2, n.name`
 
 // endsOf reads how tasks ended. One that an operator has brought back since is
 // waited for again; where it has ended once more in between, that is told anew.
-func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics topicSet) ([]endedTask, error) {
+func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics signalSet) ([]endedTask, error) {
 	rows, err := tx.Query(ctx, howTasksEnded, ids)
 	if err != nil {
 		return nil, err

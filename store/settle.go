@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -157,7 +156,7 @@ type settling struct {
 	moved     settledMoves
 	next      []*Claimed    // of each settlement
 	place     map[int64]int // of each settlement, by the token of its claim
-	topics    topicSet
+	topics    signalSet
 }
 
 // settledColumns are the claims that ended, with the fence, and the result and
@@ -192,7 +191,7 @@ type settledMoves struct {
 
 func newSettling(processor uuid.UUID, taker ClaimRequest, list []Settlement) *settling {
 	w := &settling{processor: processor, taker: &taker, list: list, next: make([]*Claimed, len(list)),
-		place: make(map[int64]int, len(list)), topics: topicSet{}}
+		place: make(map[int64]int, len(list)), topics: signalSet{}}
 	order := make([]int, 0, len(list))
 	for i := range list {
 		if _, twice := w.place[list[i].Claim.Token]; !twice && list[i].fits() {
@@ -237,7 +236,7 @@ func (w *settling) add(at int) {
 	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
 	m.queues, m.lasts = append(m.queues, x.Claim.Queue), append(m.lasts, x.Plan.LastAttempt(x.Progress, put))
 	if !wanted { // where it is and the namespace is paused, resuming signals
-		w.topics.add(signal.WorkerTopic(x.Plan.Template.Namespace))
+		w.topics.addLane(x.Plan.Template.Namespace, x.Claim.Queue, Lane(x.Claim.Priority, true))
 	}
 }
 

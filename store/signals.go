@@ -1,8 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,23 +15,49 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
-// topicSet collects topics; the signals of one transaction are few.
-type topicSet map[signal.Topic]bool
+// signalSet collects signals; those of one transaction are few.
+type signalSet map[signal.Signal]bool
 
-func (t topicSet) add(topic signal.Topic) { t[topic] = true }
+func (t signalSet) add(topic signal.Topic) { t[signal.Signal{Topic: topic}] = true }
 
-func (t topicSet) signals() []signal.Signal {
+// addLane adds that there is something to claim in a lane of a queue. Workers look
+// into those of the default priority anyway; of another they are told which it is.
+func (t signalSet) addLane(namespace string, queue int32, lane int16) {
+	s := signal.Signal{Topic: signal.WorkerTopic(namespace)}
+	if lane != Lane(0, true) && lane != Lane(0, false) {
+		s.Payload = fmt.Sprintf("%d.%d", queue, lane)
+	}
+	t[s] = true
+}
+
+// HearLane takes in a signal to workers that names a lane: the next claim from the
+// marks looks there as well, so that what is urgent is not found only by a full
+// scan. Other signals, and what is no lane, are left alone. It is safe for
+// concurrent use.
+func (s *Store) HearLane(told signal.Signal) {
+	queue, lane, ok := strings.Cut(told.Payload, ".")
+	if _, forWorkers := told.Topic.WorkerNamespace(); !ok || !forWorkers {
+		return
+	}
+	q, err := strconv.ParseInt(queue, 10, 32)
+	if err != nil {
+		return
+	}
+	if l, err := strconv.ParseInt(lane, 10, 16); err == nil && l >= 0 && l <= int64(Lane(workflow.MinPriority, false)) {
+		s.marks.heard(laneKey{int32(q), int16(l)})
+	}
+}
+
+func (t signalSet) signals() []signal.Signal {
 	list := make([]signal.Signal, 0, len(t))
-	for topic := range t {
-		list = append(list, signal.Signal{Topic: topic})
+	for s := range t {
+		list = append(list, s)
 	}
 	slices.SortFunc(list, func(a, b signal.Signal) int {
-		if a.Topic < b.Topic {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Payload, b.Payload))
 	})
 	return list
 }
@@ -112,7 +142,7 @@ func (s *Store) SendsSignals() bool { return s.opts.SignalsInTransaction || s.op
 
 // CreateSignals are the signals of newly created tasks.
 func CreateSignals(tasks []NewTask) []signal.Signal {
-	topics := topicSet{}
+	topics := signalSet{}
 	for i := range tasks {
 		topics.addCreated(&tasks[i])
 	}
@@ -122,12 +152,12 @@ func CreateSignals(tasks []NewTask) []signal.Signal {
 // addCreated adds who has to know of a new task: of due times every timer, and
 // the engine begins its own steps. Whether an instant has come is for the
 // database to say, so both may have to.
-func (t topicSet) addCreated(task *NewTask) {
+func (t signalSet) addCreated(task *NewTask) {
 	if task.startsLater() || len(task.DependsOn) > 0 || task.Plan.EngineFirst {
 		t.add(signal.TopicDue)
 	}
 	if task.StartIn <= 0 && len(task.DependsOn) == 0 {
-		t.add(signal.WorkerTopic(task.Plan.Template.Namespace))
+		t.addLane(task.Plan.Template.Namespace, task.Plan.Queue, Lane(task.Priority, false))
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *Store) BeginSteps(ctx context.Context, limit int, how Beginner) (Begun,
 	var begun Begun
 	err := s.call(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			b := beginning{store: s, tx: tx, how: how, topics: topicSet{}}
+			b := beginning{store: s, tx: tx, how: how, topics: signalSet{}}
 			err := b.run(ctx, limit)
 			begun = Begun{Steps: len(b.steps), Tasks: b.tasks, Signals: b.topics.signals()}
 			return begun.Signals, err
@@ -93,7 +93,7 @@ type beginning struct {
 	waits  []wait
 	awaits []string // empty: nothing is delivered to it
 	tasks  []NewTask
-	topics topicSet
+	topics signalSet
 }
 
 func (b *beginning) run(ctx context.Context, limit int) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -30,6 +31,7 @@ type board interface {
 	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()
+	HearLane(told signal.Signal)
 	SendsSignals() bool
 }
 

@@ -330,8 +330,10 @@ func (b *fakeBoard) RegisterTemplates(context.Context, store.Registrant, []*work
 }
 
 func (b *fakeBoard) CheckSchema(context.Context) error { return nil }
-func (b *fakeBoard) ForgetPlanNames()                  {}
-func (b *fakeBoard) SendsSignals() bool                { return false }
+func (b *fakeBoard) HearLane(signal.Signal)            {}
+
+func (b *fakeBoard) ForgetPlanNames()   {}
+func (b *fakeBoard) SendsSignals() bool { return false }
 
 var _ board = (*fakeBoard)(nil)
 

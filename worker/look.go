@@ -73,6 +73,13 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	return out, err
 }
 
+// hear takes in a signal before it wakes anybody. It reports whether that is all
+// that is to be done about it.
+func (e *engine) hear(told signal.Signal) bool {
+	e.board.HearLane(told)
+	return e.publishing.replicas.take(told)
+}
+
 // inTurn begins with any of the queues, so that a long one does not keep the
 // others waiting. Chance, because turns could fall into step with the looks.
 func inTurn(queues []int32) []int32 {

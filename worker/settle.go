@@ -193,6 +193,7 @@ func (w *Worker) Hear(signals ...signal.Signal) {
 	topics := signal.NewTopicSet(p.queues.topics())
 	for _, s := range signals {
 		if topics.Has(s.Topic) {
+			p.engine.board.HearLane(s)
 			p.system.Wake(coordinator.ReasonSignal, s.Topic)
 		}
 	}

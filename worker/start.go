@@ -289,7 +289,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 	events := c.Events
 	p.queues.told = p.queues.topics()
 	events.Mode, events.Source, events.Topics = c.Mode, source, p.queues.told
-	events.Take = p.engine.publishing.replicas.take
+	events.Take = p.engine.hear
 	events.Logger, events.Metrics = log, c.Metrics
 	events.OnFatal = w.onFatal(events.OnFatal)
 	p.system = coordinator.New(events, p.engine)

@@ -2,13 +2,17 @@ package enginetest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -69,4 +73,47 @@ func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 	for _, id := range all {
 		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
 	}
+}
+
+// TestWhatIsUrgentWaitsForNoFullScan: a worker that always finds enough where it
+// looks takes a step of a priority that it has never seen next.
+func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
+	t.Parallel()
+	gate, began := make(chan struct{}), make(chan uuid.UUID, 1)
+	e := enginetest.Start(t, func(w *worker.Worker) error {
+		tmpl, _, err := workflow.ParseTemplate("lane.yaml", fmt.Appendf(nil, lane, "urgent", "urgent.only"))
+		if err != nil {
+			return err
+		}
+		return errors.Join(w.RegisterTemplate(tmpl), w.Register("urgent.only", worker.HandlerFunc(func(ctx *worker.StepContext) (any, error) {
+			began <- ctx.TaskUUID()
+			select {
+			case <-gate:
+				return 1, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		})))
+	}, func(_ *orchestration.Config, w *worker.Config) {
+		w.MaxConcurrent, w.Mode = 1, deploymode.EventDrivenOnly
+	})
+	for i := range 20 {
+		e.Submit("urgent", "lane", fmt.Sprintf(`{"i":%d}`, i))
+	}
+	<-began
+	priority, looks := 50, e.Worker.Health().Events.Looks
+	created, err := e.Orchestrator.Create(t.Context(), orchestration.Request{
+		Namespace: "urgent", Name: "lane", Version: "1.0.0", Context: []byte(`{}`), Initiator: "test", Priority: &priority})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return e.Worker.Health().Events.Looks > looks }, 30*time.Second, time.Millisecond, "it is not told")
+	place := 0
+	for i := range 20 {
+		gate <- struct{}{}
+		if <-began == created.UUID {
+			place = i + 1
+		}
+	}
+	gate <- struct{}{}
+	require.LessOrEqual(t, place, 3, "it waits behind what is not urgent")
+	require.Positive(t, place)
 }

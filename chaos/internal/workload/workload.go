@@ -95,7 +95,7 @@ var (
 	// Limited are for scenarios: by how often their only step may be executed, and
 	// Unrepeatable is never repeated.
 	Limited      = map[int]Workflow{1: limited(1), 2: limited(2), 3: limited(3)}
-	Unrepeatable = Workflow{Name: "unrepeatable", End: "complete", retry: "{retryable: false, max_attempts: 3}", steps: chain(instant, "work")}
+	Unrepeatable = Workflow{Name: "unrepeatable", End: "complete", retry: "{retryable: false, max_attempts: 3}", steps: []step{{name: "work", work: instant}}}
 	// Gated is for scenarios: its only step waits for what it is told to do.
 	Gated = Workflow{Name: "gated", End: "error", steps: []step{{name: "gate", handler: gateHandler}}}
 )
@@ -107,7 +107,7 @@ var (
 )
 
 func limited(attempts int) Workflow {
-	return Workflow{Name: fmt.Sprintf("limited-%d", attempts), End: "complete", steps: chain(instant, "work"),
+	return Workflow{Name: fmt.Sprintf("limited-%d", attempts), End: "complete", steps: []step{{name: "work", work: instant}},
 		retry: fmt.Sprintf("{max_attempts: %d, backoff: fixed, backoff_base_ms: 50}", attempts)}
 }
 
