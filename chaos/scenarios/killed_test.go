@@ -79,6 +79,29 @@ func TestStepsOfAKilledWorkerRunAgainWithinTheLease(t *testing.T) {
 	}
 }
 
+// TestHandlersOutliveAnOutageThatIsLongerThanTheLease: the leases of all handlers
+// end while the database is away, and none is lost.
+func TestHandlersOutliveAnOutageThatIsLongerThanTheLease(t *testing.T) {
+	r := startRig(t, rig.Options{DefaultLeases: true, Orchestrators: []string{"Hybrid", "Hybrid"}, Workers: []string{"Hybrid", "Hybrid"}})
+	accepted := submit(t, r, workload.AtOnce("outlasting", 20, workload.Outlasting))
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		list, err := ledger.Read(r.Ledger())
+		require.NoError(t, err)
+		return len(list) == len(accepted), fmt.Sprintf("%d handlers run", len(list))
+	})
+	release, err := r.TakeServer(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Server().StopImmediate(t.Context()))
+	<-time.After(defaultLease + 2*time.Second)
+	require.NoError(t, r.Server().Restart(t.Context()))
+	release()
+	drain(t, r, time.Minute)
+	for _, x := range verify(t, r, accepted).Executions {
+		require.Equal(t, 1, x.Attempt, "of task %s", x.Task)
+		require.Equal(t, ledger.Succeeded, x.Outcome)
+	}
+}
+
 func restart(t *testing.T, r *rig.Rig, d *rig.Daemon) {
 	t.Helper()
 	require.NoError(t, d.Start())

@@ -88,10 +88,12 @@ var (
 	Laboured = Workflow{Name: "laboured", End: "complete", steps: []step{
 		{name: "start", work: labour}, {name: "left", parents: []string{"start"}, work: labour},
 		{name: "right", parents: []string{"start"}, work: labour}, {name: "end", parents: []string{"left", "right"}, work: labour}}}
-	// Lengthy and Endless are for scenarios: one step of seconds, and one of two
-	// minutes that does not look at its context.
-	Lengthy = Workflow{Name: "lengthy", End: "complete", steps: []step{{name: "work", work: Work{Millis: 2000, SpreadMillis: 2000}}}}
-	Endless = Workflow{Name: "endless", End: "complete", steps: []step{{name: "work", work: Work{Millis: 120_000, Deaf: true}}}}
+	// Lengthy, Outlasting and Endless are for scenarios: one step of seconds, one
+	// that lasts longer than a lease, and one of two minutes that does not look at its
+	// context.
+	Lengthy    = Workflow{Name: "lengthy", End: "complete", steps: []step{{name: "work", work: Work{Millis: 2000, SpreadMillis: 2000}}}}
+	Outlasting = Workflow{Name: "outlasting", End: "complete", steps: []step{{name: "work", work: Work{Millis: 18_000}}}}
+	Endless    = Workflow{Name: "endless", End: "complete", steps: []step{{name: "work", work: Work{Millis: 120_000, Deaf: true}}}}
 	// Limited are for scenarios: by how often their only step may be executed, and
 	// Unrepeatable is never repeated.
 	Limited      = map[int]Workflow{1: limited(1), 2: limited(2), 3: limited(3)}
@@ -113,7 +115,7 @@ func limited(attempts int) Workflow {
 
 // Workflows lists them all.
 func Workflows() []Workflow {
-	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Endless, Limited[1], Limited[2], Limited[3], Unrepeatable, Gated}
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Outlasting, Endless, Limited[1], Limited[2], Limited[3], Unrepeatable, Gated}
 }
 
 // Books reports whether a step writes a row in the transaction that completes it.
