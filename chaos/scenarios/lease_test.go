@@ -49,8 +49,15 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 		done := number(t, r, `select count(*) from tasker.step_attempts`)
 		return done >= n, fmt.Sprintf("%d steps have ended", done)
 	})
+	const some = 10 // between two waves of steps there may be none
+	var half []*rig.Daemon
+	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
+		held := held(t, r, workers)
+		half = byHeld(workers, held)[:2]
+		return held[half[1]] >= some, fmt.Sprintf("the second of them has %d steps in hand", held[half[1]])
+	})
 
-	doomed := slices.Concat(busiest(t, r, workers)[:2], r.ByName([]string{"orchestrator-a"}))
+	doomed := slices.Concat(half, r.ByName([]string{"orchestrator-a"}))
 	killed := time.Now()
 	for _, d := range doomed {
 		d.Kill()
@@ -91,11 +98,21 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 // busiest sorts workers by how many steps they have in hand, the most first.
 func busiest(t *testing.T, r *rig.Rig, workers []*rig.Daemon) []*rig.Daemon {
 	t.Helper()
+	return byHeld(workers, held(t, r, workers))
+}
+
+func byHeld(workers []*rig.Daemon, held map[*rig.Daemon]int) []*rig.Daemon {
+	return slices.SortedFunc(slices.Values(workers), func(a, b *rig.Daemon) int { return held[b] - held[a] })
+}
+
+// held is how many steps each worker has in hand.
+func held(t *testing.T, r *rig.Rig, workers []*rig.Daemon) map[*rig.Daemon]int {
+	t.Helper()
 	ids := make(map[*rig.Daemon]string, len(workers))
 	for _, w := range workers {
 		ids[w] = workerID(t, w)
 	}
-	held := map[string]int{}
+	byID := map[string]int{}
 	require.NoError(t, r.Do(t.Context(), func(db *pgx.Conn) error {
 		rows, err := db.Query(t.Context(), `select w.worker_id, count(*) from tasker.board b join tasker.workers w on w.worker_uuid = b.worker
 			where b.lease_until is not null group by 1`)
@@ -105,12 +122,16 @@ func busiest(t *testing.T, r *rig.Rig, workers []*rig.Daemon) []*rig.Daemon {
 		var id string
 		var n int
 		_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error {
-			held[id] = n
+			byID[id] = n
 			return nil
 		})
 		return err
 	}))
-	return slices.SortedFunc(slices.Values(workers), func(a, b *rig.Daemon) int { return held[ids[b]] - held[ids[a]] })
+	list := make(map[*rig.Daemon]int, len(workers))
+	for w, id := range ids {
+		list[w] = byID[id]
+	}
+	return list
 }
 
 func workerID(t *testing.T, w *rig.Daemon) string {
