@@ -88,8 +88,8 @@ chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults 
 
 .PHONY: chaos-short
 chaos-short: require-postgresql ## The scenarios and two short random runs, 8 minutes at most (CI)
-	cd chaos && timeout --kill-after=10s 240s $(GO) test -count=1 ./...
-	cd chaos && timeout --kill-after=10s 240s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
+	cd chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
+	cd chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
 
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model

@@ -56,10 +56,10 @@ func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 // before both are met; then there are more.
 func freezeAmidst(ctx context.Context, t *testing.T, r *rig.Rig, daemons []*rig.Daemon) (accepted []workload.Accepted, since time.Time, left int) {
 	t.Helper()
-	const tries = 6
+	const tries, patience = 20, 3 * time.Second // for as long as there is work to meet them at
 	for try := 1; ; try++ {
 		accepted = append(accepted, submit(t, r, workload.AtOnce(fmt.Sprintf("diamond-%d", try), 1200, workload.Laboured))...)
-		err := r.FreezeHolding(ctx, daemons, rig.ApplySlot, 10*time.Second)
+		err := r.FreezeHolding(ctx, daemons, rig.ApplySlot, patience)
 		if err == nil {
 			require.NoError(t, r.Do(ctx, func(db *pgx.Conn) error { return db.QueryRow(ctx, `select clock_timestamp()`).Scan(&since) }))
 			if left = number(t, r, `select count(*) from tasker.board where slot = 0`); left > 10 {
