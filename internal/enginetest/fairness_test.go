@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -80,6 +83,7 @@ func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 	t.Parallel()
 	gate, began := make(chan struct{}), make(chan uuid.UUID, 1)
+	metrics := telemetry.NewMetrics(prometheus.NewRegistry())
 	e := enginetest.Start(t, func(w *worker.Worker) error {
 		tmpl, _, err := workflow.ParseTemplate("lane.yaml", fmt.Appendf(nil, lane, "urgent", "urgent.only"))
 		if err != nil {
@@ -95,17 +99,22 @@ func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 			}
 		})))
 	}, func(_ *orchestration.Config, w *worker.Config) {
-		w.MaxConcurrent, w.Mode = 1, deploymode.EventDrivenOnly
+		w.MaxConcurrent, w.Mode, w.Metrics = 1, deploymode.EventDrivenOnly, metrics
 	})
+	told := func() float64 {
+		return testutil.ToFloat64(metrics.NotificationsReceived.WithLabelValues(e.Worker.Health().Events.SystemID))
+	}
+	before := told()
 	for i := range 20 {
 		e.Submit("urgent", "lane", fmt.Sprintf(`{"i":%d}`, i))
 	}
 	<-began
-	priority, looks := 50, e.Worker.Health().Events.Looks
+	require.Eventually(t, func() bool { return told() >= before+20 }, 30*time.Second, time.Millisecond, "it is not told of what is not urgent")
+	priority := 50
 	created, err := e.Orchestrator.Create(t.Context(), orchestration.Request{
 		Namespace: "urgent", Name: "lane", Version: "1.0.0", Context: []byte(`{}`), Initiator: "test", Priority: &priority})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return e.Worker.Health().Events.Looks > looks }, 30*time.Second, time.Millisecond, "it is not told")
+	require.Eventually(t, func() bool { return told() >= before+21 }, 30*time.Second, time.Millisecond, "it is not told")
 	place := 0
 	for i := range 20 {
 		gate <- struct{}{}
