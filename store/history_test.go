@@ -60,7 +60,7 @@ func goesOn(t *testing.T, s *store.Store, p *store.Plan) {
 		require.NoError(t, s.MoveFrontiers(t.Context()))
 	}
 	create(t, s, p, 1)
-	fast, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}, false)
+	fast, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 100, Lease: time.Minute}, false)
 	require.NoError(t, err)
 	require.NotEmpty(t, fast, "a scan from the marks finds what is new")
 	require.Len(t, claim(t, s, p, 100), 6+1-len(fast))
@@ -123,6 +123,11 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	require.NoError(t, err)
 	_, err = behind.Exec(ctx, `select pg_reload_conf()`)
 	require.NoError(t, err)
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // who was about to connect does not any more
+		var deaf bool
+		err := behind.QueryRow(ctx, `select current_setting('primary_conninfo') = '' and not exists (select from pg_stat_wal_receiver)`).Scan(&deaf)
+		return err == nil && deaf, fmt.Sprintf("the standby still listens: %v", err)
+	})
 	require.NoError(t, behind.Close(ctx))
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		return db.QueryInt(t, `select count(*) from pg_stat_replication`) == 0, "the standby is connected"

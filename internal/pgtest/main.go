@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
+
+	"go.uber.org/goleak"
 )
 
 // TestingM is what is used of *testing.M.
@@ -29,7 +32,12 @@ func (w withServer) Run() int {
 		fmt.Fprintf(os.Stderr, "these tests need PostgreSQL: %v\n", err)
 		return 1
 	}
-	return w.TestingM.Run()
+	code := w.TestingM.Run()
+	// A connection that was given up is closed in the background, which takes its
+	// time on a busy machine: what looks for goroutines left behind may do so then.
+	for end := time.Now().Add(20 * time.Second); goleak.Find() != nil && time.Now().Before(end); {
+	}
+	return code
 }
 
 // FullSize reports whether tests are to have the sizes that the documentation
