@@ -62,13 +62,17 @@ type ApprovalListOptions struct {
 
 // Waiting says what a step waits for.
 type Waiting struct {
-	Kind     string  `json:"kind" doc:"sleep, wait_for_event, approval or task; tasks: those that its task depends on"`
+	Kind     string  `json:"kind" doc:"sleep, wait_for_event, approval or task; tasks: those that its task depends on; worker: one that can run it"`
 	Event    string  `json:"event,omitempty"`
 	Key      string  `json:"key,omitempty"`
 	Prompt   string  `json:"prompt,omitempty"`
 	TaskUUID *string `json:"task_uuid,omitempty" doc:"The task that the step is"`
 	Until    *Time   `json:"until,omitempty" format:"date-time"`
+	Reason   string  `json:"reason,omitempty" doc:"Why no live worker can run it; absent in lists"`
 }
+
+// WaitingForWorker is the kind of waiting of a step that no live worker can run.
+const WaitingForWorker = "worker"
 
 // SendEvent delivers an event to the steps that wait for it. It is sent again
 // after a lost answer only with an ID.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/telemetry"
 )
 
@@ -27,19 +29,26 @@ const (
 // queueDepth counts the claimable steps for people: as a health check and as a
 // metric. It is safe for concurrent use.
 type queueDepth struct {
-	count func(ctx context.Context, limit int) (map[string]int, error)
-	now   func() time.Time
-	gauge *prometheus.Desc
+	count    func(ctx context.Context, limit int) (map[string]int, error)
+	unserved func(ctx context.Context, limit int) ([]store.Unserved, error)
+	now      func() time.Time
+	gauge    *prometheus.Desc
+	without  *prometheus.Desc
 
 	mu         sync.Mutex
 	thresholds config.QueueDepthThresholds
 	at         time.Time
 	took       time.Duration
 	last       map[string]int // by namespace; nil: the latest count failed
+	nobodys    []store.Unserved
 }
 
-func newQueueDepth(count func(context.Context, int) (map[string]int, error), thresholds config.QueueDepthThresholds) *queueDepth {
-	return &queueDepth{count: count, thresholds: thresholds, now: time.Now,
+func newQueueDepth(count func(context.Context, int) (map[string]int, error), unserved func(context.Context, int) ([]store.Unserved, error),
+	thresholds config.QueueDepthThresholds,
+) *queueDepth {
+	return &queueDepth{count: count, unserved: unserved, thresholds: thresholds, now: time.Now,
+		without: prometheus.NewDesc("tasker_steps_without_worker",
+			"Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable.", []string{"namespace"}, nil),
 		gauge: prometheus.NewDesc("tasker_queue_depth", "Claimable steps, counted up to one more than overflow_threshold.", []string{"namespace"}, nil)}
 }
 
@@ -56,22 +65,61 @@ func (q *queueDepth) judgeBy(thresholds config.QueueDepthThresholds) {
 // measure counts at most once per depthAge, one at a time; nil means that
 // there is no answer. The map must not be changed.
 func (q *queueDepth) measure(ctx context.Context) map[string]int {
+	depth, _ := q.counted(ctx)
+	return depth
+}
+
+// counted is measure with what no worker can run.
+func (q *queueDepth) counted(ctx context.Context) (map[string]int, []store.Unserved) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.at.IsZero() && q.now().Sub(q.at) < max(depthAge, depthShare*q.took) {
-		return q.last
+		return q.last, q.nobodys
 	}
 	// A caller that leaves must not make the others miss the count.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), depthTimeout)
 	defer cancel()
 	begin := q.now()
 	depth, err := q.count(ctx, q.thresholds.OverflowThreshold+1)
-	if err != nil {
-		depth = nil // what was true a while ago says nothing now
+	var nobodys []store.Unserved
+	if err == nil {
+		nobodys, err = q.unserved(ctx, q.thresholds.OverflowThreshold+1)
 	}
-	q.last, q.at = depth, q.now()
+	if err != nil {
+		depth, nobodys = nil, nil // what was true a while ago says nothing now
+	}
+	q.last, q.nobodys, q.at = depth, nobodys, q.now()
 	q.took = q.at.Sub(begin)
-	return depth
+	return depth, nobodys
+}
+
+// shownCallables bounds what the check of steps without a worker names.
+const shownCallables = 3
+
+// checkWorkers says what steps wait for that no live worker can run.
+func (q *queueDepth) checkWorkers(ctx context.Context) telemetry.Check {
+	begin := q.now()
+	depth, nobodys := q.counted(ctx)
+	c := telemetry.Check{Status: deploymode.Healthy, Message: "live workers can run all steps in line", Duration: q.now().Sub(begin)}
+	if depth == nil {
+		c.Status, c.Message = deploymode.Unknown, "the queues could not be counted"
+		return c
+	}
+	if len(nobodys) == 0 {
+		return c
+	}
+	steps := 0
+	var says []string
+	for i := range nobodys {
+		if steps += nobodys[i].Steps; i < shownCallables {
+			says = append(says, fmt.Sprintf("%s: %s", nobodys[i].Namespace, &nobodys[i]))
+		}
+	}
+	if more := len(nobodys) - shownCallables; more > 0 {
+		says = append(says, fmt.Sprintf("and %d more", more))
+	}
+	c.Status, c.Message = deploymode.Degraded, fmt.Sprintf("%d steps wait for a worker that can run them (%s)", steps, strings.Join(says, "; "))
+	return c
 }
 
 // check judges the longest queue.
@@ -108,12 +156,18 @@ func (q *queueDepth) check(ctx context.Context) telemetry.Check {
 }
 
 // Describe implements prometheus.Collector.
-func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) { ch <- q.gauge }
+func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) { ch <- q.gauge; ch <- q.without }
 
 // Collect implements prometheus.Collector. Without an answer it tells nothing,
 // so that a scrape brings all the other metrics while the database is away.
 func (q *queueDepth) Collect(ch chan<- prometheus.Metric) {
-	for namespace, steps := range q.measure(context.Background()) {
+	depth, nobodys := q.counted(context.Background())
+	without := map[string]int{}
+	for i := range nobodys {
+		without[nobodys[i].Namespace] += nobodys[i].Steps
+	}
+	for namespace, steps := range depth {
 		ch <- prometheus.MustNewConstMetric(q.gauge, prometheus.GaugeValue, float64(steps), namespace)
+		ch <- prometheus.MustNewConstMetric(q.without, prometheus.GaugeValue, float64(without[namespace]), namespace)
 	}
 }

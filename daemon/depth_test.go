@@ -13,15 +13,18 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // counter answers counts and takes note of them.
 type counter struct {
-	depth  map[string]int
-	err    error
-	calls  int
-	limits []int
-	now    time.Time
+	depth   map[string]int
+	nobodys []store.Unserved
+	err     error
+	calls   int
+	limits  []int
+	now     time.Time
 }
 
 func (c *counter) count(ctx context.Context, limit int) (map[string]int, error) {
@@ -33,9 +36,16 @@ func (c *counter) count(ctx context.Context, limit int) (map[string]int, error) 
 	return c.depth, c.err
 }
 
+func (c *counter) unserved(ctx context.Context, _ int) ([]store.Unserved, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		return nil, errors.New("no deadline")
+	}
+	return c.nobodys, c.err
+}
+
 func newCounted(depth map[string]int) (*counter, *queueDepth) {
 	c := &counter{depth: depth, now: time.Unix(1000, 0)}
-	q := newQueueDepth(c.count, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20})
+	q := newQueueDepth(c.count, c.unserved, config.QueueDepthThresholds{CriticalThreshold: 10, OverflowThreshold: 20})
 	q.now = func() time.Time { return c.now }
 	return c, q
 }
@@ -80,6 +90,9 @@ func TestQueueDepthIsCountedOnceASecond(t *testing.T) {
 # HELP tasker_queue_depth Claimable steps, counted up to one more than overflow_threshold.
 # TYPE tasker_queue_depth gauge
 tasker_queue_depth{namespace="a"} 1
+# HELP tasker_steps_without_worker Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable.
+# TYPE tasker_steps_without_worker gauge
+tasker_steps_without_worker{namespace="a"} 0
 `)))
 	require.Equal(t, 2, c.calls)
 	left, cancel := context.WithCancel(t.Context())
@@ -99,5 +112,32 @@ func TestQueueDepthOfADatabaseThatIsAway(t *testing.T) {
 	require.NotContains(t, check.Message, "db-7")
 	require.Equal(t, 2, c.calls, "a failure is remembered as well")
 	c.err, c.now = nil, c.now.Add(depthAge)
-	require.Equal(t, 1, testutil.CollectAndCount(q))
+	require.Equal(t, 2, testutil.CollectAndCount(q))
+}
+
+func TestStepsWithoutAWorkerAreTold(t *testing.T) {
+	t.Parallel()
+	c, q := newCounted(map[string]int{"a": 9, "b": 1})
+	check := q.checkWorkers(t.Context())
+	require.Equal(t, deploymode.Healthy, check.Status)
+	handler := workflow.HandlerReference{Callable: "pay.charge"}
+	c.now = c.now.Add(depthAge)
+	c.nobodys = []store.Unserved{
+		{Namespace: "a", Handler: handler, Steps: 5, Workers: true, Handlers: []string{"pay.change", "mail.send"}},
+		{Namespace: "a", Handler: workflow.HandlerReference{Callable: "x", Method: "m", Resolver: "r"}, Steps: 2, Workers: true},
+		{Namespace: "b", Handler: handler, Steps: 1},
+		{Namespace: "b", Handler: handler, Steps: 1},
+	}
+	check = q.checkWorkers(t.Context())
+	require.Equal(t, deploymode.Degraded, check.Status)
+	require.Equal(t, "9 steps wait for a worker that can run them (a: no worker serves pay.charge; did you mean pay.change; "+
+		"a: no worker serves x (method m) (resolver r); b: no worker serves namespace b; and 1 more)", check.Message)
+	require.NoError(t, testutil.CollectAndCompare(q, strings.NewReader(`
+# HELP tasker_steps_without_worker Claimable steps that no live worker can run, counted up to one more than overflow_threshold for each callable.
+# TYPE tasker_steps_without_worker gauge
+tasker_steps_without_worker{namespace="a"} 7
+tasker_steps_without_worker{namespace="b"} 2
+`), "tasker_steps_without_worker"))
+	c.err, c.now = errors.New("away"), c.now.Add(depthAge)
+	require.Equal(t, deploymode.Unknown, q.checkWorkers(t.Context()).Status)
 }

@@ -40,7 +40,7 @@ func optionsOf(loaded *config.Loaded) string {
 	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
 	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
 	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
-	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
+	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}
 	wd := &Worker{shared: s, loaded: loaded}
 	of, wf := &signals{config: o.Common, buffers: orchestratorBuffers(o.Orchestration)}, &signals{config: w.Common, buffers: workerBuffers(w.Worker)}
 	web, _ := workerWeb(w.Worker.Web)

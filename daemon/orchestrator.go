@@ -70,7 +70,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 		return err
 	}
 	d.registered = true
-	d.depth = newQueueDepth(d.store.QueueDepth, c.Common.Queues.PGMQ.QueueDepthThresholds)
+	d.depth = newQueueDepth(d.store.QueueDepth, d.unserved, c.Common.Queues.PGMQ.QueueDepthThresholds)
 	d.registry.MustRegister(d.depth)
 	source, err := d.signals.source()
 	if err != nil {
@@ -149,12 +149,17 @@ func (d *Orchestrator) templatesLoaded() (loaded bool, reason string) {
 }
 
 func (d *Orchestrator) checks(ctx context.Context) map[string]telemetry.Check {
-	checks := map[string]telemetry.Check{"queue_depth": d.depth.check(ctx), "sweeps": d.sweeps.Check(),
+	checks := map[string]telemetry.Check{"queue_depth": d.depth.check(ctx), "steps_without_worker": d.depth.checkWorkers(ctx), "sweeps": d.sweeps.Check(),
 		"circuit_breakers": d.breakers.Check()}
 	if d.relay != nil {
 		checks["signal_relay"] = relayCheck(d.relay.Health())
 	}
 	return checks
+}
+
+// unserved looks for steps that no live worker can run.
+func (d *Orchestrator) unserved(ctx context.Context, limit int) ([]store.Unserved, error) {
+	return d.store.Unserved(ctx, rest.FleetLive, limit)
 }
 
 // verify replays the ledger of one task for the API.

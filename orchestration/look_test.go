@@ -85,7 +85,7 @@ func (h *signalled) claimed(n int, lease time.Duration) ([]uuid.UUID, []store.Cl
 	}
 	_, err := h.store.CreateTasks(h.t.Context(), tasks)
 	require.NoError(h.t, err)
-	claimed, _, err := h.store.Claim(h.t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{h.plan.Queue}, Limit: n, Lease: lease}, true)
+	claimed, _, err := h.store.Claim(h.t.Context(), store.ClaimRequest{Worker: uuid.Max, Callables: h.plan.Callables, Limit: n, Lease: lease}, true)
 	require.NoError(h.t, err)
 	require.Len(h.t, claimed, n)
 	return ids, claimed

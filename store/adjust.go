@@ -26,24 +26,36 @@ with held as materialized (
         lane = case when s.state = 0 then s.lane when h.task_state = 1 then $3::smallint else $4::smallint end,
         seq = case when s.state = 2 then nextval('tasker.step_seq') else s.seq end
     from held h where s.task_uuid = h.task_uuid
+    returning s.state, s.callable, s.lane
 ), told as (
     insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
     select task_uuid, clock_timestamp(), task_state, task_state, $5, $6, jsonb_build_object('action', 'reprioritise', 'priority', $2::smallint)
     from held
 )
-select n.name, h.queue, h.task_state > 1 from held h join tasker.namespaces n on n.namespace_id = h.queue`
+select n.name, coalesce(m.callable, 0), coalesce(m.lane, 0)
+from held h join tasker.namespaces n on n.namespace_id = h.queue left join moved m on m.state = 2 and m.callable > 0`
 
 // Reprioritise gives a live task another priority and returns the signals to
 // publish, unless the store sends them itself. The error wraps ErrTaskEnded or
 // ErrNotFound.
 func (s *Store) Reprioritise(ctx context.Context, task uuid.UUID, priority int, actor, reason string) ([]signal.Signal, error) {
 	signals, err := s.adjust(ctx, "reprioritise", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		rows, err := tx.Query(ctx, reprioritise, task, priority, Lane(priority, false), Lane(priority, true), actor, reason)
+		if err != nil {
+			return nil, err
+		}
 		var namespace string
-		var queue int32
-		var started bool
-		err := tx.QueryRow(ctx, reprioritise, task, priority, Lane(priority, false), Lane(priority, true), actor, reason).Scan(&namespace, &queue, &started)
+		var lane laneKey
 		topics := signalSet{}
-		topics.addLane(namespace, queue, Lane(priority, started))
+		found, err := pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane}, func() error {
+			if lane.callable > 0 {
+				topics.addLane(namespace, lane)
+			}
+			return nil
+		})
+		if err == nil && found.RowsAffected() == 0 {
+			err = pgx.ErrNoRows
+		}
 		return topics.signals(), err
 	})
 	if errors.Is(err, ErrNotFound) {

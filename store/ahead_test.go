@@ -34,7 +34,7 @@ steps:
 // claimAhead claims for a worker that begins all but ahead of limit at once.
 func claimAhead(t *testing.T, s *store.Store, p *store.Plan, worker uuid.UUID, limit, ahead int, full bool) ([]store.Claimed, store.Rest, int64) {
 	t.Helper()
-	req := store.ClaimRequest{Worker: worker, Queues: []int32{p.Queue}, Limit: limit, Ahead: ahead, Lease: time.Minute}
+	req := store.ClaimRequest{Worker: worker, Callables: p.Callables, Limit: limit, Ahead: ahead, Lease: time.Minute}
 	claimed, rest, err := s.Claim(t.Context(), req, full)
 	require.NoError(t, err)
 	return claimed, rest, req.Begun(claimed)

@@ -46,8 +46,8 @@ from gone where not bare or end_state is not null`
 const moveTasks = `
 with o as materialized (
     select *, 0::smallint as slot from unnest($1::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::bytea[], $6::smallint[], $7::boolean[],
-                         $8::boolean[], $9::smallint[], $10::bigint[], $11::text[], $12::text[], $14::boolean[])
-         o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags, last_attempt)
+                         $8::boolean[], $9::smallint[], $10::bigint[], $11::text[], $12::text[], $14::boolean[], $15::int[])
+         o(task_uuid, outcome, reason, state, progress, step_no, again, heir, lane, due_ms, parents, tags, last_attempt, callable)
 ), recorded as (
     insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
                                       outcome, reason, result, error, checkpoint)
@@ -63,7 +63,7 @@ set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = 
                    else o.parents::smallint[] end,
     inputs = case when o.again then t.inputs when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + `
                   then jsonb_build_object(t.step_no::text, t.result) end,
-    step_no = o.step_no, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
+    step_no = o.step_no, callable = o.callable, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
     state = case when o.step_no is null then 0 when o.due_ms > 0 then 1 else 2 end,
     seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
     due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
@@ -99,8 +99,8 @@ from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
 // putSteps puts new steps on the board, each in a row of its own.
 const putSteps = `
-insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, parents, tags, last_attempt, batch)
-select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
+insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, parents, tags, last_attempt, batch)
+select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
        case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
        case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, E'\x1f'),
        nullif(s.last_attempt, false),
@@ -109,8 +109,8 @@ select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_m
                                      'run', d.run, 'since', d.since)
            from tasker.batches d where d.task_uuid = any (array[s.task_uuid]) and d.step_no = s.step_no) end
 from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[], $8::boolean[],
-            $9::boolean[])
-     s(task_uuid, queue, step_no, lane, due_ms, parents, tags, batch, last_attempt)`
+            $9::boolean[], $10::int[])
+     s(task_uuid, queue, step_no, lane, due_ms, parents, tags, batch, last_attempt, callable)`
 
 // recordEvents writes down what happened to tasks. An action of an operator has
 // its place among the attempts, which are recorded by the same clock.
@@ -144,10 +144,10 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 		b.Queue(recordBatches, n.arguments()...)
 	}
 	if p := &w.put; len(p.tasks) > 0 {
-		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags, p.batches, p.lasts)
+		b.Queue(putSteps, p.tasks, p.queues, p.steps, p.lanes, p.dues, p.parents, p.tags, p.batches, p.lasts, p.callables)
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
-		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor, m.lasts)
+		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor, m.lasts, m.callables)
 	}
 	if r := &w.resumed; len(r.tasks) > 0 { // behind whatever has put the steps on the board
 		b.Queue(resumeSteps, r.tasks, r.steps)

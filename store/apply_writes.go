@@ -65,6 +65,7 @@ type movedColumns struct {
 	parents    []*string
 	tags       []*string
 	lasts      []bool
+	callables  []int32
 }
 
 type retryColumns struct {
@@ -249,7 +250,7 @@ func (w *writes) putRows(c *Change) {
 
 func (w *writes) due(in time.Duration, t *TakenTask, step *workflow.PlanStep) {
 	if in <= 0 && (step == nil || !step.Kind.ByEngine()) {
-		w.topics.addLane(t.Plan.Template.Namespace, t.Plan.Queue, Lane(t.Priority, true))
+		w.topics.addLane(t.Plan.Template.Namespace, laneKey{t.Plan.callableOf(step), Lane(t.Priority, true)})
 		return
 	}
 	w.dues = append(w.dues, max(int64(in), 1)) // the engine begins its own steps at once
@@ -317,12 +318,13 @@ func (c *movedColumns) step(change *Change, put workflow.PutStep) {
 	c.steps, c.again, c.heirs = append(c.steps, &no), append(c.again, false), append(c.heirs, false)
 	c.lanes = append(c.lanes, Lane(t.Priority, true))
 	c.dues, c.parents, c.tags = append(c.dues, millis(put.DueIn)), append(c.parents, &parents), append(c.tags, joined(step.Tags))
-	c.lasts = append(c.lasts, t.Plan.LastAttempt(change.Progress, put.Step))
+	c.lasts, c.callables = append(c.lasts, t.Plan.LastAttempt(change.Progress, put.Step)), append(c.callables, t.Plan.callableOf(step))
 }
 
 func (c *movedColumns) noStep() {
 	c.steps, c.again, c.heirs, c.lanes = append(c.steps, nil), append(c.again, false), append(c.heirs, false), append(c.lanes, 0)
 	c.dues, c.parents, c.tags, c.lasts = append(c.dues, 0), append(c.parents, nil), append(c.tags, nil), append(c.lasts, false)
+	c.callables = append(c.callables, 0)
 }
 
 // add records a change, unless it is the plain way of a task from its

@@ -16,11 +16,11 @@ import (
 // ClaimRequest asks for steps to run.
 type ClaimRequest struct {
 	Worker uuid.UUID
-	// Queues in the order in which they come first within a lane (in a full
-	// scan: altogether); who changes the order from claim to claim is fair.
-	Queues []int32
-	Tags   []string // of the worker; a step's tags must be among them
-	Limit  int      // at least 1
+	// Callables that the worker runs, in the order in which they come first within a
+	// lane; who changes the order from claim to claim is fair.
+	Callables []int32
+	Tags      []string // of the worker; a step's tags must be among them
+	Limit     int      // at least 1
 	// Ahead is how many of Limit the worker will not begin at once: less than
 	// Limit. What is beyond the others is claimed only where it may be executed
 	// more than once, and its loss costs nothing before the worker has announced
@@ -80,103 +80,69 @@ func (c *Claimed) StepUUID() uuid.UUID {
 	return BatchUUID(c.TaskUUID, c.Step, c.Batch.Run)
 }
 
-// The steps of a lane, of a queue, and between two lanes that a worker can run,
-// the first ones.
-const (
-	readyInLane = `from tasker.board
-        where state = 2 and queue = l.queue and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
+// readyInLane are the first steps of a lane that a worker can run.
+const readyInLane = `from tasker.board
+        where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
         order by seq limit $4::int`
-	readyInQueue = `from tasker.board
-        where state = 2 and queue = q.queue and (tags is null or tags <@ $3::text[])
-        order by lane, seq limit $4::int`
-	readyBetween = `from tasker.board
-        where state = 2 and queue = g.queue and lane > g.above and lane < g.below and (tags is null or tags <@ $3::text[])
-        order by lane, seq limit $4::int`
-)
 
-// claimSteps takes steps lane by lane. Each lane is read from its mark on, so
+// pickSteps takes steps lane by lane. Each lane is read from its mark on, so
 // that the dead versions in front of it are not walked over; a nested loop
 // pulls rows one by one, so that no more rows are locked than are taken.
+const pickSteps = `picked as materialized (
+    select s.*
+    from lanes l cross join lateral (
+        select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
+    limit $4::int
+), ready as (
+    select
+    from lanes l cross join lateral (
+        select ` + readyInLane + `) s
+    limit $4::int
+)`
+
+// claimSteps is the scan from the marks: it reads the lanes in which something
+// waits for all that is known.
 // Index: board_claimable, then the primary keys.
 const claimSteps = `
 with lanes as materialized (
-    select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
-    where ` + notPaused + `
-), picked as materialized (
-    select s.*
-    from lanes l cross join lateral (
-        select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
-    limit $4::int
-), ready as (
-    select
-    from lanes l cross join lateral (
-        select ` + readyInLane + `) s
-    limit $4::int
-)`
+    select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(callable, lane, mark)
+    where l.callable <> all (` + pausedCallables + `)
+), ` + pickSteps
 
-// claimAny is the full scan: every lane of the queues, from the beginning. It
-// finds lanes that are new and steps that became visible behind a mark.
+// claimAll is the full scan. It looks which lanes there are, and so finds those
+// that nobody told of and steps that became visible behind a mark. The lanes of a
+// frontier are read from there on; what lies between them is walked through, from
+// one lane in which something waits to the next, so that it does not matter how
+// many callables the worker ($8) runs that nothing waits for.
 // Index: board_claimable.
-const claimAny = `
-with picked as materialized (
-    select s.*
-    from (select queue from unnest($5::int[]) l(queue) where ` + notPaused + ` offset 0) q cross join lateral (
-        select ctid as at, last_attempt ` + readyInQueue + ` for update skip locked) s
-    limit $4::int
-), ready as (
-    select
-    from (select queue from unnest($5::int[]) l(queue) where ` + notPaused + ` offset 0) q cross join lateral (
-        select ` + readyInQueue + `) s
-    limit $4::int
-)`
+var claimAll = `
+with recursive ` + everyLane(5, 9) + `, lanes as materialized (
+    select * from (select * from found where callable = any ($8::int[])) l
+    where l.callable <> all (` + pausedCallables + `)
+    order by lane, array_position($8::int[], callable)
+), ` + pickSteps
 
-// claimFrontier is the full scan from the frontier: the known lanes from where
-// something may be alive, and what lies between them.
-// Index: board_claimable.
-const claimFrontier = `
-with lanes as materialized (
-    select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(queue, lane, mark)
-    where ` + notPaused + `
-), known as materialized (
-    select s.*
-    from lanes l cross join lateral (
-        select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
-    limit $4::int
-), others as materialized (
-    select s.*
-    from (select * from unnest($8::int[], $9::int[], $10::int[]) l(queue, above, below) where ` + notPaused + ` offset 0) g cross join lateral (
-        select ctid as at, last_attempt ` + readyBetween + ` for update skip locked) s
-    limit greatest($4::int - (select count(*) from known)::int, 0)
-), picked as materialized (
-    select * from known union all select * from others
-), ready as (
-    select
-    from lanes l cross join lateral (
-        select ` + readyInLane + `) s
-    union all
-    select
-    from (select * from unnest($8::int[], $9::int[], $10::int[]) l(queue, above, below) where ` + notPaused + ` offset 0) g cross join lateral (
-        select ` + readyBetween + `) s
-    limit $4::int
-)`
-
-// notPaused leaves out the queues of which an operator has paused the claims.
-// Index: the primary key of namespaces.
-const notPaused = `not exists (select from tasker.namespaces n where n.namespace_id = l.queue and n.paused_at is not null)`
+// pausedCallables are those of the namespaces of which an operator has paused the
+// claims.
+// Index: namespaces_paused, callables_named.
+const pausedCallables = `array(select c.callable_id from tasker.namespaces n join tasker.callables c using (namespace_id) where n.paused_at is not null)`
 
 // takePicked turns picked rows into claims. The rows are locked, so their
 // places cannot change and they need not be looked up again, nor looked at
 // again: the planner would take a state for a reason to read a partial index
-// from end to end.
+// from end to end. Their tokens are drawn in the order in which they were picked:
+// a worker begins in that of tokens what it has claimed ahead.
 // A row that another transaction has locked, or has changed between the snapshot
 // and the lock, is passed over, whatever that transaction is for; and the signal
 // that told of it is used up by this claim. So a claim that gets fewer than it
 // asked for says whether it saw more than it got (ready).
 // Parameters of all scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
-const takePicked = `, claimed as (
+const takePicked = `, numbered as materialized (
+    select at, nextval('tasker.claim_token') as token from picked
+), claimed as (
     update tasker.board s
     set ` + toClaim + `
-    where s.ctid = any (array(select at from picked))
+    from numbered n where s.ctid = n.at
     returning ` + ofBoard + `
 ), rest as (
     select ` + restLocked + ` as rest
@@ -186,25 +152,25 @@ const takePicked = `, claimed as (
 // once. Those are among the ones that may be executed again; the others are for
 // its free permits, however many wait before them. That it begins the first of what
 // it has claimed ahead is announced with the claim.
-const takeAhead = `, chosen as materialized (
-    select at from (select at, last_attempt, row_number() over () as place from picked) p
+const takeAhead = `, numbered as materialized (
+    select at, nextval('tasker.claim_token') as token from (select at, last_attempt, row_number() over () as place from picked) p
     where place <= $4::int - $ahead::int or last_attempt is null
 ), claimed as (
     update tasker.board s
     set ` + toClaim + `, ahead = case when s.last_attempt is null then true end
-    where s.ctid = any (array(select at from chosen))
+    from numbered n where s.ctid = n.at
     returning ` + ofBoard + `
 ), announced as (
     insert into tasker.begun_claims (worker, token)
     select $1::uuid, max(token) from (select token from claimed where ahead order by token limit $4::int - $ahead::int) f having max(token) is not null
 ), rest as (
-    select ` + restLocked + ` + case when (select count(*) from chosen) < (select count(*) from picked) then 2 else 0 end as rest
+    select ` + restLocked + ` + case when (select count(*) from numbered) < (select count(*) from picked) then 2 else 0 end as rest
 )` + claimedRows
 
 const (
-	toClaim = `state = 3, attempt = s.attempt + 1, token = nextval('tasker.claim_token'), worker = $1::uuid,
+	toClaim = `state = 3, attempt = s.attempt + 1, token = n.token, worker = $1::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'`
-	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
+	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
               s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.progress, s.ahead`
 	restLocked = `case when (select count(*) from picked) < $4::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
@@ -220,10 +186,13 @@ const (
 	// RestLast are steps that are not claimed ahead, because it is their last
 	// execution: they wait for a free permit.
 	RestLast
+	// RestCallables are callables that have been registered since: there may be some
+	// among them that the worker runs.
+	RestCallables
 )
 
 const claimedRows = `
-select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false), c.enqueued_at, c.claimed_at,
+select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false), c.enqueued_at, c.claimed_at,
        coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
        coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
        coalesce(c.requested_at, b.requested_at), c.batch,
@@ -282,14 +251,14 @@ cross join lateral (select context from tasker.board where task_uuid = k.task_uu
 )
 
 // claimStatement is the scans with one way to end.
-type claimStatement struct{ fromMarks, full, fromFrontier scanStatement }
+type claimStatement struct{ fromMarks, full scanStatement }
 
 // scanStatement is one scan. ahead is for a worker that does not begin all steps
 // at once, and how many of them is its last parameter.
 type scanStatement struct{ now, ahead string }
 
 func claimsEndingWith(end string) claimStatement {
-	return claimStatement{scanEndingWith(claimSteps, end, 8), scanEndingWith(claimAny, end, 6), scanEndingWith(claimFrontier, end, 11)}
+	return claimStatement{scanEndingWith(claimSteps, end, 8), scanEndingWith(claimAll, end, 14)}
 }
 
 func scanEndingWith(scan, end string, last int) scanStatement {
@@ -398,46 +367,47 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 	var query string
 	var lanes lanesFrom
 	if full {
-		query, args = s.fullScan(&req, statement, args)
+		everywhere := s.everywhere()
+		args = append(append(args, everywhere[:3]...), req.Callables)
+		query, args = statement.full.of(&req, append(args, everywhere[3:]...))
 	} else {
-		if lanes = s.marks.of(req.Queues); len(lanes.queues) == 0 {
+		if lanes = s.marks.of(req.Callables); len(lanes.callables) == 0 {
 			return false, nil
 		}
-		query, args = statement.fromMarks.of(&req, append(args, lanes.queues, lanes.lanes, lanes.from))
+		query, args = statement.fromMarks.of(&req, append(args, lanes.callables, lanes.lanes, lanes.from))
 	}
 	b, begin := &pgx.Batch{}, time.Now()
 	var q *sighting
+	var callables []Callable
 	if full {
 		q = s.ask(b)
+		s.callables.ask(b, &callables)
 	} else {
-		queueTurns(b, req)
+		queueTurns(b, req.Limit, lanes)
 	}
 	b.Queue(query, args...).Query(func(rows pgx.Rows) error { return found.collect(rows, scan) })
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return false, err
 	}
-	back = full && s.wentBack(q)
+	if back = full && s.wentBack(q); !back && s.callables.learn(callables) {
+		found.rest |= RestCallables
+	}
 	for _, seq := range found.newest {
 		s.history.drew(seq)
 	}
+	all := len(found.list) < req.Limit && found.rest&^RestCallables == 0
 	s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
+	if all {
+		s.marks.emptied(req.Callables, found.newest, lanes, full, begin)
+	}
 	if full {
 		// What was claimed counts, whatever becomes of this.
-		_ = s.moveClaimable(ctx, db, req.Queues, time.Since(begin))
+		_ = s.moveClaimable(ctx, db, time.Since(begin))
 	}
 	return back, nil
 }
 
-// fullScan is the scan of everything, from the frontier where there is one.
-func (s *Store) fullScan(req *ClaimRequest, statement *claimStatement, args []any) (string, []any) {
-	lanes, gaps, ok := s.claimFrom(req.Queues)
-	if !ok {
-		return statement.full.of(req, append(args, req.Queues))
-	}
-	return statement.fromFrontier.of(req, append(args, lanes.queues, lanes.lanes, lanes.from, gaps.queues, gaps.above, gaps.below))
-}
-
-// Large claims of one queue take turns. Two at once would start at the same
+// Large claims of one callable take turns. Two at once would start at the same
 // place, and the second would walk over every row that the first has locked.
 // A turn is a few milliseconds; small claims hardly meet and need none. A full
 // scan takes none either: while an old snapshot is held it may take seconds,
@@ -445,23 +415,22 @@ func (s *Store) fullScan(req *ClaimRequest, statement *claimStatement, args []an
 const (
 	// largeClaim is from how many steps on a claim takes turns with others.
 	largeClaim = 64
-	// turnQueues bounds the queues for which a claim waits; one of more finds
+	// turnCallables bounds the callables for which a claim waits; one of more finds
 	// room in some of them.
-	turnQueues = 4
-	// turnLock is the class of the advisory locks; their objects are queues.
+	turnCallables = 16
+	// turnLock is the class of the advisory locks; their objects are callables.
 	turnLock = 0x7461736b
 )
 
 // queueTurns adds what a claim has to wait for. It is a statement of its own, so
-// that the claim's snapshot is younger than what was waited for; the lock goes
+// that the claim's snapshot is younger than what was waited for; the locks go
 // with the transaction.
-func queueTurns(b *pgx.Batch, req ClaimRequest) {
-	if req.Limit < largeClaim || len(req.Queues) > turnQueues {
+func queueTurns(b *pgx.Batch, limit int, lanes lanesFrom) {
+	wanted := slices.Compact(slices.Sorted(slices.Values(lanes.callables)))
+	if limit < largeClaim || len(wanted) > turnCallables {
 		return
 	}
-	for _, q := range slices.Sorted(slices.Values(req.Queues)) {
-		b.Queue(`select pg_advisory_xact_lock($1, $2)`, int32(turnLock), q)
-	}
+	b.Queue(`select pg_advisory_xact_lock($1, c) from unnest($2::int[]) c`, int32(turnLock), wanted)
 }
 
 // claims are the rows of a claim as they come in.
@@ -496,13 +465,13 @@ func (f *claims) collect(rows pgx.Rows, scan pgx.RowToFunc[Claimed]) error {
 func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 	var (
 		c          Claimed
-		lane       int16
+		lane       laneKey
 		seq        int64
 		incomplete bool
 		results    []byte
 		batch      []byte
 	)
-	err := row.Scan(&f.rest, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane, &seq, &c.Attempt, &c.Token, &c.Ahead, &c.EnqueuedAt, &c.ClaimedAt,
+	err := row.Scan(&f.rest, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane.callable, &lane.lane, &seq, &c.Attempt, &c.Token, &c.Ahead, &c.EnqueuedAt, &c.ClaimedAt,
 		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &c.MaxAttempts, &incomplete, &c.Context, &results,
 		&c.Checkpoint)
 	if err != nil {
@@ -513,8 +482,7 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 			return c, fmt.Errorf("read what step %d of task %s works on: %w", c.Step, c.TaskUUID, err)
 		}
 	}
-	k := laneKey{c.Queue, lane}
-	f.newest[k] = max(f.newest[k], seq)
+	f.newest[lane] = max(f.newest[lane], seq)
 	if incomplete {
 		f.incomplete = append(f.incomplete, len(f.list))
 	}

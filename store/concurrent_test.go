@@ -137,7 +137,7 @@ func (c *crowd) work(ctx context.Context, s *store.Store, n int) error {
 }
 
 func (c *crowd) claim(ctx context.Context, s *store.Store, worker uuid.UUID, full bool) ([]store.Claimed, error) {
-	claimed, _, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []int32{c.plan.Queue}, Limit: 40, Lease: time.Minute}, full)
+	claimed, _, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Callables: c.plan.Callables, Limit: 40, Lease: time.Minute}, full)
 	for _, x := range claimed {
 		if _, twice := c.tokens.LoadOrStore(x.Token, true); twice {
 			return nil, fmt.Errorf("token %d was handed out twice", x.Token)

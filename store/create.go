@@ -97,10 +97,10 @@ with patience as materialized (
     select i.* from patience, unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
                          $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
                          $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[],
-                         $28::text[], $29::text[], $30::timestamptz[], $32::boolean[])
+                         $28::text[], $29::text[], $30::timestamptz[], $32::boolean[], $34::int[])
          i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
            source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress,
-           step_no, lane, due_ms, step_tags, deadline_ms, calendar, time_zone, not_before, last_attempt)
+           step_no, lane, due_ms, step_tags, deadline_ms, calendar, time_zone, not_before, last_attempt, callable)
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
     select identity, task_uuid, case
@@ -125,9 +125,9 @@ with patience as materialized (
     from accepted
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
-                              parent_correlation_id, context, step_no, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt)
+                              parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt)
     select task_uuid, 0, plan_id, queue, 1, priority, progress, statement_timestamp(), correlation_id,
-           parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, lane,
+           parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, callable, lane,
            case when step_no is null then 0 when due_ms > 0 or start_at is not null then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
@@ -135,14 +135,14 @@ with patience as materialized (
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false)
     from accepted
 ), placed as (
-    insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
-    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.lane, case when s.due_ms > 0 or a.start_at is not null then 1 else 2 end,
+    insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
+    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 or a.start_at is not null then 1 else 2 end,
            nextval('tasker.step_seq'),
            case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
            case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f'),
            nullif(s.last_attempt, false)
-    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[], $31::int[], $33::boolean[])
-         s(task_uuid, step_no, lane, due_ms, tags, queue, last_attempt)
+    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[], $31::int[], $33::boolean[], $35::int[])
+         s(task_uuid, step_no, lane, due_ms, tags, queue, last_attempt, callable)
     join accepted a using (task_uuid)
 )
 select task_uuid, statement_timestamp() from accepted`
@@ -320,7 +320,7 @@ func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []a
 			return nil, nil, err
 		}
 	}
-	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts), c.topics.signals(), nil
+	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts, c.callables, c.put.callables), c.topics.signals(), nil
 }
 
 // seldom is a column that few rows have a value in: nil, and null in SQL, where
@@ -337,7 +337,7 @@ func (s *seldom[T]) set(row int, value T) {
 type newTaskColumns struct {
 	ids                                      uuids
 	correlations, parents                    []*[16]byte
-	plans, queues                            []int32
+	plans, queues, callables                 []int32
 	priorities, lanes                        []int16
 	steps                                    []*int16
 	contexts                                 []string
@@ -394,6 +394,7 @@ func (c *newTaskColumns) addSteps(t *NewTask, progress *workflow.Progress, put [
 	var due int64
 	var tags *string
 	var last bool
+	var callable int32
 	lane := Lane(t.Priority, false)
 	if !t.StartAt.IsZero() {
 		for i := range put {
@@ -403,14 +404,14 @@ func (c *newTaskColumns) addSteps(t *NewTask, progress *workflow.Progress, put [
 	if len(put) == 1 && inlines(t.Plan, nil, put[0].Step) {
 		no := int16(put[0].Step) // #nosec G115 -- at most maxInlineSteps
 		step, due, tags = &no, millis(put[0].DueIn), joined(t.Plan.Steps[no].Tags)
-		last = t.Plan.LastAttempt(progress, put[0].Step)
+		last, callable = t.Plan.LastAttempt(progress, put[0].Step), t.Plan.Callables[no]
 	} else {
 		for _, p := range put {
 			c.put.add(t.UUID, t.Plan, progress, p, lane)
 		}
 	}
 	c.steps, c.lanes, c.dues, c.stepTags = append(c.steps, step), append(c.lanes, lane), append(c.dues, due), append(c.stepTags, tags)
-	c.lasts = append(c.lasts, last)
+	c.lasts, c.callables = append(c.lasts, last), append(c.callables, callable)
 }
 
 // inlines reports whether the task's row may carry its only step. It does not
@@ -428,21 +429,22 @@ func (c *newTaskColumns) arguments() []any {
 
 // stepColumns are steps with rows of their own, column by column.
 type stepColumns struct {
-	tasks   uuids
-	queues  []int32
-	steps   []int16
-	lanes   []int16
-	dues    []int64
-	parents []string
-	tags    []*string
-	batches []bool // created at run time: what it works on has been written down
-	lasts   []bool // see workflow.Plan.LastAttempt
+	tasks     uuids
+	queues    []int32
+	callables []int32
+	steps     []int16
+	lanes     []int16
+	dues      []int64
+	parents   []string
+	tags      []*string
+	batches   []bool // created at run time: what it works on has been written down
+	lasts     []bool // see workflow.Plan.LastAttempt
 }
 
 // add notes a step.
 func (c *stepColumns) add(task uuid.UUID, plan *Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) {
 	step := plan.Step(progress, put.Step)
-	c.tasks, c.queues = append(c.tasks, task), append(c.queues, queueOf(plan, step))
+	c.tasks, c.queues, c.callables = append(c.tasks, task), append(c.queues, queueOf(plan, step)), append(c.callables, plan.callableOf(step))
 	c.steps, c.lanes = append(c.steps, int16(put.Step)), append(c.lanes, lane) // #nosec G115 -- at most MaxSteps
 	c.dues = append(c.dues, millis(put.DueIn))
 	c.parents = append(c.parents, arrayLiteral(plan.ParentsOf(progress, put.Step)))

@@ -34,7 +34,7 @@ set wait = null, seq = nextval('tasker.step_seq'),
 from tasker.tasks t
 where b.task_uuid = any ($1::uuid[]) and b.wait ->> 'kind' = 'tasks' and t.task_uuid = b.task_uuid
   and not exists (select from tasker.task_dependencies d where d.task_uuid = b.task_uuid)
-returning b.task_uuid, b.state = 1 or b.queue = 0, b.queue, b.lane, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
+returning b.task_uuid, b.state = 1 or b.queue = 0, b.callable, b.lane, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
 	dropDependencies = `delete from tasker.task_dependencies where task_uuid = any ($1::uuid[])`
 	// sendFailed has those cancelled that still wait for others: one that an operator
 	// has set going does not depend on them any more.
@@ -127,15 +127,14 @@ func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) (int
 	seen := map[uuid.UUID]bool{}
 	var task uuid.UUID
 	var ours bool
-	var queue int32
-	var lane int16
+	var lane laneKey
 	var namespace string
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&task), &ours, &queue, &lane, &namespace}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&task), &ours, &lane.callable, &lane.lane, &namespace}, func() error {
 		seen[task] = true
 		if ours {
 			topics.add(signal.TopicDue)
 		} else {
-			topics.addLane(namespace, queue, lane)
+			topics.addLane(namespace, lane)
 		}
 		return nil
 	})
@@ -183,11 +182,12 @@ func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) err
 	alive := map[[16]byte]bool{}
 	var id [16]byte
 	var claimable bool
+	var lane laneKey
 	var namespace string
-	if _, err := pgx.ForEachRow(rows, []any{&id, &claimable, &namespace}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&id, &claimable, &lane.callable, &lane.lane, &namespace}, func() error {
 		alive[id] = true
 		if claimable {
-			topics.add(signal.WorkerTopic(namespace))
+			topics.addLane(namespace, lane)
 		}
 		return nil
 	}); err != nil {

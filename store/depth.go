@@ -7,16 +7,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// queueDepth counts queue by queue, so that a long one hides no other and an
-// empty one is shown as empty. The order holds the planner at the index: where
-// most steps are of one queue it would look for those of an empty one in the
-// whole table.
+// queueDepth counts lane by lane, so that a long one hides no other and an
+// empty namespace is shown as empty.
 // Index: board_claimable.
 var queueDepth = `
-with live as materialized (` + everyLane("state", "$1", 2) + `), counted as materialized (
-    select queue, count(*)::int as depth from live group by queue
+with recursive ` + everyLane(2, 5) + `, counted as materialized (
+    select c.namespace_id, sum(s.depth)::bigint as depth
+    from found l cross join lateral (
+        select count(*) as depth from (
+            select from tasker.board where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark
+            order by seq limit $1::int) first) s
+    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[l.callable]) limit 1) c
+    group by c.namespace_id
 )
-select n.name, coalesce((select least(depth, $1) from counted where queue = n.namespace_id), 0) from tasker.namespaces n`
+select n.name, coalesce((select least(depth, $1::int) from counted c where c.namespace_id = n.namespace_id), 0)::int from tasker.namespaces n`
 
 // QueueDepth counts the claimable steps of every namespace, each up to limit:
 // how long a queue is beyond that does not matter to anybody, and counting it
@@ -35,7 +39,7 @@ func (s *Store) QueueDepth(ctx context.Context, limit int) (map[string]int, erro
 			depth[namespace] = steps
 			return nil
 		}); err == nil {
-			_ = s.moveClaimable(ctx, db, nil, time.Since(begin)) // what was counted counts
+			_ = s.moveClaimable(ctx, db, time.Since(begin)) // what was counted counts
 		}
 		return err
 	})

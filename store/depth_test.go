@@ -35,8 +35,8 @@ func TestPlansTakesWhatTheCacheHas(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	known := plan(t, s, diamondYAML)
-	db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
-		select namespace_id, name, '2.0.0', environment, sha256('x'), steps, template || '{"version":"2.0.0"}', true from tasker.plans`)
+	db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, callables, template, current)
+		select namespace_id, name, '2.0.0', environment, sha256('x'), steps, callables, template || '{"version":"2.0.0"}', true from tasker.plans`)
 	db.Exec(t, `update tasker.plans set deprecated_at = now() where version = '2.0.0'`)
 	for range 2 {
 		plans, err := s.Plans(t.Context(), "shapes")

@@ -27,12 +27,12 @@ with due as materialized (
         outcome = (s.wait ->> 'outcome')::smallint, retryable = (s.wait ->> 'retryable')::boolean, awaits = null,
         result = (s.wait -> 'result') || jsonb_build_object('until', s.due_at), error = s.wait -> 'error'
     where s.ctid = any (array(select at from due))
-    returning s.queue, s.lane, s.state, case when s.state = 4 then s.wait ->> 'task_uuid' end as sub_task
+    returning s.queue, s.callable, s.lane, s.state, case when s.state = 4 then s.wait ->> 'task_uuid' end as sub_task
 ), stopped as (
     insert into tasker.task_messages (task_uuid, kind) select sub_task::uuid, 2 from moved where sub_task is not null
 )
-select coalesce(n.name, ''), m.queue, m.lane, m.state, count(*), count(sub_task)
-from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.queue, m.lane, m.state`
+select coalesce(n.name, ''), m.callable, m.lane, m.state, count(*), count(sub_task)
+from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.callable, m.lane, m.state`
 
 // Promoted says what a promotion has done.
 type Promoted struct {
@@ -54,13 +54,12 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 			}
 			var (
 				namespace  string
-				queue      int32
-				lane       int16
+				lane       laneKey
 				state      int16
 				count, sub int
 				topics     = signalSet{}
 			)
-			if _, err := pgx.ForEachRow(rows, []any{&namespace, &queue, &lane, &state, &count, &sub}, func() error {
+			if _, err := pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane, &state, &count, &sub}, func() error {
 				p.Steps += count
 				switch {
 				case state == 4:
@@ -68,7 +67,7 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 				case namespace == "": // the engine's own
 					topics.add(signal.TopicDue)
 				default:
-					topics.addLane(namespace, queue, lane)
+					topics.addLane(namespace, lane)
 				}
 				if sub > 0 {
 					topics.add(signal.TopicDue)
@@ -103,7 +102,7 @@ with lost as materialized (
     set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null, claimed_at = null,
         ahead = null, enqueued_at = clock_timestamp()
     where s.ctid = any (array(select at from judged where unbegun))
-    returning s.queue, s.lane
+    returning s.queue, s.callable, s.lane
 ), gone as (
     update tasker.board s
     set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
@@ -112,8 +111,8 @@ with lost as materialized (
 )
 select '', 0, 0::smallint, count(*) from gone
 union all
-select n.name, b.queue, b.lane, count(*)
-from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name, b.queue, b.lane`
+select n.name, b.callable, b.lane, count(*)
+from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name, b.callable, b.lane`
 
 // Expired says what became of claims whose leases have run out.
 type Expired struct {
@@ -134,17 +133,16 @@ func (s *Store) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
 				return nil, err
 			}
 			var namespace string
-			var queue int32
-			var lane int16
+			var lane laneKey
 			var count int
 			topics := signalSet{}
-			if _, err := pgx.ForEachRow(rows, []any{&namespace, &queue, &lane, &count}, func() error {
+			if _, err := pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane, &count}, func() error {
 				if namespace == "" {
 					e.Lost = count
 					return nil
 				}
 				e.Unbegun += count
-				topics.addLane(namespace, queue, lane)
+				topics.addLane(namespace, lane)
 				return nil
 			}); err != nil {
 				return nil, err
@@ -220,7 +218,7 @@ select (select extract(epoch from due_at - clock_timestamp())::float8 from taske
        (select extract(epoch from next_run_at - clock_timestamp())::float8 from tasker.schedules
         where paused_at is null order by next_run_at limit 1),
        (select coalesce(extract(epoch from enqueued_at - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 2 and queue = 0 order by lane, seq limit 1),
+        where state = 2 and callable = 0 order by lane, seq limit 1),
        least((select extract(epoch from sent_at - clock_timestamp())::float8 from tasker.task_messages limit 1),
              (select 0::float8 from tasker.event_deliveries limit 1))`
 

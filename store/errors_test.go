@@ -40,7 +40,7 @@ func everyFlow(ctx context.Context, s *store.Store, p *store.Plan) map[string]er
 	add := func(name string, err error) { errs[name] = err }
 	_, err := s.CreateTasks(ctx, []store.NewTask{newTask(p)})
 	add("create", err)
-	_, _, err = s.Claim(ctx, store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, true)
+	_, _, err = s.Claim(ctx, store.ClaimRequest{Callables: p.Callables, Limit: 1, Lease: time.Minute}, true)
 	add("claim", err)
 	_, err = s.Report(ctx, []store.Report{{ClaimKey: k[0], Success: true}})
 	add("report", err)
@@ -145,7 +145,7 @@ func TestServerThatDoesNotAnswerIsUnavailableInTime(t *testing.T) {
 		run  func() error
 	}{
 		{"claim", func() error {
-			_, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, true)
+			_, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 1, Lease: time.Minute}, true)
 			return err
 		}},
 		{"take", func() error { _, err := s.TakeReported(t.Context(), 1, true); return err }},

@@ -19,7 +19,7 @@ func (s *Store) MoveFrontiers(ctx context.Context) error {
 		f.mu.Unlock()
 	}
 	return s.call(ctx, "frontiers", "move the frontiers", func(ctx context.Context, db *conn) error {
-		if err := s.moveClaimable(ctx, db, nil, dearScan); err != nil {
+		if err := s.moveClaimable(ctx, db, dearScan); err != nil {
 			return err
 		}
 		if err := s.moveReported(ctx, db, dearScan); err != nil {
@@ -53,3 +53,6 @@ func (s *Store) WithoutFrontiers() {
 		f.mu.Unlock()
 	}
 }
+
+// LanesCoolAtOnce has claims leave lanes out as soon as they were found empty.
+func (s *Store) LanesCoolAtOnce() { *s.marks.cools = 0 }

@@ -49,10 +49,11 @@ var flows = []flow{
 		}
 		_, err := l.store.CreateTasks(tb.Context(), tasks)
 		require.NoError(tb, err)
+		hear(l.store, store.CreateSignals(tasks[:1]))
 	}},
 	{"claim", 2, func(tb testing.TB, l *life) { // a large one waits for its turn first
 		var err error
-		l.claimed, _, err = l.store.Claim(tb.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{l.plan.Queue}, Limit: l.tasks, Lease: time.Minute}, false)
+		l.claimed, _, err = l.store.Claim(tb.Context(), store.ClaimRequest{Worker: uuid.Max, Callables: l.plan.Callables, Limit: l.tasks, Lease: time.Minute}, false)
 		require.NoError(tb, err)
 		require.Len(tb, l.claimed, l.tasks)
 	}},
@@ -86,6 +87,8 @@ func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	l := &life{store: s, plan: plan(t, s, oneStepYAML)}
+	_, err = s.Callables(t.Context())
+	require.NoError(t, err)
 	// begin with its bounds (one round trip), take, create, move on, commit
 	all := slices.Concat(flows, []flow{{"run schedules", 6, func(tb testing.TB, l *life) {
 		fired, err := l.store.RunDueSchedules(tb.Context(), l.tasks, nil, runEach(tb))
@@ -111,6 +114,8 @@ func BenchmarkFlows(b *testing.B) {
 		b.Run(fmt.Sprint(tasks), func(b *testing.B) {
 			s, _ := open(b)
 			l := &life{store: s, plan: plan(b, s, oneStepYAML), tasks: tasks}
+			_, err := s.Callables(b.Context())
+			require.NoError(b, err)
 			took := make([]time.Duration, len(flows))
 			rounds := 0
 			for b.Loop() {

@@ -17,8 +17,8 @@ import (
 // copyStep puts a claimable copy of the pattern on the board, under a number of
 // its own.
 const copyStep = `
-insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, context, step_no, lane, state, seq, enqueued_at)
-select gen_random_uuid(), 0, plan_id, queue, task_state, priority, progress, requested_at, context, step_no, $1, 2, nextval('tasker.step_seq'), now()
+insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, context, step_no, callable, lane, state, seq, enqueued_at)
+select gen_random_uuid(), 0, plan_id, queue, task_state, priority, progress, requested_at, context, step_no, callable, $1, 2, nextval('tasker.step_seq'), now()
 from tasker.board where state = 1 limit 1`
 
 // frontierRun has transactions write the board, claims roll back, and the
@@ -26,7 +26,7 @@ from tasker.board where state = 1 limit 1`
 type frontierRun struct {
 	s       *store.Store
 	db      *pgtest.DB
-	queue   int32
+	plan    *store.Plan
 	writers []*frontierWriter
 }
 
@@ -61,7 +61,7 @@ func (r *frontierRun) end(t *rapid.T, ctx context.Context, at int, commit bool) 
 
 // all claims everything there is with full scans.
 func (r *frontierRun) all(t *rapid.T, ctx context.Context) int {
-	claimed, _, err := r.s.Claim(ctx, store.ClaimRequest{Worker: uuid.Max, Queues: []int32{r.queue}, Limit: 1000, Lease: time.Minute}, true)
+	claimed, _, err := r.s.Claim(ctx, store.ClaimRequest{Worker: uuid.Max, Callables: r.plan.Callables, Limit: 1000, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	return len(claimed)
 }
@@ -77,7 +77,7 @@ func TestNothingComesBehindTheFrontier(t *testing.T) {
 	db.Exec(t, `update tasker.board set state = 1, due_at = 'infinity'`)
 	moved, pool := 0, db.Pool(t)
 	rapid.Check(t, func(t *rapid.T) {
-		r := &frontierRun{s: s, db: db, queue: p.Queue}
+		r := &frontierRun{s: s, db: db, plan: p}
 		visible, locked := 0, map[*frontierWriter]int{}
 		for range rapid.IntRange(1, 25).Draw(t, "events") {
 			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {

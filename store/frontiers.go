@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,49 +62,34 @@ func (f *frontier) move(ctx context.Context, db *conn, read func(b *pgx.Batch)) 
 	return ended, ok, nil
 }
 
-// firstClaimable reads the first claimable number of each known lane, and of
-// what lies between them.
+// firstClaimable reads the first claimable number of each lane; 0: there is none.
 // Index: board_claimable.
-const (
-	firstClaimable = `
-select l.queue, l.lane, coalesce((
-    select seq from tasker.board where state = 2 and queue = l.queue and lane = l.lane and seq >= l.floor order by seq limit 1), 0)
-from unnest($1::int[], $2::smallint[], $3::bigint[]) l(queue, lane, floor)`
-	firstBetween = `
-select g.queue, f.lane, f.seq
-from unnest($1::int[], $2::int[], $3::int[]) g(queue, above, below) cross join lateral (
-    select lane, seq from tasker.board where state = 2 and queue = g.queue and lane > g.above and lane < g.below order by lane, seq limit 1) f`
-)
+var firstClaimable = `
+with recursive ` + everyLane(1, 4) + `
+select l.callable, l.lane, coalesce((
+    select seq from tasker.board where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1), 0)
+from found l`
 
-// moveClaimable moves the frontier of the claimable steps of some queues, or of
-// all (nil), after a scan of everything that took so long.
-func (s *Store) moveClaimable(ctx context.Context, db *conn, queues []int32, took time.Duration) error {
+// moveClaimable moves the frontier of the claimable steps after a scan of
+// everything that took so long.
+func (s *Store) moveClaimable(ctx context.Context, db *conn, took time.Duration) error {
 	f := &s.frontiers.claimable
 	if !f.due(took, time.Now()) {
 		return nil
 	}
 	reached := false
 	defer func() { f.done(reached, time.Now()) }()
-	if queues == nil {
-		if err := db.QueryRow(ctx, `select coalesce(array_agg(namespace_id), '{}') from tasker.namespaces`).Scan(&queues); err != nil {
-			return err
-		}
-	}
-	lanes := s.frontierLanes(queues)
-	gaps := lanes.gaps(queues)
 	first := map[laneKey]int64{}
-	collect := func(rows pgx.Rows) error {
-		var k laneKey
-		var seq int64
-		_, err := pgx.ForEachRow(rows, []any{&k.queue, &k.lane, &seq}, func() error {
-			first[k] = seq
-			return nil
-		})
-		return err
-	}
 	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
-		b.Queue(firstClaimable, lanes.queues, lanes.lanes, lanes.from).Query(collect)
-		b.Queue(firstBetween, gaps.queues, gaps.above, gaps.below).Query(collect)
+		b.Queue(firstClaimable, s.knownLanes().arguments()...).Query(func(rows pgx.Rows) error {
+			var k laneKey
+			var seq int64
+			_, err := pgx.ForEachRow(rows, []any{&k.callable, &k.lane, &seq}, func() error {
+				first[k] = seq
+				return nil
+			})
+			return err
+		})
 	})
 	if err != nil || !ok {
 		return err
@@ -125,88 +113,117 @@ func (s *Store) moveClaimable(ctx context.Context, db *conn, queues []int32, too
 // moveAll moves all frontiers after a look at all of them. What was read
 // counts, whatever becomes of this.
 func (s *Store) moveAll(ctx context.Context, db *conn, took time.Duration) {
-	_ = s.moveClaimable(ctx, db, nil, took)
+	_ = s.moveClaimable(ctx, db, took)
 	_ = s.moveReported(ctx, db, took)
 	_ = s.moveTimes(ctx, db, took)
 }
 
-// everyLane reads the first claimable steps of each lane, up to limit, with one
-// column of them: the known lanes from the frontier, what lies between them,
-// and the queues of which nothing is known. Its parameters, from number p on,
-// are those of everywhere.
-func everyLane(column, limit string, p int) string {
-	at := func(n int) string { return "$" + strconv.Itoa(p+n) }
-	return `
-    select l.queue, s.` + column + ` from unnest(` + at(0) + `::int[], ` + at(1) + `::smallint[], ` + at(2) + `::bigint[]) l(queue, lane, floor)
-    cross join lateral (
-        select ` + column + ` from tasker.board where state = 2 and queue = l.queue and lane = l.lane and seq >= l.floor
-        order by seq limit ` + limit + `) s
-    union all
-    select g.queue, s.` + column + ` from unnest(` + at(3) + `::int[], ` + at(4) + `::int[], ` + at(5) + `::int[]) g(queue, above, below)
-    cross join lateral (
-        select ` + column + ` from tasker.board where state = 2 and queue = g.queue and lane > g.above and lane < g.below
-        order by lane, seq limit ` + limit + `) s
-    union all
-    select n.namespace_id, s.` + column + ` from tasker.namespaces n
-    cross join lateral (
-        select ` + column + ` from tasker.board where state = 2 and queue = n.namespace_id
-        order by lane, seq limit ` + limit + `) s
-    where n.namespace_id <> all (` + at(3) + `::int[])`
-}
-
-// everywhere are the arguments of everyLane.
-func (s *Store) everywhere() []any {
-	known := []int32{}
-	f := &s.frontiers.claimable
-	if f.begin(time.Now()) {
-		f.mu.Lock()
-		for k := range s.frontiers.lanes {
-			if !slices.Contains(known, k.queue) {
-				known = append(known, k.queue)
-			}
-		}
-		f.mu.Unlock()
+// everyLane is a part of a recursive with that finds the lanes in which something
+// may wait: those of a list, whose three parameters begin with number known, and
+// what is between them, whose five begin with number gaps. There it goes from one
+// lane in which something waits to the next; what it costs depends on how many
+// there are, and not on how many callables there could be. A gap within a callable
+// is bounded by its lanes, any other by its callables: of a comparison of both
+// together the scan of an index would only take the first column for its end.
+// Index: board_claimable.
+func everyLane(known, gaps int) string {
+	next := func(from string) string {
+		return strings.ReplaceAll(`(
+        (select callable, lane from tasker.board
+         where x.below is null and state = 2 and callable = x.callable and lane > x.lane and lane < x.below_lane
+         order by lane, seq limit 1)
+        union all
+        (select callable, lane from tasker.board
+         where x.below is not null and state = 2 and (callable, lane) > (x.callable, x.lane) and callable < x.below
+         order by callable, lane, seq limit 1)) f`, "x.", from+".")
 	}
-	lanes := s.frontierLanes(known)
-	gaps := lanes.gaps(known)
-	return []any{nonNil(lanes.queues), nonNil(lanes.lanes), nonNil(lanes.from),
-		nonNil(gaps.queues), nonNil(gaps.above), nonNil(gaps.below)}
+	at := func(first int, letters string) (pairs []string) {
+		for i, letter := range letters {
+			pairs = append(pairs, "$"+string(letter), "$"+strconv.Itoa(first+i))
+		}
+		return pairs
+	}
+	return strings.NewReplacer(append(at(known, "abc"), at(gaps, "defgh")...)...).Replace(`walk as (
+    select f.callable, f.lane, g.below_lane, g.below
+    from (select w.*, null::int from unnest($d::int[], $e::smallint[], $f::smallint[]) w
+          union all
+          select b.above, ` + lastLane + `::smallint, null, b.below from unnest($g::int[], $h::int[]) b(above, below)) g(callable, lane, below_lane, below)
+    cross join lateral ` + next("g") + `
+    union all
+    select f.callable, f.lane, w.below_lane, w.below
+    from walk w cross join lateral ` + next("w") + `
+), found as materialized (
+    select * from unnest($a::int[], $b::smallint[], $c::bigint[]) k(callable, lane, mark)
+    union all
+    select callable, lane, 0 from walk
+)`)
 }
 
-// frontierLanes are the lanes known by claims or by the frontier.
-func (s *Store) frontierLanes(queues []int32) lanesFrom {
-	known := s.marks.of(queues)
+// lastLane is above every lane.
+const lastLane = "32767"
+
+// everywhere are the arguments of everyLane: the lanes of the frontier, where there
+// is one.
+func (s *Store) everywhere() []any {
+	if !s.frontiers.claimable.begin(time.Now()) {
+		return lanesFrom{}.arguments()
+	}
+	return s.knownLanes().arguments()
+}
+
+// knownLanes are the lanes known by claims or by the frontier, and how far the
+// latter has come in them.
+func (s *Store) knownLanes() (l lanesFrom) {
+	keys := s.marks.known()
 	f := &s.frontiers.claimable
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	place := make(map[int32]int, len(queues))
-	for i, q := range queues {
-		place[q] = i
-	}
-	keys := make([]laneKey, 0, len(known.queues))
-	for i := range known.queues {
-		keys = append(keys, laneKey{known.queues[i], known.lanes[i]})
-	}
 	for k := range s.frontiers.lanes {
-		if _, wanted := place[k.queue]; wanted && !slices.Contains(keys, k) {
-			keys = append(keys, k)
-		}
+		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, byLane(place))
-	l := lanesFrom{}
-	for _, k := range keys {
+	slices.SortFunc(keys, compareLanes)
+	for _, k := range slices.Compact(keys) {
 		l.add(k, s.frontiers.lanes[k])
 	}
 	return l
 }
 
-// claimFrom is where a scan of everything begins; false: at the beginning.
-func (s *Store) claimFrom(queues []int32) (lanesFrom, laneGaps, bool) {
-	if !s.frontiers.claimable.begin(time.Now()) {
-		return lanesFrom{}, laneGaps{}, false
+// compareLanes is the order of the index.
+func compareLanes(a, b laneKey) int {
+	return cmp.Or(cmp.Compare(a.callable, b.callable), cmp.Compare(a.lane, b.lane))
+}
+
+// arguments are those of everyLane: the lanes, which are in the order of the index,
+// and the gaps between them. What the engine runs itself is in neither.
+func (l lanesFrom) arguments() []any {
+	var within struct {
+		callables    []int32
+		above, below []int16
 	}
-	lanes := s.frontierLanes(queues)
-	return lanes, lanes.gaps(queues), true
+	var above, below []int32
+	gap := func(callable int32, from, to int16) {
+		within.callables = append(within.callables, callable)
+		within.above, within.below = append(within.above, from), append(within.below, to)
+	}
+	last := laneKey{callable: engineQueue}
+	for i := range l.callables {
+		k := laneKey{l.callables[i], l.lanes[i]}
+		if k.callable == last.callable {
+			gap(k.callable, last.lane, k.lane)
+		} else {
+			if last.callable != engineQueue {
+				gap(last.callable, last.lane, math.MaxInt16)
+			}
+			above, below = append(above, last.callable), append(below, k.callable)
+			gap(k.callable, -1, k.lane)
+		}
+		last = k
+	}
+	if last.callable != engineQueue {
+		gap(last.callable, last.lane, math.MaxInt16)
+	}
+	return []any{nonNil(l.callables), nonNil(l.lanes), nonNil(l.from), nonNil(within.callables), nonNil(within.above), nonNil(within.below),
+		append(above, last.callable), append(below, math.MaxInt32)}
 }
 
 // firstReported reads the first reported number of both kinds, and for how many

@@ -125,6 +125,7 @@ func (s *Store) forget() {
 	s.marks.reset()
 	s.frontiers.reset()
 	s.plans.forget()
+	s.callables.forget()
 	s.aging.keep(nil)
 	s.opts.OnForget()
 }

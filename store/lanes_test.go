@@ -30,58 +30,95 @@ func TestASignalTellsOfALaneThatIsNew(t *testing.T) {
 	s, _ := open(t)
 	p := plan(t, s, oneStepYAML)
 	next := func() uuid.UUID {
-		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, false)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 1, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
 		return claimed[0].TaskUUID
 	}
 	create(t, s, p, 10)
-	claim(t, s, p, 1)
+	claim(t, s, p, 1) // and gets to know the callable
 	first, told := createUrgent(t, s, p)
 	require.NotEqual(t, first, next(), "a scan from the marks cannot see the lane")
 	for _, odd := range []string{"", "1", ".", "x.100", "1.x", "1.-1", "1.99999", "99999999999.100", "1.100.2"} {
-		s.HearLane(signal.Signal{Topic: told[0].Topic, Payload: odd})
+		s.HearLanes(signal.Signal{Topic: told[0].Topic, Payload: odd})
 	}
-	s.HearLane(signal.Signal{Topic: signal.TopicDue, Payload: told[0].Payload})
+	s.HearLanes(signal.Signal{Topic: signal.TopicDue, Payload: told[0].Payload})
 	require.NotEqual(t, first, next())
-	s.HearLane(told[0])
+	hear(s, told)
 	require.Equal(t, first, next())
 	second, _ := createUrgent(t, s, p)
 	require.Equal(t, second, next(), "the lane is known now")
 	next()
 }
 
-// TestALaneThatIsToldFirstHidesNoOther: where nothing is known, the lanes of the
-// default priority are tried, and still are when another one is known.
-func TestALaneThatIsToldFirstHidesNoOther(t *testing.T) {
+// TestALaneIsLookedIntoUntilItIsEmpty, and again when a signal tells of it.
+func TestALaneIsLookedIntoUntilItIsEmpty(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	s.LanesCoolAtOnce()
+	p := plan(t, s, oneStepYAML)
+	fast := func(limit int) int {
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: limit, Lease: time.Minute}, false)
+		require.NoError(t, err)
+		return len(claimed)
+	}
+	createUntold(t, s, p, 3)
+	told := store.CreateSignals([]store.NewTask{newTask(p)})
+	hear(s, told)
+	require.Zero(t, fast(5), "the callable is not known yet")
+	known, err := s.Callables(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, known, s.KnownCallables())
+	require.Zero(t, fast(5), "nobody told of it")
+	hear(s, told)
+	require.Equal(t, 1, fast(1))
+	require.Equal(t, 2, fast(2), "there was no room for more")
+	require.Zero(t, fast(5))
+	createUntold(t, s, p, 2)
+	require.Zero(t, fast(5), "it is empty for all that is known")
+	urgent, more := createUrgent(t, s, p)
+	s.HearLanes(signal.Signal{Topic: told[0].Topic, Payload: told[0].Payload + "," + more[0].Payload})
+	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 5, Lease: time.Minute}, false)
+	require.NoError(t, err)
+	require.Len(t, claimed, 3)
+	require.Equal(t, urgent, claimed[0].TaskUUID)
+}
+
+// TestALaneStaysWarm: what follows in it soon is found before it is told of.
+func TestALaneStaysWarm(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	p := plan(t, s, oneStepYAML)
 	create(t, s, p, 1)
-	urgent, told := createUrgent(t, s, p)
-	s.HearLane(told[0])
-	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 5, Lease: time.Minute}, false)
-	require.NoError(t, err)
-	require.Len(t, claimed, 2)
-	require.Equal(t, urgent, claimed[0].TaskUUID)
+	for range 3 {
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 5, Lease: time.Minute}, false)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+		createUntold(t, s, p, 1)
+	}
 }
 
-// TestWhateverPutsAStepInLineTellsItsLane, if that is not one of the default
-// priority.
+// TestWhateverPutsAStepInLineTellsItsLane: what it calls, and its place among the
+// priorities.
 func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
 	p := plan(t, s, retriedYAML)
-	bare := signal.Signal{Topic: signal.WorkerTopic("shapes")}
-	lane := func(started bool) signal.Signal {
-		return signal.Signal{Topic: bare.Topic, Payload: laneOf(p, 50, started)}
+	lane := func(step, priority int, started bool) signal.Signal {
+		return signal.Signal{Topic: signal.WorkerTopic("shapes"), Payload: laneOf(p, step, priority, started)}
 	}
-	require.Equal(t, []signal.Signal{bare}, store.CreateSignals([]store.NewTask{newTask(p)}))
+	require.Equal(t, []signal.Signal{lane(0, 0, false)}, store.CreateSignals([]store.NewTask{newTask(p)}))
 	task, told := createUrgent(t, s, p)
-	require.Equal(t, []signal.Signal{lane(false)}, told)
+	require.Equal(t, []signal.Signal{lane(0, 50, false)}, told)
 	both := []store.NewTask{newTask(p), newTask(p)}
 	both[0].Priority = 50
-	require.Equal(t, []signal.Signal{bare, lane(false)}, store.CreateSignals(both))
+	require.Equal(t, []signal.Signal{{Topic: told[0].Topic, Payload: laneOf(p, 0, 50, false) + "," + laneOf(p, 0, 0, false)}}, store.CreateSignals(both))
+	many := make([]store.NewTask, 100)
+	for i := range many {
+		many[i] = newTask(p)
+		many[i].Priority = i
+	}
+	require.Equal(t, []signal.Signal{{Topic: told[0].Topic}}, store.CreateSignals(many), "too many to tell of")
 
 	commit := func() []signal.Signal {
 		taken, err := s.TakeReported(t.Context(), 10, true)
@@ -95,10 +132,10 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	db.Exec(t, `update tasker.board set due_at = now() where state = 1`)
 	promoted, err := s.PromoteDue(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{lane(true)}, promoted.Signals, "its backoff is over")
+	require.Equal(t, []signal.Signal{lane(0, 50, true)}, promoted.Signals, "its backoff is over")
 
 	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))
-	require.Equal(t, []signal.Signal{lane(true)}, commit(), "the next step")
+	require.Equal(t, []signal.Signal{lane(1, 50, true)}, commit(), "the next step")
 
 	claimed, _, _ := claimAhead(t, s, p, uuid.New(), 2, 1, true)
 	require.Len(t, claimed, 1)
@@ -106,18 +143,18 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{lane(true)}, expired.Signals, "it had not begun")
+	require.Equal(t, []signal.Signal{lane(1, 50, true)}, expired.Signals, "it had not begun")
 
 	told, err = s.Reprioritise(t.Context(), task, 0, "op", "why")
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{bare}, told)
+	require.Equal(t, []signal.Signal{lane(1, 0, true)}, told)
 	told, err = s.Reprioritise(t.Context(), task, 50, "op", "why")
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{lane(true)}, told)
+	require.Equal(t, []signal.Signal{lane(1, 50, true)}, told)
 	require.Equal(t, int(store.Lane(50, true)), db.QueryInt(t, `select lane from tasker.board where task_uuid = $1`, task))
 	require.Equal(t, workflow.TaskStepsInProcess, read(t, s, task).State)
 }
 
-func laneOf(p *store.Plan, priority int, started bool) string {
-	return fmt.Sprintf("%d.%d", p.Queue, store.Lane(priority, started))
+func laneOf(p *store.Plan, step, priority int, started bool) string {
+	return fmt.Sprintf("%d.%d", p.Callables[step], store.Lane(priority, started))
 }

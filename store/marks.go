@@ -2,9 +2,10 @@ package store
 
 import (
 	"cmp"
-	"math"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // markSlack is how far behind the last key taken a scan starts: a transaction
@@ -12,15 +13,29 @@ import (
 // by the next full scan.
 const markSlack = 1000
 
-// marks are the moving low-water marks: of the claimable steps per queue and
-// lane, and of the reported steps. A scan from a mark takes what it finds in
+const (
+	// maxHotLanes bounds the lanes that one claim looks into from the marks.
+	maxHotLanes = 64
+	// laneCools is for how long after the latest sign of steps in it a lane is looked
+	// into: so the claims of a busy worker find what follows before its signal comes.
+	laneCools = time.Second
+)
+
+// marks are the moving low-water marks: of the claimable steps per lane, and of
+// the reported steps. A scan from a mark takes what it finds in
 // order, so it may raise the mark to what it found last; unless the mark has
 // been lowered since it began, because then there is older work to do first.
 // A full scan that found more than it could take lowers the mark: the rest is
 // found from there, and need not wait for one full scan after the other.
+//
+// Claims from the marks look into the lanes that are hot: of late a signal told of
+// them, or something was found there, or no claim has had room for more since. So
+// it does not matter how many callables nothing waits for.
 type marks struct {
 	mu    *sync.Mutex
 	m     map[laneKey]int64
+	hot   map[laneKey]time.Time // the latest sign of steps in it, by our clock
+	cools *time.Duration        // laneCools but in tests
 	taken *reportMarks
 }
 
@@ -28,92 +43,91 @@ type marks struct {
 // their tasks' rows, and of those that stand apart.
 type reportMarks struct{ lone, apart int64 }
 
+// laneKey is a lane of a callable.
 type laneKey struct {
-	queue int32
-	lane  int16
+	callable int32
+	lane     int16
 }
 
-// lanesFrom are the known lanes of some queues in claim order with the marks
-// from which a scan begins.
+// lanesFrom are lanes with the marks from which a scan begins.
 type lanesFrom struct {
-	queues []int32
-	lanes  []int16
-	from   []int64
+	callables []int32
+	lanes     []int16
+	from      []int64
 }
 
 func newMarks() marks {
-	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, taken: new(reportMarks)}
+	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), taken: new(reportMarks)}
 }
 
-// of returns the known lanes of queues in claim order: by lane, and the queues
-// of one lane in the order in which they are asked for. Of a queue of which
-// nothing is known the lanes of the default priority are tried.
-func (m marks) of(queues []int32) (l lanesFrom) {
+// of returns the hot lanes of callables in claim order: by lane, and the callables
+// of one lane in the order in which they are asked for.
+func (m marks) of(callables []int32) (l lanesFrom) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	place := make(map[int32]int, len(queues))
-	for i, q := range queues {
-		place[q] = i
+	place := make(map[int32]int, len(m.hot))
+	for k := range m.hot {
+		place[k.callable] = -1
 	}
-	keys := make([]laneKey, 0, len(m.m))
-	known := make(map[int32]bool, len(queues))
-	for k := range m.m {
-		if _, wanted := place[k.queue]; wanted {
-			keys, known[k.queue] = append(keys, k), true
+	for i, c := range callables {
+		if _, hot := place[c]; hot {
+			place[c] = i
 		}
 	}
-	for _, q := range queues {
-		if !known[q] {
-			keys = append(keys, laneKey{q, Lane(0, true)}, laneKey{q, Lane(0, false)})
+	keys := make([]laneKey, 0, len(m.hot))
+	for k := range m.hot {
+		if place[k.callable] >= 0 {
+			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, byLane(place))
-	for _, k := range keys {
+	slices.SortFunc(keys, func(a, b laneKey) int {
+		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.callable], place[b.callable]))
+	})
+	for _, k := range keys[:min(len(keys), maxHotLanes)] {
 		l.add(k, m.m[k])
 	}
 	return l
 }
 
-// heard makes a lane known, from its beginning on, and those that are tried where
-// nothing is known.
+// heard makes a lane hot.
 func (m marks) heard(k laneKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, lane := range []int16{k.lane, Lane(0, true), Lane(0, false)} {
-		key := laneKey{k.queue, lane}
-		m.m[key] = max(m.m[key], 0)
+	m.hot[k] = time.Now()
+}
+
+// emptied notes that a scan with room for more, which began at some time, has taken
+// all there was in the lanes in which it looked: lanes, or in a full one all of the
+// callables.
+func (m marks) emptied(callables []int32, found map[laneKey]int64, began lanesFrom, full bool, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cool := func(k laneKey) {
+		if _, some := found[k]; !some && at.Sub(m.hot[k]) > *m.cools {
+			delete(m.hot, k)
+		}
+	}
+	for i := range began.callables {
+		cool(laneKey{began.callables[i], began.lanes[i]})
+	}
+	if full {
+		for k := range m.hot {
+			if slices.Contains(callables, k.callable) {
+				cool(k)
+			}
+		}
 	}
 }
 
-// byLane is the order of claims.
-func byLane(place map[int32]int) func(a, b laneKey) int {
-	return func(a, b laneKey) int {
-		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.queue], place[b.queue]))
-	}
+// known are the lanes in which something was found.
+func (m marks) known() []laneKey {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.m))
 }
 
 func (l *lanesFrom) add(k laneKey, from int64) {
-	l.queues, l.lanes, l.from = append(l.queues, k.queue), append(l.lanes, k.lane), append(l.from, from)
-}
-
-// laneGaps are what lies between known lanes, without them.
-type laneGaps struct{ queues, above, below []int32 }
-
-// gaps are all lanes of the queues that are not in l.
-func (l lanesFrom) gaps(queues []int32) (g laneGaps) {
-	known := map[int32][]int32{}
-	for i, q := range l.queues {
-		known[q] = append(known[q], int32(l.lanes[i]))
-	}
-	for _, q := range queues {
-		above := int32(math.MinInt16) - 1
-		slices.Sort(known[q])
-		for _, lane := range append(known[q], math.MaxInt16+1) {
-			g.queues, g.above, g.below = append(g.queues, q), append(g.above, above), append(g.below, lane)
-			above = lane
-		}
-	}
-	return g
+	l.callables, l.lanes, l.from = append(l.callables, k.callable), append(l.lanes, k.lane), append(l.from, from)
 }
 
 // claimed moves the marks of the lanes in which a scan found something. began
@@ -124,10 +138,11 @@ func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
 	defer m.mu.Unlock()
 	from := make(map[laneKey]int64, len(began.from))
 	for i := range began.from {
-		from[laneKey{began.queues[i], began.lanes[i]}] = began.from[i]
+		from[laneKey{began.callables[i], began.lanes[i]}] = began.from[i]
 	}
 	for k, seq := range newest {
 		m.m[k] = max(moved(m.m[k], from[k], seq, more), 1)
+		m.hot[k] = time.Now()
 	}
 }
 
@@ -163,6 +178,7 @@ func (m marks) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.m)
+	clear(m.hot)
 	*m.taken = reportMarks{}
 }
 

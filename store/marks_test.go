@@ -21,7 +21,7 @@ func TestBacklogBehindTheMarkNeedsOneFullScan(t *testing.T) {
 	s, db := open(t)
 	p := plan(t, s, diamondYAML)
 	fast := func(limit int) int {
-		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: limit, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		return len(claimed)
 	}
@@ -134,11 +134,11 @@ func TestAFullScanWaitsForNobodysTurn(t *testing.T) {
 	tx, err := db.Pool(t).Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), `select pg_advisory_xact_lock(x'7461736b'::int, $1)`, p.Queue)
+	_, err = tx.Exec(t.Context(), `select pg_advisory_xact_lock(x'7461736b'::int, $1)`, p.Callables[0])
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	claimed, _, err := s.Claim(ctx, store.ClaimRequest{Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}, true)
+	claimed, _, err := s.Claim(ctx, store.ClaimRequest{Callables: p.Callables, Limit: 100, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 }

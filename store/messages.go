@@ -103,7 +103,7 @@ left join lateral (select task_state, task_reason from tasker.step_attempts wher
 	awaitTasks = `
 update tasker.board b set awaited = true from tasker.namespaces n
 where b.task_uuid = any ($1::uuid[]) and b.slot = 0 and n.namespace_id = b.queue
-returning b.task_uuid, b.state = 2, n.name`
+returning b.task_uuid, b.state = 2, b.callable, b.lane, n.name`
 )
 
 // endsOf reads how tasks ended. One that an operator has brought back since is

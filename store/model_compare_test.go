@@ -41,17 +41,17 @@ func (m *model) compare(t *rapid.T) {
 }
 
 func (m *model) compareSteps(t *rapid.T) {
-	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, state, attempt, coalesce(token, 0), lane, seq, coalesce(outcome, 0), queue, slot, checkpoint from tasker.board where step_no is not null`)
+	rows, err := m.pool.Query(m.ctx, `select task_uuid, step_no, state, attempt, coalesce(token, 0), lane, seq, coalesce(outcome, 0), callable, slot, checkpoint from tasker.board where step_no is not null`)
 	require.NoError(t, err)
 	found := map[string]bool{}
 	var (
-		id    uuid.UUID
-		no    int
-		queue int32
-		got   modelStep
-		saved json.RawMessage
+		id       uuid.UUID
+		no       int
+		callable int32
+		got      modelStep
+		saved    json.RawMessage
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &no, &got.state, &got.attempt, &got.token, &got.lane, &got.seq, &got.outcome, &queue, &got.slot, &saved}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &no, &got.state, &got.attempt, &got.token, &got.lane, &got.seq, &got.outcome, &callable, &got.slot, &saved}, func() error {
 		where := fmt.Sprintf("step %d of %s", no, id)
 		task := m.tasks[id]
 		if task == nil || task.steps[no] == nil {
@@ -61,8 +61,8 @@ func (m *model) compareSteps(t *rapid.T) {
 		if want.state != 4 {
 			want.outcome = 0
 		}
-		require.Equal(t, []any{want.state, want.attempt, want.token, want.lane, want.outcome, task.plan.Queue, want.saved},
-			[]any{got.state, got.attempt, got.token, got.lane, got.outcome, queue, cursorOf(saved)}, where)
+		require.Equal(t, []any{want.state, want.attempt, want.token, want.lane, want.outcome, task.plan.Callables[no], want.saved},
+			[]any{got.state, got.attempt, got.token, got.lane, got.outcome, callable, cursorOf(saved)}, where)
 		if got.slot == 0 {
 			require.Len(t, task.steps, 1, "%s is in the task's own row", where)
 		} else {
@@ -161,15 +161,12 @@ func (m *model) onBoard() (n int) {
 
 // succeedAll claims everything and reports success for all that runs.
 func (m *model) succeedAll(t *rapid.T) {
-	var queues []int32
-	for _, p := range m.plans {
-		queues = append(queues, p.Queue)
-	}
-	claimed, _, err := m.stores[0].Claim(m.ctx, store.ClaimRequest{Queues: queues, Limit: 1000, Tags: []string{"gpu"}, Lease: time.Hour}, true)
+	req := store.ClaimRequest{Callables: m.callables(), Limit: 1000, Tags: []string{"gpu"}, Lease: time.Hour}
+	claimed, _, err := m.stores[0].Claim(m.ctx, req, true)
 	require.NoError(t, err)
+	m.looked(0, req, claimed)
 	for _, c := range claimed {
 		s := m.tasks[c.TaskUUID].steps[c.Step]
-		m.known[0][laneName(c.Queue, s.lane)] = true
 		require.EqualValues(t, 2, s.state)
 		s.state, s.attempt, s.token, s.slot = 3, c.Attempt, c.Token, c.Slot
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -38,6 +39,8 @@ func TestStoreDoesWhatTheModelSays(t *testing.T) {
 	second, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 4})
 	require.NoError(t, err)
 	first.WithoutFrontiers()
+	first.LanesCoolAtOnce()
+	second.LanesCoolAtOnce()
 	second.WithoutFrontiers()
 	defer second.Close()
 	pool := db.Pool(t)
@@ -129,7 +132,7 @@ func randomTemplate(t *rapid.T, namespace string) string {
 	fmt.Fprintf(&b, "name: model\nnamespace_name: %s\nversion: 1.0.0\non_failure: %s\nsteps:\n", namespace,
 		rapid.SampledFrom([]string{"fail", "block"}).Draw(t, "on_failure"))
 	for i := range rapid.IntRange(1, 5).Draw(t, "steps") {
-		fmt.Fprintf(&b, "  - name: s%d\n    handler: {callable: h}\n", i)
+		fmt.Fprintf(&b, "  - name: s%d\n    handler: {callable: h%d}\n", i, rapid.IntRange(0, 2).Draw(t, "callable"))
 		var parents []string
 		for p := range i {
 			if rapid.Bool().Draw(t, "edge") {
@@ -206,16 +209,28 @@ func placed(dueIn time.Duration) int16 {
 	return 2
 }
 
-// laneName is a lane of a queue as the marks know it.
-func laneName(queue int32, lane int16) string { return fmt.Sprint(queue, "/", lane) }
+// laneName is a lane of a callable as the marks know it.
+func laneName(callable int32, lane int16) string { return fmt.Sprint(callable, "/", lane) }
+
+// callables are those of the plans, each once.
+func (m *model) callables() (list []int32) {
+	for _, p := range m.plans {
+		for _, c := range p.Callables {
+			if !slices.Contains(list, c) {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
 
 func (m *model) claim(t *rapid.T) {
 	at := m.anyStore(t)
 	full := rapid.Bool().Draw(t, "full")
 	req := store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Limit: rapid.IntRange(1, 6).Draw(t, "limit"), Lease: time.Hour}
-	for _, p := range m.plans {
-		if len(req.Queues) == 0 || rapid.Bool().Draw(t, "queue") {
-			req.Queues = append(req.Queues, p.Queue)
+	for _, c := range m.callables() {
+		if len(req.Callables) == 0 || rapid.Bool().Draw(t, "offered") {
+			req.Callables = append(req.Callables, c)
 		}
 	}
 	if rapid.Bool().Draw(t, "gpu") {
@@ -240,46 +255,46 @@ func (m *model) claim(t *rapid.T) {
 			require.JSONEq(t, fmt.Sprintf(`{"step":%d}`, parent), string(result))
 		}
 		step.state, step.attempt, step.token, step.slot = 3, c.Attempt, c.Token, c.Slot
-		m.known[at][laneName(task.plan.Queue, step.lane)] = true
 	}
 	require.Equal(t, want, got)
+	m.looked(at, req, claimed)
 	for _, c := range claimed {
 		m.claims = append(m.claims, key(c))
 	}
 }
 
-// looksAt reports whether a scan from the marks looks at a lane: at those it
-// has claimed from, and as long as there is none in the queue at the default
-// ones.
-func (m *model) looksAt(at int, queue int32, lane int16) bool {
-	known := m.known[at]
-	if known[laneName(queue, lane)] {
-		return true
+// looked notes in which lanes the next scan from the marks looks: in those in which
+// something was found, until a claim with room for more finds nothing there.
+func (m *model) looked(at int, req store.ClaimRequest, claimed []store.Claimed) {
+	found := map[string]bool{}
+	for i := range claimed {
+		task := m.tasks[claimed[i].TaskUUID]
+		found[laneName(task.plan.Callables[claimed[i].Step], task.steps[claimed[i].Step].lane)] = true
 	}
-	for name := range known {
-		if strings.HasPrefix(name, laneName(queue, 0)[:len(laneName(queue, 0))-1]) {
-			return false
+	if len(claimed) < req.Limit {
+		for _, c := range req.Callables {
+			maps.DeleteFunc(m.known[at], func(name string, _ bool) bool { return strings.HasPrefix(name, fmt.Sprint(c, "/")) && !found[name] })
 		}
 	}
-	return lane == store.Lane(0, true) || lane == store.Lane(0, false)
+	maps.Copy(m.known[at], found)
 }
 
 // claimable is what a claim must take, in its order.
 func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.ClaimKey {
 	type candidate struct {
 		key   store.ClaimKey
-		queue int
+		place int
 		step  *modelStep
 	}
 	var list []candidate
 	for id, task := range m.tasks {
-		queue := slices.Index(req.Queues, task.plan.Queue)
 		for no, step := range task.steps {
-			if step.state != 2 || queue < 0 || len(task.plan.Steps[no].Tags) > 0 && len(req.Tags) == 0 {
+			place := slices.Index(req.Callables, task.plan.Callables[no])
+			if step.state != 2 || place < 0 || len(task.plan.Steps[no].Tags) > 0 && len(req.Tags) == 0 {
 				continue
 			}
-			if full || m.looksAt(at, task.plan.Queue, step.lane) {
-				list = append(list, candidate{store.ClaimKey{TaskUUID: id, Step: no}, queue, step})
+			if full || m.known[at][laneName(task.plan.Callables[no], step.lane)] {
+				list = append(list, candidate{store.ClaimKey{TaskUUID: id, Step: no}, place, step})
 			}
 		}
 	}
@@ -287,10 +302,7 @@ func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.Cla
 		return cmp.Or(cmp.Compare(a.step.lane, b.step.lane), cmp.Compare(a.step.seq, b.step.seq))
 	}
 	slices.SortFunc(list, func(a, b candidate) int {
-		if full { // queue by queue
-			return cmp.Or(cmp.Compare(a.queue, b.queue), inLane(a, b))
-		}
-		return cmp.Or(cmp.Compare(a.step.lane, b.step.lane), cmp.Compare(a.queue, b.queue), inLane(a, b))
+		return cmp.Or(cmp.Compare(a.step.lane, b.step.lane), cmp.Compare(a.place, b.place), inLane(a, b))
 	})
 	list = list[:min(len(list), req.Limit)]
 	slices.SortFunc(list, inLane)
@@ -366,16 +378,20 @@ func (m *model) heartbeat(t *rapid.T) {
 
 func (m *model) handBack(t *rapid.T) {
 	claims := m.someClaims(t)
-	queues := map[int32]bool{}
+	namespaces := map[signal.Topic]bool{}
 	for _, k := range claims {
 		if s := m.held(k); s != nil {
 			s.state, s.attempt, s.token = 2, s.attempt-1, 0
-			queues[m.tasks[k.TaskUUID].plan.Queue] = true
+			namespaces[signal.WorkerTopic(m.tasks[k.TaskUUID].plan.Template.Namespace)] = true
 		}
 	}
 	got, err := m.stores[m.anyStore(t)].HandBack(m.ctx, claims)
 	require.NoError(t, err)
-	require.ElementsMatch(t, slices.Collect(maps.Keys(queues)), got)
+	told := map[signal.Topic]bool{}
+	for _, s := range got {
+		told[s.Topic] = true
+	}
+	require.Equal(t, namespaces, told)
 }
 
 func (m *model) expire(t *rapid.T) {

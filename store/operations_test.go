@@ -140,7 +140,7 @@ func TestClaimsOfTheDeadAreReleased(t *testing.T) {
 	create(t, s, p, 3)
 	dead, alive := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	hold := func(worker uuid.UUID, n int) []store.Claimed {
-		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []int32{p.Queue}, Limit: n, Lease: time.Hour}, true)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Callables: p.Callables, Limit: n, Lease: time.Hour}, true)
 		require.NoError(t, err)
 		require.Len(t, claimed, n)
 		_, err = s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: worker, ID: "w"}, nil, time.Hour)

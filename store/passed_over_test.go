@@ -134,7 +134,7 @@ func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 					require.True(t, reached)
 				}
 				look := func() (int, store.Rest) {
-					req := store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 100, Lease: time.Minute}
+					req := store.ClaimRequest{Worker: uuid.Max, Callables: p.Callables, Limit: 100, Lease: time.Minute}
 					var list []store.Claimed
 					var rest store.Rest
 					var err error
@@ -174,7 +174,7 @@ func TestAFullClaimTellsNothing(t *testing.T) {
 	p := plan(t, s, loneYAML)
 	ids := create(t, s, p, 3)
 	defer lockRow(t, db, ids[0], 0)()
-	claimed, rest, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, false)
+	claimed, rest, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Callables: p.Callables, Limit: 1, Lease: time.Minute}, false)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 	require.Zero(t, rest)

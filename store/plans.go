@@ -22,10 +22,16 @@ type Plan struct {
 	*workflow.Plan
 	ID    int32
 	Queue int32 // the id of the namespace
+	// Callables says, by step number, in which line a step waits; 0: in that of the
+	// engine, which runs it itself.
+	Callables []int32
 	// InputSchema checks contexts; nil accepts everything.
 	InputSchema *workflow.InputSchema
 	// EngineFirst says that tasks may begin with a step that the engine runs.
 	EngineFirst bool
+
+	// first are the callables that tasks begin with.
+	first []int32
 
 	// used says that tasks have used it, whatever becomes of transactions that
 	// are under way.
@@ -115,7 +121,7 @@ func (s *Store) ForgetPlanNames() {
 	clear(s.plans.byName)
 }
 
-const planColumns = `p.plan_id, p.namespace_id, p.template, p.current`
+const planColumns = `p.plan_id, p.namespace_id, p.template, p.current, p.callables`
 
 const planNamed = `select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
 	where n.name = $1 and p.name = $2 and p.version = $3 and p.current`
@@ -195,10 +201,11 @@ type planRow struct {
 	id, queue int32
 	document  []byte
 	current   bool
+	callables []int32
 }
 
 func (r *planRow) scan(row pgx.CollectableRow) error {
-	return row.Scan(&r.id, &r.queue, &r.document, &r.current)
+	return row.Scan(&r.id, &r.queue, &r.document, &r.current, &r.callables)
 }
 
 func (c *planCache) scan(row pgx.CollectableRow) (*Plan, error) {
@@ -215,7 +222,7 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 		c.put(p, r.current, time.Now())
 		return p, nil
 	}
-	p := &Plan{ID: r.id, Queue: r.queue}
+	p := &Plan{ID: r.id, Queue: r.queue, Callables: r.callables}
 	t := &workflow.Template{}
 	if err := json.Unmarshal(r.document, t); err != nil {
 		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
@@ -224,12 +231,22 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 	if p.Plan, err = workflow.Compile(t); err != nil {
 		return nil, fmt.Errorf("compile plan %d: %w", p.ID, err)
 	}
+	if len(p.Callables) != len(p.Steps) {
+		return nil, fmt.Errorf("plan %d has %d callables for %d steps", p.ID, len(p.Callables), len(p.Steps))
+	}
 	if p.InputSchema, err = workflow.CompileInputSchema(t); err != nil {
 		return nil, fmt.Errorf("compile the input schema of plan %d: %w", p.ID, err)
 	}
 	for no := range p.Steps {
 		s := &p.Steps[no]
-		p.EngineFirst = p.EngineFirst || s.Initial && len(s.Parents) == 0 && s.Kind.ByEngine()
+		if !s.Initial || len(s.Parents) > 0 {
+			continue
+		}
+		if s.Kind.ByEngine() {
+			p.EngineFirst = true
+		} else if c := p.callableOf(s); !slices.Contains(p.first, c) {
+			p.first = append(p.first, c)
+		}
 	}
 	c.put(p, r.current, time.Now())
 	return p, nil
@@ -248,7 +265,7 @@ func (s *Store) Plans(ctx context.Context, namespace string) ([]ListedPlan, erro
 	var plans []ListedPlan
 	err := s.repeatable(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {
 		known := s.plans.known()
-		rows, err := db.Query(ctx, `select p.plan_id, p.namespace_id, case when p.plan_id <> all ($2::int[]) then p.template end, p.current, p.deprecated_at
+		rows, err := db.Query(ctx, `select p.plan_id, p.namespace_id, case when p.plan_id <> all ($2::int[]) then p.template end, p.current, p.callables, p.deprecated_at
 			from tasker.plans p join tasker.namespaces n using (namespace_id)
 			where p.current and ($1 = '' or n.name = $1) order by n.name, p.name, p.version limit 10000`,
 			namespace, nonNil(slices.Collect(maps.Keys(known))))
@@ -257,7 +274,7 @@ func (s *Store) Plans(ctx context.Context, namespace string) ([]ListedPlan, erro
 		}
 		plans, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ListedPlan, err error) {
 			var p planRow
-			if err := row.Scan(&p.id, &p.queue, &p.document, &p.current, &l.DeprecatedAt); err != nil {
+			if err := row.Scan(&p.id, &p.queue, &p.document, &p.current, &p.callables, &l.DeprecatedAt); err != nil {
 				return l, err
 			}
 			if l.Plan = known[p.id]; l.Plan == nil {

@@ -116,7 +116,7 @@ func TestPlansMadeAmongTheDeadHold(t *testing.T) {
 	e := newExplainer(t, db.DSN, "force_generic_plan")
 	// These begin at the beginning of an index, or between lanes of which one is
 	// the other, and walk over what is dead there: that is what the frontier is for.
-	walking := []string{"claimAny", "firstBetween", "firstTimes", "horizon", "attention", "queueDepth", "promoteDue", "expireLeases"}
+	walking := []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "unservedLanes", "promoteDue", "expireLeases"}
 	for _, c := range alive.hotStatements(t, db, 20) {
 		if !slices.Contains(walking, c.name) {
 			t.Run(c.name, func(t *testing.T) { e.check(t, c) })
@@ -137,7 +137,7 @@ func openPlans(t *testing.T) *pgtest.DB {
 	return db
 }
 
-// fixture is a board of queue 1 with everything, two of its lanes, and the
+// fixture is a board of callable 1 with everything, two of its lanes, and the
 // ledger of tasks that have ended.
 type fixture struct {
 	from     int // the first of its numbers, less one
@@ -159,6 +159,7 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 			select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
 				|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.UTC().Truncate(24*time.Hour).Add(-time.Minute).UnixMilli()))
 		db.Exec(t, `insert into tasker.namespaces (name) values ('big'), ('other')`)
+		db.Exec(t, `insert into tasker.callables (namespace_id, callable, method, resolver) select 1 + i % 2, 'c' || i, '', '' from generate_series(0, 999) i`)
 		db.Exec(t, `insert into tasker.plans (namespace_id, name, version, environment, content_hash, steps, template, current)
 			values (1, 'p', '1.0.0', 'test', decode(repeat('00', 32), 'hex'), '{a,b}', '{}', true)`)
 	}
@@ -192,17 +193,17 @@ func (f fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
 	const numbers = `(select i, i / 20 % 2 = 0 as inline,
 			case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
 		from generate_series($1::int + 1, $2::int) i where $3::int > 0) n`
-	const step = `i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
+	const step = `1, i, 1, 200 + i % 2, state, 1, case when state >= 3 then i end,
 		case when state = 1 then now() + (i - $3) * interval '1 s' end,
 		case when state = 3 then now() + (i - $3) * interval '1 s' end,
 		case when state = 4 then 1 end, '{0}'::smallint[], case when i % 7 = 0 then array['gpu'] end`
 	const task = `1, 4, 0, decode(repeat('00', 14), 'hex'), now(), case when i % 3 > 0 then '{"n": 1}'::jsonb end`
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, plan_id, task_state, priority, progress, requested_at, context,
-			seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+			callable, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
 		select test_id(i), 0, 1, `+task+`, `+step+` from `+numbers+` where inline
 		union all
-		select test_id(i), 0, 1, `+task+`, 0, null, 0, 0, 0, null, null, null, null, null, null from `+numbers+` where not inline`, after, last, f.youngest())
-	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
+		select test_id(i), 0, 1, `+task+`, 0, 0, null, 0, 0, 0, null, null, null, null, null, null from `+numbers+` where not inline`, after, last, f.youngest())
+	db.Exec(t, `insert into tasker.board (task_uuid, slot, queue, callable, seq, step_no, lane, state, attempt, token, due_at, lease_until, outcome, parents, tags)
 		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last, f.youngest())
 }
 
@@ -240,7 +241,7 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		return list
 	}
 	mark := int64(f.youngest())
-	plan := &Plan{Plan: compiled(t), ID: 1, Queue: 1}
+	plan := &Plan{Plan: compiled(t), ID: 1, Queue: 1, Callables: []int32{1, 2}}
 	worker := uuid.Must(uuid.NewV7())
 	held := claimColumns(keys(3))
 	tasks := held[0].(uuids)
@@ -263,23 +264,25 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 	created, _, err := createArguments(fresh, distinctIdentities(fresh), nil)
 	require.NoError(t, err)
 
-	everywhereArgs := []any{[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}
+	lanes := lanesFrom{callables: []int32{1, 1}, lanes: []int16{200, 201}, from: []int64{mark, mark}}
+	everywhereArgs := lanes.arguments()
+	beyond := lanesFrom{lanes.callables, lanes.lanes, []int64{1 << 60, 1 << 60}}
+	full := func(from lanesFrom, tags []string, ahead ...any) []any {
+		args := from.arguments()
+		return slices.Concat([]any{worker, int64(60_000), tags, perStatement}, args[:3], []any{[]int32{2, 1, 3}}, args[3:], ahead)
+	}
 	done := endedTasks(t, db, f.from+1, f.finished, perStatement)
 	list := []hotStatement{
 		{"taskEnds", taskEnds, []any{slices.Concat(done, tasks)}, perStatement + len(done), len(done)},
 		{"claimSteps from the board", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
 		{"claimSteps from the ledger", claimSteps + takePicked + fromLedger, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
 		{"claim of what is not there", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{1 << 60, 1 << 60}}, perStatement, 0},
-		{"claim from the frontier of what is not there", claimFrontier + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement,
-			[]int32{1, 1}, []int16{200, 201}, []int64{1 << 60, 1 << 60}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, perStatement, 0},
-		{"claim from the frontier", claimFrontier + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement,
-			[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}}, perStatement, perStatement},
-		{"firstClaimable", firstClaimable, []any{[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, 2, 2},
-		{"firstBetween", firstBetween, []any{[]int32{1, 1}, []int32{-40_000, 200}, []int32{200, 40_000}}, 1, 1},
-		{"claimAny", claimAny + takePicked + fromLedger, []any{worker, int64(60_000), []string{"gpu"}, perStatement, []int32{1, 2}}, perStatement, perStatement},
+		{"claim from the frontier of what is not there", claimAll + takePicked + fromBoard, full(beyond, []string{}), perStatement, 0},
+		{"claim from the frontier", claimAll + takePicked + fromBoard, full(lanes, []string{}), perStatement, perStatement},
+		{"firstClaimable", firstClaimable, everywhereArgs, 2, 2},
+		{"claimAll", claimAll + takePicked + fromLedger, full(lanesFrom{}, []string{"gpu"}), perStatement, perStatement},
 		{"claim ahead", claimFromBoard.fromMarks.ahead, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, perStatement / 2}, perStatement, perStatement},
-		{"claim ahead from the frontier", claimFromBoard.fromFrontier.ahead, []any{worker, int64(60_000), []string{}, perStatement,
-			[]int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, []int32{1, 1, 1}, []int32{-40_000, 200, 201}, []int32{200, 201, 40_000}, perStatement / 2}, perStatement, perStatement},
+		{"claim ahead from the frontier", claimFromBoard.full.ahead, full(lanes, []string{}, perStatement/2), perStatement, perStatement},
 		{"beginClaims", beginClaims, []any{worker, mark, mark - 1000}, 1, 1},
 		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
 		{"keepIsolated", keepIsolated, isolatedArguments(isolating, order), 2 * perStatement, 0},
@@ -296,9 +299,11 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"promoteDue", promoteDue, []any{perStatement, longAgo}, perStatement, 0},
 		{"expireLeases", expireLeases, []any{perStatement, longAgo}, perStatement, 1},
 		{"horizon", horizon, []any{longAgo, longAgo}, 1, 1},
-		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000), []string{}, []byte(`[]`), "h:1"), perStatement, 0},
+		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000), []string{}, []byte(`[]`), "h:1", []int32{1}, []string{"a"}), perStatement, 0},
 		{"processorAlive", processorAlive, []any{worker, "p", "h", "v", "m", "h:1"}, 1, 1},
 		{"attention", attention, append([]any{worker, "p", "h", "v", "m", "h:1", longAgo, longAgo, int64(0), int64(0), int64(10_000)}, everywhereArgs...), 2, 0},
+		{"unservedLanes", unservedLanes, append([]any{int64(30_000), perStatement}, everywhereArgs...), perStatement, 1},
+		{"unservedSteps", unservedSteps, []any{int64(30_000), tasks[0]}, 2, 0},
 		{"createTasks", createTasks, created, perStatement, perStatement},
 		{"readTaskRow", readTaskRow, []any{tasks, true}, perStatement, perStatement},
 		{"readBoard", readBoard, []any{tasks, true}, 2 * perStatement, 0},

@@ -75,6 +75,14 @@ type registration struct {
 	documents, steps            []string
 }
 
+// registeredStep is a step in the order of the step numbers.
+type registeredStep struct {
+	Name     string  `json:"name"`
+	Callable *string `json:"callable"` // nil: the engine runs it
+	Method   string  `json:"method"`
+	Resolver string  `json:"resolver"`
+}
+
 func newRegistration(who Registrant, templates []*workflow.Template) (*registration, error) {
 	r := &registration{who: who}
 	for _, t := range templates {
@@ -86,9 +94,13 @@ func newRegistration(who Registrant, templates []*workflow.Template) (*registrat
 		if err != nil {
 			return nil, fmt.Errorf("encode template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
 		}
-		order := make([]string, len(plan.Steps))
+		order := make([]registeredStep, len(plan.Steps))
 		for no := range plan.Steps {
-			order[no] = plan.Steps[no].Name
+			step := &plan.Steps[no]
+			order[no].Name = step.Name
+			if h := &step.Handler; !step.Kind.ByEngine() {
+				order[no].Callable, order[no].Method, order[no].Resolver = &h.Callable, h.Method, h.Resolver
+			}
 		}
 		list, err := json.Marshal(order)
 		if err != nil {
@@ -259,15 +271,33 @@ func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival
 	return free, err
 }
 
+// registerCallables adds what the steps of templates call and nobody has called
+// before.
+// Index: callables_named.
+const registerCallables = `
+insert into tasker.callables (namespace_id, callable, method, resolver)
+select distinct s.namespace_id, d.callable, d.method, d.resolver
+from unnest($1::text[], $2::text[]) n(namespace, steps)
+join tasker.namespaces s on s.name = n.namespace
+cross join lateral jsonb_to_recordset(n.steps::jsonb) d(callable text, method text, resolver text)
+where d.callable is not null
+on conflict do nothing`
+
 // insert makes the templates the current ones of their versions, in the place of
 // the plans that give way.
 func (r *registration) insert(ctx context.Context, tx pgx.Tx, give []int32) error {
 	b := &pgx.Batch{}
 	b.Queue(`update tasker.plans set current = false where plan_id = any ($1::int[])`, nonNil(give))
+	b.Queue(registerCallables, nonNil(r.namespaces), nonNil(r.steps))
 	b.Queue(`
-		insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, registered_by, deprecated_at, current)
+		insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, callables, registered_by, deprecated_at, current)
 		select s.namespace_id, n.name, n.version, $7, n.hash, n.template::jsonb,
-		       array(select jsonb_array_elements_text(n.steps::jsonb)), $8,
+		       array(select d.step ->> 'name' from jsonb_array_elements(n.steps::jsonb) with ordinality d(step, at) order by d.at),
+		       array(select coalesce(c.callable_id, 0) from jsonb_array_elements(n.steps::jsonb) with ordinality d(step, at)
+		             left join tasker.callables c on c.namespace_id = s.namespace_id
+		                  and md5(c.callable || E'\x1f' || c.method || E'\x1f' || c.resolver) =
+		                      md5((d.step ->> 'callable') || E'\x1f' || (d.step ->> 'method') || E'\x1f' || (d.step ->> 'resolver'))
+		             order by d.at), $8,
 		       (select max(o.deprecated_at) from tasker.plans o where o.namespace_id = s.namespace_id and o.name = n.name and o.version = n.version), true
 		from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])
 		     n(namespace, name, version, hash, template, steps)

@@ -29,10 +29,17 @@ type Daemon struct {
 	Mode       string   // deployment mode, or ModeDraining
 	Namespaces []string // of a worker
 	Tags       []string // of a worker
+	// Callables are what a worker claims, see Callable, and Handlers the names that it
+	// has handlers by; of the first MaxHandlersShown the fleet is told.
+	Callables []int32
+	Handlers  []string
 	// Refused are the templates of a worker whose versions have other content; of the
 	// first MaxRefusedShown the fleet is told.
 	Refused []VersionConflict
 }
+
+// MaxHandlersShown bounds the handlers of which a worker tells the fleet.
+const MaxHandlersShown = 1000
 
 // MaxRefusedShown bounds the refused templates of which a worker tells the fleet.
 const MaxRefusedShown = 100
@@ -50,11 +57,13 @@ const MaxRefusedShown = 100
 // Index: the primary keys; (select $n) as in reportSteps.
 const workerHeartbeat = `
 with alive as (
-    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address)
-    values ($1, $2, $3, $4, $5, $6, $12, $13, $14)
+    insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers)
+    values ($1, $2, $3, $4, $5, $6, $12, $13, $14, $15, $16)
     on conflict (worker_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode,
         namespaces = excluded.namespaces, tags = excluded.tags, refused_templates = excluded.refused_templates,
         address = excluded.address,
+        callables = case when w.callables = excluded.callables then w.callables else excluded.callables end,
+        handlers = case when w.handlers = excluded.handlers then w.handlers else excluded.handlers end,
         status = 1, status_since = case when w.status = 1 then w.status_since else clock_timestamp() end
     where w.status < 3
     returning w.worker_uuid
@@ -90,7 +99,7 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 	}
 	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		args := append([]any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces)}, keys...)
-		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags), refused, d.Address)...)
+		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags), refused, d.Address, nonNil(d.Callables), nonNil(d.Handlers[:min(len(d.Handlers), MaxHandlersShown)]))...)
 		if err != nil {
 			return err
 		}
@@ -118,20 +127,24 @@ on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mod
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
 // Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
-var attention = `with alive as (` + processorAlive + `), ` + overdue(7)
+var attention = `with recursive alive as (` + processorAlive + `), ` + overdue(7)
 
 // overdue looks at the beginning of every list for what has waited too long; its
 // parameters, from number p on, are those of lookEverywhere.
 func overdue(p int) string {
 	at := func(n int) string { return "$" + strconv.Itoa(p+n) }
-	return `first as materialized (` + everyLane("enqueued_at", "1", p+5) + `)` +
+	return everyLane(p+5, p+8) + `, first as materialized (
+    select l.callable, s.enqueued_at from found l cross join lateral (
+        select enqueued_at from tasker.board where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1) s
+)` +
 		strings.NewReplacer("$1", at(0), "$2", at(1)).Replace(horizon) + `,
        coalesce((select reported_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms' from tasker.board
                  where state = 4 and slot = 0 and seq >= ` + at(2) + ` order by seq limit 1), false)
        or coalesce((select reported_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 and seq >= ` + at(3) + ` order by seq limit 1), false),
        array(select distinct n.name from first f
-             cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[f.queue]) limit 1) n
+             cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) limit 1) c
+             cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms')`
 }
 

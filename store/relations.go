@@ -21,6 +21,9 @@ func queueOf(p *Plan, step *workflow.PlanStep) int32 {
 	return p.Queue
 }
 
+// callableOf is the line that a step waits in.
+func (p *Plan) callableOf(step *workflow.PlanStep) int32 { return p.Callables[step.No] }
+
 // The kinds of messages about tasks, see migration 9.
 const (
 	messageEnded        int16 = iota + 1 // it has ended, and others wait for that

@@ -54,7 +54,7 @@ type operated struct {
 
 // report reports what is claimable, as chosen for each.
 func (o *operated) report(t *rapid.T) {
-	claimed, _, err := o.store.Claim(o.ctx, store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{o.plan.Queue},
+	claimed, _, err := o.store.Claim(o.ctx, store.ClaimRequest{Worker: uuid.Nil, Callables: o.plan.Callables,
 		Limit: rapid.IntRange(1, 3).Draw(t, "claims"), Lease: time.Minute}, true)
 	require.NoError(t, err)
 	if len(claimed) == 0 {

@@ -189,27 +189,30 @@ set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token 
     claimed_at = null, ahead = null, enqueued_at = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
-returning s.queue`
+returning (select name from tasker.namespaces where namespace_id = s.queue), s.callable, s.lane`
 
-// HandBack makes claims claimable again for others, as at shutdown. It
-// returns the queues that got work; stale claims are passed over.
-func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]int32, error) {
+// HandBack makes claims claimable again for others, as at shutdown. It returns the
+// signals to publish; stale claims are passed over.
+func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signal, error) {
 	if len(claims) == 0 {
 		return nil, nil
 	}
-	var queues []int32
+	topics := signalSet{}
 	keys := claimColumns(claims)
 	err := s.call(ctx, "hand_back", "hand back claims", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, handBack, keys...)
 		if err != nil {
 			return err
 		}
-		queues, err = pgx.CollectRows(rows, pgx.RowTo[int32])
-		slices.Sort(queues)
-		queues = slices.Compact(queues)
+		var namespace string
+		var lane laneKey
+		_, err = pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane}, func() error {
+			topics.addLane(namespace, lane)
+			return nil
+		})
 		return err
 	})
-	return queues, err
+	return topics.signals(), err
 }
 
 // claimsAfter are the claims of a worker that are newer than a token. It is for

@@ -117,7 +117,7 @@ func (x *Settlement) fits() bool {
 // may not, or when its inputs are not all at hand. Token and times are missing.
 func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	c, step := x.Claim, &x.Plan.Steps[x.Effects.Put[0].Step]
-	if !slices.Contains(taker.Queues, c.Queue) || !carries(taker.Tags, step.Tags) {
+	if !slices.Contains(taker.Callables, x.Plan.callableOf(step)) || !carries(taker.Tags, step.Tags) {
 		return nil
 	}
 	parents := x.Plan.ParentsOf(x.Progress, step.No)
@@ -185,8 +185,9 @@ type settledMoves struct {
 	attempts []int16
 	enqueued []time.Time
 	claimed  []time.Time
-	queues   []int32
 	lasts    []bool
+	// of what follows
+	callables []int32
 }
 
 func newSettling(processor uuid.UUID, taker ClaimRequest, list []Settlement) *settling {
@@ -234,9 +235,9 @@ func (w *settling) add(at int) {
 	m.parents, m.tags = append(m.parents, arrayLiteral(parents)), append(m.tags, joined(step.Tags))
 	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
 	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
-	m.queues, m.lasts = append(m.queues, x.Claim.Queue), append(m.lasts, x.Plan.LastAttempt(x.Progress, put))
+	m.callables, m.lasts = append(m.callables, x.Plan.callableOf(step)), append(m.lasts, x.Plan.LastAttempt(x.Progress, put))
 	if !wanted { // where it is and the namespace is paused, resuming signals
-		w.topics.addLane(x.Plan.Template.Namespace, x.Claim.Queue, Lane(x.Claim.Priority, true))
+		w.topics.addLane(x.Plan.Template.Namespace, laneKey{x.Plan.callableOf(step), Lane(x.Claim.Priority, true)})
 	}
 }
 
@@ -271,7 +272,7 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
 		args := append(m.arguments(), m.states, m.nexts, m.wanted, m.heirs, m.lanes, m.parents, m.tags,
-			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds(), m.queues, m.lasts)
+			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds(), m.callables, m.lasts)
 		b.Queue(settleMoves, args...).Query(func(rows pgx.Rows) error {
 			var token int64
 			var fence *int64

@@ -18,7 +18,7 @@ update tasker.board
 set state = 3, attempt = 1, token = nextval('tasker.claim_token'), worker = $2::uuid,
     claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $3::bigint * interval '1 ms'
 where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and step_no is not null and due_at is null
-      and not exists (select from tasker.namespaces n where n.namespace_id = queue and n.paused_at is not null)
+      and callable <> all (` + pausedCallables + `)
 returning task_uuid, token, enqueued_at, claimed_at, requested_at`
 
 // CreateAndClaim is CreateTasks that also claims the first steps for taker, up
@@ -81,11 +81,12 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		if len(first) >= taker.Limit {
 			break
 		}
-		if !chosen[i] || t.startsLater() || len(t.DependsOn) > 0 || !slices.Contains(taker.Queues, t.Plan.Queue) {
+		if !chosen[i] || t.startsLater() || len(t.DependsOn) > 0 {
 			continue
 		}
 		progress, effects, err := t.begin()
-		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
+		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) ||
+			!slices.Contains(taker.Callables, t.Plan.Callables[effects.Put[0].Step]) || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
 			continue
 		}
 		first[t.UUID] = firstStep{at: &Standing{State: workflow.TaskPending, Progress: progress}, claim: Claimed{

@@ -41,9 +41,9 @@ func (m *model) takeClaims(t *rapid.T, at int, req store.ClaimRequest, full bool
 // settle settles claims, valid and stale ones, and takes what follows.
 func (m *model) settle(t *rapid.T) {
 	req := store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Limit: rapid.IntRange(0, 3).Draw(t, "limit"), Lease: time.Hour}
-	for _, p := range m.plans {
-		if rapid.IntRange(0, 3).Draw(t, "queue") > 0 {
-			req.Queues = append(req.Queues, p.Queue)
+	for _, c := range m.callables() {
+		if rapid.IntRange(0, 3).Draw(t, "offered") > 0 {
+			req.Callables = append(req.Callables, c)
 		}
 	}
 	if rapid.Bool().Draw(t, "gpu") {
@@ -106,7 +106,7 @@ func (m *model) settled(t *rapid.T, req *store.ClaimRequest, s *store.Settlement
 		return
 	}
 	require.GreaterOrEqual(t, req.Limit, 1)
-	require.Contains(t, req.Queues, task.plan.Queue)
+	require.Contains(t, req.Callables, task.plan.Callables[no])
 	require.True(t, len(task.plan.Steps[no].Tags) == 0 || slices.Contains(req.Tags, "gpu"))
 	require.Equal(t, no, a.Next.Step)
 	require.Len(t, a.Next.ParentResults, len(task.plan.Steps[no].Parents))

@@ -17,7 +17,7 @@ import (
 // settleStatements has the statements of Settle for the steps in progress that
 // stand in the rows of their tasks, and that of CreateAndClaim.
 func settleStatements(t *testing.T, plan *Plan, held []ClaimKey) (list []hotStatement) {
-	req := ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{1}, Limit: len(held), Lease: time.Minute}
+	req := ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Callables: []int32{1}, Limit: len(held), Lease: time.Minute}
 	progress := workflow.NewProgress(plan.Plan)
 	progress.Steps[0].Status, progress.Steps[1].Status = workflow.StatusComplete, workflow.StatusOnBoard
 	var both []Settlement

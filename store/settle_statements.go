@@ -47,12 +47,12 @@ select token, coalesce(watched, false) from gone`
 // with it and the old row need not be read again. Where more than half of the
 // lease is left it is kept: then no column of an index changes.
 // Index: the primary keys.
-const settleMoves = settled + `, wanted and not exists (select from tasker.namespaces n where n.namespace_id = queue and n.paused_at is not null) as taken` + ofSettled + `,
+const settleMoves = settled + `, wanted and callable <> all (` + pausedCallables + `) as taken` + ofSettled + `,
                          (select $8::smallint[]), (select $9::smallint[]), (select $10::boolean[]), (select $11::boolean[]),
                          (select $12::smallint[]), (select $13::text[]), (select $14::text[]),
                          (select $15::smallint[]), (select $16::timestamptz[]), (select $17::timestamptz[]), (select $21::int[]), (select $22::boolean[]))
     o(task_uuid, step_no, token, from_state, before, result, progress, task_state, next_no, wanted, heir, lane, parents, tags,
-      attempt, enqueued_at, claimed_at, queue, last_attempt)
+      attempt, enqueued_at, claimed_at, callable, last_attempt)
 ), moved as (
     update tasker.board t
     set progress = o.progress, processor = $18::uuid, deadline = null, updated_at = o.at,
@@ -60,7 +60,7 @@ const settleMoves = settled + `, wanted and not exists (select from tasker.names
         parents = case when o.heir and not o.taken and octet_length(o.result) <= ` + maxInlineResult + ` then null else o.parents::smallint[] end,
         inputs = case when o.heir and not o.taken and octet_length(o.result) <= ` + maxInlineResult + `
                       then jsonb_build_object(o.step_no::text, o.result::jsonb) end,
-        step_no = o.next_no, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
+        step_no = o.next_no, callable = o.callable, lane = o.lane, tags = string_to_array(o.tags, E'\x1f'),
         state = case when o.taken then 3 else 2 end,
         seq = case when o.taken then t.seq else nextval('tasker.step_seq') end,
         attempt = case when o.taken then 1 else 0 end, last_attempt = nullif(o.last_attempt, false), ahead = null,

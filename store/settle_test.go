@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,7 +39,7 @@ steps:
 `
 
 func taker(p *store.Plan, limit int, tags ...string) store.ClaimRequest {
-	return store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{p.Queue}, Tags: tags, Limit: limit, Lease: time.Minute}
+	return store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Callables: p.Callables, Tags: tags, Limit: limit, Lease: time.Minute}
 }
 
 // settlement is the success of a claim, decided as an orchestrator does.
@@ -130,8 +131,8 @@ func TestSettleClaimsOnlyWhatTheTakerMay(t *testing.T) {
 	p := plan(t, s, chainYAML)
 	create(t, s, p, 3)
 	for name, req := range map[string]store.ClaimRequest{
-		"no permit":   taker(p, 0, "gpu"),
-		"other queue": {Queues: []int32{p.Queue + 1}, Tags: []string{"gpu"}, Limit: 1, Lease: time.Minute},
+		"no permit":      taker(p, 0, "gpu"),
+		"other callable": {Callables: []int32{p.Callables[0] + 1000}, Tags: []string{"gpu"}, Limit: 1, Lease: time.Minute},
 	} {
 		one, at := claimStanding(t, s, taker(p, 1))
 		answers, done, err := s.Settle(t.Context(), uuid.Nil, req, []store.Settlement{settlement(t, p, one, at, `1`)})
@@ -168,7 +169,7 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 	p, other := plan(t, s, chainYAML), plan(t, s, strings.Replace(chainYAML, "namespace_name: shapes", "namespace_name: elsewhere", 1))
 	paused, runs := create(t, s, p, 1)[0], create(t, s, other, 1)[0]
 	req := taker(p, 2)
-	req.Queues = append(req.Queues, other.Queue)
+	req.Callables = slices.Concat(req.Callables, other.Callables)
 	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)

@@ -3,7 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,48 +18,81 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// signalSet collects signals; those of one transaction are few.
-type signalSet map[signal.Signal]bool
+// maxToldLanes bounds the lanes that one signal tells of. Where there are more it
+// tells of none, and workers look everywhere.
+const maxToldLanes = 64
 
-func (t signalSet) add(topic signal.Topic) { t[signal.Signal{Topic: topic}] = true }
+// signalSet collects signals; those of one transaction are few. A topic has the
+// lanes in which there is something to claim; nil where it tells of none.
+type signalSet map[signal.Topic]map[laneKey]bool
 
-// addLane adds that there is something to claim in a lane of a queue. Workers look
-// into those of the default priority anyway; of another they are told which it is.
-func (t signalSet) addLane(namespace string, queue int32, lane int16) {
-	s := signal.Signal{Topic: signal.WorkerTopic(namespace)}
-	if lane != Lane(0, true) && lane != Lane(0, false) {
-		s.Payload = fmt.Sprintf("%d.%d", queue, lane)
-	}
-	t[s] = true
-}
+func (t signalSet) add(topic signal.Topic) { t[topic] = nil }
 
-// HearLane takes in a signal to workers that names a lane: the next claim from the
-// marks looks there as well, so that what is urgent is not found only by a full
-// scan. Other signals, and what is no lane, are left alone. It is safe for
-// concurrent use.
-func (s *Store) HearLane(told signal.Signal) {
-	queue, lane, ok := strings.Cut(told.Payload, ".")
-	if _, forWorkers := told.Topic.WorkerNamespace(); !ok || !forWorkers {
-		return
-	}
-	q, err := strconv.ParseInt(queue, 10, 32)
-	if err != nil {
-		return
-	}
-	if l, err := strconv.ParseInt(lane, 10, 16); err == nil && l >= 0 && l <= int64(Lane(workflow.MinPriority, false)) {
-		s.marks.heard(laneKey{int32(q), int16(l)})
+// addLane adds that there is something to claim in a lane.
+func (t signalSet) addLane(namespace string, k laneKey) {
+	topic := signal.WorkerTopic(namespace)
+	lanes, there := t[topic]
+	switch {
+	case !there:
+		t[topic] = map[laneKey]bool{k: true}
+	case lanes != nil:
+		if lanes[k] = true; len(lanes) > maxToldLanes {
+			t[topic] = nil
+		}
 	}
 }
 
 func (t signalSet) signals() []signal.Signal {
 	list := make([]signal.Signal, 0, len(t))
-	for s := range t {
-		list = append(list, s)
+	for topic, lanes := range t {
+		list = append(list, signal.Signal{Topic: topic, Payload: encodeLanes(lanes)})
 	}
-	slices.SortFunc(list, func(a, b signal.Signal) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Payload, b.Payload))
-	})
+	slices.SortFunc(list, func(a, b signal.Signal) int { return cmp.Compare(a.Topic, b.Topic) })
 	return list
+}
+
+// encodeLanes writes lanes as 17.5000,18.5000: the callable and its lane.
+func encodeLanes(lanes map[laneKey]bool) string {
+	var b []byte
+	for _, k := range slices.SortedFunc(maps.Keys(lanes), compareLanes) {
+		if b != nil {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendInt(b, int64(k.callable), 10), '.')
+		b = strconv.AppendInt(b, int64(k.lane), 10)
+	}
+	return string(b)
+}
+
+// HearLanes takes in a signal to workers that names lanes: the next claims from the
+// marks look there. It reports true where a callable among them is not known yet:
+// whoever gets to know it, see Callables, looks everywhere. Other signals are left
+// alone. It is safe for concurrent use.
+func (s *Store) HearLanes(told signal.Signal) (unknown bool) {
+	if _, forWorkers := told.Topic.WorkerNamespace(); !forWorkers || told.Payload == "" {
+		return false
+	}
+	for lane := range strings.SplitSeq(told.Payload, ",") {
+		k, ok := decodeLane(lane)
+		switch {
+		case !ok:
+		case s.callables.knows(k.callable):
+			s.marks.heard(k)
+		default:
+			unknown = true
+		}
+	}
+	return unknown
+}
+
+func decodeLane(text string) (k laneKey, ok bool) {
+	callable, lane, _ := strings.Cut(text, ".")
+	c, err := strconv.ParseInt(callable, 10, 32)
+	if err != nil {
+		return k, false
+	}
+	l, err := strconv.ParseInt(lane, 10, 16)
+	return laneKey{int32(c), int16(l)}, err == nil && l >= 0 && l <= int64(Lane(workflow.MinPriority, false)) // #nosec G115 -- parsed so
 }
 
 // queueSignals adds the signals of a transaction to it, when signals travel
@@ -157,7 +190,9 @@ func (t signalSet) addCreated(task *NewTask) {
 		t.add(signal.TopicDue)
 	}
 	if task.StartIn <= 0 && len(task.DependsOn) == 0 {
-		t.addLane(task.Plan.Template.Namespace, task.Plan.Queue, Lane(task.Priority, false))
+		for _, callable := range task.Plan.first {
+			t.addLane(task.Plan.Template.Namespace, laneKey{callable, Lane(task.Priority, false)})
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `select pg_create_logical_replication_slot('signals', 'pgoutput', true)`)
 	require.NoError(t, err)
 	sent := func() []signal.Signal { return decoded(t, conn) }
-	shapes := signal.Signal{Topic: signal.WorkerTopic("shapes")}
+	shapes := store.CreateSignals([]store.NewTask{newTask(p)})[0]
 
 	id := create(t, s, p, 1)[0]
 	require.Equal(t, []signal.Signal{shapes}, sent())
@@ -62,7 +62,10 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	_, err = s.Watch(t.Context(), id)
 	require.NoError(t, err)
 	applyAll(t, s)
-	require.Equal(t, []signal.Signal{shapes}, sent(), "of what was applied; who watches signals nothing")
+	left, _ := p.StepNumber("left")
+	right, _ := p.StepNumber("right")
+	both := laneOf(p, left, 0, true) + "," + laneOf(p, right, 0, true)
+	require.Equal(t, []signal.Signal{{Topic: shapes.Topic, Payload: both}}, sent(), "of what was applied; who watches signals nothing")
 	for range 2 {
 		for _, c := range claim(t, s, p, 10) {
 			report(t, s, succeed(c, `1`))

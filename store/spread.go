@@ -7,14 +7,14 @@ import "strings"
 var (
 	// columnsOfSteps belong to a step and go with it, wherever its row is.
 	columnsOfSteps = []string{"seq", "token", "lease_until", "claimed_at", "reported_at", "worker", "due_at", "enqueued_at", "retry_after_ms",
-		"lane", "step_no", "state", "attempt", "outcome", "retryable", "parents", "inputs", "tags", "result", "error", "batch", "checkpoint",
+		"callable", "lane", "step_no", "state", "attempt", "outcome", "retryable", "parents", "inputs", "tags", "result", "error", "batch", "checkpoint",
 		"wait", "awaits", "events", "last_attempt", "ahead"}
 	// columnsOfTasks belong to the task and stay in slot 0.
 	columnsOfTasks = []string{"requested_at", "state_since", "updated_at", "processor", "correlation_id", "parent_correlation_id", "plan_id",
 		"task_state", "priority", "watched", "progress", "context", "deadline", "dead_letter", "awaited"}
 	// columnsWithZero are step columns that are 0 where there is no step; the others
 	// are null.
-	columnsWithZero = []string{"seq", "lane", "state", "attempt"}
+	columnsWithZero = []string{"seq", "callable", "lane", "state", "attempt"}
 )
 
 // spreadTasks gives the step in a task's own row a row of its own, since an

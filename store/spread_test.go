@@ -101,7 +101,7 @@ func TestARowThatGoesOnForgetsNothing(t *testing.T) {
 	}{
 		"moveTasks": {moveTasks, nil},
 		// The same step once more, where it stood.
-		"retrySteps": {retrySteps, []string{"step_no", "attempt", "parents", "inputs", "tags", "batch", "checkpoint"}},
+		"retrySteps": {retrySteps, []string{"callable", "step_no", "attempt", "parents", "inputs", "tags", "batch", "checkpoint"}},
 		// Null of a step that is claimed and stands alone; the fence asks for the checkpoint.
 		"settleMoves": {settleMoves, []string{"reported_at", "due_at", "retry_after_ms", "outcome", "retryable", "result", "error", "batch", "checkpoint",
 			"wait", "awaits", "events"}},

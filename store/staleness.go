@@ -314,7 +314,7 @@ func (s *Store) PastDeadline(ctx context.Context, limit int) (tasks []uuid.UUID,
 
 // stuck is what an orchestrator's heartbeat looks at too.
 // Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
-var stuck = `with ` + overdue(1)
+var stuck = `with recursive ` + overdue(1)
 
 // OverdueSignals are the signals of what has waited for longer than patience:
 // whoever should have given them may have died before it could.

@@ -82,6 +82,7 @@ type Store struct {
 	plans     planCache
 	marks     marks
 	frontiers *frontiers
+	callables *callables
 	history   history
 	reach     reach
 	aging     aging // what retention has seen of the ledger
@@ -114,7 +115,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	s := &Store{opts: opts, hold: holdStatement(opts), plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers()}
+	s := &Store{opts: opts, hold: holdStatement(opts), plans: newPlanCache(), marks: newMarks(), frontiers: newFrontiers(), callables: newCallables()}
 	cfg.AfterConnect = s.connected(cfg.AfterConnect)
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open the connection pool: %w", redact(err))

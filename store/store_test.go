@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -74,7 +75,23 @@ func newTask(p *store.Plan) store.NewTask {
 		CorrelationID: uuid.Must(uuid.NewV7()), Initiator: "test"}
 }
 
+// create creates tasks and has the store hear of it, as a worker's does.
 func create(t testing.TB, s *store.Store, p *store.Plan, n int) []uuid.UUID {
+	t.Helper()
+	_, err := s.Callables(t.Context())
+	require.NoError(t, err)
+	ids := createUntold(t, s, p, n)
+	hear(s, store.CreateSignals([]store.NewTask{newTask(p)}))
+	return ids
+}
+
+func hear(s *store.Store, signals []signal.Signal) {
+	for _, told := range signals {
+		s.HearLanes(told)
+	}
+}
+
+func createUntold(t testing.TB, s *store.Store, p *store.Plan, n int) []uuid.UUID {
 	t.Helper()
 	tasks := make([]store.NewTask, n)
 	ids := make([]uuid.UUID, n)
@@ -127,7 +144,7 @@ func applyAll(t testing.TB, s *store.Store) (finished int) {
 
 func claim(t testing.TB, s *store.Store, p *store.Plan, limit int) []store.Claimed {
 	t.Helper()
-	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, true)
+	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Nil, Callables: p.Callables, Limit: limit, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	return claimed
 }
@@ -323,13 +340,13 @@ func TestMarksFindNewWorkWithoutAFullScan(t *testing.T) {
 	_, err := s.CreateTasks(t.Context(), []store.NewTask{urgent})
 	require.NoError(t, err)
 	fast := func(limit int) int {
-		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Queues: []int32{p.Queue}, Limit: limit, Lease: time.Minute}, false)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: limit, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		return len(claimed)
 	}
 	require.Zero(t, fast(5), "its lane is not known yet")
 	create(t, s, p, 1)
-	require.Equal(t, 1, fast(5), "the default priority is always tried")
+	require.Equal(t, 1, fast(5), "of that one it is told")
 	require.Len(t, claim(t, s, p, 5), 1, "a full scan finds the lane")
 	_, err = s.CreateTasks(t.Context(), []store.NewTask{func() store.NewTask { n := newTask(p); n.Priority = 7; return n }()})
 	require.NoError(t, err)
@@ -345,9 +362,9 @@ func TestHandBackDoesNotCountAnAttempt(t *testing.T) {
 	p := plan(t, s, diamondYAML)
 	create(t, s, p, 1)
 	c := claim(t, s, p, 1)[0]
-	queues, err := s.HandBack(t.Context(), []store.ClaimKey{key(c)})
+	signals, err := s.HandBack(t.Context(), []store.ClaimKey{key(c)})
 	require.NoError(t, err)
-	require.Equal(t, []int32{p.Queue}, queues)
+	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes"), Payload: fmt.Sprintf("%d.%d", p.Callables[0], store.Lane(0, false))}}, signals)
 	again := claim(t, s, p, 1)[0]
 	require.Equal(t, 1, again.Attempt)
 	require.NotEqual(t, c.Token, again.Token)
@@ -430,7 +447,7 @@ func TestHorizonTellsSinceWhen(t *testing.T) {
 	db.Exec(t, `update tasker.board set lease_until = clock_timestamp() - interval '2 hours' where state = 3`)
 	db.Exec(t, `update tasker.board set state = 1, enqueued_at = null, due_at = clock_timestamp() - interval '1 hour'
 		where task_uuid = (select task_uuid from tasker.board where state = 2 limit 1)`)
-	db.Exec(t, `update tasker.board set queue = 0, enqueued_at = clock_timestamp() - interval '3 hours' where state = 2`)
+	db.Exec(t, `update tasker.board set queue = 0, callable = 0, enqueued_at = clock_timestamp() - interval '3 hours' where state = 2`)
 	db.Exec(t, `insert into tasker.task_messages (task_uuid, kind, sent_at) values ($1, 1, clock_timestamp() - interval '4 hours')`, ids[0])
 	h, err = s.Horizon(t.Context())
 	require.NoError(t, err)

@@ -63,7 +63,7 @@ update tasker.plans p set current = false from gone g where p.namespace_id = g.n
 func (s *Store) scanTaskType(row pgx.CollectableRow) (TaskType, error) {
 	var t TaskType
 	var r planRow
-	err := row.Scan(&r.id, &r.queue, &r.document, &r.current, &t.CreatedAt, &t.UpdatedAt, &t.CreatedBy, &t.UpdatedBy)
+	err := row.Scan(&r.id, &r.queue, &r.document, &r.current, &r.callables, &t.CreatedAt, &t.UpdatedAt, &t.CreatedBy, &t.UpdatedBy)
 	if err == nil {
 		t.Plan, err = s.plans.compile(r)
 	}

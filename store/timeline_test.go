@@ -81,7 +81,7 @@ func TestAttemptsTellWhoRanAndWhatCameOfIt(t *testing.T) {
 	id := create(t, s, p, 1)[0]
 	worker := uuid.Must(uuid.NewV7())
 	take := func() store.Claimed {
-		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, true)
+		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Callables: p.Callables, Limit: 1, Lease: time.Minute}, true)
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
 		return claimed[0]

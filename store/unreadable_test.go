@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -16,7 +17,7 @@ func TestAPlanThatCannotBeReadHoldsUpItsTasksAlone(t *testing.T) {
 	s, db := open(t)
 	readable, newer := plan(t, s, loneYAML), plan(t, s, diamondYAML)
 	ids := map[uuid.UUID]bool{create(t, s, readable, 1)[0]: true, create(t, s, newer, 1)[0]: false}
-	for _, c := range claim(t, s, readable, 2) {
+	for _, c := range slices.Concat(claim(t, s, readable, 2), claim(t, s, newer, 2)) {
 		require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
 	}
 	db.Exec(t, `update tasker.plans set template = '{"steps": "of a kind to come"}' where plan_id = $1`, newer.ID)

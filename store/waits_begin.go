@@ -57,7 +57,7 @@ type Begun struct {
 // Index: board_claimable, then the primary key.
 const engineSteps = `
 with picked as materialized (
-    select ctid as at from tasker.board where state = 2 and queue = 0 order by lane, seq limit $1 for update skip locked
+    select ctid as at from tasker.board where state = 2 and callable = 0 order by lane, seq limit $1 for update skip locked
 )
 select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid)
 from tasker.board s

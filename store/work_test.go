@@ -363,7 +363,7 @@ func TestClaimsAfterAToken(t *testing.T) {
 	create(t, s, p, 2)
 	me := uuid.Must(uuid.NewV7())
 	take := func() store.Claimed {
-		list, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: me, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Minute}, true)
+		list, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: me, Callables: p.Callables, Limit: 1, Lease: time.Minute}, true)
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		return list[0]

@@ -201,7 +201,7 @@ func neglect(t testing.TB) *neglected {
 	n.young = n.create(t, p, 0)
 	_, err = n.store.WorkerHeartbeat(t.Context(), n.worker, nil, time.Hour)
 	require.NoError(t, err)
-	claimed, _, err := n.store.Claim(t.Context(), store.ClaimRequest{Worker: n.worker.UUID, Queues: []int32{p.Queue}, Limit: 1, Lease: time.Hour}, true)
+	claimed, _, err := n.store.Claim(t.Context(), store.ClaimRequest{Worker: n.worker.UUID, Callables: p.Callables, Limit: 1, Lease: time.Hour}, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
 	n.claimed = claimed[0]

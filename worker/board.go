@@ -19,11 +19,13 @@ type board interface {
 	Report(ctx context.Context, reports []store.Report) (accepted []bool, err error)
 	SaveCheckpoints(ctx context.Context, list []store.Checkpoint, history int, lease time.Duration) (saved []store.SavedCheckpoint, err error)
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
-	HandBack(ctx context.Context, claims []store.ClaimKey) (queues []int32, err error)
+	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
 	Stopped(ctx context.Context, daemon uuid.UUID) error
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
+	Callables(ctx context.Context) ([]store.Callable, error)
+	KnownCallables() []store.Callable
 	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
 	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
@@ -31,7 +33,7 @@ type board interface {
 	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()
-	HearLane(told signal.Signal)
+	HearLanes(told signal.Signal) (unknown bool)
 	SendsSignals() bool
 }
 

@@ -75,7 +75,11 @@ func compiled(t testing.TB, yaml string) *store.Plan {
 	require.NoError(t, err)
 	plan, err := workflow.Compile(tmpl.Resolve(""))
 	require.NoError(t, err)
-	return &store.Plan{Plan: plan, ID: 7, Queue: queueOne}
+	p := &store.Plan{Plan: plan, ID: 7, Queue: queueOne}
+	for no := range plan.Steps {
+		p.Callables = append(p.Callables, int32(no)+1) // #nosec G115 -- a few
+	}
+	return p
 }
 
 // put makes n executions of step no claimable.
@@ -237,7 +241,7 @@ func (b *fakeBoard) ClaimsAfter(_ context.Context, _ uuid.UUID, after int64) (ke
 	return keys, b.down
 }
 
-func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]int32, error) {
+func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]signal.Signal, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.handBacks++
@@ -252,7 +256,7 @@ func (b *fakeBoard) HandBack(_ context.Context, claims []store.ClaimKey) ([]int3
 			b.handed = append(b.handed, k)
 		}
 	}
-	return []int32{queueOne}, b.down
+	return []signal.Signal{{Topic: signal.WorkerTopic("tests")}}, b.down
 }
 
 func (b *fakeBoard) ReleaseLeases(_ context.Context, claims []store.ClaimKey) error {
@@ -301,6 +305,27 @@ func (b *fakeBoard) Queues(_ context.Context, names []string) (map[string]int32,
 	return out, b.down
 }
 
+func (b *fakeBoard) Callables(context.Context) ([]store.Callable, error) {
+	return b.KnownCallables(), b.err()
+}
+
+func (b *fakeBoard) err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.down
+}
+
+// KnownCallables are those of the plan, one for each step.
+func (b *fakeBoard) KnownCallables() []store.Callable {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []store.Callable
+	for no := range b.plan.Steps {
+		list = append(list, store.Callable{ID: b.plan.Callables[no], Namespace: queueOne, Handler: b.plan.Steps[no].Handler})
+	}
+	return list
+}
+
 func (b *fakeBoard) PlanByID(context.Context, int32) (*store.Plan, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -330,7 +355,7 @@ func (b *fakeBoard) RegisterTemplates(context.Context, store.Registrant, []*work
 }
 
 func (b *fakeBoard) CheckSchema(context.Context) error { return nil }
-func (b *fakeBoard) HearLane(signal.Signal)            {}
+func (b *fakeBoard) HearLanes(signal.Signal) bool      { return false }
 
 func (b *fakeBoard) ForgetPlanNames()   {}
 func (b *fakeBoard) SendsSignals() bool { return false }

@@ -45,19 +45,17 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		return out, nil
 	}
 	room := e.slots.room()
-	queues := e.queues.ids()
-	if room == 0 || len(queues) == 0 {
+	if room == 0 || e.queues.none() {
 		return out, nil
 	}
-	queues = inTurn(queues)
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
 	var got haul
 	var err error
 	if now := time.Now(); e.scans.overdue(now) || eager && e.scans.suffices(now) {
-		got, err = e.claimAll(ctx, queues, want)
+		got, err = e.claimAll(ctx, want)
 	} else {
-		got, err = e.claimFromMarks(ctx, queues, want, eager, &out)
+		got, err = e.claimFromMarks(ctx, want, eager, &out)
 	}
 	out.Found = got.found
 	if got.rest&store.RestLocked != 0 {
@@ -76,15 +74,25 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 // hear takes in a signal before it wakes anybody. It reports whether that is all
 // that is to be done about it.
 func (e *engine) hear(told signal.Signal) bool {
-	e.board.HearLane(told)
+	e.hearLanes(told)
 	return e.publishing.replicas.take(told)
 }
 
-// inTurn begins with any of the queues, so that a long one does not keep the
+// hearLanes takes in where there is something to claim.
+func (e *engine) hearLanes(told signal.Signal) {
+	if e.board.HearLanes(told) {
+		e.queues.kick()
+	}
+}
+
+// inTurn begins with any of the callables, so that a long line does not keep the
 // others waiting. Chance, because turns could fall into step with the looks.
-func inTurn(queues []int32) []int32 {
-	first := rand.IntN(len(queues))
-	return append(slices.Clone(queues[first:]), queues[:first]...)
+func inTurn(callables []int32) []int32 {
+	if len(callables) < 2 {
+		return callables
+	}
+	first := rand.IntN(len(callables))
+	return append(slices.Clone(callables[first:]), callables[:first]...)
 }
 
 // giveBackStale hands back what was claimed ahead of handlers that have become
@@ -123,8 +131,8 @@ func (h *haul) all(want int) bool { return h.found == want || h.rest&store.RestL
 
 // claimFromMarks looks where work was last, then everywhere where that gave
 // less than wanted and a full scan may be made; if it may not yet, out says when.
-func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, eager bool, out *coordinator.Outcome) (haul, error) {
-	got, err := e.claim(ctx, queues, want, false)
+func (e *engine) claimFromMarks(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (haul, error) {
+	got, err := e.claim(ctx, want, false)
 	if err != nil || got.all(want) {
 		return got, err
 	}
@@ -140,20 +148,27 @@ func (e *engine) claimFromMarks(ctx context.Context, queues []int32, want int, e
 		}
 		return got, nil
 	}
-	more, err := e.claimAll(ctx, queues, want-got.found)
+	more, err := e.claimAll(ctx, want-got.found)
 	got.add(more)
 	return got, err
 }
 
-func (e *engine) claimAll(ctx context.Context, queues []int32, want int) (haul, error) {
+// claimAll looks everywhere, and once more where it has learnt of callables that
+// the worker can run.
+func (e *engine) claimAll(ctx context.Context, want int) (haul, error) {
 	begin := time.Now()
-	got, err := e.claim(ctx, queues, want, true)
+	got, err := e.claim(ctx, want, true)
 	e.scans.made(begin, time.Now())
+	if err == nil && got.rest&store.RestCallables != 0 && e.queues.reoffer() && got.found < want {
+		var more haul
+		more, err = e.claim(ctx, want-got.found, true)
+		got.add(more)
+	}
 	return got, err
 }
 
 // claim takes steps and sets those going for which there is a permit.
-func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool) (got haul, err error) {
+func (e *engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
 	// The end of a look must not tear a claim whose answer is on its way: the
 	// steps would be ours until the lease ends, and we would not know.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
@@ -163,7 +178,7 @@ func (e *engine) claim(ctx context.Context, queues []int32, want int, full bool)
 	if err := e.giveBackUnknown(ctx); err != nil {
 		return got, err
 	}
-	request := e.claimRequest(queues, want)
+	request := e.claimRequest(want)
 	request.Ahead = e.slots.beyond(want)
 	claimed, standings, rest, err := e.claimSteps(ctx, request, full)
 	if err != nil {
@@ -204,19 +219,19 @@ func (e *engine) giveBackUnknown(ctx context.Context) error {
 		return fmt.Errorf("look for claims whose answer was lost: %w", err)
 	}
 	if len(keys) > 0 {
-		queues, err := e.board.HandBack(ctx, keys)
+		signals, err := e.board.HandBack(ctx, keys)
 		if err != nil {
 			return fmt.Errorf("hand back claims whose answer was lost: %w", err)
 		}
-		e.publisher.Publish(e.queues.topicsOf(queues)...)
+		e.publisher.Publish(signals...)
 		e.log.Info("handed back steps of a claim whose answer was lost", zap.Int("steps", len(keys)))
 	}
 	e.lostAnswer = nil
 	return nil
 }
 
-func (e *engine) claimRequest(queues []int32, limit int) store.ClaimRequest {
-	return store.ClaimRequest{Worker: e.id.get(), Queues: queues, Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
+func (e *engine) claimRequest(limit int) store.ClaimRequest {
+	return store.ClaimRequest{Worker: e.id.get(), Callables: inTurn(e.queues.callables()), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
 }
 
 // take sets claims going for which there is a permit; the others wait.

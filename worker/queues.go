@@ -11,15 +11,17 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/workflow"
 )
 
-// queues knows which queues the worker serves: those of its namespaces, or of
-// all. A namespace that does not exist yet is waited for. It is safe for
-// concurrent use.
+// queues knows what the worker claims: the callables of its namespaces, or of all,
+// that it has handlers for. A namespace that does not exist yet is waited for. It
+// is safe for concurrent use.
 type queues struct {
 	board board
 	names []string // wanted; ignored when every is set
 	every bool
+	can   func(workflow.HandlerReference) bool // whether the worker can run it
 	log   *zap.Logger
 
 	kicked chan struct{}  // holds one: read the namespaces again
@@ -29,18 +31,25 @@ type queues struct {
 	mu     sync.RWMutex
 	byName map[string]int32
 	byID   map[int32]string
-	list   []int32
+	offer  []int32
 }
 
-func newQueues(b board, names []string, every bool, log *zap.Logger) *queues {
-	return &queues{board: b, names: names, every: every, log: log, kicked: make(chan struct{}, 1), fast: func() bool { return false }}
+func newQueues(b board, names []string, every bool, can func(workflow.HandlerReference) bool, log *zap.Logger) *queues {
+	return &queues{board: b, names: names, every: every, can: can, log: log, kicked: make(chan struct{}, 1), fast: func() bool { return false }}
 }
 
-// ids are the queues to claim from.
-func (q *queues) ids() []int32 {
+// callables are those to claim, in the order of their ids.
+func (q *queues) callables() []int32 {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
-	return q.list
+	return q.offer
+}
+
+// none reports whether there is no namespace to serve yet.
+func (q *queues) none() bool {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return len(q.byID) == 0
 }
 
 // name is the namespace of a queue.
@@ -86,19 +95,27 @@ func (q *queues) topics() []signal.Topic {
 	return topics
 }
 
-// topicsOf are the topics of queues, for telling others that there is work.
-func (q *queues) topicsOf(ids []int32) []signal.Signal {
-	signals := make([]signal.Signal, 0, len(ids))
-	for _, id := range ids {
-		if name := q.name(id); name != "" {
-			signals = append(signals, signal.Signal{Topic: signal.WorkerTopic(name)})
+// reoffer looks which of the callables that are known the worker can run, and
+// reports whether they are others than before.
+func (q *queues) reoffer() (changed bool) {
+	var offer []int32
+	q.mu.RLock()
+	served := q.byID
+	q.mu.RUnlock()
+	for _, c := range q.board.KnownCallables() { // asked without the lock: resolvers are not ours
+		if _, ours := served[c.Namespace]; ours && q.can(c.Handler) {
+			offer = append(offer, c.ID)
 		}
 	}
-	return signals
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	changed = !slices.Equal(offer, q.offer)
+	q.offer = offer
+	return changed
 }
 
-// refresh reads the namespaces and reports whether there are others than
-// before.
+// refresh reads the namespaces and their callables, and reports whether there are
+// others than before to claim.
 func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 	names := q.names
 	if q.every {
@@ -108,17 +125,18 @@ func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read the queues of the worker's namespaces: %w", err)
 	}
+	if _, err := q.board.Callables(ctx); err != nil {
+		return false, fmt.Errorf("read the callables of the worker's namespaces: %w", err)
+	}
 	byID := make(map[int32]string, len(byName))
 	for name, id := range byName {
 		byID[id] = name
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if maps.Equal(byName, q.byName) {
-		return false, nil
-	}
-	q.byName, q.byID, q.list = byName, byID, slices.Sorted(maps.Keys(byID))
-	return true, nil
+	changed = !maps.Equal(byName, q.byName)
+	q.byName, q.byID = byName, byID
+	q.mu.Unlock()
+	return q.reoffer() || changed, nil
 }
 
 // kick asks for a refresh soon; it never blocks.
@@ -157,7 +175,8 @@ func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(c
 			continue
 		}
 		if changed {
-			q.log.Info("the namespaces served have changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()))
+			q.log.Info("what is served has changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()),
+				zap.Int("callables", len(q.callables())))
 		}
 		if topics := q.topics(); changed || !slices.Equal(topics, q.told) {
 			q.told = topics

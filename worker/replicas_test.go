@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 const elsewhere = "0197f5a0-0000-7000-8000-0000000000ff"
@@ -186,7 +187,7 @@ func TestListeningFollowsTheFirstSubscriber(t *testing.T) {
 // of the topics and the end of the start.
 func TestASubscriberOfTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, zap.NewNop())
+		q := newQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, func(workflow.HandlerReference) bool { return true }, zap.NewNop())
 		_, err := q.refresh(t.Context())
 		require.NoError(t, err)
 		q.told = q.topics()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unicode"
 
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -85,21 +86,51 @@ func (c *chain) all() []Resolver {
 	return c.resolvers
 }
 
+// find returns the resolver that decides; nil: there is none. asked are those that
+// were asked.
+func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Resolver) {
+	asked = c.all()
+	if def.Resolver != "" {
+		r, ok := named(asked, def.Resolver)
+		if !ok {
+			return nil, nil
+		}
+		asked = []Resolver{r}
+	}
+	for _, r := range asked {
+		if r.CanResolve(def) {
+			return r, asked
+		}
+	}
+	return nil, asked
+}
+
+// offers reports whether the worker claims the steps that address their handler so:
+// whether there is a resolver that takes it on. The handlers of the built-in ones
+// must have the method too, since another worker may have one that does. A resolver
+// that panics offers nothing.
+func (c *chain) offers(def workflow.HandlerReference) (can bool) {
+	err := lifecycle.Guard(func() error {
+		r, _ := c.find(def)
+		if can = r != nil; can && (r.Name() == ResolverExplicit || r.Name() == ResolverConvention) {
+			var fault *typedError
+			_, err := resolveWith(r, def)
+			can = !errors.As(err, &fault) || fault.kind != TypeMethodNotFound
+		}
+		return nil
+	})
+	return can && err == nil
+}
+
 // resolve finds the function that runs a step.
 func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
-	resolvers := c.all()
-	if def.Resolver != "" {
-		r, ok := named(resolvers, def.Resolver)
-		if !ok {
-			return nil, typed(TypeHandlerNotFound, "callable %q asks for the resolver %q, which this worker does not have (it has %s)",
-				def.Callable, def.Resolver, strings.Join(resolverNames(resolvers), ", "))
-		}
-		resolvers = []Resolver{r}
-	}
-	for _, r := range resolvers {
-		if r.CanResolve(def) {
-			return resolveWith(r, def)
-		}
+	r, tried := c.find(def)
+	switch {
+	case r != nil:
+		return resolveWith(r, def)
+	case tried == nil:
+		return nil, typed(TypeHandlerNotFound, "callable %q asks for the resolver %q, which this worker does not have (it has %s)",
+			def.Callable, def.Resolver, strings.Join(resolverNames(c.all()), ", "))
 	}
 	if near := workflow.Nearest(def.Callable, c.registry.names()); near != "" {
 		return nil, typed(TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)

@@ -87,7 +87,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	defer cancel()
 	begin, lease := time.Now(), e.cfg.Lease
 	room := e.promise(len(list))
-	request := e.claimRequest(e.queues.ids(), room)
+	request := e.claimRequest(room)
 	answers, err := e.cfg.Settler.Settle(ctx, request, list)
 	if e.slots.keep(room) {
 		e.wake()
@@ -135,7 +135,7 @@ func (w *Worker) Offer(want int) (store.ClaimRequest, func([]store.Claimed, []*s
 	}
 	e := p.engine
 	leaseEnd := time.Now().Add(e.cfg.Lease)
-	request := e.claimRequest(e.queues.ids(), room)
+	request := e.claimRequest(room)
 	return request, func(claimed []store.Claimed, standings []*store.Standing) {
 		if e.slots.keep(room) {
 			e.wake()
@@ -193,7 +193,7 @@ func (w *Worker) Hear(signals ...signal.Signal) {
 	topics := signal.NewTopicSet(p.queues.topics())
 	for _, s := range signals {
 		if topics.Has(s.Topic) {
-			p.engine.board.HearLane(s)
+			p.engine.hearLanes(s)
 			p.system.Wake(coordinator.ReasonSignal, s.Topic)
 		}
 	}

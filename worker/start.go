@@ -101,7 +101,7 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 		return err
 	}
 	p.works = &works{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
-	p.queues = newQueues(p.board, names, w.cfg.Every, w.cfg.Logger)
+	p.queues = newQueues(p.board, names, w.cfg.Every, w.chain.offers, w.cfg.Logger)
 	p.queues.fast = w.bus.Subscribed
 	if _, err := p.queues.refresh(ctx); err != nil {
 		return err
@@ -299,7 +299,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 
 	p.heartbeat = &heartbeat{e: p.engine, interval: c.HeartbeatInterval, describe: func() store.Daemon {
 		d := w.daemon(p.system.Mode(), p.queues.wanted())
-		d.Refused = p.refused
+		d.Refused, d.Callables, d.Handlers = p.refused, p.queues.callables(), w.registry.names()
 		return d
 	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1)}
 	p.engine.beat = p.heartbeat.beatSoon
@@ -349,4 +349,5 @@ func (p *parts) topicsChanged(ctx context.Context, topics []signal.Topic) {
 		p.engine.log.Debug("the listener has not taken the topics yet", zap.Error(err))
 	}
 	p.system.Wake(coordinator.ReasonCatchUp)
+	p.engine.beat() // the fleet is to know what is offered
 }

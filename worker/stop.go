@@ -208,13 +208,13 @@ func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 // hand back is tried once more at the end.
 func (e *engine) handBack(ctx context.Context, list []*execution) error {
 	e.slots.hand(list, true)
-	queues, err := e.board.HandBack(ctx, keysOf(list))
+	signals, err := e.board.HandBack(ctx, keysOf(list))
 	if err != nil {
 		e.slots.hand(list, false)
 		return fmt.Errorf("hand back %d steps: %w", len(list), err)
 	}
 	e.slots.forget(list)
-	e.publisher.Publish(e.queues.topicsOf(queues)...)
+	e.publisher.Publish(signals...)
 	return nil
 }
 

@@ -133,9 +133,20 @@ func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 	return err
 }
 
+// offerAnew has a worker that runs claim what it can run now.
+func (w *Worker) offerAnew() {
+	w.mu.Lock()
+	p := w.parts
+	w.mu.Unlock()
+	if p != nil {
+		p.queues.kick()
+	}
+}
+
 // remember keeps an error for Start, so that none is overlooked.
 func (w *Worker) remember(err error) error {
 	if err == nil {
+		w.offerAnew()
 		return nil
 	}
 	w.mu.Lock()

@@ -8,6 +8,7 @@ type StepCounts struct {
 	Complete   int // complete and resolved_manually
 	Failed     int // error: permanent only
 	Ready      int // claimable now
+	Unserved   int // of these, how many no live worker can run; 0 where that was not looked at
 	BackingOff int // waiting_for_retry
 	Cancelled  int
 }
@@ -18,6 +19,7 @@ type ExecutionStatus string
 // The values of ExecutionStatus in order of precedence.
 const (
 	ExecutionBlocked  ExecutionStatus = "blocked_by_failures"
+	ExecutionUnserved ExecutionStatus = "waiting_for_worker"
 	ExecutionReady    ExecutionStatus = "has_ready_steps"
 	ExecutionRunning  ExecutionStatus = "processing"
 	ExecutionComplete ExecutionStatus = "all_complete"
@@ -33,7 +35,8 @@ type Execution struct {
 }
 
 // DeriveExecution applies the precedence of the execution status: a failure
-// for good outweighs everything, then what could run, what runs, what is done.
+// for good outweighs everything, then that nobody can run what could run, what
+// could run, what runs, what is done.
 func DeriveExecution(c StepCounts) Execution {
 	e := Execution{Health: "healthy"}
 	if c.Total > 0 {
@@ -42,6 +45,8 @@ func DeriveExecution(c StepCounts) Execution {
 	switch {
 	case c.Failed > 0:
 		e.Status, e.RecommendedAction, e.Health = ExecutionBlocked, "handle_failures", "blocked"
+	case c.Ready > 0 && c.Unserved == c.Ready && c.InProgress == 0:
+		e.Status, e.RecommendedAction = ExecutionUnserved, "start_worker"
 	case c.Ready > 0:
 		e.Status, e.RecommendedAction = ExecutionReady, "execute_ready_steps"
 	case c.InProgress > 0:

@@ -17,8 +17,8 @@ import (
 const (
 	// fleetAge is how long a daemon is shown after its last sign of life.
 	fleetAge = 10 * time.Minute
-	// fleetLive is how old a sign of life may be: three missed heartbeats.
-	fleetLive = 30 * time.Second
+	// FleetLive is how old a sign of life may be: three missed heartbeats.
+	FleetLive = 30 * time.Second
 	// fleetStopped is how long a daemon is shown that has signed off: it is missed
 	// by nobody, but one that just went explains what is seen.
 	fleetStopped = time.Minute
@@ -114,7 +114,7 @@ func fleetOf(replicas []store.Replica) *client.Fleet {
 	return fleet
 }
 
-func live(r store.Replica) bool { return !r.Stopped && r.HeartbeatAge <= fleetLive }
+func live(r store.Replica) bool { return !r.Stopped && r.HeartbeatAge <= FleetLive }
 
 // fleetWarning asks for a live poller among the orchestrators and for each
 // namespace that workers serve.

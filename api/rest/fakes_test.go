@@ -226,6 +226,7 @@ func (f *fakeEngine) Wait(ctx context.Context, _ uuid.UUID) (bool, error) {
 
 // fakeStore knows one task and one template.
 type fakeStore struct {
+	unserved map[int]store.Unserved
 	mu       sync.Mutex
 	err      error // of everything
 	task     *store.Task
@@ -281,6 +282,12 @@ func (f *fakeStore) Task(_ context.Context, id uuid.UUID) (*store.Task, error) {
 		return nil, fmt.Errorf("read the task: %w", store.ErrNotFound)
 	}
 	return f.task, nil
+}
+
+// UnservedSteps answers as if live workers could run all steps but those that it
+// was told of.
+func (f *fakeStore) UnservedSteps(context.Context, uuid.UUID, time.Duration) (map[int]store.Unserved, error) {
+	return f.unserved, nil
 }
 
 func (f *fakeStore) TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error) {

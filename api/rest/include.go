@@ -71,10 +71,36 @@ func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, how display) (*clie
 		return nil, err
 	}
 	w := taskOf(task, true)
+	if err := t.tellUnserved(ctx, task, w); err != nil {
+		return nil, err
+	}
 	if how.include.results {
 		w.Results, w.Errors = outcomesOf(task, how.include.all)
 	}
 	return w, nil
+}
+
+// tellUnserved adds which steps in line no live worker can run.
+func (t *taskRoutes) tellUnserved(ctx context.Context, task *store.Task, w *client.Task) error {
+	counts := task.Counts()
+	if counts.Ready == 0 {
+		return nil
+	}
+	unserved, err := t.store.UnservedSteps(ctx, task.UUID, FleetLive)
+	if err != nil {
+		return err
+	}
+	for i := range task.Steps {
+		if u, ok := unserved[task.Steps[i].No]; ok && task.Steps[i].Ready {
+			counts.Unserved++
+			w.Steps[i].Waiting = &client.Waiting{Kind: client.WaitingForWorker, Reason: u.String()}
+		}
+	}
+	if counts.Unserved > 0 {
+		execution := workflow.DeriveExecution(counts)
+		w.ExecutionStatus, w.RecommendedAction = string(execution.Status), execution.RecommendedAction
+	}
+	return nil
 }
 
 // outcomesOf is what the steps of a task have brought, by name: the results of

@@ -60,6 +60,8 @@ type Store interface {
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
 	// TaskWithoutResults is Task without what its steps have brought.
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
+	// UnservedSteps tells which steps of it no live worker can run.
+	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
 	// TaskOfIdentity finds the task that has an identity, or store.ErrNotFound.
 	TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error)
 	// Tasks lists tasks without contexts, ContextBytes measures those, and

@@ -225,6 +225,34 @@ func TestGetTask(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, h.do(http.MethodHead, "/v1/tasks/"+taskID.String(), "").StatusCode)
 }
 
+// TestATaskTellsWhatNoWorkerCanRun: whether all or some of what could run.
+func TestATaskTellsWhatNoWorkerCanRun(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	task := h.store.task
+	for i := range task.Steps {
+		task.Steps[i].Ready, task.Steps[i].State = i < 2, workflow.StepPending
+	}
+	nobody := store.Unserved{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "draw"}, Workers: true, Handlers: []string{"drew"}}
+	for unserved, want := range map[int]string{0: "has_ready_steps", 1: "has_ready_steps", 2: "waiting_for_worker"} {
+		h.store.unserved = map[int]store.Unserved{}
+		for no := range unserved {
+			h.store.unserved[task.Steps[no].No] = nobody
+		}
+		var got client.Task
+		h.get("/v1/tasks/"+taskID.String()).into(t, &got)
+		require.Equal(t, want, got.ExecutionStatus)
+		require.Equal(t, want == "waiting_for_worker", got.RecommendedAction == "start_worker")
+		for i := range got.Steps {
+			if i >= unserved {
+				require.Nil(t, got.Steps[i].Waiting)
+				continue
+			}
+			require.Equal(t, &client.Waiting{Kind: client.WaitingForWorker, Reason: "no worker serves draw; did you mean drew"}, got.Steps[i].Waiting)
+		}
+	}
+}
+
 func TestEndedTask(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -321,6 +321,7 @@ func fakeTask(id string) *client.Task {
 	case unservedTask:
 		t := diamondTask(id, "pending", diamondStates{"pending", "pending", "pending", "pending"})
 		t.Namespace = "hello"
+		t.Steps[0].Waiting = &client.Waiting{Kind: client.WaitingForWorker, Reason: "no worker serves namespace hello"}
 		return t
 	}
 	return nil

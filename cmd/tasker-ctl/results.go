@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/tasker-go/tasker/client"
 )
@@ -50,21 +48,21 @@ func (a *app) showOutcome(ctx context.Context, c *client.Client, task *client.Ta
 	}
 }
 
-// unserved says that no live worker serves the namespace of a task that has not
-// ended; "" where one does, or where that cannot be told.
+// unserved says which step of a task that has not ended no live worker can run; ""
+// where there is none, or where that cannot be told.
 func (a *app) unserved(ctx context.Context, c *client.Client, task *client.Task) string {
 	if task.Terminal() {
 		return ""
 	}
-	fleet, err := c.Fleet(ctx)
+	now, err := c.Task(ctx, task.TaskUUID, 0)
 	if err != nil {
-		a.logf(1, "which namespaces workers serve is not known: %v", err)
+		a.logf(1, "whether workers can run the steps is not known: %v", err)
 		return ""
 	}
-	for _, r := range fleet.Replicas {
-		if r.Kind == string(worker) && r.Live && slices.Contains(r.Namespaces, task.Namespace) {
-			return ""
+	for i := range now.Steps {
+		if w := now.Steps[i].Waiting; w != nil && w.Kind == client.WaitingForWorker {
+			return w.Reason
 		}
 	}
-	return fmt.Sprintf("no worker serves namespace %s", task.Namespace)
+	return ""
 }

@@ -222,7 +222,8 @@ func (a *app) showReadiness(steps []client.StepReadiness) {
 
 // waitText says what a step waits for.
 func waitText(w *client.Waiting) string {
-	what := map[string]string{"sleep": "its time", "wait_for_event": "the event " + w.Event, "approval": "a decision", "tasks": "the tasks that its task depends on"}[w.Kind]
+	what := map[string]string{"sleep": "its time", "wait_for_event": "the event " + w.Event, "approval": "a decision", "tasks": "the tasks that its task depends on",
+		client.WaitingForWorker: "a worker: " + w.Reason}[w.Kind]
 	if w.Key != "" {
 		what += " with key " + w.Key
 	}

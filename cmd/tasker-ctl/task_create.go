@@ -44,8 +44,8 @@ func newTaskCreateCommand(a *app) *cobra.Command {
 		Short: "Create a task from a template",
 		Long: `Creates a task. With --wait it then waits for the task to end and shows the
 results of its steps: the exit code is 0 when it completed, 1 when it ended
-otherwise or has not ended in that time. A warning says when no worker serves
-the namespace.
+otherwise or has not ended in that time. A warning says when no live worker has a
+handler for a step that could run.
 A repeated call with the same --idempotency-key creates nothing and exits with 4,
 naming the task that exists, or shows that with --use-existing; without a key the
 template says what counts as the same task, the same input unless told otherwise.`,

@@ -19,11 +19,11 @@ import (
 // driver takes a task from state to state: it is the worker, and reports what
 // the test says, step by step.
 type driver struct {
-	t        *testing.T
-	e        *enginetest.Engine
-	template *workflow.Template
-	queue    int32
-	id       uuid.UUID
+	t         *testing.T
+	e         *enginetest.Engine
+	template  *workflow.Template
+	callables []int32
+	id        uuid.UUID
 }
 
 // drive creates a task of a template, after change, that nobody else works on.
@@ -37,7 +37,7 @@ func drive(t *testing.T, file, input string, change func(*workflow.Template)) *d
 	require.NoError(t, e.Worker.Stop(t.Context()))
 	plan, err := e.Store.PlanNamed(t.Context(), template.Namespace, template.Name, template.Version)
 	require.NoError(t, err)
-	return &driver{t: t, e: e, template: template, queue: plan.Queue, id: e.SubmitVersion(template.Namespace, template.Name, template.Version, input)}
+	return &driver{t: t, e: e, template: template, callables: plan.Callables, id: e.SubmitVersion(template.Namespace, template.Name, template.Version, input)}
 }
 
 // report ends the execution of a step that can be claimed, and waits until that
@@ -47,7 +47,7 @@ func (d *driver) report(name string, fill func(r *store.Report)) {
 	no := d.step(name).No
 	var r store.Report
 	require.Eventually(d.t, func() bool {
-		claimed, _, err := d.e.Store.Claim(d.t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{d.queue}, Limit: 100, Lease: time.Minute}, true)
+		claimed, _, err := d.e.Store.Claim(d.t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Callables: d.callables, Limit: 100, Lease: time.Minute}, true)
 		require.NoError(d.t, err)
 		var others []store.ClaimKey
 		for i := range claimed {

@@ -369,7 +369,7 @@ func TestAPausedNamespaceIsNotClaimed(t *testing.T) {
 	require.NoError(t, e.Orchestrator.Act(t.Context(), other, orchestration.Action{Kind: orchestration.ActionReprioritise, Priority: ptr(50), Actor: "ana", Reason: "urgent"}))
 	require.Equal(t, 50, e.Read(other).Priority)
 	claimed, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Limit: 10, Lease: time.Minute,
-		Queues: []int32{int32(e.DB.QueryInt(t, `select distinct queue from tasker.board where state = 2`))}}, true)
+		Callables: []int32{int32(e.DB.QueryInt(t, `select distinct callable from tasker.board where state = 2`))}}, true)
 	require.NoError(t, err)
 	require.Empty(t, claimed, "also a scan of everything finds nothing")
 	require.Zero(t, e.Read(task).Steps[0].Attempts)

@@ -360,7 +360,7 @@ func TestAKilledWorkerLeavesItsProgress(t *testing.T) {
 	task := e.Submit("test", "slow", `{}`)
 	plan, err := e.Store.PlanNamed(t.Context(), "test", "slow", "1.0.0")
 	require.NoError(t, err)
-	dead, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Queues: []int32{plan.Queue}, Limit: 1, Lease: 200 * time.Millisecond}, true)
+	dead, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Callables: plan.Callables, Limit: 1, Lease: 200 * time.Millisecond}, true)
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 	point := store.Checkpoint{ClaimKey: dead[0].Key(), Cursor: json.RawMessage(`2`), Items: 2}

@@ -78,7 +78,7 @@ func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 			e.Submit("test", "later", `{}`)
 			plan, err := e.Store.PlanNamed(t.Context(), "test", "later", "1.0.0")
 			require.NoError(t, err)
-			claimed, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Queues: []int32{plan.Queue}, Limit: 1, Lease: time.Hour}, true)
+			claimed, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Callables: plan.Callables, Limit: 1, Lease: time.Hour}, true)
 			require.NoError(t, err)
 			require.Len(t, claimed, 1)
 		}, `update tasker.board set lease_until = clock_timestamp() where state = 3`},

@@ -85,7 +85,7 @@ func newUnapplied(t *testing.T, template string) *unapplied {
 // many steps that were.
 func (u *unapplied) report(success bool) int {
 	u.t.Helper()
-	claimed, _, err := u.store.Claim(u.t.Context(), store.ClaimRequest{Worker: uuid.Nil, Queues: []int32{u.plan.Queue}, Limit: 10, Lease: time.Minute}, true)
+	claimed, _, err := u.store.Claim(u.t.Context(), store.ClaimRequest{Worker: uuid.Nil, Callables: u.plan.Callables, Limit: 10, Lease: time.Minute}, true)
 	require.NoError(u.t, err)
 	reports := make([]store.Report, len(claimed))
 	for i, c := range claimed {

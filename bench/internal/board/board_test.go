@@ -52,10 +52,16 @@ func TestGeneratedTasksAreLikeCreatedOnes(t *testing.T) {
 	s, err := b.Store(t.Context())
 	require.NoError(t, err)
 	sound(t, s)
+	known, err := s.Callables(t.Context())
+	require.NoError(t, err)
+	callables := make([]int32, len(known))
+	for i := range known {
+		callables[i] = known[i].ID
+	}
 	queues, err := s.Queues(t.Context(), names)
 	require.NoError(t, err)
 	perQueue := map[int32]int{}
-	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.New(), Queues: []int32{queues["one"], queues["two"]}, Limit: 100, Lease: time.Minute}, true)
+	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Worker: uuid.New(), Callables: callables, Limit: 100, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	for _, c := range claimed {
 		perQueue[c.Queue]++

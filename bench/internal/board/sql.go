@@ -43,8 +43,8 @@ with ids as materialized (
             || '7' || substr(h, 1, 3) || 'a' || substr(h, 4, 15))::uuid as task_uuid, i
     from generate_series(1, $1::bigint) i cross join lateral md5($2::text || i) h
 ), plan as (
-    select plan_id, queue, no - 1 as no, cardinality($3::int[]) as plans
-    from unnest($3::int[], $4::int[]) with ordinality p(plan_id, queue, no)
+    select p.plan_id, queue, callables[1] as callable, no - 1 as no, cardinality($3::int[]) as plans
+    from unnest($3::int[], $4::int[]) with ordinality p(plan_id, queue, no) join tasker.plans t on t.plan_id = p.plan_id
 ), recorded as (
     insert into tasker.tasks (task_uuid, plan_id, queue, priority, initiator, source_system, reason, context)
     select task_uuid, plan_id, queue, 0, 'bench', 'bench', 'bench', '{"even_number": 2}'
@@ -53,9 +53,9 @@ with ids as materialized (
 
 // generateWaiting makes $1 one-step tasks that wait for a worker in lane $6.
 const generateWaiting = newTasks + `
-insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, enqueued_at,
+insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, enqueued_at,
                           requested_at, plan_id, task_state, priority, progress, context)
-select task_uuid, 0, 0, queue, $6::smallint, 2, nextval('tasker.step_seq'), now(),
+select task_uuid, 0, 0, queue, callable, $6::smallint, 2, nextval('tasker.step_seq'), now(),
        now(), plan_id, 1, 0, $5::bytea, '{"even_number": 2}'
 from ids join plan on no = i % plans order by i`
 

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Callable is what the steps of a namespace call. Each has a line of its own on the
+// board, so that a worker claims only what it can run.
+type Callable struct {
+	ID        int32
+	Namespace int32 // see Store.Queues
+	Handler   workflow.HandlerReference
+}
+
+// callables are those that were registered, as far as it is known here. They do not
+// change, and come in the order of their ids: registrations take turns, see
+// registration.take. It is safe for concurrent use.
+type callables struct {
+	mu   sync.RWMutex
+	byID map[int32]Callable
+	last int32
+}
+
+func newCallables() *callables { return &callables{byID: map[int32]Callable{}} }
+
+func (c *callables) knows(id int32) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	_, ok := c.byID[id]
+	return ok
+}
+
+// newCallablesSince reads what has been registered since.
+// Index: the primary key.
+const newCallablesSince = `
+select callable_id, namespace_id, callable, method, resolver from tasker.callables where callable_id > $1 order by callable_id`
+
+// ask puts the question what is new into a batch.
+func (c *callables) ask(b *pgx.Batch, list *[]Callable) {
+	c.mu.RLock()
+	last := c.last
+	c.mu.RUnlock()
+	b.Queue(newCallablesSince, last).Query(func(rows pgx.Rows) (err error) {
+		*list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k Callable, err error) {
+			return k, row.Scan(&k.ID, &k.Namespace, &k.Handler.Callable, &k.Handler.Method, &k.Handler.Resolver)
+		})
+		return err
+	})
+}
+
+// learn takes in an answer and reports whether there is something new.
+func (c *callables) learn(list []Callable) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range list {
+		c.byID[k.ID], c.last = k, max(c.last, k.ID)
+	}
+	return len(list) > 0
+}
+
+// forget empties it.
+func (c *callables) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.byID)
+	c.last = 0
+}
+
+// Callables returns what is registered, in the order of the ids. Of what was read
+// before only what has been added is read.
+func (s *Store) Callables(ctx context.Context) ([]Callable, error) {
+	err := s.repeatable(ctx, "callables", "read the callables", func(ctx context.Context, db *conn) error {
+		b := &pgx.Batch{}
+		q := s.ask(b)
+		var list []Callable
+		s.callables.ask(b, &list)
+		if err := db.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		if s.wentBack(q) {
+			list = nil
+			b := &pgx.Batch{}
+			s.callables.ask(b, &list)
+			if err := db.SendBatch(ctx, b).Close(); err != nil {
+				return err
+			}
+		}
+		s.callables.learn(list)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.KnownCallables(), nil
+}
+
+// KnownCallables is Callables without asking the database: what scans have brought.
+func (s *Store) KnownCallables() []Callable {
+	s.callables.mu.RLock()
+	defer s.callables.mu.RUnlock()
+	list := make([]Callable, 0, len(s.callables.byID))
+	for _, id := range slices.Sorted(maps.Keys(s.callables.byID)) {
+		list = append(list, s.callables.byID[id])
+	}
+	return list
+}
