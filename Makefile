@@ -83,7 +83,7 @@ lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
 
 .PHONY: chaos
 chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults (CHAOS_SEED=n repeats a run)
-	cd chaos && CHAOS_DIAMONDS=2000 CHAOS_KILLS=30 $(GO) test -count=1 -v -timeout 30m -run "Lease|Killed|Never" ./scenarios
+	cd chaos && CHAOS_DIAMONDS=2000 CHAOS_KILLS=30 $(GO) test -count=1 -v -timeout 30m -run "Lease|Killed|Never|Services" ./scenarios
 	cd chaos && $(GO) run . -standby $(CHAOSFLAGS)
 
 .PHONY: chaos-short

@@ -61,7 +61,7 @@ func (d *Daemon) startLocked() error {
 		Kind: d.Kind, BinDir: d.rig.o.BinDir, WorkDir: filepath.Join(d.rig.o.Dir, "daemons"), Name: name,
 		DatabaseURL: pool, Mode: d.mode, EventSource: d.rig.o.Source, Config: d.rig.config(d.Kind, ears),
 		Env: []string{"TASKER_ENV=development", workload.EnvLedger + "=" + d.rig.Ledger(), workload.EnvInstance + "=" + name,
-			workload.EnvGates + "=" + d.rig.Gates()},
+			workload.EnvGates + "=" + d.rig.Gates(), workload.EnvServes + "=" + d.rig.o.Serves[d.Name]},
 	}
 	p, err := fleet.Start(options)
 	if err != nil {

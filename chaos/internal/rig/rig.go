@@ -54,6 +54,9 @@ type Options struct {
 	// handlers run for three minutes.
 	DefaultLeases bool
 	Permits       int // of each worker; 60 where it is 0
+	// Serves are the handlers that workers have, by their names; see
+	// workload.EnvServes.
+	Serves map[string]string
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
 }

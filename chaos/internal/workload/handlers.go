@@ -19,6 +19,9 @@ const (
 	EnvLedger   = "CHAOS_LEDGER"   // folder of the ledger
 	EnvInstance = "CHAOS_INSTANCE" // which start of which worker it is
 	EnvGates    = "CHAOS_GATES"    // folder of the gates; see Gate
+	// EnvServes names the service whose handler the worker has, SortHandler or
+	// PackHandler; it has both where it is empty.
+	EnvServes = "CHAOS_SERVES"
 )
 
 // Result is what handlers return: which claim it comes from, and which claims
@@ -41,6 +44,11 @@ func Register(w *worker.Worker) error {
 		w.Register(workHandler, worker.HandlerFunc(h.work)),
 		w.Register(gateHandler, worker.HandlerFunc(h.gate)),
 		w.Register(bookHandler, worker.InTx(h.book)))
+	for _, name := range []string{SortHandler, PackHandler} {
+		if only := os.Getenv(EnvServes); only == "" || only == name {
+			err = errors.Join(err, w.Register(name, worker.HandlerFunc(h.work)))
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,9 @@ const (
 	workHandler = "chaos.work"
 	gateHandler = "chaos.gate"
 	bookHandler = "chaos.book"
+	// Of two services that share the namespace; see EnvServes.
+	SortHandler = "chaos.sort"
+	PackHandler = "chaos.pack"
 )
 
 // Workflow is one kind of task.
@@ -98,6 +101,10 @@ var (
 	// Unrepeatable is never repeated.
 	Limited      = map[int]Workflow{1: limited(1), 2: limited(2), 3: limited(3)}
 	Unrepeatable = Workflow{Name: "unrepeatable", End: "complete", retry: "{retryable: false, max_attempts: 3}", steps: []step{{name: "work", work: instant}}}
+	// Shared is for scenarios: the work of two services in turns.
+	Shared = Workflow{Name: "shared", End: "complete", steps: []step{
+		{name: "sort", handler: SortHandler, work: quick}, {name: "pack", handler: PackHandler, parents: []string{"sort"}, work: quick},
+		{name: "resort", handler: SortHandler, parents: []string{"pack"}, work: quick}, {name: "repack", handler: PackHandler, parents: []string{"resort"}, work: quick}}}
 	// Gated is for scenarios: its only step waits for what it is told to do.
 	Gated = Workflow{Name: "gated", End: "error", steps: []step{{name: "gate", handler: gateHandler}}}
 )
@@ -115,7 +122,7 @@ func limited(attempts int) Workflow {
 
 // Workflows lists them all.
 func Workflows() []Workflow {
-	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Outlasting, Endless, Limited[1], Limited[2], Limited[3], Unrepeatable, Gated}
+	return []Workflow{Linear, Diamond, Fanout, Retrying, Slow, Doomed, Booked, Laboured, Lengthy, Outlasting, Endless, Limited[1], Limited[2], Limited[3], Unrepeatable, Shared, Gated}
 }
 
 // Books reports whether a step writes a row in the transaction that completes it.
