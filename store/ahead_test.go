@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -135,6 +137,28 @@ func TestNoLastAttemptIsClaimedAhead(t *testing.T) {
 				claimed, rest, _ = claimAhead(t, s, p, worker, 5, 2, full)
 				require.Len(t, claimed, 3)
 				require.Zero(t, rest)
+			})
+		}
+	}
+}
+
+// TestTokensAreDrawnInTheOrderOfTheClaim: what is urgent begins before what was
+// claimed with it, since what is claimed ahead begins in the order of tokens.
+func TestTokensAreDrawnInTheOrderOfTheClaim(t *testing.T) {
+	t.Parallel()
+	for _, full := range []bool{false, true} {
+		for _, ahead := range []int{0, 4} {
+			t.Run(fmt.Sprintf("full %v, %d ahead", full, ahead), func(t *testing.T) {
+				t.Parallel()
+				s, _ := open(t)
+				p := plan(t, s, oneStepYAML)
+				create(t, s, p, 5)
+				urgent, told := createUrgent(t, s, p)
+				hear(s, told)
+				claimed, _, _ := claimAhead(t, s, p, uuid.New(), 6, ahead, full)
+				require.Len(t, claimed, 6)
+				require.Equal(t, urgent, claimed[0].TaskUUID)
+				require.True(t, slices.IsSortedFunc(claimed, func(a, b store.Claimed) int { return cmp.Compare(a.Token, b.Token) }))
 			})
 		}
 	}
