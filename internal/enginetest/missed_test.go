@@ -64,40 +64,56 @@ func missed(e *enginetest.Engine) map[string]uint64 {
 // system looks for. Nothing tells of it, and no timer knows of it.
 func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 	t.Parallel()
-	untilDue := func(e *enginetest.Engine) {
-		id := e.Submit("test", "later", `{}`)
-		e.Until(id, func(task *store.Task) bool { return task.State == workflow.TaskWaitingForRetry })
-	}
-	for name, c := range map[string]struct {
-		prepare func(e *enginetest.Engine)
+	type neglected struct {
+		prepare func(e *enginetest.Engine, try int)
 		neglect string
-	}{
-		"a due step": {untilDue, `update tasker.board set due_at = clock_timestamp() where state = 1`},
-		"a lease": {func(e *enginetest.Engine) {
-			require.NoError(t, e.Worker.Stop(t.Context()))
-			e.Submit("test", "later", `{}`)
+		left    string // how much of it is
+	}
+	for name, c := range map[string]neglected{
+		"a due step": {func(e *enginetest.Engine, try int) {
+			id := e.Submit("test", "later", fmt.Sprintf(`{"try":%d}`, try))
+			e.Until(id, func(task *store.Task) bool { return task.State == workflow.TaskWaitingForRetry })
+		}, `update tasker.board set due_at = clock_timestamp() where state = 1`, `select count(*) from tasker.board where state = 1`},
+		"a lease": {func(e *enginetest.Engine, try int) {
+			if try == 1 {
+				require.NoError(t, e.Worker.Stop(t.Context()))
+			}
+			e.DB.Exec(t, `delete from tasker.board`)
+			e.Submit("test", "later", fmt.Sprintf(`{"try":%d}`, try))
 			plan, err := e.Store.PlanNamed(t.Context(), "test", "later", "1.0.0")
 			require.NoError(t, err)
 			claimed, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Max, Callables: plan.Callables, Limit: 1, Lease: time.Hour}, true)
 			require.NoError(t, err)
 			require.Len(t, claimed, 1)
-		}, `update tasker.board set lease_until = clock_timestamp() where state = 3`},
-		"a schedule": {func(e *enginetest.Engine) {
+		}, `update tasker.board set lease_until = clock_timestamp() where state = 3`, `select count(*) from tasker.board where state = 3`},
+		"a schedule": {func(e *enginetest.Engine, try int) {
+			if try > 1 {
+				return
+			}
 			_, err := e.Orchestrator.CreateSchedule(t.Context(), store.Schedule{Namespace: "test", Name: "hourly", Template: "later", Version: "1.0.0", Cron: "@every 1h"}, ana)
 			require.NoError(t, err)
-		}, `update tasker.schedules set next_run_at = clock_timestamp()`},
-		"a message about a task": {func(*enginetest.Engine) {}, `insert into tasker.task_messages (task_uuid, kind) values (gen_random_uuid(), 1)`},
+		}, `update tasker.schedules set next_run_at = clock_timestamp()`, `select count(*) from tasker.schedules where next_run_at <= clock_timestamp()`},
+		"a message about a task": {func(*enginetest.Engine, int) {}, `insert into tasker.task_messages (task_uuid, kind) values (gen_random_uuid(), 1)`,
+			`select count(*) from tasker.task_messages`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := startRelaxed(t, later, 3*time.Second)
-			c.prepare(e)
 			readiness := func() coordinator.Health { return e.Orchestrator.Health()["task_readiness"] }
-			polled := readiness().Poller.Cycles
-			pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Poller.Cycles > polled, "no poll comes" })
-			require.Zero(t, readiness().Missed)
-			require.EqualValues(t, 1, e.DB.Exec(t, c.neglect))
-			pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Missed > 0, fmt.Sprintf("%+v", readiness()) })
+			// Beside a listener that is late in that moment nothing counts as missed.
+			for try := 1; readiness().Missed == 0; try++ {
+				require.LessOrEqual(t, try, 5, "%+v", readiness())
+				c.prepare(e, try)
+				polled := readiness().Poller.Cycles
+				pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return readiness().Poller.Cycles > polled, "no poll comes" })
+				require.Zero(t, readiness().Missed)
+				require.EqualValues(t, 1, e.DB.Exec(t, c.neglect))
+				pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return e.DB.QueryInt(t, c.left) == 0, fmt.Sprintf("%+v", readiness()) })
+				cycles := readiness().Poller.Cycles
+				pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+					return readiness().Missed > 0 || readiness().Poller.Cycles > cycles, "no poll ends"
+				})
+			}
 			require.EqualValues(t, 1, readiness().Missed)
 		})
 	}
