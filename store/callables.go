@@ -26,6 +26,8 @@ type callables struct {
 	mu   sync.RWMutex
 	byID map[int32]Callable
 	last int32
+	// version changes with what is known.
+	version uint64
 }
 
 func newCallables() *callables { return &callables{byID: map[int32]Callable{}} }
@@ -55,14 +57,14 @@ func (c *callables) ask(b *pgx.Batch, list *[]Callable) {
 	})
 }
 
-// learn takes in an answer and reports whether there is something new.
-func (c *callables) learn(list []Callable) bool {
+// learn takes in an answer.
+func (c *callables) learn(list []Callable) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range list {
 		c.byID[k.ID], c.last = k, max(c.last, k.ID)
+		c.version++
 	}
-	return len(list) > 0
 }
 
 // forget empties it.
@@ -71,6 +73,7 @@ func (c *callables) forget() {
 	defer c.mu.Unlock()
 	clear(c.byID)
 	c.last = 0
+	c.version++
 }
 
 // Callables returns what is registered, in the order of the ids. Of what was read
@@ -99,6 +102,14 @@ func (s *Store) Callables(ctx context.Context) ([]Callable, error) {
 		return nil, err
 	}
 	return s.KnownCallables(), nil
+}
+
+// CallablesVersion changes when there are others than before in KnownCallables, which
+// claims can bring about, also those of somebody else.
+func (s *Store) CallablesVersion() uint64 {
+	s.callables.mu.RLock()
+	defer s.callables.mu.RUnlock()
+	return s.callables.version
 }
 
 // KnownCallables is Callables without asking the database: what scans have brought.

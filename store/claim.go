@@ -186,9 +186,6 @@ const (
 	// RestLast are steps that are not claimed ahead, because it is their last
 	// execution: they wait for a free permit.
 	RestLast
-	// RestCallables are callables that have been registered since: there may be some
-	// among them that the worker runs.
-	RestCallables
 )
 
 const claimedRows = `
@@ -389,13 +386,13 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return false, err
 	}
-	if back = full && s.wentBack(q); !back && s.callables.learn(callables) {
-		found.rest |= RestCallables
+	if back = full && s.wentBack(q); !back {
+		s.callables.learn(callables)
 	}
 	for _, seq := range found.newest {
 		s.history.drew(seq)
 	}
-	all := len(found.list) < req.Limit && found.rest&^RestCallables == 0
+	all := len(found.list) < req.Limit && found.rest == 0
 	s.marks.claimed(found.newest, lanes, full && len(found.list) >= req.Limit)
 	if all {
 		s.marks.emptied(req.Callables, found.newest, lanes, full, begin)

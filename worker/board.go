@@ -26,6 +26,7 @@ type board interface {
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
 	Callables(ctx context.Context) ([]store.Callable, error)
 	KnownCallables() []store.Callable
+	CallablesVersion() uint64
 	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
 	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)

@@ -315,6 +315,9 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
+// CallablesVersion never changes.
+func (b *fakeBoard) CallablesVersion() uint64 { return 1 }
+
 // KnownCallables are those of the plan, one for each step.
 func (b *fakeBoard) KnownCallables() []store.Callable {
 	b.mu.Lock()

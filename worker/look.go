@@ -48,6 +48,9 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	if room == 0 || e.queues.none() {
 		return out, nil
 	}
+	if e.queues.reofferNew() {
+		e.beat() // the fleet is to know what is offered
+	}
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
 	var got haul
@@ -159,7 +162,7 @@ func (e *engine) claimAll(ctx context.Context, want int) (haul, error) {
 	begin := time.Now()
 	got, err := e.claim(ctx, want, true)
 	e.scans.made(begin, time.Now())
-	if err == nil && got.rest&store.RestCallables != 0 && e.queues.reoffer() && got.found < want {
+	if err == nil && e.queues.reofferNew() && got.found < want {
 		var more haul
 		more, err = e.claim(ctx, want-got.found, true)
 		got.add(more)

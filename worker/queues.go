@@ -32,6 +32,7 @@ type queues struct {
 	byName map[string]int32
 	byID   map[int32]string
 	offer  []int32
+	offers uint64 // version of the callables that offer was chosen from
 }
 
 func newQueues(b board, names []string, every bool, can func(workflow.HandlerReference) bool, log *zap.Logger) *queues {
@@ -102,6 +103,7 @@ func (q *queues) reoffer() (changed bool) {
 	q.mu.RLock()
 	served := q.byID
 	q.mu.RUnlock()
+	version := q.board.CallablesVersion()
 	for _, c := range q.board.KnownCallables() { // asked without the lock: resolvers are not ours
 		if _, ours := served[c.Namespace]; ours && q.can(c.Handler) {
 			offer = append(offer, c.ID)
@@ -110,8 +112,16 @@ func (q *queues) reoffer() (changed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	changed = !slices.Equal(offer, q.offer)
-	q.offer = offer
+	q.offer, q.offers = offer, version
 	return changed
+}
+
+// reofferNew is reoffer where callables have become known since.
+func (q *queues) reofferNew() (changed bool) {
+	q.mu.RLock()
+	current := q.offers == q.board.CallablesVersion()
+	q.mu.RUnlock()
+	return !current && q.reoffer()
 }
 
 // refresh reads the namespaces and their callables, and reports whether there are

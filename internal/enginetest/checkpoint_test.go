@@ -182,8 +182,9 @@ func TestCheckpointsCarryThroughFailures(t *testing.T) {
 					if n != nil {
 						n.orchestrator.Store(e.Orchestrator)
 					}
-					c.in.Inline = inline
-					task := e.Run("test", "checkpointed", encoded(t, c.in))
+					in := c.in // of this way alone
+					in.Inline = inline
+					task := e.Run("test", "checkpointed", encoded(t, in))
 					require.Equal(t, c.attempts, task.Steps[0].Attempts, "checkpoints use no attempts")
 					claims := e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where step_no = 0`)
 					require.Equal(t, c.attempts, claims)
