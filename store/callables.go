@@ -80,23 +80,12 @@ func (c *callables) forget() {
 // before only what has been added is read.
 func (s *Store) Callables(ctx context.Context) ([]Callable, error) {
 	err := s.repeatable(ctx, "callables", "read the callables", func(ctx context.Context, db *conn) error {
-		b := &pgx.Batch{}
-		q := s.ask(b)
 		var list []Callable
-		s.callables.ask(b, &list)
-		if err := db.SendBatch(ctx, b).Close(); err != nil {
-			return err
+		err := s.scanAll(ctx, db, func(b *pgx.Batch) { s.callables.ask(b, &list) })
+		if err == nil {
+			s.callables.learn(list)
 		}
-		if s.wentBack(q) {
-			list = nil
-			b := &pgx.Batch{}
-			s.callables.ask(b, &list)
-			if err := db.SendBatch(ctx, b).Close(); err != nil {
-				return err
-			}
-		}
-		s.callables.learn(list)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err

@@ -87,7 +87,7 @@ func (c *chain) all() []Resolver {
 }
 
 // find returns the resolver that decides; nil: there is none. asked are those that
-// were asked.
+// could have decided; nil where the template names one that this worker does not have.
 func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Resolver) {
 	asked = c.all()
 	if def.Resolver != "" {

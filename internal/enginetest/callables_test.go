@@ -50,75 +50,75 @@ func startWorker(t *testing.T, c worker.Config, id string, register func(*worker
 	return w
 }
 
-var modesOfWorkers = []deploymode.Mode{deploymode.PollingOnly, deploymode.EventDrivenOnly, deploymode.Hybrid}
+// inEveryMode runs a test once for each mode in which daemons look for work.
+func inEveryMode(t *testing.T, test func(t *testing.T, mode deploymode.Mode)) {
+	t.Helper()
+	for _, mode := range []deploymode.Mode{deploymode.PollingOnly, deploymode.EventDrivenOnly, deploymode.Hybrid} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			test(t, mode)
+		})
+	}
+}
 
 // TestWorkersOfDifferentReleasesShareANamespace: a worker that has no handler for a
 // step leaves it to those that do, however free it is.
 func TestWorkersOfDifferentReleasesShareANamespace(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modesOfWorkers {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			var wc worker.Config
-			e := enginetest.Start(t, serving(t, []string{"old"}, "old"), func(_ *orchestration.Config, c *worker.Config) {
-				c.Mode = mode
-				wc = *c
-			})
-			startWorker(t, wc, "new", serving(t, []string{"old", "new"}, "old", "new"))
-			var ids []uuid.UUID
-			for i := range 30 {
-				for _, name := range []string{"old", "new"} {
-					ids = append(ids, e.Submit("shared", name, fmt.Sprintf(`{"i":%d}`, i)))
-				}
-			}
-			for _, id := range ids {
-				task := e.Await(id)
-				require.Equal(t, workflow.TaskComplete, task.State)
-				require.Equal(t, 1, task.Steps[0].Attempts)
-			}
+	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
+		var wc worker.Config
+		e := enginetest.Start(t, serving(t, []string{"old"}, "old"), func(_ *orchestration.Config, c *worker.Config) {
+			c.Mode = mode
+			wc = *c
 		})
-	}
+		startWorker(t, wc, "new", serving(t, []string{"old", "new"}, "old", "new"))
+		var ids []uuid.UUID
+		for i := range 30 {
+			for _, name := range []string{"old", "new"} {
+				ids = append(ids, e.Submit("shared", name, fmt.Sprintf(`{"i":%d}`, i)))
+			}
+		}
+		for _, id := range ids {
+			task := e.Await(id)
+			require.Equal(t, workflow.TaskComplete, task.State)
+			require.Equal(t, 1, task.Steps[0].Attempts)
+		}
+	})
 }
 
 // TestAStepWaitsForAWorkerThatCanRunIt, and costs it no attempt; a handler that is
 // registered while the worker runs is one.
 func TestAStepWaitsForAWorkerThatCanRunIt(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modesOfWorkers {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			e := enginetest.Start(t, serving(t, []string{"known", "strange"}, "known"), func(_ *orchestration.Config, c *worker.Config) { c.Mode = mode })
-			waits := e.Submit("shared", "strange", `{}`)
-			for i := range 5 { // time to do it wrong
-				require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "known", fmt.Sprintf(`{"i":%d}`, i))).State)
-			}
-			step := e.Read(waits).Steps[0]
-			require.True(t, step.Ready)
-			require.Zero(t, step.Attempts)
-			require.NoError(t, e.Worker.Register("strange", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
-			task := e.Await(waits)
-			require.Equal(t, workflow.TaskComplete, task.State)
-			require.Equal(t, 1, task.Steps[0].Attempts)
-		})
-	}
+	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
+		e := enginetest.Start(t, serving(t, []string{"known", "strange"}, "known"), func(_ *orchestration.Config, c *worker.Config) { c.Mode = mode })
+		waits := e.Submit("shared", "strange", `{}`)
+		for i := range 5 { // time to do it wrong
+			require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "known", fmt.Sprintf(`{"i":%d}`, i))).State)
+		}
+		step := e.Read(waits).Steps[0]
+		require.True(t, step.Ready)
+		require.Zero(t, step.Attempts)
+		require.NoError(t, e.Worker.Register("strange", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
+		task := e.Await(waits)
+		require.Equal(t, workflow.TaskComplete, task.State)
+		require.Equal(t, 1, task.Steps[0].Attempts)
+	})
 }
 
 // TestACallableIsNewToAWorkerThatRuns: a template that somebody else registers, and
 // tells nobody of, calls what the worker has a handler for.
 func TestACallableIsNewToAWorkerThatRuns(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modesOfWorkers {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			e := enginetest.Start(t, serving(t, []string{"known"}, "known", "later"), func(_ *orchestration.Config, c *worker.Config) { c.Mode = mode })
-			require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "known", `{}`)).State)
-			tmpl, _, err := workflow.ParseTemplate("later.yaml", []byte("{name: later, namespace_name: shared, version: 1.0.0, steps: [{name: only, handler: {callable: later}}]}"))
-			require.NoError(t, err)
-			_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
-			require.NoError(t, err)
-			began := time.Now()
-			require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "later", `{}`)).State)
-			t.Logf("after %v", time.Since(began).Round(time.Millisecond))
-		})
-	}
+	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
+		e := enginetest.Start(t, serving(t, []string{"known"}, "known", "later"), func(_ *orchestration.Config, c *worker.Config) { c.Mode = mode })
+		require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "known", `{}`)).State)
+		tmpl, _, err := workflow.ParseTemplate("later.yaml", []byte("{name: later, namespace_name: shared, version: 1.0.0, steps: [{name: only, handler: {callable: later}}]}"))
+		require.NoError(t, err)
+		_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
+		require.NoError(t, err)
+		began := time.Now()
+		require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "later", `{}`)).State)
+		t.Logf("after %v", time.Since(began).Round(time.Millisecond))
+	})
 }

@@ -1,10 +1,8 @@
 package enginetest_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -40,17 +38,8 @@ func TestAnOldPodRestartsDuringARollOut(t *testing.T) {
 	core, lines := observer.New(zap.WarnLevel)
 	start := func(id string, register func(*worker.Worker) error) *worker.Worker {
 		c := wc
-		c.WorkerID, c.Logger, c.Tags = id, zap.New(core), []string{id}
-		w, err := worker.New(c)
-		require.NoError(t, err)
-		require.NoError(t, register(w))
-		require.NoError(t, w.Start(t.Context()))
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-			defer cancel()
-			require.NoError(t, w.Stop(ctx))
-		})
-		return w
+		c.Logger, c.Tags = zap.New(core), []string{id}
+		return startWorker(t, c, id, register)
 	}
 	n := 0
 	result := func(version string) string {

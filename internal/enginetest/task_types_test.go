@@ -55,29 +55,26 @@ func enqueue(t *testing.T, e *enginetest.Engine, queue, name string) (orchestrat
 // after it has started, in a queue that did not exist then.
 func TestAWorkerThatRunsLearnsOfTypes(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []deploymode.Mode{deploymode.PollingOnly, deploymode.EventDrivenOnly, deploymode.Hybrid} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			e := post(t, nil, func(o *orchestration.Config, w *worker.Config) {
-				o.Orchestration.Mode, o.Readiness.Mode, w.Mode = mode, mode, mode
-			})
-			_, err := enqueue(t, e, "", "email")
-			var unknown *orchestration.UnknownTypeError
-			require.ErrorAs(t, err, &unknown)
-			for _, version := range []string{"1", "2"} {
-				retry := map[string]string{"1": "{max_attempts: 4}", "2": "{max_attempts: 7}"}[version]
-				_, err = e.Orchestrator.RegisterTaskType(t.Context(), typeTemplate(t, "mail", "email", version, retry), ana)
-				require.NoError(t, err)
-				for range 3 {
-					created, err := enqueue(t, e, "", "email")
-					require.NoError(t, err)
-					task := e.Await(created.UUID)
-					require.Equal(t, workflow.TaskComplete, task.State)
-					require.JSONEq(t, map[string]string{"1": "4", "2": "7"}[version], string(task.Steps[0].Result), "the highest version")
-				}
-			}
+	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
+		e := post(t, nil, func(o *orchestration.Config, w *worker.Config) {
+			o.Orchestration.Mode, o.Readiness.Mode, w.Mode = mode, mode, mode
 		})
-	}
+		_, err := enqueue(t, e, "", "email")
+		var unknown *orchestration.UnknownTypeError
+		require.ErrorAs(t, err, &unknown)
+		for _, version := range []string{"1", "2"} {
+			retry := map[string]string{"1": "{max_attempts: 4}", "2": "{max_attempts: 7}"}[version]
+			_, err = e.Orchestrator.RegisterTaskType(t.Context(), typeTemplate(t, "mail", "email", version, retry), ana)
+			require.NoError(t, err)
+			for range 3 {
+				created, err := enqueue(t, e, "", "email")
+				require.NoError(t, err)
+				task := e.Await(created.UUID)
+				require.Equal(t, workflow.TaskComplete, task.State)
+				require.JSONEq(t, map[string]string{"1": "4", "2": "7"}[version], string(task.Steps[0].Result), "the highest version")
+			}
+		}
+	})
 }
 
 func TestTheLifeOfATaskType(t *testing.T) {
