@@ -44,11 +44,9 @@ type Config struct {
 	Overflow int
 	// ShowOnly refuses nothing because of a queue's depth.
 	ShowOnly bool
-	// Drained is a counter of the steps that have ended, as far as this
-	// process has seen them.
-	Drained func() uint64
-	// Replicas is how many processes like this one see as many each; default 1.
-	Replicas func() int
+	// Drained is a counter of the executions of steps that the whole fleet has
+	// begun; ok is false where it could not be read. It is called like Depth.
+	Drained func(ctx context.Context) (total uint64, ok bool)
 	// Channels are those that new work passes through.
 	Channels []Channel
 	// ChannelWarning is how full a channel is when that is logged, 0 to 1.
@@ -79,10 +77,7 @@ func (c Config) withDefaults() Config {
 		c.Depth = func(context.Context) map[string]int { return nil }
 	}
 	if c.Drained == nil {
-		c.Drained = func() uint64 { return 0 }
-	}
-	if c.Replicas == nil {
-		c.Replicas = func() int { return 1 }
+		c.Drained = func(context.Context) (uint64, bool) { return 0, false }
 	}
 	if c.Blocked == nil {
 		c.Blocked = func() time.Duration { return 0 }

@@ -41,7 +41,7 @@ func (w *world) config() backpressure.Config {
 			return nil
 		},
 		Overflow: 1000,
-		Drained:  w.drained.Load,
+		Drained:  func(context.Context) (uint64, bool) { return w.drained.Load(), true },
 		Channels: []backpressure.Channel{{Name: "commands", Saturation: func() float64 { return float64(w.full.Load()) / 100 }}},
 		Blocked:  func() time.Duration { return time.Duration(w.blocked.Load()) },
 		Chance:   func() float64 { return float64(w.chance.Load()) / 100 },
@@ -99,19 +99,17 @@ func TestRetryAfterFollowsTheDrainRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		w.set(map[string]int{"deep": 1000})
-		cfg := w.config()
-		cfg.Replicas = func() int { return 3 }
-		a := running(t, cfg)
+		a := running(t, w.config())
 		for range 10 {
-			w.drained.Add(10)
+			w.drained.Add(30)
 			a.AdmitTask("deep")
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		w.drained.Add(10) // the question below has it measured once more
+		w.drained.Add(30) // the question below has it measured once more
 		r, ok := a.AdmitTask("deep")
 		require.False(t, ok)
-		require.InDelta(t, 10*time.Second, r.RetryAfter, float64(time.Second), "300 steps at 10 a second and replica")
+		require.InDelta(t, 10*time.Second, r.RetryAfter, float64(time.Second), "300 steps at 30 a second")
 		require.InDelta(t, 30, a.Status().DrainRate, 1.5)
 	})
 }

@@ -49,9 +49,12 @@ func (a *Admission) measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	depths := a.cfg.Depth(ctx)
+	total, read := a.cfg.Drained(ctx)
 	now := a.cfg.Clock.Now()
-	a.drain.read(a.cfg.Drained(), now)
-	m := judge(depths, a.cfg.Overflow, a.drain.rate()*float64(max(a.cfg.Replicas(), 1)))
+	if read {
+		a.drain.read(total, now)
+	}
+	m := judge(depths, a.cfg.Overflow, a.drain.rate())
 	m.at = now
 	a.latest.Store(m)
 	a.cfg.Metrics.DrainRate.Set(m.rate)

@@ -51,6 +51,7 @@ func workerOwnKeys() []Key {
 			"Hides the latency of claiming; prefetched steps wait here instead of at an idle worker."),
 		integer("transactions.max_connections", 10, 1, 1000, "Connections for handlers that work in a transaction, beside those of the pool; opened when first needed.",
 			"A handler holds one for as long as it runs; more handlers wait in the time of their steps."),
+		boolean("report.settle", true, "Decide what follows from successes where they happen.", "Off, an orchestrator finds each on the board: more round trips between two steps."),
 		integer("report.batch_size", 500, 1, 10000, "Results reported by one transaction.", "Throughput under load."),
 		integer("report.max_pending", 10000, 1, 1000000, "Results that may wait to be reported.", "Beyond it handlers wait."),
 		integer("checkpoint.max_cursor_bytes", 4096, 16, 65536, "Largest cursor of a checkpoint, in bytes of JSON.",

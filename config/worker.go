@@ -46,8 +46,9 @@ type Transactions struct {
 
 // Report bounds the transactions that report results.
 type Report struct {
-	BatchSize  int `toml:"batch_size"`
-	MaxPending int `toml:"max_pending"`
+	Settle     bool `toml:"settle"`
+	BatchSize  int  `toml:"batch_size"`
+	MaxPending int  `toml:"max_pending"`
 }
 
 // Checkpoint bounds what handlers save of their progress.

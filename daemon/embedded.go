@@ -16,9 +16,8 @@ import (
 )
 
 // NewEmbedded connects to the database and wires both daemons for one process
-// (embedded mode): the worker has its successes settled by the orchestrator at
-// once, and each hears the other's signals without the detour over the
-// database. Everybody else hears them as usual, and other daemons may work on
+// (embedded mode): the worker takes the first steps of the tasks that are created
+// here, and each hears the other's signals without the detour over the database. Everybody else hears them as usual, and other daemons may work on
 // the same database; their signals come over one connection for both. Nothing
 // runs before Start; the orchestrator is to be started first and stopped last.
 // log must not be nil. docs/embedding.md has a whole program.
@@ -102,14 +101,6 @@ func (n *neighbours) like() *store.PoolConfig {
 		return store.Like(pool)
 	}
 	return nil
-}
-
-// settler is the orchestrator for the worker; nil where there is none.
-func (n *neighbours) settler() worker.Settler {
-	if n == nil || n.orchestrator.Load() == nil {
-		return nil
-	}
-	return n.orchestrator.Load()
 }
 
 // beside has the daemons of the process hear what goes to everybody by sender.

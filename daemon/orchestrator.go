@@ -119,11 +119,17 @@ func (d *Orchestrator) newAdmission(c config.OrchestratorConfig) *backpressure.A
 func (d *Orchestrator) admissionConfig(c config.OrchestratorConfig) backpressure.Config {
 	return backpressure.Config{
 		Depth: d.depth.measure, Overflow: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold,
-		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.engine.Drained,
+		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.drained,
 		Channels:       []backpressure.Channel{{Name: "orchestrator", Saturation: d.engine.Saturation}},
 		ChannelWarning: c.Common.MPSCChannels.OverflowPolicy.LogWarningThreshold,
 		Blocked:        d.breakers.Breaker(breaker.Web).Wait, Logger: d.log, Metrics: d.metrics,
 	}
+}
+
+// drained counts the claims of the whole fleet.
+func (d *Orchestrator) drained(ctx context.Context) (total uint64, ok bool) {
+	total, err := d.store.ClaimsEver(ctx)
+	return total, err == nil
 }
 
 // serve makes the API.

@@ -61,7 +61,7 @@ func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours
 		return err
 	}
 	settings := d.workerConfig(c, source)
-	settings.Settler, settings.Transactions.Pool = near.settler(), near.workPool()
+	settings.Transactions.Pool = near.workPool()
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -226,58 +227,29 @@ func seed(t *store.TakenTask, s store.TakenStep) uint64 {
 
 // applied counts, wakes those who wait, and moves the timer.
 func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
+	o.recorder.Record(changes, done)
 	stirred := false
 	for i := range changes {
 		c := &changes[i]
-		o.drained.Add(uint64(len(c.Effects.End) + len(c.Effects.Retry)))
-		namespace := ""
-		if c.Task.Plan != nil { // unreadable records
-			namespace = c.Task.Plan.Template.Namespace
-		}
-		for _, e := range c.Effects.End {
-			o.metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
-		}
-		for _, r := range c.Effects.Retry {
-			o.metrics.StepResults.WithLabelValues(namespace, r.Outcome.String()).Inc()
-		}
 		for _, d := range c.Effects.Decided {
-			o.decided(c, &d, namespace)
+			o.decided(c, &d, settle.Namespace(c))
 		}
 		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
 		if d := c.Effects.DeadLetter; d != nil {
 			o.metrics.DLQEntriesCreated.WithLabelValues(d.Reason.String()).Inc()
 		}
 		if c.Effects.Finished {
-			o.metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
 			o.waiters.ended(c.Task.UUID, false) // whoever waits here need not have said so yet
 		}
-		for _, change := range c.Effects.Changes {
-			if change.Reason != "" {
-				o.log.Warn("task changed", zap.Stringer("task_uuid", c.Task.UUID), zap.Stringer("from", change.From),
-					zap.Stringer("to", change.To), zap.String("reason", change.Reason))
-			}
-		}
 	}
-	o.published(done.Published)
+	if len(done.Published) > 0 {
+		o.news.tell()
+	}
 	if done.NextDue >= 0 {
 		o.readiness.WakeIn(done.NextDue)
 	}
 	if stirred {
 		o.stir()
-	}
-}
-
-// published tells of durable domain events that were committed.
-func (o *Orchestrator) published(list []store.PublishedEvent) {
-	if len(list) > 0 {
-		o.news.tell()
-	}
-	for i := range list {
-		e := &list[i]
-		o.metrics.DomainEventsPublished.WithLabelValues(e.Name, e.Namespace).Inc()
-		o.log.Info("Domain event published", zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name),
-			zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position), zap.String("namespace", e.Namespace),
-			zap.Stringer("task_uuid", e.Task), zap.Stringer("correlation_id", e.CorrelationID))
 	}
 }
 

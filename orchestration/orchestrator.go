@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/submission"
@@ -75,8 +76,8 @@ type Orchestrator struct {
 	many      *gate // of the transactions of CreateMany
 	waiters   *waiters
 	news      news
-	drained   atomic.Uint64 // attempts that have been decided on
-	evicted   atomic.Int64  // when sessions of frozen processes were looked for, in Unix ns
+	recorder  settle.Recorder
+	evicted   atomic.Int64 // when sessions of frozen processes were looked for, in Unix ns
 	address   atomic.Pointer[string]
 	beatSoon  chan struct{} // with one place: a heartbeat is wanted before its time
 	beat      *lifecycle.Loop
@@ -100,6 +101,7 @@ func New(cfg Config) (*Orchestrator, error) {
 	}
 	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newGate(manyTransactions),
 		beatSoon: make(chan struct{}, 1)}
+	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log}
 	o.waiters = newWaiters(o)
 	if cfg.Processor.Workers <= 0 {
 		cfg.Processor.Workers = 2 // one for each event system: a look of one that hangs must not hold up the other
@@ -257,10 +259,6 @@ func (o *Orchestrator) Health() map[string]coordinator.Health {
 func (o *Orchestrator) Loops() []lifecycle.LoopHealth {
 	return []lifecycle.LoopHealth{o.waiters.loop.Health(), o.keep.Health(), o.beat.Health()}
 }
-
-// Drained counts the attempts of steps that this orchestrator has decided on
-// since it was made.
-func (o *Orchestrator) Drained() uint64 { return o.drained.Load() }
 
 // Saturation is how full the command channel is, 0 to 1.
 func (o *Orchestrator) Saturation() float64 { return o.processor.Saturation() }

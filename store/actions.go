@@ -115,7 +115,7 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 		ids[i] = id
 	}
 	err := s.timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
-		return taken.beginWith(ctx, func(b *pgx.Batch) {
+		return taken.beginAround(ctx, func(b *pgx.Batch) {
 			if len(how.Reopen) > 0 {
 				b.Queue(reopenTasks, ids, how.Reopen)
 			}
@@ -123,7 +123,7 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 				b.Queue(lockTasks, ids) // the next statement is younger than what it has waited for
 				b.Queue(spreadTasks, ids)
 			}
-		}, takeTasks, ids)
+		}, func(*pgx.Batch) {}, takeTasks, ids)
 	})
 	if err == nil {
 		if err = taken.readReports(ctx); err != nil {
@@ -162,7 +162,7 @@ func (t *Taken) places() (place map[uuid.UUID]int, ids uuids) {
 
 // readReports reads what was reported of the tasks.
 func (t *Taken) readReports(ctx context.Context) error {
-	place, ids := t.places()
+	_, ids := t.places()
 	if len(ids) == 0 {
 		return nil
 	}
@@ -170,14 +170,7 @@ func (t *Taken) readReports(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var id uuid.UUID
-	var raw takenRow
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &raw.step, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter}, func() error {
-		at := &t.Tasks[place[id]]
-		at.Reported = append(at.Reported, raw.reported())
-		return nil
-	})
-	if err != nil {
+	if err := t.collectReports(rows); err != nil {
 		return err
 	}
 	return t.readRest(ctx)

@@ -77,9 +77,10 @@ type Taken struct {
 	// Waited is how long the oldest report had waited; of full scans only.
 	Waited time.Duration
 
-	store  *Store
-	from   reportMarks // at which the scans began; zero: full ones, or none
-	oldest []int64     // of each task, the sequence number of the first step reported
+	store   *Store
+	reports []Report    // made in the same transaction
+	from    reportMarks // at which the scans began; zero: full ones, or none
+	oldest  []int64     // of each task, the sequence number of the first step reported
 	// conn carries a transaction that is begun and committed inside batches:
 	// one round trip to take, one to commit.
 	conn *conn
@@ -135,11 +136,12 @@ func (s *Store) firstReported(ctx context.Context) (first reportMarks, waited ti
 }
 
 func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
-	return t.beginWith(ctx, func(*pgx.Batch) {}, query, args...)
+	return t.beginAround(ctx, func(*pgx.Batch) {}, func(*pgx.Batch) {}, query, args...)
 }
 
-// beginWith is begin with statements in front of the one that takes the tasks.
-func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query string, args ...any) error {
+// beginAround is begin with statements in front of the one that takes the tasks, and
+// behind it.
+func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch), query string, args ...any) error {
 	var err error
 	if t.conn, err = t.store.acquire(ctx); err != nil {
 		return err
@@ -148,7 +150,7 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(t.store.hold)
-	first(b)
+	before(b)
 	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			plan, err := t.collect(rows)
@@ -161,6 +163,7 @@ func (t *Taken) beginWith(ctx context.Context, first func(*pgx.Batch), query str
 		}
 		return rows.Err()
 	})
+	behind(b)
 	if err := t.conn.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
@@ -297,25 +300,45 @@ type Committed struct {
 	NextDue time.Duration
 	// Published are the durable domain events, in the order of their positions.
 	Published []PublishedEvent
+	// Claimed are the steps that the transaction has put on the board and claimed
+	// for its taker. Unread says that there are others, whose inputs could not be
+	// read.
+	Claimed []Claimed
+	Unread  bool
 }
 
 // Commit makes the changes true, together and in a fixed number of
 // statements. processor is recorded on the tasks, never enforced.
 func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Change) (Committed, error) {
+	return t.CommitFor(ctx, processor, changes, nil)
+}
+
+// CommitFor is Commit that also claims for taker, up to its Limit, what the changes
+// put on the board and the taker may run; nil: nothing. Claims pass by all that
+// waits on the board.
+func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Change, taker *ClaimRequest) (Committed, error) {
 	if t.conn == nil {
 		return Committed{}, errors.New("apply changes: the tasks have been given back already")
 	}
-	var w writes
+	w := writes{topics: signalSet{}, claims: putClaims{taker: taker}}
 	for i := range changes {
 		if err := w.add(&changes[i]); err != nil {
 			t.Release()
 			return Committed{}, fmt.Errorf("apply changes: %w", err)
 		}
 	}
+	if t.reports != nil && len(changes) < len(t.Tasks) {
+		w.topics.add(signal.TopicOrchestration) // of these the reports alone are committed
+	}
 	done := Committed{Signals: w.signals(), Finished: w.finished, NextDue: w.nextDue()}
+	found := newClaims()
 	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}
+		if t.reports != nil {
+			b.Queue(fmt.Sprintf(waitForLocks, 0)) // the turn of events may take longer
+		}
 		w.queue(b, processor)
+		w.claims.queue(b, &found)
 		w.publish.queue(b, &done.Published) // last: see eventTurn
 		w.former.queue(b)                   // behind the events, which name the batches that they are of
 		return t.store.commit(ctx, t.conn, b, done.Signals)
@@ -323,6 +346,13 @@ func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Chang
 	if err != nil {
 		t.Release()
 		return Committed{}, err
+	}
+	if len(found.incomplete) > 0 {
+		done.Unread = t.complete(ctx, &found, changes) != nil
+	}
+	done.Claimed = found.list
+	for _, seq := range found.newest {
+		t.store.history.drew(seq)
 	}
 	t.conn.Release()
 	t.conn = nil

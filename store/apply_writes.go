@@ -27,6 +27,7 @@ type writes struct {
 	broken   brokenColumns
 	letters  letterColumns
 	publish  publishColumns
+	claims   putClaims
 	topics   signalSet
 	watched  []string
 	told     uuids // ended, and others wait for that
@@ -86,9 +87,6 @@ type eventColumns struct {
 
 func (w *writes) add(c *Change) error {
 	t, e := c.Task, c.Effects
-	if w.topics == nil {
-		w.topics = signalSet{}
-	}
 	if c.Quarantine {
 		return w.quarantine(c)
 	}
@@ -96,7 +94,9 @@ func (w *writes) add(c *Change) error {
 		return fmt.Errorf("task %s has no plan", t.UUID)
 	}
 	for _, p := range e.Put {
-		w.due(p.DueIn, t, t.Plan.Step(c.Progress, p.Step))
+		if step := t.Plan.Step(c.Progress, p.Step); !w.claims.wants(c, p, step) {
+			w.due(p.DueIn, t, step)
+		}
 	}
 	for _, r := range e.Retry {
 		w.due(r.DueIn, t, t.Plan.Step(c.Progress, r.Step))
@@ -210,7 +210,7 @@ func (w *writes) moveSpread(c *Change) {
 		w.retried.lasts = append(w.retried.lasts, t.Plan.LastAttempt(c.Progress, r.Step))
 	}
 	w.moved.add(t.UUID, 0, nil, "")
-	if len(e.Put) == 1 && inlines(t.Plan, c.Progress, e.Put[0].Step) && inHand(c.Progress) == 1 {
+	if c.inOwnRow() {
 		w.moved.step(c, e.Put[0])
 	} else {
 		w.moved.noStep()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // ClaimRequest asks for steps to run.
@@ -56,6 +58,16 @@ type Claimed struct {
 	// Checkpoint is the progress that executions before this one have saved,
 	// without its history; nil where there is none.
 	Checkpoint json.RawMessage
+	// Task is where the task stands, if this is its only step in hand; else nil.
+	Task *Standing
+}
+
+// Standing is where a task stands whose only step in hand is held by a claim.
+// While the claim holds, nothing changes it but an action of an operator, which
+// takes the claim away.
+type Standing struct {
+	State    workflow.TaskState
+	Progress *workflow.Progress
 }
 
 // PlanStep is the number of the plan's step that is to be run: the step itself,
@@ -171,7 +183,7 @@ const (
 	toClaim = `state = 3, attempt = s.attempt + 1, token = n.token, worker = $1::uuid,
         claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'`
 	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
-              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.progress, s.ahead`
+              s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead`
 	restLocked = `case when (select count(*) from picked) < $4::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
 
@@ -211,24 +223,22 @@ const progressWithRetries = `4`
 // Index of the second: the primary keys.
 const (
 	fromBoard = `
-       coalesce(c.context, b.context), c.inputs, c.checkpoint - 'history'` + ofTask
+       coalesce(c.context, b.context), c.inputs` + andStanding + ofTask
 	fromLedger = `
        coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)),
        case when cardinality(c.parents) > 0 then (
            select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
-           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end,
-       c.checkpoint - 'history'` + ofTask
+           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end` + andStanding + ofTask
+	andStanding = `,
+       c.checkpoint - 'history', c.task_state, case when c.slot = 0 then c.progress end`
+	// ofTask begins with the claims; it is one row without a step where there are
+	// none and some were left.
 	ofTask = `
-` + ofClaimed + `
+from rest r left join claimed c on true
 left join lateral (
     select plan_id, context, correlation_id, parent_correlation_id, priority, requested_at, progress from tasker.board
     where c.slot > 0 and task_uuid = c.task_uuid and slot = 0 limit 1) b on true
-` + inClaimOrder
-	// ofClaimed are the claims; one row without a step where there are none and
-	// some were left.
-	ofClaimed = `
-from rest r left join claimed c on true`
-	inClaimOrder = `where r.rest > 0 or c.task_uuid is not null
+where r.rest > 0 or c.task_uuid is not null
 order by c.lane, c.seq`
 
 	// fetchInputs looks up what a claim from the board has left out.
@@ -288,7 +298,7 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed
 		if inLedger {
 			statement = &claimFromLedger
 		}
-		if err := s.claimInto(ctx, db, req, full, statement, &found, found.scan); err != nil {
+		if err := s.claimInto(ctx, db, req, full, statement, &found); err != nil {
 			return err
 		}
 		switch {
@@ -349,17 +359,17 @@ func claimFlow(full bool) string {
 
 // claimInto claims, once more where a full scan turns out to have begun in the
 // future.
-func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims, scan pgx.RowToFunc[Claimed]) error {
-	back, err := s.claimOnce(ctx, db, req, full, statement, found, scan)
+func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims) error {
+	back, err := s.claimOnce(ctx, db, req, full, statement, found)
 	if err == nil && back && len(found.list) == 0 {
-		_, err = s.claimOnce(ctx, db, req, full, statement, found, scan)
+		_, err = s.claimOnce(ctx, db, req, full, statement, found)
 	}
 	return err
 }
 
 // claimOnce claims, reads the rows and moves the marks. back says that the
 // database went back, see history.
-func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims, scan pgx.RowToFunc[Claimed]) (back bool, err error) {
+func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims) (back bool, err error) {
 	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit}
 	var query string
 	var lanes lanesFrom
@@ -382,7 +392,7 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 	} else {
 		queueTurns(b, req.Limit, lanes)
 	}
-	b.Queue(query, args...).Query(func(rows pgx.Rows) error { return found.collect(rows, scan) })
+	b.Queue(query, args...).Query(func(rows pgx.Rows) error { return found.collect(rows) })
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return false, err
 	}
@@ -442,7 +452,7 @@ func newClaims() claims { return claims{newest: map[laneKey]int64{}} }
 
 // collect reads the rows of a claim. One without a step says that all there was
 // has been left.
-func (f *claims) collect(rows pgx.Rows, scan pgx.RowToFunc[Claimed]) error {
+func (f *claims) collect(rows pgx.Rows) error {
 	for rows.Next() {
 		if rows.RawValues()[1] == nil {
 			if err := rows.Scan(append([]any{&f.rest}, make([]any, len(rows.FieldDescriptions())-1)...)...); err != nil {
@@ -450,7 +460,7 @@ func (f *claims) collect(rows pgx.Rows, scan pgx.RowToFunc[Claimed]) error {
 			}
 			continue
 		}
-		c, err := scan(rows)
+		c, err := f.scan(rows)
 		if err != nil {
 			return err
 		}
@@ -467,16 +477,24 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 		incomplete bool
 		results    []byte
 		batch      []byte
+		state      *int16
+		progress   []byte
 	)
 	err := row.Scan(&f.rest, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane.callable, &lane.lane, &seq, &c.Attempt, &c.Token, &c.Ahead, &c.EnqueuedAt, &c.ClaimedAt,
 		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &c.MaxAttempts, &incomplete, &c.Context, &results,
-		&c.Checkpoint)
+		&c.Checkpoint, &state, &progress)
 	if err != nil {
 		return c, err
 	}
 	if batch != nil {
 		if err := json.Unmarshal(batch, &c.Batch); err != nil {
 			return c, fmt.Errorf("read what step %d of task %s works on: %w", c.Step, c.TaskUUID, err)
+		}
+	}
+	if progress != nil && state != nil {
+		c.Task = &Standing{State: workflow.TaskState(*state)}
+		if c.Task.Progress, err = workflow.DecodeProgress(progress); err != nil {
+			c.Task = nil // whoever applies the report finds it, and tells
 		}
 	}
 	f.newest[lane] = max(f.newest[lane], seq)

@@ -45,6 +45,8 @@ type NewTask struct {
 	DependsOn []uuid.UUID
 	// Lenient lets it begin whatever became of them; else their failure cancels it.
 	Lenient bool
+	// Watched: somebody waits for its end already, see Store.Watch.
+	Watched bool
 
 	begun *workflow.Progress // of a BegunTask: what puts steps on the board comes behind
 }
@@ -97,10 +99,10 @@ with patience as materialized (
     select i.* from patience, unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
                          $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
                          $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[],
-                         $28::text[], $29::text[], $30::timestamptz[], $32::boolean[], $34::int[])
+                         $28::text[], $29::text[], $30::timestamptz[], $32::boolean[], $34::int[], $36::boolean[])
          i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
            source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress,
-           step_no, lane, due_ms, step_tags, deadline_ms, calendar, time_zone, not_before, last_attempt, callable)
+           step_no, lane, due_ms, step_tags, deadline_ms, calendar, time_zone, not_before, last_attempt, callable, watched)
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
     select identity, task_uuid, case
@@ -125,14 +127,14 @@ with patience as materialized (
     from accepted
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
-                              parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt)
+                              parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
     select task_uuid, 0, plan_id, queue, 1, priority, progress, statement_timestamp(), correlation_id,
            parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, callable, lane,
            case when step_no is null then 0 when due_ms > 0 or start_at is not null then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
            case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f'),
-           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false)
+           case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
@@ -320,7 +322,7 @@ func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []a
 			return nil, nil, err
 		}
 	}
-	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts, c.callables, c.put.callables), c.topics.signals(), nil
+	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts, c.callables, c.put.callables, []*bool(c.watched)), c.topics.signals(), nil
 }
 
 // seldom is a column that few rows have a value in: nil, and null in SQL, where
@@ -348,6 +350,7 @@ type newTaskColumns struct {
 	windows, starts, dues, deadlines         []int64
 	calendars, zones                         seldom[string]
 	notBefore                                seldom[time.Time]
+	watched                                  seldom[bool]
 	put                                      stepColumns
 	topics                                   signalSet
 }
@@ -380,6 +383,9 @@ func (c *newTaskColumns) add(t *NewTask) error {
 	}
 	if !t.StartAt.IsZero() {
 		c.notBefore.set(len(c.windows), t.StartAt)
+	}
+	if t.Watched {
+		c.watched.set(len(c.windows), true)
 	}
 	c.windows, c.starts = append(c.windows, millis(t.IdentityEnd.After)), append(c.starts, millis(t.StartIn))
 	c.deadlines = append(c.deadlines, millis(t.DeadlineIn))

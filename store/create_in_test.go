@@ -167,7 +167,7 @@ func TestCreationsGoAroundATransactionThatStaysOpen(t *testing.T) {
 	}
 	// The same where the first steps are claimed at once.
 	more := []store.NewTask{keyed(p, "a"), keyed(p, "slow"), keyed(p, "b")}
-	answers, claimed, _, err := s.CreateAndClaim(t.Context(), more, store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: 3, Lease: time.Minute})
+	answers, claimed, err := s.CreateAndClaim(t.Context(), more, store.ClaimRequest{Worker: uuid.New(), Callables: p.Callables, Limit: 3, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Empty(t, claimed)
 	require.True(t, answers[1].Busy)

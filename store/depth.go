@@ -45,3 +45,12 @@ func (s *Store) QueueDepth(ctx context.Context, limit int) (map[string]int, erro
 	})
 	return depth, err
 }
+
+// ClaimsEver is how many claims there have been, those included that were handed
+// back. It goes back where the database does.
+func (s *Store) ClaimsEver(ctx context.Context) (claims uint64, err error) {
+	err = s.repeatable(ctx, "claims_ever", "count the claims", func(ctx context.Context, db *conn) error {
+		return db.QueryRow(ctx, `select last_value from tasker.claim_token`).Scan(&claims)
+	})
+	return claims, err
+}

@@ -129,7 +129,7 @@ func (t *BegunTask) createIn(ctx context.Context, tx pgx.Tx, r *IsolatedReplay, 
 // writes are the first steps of the task, as if they had followed its creation.
 func (t *BegunTask) writes(actor string) (*writes, error) {
 	taken := &TakenTask{UUID: t.UUID, Plan: t.Plan, State: workflow.TaskPending, Priority: t.Priority, Progress: t.Progress}
-	var w writes
+	w := writes{topics: signalSet{}}
 	if err := w.add(&Change{Task: taken, Progress: t.Progress, Effects: t.Effects, Actor: actor}); err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ type model struct {
 	order      []uuid.UUID
 	identities map[workflow.Identity]uuid.UUID
 	claims     []store.ClaimKey        // every claim ever made
-	standing   map[int64]standingClaim // of claims that tell it, by token
+	standing   map[int64]store.Claimed // of claims that tell it, by token
 	accepted   map[int64]bool          // tokens for which a result was taken
 	ledger     map[string]bool         // task/step/attempt/token/outcome/checkpoint
 	cursor     int                     // of the latest checkpoint
@@ -111,7 +111,7 @@ type modelStep struct {
 // newModel empties the database and registers random templates.
 func newModel(t *rapid.T, pool *pgxpool.Pool, known *[2]map[string]bool, stores ...*store.Store) *model {
 	m := &model{ctx: context.Background(), pool: pool, stores: [2]*store.Store(stores), tasks: map[uuid.UUID]*modelTask{},
-		identities: map[workflow.Identity]uuid.UUID{}, standing: map[int64]standingClaim{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
+		identities: map[workflow.Identity]uuid.UUID{}, standing: map[int64]store.Claimed{}, accepted: map[int64]bool{}, ledger: map[string]bool{}, known: known}
 	m.exec(t, `delete from tasker.board; delete from tasker.tasks; delete from tasker.step_attempts;
 		delete from tasker.task_events; delete from tasker.task_identities`)
 	for i := range rapid.IntRange(1, 2).Draw(t, "plans") {

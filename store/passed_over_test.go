@@ -99,11 +99,10 @@ func TestALookTellsOfReportsPassedOverBesideOthers(t *testing.T) {
 func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 	t.Parallel()
 	type way struct {
-		full, frontier, standing bool
+		full, frontier bool
 	}
 	for name, w := range map[string]way{
 		"from the marks": {}, "in a full scan": {full: true}, "in a full scan from the frontier": {full: true, frontier: true},
-		"with standings": {standing: true},
 	} {
 		for kind, c := range map[string]struct {
 			yaml string
@@ -138,11 +137,7 @@ func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 					var list []store.Claimed
 					var rest store.Rest
 					var err error
-					if w.standing {
-						list, _, rest, err = s.ClaimStanding(t.Context(), req, w.full)
-					} else {
-						list, rest, err = s.Claim(t.Context(), req, w.full)
-					}
+					list, rest, err = s.Claim(t.Context(), req, w.full)
 					require.NoError(t, err)
 					return len(list), rest
 				}

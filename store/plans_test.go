@@ -310,8 +310,7 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		{"queueDepth", queueDepth, append([]any{perStatement}, everywhereArgs...), perStatement, 2}, // the other queue is empty
 		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
 	}
-	list = append(list, hotStatement{"claim with standings", claimSteps + takePicked + standingToo,
-		[]any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement})
+	list = append(list, hotStatement{"claimPut", claimPut, []any{worker, int64(60_000), tasks, make([]int16, len(tasks))}, 2 * perStatement, 0})
 	var p publishColumns
 	for _, id := range tasks {
 		p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes = append(p.tasks, id), append(p.namespaces, 1), append(p.steps, 0), append(p.attempts, 1), append(p.outcomes, 1)

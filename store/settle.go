@@ -6,26 +6,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Standing is where a task stands whose only live step is held by a claim.
-// While the claim holds, nothing changes it but an action of an operator, which
-// takes the claim away.
-type Standing struct {
-	State    workflow.TaskState
-	Progress *workflow.Progress
-}
-
 // Settlement is the success of a claimed step that stands in the row of its
 // task, and what follows from it. Whoever ran the step fills in the first part,
 // whoever knows the rules the second.
 type Settlement struct {
-	Claim  *Claimed
-	Task   *Standing       // as it came with the claim
+	Claim  *Claimed        // its Task is where the task stood
 	Result json.RawMessage // storable JSON
 
 	Plan     *Plan
@@ -39,10 +29,8 @@ type Settled struct {
 	// Otherwise nothing has changed, and it has to be reported.
 	Accepted bool
 	Watched  bool // the task has ended and somebody waits for that
-	// Next is the step that follows where the caller has it claimed now, with
-	// where its task stands.
-	Next     *Claimed
-	Standing *Standing
+	// Next is the step that follows where the caller has it claimed now.
+	Next *Claimed
 	// Lease is how long that claim lasts yet; a little less than taker's, or
 	// what the claim before has left, half of it at least.
 	Lease time.Duration
@@ -66,8 +54,8 @@ const maxSettledResult = 64 << 10
 //
 // The signals in Committed are to be published unless the store sends them
 // itself; that a watched task has ended is always left to the caller.
-func (s *Store) Settle(ctx context.Context, processor uuid.UUID, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
-	w := newSettling(processor, taker, list)
+func (s *Store) Settle(ctx context.Context, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
+	w := newSettling(taker, list)
 	done := Committed{NextDue: -1, Signals: w.topics.signals()}
 	answers := make([]Settled, len(list))
 	if w.empty() {
@@ -88,10 +76,12 @@ func (s *Store) Settle(ctx context.Context, processor uuid.UUID, taker ClaimRequ
 	return answers, done, nil
 }
 
-// fits reports whether a settlement is simple enough.
-func (x *Settlement) fits() bool {
+// Fits reports whether Settle takes it: a result that is not too large, of a claim
+// that saved no checkpoint and publishes no events, after which the task is complete
+// or goes on with one step, at once and in the same row.
+func (x *Settlement) Fits() bool {
 	e := x.Effects
-	if e == nil || x.Plan == nil || x.Task == nil || x.Claim.Slot != 0 || x.Claim.Checkpoint != nil || len(x.Result) > maxSettledResult {
+	if e == nil || x.Plan == nil || x.Claim.Task == nil || x.Claim.Slot != 0 || x.Claim.Checkpoint != nil || len(x.Result) > maxSettledResult {
 		return false
 	}
 	if step := x.Plan.Step(x.Progress, x.Claim.Step); step == nil || len(step.Events) > 0 { // published by the apply
@@ -134,6 +124,7 @@ func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	}
 	n := *c
 	n.Step, n.Attempt, n.ParentResults = step.No, 1, results
+	n.Task = &Standing{State: x.Effects.State, Progress: x.Progress}
 	return &n
 }
 
@@ -149,14 +140,13 @@ func carries(worker, step []string) bool {
 
 // settling is what the statements of Settle take and how their rows come back.
 type settling struct {
-	processor uuid.UUID
-	taker     *ClaimRequest
-	list      []Settlement
-	ended     settledColumns
-	moved     settledMoves
-	next      []*Claimed    // of each settlement
-	place     map[int64]int // of each settlement, by the token of its claim
-	topics    signalSet
+	taker  *ClaimRequest
+	list   []Settlement
+	ended  settledColumns
+	moved  settledMoves
+	next   []*Claimed    // of each settlement
+	place  map[int64]int // of each settlement, by the token of its claim
+	topics signalSet
 }
 
 // settledColumns are the claims that ended, with the fence, and the result and
@@ -190,12 +180,12 @@ type settledMoves struct {
 	callables []int32
 }
 
-func newSettling(processor uuid.UUID, taker ClaimRequest, list []Settlement) *settling {
-	w := &settling{processor: processor, taker: &taker, list: list, next: make([]*Claimed, len(list)),
+func newSettling(taker ClaimRequest, list []Settlement) *settling {
+	w := &settling{taker: &taker, list: list, next: make([]*Claimed, len(list)),
 		place: make(map[int64]int, len(list)), topics: signalSet{}}
 	order := make([]int, 0, len(list))
 	for i := range list {
-		if _, twice := w.place[list[i].Claim.Token]; !twice && list[i].fits() {
+		if _, twice := w.place[list[i].Claim.Token]; !twice && list[i].Fits() {
 			w.place[list[i].Claim.Token] = i
 			order = append(order, i)
 		}
@@ -243,8 +233,8 @@ func (w *settling) add(at int) {
 
 func (c *settledColumns) add(x *Settlement) {
 	c.tasks, c.tokens = append(c.tasks, x.Claim.TaskUUID), append(c.tokens, x.Claim.Token)
-	c.steps, c.froms = append(c.steps, int16(x.Claim.Step)), append(c.froms, int16(x.Task.State)) // #nosec G115 -- at most maxInlineSteps
-	c.before, c.progresses = append(c.before, x.Task.Progress.Encode()), append(c.progresses, x.Progress.Encode())
+	c.steps, c.froms = append(c.steps, int16(x.Claim.Step)), append(c.froms, int16(x.Claim.Task.State)) // #nosec G115 -- at most maxInlineSteps
+	c.before, c.progresses = append(c.before, x.Claim.Task.Progress.Encode()), append(c.progresses, x.Progress.Encode())
 	c.results = append(c.results, jsonText(x.Result))
 }
 
@@ -272,7 +262,7 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 	}
 	if m := &w.moved; len(m.tasks) > 0 {
 		args := append(m.arguments(), m.states, m.nexts, m.wanted, m.heirs, m.lanes, m.parents, m.tags,
-			m.attempts, m.enqueued, m.claimed, w.processor, w.taker.Worker, w.taker.Lease.Milliseconds(), m.callables, m.lasts)
+			m.attempts, m.enqueued, m.claimed, w.taker.Worker, w.taker.Worker, w.taker.Lease.Milliseconds(), m.callables, m.lasts)
 		b.Queue(settleMoves, args...).Query(func(rows pgx.Rows) error {
 			var token int64
 			var fence *int64
@@ -288,7 +278,6 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 				next := *w.next[i]
 				next.Token, next.EnqueuedAt, next.ClaimedAt = *fence, since, *at
 				answers[i].Next, answers[i].Lease = &next, seconds(left)
-				answers[i].Standing = &Standing{State: w.list[i].Effects.State, Progress: w.list[i].Progress}
 				return nil
 			})
 			return err

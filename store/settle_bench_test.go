@@ -30,11 +30,11 @@ func BenchmarkSettleMoves(b *testing.B) {
 				if len(list) == 0 {
 					b.StopTimer()
 					create(b, s, p, tasks)
-					claimed, standings, _, err := s.ClaimStanding(b.Context(), req, true)
+					claimed, _, err := s.Claim(b.Context(), req, true)
 					require.NoError(b, err)
 					require.Len(b, claimed, tasks)
 					for i := range claimed {
-						list = append(list, settlement(b, p, &claimed[i], standings[i], `{"n": 1}`))
+						list = append(list, settlement(b, p, &claimed[i], `{"n": 1}`))
 					}
 					b.StartTimer()
 				}
@@ -43,7 +43,7 @@ func BenchmarkSettleMoves(b *testing.B) {
 				for _, a := range answers {
 					require.True(b, a.Accepted)
 					if a.Next != nil {
-						list = append(list, settlement(b, p, a.Next, a.Standing, `{"n": 1}`))
+						list = append(list, settlement(b, p, a.Next, `{"n": 1}`))
 					}
 				}
 			}

@@ -23,9 +23,8 @@ returning task_uuid, token, enqueued_at, claimed_at, requested_at`
 
 // CreateAndClaim is CreateTasks that also claims the first steps for taker, up
 // to its Limit, where a task begins with one that the taker may run. Contexts
-// are as they were sent, not yet in the database's form. claimed and standings
-// go together, see ClaimStanding.
-func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker ClaimRequest) (answers []CreatedTask, claimed []Claimed, standings []*Standing, err error) {
+// are as they were sent, not yet in the database's form.
+func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker ClaimRequest) (answers []CreatedTask, claimed []Claimed, err error) {
 	answers = make([]CreatedTask, len(tasks))
 	chosen := distinctIdentities(tasks)
 	first := firstSteps(tasks, chosen, &taker)
@@ -35,7 +34,7 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 	}
 	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
 	err = s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
-		claimed, standings = nil, nil // of a try that was undone
+		claimed = nil // of a try that was undone
 		accepted, err := s.insertTasks(ctx, db, tasks, chosen, identityPatience, func(b *pgx.Batch) {
 			if len(ids) == 0 {
 				return
@@ -45,15 +44,15 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 				var c Claimed
 				_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &c.Token, &c.EnqueuedAt, &c.ClaimedAt, &c.RequestedAt}, func() error {
 					f := first[id]
-					f.claim.Token, f.claim.EnqueuedAt, f.claim.ClaimedAt, f.claim.RequestedAt = c.Token, c.EnqueuedAt, c.ClaimedAt, c.RequestedAt
-					claimed, standings = append(claimed, f.claim), append(standings, f.at)
+					f.Token, f.EnqueuedAt, f.ClaimedAt, f.RequestedAt = c.Token, c.EnqueuedAt, c.ClaimedAt, c.RequestedAt
+					claimed = append(claimed, f)
 					return nil
 				})
 				return err
 			})
 		})
 		if err != nil {
-			claimed, standings = nil, nil // what was answered has not been committed
+			claimed = nil // what was answered has not been committed
 			if !identityHeld(err) {
 				return err
 			}
@@ -63,19 +62,13 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 		}
 		return answerCreated(ctx, db, tasks, accepted, answers)
 	})
-	return answers, claimed, standings, err
+	return answers, claimed, err
 }
 
-// firstStep is the claim of a new task's only first step; token and times are
-// missing.
-type firstStep struct {
-	claim Claimed
-	at    *Standing
-}
-
-// firstSteps are those that the taker may claim.
-func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UUID]firstStep {
-	first := make(map[uuid.UUID]firstStep, min(len(tasks), taker.Limit))
+// firstSteps are the claims of new tasks' only first steps, of those that the taker
+// may claim; token and times are missing.
+func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UUID]Claimed {
+	first := make(map[uuid.UUID]Claimed, min(len(tasks), taker.Limit))
 	for i := range tasks {
 		t := &tasks[i]
 		if len(first) >= taker.Limit {
@@ -89,10 +82,10 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 			!slices.Contains(taker.Callables, t.Plan.Callables[effects.Put[0].Step]) || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
 			continue
 		}
-		first[t.UUID] = firstStep{at: &Standing{State: workflow.TaskPending, Progress: progress}, claim: Claimed{
-			TaskUUID: t.UUID, Step: effects.Put[0].Step, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
+		first[t.UUID] = Claimed{
+			Task: &Standing{State: workflow.TaskPending, Progress: progress}, TaskUUID: t.UUID, Step: effects.Put[0].Step, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
 			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority, MaxAttempts: t.Retry.Attempts(),
-		}}
+		}
 	}
 	return first
 }

@@ -14,26 +14,13 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// standingClaim is a claim with where its task stood; at is nil for a step with
-// a row of its own.
-type standingClaim struct {
-	claim store.Claimed
-	at    *store.Standing
-}
-
-// takeClaims is Claim or ClaimStanding, whose standings must be the model's.
+// takeClaims is Claim, with where the tasks stand.
 func (m *model) takeClaims(t *rapid.T, at int, req store.ClaimRequest, full bool) []store.Claimed {
-	if !rapid.Bool().Draw(t, "standing") {
-		claimed, _, err := m.stores[at].Claim(m.ctx, req, full)
-		require.NoError(t, err)
-		return claimed
-	}
-	claimed, standings, _, err := m.stores[at].ClaimStanding(m.ctx, req, full)
+	claimed, _, err := m.stores[at].Claim(m.ctx, req, full)
 	require.NoError(t, err)
-	require.Len(t, standings, len(claimed))
-	for i, c := range claimed {
-		require.Equal(t, c.Slot == 0, standings[i] != nil)
-		m.standing[c.Token] = standingClaim{c, standings[i]}
+	for _, c := range claimed {
+		require.Equal(t, c.Slot == 0, c.Task != nil)
+		m.standing[c.Token] = c
 	}
 	return claimed
 }
@@ -51,19 +38,19 @@ func (m *model) settle(t *rapid.T) {
 	}
 	var list []store.Settlement
 	for _, k := range m.someClaims(t) {
-		if s, ok := m.standing[k.Token]; ok && s.at != nil {
+		if c, ok := m.standing[k.Token]; ok && c.Task != nil {
 			p := m.tasks[k.TaskUUID].plan
-			s.claim.Step = k.Step // forged ones have another
-			progress, effects, err := workflow.Advance(p.Plan, s.at.State, s.at.Progress, modelRules,
-				workflow.Reported{Step: k.Step, Attempt: s.claim.Attempt, Success: true})
+			c.Step = k.Step // forged ones have another
+			progress, effects, err := workflow.Advance(p.Plan, c.Task.State, c.Task.Progress, modelRules,
+				workflow.Reported{Step: k.Step, Attempt: c.Attempt, Success: true})
 			if err != nil {
 				continue
 			}
-			list = append(list, store.Settlement{Claim: &s.claim, Task: s.at, Result: json.RawMessage(fmt.Sprintf(`{"step":%d}`, k.Step)),
+			list = append(list, store.Settlement{Claim: &c, Result: json.RawMessage(fmt.Sprintf(`{"step":%d}`, k.Step)),
 				Plan: p, Progress: progress, Effects: effects})
 		}
 	}
-	answers, done, err := m.stores[m.anyStore(t)].Settle(m.ctx, uuid.Nil, req, list)
+	answers, done, err := m.stores[m.anyStore(t)].Settle(m.ctx, req, list)
 	require.NoError(t, err)
 	require.Len(t, answers, len(list))
 	finished := 0
@@ -91,7 +78,7 @@ func (m *model) settled(t *rapid.T, req *store.ClaimRequest, s *store.Settlement
 		require.Equal(t, store.Settled{}, a)
 		return
 	}
-	require.Equal(t, task.progress, s.Task.Progress, "it has not changed under the claim")
+	require.Equal(t, task.progress, s.Claim.Task.Progress, "it has not changed under the claim")
 	m.accepted[k.Token] = true
 	m.ledger[ledgerLine(k.TaskUUID, k.Step, step.attempt, k.Token, workflow.OutcomeSuccess, 0)] = true
 	delete(task.steps, k.Step)
@@ -115,5 +102,5 @@ func (m *model) settled(t *rapid.T, req *store.ClaimRequest, s *store.Settlement
 	}
 	next.state, next.attempt, next.token = 3, 1, a.Next.Token
 	m.claims = append(m.claims, a.Next.Key())
-	m.standing[a.Next.Token] = standingClaim{*a.Next, a.Standing}
+	m.standing[a.Next.Token] = *a.Next
 }

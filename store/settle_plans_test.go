@@ -30,9 +30,9 @@ func settleStatements(t *testing.T, plan *Plan, held []ClaimKey) (list []hotStat
 			{End: []workflow.EndStep{{Step: k.Step, Outcome: workflow.OutcomeSuccess}}, State: workflow.TaskComplete, Finished: true},
 		} {
 			both = append(both, Settlement{Claim: &Claimed{TaskUUID: k.TaskUUID, Step: k.Step, Token: k.Token, Queue: 1,
-				ParentResults: map[int]json.RawMessage{0: []byte(`1`)}},
-				Task: &Standing{State: workflow.TaskStepsInProcess, Progress: progress}, Result: []byte(`1`),
-				Plan: plan, Progress: progress, Effects: &e})
+				ParentResults: map[int]json.RawMessage{0: []byte(`1`)}, Task: &Standing{State: workflow.TaskStepsInProcess, Progress: progress}},
+				Result: []byte(`1`),
+				Plan:   plan, Progress: progress, Effects: &e})
 		}
 	}
 	if len(both) == 0 {
@@ -45,7 +45,7 @@ func settleStatements(t *testing.T, plan *Plan, held []ClaimKey) (list []hotStat
 				yield(both[i])
 			}
 		})
-		w := newSettling(uuid.Nil, req, one)
+		w := newSettling(req, one)
 		for _, c := range []*settledColumns{&w.ended, &w.moved.settledColumns} {
 			for i := range c.before {
 				c.before[i] = bytes.Repeat([]byte{0}, 14) // as the fixture has it

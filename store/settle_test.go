@@ -43,25 +43,26 @@ func taker(p *store.Plan, limit int, tags ...string) store.ClaimRequest {
 }
 
 // settlement is the success of a claim, decided as an orchestrator does.
-func settlement(t require.TestingT, p *store.Plan, c *store.Claimed, at *store.Standing, result string) store.Settlement {
-	progress, effects, err := workflow.Advance(p.Plan, at.State, at.Progress, rules,
+func settlement(t require.TestingT, p *store.Plan, c *store.Claimed, result string) store.Settlement {
+	progress, effects, err := workflow.Advance(p.Plan, c.Task.State, c.Task.Progress, rules,
 		workflow.Reported{Step: c.Step, Attempt: c.Attempt, Success: true, RetryAfter: -1})
 	require.NoError(t, err)
-	return store.Settlement{Claim: c, Task: at, Result: json.RawMessage(result), Plan: p, Progress: progress, Effects: effects}
+	return store.Settlement{Claim: c, Result: json.RawMessage(result), Plan: p, Progress: progress, Effects: effects}
 }
 
-func claimStanding(t testing.TB, s *store.Store, req store.ClaimRequest) (*store.Claimed, *store.Standing) {
+// claimLone claims one step, the only one in hand of its task.
+func claimLone(t testing.TB, s *store.Store, req store.ClaimRequest) *store.Claimed {
 	t.Helper()
-	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
+	claimed, _, err := s.Claim(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
-	require.Len(t, standings, 1)
-	return &claimed[0], standings[0]
+	require.NotNil(t, claimed[0].Task)
+	return &claimed[0]
 }
 
 func settle(t testing.TB, s *store.Store, req store.ClaimRequest, list ...store.Settlement) []store.Settled {
 	t.Helper()
-	answers, _, err := s.Settle(t.Context(), uuid.Nil, req, list)
+	answers, _, err := s.Settle(t.Context(), req, list)
 	require.NoError(t, err)
 	require.Len(t, answers, len(list))
 	return answers
@@ -81,8 +82,8 @@ func TestSettleRunsAChainToItsEnd(t *testing.T) {
 	id := create(t, s, p, 1)[0]
 	req := taker(p, 1, "gpu")
 
-	one, at := claimStanding(t, s, req)
-	a := settle(t, s, req, settlement(t, p, one, at, `{"n": 1}`))[0]
+	one := claimLone(t, s, req)
+	a := settle(t, s, req, settlement(t, p, one, `{"n": 1}`))[0]
 	require.True(t, a.Accepted)
 	two := a.Next
 	require.NotNil(t, two)
@@ -92,22 +93,22 @@ func TestSettleRunsAChainToItsEnd(t *testing.T) {
 	require.False(t, two.ClaimedAt.Before(one.ClaimedAt))
 	require.Equal(t, one.Context, two.Context)
 	require.Equal(t, map[int]json.RawMessage{0: json.RawMessage(`{"n": 1}`)}, two.ParentResults)
-	require.False(t, settle(t, s, req, settlement(t, p, one, at, `0`))[0].Accepted, "a claim is good for one result")
+	require.False(t, settle(t, s, req, settlement(t, p, one, `0`))[0].Accepted, "a claim is good for one result")
 	require.Equal(t, []bool{false}, report(t, s, succeed(*one, `0`)))
 
 	for no := 1; no < 4; no++ {
 		require.Equal(t, no, a.Next.Step)
-		a = settle(t, s, req, settlement(t, p, a.Next, a.Standing, strconv.Itoa(no)))[0]
+		a = settle(t, s, req, settlement(t, p, a.Next, strconv.Itoa(no)))[0]
 		require.True(t, a.Accepted)
 		require.Equal(t, no < 3, a.Next != nil)
 	}
 	// The result of the second step did not come with the fourth, so the last
 	// one has to be claimed.
-	last, at := claimStanding(t, s, req)
+	last := claimLone(t, s, req)
 	require.Equal(t, map[int]json.RawMessage{1: json.RawMessage(`1`), 3: json.RawMessage(`3`)}, last.ParentResults)
 	_, err := s.Watch(t.Context(), id)
 	require.NoError(t, err)
-	end := settle(t, s, req, settlement(t, p, last, at, `4`))[0]
+	end := settle(t, s, req, settlement(t, p, last, `4`))[0]
 	require.Equal(t, store.Settled{Accepted: true, Watched: true}, end)
 
 	task, err := s.Task(t.Context(), id)
@@ -134,27 +135,27 @@ func TestSettleClaimsOnlyWhatTheTakerMay(t *testing.T) {
 		"no permit":      taker(p, 0, "gpu"),
 		"other callable": {Callables: []int32{p.Callables[0] + 1000}, Tags: []string{"gpu"}, Limit: 1, Lease: time.Minute},
 	} {
-		one, at := claimStanding(t, s, taker(p, 1))
-		answers, done, err := s.Settle(t.Context(), uuid.Nil, req, []store.Settlement{settlement(t, p, one, at, `1`)})
+		one := claimLone(t, s, taker(p, 1))
+		answers, done, err := s.Settle(t.Context(), req, []store.Settlement{settlement(t, p, one, `1`)})
 		require.NoError(t, err, name)
 		require.Equal(t, []store.Settled{{Accepted: true}}, answers, name)
 		require.Len(t, done.Signals, 1, name)
-		two, at := claimStanding(t, s, taker(p, 1))
+		two := claimLone(t, s, taker(p, 1))
 		require.Equal(t, 1, two.Step, "steps of begun tasks come first")
 		require.JSONEq(t, `1`, string(two.ParentResults[0]), name)
-		require.True(t, settle(t, s, taker(p, 1), settlement(t, p, two, at, `2`))[0].Accepted, name)
-		three, at := claimStanding(t, s, taker(p, 1, "gpu"))
+		require.True(t, settle(t, s, taker(p, 1), settlement(t, p, two, `2`))[0].Accepted, name)
+		three := claimLone(t, s, taker(p, 1, "gpu"))
 		require.Equal(t, 2, three.Step)
-		four := settle(t, s, taker(p, 1), settlement(t, p, three, at, `3`))[0]
-		five := settle(t, s, taker(p, 1), settlement(t, p, four.Next, four.Standing, `4`))[0]
+		four := settle(t, s, taker(p, 1), settlement(t, p, three, `3`))[0]
+		five := settle(t, s, taker(p, 1), settlement(t, p, four.Next, `4`))[0]
 		require.True(t, five.Accepted)
-		last, at := claimStanding(t, s, taker(p, 1))
-		require.True(t, settle(t, s, taker(p, 1), settlement(t, p, last, at, `5`))[0].Accepted, name)
+		last := claimLone(t, s, taker(p, 1))
+		require.True(t, settle(t, s, taker(p, 1), settlement(t, p, last, `5`))[0].Accepted, name)
 	}
-	one, at := claimStanding(t, s, taker(p, 1))
-	two := settle(t, s, taker(p, 1), settlement(t, p, one, at, `1`))[0]
+	one := claimLone(t, s, taker(p, 1))
+	two := settle(t, s, taker(p, 1), settlement(t, p, one, `1`))[0]
 	require.NotNil(t, two.Next)
-	three := settle(t, s, taker(p, 1), settlement(t, p, two.Next, two.Standing, `2`))[0]
+	three := settle(t, s, taker(p, 1), settlement(t, p, two.Next, `2`))[0]
 	require.True(t, three.Accepted)
 	require.Nil(t, three.Next, "its tags are not the taker's")
 	requireIntegrity(t, s)
@@ -170,7 +171,7 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 	paused, runs := create(t, s, p, 1)[0], create(t, s, other, 1)[0]
 	req := taker(p, 2)
 	req.Callables = slices.Concat(req.Callables, other.Callables)
-	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
+	claimed, _, err := s.Claim(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
 	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
@@ -181,12 +182,11 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 		if claimed[i].TaskUUID == runs {
 			of = other
 		}
-		list = append(list, settlement(t, of, &claimed[i], standings[i], `{"n": 1}`))
+		list = append(list, settlement(t, of, &claimed[i], `{"n": 1}`))
 	}
 	for i, a := range settle(t, s, req, list...) {
 		require.True(t, a.Accepted, "what ran counts")
 		require.Equal(t, claimed[i].TaskUUID == runs, a.Next != nil, "the other namespace goes on")
-		require.Equal(t, a.Next != nil, a.Standing != nil)
 	}
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and state = 2 and step_no = 1
 		and attempt = 0 and token is null and worker is null and lease_until is null`, paused))
@@ -195,10 +195,10 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 
 	_, err = s.ResumeNamespace(t.Context(), "shapes", "ana", "over")
 	require.NoError(t, err)
-	two, at := claimStanding(t, s, taker(p, 1, "gpu"))
+	two := claimLone(t, s, taker(p, 1, "gpu"))
 	require.Equal(t, 1, two.Step)
 	require.JSONEq(t, `{"n": 1}`, string(two.ParentResults[0]))
-	three := settle(t, s, taker(p, 1, "gpu"), settlement(t, p, two, at, `2`))[0]
+	three := settle(t, s, taker(p, 1, "gpu"), settlement(t, p, two, `2`))[0]
 	require.NotNil(t, three.Next, "and it settles again")
 	requireIntegrity(t, s)
 }
@@ -237,10 +237,10 @@ func TestSettleRefusesWithoutTheClaim(t *testing.T) {
 		},
 	} {
 		create(t, s, p, 1)
-		one, at := claimStanding(t, s, taker(p, 1))
+		one := claimLone(t, s, taker(p, 1))
 		lose(one)
 		before := boardText(t, pool)
-		require.Equal(t, []store.Settled{{}}, settle(t, s, taker(p, 1), settlement(t, p, one, at, `1`)), name)
+		require.Equal(t, []store.Settled{{}}, settle(t, s, taker(p, 1), settlement(t, p, one, `1`)), name)
 		require.Equal(t, before, boardText(t, pool), name)
 		var settledRows int
 		require.NoError(t, pool.QueryRow(t.Context(), `select count(*) from tasker.step_attempts where outcome = 1`).Scan(&settledRows))
@@ -256,24 +256,25 @@ func TestSettleLeavesWhatIsNotSimple(t *testing.T) {
 	s, _ := open(t)
 	p := plan(t, s, diamondYAML)
 	create(t, s, p, 1)
-	begin, at := claimStanding(t, s, taker(p, 1))
-	require.False(t, settle(t, s, taker(p, 5), settlement(t, p, begin, at, `1`))[0].Accepted, "two steps follow")
-	undecided := settlement(t, p, begin, at, `1`)
+	begin := claimLone(t, s, taker(p, 1))
+	require.False(t, settle(t, s, taker(p, 5), settlement(t, p, begin, `1`))[0].Accepted, "two steps follow")
+	undecided := settlement(t, p, begin, `1`)
 	undecided.Effects = nil
 	require.False(t, settle(t, s, taker(p, 5), undecided)[0].Accepted)
 	require.Equal(t, []bool{true}, report(t, s, succeed(*begin, `1`)))
 	applyAll(t, s)
 
-	sides, standings, _, err := s.ClaimStanding(t.Context(), taker(p, 5), true)
+	sides, _, err := s.Claim(t.Context(), taker(p, 5), true)
 	require.NoError(t, err)
-	require.Equal(t, []*store.Standing{nil, nil}, standings, "steps with rows of their own")
+	require.Len(t, sides, 2)
+	require.True(t, sides[0].Task == nil && sides[1].Task == nil, "steps with rows of their own")
 	require.Equal(t, []bool{true, true}, report(t, s, succeed(sides[0], `2`), succeed(sides[1], `3`)))
 	applyAll(t, s)
 
 	// The branches have come together in the task's row.
-	end, at := claimStanding(t, s, taker(p, 1))
+	end := claimLone(t, s, taker(p, 1))
 	require.Len(t, end.ParentResults, 2)
-	require.True(t, settle(t, s, taker(p, 1), settlement(t, p, end, at, `4`))[0].Accepted)
+	require.True(t, settle(t, s, taker(p, 1), settlement(t, p, end, `4`))[0].Accepted)
 	requireIntegrity(t, s)
 }
 
@@ -285,11 +286,11 @@ func TestSettledStepComesBackWhenItsWorkerDies(t *testing.T) {
 	p := plan(t, s, chainYAML)
 	create(t, s, p, 2)
 	req := taker(p, 2)
-	claimed, standings, _, err := s.ClaimStanding(t.Context(), req, true)
+	claimed, _, err := s.Claim(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
-	first := settlement(t, p, &claimed[0], standings[0], `"a"`)
-	answers := settle(t, s, req, first, settlement(t, p, &claimed[1], standings[1], `"b"`), first)
+	first := settlement(t, p, &claimed[0], `"a"`)
+	answers := settle(t, s, req, first, settlement(t, p, &claimed[1], `"b"`), first)
 	require.True(t, answers[0].Accepted && answers[1].Accepted)
 	require.False(t, answers[2].Accepted, "the same claim twice")
 
@@ -323,21 +324,21 @@ func TestSettleEndsAndMovesTogether(t *testing.T) {
 	create(t, s, p, 20)
 	finished := 0
 	for round := range 60 {
-		claimed, standings, _, err := s.ClaimStanding(t.Context(), taker(p, 1+round%7, "gpu"), true)
+		claimed, _, err := s.Claim(t.Context(), taker(p, 1+round%7, "gpu"), true)
 		require.NoError(t, err)
 		list := make([]store.Settlement, len(claimed))
 		for i := range claimed {
-			list[i] = settlement(t, p, &claimed[i], standings[i], `1`)
+			list[i] = settlement(t, p, &claimed[i], `1`)
 		}
 		for len(list) > 0 {
-			answers, done, err := s.Settle(t.Context(), uuid.Nil, req, list)
+			answers, done, err := s.Settle(t.Context(), req, list)
 			require.NoError(t, err)
 			finished += done.Finished
 			var next []store.Settlement
 			for _, a := range answers {
 				require.True(t, a.Accepted)
 				if a.Next != nil {
-					next = append(next, settlement(t, p, a.Next, a.Standing, `1`))
+					next = append(next, settlement(t, p, a.Next, `1`))
 				}
 			}
 			list = next

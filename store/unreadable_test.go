@@ -20,7 +20,7 @@ func TestAPlanThatCannotBeReadHoldsUpItsTasksAlone(t *testing.T) {
 	for _, c := range slices.Concat(claim(t, s, readable, 2), claim(t, s, newer, 2)) {
 		require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
 	}
-	db.Exec(t, `update tasker.plans set template = '{"steps": "of a kind to come"}' where plan_id = $1`, newer.ID)
+	db.Exec(t, `update tasker.plans set template = template || '{"rules_version": 2}' where plan_id = $1`, newer.ID)
 	older, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2})
 	require.NoError(t, err)
 	defer older.Close()

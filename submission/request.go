@@ -59,6 +59,8 @@ type Request struct {
 	// DeadlineIn is until when the task should have begun; a task that still
 	// waits then is cancelled and given to people. 0: none.
 	DeadlineIn time.Duration
+	// Watched says that the sender waits for the end of the task.
+	Watched bool
 	// Schema is what becomes of a context that breaks the template's input schema; nil:
 	// it is refused.
 	Schema *SchemaPolicy

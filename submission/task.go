@@ -98,7 +98,7 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 		UUID: id, Plan: plan, Context: r.Context, CorrelationID: id, ParentCorrelationID: r.ParentCorrelationID,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags,
 		IdempotencyKey: r.IdempotencyKey, StartIn: r.StartIn, DeadlineIn: r.DeadlineIn,
-		DependsOn: r.DependsOn, Lenient: r.OnDependencyFailure == DependencyIgnored,
+		DependsOn: r.DependsOn, Lenient: r.OnDependencyFailure == DependencyIgnored, Watched: r.Watched,
 	}
 	switch {
 	case r.Priority != nil:

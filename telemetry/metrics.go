@@ -79,8 +79,10 @@ type EngineMetrics struct {
 	BatchesCreated *prometheus.CounterVec   // namespace
 	StepDuration   *prometheus.HistogramVec // namespace
 	StaleResults   prometheus.Counter
-	LeasesExpired  prometheus.Counter
-	ClaimsUnbegun  prometheus.Counter
+	// StepsSettled counts successes whose consequences the worker itself made true.
+	StepsSettled  *prometheus.CounterVec // way
+	LeasesExpired prometheus.Counter
+	ClaimsUnbegun prometheus.Counter
 	// StuckSessionsEnded counts sessions of processes that froze holding locks.
 	StuckSessionsEnded prometheus.Counter
 	// Tasks that ended as failed because nothing else could be done about them,
@@ -216,13 +218,14 @@ func newCommandMetrics(reg prometheus.Registerer) CommandMetrics {
 func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 	return EngineMetrics{
 		TasksCreated:       counters(reg, "tasker_tasks_created_total", "Tasks created.", "namespace"),
-		TasksCompleted:     counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state.", "namespace", "state"),
+		TasksCompleted:     counters(reg, "tasker_tasks_completed_total", "Tasks that reached a terminal state, at the daemon that decided so: add those of workers and orchestrators.", "namespace", "state"),
 		StepsClaimed:       counters(reg, "tasker_steps_claimed_total", "Steps claimed by workers.", "namespace"),
-		StepResults:        counters(reg, "tasker_step_results_total", "Step results applied.", "namespace", "outcome"),
+		StepResults:        counters(reg, "tasker_step_results_total", "Step results applied, at the daemon that did; see tasker_tasks_completed_total.", "namespace", "outcome"),
 		StepsCreated:       counters(reg, "tasker_decision_steps_created_total", "Steps created by the results of decisions and batchable steps.", "namespace"),
 		BatchesCreated:     counters(reg, "tasker_batches_created_total", "Batches created by the results of batchable steps.", "namespace"),
 		StepDuration:       seconds(reg, "tasker_step_duration_seconds", "Duration of a handler.", "namespace"),
 		StaleResults:       counter(reg, "tasker_stale_results_total", "Results refused because their claim was no longer valid."),
+		StepsSettled:       counters(reg, "tasker_steps_settled_total", "Successes whose consequences the worker made true where they happened; way is lone for the only step in hand, else taken.", "way"),
 		StuckSessionsEnded: counter(reg, "tasker_stuck_sessions_ended_total", "Database sessions that were ended because their process froze while it held locks which others need."),
 		TasksQuarantined:   counters(reg, "tasker_tasks_quarantined_total", "Tasks that ended as failed and have an entry in the dead letter queue, because their reports could not be applied.", "reason"),
 		TasksAside:         gauge(reg, "tasker_tasks_set_aside", "Tasks that this orchestrator leaves as they are for now, because their reports cannot be applied; the log names them."),

@@ -31,7 +31,7 @@ func newBackpressureMetrics(reg prometheus.Registerer) BackpressureMetrics {
 	return BackpressureMetrics{
 		BackpressureTier:     gauges(reg, "tasker_backpressure_tier", "How full the queue of a namespace is: 0 normal, 1 warning, 2 critical, 3 overflow; measured while tasks are being created.", "namespace"),
 		BackpressureRefusals: counters(reg, "tasker_backpressure_refusals_total", "Requests for new work that were turned away.", "reason"),
-		DrainRate:            gauge(reg, "tasker_drain_rate", "Steps ended per second of late, in the whole fleet as far as is known here; measured while tasks are being created."),
+		DrainRate:            gauge(reg, "tasker_drain_rate", "Claims of steps per second of late, in the whole fleet; measured while tasks are being created."),
 		WebBudget:            gauges(reg, "tasker_web_budget_bytes", "Bytes that requests may take up together: bodies, or answers.", "budget"),
 		WebBudgetHeld:        gauges(reg, "tasker_web_budget_held_bytes", "Bytes of the budget that requests under way take up.", "budget"),
 		WebBudgetRefused:     counters(reg, "tasker_web_budget_refused_total", "Requests that were turned away (503) because the budget was exhausted.", "budget"),

@@ -46,10 +46,6 @@ type Config struct {
 	// store's connections.
 	Publisher signal.Publisher
 
-	// Settler is an orchestrator in the same process, which then applies
-	// successes at once where it can. It needs a *store.Store; default none.
-	Settler Settler
-
 	// Namespaces to serve; empty means those of the registered templates.
 	// Every, or the namespace "*", means all there are and will be.
 	Namespaces []string
@@ -129,6 +125,9 @@ type ReportConfig struct {
 	// SlowAfter is the duration of a report that is logged as slow
 	// (worker.circuit_breakers.ffi_completion_send.slow_send_threshold_ms).
 	SlowAfter time.Duration
+	// Only has successes reported like failures, so that an orchestrator decides what
+	// follows (worker.report.settle is false).
+	Only bool
 	// Breaker is asked before each report; while it is open nothing is claimed
 	// either. nil lets all through. Outcomes wait, they are never dropped.
 	Breaker *breaker.Breaker

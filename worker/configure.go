@@ -19,7 +19,7 @@ func Configure(c config.WorkerConfig) Config {
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
 		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
-		Report: ReportConfig{MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
+		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
 			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold()},
 		Checkpoint: CheckpointConfig{MaxCursorBytes: w.Checkpoint.MaxCursorBytes, MaxAccumulatedBytes: w.Checkpoint.MaxAccumulatedBytes,

@@ -28,7 +28,7 @@ type engineConfig struct {
 	DomainEvents   DomainEventConfig
 	Publishers     *publishers
 	Bus            *events.Bus
-	Settler        Settler // nil: successes are reported like failures
+	Settler        settler // nil: successes are reported like failures
 	WorkerID       string  // names the worker in the history of tasks
 }
 
@@ -44,9 +44,8 @@ type engine struct {
 	reporter   *reporter
 	saver      *saver
 	publishing *publishing
-	scans      fullScans   // used by Look alone
-	newest     int64       // token of a claim; used by Look alone
-	lostAnswer *lostAnswer // nil: none; used by Look alone
+	scans      fullScans // used by Look alone
+	unknown    unknown
 	looks      func() bool // whether the mode lets it look for work
 	wake       func()      // asks for another look; never blocks
 	beat       func()      // asks for a heartbeat before its time; never blocks

@@ -154,6 +154,7 @@ func (e *engine) lose(lost []*execution, why string) {
 	if len(lost) == 0 {
 		return
 	}
+	e.unknown.giveUp() // one of these could not be told from what has not begun
 	e.count.leasesLost.Add(uint64(len(lost)))
 	e.metrics.LeasesLost.Add(float64(len(lost)))
 	for _, x := range lost {

@@ -176,61 +176,30 @@ func (e *engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	// steps would be ours until the lease ends, and we would not know.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
-	begin := time.Now()
-	leaseEnd := begin.Add(e.cfg.Lease)
 	if err := e.giveBackUnknown(ctx); err != nil {
 		return got, err
 	}
+	before := e.unknown.begin()
+	defer e.unknown.end()
+	begin := time.Now()
+	leaseEnd := begin.Add(e.cfg.Lease)
 	request := e.claimRequest(want)
 	request.Ahead = e.slots.beyond(want)
-	claimed, standings, rest, err := e.claimSteps(ctx, request, full)
+	claimed, rest, err := e.board.Claim(ctx, request, full)
 	if err != nil {
-		e.lostAnswer = &lostAnswer{worker: request.Worker, after: e.newest}
+		e.unknown.lose(request.Worker, before)
 		return got, fmt.Errorf("claim up to %d steps: %w", want, err)
 	}
 	got.found, got.rest = len(claimed), rest
 	for i := range claimed {
-		e.newest = max(e.newest, claimed[i].Token)
 		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
 	}
 	e.slots.claimedAhead(&request, claimed, rest)
 	if len(claimed) > 0 {
 		e.slots.claimTook(time.Since(begin))
-		e.take(ctx, request.Worker, claimed, standings, leaseEnd)
+		e.take(ctx, request.Worker, claimed, leaseEnd)
 	}
 	return got, nil
-}
-
-// lostAnswer is a claim of which it is not known what it has claimed.
-type lostAnswer struct {
-	worker uuid.UUID
-	after  int64 // the newest token before it
-}
-
-// giveBackUnknown hands back what a claim may have taken whose answer was lost: no
-// handler has begun, so no attempt is to be lost. Looks are never made at once, so
-// that nothing newer is on its way to this worker. Where the orchestrator in the
-// same process settles steps that does not hold, and their leases bring them
-// back.
-func (e *engine) giveBackUnknown(ctx context.Context) error {
-	lost := e.lostAnswer
-	if lost == nil || e.cfg.Settler != nil {
-		return nil
-	}
-	keys, err := e.board.ClaimsAfter(ctx, lost.worker, lost.after)
-	if err != nil {
-		return fmt.Errorf("look for claims whose answer was lost: %w", err)
-	}
-	if len(keys) > 0 {
-		signals, err := e.board.HandBack(ctx, keys)
-		if err != nil {
-			return fmt.Errorf("hand back claims whose answer was lost: %w", err)
-		}
-		e.publisher.Publish(signals...)
-		e.log.Info("handed back steps of a claim whose answer was lost", zap.Int("steps", len(keys)))
-	}
-	e.lostAnswer = nil
-	return nil
 }
 
 func (e *engine) claimRequest(limit int) store.ClaimRequest {
@@ -238,15 +207,11 @@ func (e *engine) claimRequest(limit int) store.ClaimRequest {
 }
 
 // take sets claims going for which there is a permit; the others wait.
-// standings goes with claimed and may be nil.
-func (e *engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, standings []*store.Standing, leaseEnd time.Time) {
+func (e *engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) {
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
-	list := e.prepare(ctx, worker, claimed, leaseEnd)
-	for i := range standings {
-		list[i].task = standings[i]
-	}
-	e.takeIn(list)
+	e.unknown.took(claimed)
+	e.takeIn(e.prepare(ctx, worker, claimed, leaseEnd))
 }
 
 // takeIn takes claims in and sets those going that may begin.

@@ -9,37 +9,19 @@ import (
 
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 )
 
-// Settler is an orchestrator in the process of the worker. It decides about
-// successes at once and makes the consequences true, together with the claims
-// of the next steps for taker, instead of finding reports on the board.
-// *orchestration.Orchestrator is one.
-type Settler interface {
-	// Settle answers each settlement, in order. What it does not accept, and
-	// everything after an error, is reported in the ordinary way. It is never
-	// called twice at once by one worker.
-	Settle(ctx context.Context, taker store.ClaimRequest, list []store.Settlement) ([]store.Settled, error)
+// settler decides what follows from successes; *settle.Settler is one.
+type settler interface {
+	// Settle is never called twice at once by one worker.
+	Settle(ctx context.Context, taker store.ClaimRequest, list []settle.Success) (settle.Result, error)
 }
 
-// standingBoard is a board that tells where tasks stand; *store.Store is one.
-type standingBoard interface {
-	ClaimStanding(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, rest store.Rest, err error)
-}
-
-// claimSteps claims, and asks where the tasks stand if that is of use.
-func (e *engine) claimSteps(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, standings []*store.Standing, rest store.Rest, err error) {
-	if b, ok := e.board.(standingBoard); ok && e.cfg.Settler != nil {
-		return b.ClaimStanding(ctx, req, full)
-	}
-	claimed, rest, err = e.board.Claim(ctx, req, full)
-	return claimed, nil, rest, err
-}
-
-// settleFirst is flush of a worker with a settler: what can be settled is, and
-// the rest is reported.
+// settleFirst is flush of a worker that settles: what can be settled is, and the
+// rest is reported.
 func (r *reporter) settleFirst(ctx context.Context, items []*outcome) ([]bool, error) {
 	accepted := r.e.settle(ctx, items)
 	left, places := make([]*outcome, 0, len(items)), make([]int, 0, len(items))
@@ -70,12 +52,13 @@ func (r *reporter) settleFirst(ctx context.Context, items []*outcome) ([]bool, e
 // which were accepted.
 func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool) {
 	accepted = make([]bool, len(items))
-	list, places := make([]store.Settlement, 0, len(items)), make([]int, 0, len(items))
-	size := 0
+	list, places := make([]settle.Success, 0, len(items)), make([]int, 0, len(items))
+	size, follow := 0, 0 // at most as many steps
 	for i, o := range items {
-		if o.report.Success && o.x.task != nil && !o.x.context.keeps() && len(o.x.job.step.Events) == 0 && size < maxReportBytes {
-			size += len(o.report.Result)
-			list = append(list, store.Settlement{Claim: &o.x.claim, Task: o.x.task, Result: o.report.Result})
+		if o.report.Success && size < maxReportBytes {
+			follow += len(o.x.job.step.Children)
+			size += len(o.report.Result) + len(o.report.Isolated) + len(o.report.Events)
+			list = append(list, settle.Success{Claim: &o.x.claim, Report: o.report, Saved: o.x.context.keeps()})
 			places = append(places, i)
 		}
 	}
@@ -85,28 +68,27 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	// Like a claim: the leases of the steps that follow must not end meanwhile.
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Lease/2)
 	defer cancel()
-	begin, lease := time.Now(), e.cfg.Lease
-	room := e.promise(len(list))
+	before := e.unknown.begin()
+	defer e.unknown.end()
+	begin := time.Now()
+	room := e.promise(follow)
 	request := e.claimRequest(room)
-	answers, err := e.cfg.Settler.Settle(ctx, request, list)
+	result, err := e.cfg.Settler.Settle(ctx, request, list)
 	if e.slots.keep(room) {
 		e.wake()
 	}
-	if err != nil || len(answers) != len(list) {
+	if err != nil {
 		e.log.Warn("successes were not settled and are reported", zap.Int("steps", len(list)), zap.Error(err))
-		return accepted
 	}
-	var next []store.Claimed
-	var standings []*store.Standing
-	for i := range answers {
-		accepted[places[i]] = answers[i].Accepted
-		if answers[i].Next != nil {
-			next, standings = append(next, *answers[i].Next), append(standings, answers[i].Standing)
-			lease = min(lease, answers[i].Lease)
-		}
+	if result.Unknown {
+		e.unknown.lose(request.Worker, before)
+		e.wake()
 	}
-	if len(next) > 0 {
-		e.take(ctx, request.Worker, next, standings, begin.Add(lease))
+	for i, ok := range result.Accepted {
+		accepted[places[i]] = ok
+	}
+	if len(result.Next) > 0 {
+		e.take(ctx, request.Worker, result.Next, begin.Add(result.Lease))
 	}
 	return accepted
 }
@@ -122,7 +104,7 @@ func (e *engine) promise(want int) int {
 // Offer says what the worker would claim now of tasks that are about to be
 // created in its process, for up to want steps; it implements
 // orchestration.Taker. It is safe for concurrent use.
-func (w *Worker) Offer(want int) (store.ClaimRequest, func([]store.Claimed, []*store.Standing)) {
+func (w *Worker) Offer(want int) (store.ClaimRequest, func(claimed []store.Claimed, lost bool)) {
 	w.mu.Lock()
 	p := w.parts
 	w.mu.Unlock()
@@ -131,17 +113,22 @@ func (w *Worker) Offer(want int) (store.ClaimRequest, func([]store.Claimed, []*s
 		room = p.engine.promise(want)
 	}
 	if room == 0 {
-		return store.ClaimRequest{}, func([]store.Claimed, []*store.Standing) {}
+		return store.ClaimRequest{}, func([]store.Claimed, bool) {}
 	}
 	e := p.engine
+	before := e.unknown.begin()
 	leaseEnd := time.Now().Add(e.cfg.Lease)
 	request := e.claimRequest(room)
-	return request, func(claimed []store.Claimed, standings []*store.Standing) {
+	return request, func(claimed []store.Claimed, lost bool) {
+		defer e.unknown.end()
 		if e.slots.keep(room) {
 			e.wake()
 		}
+		if lost {
+			e.unknown.lose(request.Worker, before)
+		}
 		if len(claimed) > 0 {
-			e.take(e.base, request.Worker, claimed, standings, leaseEnd)
+			e.take(e.base, request.Worker, claimed, leaseEnd)
 		}
 	}
 }

@@ -1,12 +1,18 @@
 package worker
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // TestPromisesOnlyWhereNothingWaits: a step that is claimed as it comes into
@@ -56,4 +62,91 @@ func TestAPromiseTakesRoomFromLooks(t *testing.T) {
 	require.Zero(t, s.room(), "and the look is owed")
 	require.True(t, s.keep(3), "there is room, so it is due now")
 	require.Equal(t, 3, s.room())
+}
+
+// loses is a settler whose first answer does not come.
+type loses struct {
+	settler
+	lost atomic.Bool
+}
+
+func (l *loses) Settle(ctx context.Context, taker store.ClaimRequest, list []settle.Success) (settle.Result, error) {
+	r, err := l.settler.Settle(ctx, taker, list)
+	if err == nil && len(r.Next) > 0 && l.lost.CompareAndSwap(false, true) {
+		return settle.Result{Accepted: make([]bool, len(list)), Unknown: true}, errors.New("the answer was lost")
+	}
+	return r, err
+}
+
+// TestASettlementWhoseAnswerIsLost: it has happened, and the steps that were claimed
+// with it are handed back. Nobody waits for a lease, and no attempt is used up.
+func TestASettlementWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for name, yaml := range map[string]string{"chain": `
+name: pair
+namespace_name: pairs
+version: 1.0.0
+steps:
+  - {name: a, handler: {callable: do}}
+  - {name: b, dependencies: [a], handler: {callable: do}}
+`, "fork": `
+name: pair
+namespace_name: pairs
+version: 1.0.0
+steps:
+  - {name: a, handler: {callable: do}}
+  - {name: b, dependencies: [a], handler: {callable: do}}
+  - {name: c, dependencies: [a], handler: {callable: do}}
+`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, tmpl := newBench(t, "notify"), template(t, yaml)
+			w := b.worker(t, Config{Events: quick(), Lease: 10 * time.Minute}, tmpl)
+			var l *loses
+			w.around = func(s settler) settler {
+				l = &loses{settler: s}
+				return l
+			}
+			require.NoError(t, w.Register("do", says("done")))
+			start(t, w)
+			// Which tasks are settled with a claim is chance: a look may be due.
+			for !l.lost.Load() {
+				ids := b.create(t, tmpl, 1)
+				b.finish(t, ids, workflow.TaskComplete)
+			}
+			require.Zero(t, b.db.QueryInt(t, `select count(*) from tasker.step_attempts where attempt > 1`))
+			require.EqualValues(t, 1, w.Health().Stale, "what was settled could not be reported")
+		})
+	}
+}
+
+// TestKnownClaimsAreNotHandedBack: of what the database lists, only what this worker
+// has never heard of is an answer that was lost.
+func TestKnownClaimsAreNotHandedBack(t *testing.T) {
+	t.Parallel()
+	s := newSlots(2, 1, 10)
+	begun, _ := s.add([]*execution{newExecution(store.Claimed{Token: 1}, time.Now().Add(time.Hour)), newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Hour)),
+		newExecution(store.Claimed{Token: 3}, time.Now().Add(time.Hour))})
+	require.Len(t, begun, 2)
+	s.lose([]int64{1}) // its handler runs on
+	require.Equal(t, []store.ClaimKey{{Token: 4}}, s.strange([]store.ClaimKey{{Token: 1}, {Token: 2}, {Token: 3}, {Token: 4}}))
+}
+
+// TestALostAnswerWaitsForClaimsOnTheirWay and is given up when a claim is lost.
+func TestALostAnswerWaitsForClaimsOnTheirWay(t *testing.T) {
+	t.Parallel()
+	var u unknown
+	u.took([]store.Claimed{{Token: 7}, {Token: 5}})
+	require.EqualValues(t, 7, u.begin())
+	require.False(t, u.claiming.TryLock())
+	u.end()
+	id := uuid.New()
+	u.lose(id, 7)
+	u.lose(id, 3)
+	u.lose(id, 9)
+	require.Equal(t, &lostAnswer{id, 3}, u.answer())
+	u.lose(uuid.Max, 9)
+	require.Equal(t, &lostAnswer{uuid.Max, 9}, u.answer(), "what was claimed as another is lost with it")
+	u.giveUp()
+	require.Nil(t, u.answer())
 }

@@ -37,8 +37,6 @@ type execution struct {
 	life     life
 	context  StepContext // what the handler is given
 	outcome  outcome     // of whoever had it settled
-	// task is where the task stands, if its success may be settled at once.
-	task *store.Standing
 	// published is what is published of it once its end was accepted; nil: nothing.
 	published *publication
 	tx        *transaction // of a handler that asked for one; its goroutine's own

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
@@ -279,11 +280,18 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 // build makes the parts that look for work and keep it.
 func (w *Worker) build(p *parts, source signal.Source) {
 	c, log := w.cfg, w.cfg.Logger
-	p.engine = newEngine(engineConfig{
+	cfg := engineConfig{
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
-		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation, Settler: c.Settler,
+		HandlerTimeout: c.HandlerTimeout, Lease: c.Lease, LeaseGrace: c.LeaseGrace, Tags: c.Tags, Report: c.Report, Checkpoint: c.Checkpoint, Isolation: c.Isolation,
 		DomainEvents: c.DomainEvents, Publishers: w.publishers, Bus: w.bus, WorkerID: c.WorkerID,
-	}, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
+	}
+	if rows := w.rows(p); rows != nil && !c.Report.Only {
+		cfg.Settler = settle.New(settle.Config{Store: rows, Actor: c.WorkerID, Publisher: p.publisher, Logger: log, Metrics: c.Metrics})
+		if w.around != nil {
+			cfg.Settler = w.around(cfg.Settler)
+		}
+	}
+	p.engine = newEngine(cfg, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
 	p.engine.works = p.works
 
 	events := c.Events

@@ -28,8 +28,9 @@ type Worker struct {
 	chain      *chain
 	publishers *publishers
 	bus        *events.Bus
-	board      board      // instead of a store, in tests
-	fatal      chan error // holds one: the event system gave up
+	board      board                 // instead of a store, in tests
+	around     func(settler) settler // in tests
+	fatal      chan error            // holds one: the event system gave up
 	force      chan struct{}
 	stopped    chan struct{} // closed when Stop is through
 

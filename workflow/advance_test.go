@@ -315,6 +315,31 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
+// TestSuccessesNeedNoConfiguration: a worker decides about them without the rules of
+// an orchestrator, as long as they create no steps. All of Rules is drawn.
+func TestSuccessesNeedNoConfiguration(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := func(name string) int { return rapid.IntRange(0, 3).Draw(t, name) }
+		rules := Rules{Backoff: testRules.Backoff, MaxCrashes: number("crashes"), MaxDecisionSteps: number("steps"), MaxDecisionDepth: number("depth"),
+			MaxBatches: number("batches"), RefuseDecisions: rapid.Bool().Draw(t, "no decisions"), RefuseBatches: rapid.Bool().Draw(t, "no batches"),
+			MaxParallelBatches: number("parallel")}
+		s := &simulation{history: begin(t, randomPlan(t)), board: map[int]int{}, accepted: map[int]int{}}
+		s.follow(s.last)
+		for n := 0; !s.state.Terminal() && s.state != TaskBlockedByFailures; n++ {
+			in := s.event(t)
+			if reported, ok := in.(Reported); ok && reported.Success {
+				with, effects, err := Advance(s.plan, s.state, s.progress, rules, in)
+				require.NoError(t, err)
+				without, same, err := Advance(s.plan, s.state, s.progress, Rules{}, in)
+				require.NoError(t, err)
+				require.Equal(t, with, without)
+				require.Equal(t, effects, same)
+			}
+			s.follow(s.do(in))
+		}
+	})
+}
+
 func TestReportsTogetherEqualReportsOneByOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomPlan(t)

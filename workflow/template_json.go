@@ -21,17 +21,27 @@ func (t *Template) ContentHash() [sha256.Size]byte {
 
 // The UnmarshalJSON methods below exist for the free-form parts: they put
 // numbers and embedded JSON texts in canonical form (see template_value.go).
-// Unknown keys are ignored, as a newer version may have written them.
+// Unknown keys are ignored, as a newer version may have written them; one whose
+// templates have to be decided about by other rules says so (rules_version).
+
+// RulesVersion is that of the rules in this package. Who writes a template that
+// needs more gives its JSON form a rules_version, and programs that know less
+// decide nothing about its tasks.
+const RulesVersion = 1
 
 // UnmarshalJSON reads the JSON form of a template.
 func (t *Template) UnmarshalJSON(data []byte) error {
 	type plain Template
 	var in struct {
 		plain
-		Metadata json.RawMessage `json:"metadata"`
+		Metadata     json.RawMessage `json:"metadata"`
+		RulesVersion int             `json:"rules_version"`
 	}
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("read template: %w", err)
+	}
+	if in.RulesVersion > RulesVersion {
+		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows", in.Name, in.RulesVersion, RulesVersion)
 	}
 	var err error
 	if in.plain.Metadata, err = decodeObject(in.Metadata); err != nil {

@@ -159,6 +159,7 @@ func (t *taskRoutes) create(x *exchange) error {
 	if err := t.admitTask(request.Namespace); err != nil {
 		return err
 	}
+	request.Watched = how.wait > 0
 	ctx := x.request.Context()
 	created, err := t.engine.Create(ctx, request)
 	if err != nil {

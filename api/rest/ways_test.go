@@ -308,7 +308,7 @@ func engineRequest(t *testing.T, r client.TaskRequest) worker.TaskRequest {
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, IdempotencyKey: r.IdempotencyKey, Conflict: submission.ConflictPolicy(r.ConflictPolicy),
 		CorrelationID: pointer(uuid.MustParse(*r.CorrelationID)), ParentCorrelationID: pointer(uuid.MustParse(*r.ParentCorrelationID)),
 		DeadlineIn: time.Until(r.Deadline.Time), DependsOn: []uuid.UUID{uuid.MustParse(r.DependsOn[0])}, OnDependencyFailure: r.OnDependencyFailure,
-		MaxAttempts: *r.MaxAttempts, RetryDelays: []time.Duration{11 * time.Second, 2 * time.Minute}, Priority: r.Priority, Schema: &submission.SchemaPolicy{}}
+		MaxAttempts: *r.MaxAttempts, RetryDelays: []time.Duration{11 * time.Second, 2 * time.Minute}, Priority: r.Priority, Schema: &submission.SchemaPolicy{}, Watched: true}
 	if r.PriorityLevel != nil {
 		to.Priority = pointer((5 - *r.PriorityLevel) * 20)
 	}

@@ -26,7 +26,7 @@ var floors = map[string]int{
 	"config": 1, "telemetry": 1, "signal": 1, "breaker": 1, "backpressure": 1, "events": 1,
 	"store": 2, "signal/": 2, "auth": 2,
 	"listener": 3, "poller": 3, "submission": 3,
-	"coordinator": 4, "command": 4,
+	"coordinator": 4, "command": 4, "settle": 4,
 	"orchestration": 5, "worker": 5, "sweep": 5,
 	"api": 6, "dashboard": 6, "client": 6, "daemon": 6, "examples": 6,
 	"cmd": 7,

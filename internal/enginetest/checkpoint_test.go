@@ -139,15 +139,11 @@ func encoded(t *testing.T, in order) string {
 	return string(doc)
 }
 
-// ways are those to run a worker: beside an orchestrator, and near to one that
-// settles what it can.
-func ways() map[string]func() (*nearby, []enginetest.Option) {
-	return map[string]func() (*nearby, []enginetest.Option){
-		"reported": func() (*nearby, []enginetest.Option) { return nil, nil },
-		"settled": func() (*nearby, []enginetest.Option) {
-			n := &nearby{}
-			return n, []enginetest.Option{func(_ *orchestration.Config, c *worker.Config) { c.Settler = n }}
-		},
+// ways are those to run a worker: one that reports, and one that settles what it can.
+func ways() map[string]enginetest.Option {
+	return map[string]enginetest.Option{
+		"reported": func(_ *orchestration.Config, c *worker.Config) { c.Report.Only = true },
+		"settled":  func(*orchestration.Config, *worker.Config) {},
 	}
 }
 
@@ -177,11 +173,7 @@ func TestCheckpointsCarryThroughFailures(t *testing.T) {
 				t.Run(fmt.Sprint(name, "/", way, "/", map[bool]string{false: "yield", true: "save"}[inline]), func(t *testing.T) {
 					t.Parallel()
 					items := &ledgerOfItems{times: map[uuid.UUID]map[int]int{}}
-					n, options := with()
-					e := enginetest.Start(t, items.register, options...)
-					if n != nil {
-						n.orchestrator.Store(e.Orchestrator)
-					}
+					e := enginetest.Start(t, items.register, with)
 					in := c.in // of this way alone
 					in.Inline = inline
 					task := e.Run("test", "checkpointed", encoded(t, in))

@@ -153,14 +153,8 @@ func TestAChainGrowsNothing(t *testing.T) {
 	for _, near := range []bool{false, true} {
 		t.Run(fmt.Sprintf("near=%v", near), func(t *testing.T) {
 			t.Parallel()
-			n := &nearby{release: make(chan struct{})}
-			e := chains(t, worker.Typed(hops), func(_ *orchestration.Config, wc *worker.Config) {
-				if near {
-					wc.Settler = n
-				}
-			})
+			e := chains(t, worker.Typed(hops))
 			if near {
-				n.orchestrator.Store(e.Orchestrator)
 				e.Orchestrator.ServeFirst(e.Worker)
 			}
 			growsNothing(t, e)

@@ -1,21 +1,21 @@
 package enginetest_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/settle"
+	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -59,42 +59,39 @@ steps:
   - {name: r, dependencies: [a], handler: {callable: count}}
   - {name: m, dependencies: [l, r], handler: {callable: count}}
   - {name: z, dependencies: [m], handler: {callable: count}}
+`, `
+name: wide
+namespace_name: near
+version: 1.0.0
+steps:
+  - {name: a, handler: {callable: count}}
+  - {name: b, dependencies: [a], handler: {callable: count}}
+  - {name: c, dependencies: [a], handler: {callable: count}}
+  - {name: d, dependencies: [a], handler: {callable: count}}
+  - {name: e, dependencies: [a], handler: {callable: count}}
+  - {name: f, dependencies: [a], handler: {callable: count}}
+  - {name: z, dependencies: [b, c, d, e, f], handler: {callable: count}}
 `}
 
-// nearby is a worker's orchestrator in the same process. It counts what was
-// accepted.
+// nearby is a worker in the process of an orchestrator.
 type nearby struct {
-	orchestrator   atomic.Pointer[orchestration.Orchestrator]
-	accepted, next atomic.Int64
-	failing        atomic.Bool
-	release        chan struct{} // handlers "held" wait for it, whatever happens to them
+	metrics *telemetry.Metrics
+	release chan struct{} // handlers "held" wait for it, whatever happens to them
 }
 
-func (n *nearby) Settle(ctx context.Context, taker store.ClaimRequest, list []store.Settlement) ([]store.Settled, error) {
-	answers, err := n.orchestrator.Load().Settle(ctx, taker, list)
-	for _, a := range answers {
-		if a.Accepted {
-			n.accepted.Add(1)
-		}
-		if a.Next != nil {
-			n.next.Add(1)
-		}
-	}
-	if n.failing.Load() {
-		return nil, errors.New("the answer was lost")
-	}
-	return answers, err
+// settled is how many successes the worker has settled.
+func (n *nearby) settled() float64 {
+	return testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Lone)) + testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Taken))
 }
 
-// settled waits until a number of answers have come: a task may be seen complete
-// before its worker has the answer to its last settlement.
-func (n *nearby) settled(t *testing.T, accepted int64) {
+// requireSettled waits until a number of successes are settled: a task may be seen
+// complete before its worker has the answer to its last settlement.
+func (n *nearby) requireSettled(t *testing.T, want float64) {
 	t.Helper()
 	pgtest.Eventually(t, patience, func() (bool, string) {
-		now := n.accepted.Load()
-		return now >= accepted, fmt.Sprintf("%d of %d settlements are accepted", now, accepted)
+		return n.settled() >= want, fmt.Sprintf("%v of %v successes are settled", n.settled(), want)
 	})
-	require.Equal(t, accepted, n.accepted.Load())
+	require.InDelta(t, want, n.settled(), 0)
 }
 
 func (n *nearby) register(w *worker.Worker) error {
@@ -135,9 +132,8 @@ func (n *nearby) register(w *worker.Worker) error {
 // startNearby runs orchestrator and worker as embedded mode does.
 func startNearby(t *testing.T, options ...enginetest.Option) (*enginetest.Engine, *nearby) {
 	t.Helper()
-	n := &nearby{release: make(chan struct{})}
-	e := enginetest.Start(t, n.register, append(options, func(_ *orchestration.Config, c *worker.Config) { c.Settler = n })...)
-	n.orchestrator.Store(e.Orchestrator)
+	n := &nearby{metrics: telemetry.Discard(), release: make(chan struct{})}
+	e := enginetest.Start(t, n.register, append(options, func(_ *orchestration.Config, c *worker.Config) { c.Metrics = n.metrics })...)
 	e.Orchestrator.ServeFirst(e.Worker)
 	return e, n
 }
@@ -148,10 +144,10 @@ func TestSettleRunsAWholeChain(t *testing.T) {
 	task := e.Run("near", "chain", `{}`)
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Equal(t, map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, enginetest.Results(task))
-	n.settled(t, 4)
+	n.requireSettled(t, 4)
 	// Not all three for sure: while the worker is about to look, the next step
 	// goes over the board.
-	require.Positive(t, n.next.Load())
+	require.Positive(t, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where step_no > 0 and claimed_at = enqueued_at`))
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.task_events`))
 	require.Equal(t, 4, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`))
 }
@@ -163,8 +159,9 @@ func TestSettleLeavesFailuresToTheBoard(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Equal(t, 3, task.Steps[1].Attempts)
 	require.Equal(t, map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, enginetest.Results(task))
-	// The end of waiting for a retry is an event, so that step is reported.
-	n.settled(t, 3)
+	// The end of waiting for a retry is an event, so the task is taken for that step.
+	n.requireSettled(t, 4)
+	require.InDelta(t, 3, testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Lone)), 0)
 }
 
 // running waits until the held step of a task runs.
@@ -184,7 +181,7 @@ func TestSettleLosesToACancel(t *testing.T) {
 	close(n.release)
 	require.Equal(t, workflow.TaskCancelled, e.Await(id).State)
 	pgtest.Eventually(t, patience, func() (bool, string) { return e.Worker.Health().Running == 0, "still running" })
-	n.settled(t, 1)
+	n.requireSettled(t, 1)
 }
 
 func TestSettleLosesToTheEndOfTheLease(t *testing.T) {
@@ -206,47 +203,26 @@ func TestSettleLosesToTheEndOfTheLease(t *testing.T) {
 	require.Equal(t, 4, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`))
 }
 
-// TestSettleWithoutAnAnswer: it was committed, nobody knows, and the next step
-// is claimed by nobody. Its lease brings it back.
-func TestSettleWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	e, n := startNearby(t, func(_ *orchestration.Config, c *worker.Config) {
-		c.Lease, c.HeartbeatInterval = 2*time.Second, 500*time.Millisecond
-	})
-	n.failing.Store(true)
-	id := e.Submit("near", "chain", `{}`)
-	pgtest.Eventually(t, patience, func() (bool, string) { return e.Worker.Health().Stale == 1, "not refused" })
-	n.failing.Store(false)
-	task := e.Await(id)
-	require.Equal(t, workflow.TaskComplete, task.State)
-	require.Equal(t, 1, task.Steps[1].Crashes)
-	require.Equal(t, map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, enginetest.Results(task))
-}
-
-// TestSettleBesideOthers: an ordinary worker and a second orchestrator work on
-// the same database.
+// TestSettleBesideOthers: workers that settle and one that reports, and three
+// orchestrators, decide about the same tasks at once.
 func TestSettleBesideOthers(t *testing.T) {
 	t.Parallel()
 	e, n := startNearby(t, func(o *orchestration.Config, w *worker.Config) { o.ApplyBatch, w.MaxConcurrent = 7, 3 })
 	close(n.release)
 	second := e.AnotherOrchestrator()
-	other, err := worker.New(worker.Config{Store: e.Store, EventSource: e.Bus, Publisher: e.Bus, WorkerID: "other", Environment: "test",
-		Events: coordinator.Config{}, MaxConcurrent: 3, Lease: 10 * time.Second, HeartbeatInterval: time.Second})
-	require.NoError(t, err)
-	require.NoError(t, n.register(other))
-	require.NoError(t, other.Start(t.Context()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		require.NoError(t, other.Stop(ctx))
-	})
+	e.AnotherOrchestrator()
+	beside := worker.Config{Store: e.Store, EventSource: e.Bus, Publisher: e.Bus, Environment: "test",
+		Events: coordinator.Config{}, MaxConcurrent: 3, Lease: 10 * time.Second, HeartbeatInterval: time.Second}
+	startWorker(t, beside, "settles", n.register)
+	beside.Report.Only = true
+	startWorker(t, beside, "reports", n.register)
 	var ids []uuid.UUID
 	for i := range 240 {
 		o := e.Orchestrator
 		if i%2 == 1 {
 			o = second
 		}
-		name := []string{"chain", "diamond", "flaky", "held", "diamond"}[i%5]
+		name := []string{"chain", "diamond", "flaky", "held", "wide"}[i%5]
 		created, err := o.Create(t.Context(), orchestration.Request{Namespace: "near", Name: name, Version: "1.0.0", Context: fmt.Appendf(nil, `{"i":%d}`, i)})
 		require.NoError(t, err)
 		ids = append(ids, created.UUID)
@@ -254,8 +230,9 @@ func TestSettleBesideOthers(t *testing.T) {
 	for _, id := range ids {
 		require.Equal(t, workflow.TaskComplete, e.Await(id).State)
 	}
-	require.Positive(t, n.accepted.Load())
+	require.Positive(t, testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Lone)))
+	require.Positive(t, testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Taken)))
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.board`))
-	// 48 of each: 4, 5, 4 and two failures, 3, 5 attempts.
-	require.Equal(t, 48*(4+5+6+3+5), e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where step_no >= 0`))
+	// 48 of each: 4, 5, 4 and two failures, 3, 7 attempts.
+	require.Equal(t, 48*(4+5+6+3+7), e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where step_no >= 0`))
 }

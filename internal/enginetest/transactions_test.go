@@ -21,6 +21,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -40,7 +41,7 @@ steps:
 // each other: the ones are reported, the others settled, and none of them twice.
 func TestTransactionsBesideSettlements(t *testing.T) {
 	t.Parallel()
-	n := &nearby{release: make(chan struct{})}
+	n := &nearby{metrics: telemetry.Discard()}
 	e := enginetest.Start(t, func(w *worker.Worker) error {
 		tmpl, _, err := workflow.ParseTemplate("mixed.yaml", []byte(mixedYAML))
 		return errors.Join(err, w.RegisterTemplate(tmpl),
@@ -52,9 +53,8 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 	}, func(oc *orchestration.Config, wc *worker.Config) {
 		_, err := oc.Store.Execer().Exec(t.Context(), `create table kept (task_uuid uuid, step text, token bigint, primary key (task_uuid, step))`)
 		require.NoError(t, err)
-		wc.Settler = n
+		wc.Metrics = n.metrics
 	})
-	n.orchestrator.Store(e.Orchestrator)
 	e.Orchestrator.ServeFirst(e.Worker)
 	const tasks = 40
 	ids := make([]uuid.UUID, tasks)
@@ -67,8 +67,8 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 		require.Equal(t, map[string]string{"a": `"a"`, "b": `"b"`, "c": `"c"`, "d": `"d"`}, enginetest.Results(task))
 	}
 	require.Equal(t, 2*tasks, e.DB.QueryInt(t, `select count(*) from kept k join tasker.step_attempts a using (task_uuid, token) where a.outcome = 1`))
-	require.Positive(t, n.accepted.Load())
-	require.LessOrEqual(t, int(n.accepted.Load()), 2*tasks, "what was reported in its transaction is not settled")
+	require.Positive(t, n.settled())
+	require.LessOrEqual(t, n.settled(), float64(2*tasks), "what was reported in its transaction is not settled")
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		h := e.Worker.Health()
 		return h.Succeeded == 4*tasks, fmt.Sprintf("%+v", h)

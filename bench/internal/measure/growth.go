@@ -158,10 +158,9 @@ func (g *grown) perStep(before, after rig.Metrics) {
 	g.claimSize = steps / max(claims, 1)
 	g.claim = grew(seconds, "claim", "claim_full") * micro / steps
 	g.report = grew(seconds, "report") * micro / steps
-	// The orchestrator may be behind the worker: what it has not applied yet
-	// has cost it nothing.
+	// Nobody has paid yet for what is not decided.
 	applied := after.Sum("tasker_step_results_total") - before.Sum("tasker_step_results_total")
-	g.apply = grew(seconds, "take", "apply") * micro / max(applied, 1)
+	g.apply = grew(seconds, "settle", "report_and_take", "take", "apply") * micro / max(applied, 1)
 }
 
 // namespaces are the queues of a number and the workflows in them.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -108,9 +109,10 @@ func (s *ours) submitToStore(ctx context.Context, n int) error {
 	return nil
 }
 
-// Finished implements load.System: what the orchestrators have counted.
+// Finished implements load.System: what the daemons have counted, each what it has
+// decided about.
 func (s *ours) Finished(ctx context.Context) (int64, error) {
-	m, err := rig.Scrape(ctx, s.Orchestrators)
+	m, err := rig.Scrape(ctx, slices.Concat(s.Orchestrators, s.Workers))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// lockPatience is how long a transaction that reports and decides at once waits for
+// the row of a task that another holds: that of a sibling is held for a round trip.
+// Behind one that froze nobody shall wait, since a report needs no such lock.
+const lockPatience = 100 * time.Millisecond
+
+// ReportAndTake records the ends of executions, as Report does, and takes their
+// tasks with all that was reported of them and not yet applied, in one round trip
+// and one transaction, which Commit ends: together with what was decided, and of
+// tasks about which nothing was, with the reports alone. accepted has one entry per
+// report, in order; what is false has to go the way of Report, which knows why. So
+// has everything after an error, or after Release.
+//
+// The rows of tasks are locked before those of steps, as by everybody who locks
+// both. A row that is not free after a tenth of a second is an error.
+func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Taken, accepted []bool, err error) {
+	order := reportOrder(reports)
+	held := make(map[int64]int, len(reports)) // steps by token
+	tasks := make(uuids, 0, len(reports))
+	for i := range reports {
+		tasks = append(tasks, reports[i].TaskUUID)
+	}
+	slices.SortFunc(tasks, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
+	tasks = slices.Compact(tasks)
+	taken = &Taken{store: s, reports: reports}
+	err = s.timed(ctx, "report_and_take", "report results and take their tasks", func(ctx context.Context) error {
+		return taken.beginAround(ctx, func(b *pgx.Batch) {
+			b.Queue(fmt.Sprintf(waitForLocks, lockPatience.Milliseconds()))
+		}, func(b *pgx.Batch) {
+			b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error { return collectHeld(rows, held) })
+			if isolated := isolatedArguments(reports, order); isolated != nil {
+				b.Queue(keepIsolated, isolated...)
+			}
+			b.Queue(takenReports, tasks).Query(taken.collectReports)
+		}, takeTasks, tasks)
+	})
+	if err != nil || len(held) == 0 {
+		taken.Release()
+	}
+	accepted = make([]bool, len(reports))
+	for _, i := range order {
+		step, ours := held[reports[i].Token]
+		accepted[i] = err == nil && ours && step == reports[i].Step
+	}
+	return taken, accepted, err
+}
+
+// waitForLocks is for how many ms each statement of a transaction waits for a lock.
+const waitForLocks = `select set_config('lock_timeout', '%d', true)`
+
+// claimPut claims steps that the same transaction has put on the board, for worker
+// $1 and $2 ms, in the order of the list. Nobody else sees them yet, so none is
+// locked.
+// Index: the primary key.
+const claimPut = `
+with picked as materialized (
+    select b.at
+    from unnest((select $3::uuid[]), (select $4::smallint[])) with ordinality k(task_uuid, slot, place)
+    cross join lateral (select ctid as at, state, callable from tasker.board where task_uuid = k.task_uuid and slot = k.slot offset 0) b
+    where b.state = 2 and b.callable <> all (` + pausedCallables + `)
+    order by k.place
+), numbered as materialized (
+    select at, nextval('tasker.claim_token') as token from picked
+), claimed as (
+    update tasker.board s
+    set ` + toClaim + `
+    from numbered n where s.ctid = n.at
+    returning ` + ofBoard + `
+), rest as (
+    select 0 as rest
+)` + claimedRows + fromBoard
+
+// putClaims are the steps that a commit puts on the board and claims at once.
+type putClaims struct {
+	taker *ClaimRequest // nil: there are none
+	tasks uuids
+	slots []int16
+}
+
+// wants reports whether a step is claimed as it is put on the board, and notes it.
+func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanStep) bool {
+	if p.taker == nil || len(p.tasks) >= p.taker.Limit || put.DueIn > 0 || step == nil || step.Kind.ByEngine() ||
+		!slices.Contains(p.taker.Callables, c.Task.Plan.callableOf(step)) || !carries(p.taker.Tags, step.Tags) {
+		return false
+	}
+	slot := put.Step + 1
+	if c.inOwnRow() {
+		slot = 0
+	}
+	p.tasks, p.slots = append(p.tasks, c.Task.UUID), append(p.slots, int16(slot)) // #nosec G115 -- at most MaxSteps
+	return true
+}
+
+// queue adds the statement, whose rows come into found.
+func (p *putClaims) queue(b *pgx.Batch, found *claims) {
+	if len(p.tasks) > 0 {
+		b.Queue(claimPut, p.taker.Worker, p.taker.Lease.Milliseconds(), p.tasks, p.slots).Query(found.collect)
+	}
+}
+
+// inOwnRow reports whether what is put on the board is the only step in hand, and
+// moves into the task's row.
+func (c *Change) inOwnRow() bool {
+	put := c.Effects.Put
+	return len(put) == 1 && inlines(c.Task.Plan, c.Progress, put[0].Step) && inHand(c.Progress) == 1
+}
+
+// complete gives claims the inputs that the board does not hold. After an error the
+// list is without those for which they are missing.
+func (t *Taken) complete(ctx context.Context, found *claims, changes []Change) error {
+	t.fill(found, changes)
+	if len(found.incomplete) == 0 {
+		return nil
+	}
+	err := t.store.timed(ctx, "claim_inputs", "read the inputs of claimed steps", func(ctx context.Context) error {
+		return found.complete(ctx, t.conn)
+	})
+	if err != nil {
+		at := -1
+		found.list = slices.DeleteFunc(found.list, func(Claimed) bool {
+			at++
+			return slices.Contains(found.incomplete, at)
+		})
+	}
+	return err
+}
+
+// fill gives claims what their parents have brought where that was reported in this
+// very transaction, as the step before a fork was. What is left is incomplete.
+func (t *Taken) fill(found *claims, changes []Change) {
+	type step struct {
+		task uuid.UUID
+		no   int
+	}
+	brought := make(map[step]json.RawMessage, len(t.reports))
+	for i := range t.reports {
+		brought[step{t.reports[i].TaskUUID, t.reports[i].Step}] = t.reports[i].Result
+	}
+	of := make(map[uuid.UUID]*Change, len(changes))
+	for i := range changes {
+		of[changes[i].Task.UUID] = &changes[i]
+	}
+	found.incomplete = slices.DeleteFunc(found.incomplete, func(at int) bool {
+		c := &found.list[at]
+		if c.Context == nil {
+			return false
+		}
+		results := map[int]json.RawMessage{}
+		for _, no := range of[c.TaskUUID].parents(c.Step) {
+			result, known := brought[step{c.TaskUUID, no}]
+			if !known {
+				return false
+			}
+			results[no] = result
+		}
+		c.ParentResults = results
+		return true
+	})
+}
+
+// collectReports adds what was reported to the tasks that were taken.
+func (t *Taken) collectReports(rows pgx.Rows) error {
+	place, _ := t.places()
+	var id uuid.UUID
+	var raw takenRow
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &raw.step, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter}, func() error {
+		at := &t.Tasks[place[id]]
+		at.Reported = append(at.Reported, raw.reported())
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,121 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/store"
+)
+
+// unknown are the claims that may have been made for the worker without its
+// knowledge: those of statements whose answers were lost. No handler has begun, so no
+// attempt is to be lost: they are handed back. It is safe for concurrent use.
+type unknown struct {
+	// claiming is held for reading while steps are claimed, until the slots know
+	// them.
+	claiming sync.RWMutex
+	newest   atomic.Int64 // token that the slots were told of
+
+	mu   sync.Mutex
+	lost *lostAnswer // nil: none
+}
+
+// lostAnswer is a statement of which it is not known what it has claimed.
+type lostAnswer struct {
+	worker uuid.UUID
+	after  int64 // older than all of its tokens
+}
+
+// begin is to be called before steps are claimed, and end when they are in the
+// slots. before is older than the tokens that are drawn in between.
+func (u *unknown) begin() (before int64) {
+	u.claiming.RLock()
+	return u.newest.Load()
+}
+
+func (u *unknown) end() { u.claiming.RUnlock() }
+
+// took notes the tokens of claims that have come.
+func (u *unknown) took(claimed []store.Claimed) {
+	for i := range claimed {
+		for {
+			newest := u.newest.Load()
+			if claimed[i].Token <= newest || u.newest.CompareAndSwap(newest, claimed[i].Token) {
+				break
+			}
+		}
+	}
+}
+
+// lose notes a lost answer.
+func (u *unknown) lose(worker uuid.UUID, after int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.lost != nil && u.lost.worker == worker {
+		after = min(after, u.lost.after)
+	}
+	u.lost = &lostAnswer{worker: worker, after: after}
+}
+
+func (u *unknown) answer() *lostAnswer {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.lost
+}
+
+// forget gives up on a lost answer: leases bring back what it may have claimed.
+func (u *unknown) forget(lost *lostAnswer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.lost == lost {
+		u.lost = nil
+	}
+}
+
+// giveUp is forget for whatever is lost.
+func (u *unknown) giveUp() { u.forget(u.answer()) }
+
+// giveBackUnknown hands back what may have been claimed by statements whose answers
+// were lost. While another is on its way it waits for the next look.
+func (e *engine) giveBackUnknown(ctx context.Context) error {
+	lost := e.unknown.answer()
+	if lost == nil || !e.unknown.claiming.TryLock() {
+		return nil
+	}
+	defer e.unknown.claiming.Unlock()
+	keys, err := e.board.ClaimsAfter(ctx, lost.worker, lost.after)
+	if err != nil {
+		return fmt.Errorf("look for claims whose answer was lost: %w", err)
+	}
+	if keys = e.slots.strange(keys); len(keys) > 0 {
+		signals, err := e.board.HandBack(ctx, keys)
+		if err != nil {
+			return fmt.Errorf("hand back claims whose answer was lost: %w", err)
+		}
+		e.publisher.Publish(signals...)
+		e.log.Info("handed back steps of a claim whose answer was lost", zap.Int("steps", len(keys)))
+	}
+	e.unknown.forget(lost)
+	return nil
+}
+
+// strange are those of some claims that the account does not know.
+func (s *slots) strange(keys []store.ClaimKey) (strange []store.ClaimKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running := make(map[int64]bool, len(s.running)) // also under a claim that was lost
+	for _, x := range s.running {
+		running[x.key.Token] = true
+	}
+	for _, k := range keys {
+		if s.claims[k.Token] == nil && !running[k.Token] {
+			strange = append(strange, k)
+		}
+	}
+	return strange
+}
