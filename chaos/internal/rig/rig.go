@@ -54,6 +54,8 @@ type Options struct {
 	// handlers run for three minutes.
 	DefaultLeases bool
 	Permits       int // of each worker; 60 where it is 0
+	// OnlyReport leaves all decisions to the orchestrators.
+	OnlyReport bool
 	// Serves are the handlers that workers have, by their names; see
 	// workload.EnvServes.
 	Serves map[string]string
@@ -203,6 +205,9 @@ func (r *Rig) config(kind fleet.Kind, ears string) string {
 	if !r.o.DefaultLeases {
 		limit = 4 * time.Second
 		c += fmt.Sprintf("[worker]\nlease_seconds = %d\nheartbeat_interval_ms = %d\n", int(Lease.Seconds()), Heartbeat.Milliseconds())
+	}
+	if r.o.OnlyReport {
+		c += "[worker.report]\nsettle = false\n"
 	}
 	return c + fmt.Sprintf("[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = %d\nmax_concurrent_handlers = %d\n"+
 		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits))
