@@ -19,6 +19,7 @@
 #define Chain 1 /* one task; its second step waits for the first: one row */
 #define Pair  2 /* one task; both steps at once: rows of their own */
 #define Two   3 /* two tasks of one step each */
+#define Apart 4 /* the same, and each worker has the handler of one of the steps alone */
 
 #ifndef MODE
 #define MODE EventDrivenOnly
@@ -37,13 +38,15 @@
 #define O 2 /* orchestrators */
 #define N 2 /* steps */
 
-#if PLAN == Two
+#if PLAN == Two || PLAN == Apart
 #define T 2
 #define TASK(s) (s)
 #else
 #define T 1
 #define TASK(s) 0
 #endif
+
+#define CAN(w, s) (PLAN != Apart || w == s) /* what the worker offers to run */
 
 /* Ways to break it; see README.md. */
 #ifdef NO_TOKEN
@@ -64,10 +67,17 @@
 #define MINE(o, t)  (lock[t] == 1 + o)
 #define TAKE(o, t)  lock[t] = 1 + o
 #endif
+#ifdef SETTLE_UNLOCKED
+#define SETTLES(t) true
+#define HOLD(w, t) skip
+#else
+#define SETTLES(t) (lock[t] == 0)
+#define HOLD(w, t) lock[t] = 1 + O + w
+#endif
 #ifdef NO_SWEEP
 #define LOST(s) false
 #else
-#define LOST(s) (board[s] == in_progress && passed[s])
+#define LOST(s) (board[s] == in_progress && passed[s] && !HELD(s)) /* sweeps pass over locked rows */
 #endif
 
 /* Which faults there may be; a run of a broken variant allows those it needs. */
@@ -94,7 +104,7 @@ mtype = {
 	/* the outcome of an attempt */
 	none, success, failed, permanent, lease_lost,
 	/* what a worker does */
-	idle, working, gone, reporting, telling, offering,
+	idle, working, gone, reporting, settling, telling, offering,
 	/* and an orchestrator */
 	locking, taken
 };
@@ -107,7 +117,7 @@ byte  token[N];                 /* drawn by the latest claim; counts as null unl
 bit   passed[N];                /* lease_until or due_at lies behind, by the database's clock */
 mtype progress[N] = waiting;    /* workflow.Progress in the task's row */
 mtype task[T] = unborn;
-byte  lock[T];                  /* of the task's row: 0, or 1 + the orchestrator whose transaction holds it */
+byte  lock[T];                  /* of the task's row: 0, or 1 + the orchestrator whose transaction holds it, or 1 + O + the worker */
 
 /* ---- the memory of the daemons ---- */
 
@@ -124,7 +134,7 @@ bit   o_hears[O] = 1;
 bit   o_wake[O];                /* a look for reports is pending */
 bit   o_timer[O];               /* a look for due work is pending, or its timer is set; who polls needs none, as a poll may come at any moment */
 mtype o_doing[O] = idle;        /* the apply loop */
-bit   o_read[4];                /* o * N + s: it has read this report */
+bit   o_read[8];                /* o * N + s: it has read this report; O + w is a worker that settles */
 bit   o_tell_work[O];           /* what its last commit has to tell */
 bit   o_tell_due[O];
 mtype o_sweep[O] = idle;        /* the readiness loop: idle, telling (reports), offering (work) */
@@ -147,7 +157,8 @@ bit   accepted[N];              /* a result of the present attempt was accepted 
 #define TIMED(s)       (board[s] == scheduled || board[s] == in_progress)
 #define DUE(s)         (LOST(s) || (board[s] == scheduled && passed[s]))
 #define OURS(w)        (board[w_step[w]] == in_progress && token[w_step[w]] == w_token[w])
-#define HOLDS(w)       (w_up[w] && (w_doing[w] == working || w_doing[w] == reporting))
+#define HOLDS(w)       (w_up[w] && (w_doing[w] == working || w_doing[w] == reporting || w_doing[w] == settling))
+#define HELD(s)        ((w_doing[0] == settling && w_step[0] == s) || (w_doing[1] == settling && w_step[1] == s))
 #define KEPT(s)        ((HOLDS(0) && w_step[0] == s && OURS(0)) || (HOLDS(1) && w_step[1] == s && OURS(1)))
 
 #define UNWARY_WORKER(w)       (w_up[w] && w_hears[w] && !w_wake[w])
@@ -201,7 +212,7 @@ inline end_claim(s) { holder[s] = 0 }
 
 /* store.Claim: one statement. */
 inline claim(w, s) {
-	assert(task[TASK(s)] == live && progress[s] == on_board);
+	assert(task[TASK(s)] == live && progress[s] == on_board && CAN(w, s));
 	board[s] = in_progress; token[s]++; passed[s] = 0; accepted[s] = 0;
 	w_wake[w] = LISTENS; /* all it had room for: another look is owed */
 	if
@@ -229,13 +240,92 @@ inline report(w, s) {
 	consistent()
 }
 
-proctype Worker(byte w) {
-	byte s;
-	do
-	:: atomic { w_up[w] && w_doing[w] == idle && (w_wake[w] || (POLLS(w) && ANY(CLAIMABLE))) ->
+/* What settling and applying have in common: see the orchestrator. */
+inline take_off(s, p) { progress[s] = p; board[s] = absent; outcome[s] = none }
+
+/* The task ends when nothing of it can move. */
+inline finish(t) {
+	if
+	:: task[t] == live && (T == 2 -> progress[t] != on_board : progress[0] != on_board && progress[1] != on_board) -> task[t] = ended
+	:: else
+	fi
+}
+
+inline succeed(w, s) {
+	assert(holder[s] == 1 + w);
+	assert(!accepted[s]);
+	assert(task[TASK(s)] == live);
+	accepted[s] = 1; passed[s] = 0; end_claim(s)
+}
+
+/* store.Settle, of the only step in hand: one statement. What follows is claimed
+   with it, or put in line where something older waits. */
+inline settle_lone(w, s) {
+	if
+	:: FENCE(w, s) ->
+		succeed(w, s);
+		take_off(s, complete);
 		if
-		:: CLAIMABLE(0) -> claim(w, 0)
-		:: CLAIMABLE(1) -> claim(w, 1)
+		:: PLAN == Chain && s == 0 ->
+			progress[1] = on_board;
+			if
+			:: board[1] = in_progress; token[1]++; passed[1] = 0; accepted[1] = 0;
+				if
+				:: w_doing[w] = working; w_step[w] = 1; w_token[w] = token[1]; w_outcome[w] = none; holder[1] = 1 + w
+				:: LOSSES && faults > 0 -> faults-- /* the answer is lost: nobody knows of the claim */
+				fi
+			:: board[1] = claimable;
+				if
+				:: w_doing[w] = (LISTENS -> offering : idle); forget(w)
+				:: LOSSES && faults > 0 -> faults--
+				fi
+			fi
+		:: else ->
+			if
+			:: let_go(w)
+			:: LOSSES && faults > 0 -> faults--
+			fi
+		fi;
+		finish(TASK(s))
+	:: else -> let_go(w)                                  /* the report will say so */
+	fi;
+	consistent()
+}
+
+/* store.ReportAndTake: locks the task, then reads what else is reported of it. */
+inline settle_take(w, r) {
+	HOLD(w, 0);
+	READ(O + w, r) = REPORTED(r);
+	w_doing[w] = settling
+}
+
+/* Taken.CommitFor: the report of the other step, r, is applied too, and where it is no success
+   neither is: both are left to an orchestrator. */
+inline settle_commit(w, s, r) {
+	succeed(w, s);
+	if
+	:: READ(O + w, r) ->
+		READ(O + w, r) = 0;
+		assert(REPORTED(r));                          /* nobody else has applied it */
+		if
+		:: outcome[r] == success -> take_off(s, complete); take_off(r, complete); w_doing[w] = idle
+		:: else -> board[s] = reported; outcome[s] = success; w_doing[w] = (LISTENS -> telling : idle)
+		fi
+	:: else -> take_off(s, complete); w_doing[w] = idle
+	fi;
+	finish(0);
+	if :: lock[0] == 1 + O + w -> lock[0] = 0 :: else fi;
+	forget(w);
+	consistent()
+}
+
+proctype Worker(byte w) {
+	byte s, r;
+	do
+	:: atomic { w_up[w] && w_doing[w] == idle && (w_wake[w] || (POLLS(w) && ((CAN(w, 0) && CLAIMABLE(0)) || (CAN(w, 1) && CLAIMABLE(1))))) ->
+		if
+		:: CAN(w, 0) && CLAIMABLE(0) -> claim(w, 0)
+		:: CAN(w, 1) && CLAIMABLE(1) -> claim(w, 1)
 		:: else -> w_wake[w] = 0
 		fi }
 	:: atomic { w_up[w] && w_doing[w] == working -> s = w_step[w];
@@ -260,6 +350,19 @@ proctype Worker(byte w) {
 		:: w_outcome[w] = success; w_doing[w] = reporting
 		fi }
 	:: atomic { w_up[w] && w_doing[w] == reporting -> s = w_step[w]; report(w, s); s = 0 }
+	:: atomic { w_up[w] && w_doing[w] == reporting && w_outcome[w] == success && PLAN != Pair && lock[TASK(w_step[w])] == 0 ->
+		s = w_step[w]; settle_lone(w, s); s = 0 }
+	:: atomic { w_up[w] && w_doing[w] == reporting && w_outcome[w] == success && PLAN == Pair && SETTLES(0) && FENCE(w, w_step[w]) ->
+		r = 1 - w_step[w]; settle_take(w, r); r = 0 }
+	:: atomic { w_up[w] && w_doing[w] == settling ->
+		s = w_step[w]; r = 1 - s;
+		if
+		:: settle_commit(w, s, r)
+		:: LOSSES && faults > 0 -> faults--;          /* rolled back: it is reported */
+			if :: lock[0] == 1 + O + w -> lock[0] = 0 :: else fi;
+			READ(O + w, r) = 0; w_doing[w] = reporting
+		fi;
+		s = 0; r = 0 }
 	:: atomic { w_up[w] && w_doing[w] == telling ->
 #ifndef NOTIFY_EARLY
 		tell_orchestrators();
@@ -281,8 +384,6 @@ proctype WorkerHeartbeat(byte w) {
 
 inline put(s) { progress[s] = on_board; board[s] = claimable }
 
-inline take_off(s, p) { progress[s] = p; board[s] = absent; outcome[s] = none }
-
 /* workflow.Advance for one report, and what becomes of its row. */
 inline apply(o, s) {
 	if
@@ -301,14 +402,6 @@ inline apply(o, s) {
 		:: outcome[s] == failed -> board[s] = scheduled; outcome[s] = none; o_tell_due[o] = 1
 		:: outcome[s] == lease_lost -> board[s] = claimable; outcome[s] = none; o_tell_work[o] = 1
 		fi
-	:: else
-	fi
-}
-
-/* The task ends when nothing of it can move. */
-inline settle(t) {
-	if
-	:: task[t] == live && (PLAN == Two -> progress[t] != on_board : progress[0] != on_board && progress[1] != on_board) -> task[t] = ended
 	:: else
 	fi
 }
@@ -354,7 +447,7 @@ proctype Apply(byte o) {
 	/* Taken.Commit. */
 	:: atomic { o_up[o] && o_doing[o] == taken ->
 		apply(o, 0); apply(o, 1);
-		settle(0); settle(T - 1);
+		finish(0); finish(T - 1);
 		unlock(o);
 		consistent();
 		o_doing[o] = (o_tell_work[o] || o_tell_due[o] -> telling : idle) }
@@ -439,7 +532,7 @@ inline cancel() {
 	if :: board[0] != in_progress && progress[0] == on_board -> take_off(0, taken_off) :: else fi;
 #else
 	if :: progress[0] == on_board -> take_off(0, taken_off); passed[0] = 0; end_claim(0) :: else fi;
-	if :: PLAN != Two && progress[1] == on_board -> take_off(1, taken_off); passed[1] = 0; end_claim(1) :: else fi;
+	if :: T == 1 && progress[1] == on_board -> take_off(1, taken_off); passed[1] = 0; end_claim(1) :: else fi;
 	consistent();
 #endif
 }
@@ -458,6 +551,8 @@ proctype Clock() {
 inline worker_dies(w) {
 	faults--; w_up[w] = 0; w_wake[w] = 0; w_hears[w] = 1;
 	if :: holder[w_step[w]] == 1 + w -> end_claim(w_step[w]) :: else fi;
+	if :: lock[0] == 1 + O + w -> lock[0] = 0 :: else fi; /* the transaction rolls back */
+	READ(O + w, 0) = 0; READ(O + w, 1) = 0;
 	let_go(w)
 }
 

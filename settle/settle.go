@@ -75,7 +75,7 @@ type Result struct {
 func (s *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []Success) (Result, error) {
 	lone, others := s.sort(ctx, list)
 	r, more := newResult(len(list), taker), newResult(len(list), taker)
-	var errLone, errOthers error
+	var errOthers error
 	forLone := taker
 	forLone.Limit = min(taker.Limit, len(lone))
 	taker.Limit -= forLone.Limit
@@ -85,7 +85,11 @@ func (s *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []S
 	} else {
 		errOthers = s.others(ctx, taker, list, others, &more)
 	}
-	errLone = s.lone(ctx, forLone, lone, &r)
+	missed, errLone := s.lone(ctx, forLone, lone, &r)
+	if errLone == nil {
+		forLone.Limit -= len(r.Next)
+		errLone = s.others(ctx, forLone, list, missed, &r)
+	}
 	both.Wait()
 	r.add(&more)
 	return r, errors.Join(errLone, errOthers)
@@ -163,10 +167,11 @@ func decide(plan *store.Plan, state workflow.TaskState, progress *workflow.Progr
 	return next, effects, err
 }
 
-// lone settles what stands in the rows of tasks.
-func (s *Settler) lone(ctx context.Context, taker store.ClaimRequest, list []loneSuccess, r *Result) error {
+// lone settles what stands in the rows of tasks. It has missed what is not that
+// simple: another task waits for this one, or somebody looks into it.
+func (s *Settler) lone(ctx context.Context, taker store.ClaimRequest, list []loneSuccess, r *Result) (missed []int, err error) {
 	if len(list) == 0 {
-		return nil
+		return nil, nil
 	}
 	settlements := make([]store.Settlement, len(list))
 	for i := range list {
@@ -175,13 +180,14 @@ func (s *Settler) lone(ctx context.Context, taker store.ClaimRequest, list []lon
 	answers, done, err := s.cfg.Store.Settle(ctx, taker, settlements)
 	if err != nil {
 		r.Unknown = taker.Limit > 0
-		return fmt.Errorf("settle the only steps in hand: %w", err)
+		return nil, fmt.Errorf("settle the only steps in hand: %w", err)
 	}
 	s.publish(done.Signals)
 	changes := make([]store.Change, 0, len(list))
 	var ends []signal.Signal // which the transaction could not send: it is known with the answer
 	for i, a := range answers {
 		if !a.Accepted {
+			missed = append(missed, list[i].at)
 			continue
 		}
 		r.Accepted[list[i].at] = true
@@ -199,7 +205,7 @@ func (s *Settler) lone(ctx context.Context, taker store.ClaimRequest, list []lon
 	}
 	s.cfg.Metrics.StepsSettled.WithLabelValues(Lone).Add(float64(len(changes)))
 	s.recorder.Record(changes, done)
-	return nil
+	return missed, nil
 }
 
 // others reports, takes the tasks and decides, all in one transaction. Who has

@@ -78,9 +78,9 @@ type Taken struct {
 	Waited time.Duration
 
 	store   *Store
-	reports []Report    // made in the same transaction
-	from    reportMarks // at which the scans began; zero: full ones, or none
-	oldest  []int64     // of each task, the sequence number of the first step reported
+	brought map[stepKey]json.RawMessage // results that were reported in the same transaction; nil: that was for others to do
+	from    reportMarks                 // at which the scans began; zero: full ones, or none
+	oldest  []int64                     // of each task, the sequence number of the first step reported
 	// conn carries a transaction that is begun and committed inside batches:
 	// one round trip to take, one to commit.
 	conn *conn
@@ -320,21 +320,21 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 	if t.conn == nil {
 		return Committed{}, errors.New("apply changes: the tasks have been given back already")
 	}
-	w := writes{topics: signalSet{}, claims: putClaims{taker: taker}}
+	w := writes{topics: signalSet{}, claims: putClaims{taker: taker, brought: t.brought}}
 	for i := range changes {
 		if err := w.add(&changes[i]); err != nil {
 			t.Release()
 			return Committed{}, fmt.Errorf("apply changes: %w", err)
 		}
 	}
-	if t.reports != nil && len(changes) < len(t.Tasks) {
+	if t.brought != nil && len(changes) < len(t.Tasks) {
 		w.topics.add(signal.TopicOrchestration) // of these the reports alone are committed
 	}
 	done := Committed{Signals: w.signals(), Finished: w.finished, NextDue: w.nextDue()}
 	found := newClaims()
 	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		if t.reports != nil {
+		if t.brought != nil {
 			b.Queue(fmt.Sprintf(waitForLocks, 0)) // the turn of events may take longer
 		}
 		w.queue(b, processor)
@@ -347,9 +347,8 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 		t.Release()
 		return Committed{}, err
 	}
-	if len(found.incomplete) > 0 {
-		done.Unread = t.complete(ctx, &found, changes) != nil
-	}
+	w.claims.fill(&found)
+	done.Unread = t.complete(ctx, &found) != nil
 	done.Claimed = found.list
 	for _, seq := range found.newest {
 		t.store.history.drew(seq)

@@ -521,12 +521,21 @@ func (f *claims) complete(ctx context.Context, db *conn) error {
 	if err != nil {
 		return err
 	}
+	return eachInput(rows, func(at int, context json.RawMessage, results map[int]json.RawMessage) {
+		c := &f.list[f.incomplete[at]]
+		c.Context, c.ParentResults = context, results
+	})
+}
+
+// eachInput reads the rows of fetchInputs, by places in its lists.
+func eachInput(rows pgx.Rows, each func(at int, context json.RawMessage, results map[int]json.RawMessage)) error {
 	var at int
 	var document, results []byte
-	_, err = pgx.ForEachRow(rows, []any{&at, &document, &results}, func() error {
-		c := &f.list[f.incomplete[at-1]]
-		c.Context = append(json.RawMessage(nil), document...)
-		return c.setResults(results)
+	_, err := pgx.ForEachRow(rows, []any{&at, &document, &results}, func() error {
+		var c Claimed
+		err := c.setResults(results)
+		each(at-1, append(json.RawMessage(nil), document...), c.ParentResults)
+		return err
 	})
 	return err
 }

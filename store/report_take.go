@@ -37,7 +37,7 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 	}
 	slices.SortFunc(tasks, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
 	tasks = slices.Compact(tasks)
-	taken = &Taken{store: s, reports: reports}
+	taken = &Taken{store: s, brought: map[stepKey]json.RawMessage{}}
 	err = s.timed(ctx, "report_and_take", "report results and take their tasks", func(ctx context.Context) error {
 		return taken.beginAround(ctx, func(b *pgx.Batch) {
 			b.Queue(fmt.Sprintf(waitForLocks, lockPatience.Milliseconds()))
@@ -55,7 +55,9 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 	accepted = make([]bool, len(reports))
 	for _, i := range order {
 		step, ours := held[reports[i].Token]
-		accepted[i] = err == nil && ours && step == reports[i].Step
+		if accepted[i] = err == nil && ours && step == reports[i].Step; accepted[i] {
+			taken.brought[stepKey{reports[i].TaskUUID, step}] = reports[i].Result
+		}
 	}
 	return taken, accepted, err
 }
@@ -85,11 +87,32 @@ with picked as materialized (
     select 0 as rest
 )` + claimedRows + fromBoard
 
-// putClaims are the steps that a commit puts on the board and claims at once.
+// stepKey names a step of a task.
+type stepKey struct {
+	task uuid.UUID
+	no   int
+}
+
+// putClaims are the steps that a commit puts on the board and claims at once, with
+// what their handlers get and the board does not hold.
 type putClaims struct {
-	taker *ClaimRequest // nil: there are none
-	tasks uuids
-	slots []int16
+	taker   *ClaimRequest               // nil: there are none
+	brought map[stepKey]json.RawMessage // by steps whose reports the transaction has accepted
+	tasks   uuids
+	slots   []int16
+	parents map[stepKey][]int // of each of these steps
+	read    struct {          // those with other parents, whose results are in the ledger
+		tasks uuids
+		slots []int16
+		keys  []stepKey
+		found map[stepKey]claimInputs
+	}
+}
+
+// claimInputs are what a claim from the board may lack.
+type claimInputs struct {
+	context json.RawMessage
+	results map[int]json.RawMessage
 }
 
 // wants reports whether a step is claimed as it is put on the board, and notes it.
@@ -98,19 +121,67 @@ func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanSt
 		!slices.Contains(p.taker.Callables, c.Task.Plan.callableOf(step)) || !carries(p.taker.Tags, step.Tags) {
 		return false
 	}
-	slot := put.Step + 1
+	slot := int16(put.Step + 1) // #nosec G115 -- at most MaxSteps
 	if c.inOwnRow() {
 		slot = 0
 	}
-	p.tasks, p.slots = append(p.tasks, c.Task.UUID), append(p.slots, int16(slot)) // #nosec G115 -- at most MaxSteps
+	p.tasks, p.slots = append(p.tasks, c.Task.UUID), append(p.slots, slot)
+	key, parents := stepKey{c.Task.UUID, put.Step}, c.parents(put.Step)
+	if p.parents == nil {
+		p.parents = map[stepKey][]int{}
+	}
+	if p.parents[key] = parents; p.results(key) == nil {
+		r := &p.read
+		r.tasks, r.slots, r.keys = append(r.tasks, c.Task.UUID), append(r.slots, slot), append(r.keys, key)
+	}
 	return true
 }
 
-// queue adds the statement, whose rows come into found.
-func (p *putClaims) queue(b *pgx.Batch, found *claims) {
-	if len(p.tasks) > 0 {
-		b.Queue(claimPut, p.taker.Worker, p.taker.Lease.Milliseconds(), p.tasks, p.slots).Query(found.collect)
+// results are those of a step's parents, as they were reported in this transaction;
+// nil where one was not.
+func (p *putClaims) results(step stepKey) map[int]json.RawMessage {
+	results := make(map[int]json.RawMessage, len(p.parents[step]))
+	for _, no := range p.parents[step] {
+		result, known := p.brought[stepKey{step.task, no}]
+		if !known {
+			return nil
+		}
+		results[no] = result
 	}
+	return results
+}
+
+// queue adds the statements. The claims come into found.
+func (p *putClaims) queue(b *pgx.Batch, found *claims) {
+	if len(p.tasks) == 0 {
+		return
+	}
+	b.Queue(claimPut, p.taker.Worker, p.taker.Lease.Milliseconds(), p.tasks, p.slots).Query(found.collect)
+	r := &p.read
+	if len(r.keys) == 0 {
+		return
+	}
+	r.found = make(map[stepKey]claimInputs, len(r.keys))
+	b.Queue(fetchInputs, r.tasks, r.slots).Query(func(rows pgx.Rows) error {
+		return eachInput(rows, func(at int, context json.RawMessage, results map[int]json.RawMessage) {
+			r.found[r.keys[at]] = claimInputs{context, results}
+		})
+	})
+}
+
+// fill gives claims what the transaction has brought and read. What is left is
+// incomplete.
+func (p *putClaims) fill(found *claims) {
+	found.incomplete = slices.DeleteFunc(found.incomplete, func(at int) bool {
+		c := &found.list[at]
+		key := stepKey{c.TaskUUID, c.Step}
+		if read, ok := p.read.found[key]; ok {
+			c.Context, c.ParentResults = read.context, read.results
+			return true
+		}
+		c.ParentResults = p.results(key)
+		return c.Context != nil
+	})
 }
 
 // inOwnRow reports whether what is put on the board is the only step in hand, and
@@ -122,8 +193,7 @@ func (c *Change) inOwnRow() bool {
 
 // complete gives claims the inputs that the board does not hold. After an error the
 // list is without those for which they are missing.
-func (t *Taken) complete(ctx context.Context, found *claims, changes []Change) error {
-	t.fill(found, changes)
+func (t *Taken) complete(ctx context.Context, found *claims) error {
 	if len(found.incomplete) == 0 {
 		return nil
 	}
@@ -138,39 +208,6 @@ func (t *Taken) complete(ctx context.Context, found *claims, changes []Change) e
 		})
 	}
 	return err
-}
-
-// fill gives claims what their parents have brought where that was reported in this
-// very transaction, as the step before a fork was. What is left is incomplete.
-func (t *Taken) fill(found *claims, changes []Change) {
-	type step struct {
-		task uuid.UUID
-		no   int
-	}
-	brought := make(map[step]json.RawMessage, len(t.reports))
-	for i := range t.reports {
-		brought[step{t.reports[i].TaskUUID, t.reports[i].Step}] = t.reports[i].Result
-	}
-	of := make(map[uuid.UUID]*Change, len(changes))
-	for i := range changes {
-		of[changes[i].Task.UUID] = &changes[i]
-	}
-	found.incomplete = slices.DeleteFunc(found.incomplete, func(at int) bool {
-		c := &found.list[at]
-		if c.Context == nil {
-			return false
-		}
-		results := map[int]json.RawMessage{}
-		for _, no := range of[c.TaskUUID].parents(c.Step) {
-			result, known := brought[step{c.TaskUUID, no}]
-			if !known {
-				return false
-			}
-			results[no] = result
-		}
-		c.ParentResults = results
-		return true
-	})
 }
 
 // collectReports adds what was reported to the tasks that were taken.

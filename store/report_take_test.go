@@ -172,3 +172,29 @@ func TestReportAndTakeClaimsNothingOfAPausedNamespace(t *testing.T) {
 	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where state = 2 and attempt = 0 and token is null`))
 	requireIntegrity(t, s)
 }
+
+// TestReportAndTakeBringsNoStaleResult: a result that was refused is not what the next
+// step gets, though it came in the same batch.
+func TestReportAndTakeBringsNoStaleResult(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, diamondYAML)
+	create(t, s, p, 1)
+	req := taker(p, 5)
+	done, _ := settleTaken(t, s, req, succeed(*claimLone(t, s, req), `1`))
+	sides := done.Claimed
+	require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{sides[0].Key()}))
+	_, err := s.ExpireLeases(t.Context(), 10)
+	require.NoError(t, err)
+	applyAll(t, s)
+	again, _, err := s.Claim(t.Context(), req, true)
+	require.NoError(t, err)
+	require.Len(t, again, 1)
+	require.Equal(t, []bool{true}, report(t, s, succeed(again[0], `"new"`)))
+
+	done, accepted := settleTaken(t, s, req, succeed(sides[0], `"old"`), succeed(sides[1], `3`))
+	require.Equal(t, []bool{false, true}, accepted)
+	require.Len(t, done.Claimed, 1)
+	require.Equal(t, map[int]json.RawMessage{1: json.RawMessage(`"new"`), 2: json.RawMessage(`3`)}, done.Claimed[0].ParentResults)
+	requireIntegrity(t, s)
+}

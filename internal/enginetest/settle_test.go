@@ -1,6 +1,7 @@
 package enginetest_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -170,6 +171,26 @@ func running(t *testing.T, e *enginetest.Engine, attempt int) {
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		return e.DB.QueryInt(t, fmt.Sprintf(`select count(*) from tasker.board where step_no = 1 and state = 3 and attempt = %d`, attempt)) == 1, "not claimed"
 	})
+}
+
+// TestSettleTakesWhatOthersWaitFor: the shortest way tells nobody that a task has
+// ended, so such a task is taken.
+func TestSettleTakesWhatOthersWaitFor(t *testing.T) {
+	t.Parallel()
+	e, n := startNearby(t)
+	id := e.Submit("near", "held", `{}`)
+	running(t, e, 1)
+	after, err := e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "near", Name: "chain", Version: "1.0.0",
+		Context: json.RawMessage(`{}`), DependsOn: []uuid.UUID{id}})
+	require.NoError(t, err)
+	pgtest.Eventually(t, patience, func() (bool, string) {
+		return e.DB.QueryInt(t, `select count(*) from tasker.board where awaited`) == 1, "nobody has said that it waits"
+	})
+	close(n.release)
+	require.Equal(t, workflow.TaskComplete, e.Await(id).State)
+	require.Equal(t, workflow.TaskComplete, e.Await(after.UUID).State)
+	n.requireSettled(t, 7)
+	require.InDelta(t, 2, testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Taken)), 0)
 }
 
 func TestSettleLosesToACancel(t *testing.T) {
