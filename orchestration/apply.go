@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -170,12 +169,7 @@ func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, lef
 // advance runs the rules over one task. Where failures make no dead letters,
 // nothing that the rules decide makes one.
 func (o *Orchestrator) advance(t *store.TakenTask, actor string, in ...workflow.Input) (store.Change, error) {
-	var progress *workflow.Progress
-	var effects *workflow.Effects
-	err := lifecycle.Guard(func() (err error) {
-		progress, effects, err = workflow.Advance(t.Plan.Plan, t.State, t.Progress, o.cfg.Rules, in...)
-		return err
-	})
+	progress, effects, err := settle.Advance(t.Plan, t.State, t.Progress, o.cfg.Rules, in...)
 	if err != nil {
 		return store.Change{}, err
 	}

@@ -152,15 +152,22 @@ func (s *Settler) decideLone(plan *store.Plan, success *Success) (settlement sto
 // errNotOurs is about what an orchestrator has to decide.
 var errNotOurs = errors.New("it is for an orchestrator to decide")
 
+// Advance is workflow.Advance whose panics are errors: records that contradict each
+// other must not end a daemon.
+func Advance(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, rules workflow.Rules, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
+	err = lifecycle.Guard(func() (err error) {
+		next, effects, err = workflow.Advance(plan.Plan, state, progress, rules, in...)
+		return err
+	})
+	return next, effects, err
+}
+
 // decide runs the rules over successes, where they depend on no configuration.
 func decide(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
 	if len(progress.Groups) > 0 { // how many batches run at once is configured
 		return nil, nil, errNotOurs
 	}
-	err = lifecycle.Guard(func() (err error) {
-		next, effects, err = workflow.Advance(plan.Plan, state, progress, workflow.Rules{}, in...)
-		return err
-	})
+	next, effects, err = Advance(plan, state, progress, workflow.Rules{}, in...)
 	if err == nil && (effects.DeadLetter != nil || effects.Finished && effects.State != workflow.TaskComplete) {
 		err = errNotOurs
 	}

@@ -31,6 +31,17 @@ type ClaimRequest struct {
 	Lease time.Duration
 }
 
+// runs reports whether the worker may claim a step: it offers what the step calls and
+// has all of its tags.
+func (r *ClaimRequest) runs(plan *Plan, step *workflow.PlanStep) bool {
+	for _, tag := range step.Tags {
+		if !slices.Contains(r.Tags, tag) {
+			return false
+		}
+	}
+	return slices.Contains(r.Callables, plan.callableOf(step))
+}
+
 // Claimed is a step that now belongs to the caller until its lease ends.
 type Claimed struct {
 	TaskUUID              uuid.UUID

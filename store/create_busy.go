@@ -30,12 +30,13 @@ const (
 // identityHeld reports whether a creation has waited for an identity in vain.
 // The server names the relation in the context of the error, in all languages.
 func identityHeld(err error) bool {
-	return lockTimeout(err) && strings.Contains(serverError(err).Where, identities)
+	return LockTimeout(err) && strings.Contains(serverError(err).Where, identities)
 }
 
 const identities = "task_identities"
 
-func lockTimeout(err error) bool {
+// LockTimeout reports whether a statement has waited for a lock in vain.
+func LockTimeout(err error) bool {
 	pg := serverError(err)
 	return pg != nil && pg.Code == "55P03" // lock_not_available
 }
@@ -56,7 +57,7 @@ func serverError(err error) *pgconn.PgError {
 func (s *Store) insertAround(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, wait time.Duration) (acceptedTasks, error) {
 	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, func(*pgx.Batch) {})
 	switch {
-	case !lockTimeout(err):
+	case !LockTimeout(err):
 		return accepted, err
 	case !identityHeld(err):
 		return s.insertTasks(ctx, db, tasks, chosen, 0, func(*pgx.Batch) {})

@@ -74,24 +74,31 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 	if err != nil {
 		return nil, err
 	}
-	accepted = make([]bool, len(reports))
+	return acceptedReports(reports, order, held), nil
+}
+
+// acceptedReports says of each report whether it is among those that were accepted.
+func acceptedReports(reports []Report, order []int, held map[int64]int) []bool {
+	accepted := make([]bool, len(reports))
 	for _, i := range order {
 		step, ours := held[reports[i].Token]
 		accepted[i] = ours && step == reports[i].Step
 	}
-	return accepted, nil
+	return accepted
 }
 
 // report brings one batch and notes what was accepted in held.
 func (s *Store) report(ctx context.Context, db *conn, reports []Report, order []int, held map[int64]int) error {
-	return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) {
-		b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
-			return collectHeld(rows, held)
-		})
-		if isolated := isolatedArguments(reports, order); isolated != nil {
-			b.Queue(keepIsolated, isolated...)
-		}
+	return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) { queueReports(b, reports, order, held) })
+}
+
+func queueReports(b *pgx.Batch, reports []Report, order []int, held map[int64]int) {
+	b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
+		return collectHeld(rows, held)
 	})
+	if isolated := isolatedArguments(reports, order); isolated != nil {
+		b.Queue(keepIsolated, isolated...)
+	}
 }
 
 func collectHeld(rows pgx.Rows, held map[int64]int) error {

@@ -42,21 +42,20 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 		return taken.beginAround(ctx, func(b *pgx.Batch) {
 			b.Queue(fmt.Sprintf(waitForLocks, lockPatience.Milliseconds()))
 		}, func(b *pgx.Batch) {
-			b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error { return collectHeld(rows, held) })
-			if isolated := isolatedArguments(reports, order); isolated != nil {
-				b.Queue(keepIsolated, isolated...)
-			}
+			queueReports(b, reports, order, held)
 			b.Queue(takenReports, tasks).Query(taken.collectReports)
 		}, takeTasks, tasks)
 	})
-	if err != nil || len(held) == 0 {
+	if err != nil {
+		clear(held) // it is undone
+	}
+	if len(held) == 0 {
 		taken.Release()
 	}
-	accepted = make([]bool, len(reports))
-	for _, i := range order {
-		step, ours := held[reports[i].Token]
-		if accepted[i] = err == nil && ours && step == reports[i].Step; accepted[i] {
-			taken.brought[stepKey{reports[i].TaskUUID, step}] = reports[i].Result
+	accepted = acceptedReports(reports, order, held)
+	for i, ok := range accepted {
+		if ok {
+			taken.brought[stepKey{reports[i].TaskUUID, reports[i].Step}] = reports[i].Result
 		}
 	}
 	return taken, accepted, err
@@ -118,7 +117,7 @@ type claimInputs struct {
 // wants reports whether a step is claimed as it is put on the board, and notes it.
 func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanStep) bool {
 	if p.taker == nil || len(p.tasks) >= p.taker.Limit || put.DueIn > 0 || step == nil || step.Kind.ByEngine() ||
-		!slices.Contains(p.taker.Callables, c.Task.Plan.callableOf(step)) || !carries(p.taker.Tags, step.Tags) {
+		!p.taker.runs(c.Task.Plan, step) {
 		return false
 	}
 	slot := int16(put.Step + 1) // #nosec G115 -- at most MaxSteps

@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // eventDays are the days of domain events that have been over for longer than
@@ -69,9 +67,8 @@ func (r *retaining) dropEvents(ctx context.Context, name string) error {
 		_, err := db.Exec(ctx, `select tasker.drop_event_day($1, $2)`, name, dropLockTimeout)
 		return err
 	})
-	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
+	case LockTimeout(err):
 		r.done.Busy++ // the next call tries again
 		return nil
 	case err != nil:

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -296,9 +295,8 @@ func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 	err := r.store.call(ctx, "retain_drop", "drop a day of the ledger", func(ctx context.Context, db *conn) error {
 		return db.QueryRow(ctx, dropDay, d.name, d.lo, d.hi, w.began, dropLockTimeout).Scan(&dropped)
 	})
-	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
+	case LockTimeout(err):
 		r.done.Busy++ // the next call tries again
 		return nil
 	case err != nil:

@@ -107,7 +107,7 @@ func (x *Settlement) Fits() bool {
 // may not, or when its inputs are not all at hand. Token and times are missing.
 func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	c, step := x.Claim, &x.Plan.Steps[x.Effects.Put[0].Step]
-	if !slices.Contains(taker.Callables, x.Plan.callableOf(step)) || !carries(taker.Tags, step.Tags) {
+	if !taker.runs(x.Plan, step) {
 		return nil
 	}
 	parents := x.Plan.ParentsOf(x.Progress, step.No)
@@ -126,16 +126,6 @@ func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	n.Step, n.Attempt, n.ParentResults = step.No, 1, results
 	n.Task = &Standing{State: x.Effects.State, Progress: x.Progress}
 	return &n
-}
-
-// carries reports whether a worker has all tags of a step.
-func carries(worker, step []string) bool {
-	for _, tag := range step {
-		if !slices.Contains(worker, tag) {
-			return false
-		}
-	}
-	return true
 }
 
 // settling is what the statements of Settle take and how their rows come back.

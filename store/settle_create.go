@@ -78,8 +78,7 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 			continue
 		}
 		progress, effects, err := t.begin()
-		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) ||
-			!slices.Contains(taker.Callables, t.Plan.Callables[effects.Put[0].Step]) || !carries(taker.Tags, t.Plan.Steps[effects.Put[0].Step].Tags) {
+		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) || !taker.runs(t.Plan, &t.Plan.Steps[effects.Put[0].Step]) {
 			continue
 		}
 		first[t.UUID] = Claimed{

@@ -48,9 +48,6 @@ func (r *reporter) settleFirst(ctx context.Context, items []*outcome) ([]bool, e
 	return accepted, &command.BatchError{Errs: errs}
 }
 
-// lockNotAvailable is the SQLSTATE of a lock that was not free in time.
-const lockNotAvailable = "55P03"
-
 // settle has successes settled and takes the steps that follow. It reports
 // which were accepted.
 func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool) {
@@ -82,7 +79,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	}
 	if err != nil {
 		say := e.log.Warn
-		if sqlState(err) == lockNotAvailable { // somebody holds a task, frozen perhaps; it is told elsewhere
+		if store.LockTimeout(err) { // somebody holds a task, frozen perhaps; it is told elsewhere
 			say = e.log.Debug
 		}
 		say("successes were not settled and are reported", zap.Int("steps", len(list)), zap.Error(err))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -19,10 +18,10 @@ type unknown struct {
 	// claiming is held for reading while steps are claimed, until the slots know
 	// them.
 	claiming sync.RWMutex
-	newest   atomic.Int64 // token that the slots were told of
 
-	mu   sync.Mutex
-	lost *lostAnswer // nil: none
+	mu     sync.Mutex
+	newest int64       // token that the slots were told of
+	lost   *lostAnswer // nil: none
 }
 
 // lostAnswer is a statement of which it is not known what it has claimed.
@@ -35,20 +34,19 @@ type lostAnswer struct {
 // slots. before is older than the tokens that are drawn in between.
 func (u *unknown) begin() (before int64) {
 	u.claiming.RLock()
-	return u.newest.Load()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.newest
 }
 
 func (u *unknown) end() { u.claiming.RUnlock() }
 
 // took notes the tokens of claims that have come.
 func (u *unknown) took(claimed []store.Claimed) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for i := range claimed {
-		for {
-			newest := u.newest.Load()
-			if claimed[i].Token <= newest || u.newest.CompareAndSwap(newest, claimed[i].Token) {
-				break
-			}
-		}
+		u.newest = max(u.newest, claimed[i].Token)
 	}
 }
 
