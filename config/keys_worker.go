@@ -33,7 +33,7 @@ func workerKeys() []Key {
 func workerOwnKeys() []Key {
 	return under("worker",
 		text("worker_id", "", "Identity of this replica; empty makes one of the host name and a random suffix.",
-			"Must be unique in the fleet: claims and heartbeats carry it.").env("TASKER_WORKER_ID").
+			"Unique in the fleet: while one worker lives, another one of the same identity does not start. One that is started again has the claims of its predecessor back after one and a half heartbeats.").env("TASKER_WORKER_ID").
 			must(matching("at most 128 characters without spaces, or empty", `^\S{0,128}$`)),
 		text("worker_type", "general", "Class of the worker; general takes everything.", "Shown in the fleet view.").must(notEmpty()),
 		texts("namespaces", []string{}, "Namespaces to take work from; empty means those of its templates and handlers.",

@@ -123,6 +123,7 @@ func Load(opts Options) (*Loaded, error) {
 
 	v := &values{entries: entries, findings: &f}
 	checkAll(sch, v, opts.LookupEnv)
+	own := v.str(keyWorkerID)
 	derive(v, opts.WorkerID)
 	checkRules(v)
 	refuseRules(v)
@@ -134,6 +135,7 @@ func Load(opts Options) (*Loaded, error) {
 	if err := loaded.decode(); err != nil {
 		return nil, err
 	}
+	loaded.Worker.Exclusive = own != "" && own != sharedWorkerID
 	sortProblems(f.warnings)
 	loaded.Warnings = f.warnings
 	sortProblems(f.refusals)

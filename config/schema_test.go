@@ -67,6 +67,7 @@ func structPaths(prefix string, typ reflect.Type, into map[string]bool) {
 		field := typ.Field(i)
 		path := joinPath(prefix, field.Tag.Get("toml"))
 		switch {
+		case field.Tag.Get("toml") == "-": // what loading found out
 		case field.Anonymous:
 			structPaths(prefix, field.Type, into)
 		case field.Type.Kind() == reflect.Struct:

@@ -7,6 +7,7 @@ import (
 // Worker holds what only the worker reads ([worker]).
 type Worker struct {
 	WorkerID            string             `toml:"worker_id"`
+	Exclusive           bool               `toml:"-"` // WorkerID was configured, for this replica alone
 	WorkerType          string             `toml:"worker_type"`
 	Namespaces          []string           `toml:"namespaces"`
 	Tags                []string           `toml:"tags"`

@@ -21,6 +21,7 @@ type board interface {
 	ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]store.ClaimKey, error)
 	HandBack(ctx context.Context, claims []store.ClaimKey) (signals []signal.Signal, err error)
 	ReleaseLeases(ctx context.Context, claims []store.ClaimKey) error
+	TakeWorkerID(ctx context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error)
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
 	Stopped(ctx context.Context, daemon uuid.UUID) error
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)

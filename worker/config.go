@@ -103,6 +103,10 @@ type Config struct {
 	// process id. Version is that of the program around it; default "dev".
 	WorkerID string
 	Version  string
+	// Exclusive says that no other worker runs under the WorkerID. Start fails with
+	// ErrWorkerIDInUse while one lives, and takes at once from one that has died what
+	// it held; a worker that learns that another one has taken its place ends.
+	Exclusive bool
 
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none

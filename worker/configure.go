@@ -27,7 +27,7 @@ func Configure(c config.WorkerConfig) Config {
 		Isolation:    IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
 		DomainEvents: configureEvents(w),
 		Transactions: TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
-		Lease:        w.Lease(), LeaseGrace: orNone(w.LeaseGrace()), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID,
+		Lease:        w.Lease(), LeaseGrace: orNone(w.LeaseGrace()), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Exclusive: w.Exclusive,
 	}
 }
 

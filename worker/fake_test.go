@@ -39,6 +39,8 @@ type fakeBoard struct {
 	claims       []int                       // limits asked for
 	down         error                       // every call fails with it
 	deaf         error                       // heartbeats fail with it
+	namesake     func() store.Namesake       // has the worker_id
+	succeeded    []uuid.UUID                 // who have taken the worker_id from it
 	deafHandBack error                       // handing back fails with it
 	refuse       func(r *store.Report) error // of what is in a report
 	queues       map[string]int32
@@ -284,6 +286,22 @@ func (b *fakeBoard) WorkerHeartbeat(_ context.Context, d store.Daemon, claims []
 		}
 	}
 	return lost, nil
+}
+
+// TakeWorkerID gives the worker_id to whoever asks, unless it is somebody's.
+func (b *fakeBoard) TakeWorkerID(_ context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.namesake == nil {
+		return store.TakenWorkerID{}, b.down
+	}
+	n := b.namesake()
+	n.HeartbeatAge = time.Since(n.HeartbeatAt)
+	if slices.Contains(dead, n.UUID) && n.HeartbeatAge >= silence {
+		b.namesake, b.succeeded = nil, append(b.succeeded, d.UUID)
+		return store.TakenWorkerID{Released: 1, Signals: []signal.Signal{{Topic: signal.TopicDue}}}, b.down
+	}
+	return store.TakenWorkerID{Others: []store.Namesake{n}}, b.down
 }
 
 func (b *fakeBoard) Stopped(context.Context, uuid.UUID) error {

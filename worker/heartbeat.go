@@ -22,6 +22,11 @@ type heartbeat struct {
 	describe func() store.Daemon
 	onBeat   func()        // after each that got through; for what is done as rarely
 	soon     chan struct{} // with one place: a heartbeat is wanted before its time
+	// take sees to it that a worker which came back as another one has its WorkerID
+	// for itself, and fatal ends one that has not; take is nil where it does not matter.
+	take  func(ctx context.Context) error
+	fatal func(error)
+	alone bool // nothing is to be taken; used by one goroutine at a time
 
 	mu       sync.Mutex
 	last     time.Time // when the latest that got through was sent
@@ -81,6 +86,9 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	// Longer than this it must not take, or leases end while it hangs.
 	ctx, cancel := context.WithTimeout(ctx, min(max(h.interval, time.Second), h.e.cfg.Lease/3))
 	defer cancel()
+	if err := h.takeID(ctx); err != nil {
+		return err
+	}
 	held := h.e.slots.held()
 	sent := time.Now()
 	lost, err := h.e.board.WorkerHeartbeat(ctx, h.describe(), held, h.e.cfg.Lease)
@@ -99,6 +107,19 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	return nil
 }
 
+// takeID comes before the first heartbeat under a new UUID.
+func (h *heartbeat) takeID(ctx context.Context) error {
+	if h.alone || h.take == nil {
+		return nil
+	}
+	err := h.take(ctx)
+	h.alone = err == nil
+	if errors.Is(err, ErrWorkerIDInUse) {
+		h.fatal(err)
+	}
+	return err
+}
+
 // reborn follows that the fleet has taken the worker for dead: others run its
 // steps, so it gives up everything and comes back as another one.
 func (h *heartbeat) reborn(held []store.ClaimKey) error {
@@ -110,6 +131,7 @@ func (h *heartbeat) reborn(held []store.ClaimKey) error {
 	if err := h.e.id.renew(); err != nil {
 		return fmt.Errorf("register again: %w", err)
 	}
+	h.alone = false
 	h.e.lose(h.e.slots.lose(tokens), "the fleet has taken this worker for dead")
 	h.e.log.Warn("the fleet has taken this worker for dead; it registers again",
 		zap.Stringer("worker_uuid", before), zap.Stringer("as", h.e.id.get()))

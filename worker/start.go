@@ -112,6 +112,13 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 		return err
 	}
 	w.build(p, source)
+	if w.cfg.Exclusive {
+		if err := w.takeWorkerID(ctx, p, w.cfg.HeartbeatInterval/2); err != nil {
+			return fmt.Errorf("take the worker_id: %w", err)
+		}
+		p.heartbeat.alone = true
+		p.heartbeat.take = func(ctx context.Context) error { return w.takeWorkerID(ctx, p, 0) }
+	}
 	// The fleet must know the worker before it claims.
 	if err := p.heartbeat.beat(ctx); err != nil {
 		return fmt.Errorf("register the worker: %w", err)
@@ -309,7 +316,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 		d := w.daemon(p.system.Mode(), p.queues.wanted())
 		d.Refused, d.Callables, d.Handlers = p.refused, p.queues.callables(), w.registry.names()
 		return d
-	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1)}
+	}, onBeat: p.countSignals(c.Metrics), soon: make(chan struct{}, 1), fatal: events.OnFatal}
 	p.engine.beat = p.heartbeat.beatSoon
 	p.beats = w.loop("worker-heartbeat", p.heartbeat.run)
 	p.watch = w.loop("worker-namespaces", func(ctx context.Context) error {

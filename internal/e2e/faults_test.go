@@ -36,6 +36,45 @@ func TestWorkerKilledInTheMiddle(t *testing.T) {
 	require.LessOrEqual(t, late, 9, "the lease is 5 s, not the liveness of workers")
 }
 
+// TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor: their leases would last for a
+// minute. While it lives no second one starts under its worker_id.
+func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
+	r := newFleet(t, enginetest.Migrated(t))
+	r.start(fleet.Orchestrator, "Hybrid", "notify")
+	launch := func() *fleet.Process {
+		p, err := fleet.Start(fleet.Options{Kind: fleet.Worker, BinDir: binDir, WorkDir: r.dir, Name: fmt.Sprintf("worker-%d", len(r.all)),
+			DatabaseURL: r.db.DSN, Env: []string{"TASKER_WORKER_ID=payments-0"},
+			Config: "[worker]\nlease_seconds = 60\nheartbeat_interval_ms = 1000\n"})
+		require.NoError(t, err)
+		r.all = append(r.all, p)
+		return p
+	}
+	victim := launch()
+	r.ready()
+	second := launch()
+	select {
+	case <-second.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("a second worker of the same worker_id runs")
+	}
+	require.NotZero(t, second.ExitCode())
+	require.Contains(t, second.Log(), "worker_id is in use")
+
+	done := submitting(t, r, 300, "victim")
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
+		n := r.db.QueryInt(t, `select count(*) from tasker.step_attempts`)
+		return n > 50, fmt.Sprintf("%d attempts", n)
+	})
+	victim.Kill()
+	killed := time.Now()
+	r.ready2(launch())
+	r.awaitAll(<-done)
+	r.clean()
+	require.Positive(t, r.db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 4`), "it was in the middle")
+	t.Logf("all had ended %v after the kill", time.Since(killed).Round(time.Millisecond))
+	require.Less(t, time.Since(killed), 50*time.Second)
+}
+
 func TestOrchestratorKilledInTheMiddle(t *testing.T) {
 	r := newFleet(t, enginetest.Migrated(t))
 	victim := r.start(fleet.Orchestrator, "EventDrivenOnly", "notify")

@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+)
+
+// ErrWorkerIDInUse says that another worker runs under the WorkerID, which is to be
+// Exclusive.
+var ErrWorkerIDInUse = errors.New("worker_id is in use")
+
+// sighting is when a worker of the same WorkerID was first seen, and its last
+// heartbeat at that time.
+type sighting struct {
+	at, heartbeat time.Time
+}
+
+// takeWorkerID returns when no other worker runs under the WorkerID. One that has
+// died there is missed after one and a half heartbeats, and gives up its claims at
+// once instead of when their leases end. A living one is heard within one: while
+// the database is away it sends five times as often, so a heartbeat that is old
+// since nobody could send proves nothing before half an interval has been watched.
+func (w *Worker) takeWorkerID(ctx context.Context, p *parts, watch time.Duration) error {
+	d, interval := p.heartbeat.describe(), w.cfg.HeartbeatInterval
+	seen := map[uuid.UUID]sighting{}
+	for {
+		var silent []uuid.UUID
+		for id, s := range seen {
+			if time.Since(s.at) >= watch {
+				silent = append(silent, id)
+			}
+		}
+		taken, err := p.board.TakeWorkerID(ctx, d, silent, interval+interval/2)
+		if err != nil {
+			return err
+		}
+		if len(taken.Others) == 0 {
+			if len(silent) > 0 {
+				w.cfg.Logger.Info("took over from a worker of the same worker_id that died", zap.String("worker_id", d.ID),
+					zap.Stringers("worker_uuids", silent), zap.Int("released", taken.Released))
+			}
+			p.publisher.Publish(taken.Signals...)
+			return nil
+		}
+		for _, o := range taken.Others {
+			s, known := seen[o.UUID]
+			if !known {
+				seen[o.UUID] = sighting{at: time.Now(), heartbeat: o.HeartbeatAt}
+			}
+			if known && (o.HeartbeatAt.After(s.heartbeat) || watch == 0) {
+				return fmt.Errorf("%w: %q is that of worker %s on %s, whose last heartbeat came %v ago; set another worker.worker_id, or none",
+					ErrWorkerIDInUse, d.ID, o.UUID, o.Hostname, o.HeartbeatAge.Round(time.Millisecond))
+			}
+		}
+		timer := time.NewTimer(interval / 10)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
