@@ -10,8 +10,9 @@
 //
 // Read request.go (what is asked for, and its bounds), plain.go (the same at a
 // glance, for contexts that are plain), given.go (identifiers, start and
-// deadline as people give them), task.go (what it becomes), edit.go (how an
-// operator changes the context of a task that exists).
+// deadline as people give them), task.go (what it becomes), into.go (one or many
+// in a transaction of others), edit.go (how an operator changes the context of a
+// task that exists).
 //
 // What may not enter: SQL (store), batches and signals (orchestration), the JSON
 // of the API (client).

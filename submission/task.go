@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -174,27 +173,6 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 		return Created{}, duplicate
 	}
 	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority}, nil
-}
-
-// Into creates the task of a request within a transaction that its caller ends,
-// see store.CreateTasksIn. The error is an *InvalidError, *UnknownTemplateError
-// or *DuplicateError when the sender is to blame; the transaction goes on after
-// each of these as if nothing had been asked. The signals are for callers that
-// know when the transaction is committed, in place of an announcement in it.
-func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *Request) (Created, []signal.Signal, error) {
-	task, err := Prepare(ctx, plans, r)
-	if err != nil {
-		return Created{}, nil, err
-	}
-	rows, err := store.CreateTasksIn(ctx, tx, how, task)
-	if err != nil {
-		return Created{}, nil, Refusal(err)
-	}
-	created, err := Answer(&task, rows[0], r.Conflict)
-	if err != nil || created.Existing {
-		return created, nil, err
-	}
-	return created, store.CreateSignals([]store.NewTask{task}), nil
 }
 
 // Refusal is why the database did not create a task: an *InvalidError where the

@@ -2,6 +2,7 @@ package pgclient
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,8 +29,8 @@ const (
 	AnnounceWAL = store.AnnounceWAL
 )
 
-// Errors of CreateTaskTx that callers branch on. The transaction goes on after
-// each of them.
+// Errors of requests, that callers branch on. The transaction goes on after each
+// of them.
 type (
 	// InvalidError says what is wrong with a request.
 	InvalidError = submission.InvalidError
@@ -50,6 +51,13 @@ type Created struct {
 	CorrelationID uuid.UUID
 }
 
+// Result is what became of one request of CreateTasksTx: the task, or why there
+// is none.
+type Result struct {
+	Created
+	Err error // an *InvalidError, *UnknownTemplateError or *DuplicateError
+}
+
 // Client creates tasks. It remembers templates for some seconds, so keep it. It
 // is safe for concurrent use.
 type Client struct {
@@ -60,33 +68,61 @@ type Client struct {
 // New returns a client whose tasks are announced that way.
 func New(how Announce) *Client { return &Client{plans: store.NewTxPlans(), announce: how} }
 
-// CreateTaskTx creates a task within tx, a pgx.Tx to the engine's database. The
-// error is an *InvalidError, *UnknownTemplateError or *DuplicateError where the
-// request is to blame: then nothing was created, no statement has failed, and tx
-// goes on. After an error of the database tx can only be rolled back.
+// CreateTaskTx is CreateTasksTx for one task, whose error it returns like one of
+// the database.
+func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskRequest) (Created, error) {
+	results, err := c.CreateTasksTx(ctx, tx, []client.TaskRequest{r})
+	if err != nil {
+		return Created{}, err
+	}
+	return results[0].Created, results[0].Err
+}
+
+// CreateTasksTx creates up to client.MaxBatchTasks tasks within tx, a pgx.Tx to
+// the engine's database. The answer has one entry per request, in order. Each
+// request is for itself: where it is invalid, names an unknown template or asks
+// for a task that exists, its entry says so, no statement has failed, and tx goes
+// on with the other tasks; roll it back where all or none are wanted. Of requests
+// with the same identity the first makes the task, and the others are duplicates
+// of it.
 //
-// The identity of the task (its idempotency key, or else its context) is locked
-// until tx ends. A request for the same task over the API is answered with 503
-// meanwhile, and one in another transaction waits. Above read committed a
-// duplicate that was committed after the snapshot of tx is a serialization
-// failure. So create late, and commit soon.
+// The number of statements does not grow with that of the tasks. Each template
+// is looked up once, and every hundred tasks in DependsOn that do not exist cost
+// two statements.
+//
+// The error is an *InvalidError where there are too many requests, and tx goes
+// on. After an error of the database tx can only be rolled back.
+//
+// The identities of the tasks (the idempotency key, or else the context) are
+// locked until tx ends. A request for the same task over the API is answered with
+// 503 meanwhile, and one in another transaction waits: where two transactions
+// create the same tasks in several calls, in another order, PostgreSQL ends one
+// of them. Above read committed a duplicate that was committed after the snapshot
+// of tx is a serialization failure. So create late, in one call, and commit soon.
 //
 // Back-pressure is not asked: it is the API's.
-func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskRequest) (Created, error) {
-	request, err := requestOf(&r, time.Now())
-	if err != nil {
-		return Created{}, err
+func (c *Client) CreateTasksTx(ctx context.Context, tx store.Tx, requests []client.TaskRequest) ([]Result, error) {
+	if len(requests) > client.MaxBatchTasks {
+		return nil, &InvalidError{Problems: []string{fmt.Sprintf("invalid number of tasks %d: want at most %d", len(requests), client.MaxBatchTasks)}}
 	}
-	created, _, err := submission.Into(ctx, tx, c.plans.On(tx), c.announce, &request)
-	if err != nil {
-		return Created{}, err
+	now, entries := time.Now(), make([]submission.Entry, len(requests))
+	for i := range requests {
+		entries[i].Request, entries[i].Err = requestOf(&requests[i], now)
 	}
-	return Created{TaskUUID: created.UUID, Existing: created.Existing, RequestedAt: created.RequestedAt, CorrelationID: created.CorrelationID}, nil
+	if _, err := submission.IntoEach(ctx, tx, c.plans.On(tx), c.announce, entries); err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(entries))
+	for i := range entries {
+		made := &entries[i].Created
+		results[i] = Result{Created{TaskUUID: made.UUID, Existing: made.Existing, RequestedAt: made.RequestedAt, CorrelationID: made.CorrelationID}, entries[i].Err}
+	}
+	return results, nil
 }
 
 // requestOf turns what the API takes into what the engine takes.
-func requestOf(r *client.TaskRequest, now time.Time) (submission.Request, error) {
-	request := submission.Request{
+func requestOf(r *client.TaskRequest, now time.Time) (*submission.Request, error) {
+	request := &submission.Request{
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context,
 		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason,
 		Tags: r.Tags, IdempotencyKey: r.IdempotencyKey, Conflict: submission.ConflictPolicy(r.ConflictPolicy),
