@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,20 +68,22 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 // created count as created; otherwise it is repeated only when nothing was
 // sent.
 func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBatch, error) {
-	repeated := false
-	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: TaskBatchRequest{Tasks: tasks}, retry: retryAlways,
-		repeated: func() { repeated = true }}
-	for i := range tasks {
-		if tasks[i].IdempotencyKey == "" {
-			call.retry = retryUnsent
-			break
-		}
+	rule, repeated := retryAlways, false
+	if slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" }) {
+		rule = retryUnsent
 	}
+	return c.createTasks(ctx, TaskBatchRequest{Tasks: tasks}, rule, &repeated)
+}
+
+// createTasks sends the body of a batch. repeated says whether it was sent before,
+// and is set when it is sent again.
+func (c *Client) createTasks(ctx context.Context, body any, rule retryRule, repeated *bool) (*TaskBatch, error) {
+	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: body, retry: rule, repeated: func() { *repeated = true }}
 	var b TaskBatch
 	if err := c.do(ctx, call, &b); err != nil {
 		return nil, err
 	}
-	if repeated && call.retry == retryAlways {
+	if *repeated && rule != retryUnsent {
 		b.takeExisting()
 	}
 	return &b, nil

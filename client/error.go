@@ -12,7 +12,7 @@ import (
 
 // Error is a failure that the server told of.
 type Error struct {
-	Status     int    // HTTP status
+	Status     int    // HTTP status; 0 for one task of a batch, which has none
 	Code       string // such as NOT_FOUND; made from the status when the server gave none
 	Message    string
 	RequestID  string        // x-request-id of the answer
@@ -24,6 +24,9 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
+	if e.Status == 0 {
+		return e.Code + ": " + e.Message
+	}
 	text := fmt.Sprintf("%s (%d): %s", e.Code, e.Status, e.Message)
 	if e.RequestID != "" && e.Status >= http.StatusInternalServerError {
 		text += " [request " + e.RequestID + "]"
@@ -31,18 +34,39 @@ func (e *Error) Error() string {
 	return text
 }
 
-// codeConflict is the code of a task that exists already.
-const codeConflict = "CONFLICT"
+// The codes that this package goes by.
+const (
+	codeNotFound     = "NOT_FOUND"
+	codeConflict     = "CONFLICT" // a task exists already
+	codeBackpressure = "BACKPRESSURE"
+	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
+)
 
 // IsNotFound reports whether err says that what was asked for does not exist.
-func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
+func IsNotFound(err error) bool {
+	return hasStatus(err, http.StatusNotFound) || hasCode(err, codeNotFound)
+}
 
 // IsConflict reports whether err says that such a task exists already.
-func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
+func IsConflict(err error) bool {
+	return hasStatus(err, http.StatusConflict) || hasCode(err, codeConflict)
+}
 
 func hasStatus(err error, status int) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status == status
+}
+
+// hasCode is for errors without a status.
+func hasCode(err error, code string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == 0 && e.Code == code
+}
+
+// turnedAway reports that the server has created nothing and wants to be asked
+// later.
+func (e *Error) turnedAway() bool {
+	return e.Status == http.StatusTooManyRequests || e.Code == codeBackpressure || e.Code == codeBreakerOpen
 }
 
 // ErrorBody is the body of a failure on the routes of Tasker's own API.
@@ -57,6 +81,11 @@ type ErrorDetail struct {
 	RetryAfterSeconds int64  `json:"retry_after_seconds,omitempty"`
 	RequestID         string `json:"request_id,omitempty" doc:"Given with unexpected failures; the log has the same"`
 	TaskUUID          string `json:"task_uuid,omitempty" doc:"The task that has this idempotency key"`
+}
+
+// failure is the error of one task of a batch.
+func (d *ErrorDetail) failure() *Error {
+	return &Error{Code: d.Code, Message: d.Message, RequestID: d.RequestID, RetryAfter: time.Duration(d.RetryAfterSeconds) * time.Second, TaskUUID: d.TaskUUID}
 }
 
 // newError reads a failure in any of the shapes that are in use: the envelope

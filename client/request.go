@@ -30,6 +30,9 @@ type retryRule int
 const (
 	// retryAlways: repeating does no harm.
 	retryAlways retryRule = iota
+	// retryPaced: likewise, but the caller decides when to come back after being
+	// turned away.
+	retryPaced
 	// retryUnsent: only when the request cannot have arrived.
 	retryUnsent
 	// retryNever: the first answer is what is asked for.
@@ -143,9 +146,9 @@ func mayRetry(err error, rule retryRule) bool {
 	case rule == retryNever || errors.Is(err, context.Canceled):
 		return false
 	case errors.As(err, &network):
-		return rule == retryAlways || unsent(err)
+		return rule != retryUnsent || unsent(err)
 	case errors.As(err, &told):
-		return rule == retryAlways && told.Status >= http.StatusInternalServerError
+		return rule != retryUnsent && !(rule == retryPaced && told.turnedAway()) && told.Status >= http.StatusInternalServerError
 	}
 	return false
 }

@@ -224,6 +224,6 @@ func ExampleClient_CreateTasksTx() {
 		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return process(tx, []int{4711, 4712, 4713}) })
 	}
 	if err != nil {
-		fmt.Println(err) //nolint:forbidigo // an example prints
+		fmt.Println(err)
 	}
 }
