@@ -7,6 +7,9 @@
 // was sent), honours Retry-After, and refuses answers that lack a required
 // field, naming it. Failures that the server tells of are an [*Error].
 //
+// [Client.CreateTasks] creates many tasks with one request, a [Producer] any
+// number of them with several requests in flight.
+//
 // In the structs a field without omitempty is always on the wire; a pointer,
 // slice or raw message among them may be null there.
 //

@@ -82,7 +82,7 @@ type TaskOutcome struct {
 type Producer struct {
 	client *Client
 	cfg    ProducerConfig
-	ctx    context.Context //nolint:containedctx // its life
+	ctx    context.Context // its life
 	cancel context.CancelCauseFunc
 
 	tasks   chan producedTask           // to the collector; unbuffered, so that none is forgotten there

@@ -1,4 +1,4 @@
-// Package pgclient creates tasks within a transaction of one's own, in the
+// Package pgclient creates tasks, one or many, within a transaction of one's own, in the
 // database of the engine: the task exists when that transaction commits, and
 // never if it does not. A program that writes an order and wants it processed
 // needs no outbox.
@@ -8,6 +8,9 @@
 //	_, err = tx.Exec(ctx, `insert into orders …`)
 //	_, err = tasks.CreateTaskTx(ctx, tx, client.TaskRequest{…})
 //	err = tx.Commit(ctx)
+//
+// CreateTasksTx creates up to client.MaxBatchTasks tasks with as many statements
+// as one, and says of each request what became of it.
 //
 // The request is that of package client and the rules are those of
 // POST /v1/tasks, by the same code. What the program's role needs in the

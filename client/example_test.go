@@ -1,0 +1,46 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+
+	"github.com/tasker-go/tasker/client"
+)
+
+// Tasks are added one by one and go to the server in batches, several at once.
+func ExampleProducer() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var batch client.TaskBatchRequest
+		_ = json.NewDecoder(r.Body).Decode(&batch)
+		_ = json.NewEncoder(w).Encode(client.TaskBatch{Results: make([]client.TaskBatchResult, len(batch.Tasks))})
+	}))
+	defer server.Close()
+	c := client.New(client.Config{BaseURL: server.URL, HTTP: server.Client()}) // that of an orchestrator
+
+	ctx := context.Background()
+	p := client.NewProducer(ctx, c, client.ProducerConfig{})
+	var created atomic.Int64
+	for order := range 2000 {
+		err := p.Add(ctx, client.TaskRequest{
+			Namespace: "shop", Name: "book_order", Version: "1.0.0", Context: json.RawMessage(fmt.Sprintf(`{"id": %d}`, order)),
+			Initiator: "shop", SourceSystem: "shop", Reason: "an order came in",
+			IdempotencyKey: fmt.Sprintf("order-%d", order), // so that a batch may be sent again
+		}, func(got client.TaskOutcome) {
+			if got.Err == nil || client.IsConflict(got.Err) {
+				created.Add(1)
+			} else {
+				fmt.Println("order", order, got.Err)
+			}
+		})
+		if err != nil {
+			fmt.Println(err)
+			break
+		}
+	}
+	fmt.Println(p.Close(ctx), created.Load())
+	// Output: <nil> 2000
+}
