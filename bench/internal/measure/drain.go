@@ -24,15 +24,20 @@ type drained struct {
 
 func (d drained) rate() float64 { return d.tasks / d.spent.Seconds() }
 
-// drainOurs makes a backlog while no worker runs, then starts the workers.
-// The time is the database's, from the first claim to the last end.
+// drainOurs drains a backlog through a fleet of its own.
 func (b *Bench) drainOurs(ctx context.Context, mix []load.Workflow, n, orchestrators, workers int) (drained, error) {
-	d := drained{tasks: float64(n), steps: load.StepsPerTask(mix) * float64(n)}
 	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, mix, orchestrators, 0)
 	if err != nil {
-		return d, err
+		return drained{}, err
 	}
 	defer s.Close()
+	return s.drain(ctx, n, workers)
+}
+
+// drain makes a backlog while no worker runs, then starts the workers. The time
+// is the database's, from the first claim to the last end.
+func (s *ours) drain(ctx context.Context, n, workers int) (drained, error) {
+	d := drained{tasks: float64(n), steps: load.StepsPerTask(s.mix) * float64(n)}
 	begin := time.Now()
 	if err := s.Submit(ctx, n); err != nil {
 		return d, err
@@ -49,6 +54,7 @@ func (b *Bench) drainOurs(ctx context.Context, mix []load.Workflow, n, orchestra
 	if left, err := s.board.Live(ctx); err != nil || left > 0 {
 		return d, fmt.Errorf("%d tasks are left on the board: %w", left, err)
 	}
+	var err error
 	d.spent, err = s.board.WorkSpan(ctx)
 	return d, err
 }
@@ -138,22 +144,26 @@ func (b *Bench) latenciesOf(name string) int {
 	return max(b.Sizes.PeerLatency/4, 10)
 }
 
-// replicas compares one orchestrator and one worker with four and eight.
+// replicas adds workers to one orchestrator, then orchestrators.
 func (b *Bench) replicas(ctx context.Context) error {
 	t := b.Report.Table("Replicas on the same machine", "orchestrators + workers", "drain tasks/s", "mixed tasks/s", "mixed steps/s")
-	var drain, mixed [2]float64
-	for i, n := range []struct{ orchestrators, workers int }{{1, 1}, {4, 8}} {
+	var first, last struct{ drain, mixed float64 }
+	for i, n := range []struct{ orchestrators, workers int }{{1, 1}, {1, 4}, {1, 8}, {4, 8}} {
 		d, err := b.drainOurs(ctx, load.Plain, b.Sizes.Drain/2, n.orchestrators, n.workers)
 		if err != nil {
 			return err
 		}
-		drain[i] = d.rate()
-		if mixed[i], err = b.sustain(ctx, load.Mixed, n.orchestrators, n.workers); err != nil {
+		mixed, err := b.sustain(ctx, load.Mixed, n.orchestrators, n.workers)
+		if err != nil {
 			return err
 		}
-		t.Add(fmt.Sprintf("%d + %d", n.orchestrators, n.workers), num(drain[i]), num(mixed[i]), num(mixed[i]*load.StepsPerTask(load.Mixed)))
+		last.drain, last.mixed = d.rate(), mixed
+		if i == 0 {
+			first = last
+		}
+		t.Add(fmt.Sprintf("%d + %d", n.orchestrators, n.workers), num(d.rate()), num(mixed), num(mixed*load.StepsPerTask(load.Mixed)))
 	}
-	b.Report.Set("replicas.drain_ratio", drain[1]/drain[0])
-	b.Report.Set("replicas.mixed_ratio", mixed[1]/mixed[0])
+	b.Report.Set("replicas.drain_ratio", last.drain/first.drain)
+	b.Report.Set("replicas.mixed_ratio", last.mixed/first.mixed)
 	return nil
 }

@@ -56,6 +56,7 @@ func (b *Bench) latency(ctx context.Context) error {
 			return fmt.Errorf("%s with %s: %w", s.mode, s.source, err)
 		}
 	}
+	b.Report.Set("latency.wal_ratio", walRatio(b.Report.Figures))
 	if err := b.latencyPolling(ctx, t); err != nil {
 		return fmt.Errorf("PollingOnly: %w", err)
 	}
@@ -64,6 +65,17 @@ func (b *Bench) latency(ctx context.Context) error {
 		return fmt.Errorf("one process: %w", err)
 	}
 	return nil
+}
+
+// walRatio is the idle p50 with signals from the WAL by that with notify, the worst
+// of the modes and of the loads that have a goal.
+func walRatio(figures map[string]float64) (worst float64) {
+	for _, mode := range []string{"hybrid", "eventdrivenonly"} {
+		for _, w := range []string{"start", "linear", "graph", "tree", "conditional"} {
+			worst = max(worst, figures["latency."+mode+".wal.idle."+w+".p50_ms"]/figures["latency."+mode+".notify.idle."+w+".p50_ms"])
+		}
+	}
+	return worst
 }
 
 // latencyRun is one fleet on which times are taken.

@@ -69,6 +69,18 @@ tasker_store_statement_seconds_sum{flow="apply"} 0.2`)
 	require.Equal(t, grown{}, g, "nothing was claimed")
 }
 
+func TestWALRatio(t *testing.T) {
+	t.Parallel()
+	figures := map[string]float64{}
+	for _, mode := range []string{"hybrid", "eventdrivenonly"} {
+		for i, w := range []string{"start", "linear", "graph", "tree", "conditional"} {
+			figures["latency."+mode+".notify.idle."+w+".p50_ms"] = 4
+			figures["latency."+mode+".wal.idle."+w+".p50_ms"] = 4 + float64(i)
+		}
+	}
+	require.InDelta(t, 2, walRatio(figures), 1e-9)
+}
+
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	names, mix := namespaces(1)

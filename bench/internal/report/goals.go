@@ -38,6 +38,8 @@ type Goal struct {
 	// Peer is the figure of a peer to compare with.
 	Peer     string
 	PeerName string
+	// Or is another way to meet the goal, if not nil; its Area and What are not used.
+	Or *Goal
 	// Later says why it cannot be measured yet.
 	Later string
 }
@@ -65,7 +67,21 @@ func (r *Report) Evaluate(goals []Goal) {
 	}
 }
 
+// evaluate takes the alternative of a goal where that alone is met.
 func (r *Report) evaluate(g *Goal) Outcome {
+	o := r.judge(g)
+	if g.Or == nil {
+		return o
+	}
+	goal, other := o.Goal, r.judge(g.Or)
+	if o.Verdict != Met && other.Verdict == Met {
+		o = other
+	}
+	o.Area, o.What, o.Goal = g.Area, g.What, goal+" or "+other.Goal
+	return o
+}
+
+func (r *Report) judge(g *Goal) Outcome {
 	o := Outcome{Area: g.Area, What: g.What, Unit: g.Unit, Goal: r.goalText(g), Verdict: NotMeasured}
 	if g.Later != "" {
 		o.Verdict, o.Reason = NotYet, g.Later

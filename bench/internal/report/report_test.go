@@ -46,6 +46,28 @@ func TestEvaluate(t *testing.T) {
 	require.Equal(t, "its section did not run", r.Goals[5].Reason)
 }
 
+func TestAGoalIsMetByItsAlternative(t *testing.T) {
+	t.Parallel()
+	r := New()
+	r.Set("rate", 90)
+	r.Set("cheap.us", 40)
+	r.Set("dear.us", 60)
+	goal := func(rate, us string) Goal {
+		return Goal{Area: "area", What: "what", Figures: []string{rate}, Unit: "/s", Limit: 100,
+			Or: &Goal{Figures: []string{us}, Unit: "µs", Limit: 50, AtMost: true}}
+	}
+	r.Evaluate([]Goal{goal("rate", "dear.us"), goal("rate", "cheap.us"), goal("unknown", "cheap.us"), goal("rate", "unknown")})
+	for i, want := range []struct {
+		verdict Verdict
+		figure  string
+	}{{NotMet, "rate"}, {Met, "cheap.us"}, {Met, "cheap.us"}, {NotMet, "rate"}} {
+		require.Equal(t, want.verdict, r.Goals[i].Verdict)
+		require.Equal(t, want.figure, r.Goals[i].Figure)
+		require.Equal(t, "what", r.Goals[i].What)
+		require.Equal(t, "≥ 100 /s or ≤ 50 µs", r.Goals[i].Goal)
+	}
+}
+
 func TestNoGoalIsJudgedOnABusyMachine(t *testing.T) {
 	t.Parallel()
 	r := New()
