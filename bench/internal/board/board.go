@@ -136,10 +136,6 @@ func (b *Board) Store(ctx context.Context) (*store.Store, error) {
 // Register makes the benchmark's workflows known in many namespaces, and those
 // of the examples in theirs.
 func (b *Board) Register(ctx context.Context, namespaces []string) error {
-	s, err := b.Store(ctx)
-	if err != nil {
-		return err
-	}
 	all, err := examples.Templates()
 	if err != nil {
 		return err
@@ -150,6 +146,15 @@ func (b *Board) Register(ctx context.Context, namespaces []string) error {
 			return err
 		}
 		all = append(all, templates...)
+	}
+	return b.RegisterTemplates(ctx, all)
+}
+
+// RegisterTemplates makes templates known.
+func (b *Board) RegisterTemplates(ctx context.Context, all []*workflow.Template) error {
+	s, err := b.Store(ctx)
+	if err != nil {
+		return err
 	}
 	const environment = "development"
 	for i, t := range all {

@@ -12,6 +12,13 @@ const Namespace = "bench"
 // StampHandler returns the time at which it began, in microseconds since 1970.
 const StampHandler = "bench.stamp"
 
+// CallablesEnv is the variable that has the benchmark's worker offer a number of
+// callables more, which do what StampHandler does.
+const CallablesEnv = "BENCH_CALLABLES"
+
+// callablesNamespace holds the workflows of Callables and nothing else.
+const callablesNamespace = "bench_callables"
+
 // The handlers of the workflow that reads a file in batches.
 const (
 	SplitHandler = "bench.split_rows"
@@ -57,14 +64,46 @@ func StepsPerTask(mix []Workflow) float64 {
 	return float64(sum) / float64(len(mix))
 }
 
+// Callables are workflows of one step in a namespace of their own, each of which calls
+// a handler that has its name.
+func Callables(n int) []Workflow {
+	all := make([]Workflow, n)
+	for i := range all {
+		all[i] = Workflow{Name: fmt.Sprintf("callable_%04d", i), Namespace: callablesNamespace, Steps: 1}
+	}
+	return all
+}
+
+// CallableTemplates are the templates of Callables.
+func CallableTemplates(n int) ([]*workflow.Template, error) {
+	var templates []*workflow.Template
+	for _, w := range Callables(n) {
+		t, err := oneStep(w.Namespace, w.Name, w.Name)
+		if err != nil {
+			return nil, err
+		}
+		templates = append(templates, t)
+	}
+	return templates, nil
+}
+
+// oneStep is a template of a single step.
+func oneStep(namespace, name, handler string) (*workflow.Template, error) {
+	text := fmt.Sprintf("name: %s\nnamespace_name: %s\nversion: 1.0.0\nsteps:\n  - name: only\n    handler: {callable: %s}\n", name, namespace, handler)
+	t, _, err := workflow.ParseTemplate(name+".yaml", []byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("parse template %s: %w", name, err)
+	}
+	return t, nil
+}
+
 // Templates are the benchmark's own workflows in a namespace.
 func Templates(namespace string) ([]*workflow.Template, error) {
 	var templates []*workflow.Template
 	for name, handler := range map[string]string{OneStep.Name: "sequence.square_input", Stamp.Name: StampHandler} {
-		text := fmt.Sprintf("name: %s\nnamespace_name: %s\nversion: 1.0.0\nsteps:\n  - name: only\n    handler: {callable: %s}\n", name, namespace, handler)
-		t, _, err := workflow.ParseTemplate(name+".yaml", []byte(text))
+		t, err := oneStep(namespace, name, handler)
 		if err != nil {
-			return nil, fmt.Errorf("parse template %s: %w", name, err)
+			return nil, err
 		}
 		templates = append(templates, t)
 	}
