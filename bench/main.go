@@ -60,10 +60,13 @@ func peerWork(ctx context.Context, args []string) error {
 	}
 	f := flag.NewFlagSet("peer-work", flag.ContinueOnError)
 	dsn := f.String("dsn", "", "the database")
+	var pace peers.Pace
+	f.DurationVar(&pace.Takes, "takes", 0, "how long a job waits")
+	f.IntVar(&pace.Permits, "permits", 0, "jobs at once; 0 leaves it to the peer's settings")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
-	return p.Work(ctx, *dsn)
+	return p.Work(ctx, *dsn, pace)
 }
 
 type options struct {

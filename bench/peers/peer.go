@@ -28,7 +28,7 @@ type Peer interface {
 	Submit(ctx context.Context, dsn string, n int) error
 	// Work runs workers until ctx ends, lets them finish the jobs they have and
 	// returns nil. It is meant for a process of its own.
-	Work(ctx context.Context, dsn string) error
+	Work(ctx context.Context, dsn string, pace Pace) error
 	// Finished tells how many jobs are complete. It never tells too many, and
 	// all of them once the workers are idle. On one connection a call costs as
 	// much as there was progress since the last one, whatever the number of
@@ -41,6 +41,13 @@ type Peer interface {
 	// time from its submission to its start. Workers must be running (Work).
 	// Some jobs before these warm caches up and are not counted.
 	Latency(ctx context.Context, dsn string, n int) ([]time.Duration, error)
+}
+
+// Pace is how much work a job is. Zero is none, by as many jobs at once as the
+// peer's settings say.
+type Pace struct {
+	Takes   time.Duration // of a job, waiting
+	Permits int           // jobs at once
 }
 
 // All returns every peer, new, with the tuned form of a queue before the one

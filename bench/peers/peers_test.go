@@ -104,7 +104,7 @@ func work(t testing.TB, p Peer, dsn string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- p.Work(ctx, dsn) }()
+	go func() { ended <- p.Work(ctx, dsn, Pace{}) }()
 	stopped := false
 	stop = func() {
 		if stopped {

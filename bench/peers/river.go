@@ -14,6 +14,8 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/tasker-go/tasker/bench/internal/load"
 )
 
 const (
@@ -58,10 +60,16 @@ func (number) Kind() string { return "square" }
 // is no result to store.
 type square struct {
 	river.WorkerDefaults[number]
+	takes time.Duration
 }
 
 // Work implements river.Worker.
-func (*square) Work(_ context.Context, job *river.Job[number]) error {
+func (s *square) Work(_ context.Context, job *river.Job[number]) error {
+	if s.takes > 0 {
+		if err := load.Pause(s.takes); err != nil {
+			return err
+		}
+	}
 	if n := job.Args.N; n*n < 0 {
 		return fmt.Errorf("the square of %d is too large", n)
 	}
@@ -132,9 +140,10 @@ func (r *riverQueue) inserting(ctx context.Context, dsn string, f func(*river.Cl
 }
 
 // Work implements Peer.
-func (r *riverQueue) Work(ctx context.Context, dsn string) (err error) {
-	for range r.knobs.clients {
-		stop, startErr := r.start(ctx, dsn)
+func (r *riverQueue) Work(ctx context.Context, dsn string, pace Pace) (err error) {
+	knobs := r.knobs.at(pace)
+	for range knobs.clients {
+		stop, startErr := knobs.start(ctx, dsn)
 		if startErr != nil {
 			return startErr
 		}
@@ -146,12 +155,12 @@ func (r *riverQueue) Work(ctx context.Context, dsn string) (err error) {
 
 // start runs a client. It outlives ctx: it is stopped, not cancelled, so that
 // it finishes the jobs it has claimed.
-func (r *riverQueue) start(ctx context.Context, dsn string) (stop func() error, err error) {
-	pool, err := r.knobs.pool(ctx, dsn)
+func (k riverKnobs) start(ctx context.Context, dsn string) (stop func() error, err error) {
+	pool, err := k.pool(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
-	client, err := river.NewClient(riverpgxv5.New(pool), r.knobs.config())
+	client, err := river.NewClient(riverpgxv5.New(pool), k.config())
 	if err == nil {
 		err = client.Start(context.WithoutCancel(ctx))
 	}

@@ -29,6 +29,8 @@ type riverKnobs struct {
 	// time limit, which costs a timer and a goroutine per job, and the leader's
 	// services (cleaner, rescuer, scheduler, reindexer).
 	lean bool
+	// takes is how long a job waits.
+	takes time.Duration
 }
 
 // defaultRiver is what River's introduction shows.
@@ -42,10 +44,19 @@ func tunedRiver() riverKnobs {
 		poll: 20 * time.Millisecond, lean: true}
 }
 
+// at divides the permits of a pace among the clients.
+func (k riverKnobs) at(pace Pace) riverKnobs {
+	k.takes = pace.Takes
+	if pace.Permits > 0 {
+		k.maxWorkers = pace.Permits / k.clients
+	}
+	return k
+}
+
 // config is River's configuration with these knobs, for a client that works.
 func (k riverKnobs) config() *river.Config {
 	workers := river.NewWorkers()
-	river.AddWorker(workers, &square{})
+	river.AddWorker(workers, &square{takes: k.takes})
 	c := &river.Config{
 		Logger:            quiet(),
 		Workers:           workers,

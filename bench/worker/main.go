@@ -1,6 +1,6 @@
 // Command worker is the worker daemon that is measured: the shipped program
-// with the handlers of the examples, some that tell when they began, and those that
-// read a file in batches.
+// with the handlers of the examples, some that tell when they began, one that waits,
+// and those that read a file in batches.
 package main
 
 import (
@@ -24,6 +24,10 @@ func register(w *worker.Worker) error {
 		return err
 	}
 	if err := registerStamps(w); err != nil {
+		return err
+	}
+	err := w.Register(load.PauseHandler, worker.HandlerFunc(func(*worker.StepContext) (any, error) { return nil, load.Pause(load.PauseTime) }))
+	if err != nil {
 		return err
 	}
 	if err := registerRows(w); err != nil {

@@ -17,9 +17,6 @@ import (
 // BulkLimit is the most tasks in one request.
 const BulkLimit = 10_000
 
-// ErrNoBulk says that the server has no route for many tasks at once.
-var ErrNoBulk = errors.New("the server takes one task per request only")
-
 // Creator makes tasks through the REST API of an orchestrator. Every task has
 // a context of its own, since equal ones are one task. It is safe for
 // concurrent use.
@@ -52,8 +49,7 @@ func (c *Creator) appendTask(b []byte) []byte {
 	return append(b, `},"initiator":"bench","source_system":"bench","reason":"bench"}`...)
 }
 
-// Bulk makes n tasks in one request, at most BulkLimit; ErrNoBulk where there
-// is no such route.
+// Bulk makes n tasks in one request, at most BulkLimit.
 func (c *Creator) Bulk(ctx context.Context, n int) error {
 	wire, err := Dial(ctx, c.base)
 	if err != nil {
@@ -75,8 +71,6 @@ func (c *Creator) bulk(wire *Wire, n int) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("create %d tasks: %w", n, err)
-	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed:
-		return ErrNoBulk
 	case status >= http.StatusMultipleChoices:
 		return fmt.Errorf("create %d tasks: status %d: %.300s", n, status, answer)
 	}

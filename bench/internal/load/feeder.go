@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tasker-go/tasker/bench/internal/stats"
@@ -21,6 +22,9 @@ type Feed struct {
 	// Backlog is how many tasks wait, at least; as soon as there are fewer,
 	// Batch tasks are added.
 	Backlog, Batch int
+	// InFlight is how many batches may be on their way at once; default 1. The
+	// system must allow for that.
+	InFlight int
 	// Waiting is how many tasks wait at the beginning.
 	Waiting int64
 	// Rate, if not nil, is asked how many tasks per second to add whatever
@@ -31,7 +35,7 @@ type Feed struct {
 }
 
 // Keep keeps a system busy for a time and returns how its count of finished
-// tasks grew, beginning with 0. One goroutine adds tasks while another counts,
+// tasks grew, beginning with 0. Tasks are added beside the goroutine that counts,
 // so a slow Submit costs the system work, but no sample.
 func Keep(ctx context.Context, s System, f Feed, lasting time.Duration) ([]stats.Sample, error) {
 	if f.Every == 0 {
@@ -44,15 +48,20 @@ func Keep(ctx context.Context, s System, f Feed, lasting time.Duration) ([]stats
 	k := &keeper{system: s, feed: f, begin: time.Now(), first: first, samples: []stats.Sample{{}}, want: make(chan int)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	submitted := make(chan error, 1)
-	go func() {
-		submitted <- k.submit(ctx)
-		cancel()
-	}()
+	submitters := max(f.InFlight, 1)
+	submitted := make(chan error, submitters)
+	for range submitters {
+		go func() {
+			submitted <- k.submit(ctx)
+			cancel()
+		}()
+	}
 	err = k.watch(ctx, lasting)
 	cancel()
-	if e := <-submitted; e != nil {
-		err = e // the reason why watch was interrupted
+	for range submitters {
+		if e := <-submitted; e != nil {
+			err = e // the reason why watch was interrupted
+		}
 	}
 	return k.samples, err
 }
@@ -63,7 +72,7 @@ type keeper struct {
 	feed    Feed
 	begin   time.Time
 	first   int64
-	asked   int64 // tasks that submit was asked for
+	added   atomic.Int64 // tasks that are in
 	owed    float64
 	samples []stats.Sample
 	want    chan int // how many to add next; taken when the last ones are in
@@ -75,7 +84,11 @@ func (k *keeper) submit(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-k.want:
-			if err := k.system.Submit(ctx, n); err != nil && ctx.Err() == nil {
+			err := k.system.Submit(ctx, n)
+			switch {
+			case err == nil:
+				k.added.Add(int64(n))
+			case ctx.Err() == nil:
 				return fmt.Errorf("add %d tasks: %w", n, err)
 			}
 		}
@@ -100,11 +113,13 @@ func (k *keeper) watch(ctx context.Context, lasting time.Duration) error {
 	for {
 		now := time.Since(k.begin)
 		if now-k.samples[len(k.samples)-1].At >= k.feed.Every {
+			added := k.added.Load()
 			n, err := k.system.Finished(ctx)
 			if err != nil {
 				return fmt.Errorf("count finished tasks: %w", err)
 			}
-			k.samples = append(k.samples, stats.Sample{At: time.Since(k.begin), Count: n - k.first})
+			n -= k.first
+			k.samples = append(k.samples, stats.Sample{At: time.Since(k.begin), Count: n, Waiting: k.feed.Waiting + added - n})
 			if now >= lasting {
 				return nil
 			}
@@ -119,7 +134,8 @@ func (k *keeper) watch(ctx context.Context, lasting time.Duration) error {
 	}
 }
 
-// ask wants more tasks where some are due and none are being added.
+// ask wants more tasks where some are due and no more than InFlight batches are
+// being added.
 func (k *keeper) ask(now, passed time.Duration) {
 	rate := 0.0
 	if k.feed.Rate != nil {
@@ -133,7 +149,7 @@ func (k *keeper) ask(now, passed time.Duration) {
 	} else {
 		k.owed = 0
 		finished := k.samples[len(k.samples)-1].Count
-		if k.feed.Waiting+k.asked-finished < int64(k.feed.Backlog) {
+		if k.feed.Waiting+k.added.Load()-finished < int64(k.feed.Backlog) {
 			n = k.feed.Batch
 		}
 	}
@@ -142,9 +158,8 @@ func (k *keeper) ask(now, passed time.Duration) {
 	}
 	select {
 	case k.want <- n:
-		k.asked += int64(n)
 		k.owed = max(0, k.owed-float64(n))
-	default: // the last ones are not in yet
+	default: // the latest ones are not in yet
 	}
 }
 

@@ -37,6 +37,25 @@ func TestKeepHoldsTheBacklog(t *testing.T) {
 		require.InDelta(t, 10_000, last.Count, 400)
 		require.GreaterOrEqual(t, last.At, 10*time.Second)
 		require.InDelta(t, 10_400, s.submitted.Load(), 700, "no more than the backlog waits")
+		require.InDelta(t, s.submitted.Load()-last.Count, last.Waiting, 300, "but for what is being added")
+	})
+}
+
+// slowSystem takes 100 ms to add tasks, whatever their number.
+type slowSystem struct{ steadySystem }
+
+func (s *slowSystem) Submit(ctx context.Context, n int) error {
+	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // in a bubble
+	return s.steadySystem.Submit(ctx, n)
+}
+
+func TestKeepHasBatchesInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowSystem{steadySystem{begin: time.Now()}}
+		samples, err := Keep(t.Context(), s, Feed{Backlog: 300, Batch: 50, InFlight: 4}, 10*time.Second)
+		require.NoError(t, err)
+		require.InDelta(t, 10_000, samples[len(samples)-1].Count, 400, "one after the other they would be 5,000")
 	})
 }
 

@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -11,6 +12,12 @@ const Namespace = "bench"
 
 // StampHandler returns the time at which it began, in microseconds since 1970.
 const StampHandler = "bench.stamp"
+
+// PauseHandler waits for PauseTime, as a handler does that calls another service.
+const (
+	PauseHandler = "bench.pause"
+	PauseTime    = time.Millisecond
+)
 
 // CallablesEnv is the variable that has the benchmark's worker offer a number of
 // callables more, which do what StampHandler does.
@@ -34,10 +41,11 @@ type Workflow struct {
 }
 
 // The workflows. OneStep does what the handlers of the other queues do,
-// multiply a number; Stamp tells when its handler began.
+// multiply a number; Stamp tells when its handler began, Pausing waits for PauseTime.
 var (
 	OneStep = Workflow{Name: "one_step", Namespace: Namespace, Steps: 1}
 	Stamp   = Workflow{Name: "stamp", Namespace: Namespace, Steps: 1}
+	Pausing = Workflow{Name: "pause", Namespace: Namespace, Steps: 1}
 	Linear  = Workflow{Name: "mathematical_sequence", Namespace: "examples", Steps: 4}
 	Diamond = Workflow{Name: "diamond", Namespace: "examples", Steps: 4}
 	Graph   = Workflow{Name: "mixed_dag", Namespace: "examples", Steps: 7}
@@ -100,7 +108,7 @@ func oneStep(namespace, name, handler string) (*workflow.Template, error) {
 // Templates are the benchmark's own workflows in a namespace.
 func Templates(namespace string) ([]*workflow.Template, error) {
 	var templates []*workflow.Template
-	for name, handler := range map[string]string{OneStep.Name: "sequence.square_input", Stamp.Name: StampHandler} {
+	for name, handler := range map[string]string{OneStep.Name: "sequence.square_input", Stamp.Name: StampHandler, Pausing.Name: PauseHandler} {
 		t, err := oneStep(namespace, name, handler)
 		if err != nil {
 			return nil, err

@@ -52,5 +52,5 @@ func TestMixes(t *testing.T) {
 	require.InDelta(t, 2.5, StepsPerTask(Mixed), 1e-9)
 	templates, err := Templates("a")
 	require.NoError(t, err)
-	require.Len(t, templates, 3)
+	require.Len(t, templates, 4)
 }

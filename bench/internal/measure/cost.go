@@ -10,6 +10,7 @@ import (
 	"github.com/tasker-go/tasker/bench/internal/load"
 	"github.com/tasker-go/tasker/bench/internal/report"
 	"github.com/tasker-go/tasker/bench/internal/rig"
+	"github.com/tasker-go/tasker/bench/peers"
 	"github.com/tasker-go/tasker/internal/fleet"
 )
 
@@ -151,7 +152,7 @@ func (b *Bench) costPeer(ctx context.Context, server *rig.Cluster, name string, 
 		return e, err
 	}
 	defer o.Close()
-	if err := o.Start(b.Self); err != nil {
+	if err := o.Start(b.Self, peers.Pace{}); err != nil {
 		return e, err
 	}
 	e, err = b.spend(ctx, server, o, nil, n)

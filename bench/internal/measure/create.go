@@ -66,10 +66,6 @@ func (b *Bench) createInBulk(ctx context.Context, s *ours, row func(...any)) err
 		rate, err := b.createdBy(ctx, clients, func(ctx context.Context) (int, error) {
 			return load.BulkLimit, s.creator.Bulk(ctx, load.BulkLimit)
 		})
-		if errors.Is(err, load.ErrNoBulk) {
-			b.Report.Missing("create.bulk.rate", err.Error())
-			return nil
-		}
 		if err != nil {
 			return err
 		}

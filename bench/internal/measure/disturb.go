@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/bench/internal/report"
 	"github.com/tasker-go/tasker/bench/internal/rig"
 	"github.com/tasker-go/tasker/bench/internal/stats"
+	"github.com/tasker-go/tasker/bench/peers"
 )
 
 // idleReaders is how many transactions idle at once.
@@ -167,7 +168,7 @@ func (b *Bench) disturbRiver(ctx context.Context, d disturbance, z Sizes) ([]sta
 		return nil, err
 	}
 	defer o.Close()
-	if err := o.Start(b.Self); err != nil {
+	if err := o.Start(b.Self, peers.Pace{}); err != nil {
 		return nil, err
 	}
 	river := d

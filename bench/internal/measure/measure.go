@@ -118,6 +118,7 @@ func Sections() []Section {
 		{Name: "waiting", About: "stalls: tasks that clients wait for, and 1,000 one after the other in every mode with a listener", run: (*Bench).waiting},
 		{Name: "growth", About: "many waiting and finished tasks, many queues", run: (*Bench).growth},
 		{Name: "callables", About: "many callables offered by a worker, one or all of them called", run: (*Bench).callables},
+		{Name: "neutral", About: "handlers of a millisecond and 4,000 tasks kept waiting, by permits", run: (*Bench).neutral},
 		{Name: "disturb", About: "held snapshot, burst, idle readers, no autovacuum", run: (*Bench).disturb},
 		{Name: "cost", About: "what a task costs the database and the machine", run: (*Bench).cost},
 		{Name: "idle", About: "what waiting costs", run: (*Bench).idle},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -26,9 +27,6 @@ type ours struct {
 	board   *board.Board
 	creator *load.Creator
 	mix     []load.Workflow
-	// noBulk is set when the server has no route for many tasks at once; then
-	// they are made through the store.
-	noBulk bool
 }
 
 // fleet starts orchestrators and workers on a new database. Workers must run
@@ -74,36 +72,11 @@ func (s *ours) Close() {
 	s.Fleet.Close()
 }
 
-// Submit implements load.System: over REST, or through the store where the
-// server takes one task per request only.
+// Submit implements load.System.
 func (s *ours) Submit(ctx context.Context, n int) error {
-	for n > 0 {
-		part := min(n, load.BulkLimit)
-		n -= part
-		if !s.noBulk {
-			err := s.creator.Bulk(ctx, part)
-			if err == nil {
-				continue
-			}
-			if !errors.Is(err, load.ErrNoBulk) {
-				return err
-			}
-			s.noBulk = true
-		}
-		if err := s.submitToStore(ctx, part); err != nil {
+	for ; n > 0; n -= load.BulkLimit {
+		if err := s.creator.Bulk(ctx, min(n, load.BulkLimit)); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func (s *ours) submitToStore(ctx context.Context, n int) error {
-	for i, w := range s.mix {
-		share := (n + i) / len(s.mix) // adds up to n
-		for ; share > 0; share -= min(share, 1000) {
-			if err := s.board.Create(ctx, w, min(share, 1000)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -119,12 +92,14 @@ func (s *ours) Finished(ctx context.Context) (int64, error) {
 	return int64(m.Sum("tasker_tasks_completed_total")), nil
 }
 
-// way says how Submit makes tasks.
-func (s *ours) way() string {
-	if s.noBulk {
-		return "through the store, 1,000 per transaction"
+// cpu is the time that the daemons and the server have spent so far.
+func (s *ours) cpu() (time.Duration, error) {
+	sum, err := rig.ServerCPU(s.Cluster.PID())
+	for _, p := range slices.Concat(s.Orchestrators, s.Workers) {
+		spent, e := rig.CPU(p.PID())
+		sum, err = sum+spent, errors.Join(err, e)
 	}
-	return "POST /v1/tasks/batch, 10,000 per request"
+	return sum, err
 }
 
 // other is a peer on a database of its own. It implements load.System.
@@ -158,9 +133,10 @@ func (b *Bench) other(ctx context.Context, c *rig.Cluster, name string) (*other,
 }
 
 // Start runs the peer's workers in a process of their own.
-func (o *other) Start(self string) error {
+func (o *other) Start(self string, pace peers.Pace) error {
 	// It outlives the contexts of its starter; Stop ends it.
-	cmd := exec.CommandContext(context.Background(), self, "peer-work", o.peer.Name(), "-dsn", o.DSN)
+	cmd := exec.CommandContext(context.Background(), self, "peer-work", o.peer.Name(), "-dsn", o.DSN,
+		"-takes", pace.Takes.String(), "-permits", strconv.Itoa(pace.Permits))
 	cmd.Stdout, cmd.Stderr = &o.out, &o.out
 	var err error
 	if o.work, err = child.Start(cmd, syscall.SIGKILL); err != nil {
@@ -195,3 +171,10 @@ func (o *other) Submit(ctx context.Context, n int) error { return o.peer.Submit(
 
 // Finished implements load.System.
 func (o *other) Finished(ctx context.Context) (int64, error) { return o.peer.Finished(ctx, o.db) }
+
+// cpu is the time that the workers and the server have spent so far.
+func (o *other) cpu() (time.Duration, error) {
+	server, err := rig.ServerCPU(o.Cluster.PID())
+	workers, e := rig.CPU(o.work.PID())
+	return server + workers, errors.Join(err, e)
+}

@@ -177,6 +177,7 @@ func CloseConn(conn *pgx.Conn) {
 type FleetOptions struct {
 	Mode, Source string // "" leaves the default
 	WorkerEnv    []string
+	WorkerConfig string // TOML
 	// Role makes each kind of daemon log in as a role of its own, so that
 	// their statements can be told apart.
 	Role bool
@@ -217,9 +218,9 @@ func (f *Fleet) Start(ctx context.Context, kind fleet.Kind, n int) error {
 }
 
 func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, error) {
-	list, env := &f.Orchestrators, []string{"TASKER_ENV=development"}
+	list, env, config := &f.Orchestrators, []string{"TASKER_ENV=development"}, "[common.task_templates]\nsearch_paths = []\n"
 	if kind == fleet.Worker {
-		list, env = &f.Workers, append(env, f.o.WorkerEnv...)
+		list, env, config = &f.Workers, append(env, f.o.WorkerEnv...), config+f.o.WorkerConfig
 	}
 	dsn := f.DSN
 	if f.o.Role {
@@ -230,7 +231,7 @@ func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, err
 	}
 	p, err := fleet.Start(fleet.Options{
 		Kind: kind, BinDir: f.dir, WorkDir: filepath.Join(f.dir, f.Database.Name), Name: fmt.Sprintf("%s-%d", kind, len(*list)),
-		DatabaseURL: dsn, Mode: f.o.Mode, EventSource: f.o.Source, Env: env, Config: "[common.task_templates]\nsearch_paths = []\n"})
+		DatabaseURL: dsn, Mode: f.o.Mode, EventSource: f.o.Source, Env: env, Config: config})
 	if err != nil {
 		return nil, fmt.Errorf("start the %s: %w", kind, err)
 	}

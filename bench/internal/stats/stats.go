@@ -41,6 +41,8 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 type Sample struct {
 	At    time.Duration
 	Count int64
+	// Waiting is how much there was to be counted still, where that is known.
+	Waiting int64
 }
 
 // Rate is how much the counter grew per second between two times. Times

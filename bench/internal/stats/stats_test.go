@@ -25,7 +25,7 @@ func TestSummarize(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	t.Parallel()
-	s := []Sample{{0, 0}, {time.Second, 100}, {2 * time.Second, 100}, {4 * time.Second, 500}}
+	s := []Sample{{}, {At: time.Second, Count: 100}, {At: 2 * time.Second, Count: 100}, {At: 4 * time.Second, Count: 500}}
 	require.InDelta(t, 100, Rate(s, 0, time.Second), 1e-9)
 	require.InDelta(t, 0, Rate(s, time.Second, 2*time.Second), 1e-9)
 	require.InDelta(t, 200, Rate(s, 2*time.Second, 3*time.Second), 1e-9, "interpolated")
@@ -36,7 +36,7 @@ func TestRate(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	s := []Sample{{0, 0}, {time.Second, 100}, {2 * time.Second, 300}, {2500 * ms, 300}}
+	s := []Sample{{}, {At: time.Second, Count: 100}, {At: 2 * time.Second, Count: 300}, {At: 2500 * ms, Count: 300}}
 	require.Equal(t, []Point{{time.Second, 100}, {2 * time.Second, 200}}, Rates(s, time.Second))
 	require.Nil(t, Rates(nil, time.Second))
 }
@@ -44,7 +44,7 @@ func TestRates(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	// 100/s for 2 s, 10/s until 5 s, 100/s again until 10 s.
-	s := []Sample{{0, 0}, {2 * time.Second, 200}, {5 * time.Second, 230}, {10 * time.Second, 730}}
+	s := []Sample{{}, {At: 2 * time.Second, Count: 200}, {At: 5 * time.Second, Count: 230}, {At: 10 * time.Second, Count: 730}}
 	took, ok := Recovery(s, 4*time.Second, time.Second, 99)
 	require.True(t, ok)
 	require.Equal(t, time.Second, took)
