@@ -49,14 +49,19 @@ func (c *Creator) appendTask(b []byte) []byte {
 	return append(b, `},"initiator":"bench","source_system":"bench","reason":"bench"}`...)
 }
 
-// Bulk makes n tasks in one request, at most BulkLimit.
+// Bulk makes n tasks, BulkLimit in a request at most.
 func (c *Creator) Bulk(ctx context.Context, n int) error {
 	wire, err := Dial(ctx, c.base)
 	if err != nil {
 		return err
 	}
 	defer wire.Close()
-	return c.bulk(wire, n)
+	for ; n > 0; n -= BulkLimit {
+		if err := c.bulk(wire, min(n, BulkLimit)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Creator) bulk(wire *Wire, n int) error {

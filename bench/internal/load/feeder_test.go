@@ -45,7 +45,7 @@ func TestKeepHoldsTheBacklog(t *testing.T) {
 type slowSystem struct{ steadySystem }
 
 func (s *slowSystem) Submit(ctx context.Context, n int) error {
-	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // in a bubble
+	time.Sleep(100 * time.Millisecond)
 	return s.steadySystem.Submit(ctx, n)
 }
 

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,126 +12,65 @@ import (
 	"github.com/tasker-go/tasker/bench/internal/report"
 	"github.com/tasker-go/tasker/bench/internal/rig"
 	"github.com/tasker-go/tasker/bench/peers"
-	"github.com/tasker-go/tasker/internal/fleet"
 )
-
-// counters are what the database has counted about itself so far.
-type counters struct {
-	wal                         float64 // bytes
-	inserted, updated, hot, del float64 // rows of all tables
-	commits, statements         float64
-}
-
-// read reads the counters of a database; those of sessions that live may be
-// late, so the daemons should have ended. What this program asks with this
-// very statement is left out.
-func (c *counters) read(ctx context.Context, db *pgx.Conn) error {
-	const query = `/* bench counters */
-		select pg_current_wal_insert_lsn() - '0/0'::pg_lsn,
-		       (select sum(n_tup_ins) from pg_stat_user_tables), (select sum(n_tup_upd) from pg_stat_user_tables),
-		       (select sum(n_tup_hot_upd) from pg_stat_user_tables), (select sum(n_tup_del) from pg_stat_user_tables),
-		       (select xact_commit from pg_stat_database where datname = current_database()),
-		       (select coalesce(sum(calls), 0) from pg_stat_statements s join pg_database d on d.oid = s.dbid
-		        where datname = current_database() and query not like '%bench counters%')`
-	if err := db.QueryRow(ctx, query).Scan(&c.wal, &c.inserted, &c.updated, &c.hot, &c.del, &c.commits, &c.statements); err != nil {
-		return fmt.Errorf("read the counters of the database: %w", err)
-	}
-	return nil
-}
-
-// since is what has been counted since an earlier time, per task.
-func (c counters) since(before counters, tasks float64) counters {
-	return counters{
-		wal: (c.wal - before.wal) / tasks, inserted: (c.inserted - before.inserted) / tasks, updated: (c.updated - before.updated) / tasks,
-		hot: (c.hot - before.hot) / tasks, del: (c.del - before.del) / tasks,
-		commits: (c.commits - before.commits) / tasks, statements: (c.statements - before.statements) / tasks,
-	}
-}
-
-// processes are the times and the memory of what runs, so far.
-type processes struct {
-	postgres, orchestrator, worker time.Duration
-	orchestratorMB, workerMB       float64
-	goroutines                     string
-}
-
-func (p *processes) read(ctx context.Context, server *rig.Cluster, s *ours) (err error) {
-	if p.postgres, err = rig.ServerCPU(server.PID()); err != nil || s == nil {
-		return err
-	}
-	for _, d := range []struct {
-		list []*fleet.Process
-		cpu  *time.Duration
-		mb   *float64
-	}{{s.Orchestrators, &p.orchestrator, &p.orchestratorMB}, {s.Workers, &p.worker, &p.workerMB}} {
-		metrics, err := rig.Scrape(ctx, d.list)
-		if err != nil {
-			return err
-		}
-		for _, process := range d.list {
-			if *d.cpu, err = rig.CPU(process.PID()); err != nil {
-				return err
-			}
-			if *d.mb, err = rig.PeakMB(process.PID()); err != nil {
-				return err
-			}
-			if metrics.Has("go_goroutines") {
-				p.goroutines += num(metrics.Sum("go_goroutines")) + " "
-			}
-		}
-	}
-	return nil
-}
 
 // expense is what a piece of work has cost, per task.
 type expense struct {
 	counters
 	postgresUS, orchestratorUS, workerUS float64
-	memory                               processes
+	usage
 }
+
+// creatingClients make tasks one per request.
+const creatingClients = 64
 
 // cost measures on a server that counts statements.
 func (b *Bench) cost(ctx context.Context) error {
 	t := b.Report.Table("Cost per task, creation included", "system", "work", "WAL kB", "rows inserted", "updated", "of these HOT", "deleted",
 		"row versions left", "statements", "commits", "PostgreSQL CPU µs", "orchestrator CPU µs", "worker CPU µs", "peak MB", "goroutines")
 	t.Notes = []string{"Measured on a server with pg_stat_statements, so its settings are not stock. Tasks are created in bulk, then drained.",
-		"Row versions left are those that updates and deletes leave to the vacuum. Memory and goroutines: orchestrator, worker."}
+		"Row versions left are those that updates and deletes leave to the vacuum. Memory and goroutines: orchestrator, worker. One process counts as an orchestrator.",
+		fmt.Sprintf("Created only: one task per request, %d clients, no worker. Commits are round trips that end a transaction.", creatingClients)}
 	server, err := b.Rig.Observed(ctx)
 	if err != nil {
 		return err
 	}
-	plain, err := b.costOurs(ctx, server, load.Plain, b.Sizes.Cost)
-	if err != nil {
-		return err
+	for _, c := range []struct {
+		key, system, work string
+		measure           func(context.Context, *rig.Cluster) (expense, error)
+	}{
+		{"cost.plain", "ours", "one-step", func(ctx context.Context, server *rig.Cluster) (expense, error) {
+			return b.costOurs(ctx, server, load.Plain, b.Sizes.Cost)
+		}},
+		{"cost.orchestrated", "ours", "linear-4 and diamond", func(ctx context.Context, server *rig.Cluster) (expense, error) {
+			return b.costOurs(ctx, server, load.Orchestrated, b.Sizes.Cost/4)
+		}},
+		{"cost.embedded", "ours, one process", "one-step", b.costOneProcess},
+		{"cost.single", "ours", "created only", b.costCreation},
+		{"peer.river-tuned.cost", "River tuned", "one job", b.costPeer},
+	} {
+		e, err := c.measure(ctx, server)
+		if err != nil {
+			return fmt.Errorf("cost of %s, %s: %w", c.system, c.work, err)
+		}
+		e.row(t, c.system, c.work)
+		b.Report.Set(c.key+".wal_kb", e.wal/1000)
+		b.Report.Set(c.key+".row_writes", e.inserted+e.updated+e.del)
+		b.Report.Set(c.key+".dead_rows", e.updated+e.del)
+		b.Report.Set(c.key+".statements", e.statements)
+		b.Report.Set(c.key+".commits", e.commits)
 	}
-	plain.row(t, "ours", "one-step")
-	b.Report.Set("cost.plain.wal_kb", plain.wal/1000)
-	b.Report.Set("cost.plain.row_writes", plain.inserted+plain.updated+plain.del)
-	b.Report.Set("cost.plain.statements", plain.statements)
-	orchestrated, err := b.costOurs(ctx, server, load.Orchestrated, b.Sizes.Cost/4)
-	if err != nil {
-		return err
-	}
-	orchestrated.row(t, "ours", "linear-4 and diamond")
-	b.Report.Set("cost.orchestrated.statements_per_step", orchestrated.statements/load.StepsPerTask(load.Orchestrated))
-	river, err := b.costPeer(ctx, server, "river-tuned", b.Sizes.Cost)
-	if err != nil {
-		return err
-	}
-	river.row(t, "River tuned", "one job")
-	b.Report.Set("peer.river-tuned.cost.wal_kb", river.wal/1000)
-	b.Report.Set("peer.river-tuned.cost.row_writes", river.inserted+river.updated+river.del)
-	b.Report.Set("peer.river-tuned.cost.statements", river.statements)
+	b.Report.Set("cost.orchestrated.statements_per_step", b.Report.Figures["cost.orchestrated.statements"]/load.StepsPerTask(load.Orchestrated))
 	return nil
 }
 
 func (e *expense) row(t *report.Table, system, work string) {
 	memory := "–"
-	if e.memory.workerMB > 0 {
-		memory = num(e.memory.orchestratorMB) + " " + num(e.memory.workerMB)
+	if e.orchestratorMB > 0 {
+		memory = strings.TrimSuffix(num(e.orchestratorMB)+" "+num(e.workerMB), " 0")
 	}
 	t.Add(system, work, num(e.wal/1000), num(e.inserted), num(e.updated), num(e.hot), num(e.del), num(e.updated+e.del), num(e.statements), num(e.commits),
-		num(e.postgresUS), num(e.orchestratorUS), num(e.workerUS), memory, e.memory.goroutines)
+		num(e.postgresUS), num(e.orchestratorUS), num(e.workerUS), memory, e.goroutines)
 }
 
 func (b *Bench) costOurs(ctx context.Context, server *rig.Cluster, mix []load.Workflow, n int) (e expense, err error) {
@@ -139,15 +79,35 @@ func (b *Bench) costOurs(ctx context.Context, server *rig.Cluster, mix []load.Wo
 		return e, err
 	}
 	defer s.Close()
-	e, err = b.spend(ctx, server, s, s, n)
-	if err != nil {
-		return e, fmt.Errorf("cost of %d tasks: %w", n, err)
-	}
-	return e, nil
+	return spend(ctx, s, finishing(s, n))
 }
 
-func (b *Bench) costPeer(ctx context.Context, server *rig.Cluster, name string, n int) (e expense, err error) {
-	o, err := b.other(ctx, server, name)
+func (b *Bench) costOneProcess(ctx context.Context, server *rig.Cluster) (e expense, err error) {
+	s, err := b.oneProcess(ctx, server)
+	if err != nil {
+		return e, err
+	}
+	defer s.Close()
+	return spend(ctx, s, finishing(s, b.Sizes.Cost))
+}
+
+// costCreation is the cost of a request that creates one task.
+func (b *Bench) costCreation(ctx context.Context, server *rig.Cluster) (e expense, err error) {
+	s, err := b.fleet(ctx, server, rig.FleetOptions{}, load.Plain, 1, 0)
+	if err != nil {
+		return e, err
+	}
+	defer s.Close()
+	return spend(ctx, s, func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithTimeout(ctx, b.Sizes.Create)
+		defer cancel()
+		took, err := s.creator.Singles(ctx, creatingClients)
+		return len(took), err
+	})
+}
+
+func (b *Bench) costPeer(ctx context.Context, server *rig.Cluster) (e expense, err error) {
+	o, err := b.other(ctx, server, "river-tuned")
 	if err != nil {
 		return e, err
 	}
@@ -155,11 +115,7 @@ func (b *Bench) costPeer(ctx context.Context, server *rig.Cluster, name string, 
 	if err := o.Start(b.Self, peers.Pace{}); err != nil {
 		return e, err
 	}
-	e, err = b.spend(ctx, server, o, nil, n)
-	if err != nil {
-		return e, fmt.Errorf("cost of %d jobs of %s: %w", n, name, err)
-	}
-	return e, nil
+	return spend(ctx, o, finishing(o, b.Sizes.Cost))
 }
 
 // stoppable is a system on a database that can be stopped.
@@ -169,66 +125,48 @@ type stoppable interface {
 	Connect(ctx context.Context) (*pgx.Conn, error)
 }
 
-// spend has the system, whose workers run, do n tasks, and tells what it cost.
-func (b *Bench) spend(ctx context.Context, server *rig.Cluster, system stoppable, s *ours, n int) (e expense, err error) {
-	db, err := system.Connect(ctx)
+// finishing has a system, whose workers run, do n tasks.
+func finishing(s load.System, n int) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		if err := s.Submit(ctx, n); err != nil {
+			return 0, err
+		}
+		return n, load.Await(ctx, s, int64(n))
+	}
+}
+
+// spend tells what a system's work has cost. What was written when the daemons
+// started is counted with the tasks; so many tasks make it disappear.
+func spend(ctx context.Context, s measured, work func(context.Context) (tasks int, err error)) (e expense, err error) {
+	db, err := s.Connect(ctx)
 	if err != nil {
 		return e, err
 	}
 	defer rig.CloseConn(db)
 	var before, after counters
-	var began, ended processes
-	// What was written when the daemons started is counted with the tasks; so
-	// many tasks make it disappear.
 	if err := before.read(ctx, db); err != nil {
 		return e, err
 	}
-	if err := began.read(ctx, server, s); err != nil {
+	began, err := s.usage(ctx)
+	if err != nil {
 		return e, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := system.Submit(ctx, n); err != nil {
+	n, err := work(ctx)
+	if err != nil {
 		return e, err
 	}
-	if err := load.Await(ctx, system, int64(n)); err != nil {
+	if e.usage, err = s.usage(ctx); err != nil {
 		return e, err
 	}
-	if err := ended.read(ctx, server, s); err != nil {
-		return e, err
-	}
-	if s != nil {
-		s.board.Close() // its sessions, too, must have told what they did
-		s.board = nil
-	}
-	system.Stop()
+	s.Stop() // the sessions must have told what they did
 	if err := after.settle(ctx, db); err != nil {
 		return e, err
 	}
 	tasks := float64(n)
-	e.counters, e.memory = after.since(before, tasks), ended
+	e.counters = after.since(before, tasks)
 	micros := func(d time.Duration) float64 { return float64(d.Microseconds()) / tasks }
-	e.postgresUS, e.orchestratorUS, e.workerUS = micros(ended.postgres-began.postgres), micros(ended.orchestrator-began.orchestrator), micros(ended.worker-began.worker)
+	e.postgresUS, e.orchestratorUS, e.workerUS = micros(e.postgres-began.postgres), micros(e.orchestrator-began.orchestrator), micros(e.worker-began.worker)
 	return e, nil
-}
-
-// settle reads the counters until they stay as they are.
-func (c *counters) settle(ctx context.Context, db *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for same := 0; same < 2; {
-		last := *c
-		if err := wait(ctx, 300*time.Millisecond); err != nil {
-			return err
-		}
-		if err := c.read(ctx, db); err != nil {
-			return err
-		}
-		if last.inserted == c.inserted && last.updated == c.updated && last.del == c.del {
-			same++
-		} else {
-			same = 0
-		}
-	}
-	return nil
 }

@@ -95,16 +95,10 @@ func (b *Bench) recordNeutral(t *report.Table, key, system string, permits int, 
 	t.Add(system, permits, num(n.rate), num(float64(permits)/neutralPause.Seconds()), n.handler, num(n.cpu), num(float64(n.waiting)), kept)
 }
 
-// metered is a system whose CPU time can be told.
-type metered interface {
-	load.System
-	cpu() (time.Duration, error)
-}
-
 // holdDepth keeps tasks waiting. It counts them when handlers can have ended an eighth,
 // and not much oftener, since counting is work for the system.
-func (b *Bench) holdDepth(ctx context.Context, s metered, permits, inFlight int) (n neutralRun, err error) {
-	m := &meter{metered: s, from: time.Now().Add(warmUp)}
+func (b *Bench) holdDepth(ctx context.Context, s measured, permits, inFlight int) (n neutralRun, err error) {
+	m := &meter{measured: s, from: time.Now().Add(warmUp)}
 	const batch = neutralDepth / 8
 	every := max(neutralPause*batch/time.Duration(permits), 40*time.Millisecond)
 	feed := load.Feed{Backlog: neutralDepth, Batch: batch, InFlight: inFlight, Every: every}
@@ -124,7 +118,7 @@ func (b *Bench) holdDepth(ctx context.Context, s metered, permits, inFlight int)
 
 // meter notes the CPU time and the tasks at the end of the warm-up.
 type meter struct {
-	metered
+	measured
 	from  time.Time
 	spent time.Duration
 	tasks int64
@@ -132,10 +126,11 @@ type meter struct {
 
 // Finished implements load.System.
 func (m *meter) Finished(ctx context.Context) (int64, error) {
-	n, err := m.metered.Finished(ctx)
+	n, err := m.measured.Finished(ctx)
 	if err == nil && m.spent == 0 && time.Now().After(m.from) {
-		m.tasks = n
-		m.spent, err = m.cpu()
+		var u usage
+		u, err = m.usage(ctx)
+		m.tasks, m.spent = n, u.cpu()
 	}
 	return n, err
 }
@@ -146,6 +141,6 @@ func (m *meter) perTask(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	spent, err := m.cpu()
-	return float64((spent - m.spent).Microseconds()) / float64(max(n-m.tasks, 1)), err
+	u, err := m.usage(ctx)
+	return float64((u.cpu() - m.spent).Microseconds()) / float64(max(n-m.tasks, 1)), err
 }

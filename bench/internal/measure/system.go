@@ -3,7 +3,6 @@ package measure
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -64,43 +63,80 @@ func (s *ours) use(mix []load.Workflow) {
 	s.mix, s.creator = mix, load.NewCreator(s.Orchestrators[0].URL, mix)
 }
 
-// Close ends the daemons and removes the database.
-func (s *ours) Close() {
+// Stop ends every session but those of the database's other users.
+func (s *ours) Stop() {
 	if s.board != nil {
 		s.board.Close()
+		s.board = nil
 	}
+	s.Fleet.Stop()
+}
+
+// Close ends the daemons and removes the database.
+func (s *ours) Close() {
+	s.Stop()
 	s.Fleet.Close()
 }
 
 // Submit implements load.System.
-func (s *ours) Submit(ctx context.Context, n int) error {
-	for ; n > 0; n -= load.BulkLimit {
-		if err := s.creator.Bulk(ctx, min(n, load.BulkLimit)); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *ours) Submit(ctx context.Context, n int) error { return s.creator.Bulk(ctx, n) }
+
+// Finished implements load.System.
+func (s *ours) Finished(ctx context.Context) (int64, error) {
+	return completed(ctx, slices.Concat(s.Orchestrators, s.Workers))
 }
 
-// Finished implements load.System: what the daemons have counted, each what it has
-// decided about.
-func (s *ours) Finished(ctx context.Context) (int64, error) {
-	m, err := rig.Scrape(ctx, slices.Concat(s.Orchestrators, s.Workers))
+// completed is what daemons have counted, each what it has decided about.
+func completed(ctx context.Context, daemons []*fleet.Process) (int64, error) {
+	m, err := rig.Scrape(ctx, daemons)
 	if err != nil {
 		return 0, err
 	}
 	return int64(m.Sum("tasker_tasks_completed_total")), nil
 }
 
-// cpu is the time that the daemons and the server have spent so far.
-func (s *ours) cpu() (time.Duration, error) {
-	sum, err := rig.ServerCPU(s.Cluster.PID())
-	for _, p := range slices.Concat(s.Orchestrators, s.Workers) {
-		spent, e := rig.CPU(p.PID())
-		sum, err = sum+spent, errors.Join(err, e)
-	}
-	return sum, err
+// oneProcess is the product in one process, on a database of its own. It implements
+// load.System.
+type oneProcess struct {
+	*rig.Embedded
+	creator *load.Creator
 }
+
+// oneProcess starts it with a plain workflow in the namespace of the examples, which
+// it serves.
+func (b *Bench) oneProcess(ctx context.Context, c *rig.Cluster) (*oneProcess, error) {
+	d, err := b.Rig.Database(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.Rig.Embedded(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	plain := load.OneStep
+	plain.Namespace = load.Linear.Namespace
+	s := &oneProcess{Embedded: e, creator: load.NewCreator(e.URL, []load.Workflow{plain})}
+	if err := s.register(ctx, plain.Namespace); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (e *oneProcess) register(ctx context.Context, namespace string) error {
+	known, err := board.Open(ctx, e.DSN)
+	if err != nil {
+		return err
+	}
+	defer known.Close()
+	return known.Register(ctx, []string{namespace})
+}
+
+// Submit implements load.System.
+func (e *oneProcess) Submit(ctx context.Context, n int) error { return e.creator.Bulk(ctx, n) }
+
+// Finished implements load.System.
+func (e *oneProcess) Finished(ctx context.Context) (int64, error) { return completed(ctx, e.Daemons) }
 
 // other is a peer on a database of its own. It implements load.System.
 type other struct {
@@ -171,10 +207,3 @@ func (o *other) Submit(ctx context.Context, n int) error { return o.peer.Submit(
 
 // Finished implements load.System.
 func (o *other) Finished(ctx context.Context) (int64, error) { return o.peer.Finished(ctx, o.db) }
-
-// cpu is the time that the workers and the server have spent so far.
-func (o *other) cpu() (time.Duration, error) {
-	server, err := rig.ServerCPU(o.Cluster.PID())
-	workers, e := rig.CPU(o.work.PID())
-	return server + workers, errors.Join(err, e)
-}

@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/child"
+	"github.com/tasker-go/tasker/internal/fleet"
 )
 
 // Embedded is everything in one process: `tasker-ctl dev` on a database.
 type Embedded struct {
 	*Database
-	URL string // of the orchestrator's API
+	URL     string           // of the orchestrator's API
+	Daemons []*fleet.Process // orchestrator and worker, for Scrape only
 
 	child *child.Process
 	out   bytes.Buffer
@@ -32,6 +34,9 @@ func (r *Rig) Embedded(ctx context.Context, d *Database) (*Embedded, error) {
 		return nil, err
 	}
 	e := &Embedded{Database: d, URL: "http://" + addresses[0]}
+	for _, address := range addresses {
+		e.Daemons = append(e.Daemons, &fleet.Process{Name: "tasker-ctl dev", URL: "http://" + address})
+	}
 	// It outlives the contexts of its starter; Close ends it.
 	cmd := exec.CommandContext(context.Background(), filepath.Join(r.dir, "tasker-ctl"), "dev",
 		"--orchestrator-address", addresses[0], "--worker-address", addresses[1])
@@ -41,8 +46,8 @@ func (r *Rig) Embedded(ctx context.Context, d *Database) (*Embedded, error) {
 	if e.child, err = child.Start(cmd, syscall.SIGKILL); err != nil {
 		return nil, fmt.Errorf("start tasker-ctl dev: %w", err)
 	}
-	for _, address := range addresses {
-		if err := e.awaitReady(ctx, "http://"+address); err != nil {
+	for _, daemon := range e.Daemons {
+		if err := e.awaitReady(ctx, daemon.URL); err != nil {
 			return nil, errors.Join(err, e.stop())
 		}
 	}
@@ -89,6 +94,12 @@ func (e *Embedded) awaitReady(ctx context.Context, url string) error {
 	}
 }
 
+// PID is the process's id.
+func (e *Embedded) PID() int { return e.child.PID() }
+
+// Stop ends the process.
+func (e *Embedded) Stop() { _ = e.stop() } // how it ends is the business of other tests
+
 func (e *Embedded) stop() error {
 	_ = e.child.Signal(syscall.SIGTERM) // it may have ended
 	timer := time.NewTimer(20 * time.Second)
@@ -105,6 +116,6 @@ func (e *Embedded) stop() error {
 
 // Close ends the process and drops the database.
 func (e *Embedded) Close() {
-	_ = e.stop()
+	e.Stop()
 	_ = e.Drop() // the server is removed after the run
 }
