@@ -81,7 +81,7 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&o.root, "root", "..", "folder of the product's go.mod; the benchmark's is bench in it")
 	f.StringVar(&o.out, "out", "", "write the report to <out>.json and <out>.md")
-	f.BoolVar(&o.short, "short", false, "smaller sizes: about two minutes")
+	f.BoolVar(&o.short, "short", false, "smaller sizes: about six minutes")
 	f.BoolVar(&o.full, "full", false, "the sizes of the goals: 5 M waiting, 10 M finished, disturbances of 2 minutes")
 	only := f.String("only", "", "sections to run, separated by commas; all but the extra ones when empty:\n"+sectionList())
 	tasks := f.Int("drain", 0, "tasks to drain instead of the usual number")

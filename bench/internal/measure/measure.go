@@ -52,7 +52,7 @@ type Sizes struct {
 	PeerLatency int
 }
 
-// Short fits in two minutes, roughly.
+// Short fits in six minutes, roughly.
 func Short() Sizes {
 	return Sizes{
 		Latency: 25, Loaded: 10, Polling: 1, Waited: 100, OneByOne: 100, Drain: 30_000, DrainDefaults: 2000, DrainSlow: 100, Steady: 2 * time.Second, Create: time.Second,
@@ -62,7 +62,7 @@ func Short() Sizes {
 	}
 }
 
-// Normal fits in ten minutes, roughly.
+// Normal fits in twenty minutes, roughly.
 func Normal() Sizes {
 	return Sizes{
 		Latency: 150, Loaded: 100, Polling: 2, Waited: 500, OneByOne: 1000, AllLoaded: true, Drain: 200_000, DrainDefaults: 10_000, DrainSlow: 500,
@@ -73,7 +73,7 @@ func Normal() Sizes {
 	}
 }
 
-// Full has the sizes that the goals speak of; it takes most of an hour.
+// Full has the sizes that the goals speak of; it takes an hour.
 func Full() Sizes {
 	s := Normal()
 	s.Steady, s.Create = 20*time.Second, 10*time.Second
@@ -122,7 +122,7 @@ func Sections() []Section {
 		{Name: "disturb", About: "held snapshot, burst, idle readers, no autovacuum", run: (*Bench).disturb},
 		{Name: "cost", About: "what a task costs the database and the machine", run: (*Bench).cost},
 		{Name: "idle", About: "what waiting costs", run: (*Bench).idle},
-		{Name: "replicas", About: "one of each against four and eight", run: (*Bench).replicas},
+		{Name: "replicas", About: "one orchestrator with more and more workers, four with eight", run: (*Bench).replicas},
 		{Name: "statements", About: "where the database spends its time under a steady load", Extra: true, run: (*Bench).statements},
 		{Name: "snapshot", About: "a snapshot held for ten minutes, ours and River's, as a picture", Extra: true, run: (*Bench).snapshot},
 	}

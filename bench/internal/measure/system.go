@@ -63,7 +63,7 @@ func (s *ours) use(mix []load.Workflow) {
 	s.mix, s.creator = mix, load.NewCreator(s.Orchestrators[0].URL, mix)
 }
 
-// Stop ends every session but those of the database's other users.
+// Stop ends the daemons and the connections of the board.
 func (s *ours) Stop() {
 	if s.board != nil {
 		s.board.Close()
