@@ -168,14 +168,15 @@ func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch)
 		return err
 	}
 	// Only now: the cache may have to ask the database.
+	read, err := t.store.plansOn(ctx, t.conn, plans)
+	if err != nil {
+		return err
+	}
 	for i, id := range plans {
 		task := &t.Tasks[i]
-		if task.Plan, err = t.store.planOn(ctx, t.conn, id); errors.Is(err, ErrNotFound) {
+		if task.Plan, err = read.of(id); errors.Is(err, ErrNotFound) {
 			task.Broken = fmt.Errorf("plan %d: %w", id, err)
-		} else if err != nil {
-			if serverError(err) != nil || unavailable(err) || ctx.Err() != nil {
-				return err
-			}
+		} else {
 			task.Unreadable = err
 		}
 	}

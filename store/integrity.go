@@ -129,8 +129,16 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 		if tasks, err = readAudited(ctx, tx, where, args); err != nil {
 			return err
 		}
+		plans := make([]int32, len(tasks))
+		for i, a := range tasks {
+			plans[i] = a.planID
+		}
+		read, err := s.plansOn(ctx, db, plans)
+		if err != nil {
+			return err
+		}
 		for _, a := range tasks {
-			if a.plan, err = s.planOn(ctx, db, a.planID); err != nil {
+			if a.plan, err = read.of(a.planID); err != nil {
 				return err
 			}
 		}

@@ -130,11 +130,15 @@ func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics signalS
 	if err != nil {
 		return nil, err
 	}
+	read, err := s.plansOn(ctx, tx, plans)
+	if err != nil {
+		return nil, err
+	}
 	for i := range ended {
 		if plans[i] == 0 {
 			continue
 		}
-		if ended[i].plan, err = s.planOn(ctx, tx, plans[i]); err != nil && !errors.Is(err, ErrNotFound) {
+		if ended[i].plan, err = read.of(plans[i]); err != nil && !errors.Is(err, ErrNotFound) {
 			return nil, err
 		}
 	}

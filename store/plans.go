@@ -184,6 +184,70 @@ func (s *Store) planOn(ctx context.Context, db querier, id int32) (*Plan, error)
 	return s.plans.read(ctx, db, readPlan, id)
 }
 
+// ReadPlans has PlanByID remember many plans. What cannot be read is left to whoever
+// asks for it.
+func (s *Store) ReadPlans(ctx context.Context, ids []int32) error {
+	if _, missing := s.plans.take(ids); len(missing) == 0 {
+		return nil
+	}
+	return s.repeatable(ctx, "plan", "read the plans", func(ctx context.Context, db *conn) error {
+		_, err := s.plansOn(ctx, db, ids)
+		return err
+	})
+}
+
+// plans are many by id, and why others cannot be used.
+type plans struct {
+	usable map[int32]*Plan
+	broken map[int32]error
+}
+
+// of returns a plan, or ErrNotFound.
+func (p plans) of(id int32) (*Plan, error) {
+	if plan := p.usable[id]; plan != nil {
+		return plan, nil
+	}
+	if err := p.broken[id]; err != nil {
+		return nil, err
+	}
+	return nil, ErrNotFound
+}
+
+// take returns those of some plans that the cache has, and the ids of the others,
+// each once; 0 is no plan.
+func (c *planCache) take(ids []int32) (p plans, missing []int32) {
+	p = plans{usable: make(map[int32]*Plan, 1), broken: map[int32]error{}}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, id := range ids {
+		if _, seen := p.usable[id]; seen || id == 0 {
+			continue
+		}
+		if p.usable[id] = c.byID[id]; p.usable[id] == nil {
+			missing = append(missing, id)
+		}
+	}
+	return p, missing
+}
+
+// plansOn is planOn for many: one statement reads those that the cache does not have.
+// Index: the primary key.
+func (s *Store) plansOn(ctx context.Context, db querier, ids []int32) (plans, error) {
+	p, missing := s.plans.take(ids)
+	if len(missing) == 0 {
+		return p, nil
+	}
+	rows, err := db.Query(ctx, `select `+planColumns+` from tasker.plans p where p.plan_id = any ($1::int[])`, missing)
+	if err != nil {
+		return p, err
+	}
+	read, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r planRow, err error) { return r, r.scan(row) })
+	for _, r := range read {
+		p.usable[r.id], p.broken[r.id] = s.plans.compile(r)
+	}
+	return p, err
+}
+
 func (c *planCache) read(ctx context.Context, db querier, query string, args ...any) (*Plan, error) {
 	rows, err := db.Query(ctx, query, args...)
 	if err != nil {

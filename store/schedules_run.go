@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
@@ -146,57 +147,25 @@ func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim string, args
 	if err != nil {
 		return nil, err
 	}
-	var ids []*int32
+	var ids []int32 // 0: there is no such plan any more
 	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (DueSchedule, error) {
 		var r scheduleRow
-		var plan *int32
+		var plan pgtype.Int4
 		var alive bool
 		if err := row.Scan(append(r.fields(), &plan, &alive)...); err != nil {
 			return DueSchedule{}, err
 		}
-		ids = append(ids, plan)
+		ids = append(ids, plan.Int32)
 		return DueSchedule{Schedule: r.schedule(), Alive: alive}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	plans, broken, err := s.plansOn(ctx, tx, ids)
+	plans, err := s.plansOn(ctx, tx, ids)
 	for i, id := range ids {
-		if id != nil {
-			due[i].Plan, due[i].Broken = plans[*id], broken[*id]
-		}
+		due[i].Plan, due[i].Broken = plans.usable[id], plans.broken[id]
 	}
 	return due, err
-}
-
-// plansOn reads plans, those that the cache does not hold in one statement. What
-// cannot be compiled is broken.
-func (s *Store) plansOn(ctx context.Context, tx pgx.Tx, ids []*int32) (plans map[int32]*Plan, broken map[int32]error, err error) {
-	plans, broken = map[int32]*Plan{}, map[int32]error{}
-	var unknown []int32
-	for _, id := range ids {
-		if id == nil || plans[*id] != nil {
-			continue
-		}
-		if p, ok := s.plans.numbered(*id); ok {
-			plans[*id] = p
-		} else {
-			unknown = append(unknown, *id)
-		}
-	}
-	if unknown == nil {
-		return plans, broken, nil
-	}
-	rows, err := tx.Query(ctx, `select `+planColumns+` from tasker.plans p where p.plan_id = any ($1)`, unknown)
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r planRow, err error) { return r, r.scan(row) })
-	for _, r := range found {
-		plan, unreadable := s.plans.compile(r)
-		plans[r.id], broken[r.id] = plan, unreadable
-	}
-	return plans, broken, err
 }
 
 // fire creates the tasks and moves the schedules on.

@@ -217,8 +217,12 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Ta
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
+		read, err := s.plansOn(ctx, db, plans)
+		if err != nil {
+			return err
+		}
 		for i, t := range tasks {
-			if t.Plan, err = s.planOn(ctx, db, plans[i]); err != nil {
+			if t.Plan, err = read.of(plans[i]); err != nil {
 				return err
 			}
 			if t.Progress == nil {

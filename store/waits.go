@@ -170,8 +170,12 @@ func (s *Store) collectApprovals(ctx context.Context, db querier, rows pgx.Rows)
 	if err != nil {
 		return nil, nil, err
 	}
+	read, err := s.plansOn(ctx, db, plans)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i := range list {
-		p, err := s.planOn(ctx, db, plans[i])
+		p, err := read.of(plans[i])
 		if err != nil {
 			return nil, nil, err
 		}

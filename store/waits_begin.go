@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -139,12 +141,16 @@ func (b *beginning) pick(ctx context.Context, limit int) error {
 		b.steps, plans, numbers = append(b.steps, e), append(plans, plan), append(numbers, no)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	read, err := b.store.plansOn(ctx, b.tx, plans)
 	for i := range plans {
 		if err != nil {
 			return err
 		}
 		e := &b.steps[i]
-		if e.Plan, err = b.store.planOn(ctx, b.tx, plans[i]); err == nil {
+		if e.Plan, err = read.of(plans[i]); err == nil {
 			e.Step = &e.Plan.Steps[numbers[i]]
 		}
 	}
@@ -345,8 +351,12 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	if _, err := pgx.ForEachRow(rows, []any{&at, &id}, func() error { found[at-1] = id; return nil }); err != nil {
 		return err
 	}
+	read, err := b.store.plansOn(ctx, b.tx, slices.Collect(maps.Values(found)))
+	if err != nil {
+		return err
+	}
 	for i, id := range found {
-		if plans[i], err = b.store.planOn(ctx, b.tx, id); err != nil {
+		if plans[i], err = read.of(id); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,7 @@ type board interface {
 	Callables(ctx context.Context) ([]store.Callable, error)
 	KnownCallables() []store.Callable
 	CallablesVersion() uint64
+	ReadPlans(ctx context.Context, ids []int32) error
 	PlanByID(ctx context.Context, id int32) (*store.Plan, error)
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
 	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)

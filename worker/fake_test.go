@@ -333,6 +333,9 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
+// ReadPlans has nothing to read.
+func (b *fakeBoard) ReadPlans(context.Context, []int32) error { return b.err() }
+
 // CallablesVersion never changes.
 func (b *fakeBoard) CallablesVersion() uint64 { return 1 }
 

@@ -49,6 +49,13 @@ func (e *engine) job(plan *store.Plan, key jobKey) (*job, error) {
 // that cannot be read now is left to the executions, which ask again.
 func (e *engine) prepare(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) []*execution {
 	executions := make([]*execution, len(claimed))
+	plans := make([]int32, len(claimed))
+	for i := range claimed {
+		plans[i] = claimed[i].PlanID
+	}
+	if err := e.board.ReadPlans(ctx, plans); err != nil {
+		e.log.Debug("plans not read ahead", zap.Error(err))
+	}
 	jobs := make(map[jobKey]*job, 1)
 	for i := range claimed {
 		x := newExecution(claimed[i], leaseEnd)

@@ -161,7 +161,7 @@ func (e *engine) claimFromMarks(ctx context.Context, want int, eager bool, out *
 func (e *engine) claimAll(ctx context.Context, want int) (haul, error) {
 	begin := time.Now()
 	got, err := e.claim(ctx, want, true)
-	e.scans.made(begin, time.Now())
+	e.scans.made(begin, time.Now(), got.found >= want)
 	if err == nil && e.queues.reofferNew() && got.found < want {
 		var more haul
 		more, err = e.claim(ctx, want-got.found, true)

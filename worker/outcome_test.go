@@ -102,7 +102,7 @@ func TestFullScans(t *testing.T) {
 	require.True(t, f.overdue(begin))
 	require.Zero(t, f.wait(begin, partPause))
 
-	f.made(begin, begin.Add(time.Millisecond)) // cheap
+	f.made(begin, begin.Add(time.Millisecond), false) // cheap
 	now := f.ended
 	require.Equal(t, 20*time.Millisecond, f.wait(now, emptyPause), "the share is more than the pause")
 	require.Equal(t, partPause, f.wait(now, partPause))
@@ -111,13 +111,16 @@ func TestFullScans(t *testing.T) {
 	require.False(t, f.overdue(now.Add(fullScanEvery-1)))
 	require.True(t, f.overdue(now.Add(fullScanEvery)))
 
-	f.made(begin, begin.Add(time.Second)) // dear, but for once
+	f.made(begin, begin.Add(time.Second), false) // dear, but for once
 	require.Zero(t, f.wait(f.ended, 0))
-	f.made(begin, begin.Add(time.Second)) // dear
+	f.made(begin, begin.Add(time.Second), false) // dear
 	now = f.ended
 	require.Equal(t, 20*time.Second, f.wait(now, 0), "however eager")
 	require.False(t, f.overdue(now.Add(20*time.Second-1)))
 	require.True(t, f.overdue(now.Add(20*time.Second)))
+
+	f.made(begin, begin.Add(time.Second), true)
+	require.Zero(t, f.wait(f.ended, partPause), "however dear: it has left something")
 }
 
 func TestClip(t *testing.T) {

@@ -33,13 +33,16 @@ type fullScans struct {
 	took   time.Duration
 	latest time.Duration
 	quiet  bool // the latest look found nothing
+	rich   bool // the latest one took as much as was asked for, so there may be more
 }
 
 // wait is how long it is until the next full scan may be made; 0 is now. pause
 // is what shall lie between two at least; where none is needed, because a full
-// scan is expected to find something, a cheap one may be made at once.
+// scan is expected to find something, a cheap one may be made at once. So may any
+// after one that left something: a backlog may be spread thinly over more lanes than
+// are looked into from the marks.
 func (f fullScans) wait(now time.Time, pause time.Duration) time.Duration {
-	if f.ended.IsZero() || pause == 0 && f.took <= cheapScan {
+	if f.ended.IsZero() || f.rich || pause == 0 && f.took <= cheapScan {
 		return 0
 	}
 	return max(max(fullScanShare*f.took, pause)-now.Sub(f.ended), 0)
@@ -55,9 +58,10 @@ func (f fullScans) overdue(now time.Time) bool {
 	return f.ended.IsZero() || now.Sub(f.ended) >= max(fullScanEvery, fullScanShare*f.took)
 }
 
-// made notes a full scan.
-func (f *fullScans) made(begin, end time.Time) {
+// made notes a full scan. rich says that it took as much as was asked for.
+func (f *fullScans) made(begin, end time.Time, rich bool) {
 	took := end.Sub(begin)
+	f.rich = rich
 	if f.ended.IsZero() {
 		f.took = min(took, cheapScan) // the very first one proves nothing
 	} else {
