@@ -62,7 +62,7 @@ func engineKeys() []Key {
 		integer("apply.max_batch_bytes", 8388608, 65536, 1073741824, "Results of decisions and batchable steps that one transaction takes into memory, in bytes.", "After a transaction above it the next ones take fewer steps, until they fit."),
 		integer("events.max_consumers", 100, 1, 10000, "How many event consumers there may be.", "Each is listed with how far behind it is."),
 		integer("events.max_streams", 100, 1, 10000, "Streams of domain events that one replica serves at once.", "Each holds a connection; beyond it clients are told to come back (503)."),
-		integer("create.batch_size", 500, 1, 10000, "Tasks created by one transaction.", "Throughput of task creation under load."),
+		integer("create.batch_size", 2000, 1, 10000, "Tasks created by one transaction.", "Throughput of task creation under load."),
 		integer("create.max_pending", 10000, 1, 1000000, "Task requests that may wait for creation.", "Beyond it callers are told to come back (503)."),
 		text("create.input_schema", "enforce", "What becomes of a request whose context breaks the input_schema of its template.",
 			"enforce refuses it (400), warn accepts and logs it, off does not look. Handlers and programs that create tasks in their own transactions are always held to it.").

@@ -64,7 +64,7 @@ insert into tasker.board (task_uuid, slot, state, lane, queue, plan_id, task_sta
                           updated_at, correlation_id, parent_correlation_id, context, dead_letter)
 select e.task_uuid, 0, 0, 0, t.queue, t.plan_id, e.task_state, t.priority, e.task_progress, t.requested_at, clock_timestamp(),
        clock_timestamp(), t.correlation_id, t.parent_correlation_id,
-       case when octet_length(t.context::text) <= ` + maxInlineContext + ` then t.context end,
+       case when octet_length(t.context::text) <= ` + inlineContext + ` then t.context end,
        case when exists (select from tasker.dlq_entries d where d.task_uuid = e.task_uuid and d.resolution = 1) then true end
 from ended e join tasker.tasks t on t.task_uuid = e.task_uuid
 on conflict do nothing`

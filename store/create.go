@@ -76,7 +76,8 @@ const (
 	maxInlineSteps = 32
 	// maxInlineContext bounds the context, in bytes of JSON text. A larger one
 	// is fetched from the ledger with each claim.
-	maxInlineContext = "512"
+	maxInlineContext = 512
+	inlineContext    = "512" // the same, in statements
 	// maxInlineResult bounds the result that a step leaves in the row for the
 	// next one, in bytes as stored.
 	maxInlineResult = "1024"
@@ -129,7 +130,7 @@ with patience as materialized (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
     select task_uuid, 0, plan_id, queue, 1, priority, progress, statement_timestamp(), correlation_id,
-           parent_correlation_id, case when octet_length(context) <= ` + maxInlineContext + ` then context_json end, step_no, callable, lane,
+           parent_correlation_id, case when octet_length(context) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
            case when step_no is null then 0 when due_ms > 0 or start_at is not null then 1 else 2 end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
@@ -161,7 +162,7 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 	answers := make([]CreatedTask, len(tasks))
 	chosen := distinctIdentities(tasks)
 	err := s.repeatable(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
-		accepted, err := s.insertAround(ctx, db, tasks, chosen, identityPatience)
+		accepted, err := s.insertMany(ctx, db, tasks, chosen)
 		if err != nil {
 			return err
 		}

@@ -35,6 +35,8 @@ func identityHeld(err error) bool {
 
 const identities = "task_identities"
 
+const uniqueViolation = "23505" // a code of the server
+
 // LockTimeout reports whether a statement has waited for a lock in vain.
 func LockTimeout(err error) bool {
 	pg := serverError(err)

@@ -175,7 +175,7 @@ func deadLetterError(err error) error {
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrNotFound
-	case errors.As(err, &pg) && pg.Code == "23505":
+	case errors.As(err, &pg) && pg.Code == uniqueViolation:
 		return ErrDeadLetterOpen
 	}
 	return err

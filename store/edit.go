@@ -45,5 +45,5 @@ with n as materialized (
 ), kept as (
     update tasker.tasks t set context = n.document from n where t.task_uuid = any (array[n.task_uuid])
 )
-update tasker.board b set context = case when octet_length(n.context) <= ` + maxInlineContext + ` then n.document end
+update tasker.board b set context = case when octet_length(n.context) <= ` + inlineContext + ` then n.document end
 from n where b.task_uuid = any (array[n.task_uuid]) and b.slot = 0`

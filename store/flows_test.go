@@ -42,7 +42,8 @@ type life struct {
 }
 
 var flows = []flow{
-	{"create", 1, func(tb testing.TB, l *life) {
+	// many are copied: begin with its bounds (one round trip), clock, identities, ledger, numbers in line, board, commit
+	{"create", 8, func(tb testing.TB, l *life) {
 		tasks := make([]store.NewTask, l.tasks)
 		for i := range tasks {
 			tasks[i] = newTask(l.plan)

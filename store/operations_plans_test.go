@@ -64,7 +64,7 @@ func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 	db.Exec(t, `update tasker.board set checkpoint = jsonb_build_object('cursor', 1, 'items_processed', 1, 'timestamp', '2020-01-01T00:00:00Z', 'history', '[]'::jsonb)
 		where state = 3 and seq between $1 and $2 and seq % 40 < 20`, ended+1, last)
 	db.Exec(t, `insert into tasker.task_identities (identity, task_uuid, expires_at)
-		select sha256(i::text::bytea), test_id(i), case when i % 3 = 0 then 'infinity' else now() + (i - $2) * interval '1 s' end
+		select substring(sha256(i::text::bytea) for 16), test_id(i), case when i % 3 = 0 then 'infinity' else now() + (i - $2) * interval '1 s' end
 		from generate_series($1::int, $3::int) i`, first, (first+last)/2, last)
 	db.Exec(t, `insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces, status, status_since, heartbeat_at)
 		select test_id(i), 'w', 'h', 'v', 'm', '{}', case when i % 100 = 0 then 1 else 3 end, now() - i * interval '1 hour',
@@ -169,7 +169,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 		{"continueTask", continueTask, []any{quiet[0], quiet[min(1, items-1)], 0, "s", int64(1), "w", false}, 1, 1},
 		{"chainBefore", chainBefore, []any{chained(0), 51}, 51, 51},
 		{"chainAfter", chainAfter, []any{chained(51), 51}, 51, 51},
-		{"taskOfIdentity", taskOfIdentity, []any{endless[:]}, 1, 1},
+		{"taskOfIdentity", taskOfIdentity, []any{endless[:16]}, 1, 1},
 		{"takeSweep", takeSweep, []any{"s", uuid.Max, int64(1), int64(1), true}, 1, 1},
 		{"ledgerDays", ledgerDays, []any{int64(0)}, 20, 0},
 		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},
