@@ -14,14 +14,18 @@ import (
 
 // Claiming ahead. A worker that claims only what it has permits for asks the
 // database once per handful of steps when its handlers take microseconds. It
-// therefore claims as many more as will be done by the time the next claim is
-// answered: none when handlers take seconds, hundreds when they take nothing.
+// therefore claims as many more as will begin soon: none when handlers take seconds,
+// hundreds when they take nothing.
 const (
 	// maxAhead bounds the steps claimed beyond the permits.
 	maxAhead = 500
 	// aheadCover is how many round trips of a claim the steps in hand should
-	// last: one is under way while the other is being worked off.
+	// last: one is under way while the other is being worked off. soon is for how
+	// long they should last at least, so that few permits do not cost a claim for
+	// every few steps: of 1 ms each, 4 permits worked off 2.7 k/s without it, and
+	// 3.7 k/s with it.
 	aheadCover = 2
+	soon       = 10 * time.Millisecond
 	// maxAheadAge is how long a step claimed ahead may wait for its permit.
 	// Then the handlers have become slow, and others may have permits free.
 	maxAheadAge = time.Second
@@ -53,11 +57,15 @@ func average(past, now time.Duration) time.Duration {
 
 // ahead is how many steps to have claimed beyond the permits, at least floor.
 func (p *pace) ahead(permits, floor int) int {
+	return max(floor, p.begin(permits, max(aheadCover*p.claim, soon)))
+}
+
+// begin is how many steps begin within some time, as long as there are any; maxAhead at most.
+func (p *pace) begin(permits int, within time.Duration) int {
 	if p.service <= 0 || p.claim <= 0 {
-		return floor
+		return 0
 	}
-	wanted := aheadCover * float64(permits) * float64(p.claim) / float64(p.service)
-	return max(floor, int(min(wanted, maxAhead)))
+	return int(min(float64(permits)*float64(within)/float64(p.service), maxAhead))
 }
 
 func (s *slots) aheadLocked() int {
@@ -147,7 +155,9 @@ func (s *slots) tellLocked() bool {
 }
 
 // leadLocked is how many executions begin during one round trip.
-func (s *slots) leadLocked() int { return max(s.aheadLocked()/aheadCover, 1) }
+func (s *slots) leadLocked() int {
+	return max(s.pace.begin(s.limit, s.pace.claim), s.prefetch/aheadCover, 1)
+}
 
 // toTell is what to announce now: of the claims of one worker as many as begin in
 // the next two round trips. before is what was announced last.

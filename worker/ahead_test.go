@@ -17,8 +17,11 @@ func TestClaimingAheadFollowsTheHandlers(t *testing.T) {
 	var p pace
 	require.Equal(t, 3, p.ahead(10, 3), "nothing is known yet")
 	p.claimed(2 * time.Millisecond)
-	p.served(100 * time.Microsecond)
-	require.Equal(t, 400, p.ahead(10, 0))
+	p.served(400 * time.Microsecond)
+	require.Equal(t, 250, p.ahead(10, 0), "10 ms of work")
+	require.Equal(t, 50, p.begin(10, p.claim), "of which those are announced that begin during a round trip")
+	p.claim = 10 * time.Millisecond
+	require.Equal(t, 500, p.ahead(10, 0), "two round trips")
 	p.slowed(time.Second)
 	require.Zero(t, p.ahead(10, 0), "slow handlers want nothing ahead")
 	for range 200 {
