@@ -96,11 +96,11 @@ model: require-spin require-gcc ## Check the protocol: every order of events on 
 	model/check
 
 .PHONY: bench
-bench: require-postgresql ## Measure against the goals and other queues (about 10 minutes)
+bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
 	cd bench && $(GO) run . -out ../docs/benchmarks/latest $(BENCHFLAGS)
 
 .PHONY: bench-short
-bench-short: require-postgresql ## The same with small sizes (about 2 minutes); writes no files
+bench-short: require-postgresql ## The same with small sizes (about 6 minutes); writes no files
 	cd bench && $(GO) run . -short $(BENCHFLAGS)
 
 .PHONY: microbench

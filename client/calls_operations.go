@@ -14,14 +14,34 @@ func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
 // PauseNamespace keeps workers from claiming anything of a namespace. Pausing
 // what is paused changes who did it and why.
 func (c *Client) PauseNamespace(ctx context.Context, name string, why Why) (*Namespace, error) {
-	return send[Namespace](ctx, c, http.MethodPut, retryAlways, why, "v1", "namespaces", name, "pause")
+	return c.PauseCallable(ctx, name, "", why)
 }
 
-// ResumeNamespace lets workers claim again.
+// ResumeNamespace lets workers claim again, but for what is paused by itself.
 func (c *Client) ResumeNamespace(ctx context.Context, name string, why Why) (*Namespace, error) {
+	return c.ResumeCallable(ctx, name, "", why)
+}
+
+// PauseCallable is PauseNamespace for the steps of a namespace that call something;
+// an empty callable is the whole namespace.
+func (c *Client) PauseCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
 	var n Namespace
-	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "namespaces", name, "pause"}, query: why.query()}, &n)
+	err := c.do(ctx, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, url.Values{}), body: why}, &n)
 	return result(&n, err)
+}
+
+// ResumeCallable lets workers claim such steps again.
+func (c *Client) ResumeCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
+	var n Namespace
+	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, why.query())}, &n)
+	return result(&n, err)
+}
+
+func ofCallable(callable string, q url.Values) url.Values {
+	if callable != "" {
+		q.Set("callable", callable)
+	}
+	return q
 }
 
 // Workers lists the workers that the registry knows.

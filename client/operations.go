@@ -15,6 +15,16 @@ type Namespace struct {
 	PausedAt    *Time   `json:"paused_at" format:"date-time"`
 	PausedBy    *string `json:"paused_by"`
 	PauseReason *string `json:"pause_reason"`
+	// PausedCallables are those that are paused by themselves.
+	PausedCallables []PausedCallable `json:"paused_callables,omitempty"`
+}
+
+// PausedCallable is one of which workers claim no steps.
+type PausedCallable struct {
+	Callable    string  `json:"callable"`
+	PausedAt    Time    `json:"paused_at" format:"date-time"`
+	PausedBy    *string `json:"paused_by"`
+	PauseReason *string `json:"pause_reason"`
 }
 
 // WorkerListOptions select workers; zero values select everything.

@@ -88,14 +88,14 @@ func (g guardedEngine) Replay(ctx context.Context, task uuid.UUID, r orchestrati
 	return through(ctx, g.web, func(ctx context.Context) (orchestration.Created, error) { return g.Orchestrator.Replay(ctx, task, r) })
 }
 
-// PauseNamespace implements rest.Actions.
-func (g guardedEngine) PauseNamespace(ctx context.Context, namespace, actor, reason string) error {
-	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.PauseNamespace(ctx, namespace, actor, reason) })
+// Pause implements rest.Actions.
+func (g guardedEngine) Pause(ctx context.Context, p store.Pause) error {
+	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.Pause(ctx, p) })
 }
 
-// ResumeNamespace implements rest.Actions.
-func (g guardedEngine) ResumeNamespace(ctx context.Context, namespace, actor, reason string) error {
-	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.ResumeNamespace(ctx, namespace, actor, reason) })
+// Resume implements rest.Actions.
+func (g guardedEngine) Resume(ctx context.Context, p store.Pause) error {
+	return g.web.Do(ctx, func(ctx context.Context) error { return g.Orchestrator.Resume(ctx, p) })
 }
 
 // DeprecateTemplate implements rest.Actions.

@@ -104,21 +104,21 @@ func (o *Orchestrator) recordBulk(ctx context.Context, b *Bulk, r BulkResult) er
 	})
 }
 
-// PauseNamespace keeps steps of a namespace from being claimed. What runs goes
-// on; what is created waits.
-func (o *Orchestrator) PauseNamespace(ctx context.Context, namespace, actor, reason string) error {
-	if err := checkActor(actor, reason); err != nil {
+// Pause keeps steps of a namespace, or those that call something, from being claimed.
+// What runs goes on; what is created waits.
+func (o *Orchestrator) Pause(ctx context.Context, p store.Pause) error {
+	if err := checkActor(p.Actor, p.Reason); err != nil {
 		return err
 	}
-	return o.store.PauseNamespace(ctx, namespace, actor, reason)
+	return o.store.Pause(ctx, p)
 }
 
-// ResumeNamespace ends a pause and tells the workers.
-func (o *Orchestrator) ResumeNamespace(ctx context.Context, namespace, actor, reason string) error {
-	if err := checkActor(actor, reason); err != nil {
+// Resume ends a pause and tells the workers.
+func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
+	if err := checkActor(p.Actor, p.Reason); err != nil {
 		return err
 	}
-	signals, err := o.store.ResumeNamespace(ctx, namespace, actor, reason)
+	signals, err := o.store.Resume(ctx, p)
 	if err != nil {
 		return err
 	}

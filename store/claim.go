@@ -145,10 +145,11 @@ with recursive ` + everyLane(5, 9) + `, lanes as materialized (
     order by lane, array_position($8::int[], callable)
 ), ` + pickSteps
 
-// pausedCallables are those of the namespaces of which an operator has paused the
-// claims.
-// Index: namespaces_paused, callables_named.
-const pausedCallables = `array(select c.callable_id from tasker.namespaces n join tasker.callables c using (namespace_id) where n.paused_at is not null)`
+// pausedCallables are those of which an operator has paused the claims, or those of
+// their namespaces.
+// Index: namespaces_paused, callables_named, callables_paused.
+const pausedCallables = `array(select c.callable_id from tasker.namespaces n join tasker.callables c using (namespace_id) where n.paused_at is not null
+    union all select callable_id from tasker.callables where paused_at is not null)`
 
 // takePicked turns picked rows into claims. The rows are locked, so their
 // places cannot change and they need not be looked up again, nor looked at

@@ -19,73 +19,135 @@ type NamespaceState struct {
 	CreatedAt             time.Time
 	PausedAt              *time.Time // nil: it is not paused
 	PausedBy, PauseReason *string
+	PausedCallables       []PausedCallable // by name
+}
+
+// PausedCallable is one of which an operator has paused the claims.
+type PausedCallable struct {
+	Callable              string
+	PausedAt              time.Time
+	PausedBy, PauseReason *string
 }
 
 // Namespaces lists the namespaces by name, 10,000 at most.
 func (s *Store) Namespaces(ctx context.Context) (list []NamespaceState, err error) {
 	err = s.repeatable(ctx, "namespaces", "list the namespaces", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select namespace_id, name, created_at, paused_at, paused_by, pause_reason
-			from tasker.namespaces order by name limit 10000`)
-		if err != nil {
+		list = nil
+		places := map[int32]int{}
+		b := &pgx.Batch{}
+		b.Queue(`select namespace_id, name, created_at, paused_at, paused_by, pause_reason
+			from tasker.namespaces order by name limit 10000`).Query(func(rows pgx.Rows) error {
+			var n NamespaceState
+			_, err := pgx.ForEachRow(rows, []any{&n.ID, &n.Name, &n.CreatedAt, &n.PausedAt, &n.PausedBy, &n.PauseReason}, func() error {
+				places[n.ID] = len(list)
+				list = append(list, n)
+				return nil
+			})
 			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[NamespaceState])
-		return err
+		})
+		b.Queue(listPausedCallables).Query(func(rows pgx.Rows) error {
+			var id int32
+			var c PausedCallable
+			_, err := pgx.ForEachRow(rows, []any{&id, &c.Callable, &c.PausedAt, &c.PausedBy, &c.PauseReason}, func() error {
+				if at, listed := places[id]; listed {
+					list[at].PausedCallables = append(list[at].PausedCallables, c)
+				}
+				return nil
+			})
+			return err
+		})
+		return db.SendBatch(ctx, b).Close()
 	})
 	return list, err
 }
 
-// Changes of a namespace, with the record of the operator's action.
-// Index: the unique name.
+// listPausedCallables lists each name once: methods and resolvers are paused together.
+// Index: callables_paused.
+const listPausedCallables = `
+select distinct on (namespace_id, callable) namespace_id, callable, paused_at, paused_by, pause_reason
+from tasker.callables where paused_at is not null order by namespace_id, callable, paused_at limit 10000`
+
+// Pause says of what claims are paused, or resumed, and by whom.
+type Pause struct {
+	Namespace     string
+	Callable      string // of the namespace, with all methods and resolvers; empty: all
+	Actor, Reason string
+}
+
+// The record of an operator's action is written with the change: $2 is who, $3 why.
+// Index: the unique name, callables_named.
 const (
 	pauseNamespace = `
 with changed as (
     update tasker.namespaces set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = $2, pause_reason = $3
     where name = $1 returning name
-)` + recordNamespaceAction + `'pause_namespace'` + ofNamespace
+)` + recordPause + `'pause_namespace', jsonb_build_object('namespace', name), 1, 1, false from changed`
 	resumeNamespace = `
 with changed as (
     update tasker.namespaces set paused_at = null, paused_by = null, pause_reason = null
     where name = $1 returning name
-)` + recordNamespaceAction + `'resume_namespace'` + ofNamespace
-	recordNamespaceAction = `
+)` + recordPause + `'resume_namespace', jsonb_build_object('namespace', name), 1, 1, false from changed`
+	pauseCallable = `
+with changed as (
+    update tasker.callables c set paused_at = coalesce(c.paused_at, clock_timestamp()), paused_by = $2, pause_reason = $3` + ofNamespace +
+		recordPause + `'pause_callable'` + recordCallable
+	resumeCallable = `
+with changed as (
+    update tasker.callables c set paused_at = null, paused_by = null, pause_reason = null` + ofNamespace +
+		recordPause + `'resume_callable'` + recordCallable
+	ofNamespace = `
+    from tasker.namespaces n where n.name = $1 and c.namespace_id = n.namespace_id and c.callable = $4
+    returning n.name, c.callable
+)`
+	recordPause = `
 insert into tasker.operator_actions (actor, reason, action, target, matched, changed, dry_run)
 select $2::text, $3::text, `
-	ofNamespace = `, jsonb_build_object('namespace', name), 1, 1, false from changed`
+	recordCallable = `, jsonb_build_object('namespace', name, 'callable', callable), 1, 1, false from (select distinct * from changed) c`
 )
 
-// PauseNamespace stops claims of a namespace's steps, and records that. What
-// runs goes on, and what it leads to waits. Pausing a paused one changes who and
-// why, not since when. The error wraps ErrNotFound when there is none of that
-// name.
-func (s *Store) PauseNamespace(ctx context.Context, name, actor, reason string) error {
-	return s.call(ctx, "pause_namespace", "pause the namespace", func(ctx context.Context, db *conn) error {
-		tag, err := db.Exec(ctx, pauseNamespace, name, actor, reason)
-		if err == nil && tag.RowsAffected() == 0 {
-			err = ErrNotFound
-		}
-		return err
+// Pause stops claims of a namespace's steps, or of those that call something, and
+// records that. What runs goes on, and what it leads to waits. Pausing what is paused
+// changes who and why, not since when. The error wraps ErrNotFound where there is
+// none of that name.
+func (s *Store) Pause(ctx context.Context, p Pause) error {
+	return s.call(ctx, "pause", "pause claims", func(ctx context.Context, db *conn) error {
+		return p.change(ctx, db, pauseNamespace, pauseCallable)
 	})
 }
 
-// ResumeNamespace lets a namespace's steps be claimed again, and records that; it
-// does no harm to one that is not paused. The signals are to publish, unless the store sends
-// them itself. The error wraps ErrNotFound when there is none of that name.
-func (s *Store) ResumeNamespace(ctx context.Context, name, actor, reason string) (signals []signal.Signal, err error) {
-	err = s.call(ctx, "resume_namespace", "resume the namespace", func(ctx context.Context, db *conn) error {
+// Resume ends a pause, and records that; it does no harm where there is none. A
+// callable of a paused namespace stays paused with it. The signals are to publish,
+// unless the store sends them itself. The error wraps ErrNotFound where there is
+// none of that name.
+func (s *Store) Resume(ctx context.Context, p Pause) (signals []signal.Signal, err error) {
+	err = s.call(ctx, "resume", "resume claims", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			tag, err := tx.Exec(ctx, resumeNamespace, name, actor, reason)
-			if err != nil {
+			if err := p.change(ctx, tx, resumeNamespace, resumeCallable); err != nil {
 				return nil, err
 			}
-			if tag.RowsAffected() == 0 {
-				return nil, ErrNotFound
-			}
-			signals = []signal.Signal{{Topic: signal.WorkerTopic(name)}}
+			signals = []signal.Signal{{Topic: signal.WorkerTopic(p.Namespace)}}
 			return signals, nil
 		})
 	})
 	return signals, err
+}
+
+// change runs the one or the other statement.
+func (p *Pause) change(ctx context.Context, db execer, ofNamespace, ofCallable string) error {
+	args := []any{p.Namespace, p.Actor, p.Reason}
+	if p.Callable != "" {
+		ofNamespace, args = ofCallable, append(args, p.Callable)
+	}
+	tag, err := db.Exec(ctx, ofNamespace, args...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = ErrNotFound
+	}
+	return err
+}
+
+// execer is a connection or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // OperatorAction is something that an operator did, or tried to see what it
@@ -109,9 +171,7 @@ func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
 }
 
 // insertAction is RecordAction on a connection or in a transaction.
-func insertAction(ctx context.Context, db interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, a OperatorAction) error {
+func insertAction(ctx context.Context, db execer, a OperatorAction) error {
 	target := []byte(`{}`)
 	if a.Target != nil {
 		var err error

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -176,12 +177,12 @@ func TestPausedNamespaceIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	p := plan(t, s, diamondYAML)
-	require.ErrorIs(t, s.PauseNamespace(t.Context(), "nowhere", "ana", "why"), store.ErrNotFound)
-	_, err := s.ResumeNamespace(t.Context(), "nowhere", "ana", "why")
+	require.ErrorIs(t, s.Pause(t.Context(), store.Pause{Namespace: "nowhere", Actor: "ana", Reason: "why"}), store.ErrNotFound)
+	_, err := s.Resume(t.Context(), store.Pause{Namespace: "nowhere", Actor: "ana", Reason: "why"})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	create(t, s, p, 2)
 	running := claim(t, s, p, 1)[0]
-	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
+	require.NoError(t, s.Pause(t.Context(), store.Pause{Namespace: "shapes", Actor: "ana", Reason: "a flood"}))
 	list, err := s.Namespaces(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "ana", *list[0].PausedBy)
@@ -194,7 +195,7 @@ func TestPausedNamespaceIsNotClaimed(t *testing.T) {
 	overdue, err := s.OverdueSignals(t.Context(), 0)
 	require.NoError(t, err)
 	require.Empty(t, overdue, "nobody need be told of it")
-	signals, err := s.ResumeNamespace(t.Context(), "shapes", "ana", "over")
+	signals, err := s.Resume(t.Context(), store.Pause{Namespace: "shapes", Actor: "ana", Reason: "over"})
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
 	require.Len(t, claim(t, s, p, 10), 3)
@@ -204,6 +205,45 @@ func TestPausedNamespaceIsNotClaimed(t *testing.T) {
 	require.Len(t, actions, 2)
 	require.Equal(t, "resume_namespace", actions[0].Action)
 	require.Equal(t, json.RawMessage(`{"namespace": "shapes"}`), actions[0].Target)
+}
+
+func TestAPausedCallableIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	p := plan(t, s, diamondYAML)
+	callable := p.Steps[0].Handler.Callable
+	pause := store.Pause{Namespace: "shapes", Callable: callable, Actor: "ana", Reason: "the bank is down"}
+	for _, nowhere := range []store.Pause{{Namespace: "shapes", Callable: "nothing"}, {Namespace: "nowhere", Callable: callable}} {
+		require.ErrorIs(t, s.Pause(t.Context(), nowhere), store.ErrNotFound)
+		_, err := s.Resume(t.Context(), nowhere)
+		require.ErrorIs(t, err, store.ErrNotFound)
+	}
+	create(t, s, p, 2)
+	running := claim(t, s, p, 1)[0]
+	require.NoError(t, s.Pause(t.Context(), pause))
+	list, err := s.Namespaces(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, list[0].PausedAt)
+	require.Len(t, list[0].PausedCallables, 1)
+	require.Equal(t, callable, list[0].PausedCallables[0].Callable)
+	require.Equal(t, "the bank is down", *list[0].PausedCallables[0].PauseReason)
+	require.Empty(t, claim(t, s, p, 10))
+	require.Equal(t, []bool{true}, report(t, s, succeed(running, `1`)), "what runs goes on")
+	applyAll(t, s)
+	require.Len(t, claim(t, s, p, 10), 2, "what it leads to calls something else")
+	overdue, err := s.OverdueSignals(t.Context(), 0)
+	require.NoError(t, err)
+	require.Empty(t, overdue, "nobody need be told of it")
+	signals, err := s.Resume(t.Context(), pause)
+	require.NoError(t, err)
+	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
+	require.Len(t, claim(t, s, p, 10), 1)
+
+	actions, err := s.OperatorActions(t.Context(), 10, 0)
+	require.NoError(t, err)
+	require.Len(t, actions, 2)
+	require.Equal(t, "resume_callable", actions[0].Action)
+	require.JSONEq(t, fmt.Sprintf(`{"namespace": "shapes", "callable": %q}`, callable), string(actions[0].Target.(json.RawMessage)))
 }
 
 func TestActionsAreRecorded(t *testing.T) {

@@ -143,7 +143,7 @@ func overdue(p int) string {
        or coalesce((select reported_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms' from tasker.board
                     where state = 4 and slot > 0 and seq >= ` + at(3) + ` order by seq limit 1), false),
        array(select distinct n.name from first f
-             cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) limit 1) c
+             cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[f.callable]) and paused_at is null limit 1) c
              cross join lateral (select name, paused_at from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms')`
 }

@@ -165,7 +165,7 @@ func TestReportAndTakeClaimsNothingOfAPausedNamespace(t *testing.T) {
 	create(t, s, p, 1)
 	req := taker(p, 5)
 	begin := claimLone(t, s, req)
-	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
+	require.NoError(t, s.Pause(t.Context(), store.Pause{Namespace: "shapes", Actor: "ana", Reason: "a flood"}))
 	done, accepted := settleTaken(t, s, req, succeed(*begin, `1`))
 	require.Equal(t, []bool{true}, accepted)
 	require.Empty(t, done.Claimed)

@@ -174,7 +174,7 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 	claimed, _, err := s.Claim(t.Context(), req, true)
 	require.NoError(t, err)
 	require.Len(t, claimed, 2)
-	require.NoError(t, s.PauseNamespace(t.Context(), "shapes", "ana", "a flood"))
+	require.NoError(t, s.Pause(t.Context(), store.Pause{Namespace: "shapes", Actor: "ana", Reason: "a flood"}))
 
 	var list []store.Settlement
 	for i := range claimed {
@@ -193,7 +193,7 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 	require.Empty(t, claim(t, s, p, 10))
 	requireIntegrity(t, s)
 
-	_, err = s.ResumeNamespace(t.Context(), "shapes", "ana", "over")
+	_, err = s.Resume(t.Context(), store.Pause{Namespace: "shapes", Actor: "ana", Reason: "over"})
 	require.NoError(t, err)
 	two := claimLone(t, s, taker(p, 1, "gpu"))
 	require.Equal(t, 1, two.Step)

@@ -74,6 +74,23 @@ cross join lateral (select * from tasker.callables where callable_id = any (arra
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
 order by w.steps desc, c.callable_id limit 1000`
 
+// othersOffer asks whether another live worker offers callable $2.
+// Index: workers_alive.
+const othersOffer = `
+select exists (
+    select from tasker.workers
+    where stopped_at is null and status < 3 and heartbeat_at > clock_timestamp() - $3::bigint * interval '1 ms'
+      and worker_uuid <> $1 and mode not in ('` + ModeDraining + `', 'Disabled') and $2 = any (callables))`
+
+// OthersOffer reports whether another worker than the given one offers a callable;
+// alive is how old the heartbeat of a live worker may be.
+func (s *Store) OthersOffer(ctx context.Context, worker uuid.UUID, callable int32, alive time.Duration) (others bool, err error) {
+	err = s.repeatable(ctx, "others_offer", "look for workers that offer the same", func(ctx context.Context, db *conn) error {
+		return db.QueryRow(ctx, othersOffer, worker, callable, alive.Milliseconds()).Scan(&others)
+	})
+	return others, err
+}
+
 // Unserved lists the callables that steps wait for and no live worker offers, those
 // with the most steps first, 1,000 at most. alive is how old the heartbeat of a live
 // worker may be; steps are counted up to limit for each.

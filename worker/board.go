@@ -25,6 +25,7 @@ type board interface {
 	WorkerHeartbeat(ctx context.Context, d store.Daemon, claims []store.ClaimKey, lease time.Duration) (lost []int64, err error)
 	Stopped(ctx context.Context, daemon uuid.UUID) error
 	Queues(ctx context.Context, namespaces []string) (map[string]int32, error)
+	OthersOffer(ctx context.Context, worker uuid.UUID, callable int32, alive time.Duration) (bool, error)
 	Callables(ctx context.Context) ([]store.Callable, error)
 	KnownCallables() []store.Callable
 	CallablesVersion() uint64

@@ -39,6 +39,7 @@ type fakeBoard struct {
 	claims       []int                       // limits asked for
 	down         error                       // every call fails with it
 	deaf         error                       // heartbeats fail with it
+	others       bool                        // offer what this worker offers
 	namesake     func() store.Namesake       // has the worker_id
 	succeeded    []uuid.UUID                 // who have taken the worker_id from it
 	deafHandBack error                       // handing back fails with it
@@ -145,9 +146,14 @@ func (b *fakeBoard) Claim(ctx context.Context, req store.ClaimRequest, full bool
 		b.locked--
 		return nil, store.RestLocked, nil
 	}
-	n := min(req.Limit, len(b.claimable))
-	out := slices.Clone(b.claimable[:n])
-	b.claimable = slices.Delete(b.claimable, 0, n)
+	var out []store.Claimed
+	b.claimable = slices.DeleteFunc(b.claimable, func(c store.Claimed) bool {
+		taken := len(out) < req.Limit && (!b.others || slices.Contains(req.Callables, b.plan.Callables[c.PlanStep()]))
+		if taken {
+			out = append(out, c)
+		}
+		return taken
+	})
 	for i := range out {
 		b.lastToken++
 		out[i].Token = b.lastToken
@@ -331,6 +337,13 @@ func (b *fakeBoard) err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.down
+}
+
+// OthersOffer says what it is told to.
+func (b *fakeBoard) OthersOffer(context.Context, uuid.UUID, int32, time.Duration) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.others, b.down
 }
 
 // ReadPlans has nothing to read.

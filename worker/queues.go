@@ -32,11 +32,12 @@ type queues struct {
 	byName map[string]int32
 	byID   map[int32]string
 	offer  []int32
-	offers uint64 // version of the callables that offer was chosen from
+	offers uint64              // version of the callables that offer was chosen from
+	left   map[int32]time.Time // callables that are not offered before then
 }
 
 func newQueues(b board, names []string, every bool, can func(workflow.HandlerReference) bool, log *zap.Logger) *queues {
-	return &queues{board: b, names: names, every: every, can: can, log: log, kicked: make(chan struct{}, 1), fast: func() bool { return false }}
+	return &queues{board: b, names: names, every: every, can: can, log: log, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}, fast: func() bool { return false }}
 }
 
 // callables are those to claim, in the order of their ids.
@@ -103,9 +104,9 @@ func (q *queues) reoffer() (changed bool) {
 	q.mu.RLock()
 	served := q.byID
 	q.mu.RUnlock()
-	version := q.board.CallablesVersion()
+	version, left := q.board.CallablesVersion(), q.stillLeft(time.Now())
 	for _, c := range q.board.KnownCallables() { // asked without the lock: resolvers are not ours
-		if _, ours := served[c.Namespace]; ours && q.can(c.Handler) {
+		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.can(c.Handler) {
 			offer = append(offer, c.ID)
 		}
 	}
@@ -116,10 +117,34 @@ func (q *queues) reoffer() (changed bool) {
 	return changed
 }
 
-// reofferNew is reoffer where callables have become known since.
+// leave stops offering a callable until an instant.
+func (q *queues) leave(callable int32, until time.Time) {
+	q.mu.Lock()
+	q.left[callable] = until
+	q.mu.Unlock()
+	q.reoffer()
+}
+
+// stillLeft are the callables that are not offered now; the others are forgotten.
+func (q *queues) stillLeft(now time.Time) map[int32]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	left := make(map[int32]bool, len(q.left))
+	for callable, until := range q.left {
+		if left[callable] = until.After(now); !left[callable] {
+			delete(q.left, callable)
+		}
+	}
+	return left
+}
+
+// reofferNew is reoffer where callables have become known since, or are offered again.
 func (q *queues) reofferNew() (changed bool) {
 	q.mu.RLock()
-	current := q.offers == q.board.CallablesVersion()
+	current, now := q.offers == q.board.CallablesVersion(), time.Now()
+	for _, until := range q.left {
+		current = current && until.After(now)
+	}
 	q.mu.RUnlock()
 	return !current && q.reoffer()
 }

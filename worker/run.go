@@ -14,9 +14,9 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// errGivenUp says that an execution ended because it was told to, not because
-// it failed.
-var errGivenUp = errors.New("the handler gave up because the worker is shutting down")
+// errGivenUp says that an execution did not fail, and its end is not reported: the
+// worker is shutting down, or has left the step to another one.
+var errGivenUp = errors.New("the execution was given up")
 
 // execute runs one step to its end in this goroutine.
 func (e *engine) execute(x *execution) (json.RawMessage, error) {
@@ -31,6 +31,9 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 	}
 	handler, err := e.chain.resolve(x.job.step.Handler)
 	if err != nil {
+		if e.leave(x, err) {
+			err = fmt.Errorf("%w: %w", errGivenUp, err)
+		}
 		return nil, err
 	}
 	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
@@ -50,6 +53,38 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 		return nil, e.verdict(x, err)
 	}
 	return result, nil
+}
+
+// leftFor is for how long a worker does not claim what it could not find a handler for.
+const leftFor = 10 * time.Second
+
+// leave hands a step back for which a resolver that wanted it has no handler after all, where
+// another worker offers what it calls: no attempt is used up, and this worker claims
+// nothing of that kind for a while.
+func (e *engine) leave(x *execution, why error) bool {
+	callable := e.callableOf(x)
+	others, err := e.board.OthersOffer(&x.life, x.worker, callable, e.cfg.Lease)
+	if err != nil || !others {
+		return false
+	}
+	e.queues.leave(callable, time.Now().Add(leftFor))
+	e.beat() // the others are not to take this one for able
+	if err := e.handBack(&x.life, []*execution{x}); err != nil {
+		e.log.Debug("a step was not left to others", zap.Error(err))
+		return false
+	}
+	e.log.Warn("left a step to other workers: its handler was not found here", zap.Stringer("task_uuid", x.key.TaskUUID),
+		zap.Int("step_no", x.key.Step), zap.Duration("for", leftFor), zap.Error(why))
+	return true
+}
+
+// callableOf is what an execution calls; 0 where its plan is not to be had any more.
+func (e *engine) callableOf(x *execution) int32 {
+	plan, err := e.board.PlanByID(&x.life, x.claim.PlanID) // in the cache: its job is known
+	if err != nil {
+		return 0
+	}
+	return plan.Callables[x.claim.PlanStep()]
 }
 
 // yielding is what a yield comes to: a place to go on from, or a failure where

@@ -33,11 +33,13 @@ type Actions interface {
 	// ReplayDeadLetters replays many. Like that of ActOnMany, its result tells
 	// how far it came when there is an error too.
 	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
-	PauseNamespace(ctx context.Context, namespace, actor, reason string) error
+	// Pause and Resume are about a namespace, or a callable of it; the error wraps
+	// store.ErrNotFound where there is none.
+	Pause(ctx context.Context, p store.Pause) error
+	Resume(ctx context.Context, p store.Pause) error
 	// DeprecateTemplate marks a template version, or takes the mark off; the error
 	// wraps store.ErrNotFound where there is no such version.
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
-	ResumeNamespace(ctx context.Context, namespace, actor, reason string) error
 }
 
 // actionRoutes let operators act on tasks and steps.

@@ -37,7 +37,7 @@ func (r *namespaceRoutes) add() {
 		return
 	}
 	add(r.api, operation{method: http.MethodPut, path: path, id: "pause-namespace", tag: namespacesTag,
-		summary: "Keep workers from claiming anything of a namespace", body: client.Why{}}, r.pause)
+		summary: "Keep workers from claiming anything of a namespace, or what calls one of its callables", body: client.Why{}}, r.pause)
 	add(r.api, operation{method: http.MethodDelete, path: path, id: "resume-namespace", tag: namespacesTag,
 		summary: "Let workers claim again"}, r.resume)
 }
@@ -55,7 +55,12 @@ func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*client.Namesp
 }
 
 func namespaceOf(s *store.NamespaceState) client.Namespace {
-	return client.Namespace{Name: s.Name, Paused: s.PausedAt != nil, PausedAt: instant(s.PausedAt), PausedBy: s.PausedBy, PauseReason: s.PauseReason}
+	n := client.Namespace{Name: s.Name, Paused: s.PausedAt != nil, PausedAt: instant(s.PausedAt), PausedBy: s.PausedBy, PauseReason: s.PauseReason}
+	for _, c := range s.PausedCallables {
+		n.PausedCallables = append(n.PausedCallables, client.PausedCallable{Callable: c.Callable, PausedAt: client.Time{Time: c.PausedAt},
+			PausedBy: c.PausedBy, PauseReason: c.PauseReason})
+	}
+	return n
 }
 
 func checkNamespace(name string) error {
@@ -69,38 +74,56 @@ func noNamespace(name string) error {
 	return notFound(fmt.Sprintf("Namespace not found: %q", clip(name, 64)))
 }
 
+// pauseOf is what a request is about.
+func pauseOf(namespace, callable string) (store.Pause, error) {
+	p := store.Pause{Namespace: namespace, Callable: callable}
+	if err := checkNamespace(namespace); err != nil {
+		return p, err
+	}
+	return p, filterText("callable", callable)
+}
+
 func (r *namespaceRoutes) pause(ctx context.Context, in *struct {
-	Name string `path:"name"`
+	Name     string `path:"name"`
+	Callable string `query:"callable" doc:"Only the steps of the namespace that call this, with any method and resolver"`
 }) (*client.Namespace, error) {
-	if err := checkNamespace(in.Name); err != nil {
+	p, err := pauseOf(in.Name, in.Callable)
+	if err != nil {
 		return nil, err
 	}
 	why, err := requiredWhy(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return r.show(ctx, in.Name, r.actions.PauseNamespace(ctx, in.Name, why.Actor, why.Reason))
+	p.Actor, p.Reason = why.Actor, why.Reason
+	return r.show(ctx, &p, r.actions.Pause(ctx, p))
 }
 
 func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
-	Name   string `path:"name"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
-	Actor  string `query:"actor" doc:"Who acts"`
+	Name     string `path:"name"`
+	Callable string `query:"callable" doc:"Only the steps of the namespace that call this; they may be paused by themselves"`
+	Reason   string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Actor    string `query:"actor" doc:"Who acts"`
 }) (*client.Namespace, error) {
-	if err := checkNamespace(in.Name); err != nil {
+	p, err := pauseOf(in.Name, in.Callable)
+	if err != nil {
 		return nil, err
 	}
 	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "resumed over the API")
 	if err != nil {
 		return nil, err
 	}
-	return r.show(ctx, in.Name, r.actions.ResumeNamespace(ctx, in.Name, why.Actor, why.Reason))
+	p.Actor, p.Reason = why.Actor, why.Reason
+	return r.show(ctx, &p, r.actions.Resume(ctx, p))
 }
 
 // show answers with a namespace after something was done to it.
-func (r *namespaceRoutes) show(ctx context.Context, name string, err error) (*client.Namespace, error) {
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, noNamespace(name)
+func (r *namespaceRoutes) show(ctx context.Context, p *store.Pause, err error) (*client.Namespace, error) {
+	switch {
+	case errors.Is(err, store.ErrNotFound) && p.Callable != "":
+		return nil, notFound(fmt.Sprintf("Callable not found: no step of namespace %q calls %q", clip(p.Namespace, 64), clip(p.Callable, 64)))
+	case errors.Is(err, store.ErrNotFound):
+		return nil, noNamespace(p.Namespace)
 	}
 	if err != nil {
 		return nil, err
@@ -110,10 +133,10 @@ func (r *namespaceRoutes) show(ctx context.Context, name string, err error) (*cl
 		return nil, err
 	}
 	for i := range states {
-		if states[i].Name == name {
+		if states[i].Name == p.Namespace {
 			w := namespaceOf(&states[i])
 			return &w, nil
 		}
 	}
-	return nil, noNamespace(name)
+	return nil, noNamespace(p.Namespace)
 }

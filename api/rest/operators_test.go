@@ -109,23 +109,25 @@ func (f *fakeOperator) ReplayDeadLetters(_ context.Context, r orchestration.Repl
 	return f.bulk, f.note("replay many", r)
 }
 
-func (f *fakeOperator) PauseNamespace(_ context.Context, name, actor, reason string) error {
-	return f.namespace("pause", name, actor, reason)
-}
+func (f *fakeOperator) Pause(_ context.Context, p store.Pause) error { return f.namespace("pause", p) }
 
-func (f *fakeOperator) ResumeNamespace(_ context.Context, name, actor, reason string) error {
-	return f.namespace("resume", name, actor, reason)
+func (f *fakeOperator) Resume(_ context.Context, p store.Pause) error {
+	return f.namespace("resume", p)
 }
 
 func (f *fakeOperator) DeprecateTemplate(_ context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error {
 	return f.note("deprecate", []string{namespace, name, version, fmt.Sprint(deprecated), why.Actor, why.Reason})
 }
 
-func (f *fakeOperator) namespace(what, name, actor, reason string) error {
-	if err := f.note(what, []string{name, actor, reason}); err != nil {
+func (f *fakeOperator) namespace(what string, p store.Pause) error {
+	said := []string{p.Namespace, p.Actor, p.Reason}
+	if p.Callable != "" {
+		said = append(said, p.Callable)
+	}
+	if err := f.note(what, said); err != nil {
 		return err
 	}
-	if name != "shapes" {
+	if p.Namespace != "shapes" {
 		return fmt.Errorf("%s: %w", what, store.ErrNotFound)
 	}
 	return nil

@@ -363,7 +363,7 @@ func TestAPausedNamespaceIsNotClaimed(t *testing.T) {
 	o := newOperators(false)
 	close(o.release)
 	e := start(t, o)
-	require.NoError(t, e.Orchestrator.PauseNamespace(t.Context(), "test", "ana", "maintenance"))
+	require.NoError(t, e.Orchestrator.Pause(t.Context(), store.Pause{Namespace: "test", Actor: "ana", Reason: "maintenance"}))
 	task := e.Submit("test", "operated", `{}`)
 	other := e.Submit("test", "operated", `{"n":2}`)
 	require.NoError(t, e.Orchestrator.Act(t.Context(), other, orchestration.Action{Kind: orchestration.ActionReprioritise, Priority: ptr(50), Actor: "ana", Reason: "urgent"}))
@@ -373,7 +373,7 @@ func TestAPausedNamespaceIsNotClaimed(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, claimed, "also a scan of everything finds nothing")
 	require.Zero(t, e.Read(task).Steps[0].Attempts)
-	require.NoError(t, e.Orchestrator.ResumeNamespace(t.Context(), "test", "ana", "done"))
+	require.NoError(t, e.Orchestrator.Resume(t.Context(), store.Pause{Namespace: "test", Actor: "ana", Reason: "done"}))
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	require.Equal(t, workflow.TaskComplete, e.Await(other).State)
 }

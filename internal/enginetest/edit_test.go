@@ -244,7 +244,7 @@ func TestAPreviewIsWhatHappens(t *testing.T) {
 			t.Parallel()
 			e := newEdits(t)
 			task := e.Run("edits", "edited", `{"n":1}`)
-			require.NoError(t, e.Orchestrator.PauseNamespace(t.Context(), "edits", "ana", "to look"))
+			require.NoError(t, e.Orchestrator.Pause(t.Context(), store.Pause{Namespace: "edits", Actor: "ana", Reason: "to look"}))
 			a := again(task.UUID, no, patched(`{"n":2}`))
 			p, err := e.Orchestrator.Preview(t.Context(), task.UUID, a)
 			require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestAPreviewIsWhatHappens(t *testing.T) {
 					require.Equal(t, workflow.StepComplete, s.State, s.Name)
 				}
 			}
-			require.NoError(t, e.Orchestrator.ResumeNamespace(t.Context(), "edits", "ana", "looked"))
+			require.NoError(t, e.Orchestrator.Resume(t.Context(), store.Pause{Namespace: "edits", Actor: "ana", Reason: "looked"}))
 			require.Equal(t, workflow.TaskComplete, e.Await(task.UUID).State)
 		})
 	}

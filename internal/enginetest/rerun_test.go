@@ -124,7 +124,7 @@ func TestAPreviewNamesTheBatchesThatWouldBeMade(t *testing.T) {
 	e := enginetest.Start(t, i.register)
 	id := e.Submit("test", "isolating", `{"total":20}`)
 	e.Await(id)
-	require.NoError(t, e.Orchestrator.PauseNamespace(t.Context(), "test", "ana", "because"))
+	require.NoError(t, e.Orchestrator.Pause(t.Context(), store.Pause{Namespace: "test", Actor: "ana", Reason: "because"}))
 	require.NoError(t, e.Orchestrator.Act(t.Context(), id, splitAgain(id, 30)))
 	split := store.StepUUID(id, 1)
 	a := by(orchestration.ActionCompleteManually, &split)
@@ -146,7 +146,7 @@ func TestAPreviewNamesTheBatchesThatWouldBeMade(t *testing.T) {
 	require.Len(t, made, 3)
 	require.Equal(t, made, foreseen)
 	require.NotContains(t, made, "part_001")
-	require.NoError(t, e.Orchestrator.ResumeNamespace(t.Context(), "test", "ana", "because"))
+	require.NoError(t, e.Orchestrator.Resume(t.Context(), store.Pause{Namespace: "test", Actor: "ana", Reason: "because"}))
 	require.Equal(t, total{Sum: 3, Count: 3}, sumOf(t, e.Await(id)))
 }
 

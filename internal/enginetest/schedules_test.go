@@ -115,7 +115,7 @@ func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
 	s := newScheduler(t, func(c *orchestration.Config, _ *worker.Config) { c.CreateBatch = 7 })
 	s.AnotherOrchestrator()
 	s.AnotherOrchestrator()
-	require.NoError(t, s.Orchestrator.PauseNamespace(t.Context(), "test", "ana", "the tasks are not of interest"))
+	require.NoError(t, s.Orchestrator.Pause(t.Context(), store.Pause{Namespace: "test", Actor: "ana", Reason: "the tasks are not of interest"}))
 	want := map[string][]time.Time{}
 	all := map[string]uuid.UUID{}
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"} {
