@@ -11,12 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -138,17 +138,20 @@ func cleanEnv() []string {
 	return env
 }
 
+// Ports below those that the kernel gives to outgoing connections: one of these could
+// take a port between the look whether it is free and the daemon's own.
+const firstPort, ports = 20_000, 12_000
+
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a local bind returns at once
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	var err error
+	for range 100 {
+		port := firstPort + rand.IntN(ports)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil { //nolint:noctx // a local bind returns at once
+			return port, l.Close()
+		}
 	}
-	defer func() { _ = l.Close() }()
-	_, text, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return strconv.Atoi(text)
+	return 0, fmt.Errorf("find a free port: %w", err)
 }
 
 // WaitReady waits until the daemon says that it is ready.
