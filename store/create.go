@@ -314,14 +314,9 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 
 // createArguments are the parameters of createTasks.
 func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []any, queues []signal.Signal, err error) {
-	c := newTaskColumns{topics: signalSet{}}
-	for i := range tasks {
-		if !chosen[i] {
-			continue
-		}
-		if err := c.add(&tasks[i]); err != nil {
-			return nil, nil, err
-		}
+	c, err := columnsOf(tasks, chosen)
+	if err != nil {
+		return nil, nil, err
 	}
 	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts, c.callables, c.put.callables, []*bool(c.watched)), c.topics.signals(), nil
 }
@@ -354,6 +349,19 @@ type newTaskColumns struct {
 	watched                                  seldom[bool]
 	put                                      stepColumns
 	topics                                   signalSet
+}
+
+// columnsOf are those of the chosen tasks.
+func columnsOf(tasks []NewTask, chosen []bool) (*newTaskColumns, error) {
+	c := &newTaskColumns{topics: signalSet{}}
+	for i := range tasks {
+		if chosen[i] {
+			if err := c.add(&tasks[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
 }
 
 func (c *newTaskColumns) add(t *NewTask) error {

@@ -60,20 +60,15 @@ func (s *Store) insertMany(ctx context.Context, db *conn, tasks []NewTask, chose
 // violation where one has the identity, or the UUID, of a task that exists. Times
 // count from the beginning of the transaction, which is its own.
 func (s *Store) copyTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool) (acceptedTasks, error) {
-	c := newTaskColumns{topics: signalSet{}}
-	for i := range tasks {
-		if chosen[i] {
-			if err := c.add(&tasks[i]); err != nil {
-				return nil, err
-			}
-		}
+	c, err := columnsOf(tasks, chosen)
+	if err != nil {
+		return nil, err
 	}
 	accepted := make(acceptedTasks, len(c.ids))
-	err := s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-		clear(accepted)
+	err = s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 		var now time.Time
-		err := tx.QueryRow(ctx, `select clock_timestamp() from (select set_config('lock_timeout', $1, true) offset 0) p`,
-			strconv.FormatInt(identityPatience.Milliseconds(), 10)).Scan(&now)
+		err := tx.QueryRow(ctx, `select set_config('lock_timeout', $1, true), clock_timestamp()`,
+			strconv.FormatInt(identityPatience.Milliseconds(), 10)).Scan(nil, &now)
 		if err != nil {
 			return nil, err
 		}

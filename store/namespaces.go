@@ -81,12 +81,12 @@ const (
 with changed as (
     update tasker.namespaces set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = $2, pause_reason = $3
     where name = $1 returning name
-)` + recordPause + `'pause_namespace', jsonb_build_object('namespace', name), 1, 1, false from changed`
+)` + recordPause + `'pause_namespace'` + recordNamespace
 	resumeNamespace = `
 with changed as (
     update tasker.namespaces set paused_at = null, paused_by = null, pause_reason = null
     where name = $1 returning name
-)` + recordPause + `'resume_namespace', jsonb_build_object('namespace', name), 1, 1, false from changed`
+)` + recordPause + `'resume_namespace'` + recordNamespace
 	pauseCallable = `
 with changed as (
     update tasker.callables c set paused_at = coalesce(c.paused_at, clock_timestamp()), paused_by = $2, pause_reason = $3` + ofNamespace +
@@ -102,7 +102,8 @@ with changed as (
 	recordPause = `
 insert into tasker.operator_actions (actor, reason, action, target, matched, changed, dry_run)
 select $2::text, $3::text, `
-	recordCallable = `, jsonb_build_object('namespace', name, 'callable', callable), 1, 1, false from (select distinct * from changed) c`
+	recordNamespace = `, jsonb_build_object('namespace', name), 1, 1, false from changed`
+	recordCallable  = `, jsonb_build_object('namespace', name, 'callable', callable), 1, 1, false from (select distinct * from changed) c`
 )
 
 // Pause stops claims of a namespace's steps, or of those that call something, and
