@@ -225,9 +225,6 @@ func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 	stirred := false
 	for i := range changes {
 		c := &changes[i]
-		for _, d := range c.Effects.Decided {
-			o.decided(c, &d, settle.Namespace(c))
-		}
 		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
 		if d := c.Effects.DeadLetter; d != nil {
 			o.metrics.DLQEntriesCreated.WithLabelValues(d.Reason.String()).Inc()

@@ -3,14 +3,9 @@ package orchestration
 import (
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Batches shrink until their results fit, and grow again when they are small.
@@ -42,14 +37,4 @@ func TestBatchesShrinkWhileResultsAreLarge(t *testing.T) {
 	var unbounded batchSize
 	unbounded.took(taken(most, 100), 0)
 	require.Equal(t, most, unbounded.next(most))
-}
-
-func TestDecisionsThatAreNotCounted(t *testing.T) {
-	t.Parallel()
-	for _, uncounted := range []bool{false, true} {
-		m := telemetry.NewMetrics(prometheus.NewRegistry())
-		o := &Orchestrator{metrics: m, log: zap.NewNop(), cfg: Config{Decisions: Decisions{Uncounted: uncounted}}}
-		o.decided(&store.Change{}, &workflow.Decided{Created: []int{1, 2}, Batches: 2}, "n")
-		require.Equal(t, !uncounted, testutil.CollectAndCount(m.StepsCreated)+testutil.CollectAndCount(m.BatchesCreated) == 2)
-	}
 }

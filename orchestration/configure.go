@@ -8,6 +8,7 @@ import (
 	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/settle"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -18,7 +19,7 @@ func Configure(c config.OrchestratorConfig) Config {
 	o, d := c.Orchestration, c.Orchestration.DecisionPoints
 	return Config{
 		Rules:         rules(c.Common, o),
-		Decisions:     Decisions{WarnSteps: d.WarnThresholdSteps, WarnDepth: d.WarnThresholdDepth, Log: d.EnableDetailedLogging, Uncounted: !d.EnableMetrics},
+		Decisions:     settle.Decisions{WarnSteps: d.WarnThresholdSteps, WarnDepth: d.WarnThresholdDepth, Log: d.EnableDetailedLogging, Uncounted: !d.EnableMetrics},
 		DeadLetters:   o.DLQ.Enabled,
 		Orchestration: coordinator.Configure(o.EventSystems.Orchestration), Readiness: coordinator.Configure(o.EventSystems.TaskReadiness),
 		Processor:  command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize},
@@ -32,9 +33,9 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 	b, d := c.Backoff, o.DecisionPoints
 	r := workflow.Rules{MaxCrashes: o.Leases.MaxCrashes, Backoff: workflow.BackoffDefaults{
 		Delays: b.DefaultBackoff(), Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff()},
-		RefuseDecisions: !d.Enabled, MaxDecisionSteps: d.MaxStepsPerDecision, MaxDecisionDepth: d.MaxDecisionDepth,
-		RefuseBatches: !o.BatchProcessing.Enabled, MaxBatches: o.BatchProcessing.MaxBatchesPerStep,
-		MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}
+		Creation: workflow.Creation{RefuseDecisions: !d.Enabled, MaxDecisionSteps: d.MaxStepsPerDecision, MaxDecisionDepth: d.MaxDecisionDepth,
+			RefuseBatches: !o.BatchProcessing.Enabled, MaxBatches: o.BatchProcessing.MaxBatchesPerStep,
+			MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}}
 	if b.JitterEnabled {
 		r.Backoff.Jitter = b.JitterMaxPercentage
 	}

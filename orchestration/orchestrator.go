@@ -29,7 +29,7 @@ type Config struct {
 	Publisher signal.Publisher
 	// Daemon introduces the process to the fleet; Mode is filled in.
 	Daemon    store.Daemon
-	Decisions Decisions // what is logged of steps created at run time
+	Decisions settle.Decisions // what is logged of steps created at run time
 	Rules     workflow.Rules
 	// ReadinessBreaker guards the looks at what is due; nil lets all through.
 	ReadinessBreaker *breaker.Breaker
@@ -99,9 +99,14 @@ func New(cfg Config) (*Orchestrator, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
+	rules, err := settle.Publish(cfg.Rules.Creation, cfg.Decisions)
+	if err != nil {
+		return nil, fmt.Errorf("configure the orchestrator: %w", err)
+	}
+	cfg.Daemon.Rules = rules
 	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newGate(manyTransactions),
 		beatSoon: make(chan struct{}, 1)}
-	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log}
+	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions}
 	o.waiters = newWaiters(o)
 	if cfg.Processor.Workers <= 0 {
 		cfg.Processor.Workers = 2 // one for each event system: a look of one that hangs must not hold up the other

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -36,13 +37,13 @@ const (
 
 // Settler settles the successes of one worker. It is safe for concurrent use.
 type Settler struct {
-	cfg      Config
-	recorder Recorder
+	cfg   Config
+	rules agreed
 }
 
 // New returns a Settler.
 func New(cfg Config) *Settler {
-	return &Settler{cfg: cfg, recorder: Recorder{Metrics: cfg.Metrics, Log: cfg.Logger}}
+	return &Settler{cfg: cfg}
 }
 
 // Success is the success of a claimed step, as it would be reported.
@@ -69,10 +70,11 @@ type Result struct {
 // Settle records successes and what follows from them, and claims for taker, up to
 // its Limit, the steps that come into being and that it may run; they pass by all
 // that waits on the board. Successes of the only step in hand take one round trip,
-// others two, whatever their number. About what needs the rules of an orchestrator,
-// or what this version does not understand, nothing is decided. After an error the
-// result holds for what was done before it.
-func (s *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []Success) (Result, error) {
+// others two, whatever their number. About what needs rules that no orchestrator has
+// published or that differ, or what this version does not understand, nothing is
+// decided. After an error the result holds for what was done before it.
+func (settler *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []Success) (Result, error) {
+	s := settler.by(settler.rules.read(settler.cfg.Store.AgreedRules(), settler.cfg.Logger))
 	lone, others := s.sort(ctx, list)
 	r, more := newResult(len(list), taker), newResult(len(list), taker)
 	var errOthers error
@@ -95,6 +97,21 @@ func (s *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []S
 	return r, errors.Join(errLone, errOthers)
 }
 
+// settling is one call of Settle.
+type settling struct {
+	cfg      *Config
+	rules    *Rules // nil: nothing is decided that depends on them
+	recorder Recorder
+}
+
+func (settler *Settler) by(rules *Rules) *settling {
+	s := &settling{cfg: &settler.cfg, rules: rules, recorder: Recorder{Metrics: settler.cfg.Metrics, Log: settler.cfg.Logger}}
+	if rules != nil {
+		s.recorder.Decisions = rules.Decisions
+	}
+	return s
+}
+
 func newResult(successes int, taker store.ClaimRequest) Result {
 	return Result{Accepted: make([]bool, successes), Lease: taker.Lease}
 }
@@ -114,7 +131,7 @@ type loneSuccess struct {
 
 // sort tells those that one statement can settle from those for which the task has to
 // be taken; the rest is for orchestrators.
-func (s *Settler) sort(ctx context.Context, list []Success) (lone []loneSuccess, others []int) {
+func (s *settling) sort(ctx context.Context, list []Success) (lone []loneSuccess, others []int) {
 	for i := range list {
 		claim := list[i].Claim
 		plan, err := s.cfg.Store.PlanByID(ctx, claim.PlanID)
@@ -122,7 +139,7 @@ func (s *Settler) sort(ctx context.Context, list []Success) (lone []loneSuccess,
 			s.cfg.Logger.Debug("plan not read, the step is reported", zap.Int32("plan", claim.PlanID), zap.Error(err))
 			continue
 		}
-		if claim.Batch != nil || plan.Steps[claim.Step].Kind.Unfolds() {
+		if s.rules == nil && (claim.Batch != nil || plan.Steps[claim.Step].Kind.Unfolds()) {
 			continue
 		}
 		if settlement, ok := s.decideLone(plan, &list[i]); ok {
@@ -134,15 +151,15 @@ func (s *Settler) sort(ctx context.Context, list []Success) (lone []loneSuccess,
 	return lone, others
 }
 
-func (s *Settler) decideLone(plan *store.Plan, success *Success) (settlement store.Settlement, ok bool) {
+func (s *settling) decideLone(plan *store.Plan, success *Success) (settlement store.Settlement, ok bool) {
 	claim := success.Claim
 	if claim.Task == nil || success.Saved || success.Report.Events != nil || success.Report.Isolated != nil {
 		return settlement, false
 	}
 	settlement = store.Settlement{Claim: claim, Result: success.Report.Result, Plan: plan}
-	in := workflow.Reported{Step: claim.Step, Attempt: claim.Attempt, Success: true, RetryAfter: -1}
+	in := workflow.Reported{Step: claim.Step, Attempt: claim.Attempt, Success: true, RetryAfter: -1, Result: success.Report.Result}
 	var err error
-	if settlement.Progress, settlement.Effects, err = decide(plan, claim.Task.State, claim.Task.Progress, &in); err != nil {
+	if settlement.Progress, settlement.Effects, err = s.decide(plan, claim.Task.State, claim.Task.Progress, &in); err != nil {
 		s.cfg.Logger.Debug("not settled at once", zap.Stringer("task_uuid", claim.TaskUUID), zap.Error(err))
 		return settlement, false
 	}
@@ -162,21 +179,32 @@ func Advance(plan *store.Plan, state workflow.TaskState, progress *workflow.Prog
 	return next, effects, err
 }
 
-// decide runs the rules over successes, where they depend on no configuration.
-func decide(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
-	if len(progress.Groups) > 0 { // how many batches run at once is configured
+// decide runs the rules over successes. They depend on no others than those of
+// creation, unless what was asked for is refused.
+func (s *settling) decide(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
+	var rules workflow.Rules
+	switch {
+	case s.rules != nil:
+		rules.Creation = s.rules.Creation
+	case len(progress.Groups) > 0: // how many batches run at once is configured
 		return nil, nil, errNotOurs
 	}
-	next, effects, err = Advance(plan, state, progress, workflow.Rules{}, in...)
-	if err == nil && (effects.DeadLetter != nil || effects.Finished && effects.State != workflow.TaskComplete) {
+	next, effects, err = Advance(plan, state, progress, rules, in...)
+	if err == nil && !succeeds(effects) {
 		err = errNotOurs
 	}
 	return next, effects, err
 }
 
+// succeeds reports whether nothing fails by what was decided.
+func succeeds(e *workflow.Effects) bool {
+	failed := func(end workflow.EndStep) bool { return end.Outcome != workflow.OutcomeSuccess }
+	return len(e.Retry) == 0 && e.DeadLetter == nil && (!e.Finished || e.State == workflow.TaskComplete) && !slices.ContainsFunc(e.End, failed)
+}
+
 // lone settles what stands in the rows of tasks. It has missed what is not that
 // simple: another task waits for this one, or somebody looks into it.
-func (s *Settler) lone(ctx context.Context, taker store.ClaimRequest, list []loneSuccess, r *Result) (missed []int, err error) {
+func (s *settling) lone(ctx context.Context, taker store.ClaimRequest, list []loneSuccess, r *Result) (missed []int, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -217,7 +245,7 @@ func (s *Settler) lone(ctx context.Context, taker store.ClaimRequest, list []lon
 
 // others reports, takes the tasks and decides, all in one transaction. Who has
 // decided nothing about a task has still reported, and says so to orchestrators.
-func (s *Settler) others(ctx context.Context, taker store.ClaimRequest, list []Success, which []int, r *Result) error {
+func (s *settling) others(ctx context.Context, taker store.ClaimRequest, list []Success, which []int, r *Result) error {
 	if len(which) == 0 {
 		return nil
 	}
@@ -254,18 +282,18 @@ func (s *Settler) others(ctx context.Context, taker store.ClaimRequest, list []S
 }
 
 // decideTaken decides about the tasks of which nothing but successes is reported.
-func (s *Settler) decideTaken(tasks []store.TakenTask) []store.Change {
+func (s *settling) decideTaken(tasks []store.TakenTask) []store.Change {
 	changes := make([]store.Change, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		if t.Broken != nil || t.Unreadable != nil || len(t.Reported) == 0 {
 			continue
 		}
-		in, ours := successes(t)
+		in, ours := s.successes(t)
 		if !ours {
 			continue
 		}
-		progress, effects, err := decide(t.Plan, t.State, t.Progress, in...)
+		progress, effects, err := s.decide(t.Plan, t.State, t.Progress, in...)
 		if err != nil {
 			s.cfg.Logger.Debug("not settled, an orchestrator is told", zap.Stringer("task_uuid", t.UUID), zap.Error(err))
 			continue
@@ -277,20 +305,20 @@ func (s *Settler) decideTaken(tasks []store.TakenTask) []store.Change {
 
 // successes are what was reported of a task; ours is false where there is something
 // else among it.
-func successes(t *store.TakenTask) (in []workflow.Input, ours bool) {
+func (s *settling) successes(t *store.TakenTask) (in []workflow.Input, ours bool) {
 	in = make([]workflow.Input, len(t.Reported))
 	for i := range t.Reported {
 		reported := &t.Reported[i]
 		step := t.Plan.Step(t.Progress, reported.Step)
-		if reported.Outcome != workflow.OutcomeSuccess || step == nil || step.Kind.Unfolds() {
+		if reported.Outcome != workflow.OutcomeSuccess || step == nil || step.Kind.Unfolds() && (s.rules == nil || reported.Result == nil) {
 			return nil, false
 		}
-		in[i] = &workflow.Reported{Step: reported.Step, Attempt: reported.Attempt, Success: true, RetryAfter: -1}
+		in[i] = &workflow.Reported{Step: reported.Step, Attempt: reported.Attempt, Success: true, RetryAfter: -1, Result: reported.Result}
 	}
 	return in, true
 }
 
-func (s *Settler) publish(signals []signal.Signal) {
+func (s *settling) publish(signals []signal.Signal) {
 	if !s.cfg.Store.SendsSignals() && len(signals) > 0 {
 		s.cfg.Publisher.Publish(signals...)
 	}

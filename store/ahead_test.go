@@ -142,6 +142,35 @@ func TestNoLastAttemptIsClaimedAhead(t *testing.T) {
 	}
 }
 
+// TestLastAttemptsComeFirst: of what is claimed together they get the permits, and
+// what may be executed again is claimed ahead.
+func TestLastAttemptsComeFirst(t *testing.T) {
+	t.Parallel()
+	for _, full := range []bool{false, true} {
+		t.Run(fmt.Sprint("full ", full), func(t *testing.T) {
+			t.Parallel()
+			s, _ := open(t)
+			p := plan(t, s, `
+name: either
+namespace_name: ahead
+version: 1.0.0
+steps:
+  - {name: again, handler: {callable: x}}
+  - {name: once, handler: {callable: x}, retry: {retryable: false}}
+`)
+			create(t, s, p, 3)
+			claimed, rest, _ := claimAhead(t, s, p, uuid.New(), 6, 3, full)
+			require.Len(t, claimed, 6)
+			require.Zero(t, rest)
+			slices.SortFunc(claimed, func(a, b store.Claimed) int { return cmp.Compare(a.Token, b.Token) })
+			for i, c := range claimed {
+				require.Equal(t, i < 3, c.Step == 1, "by the order of tokens")
+				require.Equal(t, i >= 3, c.Ahead)
+			}
+		})
+	}
+}
+
 // TestTokensAreDrawnInTheOrderOfTheClaim: what is urgent begins before what was
 // claimed with it, since what is claimed ahead begins in the order of tokens.
 func TestTokensAreDrawnInTheOrderOfTheClaim(t *testing.T) {

@@ -112,7 +112,7 @@ const readyInLane = `from tasker.board
 // that the dead versions in front of it are not walked over; a nested loop
 // pulls rows one by one, so that no more rows are locked than are taken.
 const pickSteps = `picked as materialized (
-    select s.*
+    select s.*, l.lane
     from lanes l cross join lateral (
         select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
     limit $4::int
@@ -174,10 +174,13 @@ const takePicked = `, numbered as materialized (
 
 // takeAhead is takePicked for a worker that will not begin $ahead of the steps at
 // once. Those are among the ones that may be executed again; the others are for
-// its free permits, however many wait before them. That it begins the first of what
-// it has claimed ahead is announced with the claim.
+// its free permits, and of its lane they come first: whatever else was picked is
+// claimed as well. That it begins the first of what it has claimed ahead is announced
+// with the claim.
 const takeAhead = `, numbered as materialized (
-    select at, nextval('tasker.claim_token') as token from (select at, last_attempt, row_number() over () as place from picked) p
+    select at, nextval('tasker.claim_token') as token from (
+        select at, last_attempt, row_number() over (order by lane, last_attempt is null, nth) as place
+        from (select *, row_number() over () as nth from picked) n) p
     where place <= $4::int - $ahead::int or last_attempt is null
 ), claimed as (
     update tasker.board s

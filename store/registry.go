@@ -36,6 +36,9 @@ type Daemon struct {
 	// Refused are the templates of a worker whose versions have other content; of the
 	// first MaxRefusedShown the fleet is told.
 	Refused []VersionConflict
+	// Rules are those of an orchestrator that workers may decide by, see AgreedRules;
+	// nil: it has none for them.
+	Rules json.RawMessage
 }
 
 // MaxHandlersShown bounds the handlers of which a worker tells the fleet.
@@ -51,6 +54,7 @@ const MaxRefusedShown = 100
 // is extended, and the answer is null. One that has signed off stays signed off: a
 // heartbeat whose caller has gone may still reach the server, and a daemon never
 // comes back under the UUID that it had.
+// It brings the rules of orchestrators back, where those that live agree.
 // It waits for nobody: whoever has a step locked is about to end the claim,
 // or did nothing to it, and then the next heartbeat is early enough. It never
 // makes a lease shorter, and leaves a longer one alone: see extendLease.
@@ -83,9 +87,11 @@ with alive as (
     update tasker.board s set lease_until = clock_timestamp() + $11::bigint * interval '1 ms'
     where s.ctid = any (array(select at from free))
 )
-select null::bigint where not exists (select from alive)
+select null::bigint, null::jsonb where not exists (select from alive)
 union all
-select h.token from held h where not h.ours`
+select h.token, null from held h where not h.ours
+union all
+select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (array_agg(rules))[1] end from tasker.processors where rules_until > clock_timestamp() and stopped_at is null`
 
 // WorkerHeartbeat extends the leases of claims by lease and returns the tokens
 // of those that are lost: their handlers must stop. The error wraps
@@ -99,35 +105,55 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 	}
 	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		args := append([]any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, nonNil(d.Namespaces)}, keys...)
-		rows, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags), refused, d.Address, nonNil(d.Callables), nonNil(d.Handlers[:min(len(d.Handlers), MaxHandlersShown)]))...)
+		answer, err := db.Query(ctx, workerHeartbeat, append(args, lease.Milliseconds(), nonNil(d.Tags), refused, d.Address, nonNil(d.Callables), nonNil(d.Handlers[:min(len(d.Handlers), MaxHandlersShown)]))...)
 		if err != nil {
 			return err
 		}
-		tokens, err := pgx.CollectRows(rows, pgx.RowTo[*int64])
-		lost = make([]int64, 0, len(tokens))
-		for _, token := range tokens {
-			if token == nil {
-				lost = nil
-				return ErrWorkerDead
+		var token *int64
+		var rules []byte
+		dead := false
+		lost = make([]int64, 0, len(claims))
+		_, err = pgx.ForEachRow(answer, []any{&token, &rules}, func() error {
+			switch {
+			case token == nil:
+				dead = true
+			case *token == 0: // no claim has it
+				s.agreed.Store(new(string(rules)))
+			default:
+				lost = append(lost, *token)
 			}
-			lost = append(lost, *token)
+			return nil
+		})
+		if err == nil && dead {
+			lost, err = nil, ErrWorkerDead
 		}
 		return err
 	})
 	return lost, err
 }
 
+// AgreedRules are those that all orchestrators had published which lived at the
+// latest heartbeat of a worker of this process; "" where there were none, or they did
+// not agree. It is safe for concurrent use.
+func (s *Store) AgreedRules() string {
+	if agreed := s.agreed.Load(); agreed != nil {
+		return *agreed
+	}
+	return ""
+}
+
 // processorAlive says that the orchestrator lives.
 const processorAlive = `
-insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address)
-values ($1, $2, $3, $4, $5, $6)
-on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address`
+insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, rules, rules_until)
+values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8::bigint * interval '1 ms')
+on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
+    rules = excluded.rules, rules_until = excluded.rules_until`
 
 // attention is processorAlive that answers what an orchestrator's timer should wait for and what has
 // been in line since before the last heartbeats: whoever should have signalled
 // that may have died between its commit and the signal.
 // Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
-var attention = `with recursive alive as (` + processorAlive + `), ` + overdue(7)
+var attention = `with recursive alive as (` + processorAlive + `), ` + overdue(9)
 
 // overdue looks at the beginning of every list for what has waited too long; its
 // parameters, from number p on, are those of lookEverywhere.
@@ -164,11 +190,12 @@ type Attention struct {
 
 // ProcessorHeartbeat registers or refreshes an orchestrator, and with attend
 // looks, in the same statement, for what needs attention; overdue is how long
-// something may wait in line before it is signalled again.
+// something may wait in line before it is signalled again. Its rules hold for three
+// times as long.
 func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: new(dueTimes).horizon()}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
-		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, d.Address}
+		args := []any{d.UUID, d.ID, d.Hostname, d.Version, d.Mode, d.Address, d.Rules, (3 * overdue).Milliseconds()}
 		if !attend {
 			_, err := db.Exec(ctx, processorAlive, args...)
 			return err

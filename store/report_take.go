@@ -58,7 +58,19 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 			taken.brought[stepKey{reports[i].TaskUUID, reports[i].Step}] = reports[i].Result
 		}
 	}
+	taken.bring()
 	return taken, accepted, err
+}
+
+// bring gives the steps that create others what they ask for, where it was reported
+// in this transaction.
+func (t *Taken) bring() {
+	for i := range t.Tasks {
+		task := &t.Tasks[i]
+		for j := range task.Reported {
+			task.Reported[j].Result = t.brought[stepKey{task.UUID, task.Reported[j].Step}]
+		}
+	}
 }
 
 // waitForLocks is for how many ms each statement of a transaction waits for a lock.

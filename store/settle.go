@@ -87,7 +87,7 @@ func (x *Settlement) Fits() bool {
 	if step := x.Plan.Step(x.Progress, x.Claim.Step); step == nil || len(step.Events) > 0 { // published by the apply
 		return false
 	}
-	if len(e.End) != 1 || e.End[0].Step != x.Claim.Step || e.End[0].Outcome != workflow.OutcomeSuccess || len(e.Retry)+len(e.Remove) > 0 {
+	if len(e.Batches) > 0 || len(e.End) != 1 || e.End[0].Step != x.Claim.Step || e.End[0].Outcome != workflow.OutcomeSuccess || len(e.Retry)+len(e.Remove) > 0 {
 		return false
 	}
 	var events eventColumns

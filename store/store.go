@@ -85,7 +85,8 @@ type Store struct {
 	callables *callables
 	history   history
 	reach     reach
-	aging     aging        // what retention has seen of the ledger
+	aging     aging // what retention has seen of the ledger
+	agreed    atomic.Pointer[string]
 	copyPause atomic.Int32 // creations that do without COPY
 	// inLedger is for how many claims yet the ledger is looked into at once.
 	inLedger atomic.Int32

@@ -42,20 +42,29 @@ type Rules struct {
 	// MaxCrashes is how many attempts of one step may end with a lost lease
 	// before it is given up as poison; at least 1.
 	MaxCrashes int
-	// MaxDecisionSteps bounds the steps that one decision names,
-	// MaxDecisionDepth the decisions on one way through the template, MaxBatches
-	// the batches of one step; 0: no bound but those of the plan.
-	MaxDecisionSteps, MaxDecisionDepth, MaxBatches int
-	// RefuseDecisions and RefuseBatches make a step fail whose result asks for
-	// steps.
-	RefuseDecisions, RefuseBatches bool
-	// MaxParallelBatches bounds how many batches of one step are on the board at
-	// once, together with the template's parallelism; 0: only that.
-	MaxParallelBatches int
+	Creation
 	// BatchesAt is for who goes through what has happened once more: it tells the
 	// number that the first of so many batches of a batch_worker got at the time.
 	// nil: the numbers are chosen.
 	BatchesAt func(worker, count int) (first int, err error)
+}
+
+// Creation is the part of Rules that steps come under which create others, and
+// batches. It is all of them that a success depends on.
+type Creation struct {
+	// MaxDecisionSteps bounds the steps that one decision names,
+	// MaxDecisionDepth the decisions on one way through the template, MaxBatches
+	// the batches of one step; 0: no bound but those of the plan.
+	MaxDecisionSteps int `json:"max_decision_steps"`
+	MaxDecisionDepth int `json:"max_decision_depth"`
+	MaxBatches       int `json:"max_batches"`
+	// RefuseDecisions and RefuseBatches make a step fail whose result asks for
+	// steps.
+	RefuseDecisions bool `json:"refuse_decisions"`
+	RefuseBatches   bool `json:"refuse_batches"`
+	// MaxParallelBatches bounds how many batches of one step are on the board at
+	// once, together with the template's parallelism; 0: only that.
+	MaxParallelBatches int `json:"max_parallel_batches"`
 }
 
 // Input is something that happened to a task. Advance also takes a pointer to

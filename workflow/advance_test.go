@@ -315,29 +315,64 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
+// randomRules draws all of Rules.
+func randomRules(t *rapid.T) Rules {
+	number := func(name string) int { return rapid.IntRange(0, 3).Draw(t, name) }
+	return Rules{Backoff: testRules.Backoff, MaxCrashes: number("crashes"), Creation: Creation{
+		MaxDecisionSteps: number("steps"), MaxDecisionDepth: number("depth"), MaxBatches: number("batches"), MaxParallelBatches: number("parallel"),
+		RefuseDecisions: rapid.Bool().Draw(t, "no decisions"), RefuseBatches: rapid.Bool().Draw(t, "no batches")}}
+}
+
 // TestSuccessesNeedNoConfiguration: a worker decides about them without the rules of
-// an orchestrator, as long as they create no steps. All of Rules is drawn.
+// an orchestrator, as long as they create no steps.
 func TestSuccessesNeedNoConfiguration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		number := func(name string) int { return rapid.IntRange(0, 3).Draw(t, name) }
-		rules := Rules{Backoff: testRules.Backoff, MaxCrashes: number("crashes"), MaxDecisionSteps: number("steps"), MaxDecisionDepth: number("depth"),
-			MaxBatches: number("batches"), RefuseDecisions: rapid.Bool().Draw(t, "no decisions"), RefuseBatches: rapid.Bool().Draw(t, "no batches"),
-			MaxParallelBatches: number("parallel")}
+		rules := randomRules(t)
 		s := &simulation{history: begin(t, randomPlan(t)), board: map[int]int{}, accepted: map[int]int{}}
 		s.follow(s.last)
 		for n := 0; !s.state.Terminal() && s.state != TaskBlockedByFailures; n++ {
 			in := s.event(t)
 			if reported, ok := in.(Reported); ok && reported.Success {
-				with, effects, err := Advance(s.plan, s.state, s.progress, rules, in)
-				require.NoError(t, err)
-				without, same, err := Advance(s.plan, s.state, s.progress, Rules{}, in)
-				require.NoError(t, err)
-				require.Equal(t, with, without)
-				require.Equal(t, effects, same)
+				s.sameBy(rules, Rules{}, in)
 			}
 			s.follow(s.do(in))
 		}
 	})
+}
+
+// TestSuccessesThatCreateNeedTheRulesOfCreation and no others; also where these say
+// that what is asked for fails.
+func TestSuccessesThatCreateNeedTheRulesOfCreation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rules := randomRules(t)
+		s := &simulation{history: begin(t, randomUnfoldingPlan(t)), board: map[int]int{}, accepted: map[int]int{}}
+		s.followUnfolding(s.last)
+		for n := 0; !s.state.Terminal() && s.state != TaskBlockedByFailures; n++ {
+			in := s.unfoldingEvent(t)
+			if reported, ok := in.(Reported); ok && reported.Success {
+				s.sameBy(rules, Rules{Creation: rules.Creation}, in)
+			}
+			s.followUnfolding(s.do(in))
+		}
+	})
+}
+
+// sameBy requires that the input leads to the same by both rules, unless it makes
+// something fail by both.
+func (s *simulation) sameBy(one, other Rules, in Input) {
+	failed := func(e *Effects) bool {
+		return len(e.Retry) > 0 || slices.ContainsFunc(e.End, func(end EndStep) bool { return end.Outcome != OutcomeSuccess })
+	}
+	progress, effects, err := Advance(s.plan, s.state, s.progress, one, in)
+	require.NoError(s.t, err)
+	same, sameEffects, err := Advance(s.plan, s.state, s.progress, other, in)
+	require.NoError(s.t, err)
+	if failed(effects) {
+		require.True(s.t, failed(sameEffects))
+		return
+	}
+	require.Equal(s.t, progress, same)
+	require.Equal(s.t, effects, sameEffects)
 }
 
 func TestReportsTogetherEqualReportsOneByOne(t *testing.T) {

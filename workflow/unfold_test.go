@@ -163,7 +163,7 @@ func TestNestedDecisions(t *testing.T) {
 	h.ok("a")
 	require.Equal(t, []string{"j"}, h.putNames(), "what the second decision would have created is ruled out with it")
 
-	_, effects, err := Advance(plan, h.state, begin(t, plan).progress, Rules{MaxCrashes: 1, MaxDecisionDepth: 1},
+	_, effects, err := Advance(plan, h.state, begin(t, plan).progress, Rules{MaxCrashes: 1, Creation: Creation{MaxDecisionDepth: 1}},
 		Reported{Step: 0, Attempt: 1, Success: true})
 	require.NoError(t, err)
 	require.NotEmpty(t, effects.Put)
@@ -182,9 +182,9 @@ func TestLimitsOfDecisions(t *testing.T) {
 		rules  Rules
 		reason string
 	}{
-		{Rules{MaxCrashes: 1, MaxDecisionSteps: 1}, "names 2 steps"},
-		{Rules{MaxCrashes: 1, RefuseDecisions: true}, "turned off"},
-		{Rules{MaxCrashes: 1, MaxDecisionSteps: 2, MaxDecisionDepth: 1}, ""},
+		{Rules{MaxCrashes: 1, Creation: Creation{MaxDecisionSteps: 1}}, "names 2 steps"},
+		{Rules{MaxCrashes: 1, Creation: Creation{RefuseDecisions: true}}, "turned off"},
+		{Rules{MaxCrashes: 1, Creation: Creation{MaxDecisionSteps: 2, MaxDecisionDepth: 1}}, ""},
 	} {
 		h := begin(t, plan)
 		h.ok("v")

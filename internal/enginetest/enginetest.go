@@ -132,11 +132,15 @@ func (e *Engine) stop() {
 	require.Empty(e.t, report.Violations)
 }
 
-// AnotherOrchestrator runs a second one beside the first, until the test ends.
-func (e *Engine) AnotherOrchestrator() *orchestration.Orchestrator {
+// AnotherOrchestrator runs a second one beside the first, until the test ends;
+// changes are to its configuration.
+func (e *Engine) AnotherOrchestrator(changes ...func(*orchestration.Config)) *orchestration.Orchestrator {
 	e.t.Helper()
 	cfg := e.config
 	cfg.Daemon = store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "another"}
+	for _, change := range changes {
+		change(&cfg)
+	}
 	o, err := orchestration.New(cfg)
 	require.NoError(e.t, err)
 	require.NoError(e.t, o.Start(e.t.Context()))
