@@ -91,6 +91,10 @@ chaos-short: require-postgresql ## The scenarios and two short random runs, 8 mi
 	cd chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
 	cd chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
 
+.PHONY: count
+count: ## Lines, functions and exported names of the product, package by package
+	@$(GO) test -count=1 -v -run TestRatchet ./internal/architecture | grep -E '^ +count_test.go' | sed -E 's/^ +count_test.go:[0-9]+: //'
+
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
 	model/check
