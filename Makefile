@@ -77,19 +77,19 @@ lint chaos chaos-short: export CGO_ENABLED = 0
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Check style, common mistakes, the floors and go.mod
-	for module in . bench chaos; do (cd $$module && $(GO) mod tidy -diff); done # what a module imports it requires, and nothing else
+	for module in . test/bench test/chaos; do (cd $$module && $(GO) mod tidy -diff); done # what a module imports it requires, and nothing else
 	$(GOLANGCI) run $(PKG)
-	for module in bench chaos; do (cd $$module && $(GO) vet ./... && ../$(GOLANGCI) run ./...); done # modules of their own: what they need never enters ours
+	for module in test/bench test/chaos; do (cd $$module && $(GO) vet ./... && ../../$(GOLANGCI) run ./...); done # modules of their own: what they need never enters ours
 
 .PHONY: chaos
 chaos: require-postgresql ## 10,000 workflows under 10 minutes of random faults (CHAOS_SEED=n repeats a run)
-	cd chaos && CHAOS_DIAMONDS=2000 CHAOS_KILLS=30 $(GO) test -count=1 -v -timeout 30m -run "Lease|Killed|Never|Services" ./scenarios
-	cd chaos && $(GO) run . -standby $(CHAOSFLAGS)
+	cd test/chaos && CHAOS_DIAMONDS=2000 CHAOS_KILLS=30 $(GO) test -count=1 -v -timeout 30m -run "Lease|Killed|Never|Services" ./scenarios
+	cd test/chaos && $(GO) run . -standby $(CHAOSFLAGS)
 
 .PHONY: chaos-short
 chaos-short: require-postgresql ## The scenarios and two short random runs, 8 minutes at most (CI)
-	cd chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
-	cd chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
+	cd test/chaos && timeout --kill-after=10s 300s $(GO) test -count=1 ./...
+	cd test/chaos && timeout --kill-after=10s 180s $(GO) run . -tasks 500 -length 25s -calm 1s -longest 5s -source notify,wal $(CHAOSFLAGS)
 
 .PHONY: count
 count: ## Lines, functions and exported names of the product, package by package
@@ -97,15 +97,15 @@ count: ## Lines, functions and exported names of the product, package by package
 
 .PHONY: model
 model: require-spin require-gcc ## Check the protocol: every order of events on a small model
-	model/check
+	test/model/check
 
 .PHONY: bench
 bench: require-postgresql ## Measure against the goals and other queues (about 20 minutes)
-	cd bench && $(GO) run . -out ../docs/benchmarks/latest $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -out ../../docs/benchmarks/latest $(BENCHFLAGS)
 
 .PHONY: bench-short
 bench-short: require-postgresql ## The same with small sizes (about 6 minutes); writes no files
-	cd bench && $(GO) run . -short $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -short $(BENCHFLAGS)
 
 .PHONY: microbench
 microbench: $(BENCHSTAT)-$(BENCHSTAT_VERSION) ## Times and allocations of the pure parts, for benchstat
@@ -118,7 +118,7 @@ plans: require-postgresql ## Execute the hot statements on 10 million finished t
 
 .PHONY: bench-snapshot
 bench-snapshot: require-postgresql ## Hold a snapshot for 10 minutes, ours and River's; draws a picture
-	cd bench && $(GO) run . -only snapshot -out ../docs/benchmarks/held-snapshot $(BENCHFLAGS)
+	cd test/bench && $(GO) run . -only snapshot -out ../../docs/benchmarks/held-snapshot $(BENCHFLAGS)
 
 ##@ Change it
 .PHONY: fmt

@@ -5,13 +5,13 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // Config describes an [EventSystem]. Zero values that are not refused (see

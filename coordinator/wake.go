@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // Reason is what made a system look.

@@ -6,12 +6,12 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // newBreakers makes the circuit breakers of a daemon: one for each dependency

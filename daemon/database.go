@@ -8,15 +8,15 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/mux"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // The values of common.signals.event_source.

@@ -3,9 +3,9 @@ package daemon
 import (
 	"context"
 
-	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/sweep"
 )
 
 // Namespaces implements rest.Registry.

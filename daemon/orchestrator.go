@@ -10,16 +10,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/backpressure"
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
+	"github.com/tasker-go/tasker/internal/backpressure"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/sweep"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/sweep"
-	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
 

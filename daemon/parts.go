@@ -14,13 +14,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // stopEach bounds the stopping of each part that has no bound of its own.

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal/relay"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // newRelay makes the orchestrator's relay; nil unless the event source wants

@@ -6,9 +6,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/sweep"
 )
 
 // sweepConfig completes the settings of what the orchestrator looks after from

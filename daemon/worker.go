@@ -10,14 +10,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/worker"
 )
 

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/settle"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // Create validates a request and creates its task. Requests that come while

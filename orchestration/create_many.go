@@ -10,9 +10,9 @@ import (
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -9,16 +9,16 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/settle"
+	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/internal/submission"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
-	"github.com/tasker-go/tasker/telemetry"
 	"github.com/tasker-go/tasker/workflow"
 )
 

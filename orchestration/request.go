@@ -3,7 +3,7 @@ package orchestration
 import (
 	"encoding/json"
 
-	"github.com/tasker-go/tasker/submission"
+	"github.com/tasker-go/tasker/internal/submission"
 )
 
 // What a request has to be stands in package submission, because handlers and

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // maxUpdateTries bounds how often a change is made anew because somebody else

@@ -11,9 +11,9 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/internal/schedule"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // scheduleBatch bounds the schedules that share a transaction. Their tasks are

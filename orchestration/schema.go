@@ -3,8 +3,8 @@ package orchestration
 import (
 	"go.uber.org/zap"
 
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // SchemaMode is what an orchestrator does about a context that breaks the input

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // Config describes a [Poller]. Intervals, delays and bounds are required: their

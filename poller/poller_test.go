@@ -16,8 +16,8 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/poller"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/schedule"
+	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/signal"
 )
 

@@ -8,18 +8,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // Everywhere as a namespace means all of them.
@@ -108,9 +109,17 @@ type Config struct {
 	// it held; a worker that learns that another one has taken its place ends.
 	Exclusive bool
 
-	Logger  *zap.Logger        // default none
-	Metrics *telemetry.Metrics // default none
+	Logger  *zap.Logger // default none
+	Metrics *Metrics    // default none
 }
+
+// Metrics is the catalogue of the product's metrics, see NewMetrics.
+type Metrics = telemetry.Metrics
+
+// NewMetrics registers the catalogue on reg and returns it. A second call with the
+// same registry returns the collectors that exist, so several workers of a program
+// may share it. It panics where reg holds a metric of the same name and another shape.
+func NewMetrics(reg prometheus.Registerer) *Metrics { return telemetry.NewMetrics(reg) }
 
 // ReportConfig bounds the reporting of outcomes.
 type ReportConfig struct {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/worker/events"
 )
 
 // Configure translates the settings of a worker. What it connects to is left

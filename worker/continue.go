@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // NextTask is the task that continues the one of the handler, see Continue. What

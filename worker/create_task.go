@@ -3,9 +3,9 @@ package worker
 import (
 	"errors"
 
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // Tasks that handlers create, see StepContext.CreateTask. What is right for the

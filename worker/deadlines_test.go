@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // TestTheWatchOverTimeLimitsSurvivesAPanic: nobody stands above the goroutine of

@@ -8,9 +8,9 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker/events"
 )
 
 // engineConfig is the part of Config that the engine works by.

@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // maxHealthSteps bounds the running steps listed in a health report.

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/command"
 )
 
 // How what handlers have brought forth is got into the database: in statements

@@ -13,10 +13,10 @@ import (
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker/events"
 )
 
 // The values of the label outcome of DomainEventsSent and DomainEventsReceived.

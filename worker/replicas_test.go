@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/command"
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/settle"
+	"github.com/tasker-go/tasker/internal/command"
+	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/events"
+	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tasker-go/tasker/backpressure"
+	"github.com/tasker-go/tasker/internal/backpressure"
 )
 
 // Admission lets new tasks in or turns them away; *backpressure.Admission is

@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/breaker"
 )
 
 // Breakers are the circuit breakers of a daemon; *breaker.Set is one.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // TestBodiesShareABudget: a body that finds no room is told to come back, small

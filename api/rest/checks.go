@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 const (

@@ -12,9 +12,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/submission"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/submission"
 )
 
 // createBody is what is read of a client.TaskRequest; pointers tell what is

@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/telemetry"
+	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
 // frozen replaces what differs from run to run.

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/backpressure"
-	"github.com/tasker-go/tasker/breaker"
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/backpressure"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/sweep"
 )
 
 // What the daemons put behind the routes.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/backpressure"
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/store"
 )
 

@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/api/rest"
-	"github.com/tasker-go/tasker/backpressure"
-	"github.com/tasker-go/tasker/breaker"
+	"github.com/tasker-go/tasker/internal/backpressure"
+	"github.com/tasker-go/tasker/internal/breaker"
+	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/sweep"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/orchestration"
-	"github.com/tasker-go/tasker/schedule"
 	"github.com/tasker-go/tasker/store"
 )
 

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/sweep"
 )
 
 // Sweeps runs a sweep when an operator asks for it; *sweep.Runner is one.

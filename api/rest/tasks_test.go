@@ -16,7 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/command"
+	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"

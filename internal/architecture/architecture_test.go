@@ -21,17 +21,18 @@ const module = "github.com/tasker-go/tasker"
 
 // floors of the rooms. A room's sub-packages live on its floor, unless they
 // have an entry of their own ("signal/" stands for the packages below signal).
+// Other internal packages have no floor.
 var floors = map[string]int{
-	"workflow": 0, "deploymode": 0, "schedule": 0, "proto": 0,
-	"config": 1, "telemetry": 1, "signal": 1, "breaker": 1, "backpressure": 1, "events": 1,
+	"workflow": 0, "deploymode": 0, "internal/schedule": 0, "proto": 0,
+	"config": 1, "internal/telemetry": 1, "signal": 1, "internal/breaker": 1, "internal/backpressure": 1, "worker/events": 1,
 	"store": 2, "signal/": 2, "auth": 2,
-	"listener": 3, "poller": 3, "submission": 3,
-	"coordinator": 4, "command": 4, "settle": 4,
-	"orchestration": 5, "worker": 5, "sweep": 5,
+	"listener": 3, "poller": 3, "internal/submission": 3,
+	"coordinator": 4, "internal/command": 4, "internal/settle": 4,
+	"orchestration": 5, "worker": 5, "internal/sweep": 5,
 	"api": 6, "dashboard": 6, "client": 6, "daemon": 6, "examples": 6,
 	"cmd": 7,
 	// Users of the product, in the same repository.
-	"": 8, "bench": 8, "docs": 8, "deploy": 8, "sdk": 8,
+	"": 8, "test": 8, "docs": 8, "deploy": 8, "sdk": 8,
 }
 
 // pkg is what `go list -json` says of a package.
@@ -59,19 +60,31 @@ func ours(importPath string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/")
 }
 
-// floorOf returns the floor of a package of ours; internal packages have none.
+// floorOf returns the floor of a package of ours, that of the nearest folder above it
+// that has one.
 func floorOf(importPath string) (floor int, known bool) {
 	room := roomOf(importPath)
-	top, _, below := strings.Cut(room, "/")
-	if f, ok := floors[top+"/"]; ok && below {
-		return f, true
+	if top, _, below := strings.Cut(room, "/"); below {
+		if f, ok := floors[top+"/"]; ok {
+			return f, true
+		}
 	}
-	f, ok := floors[top]
-	return f, ok
+	for {
+		if f, ok := floors[room]; ok {
+			return f, true
+		}
+		above := strings.LastIndex(room, "/")
+		if above < 0 {
+			return 0, false
+		}
+		room = room[:above]
+	}
 }
 
+// internal reports whether a package is internal and on no floor.
 func internal(importPath string) bool {
-	return strings.HasPrefix(roomOf(importPath), "internal/")
+	_, known := floorOf(importPath)
+	return !known && strings.HasPrefix(roomOf(importPath), "internal/")
 }
 
 // testKit tells whether a package exists for tests only: it is internal to
@@ -181,7 +194,7 @@ func strayDrivers(pkgs []pkg) (wrong []string) {
 	for _, p := range pkgs {
 		floor, known := floorOf(p.ImportPath)
 		top, _, below := strings.Cut(p.room(), "/")
-		allowed := top == "store" || top == "internal" || top == "cmd" || (top == "signal" && below)
+		allowed := top == "store" || top == "internal" && !known || top == "cmd" || (top == "signal" && below)
 		imports := p.Imports
 		if known && floor < floors["store"] {
 			imports = unique(p.Imports, p.Deps)

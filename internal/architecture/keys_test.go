@@ -62,7 +62,7 @@ func typed(t *testing.T) []source {
 func checkHouse(t *testing.T) []source {
 	t.Helper()
 	product := slices.DeleteFunc(slices.Clone(load(t)), func(p pkg) bool {
-		return strings.HasPrefix(p.room(), "internal/") || p.room() == "bench"
+		return internal(p.ImportPath) || strings.HasPrefix(p.room(), "test/")
 	})
 	exports := exported(t, product)
 	fset := token.NewFileSet()

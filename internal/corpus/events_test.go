@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/events"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/worker"
+	"github.com/tasker-go/tasker/worker/events"
 )
 
 // paying is what the steps of domain_event_publishing do.

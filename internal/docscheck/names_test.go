@@ -71,7 +71,7 @@ var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|Name: "((?:t
 func metricNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	for _, dir := range []string{"telemetry", "daemon"} {
+	for _, dir := range []string{"internal/telemetry", "daemon"} {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

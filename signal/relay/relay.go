@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 	"github.com/tasker-go/tasker/signal/wal"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 // Config describes a Relay. A zero field means its default.

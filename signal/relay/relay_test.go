@@ -15,11 +15,11 @@ import (
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
-	"github.com/tasker-go/tasker/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.With(m)) }

@@ -1,0 +1,227 @@
+package backpressure
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// How full a channel is when it refuses work.
+const (
+	channelCritical = 0.90
+	channelOverflow = 0.95
+
+	channelCriticalRetry = 15 * time.Second
+	channelOverflowRetry = 30 * time.Second
+)
+
+// staleAfter is how old a measurement may be for tasks to be refused over it.
+const staleAfter = 10 * time.Second
+
+// Channel is a bounded channel that work passes through.
+type Channel struct {
+	Name string
+	// Saturation is how full it is, 0 to 1. It is called for every request.
+	Saturation func() float64
+}
+
+// Config describes an [Admission]. Zero values take the defaults named at the
+// fields; everything else may be left out, and turns nothing away then.
+type Config struct {
+	// Depth counts the claimable steps of each namespace; nil means that they
+	// could not be counted, and then no depth is held against anybody. It is
+	// called at most once per Interval and must honour the deadline of ctx.
+	Depth func(ctx context.Context) map[string]int
+	// Overflow is the depth that the tiers are shares of.
+	Overflow int
+	// ShowOnly refuses nothing because of a queue's depth.
+	ShowOnly bool
+	// Drained is a counter of the executions of steps that the whole fleet has
+	// begun; ok is false where it could not be read. It is called like Depth.
+	Drained func(ctx context.Context) (total uint64, ok bool)
+	// Channels are those that new work passes through.
+	Channels []Channel
+	// ChannelWarning is how full a channel is when that is logged, 0 to 1.
+	ChannelWarning float64
+	// Blocked is how long the dependency that new work needs will take no
+	// calls; 0: it takes them. It is called for every request.
+	Blocked func() time.Duration
+
+	Interval time.Duration      // between two measurements; default 1 s
+	Timeout  time.Duration      // of one; default 5 s
+	Window   time.Duration      // of the drain rate; default 30 s
+	Chance   func() float64     // 0 to below 1; default random
+	Clock    lifecycle.Clock    // default the real one
+	Logger   *zap.Logger        // default none
+	Metrics  *telemetry.Metrics // default none
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&c.Interval, time.Second)
+	def(&c.Timeout, 5*time.Second)
+	def(&c.Window, 30*time.Second)
+	if c.Depth == nil {
+		c.Depth = func(context.Context) map[string]int { return nil }
+	}
+	if c.Drained == nil {
+		c.Drained = func(context.Context) (uint64, bool) { return 0, false }
+	}
+	if c.Blocked == nil {
+		c.Blocked = func() time.Duration { return 0 }
+	}
+	if c.Chance == nil {
+		c.Chance = rand.Float64
+	}
+	if c.Clock == nil {
+		c.Clock = lifecycle.RealClock()
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Metrics = c.Metrics.OrDiscard()
+	return c
+}
+
+// Reason is why work is turned away; the label of the metric.
+type Reason string
+
+// The reasons.
+const (
+	BreakerOpen Reason = "circuit_breaker"
+	ChannelFull Reason = "channel_saturation"
+	QueueDepth  Reason = "queue_depth"
+)
+
+// Refusal is what those are told who are turned away.
+type Refusal struct {
+	Reason     Reason
+	RetryAfter time.Duration // at least a second
+	Where      string        // the channel or the namespace
+	Tier       Tier          // of the queue; Normal with other reasons
+}
+
+// Message says the reason for people. It names nothing that callers do not
+// know or may not know.
+func (r Refusal) Message() string {
+	switch r.Reason {
+	case BreakerOpen:
+		return "The database is not answering at the moment"
+	case ChannelFull:
+		return "The command channel is nearly full"
+	}
+	return fmt.Sprintf("Too many steps are waiting in namespace %s", r.Where)
+}
+
+// Admission lets new work in or turns it away. It implements lifecycle.Service
+// and is safe for concurrent use; before Start it knows no depths. A nil
+// Admission lets everything in.
+type Admission struct {
+	cfg     Config
+	loop    *lifecycle.Loop
+	latest  atomic.Pointer[measured] // nil: nothing was measured yet
+	asked   atomic.Bool              // a measurement is wanted or was just made
+	ask     chan struct{}            // holds one
+	refused map[Reason]prometheus.Counter
+	drain   meter            // the loop's
+	full    map[string]bool  // the loop's: channels whose filling up was logged
+	told    map[string]queue // the loop's: what the log and the metrics say
+}
+
+var _ lifecycle.Service = (*Admission)(nil)
+
+// New returns an admission that measures nothing before Start.
+func New(cfg Config) *Admission {
+	cfg = cfg.withDefaults()
+	a := &Admission{cfg: cfg, ask: make(chan struct{}, 1), drain: meter{window: cfg.Window},
+		refused: map[Reason]prometheus.Counter{}, full: map[string]bool{}}
+	for _, r := range []Reason{BreakerOpen, ChannelFull, QueueDepth} {
+		a.refused[r] = cfg.Metrics.BackpressureRefusals.WithLabelValues(string(r))
+	}
+	a.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
+		Name: "admission", Run: a.run, Clock: cfg.Clock, Logger: cfg.Logger,
+		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
+	})
+	return a
+}
+
+// Name implements lifecycle.Service.
+func (a *Admission) Name() string { return a.loop.Name() }
+
+// Start implements lifecycle.Service.
+func (a *Admission) Start(ctx context.Context) error { return a.loop.Start(ctx) }
+
+// Stop implements lifecycle.Service; it ends the context of a measurement.
+func (a *Admission) Stop(ctx context.Context) error { return a.loop.Stop(ctx) }
+
+// Health reports the loop that measures.
+func (a *Admission) Health() lifecycle.LoopHealth { return a.loop.Health() }
+
+// AdmitRequest says whether a request for new work may go on. It is for the
+// beginning of a request, before its body is read; ok false means that r is to
+// be told.
+func (a *Admission) AdmitRequest() (r Refusal, ok bool) {
+	if a == nil {
+		return Refusal{}, true
+	}
+	a.want()
+	if wait := a.cfg.Blocked(); wait > 0 {
+		return a.refuse(Refusal{Reason: BreakerOpen, RetryAfter: max(wait, minRetry)})
+	}
+	for i := range a.cfg.Channels {
+		c := &a.cfg.Channels[i]
+		switch full := c.Saturation(); {
+		case full >= channelOverflow:
+			return a.refuse(Refusal{Reason: ChannelFull, RetryAfter: channelOverflowRetry, Where: c.Name})
+		case full >= channelCritical:
+			return a.refuse(Refusal{Reason: ChannelFull, RetryAfter: channelCriticalRetry, Where: c.Name})
+		}
+	}
+	return Refusal{}, true
+}
+
+// AdmitTask says whether a task of the namespace may be created; AdmitRequest
+// has let its request in before.
+func (a *Admission) AdmitTask(namespace string) (r Refusal, ok bool) {
+	if a == nil || a.cfg.ShowOnly {
+		return Refusal{}, true
+	}
+	m := a.latest.Load() // what was known before this task asked: its own question never decides over it
+	a.want()
+	if m == nil || m.worst < Critical {
+		return Refusal{}, true
+	}
+	q := m.queues[namespace]
+	if q.refused <= 0 || a.cfg.Clock.Now().Sub(m.at) > staleAfter || a.cfg.Chance() >= q.refused {
+		return Refusal{}, true
+	}
+	return a.refuse(Refusal{Reason: QueueDepth, RetryAfter: q.retry, Where: namespace, Tier: q.tier})
+}
+
+func (a *Admission) refuse(r Refusal) (Refusal, bool) {
+	a.refused[r.Reason].Inc()
+	return r, false
+}
+
+// want asks for a measurement, unless one was made within the interval.
+func (a *Admission) want() {
+	if a.asked.Load() || !a.asked.CompareAndSwap(false, true) {
+		return
+	}
+	select {
+	case a.ask <- struct{}{}:
+	default:
+	}
+}

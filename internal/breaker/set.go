@@ -1,0 +1,192 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// The components that the daemons have breakers for.
+const (
+	Web           = "web"            // what API requests ask of the database
+	TaskReadiness = "task_readiness" // looking for due steps and leases that ran out
+	Messaging     = "messaging"      // sending signals
+	Report        = "report"         // a worker's reports of results
+	Cache         = "cache"          // the cache
+)
+
+// ErrUnknown says that a set has no breaker of a name.
+var ErrUnknown = errors.New("no such circuit breaker")
+
+// Config is what the breakers of a set share.
+type Config struct {
+	Clock   lifecycle.Clock    // default the real one
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
+}
+
+// Set is the breakers of one daemon. They know nothing of each other. It is
+// safe for concurrent use; a nil Set lets everything through.
+type Set struct {
+	byName map[string]*Breaker
+	list   []*Breaker // by name
+}
+
+// NewSet returns closed breakers with the names and settings given. It returns
+// an error where something required is left out.
+func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = lifecycle.RealClock()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	cfg.Metrics = cfg.Metrics.OrDiscard()
+	s := &Set{byName: make(map[string]*Breaker, len(settings))}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		own := settings[name]
+		if err := own.check(); err != nil {
+			return nil, fmt.Errorf("configure the circuit breaker %s: %w", name, err)
+		}
+		if own.Judge == nil {
+			own.Judge = everyFailure
+		}
+		b := &Breaker{name: name, settings: own, clock: cfg.Clock, log: cfg.Logger,
+			metrics: breakerMetrics{
+				state:       cfg.Metrics.BreakerState.WithLabelValues(name),
+				transitions: cfg.Metrics.BreakerTransitions.MustCurryWith(prometheus.Labels{"component": name}),
+				rejected:    cfg.Metrics.BreakerRejected.WithLabelValues(name),
+			}}
+		b.metrics.state.Set(float64(Closed))
+		s.byName[name], s.list = b, append(s.list, b)
+	}
+	return s, nil
+}
+
+// Breaker returns the breaker of a name; nil, which lets everything through,
+// where the set has none.
+func (s *Set) Breaker(name string) *Breaker {
+	if s == nil {
+		return nil
+	}
+	return s.byName[name]
+}
+
+// Do is Breaker(name).Do.
+func (s *Set) Do(ctx context.Context, name string, fn func(ctx context.Context) error) error {
+	return s.Breaker(name).Do(ctx, fn)
+}
+
+// Force is Breaker(name).Force; the error wraps ErrUnknown.
+func (s *Set) Force(name string, c Control) error {
+	b := s.Breaker(name)
+	if b == nil {
+		return fmt.Errorf("force %q to be %v: %w", name, c, ErrUnknown)
+	}
+	b.Force(c)
+	return nil
+}
+
+// Health is what a breaker tells about itself.
+type Health struct {
+	Component string  `json:"component"`
+	State     State   `json:"state"`
+	Control   Control `json:"control"`
+	// Since is when the state changed last; absent: it never did.
+	Since time.Time `json:"since,omitzero"`
+	// RetryAfter is how long calls are refused from now on.
+	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
+
+	Streak   int64  `json:"failures_in_a_row"`
+	Calls    uint64 `json:"calls"` // that were let through and have ended
+	Failures uint64 `json:"failures"`
+	Rejected uint64 `json:"rejected"`
+	Opened   uint64 `json:"opened"` // times
+
+	// LastError is that of the latest failure, for operators: it may name what
+	// must not leave the house.
+	LastError   string    `json:"last_error,omitempty"`
+	LastFailure time.Time `json:"last_failure,omitzero"`
+}
+
+// Health reports all breakers by name.
+func (s *Set) Health() []Health {
+	if s == nil {
+		return nil
+	}
+	list := make([]Health, len(s.list))
+	for i, b := range s.list {
+		list[i] = b.Health()
+	}
+	return list
+}
+
+// Health reports the breaker.
+func (b *Breaker) Health() Health {
+	now := b.clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Health{
+		Component: b.name, State: stateOf(b.phase.Load()), Control: b.control, Since: b.since, RetryAfter: b.waitLocked(now),
+		Streak: b.streak.Load(), Calls: b.calls.Load(), Failures: b.failures.Load(), Rejected: b.rejected.Load(), Opened: b.opened,
+		LastError: b.lastError, LastFailure: b.failedAt,
+	}
+}
+
+// Check judges the set for the detailed health report by its worst breaker. It
+// is for people, and for routing requests at most: a process that is restarted
+// because a dependency is away helps nobody.
+func (s *Set) Check() telemetry.Check {
+	all := telemetry.Check{Status: deploymode.Healthy}
+	var told []string
+	for _, h := range s.Health() {
+		c := h.Check()
+		all.Status = deploymode.Worst(all.Status, c.Status)
+		if c.Status != deploymode.Healthy || h.Control != Automatic {
+			told = append(told, c.Message)
+		}
+	}
+	all.Message = strings.Join(told, "; ")
+	if told == nil {
+		all.Message = "all circuit breakers are closed"
+	}
+	return all
+}
+
+// Check is that of the breaker's health; a nil breaker is healthy.
+func (b *Breaker) Check() telemetry.Check {
+	if b == nil {
+		return telemetry.Check{Status: deploymode.Healthy}
+	}
+	h := b.Health()
+	return h.Check()
+}
+
+// Check judges the breaker: half-open is degraded, open is unhealthy.
+func (h *Health) Check() telemetry.Check {
+	c := telemetry.Check{Status: deploymode.Healthy, Message: fmt.Sprintf("%s is %v", h.Component, h.State)}
+	switch h.State {
+	case HalfOpen:
+		c.Status = deploymode.Degraded
+	case Open:
+		c.Status = deploymode.Unhealthy
+	}
+	if h.Control != Automatic {
+		c.Message += " because an operator says so"
+	}
+	if h.Rejected > 0 {
+		c.Message += fmt.Sprintf(", %d calls refused so far", h.Rejected)
+	}
+	return c
+}

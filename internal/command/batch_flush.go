@@ -1,0 +1,143 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// round is one batch on its way. Its slices are reused.
+type round[T, R any] struct {
+	batch    []brought[T, R]
+	items    []T
+	answers  []Answer[T, R] // to those who do not wait
+	answered int            // how many of the batch have their result or error
+}
+
+// work flushes batches until nothing is pending. Whatever happens to a batch,
+// it goes on: nobody else would take what comes after.
+func (b *Batcher[T, R]) work() {
+	var r round[T, R]
+	for {
+		if r.batch = b.take(r.batch[:0]); len(r.batch) == 0 {
+			return
+		}
+		r.items, r.answers, r.answered = r.items[:0], r.answers[:0], 0
+		for i := range r.batch {
+			r.items = append(r.items, r.batch[i].item)
+		}
+		died := lifecycle.Guard(func() error {
+			results, err := b.flushOnce(r.items)
+			b.deliver(&r, results, err)
+			return nil
+		})
+		if died != nil {
+			b.salvage(&r, died)
+		}
+		if len(r.answers) > 0 {
+			b.tell(r.answers)
+		}
+		clear(r.batch)
+		clear(r.items)
+		clear(r.answers)
+	}
+}
+
+// salvage answers those whom a panic has kept from their answers.
+func (b *Batcher[T, R]) salvage(r *round[T, R], died error) {
+	b.cfg.Logger.Error("delivering a batch panicked", zap.String("batch", b.cfg.Name), zap.Error(died), lifecycle.StackField(died))
+	b.cfg.Metrics.Commands.WithLabelValues(b.cfg.Name, telemetry.OutcomePanic).Inc()
+	died = fmt.Errorf("%s: delivering the result: %w", b.cfg.Name, died)
+	for r.answered < len(r.batch) {
+		var none R
+		r.answer(none, died)
+	}
+}
+
+// take moves pending items into batch; an empty batch means that this worker
+// has ended.
+func (b *Batcher[T, R]) take(batch []brought[T, R]) []brought[T, R] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	taken := 0
+	for len(batch) < b.cfg.MaxBatch {
+		item, ok := b.pending.pop()
+		if !ok {
+			break
+		}
+		taken++
+		if item.caller == nil || item.caller.state.CompareAndSwap(entryWaiting, entryTaken) {
+			batch = append(batch, item)
+		}
+	}
+	b.places.free(taken)
+	b.saturation.Set(float64(b.pending.len()) / float64(b.cfg.MaxPending))
+	if len(batch) == 0 {
+		b.inFlight--
+		b.closeIfIdle()
+	}
+	return batch
+}
+
+func (b *Batcher[T, R]) flushOnce(items []T) (results []R, err error) {
+	ctx, cancel := context.WithTimeout(b.hard, b.cfg.FlushTimeout)
+	defer cancel()
+	b.sizes.Observe(float64(len(items)))
+	begin := time.Now()
+	err = lifecycle.Guard(func() error {
+		results, err = b.flush(ctx, items)
+		return err
+	})
+	record(b.cfg.Metrics, b.cfg.Logger, b.cfg.Name, time.Since(begin), err)
+	return results, err
+}
+
+// deliver hands each caller its result or error, and gathers the answers to
+// those who do not wait.
+func (b *Batcher[T, R]) deliver(r *round[T, R], results []R, err error) {
+	var some *BatchError
+	partial := errors.As(err, &some) && len(some.Errs) == len(r.batch)
+	if (err == nil && len(results) != len(r.batch)) || (partial && results != nil && len(results) != len(r.batch)) {
+		err = fmt.Errorf("%s: %w (%d for %d)", b.cfg.Name, ErrBatchShape, len(results), len(r.batch))
+		partial, results = false, nil
+		b.cfg.Logger.Error("flush is broken", zap.String("batch", b.cfg.Name), zap.Error(err))
+	}
+	for i := range r.batch {
+		var result R
+		failed := err
+		if partial {
+			failed = some.Errs[i]
+		}
+		if failed == nil && i < len(results) {
+			result = results[i]
+		}
+		r.answer(result, failed)
+	}
+}
+
+// answer gives the next of the batch its result or error. After done was sent
+// an entry belongs to its caller again.
+func (r *round[T, R]) answer(result R, err error) {
+	at := &r.batch[r.answered]
+	r.answered++
+	if at.caller == nil {
+		r.answers = append(r.answers, Answer[T, R]{Item: at.item, Result: result, Err: err})
+		return
+	}
+	at.caller.result, at.caller.err = result, err
+	at.caller.done <- struct{}{}
+}
+
+func (b *Batcher[T, R]) tell(answers []Answer[T, R]) {
+	err := lifecycle.Guard(func() error { b.onDone(answers); return nil })
+	if err != nil {
+		b.cfg.Logger.Error("callback of a batch panicked",
+			zap.String("batch", b.cfg.Name), zap.Error(err), lifecycle.StackField(err))
+	}
+}

@@ -1,0 +1,89 @@
+package settle
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Recorder counts what was decided and committed, and logs what is worth it. It is
+// safe for concurrent use.
+type Recorder struct {
+	Metrics   *telemetry.Metrics
+	Log       *zap.Logger
+	Decisions Decisions // what is told of steps created at run time
+}
+
+// Record is to be called once for each commit.
+func (r Recorder) Record(changes []store.Change, done store.Committed) {
+	for i := range changes {
+		r.change(&changes[i])
+	}
+	for i := range done.Published {
+		e := &done.Published[i]
+		r.Metrics.DomainEventsPublished.WithLabelValues(e.Name, e.Namespace).Inc()
+		r.Log.Info("Domain event published", zap.Stringer("event_id", e.UUID), zap.String("event_name", e.Name),
+			zap.String("queue_name", e.Namespace+"_domain_events"), zap.Int64("message_id", e.Position), zap.String("namespace", e.Namespace),
+			zap.Stringer("task_uuid", e.Task), zap.Stringer("correlation_id", e.CorrelationID))
+	}
+}
+
+func (r Recorder) change(c *store.Change) {
+	namespace := Namespace(c)
+	for _, e := range c.Effects.End {
+		r.Metrics.StepResults.WithLabelValues(namespace, e.Outcome.String()).Inc()
+	}
+	for _, again := range c.Effects.Retry {
+		r.Metrics.StepResults.WithLabelValues(namespace, again.Outcome.String()).Inc()
+	}
+	if c.Effects.Finished {
+		r.Metrics.TasksCompleted.WithLabelValues(namespace, c.Effects.State.String()).Inc()
+	}
+	for i := range c.Effects.Decided {
+		r.decided(c, &c.Effects.Decided[i], namespace)
+	}
+	for _, change := range c.Effects.Changes {
+		if change.Reason != "" {
+			r.Log.Warn("task changed", zap.Stringer("task_uuid", c.Task.UUID), zap.Stringer("from", change.From),
+				zap.Stringer("to", change.To), zap.String("reason", change.Reason))
+		}
+	}
+}
+
+// decided counts and tells of an outcome that was followed.
+func (r Recorder) decided(c *store.Change, d *workflow.Decided, namespace string) {
+	if d.Odd != "" {
+		r.Log.Warn("an outcome is read as nothing to do", zap.Stringer("task_uuid", c.Task.UUID), zap.String("namespace", namespace),
+			zap.String("step", c.Task.Plan.Steps[d.Step].Name), zap.String("outcome", d.Odd))
+	}
+	say := r.Decisions
+	if !say.Uncounted {
+		r.Metrics.StepsCreated.WithLabelValues(namespace).Add(float64(len(d.Created)))
+		r.Metrics.BatchesCreated.WithLabelValues(namespace).Add(float64(d.Batches))
+	}
+	many := say.WarnSteps > 0 && len(d.Created) >= say.WarnSteps
+	deep := say.WarnDepth > 0 && d.Depth >= say.WarnDepth
+	if !many && !deep && !say.Log {
+		return
+	}
+	names := make([]string, len(d.Created))
+	for i, no := range d.Created {
+		names[i] = c.Task.Plan.Steps[no].Name
+	}
+	tell := r.Log.Info
+	if many || deep {
+		tell = r.Log.Warn
+	}
+	tell("steps created", zap.Stringer("task_uuid", c.Task.UUID), zap.String("namespace", namespace),
+		zap.String("step", c.Task.Plan.Steps[d.Step].Name), zap.Strings("created", names), zap.Int("batches", d.Batches), zap.Int("depth", d.Depth))
+}
+
+// Namespace is that of a changed task; "" where its records could not be read.
+func Namespace(c *store.Change) string {
+	if c.Task.Plan == nil {
+		return ""
+	}
+	return c.Task.Plan.Template.Namespace
+}

@@ -1,0 +1,325 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Config is what a Settler works with; all of it is required.
+type Config struct {
+	Store *store.Store
+	// Actor names in the history of tasks who has decided.
+	Actor string
+	// Publisher tells others what is new, where the store does not.
+	Publisher signal.Publisher
+	Logger    *zap.Logger
+	Metrics   *telemetry.Metrics
+}
+
+// Values of the label way of tasker_steps_settled_total: successes of the only step in
+// hand, and others.
+const (
+	Lone  = "lone"
+	Taken = "taken"
+)
+
+// Settler settles the successes of one worker. It is safe for concurrent use.
+type Settler struct {
+	cfg   Config
+	rules agreed
+}
+
+// New returns a Settler.
+func New(cfg Config) *Settler {
+	return &Settler{cfg: cfg}
+}
+
+// Success is the success of a claimed step, as it would be reported.
+type Success struct {
+	Claim  *store.Claimed
+	Report store.Report
+	Saved  bool // the execution has saved a checkpoint
+}
+
+// Result is what has become of successes.
+type Result struct {
+	// Accepted has one entry per success, in order. What is false has to be
+	// reported: the report tells whether the claim still holds.
+	Accepted []bool
+	// Next are the steps that follow and were claimed for the taker. They last for
+	// Lease from the beginning of the call.
+	Next  []store.Claimed
+	Lease time.Duration
+	// Unknown says that there may be claims of the taker's that are not in Next: an
+	// answer was lost.
+	Unknown bool
+}
+
+// Settle records successes and what follows from them, and claims for taker, up to
+// its Limit, the steps that come into being and that it may run; they pass by all
+// that waits on the board. Successes of the only step in hand take one round trip,
+// others two, whatever their number. About what needs rules that no orchestrator has
+// published or that differ, or what this version does not understand, nothing is
+// decided. After an error the result holds for what was done before it.
+func (settler *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []Success) (Result, error) {
+	s := settler.by(settler.rules.read(settler.cfg.Store.AgreedRules(), settler.cfg.Logger))
+	lone, others := s.sort(ctx, list)
+	r, more := newResult(len(list), taker), newResult(len(list), taker)
+	var errOthers error
+	forLone := taker
+	forLone.Limit = min(taker.Limit, len(lone))
+	taker.Limit -= forLone.Limit
+	var both conc.WaitGroup // neither waits for the other's round trips
+	if len(lone) > 0 && len(others) > 0 {
+		both.Go(func() { errOthers = s.others(ctx, taker, list, others, &more) })
+	} else {
+		errOthers = s.others(ctx, taker, list, others, &more)
+	}
+	missed, errLone := s.lone(ctx, forLone, lone, &r)
+	if errLone == nil {
+		forLone.Limit -= len(r.Next)
+		errLone = s.others(ctx, forLone, list, missed, &r)
+	}
+	both.Wait()
+	r.add(&more)
+	return r, errors.Join(errLone, errOthers)
+}
+
+// settling is one call of Settle.
+type settling struct {
+	cfg      *Config
+	rules    *Rules // nil: nothing is decided that depends on them
+	recorder Recorder
+}
+
+func (settler *Settler) by(rules *Rules) *settling {
+	s := &settling{cfg: &settler.cfg, rules: rules, recorder: Recorder{Metrics: settler.cfg.Metrics, Log: settler.cfg.Logger}}
+	if rules != nil {
+		s.recorder.Decisions = rules.Decisions
+	}
+	return s
+}
+
+func newResult(successes int, taker store.ClaimRequest) Result {
+	return Result{Accepted: make([]bool, successes), Lease: taker.Lease}
+}
+
+func (r *Result) add(more *Result) {
+	for i, accepted := range more.Accepted {
+		r.Accepted[i] = r.Accepted[i] || accepted
+	}
+	r.Next, r.Lease, r.Unknown = append(r.Next, more.Next...), min(r.Lease, more.Lease), r.Unknown || more.Unknown
+}
+
+// loneSuccess is one of the only step in hand, and what follows from it.
+type loneSuccess struct {
+	at         int
+	settlement store.Settlement
+}
+
+// sort tells those that one statement can settle from those for which the task has to
+// be taken; the rest is for orchestrators.
+func (s *settling) sort(ctx context.Context, list []Success) (lone []loneSuccess, others []int) {
+	for i := range list {
+		claim := list[i].Claim
+		plan, err := s.cfg.Store.PlanByID(ctx, claim.PlanID)
+		if err != nil {
+			s.cfg.Logger.Debug("plan not read, the step is reported", zap.Int32("plan", claim.PlanID), zap.Error(err))
+			continue
+		}
+		if s.rules == nil && (claim.Batch != nil || plan.Steps[claim.Step].Kind.Unfolds()) {
+			continue
+		}
+		if settlement, ok := s.decideLone(plan, &list[i]); ok {
+			lone = append(lone, loneSuccess{i, settlement})
+		} else {
+			others = append(others, i)
+		}
+	}
+	return lone, others
+}
+
+func (s *settling) decideLone(plan *store.Plan, success *Success) (settlement store.Settlement, ok bool) {
+	claim := success.Claim
+	if claim.Task == nil || success.Saved || success.Report.Events != nil || success.Report.Isolated != nil {
+		return settlement, false
+	}
+	settlement = store.Settlement{Claim: claim, Result: success.Report.Result, Plan: plan}
+	in := workflow.Reported{Step: claim.Step, Attempt: claim.Attempt, Success: true, RetryAfter: -1, Result: success.Report.Result}
+	var err error
+	if settlement.Progress, settlement.Effects, err = s.decide(plan, claim.Task.State, claim.Task.Progress, &in); err != nil {
+		s.cfg.Logger.Debug("not settled at once", zap.Stringer("task_uuid", claim.TaskUUID), zap.Error(err))
+		return settlement, false
+	}
+	return settlement, settlement.Fits()
+}
+
+// errNotOurs is about what an orchestrator has to decide.
+var errNotOurs = errors.New("it is for an orchestrator to decide")
+
+// Advance is workflow.Advance whose panics are errors: records that contradict each
+// other must not end a daemon.
+func Advance(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, rules workflow.Rules, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
+	err = lifecycle.Guard(func() (err error) {
+		next, effects, err = workflow.Advance(plan.Plan, state, progress, rules, in...)
+		return err
+	})
+	return next, effects, err
+}
+
+// decide runs the rules over successes. They depend on no others than those of
+// creation, unless what was asked for is refused.
+func (s *settling) decide(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
+	var rules workflow.Rules
+	switch {
+	case s.rules != nil:
+		rules.Creation = s.rules.Creation
+	case len(progress.Groups) > 0: // how many batches run at once is configured
+		return nil, nil, errNotOurs
+	}
+	next, effects, err = Advance(plan, state, progress, rules, in...)
+	if err == nil && !succeeds(effects) {
+		err = errNotOurs
+	}
+	return next, effects, err
+}
+
+// succeeds reports whether nothing fails by what was decided.
+func succeeds(e *workflow.Effects) bool {
+	failed := func(end workflow.EndStep) bool { return end.Outcome != workflow.OutcomeSuccess }
+	return len(e.Retry) == 0 && e.DeadLetter == nil && (!e.Finished || e.State == workflow.TaskComplete) && !slices.ContainsFunc(e.End, failed)
+}
+
+// lone settles what stands in the rows of tasks. It has missed what is not that
+// simple: another task waits for this one, or somebody looks into it.
+func (s *settling) lone(ctx context.Context, taker store.ClaimRequest, list []loneSuccess, r *Result) (missed []int, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	settlements := make([]store.Settlement, len(list))
+	for i := range list {
+		settlements[i] = list[i].settlement
+	}
+	answers, done, err := s.cfg.Store.Settle(ctx, taker, settlements)
+	if err != nil {
+		r.Unknown = taker.Limit > 0
+		return nil, fmt.Errorf("settle the only steps in hand: %w", err)
+	}
+	s.publish(done.Signals)
+	changes := make([]store.Change, 0, len(list))
+	var ends []signal.Signal // which the transaction could not send: it is known with the answer
+	for i, a := range answers {
+		if !a.Accepted {
+			missed = append(missed, list[i].at)
+			continue
+		}
+		r.Accepted[list[i].at] = true
+		x := &settlements[i]
+		changes = append(changes, store.Change{Task: &store.TakenTask{UUID: x.Claim.TaskUUID, Plan: x.Plan}, Progress: x.Progress, Effects: x.Effects})
+		if a.Watched {
+			ends = append(ends, signal.Signal{Topic: signal.TopicTasks, Payload: x.Claim.TaskUUID.String()})
+		}
+		if a.Next != nil {
+			r.Next, r.Lease = append(r.Next, *a.Next), min(r.Lease, a.Lease)
+		}
+	}
+	if len(ends) > 0 {
+		s.cfg.Publisher.Publish(ends...)
+	}
+	s.cfg.Metrics.StepsSettled.WithLabelValues(Lone).Add(float64(len(changes)))
+	s.recorder.Record(changes, done)
+	return missed, nil
+}
+
+// others reports, takes the tasks and decides, all in one transaction. Who has
+// decided nothing about a task has still reported, and says so to orchestrators.
+func (s *settling) others(ctx context.Context, taker store.ClaimRequest, list []Success, which []int, r *Result) error {
+	if len(which) == 0 {
+		return nil
+	}
+	reports := make([]store.Report, len(which))
+	for i, at := range which {
+		reports[i] = list[at].Report
+	}
+	taken, accepted, err := s.cfg.Store.ReportAndTake(ctx, reports)
+	if err != nil {
+		return fmt.Errorf("take the tasks of steps that succeeded: %w", err)
+	}
+	defer taken.Release()
+	if len(taken.Tasks) == 0 {
+		return nil
+	}
+	changes := s.decideTaken(taken.Tasks)
+	done, err := taken.CommitFor(ctx, taker.Worker, changes, &taker)
+	if err != nil {
+		r.Unknown = r.Unknown || taker.Limit > 0
+		return fmt.Errorf("settle steps that succeeded: %w", err)
+	}
+	for i, at := range which {
+		r.Accepted[at] = accepted[i]
+	}
+	r.Next, r.Unknown = append(r.Next, done.Claimed...), r.Unknown || done.Unread
+	s.publish(done.Signals)
+	steps := 0
+	for i := range changes {
+		steps += len(changes[i].Task.Reported)
+	}
+	s.cfg.Metrics.StepsSettled.WithLabelValues(Taken).Add(float64(steps))
+	s.recorder.Record(changes, done)
+	return nil
+}
+
+// decideTaken decides about the tasks of which nothing but successes is reported.
+func (s *settling) decideTaken(tasks []store.TakenTask) []store.Change {
+	changes := make([]store.Change, 0, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Broken != nil || t.Unreadable != nil || len(t.Reported) == 0 {
+			continue
+		}
+		in, ours := s.successes(t)
+		if !ours {
+			continue
+		}
+		progress, effects, err := s.decide(t.Plan, t.State, t.Progress, in...)
+		if err != nil {
+			s.cfg.Logger.Debug("not settled, an orchestrator is told", zap.Stringer("task_uuid", t.UUID), zap.Error(err))
+			continue
+		}
+		changes = append(changes, store.Change{Task: t, Progress: progress, Effects: effects, Actor: s.cfg.Actor})
+	}
+	return changes
+}
+
+// successes are what was reported of a task; ours is false where there is something
+// else among it.
+func (s *settling) successes(t *store.TakenTask) (in []workflow.Input, ours bool) {
+	in = make([]workflow.Input, len(t.Reported))
+	for i := range t.Reported {
+		reported := &t.Reported[i]
+		step := t.Plan.Step(t.Progress, reported.Step)
+		if reported.Outcome != workflow.OutcomeSuccess || step == nil || step.Kind.Unfolds() && (s.rules == nil || reported.Result == nil) {
+			return nil, false
+		}
+		in[i] = &workflow.Reported{Step: reported.Step, Attempt: reported.Attempt, Success: true, RetryAfter: -1, Result: reported.Result}
+	}
+	return in, true
+}
+
+func (s *settling) publish(signals []signal.Signal) {
+	if !s.cfg.Store.SendsSignals() && len(signals) > 0 {
+		s.cfg.Publisher.Publish(signals...)
+	}
+}

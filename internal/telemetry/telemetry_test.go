@@ -1,0 +1,171 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+func TestLoggerFormats(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"", "auto", "json", "JSON"} {
+		var out bytes.Buffer
+		log, err := telemetry.NewLogger("warn", format, &out)
+		require.NoError(t, err)
+		log.Info("too quiet")
+		log.Warn("hello", zap.Duration("took", time.Second))
+		var line map[string]any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &line), "%s: %s", format, out.String())
+		require.Equal(t, "hello", line["message"])
+		require.Equal(t, "warn", line["level"])
+		require.Equal(t, "1s", line["took"])
+		require.Contains(t, line, "timestamp")
+	}
+	var out bytes.Buffer
+	log, err := telemetry.NewLogger("", "console", &out)
+	require.NoError(t, err)
+	log.Debug("too quiet")
+	log.Info("hello", zap.String("who", "you"))
+	require.Contains(t, out.String(), "INFO\thello")
+	require.NotContains(t, out.String(), "\x1b", "no colour where there is no terminal")
+	require.NotContains(t, out.String(), "quiet")
+}
+
+func TestLoggerRefusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	_, err := telemetry.NewLogger("loud", "", &bytes.Buffer{})
+	require.ErrorContains(t, err, "loud")
+	_, err = telemetry.NewLogger("info", "xml", &bytes.Buffer{})
+	require.ErrorContains(t, err, "xml")
+}
+
+func TestLoggerInAFileIsJSON(t *testing.T) {
+	t.Parallel()
+	f, err := os.Create(t.TempDir() + "/log")
+	require.NoError(t, err)
+	log, err := telemetry.NewLogger("info", "auto", f)
+	require.NoError(t, err)
+	log.Info("hello")
+	require.NoError(t, f.Close())
+	text, err := os.ReadFile(f.Name())
+	require.NoError(t, err)
+	require.True(t, json.Valid(text), "%s", text)
+}
+
+// touch makes a series of every collector in the catalogue, so that Gather
+// shows all of them.
+func touch(t *testing.T, m *telemetry.Metrics) (collectors int) {
+	t.Helper()
+	groups := reflect.ValueOf(m).Elem()
+	for i := range groups.NumField() {
+		group := groups.Field(i)
+		for j := range group.NumField() {
+			c, ok := group.Field(j).Interface().(prometheus.Collector)
+			require.True(t, ok)
+			collectors++
+			descs := make(chan *prometheus.Desc, 1)
+			c.Describe(descs)
+			text := (<-descs).String()
+			_, labels, ok := strings.Cut(text, "variableLabels: {")
+			require.True(t, ok, text)
+			n := 0
+			if !strings.HasPrefix(labels, "}") {
+				n = 1 + strings.Count(labels, ",")
+			}
+			values := strings.Split(strings.Repeat("x ", n), " ")[:n]
+			switch c := c.(type) {
+			case *prometheus.CounterVec:
+				c.WithLabelValues(values...).Inc()
+			case *prometheus.GaugeVec:
+				c.WithLabelValues(values...).Set(1)
+			case *prometheus.HistogramVec:
+				c.WithLabelValues(values...).Observe(1)
+			}
+		}
+	}
+	return collectors
+}
+
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	m := telemetry.NewMetrics(reg)
+	n := touch(t, m)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, n)
+	names := map[string]bool{}
+	for _, f := range families {
+		names[f.GetName()] = true
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			require.NotRegexp(t, "(task|step|correlation|trace|request|worker)_?(id|uuid)", l.GetName())
+		}
+	}
+	for _, want := range []string{
+		"tasker_event_listener_active", "tasker_event_listener_lag_ms", "tasker_polling_fallback_active",
+		"tasker_mode_switches_total", "tasker_event_notifications_received_total", "tasker_listener_reconnections_total",
+		"tasker_polling_cycles_total", "tasker_polling_messages_found_total", "tasker_polling_errors_total",
+		"tasker_polling_duration_seconds", "tasker_event_processing_duration_seconds", "tasker_found_total",
+		"tasker_empty_wakes_total", "tasker_catch_up_scans_total", "tasker_probe_lag_seconds", "mpsc_channel_saturation",
+		"tasker_command_duration_seconds", "tasker_commands_total", "tasker_loop_restarts_total",
+		"tasker_tasks_created_total", "tasker_tasks_completed_total", "tasker_steps_claimed_total",
+		"tasker_step_results_total", "tasker_decision_steps_created_total", "tasker_batches_created_total", "tasker_stale_results_total", "tasker_leases_expired_total", "tasker_claims_unbegun_total",
+		"tasker_leases_lost_total", "tasker_step_duration_seconds", "tasker_store_statement_seconds",
+		"tasker_signals_sent_total", "tasker_signals_coalesced_total", "tasker_signals_failed_total",
+		"tasker_signals_dropped_total", "tasker_worker_handlers_active", "tasker_worker_handlers_limit",
+		"tasker_worker_handlers_zombie",
+	} {
+		require.True(t, names[want], want)
+	}
+	problems, err := testutil.GatherAndLint(reg)
+	require.NoError(t, err)
+	for _, p := range problems {
+		require.Equal(t, "tasker_event_listener_lag_ms", p.Metric, p.Text) // existing alerts use this name
+	}
+}
+
+func TestMetricsAreSharedOnOneRegistry(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	telemetry.NewMetrics(reg).StaleResults.Inc()
+	telemetry.NewMetrics(reg).StaleResults.Inc()
+	require.InDelta(t, 2, testutil.ToFloat64(telemetry.NewMetrics(reg).StaleResults), 0)
+
+	other := prometheus.NewRegistry()
+	other.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "tasker_stale_results_total", Help: "Other."}))
+	require.Panics(t, func() { telemetry.NewMetrics(other) })
+
+	var none *telemetry.Metrics
+	require.NotNil(t, none.OrDiscard())
+	m := telemetry.Discard()
+	require.Same(t, m, m.OrDiscard())
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	good := telemetry.RunCheck(t.Context(), func(context.Context) error { return nil })
+	bad := telemetry.RunCheck(t.Context(), func(context.Context) error { return errors.New("no pool") })
+	require.Equal(t, deploymode.Healthy, good.Status)
+	require.Equal(t, deploymode.Unhealthy, bad.Status)
+	require.Equal(t, deploymode.Unhealthy, telemetry.NewReport(time.Now(), map[string]telemetry.Check{"a": good, "b": bad}).Status)
+	require.Equal(t, deploymode.Unknown, telemetry.NewReport(time.Now(), nil).Status)
+
+	bad.Duration = 1500 * time.Millisecond
+	text, err := json.Marshal(bad)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"status":"unhealthy","message":"no pool","duration_ms":1500}`, string(text))
+}

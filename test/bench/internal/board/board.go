@@ -1,0 +1,275 @@
+// Package board asks Tasker's tables what happened and fills them with tasks,
+// for measuring only. All SQL on those tables is in sql.go.
+package board
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/examples"
+	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/test/bench/internal/load"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// Board reads and fills the tables of one database. It is not safe for
+// concurrent use.
+type Board struct {
+	db    *pgx.Conn
+	dsn   string
+	store *store.Store // opened when it is first needed
+	calls int
+}
+
+// Open connects; the caller closes the board.
+func Open(ctx context.Context, dsn string) (*Board, error) {
+	db, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the board: %w", err)
+	}
+	return &Board{db: db, dsn: dsn}, nil
+}
+
+// Close ends the connections.
+func (b *Board) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = b.db.Close(ctx) // nothing depends on how it ends
+	if b.store != nil {
+		b.store.Close()
+	}
+}
+
+// Live counts the tasks that have not ended.
+func (b *Board) Live(ctx context.Context) (n int64, err error) {
+	if err := b.db.QueryRow(ctx, liveTasks).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count live tasks: %w", err)
+	}
+	return n, nil
+}
+
+// Alive reports whether a task has not ended yet.
+func (b *Board) Alive(ctx context.Context, task string) (alive bool, err error) {
+	if err := b.db.QueryRow(ctx, liveTask, task).Scan(&alive); err != nil {
+		return false, fmt.Errorf("look for task %s: %w", task, err)
+	}
+	return alive, nil
+}
+
+// Times are the times of tasks that have ended, from the request to the first
+// claim and to the end. Their order is any.
+func (b *Board) Times(ctx context.Context, tasks []string) (claimed, ended []time.Duration, err error) {
+	rows, err := b.db.Query(ctx, taskTimes, tasks)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the times of tasks: %w", err)
+	}
+	var c, e float64
+	_, err = pgx.ForEachRow(rows, []any{&c, &e}, func() error {
+		claimed, ended = append(claimed, seconds(c)), append(ended, seconds(e))
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the times of tasks: %w", err)
+	}
+	return claimed, ended, complete(len(ended), len(tasks))
+}
+
+// Starts are the times of load.Stamp tasks from the request to the beginning
+// of the handler. Their order is any.
+func (b *Board) Starts(ctx context.Context, tasks []string) ([]time.Duration, error) {
+	rows, err := b.db.Query(ctx, stampTimes, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("read the stamps of handlers: %w", err)
+	}
+	starts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (time.Duration, error) {
+		var s float64
+		err := row.Scan(&s)
+		return seconds(s), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the stamps of handlers: %w", err)
+	}
+	return starts, complete(len(starts), len(tasks))
+}
+
+func complete(found, asked int) error {
+	if found != asked {
+		return fmt.Errorf("%d of %d tasks are recorded", found, asked)
+	}
+	return nil
+}
+
+// WorkSpan is the time from the first claim to the last end of all tasks.
+func (b *Board) WorkSpan(ctx context.Context) (time.Duration, error) { return b.span(ctx, workSpan) }
+
+// WholeSpan is the time from the first request to the last end of all tasks.
+func (b *Board) WholeSpan(ctx context.Context) (time.Duration, error) { return b.span(ctx, wholeSpan) }
+
+func (b *Board) span(ctx context.Context, query string) (time.Duration, error) {
+	var s float64
+	if err := b.db.QueryRow(ctx, query).Scan(&s); err != nil {
+		return 0, fmt.Errorf("read the span of the work: %w", err)
+	}
+	return seconds(s), nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Store is the product's own access to the database.
+func (b *Board) Store(ctx context.Context) (*store.Store, error) {
+	if b.store == nil {
+		s, err := store.Open(ctx, store.Options{URL: b.dsn})
+		if err != nil {
+			return nil, fmt.Errorf("open the store: %w", err)
+		}
+		b.store = s
+	}
+	return b.store, nil
+}
+
+// Register makes the benchmark's workflows known in many namespaces, and those
+// of the examples in theirs.
+func (b *Board) Register(ctx context.Context, namespaces []string) error {
+	all, err := examples.Templates()
+	if err != nil {
+		return err
+	}
+	for _, n := range namespaces {
+		templates, err := load.Templates(n)
+		if err != nil {
+			return err
+		}
+		all = append(all, templates...)
+	}
+	return b.RegisterTemplates(ctx, all)
+}
+
+// RegisterTemplates makes templates known.
+func (b *Board) RegisterTemplates(ctx context.Context, all []*workflow.Template) error {
+	s, err := b.Store(ctx)
+	if err != nil {
+		return err
+	}
+	const environment = "development"
+	for i, t := range all {
+		all[i] = t.Resolve(environment)
+	}
+	if _, err := s.RegisterTemplates(ctx, store.Registrant{Environment: environment}, all); err != nil {
+		return fmt.Errorf("register templates: %w", err)
+	}
+	return nil
+}
+
+// Create makes n tasks through the store, as an orchestrator does for one
+// request with many tasks.
+func (b *Board) Create(ctx context.Context, w load.Workflow, n int) error {
+	s, err := b.Store(ctx)
+	if err != nil {
+		return err
+	}
+	plan, err := s.PlanNamed(ctx, w.Namespace, w.Name, "1.0.0")
+	if err != nil {
+		return fmt.Errorf("find the plan of %s: %w", w.Name, err)
+	}
+	batch := make([]store.NewTask, n)
+	for i := range batch {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("make an id: %w", err)
+		}
+		batch[i] = store.NewTask{UUID: id, Plan: plan, Context: json.RawMessage(`{"even_number":2}`), CorrelationID: id,
+			Initiator: "bench", SourceSystem: "bench", Reason: "bench"}
+	}
+	if _, err := s.CreateTasks(ctx, batch); err != nil {
+		return fmt.Errorf("create tasks: %w", err)
+	}
+	return nil
+}
+
+// chunk is how many tasks one statement makes.
+const chunk = 100_000
+
+// GenerateWaiting puts n one-step tasks straight into the tables, spread over
+// the namespaces.
+func (b *Board) GenerateWaiting(ctx context.Context, namespaces []string, n int) error {
+	return b.generate(ctx, generateWaiting, namespaces, n, false)
+}
+
+// GenerateFinished puts n one-step tasks that have ended into the tables.
+func (b *Board) GenerateFinished(ctx context.Context, namespaces []string, n int) error {
+	return b.generate(ctx, generateFinished, namespaces, n, true)
+}
+
+func (b *Board) generate(ctx context.Context, statement string, namespaces []string, n int, ended bool) error {
+	plans, queues, plan, err := b.plans(ctx, namespaces)
+	if err != nil {
+		return err
+	}
+	progress, err := progressOf(plan, ended)
+	if err != nil {
+		return err
+	}
+	for made := 0; made < n; made += chunk {
+		b.calls++
+		args := []any{min(chunk, n-made), strconv.Itoa(b.calls) + b.dsn, plans, queues, progress}
+		if !ended {
+			args = append(args, store.Lane(0, false))
+		}
+		if _, err := b.db.Exec(ctx, statement, args...); err != nil {
+			return fmt.Errorf("generate tasks: %w", err)
+		}
+	}
+	if _, err := b.db.Exec(ctx, freshen); err != nil {
+		return fmt.Errorf("freshen the statistics: %w", err)
+	}
+	return nil
+}
+
+func (b *Board) plans(ctx context.Context, namespaces []string) (plans, queues []int32, last *store.Plan, err error) {
+	s, err := b.Store(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for _, n := range namespaces {
+		if last, err = s.PlanNamed(ctx, n, load.OneStep.Name, "1.0.0"); err != nil {
+			return nil, nil, nil, fmt.Errorf("find the plan of namespace %s: %w", n, err)
+		}
+		plans, queues = append(plans, last.ID), append(queues, last.Queue)
+	}
+	return plans, queues, last, nil
+}
+
+// progressOf is the progress of a one-step task as it is stored.
+func progressOf(plan *store.Plan, ended bool) ([]byte, error) {
+	progress, effects, err := workflow.Advance(plan.Plan, workflow.TaskPending, workflow.NewProgress(plan.Plan), workflow.Rules{}, workflow.Created{})
+	if err == nil && ended {
+		progress, _, err = workflow.Advance(plan.Plan, effects.State, progress, workflow.Rules{}, workflow.Reported{Step: 0, Attempt: 1, Success: true})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("work out the progress of a task: %w", err)
+	}
+	return progress.Encode(), nil
+}
+
+// Read begins a transaction and looks at the board in it, then leaves it open.
+// With repeatable the transaction keeps its snapshot.
+func Read(ctx context.Context, db *pgx.Conn, repeatable bool) error {
+	level := pgx.ReadCommitted
+	if repeatable {
+		level = pgx.RepeatableRead
+	}
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		return fmt.Errorf("begin to read: %w", err)
+	}
+	if _, err := tx.Exec(ctx, readSomething); err != nil {
+		return fmt.Errorf("read something: %w", err)
+	}
+	return nil // the transaction ends with the connection
+}

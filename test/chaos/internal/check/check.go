@@ -1,0 +1,259 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
+	"github.com/tasker-go/tasker/test/chaos/internal/workload"
+)
+
+// Rule is what must hold.
+type Rule string
+
+// The rules.
+const (
+	NothingLost     Rule = "every accepted order is a task, and just one"
+	EverythingEnds  Rule = "every task ends, as its workflow says"
+	EveryStepOnce   Rule = "every step of a complete task has one success"
+	OneClaim        Rule = "every accepted result belongs to one claim, and its handler said so"
+	Fenced          Rule = "claims of a step follow each other, and nothing follows its end"
+	HandedOn        Rule = "handlers are handed the accepted results of their parents"
+	EverythingKnown Rule = "every execution is on record, unless its worker gave it back"
+	NothingLeft     Rule = "nothing is left on the board"
+	Integrity       Rule = "the records obey the rules of the product"
+	Together        Rule = "what a handler wrote in its transaction is there exactly where its claim succeeded"
+	RunsToTheEnd    Rule = "daemons end when they are told to, and not before"
+)
+
+// Violation is a rule that did not hold.
+type Violation struct {
+	Rule Rule
+	What string
+}
+
+// String is the violation in a sentence.
+func (v Violation) String() string { return string(v.Rule) + ": " + v.What }
+
+// maxViolations bounds what is kept.
+const maxViolations = 200
+
+// checker holds the facts in the order in which they are asked for.
+type checker struct {
+	Facts
+	flows     map[string]workload.Workflow
+	attempts  map[uuid.UUID][]*Attempt
+	byToken   map[int64]*Attempt
+	executed  map[int64]*ledger.Execution
+	violation []Violation
+}
+
+// Check returns what does not hold, at most 200 entries.
+func Check(f Facts) []Violation {
+	c := checker{Facts: f, flows: map[string]workload.Workflow{}, attempts: map[uuid.UUID][]*Attempt{},
+		byToken: map[int64]*Attempt{}, executed: map[int64]*ledger.Execution{}}
+	for _, w := range workload.Workflows() {
+		c.flows[w.Name] = w
+	}
+	c.index()
+	c.orders()
+	for i := range c.Tasks {
+		c.task(&c.Tasks[i])
+	}
+	for i := range c.Executions {
+		c.execution(&c.Executions[i])
+	}
+	c.bookings()
+	for _, left := range c.Left {
+		c.fail(NothingLeft, "%s", left)
+	}
+	for _, problem := range c.Integrity {
+		c.fail(Integrity, "%s", problem)
+	}
+	if c.Checked != len(c.Tasks) {
+		c.fail(Integrity, "%d of %d tasks were checked", c.Checked, len(c.Tasks))
+	}
+	return c.violation
+}
+
+func (c *checker) fail(rule Rule, format string, args ...any) {
+	if len(c.violation) < maxViolations {
+		c.violation = append(c.violation, Violation{rule, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *checker) index() {
+	for i := range c.Attempts {
+		a := &c.Attempts[i]
+		if other := c.byToken[a.Token]; other != nil && a.Token != 0 {
+			c.fail(OneClaim, "token %d stands for %v and for %v", a.Token, describe(other), describe(a))
+		}
+		c.byToken[a.Token] = a
+		c.attempts[a.Task] = append(c.attempts[a.Task], a)
+	}
+	for i := range c.Executions {
+		x := &c.Executions[i]
+		if other := c.executed[x.Token]; other != nil {
+			c.fail(OneClaim, "token %d was executed by %s and by %s", x.Token, other.Instance, x.Instance)
+		}
+		c.executed[x.Token] = x
+	}
+}
+
+func describe(a *Attempt) string {
+	return fmt.Sprintf("attempt %d (token %d) of %s/%s of task %s", a.Attempt, a.Token, a.Flow, a.Step, a.Task)
+}
+
+// orders: what was accepted is there, once, and nothing else.
+func (c *checker) orders() {
+	byKey := map[string][]*Task{}
+	for i := range c.Tasks {
+		byKey[c.Tasks[i].Key] = append(byKey[c.Tasks[i].Key], &c.Tasks[i])
+	}
+	for _, o := range c.Ordered {
+		switch made := byKey[o.Key]; {
+		case len(made) == 0:
+			c.fail(NothingLost, "order %s was accepted as task %s, which does not exist", o.Key, o.Task)
+		case len(made) > 1:
+			c.fail(NothingLost, "order %s became %d tasks", o.Key, len(made))
+		case made[0].ID != o.Task:
+			c.fail(NothingLost, "order %s was accepted as task %s and is task %s", o.Key, o.Task, made[0].ID)
+		case made[0].Flow != o.Flow.Name:
+			c.fail(NothingLost, "order %s for %s became a %s", o.Key, o.Flow.Name, made[0].Flow)
+		}
+	}
+	if len(c.Tasks) != len(c.Ordered) {
+		c.fail(NothingLost, "%d orders became %d tasks", len(c.Ordered), len(c.Tasks))
+	}
+}
+
+func (c *checker) task(t *Task) {
+	flow := c.flows[t.Flow]
+	if t.State != flow.End {
+		c.fail(EverythingEnds, "task %s (%s) is %s, not %s", t.ID, t.Flow, t.State, flow.End)
+	}
+	steps := map[string][]*Attempt{}
+	for _, a := range c.attempts[t.ID] {
+		steps[a.Step] = append(steps[a.Step], a)
+	}
+	succeeded := 0
+	for name, attempts := range steps {
+		slices.SortFunc(attempts, func(a, b *Attempt) int { return cmp.Compare(a.Token, b.Token) })
+		if name != "" { // the end of the task
+			succeeded += c.step(t, attempts)
+		}
+	}
+	if t.State == flow.End && succeeded != flow.Succeeding() {
+		c.fail(EveryStepOnce, "task %s (%s) has %d steps that succeeded, not %d", t.ID, t.Flow, succeeded, flow.Succeeding())
+	}
+}
+
+// step looks at the attempts of one step in the order of their claims, and
+// returns 1 where it succeeded.
+func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
+	for i, a := range attempts {
+		if i > 0 {
+			c.follows(attempts[i-1], a)
+		}
+		x := c.executed[a.Token]
+		switch {
+		case a.Outcome == Success:
+			succeeded++
+			c.success(a, x)
+		case a.Outcome == Failed || a.Outcome == Error && a.Reason != "worker_lost" && a.Reason != "poison":
+			// A transaction may fail after its handler has ended well.
+			undone := x != nil && x.Outcome == ledger.Succeeded && c.flows[a.Flow].Books(a.Step)
+			if !undone && (x == nil || x.Outcome != ledger.Failed && x.Outcome != ledger.Told) {
+				c.fail(OneClaim, "%s failed, and its handler never said so", describe(a))
+			}
+		}
+	}
+	if succeeded > 1 {
+		c.fail(EveryStepOnce, "step %s of task %s (%s) succeeded %d times", attempts[0].Step, t.ID, t.Flow, succeeded)
+	}
+	return min(succeeded, 1)
+}
+
+// bookings: a row and the success of its claim are both there, or neither is.
+func (c *checker) bookings() {
+	booked := make(map[int64]bool, len(c.Booked))
+	for _, token := range c.Booked {
+		booked[token] = true
+		if a := c.byToken[token]; a == nil || a.Outcome != Success || !c.flows[a.Flow].Books(a.Step) {
+			c.fail(Together, "claim %d has written its row, and its success is not on record", token)
+		}
+	}
+	for i := range c.Attempts {
+		if a := &c.Attempts[i]; a.Outcome == Success && c.flows[a.Flow].Books(a.Step) && !booked[a.Token] {
+			c.fail(Together, "%s succeeded, and its row is not there", describe(a))
+		}
+	}
+}
+
+// follows: one claim begins when the one before it has ended, and none after
+// the end of the step.
+func (c *checker) follows(before, after *Attempt) {
+	if before.Outcome == Success || before.Outcome == Error {
+		c.fail(Fenced, "%s follows on %s, which was the end", describe(after), describe(before))
+	}
+	if after.Claimed.Before(before.Reported) {
+		c.fail(Fenced, "%s was claimed %v before the end of %s", describe(after), before.Reported.Sub(after.Claimed), describe(before))
+	}
+	if after.Attempt <= before.Attempt {
+		c.fail(Fenced, "%s follows on %s and has no higher number", describe(after), describe(before))
+	}
+}
+
+// success: the result is what the handler of this claim returned.
+func (c *checker) success(a *Attempt, x *ledger.Execution) {
+	switch {
+	case x == nil:
+		c.fail(OneClaim, "%s succeeded and was never executed", describe(a))
+	case x.Outcome != ledger.Succeeded:
+		c.fail(OneClaim, "%s succeeded; its handler said %q", describe(a), x.Outcome)
+	case x.Task != a.Task || x.Step != a.Step || x.Attempt != a.Attempt:
+		c.fail(OneClaim, "%s was executed as attempt %d of %s of task %s", describe(a), x.Attempt, x.Step, x.Task)
+	case a.Result == nil || a.Result.Token != a.Token || a.Result.Attempt != a.Attempt:
+		c.fail(OneClaim, "%s has the result of another claim: %+v", describe(a), a.Result)
+	case a.Reported.Before(x.End.Add(-clockSlack)):
+		c.fail(OneClaim, "%s was reported %v before its handler ended", describe(a), x.End.Sub(a.Reported))
+	}
+}
+
+// clockSlack is how far apart two readings of the machine's one clock may be.
+const clockSlack = 5 * time.Millisecond
+
+// execution: it is on record, and was handed what counts.
+func (c *checker) execution(x *ledger.Execution) {
+	a := c.byToken[x.Token]
+	switch {
+	case a == nil && !c.Stopped[x.Instance]:
+		c.fail(EverythingKnown, "%s executed attempt %d (token %d) of %s of task %s; no such claim is on record (it ended as %q)",
+			x.Instance, x.Attempt, x.Token, x.Step, x.Task, x.Outcome)
+	case a != nil && (a.Task != x.Task || a.Step != x.Step):
+		c.fail(EverythingKnown, "%s executed %s of task %s under the token of %s", x.Instance, x.Step, x.Task, describe(a))
+	}
+	for parent, token := range x.Parents {
+		from := c.byToken[token]
+		if from == nil || from.Task != x.Task || from.Step != parent || from.Outcome != Success {
+			c.fail(HandedOn, "attempt %d (token %d) of %s of task %s was handed a result of %s from claim %d, which is not the accepted one",
+				x.Attempt, x.Token, x.Step, x.Task, parent, token)
+		}
+	}
+	if flow, ok := c.flowOf(x.Task); ok && len(x.Parents) != len(flow.Parents(x.Step)) {
+		c.fail(HandedOn, "attempt %d (token %d) of %s of task %s was handed %d results, not %d",
+			x.Attempt, x.Token, x.Step, x.Task, len(x.Parents), len(flow.Parents(x.Step)))
+	}
+}
+
+func (c *checker) flowOf(task uuid.UUID) (workload.Workflow, bool) {
+	if list := c.attempts[task]; len(list) > 0 {
+		flow, ok := c.flows[list[0].Flow]
+		return flow, ok
+	}
+	return workload.Workflow{}, false
+}

@@ -1,0 +1,442 @@
+// Package rig is what things go wrong with: a PostgreSQL server, the daemons as
+// processes, and a proxy in front of the server for each daemon and purpose.
+//
+// What may not enter: when something goes wrong (schedule), and what goes wrong
+// for how long (faults).
+package rig
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/test/chaos/internal/volume"
+)
+
+// Short times, so that what waits for them is seen within seconds.
+const (
+	Lease     = 5 * time.Second
+	Heartbeat = time.Second
+	// MaxCrashes is high: whatever strikes, no step may be given up as poison.
+	MaxCrashes = 1000
+	// permits of a worker: one alone has to be able to do all the work, or the
+	// slow steps would be what is measured.
+	permits = 60
+)
+
+// Options describe the ground of a run.
+type Options struct {
+	Dir    string // for everything that is written; kept
+	BinDir string // where Build put the programs
+	Source string // event source of the fleet; "" is the default
+	// Standby gives the server a synchronous standby.
+	Standby bool
+	// Pooled has the ordinary connections of daemons go through a pooler in
+	// transaction mode, without prepared statements. The server must not be
+	// exchanged for another one then.
+	Pooled bool
+	// Volumes gives the log of each server a volume that can be filled up.
+	Volumes bool
+	// DefaultLeases leaves leases and heartbeats as they are by default, and lets
+	// handlers run for three minutes.
+	DefaultLeases bool
+	Permits       int // of each worker; 60 where it is 0
+	// OnlyReport leaves all decisions to the orchestrators.
+	OnlyReport bool
+	// Serves are the handlers that workers have, by their names; see
+	// workload.EnvServes.
+	Serves map[string]string
+	// Modes of the orchestrators and of the workers; one daemon each.
+	Orchestrators, Workers []string
+}
+
+// Build compiles the daemons into dir: the shipped orchestrator and the suite's
+// worker. suite is the folder of the suite. race adds the race detector.
+func Build(ctx context.Context, suite, dir string, race bool) error {
+	args := []string{"build"}
+	if race {
+		args = append(args, "-race")
+	}
+	args = append(args, "-o", dir+string(filepath.Separator), "github.com/tasker-go/tasker/cmd/orchestrator", "./worker")
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = suite
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the daemons: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// Rig is the ground of one run. Its methods are safe for concurrent use.
+type Rig struct {
+	Daemons []*Daemon
+
+	o        Options
+	busy     chan struct{}   // holds one token while somebody has the server
+	guarded  context.Context // of what goes on beside the run
+	guardEnd context.CancelFunc
+	guarding sync.WaitGroup
+
+	mu        sync.Mutex
+	cluster   *pgcluster.Cluster                    // that takes writes
+	standby   *pgcluster.Cluster                    // nil without
+	volumes   map[*pgcluster.Cluster]*volume.Volume // of the log of each; empty without
+	pooler    *pgcluster.Pooler                     // nil without
+	stopped   map[string]bool                       // instances that were asked to stop
+	surprises []string
+}
+
+const database = "chaos"
+
+// poolerSize is how many connections a pooler has; daemons have more.
+const poolerSize = 20
+
+// Start makes the server and the links, starts the fleet and waits until it is
+// ready. The caller closes the rig, also after an error.
+func Start(ctx context.Context, o Options) (*Rig, error) {
+	r := &Rig{o: o, busy: make(chan struct{}, 1), stopped: map[string]bool{},
+		volumes: map[*pgcluster.Cluster]*volume.Volume{}}
+	r.guarded, r.guardEnd = context.WithCancel(context.WithoutCancel(ctx))
+	for _, dir := range []string{r.Ledger(), r.Gates()} {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return r, fmt.Errorf("make a folder: %w", err)
+		}
+	}
+	var err error
+	if r.cluster, err = r.serve(ctx, nil, func(o pgcluster.Options) (*pgcluster.Cluster, error) { return pgcluster.Start(ctx, o) }); err != nil {
+		return r, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	if err := r.cluster.CreateDatabase(ctx, database); err != nil {
+		return r, err
+	}
+	if o.Standby {
+		if err := r.follow(ctx); err != nil {
+			return r, err
+		}
+	}
+	if o.Pooled {
+		if r.pooler, err = pgcluster.StartPooler(ctx, r.DSN(), poolerSize); err != nil {
+			return r, err
+		}
+	}
+	if err := r.man(ctx); err != nil {
+		return r, err
+	}
+	r.guarding.Go(func() { r.guard(r.guarded) })
+	return r, nil
+}
+
+// serve starts a server on a port, and with settings, of its own.
+func (r *Rig) serve(ctx context.Context, settings map[string]string, start func(pgcluster.Options) (*pgcluster.Cluster, error)) (*pgcluster.Cluster, error) {
+	port, err := quietPort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := pgcluster.Options{Ephemeral: true, Port: port, Settings: settings}
+	if !r.o.Volumes {
+		return start(o)
+	}
+	return r.onVolume(o, start)
+}
+
+// man starts the fleet.
+func (r *Rig) man(ctx context.Context) error {
+	for _, part := range []struct {
+		kind  fleet.Kind
+		modes []string
+	}{{fleet.Orchestrator, r.o.Orchestrators}, {fleet.Worker, r.o.Workers}} {
+		for i, mode := range part.modes {
+			d := &Daemon{Name: fmt.Sprintf("%s-%c", part.kind, 'a'+i), Kind: part.kind, mode: mode, rig: r, busy: make(chan struct{}, 1)}
+			upstream := "127.0.0.1:" + strconv.Itoa(r.Server().Port())
+			pool, err := r.poolAddress(upstream)
+			if err != nil {
+				return err
+			}
+			if d.Pool, err = newLink(ctx, d.Name, pool); err != nil {
+				return err
+			}
+			r.Daemons = append(r.Daemons, d)
+			if d.Ears, err = newLink(ctx, d.Name+" ears", upstream); err != nil {
+				return err
+			}
+			if err := d.Start(); err != nil {
+				return err
+			}
+		}
+		// Workers need the schema that orchestrators bring.
+		if err := r.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poolAddress is where ordinary connections go.
+func (r *Rig) poolAddress(upstream string) (string, error) {
+	if r.pooler == nil {
+		return upstream, nil
+	}
+	u, err := url.Parse(r.pooler.DSN(database))
+	if err != nil {
+		return "", fmt.Errorf("read the pooler's address: %w", err)
+	}
+	return u.Host, nil
+}
+
+// config is what a daemon needs beyond its defaults.
+func (r *Rig) config(kind fleet.Kind, ears string) string {
+	c := fmt.Sprintf("[common.database]\nlistener_url = %q\nprepared_statements = %v\n[common.task_templates]\nsearch_paths = []\n", ears, r.pooler == nil)
+	if kind == fleet.Orchestrator {
+		return c + fmt.Sprintf("[orchestration.leases]\nmax_crashes = %d\n", MaxCrashes)
+	}
+	limit := 3 * time.Minute
+	if !r.o.DefaultLeases {
+		limit = 4 * time.Second
+		c += fmt.Sprintf("[worker]\nlease_seconds = %d\nheartbeat_interval_ms = %d\n", int(Lease.Seconds()), Heartbeat.Milliseconds())
+	}
+	if r.o.OnlyReport {
+		c += "[worker.report]\nsettle = false\n"
+	}
+	return c + fmt.Sprintf("[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = %d\nmax_concurrent_handlers = %d\n"+
+		"[worker.transactions]\nmax_connections = 5\n", limit.Milliseconds(), cmp.Or(r.o.Permits, permits))
+}
+
+// guard looks after daemons that end by themselves.
+func (r *Rig) guard(ctx context.Context) {
+	for pause(ctx, 200*time.Millisecond) == nil {
+		for _, d := range r.Daemons {
+			surprise, err := d.guard()
+			if err != nil {
+				surprise += "\nand could not be started again: " + err.Error()
+			}
+			if surprise != "" {
+				r.surprise(surprise)
+			}
+		}
+	}
+}
+
+func (r *Rig) surprise(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.surprises = append(r.surprises, text)
+}
+
+// told notes that an instance is asked to stop, and so may give back what it
+// has begun.
+func (r *Rig) told(instance string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped[instance] = true
+}
+
+// Stopped are the instances that were asked to stop.
+func (r *Rig) Stopped() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stopped := make(map[string]bool, len(r.stopped))
+	for name := range r.stopped {
+		stopped[name] = true
+	}
+	return stopped
+}
+
+// Surprises are the last words of daemons that ended by themselves, or did not
+// end when they were asked to.
+func (r *Rig) Surprises() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.surprises)
+}
+
+// Ledger is the folder that handlers write to.
+func (r *Rig) Ledger() string { return filepath.Join(r.o.Dir, "ledger") }
+
+// Gates is the folder that gates are looked for in.
+func (r *Rig) Gates() string { return filepath.Join(r.o.Dir, "gates") }
+
+// DSN leads to the database directly, past every link.
+func (r *Rig) DSN() string { return r.Server().DSN(database) }
+
+// TakeServer reserves the server for one fault; the function returned gives it
+// back.
+func (r *Rig) TakeServer(ctx context.Context) (release func(), err error) {
+	return take(ctx, r.busy, "the server")
+}
+
+func take(ctx context.Context, busy chan struct{}, what string) (release func(), err error) {
+	select {
+	case busy <- struct{}{}:
+		return func() { <-busy }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("take %s: %w", what, context.Cause(ctx))
+	}
+}
+
+// Server is the one that takes writes as of now.
+func (r *Rig) Server() *pgcluster.Cluster {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cluster
+}
+
+// Names of all daemons.
+func (r *Rig) Names() []string {
+	var names []string
+	for _, d := range r.Daemons {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// ByName returns daemons; unknown names are left out.
+func (r *Rig) ByName(names []string) []*Daemon {
+	var list []*Daemon
+	for _, d := range r.Daemons {
+		if slices.Contains(names, d.Name) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// Orchestrators are the URLs of those that run.
+func (r *Rig) Orchestrators() []string {
+	var urls []string
+	for _, d := range r.Daemons {
+		if d.Kind != fleet.Orchestrator {
+			continue
+		}
+		if url := d.URL(); url != "" {
+			urls = append(urls, url)
+		}
+	}
+	return urls
+}
+
+// Starts is how often daemons were started.
+func (r *Rig) Starts() int {
+	n := 0
+	for _, d := range r.Daemons {
+		n += d.Starts()
+	}
+	return n
+}
+
+// WaitReady waits until every daemon is ready.
+func (r *Rig) WaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, d := range r.Daemons {
+		if err := d.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Do runs fn on a direct connection.
+func (r *Rig) Do(ctx context.Context, fn func(*pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, r.DSN())
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return fn(conn)
+}
+
+// Stop ends the fleet in order, workers first.
+func (r *Rig) Stop(ctx context.Context) error {
+	r.guardEnd()
+	r.guarding.Wait()
+	var errs []error
+	for _, kind := range []fleet.Kind{fleet.Worker, fleet.Orchestrator} {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for _, d := range r.Daemons {
+			if d.Kind == kind {
+				wg.Go(func() {
+					err := d.Stop(ctx)
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, err)
+				})
+			}
+		}
+		wg.Wait()
+	}
+	return errors.Join(errs...)
+}
+
+// Close kills what still runs and writes the logs down.
+func (r *Rig) Close() error {
+	r.guardEnd()
+	r.guarding.Wait()
+	var errs []error
+	for _, d := range r.Daemons {
+		d.Kill()
+		for _, link := range []*Link{d.Pool, d.Ears} {
+			if link != nil {
+				link.close()
+			}
+		}
+		for name, text := range d.logs() {
+			errs = append(errs, os.WriteFile(filepath.Join(r.o.Dir, "daemons", name+".log"), []byte(text), 0o600))
+		}
+	}
+	return errors.Join(append(errs, r.closeServers())...)
+}
+
+// closeServers stops them and keeps what the last one said.
+func (r *Rig) closeServers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	if r.cluster != nil {
+		if raw, err := os.ReadFile(r.cluster.LogFile()); err == nil {
+			errs = append(errs, os.WriteFile(filepath.Join(r.o.Dir, "postgres.log"), raw, 0o600))
+		}
+	}
+	if r.pooler != nil {
+		errs = append(errs, r.pooler.Stop(ctx))
+	}
+	// The standby goes first: the server would wait for it.
+	for _, c := range []*pgcluster.Cluster{r.standby, r.cluster} {
+		if c != nil {
+			errs = append(errs, c.Stop(ctx))
+		}
+	}
+	for _, v := range r.volumes {
+		errs = append(errs, v.Close())
+	}
+	clear(r.volumes)
+	return errors.Join(errs...)
+}
+
+// pause waits d, or returns the cause of the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,168 @@
+package trial
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tasker-go/tasker/test/chaos/internal/check"
+	"github.com/tasker-go/tasker/test/chaos/internal/faults"
+	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
+	"github.com/tasker-go/tasker/test/chaos/internal/schedule"
+	"github.com/tasker-go/tasker/test/chaos/internal/workload"
+)
+
+// Report is what a run has come to.
+type Report struct {
+	Options    Options
+	Violations []check.Violation
+	// Broken is what the suite itself could not do.
+	Broken []string
+
+	Tasks, Requests int
+	Ended           map[string]int // tasks by state
+	Drained         time.Duration  // from the last order to the end of the last task
+
+	Executions, Ideal int
+	CutOff            int // executions that never ended
+	LeasesLost        int
+	Late              int // executions that succeeded and were refused
+	GivenBack         int // executions that are not on record, of workers that were asked to stop
+
+	Faults     map[schedule.Kind]int
+	Strikes    []faults.Strike
+	Restarts   int
+	Recoveries []Recovery
+	Vitals     []Vitals
+}
+
+// OK reports whether everything held.
+func (r *Report) OK() bool { return len(r.Violations) == 0 && len(r.Broken) == 0 }
+
+func (t *trial) report(f check.Facts, drained time.Duration) *Report {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &Report{Options: t.o, Violations: check.Check(f), Tasks: len(f.Tasks), Requests: t.submitter.Tries(),
+		Ended: map[string]int{}, Drained: drained, Executions: len(f.Executions), Faults: map[schedule.Kind]int{},
+		Restarts: t.rig.Starts() - len(t.rig.Daemons), Vitals: t.health, Strikes: t.strikes}
+	for _, surprise := range t.rig.Surprises() {
+		r.Violations = append(r.Violations, check.Violation{Rule: check.RunsToTheEnd, What: surprise})
+	}
+	for _, err := range t.broken {
+		r.Broken = append(r.Broken, err.Error())
+	}
+	for _, task := range f.Tasks {
+		r.Ended[task.State]++
+		if w, ok := workload.ByName(task.Flow); ok {
+			r.Ideal += w.Ideal()
+		}
+	}
+	r.countExecutions(f)
+	for _, s := range t.strikes {
+		r.Faults[s.Kind]++
+	}
+	r.Recoveries = recoveries(paceOf(f.Attempts), t.strikes, t.start, t.start.Add(t.o.Length))
+	return r
+}
+
+func (r *Report) countExecutions(f check.Facts) {
+	outcomes := map[int64]int{}
+	for _, a := range f.Attempts {
+		outcomes[a.Token] = a.Outcome
+		if a.Outcome == check.LeaseLost {
+			r.LeasesLost++
+		}
+	}
+	for _, x := range f.Executions {
+		outcome, known := outcomes[x.Token]
+		switch {
+		case x.End.IsZero():
+			r.CutOff++
+		case !known:
+			r.GivenBack++
+		case x.Outcome == ledger.Succeeded && outcome != check.Success:
+			r.Late++
+		}
+	}
+}
+
+// Recovered are the times until work went on as before, sorted; those that
+// are not known are left out.
+func (r *Report) Recovered() []time.Duration {
+	var took []time.Duration
+	for _, x := range r.Recoveries {
+		if !x.Unknown {
+			took = append(took, x.Took)
+		}
+	}
+	slices.Sort(took)
+	return took
+}
+
+// Print says it to people.
+func (r *Report) Print(out io.Writer) {
+	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	say("\nseed %d, event source %s", r.Options.Seed, r.Options.Source)
+	say("tasks        %d accepted in %d requests; %s", r.Tasks, r.Requests, counts(r.Ended))
+	say("executions   %d; %d would do, %d above (%.1f %%)", r.Executions, r.Ideal, r.Executions-r.Ideal, 100*float64(r.Executions-r.Ideal)/float64(max(r.Ideal, 1)))
+	say("             %d cut off, %d leases lost, %d given back, %d succeeded too late and were refused", r.CutOff, r.LeasesLost, r.GivenBack, r.Late)
+	say("faults       %s; %d restarts of daemons", counts(r.Faults), r.Restarts)
+	for _, what := range r.Options.LeftOut {
+		say("             WITHOUT %s", what)
+	}
+	took := r.Recovered()
+	if n := len(took); n > 0 {
+		say("recovery     median %.2f s, 90 %% within %.2f s, longest %.2f s, of %d; %d not known", took[n/2].Seconds(), took[n*9/10].Seconds(), took[n-1].Seconds(), n, len(r.Recoveries)-n)
+	}
+	r.printSlowest(out)
+	r.printVitals(out)
+	say("the end      %.1f s after the last order", r.Drained.Seconds())
+	for _, b := range r.Broken {
+		say("BROKEN       the suite could not do what it meant to: %s", b)
+	}
+	for i, v := range r.Violations {
+		if i == 20 {
+			say("             and %d more, see report.json", len(r.Violations)-i)
+			break
+		}
+		say("VIOLATED     %v", v)
+	}
+	if r.OK() {
+		say("all rules held: nothing lost, nothing twice, nothing stuck, nothing behind a fence")
+	}
+}
+
+// printSlowest names the faults that it took longest to recover from.
+func (r *Report) printSlowest(out io.Writer) {
+	slowest := slices.SortedFunc(slices.Values(r.Recoveries), func(a, b Recovery) int { return cmp.Compare(b.Took, a.Took) })
+	for _, x := range slowest[:min(3, len(slowest))] {
+		known := ""
+		if x.Unknown {
+			known = " or more"
+		}
+		fmt.Fprintf(out, "             %.2f s%s after %s (%.0f per second as a rule, %.0f at worst)\n", x.Took.Seconds(), known, strings.Join(x.After, " and "), x.Usual, x.During)
+	}
+}
+
+func (r *Report) printVitals(out io.Writer) {
+	if len(r.Vitals) < 8 {
+		return
+	}
+	routines, routinesAfter := trend(r.Vitals, func(v Vitals) float64 { return v.Goroutines })
+	memory, memoryAfter := trend(r.Vitals, func(v Vitals) float64 { return v.MemoryMB })
+	connections, connectionsAfter := trend(r.Vitals, func(v Vitals) float64 { return float64(v.Connections) })
+	fmt.Fprintf(out, "growth       per daemon %.0f to %.0f goroutines, %.0f to %.0f MB; in all %.0f to %.0f connections (second to last quarter of the run)\n",
+		routines, routinesAfter, memory, memoryAfter, connections, connectionsAfter)
+}
+
+func counts[K ~string](m map[K]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, fmt.Sprintf("%d %s", m[k], k))
+	}
+	return strings.Join(parts, ", ")
+}

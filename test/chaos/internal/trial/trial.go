@@ -1,0 +1,254 @@
+// Package trial is one run of the suite: a fleet under load, a schedule of
+// faults, and the check of everything afterwards.
+//
+// Reading order: trial.go (the run), recovery.go (how fast it is back to
+// speed), vitals.go (what must not grow), report.go (what is said about it).
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tasker-go/tasker/test/chaos/internal/check"
+	"github.com/tasker-go/tasker/test/chaos/internal/faults"
+	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
+	"github.com/tasker-go/tasker/test/chaos/internal/rig"
+	"github.com/tasker-go/tasker/test/chaos/internal/schedule"
+	"github.com/tasker-go/tasker/test/chaos/internal/workload"
+)
+
+// Options are everything that a run depends on; the same ones give the same
+// orders and the same faults.
+type Options struct {
+	Seed          uint64
+	Tasks         int
+	Length        time.Duration // of the time in which orders come and faults strike
+	Source        string        // event source
+	Kinds         []schedule.Kind
+	LeftOut       []string // kinds that cannot be made here, and why
+	Orchestrators []string // modes at the beginning, one for each
+	Workers       []string
+	Calm, Longest time.Duration // of the schedule
+
+	BinDir string // where the programs are
+	Dir    string // for what is written down
+}
+
+// WithDefaults fills in what is not said.
+func (o Options) WithDefaults() Options {
+	def(&o.Tasks, 1000)
+	def(&o.Length, time.Minute)
+	def(&o.Source, "notify")
+	def(&o.Calm, 3*time.Second)
+	def(&o.Longest, 8*time.Second)
+	if o.Kinds == nil {
+		o.Kinds = schedule.Kinds()
+	}
+	if o.Orchestrators == nil {
+		o.Orchestrators = []string{"Hybrid", "EventDrivenOnly"}
+	}
+	if o.Workers == nil {
+		o.Workers = []string{"Hybrid", "PollingOnly", "EventDrivenOnly"}
+	}
+	return o
+}
+
+func def[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}
+
+// drainLimit bounds the wait for the end of the last task: many leases, and
+// the longest delay that anything in the product takes before it looks again.
+const drainLimit = 90 * time.Second
+
+// slack is by how much a fault may outlast its time without a word about it.
+const slack = 500 * time.Millisecond
+
+// trial is a run under way.
+type trial struct {
+	o   Options
+	out io.Writer
+	rig *rig.Rig
+
+	start     time.Time
+	submitter *workload.Submitter
+	accepted  []workload.Accepted
+
+	mu      sync.Mutex
+	strikes []faults.Strike
+	broken  []error // what the suite could not do
+	health  []Vitals
+}
+
+// Run makes a run and says to out what happens. The error says that the run
+// could not be made; what was found out stands in the report.
+func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
+	o = o.WithDefaults()
+	t := &trial{o: o, out: out}
+	r, err := rig.Start(ctx, rig.Options{Dir: o.Dir, BinDir: o.BinDir, Source: o.Source, Standby: slices.Contains(o.Kinds, schedule.Promote),
+		Volumes: slices.Contains(o.Kinds, schedule.FillWAL), Orchestrators: o.Orchestrators, Workers: o.Workers})
+	t.rig = r
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if err := r.Do(ctx, func(conn *pgx.Conn) error { return workload.Prepare(ctx, conn) }); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	report, err := t.run(ctx)
+	return report, errors.Join(err, r.Close())
+}
+
+func (t *trial) run(ctx context.Context) (*Report, error) {
+	t.start = time.Now()
+	plan := schedule.Draw(schedule.Options{Seed: t.o.Seed, Length: t.o.Length, Kinds: t.o.Kinds, Daemons: t.rig.Names(), Calm: t.o.Calm, Longest: t.o.Longest})
+	if err := t.writeDown("schedule.json", plan); err != nil {
+		return nil, err
+	}
+	t.say("%d tasks and %d faults in %v, event source %s", t.o.Tasks, len(plan), t.o.Length, t.o.Source)
+	watched, end := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { t.health = t.watch(watched) })
+	err := t.disturb(ctx, plan)
+	end()
+	watching.Wait()
+	if err != nil {
+		return nil, err
+	}
+	drained, err := t.drain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stopErr := t.rig.Stop(ctx)
+	facts, err := t.facts(ctx)
+	if err != nil {
+		return nil, errors.Join(err, stopErr)
+	}
+	if err := t.writeDown("facts.json", facts); err != nil {
+		return nil, err
+	}
+	report := t.report(facts, drained)
+	if stopErr != nil {
+		report.Violations = append(report.Violations, check.Violation{Rule: check.RunsToTheEnd, What: stopErr.Error()})
+	}
+	return report, t.writeDown("report.json", report)
+}
+
+// disturb submits the orders while the faults strike. It returns when both are
+// over: an order that nobody accepts within the drain limit is an error.
+func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
+	ctx, cancel := context.WithTimeout(ctx, t.o.Length+2*drainLimit)
+	defer cancel()
+	t.submitter = &workload.Submitter{URLs: t.rig.Orchestrators}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		t.accepted, err = t.submitter.Run(ctx, t.start, workload.Orders(t.o.Seed, t.o.Tasks, t.o.Length, workload.Workflows()))
+		return err
+	})
+	for _, f := range plan {
+		group.Go(func() error {
+			if err := pause(ctx, time.Until(t.start.Add(f.At))); err != nil {
+				return err
+			}
+			t.say("%v", f)
+			s, err := faults.Run(ctx, t.rig, f)
+			if took := s.Ended.Sub(s.Began); took > f.For+slack {
+				t.say("#%d is over after %v", f.N, took.Round(time.Millisecond))
+			}
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.strikes = append(t.strikes, s)
+			if err != nil {
+				t.broken = append(t.broken, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("submit %d tasks under faults (%d accepted): %w", t.o.Tasks, t.submitter.Accepted(), err)
+	}
+	t.say("all orders are accepted, all faults are over")
+	return nil
+}
+
+// drain waits until the board is empty, and tells how long that took and
+// whether it came to that.
+func (t *trial) drain(ctx context.Context) (time.Duration, error) {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	for {
+		var live int
+		err := t.rig.Do(ctx, func(db *pgx.Conn) error {
+			return db.QueryRow(ctx, `select count(*) from tasker.board where slot = 0`).Scan(&live)
+		})
+		if err == nil && live == 0 {
+			t.say("the last task has ended")
+			return time.Since(begin), nil
+		}
+		if pause(ctx, 100*time.Millisecond) != nil {
+			if err != nil {
+				return 0, fmt.Errorf("look at the board: %w", err)
+			}
+			t.say("%d tasks have not ended after %v", live, drainLimit)
+			return time.Since(begin), nil // the checker says which
+		}
+	}
+}
+
+func (t *trial) facts(ctx context.Context) (check.Facts, error) {
+	f := check.Facts{Ordered: t.accepted, Stopped: t.rig.Stopped()}
+	var err error
+	if f.Executions, err = ledger.Read(t.rig.Ledger()); err != nil {
+		return f, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return f, f.Load(ctx, t.rig.DSN(), rig.MaxCrashes)
+}
+
+func (t *trial) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	progress := ""
+	if t.submitter != nil {
+		progress = fmt.Sprintf(" [%d]", t.submitter.Accepted())
+	}
+	fmt.Fprintf(t.out, "%7.1fs%s %s\n", time.Since(t.start).Seconds(), progress, fmt.Sprintf(format, args...))
+}
+
+func (t *trial) writeDown(name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(t.o.Dir, name), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// pause waits d, or returns the cause of the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,227 @@
+// Command chaos runs the fleet under random faults and checks afterwards that
+// nothing was lost, nothing counted twice and nothing is stuck.
+//
+//	make chaos                     10,000 workflows in 10 minutes, with a standby
+//	make chaos-short               the scenarios and two short runs
+//	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
+//	go run . -operators            operators act at random, without faults
+//
+// The same seed gives the same orders and the same faults at the same times;
+// what meets what is up to the machine. A run that failed keeps its folder: the
+// schedule, the logs of every daemon and of the server, what the handlers wrote
+// down, and the report. To make a test of it, add its options to the list in
+// scenarios/seeds_test.go.
+//
+// The rooms: internal/schedule (when what goes wrong), internal/workload (the
+// workflows, their handlers and who submits them), internal/ledger (what
+// handlers write down), internal/rig (server, daemons and the network between
+// them), internal/volume (disks to be filled up), internal/faults (how things go
+// wrong), internal/check (what must hold), internal/trial (one run), scenarios
+// (single stories), worker (the worker daemon with these handlers).
+//
+// A disk that is full takes a volume to fill up, so the program runs itself once
+// more in a mount namespace. Where that is not allowed the run says so, and its
+// schedule has no such fault.
+//
+// It is a module of its own: what it needs for bad networks does not become a
+// dependency of the product.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tasker-go/tasker/test/chaos/internal/faults"
+	"github.com/tasker-go/tasker/test/chaos/internal/rig"
+	"github.com/tasker-go/tasker/test/chaos/internal/schedule"
+	"github.com/tasker-go/tasker/test/chaos/internal/trial"
+	"github.com/tasker-go/tasker/test/chaos/internal/volume"
+)
+
+func main() {
+	os.Exit(volume.Confined(func(unmountable error) int { return code(os.Args[1:], unmountable) }))
+}
+
+// code runs the program and returns its exit code: 1 where a rule did not
+// hold, 2 where that could not be found out. unmountable is why no volume can be
+// filled up here; nil where one can.
+func code(args []string, unmountable error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, args, unmountable)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 2
+	case !ok:
+		return 1
+	}
+	return 0
+}
+
+// program is what the command line says.
+type program struct {
+	trial.Options
+	sources   []string
+	race      bool
+	operators bool
+}
+
+func parse(args []string, unmountable error) (*program, error) {
+	p := &program{}
+	var kinds, sources string
+	var standby bool
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.Uint64Var(&p.Seed, "seed", 0, "seed of orders and faults; 0 takes CHAOS_SEED, or draws one")
+	flags.IntVar(&p.Tasks, "tasks", 10_000, "how many tasks are submitted")
+	flags.DurationVar(&p.Length, "length", 10*time.Minute, "how long orders come and faults strike")
+	flags.StringVar(&sources, "source", "notify", "event source: notify, wal or relay; with commas for one run after the other")
+	flags.StringVar(&kinds, "faults", "", "kinds of faults, with commas; all but promote when empty, fill-wal where a volume can be mounted")
+	flags.BoolVar(&standby, "standby", false, "give the server a standby, and add promote to the faults")
+	flags.DurationVar(&p.Calm, "calm", 3*time.Second, "least time between faults that do not strike together")
+	flags.DurationVar(&p.Longest, "longest", 8*time.Second, "longest duration of a fault")
+	flags.StringVar(&p.Dir, "dir", "", "where everything is written; a temporary folder, removed when all is well, when empty")
+	flags.BoolVar(&p.operators, "operators", false, "have operators act at random on three orchestrators, without orders and faults")
+	flags.BoolVar(&p.race, "race", false, "build the daemons with the race detector")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("%q is one argument too many", flags.Arg(0))
+	}
+	var err error
+	if err = p.choose(kinds, standby, unmountable); err != nil {
+		return nil, err
+	}
+	if text := os.Getenv("CHAOS_SEED"); p.Seed == 0 && text != "" {
+		if p.Seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return nil, fmt.Errorf("read CHAOS_SEED: %w", err)
+		}
+	}
+	if p.Seed == 0 {
+		p.Seed = uint64(rand.Uint32()) // short enough to be typed
+	}
+	for source := range strings.SplitSeq(sources, ",") {
+		if !slices.Contains([]string{"notify", "wal", "relay"}, source) {
+			return nil, fmt.Errorf("there is no event source %q", source)
+		}
+		p.sources = append(p.sources, source)
+	}
+	return p, nil
+}
+
+// choose takes the kinds of faults: those that are named, or all. One that
+// cannot be made here is left out and told of.
+func (p *program) choose(names string, standby bool, unmountable error) (err error) {
+	if p.Kinds = append(schedule.Kinds(), schedule.FillWAL); names != "" {
+		if p.Kinds, err = faults.ParseKinds(names); err != nil {
+			return err
+		}
+	}
+	if standby && !slices.Contains(p.Kinds, schedule.Promote) {
+		p.Kinds = append(p.Kinds, schedule.Promote)
+	}
+	if unmountable != nil && slices.Contains(p.Kinds, schedule.FillWAL) {
+		p.Kinds = slices.DeleteFunc(p.Kinds, func(k schedule.Kind) bool { return k == schedule.FillWAL })
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s, since no volume can be mounted here (it takes root or a user namespace): %v", schedule.FillWAL, unmountable))
+	}
+	if len(p.Kinds) == 0 {
+		return fmt.Errorf("no fault is left: %s", strings.Join(p.LeftOut, "; "))
+	}
+	return nil
+}
+
+// again is how to make the same run.
+func again(o trial.Options) string {
+	kinds := make([]string, len(o.Kinds))
+	for i, k := range o.Kinds {
+		kinds[i] = string(k)
+	}
+	return fmt.Sprintf("CHAOS_SEED=%d go run . -tasks %d -length %v -source %s -calm %v -longest %v -faults %s",
+		o.Seed, o.Tasks, o.Length, o.Source, o.Calm, o.Longest, strings.Join(kinds, ","))
+}
+
+func run(ctx context.Context, args []string, unmountable error) (ok bool, err error) {
+	p, err := parse(args, unmountable)
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(os.Stdout, "seed %d\n", p.Seed)
+	for _, what := range p.LeftOut {
+		fmt.Fprintf(os.Stdout, "WITHOUT %s\n", what)
+	}
+	keep := p.Dir != ""
+	if !keep {
+		if p.Dir, err = os.MkdirTemp("", "tasker-chaos-*"); err != nil {
+			return false, fmt.Errorf("make a work folder: %w", err)
+		}
+	}
+	p.BinDir = filepath.Join(p.Dir, "bin")
+	if err := os.MkdirAll(p.BinDir, 0o750); err != nil {
+		return false, fmt.Errorf("make a work folder: %w", err)
+	}
+	if err := rig.Build(ctx, ".", p.BinDir, p.race); err != nil {
+		return false, err
+	}
+	for i, source := range p.sources {
+		o := p.Options
+		o.Source, o.Dir = source, filepath.Join(p.Dir, source)
+		o.Seed += uint64(i) // each run has faults of its own
+		if ok, err = p.try(ctx, o); !ok || err != nil {
+			return ok, err
+		}
+	}
+	if keep {
+		return true, nil
+	}
+	return true, os.RemoveAll(p.Dir)
+}
+
+// try makes one run and says what came of it.
+func (p *program) try(ctx context.Context, o trial.Options) (ok bool, err error) {
+	if p.operators {
+		return operate(ctx, o)
+	}
+	fmt.Fprintf(os.Stdout, "\nto repeat: %s\n", again(o))
+	if err := os.MkdirAll(o.Dir, 0o750); err != nil {
+		return false, fmt.Errorf("make a work folder: %w", err)
+	}
+	report, err := trial.Run(ctx, o, os.Stdout)
+	if err != nil {
+		return false, fmt.Errorf("%w\nseed %d; everything is in %s", err, o.Seed, o.Dir)
+	}
+	report.Print(os.Stdout)
+	if !report.OK() {
+		fmt.Fprintf(os.Stdout, "\nFAILED with seed %d; everything is in %s\nto repeat: %s\nto keep it: add it to the list in scenarios/seeds_test.go\n", o.Seed, o.Dir, again(o))
+	}
+	return report.OK(), nil
+}
+
+// operate makes one run of operators and says what came of it.
+func operate(ctx context.Context, o trial.Options) (ok bool, err error) {
+	again := fmt.Sprintf("CHAOS_SEED=%d go run . -operators -length %v -source %s", o.Seed, o.Length, o.Source)
+	fmt.Fprintf(os.Stdout, "\nto repeat: %s\n", again)
+	if err := os.MkdirAll(o.Dir, 0o750); err != nil {
+		return false, fmt.Errorf("make a work folder: %w", err)
+	}
+	if ok, err = trial.Operate(ctx, o, os.Stdout); err != nil {
+		return false, fmt.Errorf("%w\nseed %d; everything is in %s", err, o.Seed, o.Dir)
+	}
+	if !ok {
+		fmt.Fprintf(os.Stdout, "\nFAILED with seed %d; everything is in %s\nto repeat: %s\n", o.Seed, o.Dir, again)
+	}
+	return ok, nil
+}

@@ -1,0 +1,113 @@
+package scenarios
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/test/chaos/internal/check"
+	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
+	"github.com/tasker-go/tasker/test/chaos/internal/rig"
+	"github.com/tasker-go/tasker/test/chaos/internal/workload"
+)
+
+// TestARescuedAttemptReportsLate: a worker is frozen until its lease has ended
+// and another one runs the step. It wakes up, its handler succeeds and says so
+// while the new attempt is at work; then the new attempt fails. The old result
+// is refused and counted, and the task ends as the new attempt says.
+func TestARescuedAttemptReportsLate(t *testing.T) {
+	r := newRig(t, []string{"Hybrid"}, []string{"Hybrid", "Hybrid"})
+	accepted := submit(t, r, workload.AtOnce("rescued", 1, workload.Gated))
+	task := accepted[0].Task.String()
+	old := awaitExecution(t, r, 1)
+
+	frozen := r.ByName([]string{nameOf(old.Instance)})[0]
+	require.NoError(t, frozen.Freeze())
+	rescued := awaitExecution(t, r, 2)
+	require.NotEqual(t, old.Instance, rescued.Instance)
+	require.Greater(t, rescued.Token, old.Token)
+
+	require.NoError(t, frozen.Thaw())
+	open(t, r, task, 1, workload.GateSucceed)
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		n := metric(t, frozen, "tasker_stale_results_total")
+		return n == 1, fmt.Sprintf("%v late results are counted", n)
+	})
+	require.Equal(t, 1, number(t, r, `select count(*) from tasker.board where task_uuid = $1 and state = 3 and token = $2`, task, rescued.Token),
+		"the new attempt goes on as if nothing had been said")
+
+	open(t, r, task, 2, workload.GateFail)
+	drain(t, r, 20*time.Second)
+	f := verify(t, r, accepted)
+	require.Equal(t, "error", f.Tasks[0].State)
+	require.Len(t, f.Attempts, 2)
+	require.Equal(t, []int{check.LeaseLost, check.Error}, []int{f.Attempts[0].Outcome, f.Attempts[1].Outcome})
+	require.Equal(t, rescued.Token, f.Attempts[1].Token)
+	for _, x := range f.Executions {
+		if x.Token == old.Token {
+			require.Equal(t, ledger.Succeeded, x.Outcome, "the old handler did succeed")
+			require.Greater(t, x.End, f.Attempts[0].Reported, "after its lease")
+			t.Logf("the old attempt succeeded %v after it was fenced", x.End.Sub(f.Attempts[0].Reported).Round(time.Millisecond))
+		}
+	}
+}
+
+// awaitExecution waits until an attempt has begun.
+func awaitExecution(t *testing.T, r *rig.Rig, attempt int) ledger.Execution {
+	t.Helper()
+	var found ledger.Execution
+	pgtest.Eventually(t, 20*time.Second, func() (bool, string) {
+		list, err := ledger.Read(r.Ledger())
+		require.NoError(t, err)
+		for _, x := range list {
+			if x.Attempt == attempt {
+				found = x
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("attempt %d has not begun", attempt)
+	})
+	return found
+}
+
+// nameOf is the daemon of an instance.
+func nameOf(instance string) string {
+	name, _, _ := strings.Cut(instance, ".")
+	return name
+}
+
+func open(t *testing.T, r *rig.Rig, task string, attempt int, what string) {
+	t.Helper()
+	gate := workload.Gate(r.Gates(), task, attempt)
+	require.NoError(t, os.WriteFile(gate+".new", []byte(what), 0o600))
+	require.NoError(t, os.Rename(gate+".new", gate), "handlers see all of it or nothing")
+}
+
+// metric is the value of a counter without labels.
+func metric(t *testing.T, d *rig.Daemon, name string) float64 {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.URL()+"/metrics", nil)
+	require.NoError(t, err)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(body)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			require.NoError(t, err)
+			return n
+		}
+	}
+	require.Fail(t, "no such metric", name)
+	return 0
+}

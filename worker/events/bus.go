@@ -1,0 +1,240 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"go.uber.org/zap"
+
+	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/telemetry"
+)
+
+// MaxSubscribers bounds the subscribers of one bus.
+const MaxSubscribers = 100
+
+// Config bounds a bus.
+type Config struct {
+	// Buffer is how many events a slow subscriber may lag behind. Required.
+	Buffer int
+	// Timeout limits the handling of one event by one subscriber. Required.
+	Timeout time.Duration
+	// QuietErrors keeps failures of subscribers out of the log.
+	QuietErrors bool
+
+	Logger  *zap.Logger        // default none
+	Metrics *telemetry.Metrics // default none
+}
+
+// Bus hands fast events to the subscribers of its process. It is safe for
+// concurrent use.
+type Bus struct {
+	cfg Config
+
+	mu      sync.Mutex
+	queues  []*queue
+	started bool
+	stopped bool
+	group   conc.WaitGroup // a goroutine for each queue
+
+	dispatched, delivered, failed, dropped atomic.Uint64
+}
+
+// queue is what waits for one subscriber. The bus's lock guards what comes in,
+// so that an event which is pushed out is the oldest.
+type queue struct {
+	Subscriber
+	events chan Event
+}
+
+// Stats count since the bus was made.
+type Stats struct {
+	Dispatched  uint64 // events that came in
+	Delivered   uint64 // to subscribers, which did not fail
+	Failed      uint64 // subscribers that failed, panicked or took too long
+	Dropped     uint64 // pushed out of full buffers
+	Subscribers int
+	Patterns    int
+}
+
+// NewBus returns a bus without subscribers. It returns an error when something
+// required is left out: the defaults are those of the configuration.
+func NewBus(cfg Config) (*Bus, error) {
+	if err := errors.Join(config.Positive("Buffer", cfg.Buffer), config.Positive("Timeout", cfg.Timeout)); err != nil {
+		return nil, fmt.Errorf("configure the bus of events: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	cfg.Metrics = cfg.Metrics.OrDiscard()
+	return &Bus{cfg: cfg}, nil
+}
+
+// Subscribe adds a subscriber, which gets the events that come from now on. The
+// error says what is wrong with it; its name may be there once.
+func (b *Bus) Subscribe(s Subscriber) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.Patterns = slices.Clone(s.Patterns)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.stopped:
+		return fmt.Errorf("subscribe %q: the bus is stopped", s.Name)
+	case slices.ContainsFunc(b.queues, func(q *queue) bool { return q.Name == s.Name }):
+		return fmt.Errorf("subscribe %q: the name is taken", s.Name)
+	case len(b.queues) >= MaxSubscribers:
+		return fmt.Errorf("subscribe %q: there are %d subscribers already", s.Name, MaxSubscribers)
+	}
+	q := &queue{Subscriber: s, events: make(chan Event, b.cfg.Buffer)}
+	b.queues = append(b.queues, q)
+	if b.started {
+		b.group.Go(func() { b.serve(q) })
+	}
+	return nil
+}
+
+// Subscribed reports whether there is anybody to hand events to.
+func (b *Bus) Subscribed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queues) > 0
+}
+
+// Start begins to serve the subscribers; until then their events wait. A second
+// call does nothing.
+func (b *Bus) Start() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.started || b.stopped {
+		return
+	}
+	b.started = true
+	for _, q := range b.queues {
+		b.group.Go(func() { b.serve(q) })
+	}
+}
+
+// Publish hands an event to everybody who wants it. It never waits: where a
+// buffer is full its oldest event is lost. After Stop it does nothing.
+func (b *Bus) Publish(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopped {
+		return
+	}
+	b.dispatched.Add(1)
+	for _, q := range b.queues {
+		if !q.wants(e.Name) {
+			continue
+		}
+		for full := true; full; {
+			select {
+			case q.events <- e:
+				full = false
+			default:
+				b.pushOut(q)
+			}
+		}
+	}
+}
+
+// pushOut makes room in a full buffer. The subscriber may just have done so.
+func (b *Bus) pushOut(q *queue) {
+	select {
+	case <-q.events:
+		b.dropped.Add(1)
+		b.cfg.Metrics.DomainEventsDropped.WithLabelValues(q.Name).Inc()
+	default:
+	}
+}
+
+// serve hands one subscriber its events until the bus is stopped and nothing is
+// left.
+func (b *Bus) serve(q *queue) {
+	for e := range q.events {
+		err := b.handle(q, e)
+		if err == nil {
+			b.delivered.Add(1)
+			continue
+		}
+		b.failed.Add(1)
+		b.cfg.Metrics.DomainEventSubscriberErrors.WithLabelValues(q.Name).Inc()
+		if !b.cfg.QuietErrors {
+			b.cfg.Logger.Warn("a subscriber failed over a domain event", zap.String("subscriber", q.Name), zap.String("event_name", e.Name),
+				zap.String("event_id", e.ID), zap.String("correlation_id", e.Metadata.CorrelationID), zap.Error(err), lifecycle.StackField(err))
+		}
+	}
+}
+
+// errSlow says that a subscriber has ignored the end of its context.
+var errSlow = errors.New("it took longer than its time limit")
+
+func (b *Bus) handle(q *queue, e Event) error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout)
+	defer cancel()
+	err := lifecycle.Guard(func() error { return q.handle(ctx, e) })
+	if err == nil && ctx.Err() != nil {
+		err = errSlow
+	}
+	if err == nil || q.Failed == nil {
+		return err
+	}
+	told, done := context.WithTimeout(context.Background(), b.cfg.Timeout)
+	defer done()
+	return errors.Join(err, lifecycle.Guard(func() error { q.Failed(told, e, err); return nil }))
+}
+
+// Stop lets nothing more in and waits until the subscribers have what is there,
+// or ctx ends; then the rest is lost. A second call waits too. Where the bus was
+// not started nobody gets anything.
+func (b *Bus) Stop(ctx context.Context) error {
+	b.mu.Lock()
+	if !b.stopped {
+		b.stopped = true
+		for _, q := range b.queues {
+			close(q.events)
+		}
+	}
+	b.mu.Unlock()
+	idle := make(chan struct{})
+	go func() { // ends with the subscribers, which are not ours to end
+		defer close(idle)
+		b.group.Wait()
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d events not brought to their subscribers: %w", b.waiting(), ctx.Err())
+	}
+}
+
+// waiting is how many events are in the buffers.
+func (b *Bus) waiting() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, q := range b.queues {
+		n += len(q.events)
+	}
+	return n
+}
+
+// Stats reports what the bus has done.
+func (b *Bus) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := Stats{Dispatched: b.dispatched.Load(), Delivered: b.delivered.Load(), Failed: b.failed.Load(), Dropped: b.dropped.Load(), Subscribers: len(b.queues)}
+	for _, q := range b.queues {
+		s.Patterns += len(q.Patterns)
+	}
+	return s
+}
