@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
@@ -45,9 +46,36 @@ func (s *ours) drain(ctx context.Context, n, workers int) (drained, error) {
 	if err := s.Start(ctx, fleet.Worker, workers); err != nil {
 		return d, err
 	}
+	return s.awaitDrained(ctx, d)
+}
+
+// drainTogether is drain by workers that have all started when the first one claims:
+// on two cores the start of eight takes about as long as the drain.
+func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, error) {
+	operator := client.New(client.Config{BaseURL: s.Orchestrators[0].URL})
+	if _, err := operator.PauseNamespace(ctx, load.Namespace, client.Why{Reason: "workers start"}); err != nil {
+		return drained{}, err
+	}
+	if err := s.Start(ctx, fleet.Worker, workers); err != nil {
+		return drained{}, err
+	}
+	d := drained{tasks: float64(n), steps: load.StepsPerTask(s.mix) * float64(n)}
+	begin := time.Now()
+	if err := s.Submit(ctx, n); err != nil {
+		return d, err
+	}
+	d.created = time.Since(begin)
+	if _, err := operator.ResumeNamespace(ctx, load.Namespace, client.Why{Reason: "all are ready"}); err != nil {
+		return d, err
+	}
+	return s.awaitDrained(ctx, d)
+}
+
+// awaitDrained waits until all tasks have ended, and takes the time of the work.
+func (s *ours) awaitDrained(ctx context.Context, d drained) (drained, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := load.Await(ctx, s, int64(n)); err != nil {
+	if err := load.Await(ctx, s, int64(d.tasks)); err != nil {
 		return d, err
 	}
 	if left, err := s.board.Live(ctx); err != nil || left > 0 {
@@ -149,7 +177,7 @@ func (b *Bench) replicas(ctx context.Context) error {
 	t := b.Report.Table("Replicas on the same machine", "orchestrators + workers", "drain tasks/s", "mixed tasks/s", "mixed steps/s")
 	var first, last struct{ drain, mixed float64 }
 	for i, n := range []struct{ orchestrators, workers int }{{1, 1}, {1, 4}, {1, 8}, {4, 8}} {
-		d, err := b.drainOurs(ctx, load.Plain, b.Sizes.Drain/2, n.orchestrators, n.workers)
+		d, err := b.drainReplicas(ctx, n.orchestrators, n.workers)
 		if err != nil {
 			return err
 		}
@@ -166,4 +194,13 @@ func (b *Bench) replicas(ctx context.Context) error {
 	b.Report.Set("replicas.drain_ratio", last.drain/first.drain)
 	b.Report.Set("replicas.mixed_ratio", last.mixed/first.mixed)
 	return nil
+}
+
+func (b *Bench) drainReplicas(ctx context.Context, orchestrators, workers int) (drained, error) {
+	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, load.Plain, orchestrators, 0)
+	if err != nil {
+		return drained{}, err
+	}
+	defer s.Close()
+	return s.drainTogether(ctx, b.Sizes.Drain/2, workers)
 }

@@ -106,17 +106,26 @@ func (w *Writer) Close() error { return w.file.Close() }
 // Read returns the executions of all files in dir, those of one file in the
 // order in which they began.
 func Read(dir string) ([]Execution, error) {
+	return ReadOf(dir, func(string) bool { return true })
+}
+
+// ReadOf is Read for the files of those instances for which of reports true.
+func ReadOf(dir string, of func(instance string) bool) ([]Execution, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
 	if err != nil {
 		return nil, fmt.Errorf("list the ledger: %w", err)
 	}
 	var all []Execution
 	for _, file := range files {
+		instance := strings.TrimSuffix(filepath.Base(file), Suffix)
+		if !of(instance) {
+			continue
+		}
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read the ledger: %w", err)
 		}
-		list, err := parse(bytes.NewReader(b), strings.TrimSuffix(filepath.Base(file), Suffix))
+		list, err := parse(bytes.NewReader(b), instance)
 		if err != nil {
 			return nil, fmt.Errorf("read the ledger %s: %w", file, err)
 		}
