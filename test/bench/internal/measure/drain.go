@@ -53,7 +53,7 @@ func (s *ours) drain(ctx context.Context, n, workers int) (drained, error) {
 // on two cores the start of eight takes about as long as the drain.
 func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, error) {
 	operator := client.New(client.Config{BaseURL: s.Orchestrators[0].URL})
-	if _, err := operator.PauseNamespace(ctx, load.Namespace, client.Why{Reason: "workers start"}); err != nil {
+	if _, err := operator.PauseNamespace(ctx, load.Namespace, client.Why{Actor: "bench", Reason: "workers start"}); err != nil {
 		return drained{}, err
 	}
 	if err := s.Start(ctx, fleet.Worker, workers); err != nil {
@@ -65,7 +65,7 @@ func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, erro
 		return d, err
 	}
 	d.created = time.Since(begin)
-	if _, err := operator.ResumeNamespace(ctx, load.Namespace, client.Why{Reason: "all are ready"}); err != nil {
+	if _, err := operator.ResumeNamespace(ctx, load.Namespace, client.Why{Actor: "bench", Reason: "all are ready"}); err != nil {
 		return d, err
 	}
 	return s.awaitDrained(ctx, d)
