@@ -8,8 +8,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// DependenciesConfig configures the sweep of tasks that wait for others without a pending
-// message. No flow of the engine leaves such a task behind.
+// DependenciesConfig configures the sweep of tasks that wait for others and that nothing
+// would release. No flow of the engine leaves such a task behind.
 type DependenciesConfig struct {
 	Off      bool
 	Interval time.Duration
@@ -48,7 +48,7 @@ func (d *dependencies) run(ctx context.Context, dry bool) (res Result, err error
 		}
 		res.count(name, len(found.Tasks))
 		for _, id := range found.Tasks {
-			res.show(Finding{Subject: id.String(), Action: name, Detail: "it waits for others, and no message was pending"})
+			res.show(Finding{Subject: id.String(), Action: name, Detail: "it waits for others, and nothing would have released it"})
 		}
 		if len(found.Signals) > 0 && !d.store.SendsSignals() {
 			d.publisher.Publish(found.Signals...)

@@ -1,6 +1,6 @@
 // Package sweep repairs what the event-driven flows miss: it finds dead workers, tasks
-// past their deadline or without progress, tasks that wait for others without a pending
-// message, lost signals and expired rows.
+// past their deadline or without progress, tasks that wait for others and would never be
+// released, lost signals and expired rows.
 //
 // A sweep is a [Job]: a name, an interval and a function. Every orchestrator has a
 // [Runner] with all of them, and a row lease in the database makes the fleet run each
