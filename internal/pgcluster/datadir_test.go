@@ -71,7 +71,7 @@ func TestSocketPathFits(t *testing.T) {
 	require.LessOrEqual(t, len(dir+"/.s.PGSQL.65535"), maxSocketPath)
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "closed to other users: no password is asked there")
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "closed to other users: it needs no password")
 }
 
 func TestClosedParentIsExplained(t *testing.T) {
