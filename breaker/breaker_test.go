@@ -351,7 +351,7 @@ func TestWhatItTells(t *testing.T) {
 		require.InDelta(t, 1, testutil.ToFloat64(k.metrics.BreakerTransitions.WithLabelValues(breaker.Web, to)), 0, to)
 	}
 	require.NoError(t, k.Force(breaker.Messaging, breaker.ForcedClosed))
-	require.Contains(t, k.Check().Message, "messaging is closed forced by an operator")
+	require.Contains(t, k.Check().Message, "messaging is closed, forced by an operator")
 }
 
 func TestNilLetsEverythingThrough(t *testing.T) {

@@ -118,7 +118,7 @@ func (o *observed) begin(t *rapid.T, b *breaker.Breaker, clock *clocktest.Clock)
 		defer close(done)
 		if b.Do(context.Background(), func(context.Context) error { entered <- true; return <-result }) != nil {
 			select {
-			case entered <- false: // refused, or else nobody reads it
+			case entered <- false: // refused; otherwise there is no reader
 			default:
 			}
 		}

@@ -163,7 +163,7 @@ func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.Due
 	if err != nil {
 		*t = before
 		t.failed++
-		f = store.Firing{Error: cut(err.Error(), MaxReasonLength), Pause: cut("cannot continue:  "+err.Error(), MaxReasonLength)}
+		f = store.Firing{Error: cut(err.Error(), MaxReasonLength), Pause: cut("cannot continue: "+err.Error(), MaxReasonLength)}
 		t.logLater(due, "a schedule cannot continue and is paused", zap.Error(err), lifecycle.StackField(err))
 	}
 	return f

@@ -74,7 +74,7 @@ func (o *Orchestrator) PlanOfType(ctx context.Context, queue, name string) (*sto
 	case errors.Is(err, store.ErrNotFound):
 		return nil, &UnknownTypeError{Namespace: queue, Type: name}
 	case errors.Is(err, store.ErrTaskTypeAmbiguous):
-		return nil, &InvalidError{Problems: []string{fmt.Sprintf("several queues have the task type %s: want queue", name)}}
+		return nil, &InvalidError{Problems: []string{fmt.Sprintf("several queues have the task type %s; send queue", name)}}
 	}
 	return plan, err
 }

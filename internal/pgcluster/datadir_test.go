@@ -78,13 +78,13 @@ func TestClosedParentIsExplained(t *testing.T) {
 	t.Parallel()
 	closed := t.TempDir()
 	require.NoError(t, os.Chmod(closed, 0o700))
-	stranger := &account{name: "somebody", uid: 54321, gid: 54321}
+	stranger := &account{name: "stranger", uid: 54321, gid: 54321}
 	wanted := filepath.Join(closed, "not", "there", "yet")
 	err := stranger.canReach(wanted)
 	var unreachable *UnreachableError
 	require.ErrorAs(t, err, &unreachable)
 	require.Equal(t, closed, unreachable.Closed)
-	require.ErrorContains(t, err, "somebody")
+	require.ErrorContains(t, err, "stranger")
 	require.NoError(t, (*account)(nil).canReach(wanted), "we reach our own directories")
 	require.NoError(t, stranger.canReach("/usr/bin"))
 

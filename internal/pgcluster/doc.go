@@ -13,9 +13,7 @@
 //	<DataDir>/lock          held (flock) by the process that runs the cluster
 //	<DataDir>/password      the superuser's password, mode 0600
 //	<DataDir>/socket        where the socket's directory is
-//
-// <DataDir>/postgres.log  the server's log
-//
+//	<DataDir>/postgres.log  the server's log
 //	<DataDir>/pgdata/       PostgreSQL's own files
 //
 // # Who may connect

@@ -30,7 +30,7 @@ const idleLimit = 30 * time.Second
 
 // The shared directory, one per user, host and settings:
 //
-// start.lock        held while finding, starting or replacing the server
+//	start.lock        held while finding, starting or replacing the server
 //	current           name of the instance directory in use
 //	instance-…/       one server: data directory of pgcluster and clients/
 //	instance-…/clients/<pid>   one file per test process that uses it

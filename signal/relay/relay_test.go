@@ -146,7 +146,7 @@ func TestForwardsOnceHoweverManyReplicas(t *testing.T) {
 	require.Equal(t, signalOf(signal.WorkerTopic("a"), "x"), f.receive())
 	f.emit(signalOf(signal.TopicTasks, id1+","+id2))
 	require.Equal(t, signalOf(signal.TopicTasks, id1+","+id2), f.receive())
-	f.emit(signalOf(signal.WorkerTopic("nobody listens"), ""), signalOf(signal.WorkerTopic("b"), "end"))
+	f.emit(signalOf(signal.WorkerTopic("no listener"), ""), signalOf(signal.WorkerTopic("b"), "end"))
 	require.Equal(t, signalOf(signal.WorkerTopic("b"), "end"), f.receive())
 
 	probe := signalOf(signal.ProbeTopic("me"), "nonce")

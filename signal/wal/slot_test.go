@@ -217,7 +217,7 @@ func TestALostSlotIsMadeAnew(t *testing.T) {
 		closeNow(t, c)
 	}
 	if !slices.Equal(lost, []string{slot}) {
-		t.Errorf("lost of %q, want %q once", lost, slot)
+		t.Errorf("lost %q, want %q once", lost, slot)
 	}
 	dropAtEnd(t, db, slot)
 }
