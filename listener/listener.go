@@ -187,7 +187,7 @@ func (l *Listener) Name() string { return l.loop.Name() }
 func (l *Listener) Start(ctx context.Context) error {
 	switch {
 	case l.cfg.Source == nil:
-		return fmt.Errorf("starting %s: want a source of signals", l.Name())
+		return fmt.Errorf("starting %s: no source of signals", l.Name())
 	case !l.cfg.Mode.Listens():
 		return fmt.Errorf("starting %s: %s has no listener", l.Name(), l.cfg.Mode)
 	case l.cfg.Check() != nil:

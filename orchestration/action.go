@@ -100,7 +100,7 @@ func (a *Action) checkEdit(c *submission.Checker) {
 	switch {
 	case a.Edit == nil:
 	case a.Kind != ActionRunAgain && a.Kind != ActionResetForRetry:
-		c.Add("%s cannot change the context of the task", a.Kind)
+		c.Add("%s leaves the context of the task as it is", a.Kind)
 	default:
 		if err := a.Edit.Check(); err != nil {
 			c.Add("%s", err)

@@ -85,7 +85,7 @@ func (o *Orchestrator) selected(ctx context.Context, b *Bulk) ([]uuid.UUID, erro
 	case b.Action.Step != nil:
 		return nil, &InvalidError{Problems: []string{"a bulk action names its step by step_name"}}
 	case b.Action.Edit != nil:
-		return nil, &InvalidError{Problems: []string{"a bulk action cannot change contexts"}}
+		return nil, &InvalidError{Problems: []string{"the context of a task is changed for one task at a time"}}
 	case sel.Namespace == "" && sel.Name == "" && sel.Version == "" && len(sel.States) == 0 && sel.Tag == "" &&
 		sel.CreatedBefore == nil && sel.CreatedAfter == nil:
 		return nil, &InvalidError{Problems: []string{"a bulk action needs a filter"}}

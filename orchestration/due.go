@@ -144,7 +144,7 @@ func (w *dueWork) expire(ctx context.Context) (int, error) {
 	}
 	w.o.metrics.LeasesExpired.Add(float64(expired.Lost))
 	w.o.metrics.ClaimsUnbegun.Add(float64(expired.Unbegun))
-	w.o.log.Warn("leases expired; their steps are claimable again or failed", zap.Int("steps", expired.Lost), zap.Int("not_begun", expired.Unbegun))
+	w.o.log.Warn("leases expired; the steps no longer wait for their workers", zap.Int("steps", expired.Lost), zap.Int("not_begun", expired.Unbegun))
 	if expired.Lost > 0 {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
 	}

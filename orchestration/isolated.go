@@ -135,7 +135,7 @@ func groupNamed(t *store.Task, worker string) (*workflow.Group, error) {
 		switch {
 		case worker != "" && t.StepName(g.Template) != worker:
 		case found != nil:
-			return nil, invalid("the task has batches of several steps: want worker_step")
+			return nil, invalid("the task has batches of several workers: name one (worker_step)")
 		default:
 			found = g
 		}

@@ -73,7 +73,7 @@ func (w *waits) begin(ctx context.Context) (int, error) {
 	return found, nil
 }
 
-var errRefusedByDatabase = errors.New("the database rejected the begin of the step; the log of the orchestrators has the details")
+var errRefusedByDatabase = errors.New("the database refuses what the step begins with; the log of the orchestrators has the details")
 
 func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKey]bool, picked func(store.ClaimKey)) (int, error) {
 	begun, err := w.o.store.BeginSteps(ctx, limit, store.Beginner{

@@ -24,7 +24,7 @@ func (e *ContextEdit) Check() error {
 	var c Checker
 	switch {
 	case (e.Context == nil) == (e.Patch == nil):
-		c.Add("invalid edit: want either context or context_patch")
+		c.Add("give either a context or a context_patch")
 	case e.Context != nil:
 		if err := CheckContext(e.Context); err != nil {
 			c.Add("%s", err)

@@ -346,5 +346,5 @@ func TestIncompleteJobsAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, "are required", name)
 	}
 	_, err := sweep.NewRunner(sweep.RunnerConfig{Leases: &leases{}}, whole, whole)
-	require.ErrorContains(t, err, "twice")
+	require.ErrorContains(t, err, "duplicate")
 }
