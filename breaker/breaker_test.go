@@ -242,7 +242,7 @@ func TestACallerWhoLeavesProvesNothing(t *testing.T) {
 	for range 3 {
 		require.Error(t, k.Do(ctx, breaker.Web, func(ctx context.Context) error { return ctx.Err() }))
 	}
-	require.Equal(t, breaker.Open, k.state(), "but a later trial does")
+	require.Equal(t, breaker.Open, k.state(), "but an exceeded deadline does")
 }
 
 func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {

@@ -31,7 +31,7 @@ type Config struct {
 	Daemon    store.Daemon
 	Decisions settle.Decisions // what is counted and logged of steps created at run time
 	Rules     workflow.Rules
-	// ReadinessBreaker guards the horizon query; nil admits all.
+	// ReadinessBreaker guards the looks for due work; nil admits all.
 	ReadinessBreaker *breaker.Breaker
 	// DeadLetters creates dead-letter entries for tasks that failed for good.
 	DeadLetters bool

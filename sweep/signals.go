@@ -7,12 +7,12 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// SignalsConfig configures the sweep of claimable steps that were not claimed: the
-// process that enqueued them may have died before it sent its signal.
+// SignalsConfig configures the sweep of work that waits although nothing blocks it: the
+// process that enqueued it may have died before it sent its signal.
 type SignalsConfig struct {
 	Off      bool
 	Interval time.Duration
-	Overdue  time.Duration // enqueued for longer: signalled again
+	Overdue  time.Duration // waiting for longer: signalled again
 }
 
 // signalsLease bounds a run.

@@ -253,8 +253,7 @@ func TestNumbersBeyondDoublesAreTold(t *testing.T) {
 	}
 }
 
-// Identities are made of storable contexts; larger exponents must neither collide nor change
-// sign.
+// Identities are made of storable contexts; exponents beyond them saturate and keep their sign.
 func TestExponentsBeyondAllBoundsStayOnTheirSide(t *testing.T) {
 	for _, text := range []string{"0.001e-9223372036854775808", "0.001e-99999999999999999999"} {
 		got, err := CanonicalJSON([]byte(text))
