@@ -14,39 +14,38 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Config describes an [EventSystem]. Zero values that are not refused (see
-// Check) take the defaults named at each field.
+// Config describes an [EventSystem]. Zero values that Check accepts take the
+// defaults named at each field.
 type Config struct {
 	// SystemID names the system in logs and metrics. Required.
 	SystemID string
-	// Mode to start in. Required. Without a Source the modes that listen come to
+	// Mode to start in. Required. Without a Source the listening modes become
 	// PollingOnly.
 	Mode   deploymode.Mode
 	Source signal.Source
 	// Topics to listen to.
 	Topics []signal.Topic
-	// Take, when set, is offered every signal first; one that it takes wakes
-	// nobody. It is called by one goroutine and must not block.
+	// Take, when set, is offered every signal first; a signal that it takes causes no
+	// wake. It is called by one goroutine and must not block.
 	Take func(signal.Signal) (taken bool)
-	// Listener and Poller hold what is particular to them; the fields that
-	// appear here too (SystemID, Mode, Source, Topics, OnListenerFailure,
-	// Clock, Logger, Metrics, Pace) are taken from here.
+	// Listener and Poller configure the parts; the fields that also appear here
+	// (SystemID, Mode, Source, Topics, OnListenerFailure, Clock, Logger, Metrics,
+	// Pace) are taken from here.
 	Listener listener.Config
 	Poller   poller.Config
-	// OnListenerFailure is what EventDrivenOnly does once the listener failed
+	// OnListenerFailure is the reaction of EventDrivenOnly to a listener that failed
 	// too often. Required with a Source.
 	OnListenerFailure deploymode.OnListenerFailure
 	// OnFatal is called once where that is exit; it must not block.
 	OnFatal func(error)
-	// Processor runs the looks, bounded together with the commands of other
-	// systems; without one the system runs them itself. It must be started
-	// before and stopped after the system.
+	// Processor runs the looks, sharing its bounds with the commands of other systems;
+	// without one the system runs them itself. It must be started before and stopped
+	// after the system.
 	Processor *command.Processor
-	// LookTimeout bounds one look. Required, as all intervals, delays and bounds
-	// that are keys of the configuration: their defaults are there (see
-	// Configure).
+	// LookTimeout bounds one look. Required, like all intervals, delays and bounds
+	// that are configuration keys: their defaults are there (see Configure).
 	LookTimeout time.Duration
-	// Retry is the delay before a look that failed is repeated. Required.
+	// Retry is the delay before a failed look is repeated. Required.
 	Retry deploymode.Backoff
 	// MaxConsecutiveErrors makes the system unhealthy and unready. Required. Any
 	// success resets the count.
@@ -90,14 +89,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxSilence is after how long without a sign of life only a new start of the
-// process can help. A look waits for its turn in the processor, which may be the
-// time of another look, and ends with its deadline whatever the database does;
-// so one that takes three times that, and a minute for what it has to tidy up,
-// does not end at all.
+// maxSilence is the time without a sign of life after which only a restart of the
+// process can help. A look waits for its turn in the processor, possibly for the time
+// of another look, and ends with its deadline whatever the database does; so a look
+// that takes three times that, and a minute for cleaning up, does not end at all.
 func (c Config) maxSilence() time.Duration { return 3*c.LookTimeout + time.Minute }
 
-// pollerConfig completes the part that is the poller's own.
+// pollerConfig completes the poller's configuration.
 func (c Config) pollerConfig() poller.Config {
 	p := c.Poller
 	p.SystemID = c.SystemID
@@ -109,7 +107,7 @@ func (c Config) pollerConfig() poller.Config {
 	return p
 }
 
-// listenerConfig completes the part that is the listener's own.
+// listenerConfig completes the listener's configuration.
 func (c Config) listenerConfig(mode deploymode.Mode, topics []signal.Topic) listener.Config {
 	l := c.Listener
 	l.SystemID, l.Source, l.Topics = c.SystemID, c.Source, topics

@@ -35,7 +35,7 @@ func Configure(c config.EventSystem) Config {
 	}
 }
 
-// Check refuses a configuration that leaves out what has no default here.
+// Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
 	wrong := []error{config.Positive("LookTimeout", c.LookTimeout), config.Positive("Retry.Base", c.Retry.Base),
 		config.Positive("MaxConsecutiveErrors", c.MaxConsecutiveErrors), c.pollerConfig().Check()}

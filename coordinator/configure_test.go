@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/listener/listenertest"
 )
 
-// Defaults are those of the configuration: what is left out is refused, by the
-// system and by the parts below it.
+// Defaults come from package config: missing values are rejected by the system and by
+// its parts.
 func TestNothingIsInvented(t *testing.T) {
 	t.Parallel()
 	defaults, err := settings.Defaults()

@@ -1,14 +1,13 @@
 // Package coordinator pairs a listener with a poller under a deployment mode.
 //
-// An [EventSystem] has one job: to call [Work.Look] whenever there may be work,
-// however that became known — a signal, a poll, a timer, a catch-up scan after
-// a connection was made, or a look that did not find the end — and never
-// twice at once. What wakes it meanwhile is coalesced into the next look. A
-// look that failed is repeated with a growing delay until it succeeds, so that
-// nothing is forgotten, whatever the mode.
+// An [EventSystem] has one job: to call [Work.Look] whenever there may be work
+// (after a signal, a poll, a timer, a catch-up scan after a connection was made, or
+// a look that stopped at a limit), and never twice at once. Wakes during a look are
+// coalesced into the next. A failed look is repeated with a growing delay until it
+// succeeds, so that no work is forgotten in any mode.
 //
-// The mode can be changed while it runs: the new listener or poller is running
-// before the old one stops.
+// The mode can be changed at run time: the new listener or poller runs before the
+// old one stops.
 //
 // What may not enter: knowledge of what is looked for, and the rules of the
 // modes, which are in deploymode.

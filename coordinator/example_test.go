@@ -10,7 +10,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 )
 
-// A system that polls and is woken from inside its process besides.
+// A polling system that is also woken from inside its process.
 func Example() {
 	looked := make(chan coordinator.Reason, 10)
 	defaults, err := settings.Defaults()
@@ -31,7 +31,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(<-looked) // what was there before the start
+	fmt.Println(<-looked) // work from before the start
 	system.Wake(coordinator.ReasonSignal, "tasker_orchestration")
 	fmt.Println(<-looked)
 	ready, _ := system.Ready()

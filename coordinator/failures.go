@@ -2,8 +2,7 @@ package coordinator
 
 import "time"
 
-// failures remembers when the latest looks failed, as many as make a system
-// unhealthy and one more.
+// failures holds the times of the latest failed looks: one more than the limit.
 type failures struct {
 	limit  int // per minute; 0: none
 	recent []time.Time

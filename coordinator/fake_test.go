@@ -37,7 +37,7 @@ type board struct {
 	limit   int         // per look; 0 is none
 	waited  time.Duration
 	err     error
-	gate    chan struct{} // looks wait for it; nil does not hold them up
+	gate    chan struct{} // looks wait for it; nil blocks none
 	wakes   []coordinator.Wake
 	at      []time.Time
 	looking int
@@ -202,14 +202,14 @@ func launch(t *testing.T, mode deploymode.Mode, change ...func(*coordinator.Conf
 	return w
 }
 
-// settled lets the listener prove itself and forgets what was seen until then.
+// settled waits until the listener is proven and forgets the looks until then.
 func (w *world) settled() *world {
 	after(threshold)
 	w.board.seen()
 	return w
 }
 
-// publish puts rows and announces them.
+// publish adds rows and sends their signals.
 func (w *world) publish(topic signal.Topic, n int) {
 	w.board.put(topic, n)
 	w.source.Publish(signal.Signal{Topic: topic})

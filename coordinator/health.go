@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/poller"
 )
 
-// Health is what an event system tells about itself.
+// Health is the state of an event system.
 type Health struct {
 	SystemID string `json:"system_id"`
 	// Mode is the effective mode, ConfiguredMode what it was started with.
@@ -26,20 +26,20 @@ type Health struct {
 	// Listener is nil in the modes without one.
 	Listener *listener.Health `json:"listener,omitempty"`
 	Poller   poller.Health    `json:"poller"`
-	// Loop is the one that looks.
+	// Loop is the loop that looks.
 	Loop lifecycle.LoopHealth `json:"loop"`
 	// Found counts work by what found it: listener, poller, timer, catch_up,
 	// continue.
 	Found map[string]uint64 `json:"found"`
-	// Missed counts work that only a poll found, long after it was ready and
-	// beside a healthy listener: its signal was lost. That is a defect.
+	// Missed counts work that only a poll found, long after it was ready and with a
+	// healthy listener: its signal was lost, which is a defect.
 	Missed            uint64        `json:"missed"`
 	Looks             uint64        `json:"looks"`
 	EmptyLooks        uint64        `json:"empty_looks"`
 	Errors            uint64        `json:"errors"`
 	ConsecutiveErrors int           `json:"consecutive_errors"`
 	LastError         string        `json:"last_error,omitempty"`
-	LastLook          time.Time     `json:"last_look,omitzero"` // when it began
+	LastLook          time.Time     `json:"last_look,omitzero"` // its begin
 	LastLookTook      time.Duration `json:"last_look_took_ns"`
 	CatchUpScans      uint64        `json:"catch_up_scans"`
 	ModeSwitches      uint64        `json:"mode_switches"`
@@ -78,22 +78,22 @@ func (s *EventSystem) Health() Health {
 	return h
 }
 
-// Ready reports whether the system can be relied on to find work, and why not,
-// or what is wrong although it can.
+// Ready reports whether the system can be relied on to find work; reason says why
+// not, or what is wrong although it can.
 func (s *EventSystem) Ready() (ready bool, reason string) {
 	h := s.Health()
 	return h.Ready, h.Reason
 }
 
-// overdue reports whether a look has not come back long after its deadline; it
-// wants the lock held. The deadline itself is given twice, because a look may
-// have waited for its turn in the processor.
+// overdue reports whether a look is running long after its deadline; the caller holds
+// the lock. The deadline counts twice, because a look may have waited for its turn in
+// the processor.
 func (s *EventSystem) overdue() bool {
 	since := s.stats.lookingSince
 	return !since.IsZero() && s.cfg.Clock.Now().Sub(since) > 2*s.cfg.LookTimeout
 }
 
-// readiness wants the lock held.
+// readiness requires the lock.
 func (s *EventSystem) readiness(dead []string) (ready bool, reason string) {
 	switch {
 	case s.phase == idle:
@@ -112,7 +112,7 @@ func (s *EventSystem) readiness(dead []string) (ready bool, reason string) {
 	return true, s.snapshot.Reason
 }
 
-// level wants the lock held.
+// level requires the lock.
 func (s *EventSystem) level(h Health) deploymode.Level {
 	level := s.snapshot.Level()
 	switch {

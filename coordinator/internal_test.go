@@ -10,8 +10,8 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// A listener that is being stopped may still report a change; it must not undo
-// what its successor, or the mode without a listener, has set.
+// A stopping listener may still report a change; it must not override its successor,
+// or the mode without a listener.
 func TestAnEarlierListenerIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := New(Config{SystemID: "sys", Mode: deploymode.PollingOnly}, WorkFunc(nil))
@@ -24,7 +24,7 @@ func TestAnEarlierListenerIsIgnored(t *testing.T) {
 	require.Equal(t, deploymode.PaceTight, s.poller.Pace())
 }
 
-// However wakes are split and merged, what they ask for is the same.
+// The sum of wakes does not depend on how they are split and merged.
 func TestMergeLosesNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

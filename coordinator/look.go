@@ -12,16 +12,16 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// A look that finds nothing and asks for another within idleWindow is given it
-// later and later: work that is due may be locked by another replica, and a
-// Work may be wrong. The delay grows from idleBase to idleWindow.
+// A look that finds nothing and asks for another within idleWindow gets it with a
+// growing delay: due work may be locked by another replica, and a Work may be wrong.
+// The delay grows from idleBase to idleWindow.
 const (
 	idleBase   = 10 * time.Millisecond
 	idleWindow = time.Second
 )
 
-// missedAfter is how long work must have been ready to count as missed when a
-// poll finds it: its signal was due long before.
+// missedAfter is how long work that a poll finds must have been ready to count as
+// missed: its signal was due long before.
 const missedAfter = 250 * time.Millisecond
 
 // stats are the counts behind Health; guarded by mu.
@@ -40,7 +40,7 @@ type stats struct {
 // run is the loop: one look after the other.
 func (s *EventSystem) run(ctx context.Context) error {
 	s.mu.Lock()
-	if s.inFlight != nil { // the loop died over it
+	if s.inFlight != nil { // the loop died in it
 		s.pending.merge(*s.inFlight, s.cfg.MaxPayloads)
 		s.inFlight = nil
 	}
@@ -57,11 +57,11 @@ func (s *EventSystem) run(ctx context.Context) error {
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err() // stopping; the rows are still there
 		}
-		s.settle(work, outcome, err, begin)
+		s.finish(work, outcome, err, begin)
 	}
 }
 
-// await waits until something is pending that may be looked at now.
+// await waits until a pending wake may be looked at.
 func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pending, bool) {
 	for ctx.Err() == nil {
 		s.loop.Beat()
@@ -84,8 +84,8 @@ func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pendin
 	return nil, false
 }
 
-// take returns what is to be looked at now, or how long to wait for it where
-// that is known.
+// take returns the wake to look at now, or how long to wait for it where that is
+// known.
 func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
 	return &taken, 0, false
 }
 
-// look has the work looked at, by the processor where there is one.
+// look runs Work.Look, in the processor where there is one.
 func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err error) {
 	once := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.LookTimeout)
@@ -143,8 +143,8 @@ func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err er
 	return outcome, err
 }
 
-// settle counts a look and arranges what follows from it.
-func (s *EventSystem) settle(work *pending, outcome Outcome, err error, begin time.Time) {
+// finish counts a look and schedules what its outcome asks for.
+func (s *EventSystem) finish(work *pending, outcome Outcome, err error, begin time.Time) {
 	now := s.cfg.Clock.Now()
 	reason := work.wake().Reason
 	for _, w := range work.waiters {
@@ -166,14 +166,14 @@ func (s *EventSystem) settle(work *pending, outcome Outcome, err error, begin ti
 	s.follow(work, outcome)
 }
 
-// failed wants the lock held.
+// failed requires the lock.
 func (s *EventSystem) failed(work *pending, err error, now time.Time) {
 	s.stats.errors++
 	s.stats.consecutiveErrors++
 	s.stats.lastError = err.Error()
 	s.failures.add(now)
 	n := s.stats.consecutiveErrors
-	if n == 1 || n == s.cfg.MaxConsecutiveErrors { // the others only repeat it
+	if n == 1 || n == s.cfg.MaxConsecutiveErrors { // the others only repeat
 		s.cfg.Logger.Warn("look failed and will be repeated", zap.String("system", s.cfg.SystemID),
 			zap.Int("consecutive_errors", n), zap.Error(err), lifecycle.StackField(err))
 	}
@@ -188,7 +188,7 @@ func (s *EventSystem) failed(work *pending, err error, now time.Time) {
 	s.holdUntil = now.Add(s.cfg.Retry.Delay(n-1, rand.Float64()))
 }
 
-// succeeded wants the lock held.
+// succeeded requires the lock.
 func (s *EventSystem) succeeded(reason Reason, outcome Outcome) {
 	if n := s.stats.consecutiveErrors; n > 0 {
 		s.cfg.Logger.Info("look succeeded again", zap.String("system", s.cfg.SystemID), zap.Int("errors", n))
@@ -207,13 +207,12 @@ func (s *EventSystem) succeeded(reason Reason, outcome Outcome) {
 	if reason == ReasonPoll && outcome.Waited > missedAfter && s.snapshot.Pace == deploymode.PaceRelaxed {
 		s.stats.missed += uint64(max(outcome.Found, 0))
 		s.cfg.Metrics.Missed.WithLabelValues(s.cfg.SystemID).Add(float64(outcome.Found))
-		s.cfg.Logger.Warn("a poll found work that no signal had told of, although the listener is healthy", zap.String("system", s.cfg.SystemID),
+		s.cfg.Logger.Warn("a poll found work without a signal, although the listener is healthy", zap.String("system", s.cfg.SystemID),
 			zap.Int("found", outcome.Found), zap.Duration("waited", outcome.Waited))
 	}
 }
 
-// follow arranges the next look that an outcome asks for; it wants the lock
-// held.
+// follow schedules the next look that an outcome asks for; it requires the lock.
 func (s *EventSystem) follow(work *pending, outcome Outcome) {
 	if s.asleep() {
 		return

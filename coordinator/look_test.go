@@ -137,7 +137,7 @@ func TestPayloadsAreBounded(t *testing.T) {
 		close(gate)
 		wakes := w.board.seen()
 		require.Len(t, wakes[1].Payloads, 5)
-		require.True(t, wakes[1].All, "whoever cannot be told everything must look at everything")
+		require.True(t, wakes[1].All, "without the complete payloads a look must cover everything")
 	})
 }
 
@@ -257,7 +257,7 @@ func TestTimers(t *testing.T) {
 	})
 }
 
-// Due work that stays locked by somebody else, or a Work that answers the zero
+// Due work that another transaction keeps locked, or a Work that returns the zero
 // Outcome, must not keep a core busy.
 func TestEmptyLooksDoNotSpin(t *testing.T) {
 	t.Parallel()
@@ -282,7 +282,7 @@ func TestEmptyLooksDoNotSpin(t *testing.T) {
 	}
 }
 
-// What a signal had asked for as well was not found by polling.
+// Work that a signal had announced too does not count as found by polling.
 func TestAPollThatCoincidesWithASignal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -306,9 +306,9 @@ func TestAPollThatCoincidesWithASignal(t *testing.T) {
 	})
 }
 
-// Work that was ready for long when a poll finds it beside a healthy listener has
-// lost its signal. What has just become ready may be found by either, and without
-// a listener polling is the way to find work.
+// Work that was ready long before a poll found it, with a healthy listener, has lost
+// its signal. Work that has just become ready may be found by either, and without a
+// listener polling is the way to find work.
 func TestWorkThatOnlyAPollFindsIsMissed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -333,7 +333,7 @@ func TestWorkThatOnlyAPollFindsIsMissed(t *testing.T) {
 				require.InDelta(t, float64(c.missed), testutil.ToFloat64(w.metrics.Missed.WithLabelValues("sys")), 0)
 				w.publish("a", 3)
 				after(time.Millisecond)
-				require.Equal(t, c.missed, w.Health().Missed, "a signal told of these")
+				require.Equal(t, c.missed, w.Health().Missed, "these had a signal")
 			})
 		})
 	}
@@ -393,8 +393,8 @@ func TestLooksRunOnTheProcessor(t *testing.T) {
 	})
 }
 
-// Failures mixed with successes are counted by the minute, and a system may be
-// told not to be judged by them at all.
+// Failures among successes are counted by the minute, and a system may be configured
+// to ignore them.
 func TestHealthByTheRateOfErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

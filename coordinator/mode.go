@@ -13,23 +13,22 @@ import (
 	"github.com/tasker-go/tasker/listener"
 )
 
-// Mode returns the effective mode; while SetMode is under way still the old
-// one.
+// Mode returns the effective mode; while SetMode is under way still the old one.
 func (s *EventSystem) Mode() deploymode.Mode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mode
 }
 
-// Settings are what can change while a system runs.
+// Settings are the settings that can change while a system runs.
 type Settings struct {
 	Mode deploymode.Mode
-	// PollInterval and RelaxedPollInterval are those of the poller.
+	// PollInterval and RelaxedPollInterval configure the poller.
 	PollInterval, RelaxedPollInterval time.Duration
 }
 
-// Reload follows changed settings. The mode is changed as by SetMode, and only
-// where the present one is not what it comes to; an error concerns it alone.
+// Reload applies changed settings. The mode is changed as by SetMode, and only where
+// the effective mode would differ; an error concerns only the mode.
 func (s *EventSystem) Reload(ctx context.Context, next Settings) error {
 	s.poller.SetIntervals(next.PollInterval, next.RelaxedPollInterval)
 	if mode := s.effective(next.Mode); mode != s.Mode() {
@@ -38,19 +37,19 @@ func (s *EventSystem) Reload(ctx context.Context, next Settings) error {
 	return nil
 }
 
-// SetMode changes the mode of a running system. What replaces something runs
-// before that stops: EventDrivenOnly is entered by way of Hybrid, and only once
-// the listener has received a probe; a listener is stopped only after the
-// poller was set going. An error leaves the old mode in place. It is bounded by
-// ctx and by ModeChangeTimeout.
+// SetMode changes the mode of a running system. A replacement runs before its
+// predecessor stops: EventDrivenOnly is entered through Hybrid, and only once the
+// listener has received a probe; a listener is stopped only after the poller was
+// started. After an error the old mode stays. It is bounded by ctx and by
+// ModeChangeTimeout.
 func (s *EventSystem) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	parsed, ok := deploymode.Parse(string(mode))
 	if !ok {
-		return fmt.Errorf("%q is no deployment mode", mode)
+		return fmt.Errorf("invalid deployment mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", mode)
 	}
 	mode = parsed
 	if mode.Listens() && s.cfg.Source == nil {
-		return fmt.Errorf("%s cannot run in %s: no event source is configured", s.cfg.SystemID, mode)
+		return fmt.Errorf("run %s in %s: no event source is configured", s.cfg.SystemID, mode)
 	}
 	s.modeMu.Lock()
 	defer s.modeMu.Unlock()
@@ -76,8 +75,8 @@ func (s *EventSystem) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	}
 	s.changed(mode)
 	if from == deploymode.Disabled || mode == deploymode.EventDrivenOnly {
-		// Nobody looked before, or nobody polls any more: what came until now
-		// without a signal that arrived is found by this.
+		// Until now the system did not look, or no longer polls: this finds work whose
+		// signals did not arrive.
 		s.Wake(ReasonCatchUp)
 	}
 	return nil
@@ -88,7 +87,7 @@ var errNotRunning = errors.New("the event system is not running")
 func (s *EventSystem) change(ctx context.Context, from, to deploymode.Mode) error {
 	switch {
 	case !to.Listens():
-		s.observe(s.nextGeneration(), still(to)) // sets the poller going, or ends it
+		s.observe(s.nextGeneration(), still(to)) // starts or stops the poller
 		s.stopListener(ctx)
 		return nil
 	case !from.Listens():
@@ -116,7 +115,7 @@ func (s *EventSystem) enterEventDriven(ctx context.Context) error {
 	return l.SetMode(deploymode.EventDrivenOnly)
 }
 
-// changed ends a change of mode: the outside is told once.
+// changed ends a change of mode and reports it once.
 func (s *EventSystem) changed(mode deploymode.Mode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,7 @@ func (s *EventSystem) changed(mode deploymode.Mode) {
 		}
 		s.pending, s.due, s.holdUntil = pending{}, time.Time{}, time.Time{}
 	}
-	s.tell()
+	s.reportChange()
 }
 
 // startListener starts a listener, whose changes count from now on.
@@ -162,11 +161,11 @@ func (s *EventSystem) stopListener(ctx context.Context) {
 	if l == nil {
 		return
 	}
-	// A change of mode that ran out of time must not leave a listener behind.
+	// A mode change that timed out must not leave a listener behind.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ModeChangeTimeout)
 	defer cancel()
 	if err := l.Stop(ctx); err != nil {
-		s.cfg.Logger.Error("listener does not stop", zap.String("system", s.cfg.SystemID), zap.Error(err))
+		s.cfg.Logger.Error("stopping the listener failed", zap.String("system", s.cfg.SystemID), zap.Error(err))
 	}
 }
 
@@ -183,7 +182,7 @@ func (s *EventSystem) nextGeneration() uint64 {
 	return s.generation
 }
 
-// observe takes over what a machine says, unless it is not the present one.
+// observe applies a snapshot of the listener's machine, unless the machine is obsolete.
 func (s *EventSystem) observe(generation uint64, snapshot deploymode.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,17 +192,17 @@ func (s *EventSystem) observe(generation uint64, snapshot deploymode.Snapshot) {
 	s.snapshot = snapshot
 	s.poller.SetPace(snapshot.Pace)
 	if !s.changing {
-		s.tell()
+		s.reportChange()
 	}
 }
 
-// tell counts and logs a change of the mode or the pace, once; it wants the
-// lock held.
-func (s *EventSystem) tell() {
+// reportChange counts and logs a change of the mode or the pace, once; it requires the
+// lock.
+func (s *EventSystem) reportChange() {
 	m, system := s.cfg.Metrics, s.cfg.SystemID
-	now := told{s.mode, s.snapshot.Pace}
-	before := s.told
-	s.told = now
+	now := reported{s.mode, s.snapshot.Pace}
+	before := s.lastReported
+	s.lastReported = now
 	if before.mode != now.mode {
 		m.PollingFallbackActive.DeleteLabelValues(system, before.mode.Label())
 	}
@@ -224,7 +223,7 @@ func (s *EventSystem) tell() {
 }
 
 func (s *EventSystem) fatal(err error) {
-	s.cfg.Logger.Error("listener failed for good; asking for the end of the process",
+	s.cfg.Logger.Error("listener failed for good; requesting the end of the process",
 		zap.String("system", s.cfg.SystemID), zap.Error(err))
 	if panicked := lifecycle.Guard(func() error { s.cfg.OnFatal(err); return nil }); panicked != nil {
 		s.cfg.Logger.Error("fatal callback panicked", zap.Error(panicked), lifecycle.StackField(panicked))

@@ -93,7 +93,7 @@ func TestNewTopicsAreCaughtUpWith(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := launch(t, mode).settled()
-				w.board.put("new", 1) // before anyone listened to it
+				w.board.put("new", 1) // before the listener subscribed to it
 				require.NoError(t, w.SetTopics(t.Context(), []signal.Topic{"a", "new"}))
 				synctest.Wait()
 				require.Zero(t, w.board.left())
@@ -193,7 +193,7 @@ func TestSetMode(t *testing.T) {
 					switch {
 					case to == deploymode.Disabled:
 					case from == deploymode.EventDrivenOnly && to == deploymode.EventDrivenOnly:
-						require.Equal(t, 1, w.board.left(), "nobody could know of the lost one")
+						require.Equal(t, 1, w.board.left(), "without its signal it cannot be found")
 					default:
 						require.Zero(t, w.board.left())
 					}
@@ -240,7 +240,7 @@ func TestSetModeRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := launch(t, deploymode.PollingOnly, func(c *coordinator.Config) { c.Source = nil })
-		require.ErrorContains(t, w.SetMode(t.Context(), "push"), "no deployment mode")
+		require.ErrorContains(t, w.SetMode(t.Context(), "push"), "invalid deployment mode")
 		require.ErrorContains(t, w.SetMode(t.Context(), deploymode.Hybrid), "no event source")
 		require.NoError(t, w.SetMode(t.Context(), "polling_only"), "as people write it")
 		require.Equal(t, deploymode.PollingOnly, w.Mode())
@@ -269,8 +269,8 @@ func TestStopInterruptsAChangeOfMode(t *testing.T) {
 	})
 }
 
-// Whatever happens to the source, the database and the mode, nothing is looked
-// at twice at once, and once all is well everything is found in bounded time.
+// Whatever happens to the source, the database and the mode: looks never overlap, and
+// once all is well all work is found in bounded time.
 func TestNothingIsForgottenProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -281,7 +281,7 @@ func TestNothingIsForgottenProperty(t *testing.T) {
 		}
 		start := rapid.SampledFrom(modes).Draw(rt, "start")
 		acts := make([]act, rapid.IntRange(1, 15).Draw(rt, "acts"))
-		lossless := true // no signal is lost but by losing the connection
+		lossless := true // signals are lost only with the connection
 		for i := range acts {
 			acts[i] = act{
 				what: rapid.SampledFrom([]string{"work", "work", "work", "due", "down", "up", "break", "mute", "loud", "error", "ok", "mode"}).Draw(rt, "act"),
@@ -318,8 +318,8 @@ func TestNothingIsForgottenProperty(t *testing.T) {
 			w.source.SetDown(false)
 			w.source.SetMute(false)
 			w.board.fail(nil)
-			// A lossless source is enough for EventDrivenOnly; a source that lost
-			// signals in silence needs somebody who polls.
+			// A lossless source is enough for EventDrivenOnly; a source that lost signals
+			// silently needs polling.
 			if w.Mode() == deploymode.Disabled || (!lossless && w.Mode() == deploymode.EventDrivenOnly) {
 				if err := w.SetMode(t.Context(), deploymode.Hybrid); err != nil {
 					problem = err.Error()

@@ -33,8 +33,7 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// TestReloadWithoutASource: what the configured mode comes to is in force
-// already.
+// TestReloadWithoutASource: the effective mode does not change.
 func TestReloadWithoutASource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -77,7 +77,7 @@ func TestALookThatDoesNotReturnShows(t *testing.T) {
 		synctest.Wait()
 		stuck := make(chan struct{})
 		sys := coordinator.New(config(deploymode.PollingOnly, nil), coordinator.WorkFunc(
-			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { // deaf to its context
+			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { // ignores its context
 				<-stuck
 				return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 			}))
@@ -93,7 +93,7 @@ func TestALookThatDoesNotReturnShows(t *testing.T) {
 		require.Empty(t, sys.Health().DeadLoops)
 		require.NoError(t, sys.Stop(t.Context()))
 
-		// One that honours its context is ended by the timeout.
+		// A look that honours its context is ended by the timeout.
 		gate := make(chan struct{})
 		w.board.hold(gate)
 		w.publish("a", 1)

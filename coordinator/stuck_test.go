@@ -14,8 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// stuck names the loops of a system that only a new start of the process would
-// set going again.
+// stuck names the loops of a system that only a restart of the process would revive.
 func stuck(h coordinator.Health) (names []string) {
 	loops := []lifecycle.LoopHealth{h.Loop, h.Poller.Loop}
 	if h.Listener != nil {
@@ -34,7 +33,7 @@ func TestALoopThatNeverComesRoundIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		sys := coordinator.New(config(deploymode.PollingOnly, nil), coordinator.WorkFunc(
-			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { // deaf to its context
+			func(context.Context, coordinator.Wake) (coordinator.Outcome, error) { // ignores its context
 				<-hang
 				return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 			}))
@@ -50,8 +49,8 @@ func TestALoopThatNeverComesRoundIsStuck(t *testing.T) {
 	})
 }
 
-// TestADatabaseThatHangsIsNoDeadLoop: its calls end with their deadlines, one
-// after the other, and each has waited for the one of another system.
+// TestADatabaseThatHangsIsNoDeadLoop: its calls end with their deadlines, one after
+// the other, and each has waited for the call of another system.
 func TestADatabaseThatHangsIsNoDeadLoop(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []deploymode.Mode{deploymode.Hybrid, deploymode.EventDrivenOnly, deploymode.PollingOnly} {
@@ -64,7 +63,7 @@ func TestADatabaseThatHangsIsNoDeadLoop(t *testing.T) {
 				worlds := []*world{launch(t, mode, shared), launch(t, mode, shared)}
 				for _, w := range worlds {
 					w.settled()
-					w.board.hold(make(chan struct{})) // answers nobody
+					w.board.hold(make(chan struct{})) // no call returns
 					w.publish("a", 1)
 				}
 				for range 2 * time.Hour / (7 * s) {

@@ -29,20 +29,20 @@ type EventSystem struct {
 	hard       context.Context // ends when Stop runs out of time
 	hardCancel context.CancelFunc
 
-	modeMu sync.Mutex // held over Start, Stop and SetMode; never by hooks
+	modeMu sync.Mutex // held by Start, Stop and SetMode; never by hooks
 
-	mu         sync.Mutex
-	phase      phase
-	mode       deploymode.Mode
-	snapshot   deploymode.Snapshot
-	generation uint64 // of the listener; what an earlier one says is ignored
-	changing   bool   // SetMode is under way
-	told       told   // what was counted and logged last
-	listener   *listener.Listener
-	topics     []signal.Topic
+	mu           sync.Mutex
+	phase        phase
+	mode         deploymode.Mode
+	snapshot     deploymode.Snapshot
+	generation   uint64   // of the listener; reports of earlier ones are ignored
+	changing     bool     // SetMode is under way
+	lastReported reported // counted and logged
+	listener     *listener.Listener
+	topics       []signal.Topic
 
 	pending   pending
-	inFlight  *pending  // being looked at
+	inFlight  *pending  // the wake of the running look
 	due       time.Time // of the timer; zero without one
 	holdUntil time.Time // no look before this, after errors
 	idle      int       // looks in a row that found nothing and asked for another soon
@@ -58,8 +58,8 @@ const (
 	stopped
 )
 
-// told is what the outside knows of the mode.
-type told struct {
+// reported is the mode and pace that were reported last.
+type reported struct {
 	mode deploymode.Mode
 	pace deploymode.Pace
 }
@@ -86,7 +86,7 @@ func New(cfg Config, work Work) *EventSystem {
 	return s
 }
 
-// effective is the mode that the configured one comes to.
+// effective returns the mode that the configured one becomes.
 func (s *EventSystem) effective(mode deploymode.Mode) deploymode.Mode {
 	source := ""
 	if s.cfg.Source != nil {
@@ -100,7 +100,7 @@ func (s *EventSystem) effective(mode deploymode.Mode) deploymode.Mode {
 	return effective
 }
 
-// still is the snapshot of a mode before or without a listener's life.
+// still is the snapshot of a mode before or without a listener.
 func still(mode deploymode.Mode) deploymode.Snapshot {
 	return deploymode.NewMachine(deploymode.Config{Mode: mode}).Snapshot()
 }
@@ -108,8 +108,8 @@ func still(mode deploymode.Mode) deploymode.Snapshot {
 // Name implements lifecycle.Service.
 func (s *EventSystem) Name() string { return s.cfg.SystemID }
 
-// Start implements lifecycle.Service. It does not wait for a connection; Ready
-// tells about that. In the modes that poll it looks at once.
+// Start implements lifecycle.Service. It does not wait for a connection; see Ready.
+// In the polling modes it looks at once.
 func (s *EventSystem) Start(ctx context.Context) error {
 	s.modeMu.Lock()
 	defer s.modeMu.Unlock()
@@ -133,7 +133,7 @@ func (s *EventSystem) Start(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.phase = running
-	s.told = told{mode, s.snapshot.Pace}
+	s.lastReported = reported{mode, s.snapshot.Pace}
 	s.mu.Unlock()
 	if mode.Listens() {
 		if err := s.startListener(ctx, mode); err != nil {
@@ -152,11 +152,11 @@ func (s *EventSystem) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements lifecycle.Service: nothing wakes the system any more, and a
-// look that runs is waited for; when ctx ends first the look's context ends.
-// What was pending is forgotten: the rows are still there.
+// Stop implements lifecycle.Service: it ignores further wakes and waits for a running
+// look; when ctx ends first it cancels the look's context. Pending wakes are dropped:
+// the rows are still there.
 func (s *EventSystem) Stop(ctx context.Context) error {
-	s.quitNow() // lets go of a SetMode that waits
+	s.quitNow() // ends a waiting SetMode
 	s.modeMu.Lock()
 	defer s.modeMu.Unlock()
 	s.mu.Lock()
@@ -176,8 +176,8 @@ func (s *EventSystem) Stop(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// Wake makes the system look soon, at everything where no topics are named. It
-// never blocks and does nothing while the mode is Disabled.
+// Wake makes the system look soon, at everything if no topics are named. It never
+// blocks and does nothing while the mode is Disabled.
 func (s *EventSystem) Wake(reason Reason, topics ...signal.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,21 +186,21 @@ func (s *EventSystem) Wake(reason Reason, topics ...signal.Topic) {
 	}
 	s.pending.add(reason, topics...)
 	if reason == ReasonCatchUp {
-		// A connection was made: whatever looks failed on may be over.
+		// A connection was made: the cause of failed looks may be gone.
 		s.holdUntil = time.Time{}
 	}
 	s.poke()
 }
 
-// WakeIn makes the system look at everything after d; of several such calls
-// the earliest counts until it has come.
+// WakeIn makes the system look at everything after d; of several calls the earliest
+// counts until its time has come.
 func (s *EventSystem) WakeIn(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakeIn(d)
 }
 
-// wakeIn wants the lock held.
+// wakeIn requires the lock.
 func (s *EventSystem) wakeIn(d time.Duration) {
 	if s.asleep() {
 		return
@@ -212,8 +212,8 @@ func (s *EventSystem) wakeIn(d time.Duration) {
 	}
 }
 
-// SetTopics replaces the topics listened to; see listener.SetTopics. All of
-// them are looked at once they are subscribed to.
+// SetTopics replaces the subscribed topics; see listener.SetTopics. All of them are
+// looked at once they are subscribed to.
 func (s *EventSystem) SetTopics(ctx context.Context, topics []signal.Topic) error {
 	s.mu.Lock()
 	s.topics = topics
@@ -244,8 +244,8 @@ func (s *EventSystem) signalled(sig signal.Signal) {
 	s.poke()
 }
 
-// poll is the poller's work: it asks for a look and waits for it. It reports as
-// found only what nothing but the poll had asked to look for.
+// poll is the poller's work: it asks for a look and waits for it. It reports as found
+// only work that nothing but the poll had asked for.
 func (s *EventSystem) poll(ctx context.Context) (found int, err error) {
 	done := make(chan result, 1)
 	s.mu.Lock()
@@ -268,12 +268,12 @@ func (s *EventSystem) poll(ctx context.Context) (found int, err error) {
 	}
 }
 
-// asleep wants the lock held.
+// asleep requires the lock.
 func (s *EventSystem) asleep() bool {
 	return s.phase == stopped || (s.mode == deploymode.Disabled && !s.changing)
 }
 
-// poke makes the loop see what has changed; it never blocks.
+// poke wakes the loop after a change; it never blocks.
 func (s *EventSystem) poke() {
 	select {
 	case s.wakeup <- struct{}{}:

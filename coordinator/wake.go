@@ -10,11 +10,11 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Reason is what made a system look.
+// Reason is the cause of a look.
 type Reason string
 
-// The reasons, in the order in which a coalesced wake is attributed: polling
-// comes last, so that what is found by polling was found by nothing else.
+// The reasons, in the order in which a coalesced wake is attributed: polling comes
+// last, so that it counts only work that nothing else found.
 const (
 	ReasonSignal   Reason = "signal"
 	ReasonTimer    Reason = "timer"
@@ -25,7 +25,7 @@ const (
 
 var reasons = [...]Reason{ReasonSignal, ReasonTimer, ReasonCatchUp, ReasonContinue, ReasonPoll}
 
-// by is the label of the metrics for work found.
+// by is the metric label for work found.
 func (r Reason) by() string {
 	switch r {
 	case ReasonSignal:
@@ -41,8 +41,8 @@ func (r Reason) by() string {
 	}
 }
 
-// Wake says what to look at. It stands for everything that woke the system
-// since the look before. It is for reading only.
+// Wake says what to look at. It combines everything that woke the system since the
+// previous look. It is read-only.
 type Wake struct {
 	// Reason is the strongest of the reasons.
 	Reason Reason
@@ -50,8 +50,8 @@ type Wake struct {
 	All bool
 	// Topics that woke the system.
 	Topics map[signal.Topic]struct{}
-	// Payloads of their signals, without empty ones and doubles; bounded. Where
-	// the bound was passed All is set.
+	// Payloads of their signals, without empty ones and duplicates; bounded. Beyond
+	// the bound All is set.
 	Payloads []string
 }
 
@@ -61,7 +61,7 @@ func (w Wake) Has(topic signal.Topic) bool {
 	return w.All || ok
 }
 
-// Outcome is what a look came to.
+// Outcome is the result of a look.
 type Outcome struct {
 	// Found is how much work was found.
 	Found int
@@ -69,33 +69,31 @@ type Outcome struct {
 	More bool
 	// RetryIn asks to look at everything again after this; 0 does not.
 	RetryIn time.Duration
-	// Missing says why there may be work that this look was told of and did not
-	// find; empty: there is none. It is counted, and RetryIn must be set with it.
+	// Missing says why announced work may exist that this look did not find; empty:
+	// there is none. It is counted, and RetryIn must be set with it.
 	Missing Missing
-	// Waited is how long what was found had been ready before the look, where
-	// that is known and the look before could have found nothing of it. See
-	// [Health.Missed].
+	// Waited is how long the found work had been ready before the look, where that is
+	// known and the previous look could not have found it. See [Health.Missed].
 	Waited time.Duration
 	// NextDue is the time until the next known work is due, which arms a
 	// timer; NoDue where none is known. 0 means due now.
 	NextDue time.Duration
 }
 
-// Missing is why a look did not find what it was told of, as in the label of the
-// metric.
+// Missing is the reason why a look did not find announced work: a metric label.
 type Missing string
 
 // The reasons.
 const (
-	// MissingLocked: rows were passed over, since another transaction held them.
+	// MissingLocked: rows were skipped because another transaction held them.
 	MissingLocked Missing = "locked"
-	// MissingUnseen: a signal told of something, nothing was there, and the scan
-	// that sees everything is not due yet.
+	// MissingUnseen: a signal arrived, no work was found, and the scan that sees
+	// everything is not due yet.
 	MissingUnseen Missing = "unseen"
 )
 
-// SoonerRetry makes the outcome ask for another look after d, unless it asks for
-// one before that; why is counted, unless another reason is.
+// SoonerRetry makes the outcome ask for another look after d, unless it asks for an
+// earlier one; why is counted, unless another reason is.
 func (o *Outcome) SoonerRetry(d time.Duration, why Missing) {
 	if o.RetryIn == 0 || d < o.RetryIn {
 		o.RetryIn = d
@@ -105,35 +103,35 @@ func (o *Outcome) SoonerRetry(d time.Duration, why Missing) {
 	}
 }
 
-// NoDue is the NextDue of a look that knows of nothing due later.
+// NoDue is the NextDue of a look that knows of no later work.
 const NoDue time.Duration = -1
 
 // Work is what an event system looks for.
 type Work interface {
-	// Look looks for work and has it done or handed on. It is never called
-	// twice at once by one system. An error makes the system look again, with
-	// everything this wake asked for, after a growing delay.
+	// Look looks for work and does it or hands it on. One system never calls it
+	// concurrently. After an error the system looks again, with everything this wake
+	// asked for, after a growing delay.
 	Look(ctx context.Context, w Wake) (Outcome, error)
 }
 
-// WorkFunc is a Work of one function.
+// WorkFunc makes a function a Work.
 type WorkFunc func(ctx context.Context, w Wake) (Outcome, error)
 
 // Look implements Work.
 func (f WorkFunc) Look(ctx context.Context, w Wake) (Outcome, error) { return f(ctx, w) }
 
-// pending gathers wakes until they are looked at. The zero value is empty.
+// pending collects wakes until the next look. The zero value is empty.
 type pending struct {
 	reasons  map[Reason]struct{}
 	all      bool
 	topics   map[signal.Topic]struct{}
 	payloads map[string]struct{}
-	order    []string  // the payloads as they came
+	order    []string  // the payloads in order of arrival
 	signalAt time.Time // when the first signal came; zero without one
 	waiters  []chan<- result
 }
 
-// result is what those who wait for a look are told.
+// result is sent to the callers that wait for a look.
 type result struct {
 	found  int
 	reason Reason
@@ -142,7 +140,7 @@ type result struct {
 
 func (p *pending) empty() bool { return len(p.reasons) == 0 }
 
-// add notes one reason to look, at everything where it names no topics.
+// add records a reason to look, at everything if it names no topics.
 func (p *pending) add(reason Reason, topics ...signal.Topic) {
 	if p.reasons == nil {
 		p.reasons = map[Reason]struct{}{}
@@ -178,7 +176,7 @@ func (p *pending) addPayload(payload string, limit int) {
 	p.order = append(p.order, payload)
 }
 
-// merge adds what from asks for. Its waiters are left out: they were told.
+// merge adds the wakes of from, without its waiters: they have their result.
 func (p *pending) merge(from pending, limit int) {
 	topics := slices.Collect(maps.Keys(from.topics))
 	for reason := range from.reasons {

@@ -16,9 +16,9 @@ import (
 	"github.com/tasker-go/tasker/signal/inproc"
 )
 
-// BenchmarkSignalToLook is the way of one signal through an idle system: from
-// the source's connection by way of the listener, the loop and, where there is
-// one, the command processor, to Look.
+// BenchmarkSignalToLook measures the way of one signal through an idle system: from
+// the source's connection through the listener, the loop and, where there is one, the
+// command processor, to Look.
 func BenchmarkSignalToLook(b *testing.B) {
 	b.Run("loop", func(b *testing.B) { benchmarkSignal(b, nil) })
 	b.Run("processor", func(b *testing.B) {

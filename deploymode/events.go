@@ -30,8 +30,7 @@ const (
 	Connected EventKind = "connected"
 	// ConnectFailed: an attempt to connect ended in an error. Carries Jitter.
 	ConnectFailed EventKind = "connect_failed"
-	// ConnectionLost: the connection broke, or is closed after Drop. Carries
-	// Jitter.
+	// ConnectionLost: the connection broke, or was closed after Drop. Carries Jitter.
 	ConnectionLost EventKind = "connection_lost"
 	// ProbeReturned: the latest probe came back. Carries RoundTrip.
 	ProbeReturned EventKind = "probe_returned"
@@ -49,7 +48,7 @@ type Event struct {
 	Jitter    float64       // in [0, 1), drawn by the caller
 }
 
-// EffectKind says what has to be done.
+// EffectKind names an action.
 type EffectKind string
 
 // The effects a Machine asks for.
@@ -63,31 +62,31 @@ const (
 	Reconnect EffectKind = "reconnect"
 	// CatchUp: look at all rows; signals may have been missed.
 	CatchUp EffectKind = "catch_up"
-	// Fatal: the process should end (Exit); asked for once.
+	// Fatal: the process should end (Exit); requested once.
 	Fatal EffectKind = "fatal"
-	// StateChanged, PaceChanged, ReadinessChanged: the snapshot differs from
-	// the one before in this respect; at most one of each per step.
+	// StateChanged, PaceChanged, ReadinessChanged: the snapshot differs from the
+	// previous one in this respect; at most one of each per step.
 	StateChanged     EffectKind = "state_changed"
 	PaceChanged      EffectKind = "pace_changed"
 	ReadinessChanged EffectKind = "readiness_changed"
 )
 
-// Effect is one thing to do after a step.
+// Effect is an action to take after a step.
 type Effect struct {
 	Kind  EffectKind
 	After time.Duration // of Reconnect
 }
 
-// OnListenerFailure is what EventDrivenOnly does once it has tried to connect
-// too often. It goes on trying in every case.
+// OnListenerFailure is the reaction of EventDrivenOnly after too many failed attempts to
+// connect. The attempts continue in every case.
 type OnListenerFailure string
 
-// What can follow a listener's failure.
+// The reactions to a listener's failure.
 const (
-	// Unready: report unready, so that nothing is sent here.
+	// Unready: report unready, so that no requests are routed here.
 	Unready OnListenerFailure = "unready"
-	// Poll: poll until the listener has proven itself again.
+	// Poll: poll until the listener is proven again.
 	Poll OnListenerFailure = "poll"
-	// Exit: report unready and ask for the end of the process.
+	// Exit: report unready and request the end of the process.
 	Exit OnListenerFailure = "exit"
 )

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Replica is what a daemon has recorded of itself with its heartbeat.
+// Replica is the record of a daemon from its heartbeat.
 type Replica struct {
 	ID string
-	// System groups the replicas that stand in for one another, such as
-	// "orchestrator" or the worker namespace.
+	// System groups replicas that can replace one another, such as "orchestrator" or the
+	// worker namespace.
 	System string
 	Mode   Mode
 	// Live says that the heartbeat is recent.
 	Live bool
 }
 
-// FleetWarning tells what is missing in a fleet; warn is false when nothing is.
-// Signals may be lost, so in every system at least one live replica must poll.
-// A system without any live replica is named too.
+// FleetWarning describes what a fleet lacks; warn is false when nothing is missing. Signals
+// may be lost, so in every system at least one live replica must poll. A system without any
+// live replica is named too.
 func FleetWarning(replicas []Replica) (warning string, warn bool) {
 	live, polling := map[string]int{}, map[string]int{}
 	systems := []string{}

@@ -1,10 +1,10 @@
 package deploymode
 
-// Level is a verdict on health.
+// Level is a health verdict.
 type Level string
 
-// The levels, from best to worst; Unknown ranks between Healthy and Degraded:
-// nothing is known to be wrong.
+// The levels, from best to worst; Unknown ranks between Healthy and Degraded: no fault is
+// known.
 const (
 	Healthy   Level = "healthy"
 	Unknown   Level = "unknown"
@@ -12,8 +12,8 @@ const (
 	Unhealthy Level = "unhealthy"
 )
 
-// Worst returns the worst of levels, and Unknown for none. A level that is
-// none of the four counts as Unknown.
+// Worst returns the worst of levels, and Unknown for none. An invalid level counts as
+// Unknown.
 func Worst(levels ...Level) Level {
 	if len(levels) == 0 {
 		return Unknown

@@ -2,33 +2,33 @@ package deploymode
 
 import "time"
 
-// Config holds the thresholds of a [Machine]. All are required in the modes that
-// listen, unless the field says what 0 means.
+// Config holds the thresholds of a [Machine]. All are required in the listening modes,
+// unless the field gives 0 a meaning.
 type Config struct {
-	// Mode is the mode to begin in.
+	// Mode is the initial mode.
 	Mode Mode
 	// HealthCheckInterval is the time between probes of a proven connection.
 	HealthCheckInterval time.Duration
-	// FallbackActivationThreshold is how long a probe may be missing before
-	// the listener counts as deaf. A connection that has not proven itself yet
-	// is probed at this interval too, where it is shorter.
+	// FallbackActivationThreshold is how long a probe may be missing before the listener
+	// counts as deaf. It is also the probe interval of an unproven connection, where it is
+	// shorter.
 	FallbackActivationThreshold time.Duration
-	// RecoveryThreshold is the number of good probes in a row that prove a
-	// new connection.
+	// RecoveryThreshold is the number of consecutive good probes that prove a new
+	// connection.
 	RecoveryThreshold int
-	// MaxReconnectAttempts is the number of attempts in a row that may fail
-	// before EventDrivenOnly takes OnListenerFailure; 0 means never. An
-	// attempt has failed when it did not lead to a proven connection.
+	// MaxReconnectAttempts is the number of consecutive failed attempts before
+	// EventDrivenOnly applies OnListenerFailure; 0 means never. An attempt has failed
+	// when it did not lead to a proven connection.
 	MaxReconnectAttempts int
-	// OnListenerFailure says what EventDrivenOnly does then.
+	// OnListenerFailure is the reaction of EventDrivenOnly.
 	OnListenerFailure OnListenerFailure
 	// Reconnect is the delay between attempts.
 	Reconnect Backoff
 }
 
-// Machine is the life of one listener and what follows from it for the poller
-// and for readiness. It is a value: Step returns the next machine and leaves
-// the receiver as it was. The zero Machine is not usable; see [NewMachine].
+// Machine is the state of one listener, which determines the poller's pace and readiness.
+// It is a value: Step returns the next machine and does not change the receiver. The zero
+// Machine is not usable; see [NewMachine].
 type Machine struct {
 	cfg   Config
 	mode  Mode
@@ -38,12 +38,12 @@ type Machine struct {
 	connectedOnce bool
 	goodProbes    int
 	proven        bool
-	attempts      int // attempts in a row that did not lead to a proven connection
+	attempts      int // consecutive attempts that did not lead to a proven connection
 	exhausted     bool
 	fatal         bool
 
 	probeOut  bool
-	probeAt   time.Duration // when the probe that is out was asked for
+	probeAt   time.Duration // when the probe under way was requested
 	nextProbe time.Duration
 	roundTrip time.Duration
 
@@ -51,8 +51,8 @@ type Machine struct {
 	switches   uint64
 }
 
-// NewMachine returns the machine of a listener that begins to connect, or of
-// no listener where the mode has none.
+// NewMachine returns the machine of a connecting listener, or of no listener where the mode
+// has none.
 func NewMachine(cfg Config) Machine {
 	m := Machine{cfg: cfg, mode: cfg.Mode, state: Off}
 	if m.mode.Listens() {
@@ -61,9 +61,9 @@ func NewMachine(cfg Config) Machine {
 	return m
 }
 
-// Step takes one event at a time that never goes backwards and returns the
-// machine after it with what has to be done now, in order. An event that means
-// nothing in the present state changes nothing.
+// Step takes one event at a time that never goes backwards and returns the next machine with
+// the actions to take now, in order. An event without a meaning in the present state changes
+// nothing.
 func (m Machine) Step(event Event, now time.Duration) (Machine, []Effect) {
 	before := m.Snapshot()
 	next, effects := m, []Effect(nil)
@@ -84,8 +84,7 @@ func (m Machine) Step(event Event, now time.Duration) (Machine, []Effect) {
 	return next, append(effects, next.changesSince(before)...)
 }
 
-// NextTick returns when the machine wants its next Tick; ok is false when no
-// passing of time would change anything.
+// NextTick returns the time of the next Tick; ok is false when passing time changes nothing.
 func (m Machine) NextTick() (at time.Duration, ok bool) {
 	if m.state != Listening {
 		return 0, false
@@ -117,8 +116,7 @@ func (m *Machine) connectFailed(event Event) []Effect {
 	return m.again(event)
 }
 
-// connectionLost follows a connection that broke, and one that was dropped
-// because it was deaf.
+// connectionLost handles a connection that broke, or was dropped because it was deaf.
 func (m *Machine) connectionLost(event Event, now time.Duration) []Effect {
 	if m.state != Listening && m.state != Deaf {
 		return nil
@@ -134,8 +132,8 @@ func (m *Machine) connectionLost(event Event, now time.Duration) []Effect {
 	return m.again(event)
 }
 
-// wasProven holds for a connection that proved itself at any time of its life:
-// proving resets attempts, so goodProbes tells it even after going deaf.
+// wasProven holds for a connection that was ever proven: proving resets attempts, so
+// goodProbes shows it even after going deaf.
 func (m *Machine) wasProven() bool { return m.goodProbes >= m.cfg.RecoveryThreshold }
 
 func (m *Machine) again(event Event) []Effect {
@@ -156,8 +154,8 @@ func (m *Machine) probeReturned(event Event, now time.Duration) []Effect {
 	}
 	m.roundTrip = event.RoundTrip
 	if event.RoundTrip >= m.cfg.FallbackActivationThreshold {
-		// As late as missing: the answer must not depend on whether the tick
-		// or the probe came in first.
+		// As late as missing: the result must not depend on whether the tick or the probe
+		// came first.
 		return m.deafen(now)
 	}
 	m.probeOut = false
@@ -178,7 +176,7 @@ func (m *Machine) tick(now time.Duration) []Effect {
 	case m.probeOut && now-m.probeAt >= m.cfg.FallbackActivationThreshold:
 		return m.deafen(now)
 	case !m.probeOut && now >= m.nextProbe:
-		// The deadline runs from here, so that a send that hangs is deaf too.
+		// The deadline runs from here, so that a hanging send counts as deaf too.
 		m.probeOut = true
 		m.probeAt = now
 		return []Effect{{Kind: Probe}}

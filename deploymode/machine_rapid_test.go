@@ -38,8 +38,8 @@ func anyEvent(t *rapid.T, cfg Config) Event {
 	return e
 }
 
-// legal holds the arrows of the state machine; off is reached and left by a
-// change of mode only.
+// legal holds the transitions of the state machine; off is entered and left only by a change
+// of mode.
 var legal = map[State][]State{
 	Off:          {Connecting},
 	Connecting:   {Listening, Off},
@@ -55,7 +55,7 @@ func TestMachineProperties(t *testing.T) {
 		m := NewMachine(cfg)
 		now := time.Duration(0)
 		good, fatals := 0, 0 // good probes on this connection, counted independently
-		out := false         // a probe is out
+		out := false         // a probe is under way
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 40).Draw(t, "pass")) * time.Second / 2
 			e := anyEvent(t, cfg)
@@ -97,7 +97,7 @@ func TestMachineProperties(t *testing.T) {
 			m = next
 		}
 		if fatals > 1 {
-			t.Fatalf("fatal asked for %d times", fatals)
+			t.Fatalf("fatal requested %d times", fatals)
 		}
 	})
 }
@@ -121,7 +121,7 @@ func check(t *rapid.T, cfg Config, before, s Snapshot, effects []Effect, good in
 		}
 	}
 	if (s.State == Listening && before.State != Listening) != has(CatchUp) {
-		t.Fatal("every connection catches up, and nothing else does")
+		t.Fatal("want a catch-up exactly after a connection")
 	}
 	if s.Mode.Listens() && s.State != before.State && (s.State == Reconnecting || before.State == Off) && !has(Reconnect) {
 		t.Fatalf("%s without an attempt to follow", s.State)
@@ -166,11 +166,11 @@ func check(t *rapid.T, cfg Config, before, s Snapshot, effects []Effect, good in
 	}
 	if has(PaceChanged) != (s.Pace != before.Pace) || has(StateChanged) != (s.State != before.State) ||
 		has(ReadinessChanged) != (s.Ready != before.Ready) {
-		t.Fatalf("effects %v do not tell %+v → %+v", effects, before, s)
+		t.Fatalf("effects %v do not report %+v → %+v", effects, before, s)
 	}
 }
 
-// The order in which a late probe and the tick come in does not matter.
+// A late probe and the tick have the same result in either order.
 func TestLateProbeAndTickConfluence(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

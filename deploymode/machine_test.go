@@ -25,7 +25,7 @@ func config(mode Mode) Config {
 	}
 }
 
-// at is one line of a story: an event at a time, and what is seen afterwards.
+// at is one step of a scenario: an event at a time, and the expected result.
 type at struct {
 	when    time.Duration
 	event   Event
@@ -100,7 +100,7 @@ func TestEventDrivenOnlyThatCannotConnect(t *testing.T) {
 			{2, Event{Kind: ConnectionLost}, Reconnecting, PaceOff, true, after(4*time.Second, StateChanged)},
 			{3, failed, Reconnecting, PaceOff, false, after(8*time.Second, ReadinessChanged)},
 			{4, failed, Reconnecting, PaceOff, false, after(8 * time.Second)},
-			// Connected is not enough to be ready again: it must prove itself.
+			// Connected is not enough to be ready again: it must be proven.
 			{5, Event{Kind: Connected}, Listening, PaceOff, false, kinds(CatchUp, StateChanged)},
 			{5, Event{Kind: Tick}, Listening, PaceOff, false, kinds(Probe)},
 			{6, Event{Kind: ProbeReturned, RoundTrip: 1}, Listening, PaceOff, false, nil},
@@ -131,7 +131,7 @@ func TestEventDrivenOnlyThatCannotConnect(t *testing.T) {
 			{0, failed, Connecting, PaceOff, false, after(2 * time.Second)},
 			{1, failed, Connecting, PaceOff, false, after(4 * time.Second)},
 			{2, failed, Connecting, PaceOff, false, after(8*time.Second, Fatal)},
-			{3, failed, Connecting, PaceOff, false, after(8 * time.Second)}, // asked for once
+			{3, failed, Connecting, PaceOff, false, after(8 * time.Second)}, // requested once
 		})
 	})
 }
@@ -158,7 +158,7 @@ func TestDeafConnectionsExhaustTheAttempts(t *testing.T) {
 func TestModeChanges(t *testing.T) {
 	t.Parallel()
 	tell(t, config(PollingOnly), []at{
-		{0, Event{Kind: Connected}, Off, PaceTight, true, nil}, // means nothing here
+		{0, Event{Kind: Connected}, Off, PaceTight, true, nil}, // without a meaning here
 		{1, Event{Kind: ModeChanged, Mode: Hybrid}, Connecting, PaceTight, true, kinds(Reconnect, StateChanged)},
 		{2, Event{Kind: Connected}, Listening, PaceTight, true, kinds(CatchUp, StateChanged)},
 		{3, Event{Kind: ModeChanged, Mode: EventDrivenOnly}, Listening, PaceOff, true, kinds(PaceChanged)},

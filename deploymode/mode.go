@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Mode is how an event system learns of work.
+// Mode is how an event system finds work.
 type Mode string
 
 // The deployment modes, spelled as in configuration files.
@@ -17,9 +17,8 @@ const (
 	Disabled Mode = "Disabled"
 )
 
-// Parse reads a mode as people write it: the configured spelling, or the
-// snake_case, kebab-case and lower-case forms of it. ok is false when s names
-// no mode (an empty string included).
+// Parse reads a mode: the configured spelling, or its snake_case, kebab-case and lower-case
+// forms. ok is false when s names no mode (including the empty string).
 func Parse(s string) (m Mode, ok bool) {
 	folded := strings.NewReplacer("_", "", "-", "", " ", "").Replace(s)
 	for _, m := range []Mode{PollingOnly, EventDrivenOnly, Hybrid, Disabled} {
@@ -60,11 +59,10 @@ func (m Mode) Label() string {
 	}
 }
 
-// EffectiveMode returns what a mode comes to with a source of signals, named
-// as in configuration ("notify", "wal", "relay", "amqp", "redis", "inproc").
-// Any source keeps the mode's meaning: the rows stay the truth, and a broker
-// only says when to look at them. Without a source ("" or "none") nothing can
-// be listened to and the modes that listen poll instead; why tells it.
+// EffectiveMode returns the effective mode with a source of signals, named as in
+// configuration ("notify", "wal", "relay", "amqp", "redis", "inproc"). Any source keeps the
+// mode's meaning: the rows stay the truth, and a broker only says when to look at them.
+// Without a source ("" or "none") the listening modes poll instead; why is the reason.
 func EffectiveMode(mode Mode, source string) (effective Mode, why string) {
 	absent := source == "" || source == "none"
 	switch {
@@ -84,5 +82,5 @@ func (o *OnListenerFailure) UnmarshalText(text []byte) error {
 		*o = v
 		return nil
 	}
-	return fmt.Errorf("%q is no answer to a listener's failure (unready, poll, exit)", text)
+	return fmt.Errorf("invalid reaction to a listener's failure %q: want unready, poll or exit", text)
 }

@@ -76,7 +76,7 @@ func TestFleetWarning(t *testing.T) {
 		fleet []Replica
 		want  string
 	}{
-		"nobody":                  {nil, ""},
+		"none":                    {nil, ""},
 		"mixed":                   {[]Replica{events(true), {System: "worker", Mode: PollingOnly, Live: true}}, ""},
 		"hybrid":                  {[]Replica{{Mode: Hybrid, Live: true}}, ""},
 		"events only":             {[]Replica{events(true), events(true)}, "worker: none of 2 live replicas polls"},

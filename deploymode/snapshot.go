@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// Pace is how eagerly a poller looks.
+// Pace is the polling rate.
 type Pace string
 
 // The paces of a poller.
 const (
-	// PaceOff: not at all.
+	// PaceOff: no polls.
 	PaceOff Pace = "off"
-	// PaceTight: at its interval; nothing else is known to find work.
+	// PaceTight: at its interval; no other way to find work is proven.
 	PaceTight Pace = "tight"
-	// PaceRelaxed: rarely, as the net under a healthy listener.
+	// PaceRelaxed: rarely, as the fallback of a healthy listener.
 	PaceRelaxed Pace = "relaxed"
 )
 
-// Snapshot is everything others need to know of a [Machine].
+// Snapshot is the externally visible state of a [Machine].
 type Snapshot struct {
 	Mode  Mode  `json:"mode"`
 	State State `json:"state"`
 	// Pace is what the poller must do.
 	Pace Pace `json:"pace"`
-	// Proven says that signals are known to arrive: connected, and enough
-	// probes in a row came back in time.
+	// Proven says that signals arrive: connected, and enough consecutive probes came
+	// back in time.
 	Proven bool `json:"proven"`
 	// GoodProbes in a row on this connection.
 	GoodProbes int `json:"good_probes"`
-	// Exhausted says that too many attempts in a row failed.
+	// Exhausted says that too many consecutive attempts failed.
 	Exhausted bool `json:"exhausted"`
-	// Ready is the contribution to readiness; Reason tells why not, or what
-	// is wrong although it is ready.
+	// Ready is the contribution to readiness; Reason says why not, or what is wrong
+	// although it is ready.
 	Ready  bool   `json:"ready"`
 	Reason string `json:"reason,omitempty"`
-	// Attempts in a row that did not lead to a proven connection.
+	// Attempts is the number of consecutive attempts without a proven connection.
 	Attempts int `json:"attempts"`
 	// Reconnects counts connections after the first.
 	Reconnects uint64 `json:"reconnects"`
@@ -47,10 +47,10 @@ type Snapshot struct {
 	Since time.Duration `json:"-"`
 }
 
-// FallbackActive reports whether polling stands in for a listener.
+// FallbackActive reports whether polling replaces a listener.
 func (s Snapshot) FallbackActive() bool { return s.Mode.Listens() && s.Pace == PaceTight }
 
-// Level returns the health the listener's state stands for.
+// Level returns the health level of the listener's state.
 func (s Snapshot) Level() Level {
 	switch {
 	case !s.Ready && (s.Exhausted || s.Mode == ""):
@@ -64,7 +64,7 @@ func (s Snapshot) Level() Level {
 	}
 }
 
-// Snapshot returns the present state and what follows from it.
+// Snapshot returns the present state.
 func (m Machine) Snapshot() Snapshot {
 	ready, reason := m.readiness()
 	return Snapshot{
@@ -109,13 +109,13 @@ func (m Machine) readiness() (ready bool, reason string) {
 	case m.exhausted:
 		reason = fmt.Sprintf("the listener failed %d times in a row", m.attempts)
 	case m.state == Listening:
-		reason = "the listener has not proven itself yet"
+		reason = "the listener is not proven yet"
 	default:
 		reason = fmt.Sprintf("the listener is %s", m.state)
 	}
 	switch {
 	case m.pace() != PaceOff:
-		return true, reason // the poller finds the work meanwhile
+		return true, reason // the poller finds the work
 	case m.exhausted:
 		return false, reason
 	default:
@@ -123,7 +123,7 @@ func (m Machine) readiness() (ready bool, reason string) {
 	}
 }
 
-// changesSince counts and reports in which respects m differs from before.
+// changesSince counts and reports the differences between before and m.
 func (m *Machine) changesSince(before Snapshot) (effects []Effect) {
 	after := m.Snapshot()
 	if after.Mode != before.Mode || after.Pace != before.Pace {

@@ -1,9 +1,8 @@
-// Package listener keeps a source of signals alive: it connects, subscribes,
-// reconnects for ever with a capped and jittered delay, sends itself probes
-// through the path of the signals to know that they arrive, and says after
-// every subscription that signals may have been missed.
+// Package listener keeps a source of signals alive: it connects, subscribes, reconnects
+// for ever with a capped and jittered delay, probes the path of the signals, and reports
+// after every subscription that signals may have been missed.
 //
-// The rules are in deploymode.Machine; here is what carries them out.
+// The rules are in deploymode.Machine; this package executes them.
 //
 // What may not enter: polling, and knowledge of what a signal leads to.
 package listener

@@ -7,14 +7,14 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// Health is what a listener tells about itself.
+// Health is the state of a listener.
 type Health struct {
 	deploymode.Snapshot
 	Source string `json:"source"`
-	// Topics it is subscribed to, or will be; its probe topic left out.
+	// Topics it is subscribed to, or will be, without its probe topic.
 	Topics int `json:"topics"`
-	// LagMS is the round trip of the latest probe in milliseconds, LagAt when
-	// it came back; both zero before the first.
+	// LagMS is the round trip of the latest probe in milliseconds, LagAt the time of its
+	// return; both zero before the first.
 	LagMS       float64              `json:"lag_ms"`
 	LagAt       time.Time            `json:"lag_at,omitzero"`
 	ConnectedAt time.Time            `json:"connected_at,omitzero"`

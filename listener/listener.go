@@ -18,25 +18,24 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Config describes a [Listener]. Source, intervals, delays and bounds are
-// required: the defaults of the latter are those of the configuration.
+// Config describes a [Listener]. Source, intervals, delays and bounds are required:
+// their defaults are in package config.
 type Config struct {
-	// SystemID is the event system listened for, in logs and metrics.
+	// SystemID is the event system of the listener, in logs and metrics.
 	SystemID string
-	// ID names this listener among all of the fleet, for its probe topic;
-	// default random.
+	// ID names this listener in the fleet, for its probe topic; default random.
 	ID string
 	// Mode is Hybrid or EventDrivenOnly.
 	Mode   deploymode.Mode
 	Source signal.Source
-	// Topics to begin with; the probe topic is added.
+	// Topics to start with; the probe topic is added.
 	Topics []signal.Topic
 
 	HealthCheckInterval         time.Duration
 	FallbackActivationThreshold time.Duration
 	RecoveryThreshold           int
 	OnListenerFailure           deploymode.OnListenerFailure
-	// ConnectTimeout bounds connecting, subscribing anew and closing.
+	// ConnectTimeout bounds connecting, changing the subscription and closing.
 	ConnectTimeout time.Duration
 	Reconnect      Reconnect
 
@@ -45,7 +44,7 @@ type Config struct {
 	Metrics *telemetry.Metrics // default none
 }
 
-// Check refuses a configuration that leaves out what has no default here.
+// Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
 	var err error
 	if known := []deploymode.OnListenerFailure{deploymode.Unready, deploymode.Poll, deploymode.Exit}; !slices.Contains(known, c.OnListenerFailure) {
@@ -61,28 +60,28 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Reconnect is how a lost connection is made again.
+// Reconnect controls the attempts to reconnect.
 type Reconnect struct {
 	// Initial and Max bound the delay, which doubles with each failed attempt.
 	Initial, Max time.Duration
-	// Jitter is the share of a delay that chance may take away.
+	// Jitter is the largest random share taken off a delay.
 	Jitter float64
-	// MaxAttempts is how many attempts may fail in a row before
-	// OnListenerFailure applies; 0 means any number. Attempts go on for ever.
+	// MaxAttempts is the number of consecutive failures after which OnListenerFailure
+	// applies; 0 means any number. Attempts continue for ever.
 	MaxAttempts int
 }
 
-// Hooks are what a listener tells its owner. They are called one at a time
-// within each kind, must return quickly and must not call the listener's
-// methods that wait (SetTopics, SetMode, Stop). Nil hooks are left out.
+// Hooks are the callbacks of a listener. Each is called sequentially, must return
+// quickly and must not call the listener's methods that wait (SetTopics, SetMode, Stop).
+// Nil hooks are skipped.
 type Hooks struct {
-	// OnSignal gets every signal but the probes.
+	// OnSignal gets every signal except probes.
 	OnSignal func(signal.Signal)
-	// OnConnected: a subscription, new or changed, is in place. Signals may
-	// have been missed before it, so everything has to be looked at.
+	// OnConnected: a new or changed subscription is in place. Signals may have been
+	// missed before, so everything must be looked at.
 	OnConnected func()
-	// OnChange gets the snapshot after every change of it that matters to
-	// others (all but the measurements), in order.
+	// OnChange gets the snapshot, in order, after every change of more than its
+	// measurements.
 	OnChange func(deploymode.Snapshot)
 	// OnFatal: the listener failed too often and the process should end
 	// (on_listener_failure = "exit"). Called once.
@@ -98,15 +97,15 @@ type Listener struct {
 	loop  *lifecycle.Loop
 	begin time.Time
 
-	topicsChanged chan struct{} // holds one
+	topicsChanged chan struct{} // of capacity 1
 
-	stepping sync.Mutex // held over a step and its hooks, so that they stay in order
+	stepping sync.Mutex // held during a step and its hooks, so that they stay in order
 
 	mu          sync.Mutex
 	machine     deploymode.Machine
 	topics      []signal.Topic
 	version     uint64 // of topics
-	applied     uint64 // the version subscribed to
+	applied     uint64 // the subscribed version
 	changed     chan struct{}
 	lag         signal.Lag
 	lastError   string
@@ -114,7 +113,7 @@ type Listener struct {
 	stopped     bool
 }
 
-// New returns a listener that is not running yet.
+// New returns a listener that is not started.
 func New(cfg Config, hooks Hooks) *Listener {
 	if cfg.ID == "" {
 		cfg.ID = rand.Text()
@@ -141,8 +140,8 @@ func New(cfg Config, hooks Hooks) *Listener {
 	l.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name: cfg.SystemID + "-listener",
 		Run:  l.run,
-		// Connecting and closing end with their deadlines, the latter with twice
-		// the same; what takes longer than both together does not end at all.
+		// Connecting ends with its deadline, closing with twice the deadline; what takes
+		// longer than both together does not end at all.
 		MaxSilence: 4*cfg.ConnectTimeout + time.Minute,
 		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
 		Clock:      cfg.Clock,
@@ -211,7 +210,7 @@ func (l *Listener) Stop(ctx context.Context) error {
 	mode := l.machine.Snapshot().Mode.Label()
 	l.cfg.Metrics.ListenerActive.DeleteLabelValues(l.cfg.SystemID, mode)
 	l.cfg.Metrics.ListenerLag.DeleteLabelValues(l.cfg.SystemID, mode)
-	// The owner knows; it is not told of this change.
+	// The owner caused this change, so it is not reported.
 	l.machine, _ = l.machine.Step(deploymode.Event{Kind: deploymode.ModeChanged, Mode: deploymode.Disabled}, 0)
 	l.announce()
 	return err
@@ -226,10 +225,10 @@ func (l *Listener) SetMode(mode deploymode.Mode) error {
 	return nil
 }
 
-// SetTopics replaces the topics and returns once signals of the new ones are
-// received; without a connection it returns at once, and they are part of the
-// next. OnConnected follows in both cases. An error means that ctx ended
-// first; the topics are kept.
+// SetTopics replaces the topics and returns once signals of the new ones are received;
+// without a connection it returns at once, and the next connection subscribes to them.
+// OnConnected follows in both cases. An error means that ctx ended first; the topics
+// are kept.
 func (l *Listener) SetTopics(ctx context.Context, topics []signal.Topic) error {
 	want := l.complete(topics)
 	l.mu.Lock()
@@ -252,8 +251,8 @@ func (l *Listener) SetTopics(ctx context.Context, topics []signal.Topic) error {
 	return nil
 }
 
-// WaitConnected waits until the listener is connected and subscribed, which
-// may have been the case before, or ctx ends, or the listener is stopped.
+// WaitConnected waits until the listener is connected and subscribed, ctx ends, or the
+// listener is stopped.
 func (l *Listener) WaitConnected(ctx context.Context) error {
 	err := l.await(ctx, func() bool { return l.machine.Snapshot().State == deploymode.Listening })
 	if err != nil {
@@ -262,8 +261,8 @@ func (l *Listener) WaitConnected(ctx context.Context) error {
 	return nil
 }
 
-// WaitHeard is WaitConnected and waits for a probe to have come back besides:
-// a source that accepts subscriptions and delivers nothing never gets there.
+// WaitHeard is WaitConnected, and waits for a returned probe too: with a source that
+// accepts subscriptions and delivers nothing it never succeeds.
 func (l *Listener) WaitHeard(ctx context.Context) error {
 	err := l.await(ctx, func() bool {
 		s := l.machine.Snapshot()
@@ -275,7 +274,7 @@ func (l *Listener) WaitHeard(ctx context.Context) error {
 	return nil
 }
 
-// because is the latest error as the end of another.
+// because returns the latest error as the end of another.
 func (l *Listener) because() string {
 	if last := l.Health().LastError; last != "" {
 		return " (" + last + ")"
@@ -303,13 +302,13 @@ func (l *Listener) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// announce wakes those who await; it wants the lock held.
+// announce wakes the waiters in await; it requires the lock.
 func (l *Listener) announce() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// complete adds the probe topic, sorts and leaves out what is double.
+// complete adds the probe topic, sorts and removes duplicates.
 func (l *Listener) complete(topics []signal.Topic) []signal.Topic {
 	all := append(slices.Clone(topics), l.probe)
 	slices.Sort(all)

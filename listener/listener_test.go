@@ -30,7 +30,7 @@ const (
 	threshold = 5 * s
 )
 
-// owner records what the hooks say.
+// owner records the calls of the hooks.
 type owner struct {
 	mu        sync.Mutex
 	signals   []signal.Signal
@@ -157,7 +157,7 @@ func TestDeafIsDroppedAndMadeAgain(t *testing.T) {
 					set = source.SetHang
 				}
 				set(true)
-				require.NoError(t, l.WaitHeard(t.Context()), "it did hear a probe once")
+				require.NoError(t, l.WaitHeard(t.Context()), "a probe was received once")
 				after(interval + threshold - 1)
 				require.Equal(t, deploymode.PaceRelaxed, l.Snapshot().Pace)
 				after(1)
@@ -165,7 +165,7 @@ func TestDeafIsDroppedAndMadeAgain(t *testing.T) {
 				set(false)
 				after(s) // the delay before reconnecting
 				require.Equal(t, deploymode.Listening, l.Snapshot().State)
-				require.Equal(t, deploymode.PaceTight, l.Snapshot().Pace, "not before it has proven itself")
+				require.Equal(t, deploymode.PaceTight, l.Snapshot().Pace, "not before it is proven")
 				require.Equal(t, 2, o.catchUps())
 				after(threshold)
 				require.Equal(t, deploymode.PaceRelaxed, l.Snapshot().Pace)
@@ -220,7 +220,7 @@ func TestReconnectsForEver(t *testing.T) {
 	})
 }
 
-// A source that keeps signals may deliver the probes of a connection before.
+// A source that keeps signals may deliver the probes of an earlier connection.
 func TestAStaleProbeProvesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestSetTopics(t *testing.T) {
 		require.NoError(t, l.WaitConnected(t.Context()))
 		require.Equal(t, []signal.Topic{"d", "tasker_probe_me"}, source.Topics())
 
-		// A subscription that hangs costs the connection, not the topics.
+		// A hanging subscription ends the connection, but the topics are kept.
 		after(threshold)
 		source.SetHang(true)
 		short, cancel := context.WithTimeout(t.Context(), s)
@@ -352,7 +352,7 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	require.NoError(t, l.Stop(t.Context()))
 }
 
-// laggingSource reads a log of which it knows how far it is behind.
+// laggingSource reads a log and knows its lag.
 type laggingSource struct {
 	*listenertest.Source
 	bytes *atomic.Int64
@@ -381,14 +381,14 @@ func TestMeasuresTheLagOfALog(t *testing.T) {
 		after(threshold)
 		require.True(t, l.Snapshot().Proven)
 		require.InDelta(t, 500, lag(), 0)
-		source.SetMute(true) // no probe comes back, and that is when it matters
+		source.SetMute(true) // no probe comes back, which is when the lag matters
 		source.bytes.Store(1 << 40)
 		after(interval)
 		require.InDelta(t, float64(1<<40), lag(), 0)
 		source.SetDown(true)
 		source.Break()
 		after(s)
-		require.Zero(t, testutil.CollectAndCount(cfg.Metrics.WALLag), "without a connection nobody knows")
+		require.Zero(t, testutil.CollectAndCount(cfg.Metrics.WALLag), "without a connection the lag is unknown")
 	})
 
 	synctest.Test(t, func(t *testing.T) {

@@ -16,9 +16,8 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Whatever the source does, once it is well again the listener is connected,
-// proven and subscribed within a bounded time, and every connection was
-// followed by a catch-up.
+// Whatever the source does, once it works again the listener is connected, proven and
+// subscribed within a bounded time, and every connection was followed by a catch-up.
 func TestRecoveryProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -12,10 +12,10 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// run connects, serves the connection until it is lost, and begins again.
+// run connects, serves the connection until it is lost, and repeats.
 func (l *Listener) run(ctx context.Context) error {
 	defer func() {
-		if ctx.Err() == nil { // a panic: the machine must not go on believing in the connection
+		if ctx.Err() == nil { // after a panic the machine must not assume a connection
 			l.lost()
 		}
 	}()
@@ -67,11 +67,11 @@ func (l *Listener) failed(err error) {
 	first := l.lastError == ""
 	l.lastError = err.Error()
 	l.mu.Unlock()
-	level := zap.DebugLevel // the first of a series is news, the others are not
+	level := zap.DebugLevel // the first error of a series is logged as a warning
 	if first {
 		level = zap.WarnLevel
 	}
-	l.cfg.Logger.Log(level, "listener has no connection", zap.String("system", l.cfg.SystemID), zap.Error(err))
+	l.cfg.Logger.Log(level, "listener not connected", zap.String("system", l.cfg.SystemID), zap.Error(err))
 }
 
 func (l *Listener) lost() []deploymode.Effect {
@@ -81,7 +81,7 @@ func (l *Listener) lost() []deploymode.Effect {
 	return l.step(deploymode.Event{Kind: deploymode.ConnectionLost, Jitter: rand.Float64()})
 }
 
-// subscribed notes which version of the topics is received.
+// subscribed records the subscribed version of the topics.
 func (l *Listener) subscribed(version uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *Listener) subscribed(version uint64) {
 	l.announce()
 }
 
-// step moves the machine and tells the owner what changed.
+// step moves the machine and reports changes to the owner.
 func (l *Listener) step(event deploymode.Event) []deploymode.Effect {
 	l.stepping.Lock()
 	defer l.stepping.Unlock()
@@ -126,7 +126,7 @@ func (l *Listener) step(event deploymode.Event) []deploymode.Effect {
 	return effects
 }
 
-// differ reports whether the owner would decide or report anything else now.
+// differ reports whether a change is relevant to the owner.
 func differ(before, after deploymode.Snapshot) bool {
 	return before.Mode != after.Mode || before.State != after.State || before.Pace != after.Pace ||
 		before.Ready != after.Ready || before.Proven != after.Proven || before.Attempts != after.Attempts

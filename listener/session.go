@@ -17,16 +17,16 @@ import (
 
 var errDeaf = errors.New("a probe did not come back in time")
 
-// session is one connection being served, by three goroutines: serve decides,
-// receive waits for signals, control carries out what may hang.
+// session serves one connection with three goroutines: serve decides, receive waits for
+// signals, control runs the calls that may hang.
 type session struct {
 	l    *Listener
 	conn signal.Connection
 
-	probes      chan string   // nonces to send; at most one is out
-	resubscribe chan struct{} // holds one
+	probes      chan string   // nonces to send; at most one is under way
+	resubscribe chan struct{} // of capacity 1
 	returned    chan probeReturn
-	broken      chan error // holds one per goroutine
+	broken      chan error // of capacity 1 per goroutine
 }
 
 type probeReturn struct {
@@ -34,7 +34,7 @@ type probeReturn struct {
 	at    time.Time
 }
 
-// serve returns why the connection is over; it is closed by then.
+// serve returns why the connection ended; it is closed by then.
 func (l *Listener) serve(ctx context.Context, conn signal.Connection, version uint64) error {
 	s := &session{
 		l:           l,
@@ -51,7 +51,7 @@ func (l *Listener) serve(ctx context.Context, conn signal.Connection, version ui
 	defer func() {
 		cancel()
 		s.close(ctx, &group)
-		l.cfg.Metrics.WALLag.DeleteLabelValues(l.cfg.SystemID) // without a connection nobody knows
+		l.cfg.Metrics.WALLag.DeleteLabelValues(l.cfg.SystemID) // without a connection the lag is unknown
 	}()
 
 	l.mu.Lock()
@@ -62,12 +62,12 @@ func (l *Listener) serve(ctx context.Context, conn signal.Connection, version ui
 	return s.watch(ctx)
 }
 
-// watch drives the machine until the connection is to be given up.
+// watch drives the machine until the connection must be given up.
 func (s *session) watch(ctx context.Context) error {
 	l := s.l
 	timer := l.cfg.Clock.NewTimer(0)
 	defer timer.Stop()
-	var asked time.Time // when the probe that is out was asked for
+	var asked time.Time // when the probe under way was requested
 	nonce := ""
 	for count := 0; ; {
 		l.loop.Beat()
@@ -91,7 +91,7 @@ func (s *session) watch(ctx context.Context) error {
 		case <-l.topicsChanged:
 			select {
 			case s.resubscribe <- struct{}{}:
-			default: // one is waiting and will read the topics of now
+			default: // a waiting request will read the present topics
 			}
 		case r := <-s.returned:
 			if r.nonce != nonce {
@@ -140,7 +140,7 @@ func (s *session) receive(ctx context.Context) error {
 		}
 		select {
 		case s.returned <- probeReturn{sig.Payload, s.l.cfg.Clock.Now()}:
-		default: // doubled by the source; the first one counted
+		default: // duplicate; the first one counted
 		}
 	}
 }
@@ -169,15 +169,15 @@ func (s *session) sendProbe(ctx context.Context, nonce string) error {
 	if err := s.conn.Probe(ctx, signal.Signal{Topic: s.l.probe, Payload: nonce}); err != nil {
 		return fmt.Errorf("sending a probe: %w", err)
 	}
-	s.measureLag() // also of a connection on which no probe comes back
+	s.measureLag() // also if no probe comes back
 	return nil
 }
 
-// lagging is a connection that reads a log and knows how far it is behind.
+// lagging is a connection that reads a log and knows its lag.
 type lagging interface{ LagBytes() int64 }
 
-// measureLag is called after a probe was sent, which is when the connection
-// learns how far the log reaches, and when it came back.
+// measureLag is called after a probe was sent, which is when the connection learns the
+// end of the log, and after its return.
 func (s *session) measureLag() {
 	if c, ok := s.conn.(lagging); ok {
 		s.l.cfg.Metrics.WALLag.WithLabelValues(s.l.cfg.SystemID).Set(float64(c.LagBytes()))
@@ -198,15 +198,14 @@ func (s *session) subscribe(ctx context.Context) error {
 		return fmt.Errorf("subscribing: %w", err)
 	}
 	l.subscribed(version)
-	l.stepping.Lock() // OnConnected comes one at a time
+	l.stepping.Lock() // OnConnected is called sequentially
 	defer l.stepping.Unlock()
 	l.hooks.OnConnected()
 	return nil
 }
 
-// close ends the connection and waits for its goroutines, within the connect
-// timeout each: a source that hangs must not keep the listener from
-// reconnecting.
+// close ends the connection and waits for its goroutines, each within the connect
+// timeout: a hanging source must not keep the listener from reconnecting.
 func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
 	l := s.l
 	l.loop.Beat() // it may have rested until now
@@ -227,7 +226,7 @@ func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
 			l.cfg.Logger.Debug("closing the listener's connection", zap.String("system", l.cfg.SystemID), zap.Error(err))
 		}
 	case <-grace.C():
-		l.cfg.Logger.Error("a connection does not end and is left behind",
+		l.cfg.Logger.Error("a connection does not end and is abandoned",
 			zap.String("system", l.cfg.SystemID), zap.String("source", l.cfg.Source.Name()))
 	}
 }

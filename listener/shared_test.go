@@ -38,8 +38,8 @@ func contextFor(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestSharedConnectionGoesDeaf: both listeners know at the latest when one
-// alone would, and both are well again on one new connection.
+// TestSharedConnectionGoesDeaf: both listeners detect it no later than a single one
+// would, and both are proven again on one new connection.
 func TestSharedConnectionGoesDeaf(t *testing.T) {
 	t.Parallel()
 	for apart := time.Duration(0); apart < interval; apart += 3700 * time.Millisecond {
@@ -54,7 +54,7 @@ func TestSharedConnectionGoesDeaf(t *testing.T) {
 				source.SetMute(true)
 				after(interval + threshold + time.Millisecond)
 				for i, l := range listeners {
-					require.False(t, l.Snapshot().Proven, "%s apart, dead after %s: %d believes in it", apart, dies, i)
+					require.False(t, l.Snapshot().Proven, "%s apart, dead after %s: listener %d is still proven", apart, dies, i)
 				}
 				source.SetMute(false)
 				after(time.Minute)

@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// deafSource connects for as long as hang is open, whatever its context says.
+// deafSource connects while hang is open and ignores its context.
 type deafSource struct{ hang chan struct{} }
 
 func (deafSource) Name() string { return "deaf" }
@@ -34,7 +34,7 @@ func TestConnectingThatNeverEndsIsStuck(t *testing.T) {
 		require.True(t, l.Health().Loop.Stuck)
 		close(source.hang)
 		synctest.Wait()
-		require.False(t, l.Health().Loop.Stuck, "it goes on trying")
+		require.False(t, l.Health().Loop.Stuck, "it continues trying")
 		require.NoError(t, l.Stop(t.Context()))
 	})
 }

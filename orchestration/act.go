@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Act does what an operator wants to one task and records who did it and why.
+// Act applies an operator's action to one task and records actor and reason.
 // The error is an *InvalidError for a malformed action and a *TransitionError
 // for one that does not fit the state; it wraps store.ErrNotFound or
 // store.ErrTaskEnded, or store.ErrUnavailable when the database is away.
@@ -25,9 +25,8 @@ func (o *Orchestrator) Act(ctx context.Context, task uuid.UUID, a Action) error 
 	if err := o.actOnOne(ctx, task, a); err != nil {
 		return err
 	}
-	// The task's own history has it already. This is for those who ask what
-	// operators did, and for retention: a task that was reopened is not as old
-	// as it looks.
+	// The history of the task has it already. This entry is for the record of
+	// operators' actions, and for retention: a reopened task is younger than it looks.
 	target := map[string]any{"task_uuid": task, "step_uuid": a.Step}
 	if a.Edit != nil {
 		target["context_edited"] = true
@@ -50,15 +49,15 @@ func (o *Orchestrator) actOnOne(ctx context.Context, task uuid.UUID, a Action) e
 	return nil
 }
 
-// acted is what became of an action on several tasks. Those that are in
-// neither are not alive.
+// acted is the outcome of an action on several tasks. Tasks in neither list are
+// not alive.
 type acted struct {
 	changed []uuid.UUID
 	refused map[uuid.UUID]error
 }
 
-// act does a to those of the tasks that are alive, or can be brought back, and
-// whose state allows it, in one transaction.
+// act applies a, in one transaction, to the tasks that are alive or can be reopened
+// and whose state allows it.
 func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
 	switch a.Kind {
 	case ActionReleaseLease, ActionReprioritise:
@@ -79,15 +78,15 @@ func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (ac
 			done.changed = changed
 			break
 		}
-		// Nothing has been committed: a task that was brought back in vain must
-		// not stay. Once more without those that refuse.
+		// Nothing is committed: a task that was reopened in vain must not stay.
+		// Repeat without the tasks that refuse.
 		tasks = without(tasks, done.refused)
 	}
 	return done, nil
 }
 
-// maxActTries bounds how often an action is tried that the server has undone to
-// end a deadlock.
+// maxActTries bounds how often an action is tried that PostgreSQL rolled back to
+// resolve a deadlock.
 const maxActTries = 3
 
 // tryAct commits nothing when a task refuses.
@@ -140,8 +139,8 @@ func (o *Orchestrator) actOne(t *store.TakenTask, a *Action) (store.Change, erro
 	return c, a.edit(t, c.Action, o.schema)
 }
 
-// edit puts the new context of the task into the action; one that is as it was
-// is none.
+// edit puts the new context of the task into the action; an unchanged context is
+// no edit.
 func (a *Action) edit(t *store.TakenTask, p *store.Performed, schema *submission.SchemaPolicy) error {
 	if a.Edit == nil {
 		return nil
@@ -157,8 +156,8 @@ func (a *Action) edit(t *store.TakenTask, p *store.Performed, schema *submission
 	return err
 }
 
-// advanceThen applies what was reported, and then an action. A task that the
-// reports end is not the action's any more: they are left to the next apply.
+// advanceThen applies the reports, then an action. Where the reports end the task,
+// the action is refused and the reports are left to the next apply.
 func (o *Orchestrator) advanceThen(t *store.TakenTask, actor string, in workflow.Input) (store.Change, error) {
 	reported := inputs(t)
 	if len(reported) > 0 {
@@ -173,8 +172,8 @@ func (o *Orchestrator) advanceThen(t *store.TakenTask, actor string, in workflow
 	return o.advance(t, actor, append(reported, in)...)
 }
 
-// callOff tells the workers at once where steps were taken from them; they
-// would learn of it with their next heartbeats.
+// callOff notifies workers at once of steps that were taken from them; otherwise
+// they would learn it from their next heartbeats.
 func (o *Orchestrator) callOff(changes []store.Change) {
 	for i := range changes {
 		if len(changes[i].Effects.Remove) > 0 {
@@ -184,7 +183,7 @@ func (o *Orchestrator) callOff(changes []store.Change) {
 	}
 }
 
-// adjust does what changes nothing about what happens next, only when.
+// adjust changes when something happens, not what happens.
 func (o *Orchestrator) adjust(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
 	done := acted{refused: map[uuid.UUID]error{}}
 	for _, task := range tasks {
@@ -248,28 +247,28 @@ func without(tasks []uuid.UUID, refused map[uuid.UUID]error) []uuid.UUID {
 	return kept
 }
 
-// Cancel ends a live task and calls off everything that is under way for it.
-// Whoever calls it answers for who acts and why. The error wraps
-// store.ErrTaskEnded or store.ErrNotFound.
+// Cancel ends a live task and cancels everything under way for it. The caller
+// vouches for actor and reason. The error wraps store.ErrTaskEnded or
+// store.ErrNotFound.
 func (o *Orchestrator) Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error {
 	return o.actOnOne(ctx, task, Action{Kind: ActionCancel, Actor: actor, Reason: reason})
 }
 
-// CancelOverdue ends tasks whose deadline has passed, and gives them to people.
+// CancelOverdue ends tasks whose deadline has passed, each with a dead-letter entry.
 func (o *Orchestrator) CancelOverdue(ctx context.Context, tasks []uuid.UUID) (changed int, err error) {
 	done, err := o.act(ctx, tasks, Action{Kind: ActionCancel, Actor: o.cfg.Daemon.ID, Reason: "deadline",
 		deadLetter: workflow.DeadLetterStaleness})
 	return len(done.changed), err
 }
 
-// StaleActions say what becomes of a task that has not moved for too long.
+// StaleActions says what to do with a task that has not moved for too long.
 type StaleActions struct {
 	ToError     bool // they end as failed
-	DeadLetters bool // they are given to people
+	DeadLetters bool // each gets a dead-letter entry
 }
 
-// EndStale does to stale tasks what the actions say; it returns how many it has
-// changed. Each reason has a transaction of its own.
+// EndStale applies the actions to stale tasks and returns how many it changed.
+// Each reason has a transaction of its own.
 func (o *Orchestrator) EndStale(ctx context.Context, stale []store.StaleTask, do StaleActions) (changed int, err error) {
 	byReason := map[string][]uuid.UUID{}
 	for _, s := range stale {
@@ -297,7 +296,7 @@ func (o *Orchestrator) endStale(ctx context.Context, tasks []uuid.UUID, reason s
 		}
 		done, err := o.act(ctx, tasks, a)
 		for task, refusal := range done.refused {
-			o.log.Warn("a stale task was left as it is", zap.Stringer("task_uuid", task), zap.Error(refusal))
+			o.log.Warn("stale task left unchanged", zap.Stringer("task_uuid", task), zap.Error(refusal))
 		}
 		return len(done.changed), err
 	case do.DeadLetters:

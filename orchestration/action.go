@@ -13,13 +13,12 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// ActionKind is what an operator does to a task. The names are those of the
-// API.
+// ActionKind names an action as the API does.
 type ActionKind string
 
 // The kinds. Those on steps need Action.Step, or Action.StepName in bulk.
 const (
-	ActionCancel           ActionKind = workflow.ActionCancel   // a live task: everything is called off
+	ActionCancel           ActionKind = workflow.ActionCancel   // a live task: everything under way is cancelled
 	ActionFail             ActionKind = workflow.ActionFail     // a live task: it ends as error, steps in hand can be reset
 	ActionResetForRetry    ActionKind = workflow.ActionReset    // a failed step: as if it had never run
 	ActionResolveManually  ActionKind = workflow.ActionResolve  // a step that has not ended well, or a live task: done without a result
@@ -35,16 +34,16 @@ func ActionKinds() []ActionKind {
 		ActionRunAgain, ActionReleaseLease, ActionReprioritise}
 }
 
-// Action is what an operator wants done to a task.
+// Action is an operator's request to change a task.
 type Action struct {
 	Kind     ActionKind
 	Step     *uuid.UUID      // nil: the task
 	StepName string          // instead of Step, where tasks differ
-	Result   json.RawMessage // of complete_manually: what the handler would have returned
-	Metadata json.RawMessage // what the operator wants remembered with it; nil: nothing
+	Result   json.RawMessage // of complete_manually: in place of the handler's result
+	Metadata json.RawMessage // recorded with the action; nil: none
 	Priority *int            // of reprioritise
 	// Edit changes the context of the task, of run_again and reset_for_retry; nil:
-	// it stays.
+	// unchanged.
 	Edit   *ContextEdit
 	Actor  string // required; who did it
 	Reason string // required; why
@@ -67,7 +66,7 @@ func (a *Action) check() error {
 	switch a.Kind {
 	case ActionCancel, ActionFail:
 		if a.onStep() {
-			c.Add("%s is for tasks; it takes no step", a.Kind)
+			c.Add("%s applies to tasks and takes no step", a.Kind)
 		}
 	case ActionResetForRetry, ActionCompleteManually, ActionRunAgain, ActionReleaseLease:
 		if !a.onStep() {
@@ -109,7 +108,7 @@ func (a *Action) checkEdit(c *submission.Checker) {
 	}
 }
 
-// checkPlain holds any JSON value to the bounds of a context.
+// checkPlain checks any JSON value against the bounds of a context.
 func checkPlain(name string, value json.RawMessage) error {
 	return CheckContext(slices.Concat([]byte(`{"`+name+`":`), value, []byte(`}`)))
 }
@@ -122,7 +121,7 @@ func joinKinds() string {
 	return strings.Join(names, ", ")
 }
 
-// taking says how tasks are taken for the action.
+// taking selects how tasks are taken for the action.
 func (a *Action) taking() store.Taking {
 	how := a.takingSteps()
 	how.Context = a.Edit != nil
@@ -145,7 +144,7 @@ func (a *Action) takingSteps() store.Taking {
 	return store.Taking{}
 }
 
-// input is the action as the rules know it, and the number of its step.
+// input converts the action to an input of the rules and the number of its step.
 func (a *Action) input(t *store.TakenTask) (in workflow.Input, step int, err error) {
 	step = -1
 	if a.onStep() {

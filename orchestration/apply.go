@@ -17,9 +17,9 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// skippedRetry is how soon tasks are looked at again that another transaction
-// held: another orchestrator may have read before the last report came in, and
-// whatever else it was has done nothing about the reports.
+// skippedRetry is the delay before the next look at tasks that another transaction
+// had locked: another orchestrator may have read before the last report arrived, and
+// any other transaction does not apply reports.
 const skippedRetry = 5 * time.Millisecond
 
 // applyWork looks for reported steps and applies them.
@@ -33,13 +33,13 @@ type applyWork struct {
 // Look takes one batch of tasks with reported steps, decides what happens
 // next to each, and commits all of it in one transaction.
 //
-// A look from the mark is followed by one at everything, however much it found:
-// a report whose transaction took longer than those of a thousand others lies
-// behind the mark, and its signal may be the one that this look uses up. The
-// second look is made at once where the first has found nothing and the budget
-// allows it, and otherwise as soon as it does.
+// A look from the mark is always followed by a look at everything: a report whose
+// transaction took longer than those of a thousand others lies behind the mark, and
+// its signal may be the one that this look uses up. The second look is made at once
+// if the first found nothing and the budget allows it, otherwise as soon as the
+// budget does.
 func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinator.Outcome, error) {
-	w.o.heard(wake)
+	w.o.onWake(wake)
 	if !wake.Has(signal.TopicOrchestration) {
 		return coordinator.Outcome{NextDue: coordinator.NoDue}, nil
 	}
@@ -55,21 +55,21 @@ func (w *applyWork) Look(ctx context.Context, wake coordinator.Wake) (coordinato
 	return out, err
 }
 
-// heard takes what is told by signals alone. A wake for everything is a
-// catch-up or a poll: what was missed may be anything.
-func (o *Orchestrator) heard(wake coordinator.Wake) {
+// onWake handles what only signals carry. A wake for everything is a catch-up or a
+// poll: any signal may have been missed.
+func (o *Orchestrator) onWake(wake coordinator.Wake) {
 	if wake.Has(signal.TopicControl) {
 		o.store.ForgetPlanNames()
 	}
 	if wake.Has(signal.TopicEvents) {
-		o.news.tell()
+		o.eventsPublished.notify()
 	}
 	for _, payload := range wake.Payloads {
 		o.waiters.signalled(payload)
 	}
 }
 
-// look is one transaction; full makes it look at everything.
+// look runs one transaction; full makes it look at everything.
 func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcome, err error) {
 	out.NextDue = coordinator.NoDue
 	start := time.Now()
@@ -117,7 +117,7 @@ func (w *applyWork) look(ctx context.Context, full bool) (out coordinator.Outcom
 	return out, nil
 }
 
-// committed does what follows from a commit; it returns how many reports it has
+// committed does the work that follows a commit; it returns the number of reports
 // applied.
 func (w *applyWork) committed(changes []store.Change, done store.Committed) (reports int) {
 	for i := range changes {
@@ -130,15 +130,15 @@ func (w *applyWork) committed(changes []store.Change, done store.Committed) (rep
 	return reports
 }
 
-// undecided is a task that is left as it is, and why.
+// undecided is a task that is left unchanged, and why.
 type undecided struct {
 	task uuid.UUID
 	why  error
 }
 
-// decide runs the rules over each task. A task whose records contradict each
-// other must not stop the others, nor be found first each time: it goes into
-// quarantine. One that has been set aside is left out.
+// decide runs the rules over each task. A task with contradictory records goes into
+// quarantine: it must not stop the others, nor be found first each time. A task that
+// has been set aside is left out.
 func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, left []undecided) {
 	o, now := w.o, time.Now()
 	changes = make([]store.Change, 0, len(tasks))
@@ -159,15 +159,15 @@ func (w *applyWork) decide(tasks []store.TakenTask) (changes []store.Change, lef
 				continue
 			}
 		}
-		o.log.Error("a task's records contradict each other; it ends as failed and waits for somebody to look at it",
+		o.log.Error("a task's records contradict each other; it ends as failed with a dead-letter entry",
 			zap.Stringer("task_uuid", t.UUID), zap.Error(err))
 		changes = append(changes, o.quarantine(t, "records_contradict", "the records of the task contradict each other: "+err.Error()))
 	}
 	return changes, left
 }
 
-// advance runs the rules over one task. Where failures make no dead letters,
-// nothing that the rules decide makes one.
+// advance runs the rules over one task. Where failures make no dead letters, it
+// drops the entry that the rules made.
 func (o *Orchestrator) advance(t *store.TakenTask, actor string, in ...workflow.Input) (store.Change, error) {
 	progress, effects, err := settle.Advance(t.Plan, t.State, t.Progress, o.cfg.Rules, in...)
 	if err != nil {
@@ -179,8 +179,8 @@ func (o *Orchestrator) advance(t *store.TakenTask, actor string, in ...workflow.
 	return store.Change{Task: t, Progress: progress, Effects: effects, Actor: actor}, nil
 }
 
-// quarantine ends a task that cannot be decided about. Its entry in the dead
-// letter queue is made also where failures make none.
+// quarantine ends a task whose state cannot be decided. Its dead-letter entry is
+// made even where failures make none.
 func (o *Orchestrator) quarantine(t *store.TakenTask, detail, reason string) store.Change {
 	o.metrics.TasksQuarantined.WithLabelValues(detail).Inc()
 	if len(reason) > MaxReasonLength {
@@ -207,8 +207,8 @@ func inputs(t *store.TakenTask) []workflow.Input {
 	return list
 }
 
-// seed makes jitter that differs between steps and attempts and is the same
-// whenever the same report is applied again.
+// seed makes jitter that differs between steps and attempts and repeats when the
+// same report is applied again.
 func seed(t *store.TakenTask, s store.TakenStep) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(t.UUID[:])
@@ -219,41 +219,41 @@ func seed(t *store.TakenTask, s store.TakenStep) uint64 {
 	return h.Sum64()
 }
 
-// applied counts, wakes those who wait, and moves the timer.
+// applied counts, notifies waiters, and moves the timer.
 func (o *Orchestrator) applied(changes []store.Change, done store.Committed) {
 	o.recorder.Record(changes, done)
-	stirred := false
+	enqueued := false
 	for i := range changes {
 		c := &changes[i]
-		stirred = stirred || len(c.Effects.Put)+len(c.Effects.Retry) > 0
+		enqueued = enqueued || len(c.Effects.Put)+len(c.Effects.Retry) > 0
 		if d := c.Effects.DeadLetter; d != nil {
 			o.metrics.DLQEntriesCreated.WithLabelValues(d.Reason.String()).Inc()
 		}
 		if c.Effects.Finished {
-			o.waiters.ended(c.Task.UUID, false) // whoever waits here need not have said so yet
+			o.waiters.ended(c.Task.UUID, false) // waiters here may not be recorded on the board yet
 		}
 	}
 	if len(done.Published) > 0 {
-		o.news.tell()
+		o.eventsPublished.notify()
 	}
 	if done.NextDue >= 0 {
 		o.readiness.WakeIn(done.NextDue)
 	}
-	if stirred {
-		o.stir()
+	if enqueued {
+		o.scheduleLook()
 	}
 }
 
-// leaseWatch is how soon after putting steps in line the leases are looked at.
+// leaseWatch is the delay between enqueuing steps and a look at the leases.
 const leaseWatch = time.Second
 
-// stir makes the readiness system look at the board a moment after steps were
-// put in line: by then they have been claimed, and it sets its timer to the
-// end of their leases. An idle board is not looked at.
-func (o *Orchestrator) stir() { o.readiness.WakeIn(leaseWatch) }
+// scheduleLook makes the readiness system look at the board a moment after steps
+// were enqueued: by then they have been claimed, and it sets its timer to the end
+// of their leases. An idle board is not looked at.
+func (o *Orchestrator) scheduleLook() { o.readiness.WakeIn(leaseWatch) }
 
-// scanBudget lets full scans cost at most a twentieth of the time: they walk
-// over what is dead, which may be much while an old snapshot is held.
+// scanBudget limits full scans to a twentieth of the time: they read dead row
+// versions, of which there may be many while an old snapshot is held.
 type scanBudget struct {
 	last time.Time
 	// took is the shorter of the latest two: one slow scan may have had to
@@ -262,21 +262,20 @@ type scanBudget struct {
 }
 
 // fullTakeEvery is how long an orchestrator that finds reports from its mark goes
-// without a full scan, where the budget allows it.
+// without a full scan, where the budget allows one.
 const fullTakeEvery = 100 * time.Millisecond
 
-// overdue reports whether a scan should be made although there is no reason to
-// expect something.
+// overdue reports whether a scan should be made without any other reason.
 func (b *scanBudget) overdue(now time.Time) bool { return now.Sub(b.last) >= fullTakeEvery }
 
 func (b *scanBudget) allows(now time.Time) bool { return b.wait(now) <= 0 }
 
-// wait is how long it is until a scan is allowed; not positive: it is now.
+// wait returns the time until a scan is allowed; not positive: now.
 func (b *scanBudget) wait(now time.Time) time.Duration { return 20*b.took - now.Sub(b.last) }
 
 // follows reports whether a look from the mark is to be followed by a full scan at
 // once; otherwise out asks for it. missed says that there was another reason to
-// look than a signal, so that anything may have been missed.
+// look than a signal, so that any signal may have been missed.
 func (b *scanBudget) follows(out *coordinator.Outcome, missed bool, now time.Time) bool {
 	wait := b.wait(now)
 	switch {

@@ -12,34 +12,34 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// One task whose reports cannot be applied must not hold up the others of its
+// One task whose reports cannot be applied must not block the other tasks of its
 // batch, which would be taken together again and again. A batch that the database
-// refuses is applied in halves, until what it refuses stands alone. That task is
-// set aside: it stays as it is, and is tried again later and later. One that is
-// refused for the third time, while others have gone through since the first, is
-// to blame itself: it ends as failed, with what was reported in the ledger and an
-// entry in the dead letter queue. Where nothing goes through, the database is to
-// blame, or its schema, and no task ends because of that.
+// rejects is applied in halves until the rejected task stands alone. That task is
+// set aside: it is unchanged, and is retried with a growing delay. If it is rejected
+// for the third time although other tasks were applied since the first, the task is
+// at fault: it ends as failed, with its reports in the ledger and a dead-letter
+// entry. Where nothing can be applied, the database or its schema is at fault, and
+// no task ends because of that.
 const (
 	// asideBase and asideMost bound the time for which a task is set aside; it
 	// doubles with each refusal.
 	asideBase = time.Second
 	asideMost = time.Minute
-	// asideTries is at which refusal a task may go into quarantine.
+	// asideTries is the number of rejections from which a task may go into quarantine.
 	asideTries = 3
-	// maxAside bounds the tasks that are remembered; one that is not is tried with
+	// maxAside bounds the tasks that are remembered; a task beyond it is tried with
 	// each batch.
 	maxAside = 10_000
 )
 
-// refusedTask is what is remembered of a task set aside.
+// refusedTask is the record of a task set aside.
 type refusedTask struct {
 	since, until time.Time
 	tries        int
 }
 
 // aside remembers tasks that could not be applied. The zero value is empty; it is
-// for one goroutine.
+// not safe for concurrent use.
 type aside struct {
 	tasks  map[uuid.UUID]refusedTask
 	latest time.Time // when reports were applied last
@@ -47,12 +47,12 @@ type aside struct {
 
 func (a *aside) empty() bool { return len(a.tasks) == 0 }
 
-// holds reports whether a task is to be left out of a batch.
+// holds reports whether a task is left out of a batch.
 func (a *aside) holds(task uuid.UUID, now time.Time) bool { return now.Before(a.tasks[task].until) }
 
 func (a *aside) forget(task uuid.UUID) { delete(a.tasks, task) }
 
-// add notes a refusal, and reports whether the task is to blame by itself.
+// add records a rejection, and reports whether the task itself is at fault.
 func (a *aside) add(task uuid.UUID, now time.Time) (r refusedTask, blamed bool) {
 	r = a.tasks[task]
 	if r.tries++; r.tries == 1 {
@@ -68,9 +68,8 @@ func (a *aside) add(task uuid.UUID, now time.Time) (r refusedTask, blamed bool) 
 	return r, r.tries >= asideTries && a.latest.After(r.since)
 }
 
-// next makes an outcome ask for a look when the first of them may be tried again,
-// and forgets those that others have dealt with: they were not found when their
-// time came.
+// next makes an outcome ask for a look when the first task may be tried again, and
+// forgets tasks that were not found when due: another orchestrator handled them.
 func (a *aside) next(out *coordinator.Outcome, now time.Time) {
 	for task, r := range a.tasks {
 		if now.Sub(r.until) > asideMost {
@@ -81,10 +80,9 @@ func (a *aside) next(out *coordinator.Outcome, now time.Time) {
 	}
 }
 
-// ofOneTask reports whether an error of a commit may be due to one task of many:
-// the database answers and refuses what is written (a data exception, a constraint,
-// a limit, an exception raised by a trigger, a row that cannot be read), or the
-// store does before it asks.
+// ofOneTask reports whether a commit error may be due to one task of many: the
+// database rejects what is written (a data exception, a constraint, a limit, an
+// exception raised by a trigger, an unreadable row), or the store does so first.
 func ofOneTask(ctx context.Context, err error) bool {
 	if !refused(ctx, err) {
 		return false
@@ -100,12 +98,12 @@ func ofOneTask(ctx context.Context, err error) bool {
 	return ofContent(err)
 }
 
-// apart applies changes that were refused together, in halves.
+// apart applies changes that were rejected together, in halves.
 func (w *applyWork) apart(ctx context.Context, changes []store.Change, why error) (found int, err error) {
 	if len(changes) == 1 {
 		return w.alone(ctx, changes[0].Task.UUID, why)
 	}
-	w.o.log.Warn("the reports of several tasks cannot be applied together; they are applied in halves", zap.Int("tasks", len(changes)), zap.Error(why))
+	w.o.log.Warn("a batch of reports was rejected and is applied in halves", zap.Int("tasks", len(changes)), zap.Error(why))
 	tasks := make([]uuid.UUID, len(changes))
 	for i := range changes {
 		tasks[i] = changes[i].Task.UUID
@@ -140,7 +138,7 @@ func (w *applyWork) only(ctx context.Context, tasks []uuid.UUID) (found int, err
 	return 0, err
 }
 
-// alone deals with a task that is refused by itself.
+// alone handles a task that is rejected on its own.
 func (w *applyWork) alone(ctx context.Context, task uuid.UUID, why error) (found int, err error) {
 	if !w.setAside(task, why) {
 		return 0, nil
@@ -157,17 +155,17 @@ func (w *applyWork) alone(ctx context.Context, task uuid.UUID, why error) (found
 	done, err := taken.Commit(ctx, w.o.cfg.Daemon.UUID, changes)
 	switch {
 	case err == nil:
-		w.o.log.Error("a task whose reports cannot be applied ends as failed and waits for somebody to look at it", zap.Stringer("task_uuid", task), zap.Error(why))
+		w.o.log.Error("the reports of a task cannot be applied; it ends as failed with a dead-letter entry", zap.Stringer("task_uuid", task), zap.Error(why))
 		return w.committed(changes, done), nil
 	case ofOneTask(ctx, err):
-		w.o.log.Error("a task whose reports cannot be applied cannot be ended either; it stays as it is", zap.Stringer("task_uuid", task), zap.Error(err))
+		w.o.log.Error("the reports of a task cannot be applied, and the task cannot be ended; it is unchanged", zap.Stringer("task_uuid", task), zap.Error(err))
 		return 0, nil
 	}
 	return 0, err
 }
 
-// setAside leaves a task as it is for a while, and reports whether it is to be
-// ended instead.
+// setAside leaves a task unchanged for a while, and reports whether it must be ended
+// instead.
 func (w *applyWork) setAside(task uuid.UUID, why error) (blamed bool) {
 	r, blamed := w.aside.add(task, time.Now())
 	w.o.log.Error("the reports of a task cannot be applied; it is set aside", zap.Stringer("task_uuid", task),
@@ -175,7 +173,7 @@ func (w *applyWork) setAside(task uuid.UUID, why error) (blamed bool) {
 	return blamed
 }
 
-// tryAgain makes an outcome ask for the look at which the next of them is tried.
+// tryAgain makes an outcome ask for the look that tries the next of them.
 func (w *applyWork) tryAgain(out *coordinator.Outcome) {
 	w.aside.next(out, time.Now())
 	w.o.metrics.TasksAside.Set(float64(len(w.aside.tasks)))

@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// refuse makes the database refuse the attempts of some tasks: those that which
-// says, of a row called new.
+// refuse makes the database reject the attempts of the tasks that the SQL condition
+// which selects; the row is called new.
 func (h *signalled) refuse(which string) {
 	h.db.Exec(h.t, `create or replace function refuse() returns trigger language plpgsql as $$
 		begin
@@ -29,15 +29,15 @@ func TestOneTaskThatCannotBeAppliedHoldsUpNoOthers(t *testing.T) {
 	h := startSignalled(t, func(*pgtest.DB) {})
 	ids := h.reported(7)
 	h.refuse(`new.outcome <> 5 and new.task_uuid = '` + ids[3].String() + `'`)
-	h.tell()
+	h.sendSignal()
 	for i, id := range ids {
 		if i != 3 {
-			h.eventually(h.ended(id), "a task is held up by another that cannot be applied")
+			h.eventually(h.ended(id), "another task that cannot be applied blocks this one")
 		}
 	}
 	last := h.reported(1)[0]
-	h.tell()
-	h.eventually(h.ended(last), "a later task is held up by one that cannot be applied")
+	h.sendSignal()
+	h.eventually(h.ended(last), "a task that cannot be applied blocks a later one")
 	h.eventually(func() bool {
 		ends, err := h.store.TaskEnds(t.Context(), ids)
 		return err == nil && ends[ids[3]] == workflow.TaskError
@@ -46,25 +46,25 @@ func TestOneTaskThatCannotBeAppliedHoldsUpNoOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "cannot_be_applied", letter.Detail)
 	require.True(t, h.db.QueryBool(t, `select result = '{}' and task_reason like 'what was reported cannot be applied%' from tasker.step_attempts where task_uuid = $1`, ids[3]),
-		"what was reported is in the ledger, and no text of the database is shown")
+		"the report is in the ledger, without the text of the database error")
 }
 
-// TestATaskThatCannotBeEndedEitherStaysAsItIs: and is applied when that is mended.
+// TestATaskThatCannotBeEndedEitherStaysAsItIs: it is applied once the fault is repaired.
 func TestATaskThatCannotBeEndedEitherStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	h := startSignalled(t, func(*pgtest.DB) {})
 	ids := h.reported(3)
 	h.refuse(`new.task_uuid = '` + ids[0].String() + `'`)
-	h.tell()
+	h.sendSignal()
 	for _, id := range ids[1:] {
-		h.eventually(h.ended(id), "a task is held up by another that cannot be applied")
+		h.eventually(h.ended(id), "another task that cannot be applied blocks this one")
 	}
 	require.Equal(t, 1, h.db.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and state = 4`, ids[0]))
 	h.refuse(`false`)
 	h.eventually(h.ended(ids[0]), "the task is not tried again")
 }
 
-// TestNoTaskEndsBecauseNothingCanBeApplied: then the database is to blame. They are
+// TestNoTaskEndsBecauseNothingCanBeApplied: the database is at fault. The tasks are
 // tried again, and not before their time.
 func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
 	t.Parallel()
@@ -72,10 +72,10 @@ func TestNoTaskEndsBecauseNothingCanBeApplied(t *testing.T) {
 	ids := h.reported(3)
 	h.refuse(`new.outcome <> 5`)
 	refusals := func() *observer.ObservedLogs { return h.logs.FilterMessageSnippet("it is set aside") }
-	h.tell()
+	h.sendSignal()
 	h.eventually(func() bool { return refusals().Len() > 0 }, "the tasks are not tried")
 	for range 5 {
-		h.tell() // looks that leave them out
+		h.sendSignal() // looks that leave them out
 	}
 	h.eventually(func() bool { return refusals().Len() > 9 }, "the tasks are not tried again")
 	until := map[any]time.Time{}

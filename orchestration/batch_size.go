@@ -2,14 +2,14 @@ package orchestration
 
 import "github.com/tasker-go/tasker/store"
 
-// batchSize makes the batches of reported steps smaller while their results are
-// large. How large they are is known only when they are here: so a batch may
-// exceed the bound once, and those behind it do not.
+// batchSize shrinks the batches of reported steps while their results are large.
+// Their size is known only after reading, so one batch may exceed the bound; later
+// ones do not.
 type batchSize struct {
-	limit int // of the next batch; 0: there is none
+	limit int // of the next batch; 0: none
 }
 
-// next is how many steps the next batch takes, at most most.
+// next returns how many steps the next batch takes, at most most.
 func (b *batchSize) next(most int) int {
 	if b.limit == 0 {
 		return most
@@ -17,8 +17,8 @@ func (b *batchSize) next(most int) int {
 	return min(b.limit, most)
 }
 
-// took judges a batch by the bytes of the results that came with it. Within half
-// of the bound the next one may be twice as large.
+// took adapts the limit to the bytes of the results of a batch. Below half of the
+// bound the next batch may be twice as large.
 func (b *batchSize) took(tasks []store.TakenTask, bound int) {
 	steps, bytes := 0, 0
 	for i := range tasks {

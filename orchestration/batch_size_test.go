@@ -32,7 +32,7 @@ func TestBatchesShrinkWhileResultsAreLarge(t *testing.T) {
 	}
 	require.Equal(t, most, b.next(most))
 	b.took(taken(1, 5000), bound)
-	require.Equal(t, 1, b.next(most), "one is always taken")
+	require.Equal(t, 1, b.next(most), "at least one is taken")
 
 	var unbounded batchSize
 	unbounded.took(taken(most, 100), 0)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// MaxBulk bounds the tasks that one bulk action looks at.
+	// MaxBulk bounds the tasks that one bulk action examines.
 	MaxBulk = 10_000
 	// bulkBatch is how many of them share a transaction.
 	bulkBatch = 100
@@ -20,11 +20,11 @@ const (
 	bulkShown = 100
 )
 
-// TaskSelection names tasks by what they are; what is set must all hold, and
-// something must be set.
+// TaskSelection selects tasks by their properties; all that are set must hold, and
+// at least one must be set.
 type TaskSelection = store.TaskSelection
 
-// Bulk asks for an action on many tasks.
+// Bulk requests an action on many tasks.
 type Bulk struct {
 	Select TaskSelection
 	Action Action
@@ -32,19 +32,19 @@ type Bulk struct {
 	DryRun bool
 }
 
-// BulkResult is what became of it.
+// BulkResult is the outcome of a Bulk.
 type BulkResult struct {
 	Matched int // tasks that the selection found, up to the limit
-	Changed int // in a dry run: that would be tried
-	Skipped int // whose state did not allow it, or that ended meanwhile
+	Changed int // in a dry run: would be tried
+	Skipped int // state did not allow it, or ended meanwhile
 	Tasks   []uuid.UUID
 	DryRun  bool
 }
 
-// ActOnMany does an action to all tasks of a selection, oldest first, in
-// transactions of a hundred. An error ends it in the middle; the result tells
-// how far it came, and asking again goes on from there, since what was changed
-// is not selected, or refuses, a second time.
+// ActOnMany applies an action to all tasks of a selection, oldest first, in
+// transactions of a hundred. After an error the result holds what was done before
+// it; a repeated call continues there, since changed tasks are not selected, or
+// refuse, a second time.
 func (o *Orchestrator) ActOnMany(ctx context.Context, b Bulk) (BulkResult, error) {
 	result := BulkResult{DryRun: b.DryRun}
 	tasks, err := o.selected(ctx, &b)
@@ -104,8 +104,8 @@ func (o *Orchestrator) recordBulk(ctx context.Context, b *Bulk, r BulkResult) er
 	})
 }
 
-// Pause keeps steps of a namespace, or those that call something, from being claimed.
-// What runs goes on; what is created waits.
+// Pause stops claims of steps of a namespace, or of a callable. Running steps
+// continue; new ones wait.
 func (o *Orchestrator) Pause(ctx context.Context, p store.Pause) error {
 	if err := checkActor(p.Actor, p.Reason); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (o *Orchestrator) Pause(ctx context.Context, p store.Pause) error {
 	return o.store.Pause(ctx, p)
 }
 
-// Resume ends a pause and tells the workers.
+// Resume ends a pause and notifies the workers.
 func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
 	if err := checkActor(p.Actor, p.Reason); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (o *Orchestrator) Resume(ctx context.Context, p store.Pause) error {
 	return nil
 }
 
-// DeprecateTemplate keeps a template version from being chosen where a request
-// names none, or lets it be chosen again.
+// DeprecateTemplate excludes a template version from requests that name no version,
+// or includes it again.
 func (o *Orchestrator) DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why Why) error {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return err
@@ -150,7 +150,7 @@ func checkActor(actor, reason string) error {
 	return c.Err()
 }
 
-// answerable demands what is recorded of everything an operator does.
+// answerable checks the actor and reason that every operator's action records.
 func answerable(c *submission.Checker, actor, reason string) {
 	c.Text("actor", actor, MaxTextLength, true)
 	c.Text("reason", reason, MaxReasonLength, true)

@@ -13,8 +13,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Configure translates the settings of an orchestrator. Its parts, Daemon and
-// the sources of signals are left out.
+// Configure translates the settings of an orchestrator, without its parts, Daemon
+// and the sources of signals.
 func Configure(c config.OrchestratorConfig) Config {
 	o, d := c.Orchestration, c.Orchestration.DecisionPoints
 	return Config{
@@ -42,7 +42,7 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 	return r
 }
 
-// Check refuses a configuration that leaves out what has no default here.
+// Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
 	wrong := []error{c.Orchestration.Check(), c.Readiness.Check(), config.Positive("Rules.MaxCrashes", c.Rules.MaxCrashes),
 		config.Positive("Processor.Buffer", c.Processor.Buffer), config.Positive("ApplyBatch", c.ApplyBatch),

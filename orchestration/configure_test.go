@@ -9,7 +9,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// Defaults are those of the configuration: what is left out is refused.
+// Defaults come from package config: missing values are rejected.
 func TestNothingIsInvented(t *testing.T) {
 	t.Parallel()
 	_, err := orchestration.New(orchestration.Config{})

@@ -11,11 +11,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Create validates a request and creates its task. Requests that come while
-// another transaction is under way share the next one. The error is an
-// *InvalidError, *UnknownTemplateError or *DuplicateError when the sender is
-// to blame, a *BusyError when somebody else's transaction has to end first; it
-// wraps store.ErrUnavailable when the database is away.
+// Create validates a request and creates its task. Requests that arrive while
+// a transaction is under way share the next one. The error is an *InvalidError,
+// *UnknownTemplateError or *DuplicateError for a fault of the client, a *BusyError
+// when another transaction with the same identity must end first; it wraps
+// store.ErrUnavailable when the database is away.
 func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	r.Schema = o.schema
 	task, err := submission.Prepare(ctx, o.store, &r)
@@ -25,7 +25,7 @@ func (o *Orchestrator) Create(ctx context.Context, r Request) (Created, error) {
 	return o.insert(ctx, &task, &r)
 }
 
-// insert brings the task of a request to the database.
+// insert writes the task of a request.
 func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Request) (Created, error) {
 	row, err := o.creates.Do(ctx, *task)
 	if err != nil {
@@ -38,7 +38,7 @@ func (o *Orchestrator) insert(ctx context.Context, task *store.NewTask, r *Reque
 	return created, err
 }
 
-// creationError is why a task could not be created.
+// creationError wraps the reason why a task could not be created.
 func creationError(err error) error {
 	return fmt.Errorf("create the task: %w", submission.Refusal(err))
 }
@@ -47,18 +47,18 @@ func creationError(err error) error {
 func (o *Orchestrator) flushCreates(ctx context.Context, tasks []store.NewTask) ([]store.CreatedTask, error) {
 	created, err := o.create(ctx, tasks)
 	if err == nil {
-		o.stir()
+		o.scheduleLook()
 		o.beginSoon(tasks)
 		return created, nil
 	}
 	if len(tasks) == 1 || errors.Is(err, store.ErrUnavailable) {
 		return nil, err
 	}
-	// One task that the database refuses must not cost the others theirs.
+	// A task that the database rejects must not fail the others of its batch.
 	return o.createHalves(ctx, tasks)
 }
 
-// beginSoon looks at tasks at once that are this side's to begin.
+// beginSoon starts a look at tasks that the engine begins itself.
 func (o *Orchestrator) beginSoon(tasks []store.NewTask) {
 	if slices.ContainsFunc(tasks, func(t store.NewTask) bool { return t.Plan.EngineFirst || len(t.DependsOn) > 0 }) {
 		o.readiness.WakeIn(0)

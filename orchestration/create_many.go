@@ -17,33 +17,34 @@ import (
 )
 
 const (
-	// manyTransactions is how many transactions of CreateMany run at once in
-	// one process: the next one is made ready while another is under way, and
-	// creations one by one keep their share of the connections.
+	// manyTransactions is how many transactions of CreateMany run at once in one
+	// process: the next one is prepared while another is under way, and single
+	// creations keep their share of the connections.
 	manyTransactions = 2
 	// manyTimeout bounds each of them.
 	manyTimeout = 30 * time.Second
 )
 
-// CreateResult is what became of one request: the task that was created, or
-// the error that Create would have returned.
+// CreateResult is the outcome of one request: the created task, or the error that
+// Create would have returned.
 type CreateResult struct {
 	Created
 	Err error
 }
 
 // CreateMany validates requests and creates their tasks, CreateBatch in one
-// transaction. The answer has one entry per request, in order; what is wrong
-// with one request costs no other its task. Of requests with the same identity
-// the first makes the task, and the others are told that it exists.
+// transaction. The answer has one entry per request, in order; a fault of one request
+// does not affect the others. Of requests with the same identity the first creates
+// the task, and the others are duplicates of it.
 //
-// When ctx ends or the database goes away, the transactions under way are
+// When ctx ends or the database goes away, transactions under way are finished and
+// the rest is not tried.
 // finished and the rest is not tried.
 func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []CreateResult {
 	m := &many{o: o, ctx: ctx, requests: requests, results: make([]CreateResult, len(requests)),
 		plans: map[planName]planAnswer{}, first: make(map[workflow.Identity]int, len(requests))}
 	var group conc.WaitGroup
-	defer group.Wait() // also when making ready the next ones panics
+	defer group.Wait() // also when preparing the next ones panics
 	for next := 0; next < len(requests); {
 		var p part
 		p, next = m.prepare(next)
@@ -60,7 +61,7 @@ func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []Cre
 		})
 	}
 	group.Wait()
-	m.settle()
+	m.answerRepeats()
 	return m.results
 }
 
@@ -71,9 +72,9 @@ type many struct {
 	requests []Request
 	results  []CreateResult
 	plans    map[planName]planAnswer
-	first    map[workflow.Identity]int // the request that an identity came with first
+	first    map[workflow.Identity]int // index of the first request with an identity
 	repeats  []repeat
-	lost     atomic.Pointer[error] // why nothing more is tried
+	lost     atomic.Pointer[error] // why no more transactions are begun
 }
 
 type planName struct{ namespace, name, version string }
@@ -86,14 +87,14 @@ type planAnswer struct {
 // repeat is a request with the identity of an earlier one.
 type repeat struct{ index, first int }
 
-// part is what goes into one transaction: tasks, and whose they are.
+// part is the content of one transaction: tasks and their requests.
 type part struct {
 	tasks   []store.NewTask
 	indexes []int
 }
 
-// prepare makes tasks of the requests from next on, until a transaction is
-// full. It returns where to go on.
+// prepare makes tasks of the requests from next on, until a transaction is full. It
+// returns the index to continue from.
 func (m *many) prepare(next int) (part, int) {
 	room := min(m.o.cfg.CreateBatch, len(m.requests)-next)
 	p := part{tasks: make([]store.NewTask, 0, room), indexes: make([]int, 0, room)}
@@ -121,8 +122,8 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
 	}
-	// Each template is asked for once, so that many requests for an unknown
-	// one do not become as many questions to the database.
+	// Each template is read once: many requests for an unknown one must not become
+	// as many queries.
 	name := planName{r.Namespace, r.Name, r.Version}
 	known, ok := m.plans[name]
 	if !ok {
@@ -142,7 +143,7 @@ func (m *many) task(r *Request) (store.NewTask, error) {
 	return task, nil
 }
 
-// over returns why nothing more is to be tried.
+// over returns why no more transactions are begun; nil while they are.
 func (m *many) over() error {
 	if err := m.lost.Load(); err != nil {
 		return *err
@@ -153,7 +154,7 @@ func (m *many) over() error {
 	return nil
 }
 
-// giveUp ends the trying when err says that the database is away.
+// giveUp stops further transactions when err says that the database is away.
 func (m *many) giveUp(err error) {
 	if errors.Is(err, store.ErrUnavailable) {
 		m.lost.CompareAndSwap(nil, &err)
@@ -161,7 +162,7 @@ func (m *many) giveUp(err error) {
 }
 
 func (m *many) write(p part) {
-	// A transaction that has begun is finished, whoever has left meanwhile.
+	// A transaction that has begun is finished, even if its caller has left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), manyTimeout)
 	defer cancel()
 	rows, err := m.o.flushCreates(ctx, p.tasks)
@@ -198,9 +199,9 @@ func (m *many) fail(p part, err error) {
 	}
 }
 
-// settle answers the requests that repeat another one, which by now has its
-// answer.
-func (m *many) settle() {
+// answerRepeats answers the requests that repeat an earlier one, which has its answer
+// by now.
+func (m *many) answerRepeats() {
 	for _, r := range m.repeats {
 		first := &m.results[r.first]
 		if first.Err != nil {
@@ -219,46 +220,46 @@ func (m *many) settle() {
 	}
 }
 
-// gate lets a bounded number in and can be closed. It is safe for concurrent
-// use.
-type gate struct {
+// limiter admits a bounded number at a time and can be closed. It is safe for
+// concurrent use.
+type limiter struct {
 	places  chan struct{}
 	closing chan struct{}
 	close   sync.Once
 }
 
-func newGate(places int) *gate {
-	return &gate{places: make(chan struct{}, places), closing: make(chan struct{})}
+func newLimiter(places int) *limiter {
+	return &limiter{places: make(chan struct{}, places), closing: make(chan struct{})}
 }
 
-// enter waits for a place until ctx ends or the gate is closed; leave gives it
-// back.
-func (g *gate) enter(ctx context.Context) error {
+// enter waits for a place until ctx ends or the limiter is closed; leave returns the
+// place.
+func (l *limiter) enter(ctx context.Context) error {
 	select {
-	case <-g.closing:
+	case <-l.closing:
 		return fmt.Errorf("create the tasks: %w", command.ErrStopped)
 	default:
 	}
 	select {
-	case g.places <- struct{}{}:
+	case l.places <- struct{}{}:
 		return nil
-	case <-g.closing:
+	case <-l.closing:
 		return fmt.Errorf("create the tasks: %w", command.ErrStopped)
 	case <-ctx.Done():
 		return fmt.Errorf("create the tasks: %w", ctx.Err())
 	}
 }
 
-func (g *gate) leave() { <-g.places }
+func (l *limiter) leave() { <-l.places }
 
-// stop closes the gate and waits until those inside have left. A second call
-// does not wait.
-func (g *gate) stop(ctx context.Context) (err error) {
-	g.close.Do(func() {
-		close(g.closing)
-		for range cap(g.places) {
+// stop closes the limiter and waits until all places are free. A second call does not
+// wait.
+func (l *limiter) stop(ctx context.Context) (err error) {
+	l.close.Do(func() {
+		close(l.closing)
+		for range cap(l.places) {
 			select {
-			case g.places <- struct{}{}: // for good
+			case l.places <- struct{}{}: // kept
 			case <-ctx.Done():
 				err = fmt.Errorf("wait for the creations under way: %w", ctx.Err())
 				return

@@ -96,7 +96,7 @@ func TestCreateManyCreatesEachForItself(t *testing.T) {
 		if i == 7 {
 			var duplicate *orchestration.DuplicateError
 			require.ErrorAs(t, r.Err, &duplicate)
-			require.Zero(t, duplicate.Existing, "who guesses contexts learns nothing")
+			require.Zero(t, duplicate.Existing, "a guessed context must not reveal an identifier")
 			continue
 		}
 		require.NoError(t, r.Err, i)
@@ -121,8 +121,8 @@ func TestCreateManyCreatesEachForItself(t *testing.T) {
 	require.Empty(t, o.CreateMany(t.Context(), nil))
 }
 
-// Many callers with the same tasks in different orders get each task once, and
-// nobody waits for anybody for ever.
+// Concurrent callers with the same tasks in different orders get each task once and
+// do not deadlock.
 func TestCreateManyAtOnce(t *testing.T) {
 	t.Parallel()
 	o := startMany(t)

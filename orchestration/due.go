@@ -11,28 +11,28 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// dueWork moves what has become due, begins the engine's own steps, ends leases
-// that have run out and runs schedules.
+// dueWork moves due steps, begins the steps that the engine runs itself, ends expired
+// leases and runs due schedules.
 type dueWork struct {
 	o         *Orchestrator
 	schedules dueSchedules
 	waits     waits
-	// scan keeps the horizon from being asked for too often while dead versions
-	// lie in front of what is due. Only a dear one is waited with.
+	// scan rations horizon queries that are expensive because dead versions lie in
+	// front of what is due.
 	scan scanBudget
-	// behind: the look before left something, or saw nothing at all. Then how long
-	// that has been due says nothing about signals and timers.
+	// behind: the previous look left work or did not get that far. Then the time
+	// since it was due says nothing about signals and timers.
 	behind bool
-	// held is since when leases that have run out are left, see graceLeft.
+	// held is since when expired leases are left alone, see graceLeft.
 	held time.Time
 }
 
-// dearHorizon is what asking for the horizon may take before it is rationed.
+// dearHorizon is the duration of a horizon query from which it is rationed.
 const dearHorizon = 5 * time.Millisecond
 
-// Look asks for the horizon first: one cheap query tells whether there is
-// anything to do at all and how long the timer may sleep.
-// While the breaker for it is open, it waits: that is no failure of the look.
+// Look reads the horizon first: one cheap query shows whether there is anything to do
+// and how long the timer may sleep. While the breaker for it is open, it waits: that is
+// no failure of the look.
 func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (out coordinator.Outcome, err error) {
 	guard := w.o.cfg.ReadinessBreaker
 	if wait := guard.Wait(); wait > 0 {
@@ -51,7 +51,7 @@ func (w *dueWork) Look(ctx context.Context, _ coordinator.Wake) (out coordinator
 
 func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	out, behind := coordinator.Outcome{NextDue: coordinator.NoDue}, w.behind
-	w.behind = true // until this look has come to its end
+	w.behind = true // until this look completes
 	found := func(n int, since time.Duration) {
 		if out.Found += n; n > 0 && !behind {
 			out.Waited = max(out.Waited, since)
@@ -90,7 +90,7 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 		found(expired, h.Since.Lease)
 		out.More = out.More || expired >= w.o.cfg.SweepBatch
 	}
-	if h.NextSchedule == 0 { // last, so that it cannot hold up the others
+	if h.NextSchedule == 0 { // last, so that it cannot delay the others
 		ran, more, err := w.schedules.look(ctx)
 		if err != nil {
 			return out, err
@@ -114,15 +114,14 @@ func (w *dueWork) look(ctx context.Context) (coordinator.Outcome, error) {
 	return out, nil
 }
 
-// mostGraces bounds how often the grace of leases begins anew, where the database
-// comes and goes.
+// mostGraces bounds how often the grace of leases restarts while the database comes
+// and goes.
 const mostGraces = 10
 
-// graceLeft is for how long yet leases that have run out are left alone; 0: they
-// may end. While the database was away no worker could extend its leases, and all
-// of them, with the handlers that run, would be lost in the moment it is back,
-// had the workers no time to do so. An orchestrator that has just started does not
-// know whether it was away.
+// graceLeft returns for how long expired leases are still left alone; 0: they may end.
+// While the database was away no worker could extend its leases; without a grace all
+// of them, with the running handlers, would be lost as soon as it is back. A newly
+// started orchestrator does not know whether the database was away.
 func (w *dueWork) graceLeft(h store.Horizon, now time.Time) time.Duration {
 	left := w.o.cfg.LeaseGrace - now.Sub(w.o.store.ReachedSince())
 	if h.NextLease != 0 || left <= 0 {
@@ -145,7 +144,7 @@ func (w *dueWork) expire(ctx context.Context) (int, error) {
 	}
 	w.o.metrics.LeasesExpired.Add(float64(expired.Lost))
 	w.o.metrics.ClaimsUnbegun.Add(float64(expired.Unbegun))
-	w.o.log.Warn("leases ran out; the steps go on without their workers", zap.Int("steps", expired.Lost), zap.Int("not_begun", expired.Unbegun))
+	w.o.log.Warn("leases expired; the steps no longer wait for their workers", zap.Int("steps", expired.Lost), zap.Int("not_begun", expired.Unbegun))
 	if expired.Lost > 0 {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
 	}
@@ -153,8 +152,8 @@ func (w *dueWork) expire(ctx context.Context) (int, error) {
 	return expired.Lost + expired.Unbegun, nil
 }
 
-// soonest is when to look again; a time that has just passed is looked at
-// after a moment, because whoever holds that row is about to commit.
+// soonest returns the delay before the next look; for a time that has just passed it
+// is a moment, because the transaction that holds the row is about to commit.
 func soonest(h store.Horizon) time.Duration {
 	next := h.Next()
 	if next == 0 {

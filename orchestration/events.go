@@ -13,15 +13,15 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Event is something that has happened outside and that steps may wait for.
+// Event is an external event that steps may wait for.
 type Event struct {
 	Namespace string     // of the steps; empty where it is sent to a task
 	Name      string     // of the event
 	Key       string     // empty: it is sent to TaskUUID
 	TaskUUID  *uuid.UUID // nil: it has a Key
 	Payload   json.RawMessage
-	// ID is the sender's own: the second event with it in a namespace changes
-	// nothing. Empty: none.
+	// ID is chosen by the sender: a second event with it in a namespace is ignored.
+	// Empty: none.
 	ID string
 }
 
@@ -36,13 +36,13 @@ func (e *Event) check() error {
 	}
 	switch {
 	case e.Key == "" && e.TaskUUID == nil:
-		c.Add("key or task_uuid is needed: it says who waits for the event")
+		c.Add("invalid event: want key or task_uuid")
 	case e.Key != "" && e.TaskUUID != nil:
-		c.Add("give key or task_uuid, not both")
+		c.Add("invalid event: want key or task_uuid, not both")
 	case e.TaskUUID == nil:
 		c.Text("namespace", e.Namespace, MaxNameLength, true)
 	case e.Namespace != "":
-		c.Add("namespace is that of the task; leave it out")
+		c.Add("invalid event: want no namespace with task_uuid")
 	}
 	if len(e.Payload) > 0 {
 		if err := submission.CheckValue("payload", e.Payload); err != nil {
@@ -52,8 +52,8 @@ func (e *Event) check() error {
 	return c.Err()
 }
 
-// ReceiveEvent delivers an event to all steps that wait for it, or keeps it for
-// the first one that will. The error is an *InvalidError; it wraps
+// ReceiveEvent delivers an event to all steps that wait for it, or keeps it for the
+// first step that will. The error is an *InvalidError; it wraps
 // store.ErrNotFound where there is no such namespace or task, store.ErrTaskEnded,
 // or store.ErrUnavailable when the database is away.
 func (o *Orchestrator) ReceiveEvent(ctx context.Context, e Event) (store.Delivered, error) {
@@ -80,33 +80,33 @@ func (o *Orchestrator) ReceiveEvent(ctx context.Context, e Event) (store.Deliver
 	return d, nil
 }
 
-// What became of events: the values of a metric's label.
+// Outcomes of events: the values of a metric's label.
 const (
 	eventDelivered = "delivered"
 	eventKept      = "kept"
 	eventDuplicate = "duplicate"
 )
 
-// reported has reports looked at that were made here.
+// reported wakes the apply system for reports that were made here.
 func (o *Orchestrator) reported(signals []signal.Signal) {
 	o.publish(signals)
 	o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
 }
 
-// maxComment bounds what is said with a decision, in characters.
+// maxComment bounds the comment on a decision, in characters.
 const maxComment = 1000
 
-// Verdict is what somebody decides about an approval.
+// Verdict is the decision on an approval.
 type Verdict struct {
 	Approved bool
 	Actor    string
 	Comment  string
-	Data     json.RawMessage // for the steps behind it; nil: none
+	Data     json.RawMessage // for the steps that follow; nil: none
 }
 
-// Decide decides about the approval with a token. It does so once: later the
-// error wraps store.ErrNotFound, as it does for a token that never was. It is an
-// *InvalidError where the verdict is malformed.
+// Decide records the decision on the approval with a token. Only the first decision
+// counts: later ones, like unknown tokens, get an error that wraps store.ErrNotFound.
+// The error is an *InvalidError where the verdict is malformed.
 func (o *Orchestrator) Decide(ctx context.Context, token string, v Verdict) (store.Approval, error) {
 	var c submission.Checker
 	c.Text("actor", v.Actor, MaxTextLength, true)
@@ -129,12 +129,12 @@ func (o *Orchestrator) Decide(ctx context.Context, token string, v Verdict) (sto
 	return a, nil
 }
 
-// Approvals lists steps that wait for a decision, the oldest first.
+// Approvals lists steps that wait for a decision, oldest first.
 func (o *Orchestrator) Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, error) {
 	return o.store.Approvals(ctx, f)
 }
 
-// Approval reads the one with a token, and decides nothing.
+// Approval reads the approval with a token without deciding it.
 func (o *Orchestrator) Approval(ctx context.Context, token string) (store.Approval, error) {
 	return o.store.Approval(ctx, token)
 }

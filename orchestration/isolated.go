@@ -16,44 +16,43 @@ import (
 const (
 	// MaxIsolatedReplay is how many items one replay takes.
 	MaxIsolatedReplay = 10_000
-	// maxItemsPerBatch and maxBytesPerBatch bound a batch of a replay: what it
-	// works on travels with its claim.
+	// maxItemsPerBatch and maxBytesPerBatch bound a batch of a replay, which travels
+	// with its claim.
 	maxItemsPerBatch = 1000
 	maxBytesPerBatch = 256 << 10
 	// maxReplayBytes bounds the items of one replay, which are a result too.
 	maxReplayBytes = 4 << 20
 )
 
-// ReplayIsolated asks for items that batches of a task have isolated to be
-// processed again.
+// ReplayIsolated requests that isolated items of a task's batches be processed again.
 type ReplayIsolated struct {
 	// Worker is the name of the batch_worker step; empty where the task has
 	// batches of one only.
 	Worker    string
 	Batch     string // the name of a batch; empty: all
-	Retryable *bool  // as the handlers said of the failures; nil: whatever
-	// Again takes items too that a replay has had already.
+	Retryable *bool  // as the handlers classified the failures; nil: both
+	// Again includes items that an earlier replay has taken.
 	Again         bool
 	Limit         int // items, 1–MaxIsolatedReplay; 0: that
 	DryRun        bool
 	Actor, Reason string // required
 }
 
-// ReplayedIsolated is what became of a ReplayIsolated.
+// ReplayedIsolated is the outcome of a ReplayIsolated.
 type ReplayedIsolated struct {
-	Task    uuid.UUID // the new one; nil where nothing was created
-	Items   int       // given to it, or with a dry run those that would be
+	Task    uuid.UUID // the new task; nil where none was created
+	Items   int       // taken, or in a dry run the number that would be
 	Batches int
 	DryRun  bool
 	More    bool // there are more items than one replay takes
 }
 
-// ReplayIsolated creates a task like an old one, of the same plan, whose batches
-// are given exactly the isolated items. What the old one did before its batches
-// counts as done in the new one, with the results it had, and does not run
-// again; what follows the batches does. Items are marked with the new task in
-// the same transaction, so no two replays get the same ones unless they ask for
-// those again. The error is an *InvalidError where it cannot be.
+// ReplayIsolated creates a task of the same plan as an old one whose batches get
+// exactly the isolated items. Steps that the old task completed before its batches
+// count as done in the new one, with their results; the steps after the batches run.
+// Items are marked with the new task in the same transaction, so that two replays
+// never take the same items unless Again says so. The error is an *InvalidError where
+// the replay is impossible.
 func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r ReplayIsolated) (ReplayedIsolated, error) {
 	done := ReplayedIsolated{DryRun: r.DryRun}
 	if err := checkActor(r.Actor, r.Reason); err != nil {
@@ -101,7 +100,7 @@ func (o *Orchestrator) ReplayIsolated(ctx context.Context, task uuid.UUID, r Rep
 	done.Task = created.UUID
 	o.publish(signals)
 	o.metrics.TasksCreated.WithLabelValues(old.Plan.Template.Namespace).Inc()
-	o.stir()
+	o.scheduleLook()
 	return done, o.store.RecordAction(ctx, store.OperatorAction{Actor: r.Actor, Action: workflow.ActionReplayIsolated, Reason: r.Reason,
 		Target: map[string]any{"task_uuid": task, "worker": maker.worker, "items": used, "replayed_as": created.UUID}, Matched: used, Changed: used})
 }
@@ -110,7 +109,7 @@ func invalid(format string, args ...any) error {
 	return &InvalidError{Problems: []string{fmt.Sprintf(format, args...)}}
 }
 
-// redo prepares a task that is like an old one up to its batches.
+// redo prepares a task that repeats an old one up to its batches.
 func (o *Orchestrator) redo(old *store.Task, r *ReplayIsolated) (*redoing, error) {
 	group, err := groupNamed(old, r.Worker)
 	if err != nil {
@@ -128,7 +127,7 @@ func (o *Orchestrator) redo(old *store.Task, r *ReplayIsolated) (*redoing, error
 	return m, err
 }
 
-// groupNamed finds the batches of a worker; empty: the only ones.
+// groupNamed finds the batches of a worker step; empty: the only ones.
 func groupNamed(t *store.Task, worker string) (*workflow.Group, error) {
 	var found *workflow.Group
 	for i := range t.Progress.Groups {
@@ -159,7 +158,7 @@ type redoing struct {
 	worker     string
 	size       int // items per batch, at most
 	operations []workflow.Operation
-	made       int // batches
+	made       int // batches made
 }
 
 func (m *redoing) task(items []store.Isolated) (store.BegunTask, int, error) {
@@ -209,7 +208,7 @@ func (m *redoing) task(items []store.Isolated) (store.BegunTask, int, error) {
 	return t, used, err
 }
 
-// inBatches puts items into batches, as many of them as one replay takes.
+// inBatches distributes items over batches, up to the bounds of one replay.
 func inBatches(items []store.Isolated, size int) (cursors []workflow.CursorConfig, used int) {
 	all, bytes := 0, 0
 	for i := range items {
@@ -231,10 +230,10 @@ func inBatches(items []store.Isolated, size int) (cursors []workflow.CursorConfi
 	return cursors, used
 }
 
-// withCursors is the result of the step that made batches, with others.
+// withCursors replaces the batches in the result of the step that made them.
 func withCursors(result json.RawMessage, worker string, cursors []workflow.CursorConfig, items int) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(result, &fields); err != nil || fields == nil { // no object; its batches have been there all the same
+	if err := json.Unmarshal(result, &fields); err != nil || fields == nil { // no object; its batches existed all the same
 		fields = map[string]json.RawMessage{}
 	}
 	outcome, err := json.Marshal(map[string]any{"type": "create_batches", "worker_template_name": worker,

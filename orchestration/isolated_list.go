@@ -9,19 +9,18 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// IsolatedQuery selects items that batches of a task have isolated; zero values
-// select all.
+// IsolatedQuery selects isolated items of a task's batches; zero values select all.
 type IsolatedQuery struct {
 	Worker              string // the name of the batch_worker step
 	Batch               string // the name of a batch
 	Retryable, Replayed *bool
-	// AfterStep and AfterNo are those of the last item of the page before.
+	// AfterStep and AfterNo identify the last item of the previous page.
 	AfterStep, AfterNo int
 	Limit              int
 }
 
-// Isolated lists items and the task that they are of, which has no results. The
-// error wraps store.ErrNotFound, or is an *InvalidError.
+// Isolated lists isolated items and their task, which has no results. The error wraps
+// store.ErrNotFound, or is an *InvalidError.
 func (o *Orchestrator) Isolated(ctx context.Context, task uuid.UUID, q IsolatedQuery) (*store.Task, []store.Isolated, error) {
 	t, err := o.store.Task(ctx, task)
 	if err != nil {

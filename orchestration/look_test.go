@@ -22,9 +22,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// signalled is an orchestrator to which nothing tells of work but the signals of
-// the test: it neither polls nor looks by itself with its heartbeats, and the
-// store of the test sends none.
+// signalled is an orchestrator that learns of work only from the signals of the test:
+// it neither polls nor looks after heartbeats, and the store of the test sends none.
 type signalled struct {
 	*orchestration.Orchestrator
 	t     *testing.T
@@ -75,7 +74,7 @@ func (h *signalled) eventually(cond func() bool, message string) {
 	require.Eventually(h.t, cond, 30*time.Second, 2*time.Millisecond, message)
 }
 
-// claimed creates tasks whose steps a worker has claimed, without a signal.
+// claimed creates tasks whose steps are claimed, without a signal.
 func (h *signalled) claimed(n int, lease time.Duration) ([]uuid.UUID, []store.Claimed) {
 	h.t.Helper()
 	tasks, ids := make([]store.NewTask, n), make([]uuid.UUID, n)
@@ -91,7 +90,7 @@ func (h *signalled) claimed(n int, lease time.Duration) ([]uuid.UUID, []store.Cl
 	return ids, claimed
 }
 
-// reported is claimed, and the steps have been reported.
+// reported creates tasks whose steps are claimed and reported.
 func (h *signalled) reported(n int) []uuid.UUID {
 	h.t.Helper()
 	ids, claimed := h.claimed(n, time.Hour)
@@ -105,8 +104,8 @@ func (h *signalled) reported(n int) []uuid.UUID {
 	return ids
 }
 
-// tell sends the one signal, and waits until a look has used it up.
-func (h *signalled) tell() {
+// sendSignal sends the one signal, and waits until a look has used it up.
+func (h *signalled) sendSignal() {
 	h.t.Helper()
 	looks := h.Health()["orchestration"].Looks
 	h.bus.Publish(signal.Signal{Topic: signal.TopicOrchestration})
@@ -120,8 +119,8 @@ func (h *signalled) ended(id uuid.UUID) func() bool {
 	}
 }
 
-// TestAReportIsFoundThoughItsRowWasLocked: whatever locks the row of a task while
-// the only signal of its report is used up, the orchestrator looks again by itself.
+// TestAReportIsFoundThoughItsRowWasLocked: when the row of a task is locked while the
+// only signal of its report is used up, the orchestrator looks again by itself.
 func TestAReportIsFoundThoughItsRowWasLocked(t *testing.T) {
 	t.Parallel()
 	h := startSignalled(t, func(*pgtest.DB) {})
@@ -131,32 +130,32 @@ func TestAReportIsFoundThoughItsRowWasLocked(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), `update tasker.board set watched = true where task_uuid = $1`, id)
 	require.NoError(t, err)
-	h.tell()
+	h.sendSignal()
 	require.False(t, h.ended(id)())
 	require.NoError(t, tx.Commit(t.Context()))
 	h.eventually(h.ended(id), "the report is not found: its signal was used up")
 	require.Empty(t, h.Health()["orchestration"].Found["poller"])
 }
 
-// TestAReportIsFoundBehindTheMark: also when the look that used its signal up has
-// found others in front of the mark.
+// TestAReportIsFoundBehindTheMark: also when the look that used up its signal found
+// others in front of the mark.
 func TestAReportIsFoundBehindTheMark(t *testing.T) {
 	t.Parallel()
 	h := startSignalled(t, func(db *pgtest.DB) { db.Exec(t, `alter sequence tasker.step_seq restart with 100000`) })
 	for range 3 { // moves the mark
 		id := h.reported(1)[0]
-		h.tell()
+		h.sendSignal()
 		h.eventually(h.ended(id), "nothing is applied")
 	}
 	ids := h.reported(2)
 	h.db.Exec(t, `update tasker.board set seq = 1 where task_uuid = $1`, ids[0])
-	h.tell()
+	h.sendSignal()
 	h.eventually(h.ended(ids[1]), "the report in front of the mark is not found")
 	h.eventually(h.ended(ids[0]), "the report behind the mark is not found: its signal was used up")
 }
 
-// TestNoLeaseEndsBeforeItsWorkerCouldExtendIt: an orchestrator that has just come
-// cannot know whether the database was away for the workers too.
+// TestNoLeaseEndsBeforeItsWorkerCouldExtendIt: a newly started orchestrator cannot know
+// whether the workers could reach the database.
 func TestNoLeaseEndsBeforeItsWorkerCouldExtendIt(t *testing.T) {
 	t.Parallel()
 	const lease = 50 * time.Millisecond

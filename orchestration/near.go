@@ -11,18 +11,18 @@ import (
 // Taker is a worker in the same process that takes the first steps of new tasks
 // as they are created. *worker.Worker is one.
 type Taker interface {
-	// Offer says what the worker would claim now, for up to want steps; a Limit
-	// of 0 is nothing. take must be called once with what was claimed for it,
-	// also when that is nothing; lost says that there may be claims among which are not.
+	// Offer returns the claim that the worker would make now, for up to want steps;
+	// a Limit of 0 is none. take must be called once with the steps claimed for it,
+	// even if there are none; lost says that claims may be missing from them.
 	Offer(want int) (req store.ClaimRequest, take func(claimed []store.Claimed, lost bool))
 }
 
-// ServeFirst lets a worker of the same process take the first steps of the
-// tasks created here. It is to be called before the first of them.
+// ServeFirst gives the first steps of tasks created here to a worker of the same
+// process. It must be called before the first task is created.
 func (o *Orchestrator) ServeFirst(t Taker) { o.taker = t }
 
-// create writes tasks and sends their signals. The first steps go to the taker
-// as far as it has offered; nobody else needs to be told of those.
+// create writes tasks and sends their signals. The taker gets the first steps within
+// its offer; no signal is sent for those.
 func (o *Orchestrator) create(ctx context.Context, tasks []store.NewTask) (created []store.CreatedTask, err error) {
 	var offer store.ClaimRequest
 	take := func([]store.Claimed, bool) {}
@@ -42,9 +42,8 @@ func (o *Orchestrator) create(ctx context.Context, tasks []store.NewTask) (creat
 	return created, err
 }
 
-// Hear takes signals that a daemon of the same process sends, before they have
-// been to the database and back. It never blocks. An event system that is to
-// poll only does not hear them.
+// Hear takes signals of a daemon in the same process, without the way through the
+// database. It never blocks. An event system that only polls ignores them.
 func (o *Orchestrator) Hear(signals ...signal.Signal) {
 	for _, s := range signals {
 		system := o.apply

@@ -22,25 +22,25 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Config describes an Orchestrator. What has no default here is required, but
-// for Logger, Metrics and what is said to be nil: see Configure and Check.
+// Config describes an Orchestrator. Fields without a default here are required, except
+// Logger, Metrics and fields that may be nil: see Configure and Check.
 type Config struct {
 	Store     *store.Store
 	Publisher signal.Publisher
-	// Daemon introduces the process to the fleet; Mode is filled in.
+	// Daemon identifies the process in the fleet; Mode is filled in.
 	Daemon    store.Daemon
-	Decisions settle.Decisions // what is logged of steps created at run time
+	Decisions settle.Decisions // what is counted and logged of steps created at run time
 	Rules     workflow.Rules
-	// ReadinessBreaker guards the looks at what is due; nil lets all through.
+	// ReadinessBreaker guards the looks for due work; nil admits all.
 	ReadinessBreaker *breaker.Breaker
-	// DeadLetters gives tasks that failed for good to people to look at.
+	// DeadLetters creates dead-letter entries for tasks that failed for good.
 	DeadLetters bool
 
 	// Orchestration and Readiness are the settings of the two event systems;
 	// Topics, Logger, Metrics and Processor are filled in.
 	Orchestration coordinator.Config
 	Readiness     coordinator.Config
-	Processor     command.Config // the command processor that both feed; without Workers there is one for each
+	Processor     command.Config // the command processor of both; without Workers there is one worker for each
 
 	ApplyBatch        int           // reported steps per transaction
 	ApplyBytes        int           // results taken into memory by one transaction, in bytes; 0: no bound
@@ -51,9 +51,9 @@ type Config struct {
 	HeartbeatInterval time.Duration
 	PartitionDays     int                // ledger partitions created ahead; default 7
 	MaxTaskDepth      int                // tasks of which each is a step of the one before
-	InputSchema       SchemaMode         // what becomes of contexts that break a template's input schema
+	InputSchema       SchemaMode         // what to do with contexts that break a template's input schema
 	Immutable         store.Immutability // of the versions of task types
-	EventTTL          time.Duration      // for which an event that nobody waits for is kept
+	EventTTL          time.Duration      // for which an event without a waiting step is kept
 	StopTimeout       time.Duration      // of each part; default 5 s
 
 	Logger  *zap.Logger
@@ -63,25 +63,25 @@ type Config struct {
 // Orchestrator runs the orchestrator's side of the engine. It is safe for
 // concurrent use between Start and Stop.
 type Orchestrator struct {
-	cfg       Config
-	store     *store.Store
-	log       *zap.Logger
-	metrics   *telemetry.Metrics
-	schema    *submission.SchemaPolicy // of contexts
-	processor *command.Processor
-	apply     *coordinator.EventSystem
-	readiness *coordinator.EventSystem
-	creates   *command.Batcher[store.NewTask, store.CreatedTask]
-	taker     Taker // nil but in embedded mode
-	many      *gate // of the transactions of CreateMany
-	waiters   *waiters
-	news      news
-	recorder  settle.Recorder
-	evicted   atomic.Int64 // when sessions of frozen processes were looked for, in Unix ns
-	address   atomic.Pointer[string]
-	beatSoon  chan struct{} // with one place: a heartbeat is wanted before its time
-	beat      *lifecycle.Loop
-	keep      *lifecycle.Loop
+	cfg             Config
+	store           *store.Store
+	log             *zap.Logger
+	metrics         *telemetry.Metrics
+	schema          *submission.SchemaPolicy // of contexts
+	processor       *command.Processor
+	apply           *coordinator.EventSystem
+	readiness       *coordinator.EventSystem
+	creates         *command.Batcher[store.NewTask, store.CreatedTask]
+	taker           Taker    // nil except in embedded mode
+	many            *limiter // of the transactions of CreateMany
+	waiters         *waiters
+	eventsPublished broadcast
+	recorder        settle.Recorder
+	evicted         atomic.Int64 // the last search for sessions of frozen processes, in Unix ns
+	address         atomic.Pointer[string]
+	beatSoon        chan struct{} // of capacity 1: requests a heartbeat before its time
+	beat            *lifecycle.Loop
+	keep            *lifecycle.Loop
 }
 
 // New wires an orchestrator; nothing runs before Start.
@@ -104,12 +104,12 @@ func New(cfg Config) (*Orchestrator, error) {
 		return nil, fmt.Errorf("configure the orchestrator: %w", err)
 	}
 	cfg.Daemon.Rules = rules
-	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newGate(manyTransactions),
+	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newLimiter(manyTransactions),
 		beatSoon: make(chan struct{}, 1)}
 	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions}
 	o.waiters = newWaiters(o)
 	if cfg.Processor.Workers <= 0 {
-		cfg.Processor.Workers = 2 // one for each event system: a look of one that hangs must not hold up the other
+		cfg.Processor.Workers = 2 // one for each event system: a hanging look of one must not block the other
 	}
 	o.processor = command.NewProcessor(cfg.Processor)
 	o.creates = command.NewBatcher(command.BatcherConfig{
@@ -130,7 +130,7 @@ func (o *Orchestrator) fill(c coordinator.Config, topics ...signal.Topic) coordi
 	return c
 }
 
-// services lists the parts in the order of their start; they stop in reverse.
+// services lists the parts in start order; they stop in reverse.
 func (o *Orchestrator) services() []lifecycle.Service {
 	return []lifecycle.Service{o.processor, o.waiters.loop, o.keep, o.beat, o.readiness, o.apply}
 }
@@ -141,8 +141,8 @@ func (o *Orchestrator) Start(ctx context.Context) error {
 	return lifecycle.StartAll(ctx, o.log, o.cfg.StopTimeout, o.services()...)
 }
 
-// Stop ends everything in reverse order, each part within its bound: no new
-// work is found, what was begun is finished, and the fleet is told.
+// Stop ends everything in reverse order, each part within its bound: no new work is
+// found, work under way is finished, and the orchestrator signs off from the fleet.
 func (o *Orchestrator) Stop(ctx context.Context) error {
 	err := errors.Join(o.creates.Stop(ctx), o.many.stop(ctx))
 	if stopErr := lifecycle.StopAll(ctx, o.log, o.cfg.StopTimeout, o.services()...); err == nil {
@@ -154,16 +154,16 @@ func (o *Orchestrator) Stop(ctx context.Context) error {
 	return err
 }
 
-// publish sends signals, unless they have travelled with the transaction.
+// publish sends signals, unless the transaction has carried them.
 func (o *Orchestrator) publish(signals []signal.Signal) {
 	if !o.store.SendsSignals() && len(signals) > 0 {
 		o.cfg.Publisher.Publish(signals...)
 	}
 }
 
-// SetAddress tells the fleet where the API of the daemon listens, as host:port:
-// operators find it by that. A running orchestrator tells it with a heartbeat at
-// once; "" stands for no API. It may be called at any time.
+// SetAddress publishes the address of the daemon's API to the fleet, as host:port, for
+// operators. A running orchestrator publishes it with a heartbeat at once; "" stands
+// for no API. It may be called at any time.
 func (o *Orchestrator) SetAddress(address string) {
 	o.address.Store(&address)
 	select {
@@ -172,13 +172,13 @@ func (o *Orchestrator) SetAddress(address string) {
 	}
 }
 
-// heartbeats registers the orchestrator, and asks with the same statement when
-// the timer is due: what another replica put on the board before it died is
-// found this way even when nobody polls.
+// heartbeats registers the orchestrator and reads, with the same statement, when the
+// timer is due: steps that another replica put on the board before it died are found
+// this way even where no orchestrator polls.
 func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	ticker := time.NewTicker(o.cfg.HeartbeatInterval)
 	defer ticker.Stop()
-	var scan scanBudget // of what walks over the dead while an old snapshot is held
+	var scan scanBudget // limits scans of dead row versions while an old snapshot is held
 	for {
 		d := o.cfg.Daemon
 		d.Mode = string(o.apply.Mode())
@@ -205,8 +205,8 @@ func (o *Orchestrator) heartbeats(ctx context.Context) error {
 	}
 }
 
-// attend follows what a heartbeat has found. The signals are sent whatever the
-// event source: there is no transaction that could carry them.
+// attend acts on the answer of a heartbeat. Its signals are sent with every event
+// source: there is no transaction that could carry them.
 func (o *Orchestrator) attend(a store.Attention) {
 	if a.Next() >= 0 {
 		o.readiness.WakeIn(a.Next())
@@ -223,7 +223,7 @@ func (o *Orchestrator) partitions(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if made, err := o.store.EnsurePartitions(ctx, o.cfg.PartitionDays); err != nil && ctx.Err() == nil {
-			o.log.Warn("could not create the ledger's partitions; it is tried again in an hour, and rows go to the default one until then", zap.Error(err))
+			o.log.Warn("creating the ledger's partitions failed; retried in an hour, rows go to the default partition until then", zap.Error(err))
 		} else if made > 0 {
 			o.log.Info("created partitions of the ledger", zap.Int("partitions", made))
 		}
@@ -235,8 +235,8 @@ func (o *Orchestrator) partitions(ctx context.Context) error {
 	}
 }
 
-// SetMode changes the deployment mode of both event systems while they run,
-// whatever each is configured for.
+// SetMode changes the deployment mode of both running event systems, whatever their
+// configured modes.
 func (o *Orchestrator) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	for _, system := range []*coordinator.EventSystem{o.apply, o.readiness} {
 		if err := system.SetMode(ctx, mode); err != nil {
@@ -246,8 +246,8 @@ func (o *Orchestrator) SetMode(ctx context.Context, mode deploymode.Mode) error 
 	return nil
 }
 
-// Reload follows changed settings of the event systems while they run; each has
-// its own. One that cannot follow does not keep the other from it.
+// Reload applies changed settings to the running event systems, each its own. An error
+// of one does not affect the other.
 func (o *Orchestrator) Reload(ctx context.Context, orchestration, readiness coordinator.Settings) error {
 	return errors.Join(o.apply.Reload(ctx, orchestration), o.readiness.Reload(ctx, readiness))
 }

@@ -13,33 +13,32 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Preview is what an action would do to a task.
+// Preview is the effect an action would have on a task.
 type Preview struct {
-	// Steps are those that it changes, in the order of their numbers.
+	// Steps are the changed steps, in the order of their numbers.
 	Steps []StepPreview
-	// Ended is the state in which the task would end; 0: it would not.
+	// Ended is the state in which the task would end; 0: it would not end.
 	Ended workflow.TaskState
-	// ContextBefore and ContextAfter are nil where the context stays as it is.
+	// ContextBefore and ContextAfter are nil where the context is unchanged.
 	ContextBefore, ContextAfter json.RawMessage
 }
 
-// StepPreview is what an action would make of a step.
+// StepPreview is the effect an action would have on a step.
 type StepPreview struct {
 	Step int
-	// Gone: a step that came into being at run time is forgotten. It may be
-	// created again, or not.
+	// Gone: a step that was created at run time is forgotten. It may or may not be
+	// created again.
 	Gone  bool
 	State workflow.StepState // unless it is gone
-	// Batch is the name of a batch that would be made, and Run tells it from those
-	// that had its number before, see store.BatchUUID.
+	// Batch is the name of a batch that would be made, and Run distinguishes it from
+	// earlier ones with its number, see store.BatchUUID.
 	Batch string
 	Run   int
 }
 
-// Preview tells what an action would do to a task as it stands now: it takes the
-// task, runs the same rules, and commits nothing. What refuses the action refuses
-// the preview; the errors are those of Act. The actions that change no step and
-// no context cannot be previewed.
+// Preview returns the effect of an action on a task in its present state: it takes the
+// task, runs the same rules, and commits nothing. The errors are those of Act. Actions
+// that change no step and no context cannot be previewed.
 func (o *Orchestrator) Preview(ctx context.Context, task uuid.UUID, a Action) (Preview, error) {
 	if err := a.check(); err != nil {
 		return Preview{}, err
@@ -93,9 +92,8 @@ func (p *Preview) nameNew(ctx context.Context, taken *store.Taken, batches []wor
 	return nil
 }
 
-// PreviewReplay tells with which context a replay would create a task, after the
-// checks that its creation makes. The errors are those of Replay, but for a
-// duplicate.
+// PreviewReplay returns the context with which a replay would create a task, after the
+// same checks. The errors are those of Replay, except for a duplicate.
 func (o *Orchestrator) PreviewReplay(ctx context.Context, task uuid.UUID, r Replay) (Preview, error) {
 	if err := checkActor(r.Actor, r.Reason); err != nil {
 		return Preview{}, err
@@ -119,8 +117,8 @@ func (o *Orchestrator) PreviewReplay(ctx context.Context, task uuid.UUID, r Repl
 	return p, nil
 }
 
-// changedSteps compares a task before and after an action. A step that is put in
-// line again may stand as it stood.
+// changedSteps compares a task before and after an action. It includes steps that are
+// enqueued again in the same state.
 func changedSteps(before, after *workflow.Progress, e *workflow.Effects) (list []StepPreview) {
 	again := map[int]bool{}
 	for _, p := range e.Put {
@@ -143,7 +141,7 @@ func statusOf(p *workflow.Progress, no int) workflow.Status {
 	return p.Steps[no].Status
 }
 
-// stateAfter is the state in which a step would be shown at once.
+// stateAfter is the state that the API would show right after the action.
 func stateAfter(s workflow.Status) workflow.StepState {
 	if s == workflow.StatusOnBoard {
 		return workflow.StepEnqueued

@@ -13,19 +13,18 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Replay asks for a task once more.
+// Replay requests a repetition of a task.
 type Replay struct {
 	Actor, Reason string // required
-	// Edit says how the context differs from the old one; nil: it does not.
+	// Edit says how the new context differs from the old one; nil: it does not.
 	Edit *ContextEdit
 }
 
-// Replay creates a new task like an old one, alive or ended. Its parent
-// correlation id is the correlation id of the old one. An open investigation of
-// the old task is closed and names the new one. Where a replay before has created
-// the task and ended before it closed the investigation, that is made up for: the
-// answer is that task, or a *DuplicateError where this one asks for another
-// context.
+// Replay creates a new task from an old one, alive or ended. Its parent correlation id
+// is the correlation id of the old one. An open investigation of the old task is closed
+// and names the new one. Where an earlier replay created the task but ended before it
+// closed the investigation, Replay closes it: the answer is that task, or a
+// *DuplicateError where this request has another context.
 func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Created, error) {
 	if err := checkActor(r.Actor, r.Reason); err != nil {
 		return Created{}, err
@@ -39,7 +38,7 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 	open := err == nil && letter.Resolution == store.ResolutionPending
 	switch {
 	case open:
-		key = "replay/" + letter.UUID.String() // twice must not make two
+		key = "replay/" + letter.UUID.String() // a repeated request must not create two
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return Created{}, fmt.Errorf("replay: %w", err)
 	}
@@ -67,8 +66,8 @@ func (o *Orchestrator) Replay(ctx context.Context, task uuid.UUID, r Replay) (Cr
 	return created, err
 }
 
-// createReplay is Create, but that the identity counts for ever: replaying twice
-// must not make two, however long the template keeps the keys of its callers.
+// createReplay is Create, but its identity never expires: a repeated replay must not
+// create two tasks, however short the template keeps the keys of its callers.
 func (o *Orchestrator) createReplay(ctx context.Context, r Request) (Created, error) {
 	r.Schema = o.schema
 	task, err := submission.Prepare(ctx, o.store, &r)
@@ -103,7 +102,7 @@ func replayed(old *store.Task, r Replay, key string) (request Request, err error
 	return request, err
 }
 
-// ReplayMany asks for the tasks of many open investigations once more.
+// ReplayMany requests the replay of the tasks of many open investigations.
 type ReplayMany struct {
 	Filter        store.DeadLetterFilter
 	PerSecond     float64 // 0: as fast as they can be created
@@ -112,8 +111,8 @@ type ReplayMany struct {
 	Actor, Reason string
 }
 
-// ReplayDeadLetters replays the tasks of open investigations, oldest first. It
-// ends with ctx; what it has done by then stays done.
+// ReplayDeadLetters replays the tasks of open investigations, oldest first. It ends
+// with ctx; tasks replayed by then stay.
 func (o *Orchestrator) ReplayDeadLetters(ctx context.Context, r ReplayMany) (BulkResult, error) {
 	result := BulkResult{DryRun: r.DryRun}
 	if err := checkActor(r.Actor, r.Reason); err != nil {
@@ -167,7 +166,7 @@ func (o *Orchestrator) replayOne(ctx context.Context, letter *store.DeadLetter, 
 	return nil
 }
 
-// pace waits so that no more than perSecond are done.
+// pace waits so that at most perSecond pass per second.
 func pace(ctx context.Context, perSecond float64) error {
 	if perSecond <= 0 {
 		return ctx.Err()

@@ -6,15 +6,15 @@ import (
 	"github.com/tasker-go/tasker/internal/submission"
 )
 
-// What a request has to be stands in package submission, because handlers and
-// other programs' transactions create tasks by the same rules. Here it goes by
-// the names under which the API knows it.
+// The rules of requests are in package submission, because handlers and transactions
+// of other programs create tasks by the same rules. These are the names that the API
+// uses.
 type (
-	// Request asks for a task.
+	// Request describes a task to create.
 	Request = submission.Request
-	// Created is a task that exists now.
+	// Created is a task that exists.
 	Created = submission.Created
-	// InvalidError says what is wrong with a request, in words for its sender.
+	// InvalidError lists the faults of a request, in words for its sender.
 	InvalidError = submission.InvalidError
 	// DuplicateError says that a task with the same identity exists.
 	DuplicateError = submission.DuplicateError
@@ -39,6 +39,6 @@ const (
 // CheckContext reports why a context cannot be a task's.
 func CheckContext(context json.RawMessage) error { return submission.CheckContext(context) }
 
-// PlainContext returns the length of the JSON object that text begins with when
-// one look shows it to be within all bounds of a context.
+// PlainContext returns the length of the JSON object that text begins with, if one
+// pass shows it to be within all bounds of a context.
 func PlainContext(text []byte) int { return submission.PlainContext(text) }

@@ -34,8 +34,8 @@ func TestFullScansCostATwentiethOfTheTime(t *testing.T) {
 	require.True(t, b.allows(now.Add(21*time.Millisecond)))
 }
 
-// TestEveryLookFromTheMarkIsFollowedByAFullScan: none may use a signal up and
-// leave what it told of to the poller.
+// TestEveryLookFromTheMarkIsFollowedByAFullScan: otherwise a look could use up a signal
+// and leave its report to the poller.
 func TestEveryLookFromTheMarkIsFollowedByAFullScan(t *testing.T) {
 	now := time.Now()
 	dear := scanBudget{last: now, took: 20 * time.Millisecond}

@@ -21,37 +21,36 @@ import (
 const (
 	// MaxScheduleContext is in bytes: one transaction carries many runs.
 	MaxScheduleContext = 64 << 10
-	// DefaultMaxCatchUp is how many missed runs are made up for when nobody says
-	// otherwise.
+	// DefaultMaxCatchUp is how many missed runs are made up for by default.
 	DefaultMaxCatchUp = 10
-	// MaxJitter bounds by how much a run may be put off.
+	// MaxJitter bounds the delay of a run.
 	MaxJitter = time.Hour
-	// DefaultTimeZone is that of schedules that name none.
+	// DefaultTimeZone applies to schedules that name no time zone.
 	DefaultTimeZone = "UTC"
 	// scheduleTags are what a run adds to the tags of its task.
 	scheduleTags = 1
 )
 
 const (
-	// ScheduleInitiator stands before the name of a schedule in the initiator
-	// of its tasks.
+	// ScheduleInitiator is the prefix of a schedule's name in the initiator of its
+	// tasks.
 	ScheduleInitiator = "schedule:"
-	// ScheduledForTag stands before the time that a run is for in a tag of its
-	// task, in RFC 3339 and UTC.
+	// ScheduledForTag is the prefix of a run's time in a tag of its task, in RFC 3339
+	// and UTC.
 	ScheduledForTag = "scheduled_for:"
 
 	scheduleSource = "tasker-schedule"
 )
 
-// repeatWindow is how long a run is known to have been made, should its schedule
-// ever come to stand before it again.
+// repeatWindow is how long the identity of a run is kept, should its schedule ever
+// reach that run again.
 const repeatWindow = 31 * 24 * time.Hour
 
-// scheduleName is what a schedule may be called: a name is part of references,
+// scheduleName matches valid names of schedules: a name is part of references,
 // initiators and command lines.
 var scheduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// ScheduleBusyError says that a schedule is not to run while the task of its last run
+// ScheduleBusyError says that a schedule must not run while the task of its last run
 // is alive.
 type ScheduleBusyError struct{ Task uuid.UUID }
 
@@ -60,7 +59,7 @@ func (e *ScheduleBusyError) Error() string {
 	return fmt.Sprintf("the task of the run before, %s, is still alive", e.Task)
 }
 
-// complete fills in what a schedule may leave out.
+// complete fills in the defaults of a schedule.
 func complete(s *store.Schedule) {
 	s.Cron = strings.TrimSpace(s.Cron)
 	if s.TimeZone == "" {
@@ -80,8 +79,7 @@ func complete(s *store.Schedule) {
 	}
 }
 
-// checkSchedule validates a schedule, and that a run of it would be accepted
-// now.
+// checkSchedule validates a schedule, and that a run of it would be accepted now.
 func (o *Orchestrator) checkSchedule(ctx context.Context, s *store.Schedule) (*schedule.Spec, error) {
 	spec, err := readSchedule(s)
 	if err != nil {
@@ -102,7 +100,7 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 	var c submission.Checker
 	c.Text("name", s.Name, MaxNameLength, true)
 	if s.Name != "" && !scheduleName.MatchString(s.Name) {
-		c.Add("name must consist of letters, digits, dots, hyphens and underscores, and begin with one of the first two")
+		c.Add("name must consist of letters, digits, dots, hyphens and underscores, and begin with a letter or digit")
 	}
 	c.Text("namespace", s.Namespace, MaxNameLength, true)
 	c.Text("template", s.Template, MaxNameLength, true)
@@ -130,7 +128,7 @@ func readSchedule(s *store.Schedule) (*schedule.Spec, error) {
 	return spec, r.Check()
 }
 
-// runOf is the request that a run makes. A repetition has the same key.
+// runOf is the request of a run. A repetition has the same key.
 func runOf(s *store.Schedule, at time.Time, key, reason string) Request {
 	scheduled := at.UTC().Format(time.RFC3339)
 	r := Request{
@@ -153,7 +151,7 @@ func dueRun(s *store.Schedule, spec *schedule.Spec, at time.Time) Request {
 	return r
 }
 
-// taskOf makes the task of a run the way that requests of clients go.
+// taskOf makes the task of a run as for requests of clients.
 func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
@@ -169,8 +167,7 @@ func taskOf(due *store.DueSchedule, r *Request) (store.NewTask, error) {
 	return task, err
 }
 
-// NextRuns lists the next n runs of a schedule after it was read, whether or not
-// it is paused.
+// NextRuns lists the next n runs of a schedule after it was read, paused or not.
 func NextRuns(s *store.Schedule, n int) ([]time.Time, error) {
 	spec, err := schedule.Parse(s.Cron, s.TimeZone)
 	if err != nil {
@@ -179,7 +176,7 @@ func NextRuns(s *store.Schedule, n int) ([]time.Time, error) {
 	return spec.Runs(s.NextRunAt, s.ReadAt, n), nil
 }
 
-// invalidSpec tells the sender of a request what is wrong with a specification.
+// invalidSpec reports faults of a specification as an *InvalidError.
 func invalidSpec(err error) error {
 	var wrong *schedule.ParseError
 	if errors.As(err, &wrong) {

@@ -14,12 +14,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// maxUpdateTries bounds how often a change is made anew because somebody else
-// was faster.
+// maxUpdateTries bounds how often a change is repeated because another one was faster.
 const maxUpdateTries = 3
 
-// Why says who changes a schedule and what for. A dry change is checked and
-// shown, and nothing is kept.
+// Why says who changes a schedule and for what reason. A dry change is checked and
+// returned, but not kept.
 type Why struct {
 	Actor, Reason string // required
 	DryRun        bool
@@ -29,10 +28,10 @@ func (w Why) action(name string) store.OperatorAction {
 	return store.OperatorAction{Actor: w.Actor, Reason: w.Reason, Action: name, DryRun: w.DryRun}
 }
 
-// CreateSchedule keeps a new schedule. What it leaves out has defaults: UTC, an
-// empty context, missed runs are skipped, overlapping ones allowed. The error is
-// an *InvalidError or *UnknownTemplateError when the sender is to blame; it
-// wraps store.ErrScheduleExists where the name is taken.
+// CreateSchedule keeps a new schedule. Missing fields get defaults: UTC, an empty
+// context, missed runs are skipped, overlapping ones allowed. The error is an
+// *InvalidError or *UnknownTemplateError for a fault of the client; it wraps
+// store.ErrScheduleExists where the name is taken.
 func (o *Orchestrator) CreateSchedule(ctx context.Context, s store.Schedule, why Why) (store.Schedule, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return s, err
@@ -49,10 +48,10 @@ func (o *Orchestrator) CreateSchedule(ctx context.Context, s store.Schedule, why
 	return made, o.rescheduled(signals, err)
 }
 
-// UpdateSchedule changes what a schedule says; namespace and name stay. With
-// another expression or time zone it runs next by these, counted from now. The
-// error is as for CreateSchedule; it wraps store.ErrNotFound, or
-// store.ErrScheduleChanged when others change it all the time.
+// UpdateSchedule changes a schedule; namespace and name stay. With another expression
+// or time zone its next run is computed by these, from now. The error is as for
+// CreateSchedule; it wraps store.ErrNotFound, or store.ErrScheduleChanged when
+// concurrent changes keep winning.
 func (o *Orchestrator) UpdateSchedule(ctx context.Context, id uuid.UUID, why Why, change func(s *store.Schedule)) (s store.Schedule, err error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return s, err
@@ -87,7 +86,7 @@ func (o *Orchestrator) updateSchedule(ctx context.Context, old store.Schedule, w
 	return changed, o.rescheduled(signals, err)
 }
 
-// PauseSchedule keeps a schedule from running; tasks that it has created go on.
+// PauseSchedule stops runs of a schedule; tasks that it has created continue.
 func (o *Orchestrator) PauseSchedule(ctx context.Context, id uuid.UUID, why Why) (store.Schedule, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.Schedule{}, err
@@ -95,8 +94,8 @@ func (o *Orchestrator) PauseSchedule(ctx context.Context, id uuid.UUID, why Why)
 	return o.store.PauseSchedule(ctx, id, why.action("pause_schedule"))
 }
 
-// ResumeSchedule lets a schedule run again. What it would have run meanwhile was
-// missed: the policy says whether it is made up for.
+// ResumeSchedule lets a schedule run again. Runs due in the pause were missed: the
+// policy says whether they are made up for.
 func (o *Orchestrator) ResumeSchedule(ctx context.Context, id uuid.UUID, why Why) (store.Schedule, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.Schedule{}, err
@@ -111,15 +110,14 @@ func (o *Orchestrator) ResumeSchedule(ctx context.Context, id uuid.UUID, why Why
 		}
 		next := spec.After(s.NextRunAt, s.ReadAt)
 		if next.IsZero() {
-			return next, &InvalidError{Problems: []string{"there is no run any more"}}
+			return next, &InvalidError{Problems: []string{"the schedule has no further run"}}
 		}
 		return next, nil
 	})
 	return s, o.rescheduled(signals, err)
 }
 
-// DeleteSchedule forgets a schedule and returns what it was; tasks that it has
-// created stay.
+// DeleteSchedule deletes a schedule and returns it; tasks that it has created stay.
 func (o *Orchestrator) DeleteSchedule(ctx context.Context, id uuid.UUID, why Why) (store.Schedule, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.Schedule{}, err
@@ -127,10 +125,10 @@ func (o *Orchestrator) DeleteSchedule(ctx context.Context, id uuid.UUID, why Why
 	return o.store.DeleteSchedule(ctx, id, why.action("delete_schedule"))
 }
 
-// RunSchedule makes a run of a schedule now, beside those that are due, and even
-// while it is paused. The error is a *ScheduleBusyError when the schedule is not to run
-// beside the task of its last run, else as for Create; it wraps store.ErrNotFound
-// where there is no such schedule.
+// RunSchedule makes a run of a schedule now, besides the due ones and even while it is
+// paused. The error is a *ScheduleBusyError when the schedule must not run beside the
+// task of its last run, else as for Create; it wraps store.ErrNotFound where there is
+// no such schedule.
 func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (Created, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return Created{}, err
@@ -151,7 +149,7 @@ func (o *Orchestrator) RunSchedule(ctx context.Context, id uuid.UUID, why Why) (
 		return Created{}, err
 	}
 	o.publish(fired.Signals)
-	o.stir()
+	o.scheduleLook()
 	o.metrics.ScheduleRuns.WithLabelValues(runByHand).Inc()
 	o.metrics.TasksCreated.WithLabelValues(task.Plan.Template.Namespace).Inc()
 	return submission.Answer(&task, store.CreatedTask{UUID: task.UUID, RequestedAt: fired.Accepted[task.UUID]}, submission.ConflictFail)
@@ -167,8 +165,7 @@ func (o *Orchestrator) Schedules(ctx context.Context, f store.ScheduleFilter) (s
 	return o.store.Schedules(ctx, f)
 }
 
-// rescheduled tells all timers that a schedule may be due earlier than they
-// know.
+// rescheduled notifies all timers that a schedule may be due earlier than they know.
 func (o *Orchestrator) rescheduled(signals []signal.Signal, err error) error {
 	if err == nil {
 		o.publish(signals)

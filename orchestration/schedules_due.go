@@ -20,28 +20,28 @@ import (
 // bounded by Config.CreateBatch.
 const scheduleBatch = 100
 
-// What became of runs: the values of a metric's label.
+// Outcomes of runs: the values of a metric's label.
 const (
 	runCreated   = "created"
 	runDuplicate = "duplicate" // it had been made before
 	runByHand    = "by_hand"
-	runOverlap   = "overlap" // left out, because the task before was alive
-	runMissed    = "missed"  // left out by the policy
+	runOverlap   = "overlap" // skipped, because the previous task was alive
+	runMissed    = "missed"  // skipped by the policy
 	runFailed    = "failed"
 )
 
-// dueSchedules runs schedules whose time has come; of dueWork only.
+// dueSchedules runs due schedules; it belongs to dueWork.
 type dueSchedules struct {
 	o        *Orchestrator
 	failures int       // in a row
 	hold     time.Time // not before this, after a failure
 }
 
-// wait is how long schedules have to wait after a failure.
+// wait is the remaining delay after a failure.
 func (d *dueSchedules) wait(now time.Time) time.Duration { return max(d.hold.Sub(now), 0) }
 
-// look runs what is due. It fails only where the database is away: whatever
-// else is wrong with schedules must not keep retries and leases waiting.
+// look runs due schedules. It fails only where the database is away: other faults of
+// schedules must not delay retries and leases.
 func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err error) {
 	if d.wait(time.Now()) > 0 {
 		return 0, false, nil
@@ -58,24 +58,24 @@ func (d *dueSchedules) look(ctx context.Context) (found int, more bool, err erro
 	d.hold = time.Now().Add(backoff.Delay(d.failures, 0))
 	d.failures++
 	d.o.metrics.ScheduleRuns.WithLabelValues(runFailed).Inc()
-	d.o.log.Error("could not run the due schedules; it is tried again", zap.Int("failures", d.failures), zap.Error(err), lifecycle.StackField(err))
+	d.o.log.Error("running due schedules failed and will be retried", zap.Int("failures", d.failures), zap.Error(err), lifecycle.StackField(err))
 	return found, false, nil
 }
 
-// run makes one transaction. Where the database refuses it, schedules are run
-// one by one, and those that it refuses by themselves give their run up.
+// run makes one transaction. Where the database rejects it, schedules are run one by
+// one, and a schedule that is rejected on its own gives up its run.
 func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error) {
 	found, err = d.batch(ctx, scheduleBatch, nil, nil)
 	if !refused(ctx, err) {
 		return found, found >= scheduleBatch, err
 	}
-	d.o.log.Warn("the database refuses due schedules; they are run one by one", zap.Error(err))
+	d.o.log.Warn("the database rejected due schedules; they are run one by one", zap.Error(err))
 	var culprits []uuid.UUID
 	for range scheduleBatch {
 		var one uuid.UUID
 		n, failure := d.batch(ctx, 1, culprits, func(due *store.DueSchedule) bool { one = due.UUID; return false })
 		if refused(ctx, failure) && one != uuid.Nil {
-			d.o.log.Error("the database refuses the run of a schedule", zap.Stringer("schedule_id", one), zap.Error(failure))
+			d.o.log.Error("the database rejected the run of a schedule", zap.Stringer("schedule_id", one), zap.Error(failure))
 			culprits, err = append(culprits, one), failure
 			continue
 		}
@@ -87,9 +87,8 @@ func (d *dueSchedules) run(ctx context.Context) (found int, more bool, err error
 	return found, true, d.giveUp(ctx, culprits, found > 0, err)
 }
 
-// giveUp moves schedules on whose run the database refuses. Where it refuses
-// all of them for no fault of theirs, they are tried again: the next run would
-// fare no better.
+// giveUp moves on the schedules whose run the database rejects. Where it rejects all
+// of them for no fault of theirs, they are tried again: the next run would fail too.
 func (d *dueSchedules) giveUp(ctx context.Context, culprits []uuid.UUID, others bool, err error) error {
 	if len(culprits) == 0 {
 		return nil
@@ -101,12 +100,12 @@ func (d *dueSchedules) giveUp(ctx context.Context, culprits []uuid.UUID, others 
 	return err
 }
 
-// refused reports whether the database has answered, and does not want it.
+// refused reports whether the database answered and rejected the statement.
 func refused(ctx context.Context, err error) bool {
 	return err != nil && !errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil
 }
 
-// ofContent reports whether the database refuses what is written, not that it is.
+// ofContent reports whether the database rejected the values, not the write as such.
 func ofContent(err error) bool {
 	var sql interface{ SQLState() string }
 	if !errors.As(err, &sql) || len(sql.SQLState()) != 5 {
@@ -119,8 +118,7 @@ func ofContent(err error) bool {
 	return false
 }
 
-// batch runs up to limit schedules; those that are given up move on without a
-// task.
+// batch runs up to limit schedules; those that were given up move on without a task.
 func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID, givenUp func(due *store.DueSchedule) bool) (int, error) {
 	var t tally
 	fired, err := d.o.store.RunDueSchedules(ctx, limit, except, func(now time.Time, due []store.DueSchedule) []store.Firing {
@@ -137,14 +135,13 @@ func (d *dueSchedules) batch(ctx context.Context, limit int, except []uuid.UUID,
 	}
 	d.o.publish(fired.Signals)
 	if len(fired.Accepted) > 0 {
-		d.o.stir()
+		d.o.scheduleLook()
 	}
 	t.record(d.o, fired)
 	return fired.Schedules, nil
 }
 
-// tally decides about the schedules of one transaction and counts what that
-// comes to.
+// tally decides about the schedules of one transaction and counts the outcomes.
 type tally struct {
 	log                     *zap.Logger
 	schema                  *submission.SchemaPolicy
@@ -152,11 +149,11 @@ type tally struct {
 	tasks                   []store.NewTask
 	missed, overlap, failed int
 	lags                    []time.Duration
-	news                    []func() // lines of the log, for when it is committed
+	logLines                []func() // to write after the commit
 }
 
-// decide says what is to be done about a due schedule. One that it cannot
-// decide about is paused: it must not be due for ever.
+// decide decides about a due schedule. A schedule that cannot be decided is paused: it
+// must not be due for ever.
 func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.DueSchedule) bool) (f store.Firing) {
 	before := *t
 	err := lifecycle.Guard(func() (err error) {
@@ -166,8 +163,8 @@ func (t *tally) decide(due *store.DueSchedule, room int, givenUp func(*store.Due
 	if err != nil {
 		*t = before
 		t.failed++
-		f = store.Firing{Error: cut(err.Error(), MaxReasonLength), Pause: cut("it could not go on: "+err.Error(), MaxReasonLength)}
-		t.tell(due, "a schedule cannot go on and is paused", zap.Error(err), lifecycle.StackField(err))
+		f = store.Firing{Error: cut(err.Error(), MaxReasonLength), Pause: cut("cannot continue: "+err.Error(), MaxReasonLength)}
+		t.logLater(due, "a schedule cannot continue and is paused", zap.Error(err), lifecycle.StackField(err))
 	}
 	return f
 }
@@ -180,7 +177,7 @@ func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Fi
 	todo := spec.Due(due.NextRunAt, t.now, due.Policy(), room)
 	f := store.Firing{NextRun: todo.Next}
 	if todo.Next.IsZero() {
-		f.Pause = "there is no other run"
+		f.Pause = "the schedule has no further run"
 	}
 	t.missed += todo.Missed
 	switch {
@@ -207,8 +204,8 @@ func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Ti
 		if err != nil {
 			t.failed += len(runs) - i
 			f.Error = cut(err.Error(), MaxReasonLength)
-			if due.LastError == nil || *due.LastError != f.Error { // else it only repeats itself
-				t.tell(due, "a run of a schedule was refused; it goes on to the next", zap.Time("run", at), zap.Error(err))
+			if due.LastError == nil || *due.LastError != f.Error { // else it only repeats
+				t.logLater(due, "a run of a schedule was rejected; it continues with the next", zap.Time("run", at), zap.Error(err))
 			}
 			return
 		}
@@ -220,10 +217,10 @@ func (t *tally) make(due *store.DueSchedule, spec *schedule.Spec, runs []time.Ti
 	}
 }
 
-// tell keeps a line for the log.
-func (t *tally) tell(due *store.DueSchedule, what string, fields ...zap.Field) {
+// logLater keeps a log line until the commit.
+func (t *tally) logLater(due *store.DueSchedule, what string, fields ...zap.Field) {
 	log := t.log.With(zap.String("schedule", due.Namespace+"/"+due.Name), zap.Stringer("schedule_id", due.UUID))
-	t.news = append(t.news, func() { log.Warn(what, fields...) })
+	t.logLines = append(t.logLines, func() { log.Warn(what, fields...) })
 }
 
 // record counts what was committed.
@@ -245,7 +242,7 @@ func (t *tally) record(o *Orchestrator, fired store.Fired) {
 	for _, lag := range t.lags {
 		o.metrics.ScheduleLag.Observe(lag.Seconds())
 	}
-	for _, line := range t.news {
+	for _, line := range t.logLines {
 		line()
 	}
 	if len(t.tasks) > 0 {

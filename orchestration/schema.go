@@ -7,18 +7,18 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// SchemaMode is what an orchestrator does about a context that breaks the input
+// SchemaMode says what an orchestrator does with a context that breaks the input
 // schema of its template.
 type SchemaMode string
 
 // The modes.
 const (
-	SchemaEnforce SchemaMode = "enforce" // the request is refused
+	SchemaEnforce SchemaMode = "enforce" // the request is rejected
 	SchemaWarn    SchemaMode = "warn"    // it is accepted, and logged
 	SchemaOff     SchemaMode = "off"     // contexts are not validated
 )
 
-// policy is what requests are held to.
+// policy is the schema policy of requests.
 func (m SchemaMode) policy(log *zap.Logger) *submission.SchemaPolicy {
 	switch m {
 	case SchemaWarn:

@@ -20,9 +20,9 @@ func (e *UnknownTypeError) Error() string {
 	return fmt.Sprintf("Unknown task type: %s in the queue %s", e.Type, e.Namespace)
 }
 
-// RegisterTaskType makes a template of one step a task type; its highest version
-// that is not deprecated is enqueued. Tasks that exist keep the plan they began with.
-// The error wraps store.ErrNoTaskType where the name belongs to another template,
+// RegisterTaskType makes a template with one step a task type; its highest version
+// that is not deprecated is enqueued. Existing tasks keep their plan. The error wraps
+// store.ErrNoTaskType where the name belongs to another template,
 // store.ErrVersionUsed where tasks have used the version with other content.
 func (o *Orchestrator) RegisterTaskType(ctx context.Context, template *workflow.Template, why Why) (store.TaskType, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
@@ -41,9 +41,8 @@ func (o *Orchestrator) RegisterTaskType(ctx context.Context, template *workflow.
 	return t, err
 }
 
-// DeleteTaskType forgets a task type and returns what it was: no more tasks of it
-// are created, those that exist go on. The error wraps store.ErrNotFound where
-// there is none.
+// DeleteTaskType deletes a task type and returns it: no more tasks of it are created,
+// existing ones continue. The error wraps store.ErrNotFound where there is none.
 func (o *Orchestrator) DeleteTaskType(ctx context.Context, namespace, name string, why Why) (store.TaskType, error) {
 	if err := checkActor(why.Actor, why.Reason); err != nil {
 		return store.TaskType{}, err
@@ -66,9 +65,9 @@ func (o *Orchestrator) TaskTypes(ctx context.Context, namespace string, limit, o
 	return o.store.TaskTypes(ctx, namespace, limit, offset)
 }
 
-// PlanOfType returns what a task of a type is created by. An empty queue is the
-// only one that has the type. The error is an *UnknownTypeError or *InvalidError
-// where the sender is to blame.
+// PlanOfType returns the plan for new tasks of a type. With an empty queue exactly one
+// queue must have the type. The error is an *UnknownTypeError or *InvalidError for a
+// fault of the sender.
 func (o *Orchestrator) PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error) {
 	plan, err := o.store.PlanOfType(ctx, queue, name)
 	switch {

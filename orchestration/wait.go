@@ -13,20 +13,20 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// waiterPoll is the net under the signals: how often the tasks that somebody
-// waits for are looked up, all in one statement.
+// waiterPoll is the fallback for lost signals: how often the tasks with waiters are
+// read, all in one statement.
 const waiterPoll = time.Second
 
-// watchAfter is how long a waiter waits before it asks the other orchestrators
-// to tell it.
+// watchAfter is how long a waiter waits before it asks the other orchestrators for a
+// signal.
 const watchAfter = 10 * time.Millisecond
 
-// waiters are those who wait for tasks to end.
+// waiters are the callers that wait for tasks to end.
 type waiters struct {
 	o *Orchestrator
 
 	mu    sync.Mutex
-	tasks map[uuid.UUID][]chan bool // told once: whether it is a hint only
+	tasks map[uuid.UUID][]chan bool // gets one value: whether it is only a hint
 	some  chan struct{}             // wakes the poll when the first waiter comes
 	loop  *lifecycle.Loop
 }
@@ -37,15 +37,14 @@ func newWaiters(o *Orchestrator) *waiters {
 	return w
 }
 
-// Wait returns true as soon as the task has ended, false when ctx ends before
-// that. A task that does not exist counts as ended: reading it tells. One that
-// an operator has set going again is waited for until its next end.
+// Wait returns true as soon as the task has ended, false when ctx ends before that. A
+// task that does not exist counts as ended: the caller finds out by reading it. A
+// reopened task is waited for until its next end.
 func (o *Orchestrator) Wait(ctx context.Context, task uuid.UUID) (ended bool, err error) {
 	done := o.waiters.add(task)
 	defer func() { o.waiters.remove(task, done) }()
-	// A task that ends at once tells so itself, if it ends here. Its first step
-	// is being claimed right now, and writing down that it is watched would be
-	// in the way.
+	// A task that ends at once in this orchestrator needs no watch. Its first step is
+	// being claimed right now, and marking the row as watched would be in the way.
 	early := time.NewTimer(watchAfter)
 	defer early.Stop()
 	for {
@@ -98,13 +97,13 @@ func (w *waiters) remove(task uuid.UUID, done chan bool) {
 	w.tasks[task] = list
 }
 
-// ended wakes those who wait for a task. A hint may be of an end before the last:
-// signals take their time, and the task may run again since.
+// ended wakes the waiters of a task. A hint may be about an earlier end: signals take
+// time, and the task may have been reopened since.
 func (w *waiters) ended(task uuid.UUID, hint bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, done := range w.tasks[task] {
-		done <- hint // it has room for one, and is told one
+		done <- hint // of capacity 1, and gets one value
 	}
 	delete(w.tasks, task)
 }
@@ -128,7 +127,7 @@ func (w *waiters) waiting() []uuid.UUID {
 	return ids
 }
 
-// poll runs only while somebody waits.
+// poll runs only while there are waiters.
 func (w *waiters) poll(ctx context.Context) error {
 	timer := time.NewTimer(waiterPoll)
 	defer timer.Stop()
@@ -153,7 +152,7 @@ func (w *waiters) poll(ctx context.Context) error {
 func (w *waiters) lookUp(ctx context.Context, ids []uuid.UUID) {
 	ends, err := w.o.store.TaskEnds(ctx, ids)
 	if err != nil {
-		w.o.log.Warn("could not look for the end of tasks that somebody waits for", zap.Error(err))
+		w.o.log.Warn("looking for the end of watched tasks failed", zap.Error(err))
 		return
 	}
 	for id := range ends {

@@ -17,16 +17,16 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// waitBatch bounds the steps that begin in one transaction, and the messages
-// about tasks that one answers.
+// waitBatch bounds the steps that begin in one transaction, and the messages between
+// tasks that one handles.
 const waitBatch = 100
 
-// waits begins the steps that the engine runs itself, and lets tasks know of each
-// other; of dueWork only.
+// waits begins the steps that the engine runs itself, and handles messages between
+// tasks; it belongs to dueWork.
 type waits struct{ o *Orchestrator }
 
-// look does what the horizon has shown; found is told how much that was, and for
-// how long it has been there.
+// look handles what the horizon shows; found receives how much that was, and for how
+// long it has been due.
 func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, since time.Duration)) (more bool, err error) {
 	if h.Engine {
 		n, err := w.begin(ctx)
@@ -47,15 +47,14 @@ func (w *waits) look(ctx context.Context, h store.Horizon, found func(n int, sin
 	return more, nil
 }
 
-// begin makes one transaction. Where the database refuses it, steps begin one by
-// one, and those that it refuses by themselves fail: the others must not wait
-// for them.
+// begin makes one transaction. Where the database rejects it, steps begin one by one,
+// and a step that is rejected on its own fails: it must not delay the others.
 func (w *waits) begin(ctx context.Context) (int, error) {
 	found, err := w.batch(ctx, waitBatch, nil, nil)
 	if !refused(ctx, err) {
 		return found, err
 	}
-	w.o.log.Warn("the database refuses steps that are to begin; they begin one by one", zap.Error(err))
+	w.o.log.Warn("the database rejected steps that are to begin; they begin one by one", zap.Error(err))
 	culprits := map[store.ClaimKey]bool{}
 	for range waitBatch {
 		var one store.ClaimKey
@@ -63,7 +62,7 @@ func (w *waits) begin(ctx context.Context) (int, error) {
 		switch {
 		case refused(ctx, failure) && !culprits[one] && ofContent(failure):
 			culprits[one] = true
-			w.o.log.Error("the database refuses what a step begins with", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step_no", one.Step), zap.Error(failure))
+			w.o.log.Error("the database rejected the begin of a step", zap.Stringer("task_uuid", one.TaskUUID), zap.Int("step_no", one.Step), zap.Error(failure))
 		case failure != nil:
 			return found, failure
 		case n == 0:
@@ -106,19 +105,19 @@ func (w *waits) batch(ctx context.Context, limit int, culprits map[store.ClaimKe
 		w.o.metrics.TasksCreated.WithLabelValues(begun.Tasks[i].Plan.Template.Namespace).Inc()
 	}
 	if len(begun.Tasks) > 0 {
-		w.o.stir()
+		w.o.scheduleLook()
 	}
 	return begun.Steps, nil
 }
 
-// subTask makes the task that a step is. Its key tells of which attempt it is;
-// it has no identity, as an attempt begins once.
+// subTask makes the task that a step runs. Its key contains the attempt; it has no
+// identity, as an attempt begins once.
 func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.Plan) (store.NewTask, error) {
 	if plan == nil {
 		return store.NewTask{}, &UnknownTemplateError{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version}
 	}
 	if e.Depth >= w.o.cfg.MaxTaskDepth {
-		return store.NewTask{}, fmt.Errorf("there are %d tasks above this one already, and %d is the limit", e.Depth, w.o.cfg.MaxTaskDepth)
+		return store.NewTask{}, fmt.Errorf("tasks are nested %d deep: want at most %d", e.Depth, w.o.cfg.MaxTaskDepth)
 	}
 	r := Request{Namespace: sub.Namespace, Name: sub.Name, Version: sub.Version, Context: sub.Context, Priority: &sub.Priority,
 		Initiator: subTaskInitiator, SourceSystem: subTaskSystem, Reason: cut("step "+e.Step.Name+" of task "+e.TaskUUID.String(), MaxReasonLength),
@@ -131,13 +130,13 @@ func (w *waits) subTask(e *store.EngineStep, sub *workflow.SubTask, plan *store.
 	return task, err
 }
 
-// Who asks for tasks that are steps, as their records say.
+// The initiator and source system of tasks that are steps.
 const (
 	subTaskInitiator = "workflow"
 	subTaskSystem    = "tasker"
 )
 
-// messages answers messages of each kind.
+// messages handles messages of each kind.
 func (w *waits) messages(ctx context.Context) (int, error) {
 	found, signals, err := w.o.store.WatchDependencies(ctx, waitBatch)
 	if err != nil {
@@ -153,7 +152,7 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 		w.o.apply.Wake(coordinator.ReasonSignal, signal.TopicOrchestration)
 	}
 	if told.Released > 0 {
-		w.o.stir()
+		w.o.scheduleLook()
 	}
 	found += told.Messages
 	brought, err := w.o.store.BringEvents(ctx, waitBatch, w.o.cfg.EventTTL)
@@ -168,9 +167,9 @@ func (w *waits) messages(ctx context.Context) (int, error) {
 	return found + stopped, err
 }
 
-// stop cancels tasks whose step was called off, and those whose dependencies have
-// failed. One that cannot be cancelled any more is left as it is. One that the
-// database refuses does not keep the others from being cancelled.
+// stop cancels tasks whose step was cancelled, and tasks whose dependencies failed. A
+// task that cannot be cancelled any more is left unchanged. A task that the database
+// rejects does not affect the others.
 func (w *waits) stop(ctx context.Context) (int, error) {
 	messages, err := w.o.store.StopMessages(ctx, waitBatch)
 	if err != nil || len(messages) == 0 {
@@ -178,7 +177,7 @@ func (w *waits) stop(ctx context.Context) (int, error) {
 	}
 	done, err := w.stopAll(ctx, messages)
 	if refused(ctx, err) && len(messages) > 1 {
-		w.o.log.Warn("the database refuses to cancel tasks; they are cancelled one by one", zap.Error(err))
+		w.o.log.Warn("the database rejected the cancelling of tasks; they are cancelled one by one", zap.Error(err))
 		done, err = nil, nil
 		for i := range messages {
 			one, failure := w.stopAll(ctx, messages[i:i+1])
@@ -194,8 +193,7 @@ func (w *waits) stop(ctx context.Context) (int, error) {
 	return len(done), errors.Join(err, w.o.store.DropStopMessages(ctx, done))
 }
 
-// stopAll returns the messages of which the tasks have been cancelled, or are left
-// as they are.
+// stopAll returns the messages whose tasks have been cancelled or are left unchanged.
 func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done []store.StopMessage, err error) {
 	for _, s := range []struct {
 		failed bool
@@ -223,10 +221,10 @@ func (w *waits) stopAll(ctx context.Context, messages []store.StopMessage) (done
 	return done, nil
 }
 
-// Reasons with which the engine cancels tasks by itself.
+// Reasons for which the engine cancels tasks.
 const (
-	// ReasonStepCalledOff: the step that the task is was called off, or its time
-	// was over.
+	// ReasonStepCalledOff: the step that runs the task was cancelled, or its time
+	// limit passed.
 	ReasonStepCalledOff = "step_called_off"
 	// ReasonDependencyFailed: a task that this one depends on has failed.
 	ReasonDependencyFailed = "dependency_failed"

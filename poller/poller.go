@@ -16,18 +16,18 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// Config describes a [Poller]. Intervals, delays and bounds are required: their
-// defaults are those of the configuration.
+// Config describes a [Poller]. Intervals, delays and bounds are required: their defaults
+// are in package config.
 type Config struct {
-	// SystemID is the event system polled for, in logs and metrics.
+	// SystemID is the event system of the poller, in logs and metrics.
 	SystemID string
 	// Interval is the time between polls at a tight pace.
 	Interval time.Duration
 	// RelaxedInterval is the time between polls at a relaxed pace, never shorter
 	// than Interval.
 	RelaxedInterval time.Duration
-	// Jitter is the share of an interval that chance may take away, 0 to 1, so
-	// that replicas do not poll in step.
+	// Jitter is the largest random share taken off an interval, 0 to 1, so that replicas
+	// do not poll in step.
 	Jitter float64
 	// Backoff is the time to the next poll after errors.
 	Backoff deploymode.Backoff
@@ -56,7 +56,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Check refuses a configuration that leaves out what has no default here.
+// Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
 	if err := errors.Join(config.Positive("Interval", c.Interval), config.Positive("RelaxedInterval", c.RelaxedInterval),
 		config.Positive("Backoff.Base", c.Backoff.Base), config.Positive("Timeout", c.Timeout)); err != nil {
@@ -65,13 +65,13 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Poller calls a function on a schedule, never twice at once. It implements
+// Poller calls a function on a schedule, never concurrently. It implements
 // lifecycle.Service and is safe for concurrent use.
 type Poller struct {
 	cfg     Config
 	poll    func(ctx context.Context) (found int, err error)
 	loop    *lifecycle.Loop
-	changed chan struct{} // holds one: the pace or the intervals were changed
+	changed chan struct{} // of capacity 1: the pace or the intervals were changed
 
 	mu       sync.Mutex // guards the intervals in cfg, too
 	pace     deploymode.Pace
@@ -79,7 +79,7 @@ type Poller struct {
 	health   Health
 }
 
-// Health is what a poller tells about itself.
+// Health is the state of a poller.
 type Health struct {
 	Pace              deploymode.Pace      `json:"pace"`
 	Cycles            uint64               `json:"cycles"`
@@ -87,12 +87,12 @@ type Health struct {
 	Errors            uint64               `json:"errors"`
 	ConsecutiveErrors int                  `json:"consecutive_errors"`
 	LastError         string               `json:"last_error,omitempty"`
-	LastPoll          time.Time            `json:"last_poll,omitzero"` // when it began
+	LastPoll          time.Time            `json:"last_poll,omitzero"` // its begin
 	Loop              lifecycle.LoopHealth `json:"loop"`
 }
 
-// New returns a poller that calls poll, which returns how much it found. The
-// first poll comes one interval after Start, which refuses what Check does.
+// New returns a poller that calls poll, which returns the number of items found. The
+// first poll comes one interval after Start, which returns the error of Check.
 func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Poller {
 	cfg = cfg.withDefaults()
 	p := &Poller{cfg: cfg, poll: poll, pace: cfg.Pace, changed: make(chan struct{}, 1)}
@@ -119,13 +119,13 @@ func (p *Poller) Start(ctx context.Context) error {
 	return p.loop.Start(ctx)
 }
 
-// Stop implements lifecycle.Service; it ends the context of a poll that runs.
+// Stop implements lifecycle.Service; it cancels a running poll.
 func (p *Poller) Stop(ctx context.Context) error { return p.loop.Stop(ctx) }
 
-// SetPace changes how eagerly it polls, from now on; it never blocks.
+// SetPace changes the pace from now on; it never blocks.
 //
-// Turning tight polls within one interval, at a random point of it: when the
-// database of a large fleet comes back, its replicas must not all poll at once.
+// Turning tight polls within one interval, at a random point: when the database of a
+// large fleet comes back, its replicas must not all poll at once.
 func (p *Poller) SetPace(pace deploymode.Pace) {
 	p.mu.Lock()
 	same := p.pace == pace
@@ -140,8 +140,8 @@ func (p *Poller) SetPace(pace deploymode.Pace) {
 	}
 }
 
-// SetIntervals changes the time between polls at a tight and at a relaxed pace,
-// from now on; it never blocks. One that is not above 0 stays as it is.
+// SetIntervals changes the intervals of the tight and the relaxed pace from now on; it
+// never blocks. A value that is not positive changes nothing.
 func (p *Poller) SetIntervals(interval, relaxed time.Duration) {
 	p.mu.Lock()
 	if interval <= 0 {
@@ -226,8 +226,8 @@ func (p *Poller) next() (delay time.Duration, armed bool) {
 	return jittered(interval, p.cfg.Jitter), true
 }
 
-// afterChange returns the time from a change of the pace or the intervals to the
-// next poll, which was due at due.
+// afterChange returns the time from a change of the pace or the intervals to the next
+// poll, which was due at due.
 func (p *Poller) afterChange(due time.Time) (delay time.Duration, armed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,7 +237,7 @@ func (p *Poller) afterChange(due time.Time) (delay time.Duration, armed bool) {
 	}
 	remaining := due.Sub(p.cfg.Clock.Now())
 	if p.failures > 0 && !due.IsZero() {
-		return remaining, true // an error is waited out at any pace
+		return remaining, true // the backoff after an error applies at any pace
 	}
 	if p.pace == deploymode.PaceRelaxed {
 		return jittered(interval, p.cfg.Jitter), true
@@ -249,7 +249,7 @@ func (p *Poller) afterChange(due time.Time) (delay time.Duration, armed bool) {
 	return max(delay, 0), true
 }
 
-// interval wants the lock held; 0 means off.
+// interval requires the lock; 0 means off.
 func (p *Poller) interval() time.Duration {
 	switch p.pace {
 	case deploymode.PaceTight:
@@ -302,7 +302,7 @@ func (p *Poller) record(begin time.Time, found int, err error) {
 	p.failures++
 	p.health.Errors++
 	p.health.LastError = fmt.Sprintf("polling %s: %v", system, err)
-	if p.failures == 1 { // the others are counted; a log line each would only repeat it
+	if p.failures == 1 { // the others are counted; log lines would only repeat it
 		p.cfg.Logger.Warn("poll failed", zap.String("system", system), zap.Error(err), lifecycle.StackField(err))
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// polls records when polls came and answers with what is set.
+// polls records the times of polls and returns the configured results.
 type polls struct {
 	mu    sync.Mutex
 	begin time.Time
@@ -169,7 +169,7 @@ func TestNewIntervalsCountAtOnce(t *testing.T) {
 		p := poller.New(cfg, rec.poll)
 		require.NoError(t, p.Start(t.Context()))
 		time.Sleep(4 * s)
-		p.SetIntervals(s, 10*s) // nothing new
+		p.SetIntervals(s, 10*s) // no change
 		time.Sleep(7 * s)
 		require.Equal(t, []time.Duration{10 * s}, rec.take())
 		p.SetIntervals(2*s, 5*s) // at 11
@@ -180,7 +180,7 @@ func TestNewIntervalsCountAtOnce(t *testing.T) {
 		rec.take() // within one interval
 		time.Sleep(6 * s)
 		require.Len(t, rec.take(), 3)
-		p.SetIntervals(0, 0) // stay as they are
+		p.SetIntervals(0, 0) // no change
 		time.Sleep(s)
 		rec.take()
 		time.Sleep(6 * s)

@@ -17,25 +17,24 @@ const DefaultBufferLimit = 8192
 // payload for each topic. It is far above any number of namespaces.
 const maxBareTopics = 1 << 16
 
-// Buffer is a bounded first-in-first-out set of waiting signals. Put never
-// blocks. A signal that equals a waiting one coalesces with it. When the
-// buffer is full, all payloads are given up and each topic that waits is left
-// with one signal without payload, which covers what comes after it until it
-// is taken: a flood loses detail, never a topic. Probes keep their last
-// payload, because their nonce is what is measured.
+// Buffer is a bounded first-in-first-out set of waiting signals. Put never blocks. A
+// signal that equals a waiting one coalesces with it. When the buffer is full, all
+// payloads are dropped and each waiting topic keeps one signal without payload, which
+// covers later signals of the topic until it is taken: a flood loses detail, never a
+// topic. Probes keep their last payload, because their nonce is what is measured.
 //
 // A Buffer is safe for concurrent use.
 type Buffer struct {
 	limit int
-	// ready holds a token when somebody who waits should look again.
+	// ready holds a token when a waiting reader should look again.
 	ready chan struct{}
 
 	mu       sync.Mutex
 	queue    []waiting
-	index    map[Signal]struct{} // what is in queue
+	index    map[Signal]struct{} // the signals in queue
 	covered  map[Topic]struct{}  // topics whose bare signal in queue stands for all payloads
-	payloads int                 // how many in queue would be worth collapsing
-	err      error               // why no more signals come
+	payloads int                 // signals in queue that a collapse would remove
+	err      error               // why no more signals arrive
 	stats    BufferStats
 }
 
@@ -50,7 +49,7 @@ type BufferStats struct {
 	Put       uint64 // signals offered
 	Coalesced uint64 // merged into one that was waiting
 	Dropped   uint64 // offered after the end, discarded by Close, or beyond every bound
-	Collapsed uint64 // times that the buffer was full and gave up payloads
+	Collapsed uint64 // times that a full buffer dropped payloads
 }
 
 // NewBuffer returns an empty buffer for limit signals (DefaultBufferLimit when
@@ -70,8 +69,8 @@ func NewBuffer(limit int) *Buffer {
 // Put adds s, which must be well-formed.
 func (b *Buffer) Put(s Signal) { b.PutAt(s, 0) }
 
-// PutAt adds s with a mark: a position in the stream it came from, never less
-// than the mark before. A signal that coalesces keeps the mark of the first.
+// PutAt adds s with a mark: a position in the source's stream, never less than the
+// previous mark. A signal that coalesces keeps the mark of the first.
 func (b *Buffer) PutAt(s Signal, mark uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,18 +95,18 @@ func (b *Buffer) PutAt(s Signal, mark uint64) {
 	b.wake()
 }
 
-// Take waits for the oldest signal and removes it. It returns the error of
-// ctx, or, when no signal is left, that of Fail or Close.
+// Take waits for the oldest signal and removes it. It returns the error of ctx, or,
+// when no signal is left, the error of Fail or ErrClosed.
 func (b *Buffer) Take(ctx context.Context) (Signal, error) {
 	for {
 		if err := ctx.Err(); err != nil {
-			b.rewake() // the token that this call may have eaten belongs to others
+			b.rewake() // the token that this call may have consumed belongs to other readers
 			return Signal{}, err
 		}
 		b.mu.Lock()
 		taken, err := b.pop(1), b.err
 		if err != nil || len(b.queue) > 0 {
-			b.wake() // for others who wait
+			b.wake() // for other readers
 		}
 		b.mu.Unlock()
 		if len(taken) == 1 {
@@ -123,17 +122,16 @@ func (b *Buffer) Take(ctx context.Context) (Signal, error) {
 	}
 }
 
-// TakeBatch removes and returns up to limit signals, the oldest first, without
-// waiting. It works after Fail, too.
+// TakeBatch removes and returns up to limit signals, oldest first, without waiting. It
+// also works after Fail.
 func (b *Buffer) TakeBatch(limit int) []Signal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pop(limit)
 }
 
-// Ready returns the channel that receives a token when a signal was put into
-// an empty buffer or the buffer has failed. For one reader, as a companion of
-// TakeBatch.
+// Ready returns the channel that receives a token when a signal was put into an empty
+// buffer or the buffer has failed. It is for a single reader that uses TakeBatch.
 func (b *Buffer) Ready() <-chan struct{} { return b.ready }
 
 // Oldest returns the mark of the oldest waiting signal.
@@ -160,7 +158,7 @@ func (b *Buffer) Stats() BufferStats {
 	return b.stats
 }
 
-// Fail says that no more signals come. Take returns what is waiting, then err.
+// Fail says that no more signals arrive. Take returns the waiting signals, then err.
 // Only the first error counts.
 func (b *Buffer) Fail(err error) {
 	b.mu.Lock()
@@ -171,7 +169,7 @@ func (b *Buffer) Fail(err error) {
 	b.wake()
 }
 
-// Close discards what is waiting; Take returns ErrClosed from now on.
+// Close discards the waiting signals; Take returns ErrClosed from now on.
 func (b *Buffer) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,7 +178,7 @@ func (b *Buffer) Close() {
 	b.wake()
 }
 
-// merge reports whether a waiting signal stands for s already, and counts it.
+// merge reports whether a waiting signal covers s, and counts it.
 func (b *Buffer) merge(s Signal) bool {
 	_, equal := b.index[s]
 	_, covered := b.covered[s.Topic]
@@ -190,8 +188,8 @@ func (b *Buffer) merge(s Signal) bool {
 	return equal || covered
 }
 
-// pushTopic adds w to a buffer that holds nothing but topics: w may only add
-// its own, without the payload.
+// pushTopic adds w to a buffer that holds only topics: w may add its topic, without
+// the payload.
 func (b *Buffer) pushTopic(w waiting) {
 	if !w.signal.Topic.IsProbe() {
 		w.signal.Payload = ""
@@ -239,8 +237,8 @@ func (b *Buffer) pop(limit int) []Signal {
 	return taken
 }
 
-// collapse leaves one signal per topic, at the place and with the mark of the
-// oldest one of that topic.
+// collapse leaves one signal per topic, at the place and with the mark of the oldest
+// signal of that topic.
 func (b *Buffer) collapse() {
 	if b.payloads == 0 {
 		return

@@ -13,22 +13,22 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// TestBufferLosesNoTopic: whatever is put is taken later as it is, or covered
-// by a signal without payload; the size is bounded; the counters add up; the
-// oldest mark is never beyond something that was not handed out.
+// TestBufferLosesNoTopic: every signal is taken later unchanged, or covered by a signal
+// without payload; the size is bounded; the counters add up; the oldest mark is never
+// beyond a signal that was not taken.
 func TestBufferLosesNoTopic(t *testing.T) {
 	topics := []signal.Topic{signal.TopicTasks, signal.TopicControl, signal.WorkerTopic("a"), signal.ProbeTopic("p")}
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 8).Draw(t, "limit")
 		b := signal.NewBuffer(limit)
-		owed := map[signal.Signal]uint64{} // put and not yet answered for → first mark
+		owed := map[signal.Signal]uint64{} // put and not yet taken or covered → first mark
 		var put, taken uint64
 		take := func(n int) {
 			for _, s := range b.TakeBatch(n) {
 				taken++
 				for o := range owed {
 					covers := o == s || o.Topic == s.Topic && s.Payload == "" ||
-						o.Topic == s.Topic && s.Topic.IsProbe() // the newest probe answers for all
+						o.Topic == s.Topic && s.Topic.IsProbe() // the newest probe covers all
 					if covers {
 						delete(owed, o)
 					}
@@ -117,7 +117,7 @@ func TestBufferFailAndClose(t *testing.T) {
 	b.Fail(errors.New("later"))
 	b.Put(signal.Signal{Topic: "u"})
 	if s, err := b.Take(ctx); err != nil || s.Topic != "t" {
-		t.Errorf("Take = %+v, %v, want what was waiting", s, err)
+		t.Errorf("Take = %+v, %v, want the waiting signal", s, err)
 	}
 	if _, err := b.Take(ctx); !errors.Is(err, cause) {
 		t.Errorf("Take = %v, want the first cause", err)
@@ -133,8 +133,8 @@ func TestBufferFailAndClose(t *testing.T) {
 	}
 }
 
-// TestBufferWakesEveryReader: tokens are not lost between several readers, one
-// of which gives up.
+// TestBufferWakesEveryReader: no token is lost between several readers, one of which
+// gives up.
 func TestBufferWakesEveryReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const readers = 5
@@ -169,8 +169,8 @@ func TestBufferWakesEveryReader(t *testing.T) {
 	})
 }
 
-// TestBufferReaderThatGivesUpPassesTheTokenOn: a reader may be woken for a
-// signal in the moment its context ends; another one gets it then.
+// TestBufferReaderThatGivesUpPassesTheTokenOn: if a reader is woken for a signal just
+// as its context ends, another reader gets the signal.
 func TestBufferReaderThatGivesUpPassesTheTokenOn(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestBufferReaderThatGivesUpPassesTheTokenOn(t *testing.T) {
 			quit()
 			synctest.Wait()
 			if b.Len() > 0 {
-				t.Error("a signal waits, a reader waits, and nobody wakes it")
+				t.Error("a signal and a reader wait, and the reader is not woken")
 			}
 			b.Close()
 			wg.Wait()

@@ -11,8 +11,8 @@ import (
 // ErrMalformed is wrapped by every error of Validate, Encode and Decode.
 var ErrMalformed = errors.New("malformed signal")
 
-// separator stands between topic and payload in the encoded form. PostgreSQL
-// allows a zero byte in neither, so it needs no escaping.
+// separator stands between topic and payload in the encoded form. PostgreSQL allows a
+// zero byte in neither, so no escaping is needed.
 const separator = 0
 
 // MaxEncodedBytes bounds the result of Encode and the input of Decode.
@@ -26,12 +26,12 @@ func (t Topic) Validate() error {
 	case len(t) > MaxTopicBytes:
 		return fmt.Errorf("%w: topic of %d bytes (at most %d)", ErrMalformed, len(t), MaxTopicBytes)
 	case !isText(string(t)):
-		return fmt.Errorf("%w: topic %q is no text that PostgreSQL accepts", ErrMalformed, string(t))
+		return fmt.Errorf("%w: topic %q is not text that PostgreSQL accepts", ErrMalformed, string(t))
 	}
 	return nil
 }
 
-// ValidateTopics returns the error of the first topic that is malformed.
+// ValidateTopics returns the error of the first malformed topic.
 func ValidateTopics(topics []Topic) error {
 	for _, t := range topics {
 		if err := t.Validate(); err != nil {
@@ -50,7 +50,7 @@ func (s Signal) Validate() error {
 	case len(s.Payload) > MaxPayloadBytes:
 		return fmt.Errorf("%w: payload of %d bytes (at most %d)", ErrMalformed, len(s.Payload), MaxPayloadBytes)
 	case !isText(s.Payload):
-		return fmt.Errorf("%w: payload on %q is no text that PostgreSQL accepts", ErrMalformed, string(s.Topic))
+		return fmt.Errorf("%w: payload on %q is not text that PostgreSQL accepts", ErrMalformed, string(s.Topic))
 	}
 	return nil
 }
@@ -67,15 +67,15 @@ func Encode(s Signal) ([]byte, error) {
 	return append(b, s.Payload...), nil
 }
 
-// Decode is the inverse of Encode: whatever it accepts encodes to the same
-// bytes again. The result does not refer to b.
+// Decode is the inverse of Encode: every accepted input is the encoding of the
+// result. The result does not refer to b.
 func Decode(b []byte) (Signal, error) {
 	if len(b) > MaxEncodedBytes {
 		return Signal{}, fmt.Errorf("%w: %d bytes (at most %d)", ErrMalformed, len(b), MaxEncodedBytes)
 	}
 	topic, payload, found := bytes.Cut(b, []byte{separator})
 	if !found {
-		return Signal{}, fmt.Errorf("%w: no end of the topic in %d bytes", ErrMalformed, len(b))
+		return Signal{}, fmt.Errorf("%w: no separator in %d bytes", ErrMalformed, len(b))
 	}
 	s := Signal{Topic: Topic(topic), Payload: string(payload)}
 	if err := s.Validate(); err != nil {
@@ -84,5 +84,5 @@ func Decode(b []byte) (Signal, error) {
 	return s, nil
 }
 
-// isText reports whether PostgreSQL takes s as text: UTF-8 without zero bytes.
+// isText reports whether PostgreSQL accepts s as text: UTF-8 without zero bytes.
 func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }

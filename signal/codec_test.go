@@ -19,7 +19,7 @@ func TestTopics(t *testing.T) {
 		t.Error("TopicTasks is taken for a worker topic")
 	}
 	if !signal.ProbeTopic("x").IsProbe() || signal.WorkerTopic("x").IsProbe() {
-		t.Error("IsProbe does not tell probes from others")
+		t.Error("IsProbe does not distinguish probes from other topics")
 	}
 }
 

@@ -15,30 +15,29 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// Transport carries a batch of well-formed signals to all who subscribed, in
-// as few round trips as it can. Send is bounded by ctx and safe for concurrent
-// use. After an error some of the batch may have arrived.
+// Transport delivers a batch of well-formed signals to all subscribers in as few round
+// trips as possible. Send is bounded by ctx and safe for concurrent use. After an error
+// some of the batch may have been delivered.
 type Transport interface {
 	Send(ctx context.Context, batch []Signal) error
 }
 
 // SenderConfig bounds a Sender. A zero field means its default.
 type SenderConfig struct {
-	// Limit is how many different signals wait before their payloads are
-	// given up. Default DefaultBufferLimit.
+	// Limit is how many different signals wait before their payloads are dropped.
+	// Default DefaultBufferLimit.
 	Limit int
 	// MaxBatch is how many waiting signals one flush takes. Default 2048.
 	MaxBatch int
 	// FlushTimeout bounds one call of the transport. Default 5 s.
 	FlushTimeout time.Duration
-	// BackoffMin and BackoffMax bound the pause after a failed flush, which
-	// doubles with each failure in a row and is jittered down to its half.
-	// Defaults 50 ms and 5 s.
+	// BackoffMin and BackoffMax bound the pause after a failed flush, which doubles with
+	// each consecutive failure and is jittered down to its half. Defaults 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
 	// OnError, when set, is called by the flushing loop with the error of each
 	// failed flush. It must not block.
 	OnError func(error)
-	// OnRestart, when set, is told of each restart of the flushing loop after a
+	// OnRestart, when set, is called for each restart of the flushing loop after a
 	// panic, for counting.
 	OnRestart func(name string)
 	Logger    *zap.Logger // default none
@@ -72,21 +71,20 @@ type SenderStats struct {
 	Published uint64 // offered to Publish
 	Sent      uint64 // carried by the transport
 	Coalesced uint64 // merged into another: equal, joined, or covered by a bare topic
-	Collapsed uint64 // times that payloads were given up, by overflow or because no transport can carry them
+	Collapsed uint64 // dropped payloads: overflow, or not valid for any transport
 	Dropped   uint64 // not sent: malformed topic, two failures, or published after Stop
 	Failed    uint64 // flushes that failed
 	Flushes   uint64 // flushes that succeeded
 	Waiting   int    // waiting for the next flush now
 }
 
-// Sender is the coalescing Publisher. One flush is in flight at most; what is
-// published meanwhile waits and forms the next batch, which leaves as soon as
-// the flush returns. So a lone signal leaves at once and a thousand share one
-// round trip, and no timer is ever waited for.
+// Sender is the coalescing Publisher. At most one flush is in flight; signals published
+// meanwhile form the next batch, which is sent as soon as the flush returns. So a lone
+// signal is sent at once and a thousand share one round trip, and there is no timer.
 //
-// A failed batch is tried once more after a pause, then dropped: signals are
-// hints, and whoever listens scans after an outage anyway. So is one over which
-// the flushing loop panicked; that begins again after a pause.
+// A failed batch is retried once after a pause, then dropped: signals are hints, and
+// listeners scan after an outage anyway. A batch on which the flushing loop panicked is
+// dropped, and the loop restarts after a pause.
 type Sender struct {
 	transport Transport
 	cfg       SenderConfig
@@ -121,24 +119,24 @@ func NewSender(t Transport, cfg SenderConfig) *Sender {
 	return s
 }
 
-// Publish implements Publisher. A signal that no transport can carry for its
-// payload is sent without it; one whose topic is malformed is dropped. After
-// Stop everything is dropped. Both show in the statistics.
+// Publish implements Publisher. A signal whose payload no transport can carry is sent
+// without it; a signal with a malformed topic is dropped, and after Stop every signal.
+// Both show in the statistics.
 func (s *Sender) Publish(signals ...Signal) {
 	for _, sig := range signals {
 		if sig.Topic != TopicTasks || !strings.Contains(sig.Payload, ",") {
 			s.put(sig)
 			continue
 		}
-		// One by one they coalesce with others; they are joined at the flush.
+		// Single identifiers coalesce with others; they are joined at the flush.
 		for _, id := range splitIDs(sig.Payload) {
 			s.put(Signal{Topic: TopicTasks, Payload: id})
 		}
 	}
 }
 
-// splitIDs returns the parts of a payload of TopicTasks, without empty ones; a
-// payload of nothing but commas yields the empty payload.
+// splitIDs returns the parts of a payload of TopicTasks, without empty ones; a payload
+// of only commas yields the empty payload.
 func splitIDs(payload string) []string {
 	ids := strings.FieldsFunc(payload, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(ids) == 0 {
@@ -176,7 +174,7 @@ func (s *Sender) Stats() SenderStats {
 	}
 }
 
-// await waits for something to flush; false means that nothing comes any more.
+// await waits for signals to flush; false means that no more arrive.
 func (s *Sender) await(ctx context.Context) bool {
 	select {
 	case <-s.waiting.Ready():
@@ -188,7 +186,7 @@ func (s *Sender) await(ctx context.Context) bool {
 	}
 }
 
-// flush sends one batch, twice at most, and returns the failures in a row.
+// flush sends one batch, at most twice, and returns the consecutive failures.
 func (s *Sender) flush(ctx context.Context, batch []Signal, failures int) int {
 	sent := false
 	defer func() { // also after a panic
@@ -228,7 +226,7 @@ func (s *Sender) send(ctx context.Context, batch []Signal) (err error) {
 	return nil
 }
 
-// pause waits out the backoff; Stop cuts it short.
+// pause waits for the backoff; Stop ends it early.
 func (s *Sender) pause(ctx context.Context, failures int) {
 	d := s.cfg.BackoffMin << min(failures-1, 20)
 	if d <= 0 || d > s.cfg.BackoffMax {
@@ -244,7 +242,7 @@ func (s *Sender) pause(ctx context.Context, failures int) {
 	}
 }
 
-// join puts the UUIDs on TopicTasks together, as many into a payload as fit.
+// join combines the UUIDs on TopicTasks, as many per payload as fit.
 func (s *Sender) join(batch []Signal) []Signal {
 	out := make([]Signal, 0, len(batch))
 	var ids []string

@@ -14,9 +14,9 @@ func (s *Sender) Name() string { return "signal sender" }
 // Health returns the state of the flushing loop.
 func (s *Sender) Health() lifecycle.LoopHealth { return s.loop.Health() }
 
-// Start begins to flush and returns at once. The end of ctx does not end the
-// Sender, because a daemon that drains still publishes: Stop does. Starting
-// twice is harmless; starting after Stop returns lifecycle.ErrStopped.
+// Start begins to flush and returns at once. The end of ctx does not end the Sender,
+// because a draining daemon still publishes: Stop does. Starting twice is harmless;
+// starting after Stop returns lifecycle.ErrStopped.
 func (s *Sender) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,13 +27,13 @@ func (s *Sender) Start(ctx context.Context) error {
 	return s.loop.Start(context.WithoutCancel(ctx))
 }
 
-// stopGrace is how long Stop waits, beyond its context, for the transport to
-// notice that it was cancelled.
+// stopGrace is how long Stop waits, beyond its context, for a cancelled transport to
+// return.
 const stopGrace = 100 * time.Millisecond
 
-// Stop refuses new signals, sends what is waiting and returns when nothing is
-// left. When ctx ends before that, the flush in flight is cancelled, the rest
-// is dropped and the error of ctx is returned. Stopping twice is harmless.
+// Stop rejects new signals, sends the waiting ones and returns when none is left. When
+// ctx ends before that, the flush in flight is cancelled, the rest is dropped and the
+// error of ctx is returned. Stopping twice is harmless.
 func (s *Sender) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.stopped {
@@ -61,8 +61,8 @@ func (s *Sender) Stop(ctx context.Context) error {
 	return left
 }
 
-// run flushes until Stop was called and nothing waits, or ctx ends. It returns
-// only with the end of ctx, since the loop would begin again.
+// run flushes until Stop was called and no signal waits, or ctx ends. It returns only
+// with the end of ctx, since the loop would restart.
 func (s *Sender) run(ctx context.Context) error {
 	failures := 0 // in a row
 	for ctx.Err() == nil {

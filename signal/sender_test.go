@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a Transport that keeps what it was given. before, when set, runs
-// in each Send and decides about it.
+// recorder is a Transport that keeps its batches. before, when set, runs in each Send
+// and decides its result.
 type recorder struct {
 	before func(ctx context.Context, call int) error
 
@@ -64,8 +64,8 @@ func stop(t *testing.T, s *signal.Sender) {
 	}
 }
 
-// A lone signal leaves at once; what is published during its flush leaves
-// together, equal ones once, as soon as the flush returns.
+// A lone signal is sent at once; signals published during its flush are sent together,
+// duplicates once, as soon as the flush returns.
 func TestSenderBatchesNaturally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(context.Context, int) error { time.Sleep(time.Second); return nil }}
@@ -178,8 +178,7 @@ func TestSenderSurvivesPanicAndStuckTransport(t *testing.T) {
 	})
 }
 
-// A panic where errors are told of is over after a pause, and costs no more than
-// the batch.
+// A panic in OnError costs only the batch, and is over after a pause.
 func TestSenderSurvivesPanicOfOnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(_ context.Context, call int) error {
@@ -211,7 +210,7 @@ func TestSenderSurvivesPanicOfOnError(t *testing.T) {
 	})
 }
 
-// Stop sends what waits, also while the loop is about to begin again.
+// Stop sends the waiting signals, even while the loop is about to restart.
 func TestSenderStopsWhileItIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(_ context.Context, call int) error {
@@ -256,7 +255,7 @@ func TestSenderStopIsBounded(t *testing.T) {
 	})
 }
 
-// Stop does not wait for a backoff: the one more try is made at once.
+// Stop does not wait for a backoff: the retry is made at once.
 func TestSenderStopCutsThePauseShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{before: func(_ context.Context, call int) error {
@@ -321,7 +320,7 @@ func TestSenderJoinsTasks(t *testing.T) {
 		signal.Signal{Topic: signal.TopicTasks, Payload: ids[0]},
 		control("between"),
 		signal.Signal{Topic: signal.TopicTasks, Payload: strings.Join(ids, ",")},
-		signal.Signal{Topic: signal.TopicTasks, Payload: ", ,"}, // nothing but a hint
+		signal.Signal{Topic: signal.TopicTasks, Payload: ", ,"}, // only a hint
 	)
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -351,8 +350,8 @@ func TestSenderJoinsTasks(t *testing.T) {
 	}
 }
 
-// TestSenderSendsOnlyWellFormedAndAddsUp: whatever is published, only
-// well-formed signals reach the transport, and every one is accounted for.
+// TestSenderSendsOnlyWellFormedAndAddsUp: of all published signals only well-formed ones
+// reach the transport, and every signal is accounted for.
 func TestSenderSendsOnlyWellFormedAndAddsUp(t *testing.T) {
 	topics := []signal.Topic{"", "a\x00", signal.Topic(strings.Repeat("x", 64)), signal.TopicTasks, signal.TopicControl, signal.WorkerTopic("ä")}
 	payloads := []string{"", "x", "y", "x,y,z", ",", "\xff", "a\x00", strings.Repeat("p", signal.MaxPayloadBytes), strings.Repeat("p", signal.MaxPayloadBytes+1)}

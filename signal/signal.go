@@ -14,12 +14,12 @@ type Topic string
 const (
 	// TopicOrchestration: steps were reported.
 	TopicOrchestration Topic = "tasker_orchestration"
-	// TopicDue: a due time or the end of a lease came nearer.
+	// TopicDue: a due time or the end of a lease is earlier than known.
 	TopicDue Topic = "tasker_due"
-	// TopicTasks: a task that somebody waits for has ended; the payload holds
-	// its UUID (several are separated by commas).
+	// TopicTasks: a watched task has ended; the payload holds its UUID (several are
+	// separated by commas).
 	TopicTasks Topic = "tasker_tasks"
-	// TopicControl: the registry changed (a namespace or a template is new).
+	// TopicControl: the registry changed (a new namespace or template).
 	TopicControl Topic = "tasker_control"
 
 	// TopicEvents: durable domain events were published.
@@ -33,14 +33,14 @@ const (
 // MaxTopicBytes is the longest name PostgreSQL accepts for a channel.
 const MaxTopicBytes = 63
 
-// MaxPayloadBytes bounds a payload: PostgreSQL refuses 8,000 bytes and more.
+// MaxPayloadBytes bounds a payload: PostgreSQL rejects 8,000 bytes and more.
 const MaxPayloadBytes = 7000
 
 // WorkerTopic is the topic of the queue of one namespace.
 func WorkerTopic(namespace string) Topic { return Topic(workerPrefix + namespace) }
 
-// FastTopic is the topic of the fast domain events of one namespace. Its
-// payloads are no hints but the events themselves; without one, some were lost.
+// FastTopic is the topic of the fast domain events of one namespace. Its payloads are
+// the events themselves, not hints; a signal without payload says that some were lost.
 func FastTopic(namespace string) Topic { return Topic(fastPrefix + namespace) }
 
 // FastNamespace returns the namespace of a topic of fast events.
@@ -63,15 +63,15 @@ func (t Topic) IsProbe() bool { return strings.HasPrefix(string(t), probePrefix)
 // signals costs time, never work.
 type Signal struct {
 	Topic Topic
-	// Payload narrows the hint down; at most MaxPayloadBytes, usually empty.
-	// Empty means "anything on this topic": when too many signals wait, their
-	// payloads are given up and one such signal stands for all of them.
+	// Payload narrows the hint; at most MaxPayloadBytes, usually empty. Empty means
+	// "anything on this topic": when too many signals wait, one such signal replaces
+	// them all.
 	Payload string
 }
 
-// Publisher sends signals, best effort. Publish never blocks on the network:
-// it hands over to a coalescing sender and returns; equal signals that wait
-// for the same flush are sent once. It is safe for concurrent use.
+// Publisher sends signals, best effort. Publish never blocks on the network: it passes
+// them to a coalescing sender and returns; equal signals that wait for the same flush
+// are sent once. It is safe for concurrent use.
 type Publisher interface {
 	Publish(signals ...Signal)
 }
@@ -80,8 +80,8 @@ type Publisher interface {
 type Source interface {
 	// Name is the name in configuration, logs and metrics: notify, wal, relay, inproc.
 	Name() string
-	// Connect subscribes to topics and returns once signals published from
-	// now on will be received. ctx bounds the connecting only.
+	// Connect subscribes to topics and returns once signals published from now on will
+	// be received. ctx bounds only the connecting.
 	Connect(ctx context.Context, topics []Topic) (Connection, error)
 }
 
@@ -97,8 +97,7 @@ type Connection interface {
 	// published from now on to the new topics will be received. Topics that
 	// are in both sets never have a gap.
 	Subscribe(ctx context.Context, topics []Topic) error
-	// Probe sends a signal through the same path that the signals of others
-	// take, so that it comes back out of Receive.
+	// Probe sends a signal on the path of all other signals, so that Receive returns it.
 	Probe(ctx context.Context, s Signal) error
 	// Close releases the connection; it is idempotent and bounded by ctx.
 	Close(ctx context.Context) error

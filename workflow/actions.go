@@ -2,8 +2,8 @@ package workflow
 
 import "encoding/json"
 
-// The names of what operators do to tasks and steps, as in the API, in messages
-// and in the records.
+// The names of operators' actions on tasks and steps, as in the API, in messages and in
+// the records.
 const (
 	ActionCancel   = "cancel"            // a live task
 	ActionFail     = "fail"              // a live task
@@ -13,18 +13,18 @@ const (
 	ActionRunAgain = "run_again"         // a step
 )
 
-// Operation is what an operator or a sweep does.
+// Operation is an action of an operator or a sweep.
 type Operation struct {
 	Action string
 	Step   int // its number; negative: the task
-	// Reason and DeadLetter are for what ends the task; 0: nobody is to look at it.
+	// Reason and DeadLetter are for actions that end the task; 0: no dead-letter entry.
 	Reason     string
 	DeadLetter DeadLetterReason
 	Result     json.RawMessage // of a step that is completed by hand
 }
 
-// Input is the operation as the rules know it. decides is false for one that
-// does not change what happens next, or that needs a step and has none.
+// Input converts the operation to an input of the rules. decides is false for an operation
+// that does not change what happens next, or that needs a step and has none.
 func (o Operation) Input() (in Input, decides bool) {
 	switch {
 	case o.Action == ActionCancel:

@@ -43,14 +43,13 @@ type Rules struct {
 	// before it is given up as poison; at least 1.
 	MaxCrashes int
 	Creation
-	// BatchesAt is for who goes through what has happened once more: it tells the
-	// number that the first of so many batches of a batch_worker got at the time.
-	// nil: the numbers are chosen.
+	// BatchesAt is for replaying the records: it returns the number that the first of
+	// count batches of a batch_worker got at the time. nil: the numbers are chosen.
 	BatchesAt func(worker, count int) (first int, err error)
 }
 
-// Creation is the part of Rules that steps come under which create others, and
-// batches. It is all of them that a success depends on.
+// Creation is the part of Rules for steps that create others, and for batches. A success
+// depends on no other rules.
 type Creation struct {
 	// MaxDecisionSteps bounds the steps that one decision names,
 	// MaxDecisionDepth the decisions on one way through the template, MaxBatches
@@ -58,8 +57,7 @@ type Creation struct {
 	MaxDecisionSteps int `json:"max_decision_steps"`
 	MaxDecisionDepth int `json:"max_decision_depth"`
 	MaxBatches       int `json:"max_batches"`
-	// RefuseDecisions and RefuseBatches make a step fail whose result asks for
-	// steps.
+	// RefuseDecisions and RefuseBatches fail a step whose result asks for steps.
 	RefuseDecisions bool `json:"refuse_decisions"`
 	RefuseBatches   bool `json:"refuse_batches"`
 	// MaxParallelBatches bounds how many batches of one step are on the board at
@@ -67,9 +65,9 @@ type Creation struct {
 	MaxParallelBatches int `json:"max_parallel_batches"`
 }
 
-// Input is something that happened to a task. Advance also takes a pointer to
-// one, so that a caller with many can keep them in one slice instead of
-// allocating each; it only reads them and keeps none.
+// Input is an event of a task. Advance also accepts a pointer to one, so that a caller with
+// many can keep them in one slice instead of allocating each; it only reads them and keeps
+// none.
 type Input interface{ input() }
 
 // Created starts the task. StartIn delays the first steps.
@@ -80,7 +78,7 @@ type Reported struct {
 	Step    int
 	Attempt int // the number of this execution, 1 for the first
 	Success bool
-	// Retryable is what the handler said of its failure.
+	// Retryable is the handler's classification of its failure.
 	Retryable bool
 	// RetryAfter is the delay the handler asked for; negative for none.
 	RetryAfter time.Duration
@@ -96,8 +94,8 @@ type LeaseLost struct{ Step, Attempt int }
 // Cancel ends the task and everything on the board.
 type Cancel struct {
 	Reason string
-	// DeadLetter gives the task to people too, as when its deadline has passed;
-	// 0: an operator knows what he does.
+	// DeadLetter creates a dead-letter entry too, as when the deadline has passed; 0: no
+	// entry, the action was deliberate.
 	DeadLetter DeadLetterReason
 }
 
@@ -126,33 +124,32 @@ type EndStep struct {
 	Reason  string // why a step failed for good; else empty
 }
 
-// TaskChange is a change of the task's state that is worth a row of history.
+// TaskChange is a change of the task's state that gets a row of history.
 type TaskChange struct {
 	From, To TaskState
 	Reason   string
 }
 
-// Effects is what store has to make true, in one transaction.
+// Effects are the changes that store must write, in one transaction.
 type Effects struct {
 	Put    []PutStep
 	Retry  []RetryStep
 	End    []EndStep
 	Remove []int // steps taken off the board wherever they stand (cancel)
-	// Changes holds the passed states of the task that somebody could have
-	// seen, in order.
+	// Changes holds the observable states that the task passed, in order.
 	Changes  []TaskChange
 	State    TaskState // the state of the task from now on
 	Finished bool      // State is terminal
-	// DeadLetter is set when the task needs somebody to look at it.
+	// DeadLetter is the dead-letter entry to create; nil: none.
 	DeadLetter *DeadLetter
-	// Batches are to be written down: steps created at run time. They come on the
-	// board with Put, now or later.
+	// Batches are the steps created at run time, to be stored. They come on the board
+	// with Put, now or later.
 	Batches []NewBatch
-	// Decided tells of outcomes that were followed.
+	// Decided lists the outcomes that were followed.
 	Decided []Decided
 }
 
-// DeadLetter says why a task was given to people.
+// DeadLetter is the reason of a dead-letter entry.
 type DeadLetter struct {
 	Reason DeadLetterReason
 	Detail string // the reason of the failed step, or of the action
@@ -160,7 +157,7 @@ type DeadLetter struct {
 }
 
 // Advance decides what happens next. It returns the new progress and the
-// effects, and leaves its arguments as they are. It is deterministic and does
+// effects, and does not change its arguments. It is deterministic and does
 // no I/O. An error means that the caller broke the contract (an unknown step,
 // an input for a step that is not on the board, an ended task), never that a
 // workflow failed.
@@ -181,13 +178,13 @@ func Advance(plan *Plan, state TaskState, progress *Progress, rules Rules, input
 			return nil, nil, fmt.Errorf("advance: %w", err)
 		}
 	}
-	a.settle()
+	a.deriveState()
 	return a.progress, a.effects, nil
 }
 
-// decision is what Advance returns, in one piece of memory: the usual task is
-// small and the usual input has one consequence of each kind, so that deciding
-// about it takes a single allocation. What is larger grows out of it.
+// decision is the result of Advance in one piece of memory: the usual task is small and the
+// usual input has one consequence of each kind, so that a single allocation is enough.
+// Larger results grow out of it.
 type decision struct {
 	progress Progress
 	effects  Effects
@@ -200,8 +197,8 @@ type decision struct {
 
 func newDecision(state TaskState, progress *Progress) *decision {
 	d := new(decision)
-	// Each part has an array of its own, so what is appended to one cannot
-	// reach into another.
+	// Each part has an array of its own, so that appending to one cannot overwrite
+	// another.
 	d.progress.Steps = append(d.steps[:0], progress.Steps...)
 	d.progress.Ending, d.progress.Retry = progress.Ending, progress.Retry
 	if progress.Groups != nil {
@@ -219,19 +216,19 @@ type advancing struct {
 	// moved says that something other than the creation has happened, so the
 	// task is no longer pending.
 	moved  bool
-	ended  TaskState // what an operator has ended the task as; 0: nothing has
+	ended  TaskState // the state in which an operator ended the task; 0: none
 	reason string
-	void   bool // what else has happened does not matter any more
-	// forgotten are the groups that this decision has forgotten. It does not give
-	// their numbers out itself: in its effects a number means one step.
+	void   bool // all other events are void
+	// forgotten are the groups that this decision has forgotten. It does not reuse their
+	// numbers itself: in its effects a number means one step.
 	forgotten []Group
 	failed    DeadLetter  // the latest step that failed for good
-	letter    *DeadLetter // room for the one of the effects
+	letter    *DeadLetter // room for the entry of the effects
 }
 
 func (a *advancing) apply(in Input) error {
 	if a.ended != 0 || a.void {
-		return nil // what arrives in the same breath as a cancel is void
+		return nil // inputs that arrive together with a cancel are void
 	}
 	switch in := in.(type) {
 	case Reported:
@@ -277,7 +274,7 @@ func (a *advancing) put(no int, dueIn time.Duration) {
 	a.effects.Put = append(a.effects.Put, PutStep{Step: no, DueIn: dueIn})
 }
 
-// onBoard returns the step if a result for it can exist.
+// onBoard returns the step if it can have a result.
 func (a *advancing) onBoard(no int) (*StepProgress, *PlanStep, error) {
 	if no < 0 || no >= len(a.progress.Steps) {
 		return nil, nil, fmt.Errorf("step %d does not exist", no)
@@ -290,8 +287,8 @@ func (a *advancing) onBoard(no int) (*StepProgress, *PlanStep, error) {
 	return s, step, nil
 }
 
-// name is the name of a step for messages. That of a batch ends with its number
-// in the group, as its own name is not known here.
+// name is the name of a step for messages. The name of a batch ends with its number in the
+// group, as its own name is not known here.
 func (a *advancing) name(no int) string {
 	step := a.plan.Step(a.progress, no)
 	switch {
@@ -329,8 +326,8 @@ func (a *advancing) report(in *Reported) error {
 	return nil
 }
 
-// reportUnfolding is the success of a step whose result creates others. One that
-// asks for what cannot be is a failure: the same result would come again.
+// reportUnfolding handles the success of a step whose result creates others. A result that
+// asks for impossible steps is a failure: a retry would return the same.
 func (a *advancing) reportUnfolding(in *Reported, s *StepProgress, step *PlanStep) {
 	u, batches, err := a.outcome(step, in.Result)
 	if err != nil {
@@ -378,8 +375,8 @@ func (a *advancing) fail(s *StepProgress, no int, reason string) {
 	a.failed = DeadLetter{Reason: deadLetterOf(reason), Detail: reason, Step: no}
 }
 
-// satisfied tells the children of a step that one more parent is done. A batch
-// is not a parent by itself: its group is, once it has settled.
+// satisfied counts down the parents of a step's children. A batch is not a parent by
+// itself: its group is, once it is settled.
 func (a *advancing) satisfied(step *PlanStep) {
 	if step.Kind == KindBatchWorker {
 		return

@@ -205,8 +205,7 @@ func randomPlan(t *rapid.T) *Plan {
 	return p
 }
 
-// simulation is the board as store keeps it, with nothing but what the
-// effects say.
+// simulation is the board as store keeps it, built only from the effects.
 type simulation struct {
 	*history
 	board    map[int]int // step → attempts begun
@@ -323,8 +322,8 @@ func randomRules(t *rapid.T) Rules {
 		RefuseDecisions: rapid.Bool().Draw(t, "no decisions"), RefuseBatches: rapid.Bool().Draw(t, "no batches")}}
 }
 
-// TestSuccessesNeedNoConfiguration: a worker decides about them without the rules of
-// an orchestrator, as long as they create no steps.
+// TestSuccessesNeedNoConfiguration: a worker decides about them without the rules of an
+// orchestrator, as long as they create no steps.
 func TestSuccessesNeedNoConfiguration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules := randomRules(t)
@@ -340,8 +339,8 @@ func TestSuccessesNeedNoConfiguration(t *testing.T) {
 	})
 }
 
-// TestSuccessesThatCreateNeedTheRulesOfCreation and no others; also where these say
-// that what is asked for fails.
+// TestSuccessesThatCreateNeedTheRulesOfCreation and no others, even if these refuse the
+// creation.
 func TestSuccessesThatCreateNeedTheRulesOfCreation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules := randomRules(t)
@@ -357,8 +356,8 @@ func TestSuccessesThatCreateNeedTheRulesOfCreation(t *testing.T) {
 	})
 }
 
-// sameBy requires that the input leads to the same by both rules, unless it makes
-// something fail by both.
+// sameBy requires that the input has the same effects by both rules, unless it fails a step
+// by both.
 func (s *simulation) sameBy(one, other Rules, in Input) {
 	failed := func(e *Effects) bool {
 		return len(e.Retry) > 0 || slices.ContainsFunc(e.End, func(end EndStep) bool { return end.Outcome != OutcomeSuccess })

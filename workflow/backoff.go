@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// MaxRetryAfter bounds a delay asked for by a handler.
+// MaxRetryAfter bounds a delay requested by a handler.
 const MaxRetryAfter = 365 * 24 * time.Hour
 
 // maxExponent bounds the growth before the cap is applied, so that no
@@ -25,7 +25,7 @@ type BackoffDefaults struct {
 // Delay is the one backoff formula: how long step waits after its failures-th
 // failed execution (1 for the first).
 //
-// A delay asked for by the handler (hint ≥ 0) wins as it is, bounded by
+// A delay requested by the handler (hint ≥ 0) is used unchanged, bounded by
 // MaxRetryAfter. Otherwise the strategy of the policy gives a delay, seed
 // moves it by ± Jitter, and the smaller of the policy's and the configured
 // maximum caps it.

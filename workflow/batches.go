@@ -2,21 +2,21 @@ package workflow
 
 import "slices"
 
-// The failure strategies of batches (batch_config.failure_strategy). Handlers
-// are told the strategy too, for the items inside a batch.
+// The failure strategies of batches (batch_config.failure_strategy). Handlers get the
+// strategy too, for the items inside a batch.
 const (
-	// FailFast calls the other batches off when one fails for good.
+	// FailFast cancels the other batches when one fails for good.
 	FailFast = "fail_fast"
-	// ContinueOnFailure lets the others end; then the group fails, unless the
-	// template says how many may.
+	// ContinueOnFailure lets the others end; then the group fails, unless the template
+	// tolerates as many failures.
 	ContinueOnFailure = "continue_on_failure"
-	// IsolateFailed lets the others end and goes on without what failed, unless
-	// the template says how many may.
+	// IsolateFailed lets the others end and continues without the failed ones, unless the
+	// template limits their number.
 	IsolateFailed = "isolate"
 )
 
-// releaseBatches tells the batches of a worker that one more parent is done.
-// They come on the board when the group settles.
+// releaseBatches counts down the parents of a worker's batches, which come on the board
+// with advanceGroups.
 func (a *advancing) releaseBatches(template int) {
 	g := a.progress.groupOf(template)
 	if g == nil {
@@ -29,18 +29,18 @@ func (a *advancing) releaseBatches(template int) {
 	}
 }
 
-// settleGroups lets groups of batches go on: as many on the board as may be, and
-// when all have ended, the steps behind them.
-func (a *advancing) settleGroups() {
-	// By index: settling one may not change the list, but members move.
+// advanceGroups advances groups of batches: it puts as many on the board as allowed and,
+// when all have ended, releases the steps that follow.
+func (a *advancing) advanceGroups() {
+	// By index: advancing one may not change the list, but members move.
 	for i := range a.progress.Groups {
 		if g := &a.progress.Groups[i]; !g.Settled {
-			a.settleGroup(g)
+			a.advanceGroup(g)
 		}
 	}
 }
 
-func (a *advancing) settleGroup(g *Group) {
+func (a *advancing) advanceGroup(g *Group) {
 	step := &a.plan.Steps[g.Template]
 	members := a.progress.Steps[g.First : g.First+g.Count]
 	var n Tally
@@ -67,8 +67,8 @@ func (a *advancing) settleGroup(g *Group) {
 	a.release(step)
 }
 
-// failsNow reports whether a batch of the group fails for good by what is being
-// decided; an earlier failure does not call off what an operator brought back.
+// failsNow reports whether a batch of the group fails for good in this decision; an
+// earlier failure does not cancel batches that an operator brought back.
 func (a *advancing) failsNow(g *Group) bool {
 	return slices.ContainsFunc(a.effects.End, func(e EndStep) bool { return e.Outcome == OutcomeError && g.Has(e.Step) })
 }
@@ -95,7 +95,7 @@ func (a *advancing) parallel(step *PlanStep) int {
 	return limit
 }
 
-// callOffBatches ends the batches that have not ended.
+// callOffBatches cancels the batches that have not ended.
 func (a *advancing) callOffBatches(g *Group) {
 	for no := g.First; no < g.First+g.Count; no++ {
 		s := &a.progress.Steps[no]
@@ -108,7 +108,7 @@ func (a *advancing) callOffBatches(g *Group) {
 	}
 }
 
-// FailureStrategy is what happens to the other batches when one fails for good.
+// FailureStrategy says what happens to the other batches when one fails for good.
 func (s *PlanStep) FailureStrategy() string {
 	if s.Batch == nil || s.Batch.FailureStrategy == "" {
 		return FailFast
@@ -116,8 +116,8 @@ func (s *PlanStep) FailureStrategy() string {
 	return s.Batch.FailureStrategy
 }
 
-// tolerates reports whether the steps behind a group may go on although some of
-// its batches have failed.
+// tolerates reports whether the steps after a group may run although some of its batches
+// have failed.
 func (s *PlanStep) tolerates(failed, count int) bool {
 	switch b := s.Batch; {
 	case failed == 0:

@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of what events are told apart by, in bytes.
+// The bounds of the names and keys of events, in bytes.
 const (
 	MaxEventName = 255
 	MaxEventKey  = 512
 )
 
-// CheckEventName says what is wrong with the name of an event.
+// CheckEventName validates the name of an event.
 func CheckEventName(name string) error {
 	if strings.TrimSpace(name) == "" {
 		return errors.New("it is empty")
@@ -24,8 +24,7 @@ func CheckEventName(name string) error {
 	return checkEventText(name, MaxEventName)
 }
 
-// CheckEventKey says what is wrong with the key of an event. An empty one is
-// fine: it stands for none.
+// CheckEventKey validates the key of an event. The empty key is valid: there is none.
 func CheckEventKey(key string) error { return checkEventText(key, MaxEventKey) }
 
 func checkEventText(text string, limit int) error {
@@ -38,13 +37,13 @@ func checkEventText(text string, limit int) error {
 	return nil
 }
 
-// Beginning is what a step that the engine runs itself begins with: what it
-// waits for, and what becomes of it when its time is over.
+// Beginning describes the begin of a step that the engine runs itself: what it waits for,
+// and how it ends when its time is over.
 type Beginning struct {
 	Kind  StepKind
 	For   time.Duration // until it is due; 0: Until, or never
 	Until time.Time     // zero: For, or never
-	// Due is what the step ends with when it is due.
+	// Due is the end of the step when it is due.
 	Due StepEnd
 
 	Event, Key string  // of KindWaitForEvent; an empty key: events for its task
@@ -52,7 +51,7 @@ type Beginning struct {
 	Task       SubTask // of KindTask
 }
 
-// SubTask is the task that a step is.
+// SubTask is the task that a step runs.
 type SubTask struct {
 	Namespace, Name, Version string
 	Context                  json.RawMessage
@@ -66,15 +65,15 @@ type StepEnd struct {
 	Retryable bool
 }
 
-// Error types of steps that the engine runs, as they stand in their errors.
+// Error types of steps that the engine runs, as in their errors.
 const (
 	ErrorTypeTimeout   = "WaitTimeout"
 	ErrorTypeRejected  = "ApprovalRejected"
 	ErrorTypeSubTask   = "TaskFailed"
-	ErrorTypeCannotRun = "CannotBegin" // the step asks for what cannot be
+	ErrorTypeCannotRun = "CannotBegin" // the step asks for the impossible
 )
 
-// Failed is a failure with a message for people.
+// Failed is a failure with a message for operators.
 func Failed(errorType, message string, retryable bool) StepEnd {
 	document, _ := json.Marshal(map[string]any{"message": message, "error_type": errorType, "retryable": retryable}) // texts and a bool
 	return StepEnd{Error: document, Retryable: retryable}
@@ -89,8 +88,8 @@ func Succeeded(result any) (StepEnd, error) {
 	return StepEnd{Result: document}, nil
 }
 
-// Begin says what a step of a kind that the engine runs begins with. The error
-// is for people: the step asks for what is not there, and would each time.
+// Begin describes the begin of a step of a kind that the engine runs. The error is for
+// operators: the step asks for something that does not exist, and a retry would too.
 func Begin(t *Template, step *PlanStep, scope *Scope, priority int) (Beginning, error) {
 	b := Beginning{Kind: step.Kind}
 	switch step.Kind {
@@ -217,7 +216,7 @@ func (s *StepTemplate) Refers() bool {
 	return strings.Contains(string(s.Task.Context), referencePrefix)
 }
 
-// Decision is what somebody has decided about a step of KindApproval.
+// Decision is the verdict on a step of KindApproval.
 type Decision struct {
 	Approved  bool
 	Actor     string
@@ -226,7 +225,7 @@ type Decision struct {
 	DecidedAt time.Time
 }
 
-// Decide is how a step of KindApproval ends with a decision.
+// Decide returns the end of a step of KindApproval with a decision.
 func (s *StepTemplate) Decide(d Decision) (StepEnd, error) {
 	if !d.Approved && (s.Wait == nil || s.Wait.OnRejection != WaitContinues) {
 		message := "rejected by " + d.Actor

@@ -45,7 +45,7 @@ func TestReferences(t *testing.T) {
 		"$.context.a.b.1.c":  `"d"`,
 		"$.context.n":        `12345678901234567890.5`,
 		"$.context.null":     `null`,
-		"$.context.s":        `"$.context.n"`, // what a reference stands for is not looked into
+		"$.context.s":        `"$.context.n"`, // a reference is not checked further
 		"$.steps.before":     `{"x":[true]}`,
 		"$.steps.before.x.0": `true`,
 		"$.task.priority":    `3`,
@@ -130,8 +130,8 @@ func TestDecisions(t *testing.T) {
 	require.JSONEq(t, `{"approved":true,"actor":"ana","data":[1],"decided_at":"2030-01-01T00:00:00Z"}`, string(end.Result))
 }
 
-// What the engine runs is compiled like everything else, and reads back from its
-// JSON form as it was.
+// Steps of the engine are compiled like all others, and their JSON form reads back
+// unchanged.
 func TestEngineStepsReadBack(t *testing.T) {
 	t.Parallel()
 	tmpl, step := stepOf(t, `type: task, task: {name: x, version: 1.0.0, context: {b: 1.0, a: $.context}}`)

@@ -47,8 +47,7 @@ func fanIn(t require.TestingT, n int) *Plan {
 	return graph(t, append(steps, last)...)
 }
 
-// advance is a case: a task of which the first steps have succeeded, and what
-// happens to it next.
+// advance is a case: a task whose first steps have succeeded, and its next input.
 func advance(name string, allocs float64, plan func(require.TestingT) *Plan, done int, inputs ...Input) perfguard.Case {
 	return perfguard.Case{Name: name, Allocs: allocs, Prepare: func(tb testing.TB) func() error {
 		h := begin(tb, plan(tb))
@@ -209,7 +208,7 @@ steps:
     retry: {max_attempts: 5, backoff: exponential, backoff_base_ms: 100}
 `
 
-// largeTemplate has a hundred steps with all that authors write.
+// largeTemplate has a hundred steps with every feature that authors use.
 func largeTemplate() string {
 	var b strings.Builder
 	b.WriteString("name: large\nnamespace_name: bench\nversion: 1.0.0\ndescription: A large template\n" +
@@ -261,8 +260,7 @@ func templateCases() []perfguard.Case {
 	return append(cases, corpusCase())
 }
 
-// corpusCase reads all real templates beside the repository, where there are
-// some.
+// corpusCase reads all real templates beside the repository, if there are any.
 func corpusCase() perfguard.Case {
 	return perfguard.Case{Name: "yaml/corpus", Allocs: 140_000, Prepare: func(tb testing.TB) func() error {
 		files, err := filepath.Glob("../../shared/corpus/templates/*.yaml")

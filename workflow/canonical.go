@@ -23,12 +23,12 @@ func CanonicalJSON(value json.RawMessage) ([]byte, error) {
 	if err := c.scanner.document(); err != nil {
 		return nil, err
 	}
-	// What is written is hardly ever longer than what was read.
+	// The output is hardly ever longer than the input.
 	return c.value(make([]byte, 0, len(value)), 0)
 }
 
-// canonicalizer writes what a scanner has found. It builds no values: a node
-// is a piece of the text, and only the order of the keys has to be made.
+// canonicalizer writes the nodes of a scanner. It builds no values: a node is a piece of
+// the text, and only the order of the keys must be made.
 type canonicalizer struct {
 	scanner jsonScanner
 	members []int // the keys of the objects being written, innermost last
@@ -158,7 +158,7 @@ func appendEscaped(b, text []byte) []byte {
 	return append(b, '"')
 }
 
-// appendInteger appends an integer: its digits are as short as can be.
+// appendInteger appends an integer; its digits are already the shortest form.
 func appendInteger(b, text []byte) []byte {
 	if string(text) == "-0" {
 		text = text[1:]
@@ -185,7 +185,7 @@ func appendDecimal(b, text []byte) ([]byte, error) {
 		return strconv.AppendFloat(b, f, 'f', -1, 64), nil
 	}
 	b = strconv.AppendFloat(b, f, 'e', -1, 64)
-	// Go writes at least two digits of exponent, ECMAScript as few as it takes.
+	// Go writes at least two digits of exponent, ECMAScript only the necessary ones.
 	if sign, zero := len(b)-3, len(b)-2; b[zero] == '0' && (b[sign] == '+' || b[sign] == '-') {
 		b = append(b[:zero], b[zero+1])
 	}

@@ -9,7 +9,7 @@ import (
 const (
 	// surelyCarried is how many significant digits every normal double carries.
 	surelyCarried = 15
-	// longestDouble is how many the longest double has, written out in full.
+	// longestDouble is the number of digits of the longest double, written out in full.
 	longestDouble  = 767
 	smallestNormal = 0x1p-1022
 )
@@ -40,8 +40,7 @@ func significant(text []byte) (n int) {
 	return n
 }
 
-// decimalOf reads a valid JSON number with an exponent that storable documents
-// may have.
+// decimalOf reads a valid JSON number with an exponent that storable documents may have.
 func decimalOf(text []byte) (d decimal) {
 	if text[0] == '-' {
 		d.negative, text = true, text[1:]
@@ -64,10 +63,9 @@ func decimalOf(text []byte) (d decimal) {
 	return d
 }
 
-// carriedBy reports whether f, the double nearest to the number, comes out as the
-// number again when it is written with as many digits. That is so of all that
-// programs write who have a double to write, with 15 digits, 17, the shortest or
-// all of them.
+// carriedBy reports whether f, the double nearest to the number, yields the number again
+// when written with as many digits. This holds for every number that a program wrote from a
+// double, with 15 digits, 17, the shortest form or all digits.
 func (d decimal) carriedBy(f float64) bool {
 	n := len(d.digits)
 	if f == 0 || n > longestDouble {

@@ -10,9 +10,8 @@ import (
 // maxJSONDepth bounds nested arrays and objects, like encoding/json does.
 const maxJSONDepth = 10_000
 
-// jsonNode is one value, or one key, of a JSON text. The nodes of a text stand
-// in its order: what an array or object holds follows it, a key is followed by
-// its value.
+// jsonNode is one value, or one key, of a JSON text. The nodes of a text are in its order:
+// the contents of an array or object follow it, a key is followed by its value.
 type jsonNode struct {
 	// start and end bound the text of the node, of a string without its
 	// quotes. Strings that are not plain are bounded in the scanner's decoded.
@@ -42,7 +41,7 @@ type jsonScanner struct {
 	decoded []byte // the strings that are not plain, one after the other
 }
 
-// document finds the nodes of the one value that the text has to be.
+// document finds the nodes of the text, which must be one value.
 func (s *jsonScanner) document() error {
 	if len(s.src) > math.MaxInt32 {
 		return fmt.Errorf("read JSON: %d bytes are too many", len(s.src))
@@ -63,8 +62,8 @@ func (s *jsonScanner) document() error {
 	return fmt.Errorf("read JSON: %q does not belong at byte %d", s.src[s.at], s.at)
 }
 
-// value moves over one value. It and its helpers return false, and stand where
-// they were when it became clear, if the text is no JSON.
+// value moves over one value. It and its helpers return false, and stay where the error
+// was found, if the text is not JSON.
 func (s *jsonScanner) value() bool {
 	s.space()
 	if s.at >= len(s.src) {
@@ -276,8 +275,8 @@ func (s *jsonScanner) addString(text []byte, start int, plain bool) {
 	s.nodes[len(s.nodes)-1].plain = plain
 }
 
-// text is what the node stands for: a string without quotes and escapes, any
-// other scalar as it is written.
+// text is the value of the node: a string without quotes and escapes, any other scalar as
+// written.
 func (n *jsonNode) text(s *jsonScanner) []byte {
 	if n.kind == jsonString && !n.plain {
 		return s.decoded[n.start:n.end]
@@ -285,8 +284,8 @@ func (n *jsonNode) text(s *jsonScanner) []byte {
 	return s.src[n.start:n.end]
 }
 
-// appendUnescaped appends a valid JSON string, given without its quotes, as
-// UTF-8. What is no character becomes U+FFFD, as encoding/json has it.
+// appendUnescaped appends a valid JSON string, given without its quotes, as UTF-8. Invalid
+// characters become U+FFFD, as in encoding/json.
 func appendUnescaped(b, text []byte) []byte {
 	for i := 0; i < len(text); {
 		c := text[i]
@@ -319,7 +318,7 @@ func appendUnescaped(b, text []byte) []byte {
 	return b
 }
 
-// unescaped is the character that a letter after a backslash stands for.
+// unescaped is the character of a letter after a backslash.
 func unescaped(c byte) byte {
 	switch c {
 	case 'b':
@@ -344,7 +343,7 @@ func hexRune(digits []byte) (r rune) {
 	return r
 }
 
-// hexValue is negative for what is no hexadecimal digit.
+// hexValue is negative for a byte that is no hexadecimal digit.
 func hexValue(c byte) rune {
 	switch {
 	case c >= '0' && c <= '9':

@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// canonicalReference is the canonical form by way of the values that
-// encoding/json makes: slow, short, and without a parser of its own.
+// canonicalReference computes the canonical form from the values of encoding/json: slow,
+// short, and without a parser of its own.
 func canonicalReference(text []byte) (string, error) {
 	if !json.Valid(text) {
 		return "", fmt.Errorf("not JSON")
@@ -109,9 +109,8 @@ func referenceNumber(text string) (string, error) {
 	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0"), nil
 }
 
-// bitsFor is a precision at which the number of a text is exact, or so nearly
-// that all of its digits come back: four bits for a digit, and three for each
-// power of ten.
+// bitsFor is a precision at which the number of a text is exact, or so nearly that all of
+// its digits are kept: four bits per digit, and three per power of ten.
 func bitsFor(text string) uint {
 	_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	tens, _ := strconv.Atoi(exponent) // 0 without one
@@ -226,7 +225,7 @@ func TestIdentitiesNeverChange(t *testing.T) {
 	require.Equal(t, "45af7826961eaeb7fe0e7ef05ef5b938", fmt.Sprintf("%x", KeyIdentity("payments", "refund", strings.Repeat("k", 300))))
 }
 
-// Two numbers that differ are two tasks, also where no double tells them apart.
+// Different numbers are different tasks, even where no double distinguishes them.
 func TestNumbersBeyondDoublesAreTold(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"1.000000000000000001", "1.000000000000000002"}, {"0.12345678901234567890", "0.12345678901234567891"},
@@ -254,8 +253,7 @@ func TestNumbersBeyondDoublesAreTold(t *testing.T) {
 	}
 }
 
-// Identities are made of what can be stored; an exponent beyond that has to end
-// somewhere, and on its own side.
+// Identities are made of storable contexts; exponents beyond them saturate and keep their sign.
 func TestExponentsBeyondAllBoundsStayOnTheirSide(t *testing.T) {
 	for _, text := range []string{"0.001e-9223372036854775808", "0.001e-99999999999999999999"} {
 		got, err := CanonicalJSON([]byte(text))
@@ -264,9 +262,8 @@ func TestExponentsBeyondAllBoundsStayOnTheirSide(t *testing.T) {
 	}
 }
 
-// What a program writes that has a double to write counts as that double: with
-// the fewest digits, 15, 17 or all of them. Identities of such contexts are what
-// they have always been.
+// A number that a program wrote from a double counts as that double: with the fewest digits,
+// 15, 17 or all of them. Identities of such contexts never changed.
 func TestDoublesCountAsEverBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := math.Float64frombits(rapid.Uint64().Draw(t, "bits"))

@@ -1,14 +1,14 @@
 package workflow
 
-// compensating names, in messages, a task that undoes what it did.
+// compensating is the state, in messages, of a task that undoes completed steps.
 const compensating = "compensating"
 
-// ReasonCompensating begins the reason of a task that undoes what it did before
-// it ends; the rest is why it ends.
+// ReasonCompensating is the prefix of the reason of a task that undoes completed steps
+// before it ends; the rest is why it ends.
 const ReasonCompensating = "compensating: "
 
-// endAs ends the task, once what it did has been undone where the template says
-// how. A second try to end it badly does so at once.
+// endAs ends the task, after completed steps have been undone where the template says how.
+// A second failure during that ends it at once.
 func (a *advancing) endAs(state TaskState) {
 	if a.progress.Ending != 0 || a.nextUndo() < 0 {
 		a.ended = state
@@ -18,9 +18,8 @@ func (a *advancing) endAs(state TaskState) {
 	a.progress.Ending = state
 }
 
-// nextUndo is the step that undoes the last of what was done and has not been
-// undone: the reverse of the order of numbers, in which each step comes after
-// what it depends on. Negative: there is none.
+// nextUndo is the step that undoes the last completed step that is not undone: the reverse
+// of the order of numbers, in which each step comes after its dependencies. Negative: none.
 func (a *advancing) nextUndo() int {
 	for no := len(a.plan.Steps) - 1; no >= 0; no-- {
 		undo := a.plan.Steps[no].Undo
@@ -31,9 +30,9 @@ func (a *advancing) nextUndo() int {
 	return -1
 }
 
-// compensate goes on with undoing what was done, one step after the other; false
-// when there is nothing (more) to undo. One that fails for good stops it: what
-// was done before is not undone past it.
+// compensate continues undoing completed steps, one after the other; false when there is
+// nothing (more) to undo. A compensation that fails for good stops it: earlier steps are
+// not undone past it.
 func (a *advancing) compensate(in statusSet) bool {
 	if a.progress.Ending == 0 {
 		if !in.has(StatusError) || a.plan.Template.OnFailure == OnFailureBlock {
@@ -56,7 +55,7 @@ func (a *advancing) compensate(in statusSet) bool {
 	}
 	a.progress.Steps[undo] = StepProgress{Status: StatusWaiting}
 	a.put(undo, 0)
-	if a.void { // it begins; that is worth telling also where the state stays
+	if a.void { // its begin is recorded even where the state stays
 		a.effects.Changes = append(a.effects.Changes, TaskChange{From: a.effects.State, To: TaskStepsInProcess, Reason: ReasonCompensating + a.reason})
 		a.effects.State = TaskStepsInProcess
 	}
@@ -64,7 +63,7 @@ func (a *advancing) compensate(in statusSet) bool {
 	return true
 }
 
-// undoFailed reports whether a step that undoes another one has failed for good.
+// undoFailed reports whether a compensation has failed for good.
 func (a *advancing) undoFailed() bool {
 	for no := range a.plan.Steps {
 		if a.plan.Steps[no].Kind == KindCompensation && a.progress.Steps[no].Status == StatusError {
@@ -74,7 +73,7 @@ func (a *advancing) undoFailed() bool {
 	return false
 }
 
-// finishUndone ends a task of which everything has been undone, or cannot be.
+// finishUndone ends a task once everything is undone or cannot be.
 func (a *advancing) finishUndone() {
 	if a.progress.Ending == TaskCancelled && !a.undoFailed() {
 		if a.reason == "" {
@@ -86,13 +85,13 @@ func (a *advancing) finishUndone() {
 	a.blocked()
 }
 
-// undone reports whether a step cannot be set going by itself any more, because
-// the task undoes or has undone what it did.
+// undone reports whether a step can no longer be retried by itself, because the task undoes
+// or has undone its steps.
 func (a *advancing) undone(step *PlanStep) bool {
 	return a.progress.Ending != 0 && step.Kind != KindCompensation
 }
 
-// standingOf is the state that an action does not fit.
+// standingOf is the state, for messages, that does not allow an action.
 func (a *advancing) standingOf(s *StepProgress, step *PlanStep) string {
 	if a.undone(step) {
 		return compensating

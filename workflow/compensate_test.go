@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// saga is a line of steps, each undone by another one.
+// saga is a chain of steps, each with a compensation.
 func saga(t require.TestingT, n int) *Plan {
 	tmpl := &Template{Name: "saga", Namespace: "n", Version: "1"}
 	retry := RetryPolicy{Retryable: true, MaxAttempts: 2, Backoff: BackoffNone}
@@ -25,7 +25,7 @@ func saga(t require.TestingT, n int) *Plan {
 	return p
 }
 
-// undoAll lets everything that undoes succeed and returns in which order.
+// undoAll lets all compensations succeed and returns their order.
 func (h *history) undoAll() (order []string) {
 	for !h.state.Terminal() {
 		require.Len(h.t, h.last.Put, 1, "one after the other")
@@ -53,7 +53,7 @@ func TestASagaThatFailsIsUndoneInReverse(t *testing.T) {
 		}
 		require.Equal(t, TaskStepsInProcess, h.state)
 		require.Equal(t, TaskError, h.progress.Ending)
-		require.Nil(t, e.DeadLetter, "people are asked when it is over")
+		require.Nil(t, e.DeadLetter, "the entry is created at the end")
 		again, err := DecodeProgress(h.progress.Encode())
 		require.NoError(t, err)
 		require.Equal(t, h.progress, again)
@@ -86,8 +86,8 @@ func TestACancelledSagaIsUndone(t *testing.T) {
 	require.Equal(t, TaskComplete, h.state, "nothing is undone when all is well")
 }
 
-// A saga is called off while a report of its only step waits: the step that would
-// have come next was never on the board.
+// A saga is cancelled while a report of its only step waits: the step that would have come
+// next was never on the board.
 func TestASagaIsCalledOffBesideAReport(t *testing.T) {
 	for name, in := range map[string]Input{"cancel": Cancel{Reason: "no"}, "fail": Fail{Reason: "stale"}} {
 		for outcome, success := range map[AttemptOutcome]bool{OutcomeSuccess: true, OutcomeFailed: false} {
@@ -132,7 +132,7 @@ func TestUndoingThatFails(t *testing.T) {
 	require.Equal(t, TaskError, h.state)
 
 	h.do(RunAgain{must(p.StepNumber("do2"))})
-	require.Equal(t, []string{"do0"}, h.putNames(), "what was undone has to be done again")
+	require.Equal(t, []string{"do0"}, h.putNames(), "an undone step runs again")
 	require.Zero(t, h.progress.Ending)
 	for i := range 3 {
 		h.ok(fmt.Sprint("do", i))
@@ -147,8 +147,8 @@ func TestUndoingThatFails(t *testing.T) {
 	require.Equal(t, TaskError, h.state, "the second time it ends at once")
 }
 
-// TestRandomSagas lets random graphs fail at random: what completed and can be
-// undone is undone, once, each after everything that depends on it.
+// TestRandomSagas lets random graphs fail at random: each completed step with a
+// compensation is undone once, after everything that depends on it.
 func TestRandomSagas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plain := randomPlan(t)

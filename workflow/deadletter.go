@@ -1,17 +1,15 @@
 package workflow
 
-// DeadLetterReason is why a task was given to people to look at. The numbers
-// are stored.
+// DeadLetterReason is why a dead-letter entry was created. The numbers are stored.
 type DeadLetterReason int16
 
-// The reasons. They are those of the API, which knows no others; what exactly
-// happened is the detail of an entry.
+// The reasons of the API; the detail of an entry says what exactly happened.
 const (
 	DeadLetterStaleness         DeadLetterReason = iota + 1 // it did not move, or passed its deadline
 	DeadLetterExhausted                                     // a step failed for good
 	DeadLetterCycle                                         // its steps wait for each other
 	DeadLetterWorkerUnavailable                             // no worker ran a step to its end
-	DeadLetterManual                                        // an operator put it there
+	DeadLetterManual                                        // an operator created it
 )
 
 var deadLetterNames = [...]string{

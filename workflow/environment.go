@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// environments reads the overrides of every environment; one that addresses a
-// step the template does not have is reported.
+// environments reads the overrides of every environment; it reports an override of an
+// unknown step.
 func (r *templateReader) environments(m *mapping, steps []StepTemplate) map[string]EnvironmentOverride {
 	em := m.child("environments")
 	if em == nil || len(em.node.fields) == 0 {

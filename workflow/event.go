@@ -22,9 +22,9 @@ func (e *Event) Durable() bool { return e.DeliveryMode != "fast" }
 // Fast reports whether the event goes to the subscribers of workers.
 func (e *Event) Fast() bool { return e.DeliveryMode == "fast" || e.DeliveryMode == "broadcast" }
 
-// Follows reports whether the event is published after an attempt that ended
-// so. A lost lease and a cancellation are no outcomes of a handler; a step that
-// fails for good because its workers were lost has failed all the same.
+// Follows reports whether the event is published after an attempt with this outcome. A lost
+// lease and a cancellation are no outcomes of a handler; a step that fails for good because
+// its workers were lost has failed all the same.
 func (e *Event) Follows(o AttemptOutcome) bool {
 	switch o {
 	case OutcomeSuccess:
@@ -37,12 +37,12 @@ func (e *Event) Follows(o AttemptOutcome) bool {
 	return false
 }
 
-// Check says how a payload does not fit the declared schema; nil: it fits, or
-// there is no schema that could be used.
+// Check returns how a payload breaks the declared schema; nil: it is valid, or there is no
+// usable schema.
 func (e *Event) Check(payload json.RawMessage) []SchemaViolation { return e.schema.Validate(payload) }
 
-// PublishesDurably reports whether the step declares events that are kept. A
-// step that there is not declares none.
+// PublishesDurably reports whether the step declares durable events. A nil step declares
+// none.
 func (s *PlanStep) PublishesDurably() bool {
 	if s == nil {
 		return false
@@ -55,7 +55,7 @@ func (s *PlanStep) PublishesDurably() bool {
 	return false
 }
 
-// FiredBy is who publishes the event: its publisher, else the step's handler.
+// FiredBy names the source of the event: its publisher, else the step's handler.
 func (e *Event) FiredBy(s *StepTemplate) string {
 	if e.Publisher != "" {
 		return e.Publisher
@@ -66,7 +66,7 @@ func (e *Event) FiredBy(s *StepTemplate) string {
 	return s.Handler.Callable
 }
 
-// EventFailure is what is told of a failure in the payload of an event.
+// EventFailure is the description of a failure in the payload of an event.
 type EventFailure struct {
 	Message   string          `json:"message"`
 	Type      string          `json:"error_type"`
@@ -75,10 +75,9 @@ type EventFailure struct {
 	Context   json.RawMessage `json:"context,omitempty"`
 }
 
-// Payload is what is published of a failure unless a publisher makes something
-// else of it: the failure under "error", and its code and message at the top
-// too, where the schemas of templates look for them. The code is the type of
-// the error where it has none.
+// Payload is the default payload for a failure: the failure under "error", and its code and
+// message at the top too, where the schemas of templates expect them. Without a code the
+// type of the error is used.
 func (f EventFailure) Payload() json.RawMessage {
 	code := f.Code
 	if code == "" {
@@ -96,8 +95,8 @@ func (f EventFailure) Payload() json.RawMessage {
 	return doc
 }
 
-// compileEvents prepares the events of a step. A schema that cannot be used was
-// warned of when the template was read; its payloads are not checked.
+// compileEvents prepares the events of a step. Reading the template has warned of unusable
+// schemas; their payloads are not checked.
 func compileEvents(s *StepTemplate) []Event {
 	if len(s.PublishesEvents) == 0 {
 		return nil
@@ -115,8 +114,8 @@ func compileEvents(s *StepTemplate) []Event {
 	return events
 }
 
-// failed is how an attempt of so many ends whose handler has failed, and why it is
-// the last one if it is.
+// failed returns the outcome of a failed attempt out of attempts, and why it is the last
+// one if it is.
 func (s *PlanStep) failed(attempt, attempts int, retryable bool) (AttemptOutcome, string) {
 	switch {
 	case !retryable || !s.Retry.Retryable:
@@ -127,9 +126,8 @@ func (s *PlanStep) failed(attempt, attempts int, retryable bool) (AttemptOutcome
 	return OutcomeFailed, ""
 }
 
-// Outcome tells beforehand what Advance will make of a report, but for results
-// that ask for steps that cannot be created. attempts is how many the step may
-// have (AttemptsOf).
+// Outcome predicts what Advance will make of a report, except for results that ask for
+// impossible steps. attempts is how many the step may have (AttemptsOf).
 func (s *PlanStep) Outcome(attempt, attempts int, success, retryable bool) AttemptOutcome {
 	if success {
 		return OutcomeSuccess
@@ -138,8 +136,8 @@ func (s *PlanStep) Outcome(attempt, attempts int, success, retryable bool) Attem
 	return o
 }
 
-// OutcomeOf is how the effects end the reported attempt of a step; 0: they do
-// not, because something else did before.
+// OutcomeOf returns how the effects end the reported attempt of a step; 0: they do not,
+// because it had ended before.
 func (e *Effects) OutcomeOf(step int) (o AttemptOutcome, reason string) {
 	for i := range e.End {
 		if e.End[i].Step == step {
@@ -157,8 +155,8 @@ func (e *Effects) OutcomeOf(step int) (o AttemptOutcome, reason string) {
 // MaxEventPatterns bounds the patterns of one subscriber or consumer.
 const MaxEventPatterns = 100
 
-// CheckEventPattern says what is wrong with a pattern for names of events: a
-// name, in which * stands for any characters, dots too.
+// CheckEventPattern validates a pattern for names of events: a name in which * matches any
+// characters, including dots.
 func CheckEventPattern(pattern string) error {
 	if pattern == "" || len(pattern) > maxEventName {
 		return fmt.Errorf("the pattern %q must have 1 to %d bytes", clip(pattern, 64), maxEventName)

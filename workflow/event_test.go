@@ -46,8 +46,8 @@ func TestDeliveryModes(t *testing.T) {
 	require.True(t, (&PlanStep{Events: []Event{*event("success", "fast"), *event("success", "broadcast")}}).PublishesDurably())
 }
 
-// TestTheOutcomeOfAReportIsKnownBefore: what a worker makes of an event is made
-// for the end that the orchestrator will give the attempt.
+// TestTheOutcomeOfAReportIsKnownBefore: a worker makes an event for the outcome that the
+// orchestrator will record.
 func TestTheOutcomeOfAReportIsKnownBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 4).Draw(t, "max attempts")
@@ -114,7 +114,7 @@ func TestThePayloadOfAFailure(t *testing.T) {
 		"error_code": "CARD", "error_message": "no"}`,
 		string(EventFailure{Message: "no", Type: "PermanentError", Code: "CARD", Context: json.RawMessage(`{"n": 1}`)}.Payload()))
 	require.JSONEq(t, `{"error": {"message": "no", "error_type": "T", "retryable": true}, "error_code": "T", "error_message": "no"}`,
-		string(EventFailure{Message: "no", Type: "T", Retryable: true, Context: json.RawMessage(`{`)}.Payload()), "what is no JSON is left out")
+		string(EventFailure{Message: "no", Type: "T", Retryable: true, Context: json.RawMessage(`{`)}.Payload()), "an invalid JSON context is left out")
 }
 
 func TestPayloadsAreCheckedAgainstTheirSchema(t *testing.T) {

@@ -8,7 +8,7 @@ type StepCounts struct {
 	Complete   int // complete and resolved_manually
 	Failed     int // error: permanent only
 	Ready      int // claimable now
-	Unserved   int // of these, how many no live worker can run; 0 where that was not looked at
+	Unserved   int // of these, those that no live worker can run; 0 if unknown
 	BackingOff int // waiting_for_retry
 	Cancelled  int
 }
@@ -34,9 +34,9 @@ type Execution struct {
 	Percentage        float64 // completed steps, 0–100
 }
 
-// DeriveExecution applies the precedence of the execution status: a failure
-// for good outweighs everything, then that nobody can run what could run, what
-// could run, what runs, what is done.
+// DeriveExecution applies the precedence of the execution status: a permanent failure first,
+// then claimable steps that no worker can run, claimable steps, running steps, completed
+// steps.
 func DeriveExecution(c StepCounts) Execution {
 	e := Execution{Health: "healthy"}
 	if c.Total > 0 {
@@ -62,9 +62,8 @@ func DeriveExecution(c StepCounts) Execution {
 	return e
 }
 
-// VisibleTaskState is the state to show for a live task: the stored state is
-// written when something is decided, so a claim or a due retry since then
-// shows only on the board.
+// VisibleTaskState is the state to show for a live task: the stored state is written with a
+// decision, so a later claim or due retry shows only on the board.
 func VisibleTaskState(stored TaskState, c StepCounts) TaskState {
 	switch {
 	case stored == TaskPending && c.InProgress > 0:

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Group is the batches that one batchable step has made: instances of a batch
-// worker, numbered one after the other behind the steps of the plan.
+// Group is the batches that one batchable step has made: instances of a batch worker with
+// consecutive numbers after the steps of the plan.
 type Group struct {
 	Batchable int // the step that made it
 	Template  int // the step of the plan that its members are instances of
 	First     int // the number of the first member
 	Count     int // at least 1
-	// Settled says that the group came to a good end: every member has ended,
-	// and no more have failed than may.
+	// Settled says that the group completed: every member has ended, and no more have
+	// failed than tolerated.
 	Settled bool
 }
 
@@ -59,7 +59,7 @@ func decodeGroups(b []byte, count, steps int) ([]Group, error) {
 	return groups, nil
 }
 
-// fits reports whether a progress can be that of a task of the plan.
+// fits reports whether a progress can belong to a task of the plan.
 func (g *Progress) fits(p *Plan) bool {
 	if len(g.Steps) < len(p.Steps) {
 		return false
@@ -92,10 +92,9 @@ func (g *Progress) groupOf(template int) *Group {
 	return nil
 }
 
-// ParentsOf are the steps whose results a step gets with its claim: those of its
-// parents that exist and are steps of the plan. A batch does not get that of the
-// step which made it: it tells of all batches, and would come once with each. A
-// nil progress is that of a task that has just begun.
+// ParentsOf returns the steps whose results a step gets with its claim: its existing parents
+// that are steps of the plan. A batch does not get the result of the step that made it: that
+// describes all batches, and would be sent with each. A nil progress is that of a new task.
 func (p *Plan) ParentsOf(progress *Progress, no int) []int {
 	step := p.Step(progress, no)
 	if step.Initial || progress == nil {
@@ -132,9 +131,8 @@ func (p *Plan) ParentCounts(progress *Progress, no int) (parents, satisfied int)
 	return parents, satisfied
 }
 
-// Step returns what a step of a task is: a step of the plan, or for one that
-// was created at run time the step that it is an instance of. It returns nil
-// for a number that means nothing (any more).
+// Step returns the plan step of a step of a task: itself, or for a step created at run time
+// the one that it is an instance of; nil for an unknown or forgotten number.
 func (p *Plan) Step(progress *Progress, no int) *PlanStep {
 	if no >= 0 && no < len(p.Steps) {
 		return &p.Steps[no]

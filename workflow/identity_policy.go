@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// IdentityStrategy says what makes two submissions the same task where the
-// sender gave no idempotency key. A key that is given always decides.
+// IdentityStrategy says what makes two submissions without an idempotency key the same task.
+// A given key always decides.
 type IdentityStrategy string
 
 // The identity strategies; the empty string means IdentityStrict.
@@ -35,23 +35,23 @@ const (
 	maxTimeZone       = 64
 )
 
-// IdentityPolicy is what a template says about duplicates. Durations are kept as
-// they were written, such as 90m, 24h or 7d; ParseWindow reads them.
+// IdentityPolicy is the template's policy for duplicates. Durations are kept as written,
+// such as 90m, 24h or 7d; ParseWindow reads them.
 type IdentityPolicy struct {
 	Strategy IdentityStrategy `json:"strategy,omitempty"`
 	// Window is how long duplicates are refused, from the creation of the task;
 	// empty: for ever, unless there is a Calendar.
 	Window string `json:"window,omitempty"`
-	// Calendar ends that with the hour, day or week, by the clocks of TimeZone.
+	// Calendar ends the window with the hour, day or week, by the clocks of TimeZone.
 	Calendar Calendar `json:"calendar,omitempty"`
 	TimeZone string   `json:"time_zone,omitempty"` // of the IANA database; empty: UTC
-	// KeyLifetime takes the place of both for identities of idempotency keys.
+	// KeyLifetime replaces both for identities of idempotency keys.
 	KeyLifetime string `json:"key_lifetime,omitempty"`
 }
 
-// IdentityEnd is until when an identity counts. The zero value is for ever.
+// IdentityEnd is the end of an identity. The zero value is for ever.
 type IdentityEnd struct {
-	After    time.Duration // from the creation on; 0: see Calendar
+	After    time.Duration // from the creation; 0: see Calendar
 	Calendar Calendar      // empty: for ever
 	TimeZone string        // never empty with a Calendar
 }
@@ -64,8 +64,8 @@ func (p *IdentityPolicy) StrategyOrStrict() IdentityStrategy {
 	return p.Strategy
 }
 
-// End is until when an identity counts: of an idempotency key (keyed), or of a
-// context. A nil policy is for ever.
+// End returns the end of an identity: of an idempotency key (keyed), or of a context. A nil
+// policy is for ever.
 func (p *IdentityPolicy) End(keyed bool) IdentityEnd {
 	switch {
 	case p == nil:
@@ -84,21 +84,21 @@ func (p *IdentityPolicy) End(keyed bool) IdentityEnd {
 	return IdentityEnd{}
 }
 
-// windowOf is for what has been checked when the template was read.
+// windowOf parses a text that was checked when the template was read.
 func windowOf(text string) time.Duration {
 	d, _ := ParseWindow(text)
 	return d
 }
 
-// ParseWindow reads a duration with a unit, days (7d) included. It has to be
-// from MinIdentityWindow to MaxIdentityWindow.
+// ParseWindow reads a duration with a unit, including days (7d), from MinIdentityWindow to
+// MaxIdentityWindow.
 func ParseWindow(text string) (time.Duration, bool) {
 	d, ok := ParseDelay(text)
 	return d, ok && d >= MinIdentityWindow && d <= MaxIdentityWindow
 }
 
-// ParseDelay reads a duration with a unit, days of 24 hours in front included
-// (7d, 1d12h). It must not be negative.
+// ParseDelay reads a non-negative duration with a unit, including leading days of 24 hours
+// (7d, 1d12h).
 func ParseDelay(text string) (time.Duration, bool) {
 	number, rest, inDays := strings.Cut(text, "d")
 	if !inDays {
@@ -112,9 +112,8 @@ func ParseDelay(text string) (time.Duration, bool) {
 	return time.Duration(days)*24*time.Hour + d, err == nil && d >= 0 // #nosec G115 -- 16 bits
 }
 
-// validTimeZone reports whether a name can be one of the IANA database and this
-// program knows it. The names that mean "as here" would mean another zone on
-// every machine.
+// validTimeZone reports whether a name is in the IANA database and known to this program.
+// Names for the local zone are rejected: they mean another zone on every machine.
 func validTimeZone(name string) bool {
 	if name == "" || len(name) > maxTimeZone || strings.EqualFold(name, "local") {
 		return false

@@ -70,8 +70,8 @@ func TestWindowsHaveBounds(t *testing.T) {
 	}
 }
 
-// What is written with the keys in another order, or by another version of the
-// template, is the same; another namespace, template, key or kind is not.
+// Key order and the version of the template do not change an identity; another namespace,
+// template, key or kind does.
 func TestIdentityIsOfNamespaceNameAndContent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

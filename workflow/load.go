@@ -115,9 +115,9 @@ func (l *templateLoader) glob(pattern string) {
 	}
 }
 
-// walk adds the files below a folder that fit. Links to files are followed,
-// links to folders are not, so it ends; names with a leading dot are left out,
-// among them the bookkeeping of mounted Kubernetes ConfigMaps.
+// walk adds the matching files below a folder. Links to files are followed, links to folders
+// are not, so it ends; names with a leading dot are skipped, such as the internal files of
+// mounted Kubernetes ConfigMaps.
 func (l *templateLoader) walk(dir string, fits func(name string) bool) {
 	root := dir
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
@@ -155,7 +155,7 @@ func (l *templateLoader) walk(dir string, fits func(name string) bool) {
 	}
 }
 
-// isFile follows a link to what it leads to.
+// isFile follows a link to its target.
 func isFile(name string, entry fs.DirEntry) bool {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.Type().IsRegular()
@@ -201,8 +201,8 @@ func readBounded(file string) (src []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, maxTemplateBytes+1))
 }
 
-// dropDuplicates keeps the first file of every template. The same content
-// twice is only worth a note.
+// dropDuplicates keeps the first file of every template. Identical duplicates only get a
+// note.
 func (l *templateLoader) dropDuplicates(loaded []LoadedTemplate) []LoadedTemplate {
 	type key struct{ namespace, name, version string }
 	first := make(map[key]LoadedTemplate, len(loaded))

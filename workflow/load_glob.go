@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// maxBraceExpansions bounds the patterns that one pattern with braces stands
-// for.
+// maxBraceExpansions bounds the expansion of one pattern with braces.
 const maxBraceExpansions = 256
 
 // hasGlob reports whether a path is a pattern.
@@ -80,8 +79,8 @@ func findBraces(p string) (open, shut int, commas []int) {
 	return 0, -1, nil
 }
 
-// matchGlob matches a slash-separated path against a pattern in which ** as a
-// whole part stands for any number of parts, none included.
+// matchGlob matches a slash-separated path against a pattern in which ** as a whole part
+// matches any number of parts, including none.
 func matchGlob(pattern, name string) (bool, error) {
 	return matchParts(strings.Split(path.Clean(pattern), "/"), strings.Split(path.Clean(name), "/"))
 }

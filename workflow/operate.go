@@ -6,33 +6,32 @@ import (
 	"slices"
 )
 
-// Reset puts a step that failed for good back in line, as if it had never run.
+// Reset enqueues a step that failed for good, as if it had never run.
 type Reset struct{ Step int }
 
-// Resolve counts a step as done although it brought no result.
+// Resolve counts a step as done without a result.
 type Resolve struct{ Step int }
 
-// Complete counts a step as done with a result that an operator gives; the
-// caller stores the result. That of a decision or a batchable step says what is
-// to be created, as a handler's does.
+// Complete counts a step as done with a result from an operator, which the caller stores.
+// The result of a decision or a batchable step says what to create, as a handler's does.
 type Complete struct {
 	Step   int
 	Result json.RawMessage
 }
 
-// RunAgain runs a step that has ended once more, and everything that depends
-// on it, directly or not. What of it is under way is called off. A batch_worker
-// step of the plan stands for those of its batches that have failed.
+// RunAgain repeats a step that has ended, and everything that depends on it, directly or
+// not, cancelling what is under way. A batch_worker step of the plan stands for its failed
+// batches.
 type RunAgain struct{ Step int }
 
 // ResolveTask ends a live task as resolved by hand.
 type ResolveTask struct{ Reason string }
 
-// Fail ends a live task as failed. The steps in hand are called off and count
-// as failed, so that they can be reset; those that wait go on waiting for that.
+// Fail ends a live task as failed. Steps in hand are cancelled and count as failed, so that
+// they can be reset; steps that wait for them keep waiting.
 type Fail struct {
 	Reason string
-	// DeadLetter gives the task to people too; 0: not.
+	// DeadLetter creates a dead-letter entry too; 0: none.
 	DeadLetter DeadLetterReason
 }
 
@@ -59,7 +58,7 @@ func (e *NotAllowedError) Error() string {
 	return fmt.Sprintf("step %s in state %s does not allow %s", e.Step, e.From, e.Action)
 }
 
-// reopens reports whether an input may bring an ended task back to life.
+// reopens reports whether an input may reopen an ended task.
 func reopens(state TaskState, in Input) bool {
 	switch in.(type) {
 	case RunAgain:
@@ -70,8 +69,7 @@ func reopens(state TaskState, in Input) bool {
 	return false
 }
 
-// TooLate is why an input has come too late for a task in a state; nil: it has
-// not.
+// TooLate returns why an input is too late for a task in a state; nil: it is not.
 func TooLate(state TaskState, in Input) error {
 	if !state.Terminal() || reopens(state, in) {
 		return nil
@@ -79,7 +77,7 @@ func TooLate(state TaskState, in Input) error {
 	return ended(state, in)
 }
 
-// ended is why an input has come too late.
+// ended returns why an input is too late.
 func ended(state TaskState, in Input) error {
 	var action string
 	switch in.(type) {
@@ -105,9 +103,9 @@ func (a *advancing) operate(in Input) (known bool, err error) {
 	case Reset:
 		return true, a.reset(in.Step)
 	case Resolve:
-		return true, a.settleStep(in.Step, ActionResolve, StatusResolved, nil)
+		return true, a.endStep(in.Step, ActionResolve, StatusResolved, nil)
 	case Complete:
-		return true, a.settleStep(in.Step, ActionComplete, StatusComplete, in.Result)
+		return true, a.endStep(in.Step, ActionComplete, StatusComplete, in.Result)
 	case RunAgain:
 		return true, a.runAgain(in.Step)
 	case ResolveTask:
@@ -144,7 +142,7 @@ func (a *advancing) reset(no int) error {
 	return nil
 }
 
-// recall brings back the batches that were called off because this one failed.
+// recall brings back the batches that were cancelled because this one failed.
 func (a *advancing) recall(no int) {
 	g, member := a.progress.Group(no)
 	if !member {
@@ -177,16 +175,16 @@ func (a *advancing) renew(no int) {
 	}
 }
 
-// standing is what exists now and what can still come.
+// standing is the state of what exists and can still be created.
 func (a *advancing) standing() *unfolding {
 	u := newUnfolding(a.plan, a.progress)
-	_ = u.run() // without an outcome there is nothing to be wrong
+	_ = u.run() // without an outcome there can be no fault
 	return u
 }
 
-// settleStep ends a step by hand and lets its children go on. A decision that is
-// resolved without a result has no branches.
-func (a *advancing) settleStep(no int, action string, as Status, result json.RawMessage) error {
+// endStep ends a step by hand and releases its children. A decision that is resolved without
+// a result has no branches.
+func (a *advancing) endStep(no int, action string, as Status, result json.RawMessage) error {
 	s, step, err := a.operand(no)
 	if err != nil {
 		return err
@@ -218,9 +216,8 @@ func (a *advancing) settleStep(no int, action string, as Status, result json.Raw
 	return nil
 }
 
-// takeOff takes a step off the board. One that has come there by what is being
-// decided in the same breath was never there; one that was to be tried again has
-// an attempt to record, which has failed and was not called off.
+// takeOff takes a step off the board. A step that this decision put there was never there; a
+// step that was to be retried has an attempt to record, as failed and not as cancelled.
 func (a *advancing) takeOff(no int) {
 	e := a.effects
 	if at := slices.IndexFunc(e.Put, func(p PutStep) bool { return p.Step == no }); at >= 0 {
@@ -235,12 +232,12 @@ func (a *advancing) takeOff(no int) {
 	e.Remove = append(e.Remove, no)
 }
 
-// nothingToCreate is the result of a decision or a batchable step that was
-// resolved without one.
+// nothingToCreate is the result of a decision or a batchable step that was resolved without
+// one.
 var nothingToCreate = json.RawMessage(`{"` + DecisionOutcomeKey + `":{"type":"no_branches"},"` + BatchOutcomeKey + `":{"type":"no_batches"}}`)
 
-// InvalidOutcomeError says that the result which an operator gave for a decision
-// or a batchable step does not say what to create. Its text is for the operator.
+// InvalidOutcomeError says that an operator's result for a decision or a batchable step does
+// not say what to create. Its text is for the operator.
 type InvalidOutcomeError struct{ Step, Problem string }
 
 // Error implements error.
@@ -248,9 +245,9 @@ func (e *InvalidOutcomeError) Error() string {
 	return fmt.Sprintf("the result for step %s: %s", e.Step, e.Problem)
 }
 
-// runAgain renews a step, all that depends on it, and what a cancellation of
-// the task had called off. What decisions and batchable steps among them had
-// created is forgotten: they decide anew.
+// runAgain renews a step, all that depends on it, and the steps that a cancellation of the
+// task had ended. Steps that decisions and batchable steps among them created are forgotten:
+// they decide anew.
 func (a *advancing) runAgain(no int) error {
 	s, step, err := a.operand(no)
 	if err != nil {
@@ -300,7 +297,7 @@ func (a *advancing) runAgain(no int) error {
 	return nil
 }
 
-// failedBatches are those of a worker step of the plan, which stands for them.
+// failedBatches are the failed batches of a worker step of the plan.
 func (a *advancing) failedBatches(no int) (*Group, []int) {
 	var failed []int
 	g := a.progress.groupOf(no)
@@ -316,14 +313,14 @@ func (a *advancing) failedBatches(no int) (*Group, []int) {
 	return g, failed
 }
 
-// What becomes of a step when another one runs again.
+// The effects on a step when another one runs again.
 const (
 	untouched = iota
 	renewed   // it runs again too
-	forgotten // it may be created again, or not
+	forgotten // it may or may not be created again
 )
 
-// dependents tells of each step what becomes of it.
+// dependents returns the effect on each step.
 func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 	again := make([]uint8, len(a.progress.Steps))
 	again[no] = renewed
@@ -340,19 +337,19 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 		s := &a.plan.Steps[at]
 		switch {
 		case s.Kind == KindCompensation:
-			again[at] = forgotten // nothing is undone any more
+			again[at] = forgotten // its compensation is forgotten
 			continue
 		case at != no:
 			again[at] = reached(s)
 		}
 		if s.Undo >= 0 && a.progress.Steps[s.Undo].Status != StatusNotCreated {
-			again[at] = max(again[at], renewed) // what it did has been undone
+			again[at] = max(again[at], renewed) // its work has been undone
 		}
 		if again[at] == renewed && a.progress.Steps[at].Status == StatusNotCreated && a.progress.groupOf(at) == nil {
-			again[at] = untouched // it is on no way that was taken
+			again[at] = untouched // no branch has led to it
 		}
 		if step.Kind == KindBatchWorker && at == step.No {
-			again[at] = renewed // its own step is never created; what follows the batch runs again
+			again[at] = renewed // its own step is never created; the steps after the batch run again
 		}
 		if again[at] == untouched && a.progress.Steps[at].Status == StatusCancelled {
 			again[at] = renewed
@@ -363,7 +360,7 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 		for at := g.First; at < g.First+g.Count; at++ {
 			switch s := a.progress.Steps[at]; {
 			case at == no:
-			case step.No == g.Template: // only the one that was named
+			case step.No == g.Template: // only the named one
 				if s.Status == StatusCancelled {
 					again[at] = renewed
 				}
@@ -395,7 +392,7 @@ func (a *advancing) giveUp(in Fail) {
 	}
 }
 
-// deadLetter gives the task to people, where there is a reason to.
+// deadLetter creates a dead-letter entry, if there is a reason.
 func (a *advancing) deadLetter(reason DeadLetterReason) {
 	if reason != 0 {
 		*a.letter = DeadLetter{Reason: reason, Detail: a.reason, Step: -1}

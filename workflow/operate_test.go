@@ -8,15 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// refused asserts that an action does not fit.
+// refused asserts that an action is not allowed.
 func (h *history) refused(in Input) {
 	_, _, err := Advance(h.plan, h.state, h.progress, testRules, in)
 	var notAllowed *NotAllowedError
 	require.ErrorAs(h.t, err, &notAllowed, "%#v", in)
 }
 
-// TestRefusalsAreTold: operators read these words, in answers and in what was made
-// of each of many tasks.
+// TestRefusalsAreTold: operators read these words, for one task and in bulk results.
 func TestRefusalsAreTold(t *testing.T) {
 	started, cancelled, complete := begin(t, diamond(t)), begin(t, diamond(t)), begin(t, diamond(t))
 	cancelled.do(Cancel{})
@@ -137,8 +136,8 @@ func TestATaskEndsByHand(t *testing.T) {
 	require.Equal(t, TaskComplete, h.state)
 }
 
-// TestRandomActions has operators act on random histories: whatever they do,
-// the invariants hold, and what is refused changes nothing.
+// TestRandomActions has operators act on random histories: the invariants hold, and a
+// refused action changes nothing.
 func TestRandomActions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &simulation{history: begin(t, randomPlan(t)), board: map[int]int{}, accepted: map[int]int{}}
@@ -178,9 +177,8 @@ func (s *simulation) act(t *rapid.T) {
 	s.follow(effects)
 }
 
-// TestActionsInTheSameBreathAsReports: an operator acts on a step that what was
-// reported, and is being applied with it, has only just put on the board, or is
-// about to try again.
+// TestActionsInTheSameBreathAsReports: an operator acts on a step that a report of the same
+// transaction has just put on the board or is about to retry.
 func TestActionsInTheSameBreathAsReports(t *testing.T) {
 	done := Reported{Step: 0, Attempt: 1, Success: true}
 	for name, c := range map[string]struct {
@@ -208,8 +206,8 @@ func TestActionsInTheSameBreathAsReports(t *testing.T) {
 	require.Equal(t, []EndStep{{Step: 0, Outcome: OutcomeFailed}}, e.End, "the attempt has failed, and is recorded as that")
 }
 
-// An action comes in the same breath as a report: what the report has put on the
-// board was never there, and its attempt is recorded as what it was.
+// An action is applied together with a report: the step that the report put on the board was
+// never there, and its attempt keeps its outcome.
 func TestActionsBesideAReport(t *testing.T) {
 	reports := map[string]Reported{
 		"success": {Step: 1, Attempt: 1, Success: true},

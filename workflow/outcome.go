@@ -8,22 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// The keys of a result by which a step says what is to be created.
+// The keys of a result that say what to create.
 const (
 	DecisionOutcomeKey = "decision_point_outcome"
 	BatchOutcomeKey    = "batch_processing_outcome"
 )
 
-// DecisionOutcome is what a decision has decided: the names of the steps to
-// create; none: no branches.
+// DecisionOutcome is the outcome of a decision: the names of the steps to create; none: no
+// branches.
 type DecisionOutcome struct {
 	Steps []string
 	Odd   string // how the outcome should have been written; "" where it was
 }
 
-// BatchOutcome is what a batchable step has found: the batches to make, one for
-// each cursor; none: there is nothing to do. Then the batch worker may be named
-// all the same.
+// BatchOutcome is the outcome of a batchable step: one batch per cursor; none: there is
+// nothing to do, though the batch worker may still be named.
 type BatchOutcome struct {
 	WorkerTemplate string
 	Odd            string // how the outcome should have been written; "" where it was
@@ -31,22 +30,21 @@ type BatchOutcome struct {
 	TotalItems     int64
 }
 
-// CursorConfig is the part of the work that one batch is about. Cursors may be
-// any JSON; End is exclusive.
+// CursorConfig is the part of the work of one batch. Cursors may be any JSON; End is
+// exclusive.
 type CursorConfig struct {
 	BatchID   string          `json:"batch_id"`
 	Start     json.RawMessage `json:"start_cursor"`
 	End       json.RawMessage `json:"end_cursor"`
 	BatchSize int64           `json:"batch_size"`
-	// Items are those that the batch is about, instead of what lies between the
-	// cursors; nil: that.
+	// Items are the items of the batch, instead of those between the cursors; nil: those.
 	Items []json.RawMessage `json:"items,omitempty"`
 }
 
 const maxBatchID = 64 // characters
 
-// ParseDecisionOutcome reads the outcome from the result of a decision. What is
-// missing or not understood is an error whose text is for people.
+// ParseDecisionOutcome reads the outcome from the result of a decision. The text of its
+// error is for operators.
 func ParseDecisionOutcome(result json.RawMessage) (DecisionOutcome, error) {
 	var o DecisionOutcome
 	var wire struct {
@@ -142,8 +140,8 @@ func checkCursors(cursors []CursorConfig) error {
 	return nil
 }
 
-// bare reports whether a result, or its outcome, is a text and no object: so
-// some SDKs write outcomes that have nothing but a type.
+// bare reports whether a result, or its outcome, is a text instead of an object: some SDKs
+// write outcomes that have only a type this way.
 func bare(result json.RawMessage, key, kind string) bool {
 	var text string
 	if json.Unmarshal(result, &text) == nil {
@@ -173,9 +171,9 @@ func outcomeInto(result json.RawMessage, key string, into any) error {
 	return nil
 }
 
-// CheckResult reports a result that asks for what its step may not create: it
-// would have no effect, and nobody would know. It is for the worker, which has
-// the result in hand; the text of the error is for people.
+// CheckResult reports a result that asks for steps which its step may not create: it would
+// silently have no effect. It is for the worker, which has the result in hand; the text of
+// the error is for operators.
 func CheckResult(kind StepKind, result json.RawMessage) error {
 	for _, o := range [...]struct {
 		key  string

@@ -5,18 +5,16 @@ import (
 	"slices"
 )
 
-// The numbers of batches that were forgotten are given out again, so that a step
-// that makes batches can run any number of times: with first fit, a task of n
-// workers with c batches each at most needs no more than (2n-1)c numbers behind
-// those of its plan, however often they run. The records tell by other means
-// which batch had a number when, see store.
+// The numbers of forgotten batches are reused, so that a step that makes batches can run any
+// number of times: with first fit, a task of n workers with at most c batches each needs no
+// more than (2n-1)c numbers after those of its plan, however often they run. The records
+// show by other means which batch had a number when, see store.
 //
-// The entries of forgotten batches stay in the progress, empty. A program that
-// knows only how to append takes the next number behind them, which was never
-// given out either.
+// The entries of forgotten batches stay in the progress, empty. A program that only appends
+// takes the next number after them, which was never used either.
 
-// place chooses the numbers of a group: the first that are free one after the
-// other behind those of the plan. The error is for the author of the handler.
+// place chooses the numbers of a group: the first free consecutive ones after those of the
+// plan. The error is for the author of the handler.
 func (a *advancing) place(g *Group) (first int, err error) {
 	taken := slices.Concat(a.progress.Groups, a.forgotten)
 	if len(a.progress.Groups) == maxGroups {
@@ -39,7 +37,7 @@ func (a *advancing) place(g *Group) (first int, err error) {
 	return first, nil
 }
 
-// placed is where a group was placed at the time.
+// placed returns where a group was placed at the time.
 func (a *advancing) placed(g *Group, taken []Group) (int, error) {
 	first, err := a.rules.BatchesAt(g.Template, g.Count)
 	if err != nil {

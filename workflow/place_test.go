@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// splitters are steps that make batches, one beside the other.
+// splitters are independent steps that make batches.
 func splitters(t require.TestingT, n int) *Plan {
 	var steps []string
 	for i := range n {
@@ -18,8 +18,8 @@ func splitters(t require.TestingT, n int) *Plan {
 	return unfoldingGraph(t, steps...)
 }
 
-// TestStepsThatMakeBatchesRunAnyNumberOfTimes: however often each of them runs,
-// and however many batches it makes, the numbers of a task do not grow.
+// TestStepsThatMakeBatchesRunAnyNumberOfTimes: the numbers of a task do not grow with the
+// runs and their batches.
 func TestStepsThatMakeBatchesRunAnyNumberOfTimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers, most := rapid.IntRange(1, 4).Draw(t, "workers"), rapid.IntRange(1, 12).Draw(t, "most")
@@ -45,8 +45,7 @@ func TestStepsThatMakeBatchesRunAnyNumberOfTimes(t *testing.T) {
 	})
 }
 
-// TestTheLargestBatchesRunAnyNumberOfTimes is the case of a step that makes as
-// many batches as may be.
+// TestTheLargestBatchesRunAnyNumberOfTimes: with a step that makes the maximum of batches.
 func TestTheLargestBatchesRunAnyNumberOfTimes(t *testing.T) {
 	h := begin(t, splitters(t, 1))
 	result := batches("w_b0", 10_000)
@@ -72,8 +71,8 @@ func TestThereMayBeTooManyBatches(t *testing.T) {
 	require.Equal(t, 10_008, h.progress.groupOf(must(h.plan.StepNumber("w_b3"))).First, "where others were")
 }
 
-// TestADecisionGivesNoNumberOutThatItHasForgotten: what it takes off the board and
-// what it puts there are told apart by their numbers.
+// TestADecisionGivesNoNumberOutThatItHasForgotten: steps taken off and put on the board are
+// distinguished by their numbers.
 func TestADecisionGivesNoNumberOutThatItHasForgotten(t *testing.T) {
 	h := begin(t, splitters(t, 2))
 	h.decides("b0", batches("w_b0", 3))
@@ -84,7 +83,7 @@ func TestADecisionGivesNoNumberOutThatItHasForgotten(t *testing.T) {
 	require.Equal(t, 4, h.progress.Groups[1].First, "the next decision does")
 }
 
-// TestBatchesGetTheNumbersThatTheyHad where somebody knows them.
+// TestBatchesGetTheNumbersThatTheyHad if they are known.
 func TestBatchesGetTheNumbersThatTheyHad(t *testing.T) {
 	plan := splitters(t, 2)
 	first, why := 10, error(nil)
@@ -107,8 +106,8 @@ func TestBatchesGetTheNumbersThatTheyHad(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, effects.End[0].Reason, fmt.Sprintf("batches were numbered %d to %d", first, first+2))
 	}
-	why = errors.New("nobody knows")
+	why = errors.New("unknown number")
 	_, effects, err = Advance(plan, h.state, h.progress, rules, report)
 	require.NoError(t, err)
-	require.Contains(t, effects.End[0].Reason, "nobody knows")
+	require.Contains(t, effects.End[0].Reason, "unknown number")
 }

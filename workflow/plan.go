@@ -28,21 +28,19 @@ type PlanStep struct {
 	No int
 	// Parents and Children hold step numbers in ascending order.
 	Parents, Children []int
-	// Initial is false for a step that exists only once a decision, a batch or
-	// a convergence has brought it into being.
+	// Initial is false for a step that only a decision, a batch or a convergence creates.
 	Initial bool
-	// Depth is how many decisions stand on the way to the step, itself included.
+	// Depth is the number of decisions on the way to the step, itself included.
 	Depth int
 	// Undo is the number of the step that compensates this one; negative: none.
 	Undo int
-	// Events are those that the step publishes, in the order of the file.
+	// Events are the events that the step publishes, in the order of the file.
 	Events []Event
 }
 
-// Compile numbers the steps of a resolved template. The order is stable: steps
-// that could run at the same time keep the order of the file. An error means
-// that the template did not come through ParseTemplate, which reports the same
-// faults with line and column.
+// Compile numbers the steps of a resolved template. The order is stable: steps that could
+// run at the same time keep the order of the file. An error means that the template did not
+// come through ParseTemplate, which reports the same faults with line and column.
 func Compile(t *Template) (*Plan, error) {
 	if len(t.Steps) == 0 {
 		return nil, fmt.Errorf("template %s/%s:%s has no steps", t.Namespace, t.Name, t.Version)
@@ -83,7 +81,7 @@ func (p *Plan) link() {
 			}
 			s.Parents = append(s.Parents, parent)
 			p.Steps[parent].Children = append(p.Steps[parent].Children, no)
-			// Topological order: what is asked of the parent is already final.
+			// Topological order: the values of the parent are already final.
 			up := &p.Steps[parent]
 			if !up.Initial || up.Kind == KindDecision {
 				s.Initial = false
@@ -111,7 +109,7 @@ func undoneBy(steps []StepTemplate) map[string]string {
 	return undone
 }
 
-// follows are the steps that a step comes after: its dependencies, or what it
+// follows returns the steps that a step comes after: its dependencies, or the step it
 // undoes.
 func (s *StepTemplate) follows(undone map[string]string) []string {
 	if name, ok := undone[s.Name]; ok && s.Kind == KindCompensation {

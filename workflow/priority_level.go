@@ -1,7 +1,7 @@
 package workflow
 
-// Priority levels are priorities as other queues number them: 1 goes first, 10
-// last, 5 is the usual.
+// Priority levels are priorities as other queues number them: 1 goes first, 10 last, 5 is
+// the default.
 const (
 	MinPriorityLevel = 1
 	MaxPriorityLevel = 10
@@ -10,8 +10,8 @@ const (
 	priorityPerLevel   = 20
 )
 
-// LevelOfPriority is the level that a priority reaches: the one whose priority
-// is the greatest of those that are not above it. 80 to 100 are level 1.
+// LevelOfPriority is the level of a priority: the one with the greatest priority that is not
+// above it. 80 to 100 are level 1.
 func LevelOfPriority(priority int) int {
 	for level := MinPriorityLevel; level < MaxPriorityLevel; level++ {
 		if priority >= PriorityOfLevel(level) {
@@ -21,12 +21,10 @@ func LevelOfPriority(priority int) int {
 	return MaxPriorityLevel
 }
 
-// PriorityOfLevel is the priority that a level stands for: 1 is 80, 5 is 0, 10 is
-// -100.
+// PriorityOfLevel is the priority of a level: 1 is 80, 5 is 0, 10 is -100.
 func PriorityOfLevel(level int) int { return (usualPriorityLevel - level) * priorityPerLevel }
 
-// priority reads the default of a template, as a priority or as a level; nil:
-// there is none.
+// priority reads the template's default, as a priority or as a level; nil: none.
 func (r *templateReader) priority(m *mapping) *int {
 	number, given := m.integer("priority", bounds{MinPriority, MaxPriority, MinPriority, MaxPriority})
 	level, levelled := m.integer("priority_level", bounds{MinPriorityLevel, MaxPriorityLevel, MinPriorityLevel, MaxPriorityLevel})

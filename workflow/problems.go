@@ -17,9 +17,8 @@ const (
 	SeverityInfo    Severity = "info"
 )
 
-// The codes of problems, grouped by what they are about. They are part of the
-// interface of the command line and of the validation API and do not change
-// meaning.
+// The codes of problems, grouped by subject. They are part of the interface of the command
+// line and of the validation API and do not change meaning.
 const (
 	// The text of the file.
 	CodeIO                = "IO"                 // the file or folder cannot be read
@@ -31,7 +30,7 @@ const (
 
 	// The keys and values.
 	CodeType            = "TYPE"             // a value of another type than the key takes
-	CodeRequired        = "REQUIRED"         // a key that has to be there
+	CodeRequired        = "REQUIRED"         // a missing required key
 	CodeRange           = "RANGE"            // a number or a length outside its bounds
 	CodeEnum            = "ENUM"             // not one of the words the key takes
 	CodeFormat          = "FORMAT"           // a text that does not have the form the key takes
@@ -127,11 +126,11 @@ func (ps Problems) sort() {
 	})
 }
 
-// TemplateError says why template files cannot be used. Callers get at the
-// single findings with errors.As.
+// TemplateError says why template files cannot be used. Callers get the single findings with
+// errors.As.
 type TemplateError struct {
 	Problems Problems // all of them errors; never empty
-	Hints    Problems // warnings about the same files; an unknown key may be the one that is missed
+	Hints    Problems // warnings about the same files; an unknown key may be a missing one
 }
 
 // Error lists every problem, one per line, and then the hints.

@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// Status is what Advance remembers of one step. It is coarser than StepState:
-// whether a step on the board is waiting for a worker, running or reported is
-// known by the board's row alone.
+// Status is the recorded state of one step. It is coarser than StepState: only the row of
+// the board shows whether a step on it waits for a worker, is running or reported.
 type Status uint8
 
 // The statuses of a step.
@@ -22,7 +21,7 @@ const (
 	StatusResolved
 	StatusError
 	StatusCancelled
-	StatusTolerated // failed for good in a group of batches that came to a good end without it
+	StatusTolerated // failed for good in a group of batches that completed without it
 	statusCount
 )
 
@@ -32,7 +31,7 @@ var statusNames = [statusCount]string{
 	StatusTolerated: "error",
 }
 
-// String is the name used in messages; what ends has the name of its StepState.
+// String is the name used in messages; for ended steps the name of the StepState.
 func (s Status) String() string {
 	if s >= statusCount {
 		return fmt.Sprintf("unknown status %d", s)
@@ -47,7 +46,7 @@ func (s Status) Ended() bool { return s >= StatusComplete }
 // Satisfies reports whether dependents may run.
 func (s Status) Satisfies() bool { return s == StatusComplete || s == StatusResolved }
 
-// StepProgress is the memory of one step.
+// StepProgress is the recorded progress of one step.
 type StepProgress struct {
 	Status    Status
 	Crashes   uint8  // attempts that ended with a lost lease; saturates
@@ -55,17 +54,15 @@ type StepProgress struct {
 	Remaining uint16 // parents that are not satisfied yet
 }
 
-// Progress is what is remembered of a live task: one entry per step number.
-// Steps that were created at run time follow those of the plan; Groups tells
-// what they are.
+// Progress is the recorded state of a live task: one entry per step number. Steps that were
+// created at run time follow those of the plan; Groups describes them.
 type Progress struct {
 	Steps  []StepProgress
 	Groups []Group
-	// Ending is how the task will end when what it did has been undone; 0: that
-	// is not going on.
+	// Ending is how the task will end after its compensations; 0: none are running.
 	Ending TaskState
-	// Retry is what was asked for this task alone; nil: the template counts. It
-	// never changes.
+	// Retry is the request's retry policy for this task; nil: the template's. It never
+	// changes.
 	Retry *RetryOverride
 }
 
@@ -82,7 +79,7 @@ const (
 	maxGroups = 255
 )
 
-// NewProgress is the progress of a task of which nothing has happened.
+// NewProgress is the progress of a new task.
 func NewProgress(p *Plan) *Progress {
 	g := &Progress{Steps: make([]StepProgress, len(p.Steps))}
 	for no := range p.Steps {
@@ -99,12 +96,12 @@ func (g *Progress) Clone() *Progress {
 	return &Progress{Steps: append([]StepProgress(nil), g.Steps...), Groups: append([]Group(nil), g.Groups...), Ending: g.Ending, Retry: g.Retry}
 }
 
-// Encode writes the progress in its fixed-width form: a header of two bytes,
-// six bytes per step, then ten per group and, while what the task did is being
-// undone, one for how it will end (version 3). A task with retries of its own has
-// that byte in any case, and what they are (version 4). Without both it is version 2, and
-// without groups version 1, which older programs know. Fixed width lets a view read the
-// status of step n with get_byte(progress, 2 + 6n).
+// Encode writes the progress in its fixed-width form: a header of two bytes, six bytes per
+// step, then ten per group and, during compensations, one for how the task will end
+// (version 3). A task with retries of its own always has that byte, followed by the retries
+// (version 4). Without both it is version 2, and without groups version 1, which older
+// programs know. Fixed width lets a view read the status of step n with
+// get_byte(progress, 2 + 6n).
 func (g *Progress) Encode() []byte { return g.AppendEncoded(make([]byte, 0, g.encodedSize())) }
 
 func (g *Progress) encodedSize() int {
@@ -196,7 +193,7 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	return g, err
 }
 
-// Tally counts the steps of a task by what they are doing.
+// Tally counts the steps of a task by status.
 type Tally struct {
 	Total, Waiting, OnBoard, Scheduled, Complete, Resolved, Error, Cancelled int
 }
@@ -238,8 +235,8 @@ type statusSet uint16
 
 func (set statusSet) has(s Status) bool { return set&(1<<s) != 0 }
 
-// statuses are those that steps are in. Advance asks for them each time
-// something happens, and they are found sooner than a Tally.
+// statuses is the set of statuses of all steps. Advance needs it for each input, and it is
+// cheaper than a Tally.
 func (g *Progress) statuses() (set statusSet) {
 	for i := range g.Steps {
 		set |= 1 << g.Steps[i].Status

@@ -10,23 +10,22 @@ import (
 	"strings"
 )
 
-// A reference is a text that stands for a value of the task: $.context.a.b,
-// $.steps.NAME.a of a direct dependency, $.task.uuid. One that begins with $$.
-// is the text with one of them.
+// A reference is a text that refers to a value of the task: $.context.a.b, $.steps.NAME.a of
+// a direct dependency, $.task.uuid. A text that begins with $$. is itself without the first
+// $.
 const (
 	referencePrefix = "$."
 	escapedPrefix   = "$$."
 	maxReferences   = 1_000 // in one template step
 )
 
-// taskReferences are what $.task.… may name.
+// taskReferences are the names allowed after $.task.
 var taskReferences = []string{"uuid", "correlation_id", "namespace", "name", "version", "priority"}
 
-// isReference reports whether a text stands for a value.
+// isReference reports whether a text is a reference.
 func isReference(text string) bool { return strings.HasPrefix(text, referencePrefix) }
 
-// checkReference says what is wrong with a reference; parents are the steps
-// whose results are at hand.
+// checkReference validates a reference; parents are the steps whose results are available.
 func checkReference(text string, parents []string) error {
 	parts := strings.Split(strings.TrimPrefix(text, referencePrefix), ".")
 	if slices.Contains(parts, "") {
@@ -52,7 +51,7 @@ func checkReference(text string, parents []string) error {
 	return fmt.Errorf("%q begins with none of $.context, $.steps and $.task", clip(text, 64))
 }
 
-// Scope is what references are resolved in.
+// Scope holds the values that references resolve to.
 type Scope struct {
 	Context json.RawMessage
 	Steps   map[string]json.RawMessage // results of the direct dependencies that have one, by name
@@ -140,7 +139,7 @@ func (s *Scope) expand(v any) (any, error) {
 	return v, nil
 }
 
-// text resolves a setting that is a text; what it refers to may be a number.
+// text resolves a setting that is a text; the referenced value may be a number.
 func (s *Scope) text(setting string) (string, error) {
 	v, err := s.expand(setting)
 	if err != nil {
@@ -182,7 +181,7 @@ func references(v any, found []string) []string {
 			found = references(x, found)
 		}
 	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(v)) { // or a file would have other problems each time
+		for _, name := range slices.Sorted(maps.Keys(v)) { // for a stable order of problems
 			found = references(v[name], found)
 		}
 	}

@@ -15,10 +15,9 @@ const (
 	MaxMaxAttempts = maxAttemptsLimit
 )
 
-// RetryOverride is how the steps of one task are tried again, whatever their
-// template says. It does not make a step retryable that is not, and leaves
-// compensations alone: what is done must be undone, however urgent the task.
-// It is immutable.
+// RetryOverride is the retry policy of the steps of one task, in place of the template's. It
+// does not make a step retryable that is not, and does not apply to compensations: completed
+// steps must be undone, however urgent the task. It is immutable.
 type RetryOverride struct {
 	// MaxAttempts counts all executions of a step, the first included; 1 to
 	// MaxMaxAttempts.
@@ -29,9 +28,8 @@ type RetryOverride struct {
 	DelaysMS []int64
 }
 
-// NewRetryOverride is what a request asks for with a number of attempts (0: as
-// many as there are delays, and the first) and a list of delays; nil where it
-// asks for neither.
+// NewRetryOverride builds the override of a request with a number of attempts (0: one more
+// than the delays) and a list of delays; nil without both.
 func NewRetryOverride(maxAttempts int, delaysMS []int64) *RetryOverride {
 	switch {
 	case maxAttempts > 0:
@@ -63,8 +61,8 @@ func (o *RetryOverride) Delays() []time.Duration {
 // and no compensation.
 func (s *StepTemplate) overridable() bool { return s.Retry.Retryable && s.Kind != KindCompensation }
 
-// AttemptsOf is how many executions a step may have in a task that was created
-// with so many (0: as the template says).
+// AttemptsOf is how many executions a step may have in a task with this override (0: as the
+// template says).
 func AttemptsOf(step *StepTemplate, override int) int {
 	switch {
 	case !step.Retry.Retryable:
@@ -75,15 +73,14 @@ func AttemptsOf(step *StepTemplate, override int) int {
 	return max(step.Retry.MaxAttempts, 1)
 }
 
-// LastAttempt reports whether the next execution of a step is the last one that it
-// may have, so that a lost lease would end it. progress is what is remembered of
-// the task before it.
+// LastAttempt reports whether the next execution of a step is its last one, so that a lost
+// lease would end it. progress is the task's progress before it.
 func (p *Plan) LastAttempt(progress *Progress, no int) bool {
 	step := p.Step(progress, no)
 	return !step.Retry.Retryable || int(progress.Steps[no].Attempts)+1 >= progress.Retry.maxAttempts(step.StepTemplate)
 }
 
-// applies reports whether it counts for a step. A nil override counts for none.
+// applies reports whether the override applies to a step. A nil override never does.
 func (o *RetryOverride) applies(step *StepTemplate) bool {
 	return o != nil && step.overridable()
 }
@@ -96,7 +93,7 @@ func (o *RetryOverride) maxAttempts(step *StepTemplate) int {
 	return step.Retry.MaxAttempts
 }
 
-// PolicyOf is the retry policy of a step, with what was asked for its task.
+// PolicyOf is the retry policy of a step, with the override of its task.
 func (g *Progress) PolicyOf(step *StepTemplate) RetryPolicy {
 	policy := step.Retry
 	if o := g.Retry; o.applies(step) {
@@ -116,8 +113,8 @@ func (a *advancing) retryDelay(step *StepTemplate, in *Reported, failures int) t
 	return a.rules.Backoff.Delay(step.Retry, failures, in.RetryAfter, in.Seed)
 }
 
-// The encoded form stands at the end of the progress: the delays as four bytes
-// each, how many they are in one, and the attempts in two.
+// The encoded form is at the end of the progress: four bytes per delay, their number in one
+// byte, and the attempts in two.
 const (
 	retryPerDelay = 4
 	retryTrailer  = 3
@@ -152,7 +149,7 @@ func decodeRetry(b []byte) (*RetryOverride, []byte, error) {
 	return o, b[:from], nil
 }
 
-// Equal reports whether two overrides, or none, say the same.
+// Equal reports whether two overrides, possibly nil, are equal.
 func (o *RetryOverride) Equal(other *RetryOverride) bool {
 	if o == nil || other == nil {
 		return o == other

@@ -34,13 +34,13 @@ func TestRetriesOfATaskTakeThePlaceOfTheTemplates(t *testing.T) {
 	more := NewRetryOverride(6, o.DelaysMS)
 	require.Equal(t, 30*time.Second, fails(p, more, 5, plain).Retry[0].DueIn, "the last one is reused")
 	require.Equal(t, ReasonExhausted, fails(p, more, 6, plain).End[0].Reason)
-	require.Equal(t, ReasonExhausted, fails(p, NewRetryOverride(2, o.DelaysMS), 2, plain).End[0].Reason, "max_attempts goes before the delays")
+	require.Equal(t, ReasonExhausted, fails(p, NewRetryOverride(2, o.DelaysMS), 2, plain).End[0].Reason, "max_attempts has precedence over the delays")
 	require.Equal(t, ReasonExhausted, fails(p, NewRetryOverride(1, nil), 1, plain).End[0].Reason)
-	require.Less(t, fails(p, NewRetryOverride(9, nil), 8, plain).Retry[0].DueIn, 3*time.Second, "without delays the template's backoff goes on")
+	require.Less(t, fails(p, NewRetryOverride(9, nil), 8, plain).Retry[0].DueIn, 3*time.Second, "without delays the template's backoff applies")
 
 	asked := plain
 	asked.RetryAfter = 7 * time.Second
-	require.Equal(t, 7*time.Second, fails(p, o, 1, asked).Retry[0].DueIn, "what the handler asks for goes first")
+	require.Equal(t, 7*time.Second, fails(p, o, 1, asked).Retry[0].DueIn, "the handler's delay has precedence")
 
 	p.Steps[0].Retry.Retryable = false
 	require.Equal(t, ReasonPermanent, fails(p, o, 1, plain).End[0].Reason, "what must not be repeated is not")
@@ -74,7 +74,7 @@ func genOverride() *rapid.Generator[*RetryOverride] {
 	})
 }
 
-// Whatever else stands in a progress, the retries of the task come through.
+// The retries of a task survive encoding with any progress.
 func TestRetriesSurviveTheProgress(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -132,7 +132,7 @@ func TestIdentity(t *testing.T) {
 	require.NotEqual(t, id("a", "b", `{"x":1}`), id("a", "b", `{"x":2}`))
 	require.NotEqual(t, id("ab", "c", `{}`), id("a", "bc", `{}`))
 	require.NotEqual(t, id("a", "b", `{"x":9007199254740993}`), id("a", "b", `{"x":9007199254740992}`), "money keeps its last digit")
-	require.NotEqual(t, KeyIdentity("a", "b", `{}`), id("a", "b", `{}`), "a key is no context")
+	require.NotEqual(t, KeyIdentity("a", "b", `{}`), id("a", "b", `{}`), "a key is not a context")
 }
 
 func TestExecutionPrecedence(t *testing.T) {

@@ -19,8 +19,8 @@ const maxSchemaViolations = 20
 // safe for concurrent use; the nil *InputSchema accepts every context.
 type InputSchema struct{ schema *jsonschema.Schema }
 
-// SchemaViolation is one way in which a context does not fit the schema. It
-// tells what is expected, never what was sent.
+// SchemaViolation is one way in which a context breaks the schema. It contains what is
+// expected, never what was sent.
 type SchemaViolation struct {
 	Path    string `json:"path"` // JSON pointer into the context; "" is the context itself
 	Message string `json:"message"`
@@ -75,8 +75,8 @@ func (s *InputSchema) Validate(context any) []SchemaViolation {
 	return found[:min(len(found), maxSchemaViolations)]
 }
 
-// jsonValue makes sure that the value is made only of what the validator
-// knows; other Go values take a detour through their JSON text.
+// jsonValue makes sure that the value consists only of types that the validator knows; other
+// Go values are converted through their JSON text.
 func jsonValue(v any) (any, error) {
 	if data, ok := v.(json.RawMessage); ok {
 		return decodeBounded(data)
@@ -99,11 +99,11 @@ func decodeBounded(data []byte) (any, error) {
 	return v, err
 }
 
-// maxContextDepth is far above what the API lets in.
+// maxContextDepth is far above what the API accepts.
 const maxContextDepth = 1_000
 
-// isJSONValue reports whether the validator can take the value as it is. A
-// number such as 1e999999 would make it build a number of a million digits.
+// isJSONValue reports whether the validator can use the value unchanged. A number such as
+// 1e999999 would make it build a number of a million digits.
 func isJSONValue(v any, depth int) bool {
 	if depth > maxContextDepth {
 		return false

@@ -14,20 +14,20 @@ import (
 // schemaURL names the schema inside the compiler; it is never fetched.
 const schemaURL = "tasker:///schema.json"
 
-// schemaFault says what is wrong with a schema, and where in it.
+// schemaFault is a fault of a schema and its place.
 type schemaFault struct {
 	pointer []string
 	message string
 }
 
-// checkSchema reports a schema that cannot be compiled. For schemas that
-// nothing is refused by, the severity is a warning.
+// checkSchema reports a schema that cannot be compiled. For schemas that reject nothing the
+// severity is a warning.
 func (r *templateReader) checkSchema(n *yamlNode, path string, severity Severity) {
 	if n.kind != yamlMap && n.kind != yamlBool {
 		r.report(severity, n.pos, CodeType, path, fmt.Sprintf("%s has to be a JSON Schema, not %s", path, n.kind))
 		return
 	}
-	value := r.plain(n, path) // a value of its own, since it is changed
+	value := r.plain(n, path) // a copy, since it is changed
 	var hoisted [][]string
 	relaxSchema(value, nil, func(pointer []string) { hoisted = append(hoisted, pointer) })
 	for _, pointer := range hoisted {
@@ -40,8 +40,8 @@ func (r *templateReader) checkSchema(n *yamlNode, path string, severity Severity
 	}
 }
 
-// checkSchemaIsObject warns when a schema does not ask for an object: a
-// context always is one, and a result should be.
+// checkSchemaIsObject warns when a schema does not require an object: a context always is
+// one, and a result should be.
 func (r *templateReader) checkSchemaIsObject(n *yamlNode, path string) {
 	if n.kind != yamlMap && n.kind != yamlBool {
 		return // reported already
@@ -115,14 +115,14 @@ func compileDraft(value any, draft *jsonschema.Draft) (schema *jsonschema.Schema
 	return schema, nil
 }
 
-// knownFormats are those that drafts before 2019-09 would enforce by
-// themselves; here no draft does.
+// knownFormats are the formats that drafts before 2019-09 would enforce by themselves; here
+// no draft does.
 var knownFormats = [...]string{
 	"json-pointer", "relative-json-pointer", "uuid", "duration", "period", "ipv4", "ipv6", "hostname", "email",
 	"date", "time", "date-time", "uri", "iri", "uri-reference", "iri-reference", "uri-template", "semver",
 }
 
-// noLoader refuses every reference that leaves the schema.
+// noLoader rejects every reference that leaves the schema.
 type noLoader struct{}
 
 var errRemoteReference = errors.New("a schema may refer only to itself")
@@ -131,14 +131,13 @@ func (noLoader) Load(string) (any, error) { return nil, errRemoteReference }
 
 var unicodeEscape = regexp.MustCompile(`\\u([0-9A-Fa-f]{4})`)
 
-// compilePattern takes the patterns of JSON Schema as far as a matcher that
-// runs in linear time can: \uXXXX is translated, look-around and
-// back-references are refused.
+// compilePattern supports the patterns of JSON Schema that a matcher in linear time can:
+// \uXXXX is translated, look-around and back-references are rejected.
 func compilePattern(pattern string) (jsonschema.Regexp, error) {
 	return regexp.Compile(unicodeEscape.ReplaceAllString(pattern, `\x{$1}`))
 }
 
-// badPattern ends the sentence about a pattern that compilePattern refuses.
+// badPattern ends the message about a pattern that compilePattern rejects.
 const badPattern = "not a regular expression that can be used (look-around and back-references are not supported)"
 
 // faultsOf turns an error of the compiler into places and plain messages.
@@ -168,9 +167,8 @@ func faultsOf(err error, schema any) []schemaFault {
 	return []schemaFault{{message: cleanMessage(strings.ReplaceAll(err.Error(), schemaURL, ""))}}
 }
 
-// metaschemaFaults are the complaints about the schema itself, one for each
-// place in it. Where alternatives failed, the one with a list of words to
-// choose from helps most.
+// metaschemaFaults are the faults of the schema itself, one per place. Where alternatives
+// failed, the one with a list of allowed words is the most helpful.
 func metaschemaFaults(err *jsonschema.SchemaValidationError) []schemaFault {
 	var failed *jsonschema.ValidationError
 	if !errors.As(err.Err, &failed) {
@@ -223,8 +221,8 @@ func fragment(location string) []string {
 	return parts
 }
 
-// findReference looks for the first reference that fits, as a pointer; nil,
-// the schema itself, when there is none.
+// findReference finds the first reference that fits, as a pointer; nil, the schema itself,
+// when there is none.
 func findReference(v any, fits func(string) bool) []string {
 	found, _ := searchReference(v, fits)
 	return found

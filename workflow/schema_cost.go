@@ -11,8 +11,8 @@ import (
 // otherwise keep the check of a tiny context busy for hours.
 const maxSchemaFanOut = 10_000
 
-// checkSchemaCost looks at every schema that can be reached and returns the
-// fault of the first that is too expensive or never ends; nil when none is.
+// checkSchemaCost examines every reachable schema and returns the fault of the first that is
+// too expensive or never ends; nil when none is.
 func checkSchemaCost(root *jsonschema.Schema) []schemaFault {
 	c := schemaCost{fanOut: map[*jsonschema.Schema]int{}, busy: map[*jsonschema.Schema]bool{}}
 	seen := map[*jsonschema.Schema]bool{root: true}

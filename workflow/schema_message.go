@@ -10,9 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// collectViolations flattens the tree of failures. Below anyOf, oneOf and not
-// it stops: which of the alternatives was meant is not known, and the failures
-// of all of them together would mislead.
+// collectViolations flattens the tree of failures. It stops below anyOf, oneOf and not: the
+// intended alternative is unknown, and the failures of all of them would mislead.
 func collectViolations(e *jsonschema.ValidationError) []SchemaViolation {
 	var found []SchemaViolation
 	var walk func(*jsonschema.ValidationError)
@@ -33,7 +32,7 @@ func collectViolations(e *jsonschema.ValidationError) []SchemaViolation {
 	return found
 }
 
-// violationMessage says what is expected, in plain words.
+// violationMessage describes the expected value.
 func violationMessage(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:

@@ -16,11 +16,10 @@ var (
 	schemaMapKeywords  = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
 
-// relaxSchema mends, in place, two habits of hand-written schemas that the
-// standard refuses but whose meaning is clear: a keyword without a value
-// (description: with nothing behind it) is dropped, and required: true at a
-// property becomes an entry in the required list of the object around it;
-// hoisted is told where that happened.
+// relaxSchema repairs, in place, two habits of hand-written schemas that the standard
+// rejects but whose meaning is clear: a keyword without a value (an empty description:) is
+// dropped, and required: true at a property becomes an entry in the required list of the
+// enclosing object; hoisted is called for each.
 func relaxSchema(v any, at []string, hoisted func(pointer []string)) {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -45,7 +44,7 @@ func relaxSchema(v any, at []string, hoisted func(pointer []string)) {
 		if named, ok := s[key].(map[string]any); ok {
 			for _, name := range sortedKeys(named) {
 				if named[name] == nil {
-					named[name] = true // a property about which nothing is said
+					named[name] = true // a property without constraints
 				}
 				relaxSchema(named[name], below(at, key, name), hoisted)
 			}
@@ -61,7 +60,7 @@ func hoistRequired(s map[string]any, at []string, hoisted func(pointer []string)
 	}
 	required, isList := s["required"].([]any)
 	if _, present := s["required"]; present && !isList {
-		return // this object's own flag; its parent takes care of it
+		return // this object's own flag; its parent handles it
 	}
 	for _, name := range sortedKeys(properties) {
 		property, ok := properties[name].(map[string]any)

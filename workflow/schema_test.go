@@ -80,7 +80,7 @@ func TestValidateGoValues(t *testing.T) {
 	require.Len(t, input.Validate(map[string]any{"n": json.Number("1e999999")}), 1)
 	require.Empty(t, input.Validate(map[string]any{"n": json.Number("1e-999999")}), "nearest to 0")
 	require.Empty(t, input.Validate(map[string]any{"n": json.Number("1." + strings.Repeat("0", 20_000) + "1")}), "nearest to 1, and too long for anything else")
-	require.Len(t, input.Validate(json.RawMessage(`{"n":1.000000000000000001}`)), 1, "no integer, though no double tells it from 1")
+	require.Len(t, input.Validate(json.RawMessage(`{"n":1.000000000000000001}`)), 1, "not an integer, though no double distinguishes it from 1")
 }
 
 func TestViolationsAreBoundedAndKeepSecrets(t *testing.T) {
@@ -96,7 +96,7 @@ func TestViolationsAreBoundedAndKeepSecrets(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(found), schemaURL)
 }
 
-// Schemas as people write them: older drafts, required at a property, keywords
+// Schemas in common hand-written forms: older drafts, required at a property, keywords
 // without a value.
 func TestRelaxedSchemas(t *testing.T) {
 	tests := []struct{ schema, good, bad string }{

@@ -2,7 +2,7 @@ package workflow
 
 import "fmt"
 
-// TaskState is the state of a task as the outside sees it. The numbers are
+// TaskState is the externally visible state of a task. The numbers are
 // those of the wire protocol and of the database; they never change meaning.
 type TaskState int16
 
@@ -43,7 +43,7 @@ func TaskStates() []TaskState { return states[TaskState](len(taskStateNames)) }
 // String is the snake_case name used on the wire.
 func (s TaskState) String() string { return nameOf(taskStateNames[:], int(s), "task state") }
 
-// Terminal reports whether nothing can happen to the task by itself any more.
+// Terminal reports whether the task no longer changes by itself.
 func (s TaskState) Terminal() bool { return s >= TaskComplete && s <= TaskResolvedManually }
 
 // ParseTaskState reads a wire name; the legacy text "in_progress" means
@@ -56,7 +56,7 @@ func ParseTaskState(name string) (TaskState, bool) {
 	return TaskState(i), ok
 }
 
-// StepState is the state of a step as the outside sees it.
+// StepState is the externally visible state of a step.
 type StepState int16
 
 // The ten step states. Error is permanent failure only; a step that will run

@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// What PostgreSQL's jsonb takes, less than its own limits where those depend on
-// the server's settings.
+// The limits of PostgreSQL's jsonb, reduced where they depend on the server's settings.
 const (
 	// MaxStorableNesting is how many arrays and objects may be inside each other.
 	MaxStorableNesting = 1000
@@ -17,13 +16,12 @@ const (
 	maxWrittenExponent = 100_000 // also of zeros, which jsonb reads like any number
 )
 
-// CheckStorable is what every JSON document is held to that is to be kept: the
-// contexts and results of tasks, checkpoints, events, decisions, templates. It
-// returns an error that says in words why jsonb would refuse the document, or why
-// readers of it would fail: not UTF-8 (json.Marshal lets through what a value
-// encodes itself), a NUL character, half a surrogate pair, a number out of
-// range, nested too deeply. That the document is JSON at all is for its caller
-// to know; whatever it is given, it comes to an end.
+// CheckStorable validates every JSON document that is stored: the contexts and results of
+// tasks, checkpoints, events, decisions, templates. Its error says why jsonb would reject
+// the document, or why readers of it would fail: not UTF-8 (json.Marshal passes through what
+// a value encodes itself), a NUL character, half a surrogate pair, a number out of range,
+// nested too deeply. The caller must know that the document is JSON; it terminates for any
+// input.
 func CheckStorable(doc []byte) error {
 	if !utf8.Valid(doc) {
 		return errors.New("it is not UTF-8 text")
@@ -145,9 +143,8 @@ func scanNumber(s []byte) error {
 	return nil
 }
 
-// extent returns how many digits a number has before the decimal point (less
-// than 1 for those below 0.1) and after it; false where its exponent is beyond
-// all bounds.
+// extent returns the digits of a number before the decimal point (less than 1 below 0.1) and
+// after it; false where its exponent is out of range.
 func extent(s []byte) (magnitude, scale int, ok bool) {
 	whole, fraction, leading := 0, 0, 0 // digits; leading zeros of the fraction
 	significant, point := false, false
@@ -177,7 +174,7 @@ func extent(s []byte) (magnitude, scale int, ok bool) {
 	}
 	scale = fraction - exponent
 	if !significant {
-		return 0, scale, true // zero, however it is written
+		return 0, scale, true // zero in any spelling
 	}
 	if whole == 0 {
 		return exponent - leading, scale, true

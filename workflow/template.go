@@ -2,8 +2,8 @@ package workflow
 
 import "encoding/json"
 
-// StepKind says how a step of a template comes into being and what its result
-// may cause. The zero value is not a kind.
+// StepKind says how a step of a template is created and what its result may create. The zero
+// value is not a kind.
 type StepKind uint8
 
 // The step kinds. The names on the wire are those of String; "decision_point"
@@ -11,13 +11,13 @@ type StepKind uint8
 const (
 	KindStandard            StepKind = iota + 1 // created with the task
 	KindDecision                                // its result names the steps to create next
-	KindDeferredConvergence                     // joins whichever of its parents exist
+	KindDeferredConvergence                     // joins its existing parents
 	KindBatchable                               // its result describes batches
 	KindBatchWorker                             // a template, cloned once per batch
 	KindCompensation                            // undoes another step, when the task fails or is cancelled
 	KindSleep                                   // waits until its time has come; this one and those below are run by the engine
 	KindWaitForEvent                            // waits for an event from outside
-	KindApproval                                // waits for somebody to say yes or no
+	KindApproval                                // waits for a decision of an approver
 	KindTask                                    // is a task of its own
 )
 
@@ -41,14 +41,14 @@ type Template struct {
 	Steps              []StepTemplate                 `json:"steps"`
 	Environments       map[string]EnvironmentOverride `json:"environments,omitempty"`
 	Lifecycle          *Lifecycle                     `json:"lifecycle,omitempty"`
-	// OnFailure is what a task does once a failed step leaves nothing that can
-	// move: OnFailureFail (the default) ends it in error, OnFailureBlock
-	// leaves it blocked_by_failures until an operator acts.
+	// OnFailure is the policy of a task that can no longer move because of a failed
+	// step: OnFailureFail (the default) ends it in error, OnFailureBlock leaves it
+	// blocked_by_failures until an operator acts.
 	OnFailure OnFailure `json:"on_failure,omitempty"`
-	// Identity says what is a duplicate; nil: the same context, for ever.
+	// Identity is the policy for duplicates; nil: the same context, for ever.
 	Identity *IdentityPolicy `json:"identity,omitempty"`
-	// Priority is that of tasks whose request names none, MinPriority to
-	// MaxPriority; nil: 0.
+	// Priority is the default for requests without one, MinPriority to MaxPriority;
+	// nil: 0.
 	Priority *int `json:"priority,omitempty"`
 }
 
@@ -61,7 +61,7 @@ const (
 	OnFailureBlock OnFailure = "block"
 )
 
-// SystemDependencies names the outside systems a template relies on. It is
+// SystemDependencies names the outside systems that a template relies on. It is
 // informational.
 type SystemDependencies struct {
 	Primary   string   `json:"primary,omitempty"`
@@ -131,9 +131,9 @@ const (
 	BackoffNone        BackoffStrategy = "none"
 )
 
-// RetryPolicy says whether and when a failed step runs again. A step without a
-// retry block has DefaultRetryPolicy; in a block that is there, missing keys
-// mean retryable, three attempts, exponential, and the configured delays.
+// RetryPolicy says whether and when a failed step runs again. A step without a retry block
+// has DefaultRetryPolicy; in a present block, missing keys mean retryable, three attempts,
+// exponential, and the configured delays.
 type RetryPolicy struct {
 	Retryable bool `json:"retryable"`
 	// MaxAttempts counts all executions, the first included; at least 1 after
@@ -156,9 +156,9 @@ type EventPublication struct {
 	Schema       json.RawMessage `json:"schema,omitempty"`
 	DeliveryMode string          `json:"delivery_mode,omitempty"` // durable, fast, broadcast
 	Publisher    string          `json:"publisher,omitempty"`
-	// Key is the part of the payload, as names with dots between them, that tells
-	// events of this name apart: steps that wait for the name and that key get
-	// the event. Empty: nobody waits for it. It is for durable ones.
+	// Key is the path of names, joined by dots, to the part of the payload that
+	// identifies the event: steps that wait for the name and that key get it. Empty:
+	// no step can wait for it. It is for durable events.
 	Key string `json:"key,omitempty"`
 }
 
@@ -169,11 +169,11 @@ type BatchSettings struct {
 	CursorField     string `json:"cursor_field"`     // what the cursors count, such as id
 	WorkerTemplate  string `json:"worker_template"`  // a step of this template
 	FailureStrategy string `json:"failure_strategy"` // FailFast, ContinueOnFailure, IsolateFailed
-	// MaxFailedWorkers is how many batches may fail for good without the steps
-	// behind them being held up; nil: the strategy says.
+	// MaxFailedWorkers is how many batches may fail for good without blocking the steps
+	// after them; nil: the strategy decides.
 	MaxFailedWorkers *int `json:"max_failed_workers,omitempty"`
-	// MinSuccessRatio is the share of batches that must succeed, 0–1; nil: the
-	// strategy says. Where both are set, both must hold.
+	// MinSuccessRatio is the share of batches that must succeed, 0–1; nil: the strategy
+	// decides. Where both are set, both must hold.
 	MinSuccessRatio *float64 `json:"min_success_ratio,omitempty"`
 }
 

@@ -1,10 +1,10 @@
 package workflow
 
-// maxBranchesChecked bounds the branches of one decision that are told apart.
+// maxBranchesChecked bounds the branches of one decision that are distinguished.
 const maxBranchesChecked = 64
 
-// checkBranches looks at what follows from each decision: whether anything does,
-// and whether a plain step waits for branches of which one may be left out.
+// checkBranches examines the steps after each decision: whether there are any, and whether a
+// plain step waits for branches of which one may not be taken.
 func (r *templateReader) checkBranches(g *stepGraph) {
 	below := make([][]int, len(g.steps))
 	for i, parents := range g.parents {
@@ -28,8 +28,8 @@ func (r *templateReader) checkBranches(g *stepGraph) {
 
 // checkJoinsOf reports plain steps that wait for two branches of a decision.
 func (r *templateReader) checkJoinsOf(g *stepGraph, decision int, below [][]int) {
-	// Of each step the branches that lead to it, one bit each. The sets only
-	// grow, so this ends also where there is a cycle.
+	// The branches that lead to each step, one bit each. The sets only grow, so this ends
+	// even with a cycle.
 	branches := make([]uint64, len(g.steps))
 	queue := make([]int, 0, len(below[decision]))
 	for bit, child := range below[decision] {
@@ -59,8 +59,8 @@ func (r *templateReader) checkJoinsOf(g *stepGraph, decision int, below [][]int)
 	}
 }
 
-// apart finds two parents to which no branch leads in common. A step that
-// depends on the decision itself is chosen by it, and not meant.
+// apart finds two parents that no common branch leads to. A step that depends on the
+// decision itself is chosen by it, and does not count.
 func apart(parents []int, branches []uint64, decision int) (a, b int, found bool) {
 	for x, p := range parents {
 		if p == decision {

@@ -2,8 +2,8 @@ package workflow
 
 import "slices"
 
-// checkSteps looks at the steps together: their names, what they depend on
-// and whether what a step waits for can ever come.
+// checkSteps checks the steps together: their names, their dependencies and whether every
+// awaited step can exist.
 func (r *templateReader) checkSteps(t *Template, sources []stepSource) {
 	g := r.stepGraph(t.Steps, sources)
 	for i := range t.Steps {
@@ -18,8 +18,8 @@ func (r *templateReader) checkSteps(t *Template, sources []stepSource) {
 	r.checkCompensations(g)
 }
 
-// stepGraph is the dependency graph by index. Of a name used twice, the first
-// step counts; references to oneself and to nothing are left out.
+// stepGraph is the dependency graph by index. Of duplicate names the first step counts;
+// references to the step itself and to unknown steps are left out.
 type stepGraph struct {
 	steps    []StepTemplate
 	sources  []stepSource
@@ -69,7 +69,7 @@ func (r *templateReader) linkParents(g *stepGraph, i int, names []string) {
 		case !exists:
 			g.broken = true
 			hint := ""
-			if len(names) <= 200 { // comparing with thousands of names would be slow and no help
+			if len(names) <= 200 { // comparing with thousands of names would be slow and unhelpful
 				hint = suggestion(parent, names)
 			}
 			r.errorf(at, CodeMissingDependency, source.path+".dependencies",
@@ -96,9 +96,9 @@ func (r *templateReader) checkParents(step *StepTemplate, source stepSource) {
 	}
 }
 
-// checkWorkerTemplate looks at the two places that name a batch worker: the
-// batch_config of the worker, and the initialization of a batchable step,
-// which is only a hint to its handler and so is not an error.
+// checkWorkerTemplate checks the two places that name a batch worker: the batch_config of
+// the worker, and the initialization of a batchable step, which is only a hint to its
+// handler and so is not an error.
 func (r *templateReader) checkWorkerTemplate(step *StepTemplate, source stepSource, g *stepGraph) {
 	if step.Batch != nil && step.Batch.WorkerTemplate != "" {
 		path := source.path + ".batch_config.worker_template"
@@ -121,9 +121,8 @@ func (r *templateReader) checkWorkerTemplate(step *StepTemplate, source stepSour
 	}
 }
 
-// checkOrphans reports steps that are connected with no other step, other than
-// compensations, which have checks of their own. After a
-// misspelt dependency it is silent, as that step would look like an orphan.
+// checkOrphans reports unconnected steps, except compensations, which have checks of their
+// own. After a misspelt dependency it is silent, as that step would look like an orphan.
 func (r *templateReader) checkOrphans(g *stepGraph) {
 	if len(g.steps) < 2 || g.broken {
 		return
@@ -135,8 +134,8 @@ func (r *templateReader) checkOrphans(g *stepGraph) {
 	}
 }
 
-// checkBatchWorkers reports workers that no batchable step leads to: nothing
-// would ever clone them.
+// checkBatchWorkers reports workers without a batchable step: they would never be
+// instantiated.
 func (r *templateReader) checkBatchWorkers(g *stepGraph) {
 	for i := range g.steps {
 		if g.steps[i].Kind == KindBatchWorker && !slices.ContainsFunc(g.parents[i], func(p int) bool { return g.steps[p].Kind == KindBatchable }) {

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// For any graph: a cycle is reported exactly when no topological order exists,
-// and what is shown is a cycle of the graph.
+// For any graph: a cycle is reported exactly when no topological order exists, and the
+// reported cycle is in the graph.
 func TestCyclesAreExactlyThoseOfTheGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "steps")

@@ -1,7 +1,7 @@
 package workflow
 
-// checkCompensations looks at which step undoes which: each step of type
-// compensation undoes one other step and stands outside of the dependencies.
+// checkCompensations checks the assignment of compensations: each step of type compensation
+// undoes one other step and has no dependencies.
 func (r *templateReader) checkCompensations(g *stepGraph) {
 	undoes := make(map[int]int, len(g.steps))
 	for i := range g.steps {

@@ -9,10 +9,9 @@ import (
 // maxCycleShown bounds the names in the message about one cycle.
 const maxCycleShown = 20
 
-// checkCycles reports every knot of steps that wait for each other once, with
-// the shortest way around through the step that stands first in the file. The
-// targets of a decision are its declared descendants, so the dependencies are
-// all there is to look at.
+// checkCycles reports every knot of steps that wait for each other once, with the shortest
+// cycle through the step that is first in the file. The targets of a decision are its
+// declared descendants, so the dependencies are enough.
 func (r *templateReader) checkCycles(g *stepGraph) {
 	for _, knot := range g.knots() {
 		start := slices.Min(knot)
@@ -34,8 +33,8 @@ func (g *stepGraph) cyclePath(cycle []int) string {
 	return strings.Join(names, " → ")
 }
 
-// cycleThrough is the shortest cycle from start within a knot, and where its
-// first edge stands in the file.
+// cycleThrough is the shortest cycle from start within a knot, and the place of its first
+// edge in the file.
 func (g *stepGraph) cycleThrough(start int, knot []int) ([]int, position) {
 	inside := make(map[int]bool, len(knot))
 	for _, i := range knot {

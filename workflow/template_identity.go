@@ -2,9 +2,8 @@ package workflow
 
 import "strings"
 
-// identity reads what a template says about duplicates: the key
-// identity_strategy, as other engines of the family know it, and the block
-// identity. nil: strict, for ever.
+// identity reads the policy for duplicates: the key identity_strategy, as other engines of
+// the family have it, and the block identity. nil: strict, for ever.
 func (r *templateReader) identity(m *mapping) *IdentityPolicy {
 	p := &IdentityPolicy{Strategy: r.identityStrategy(m, "identity_strategy")}
 	if b := m.child("identity"); b != nil {

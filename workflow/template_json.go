@@ -6,27 +6,26 @@ import (
 	"fmt"
 )
 
-// ContentHash identifies what the template says: two templates have the same
-// hash exactly when their JSON forms are the same. It panics for a Template
-// that has no JSON form, which neither ParseTemplate nor UnmarshalJSON can
-// produce.
+// ContentHash identifies the content of a template: two templates have the same hash exactly
+// when their JSON forms are equal. It panics for a Template without a JSON form, which
+// neither ParseTemplate nor UnmarshalJSON can produce.
 func (t *Template) ContentHash() [sha256.Size]byte {
 	data, err := json.Marshal(t)
 	if err != nil {
-		//nolint:forbidigo // a Template without a JSON form is a mistake of the program that built it
+		//nolint:forbidigo // a Template without a JSON form is a programming error
 		panic(fmt.Sprintf("workflow: content hash of template %q: %v", t.Name, err))
 	}
 	return sha256.Sum256(data)
 }
 
-// The UnmarshalJSON methods below exist for the free-form parts: they put
-// numbers and embedded JSON texts in canonical form (see template_value.go).
-// Unknown keys are ignored, as a newer version may have written them; one whose
-// templates have to be decided about by other rules says so (rules_version).
+// The UnmarshalJSON methods below exist for the free-form parts: they put numbers and
+// embedded JSON texts in canonical form (see template_value.go). Unknown keys are ignored,
+// as a newer version may have written them; a newer version whose templates need other rules
+// sets rules_version.
 
-// RulesVersion is that of the rules in this package. Who writes a template that
-// needs more gives its JSON form a rules_version, and programs that know less
-// decide nothing about its tasks.
+// RulesVersion is the version of the rules in this package. A program that writes templates
+// with newer rules sets a higher rules_version, and older programs make no decision about
+// their tasks.
 const RulesVersion = 1
 
 // UnmarshalJSON reads the JSON form of a template.

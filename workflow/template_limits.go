@@ -20,9 +20,9 @@ const (
 	maxNumberLength     = 400      // digits of a number; more are a text
 )
 
-// shapeGuard looks at the tokens of a document before they are parsed. The
-// parser recurses once per nesting level and once per key of a mapping and
-// keeps the path of every node, so its cost has to be bounded from outside.
+// shapeGuard examines the tokens of a document before parsing. The parser recurses once per
+// nesting level and once per key of a mapping and keeps the path of every node, so its cost
+// must be bounded from outside.
 type shapeGuard struct {
 	frames   []shapeFrame
 	flow     int // open brackets
@@ -39,7 +39,7 @@ type shapeFrame struct {
 	path   int // length of the path to its current value
 }
 
-// check returns the token at which a limit is passed, and which one.
+// check returns the first token beyond a limit, and the limit.
 func (g *shapeGuard) check(tokens token.Tokens) (*token.Token, string) {
 	for i, tk := range tokens {
 		if complaint := g.step(tk, tokens, i); complaint != "" {

@@ -35,8 +35,7 @@ func (r *templateReader) plain(n *yamlNode, path string) any {
 	return nil
 }
 
-// at finds the node behind a JSON pointer given as its parts, or the deepest
-// ancestor of it that exists.
+// at finds the node of a JSON pointer given as its parts, or its deepest existing ancestor.
 func (n *yamlNode) at(pointer []string) *yamlNode {
 	for _, part := range pointer {
 		var next *yamlNode

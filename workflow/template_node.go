@@ -176,9 +176,8 @@ func (c *yamlConverter) scalar(n ast.Node) yamlNode {
 	return node
 }
 
-// integer fills in a whole number. One with leading zeros is a text, as in
-// YAML 1.2 processors that do not know octal numbers: an article number such
-// as 00417 stays what it is.
+// integer fills in a whole number. A number with leading zeros is a text, as in YAML 1.2
+// processors without octal numbers: an article number such as 00417 is unchanged.
 func (n *yamlNode) integer(from *ast.IntegerNode) {
 	digits := strings.TrimLeft(n.text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
@@ -196,10 +195,10 @@ func (n *yamlNode) integer(from *ast.IntegerNode) {
 // exponent may be missing and no digits have to precede or follow a point.
 var jsonNumberForm = regexp.MustCompile(`^[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 
-// exponent recognises numbers that the parser takes for texts: 1e3, which
-// YAML 1.1 did not know, and integers beyond 64 bits.
+// exponent recognises numbers that the parser reads as texts: 1e3, which YAML 1.1 did not
+// have, and integers beyond 64 bits.
 func (n *yamlNode) exponent() {
-	if n.text == "" || n.text[0] > '9' { // most texts; the pattern takes longer to say so
+	if n.text == "" || n.text[0] > '9' { // most texts; the pattern is slower
 		return
 	}
 	if len(n.text) > maxNumberLength || !jsonNumberForm.MatchString(n.text) {
@@ -220,8 +219,8 @@ func (n *yamlNode) float(from *ast.FloatNode) {
 	}
 }
 
-// decimal makes a number of a text in the form of one; beyond all ranges it is,
-// as in other readers, a text.
+// decimal converts a text in the form of a number; beyond all ranges it stays a text, as in
+// other readers.
 func (n *yamlNode) decimal() {
 	f, err := strconv.ParseFloat(n.text, 64)
 	if err != nil || CheckNumber(n.text) != nil {
@@ -327,8 +326,8 @@ func (c *yamlConverter) limit(at position, complaint string) {
 	}
 }
 
-// key is the text of a key; numbers and booleans are taken as written, and
-// nothing in any spelling is null.
+// key is the text of a key; numbers and booleans are used as written, and an empty key in
+// any spelling is null.
 func (c *yamlConverter) key(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.MappingKeyNode:
@@ -349,8 +348,8 @@ func (c *yamlConverter) key(n ast.Node) string {
 	return node.text
 }
 
-// keyPlaces finds the keys that a mapping has already. Most mappings have a
-// few, which are compared one by one; an index is made for those with many.
+// keyPlaces finds the existing keys of a mapping. Most mappings have few, which are compared
+// one by one; an index is made for those with many.
 type keyPlaces struct {
 	node  *yamlNode
 	index map[string]position

@@ -27,8 +27,8 @@ const (
 // ParseOption changes what ParseTemplate reports.
 type ParseOption func(*templateReader)
 
-// WithAdvice makes ParseTemplate report, as info, also what could be better
-// but is not a mistake: steps without a result_schema.
+// WithAdvice makes ParseTemplate also report, as info, possible improvements: steps without
+// a result_schema.
 func WithAdvice() ParseOption {
 	return func(r *templateReader) { r.advice = true }
 }
@@ -89,7 +89,7 @@ func (r *templateReader) template(m *mapping) *Template {
 
 var namespacePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// namespace becomes part of a queue name, which limits its form and length.
+// namespace reads the namespace, whose form and length a queue name limits.
 func (r *templateReader) namespace(m *mapping) string {
 	const key = "namespace_name"
 	text := m.name(key, maxNamespace)
@@ -105,7 +105,7 @@ func (r *templateReader) namespace(m *mapping) string {
 	return text
 }
 
-// version stays the text of the file: 1.0 is "1.0", not the number one.
+// version is the text of the file: 1.0 is "1.0", not the number one.
 func (r *templateReader) version(m *mapping) string {
 	const key = "version"
 	text := m.name(key, maxVersion)

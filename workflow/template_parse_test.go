@@ -144,8 +144,8 @@ func TestTenThousandSteps(t *testing.T) {
 	require.Contains(t, problems.String(), "t.yaml:30004:3: error: the template has 10001 steps; up to 10000 are allowed [TOO_LARGE]")
 }
 
-// Inputs that make a YAML reader work far more than their size suggests are
-// refused or read, but quickly.
+// Inputs that make a YAML reader work far more than their size suggests are rejected or
+// read, but quickly.
 func TestHostileInputs(t *testing.T) {
 	const n = 20_000
 	inputs := map[string]string{

@@ -124,7 +124,7 @@ func genOverrides(t *rapid.T, steps int) EnvironmentOverride {
 	return env
 }
 
-// genText favours what is hard to quote.
+// genText favours texts that are hard to quote.
 func genText() *rapid.Generator[string] {
 	hard := rapid.SampledFrom([]string{"", " ", "a: b", "#", "- x", "*a", "&a", "yes", "null", "1.0", "~", "\t", "a\nb\n", "'", "\"", "\\", "<b>&", "😀", "{", "%", "\u2028", "é"})
 	plain := rapid.StringMatching(`[ -~äöü]{0,30}`)
@@ -195,8 +195,8 @@ func TestTemplateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { requireRoundTrip(t, genTemplate().Draw(t, "template")) })
 }
 
-// What a jsonb column does to a template (other key order, spaces, numbers
-// without exponents) changes neither its content nor its hash.
+// The changes of a jsonb column (key order, spaces, numbers without exponents) change neither
+// the content of a template nor its hash.
 func TestRawPartsAreCanonical(t *testing.T) {
 	stored := `{"name":"n","namespace_name":"s","version":"1","metadata":{"b": 1e20,"a":1500.0},
 		"input_schema": {"type": "object", "b": 1.50, "a": 100000000000000000000},
@@ -210,8 +210,8 @@ func TestRawPartsAreCanonical(t *testing.T) {
 	require.Equal(t, KindDecision, template.Steps[0].Kind)
 }
 
-// A number of a template keeps its digits, also those that no double carries. What
-// is too long to be stored so is the nearest double, and so is what is nearest to 0.
+// A number of a template keeps its digits, even where no double carries them. Numbers that
+// are too long for that, or nearest to 0, become the nearest double.
 func TestNumbersOfTemplatesKeepTheirDigits(t *testing.T) {
 	for text, want := range map[string]json.Number{
 		"12": "12", "-9223372036854775808": "-9223372036854775808", "18446744073709551615": "18446744073709551615", "100000000000000000000": "1e+20",

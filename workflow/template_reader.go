@@ -10,15 +10,15 @@ import (
 // cannot be used is reported and read as absent.
 type templateReader struct {
 	file     string
-	advice   bool // report what could be better, too
+	advice   bool // report possible improvements too
 	problems Problems
 	seen     map[problemKey]bool
 	omitted  Problem // stands for the problems beyond maxProblems
 	excess   int
 }
 
-// problemKey tells problems apart. Content behind an alias is read once for
-// every use of the alias, with another path, and is reported once.
+// problemKey identifies a problem. Content behind an alias is read once for every use of the
+// alias, with another path, and is reported once.
 type problemKey struct {
 	at   position
 	code string
@@ -52,8 +52,8 @@ func (r *templateReader) warnf(at position, code, path, format string, args ...a
 	r.report(SeverityWarning, at, code, path, fmt.Sprintf(format, args...))
 }
 
-// finish returns the problems in reading order, and in the place of those
-// beyond the limit one as severe as the worst of them.
+// finish returns the problems in reading order, and instead of those beyond the limit one
+// with their worst severity.
 func (r *templateReader) finish() Problems {
 	r.problems.sort()
 	if r.excess > 0 {
@@ -63,8 +63,8 @@ func (r *templateReader) finish() Problems {
 	return r.problems
 }
 
-// mapping is one mapping with known keys. Reading a key makes it known; done
-// reports the keys that nobody has read.
+// mapping is one mapping with known keys. Reading a key makes it known; done reports the
+// unread keys.
 type mapping struct {
 	r     *templateReader
 	node  *yamlNode
@@ -124,8 +124,8 @@ func isEmpty(n *yamlNode) bool {
 	return (n.kind == yamlList && len(n.items) == 0) || (n.kind == yamlMap && len(n.fields) == 0)
 }
 
-// require is get for keys that have to be there; the absence is reported at
-// the key if it is null, else at the mapping.
+// require is get for required keys; a missing key is reported at the key if it is null, else
+// at the mapping.
 func (m *mapping) require(key string) *yamlNode {
 	n := m.get(key)
 	if n == nil {
@@ -160,8 +160,8 @@ func (m *mapping) note(code, why string, keys ...string) {
 	}
 }
 
-// done reports the keys that were not read. Keys that start with "x-" or "."
-// are left alone: they hold anchors and the notes of other programs.
+// done reports the unread keys. Keys that start with "x-" or "." are ignored: they hold
+// anchors and notes of other programs.
 func (m *mapping) done() {
 	for _, f := range m.node.fields {
 		note, noted := m.notes[f.key]

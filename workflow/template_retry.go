@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// The values of a retry block that is absent or lacks keys.
+// The default values of a retry block.
 const (
 	defaultMaxAttempts = 3
 	defaultBaseMS      = 1_000
@@ -34,8 +34,8 @@ func (r *templateReader) retry(step *mapping) RetryPolicy {
 	return DefaultRetryPolicy()
 }
 
-// retryBlock is nil when the block is absent. In a block that is there, the
-// delays of missing keys are those of the configuration (0).
+// retryBlock is nil when the block is absent. In a present block, missing delays are those
+// of the configuration (0).
 func (r *templateReader) retryBlock(step *mapping) *RetryPolicy {
 	m := step.child("retry")
 	if m == nil {

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// The methods below read the value of one key as one type. They are liberal
-// where the meaning is plain (a number where a text is wanted, "3" where a
-// number is) and report everything else; what cannot be used reads as absent.
+// The methods below read the value of one key as one type. They are liberal where the
+// meaning is clear (a number for a text, "3" for a number) and report everything else; an
+// unusable value reads as absent.
 
-// text is the value of a key as text; numbers and booleans are taken as they
-// are written, so that version: 1.10 stays "1.10".
+// text is the value of a key as text; numbers and booleans are used as written, so that
+// version: 1.10 stays "1.10".
 func (m *mapping) text(keys ...string) string {
 	n := m.get(keys...)
 	if n == nil {
@@ -53,7 +53,7 @@ func (m *mapping) name(key string, limit int) string {
 	return text
 }
 
-// word is a text out of a list; "" when absent.
+// word is a text from a list; "" when absent.
 func (m *mapping) word(key, code string, allowed ...string) string {
 	n := m.get(key)
 	if n == nil {
@@ -100,8 +100,8 @@ func (m *mapping) boolean(key string, absent bool) bool {
 	return absent
 }
 
-// bounds of a whole number: outside min…max is an error, outside the narrower
-// range of the format's documentation a warning.
+// bounds of a whole number: outside min…max is an error, outside the narrower range of the
+// documented format a warning.
 type bounds struct{ min, max, low, high int64 }
 
 // integer reads a whole number; false when it is absent or unusable.

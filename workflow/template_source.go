@@ -45,8 +45,8 @@ func (r *templateReader) readDocument(src []byte) *yamlNode {
 	return c.document(body)
 }
 
-// firstBadByte finds the first byte that is not part of a UTF-8 text, or is
-// NUL, which no PostgreSQL text can hold.
+// firstBadByte finds the first byte that is not part of a UTF-8 text, or is NUL, which
+// PostgreSQL cannot store.
 func firstBadByte(src []byte) (position, bool) {
 	at := position{1, 1}
 	for i := 0; i < len(src); {
@@ -90,8 +90,7 @@ func (r *templateReader) tokenize(src []byte) (tokens token.Tokens) {
 	return documents[0]
 }
 
-// splitDocuments cuts at the document markers and leaves out what has no
-// content.
+// splitDocuments cuts at the document markers and drops empty documents.
 func splitDocuments(all token.Tokens) []token.Tokens {
 	var documents []token.Tokens
 	var current token.Tokens
@@ -112,7 +111,7 @@ func splitDocuments(all token.Tokens) []token.Tokens {
 		case tk.Position.Line == directive:
 		default:
 			if current == nil && documents == nil {
-				current = make(token.Tokens, 0, len(all)) // nearly always there is but one
+				current = make(token.Tokens, 0, len(all)) // there is nearly always only one
 			}
 			current = append(current, tk)
 		}
@@ -121,7 +120,7 @@ func splitDocuments(all token.Tokens) []token.Tokens {
 	return documents
 }
 
-// parse builds the syntax tree of one document, or reports what is wrong.
+// parse builds the syntax tree of one document, or reports its fault.
 func (r *templateReader) parse(tokens token.Tokens) (body ast.Node) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -157,7 +156,7 @@ func tokenPosition(tk *token.Token) position {
 	return position{max(tk.Position.Line, 1), max(tk.Position.Column, 1)}
 }
 
-// syntaxHints say in the words of an author what the parser says in its own.
+// syntaxHints translate the messages of the parser for authors.
 var syntaxHints = [...]struct{ pattern, message string }{
 	{"found character '\t'", "a tab cannot be used to indent; use spaces"},
 	{"found a tab character", "a tab cannot be used to indent; use spaces"},
@@ -184,7 +183,7 @@ func syntaxMessage(message string) string {
 	return "the YAML cannot be read: " + cleanMessage(message)
 }
 
-// cleanMessage makes one short printable line of foreign text.
+// cleanMessage makes one short printable line of external text.
 func cleanMessage(message string) string {
 	message, _, _ = strings.Cut(message, "\n")
 	message = strings.Map(func(c rune) rune {

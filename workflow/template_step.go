@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// stepSource remembers where the parts of a step stand in the file.
+// stepSource records the places of the parts of a step in the file.
 type stepSource struct {
 	path         string
 	at           position // of the name, or of the step

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxSuggestLength bounds the words that are compared with each other.
+// maxSuggestLength bounds the compared words.
 const maxSuggestLength = 64
 
 // suggestion is "; did you mean …" with the candidate nearest to the word, or
@@ -17,8 +17,8 @@ func suggestion(word string, candidates []string) string {
 	return ""
 }
 
-// Nearest returns the candidate that a word is most likely a misspelling of; ""
-// when none is near, or the word is one of them.
+// Nearest returns the candidate that a word is most likely a misspelling of; "" when none is
+// near, or the word is one of them.
 func Nearest(word string, candidates []string) string {
 	if len(word) > maxSuggestLength {
 		return ""
@@ -42,7 +42,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// normalWord makes maxAttempts, max-attempts and MAX_ATTEMPTS alike.
+// normalWord normalizes maxAttempts, max-attempts and MAX_ATTEMPTS to the same word.
 func normalWord(word string) string { return strings.ToLower(unspaced.Replace(word)) }
 
 // unspaced is made once: building it takes longer than using it.

@@ -82,9 +82,8 @@ func canonicalValue(v any) any {
 	return v
 }
 
-// canonicalNumber respells a JSON number: an integer that fits 64 bits in
-// plain digits, anything else as the nearest float, or with all its digits where
-// no float carries it.
+// canonicalNumber respells a JSON number: an integer that fits 64 bits in plain digits,
+// anything else as the nearest float, or with all its digits where no float carries it.
 func canonicalNumber(n json.Number) json.Number {
 	text := n.String()
 	if !strings.ContainsAny(text, ".eE") {
@@ -102,8 +101,8 @@ func canonicalNumber(n json.Number) json.Number {
 	return decimalNumber(text, f)
 }
 
-// decimalNumber spells a JSON number to which f is the nearest float. One that is
-// nearest to zero is zero: with its exponent written out it would be endless.
+// decimalNumber spells a JSON number with the nearest float f. A number nearest to zero is
+// zero: with its exponent written out it would be endless.
 func decimalNumber(text string, f float64) json.Number {
 	if d := decimalOf([]byte(text)); f != 0 && !d.carriedBy(f) && CheckNumber(text) == nil {
 		return json.Number(d.append(nil))
@@ -149,8 +148,7 @@ func copyMap(m map[string]any) map[string]any {
 	return out
 }
 
-// sortedKeys gives map walks one order, so that findings come out the same
-// every time.
+// sortedKeys gives map walks a stable order, so that findings are deterministic.
 func sortedKeys[V any](m map[string]V) []string {
 	return slices.Sorted(maps.Keys(m))
 }

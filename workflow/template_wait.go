@@ -6,17 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxPrompt bounds what a person is asked, in characters.
+// maxPrompt bounds the prompt of an approval, in characters.
 const maxPrompt = 1_000
 
-// engineRetry is the policy of a step that the engine runs and that has no retry
-// block: nothing is gained by waiting twice.
+// engineRetry is the policy of a step that the engine runs and that has no retry block:
+// waiting twice gains nothing.
 func engineRetry() RetryPolicy {
 	return RetryPolicy{MaxAttempts: 1, Backoff: BackoffExponential}
 }
 
-// engineStep reads what is there for steps that the engine runs itself, and
-// reports what has no effect on them.
+// engineStep reads the keys of steps that the engine runs itself, and reports keys without
+// an effect on them.
 func (r *templateReader) engineStep(m *mapping, s *StepTemplate) {
 	s.Wait, s.Task = r.wait(m, s), r.task(m, s)
 	if !s.Kind.ByEngine() {
@@ -74,7 +74,7 @@ func (r *templateReader) wait(m *mapping, s *StepTemplate) *WaitSettings {
 	return w
 }
 
-// failed reports whether a key is there: then its value was complained about.
+// failed reports whether a key is present: then its value was reported.
 func (r *templateReader) failed(m *mapping, keys ...string) bool {
 	there := 0
 	for _, key := range keys {

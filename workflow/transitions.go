@@ -14,9 +14,9 @@ type StepTransition struct {
 	To    StepState
 }
 
-// TaskTransitions is the task machine as data. Advance may pass through
-// several edges in one transaction; only states that somebody could have seen
-// are recorded, but every recorded change is a path of these edges.
+// TaskTransitions is the task machine as data. Advance may pass several edges in one
+// transaction; only observable states are recorded, but every recorded change is a path of
+// these edges.
 func TaskTransitions() []TaskTransition {
 	t := []TaskTransition{
 		{TaskPending, "start", TaskInitializing},
@@ -68,7 +68,7 @@ func StepTransitions() []StepTransition {
 		{StepInProgress, "lease_lost", StepEnqueuedAsErrorForOrchestration},
 		{StepInProgress, "hand_back", StepEnqueued},
 		{StepEnqueuedForOrchestration, "complete", StepComplete},
-		{StepEnqueuedForOrchestration, "fail", StepError}, // the result itself is wrong: a malformed outcome
+		{StepEnqueuedForOrchestration, "fail", StepError}, // the result itself is invalid: a malformed outcome
 		{StepEnqueuedAsErrorForOrchestration, "wait_for_retry", StepWaitingForRetry},
 		{StepEnqueuedAsErrorForOrchestration, "retry_now", StepEnqueued},
 		{StepEnqueuedAsErrorForOrchestration, "fail", StepError},
@@ -93,8 +93,8 @@ func StepTransitions() []StepTransition {
 	return t
 }
 
-// TaskPath reports whether a task can get from one state to another along
-// TaskTransitions without passing through a terminal state.
+// TaskPath reports whether a task can move from one state to another along TaskTransitions
+// without passing a terminal state.
 func TaskPath(from, to TaskState) bool {
 	edges := TaskTransitions()
 	seen := map[TaskState]bool{from: true}

@@ -7,36 +7,35 @@ import (
 	"slices"
 )
 
-// ReasonInvalidOutcome begins the reason of a decision or a batchable step whose
-// result asks for what cannot be created; the rest of it says why.
+// ReasonInvalidOutcome is the prefix of the reason of a decision or a batchable step whose
+// result asks for impossible steps; the rest says why.
 const ReasonInvalidOutcome = "invalid_outcome"
 
 // Unfolds reports whether the result of a step of this kind creates steps.
 func (k StepKind) Unfolds() bool { return k == KindDecision || k == KindBatchable }
 
-// joinsExisting reports whether the step waits for those of its parents that
-// exist, instead of for all.
+// joinsExisting reports whether the step waits for its existing parents instead of all.
 func (s *PlanStep) joinsExisting() bool {
 	return s.Kind == KindDeferredConvergence || s.Join == JoinExisting
 }
 
-// unfolding works out which steps an outcome brings into being. It goes through
-// the plan in the order of numbers, in which parents come first.
+// unfolding computes which steps an outcome creates. It goes through the plan in the order
+// of numbers, in which parents come first.
 //
-// A step that does not exist yet either can still come or is ruled out: the
-// decisions that lead to it have ended without it. A join of existing parents
-// waits for a parent that can still come, and forgets one that is ruled out.
+// A step that does not exist yet is either possible or ruled out: the decisions that lead to
+// it have ended without it. A join of existing parents waits for a possible parent, and
+// ignores one that is ruled out.
 type unfolding struct {
 	plan     *Plan
 	progress *Progress
-	by       *PlanStep // whose outcome it is; nil: only the present state is asked for
-	named    []int     // what a decision has chosen
-	made     *Group    // what a batchable step makes
+	by       *PlanStep // the step of the outcome; nil: only the present state is needed
+	named    []int     // the choice of a decision
+	made     *Group    // made by a batchable step
 
 	exists   []bool
-	possible []bool // does not exist, and can still come
+	possible []bool // does not exist, and can still be created
 	below    []bool // depends on by, directly or not
-	branch   []bool // the same, with nothing but plain steps between
+	branch   []bool // the same, through plain steps only
 	created  []int
 	odd      string // how the outcome should have been written
 }
@@ -55,8 +54,8 @@ func newUnfolding(plan *Plan, progress *Progress) *unfolding {
 	return u
 }
 
-// run fills in what exists afterwards and what can still come. Its error is for
-// the author of the template or the handler.
+// run computes what exists afterwards and what is still possible. Its error is for the
+// author of the template or the handler.
 func (u *unfolding) run() error {
 	if u.by != nil {
 		u.below[u.by.No], u.branch[u.by.No] = true, true
@@ -94,12 +93,12 @@ func (u *unfolding) undecided(no int) bool {
 	return u.plan.Steps[no].Kind.Unfolds() && u.exists[no] && !u.progress.Steps[no].Status.Satisfies() && (u.by == nil || no != u.by.No)
 }
 
-// creates decides about a step that depends on the one whose outcome it is.
+// creates reports whether the outcome creates a step that depends on it.
 func (u *unfolding) creates(s *PlanStep) (bool, error) {
 	chosen := slices.Contains(u.named, s.No)
 	switch {
 	case s.Kind == KindBatchWorker, s.Kind == KindCompensation:
-		return false, nil // only its instances exist, or it comes when the task ends badly
+		return false, nil // only its instances exist, or it is created when the task ends badly
 	case s.joinsExisting():
 		return chosen || slices.ContainsFunc(s.Parents, func(p int) bool { return u.exists[p] }) || u.joinsNothing(s), nil
 	}
@@ -116,9 +115,9 @@ func (u *unfolding) creates(s *PlanStep) (bool, error) {
 	return false, u.unsatisfiable(s)
 }
 
-// joinsNothing reports whether a join follows a decision for no branches: then
-// the decision alone satisfies it. Behind a branch that has decisions or
-// batches of its own, the join belongs to those.
+// joinsNothing reports whether a join follows a decision for no branches: then the decision
+// alone satisfies it. Behind a branch with decisions or batches of its own, the join belongs
+// to those.
 func (u *unfolding) joinsNothing(s *PlanStep) bool {
 	if len(u.named) > 0 || u.made != nil || u.by.Kind != KindDecision {
 		return false
@@ -133,14 +132,14 @@ func (u *unfolding) joinsNothing(s *PlanStep) bool {
 	return near
 }
 
-// decidedBy reports whether a decision is among the parents: the step exists
-// only where it is chosen.
+// decidedBy reports whether a decision is among the parents: the step exists only if it is
+// chosen.
 func (u *unfolding) decidedBy(s *PlanStep) bool {
 	return slices.ContainsFunc(s.Parents, func(p int) bool { return u.plan.Steps[p].Kind == KindDecision })
 }
 
-// unsatisfiable is the error of a plain step of whose parents some were created
-// on the way and others never can be: it would wait for ever.
+// unsatisfiable is the error of a plain step with some created parents and others that can
+// never be created: it would wait for ever.
 func (u *unfolding) unsatisfiable(s *PlanStep) error {
 	came, out := -1, -1
 	for _, p := range s.Parents {
@@ -176,7 +175,7 @@ func (u *unfolding) canCome(s *PlanStep) bool {
 	return slices.ContainsFunc(s.Parents, func(p int) bool { return u.plan.Steps[p].Kind == KindDecision && may(p) })
 }
 
-// unmet counts the parents that a step still has to wait for.
+// unmet counts the parents that a step still waits for.
 func (u *unfolding) unmet(s *PlanStep) (n uint16) {
 	for _, p := range s.Parents {
 		switch {
@@ -197,7 +196,7 @@ func (u *unfolding) satisfied(no int) bool {
 	return u.progress.Steps[no].Status.Satisfies()
 }
 
-// NewBatch is a batch to write down: the work of a step created at run time.
+// NewBatch is a batch to store: the work of a step created at run time.
 type NewBatch struct {
 	Step     int // its number
 	Template int // the step of the plan that it is an instance of
@@ -207,7 +206,7 @@ type NewBatch struct {
 	NoOp     bool // a placeholder: there is nothing to do
 }
 
-// Decided tells of an outcome that has been followed.
+// Decided describes an outcome that has been followed.
 type Decided struct {
 	Step    int
 	Created []int // steps of the plan
@@ -216,8 +215,8 @@ type Decided struct {
 	Odd     string // how the outcome should have been written; "" where it was
 }
 
-// outcome reads what the result of a step asks for and prepares it; nothing has
-// changed when it returns an error, which is for the author of the handler.
+// outcome reads and prepares what the result of a step asks for; after an error, which is
+// for the author of the handler, nothing has changed.
 func (a *advancing) outcome(step *PlanStep, result json.RawMessage) (*unfolding, []NewBatch, error) {
 	u := newUnfolding(a.plan, a.progress)
 	u.by = step
@@ -268,8 +267,8 @@ func (a *advancing) chosen(u *unfolding, step *PlanStep, result json.RawMessage)
 	return named, nil
 }
 
-// batches makes the group that a batchable step asks for; nil: none, and no
-// placeholder either, since nothing says of what.
+// batches makes the group that a batchable step asks for; nil: none, and no placeholder
+// either, since its worker is unknown.
 func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage) (*Group, []NewBatch, error) {
 	o, err := ParseBatchOutcome(result)
 	if err != nil {
@@ -312,7 +311,7 @@ func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage
 	return g, list, nil
 }
 
-// unfold makes an outcome true, after its step has been satisfied.
+// unfold applies an outcome, after its step has been satisfied.
 func (a *advancing) unfold(u *unfolding, batches []NewBatch) {
 	for _, no := range u.created {
 		a.progress.Steps[no] = StepProgress{Status: StatusWaiting}

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// unfoldingGraph compiles steps given as kind:name parent…; a kind of "join" is
-// a plain step that joins what exists.
+// unfoldingGraph compiles steps given as kind:name parent…; the kind "join" is a plain step
+// that joins existing parents.
 func unfoldingGraph(t require.TestingT, steps ...string) *Plan {
 	tmpl := &Template{Name: "u", Namespace: "n", Version: "1"}
 	for _, text := range steps {
@@ -114,7 +114,7 @@ func TestWhatADecisionCreates(t *testing.T) {
 	}
 }
 
-// finish reports everything that is on the board as a success.
+// finish reports every step on the board as a success.
 func (h *history) finish() {
 	for n := 0; !h.state.Terminal(); n++ {
 		require.Less(h.t, n, 1000, "the task does not end")
@@ -359,8 +359,7 @@ func randomUnfoldingPlan(t *rapid.T) *Plan {
 	return p
 }
 
-// outcomeFor draws a result for a step; of a decision mostly one that it may ask
-// for.
+// outcomeFor draws a result for a step; for a decision mostly an allowed one.
 func (s *simulation) outcomeFor(t *rapid.T, no int) json.RawMessage {
 	step := s.plan.Step(s.progress, no)
 	switch step.Kind {
@@ -444,8 +443,8 @@ func (s *simulation) unfoldingInvariants() {
 // mostBatches is how many batches outcomeFor asks for at most.
 const mostBatches = 4
 
-// numbersAreBounded: each batch has a number of its own, numbers that none has
-// are empty, and there are not more of them than the plan can need at once.
+// numbersAreBounded: each batch has a number of its own, unused numbers are empty, and there
+// are no more of them than the plan can need at once.
 func (s *simulation) numbersAreBounded() {
 	owner := map[int]int{}
 	for i := range s.progress.Groups {
@@ -457,7 +456,7 @@ func (s *simulation) numbersAreBounded() {
 	}
 	for no := len(s.plan.Steps); no < len(s.progress.Steps); no++ {
 		if _, taken := owner[no]; !taken {
-			require.Zero(s.t, s.progress.Steps[no], "nobody has the number %d", no)
+			require.Zero(s.t, s.progress.Steps[no], "the number %d is unused", no)
 		}
 	}
 	workers := 0
@@ -490,8 +489,8 @@ func (s *simulation) followUnfolding(e *Effects) {
 	}
 }
 
-// TestRandomUnfolding lets random workflows decide and split at random: nothing
-// waits for what cannot come, and nothing runs before what still may.
+// TestRandomUnfolding lets random workflows decide and split at random: no step waits for an
+// impossible one, and none runs before a possible parent.
 func TestRandomUnfolding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &simulation{history: begin(t, randomUnfoldingPlan(t)), board: map[int]int{}, accepted: map[int]int{}}

@@ -12,20 +12,20 @@ import (
 type WaitSettings struct {
 	// For is how long a step of KindSleep waits: a duration or a reference.
 	For string `json:"for,omitempty"`
-	// Until is the moment at which a step of KindSleep ends: RFC 3339 or a
-	// reference. One that has passed ends it at once.
+	// Until is when a step of KindSleep ends: RFC 3339 or a reference. A time in the past
+	// ends it at once.
 	Until string `json:"until,omitempty"`
 	// Event is the name of the event that a step of KindWaitForEvent waits for.
 	Event string `json:"event,omitempty"`
-	// Key tells events of one name apart: a text or a reference. Without one the
-	// step waits for an event that is sent to its task.
+	// Key identifies the event among those of one name: a text or a reference. Without
+	// it the step waits for an event that is sent to its task.
 	Key string `json:"key,omitempty"`
-	// Prompt tells whoever approves what it is about.
+	// Prompt is the text for the approver.
 	Prompt string `json:"prompt,omitempty"`
-	// Timeout bounds the wait, as a duration; empty: it does not end by itself.
+	// Timeout bounds the wait, as a duration; empty: no bound.
 	Timeout string `json:"timeout,omitempty"`
-	// OnTimeout and OnRejection say what becomes of the step: WaitFails (the
-	// default) or WaitContinues.
+	// OnTimeout and OnRejection decide the end of the step: WaitFails (the default) or
+	// WaitContinues.
 	OnTimeout   string `json:"on_timeout,omitempty"`
 	OnRejection string `json:"on_rejection,omitempty"`
 }
@@ -37,28 +37,28 @@ const (
 	WaitContinues = "continue" // the step completes, and its result says so
 )
 
-// TaskSettings say which task a step of KindTask is.
+// TaskSettings describe the task that a step of KindTask runs.
 type TaskSettings struct {
 	Name      string `json:"name"`
-	Namespace string `json:"namespace,omitempty"` // empty: that of the template
+	Namespace string `json:"namespace,omitempty"` // empty: the template's
 	Version   string `json:"version"`
-	// Context is that of the task; texts in it may be references. Nil: the
-	// context of the task that the step belongs to.
+	// Context is the context of the task; texts in it may be references. Nil: the
+	// context of the parent task.
 	Context json.RawMessage `json:"context,omitempty"`
-	// Priority is that of the task; nil: that of the task it belongs to.
+	// Priority is the priority of the task; nil: the parent's.
 	Priority *int `json:"priority,omitempty"`
-	// Timeout bounds the task, as a duration, after which it is cancelled and the
-	// step fails; empty: none.
+	// Timeout bounds the task, as a duration, after which it is cancelled and the step
+	// fails; empty: none.
 	Timeout string `json:"timeout,omitempty"`
 }
 
-// ByEngine reports whether steps of the kind are run by the engine itself: no
-// worker claims them and no handler is needed.
+// ByEngine reports whether the engine itself runs steps of the kind: no worker claims them
+// and no handler is needed.
 func (k StepKind) ByEngine() bool {
 	return k == KindSleep || k == KindWaitForEvent || k == KindApproval || k == KindTask
 }
 
-// The bounds of a span: what is shorter or longer is a mistake.
+// The bounds of a span: shorter or longer ones are a mistake.
 const (
 	minSpan   = time.Millisecond
 	maxSpan   = 366 * 24 * time.Hour

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// How full a channel is when it refuses work.
+// The saturation from which a channel rejects work.
 const (
 	channelCritical = 0.90
 	channelOverflow = 0.95
@@ -23,36 +23,36 @@ const (
 	channelOverflowRetry = 30 * time.Second
 )
 
-// staleAfter is how old a measurement may be for tasks to be refused over it.
+// staleAfter is the age from which a measurement rejects no more tasks.
 const staleAfter = 10 * time.Second
 
-// Channel is a bounded channel that work passes through.
+// Channel is a bounded channel of new work.
 type Channel struct {
 	Name string
-	// Saturation is how full it is, 0 to 1. It is called for every request.
+	// Saturation is its fill level, 0 to 1. It is called for every request.
 	Saturation func() float64
 }
 
-// Config describes an [Admission]. Zero values take the defaults named at the
-// fields; everything else may be left out, and turns nothing away then.
+// Config describes an [Admission]. Zero values take the defaults named at the fields; the
+// other fields are optional, and without them nothing is rejected for that reason.
 type Config struct {
-	// Depth counts the claimable steps of each namespace; nil means that they
-	// could not be counted, and then no depth is held against anybody. It is
-	// called at most once per Interval and must honour the deadline of ctx.
+	// Depth counts the claimable steps of each namespace; nil means that counting failed,
+	// and then no task is rejected for depth. It is called at most once per Interval and
+	// must honour the deadline of ctx.
 	Depth func(ctx context.Context) map[string]int
-	// Overflow is the depth that the tiers are shares of.
+	// Overflow is the depth to which the tiers are relative.
 	Overflow int
-	// ShowOnly refuses nothing because of a queue's depth.
+	// ShowOnly turns off rejections for depth.
 	ShowOnly bool
-	// Drained is a counter of the executions of steps that the whole fleet has
-	// begun; ok is false where it could not be read. It is called like Depth.
+	// Drained is a counter of the step executions begun by the whole fleet; ok is false
+	// where it could not be read. It is called like Depth.
 	Drained func(ctx context.Context) (total uint64, ok bool)
-	// Channels are those that new work passes through.
+	// Channels are the channels of new work.
 	Channels []Channel
-	// ChannelWarning is how full a channel is when that is logged, 0 to 1.
+	// ChannelWarning is the saturation from which a channel is logged, 0 to 1.
 	ChannelWarning float64
-	// Blocked is how long the dependency that new work needs will take no
-	// calls; 0: it takes them. It is called for every request.
+	// Blocked is how long the dependency of new work will reject calls; 0: it accepts
+	// them. It is called for every request.
 	Blocked func() time.Duration
 
 	Interval time.Duration      // between two measurements; default 1 s
@@ -95,7 +95,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Reason is why work is turned away; the label of the metric.
+// Reason is why work is rejected; the label of the metric.
 type Reason string
 
 // The reasons.
@@ -105,16 +105,16 @@ const (
 	QueueDepth  Reason = "queue_depth"
 )
 
-// Refusal is what those are told who are turned away.
+// Refusal is the answer to rejected work.
 type Refusal struct {
 	Reason     Reason
 	RetryAfter time.Duration // at least a second
 	Where      string        // the channel or the namespace
-	Tier       Tier          // of the queue; Normal with other reasons
+	Tier       Tier          // of the queue; Normal for other reasons
 }
 
-// Message says the reason for people. It names nothing that callers do not
-// know or may not know.
+// Message is the reason for the caller. It names nothing that callers do not know or must
+// not know.
 func (r Refusal) Message() string {
 	switch r.Reason {
 	case BreakerOpen:
@@ -125,19 +125,18 @@ func (r Refusal) Message() string {
 	return fmt.Sprintf("Too many steps are waiting in namespace %s", r.Where)
 }
 
-// Admission lets new work in or turns it away. It implements lifecycle.Service
-// and is safe for concurrent use; before Start it knows no depths. A nil
-// Admission lets everything in.
+// Admission admits or rejects new work. It implements lifecycle.Service and is safe for
+// concurrent use; before Start it knows no depths. A nil Admission admits everything.
 type Admission struct {
-	cfg     Config
-	loop    *lifecycle.Loop
-	latest  atomic.Pointer[measured] // nil: nothing was measured yet
-	asked   atomic.Bool              // a measurement is wanted or was just made
-	ask     chan struct{}            // holds one
-	refused map[Reason]prometheus.Counter
-	drain   meter            // the loop's
-	full    map[string]bool  // the loop's: channels whose filling up was logged
-	told    map[string]queue // the loop's: what the log and the metrics say
+	cfg          Config
+	loop         *lifecycle.Loop
+	latest       atomic.Pointer[measured] // nil: nothing was measured yet
+	asked        atomic.Bool              // a measurement is requested or was just made
+	ask          chan struct{}            // of capacity 1
+	refused      map[Reason]prometheus.Counter
+	drain        meter            // the loop's
+	full         map[string]bool  // the loop's: full channels that were logged
+	lastReported map[string]queue // the loop's: as logged and shown in metrics
 }
 
 var _ lifecycle.Service = (*Admission)(nil)
@@ -163,15 +162,14 @@ func (a *Admission) Name() string { return a.loop.Name() }
 // Start implements lifecycle.Service.
 func (a *Admission) Start(ctx context.Context) error { return a.loop.Start(ctx) }
 
-// Stop implements lifecycle.Service; it ends the context of a measurement.
+// Stop implements lifecycle.Service; it cancels a running measurement.
 func (a *Admission) Stop(ctx context.Context) error { return a.loop.Stop(ctx) }
 
 // Health reports the loop that measures.
 func (a *Admission) Health() lifecycle.LoopHealth { return a.loop.Health() }
 
-// AdmitRequest says whether a request for new work may go on. It is for the
-// beginning of a request, before its body is read; ok false means that r is to
-// be told.
+// AdmitRequest decides about a request for new work before its body is read; with ok
+// false the caller gets r.
 func (a *Admission) AdmitRequest() (r Refusal, ok bool) {
 	if a == nil {
 		return Refusal{}, true
@@ -192,13 +190,13 @@ func (a *Admission) AdmitRequest() (r Refusal, ok bool) {
 	return Refusal{}, true
 }
 
-// AdmitTask says whether a task of the namespace may be created; AdmitRequest
-// has let its request in before.
+// AdmitTask decides about a task of the namespace, in a request that AdmitRequest has
+// admitted.
 func (a *Admission) AdmitTask(namespace string) (r Refusal, ok bool) {
 	if a == nil || a.cfg.ShowOnly {
 		return Refusal{}, true
 	}
-	m := a.latest.Load() // what was known before this task asked: its own question never decides over it
+	m := a.latest.Load() // loaded before this task requests a measurement: its own request never decides about it
 	a.want()
 	if m == nil || m.worst < Critical {
 		return Refusal{}, true
@@ -215,7 +213,7 @@ func (a *Admission) refuse(r Refusal) (Refusal, bool) {
 	return r, false
 }
 
-// want asks for a measurement, unless one was made within the interval.
+// want requests a measurement, unless one was made within the interval.
 func (a *Admission) want() {
 	if a.asked.Load() || !a.asked.CompareAndSwap(false, true) {
 		return

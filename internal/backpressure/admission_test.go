@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is what an admission sees; all of it can change while it runs.
+// world is the changeable input of an admission.
 type world struct {
 	depths  atomic.Pointer[map[string]int]
 	drained atomic.Uint64
@@ -50,7 +50,7 @@ func (w *world) config() backpressure.Config {
 
 func (w *world) set(depths map[string]int) { w.depths.Store(&depths) }
 
-// running starts an admission in a bubble, whose time is free.
+// running starts an admission in a bubble with fake time.
 func running(t *testing.T, cfg backpressure.Config) *backpressure.Admission {
 	t.Helper()
 	a := backpressure.New(cfg)
@@ -59,7 +59,7 @@ func running(t *testing.T, cfg backpressure.Config) *backpressure.Admission {
 	return a
 }
 
-// settle lets the admission measure what is there now.
+// settle lets the admission measure the present state.
 func settle(a *backpressure.Admission) {
 	for range 2 {
 		a.AdmitTask("any")
@@ -74,7 +74,7 @@ func TestTasksAreRefusedByTheDepthOfTheirOwnQueue(t *testing.T) {
 		w.set(map[string]int{"deep": 960, "critical": 900, "warned": 800, "shallow": 3})
 		a := running(t, w.config())
 		_, ok := a.AdmitTask("deep")
-		require.True(t, ok, "nothing is known yet")
+		require.True(t, ok, "before the first measurement")
 		settle(a)
 		r, ok := a.AdmitTask("deep")
 		require.False(t, ok)
@@ -83,7 +83,7 @@ func TestTasksAreRefusedByTheDepthOfTheirOwnQueue(t *testing.T) {
 			_, ok = a.AdmitTask(open)
 			require.True(t, ok, open)
 		}
-		// Half of the tasks of the critical queue get through.
+		// Half of the tasks of the critical queue are admitted.
 		w.chance.Store(49)
 		r, ok = a.AdmitTask("critical")
 		require.False(t, ok)
@@ -106,7 +106,7 @@ func TestRetryAfterFollowsTheDrainRate(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		w.drained.Add(30) // the question below has it measured once more
+		w.drained.Add(30) // the call below requests another measurement
 		r, ok := a.AdmitTask("deep")
 		require.False(t, ok)
 		require.InDelta(t, 10*time.Second, r.RetryAfter, float64(time.Second), "300 steps at 30 a second")
@@ -146,10 +146,10 @@ func TestWhatIsOldOrUnknownRefusesNobody(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.False(t, a.Status().Active)
 		_, ok = a.AdmitTask("deep")
-		require.True(t, ok, "that was an hour ago")
+		require.True(t, ok, "the measurement is an hour old")
 		synctest.Wait()
 		_, ok = a.AdmitTask("deep")
-		require.False(t, ok, "and is still so")
+		require.False(t, ok, "still over the threshold")
 		w.depths.Store(nil) // the database does not answer
 		settle(a)
 		_, ok = a.AdmitTask("deep")
@@ -226,7 +226,7 @@ func TestTiersAreLoggedWhenTheyChangeAndShownAsMetrics(t *testing.T) {
 			seen = append(seen, e.Level.String()+" "+to)
 		}
 		require.Equal(t, []string{"warn ", "warn warning", "error overflow", "info normal"}, seen, "the first is the channel")
-		require.Equal(t, 1, testutil.CollectAndCount(m.BackpressureTier), "a namespace that is gone is gone")
+		require.Equal(t, 1, testutil.CollectAndCount(m.BackpressureTier), "a deleted namespace has no series")
 	})
 }
 

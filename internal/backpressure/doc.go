@@ -1,10 +1,9 @@
-// Package backpressure decides whether the system takes in new work, and tells
-// those who are turned away when to come back.
+// Package backpressure decides whether the system admits new work, and when rejected
+// callers should retry.
 //
-// Three things turn new work away: a dependency whose circuit breaker is open,
-// a bounded channel that is nearly full, and a queue of claimable steps that
-// has grown too deep. The depth of a queue is judged in tiers of its overflow
-// threshold:
+// Three things reject new work: a dependency whose circuit breaker is open, a bounded
+// channel that is nearly full, and a queue of claimable steps that is too deep. The depth
+// of a queue is judged in tiers of its overflow threshold:
 //
 //	normal            below 70 %
 //	warning           from 70 %: shown and logged
@@ -12,16 +11,15 @@
 //	                  from nothing to all of them at 95 %
 //	overflow          from 95 %: all new tasks are refused
 //
-// A share, because a queue that refuses all or nothing swings between the two;
-// this way it settles where as much comes in as is worked off. Only the
-// creation of tasks is refused, and only where the queue in question is that of
-// the task's namespace. What ends work (results, cancelling, operators) always
-// gets through: refusing it would keep the queue deep.
+// A share, because a queue that rejects all or nothing oscillates; this way it converges
+// where arrivals equal completions. Only the creation of tasks is rejected, and only for
+// the namespace of the queue. Work that ends other work (results, cancelling, operators)
+// always passes: rejecting it would keep the queue deep.
 //
-// When to come back follows from how fast the queues are being worked off: the
-// time until the depth is back where nothing is refused.
+// The retry time follows from the drain rate: the time until the depth is back in the
+// normal tier.
 //
-// Nothing is measured while nobody asks: an idle daemon counts nothing.
+// An idle daemon measures nothing: measurements are made only on request.
 //
 // What may not enter: knowledge of tasks, of the database, and of HTTP.
 package backpressure

@@ -7,12 +7,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// measured is what was found; it does not change.
+// measured is one measurement; it is immutable.
 type measured struct {
 	at     time.Time
-	rate   float64 // steps per second, 0: nothing drains or nothing is known
+	rate   float64 // steps per second, 0: nothing drains or the rate is unknown
 	worst  Tier
-	queues map[string]queue // by namespace; nil: they could not be counted
+	queues map[string]queue // by namespace; nil: counting failed
 }
 
 type queue struct {
@@ -22,7 +22,7 @@ type queue struct {
 	retry   time.Duration
 }
 
-// run measures when somebody has asked, and then not for an interval.
+// run measures on request, at most once per interval.
 func (a *Admission) run(ctx context.Context) error {
 	timer := a.cfg.Clock.NewTimer(a.cfg.Interval)
 	defer timer.Stop()
@@ -58,12 +58,12 @@ func (a *Admission) measure(ctx context.Context) {
 	m.at = now
 	a.latest.Store(m)
 	a.cfg.Metrics.DrainRate.Set(m.rate)
-	if depths != nil { // what could not be counted is as it was, for all that is known
-		a.tell(m)
+	if depths != nil { // after a failed count the previous state remains
+		a.report(m)
 	}
 }
 
-// judge gives each queue its tier and what follows from it.
+// judge gives each queue its tier, refused share and retry time.
 func judge(depths map[string]int, overflow int, rate float64) *measured {
 	m := &measured{rate: rate}
 	if depths == nil {
@@ -81,10 +81,10 @@ func judge(depths map[string]int, overflow int, rate float64) *measured {
 	return m
 }
 
-// tell shows the tiers, and logs those that have changed.
-func (a *Admission) tell(m *measured) {
-	last := a.told
-	a.told = m.queues
+// report exports the tiers, and logs those that have changed.
+func (a *Admission) report(m *measured) {
+	last := a.lastReported
+	a.lastReported = m.queues
 	for namespace := range last {
 		if _, still := m.queues[namespace]; !still {
 			a.cfg.Metrics.BackpressureTier.DeleteLabelValues(namespace)
@@ -121,9 +121,9 @@ func (a *Admission) warnOfChannels() {
 	}
 }
 
-// Status is what an admission tells about itself.
+// Status is the state of an admission.
 type Status struct {
-	// Active: new work is being turned away, at least some of it.
+	// Active: at least a share of new work is being rejected.
 	Active     bool          `json:"active"`
 	Reason     Reason        `json:"reason,omitempty"`
 	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
@@ -134,10 +134,10 @@ type Status struct {
 	MaxDepth  int    `json:"max_queue_depth"`
 	// DrainRate is in steps per second; 0 where nothing is known.
 	DrainRate  float64   `json:"drain_rate"`
-	MeasuredAt time.Time `json:"measured_at,omitzero"` // absent: nobody has asked yet
+	MeasuredAt time.Time `json:"measured_at,omitzero"` // absent: no request yet
 }
 
-// Status returns what was measured last; it measures nothing.
+// Status returns the latest measurement; it measures nothing.
 func (a *Admission) Status() Status {
 	if a == nil {
 		return Status{}

@@ -5,23 +5,21 @@ import (
 	"time"
 )
 
-// meter turns a counter into a rate: the average over the past, in which what
-// is older by one window weighs e times less. It is not safe for concurrent
-// use.
+// meter turns a counter into a rate: the exponentially weighted average in which a reading
+// one window older weighs e times less. It is not safe for concurrent use.
 type meter struct {
 	window time.Duration
 
 	at    time.Time // of the latest reading; zero: none
 	total uint64
-	// counted and seconds are what was counted and how long that took, faded.
-	// Dividing them gives the right rate from the second reading on, where a
-	// plain moving average would begin at nothing.
+	// counted and seconds are the decayed count and time. Their quotient is the right
+	// rate from the second reading on, where a plain moving average would begin at 0.
 	counted, seconds float64
 }
 
-// read takes a reading of the counter. A counter that has gone back was
-// started anew, and a gap longer than a window says nothing about how fast
-// work goes when there is some: either way measuring begins anew.
+// read takes a reading of the counter. A counter that has decreased was restarted, and a
+// gap longer than a window says nothing about the rate under load: either way measuring
+// begins anew.
 func (m *meter) read(total uint64, now time.Time) {
 	gap := now.Sub(m.at)
 	switch {
@@ -37,7 +35,7 @@ func (m *meter) read(total uint64, now time.Time) {
 	m.at, m.total = now, total
 }
 
-// rate is per second; 0 where nothing is known.
+// rate is per second; 0 where it is unknown.
 func (m *meter) rate() float64 {
 	if m.seconds <= 0 {
 		return 0

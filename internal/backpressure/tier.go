@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Tier is how deep a queue is. Its numbers are those of the metric.
+// Tier is the depth class of a queue. Its numbers are the values of the metric.
 type Tier uint8
 
 // The tiers of a queue.
@@ -17,7 +17,7 @@ const (
 	Overflow
 )
 
-// Where the tiers begin, as shares of the overflow threshold.
+// The lower bounds of the tiers, as shares of the overflow threshold.
 const (
 	warningShare  = 0.70
 	criticalShare = 0.85
@@ -42,8 +42,7 @@ func (t Tier) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// TierOf returns the tier of a queue; without a positive threshold all is
-// normal.
+// TierOf returns the tier of a queue; Normal without a positive threshold.
 func TierOf(depth, overflow int) Tier {
 	switch share := shareOf(depth, overflow); {
 	case share >= overflowShare:
@@ -63,7 +62,7 @@ func shareOf(depth, overflow int) float64 {
 	return float64(depth) / float64(overflow)
 }
 
-// refusedShare is the share of new tasks that a queue refuses, 0 to 1.
+// refusedShare is the share of new tasks that a queue rejects, 0 to 1.
 func refusedShare(depth, overflow int) float64 {
 	if TierOf(depth, overflow) == Overflow {
 		return 1
@@ -72,8 +71,8 @@ func refusedShare(depth, overflow int) float64 {
 	return min(max(above, 0), 1)
 }
 
-// Bounds of the time after which those are told to come back who were refused
-// because of the depth of a queue, and what they are told where nothing drains.
+// Bounds of the retry time for rejections because of depth, and its value where nothing
+// drains.
 const (
 	minRetry      = time.Second
 	maxRetry      = 300 * time.Second
@@ -81,11 +80,11 @@ const (
 	overflowRetry = 60 * time.Second
 )
 
-// leastRate is the rate, in steps per second, below which nothing drains.
+// leastRate is the rate, in steps per second, below which a queue counts as not draining.
 const leastRate = 0.01
 
-// retryAfter is how long it takes to work a queue off down to the end of the
-// normal tier, in whole seconds. rate is in steps per second.
+// retryAfter is the time to drain a queue down to the end of the normal tier, in whole
+// seconds. rate is in steps per second.
 func retryAfter(depth, overflow int, rate float64) time.Duration {
 	if !(rate >= leastRate) {
 		if TierOf(depth, overflow) == Overflow {

@@ -128,7 +128,7 @@ func TestTheMeterBeginsAnew(t *testing.T) {
 	require.Zero(t, m.rate())
 	m.read(60, now.Add(3*time.Second))
 	require.InDelta(t, 10, m.rate(), 1e-9)
-	m.read(70, now.Add(time.Hour)) // nobody asked for an hour: that is no rate
+	m.read(70, now.Add(time.Hour)) // a gap of an hour gives no rate
 	require.Zero(t, m.rate())
 	m.read(1000, now.Add(time.Hour)) // no time has passed
 	require.Zero(t, m.rate())

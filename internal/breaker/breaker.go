@@ -15,7 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// ErrOpen is wrapped by the error of a call that was refused.
+// ErrOpen is wrapped by the error of a refused call.
 var ErrOpen = errors.New("circuit breaker open")
 
 // OpenError is a refusal. It wraps ErrOpen.
@@ -27,33 +27,31 @@ type OpenError struct {
 
 // Error implements error.
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("%v: %s takes no calls for %v", ErrOpen, e.Component, e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("%v: %s refuses calls for %v", ErrOpen, e.Component, e.RetryAfter.Round(time.Millisecond))
 }
 
 // Unwrap returns ErrOpen.
 func (e *OpenError) Unwrap() error { return ErrOpen }
 
-// Settings of one breaker. Thresholds and Timeout are required: their defaults
-// are those of the configuration.
+// Settings of one breaker. Thresholds and Timeout are required: their defaults are in
+// package config.
 type Settings struct {
-	// FailureThreshold is how many failures in a row open it. Of
-	// calls that fail together one counts: a connection that breaks under a
-	// batch of fifty requests is no outage.
+	// FailureThreshold is how many consecutive failures open it. Calls that fail together
+	// count once: a connection that breaks under a batch of fifty requests is no outage.
 	FailureThreshold int
-	// SuccessThreshold is how many trials must succeed to close it again, and
-	// how many go through for that.
+	// SuccessThreshold is how many trials must succeed to close it again, and how many
+	// are admitted for that.
 	SuccessThreshold int
-	// Timeout is how long it stays open, and how long trials have.
+	// Timeout is how long it stays open, and the time limit of trials.
 	Timeout time.Duration
-	// MinInterval is how long it stays open or closed at least, so that it does
-	// not flap; 0: not at all. Half-open it stays no longer than it must, and open
-	// a quarter of a second where the dependency was Seen to answer.
+	// MinInterval is the shortest time it stays open or closed, so that it does not flap;
+	// 0: none. Half-open has no shortest time, and open lasts only a quarter of a second
+	// where the dependency was Seen to answer.
 	MinInterval time.Duration
-	// Judge says what an error that is not nil tells about the dependency; it
-	// must be safe for concurrent use and quick. By default every error is a
-	// failure. It is not asked about a call whose context was cancelled: that
-	// is ignored. A deadline that has passed is judged, because a dependency
-	// that hangs shows in nothing else.
+	// Judge classifies a non-nil error; it must be safe for concurrent use and quick. By
+	// default every error is a failure. It is not called for a call whose context was
+	// cancelled: that is ignored. An exceeded deadline is judged, because a hanging
+	// dependency shows in nothing else.
 	Judge func(err error) Verdict
 }
 
@@ -62,7 +60,7 @@ func (s Settings) check() error {
 		config.Positive("Timeout", s.Timeout))
 }
 
-// everyFailure is the Judge of settings that have none.
+// everyFailure is the default Judge.
 func everyFailure(err error) Verdict {
 	if errors.Is(err, context.Canceled) {
 		return Ignored
@@ -70,11 +68,10 @@ func everyFailure(err error) Verdict {
 	return Failure
 }
 
-// Breaker guards the calls to one dependency. It is safe for concurrent use; a
-// nil Breaker lets everything through.
+// Breaker guards the calls to one dependency. It is safe for concurrent use; a nil Breaker
+// admits everything.
 //
-// A call through a closed breaker takes no lock as long as the calls before it
-// have not failed.
+// A call through a closed breaker takes no lock unless earlier calls have failed.
 type Breaker struct {
 	name     string
 	settings Settings
@@ -82,14 +79,14 @@ type Breaker struct {
 	log      *zap.Logger
 	metrics  breakerMetrics
 
-	// phase is the state, and in the bits above a number that is new with every
-	// change. It is written under mu. A call that ends in another phase than it
-	// began in says nothing about the state.
+	// phase is the state, and in the higher bits a number that changes with every
+	// transition. It is written under mu. A call that ends in another phase than it began
+	// in does not affect the state.
 	phase  atomic.Uint64
-	streak atomic.Int64 // failures in a row while closed; written under mu
+	streak atomic.Int64 // consecutive failures while closed; written under mu
 
 	calls, failures, rejected atomic.Uint64
-	answers                   atomic.Uint64 // of the dependency to anybody
+	answers                   atomic.Uint64 // of the dependency to any call
 
 	mu        sync.Mutex
 	control   Control
@@ -97,7 +94,7 @@ type Breaker struct {
 	round     time.Time // when the present trials began
 	trials    int       // under way
 	successes int       // of trials
-	seen      bool      // it answered somebody else while we are open
+	seen      bool      // it answered another call while open
 	opened    uint64
 	lastError string
 	failedAt  time.Time
@@ -110,9 +107,9 @@ type breakerMetrics struct {
 	rejected    prometheus.Counter
 }
 
-// Do calls fn unless the breaker refuses; then the error is an *OpenError and
-// fn was not called. fn's own error is returned as it is. A panic passes
-// through and proves nothing.
+// Do calls fn unless the breaker refuses; then the error is an *OpenError and fn was not
+// called. fn's own error is returned unchanged. A panic passes through and does not affect
+// the state.
 func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
 	if b == nil {
 		return fn(ctx)
@@ -138,7 +135,7 @@ func (b *Breaker) judge(ctx context.Context, err error) Verdict {
 	return b.settings.Judge(err)
 }
 
-// call is a call that was let through, as it began.
+// call is an admitted call, as it began.
 type call struct {
 	phase   uint64
 	streak  int64
@@ -147,7 +144,7 @@ type call struct {
 
 func (b *Breaker) newCall() call { return call{b.phase.Load(), b.streak.Load(), b.answers.Load()} }
 
-// enter asks to be let through.
+// enter admits or refuses a call.
 func (b *Breaker) enter() (call, error) {
 	c := b.newCall()
 	if stateOf(c.phase) == Closed {
@@ -156,7 +153,7 @@ func (b *Breaker) enter() (call, error) {
 	return b.enterTrial()
 }
 
-// leave tells how a call ended that was let through.
+// leave records the end of an admitted call.
 func (b *Breaker) leave(c call, v Verdict, err error) {
 	b.calls.Add(1)
 	if v == Late {
@@ -170,8 +167,8 @@ func (b *Breaker) leave(c call, v Verdict, err error) {
 	b.record(c, v, err)
 }
 
-// Wait is how long calls would be refused from now on; 0: one would be let
-// through. It takes no trial.
+// Wait returns how long calls will be refused; 0: a call would be admitted. It takes no
+// trial.
 func (b *Breaker) Wait() time.Duration {
 	if b == nil || stateOf(b.phase.Load()) == Closed {
 		return 0
@@ -182,11 +179,10 @@ func (b *Breaker) Wait() time.Duration {
 	return b.waitLocked(now)
 }
 
-// Seen tells that the dependency has answered, be it calls that do not go
-// through the breaker. An open one need not wait for the end of its time-out
-// then: it lets trials through a quarter of a second after it opened. While it
-// is closed, calls that are Late meanwhile do not count. It costs next to
-// nothing unless the breaker is open.
+// Seen records that the dependency has answered, even to calls outside the breaker. An
+// open breaker then need not wait for the end of its time-out: it admits trials a quarter
+// of a second after it opened. While it is closed, calls that are Late meanwhile do not
+// count. It costs next to nothing unless the breaker is open.
 func (b *Breaker) Seen() {
 	if b == nil {
 		return
@@ -200,8 +196,8 @@ func (b *Breaker) Seen() {
 	b.seen = true
 }
 
-// Force puts an operator in charge, or with Automatic the outcomes of calls
-// again. What was forced open begins with trials then.
+// Force lets an operator decide about the state or, with Automatic, the outcomes of calls.
+// A breaker that was forced open continues with trials.
 func (b *Breaker) Force(c Control) {
 	if b == nil {
 		return
@@ -226,11 +222,11 @@ func (b *Breaker) Force(c Control) {
 	}
 }
 
-// Name returns the component that the breaker stands for.
+// Name returns the breaker's component.
 func (b *Breaker) Name() string { return b.name }
 
-// State returns the present state. An open breaker shows as open until a call
-// comes after its time-out.
+// State returns the present state. An open breaker stays open until the first call after
+// its time-out.
 func (b *Breaker) State() State {
 	if b == nil {
 		return Closed

@@ -27,7 +27,7 @@ var (
 	errOwn  = errors.New("not found")
 )
 
-// judge knows three kinds of errors, as that of the daemons does.
+// judge classifies three kinds of errors, like that of the daemons.
 func judge(err error) breaker.Verdict {
 	switch {
 	case errors.Is(err, errBad):
@@ -42,7 +42,7 @@ func settings() breaker.Settings {
 	return breaker.Settings{FailureThreshold: 3, SuccessThreshold: 2, Timeout: 30 * time.Second, MinInterval: 5 * time.Second, Judge: judge}
 }
 
-// kit is a set of two breakers on a clock that stands still.
+// kit is a set of two breakers on a fake clock.
 type kit struct {
 	*breaker.Set
 	t       *testing.T
@@ -56,7 +56,7 @@ func newSet(t require.TestingT, cfg breaker.Config, settings map[string]breaker.
 	return s
 }
 
-// Defaults are those of the configuration: what is left out is refused.
+// Defaults come from package config: missing values are rejected.
 func TestNoThresholdIsInvented(t *testing.T) {
 	t.Parallel()
 	for field, leaveOut := range map[string]func(*breaker.Settings){
@@ -108,7 +108,7 @@ func (k *kit) open() {
 	require.Equal(k.t, breaker.Open, k.state())
 }
 
-// hang begins a call that ends with what is sent.
+// hang begins a call that ends with the error sent.
 func (k *kit) hang() (end func(error)) {
 	k.t.Helper()
 	began, result, done := make(chan struct{}), make(chan error), make(chan struct{})
@@ -133,7 +133,7 @@ func TestFailuresInARowOpen(t *testing.T) {
 	k.calls(1, errAway)
 	require.Equal(t, breaker.Open, k.state())
 	require.True(t, k.call(nil))
-	require.Equal(t, breaker.Closed, k.Breaker(breaker.Messaging).State(), "the others are not concerned")
+	require.Equal(t, breaker.Closed, k.Breaker(breaker.Messaging).State(), "the others are unaffected")
 }
 
 func TestARefusalSaysWhenToComeBack(t *testing.T) {
@@ -148,7 +148,7 @@ func TestARefusalSaysWhenToComeBack(t *testing.T) {
 	require.Equal(t, 20*time.Second, k.Breaker(breaker.Web).Wait())
 	k.clock.Advance(20 * time.Second)
 	require.Zero(t, k.Breaker(breaker.Web).Wait(), "a trial would get through")
-	require.Equal(t, breaker.Open, k.state(), "but asking takes none")
+	require.Equal(t, breaker.Open, k.state(), "but Wait takes none")
 }
 
 func TestTrialsCloseOrOpenAgain(t *testing.T) {
@@ -175,7 +175,7 @@ func TestOnlySoManyTrialsGoThroughAtOnce(t *testing.T) {
 	require.True(t, k.call(nil))
 	require.Equal(t, time.Second, k.Breaker(breaker.Web).Wait())
 	first(nil)
-	require.True(t, k.call(nil), "what has succeeded counts too")
+	require.True(t, k.call(nil), "a success counts too")
 	second(nil)
 	require.Equal(t, breaker.Closed, k.state())
 }
@@ -242,7 +242,7 @@ func TestACallerWhoLeavesProvesNothing(t *testing.T) {
 	for range 3 {
 		require.Error(t, k.Do(ctx, breaker.Web, func(ctx context.Context) error { return ctx.Err() }))
 	}
-	require.Equal(t, breaker.Open, k.state(), "but one who has waited for long enough does")
+	require.Equal(t, breaker.Open, k.state(), "but an exceeded deadline does")
 }
 
 func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
@@ -257,7 +257,7 @@ func TestCallsThatFailTogetherAreOneFailure(t *testing.T) {
 	}
 	require.Equal(t, breaker.Closed, k.state())
 	require.EqualValues(t, 1, k.Set.Health()[1].Streak)
-	// Those that hang longer are more than one broken connection.
+	// Calls that hang longer are more than one broken connection.
 	for _, end := range ends[18:] {
 		require.Equal(t, breaker.Closed, k.state())
 		k.clock.Advance(time.Second)
@@ -288,7 +288,7 @@ func TestBeingSeenEndsTheWait(t *testing.T) {
 	k.clock.Advance(100 * time.Millisecond)
 	require.Equal(t, 29900*time.Millisecond, b.Wait())
 	b.Seen()
-	require.Equal(t, 150*time.Millisecond, b.Wait(), "the answer may be to what was asked before")
+	require.Equal(t, 150*time.Millisecond, b.Wait(), "the answer may be to an earlier call")
 	require.True(t, k.call(nil))
 	k.clock.Advance(150 * time.Millisecond)
 	k.calls(1, errAway)
@@ -314,7 +314,7 @@ func TestOperatorsForceAndLetGo(t *testing.T) {
 	require.Equal(t, breaker.Closed, k.state())
 	require.NoError(t, k.Force(breaker.Web, breaker.Automatic))
 	k.calls(1, errAway)
-	require.Equal(t, breaker.Open, k.state(), "what it has learnt it knows")
+	require.Equal(t, breaker.Open, k.state(), "it keeps what it has learnt")
 	require.NoError(t, k.Force(breaker.Web, breaker.ForcedClosed))
 	k.calls(1, nil)
 	require.ErrorIs(t, k.Force("other", breaker.ForcedOpen), breaker.ErrUnknown)
@@ -351,7 +351,7 @@ func TestWhatItTells(t *testing.T) {
 		require.InDelta(t, 1, testutil.ToFloat64(k.metrics.BreakerTransitions.WithLabelValues(breaker.Web, to)), 0, to)
 	}
 	require.NoError(t, k.Force(breaker.Messaging, breaker.ForcedClosed))
-	require.Contains(t, k.Check().Message, "messaging is closed because an operator says so")
+	require.Contains(t, k.Check().Message, "messaging is closed, forced by an operator")
 }
 
 func TestNilLetsEverythingThrough(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/perfguard"
 )
 
-// Whatever happens at once, every call is counted once, and in the end the
-// breaker closes.
+// Under concurrent calls every call is counted once, and in the end the breaker closes.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool

@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 )
 
-// TestALateCallCountsOnlyWhileNothingElseIsAnswered: calls that ask for too much
-// must not have those refused that ask for little.
+// TestALateCallCountsOnlyWhileNothingElseIsAnswered: expensive calls must not cause the
+// refusal of cheap ones.
 func TestALateCallCountsOnlyWhileNothingElseIsAnswered(t *testing.T) {
 	t.Parallel()
 	clock := clocktest.New(time.Unix(1_700_000_000, 0))

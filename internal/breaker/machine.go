@@ -6,22 +6,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// trialRetry is when those are told to come back who find all trials taken.
+// trialRetry is the retry time for a call that finds all trials taken.
 const trialRetry = time.Second
 
-// seenDelay is how long a breaker stays open at least although the dependency
-// has answered somebody: the answer may be to what was asked before.
+// seenDelay is the shortest open time although the dependency has answered: the answer may
+// be to an earlier call.
 const seenDelay = 250 * time.Millisecond
 
 const stateBits = 2
 
 func stateOf(phase uint64) State { return State(phase & (1<<stateBits - 1)) }
 
-// together is how close to each other calls fail together that were under way
-// at the same time. Calls that hang fail one by one, so they still count.
+// together is the time within which concurrent calls fail together. Hanging calls fail one
+// by one, so they still count.
 const together = time.Second
 
-// enterTrial is enter for a breaker that was not closed.
+// enterTrial is enter for a breaker that is not closed.
 func (b *Breaker) enterTrial() (call, error) {
 	now := b.clock.Now()
 	b.mu.Lock()
@@ -42,7 +42,7 @@ func (b *Breaker) enterTrial() (call, error) {
 
 func (b *Breaker) trialFree() bool { return b.trials+b.successes < b.settings.SuccessThreshold }
 
-// ripen does what has become due with time.
+// ripen makes the transitions that are due.
 func (b *Breaker) ripen(now time.Time) {
 	if b.control != Automatic {
 		return
@@ -53,14 +53,14 @@ func (b *Breaker) ripen(now time.Time) {
 			b.change(HalfOpen, now)
 		}
 	case HalfOpen:
-		// Trials that hang must not keep others from being made.
+		// Hanging trials must not block new ones.
 		if now.Sub(b.round) >= b.settings.Timeout {
 			b.change(HalfOpen, now)
 		}
 	}
 }
 
-// opensTrials is when an open breaker lets trials through.
+// opensTrials is when an open breaker admits trials.
 func (b *Breaker) opensTrials() time.Time {
 	if b.seen {
 		return b.since.Add(min(b.settings.MinInterval, seenDelay))
@@ -73,7 +73,7 @@ func (b *Breaker) waitLocked(now time.Time) time.Duration {
 	case state == Closed:
 		return 0
 	case b.control == ForcedOpen:
-		return b.settings.Timeout // nobody knows; it is what others are told
+		return b.settings.Timeout // no release time: the usual retry time
 	case state == Open:
 		return max(b.opensTrials().Sub(now), 0)
 	case b.trialFree():
@@ -82,7 +82,7 @@ func (b *Breaker) waitLocked(now time.Time) time.Duration {
 	return min(max(b.round.Add(b.settings.Timeout).Sub(now), 0), trialRetry)
 }
 
-// record draws the consequences from the end of a call.
+// record applies the end of a call to the state.
 func (b *Breaker) record(c call, v Verdict, err error) {
 	now := b.clock.Now()
 	b.mu.Lock()
@@ -125,8 +125,8 @@ func (b *Breaker) recordClosed(c call, v Verdict, now time.Time) {
 	}
 }
 
-// change begins a new phase. The lock is held, so the metrics and the log tell
-// changes in their order.
+// change begins a new phase. The caller holds the lock, so metrics and log keep the order
+// of changes.
 func (b *Breaker) change(to State, now time.Time) {
 	phase := b.phase.Load()
 	from, streak := stateOf(phase), b.streak.Load()

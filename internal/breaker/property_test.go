@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 )
 
-// observed is what an onlooker knows of one breaker.
+// observed is the externally visible state of one breaker.
 type observed struct {
 	name     string
 	settings breaker.Settings
@@ -31,10 +31,9 @@ type observed struct {
 	seen               bool // to answer while it is open
 }
 
-// Whatever calls do, and in whatever order they end: a refused call is never
-// made, a breaker is half-open only between open and the next decision, open
-// and closed last for the least time, half-open lets no more trials run than
-// are needed, and what happens to one breaker is not seen in another.
+// For any calls, in any order of their ends: a refused call is never made, a breaker is
+// half-open only between open and the next decision, open and closed last for the shortest
+// time, half-open admits no more trials than are needed, and the breakers are independent.
 func TestAnyCourseOfEvents(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,7 +58,7 @@ func TestAnyCourseOfEvents(t *testing.T) {
 			o.event(t, set, clock)
 			for _, other := range seen {
 				if other != o {
-					require.Equal(t, other.lastCheck, silent(set, other.name), "something happened to another breaker")
+					require.Equal(t, other.lastCheck, silent(set, other.name), "another breaker was affected")
 				}
 				other.look(t, set, clock)
 			}
@@ -72,7 +71,7 @@ func TestAnyCourseOfEvents(t *testing.T) {
 	})
 }
 
-// silent is the health without what time alone changes.
+// silent is the health without the parts that depend on time alone.
 func silent(set *breaker.Set, name string) breaker.Health {
 	h := set.Breaker(name).Health()
 	h.RetryAfter = 0
@@ -119,7 +118,7 @@ func (o *observed) begin(t *rapid.T, b *breaker.Breaker, clock *clocktest.Clock)
 		defer close(done)
 		if b.Do(context.Background(), func(context.Context) error { entered <- true; return <-result }) != nil {
 			select {
-			case entered <- false: // refused, or else nobody reads it
+			case entered <- false: // refused; otherwise there is no reader
 			default:
 			}
 		}
@@ -154,7 +153,7 @@ func (o *observed) begin(t *rapid.T, b *breaker.Breaker, clock *clocktest.Clock)
 	}
 }
 
-// look checks what may have changed since the last time.
+// look checks the state against the last look.
 func (o *observed) look(t *rapid.T, set *breaker.Set, clock *clocktest.Clock) {
 	b, now := set.Breaker(o.name), clock.Now()
 	o.lastCheck = silent(set, o.name)
@@ -173,7 +172,7 @@ func (o *observed) look(t *rapid.T, set *breaker.Set, clock *clocktest.Clock) {
 		if o.state == breaker.Open && o.seen {
 			least = min(least, 250*time.Millisecond)
 		}
-		require.GreaterOrEqual(t, now.Sub(o.since), least, "%v for too short", o.state)
+		require.GreaterOrEqual(t, now.Sub(o.since), least, "%v was too short", o.state)
 	}
 	if o.state == breaker.Closed && o.forced == breaker.Automatic {
 		require.Equal(t, breaker.Open, to)

@@ -17,10 +17,10 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// The components that the daemons have breakers for.
+// The components with breakers in the daemons.
 const (
-	Web           = "web"            // what API requests ask of the database
-	TaskReadiness = "task_readiness" // looking for due steps and leases that ran out
+	Web           = "web"            // database queries of API requests
+	TaskReadiness = "task_readiness" // the search for due steps and expired leases
 	Messaging     = "messaging"      // sending signals
 	Report        = "report"         // a worker's reports of results
 	Cache         = "cache"          // the cache
@@ -29,22 +29,22 @@ const (
 // ErrUnknown says that a set has no breaker of a name.
 var ErrUnknown = errors.New("no such circuit breaker")
 
-// Config is what the breakers of a set share.
+// Config is shared by the breakers of a set.
 type Config struct {
 	Clock   lifecycle.Clock    // default the real one
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
 
-// Set is the breakers of one daemon. They know nothing of each other. It is
-// safe for concurrent use; a nil Set lets everything through.
+// Set is the breakers of one daemon, which are independent. It is safe for concurrent use;
+// a nil Set admits everything.
 type Set struct {
 	byName map[string]*Breaker
 	list   []*Breaker // by name
 }
 
-// NewSet returns closed breakers with the names and settings given. It returns
-// an error where something required is left out.
+// NewSet returns closed breakers with the given names and settings. It returns an error
+// where a required value is missing.
 func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = lifecycle.RealClock()
@@ -74,8 +74,8 @@ func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
 	return s, nil
 }
 
-// Breaker returns the breaker of a name; nil, which lets everything through,
-// where the set has none.
+// Breaker returns the breaker of a name; nil, which admits everything, where the set has
+// none.
 func (s *Set) Breaker(name string) *Breaker {
 	if s == nil {
 		return nil
@@ -98,24 +98,24 @@ func (s *Set) Force(name string, c Control) error {
 	return nil
 }
 
-// Health is what a breaker tells about itself.
+// Health is the state of a breaker.
 type Health struct {
 	Component string  `json:"component"`
 	State     State   `json:"state"`
 	Control   Control `json:"control"`
-	// Since is when the state changed last; absent: it never did.
+	// Since is the time of the last transition; absent: there was none.
 	Since time.Time `json:"since,omitzero"`
 	// RetryAfter is how long calls are refused from now on.
 	RetryAfter time.Duration `json:"retry_after_ns,omitempty"`
 
 	Streak   int64  `json:"failures_in_a_row"`
-	Calls    uint64 `json:"calls"` // that were let through and have ended
+	Calls    uint64 `json:"calls"` // admitted calls that have ended
 	Failures uint64 `json:"failures"`
 	Rejected uint64 `json:"rejected"`
 	Opened   uint64 `json:"opened"` // times
 
-	// LastError is that of the latest failure, for operators: it may name what
-	// must not leave the house.
+	// LastError is the error of the latest failure, for operators: it may contain internal
+	// names.
 	LastError   string    `json:"last_error,omitempty"`
 	LastFailure time.Time `json:"last_failure,omitzero"`
 }
@@ -144,27 +144,27 @@ func (b *Breaker) Health() Health {
 	}
 }
 
-// Check judges the set for the detailed health report by its worst breaker. It
-// is for people, and for routing requests at most: a process that is restarted
-// because a dependency is away helps nobody.
+// Check judges the set for the detailed health report by its worst breaker. It is for
+// operators, and at most for routing requests: restarting a process because a dependency is
+// away helps nothing.
 func (s *Set) Check() telemetry.Check {
 	all := telemetry.Check{Status: deploymode.Healthy}
-	var told []string
+	var messages []string
 	for _, h := range s.Health() {
 		c := h.Check()
 		all.Status = deploymode.Worst(all.Status, c.Status)
 		if c.Status != deploymode.Healthy || h.Control != Automatic {
-			told = append(told, c.Message)
+			messages = append(messages, c.Message)
 		}
 	}
-	all.Message = strings.Join(told, "; ")
-	if told == nil {
+	all.Message = strings.Join(messages, "; ")
+	if messages == nil {
 		all.Message = "all circuit breakers are closed"
 	}
 	return all
 }
 
-// Check is that of the breaker's health; a nil breaker is healthy.
+// Check judges the breaker's health; a nil breaker is healthy.
 func (b *Breaker) Check() telemetry.Check {
 	if b == nil {
 		return telemetry.Check{Status: deploymode.Healthy}
@@ -183,7 +183,7 @@ func (h *Health) Check() telemetry.Check {
 		c.Status = deploymode.Unhealthy
 	}
 	if h.Control != Automatic {
-		c.Message += " because an operator says so"
+		c.Message += ", forced by an operator"
 	}
 	if h.Rejected > 0 {
 		c.Message += fmt.Sprintf(", %d calls refused so far", h.Rejected)

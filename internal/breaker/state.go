@@ -2,13 +2,13 @@ package breaker
 
 import "fmt"
 
-// State is whether calls go through. Its numbers are those of the metric.
+// State says whether calls pass. Its numbers are the values of the metric.
 type State uint8
 
 // The states of a breaker.
 const (
-	Closed   State = 0 // calls go through
-	HalfOpen State = 1 // trials go through
+	Closed   State = 0 // calls pass
+	HalfOpen State = 1 // trials pass
 	Open     State = 2 // calls are refused
 )
 
@@ -28,14 +28,14 @@ func (s State) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Control is who decides about the state.
+// Control says what decides about the state.
 type Control uint8
 
 // The controls of a breaker.
 const (
 	Automatic    Control = iota // the outcomes of calls
-	ForcedOpen                  // an operator: nothing goes through
-	ForcedClosed                // an operator: everything goes through
+	ForcedOpen                  // an operator: no call passes
+	ForcedClosed                // an operator: every call passes
 )
 
 // String implements fmt.Stringer.
@@ -54,8 +54,8 @@ func (c Control) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (c Control) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// ParseControl reads what String wrote, and the short forms that operators use:
-// auto, open, closed.
+// ParseControl is the inverse of String, and accepts the operators' short forms: auto,
+// open, closed.
 func ParseControl(s string) (Control, error) {
 	switch s {
 	case "automatic", "auto":
@@ -65,19 +65,19 @@ func ParseControl(s string) (Control, error) {
 	case "forced_closed", "closed":
 		return ForcedClosed, nil
 	}
-	return Automatic, fmt.Errorf("%q is none of automatic, open and closed", s)
+	return Automatic, fmt.Errorf("invalid control %q: want automatic, open or closed", s)
 }
 
-// Verdict is what the outcome of a call says about the dependency.
+// Verdict classifies the outcome of a call.
 type Verdict uint8
 
 // The verdicts on a call.
 const (
-	Ignored Verdict = iota // nothing: the caller left, or the dependency was never asked
-	Success                // it answered, be it with a refusal
+	Ignored Verdict = iota // nothing: the caller left, or the dependency was never called
+	Success                // it answered, even with a rejection
 	Failure                // it is away
-	// Late: no answer came in time. That is a failure unless the dependency has
-	// answered other calls meanwhile (Seen): then this call asked for too much,
-	// and says nothing about theirs.
+	// Late: no answer came in time. That is a failure unless the dependency has answered
+	// other calls meanwhile (Seen): then this call was too expensive, and says nothing
+	// about the others.
 	Late
 )

@@ -2,6 +2,5 @@ package child
 
 import "syscall"
 
-// bind has the kernel send a signal when the thread that starts the process has
-// ended.
+// bind makes the kernel send a signal when the thread that starts the process has ended.
 func bind(attr *syscall.SysProcAttr, orphaned syscall.Signal) { attr.Pdeathsig = orphaned }

@@ -18,9 +18,8 @@ type Process struct {
 	err  error // valid once done is closed
 }
 
-// Start starts cmd, which is the package's from then on. orphaned is what the
-// child gets should this process end before it; 0 is nothing. A context of cmd
-// ends the child as usual.
+// Start starts cmd, which it takes over. The child gets the signal orphaned if this process
+// ends first; 0 is none. A context of cmd ends the child as usual.
 func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -30,7 +29,7 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.done)
-		runtime.LockOSThread() // never given back: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		recovered := panics.Try(func() {
 			if err := cmd.Start(); err != nil {
 				started <- err
@@ -54,11 +53,10 @@ func Start(cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// PID is the number of the process. It may belong to another one when Done is
-// closed.
+// PID is the number of the process. It may belong to another process once Done is closed.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended and all that it wrote was read.
+// Done is closed when the process has ended and its output was read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Err is how the process ended, as of [exec.Cmd.Wait]; valid after Done.

@@ -27,8 +27,8 @@ func ended(t *testing.T, p *child.Process) {
 	}
 }
 
-// TestAChildOutlivesTheThreadOfItsStarter: the goroutine that asks for it is
-// locked to a thread, and takes that with it when it ends.
+// TestAChildOutlivesTheThreadOfItsStarter: the calling goroutine is locked to a thread,
+// which ends with it.
 func TestAChildOutlivesTheThreadOfItsStarter(t *testing.T) {
 	t.Parallel()
 	cmd, in, err := patient()
@@ -43,7 +43,7 @@ func TestAChildOutlivesTheThreadOfItsStarter(t *testing.T) {
 	require.ErrorIs(t, p.Signal(syscall.SIGKILL), os.ErrProcessDone)
 }
 
-// onThreadThatEnds runs f on a thread of its own and returns when that is gone.
+// onThreadThatEnds runs f on a thread of its own and returns once that has ended.
 func onThreadThatEnds(t *testing.T, f func()) {
 	t.Helper()
 	id := make(chan int)
@@ -58,7 +58,7 @@ func onThreadThatEnds(t *testing.T, f func()) {
 	}()
 	thread := <-id
 	if thread == 0 {
-		onThreadThatEnds(t, f) // the first one is taken for good now
+		onThreadThatEnds(t, f) // the first thread is taken for good now
 		return
 	}
 	require.Eventually(t, func() bool {
@@ -89,8 +89,7 @@ func TestAChildEndsWithItsParent(t *testing.T) {
 	require.Eventually(t, func() bool { return gone(pid) }, soon, 5*time.Millisecond)
 }
 
-// gone reports whether a process has ended; one that nobody has waited for yet
-// is a zombie.
+// gone reports whether a process has ended; one that was not waited for is a zombie.
 func gone(pid int) bool {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(raw), ") Z ")

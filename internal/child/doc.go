@@ -1,11 +1,9 @@
-// Package child starts processes that do not outlive this one: where the
-// kernel can (Linux), it signals them when this process has ended, however that
-// came about.
+// Package child starts processes that do not outlive this one: where the kernel can
+// (Linux), it signals them when this process has ended, for any reason.
 //
-// The kernel ties that signal to the thread that started the process, and the
-// threads of a Go program come and go: one that was made for a locked goroutine
-// ends with it. So a thread stays with each child until it has ended.
+// The kernel ties that signal to the thread that started the process, and threads of a Go
+// program may end: a thread of a locked goroutine ends with it. So each child keeps a thread
+// until it has ended.
 //
-// What may not enter: knowledge of what the processes do, and how they are
-// asked to end.
+// What may not enter: knowledge of the processes' work, and how they are stopped.
 package child

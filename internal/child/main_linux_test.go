@@ -13,10 +13,10 @@ import (
 	"github.com/tasker-go/tasker/internal/child"
 )
 
-// roleEnv makes the test binary play a part in a test.
+// roleEnv makes the test binary play a role in a test.
 const roleEnv = "TASKER_CHILD_TEST_ROLE"
 
-// The parts.
+// The roles.
 const (
 	rolePatient = "patient" // waits to be ended
 	roleParent  = "parent"  // starts a patient child, names it and waits to be killed
@@ -46,7 +46,7 @@ func playParent() {
 	os.Exit(1)
 }
 
-// patient is a process that ends with code 7 when what is returned is closed.
+// patient is a process that ends with code 7 when the returned closer is closed.
 func patient() (*exec.Cmd, io.Closer, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// round is one batch on its way. Its slices are reused.
+// round is one batch in flight. Its slices are reused.
 type round[T, R any] struct {
 	batch    []brought[T, R]
 	items    []T
-	answers  []Answer[T, R] // to those who do not wait
-	answered int            // how many of the batch have their result or error
+	answers  []Answer[T, R] // for items brought with Add
+	answered int            // items of the batch that have their result or error
 }
 
-// work flushes batches until nothing is pending. Whatever happens to a batch,
-// it goes on: nobody else would take what comes after.
+// work flushes batches until none is pending. It survives any failure of a batch:
+// otherwise later items would never be flushed.
 func (b *Batcher[T, R]) work() {
 	var r round[T, R]
 	for {
@@ -49,7 +49,7 @@ func (b *Batcher[T, R]) work() {
 	}
 }
 
-// salvage answers those whom a panic has kept from their answers.
+// salvage answers the callers that a panic left without an answer.
 func (b *Batcher[T, R]) salvage(r *round[T, R], died error) {
 	b.cfg.Logger.Error("delivering a batch panicked", zap.String("batch", b.cfg.Name), zap.Error(died), lifecycle.StackField(died))
 	b.cfg.Metrics.Commands.WithLabelValues(b.cfg.Name, telemetry.OutcomePanic).Inc()
@@ -60,8 +60,8 @@ func (b *Batcher[T, R]) salvage(r *round[T, R], died error) {
 	}
 }
 
-// take moves pending items into batch; an empty batch means that this worker
-// has ended.
+// take moves pending items into batch; an empty batch means that this worker has
+// ended.
 func (b *Batcher[T, R]) take(batch []brought[T, R]) []brought[T, R] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,15 +98,15 @@ func (b *Batcher[T, R]) flushOnce(items []T) (results []R, err error) {
 	return results, err
 }
 
-// deliver hands each caller its result or error, and gathers the answers to
-// those who do not wait.
+// deliver hands each caller its result or error, and collects the answers to items
+// brought with Add.
 func (b *Batcher[T, R]) deliver(r *round[T, R], results []R, err error) {
 	var some *BatchError
 	partial := errors.As(err, &some) && len(some.Errs) == len(r.batch)
 	if (err == nil && len(results) != len(r.batch)) || (partial && results != nil && len(results) != len(r.batch)) {
 		err = fmt.Errorf("%s: %w (%d for %d)", b.cfg.Name, ErrBatchShape, len(results), len(r.batch))
 		partial, results = false, nil
-		b.cfg.Logger.Error("flush is broken", zap.String("batch", b.cfg.Name), zap.Error(err))
+		b.cfg.Logger.Error("flush returned a wrong number of results", zap.String("batch", b.cfg.Name), zap.Error(err))
 	}
 	for i := range r.batch {
 		var result R
@@ -121,8 +121,8 @@ func (b *Batcher[T, R]) deliver(r *round[T, R], results []R, err error) {
 	}
 }
 
-// answer gives the next of the batch its result or error. After done was sent
-// an entry belongs to its caller again.
+// answer gives the next item of the batch its result or error. Once done was sent, the
+// entry belongs to its caller again.
 func (r *round[T, R]) answer(result R, err error) {
 	at := &r.batch[r.answered]
 	r.answered++

@@ -21,8 +21,8 @@ type BatcherConfig struct {
 	Name string
 	// MaxBatch is how many items one flush gets at most, at least 1.
 	MaxBatch int
-	// MaxPending is how many items may wait for a flush, at least 1. Those who
-	// bring more wait.
+	// MaxPending is how many items may wait for a flush, at least 1. Further callers
+	// wait.
 	MaxPending int
 	// MaxInFlight is how many flushes run at once; default 1.
 	MaxInFlight int
@@ -32,10 +32,10 @@ type BatcherConfig struct {
 	Metrics      *telemetry.Metrics // default none
 }
 
-// Batcher turns single items into batches that form by themselves: an item
-// that finds nothing in flight is flushed at once and alone, items that come
-// meanwhile share the next flush. It is safe for concurrent use and needs no
-// Start; no goroutine runs while nothing is pending.
+// Batcher turns single items into batches that form by themselves: an item that
+// arrives while nothing is in flight is flushed at once and alone, items that arrive
+// meanwhile share the next flush. It is safe for concurrent use and needs no Start; no
+// goroutine runs while nothing is pending.
 type Batcher[T, R any] struct {
 	cfg    BatcherConfig
 	flush  func(ctx context.Context, items []T) ([]R, error)
@@ -58,38 +58,38 @@ type Batcher[T, R any] struct {
 	cancel   context.CancelFunc
 }
 
-// Answer is what became of an item brought with Add.
+// Answer is the outcome of an item brought with Add.
 type Answer[T, R any] struct {
 	Item   T
 	Result R
 	Err    error
 }
 
-// brought is one item on its way. caller is who waits for the result; nil for
-// an item brought with Add.
+// brought is a pending item. caller waits for the result; nil for an item brought with
+// Add.
 type brought[T, R any] struct {
 	item   T
 	caller *entry[R]
 }
 
-// entry is a caller's. Whoever waits for it owns it again once done was
-// received; an entry that was given up is left to the garbage collector.
+// entry belongs to a caller, which owns it again once it has received from done; an
+// abandoned entry is left to the garbage collector.
 type entry[R any] struct {
 	result R
 	err    error
 	state  atomic.Int32
-	done   chan struct{} // holds one, so that delivering never blocks
+	done   chan struct{} // of capacity 1, so that delivering never blocks
 }
 
 const (
 	entryWaiting int32 = iota
 	entryTaken         // part of a flush
-	entryGivenUp       // its caller left before that
+	entryGivenUp       // its caller left before the flush
 )
 
-// BatchError lets a flush fail for some items only: Errs holds one error or
-// nil for each item of the batch, in order. The results go with it and may be
-// nil where no item succeeded.
+// BatchError lets a flush fail for single items: Errs holds one error or nil per item
+// of the batch, in order. The results accompany it and may be nil where no item
+// succeeded.
 type BatchError struct{ Errs []error }
 
 // Error implements error.
@@ -106,22 +106,21 @@ func (e *BatchError) Error() string {
 // Unwrap returns the errors of the items.
 func (e *BatchError) Unwrap() []error { return e.Errs }
 
-// ErrBatchShape says that a flush did not answer for each of its items.
+// ErrBatchShape says that a flush did not return one result per item.
 var ErrBatchShape = errors.New("flush returned another number of results than it got items")
 
-// NewBatcher returns a batcher that calls flush with 1 to MaxBatch items in
-// the order they came. flush returns one result per item; an error goes to
-// every item unless it is a *BatchError. Its context has the deadline
-// FlushTimeout and does not depend on the callers' contexts: one that gives up
-// does not cancel the others. items is valid only until flush returns.
+// NewBatcher returns a batcher that calls flush with 1 to MaxBatch items in order of
+// arrival. flush returns one result per item; an error goes to every item unless it is
+// a *BatchError. Its context has the deadline FlushTimeout and is independent of the
+// callers' contexts: a caller that leaves does not cancel the others. items is valid
+// only until flush returns.
 func NewBatcher[T, R any](cfg BatcherConfig, flush func(ctx context.Context, items []T) ([]R, error)) *Batcher[T, R] {
 	return NewAsyncBatcher(cfg, flush, nil)
 }
 
-// NewAsyncBatcher is NewBatcher with a callback for what was brought with Add:
-// onDone gets the items of one flush, each with its result or error, in order
-// and in the goroutine of the flush. It must not block, and the answers are
-// valid only until it returns.
+// NewAsyncBatcher is NewBatcher with a callback for items brought with Add: onDone gets
+// the items of one flush, each with its result or error, in order and in the goroutine
+// of the flush. It must not block, and the answers are valid only until it returns.
 func NewAsyncBatcher[T, R any](
 	cfg BatcherConfig,
 	flush func(ctx context.Context, items []T) ([]R, error),
@@ -158,9 +157,9 @@ func NewAsyncBatcher[T, R any](
 	return b
 }
 
-// Do brings item and waits for its own result. When ctx ends first it returns
-// the error of ctx; an item that was not part of a flush by then never is, and
-// the fate of one that was is unknown to the caller.
+// Do brings an item and waits for its result. When ctx ends first it returns the error
+// of ctx; an item that is in no flush by then never will be, and the outcome of one
+// that is in a flush is unknown to the caller.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	var none R
 	e, _ := b.entries.Get().(*entry[R])
@@ -173,7 +172,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	case <-e.done:
 	case <-ctx.Done():
 		select {
-		case <-e.done: // both at once: the result is what matters
+		case <-e.done: // both are ready: the result matters
 		default:
 			e.state.CompareAndSwap(entryWaiting, entryGivenUp)
 			return none, fmt.Errorf("waiting for a batch of %s: %w", b.cfg.Name, ctx.Err())
@@ -185,8 +184,8 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return result, err
 }
 
-// Add brings item and returns as soon as there is a place for it; the result
-// goes to onDone. An error means that the item was not taken.
+// Add brings an item and returns as soon as there is a place for it; the result goes to
+// onDone. An error means that the item was not accepted.
 func (b *Batcher[T, R]) Add(ctx context.Context, item T) error {
 	return b.bring(ctx, brought[T, R]{item: item})
 }
@@ -198,9 +197,9 @@ func (b *Batcher[T, R]) Pending() int {
 	return b.pending.len()
 }
 
-// Stop takes no more items and waits until those taken are flushed. When ctx
-// ends first the context of the flushes ends, so that what is left fails soon,
-// and an error says how many items that are.
+// Stop rejects further items and waits until the accepted ones are flushed. When ctx
+// ends first it cancels the context of the flushes, so that the rest fails soon, and
+// returns an error with the number of those items.
 func (b *Batcher[T, R]) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	if !b.stopped {
@@ -239,7 +238,7 @@ func (b *Batcher[T, R]) bring(ctx context.Context, item brought[T, R]) error {
 	return nil
 }
 
-// awaitPlace wants the lock held, and gives it up while it waits.
+// awaitPlace requires the lock, and releases it while it waits.
 func (b *Batcher[T, R]) awaitPlace(ctx context.Context, wait *inLine) (err error) {
 	b.mu.Unlock()
 	select {
@@ -257,10 +256,10 @@ func (b *Batcher[T, R]) awaitPlace(ctx context.Context, wait *inLine) (err error
 	return err
 }
 
-// closeIfIdle wants the lock held.
+// closeIfIdle requires the lock.
 func (b *Batcher[T, R]) closeIfIdle() {
-	// A place that is taken and not yet used belongs to somebody who was called
-	// in before the stop.
+	// A place that is taken and not yet used belongs to a caller that got it before the
+	// stop.
 	if !b.stopped || b.inFlight > 0 || b.places.taken > 0 {
 		return
 	}

@@ -80,7 +80,7 @@ func TestBatcherErrors(t *testing.T) {
 				g := newGate()
 				b := command.NewBatcher(command.BatcherConfig{Name: "b", MaxBatch: 500, MaxPending: 5000}, func(ctx context.Context, items []int) ([]int, error) {
 					if items[0] == 0 {
-						g.pass(ctx) // holds the others up, so that they share a batch
+						g.pass(ctx) // blocks the flush, so that the others share a batch
 						return []int{0}, nil
 					}
 					return c.flush(items)
@@ -135,15 +135,15 @@ func TestBatcherPanicGoesToTheItems(t *testing.T) {
 	require.NoError(t, b.Stop(limit(t)))
 }
 
-// hostile is an error that nobody can look at.
+// hostile is an error that panics when it is read.
 type hostile struct{}
 
 func (hostile) Error() string { return "hostile" }
 
 func (hostile) As(any) bool { panic("looked at") }
 
-// TestBatcherGoesOnAfterAPanicOnTheWayBack: an error of the flush that panics
-// when it is looked at costs its own batch, and everybody in it is told.
+// TestBatcherGoesOnAfterAPanicOnTheWayBack: an error of the flush that panics when read
+// fails only its own batch, and all callers of that batch get an error.
 func TestBatcherGoesOnAfterAPanicOnTheWayBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestBatcherGoesOnAfterAPanicOnTheWayBack(t *testing.T) {
 					told.add(a.Err)
 				}
 			})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // in vain, unless all goes wrong
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // never reached, unless the test fails
 		defer cancel()
 		var group sync.WaitGroup
 		do := func(item int, check func(int, error)) {
@@ -176,7 +176,7 @@ func TestBatcherGoesOnAfterAPanicOnTheWayBack(t *testing.T) {
 				t.Errorf("%v is not the panic", err)
 			}
 		}
-		do(0, func(int, error) {}) // holds the others up, so that they share a batch
+		do(0, func(int, error) {}) // blocks the flush, so that the others share a batch
 		do(1, failed)
 		if err := b.Add(ctx, 2); err != nil {
 			t.Error(err)
@@ -191,7 +191,7 @@ func TestBatcherGoesOnAfterAPanicOnTheWayBack(t *testing.T) {
 		})
 		group.Wait()
 		if errs := told.all(); len(errs) != 1 || errs[0] == nil {
-			t.Errorf("told %v of what was added", errs)
+			t.Errorf("got %v for added items", errs)
 		}
 		if err := b.Stop(ctx); err != nil {
 			t.Errorf("Stop: %v", err)
@@ -233,7 +233,7 @@ func TestBatcherCallerThatGivesUp(t *testing.T) {
 		require.ErrorIs(t, <-errs, context.Canceled)
 		close(g.open)
 		require.NoError(t, <-errs)
-		require.Equal(t, []int{1, 3}, flushed.all(), "what was in flight goes on, what was pending is left out")
+		require.Equal(t, []int{1, 3}, flushed.all(), "items in flight are flushed, pending ones are dropped")
 		require.NoError(t, b.Stop(t.Context()))
 	})
 }
@@ -253,7 +253,7 @@ func TestBatcherIsBounded(t *testing.T) {
 					done.add(a.Item)
 				}
 				if answers[0].Item == 1 {
-					panic("a callback must not hurt the others")
+					panic("a panicking callback must not affect the others")
 				}
 			})
 		require.NoError(t, b.Add(t.Context(), 1))
@@ -298,8 +298,8 @@ func TestBatcherStop(t *testing.T) {
 	})
 }
 
-// Every item is answered once with its own result, batches and flights stay
-// within their bounds, and order is kept with one flight.
+// Every item is answered once with its own result, batches and flights stay within
+// their bounds, and a single flight keeps the order.
 func TestBatcherProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

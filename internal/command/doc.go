@@ -1,4 +1,4 @@
-// Package command carries out what the daemons decide to do, with bounds:
+// Package command runs the commands of the daemons within bounds:
 //
 //   - [Processor]: a bounded queue of typed commands and a fixed number of
 //     workers. A full queue makes the sender wait; nothing is dropped.

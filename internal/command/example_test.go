@@ -8,8 +8,8 @@ import (
 	"github.com/tasker-go/tasker/internal/command"
 )
 
-// Each caller gets its own result; those who come while a batch is in flight
-// share the next.
+// Each caller gets its own result; callers that arrive while a batch is in flight share
+// the next.
 func ExampleBatcher() {
 	lengths := command.NewBatcher(command.BatcherConfig{Name: "lengths", MaxBatch: 100, MaxPending: 1000},
 		func(_ context.Context, words []string) ([]int, error) {

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gate holds up whoever passes until it is opened, and tells who has come.
+// gate blocks passing goroutines until it is opened, and reports their arrival.
 type gate struct {
 	came chan struct{}
 	open chan struct{}
@@ -27,7 +27,7 @@ func (g *gate) pass(ctx context.Context) {
 	}
 }
 
-// limit is how long a test waits for what must happen.
+// limit bounds how long a test waits.
 func limit(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

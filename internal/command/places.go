@@ -2,21 +2,21 @@ package command
 
 import "container/list"
 
-// places are what a batcher's pending items take up; who finds none free waits
-// in line. The batcher's lock guards it.
+// places are the slots of a batcher's pending items; a caller that finds none free
+// waits in line. The batcher's lock guards it.
 type places struct {
 	limit   int
-	taken   int       // by pending items, and by those in line who were called
+	taken   int       // by pending items, and by called waiters
 	waiting list.List // of *inLine
 }
 
-// inLine is one who waits for a place.
+// inLine is a caller that waits for a place.
 type inLine struct {
 	called chan struct{} // closed once it has a place
 	where  *list.Element
 }
 
-// take takes a place, or gets in line behind those who wait already.
+// take takes a place, or joins the line.
 func (p *places) take() (wait *inLine) {
 	if p.taken < p.limit && p.waiting.Len() == 0 {
 		p.taken++
@@ -27,7 +27,7 @@ func (p *places) take() (wait *inLine) {
 	return wait
 }
 
-// free gives n places back, to those in line first.
+// free returns n places, first to the callers in line.
 func (p *places) free(n int) {
 	p.taken -= n
 	for p.taken < p.limit {
@@ -43,7 +43,7 @@ func (p *places) free(n int) {
 	}
 }
 
-// leave gets out of the line, or gives back the place that came meanwhile.
+// leave leaves the line, or returns a place that was granted meanwhile.
 func (p *places) leave(w *inLine) {
 	select {
 	case <-w.called:

@@ -17,20 +17,20 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// ErrStopped is returned to those who bring work after Stop or Drain.
-var ErrStopped = errors.New("stopped: takes no more work")
+// ErrStopped is returned for work brought after Stop or Drain.
+var ErrStopped = errors.New("stopped: accepts no more work")
 
-// Command is one thing to do.
+// Command is a unit of work.
 type Command struct {
 	// Name is the type of the command, for metrics and logs; it must come
 	// from a small fixed set.
 	Name string
-	// Run does it. Its context ends with the command's timeout and when Stop
-	// runs out of time. The error is counted and logged; whoever needs it
-	// must carry it out of Run.
+	// Run does the work. Its context ends with the command's timeout and when Stop
+	// runs out of time. The error is counted and logged; a caller that needs it must
+	// carry it out of Run.
 	Run func(ctx context.Context) error
-	// Quiet leaves the error to whoever carries it out of Run: it is counted
-	// and not logged. A panic is logged all the same.
+	// Quiet leaves the error to the caller: it is counted but not logged. A panic is
+	// logged all the same.
 	Quiet bool
 }
 
@@ -38,8 +38,8 @@ type Command struct {
 type Config struct {
 	// Name is for logs and the label channel of the saturation metric.
 	Name string
-	// Buffer is how many commands may wait. Required: its default is that of the
-	// configuration.
+	// Buffer is how many commands may wait. Required: its default is in package
+	// config.
 	Buffer int
 	// Workers is how many commands run at once; default 1.
 	Workers int
@@ -63,7 +63,7 @@ type Processor struct {
 	mu      sync.Mutex
 	started bool
 	closed  bool
-	senders sync.WaitGroup // those inside Submit; waited for before queue is closed
+	senders sync.WaitGroup // callers inside Submit; waited for before queue is closed
 	workers conc.WaitGroup
 	done    chan struct{} // closed when the last worker has ended
 	hard    context.Context
@@ -120,7 +120,7 @@ func (p *Processor) Start(ctx context.Context) error {
 	return nil
 }
 
-// begin wants the lock held.
+// begin requires the lock.
 func (p *Processor) begin() {
 	p.started = true
 	var left atomic.Int64
@@ -138,8 +138,8 @@ func (p *Processor) begin() {
 	}
 }
 
-// Submit queues c. While the queue is full it waits until ctx ends; then, and
-// once the processor is stopping, c was not taken and the error says so.
+// Submit queues c. While the queue is full it waits until ctx ends. An error means that
+// c was not accepted: ctx ended, or the processor is stopping.
 func (p *Processor) Submit(ctx context.Context, c Command) error {
 	p.mu.Lock()
 	if p.closed {
@@ -166,17 +166,17 @@ func (p *Processor) Submit(ctx context.Context, c Command) error {
 	}
 }
 
-// Drain takes no more commands and waits until those taken have run. When ctx
-// ends first it returns an error and the commands go on; Stop ends them.
+// Drain rejects further commands and waits until the accepted ones have run. When ctx
+// ends first it returns an error and the commands continue; Stop ends them.
 func (p *Processor) Drain(ctx context.Context) error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
 		close(p.closing)
-		p.senders.Wait() // short: closing lets every waiting sender go
+		p.senders.Wait() // short: closing releases every waiting sender
 		close(p.queue)
 		if !p.started {
-			p.begin() // what was taken before Start is run all the same
+			p.begin() // commands accepted before Start run all the same
 		}
 	}
 	p.mu.Unlock()
@@ -191,8 +191,8 @@ func (p *Processor) Drain(ctx context.Context) error {
 	}
 }
 
-// Stop implements lifecycle.Service: it drains and, when ctx ends first, ends
-// the contexts of the commands that are left.
+// Stop implements lifecycle.Service: it drains and, when ctx ends first, cancels the
+// contexts of the remaining commands.
 func (p *Processor) Stop(ctx context.Context) error {
 	err := p.Drain(ctx)
 	p.cancel()
@@ -224,7 +224,7 @@ func (p *Processor) run(c Command) {
 	record(p.cfg.Metrics, log, c.Name, time.Since(begin), err)
 }
 
-// record counts and, where it failed, logs one piece of work.
+// record counts a unit of work and logs its failure.
 func record(m *telemetry.Metrics, log *zap.Logger, name string, took time.Duration, err error) {
 	outcome := telemetry.OutcomeOK
 	var panicked *lifecycle.PanicError

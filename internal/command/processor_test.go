@@ -78,7 +78,7 @@ func TestProcessorBlocksWhenFull(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, blocked)
 		require.ErrorContains(t, p.Drain(short), "2 commands waiting, 1 running")
-		require.ErrorIs(t, <-blocked, command.ErrStopped, "one that waits is told, not forgotten")
+		require.ErrorIs(t, <-blocked, command.ErrStopped, "a waiting sender gets an error")
 
 		close(g.open)
 		require.NoError(t, p.Drain(t.Context()))
@@ -124,7 +124,7 @@ func TestProcessorRunsWhatWasTakenBeforeStart(t *testing.T) {
 	require.True(t, ran)
 }
 
-// Whatever was accepted runs exactly once, whenever the drain comes.
+// Every accepted command runs exactly once, whenever the drain comes.
 func TestProcessorLosesNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -26,7 +26,7 @@ func (r *ring[T]) pop() (item T, ok bool) {
 	}
 	var zero T
 	item = r.items[r.head]
-	r.items[r.head] = zero // let go of what it points to
+	r.items[r.head] = zero // release the references
 	r.head = (r.head + 1) % len(r.items)
 	r.size--
 	return item, true

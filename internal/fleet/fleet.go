@@ -2,8 +2,8 @@
 // benchmarks: it builds the binaries, writes a configuration for each process,
 // starts, kills and stops them, and keeps what they log.
 //
-// What may not enter: shortcuts into the daemons. Whatever a test wants to
-// know it asks over HTTP or in the database, as anybody else.
+// What may not enter: shortcuts into the daemons. Tests use HTTP or the database, like any
+// client.
 package fleet
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/tasker-go/tasker/internal/child"
 )
 
-// Kind is which daemon a process runs.
+// Kind names the daemon of a process.
 type Kind string
 
 // The daemons.
@@ -89,7 +89,7 @@ func Start(o Options) (*Process, error) {
 		return nil, fmt.Errorf("write the configuration: %w", err)
 	}
 	p := &Process{Kind: o.Kind, Name: o.Name, URL: "http://" + address, log: &logBuffer{}}
-	// The process outlives every context of its starter; Stop and Kill end it.
+	// The process outlives every context of its caller; Stop and Kill end it.
 	cmd := exec.CommandContext(context.Background(), filepath.Join(o.BinDir, string(o.Kind)))
 	cmd.Env = append(cleanEnv(), "TASKER_CONFIG_PATH="+file, "TASKER_ENV=test", "DATABASE_URL="+o.DatabaseURL)
 	cmd.Env = append(cmd.Env, o.Env...)
@@ -124,7 +124,7 @@ func (o Options) toml(address string) string {
 	return b.String()
 }
 
-// cleanEnv is the environment without what would configure a daemon.
+// cleanEnv is the environment without variables that would configure a daemon.
 func cleanEnv() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -138,8 +138,8 @@ func cleanEnv() []string {
 	return env
 }
 
-// Ports below those that the kernel gives to outgoing connections: one of these could
-// take a port between the look whether it is free and the daemon's own.
+// Ports below those of outgoing connections, which could otherwise take a port between the
+// check whether it is free and the daemon's bind.
 const firstPort, ports = 20_000, 12_000
 
 func freePort() (int, error) {
@@ -154,7 +154,7 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find a free port: %w", err)
 }
 
-// WaitReady waits until the daemon says that it is ready.
+// WaitReady waits until the daemon reports that it is ready.
 func (p *Process) WaitReady(ctx context.Context) error {
 	for {
 		status, err := p.get(ctx, "/health/ready")
@@ -197,8 +197,8 @@ func (p *Process) Kill() {
 	<-p.Done()
 }
 
-// Stop asks the process to end and waits; ctx bounds the wait, then it is
-// killed. The error says how it ended.
+// Stop terminates the process and waits; when ctx ends first, it is killed. The error says
+// how it ended.
 func (p *Process) Stop(ctx context.Context) error {
 	_ = p.child.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -216,7 +216,7 @@ func (p *Process) Done() <-chan struct{} { return p.child.Done() }
 // ExitCode is valid after Done.
 func (p *Process) ExitCode() int { return p.child.ExitCode() }
 
-// Log returns the end of what the process has written, 256 KiB at most.
+// Log returns the end of the process's output, at most 256 KiB.
 func (p *Process) Log() string { return p.log.String() }
 
 // logBuffer keeps the end of an output.

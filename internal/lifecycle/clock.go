@@ -2,9 +2,8 @@ package lifecycle
 
 import "time"
 
-// Clock is where timers come from, so that tests can replace it. It does not
-// decide about data: that is the clock of the database. It is safe for
-// concurrent use.
+// Clock is the source of timers, so that tests can replace it. It does not decide about
+// data: the clock of the database does. It is safe for concurrent use.
 type Clock interface {
 	// Now has a monotonic reading with the real clock.
 	Now() time.Time
@@ -15,11 +14,11 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is a timer as of package time: after Stop or Reset has returned,
-// nothing stale is received from C.
+// Timer is a timer as in package time: after Stop or Reset has returned, no stale value is
+// received from C.
 type Timer interface {
 	C() <-chan time.Time
-	// Stop reports whether it kept the timer from firing.
+	// Stop reports whether it prevented the timer from firing.
 	Stop() bool
 	// Reset arms the timer anew and reports whether it was armed.
 	Reset(d time.Duration) bool

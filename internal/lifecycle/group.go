@@ -28,7 +28,7 @@ func (g *Group) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements Service: all loops are told at once, then waited for.
+// Stop implements Service: it stops all loops at once, then waits for them.
 func (g *Group) Stop(ctx context.Context) error {
 	for _, l := range g.loops {
 		l.signal()
@@ -49,7 +49,7 @@ func (g *Group) Health() []LoopHealth {
 	return out
 }
 
-// signal tells the loop to stop without waiting for it.
+// signal stops the loop without waiting for it.
 func (l *Loop) signal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

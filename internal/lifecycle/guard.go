@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// PanicError is a panic turned into an error. Its text leaves out the stack,
-// because it travels to health reports and callers; log it with [StackField].
+// PanicError is a panic turned into an error. Its text omits the stack, because it reaches
+// health reports and callers; log it with [StackField].
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -33,8 +33,8 @@ func Guard(f func() error) error {
 	return err
 }
 
-// StackField returns the stack of the panic behind err for a log line, and
-// nothing to log where there was none.
+// StackField returns the stack of the panic behind err for a log line, and an empty field
+// without one.
 func StackField(err error) zap.Field {
 	var p *PanicError
 	if errors.As(err, &p) {

@@ -37,7 +37,7 @@ func TestLoopLife(t *testing.T) {
 	start, cancel := context.WithCancel(ctx)
 	require.NoError(t, l.Start(start))
 	require.NoError(t, l.Start(start))
-	cancel() // bounds the starting only
+	cancel() // bounds only the starting
 	require.Equal(t, lifecycle.LoopRunning, l.Health().State)
 	require.NoError(t, l.Stop(ctx))
 	require.NoError(t, l.Stop(ctx))
@@ -80,7 +80,7 @@ func TestLoopRestartsWithCappedBackoff(t *testing.T) {
 				case 4:
 					runtime.Goexit()
 				case 5:
-					time.Sleep(4 * time.Second) // long enough to begin anew
+					time.Sleep(4 * time.Second) // long enough to reset the delay
 					return errors.New("broken again")
 				}
 				return waitForEnd(ctx)

@@ -15,26 +15,25 @@ import (
 type LoopConfig struct {
 	// Name is for logs, metrics and health; it must not vary per request.
 	Name string
-	// Run does the work until ctx ends. When it returns before that, or
-	// panics, it is run again after a delay.
+	// Run does the work until ctx ends. When it returns before that, or panics, it is
+	// restarted after a delay.
 	Run func(ctx context.Context) error
-	// RestartBase and RestartMax bound the delay between restarts, which
-	// doubles with each; defaults 100 ms and 30 s. A run that lasted longer
-	// than RestartMax begins anew with RestartBase.
+	// RestartBase and RestartMax bound the delay between restarts, which doubles with
+	// each; defaults 100 ms and 30 s. A run that lasted longer than RestartMax resets it
+	// to RestartBase.
 	RestartBase, RestartMax time.Duration
-	// MaxSilence is how long the loop may go without calling Beat or Rest
-	// before its health says it is stuck; 0 means it calls neither.
+	// MaxSilence is how long the loop may go without a call of Beat or Rest before it
+	// counts as stuck; 0: never.
 	MaxSilence time.Duration
-	// OnRestart is called before each restart, for counting; that it panics
-	// does no harm.
+	// OnRestart is called before each restart, for counting; its panics are recovered.
 	OnRestart func(name string)
 	Clock     Clock       // default RealClock
 	Logger    *zap.Logger // default none
 }
 
-// Loop is one supervised piece of work in a goroutine: it starts once, recovers
-// from panics, restarts with a capped delay and for ever, stops with a deadline
-// and shows its health. It implements Service and is safe for concurrent use.
+// Loop is a supervised function in a goroutine: it starts once, recovers from panics,
+// restarts with a capped delay and for ever, stops with a deadline and reports its health.
+// It implements Service and is safe for concurrent use.
 type Loop struct {
 	cfg LoopConfig
 
@@ -49,24 +48,24 @@ type Loop struct {
 	group    conc.WaitGroup
 }
 
-// LoopState is where a loop stands.
+// LoopState is the state of a loop.
 type LoopState string
 
 // The states of a loop.
 const (
 	LoopIdle       LoopState = "idle"       // not started yet
 	LoopRunning    LoopState = "running"    // working or waiting for work
-	LoopRestarting LoopState = "restarting" // it died and waits to be run again
-	LoopStopping   LoopState = "stopping"   // told to stop
+	LoopRestarting LoopState = "restarting" // it ended and waits for its restart
+	LoopStopping   LoopState = "stopping"   // being stopped
 	LoopStopped    LoopState = "stopped"
 )
 
-// LoopHealth is what can be told of a loop from outside.
+// LoopHealth is the health of a loop.
 type LoopHealth struct {
 	Name     string    `json:"name"`
 	State    LoopState `json:"state"`
 	Restarts uint64    `json:"restarts"`
-	// Stuck: it runs, but has not given a sign of life for MaxSilence.
+	// Stuck: it runs, but has given no sign of life for MaxSilence.
 	Stuck     bool   `json:"stuck"`
 	LastError string `json:"last_error,omitempty"`
 }
@@ -74,7 +73,7 @@ type LoopHealth struct {
 // Dead reports whether the loop should be working and is not.
 func (h LoopHealth) Dead() bool { return h.State == LoopRestarting || h.Stuck }
 
-// NewLoop returns a loop that is not running yet.
+// NewLoop returns a loop that is not started.
 func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.RestartBase <= 0 {
 		cfg.RestartBase = 100 * time.Millisecond
@@ -138,12 +137,11 @@ func (l *Loop) Stop(ctx context.Context) error {
 	}
 }
 
-// Beat is the loop's sign of life; Run calls it whenever it comes round.
+// Beat is the loop's sign of life; Run calls it in every iteration.
 func (l *Loop) Beat() { l.beat(false) }
 
-// Rest is Beat before waiting for something to do: until the next Beat the loop
-// is not stuck, however long that takes. It is for waiting in a select, which
-// any of its cases ends.
+// Rest is Beat before waiting for work: until the next Beat the loop is not stuck, however
+// long the wait. It is for a wait in a select, which any of its cases ends.
 func (l *Loop) Rest() { l.beat(true) }
 
 func (l *Loop) beat(resting bool) {
@@ -167,12 +165,12 @@ func (l *Loop) Health() LoopHealth {
 }
 
 var (
-	errReturned = errors.New("returned before it was told to stop")
+	errReturned = errors.New("returned before it was stopped")
 	errExited   = errors.New("ended its goroutine")
 )
 
-// run calls Run once and says why it is over. It has a goroutine of its own,
-// because runtime.Goexit takes with it the one that it is called in.
+// run calls Run once and returns why it ended. It has a goroutine of its own, because
+// runtime.Goexit ends the one that it is called in.
 func (l *Loop) run(ctx context.Context) error {
 	over := make(chan error, 1)
 	l.group.Go(func() {

@@ -11,28 +11,28 @@ import (
 	"go.uber.org/zap"
 )
 
-// Service is anything long-running.
+// Service is a long-running part of the program.
 type Service interface {
 	// Name is for logs and errors.
 	Name() string
-	// Start returns once the service has started; ctx bounds the starting
-	// only. A second call returns nil; a call after Stop returns ErrStopped.
+	// Start returns once the service has started; ctx bounds only the starting. A second
+	// call returns nil; a call after Stop returns ErrStopped.
 	Start(ctx context.Context) error
-	// Stop returns once nothing of the service runs any more, or with an
-	// error when ctx ends first. Calling it twice, or without Start, is fine.
+	// Stop returns once the service has stopped, or with an error when ctx ends first.
+	// Calling it twice, or without Start, is fine.
 	Stop(ctx context.Context) error
 }
 
 // ErrStopped is returned by Start after Stop: a service has one life.
 var ErrStopped = errors.New("already stopped")
 
-// stopGrace is what a service gets beyond its deadline to return the error
-// that says what is left, before StopAll abandons it.
+// stopGrace is the time beyond its deadline in which a service may return the error that
+// says what is left, before StopAll abandons it.
 const stopGrace = 250 * time.Millisecond
 
-// StartAll starts services in order. When one fails, or ctx ends, those
-// already started are stopped in reverse, each within the time each, and the
-// joined errors are returned. A panic counts as an error.
+// StartAll starts services in order. When one fails, or ctx ends, those already started are
+// stopped in reverse, each within the time each, and the joined errors are returned. A panic
+// counts as an error.
 func StartAll(ctx context.Context, log *zap.Logger, each time.Duration, services ...Service) error {
 	for i, s := range services {
 		err := ctx.Err()
@@ -48,10 +48,9 @@ func StartAll(ctx context.Context, log *zap.Logger, each time.Duration, services
 	return nil
 }
 
-// StopAll stops services in reverse order, each within the time each and all
-// of them within ctx. Every one is told to stop whatever became of the others;
-// the errors are joined. A service whose Stop does not return in time is
-// logged and left behind.
+// StopAll stops services in reverse order, each within the time each and all of them within
+// ctx. Every service is stopped, even if others fail; the errors are joined. A service whose
+// Stop does not return in time is logged and abandoned.
 func StopAll(ctx context.Context, log *zap.Logger, each time.Duration, services ...Service) error {
 	var failed []error
 	for _, s := range slices.Backward(services) {
@@ -72,7 +71,7 @@ func stopOne(ctx context.Context, each time.Duration, s Service) error {
 	ctx, cancel := context.WithTimeout(ctx, each)
 	defer cancel()
 	done := make(chan error, 1)
-	var wg conc.WaitGroup // not waited for: an abandoned Stop must not hold up the others
+	var wg conc.WaitGroup // not waited for: an abandoned Stop must not delay the others
 	wg.Go(func() { done <- Guard(func() error { return s.Stop(ctx) }) })
 	select {
 	case err := <-done:

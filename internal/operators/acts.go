@@ -10,14 +10,14 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-// act is something that operators do.
+// act is an operator's action.
 type act struct {
 	kind   string
 	weight int
 	do     func(p *operator, ctx context.Context, c *client.Client) error
 }
 
-// acts lists all of it, with how often it is done.
+// acts lists all actions with their frequency.
 func acts() []act {
 	return []act{
 		{"create", 120, (*operator).create},
@@ -41,7 +41,7 @@ func acts() []act {
 	}
 }
 
-// Who acts, and why.
+// The actor and reason of actions.
 const (
 	actor  = "operator"
 	reason = "a random run"
@@ -79,7 +79,7 @@ func (p *operator) create(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// errNothing says that there is nothing to act on yet.
+// errNothing says that there is no task to act on yet.
 var errNothing = &client.Error{Status: 404, Message: "there is nothing to act on"}
 
 func onTask(action string) func(p *operator, ctx context.Context, c *client.Client) error {

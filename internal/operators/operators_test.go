@@ -45,14 +45,14 @@ func serve(t *testing.T, e *enginetest.Engine, o *orchestration.Orchestrator) *c
 	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}, Timeout: time.Minute, MaxRetries: -1})
 }
 
-// left describes what the database has of tasks that have not ended.
+// left describes the rows of tasks that have not ended.
 const left = `
 select coalesce(string_agg(what, E'\n'), '') from (
     select concat_ws(' ', 'task', v.task_uuid, v.name, v.state) as what from tasker.board b join tasker.v_tasks v using (task_uuid) where b.slot = 0
     union all select concat_ws(' ', 'message', kind, 'about', task_uuid) from tasker.task_messages
     union all select concat_ws(' ', 'dependency of', task_uuid, 'on', depends_on) from tasker.task_dependencies) l`
 
-// history is what is on record of a task, for people.
+// history describes the records of a task.
 const history = `
 select string_agg(concat_ws(' ', at, what), E'\n' order by at, what) from (
     select applied_at as at, concat_ws(' ', 'attempt', attempt, 'of step', step_no, 'token', token, 'outcome', outcome, reason, 'xmin', xmin::text, 'ends', task_state) as what
@@ -62,10 +62,9 @@ select string_agg(concat_ws(' ', at, what), E'\n' order by at, what) from (
     union all
     select requested_at, concat_ws(' ', 'task', p.name, t.reason) from tasker.tasks t join tasker.plans p using (plan_id) where task_uuid = $1) h`
 
-// Operators do everything at the same time to tasks of all kinds, over three
-// orchestrators with one database: nothing is stuck, nothing goes on by itself,
-// and the records of every task agree. TASKER_TEST_SEED repeats a run,
-// TASKER_TEST_OPERATORS says for how long.
+// Operators act concurrently on tasks of all kinds, over three orchestrators with one
+// database: no task is stuck or continues by itself, and the records of every task agree.
+// TASKER_TEST_SEED repeats a run, TASKER_TEST_OPERATORS sets its length.
 func TestOperatorsActAtRandom(t *testing.T) {
 	length := 10 * time.Second
 	if testing.Short() {

@@ -19,29 +19,28 @@ import (
 type Options struct {
 	Seed   uint64
 	Length time.Duration
-	// Clients lead to the orchestrators; each operator goes from one to the next.
+	// Clients lead to the orchestrators; each operator uses them in turn.
 	Clients   []*client.Client
-	Operators int           // that act at the same time; default 8
-	Pause     time.Duration // of an operator after each action, on average; 0: none
-	// Tolerate says of an error that is not the caller's fault whether it may be;
-	// nil: none may.
+	Operators int           // concurrent operators; default 8
+	Pause     time.Duration // average pause of an operator between actions; 0: none
+	// Tolerate accepts errors that are not the caller's fault; nil: none.
 	Tolerate func(error) bool
 }
 
-// Report is what operators did.
+// Report is the result of a run.
 type Report struct {
 	Seed    uint64
 	Created int
-	// Done counts the actions by kind, Refused those that did not fit.
+	// Done counts the actions by kind, Refused those that were not allowed.
 	Done, Refused map[string]int
-	// Failed are the first answers that no action may get.
+	// Failed holds the first unacceptable answers.
 	Failed []string
 }
 
 // maxFailed bounds the failures that are kept.
 const maxFailed = 20
 
-// String is the report for people.
+// String formats the report.
 func (r *Report) String() string {
 	text := fmt.Sprintf("seed %d: %d tasks created", r.Seed, r.Created)
 	for _, kind := range slices.Sorted(maps.Keys(r.Done)) {
@@ -50,11 +49,11 @@ func (r *Report) String() string {
 	return text
 }
 
-// Run lets operators act until Length is over. The error says that the run could not be
-// made; what went wrong in it stands in the report.
+// Run lets operators act until Length is over. The error says that the run was impossible;
+// failures during it are in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Clients) == 0 {
-		return nil, errors.New("run operators: there is no orchestrator")
+		return nil, errors.New("run operators: want at least one client")
 	}
 	if o.Operators <= 0 {
 		o.Operators = 8
@@ -70,7 +69,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r.report, ctx.Err()
 }
 
-// run is what operators share.
+// run is the state shared by operators.
 type run struct {
 	o Options
 
@@ -80,10 +79,10 @@ type run struct {
 	keys   int
 }
 
-// fresh is how many of the tasks are picked as often as all.
+// fresh is how many of the latest tasks are picked as often as all together.
 const fresh = 12
 
-// remembered bounds the tasks that operators know of.
+// remembered bounds the tasks that operators pick from.
 const remembered = 400
 
 func (r *run) created(id string) {
@@ -95,20 +94,20 @@ func (r *run) created(id string) {
 	}
 }
 
-// task is one of the latest tasks; empty: there is none.
+// task returns one of the latest tasks; empty: none.
 func (r *run) task(rng *rand.Rand) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tasks) == 0 {
 		return ""
 	}
-	if n := len(r.tasks); n > fresh && rng.IntN(2) == 0 { // one that most likely has not ended
+	if n := len(r.tasks); n > fresh && rng.IntN(2) == 0 { // most likely one that has not ended
 		return r.tasks[n-1-rng.IntN(fresh)]
 	}
 	return r.tasks[rng.IntN(len(r.tasks))]
 }
 
-// note counts an action by what became of it.
+// note counts an action by its outcome.
 func (r *run) note(kind string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,14 +125,14 @@ func (r *run) note(kind string, err error) {
 	}
 }
 
-// operator acts by itself.
+// operator is one concurrent actor.
 type operator struct {
 	*run
 	rng  *rand.Rand
 	turn int
 }
 
-// work acts until acting ends; an action that has begun is not cut short by that.
+// work acts until acting ends, without interrupting an action.
 func (p *operator) work(ctx, acting context.Context) {
 	kinds := acts()
 	total := 0
@@ -156,7 +155,7 @@ func (p *operator) work(ctx, acting context.Context) {
 
 func (p *operator) client() *client.Client { return p.o.Clients[p.turn%len(p.o.Clients)] }
 
-// wait waits for up to most.
+// wait waits for a random time up to most.
 func (p *operator) wait(ctx context.Context, most time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -167,7 +166,7 @@ func (p *operator) wait(ctx context.Context, most time.Duration) {
 // chance is true in one of n cases.
 func (p *operator) chance(n int) bool { return p.rng.IntN(n) == 0 }
 
-// newKey is a key that no task has had, or one of the last, so that events meet tasks.
+// newKey is an unused key, or one of the last, so that events meet tasks.
 func (p *operator) newKey() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

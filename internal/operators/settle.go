@@ -10,18 +10,18 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Left is what is there when operators have stopped and everything has had its time.
+// Left is the state after operators have stopped and tasks had time to end.
 type Left struct {
-	// Rows describe living tasks, and messages and dependencies that nothing answers.
+	// Rows describe living tasks, and unanswered messages and dependencies.
 	Rows       []string
-	Checked    int               // tasks of which the records were checked
+	Checked    int               // tasks whose records were checked
 	Violations []store.Violation // of those
 }
 
-// OK reports whether all is as it must be.
+// OK reports whether nothing is wrong.
 func (l *Left) OK() bool { return len(l.Rows) == 0 && len(l.Violations) == 0 }
 
-// String is what is left, for people.
+// String formats the findings.
 func (l *Left) String() string {
 	text := fmt.Sprintf("%d tasks checked, %d rows are left, %d records contradict the rules", l.Checked, len(l.Rows), len(l.Violations))
 	for _, row := range l.Rows[:min(len(l.Rows), maxFailed)] {
@@ -33,20 +33,19 @@ func (l *Left) String() string {
 	return text
 }
 
-// Settling says how to look at what is left.
+// Settling describes the checks.
 type Settling struct {
 	Client *client.Client
-	// Rows describes what is left, as in Left.
+	// Rows describes the remaining rows, as in Left.
 	Rows     func(ctx context.Context) ([]string, error)
 	Store    *store.Store
 	Rules    workflow.Rules // of the orchestrators
 	Patience time.Duration  // for the last task to end
 }
 
-// Settle lets everything come to its end and checks what is on record of every
-// task.
+// Settle waits until all tasks have ended and checks the records of every task.
 func Settle(ctx context.Context, s Settling) (*Left, error) {
-	// An operator may have been cut off between a pause and its end.
+	// An operator may have been stopped between a pause and its end.
 	if _, err := s.Client.ResumeNamespace(ctx, namespace, client.Why{Actor: actor, Reason: reason}); err != nil {
 		return nil, fmt.Errorf("resume the namespace: %w", err)
 	}

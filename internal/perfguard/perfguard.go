@@ -2,15 +2,14 @@ package perfguard
 
 import "testing"
 
-// Case is one operation that is measured by a benchmark and held to a budget
-// by a test.
+// Case is one operation that a benchmark measures and a test holds to a budget.
 type Case struct {
 	Name string
-	// Allocs is how many allocations one run may make, on average. With the
-	// race detector it may make a quarter more.
+	// Allocs is how many allocations one run may make, on average; with the race detector
+	// a quarter more.
 	Allocs float64
-	// Prepare builds what the operation needs and returns the operation. It
-	// may skip the case.
+	// Prepare builds the input of the operation and returns the operation. It may skip
+	// the case.
 	Prepare func(tb testing.TB) func() error
 }
 
@@ -46,9 +45,9 @@ func Allocations(t *testing.T, cases []Case) {
 	}
 }
 
-// fewest is the number of allocations of one run: the average of some runs,
-// and of three such averages the lowest, or the first that is within the budget.
-// A garbage collection in between empties pools and can only add to it.
+// fewest is the number of allocations of one run: the average of several runs, and of three
+// such averages the lowest, or the first within the budget. A garbage collection empties
+// pools and can only add to it.
 func fewest(run func() error, budget float64) float64 {
 	const averages, runs = 3, 5
 	least := testing.AllocsPerRun(runs, func() { _ = run() })
@@ -58,8 +57,7 @@ func fewest(run func() error, budget float64) float64 {
 	return least
 }
 
-// Within fails if got is more than its budget. What names the thing counted,
-// in the plural.
+// Within fails if got exceeds its budget. what names the counted items, in the plural.
 func Within(tb testing.TB, what, name string, got, budget float64) {
 	tb.Helper()
 	if got > budget {

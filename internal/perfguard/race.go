@@ -2,6 +2,6 @@
 
 package perfguard
 
-// raceAllowance makes room for what the race detector changes: sync.Pool
-// forgets at random, and the compiler inlines less.
+// raceAllowance covers the effects of the race detector: sync.Pool forgets at random, and
+// the compiler inlines less.
 const raceAllowance = 1.25

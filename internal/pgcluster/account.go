@@ -13,9 +13,8 @@ import (
 	"syscall"
 )
 
-// account is the unprivileged user the server runs as when this process is
-// root. A nil account stands for the user of this process; every method
-// accepts it and then has nothing to do.
+// account is the unprivileged user the server runs as when this process is root. A nil
+// account is the user of this process; every method accepts it and then does nothing.
 type account struct {
 	name     string
 	uid, gid uint32
@@ -24,7 +23,7 @@ type account struct {
 // UnreachableError says that the server's user cannot get to a directory
 // because a directory above it is closed to others.
 type UnreachableError struct {
-	// Path is what has to be reached, Closed the directory in the way.
+	// Path is the path to reach, Closed the directory in the way.
 	Path, Closed string
 	// User is the account the server runs as.
 	User string
@@ -56,7 +55,7 @@ func serverAccount() (*account, error) {
 	return nil, errors.New("PostgreSQL cannot run as root and there is neither a user \"postgres\" nor \"nobody\"; start as an ordinary user")
 }
 
-// own gives one file or directory to the account.
+// own makes the account the owner of one file or directory.
 func (a *account) own(path string) error {
 	if a == nil {
 		return nil
@@ -67,8 +66,8 @@ func (a *account) own(path string) error {
 	return nil
 }
 
-// ownerOf makes the account the owner of an existing data directory, so that
-// data made under one user can still be used when another one is chosen.
+// ownerOf makes the account the owner of an existing data directory, so that data made under
+// one user can be used after another one is chosen.
 func (a *account) ownerOf(pgdata string) error {
 	info, err := os.Stat(pgdata)
 	if err != nil {
@@ -87,8 +86,8 @@ func (a *account) ownerOf(pgdata string) error {
 	if st.Uid == a.uid {
 		return nil
 	}
-	// Through a Root: the old owner must not be able to lead us elsewhere with a
-	// symbolic link while we walk.
+	// Through a Root: the old owner must not be able to redirect us with a symbolic link
+	// during the walk.
 	root, err := os.OpenRoot(pgdata)
 	if err != nil {
 		return fmt.Errorf("open data directory: %w", err)
@@ -106,8 +105,8 @@ func (a *account) ownerOf(pgdata string) error {
 	return nil
 }
 
-// canReach returns an *UnreachableError when the account may not pass through
-// path or a directory above it. What does not exist yet is passed over.
+// canReach returns an *UnreachableError when the account may not pass through path or a
+// directory above it. Missing directories are skipped.
 func (a *account) canReach(path string) error {
 	if a == nil {
 		return nil
@@ -129,7 +128,7 @@ func (a *account) canReach(path string) error {
 func (a *account) mayPass(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return true // unknown: let the attempt tell
+		return true // unknown: the attempt will show
 	}
 	mode := info.Mode().Perm()
 	switch {
@@ -172,9 +171,8 @@ func TempDir() (string, error) {
 	return a.tempDir()
 }
 
-// SuggestDataDir returns the directory to use for a wish: the wish itself when
-// the server can live there, else a directory below /var/tmp, with the reason
-// in a sentence that should be shown to the user (empty when the wish holds).
+// SuggestDataDir returns the wish itself when the server can use it, else a directory below
+// /var/tmp with the reason in a sentence for the user (empty when the wish is possible).
 func SuggestDataDir(wish string) (dir, reason string, err error) {
 	abs, err := filepath.Abs(wish)
 	if err != nil {
@@ -202,8 +200,8 @@ func ownedByUs(info os.FileInfo) bool {
 // errLocked says that another process holds a lock.
 var errLocked = errors.New("locked by another process")
 
-// tryLock takes the exclusive lock on a file, creating it. It is given back
-// when the file is closed or the process ends, however it ends.
+// tryLock takes the exclusive lock on a file, creating it. It is released when the file is
+// closed or the process ends.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

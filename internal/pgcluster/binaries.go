@@ -18,8 +18,8 @@ import (
 // MinMajor is the oldest major version of PostgreSQL that is used.
 const MinMajor = 14
 
-// BinEnv names the environment variable that points at a directory with
-// initdb and postgres. When it is set no other place is looked at.
+// BinEnv names the environment variable that points at a directory with initdb and postgres.
+// When it is set no other place is searched.
 const BinEnv = "TASKER_PG_BIN"
 
 // versionTimeout bounds `postgres --version`.
@@ -29,10 +29,10 @@ const versionTimeout = 10 * time.Second
 type Binaries struct {
 	// Dir is the absolute directory that holds them.
 	Dir string
-	// Version is what the server says of itself, for example "15.14".
+	// Version is the version that the server reports, for example "15.14".
 	Version string
-	// Major is the leading number of Version. A data directory belongs to one
-	// major version for ever.
+	// Major is the leading number of Version. A data directory belongs to one major
+	// version for ever.
 	Major int
 }
 
@@ -42,10 +42,10 @@ func (b Binaries) Initdb() string { return filepath.Join(b.Dir, "initdb") }
 // Postgres is the path of the server program.
 func (b Binaries) Postgres() string { return filepath.Join(b.Dir, "postgres") }
 
-// NotFoundError says that no usable PostgreSQL is installed, where it was
-// looked for and what to install.
+// NotFoundError says that no usable PostgreSQL is installed, which places were searched and
+// what to install.
 type NotFoundError struct {
-	// Major is the version that was needed, 0 when any from MinMajor on would do.
+	// Major is the required version, 0 when any from MinMajor on would do.
 	Major int
 	// Looked lists the directories that were examined.
 	Looked []string
@@ -53,7 +53,7 @@ type NotFoundError struct {
 	Found []string
 }
 
-// Error implements error; the text is meant for a person.
+// Error implements error; the text is for users.
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	if e.Major != 0 {
@@ -166,8 +166,8 @@ func unique(in []string) []string {
 
 var versionPattern = regexp.MustCompile(`PostgreSQL\)\s+(\d+)(\S*)`)
 
-// inspect asks the server program in dir for its version. The error is
-// os.ErrNotExist when the directory holds no server programs.
+// inspect runs the server program in dir for its version. The error is os.ErrNotExist when
+// the directory holds no server programs.
 func inspect(dir string) (Binaries, error) {
 	b := Binaries{Dir: dir}
 	for _, p := range []string{b.Postgres(), b.Initdb()} {

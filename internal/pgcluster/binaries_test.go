@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeInstallation makes server programs that say they are of a version.
+// fakeInstallation makes server programs that report a version.
 func fakeInstallation(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()

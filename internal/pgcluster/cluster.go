@@ -14,12 +14,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errUnsupported is returned where no cluster can be run by this package.
+// errUnsupported is returned on systems without support.
 var errUnsupported = errors.New("running PostgreSQL is supported on Linux, macOS and the BSDs only")
 
-// AlreadyRunningError says that a server runs on the data directory already.
+// AlreadyRunningError says that a server already runs on the data directory.
 type AlreadyRunningError struct {
-	// DataDir is the directory that was asked for.
+	// DataDir is the requested directory.
 	DataDir string
 	// PID of the running server, 0 when only the lock of its owner was seen.
 	PID int
@@ -33,8 +33,8 @@ func (e *AlreadyRunningError) Error() string {
 	return fmt.Sprintf("a PostgreSQL server (pid %d) already runs on %s; stop it first (kill -INT %d) or choose another directory", e.PID, e.DataDir, e.PID)
 }
 
-// Cluster is a running PostgreSQL cluster. Its methods may be called from
-// several goroutines; those that stop or start the server take turns.
+// Cluster is a running PostgreSQL cluster. Its methods are safe for concurrent use; those
+// that stop or start the server are serialized.
 type Cluster struct {
 	opts     Options
 	bin      Binaries
@@ -69,12 +69,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		return nil, err
 	}
 	if opts.Detached {
-		c.unlock() // nobody owns it; whoever comes next sees postmaster.pid
+		c.unlock() // it has no owner; the next process sees postmaster.pid
 	}
 	return c, nil
 }
 
-// prepare makes everything ready for the server program to be started.
+// prepare does everything that precedes the start of the server program.
 func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if c.runAs, err = serverAccount(); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	return c.initdb(ctx)
 }
 
-// abandon gives back what a failed start has taken.
+// abandon releases the resources of a failed start.
 func (c *Cluster) abandon() {
 	if c.socketDir != "" {
 		_ = os.RemoveAll(c.socketDir)
@@ -110,13 +110,13 @@ func (c *Cluster) abandon() {
 
 func (c *Cluster) unlock() {
 	if c.lock != nil {
-		_ = c.lock.Close() // closing gives the flock back
+		_ = c.lock.Close() // closing releases the flock
 		c.lock = nil
 	}
 }
 
-// Attach finds the server that runs on a data directory made by Start,
-// whichever process started it. The error wraps os.ErrNotExist or
+// Attach finds the server that runs on a data directory made by Start of any process. The
+// error wraps os.ErrNotExist or
 // os.ErrProcessDone when none runs there.
 func Attach(ctx context.Context, dataDir string) (*Cluster, error) {
 	dir, err := filepath.Abs(dataDir)
@@ -198,7 +198,7 @@ func (c *Cluster) Binaries() Binaries {
 	return c.bin
 }
 
-// LogFile is where the server writes what it has to say.
+// LogFile is the server's log.
 func (c *Cluster) LogFile() string {
 	if c.opts.LogFile != "" {
 		return c.opts.LogFile
@@ -206,8 +206,8 @@ func (c *Cluster) LogFile() string {
 	return filepath.Join(c.dataDir, "postgres.log")
 }
 
-// Done is closed when the server process that runs now has ended, for whatever
-// reason. It is nil (and so never ready) for an attached or detached cluster.
+// Done is closed when the present server process has ended. It is nil (and so never ready)
+// for an attached or detached cluster.
 func (c *Cluster) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -119,7 +119,7 @@ func TestBadSettingIsExplained(t *testing.T) {
 	dir := dataDir(t)
 	_, err := Start(t.Context(), Options{DataDir: dir, Settings: map[string]string{"no_such_setting": "1"}})
 	require.ErrorContains(t, err, "no_such_setting", "the server's own words")
-	start(t, Options{DataDir: dir}) // and everything was given back
+	start(t, Options{DataDir: dir}) // and all resources were released
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
@@ -172,11 +172,11 @@ func TestDoneTellsThatTheServerDied(t *testing.T) {
 		t.Fatal("it still runs")
 	default:
 	}
-	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGQUIT)) // somebody else does
+	require.NoError(t, syscall.Kill(c.PID(), syscall.SIGQUIT)) // from outside
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody was told")
+		t.Fatal("Done was not closed")
 	}
 	require.NoError(t, c.Restart(t.Context()))
 }
@@ -221,7 +221,7 @@ func TestStalePidFile(t *testing.T) {
 		require.NoDirExists(t, oldSocket)
 		require.NoError(t, again.Kill(t.Context()))
 	})
-	t.Run("its number is nobody's", func(t *testing.T) {
+	t.Run("its number is unused", func(t *testing.T) {
 		again := start(t, Options{DataDir: dir})
 		require.Equal(t, "recovered", query(t, again.DSN(Superuser), "SELECT word FROM kept"))
 	})
@@ -230,7 +230,7 @@ func TestStalePidFile(t *testing.T) {
 func TestServerDoesNotOutliveItsOwner(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells a child of its parent's death")
+		t.Skip("only Linux signals a child at its parent's death")
 	}
 	dir := dataDir(t)
 	owner, pid := startOwner(t, dir)

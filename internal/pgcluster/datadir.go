@@ -24,8 +24,8 @@ const (
 	ephemeralPrefix = "tasker-pg-"
 	// socketPrefix begins the name of every socket directory.
 	socketPrefix = "tasker-s-"
-	// maxSocketPath is what a Unix socket's path may measure on Linux (108
-	// bytes with the closing zero); macOS allows 104.
+	// maxSocketPath is the longest path of a Unix socket on Linux (108 bytes with the
+	// closing zero); macOS allows 104.
 	maxSocketPath = 103
 	// maxLogBytes is the size from which a log is set aside at start.
 	maxLogBytes = 16 << 20
@@ -45,7 +45,7 @@ func (c *Cluster) prepareDir() error {
 	if err := c.runAs.canReach(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	// The server's user must pass through, but not list, what belongs to us.
+	// The server's user must pass through, but not list, our directories.
 	mode := os.FileMode(0o700)
 	if c.runAs != nil {
 		mode = 0o711
@@ -102,8 +102,8 @@ func (c *Cluster) chooseDir() (string, error) {
 	return dir, nil
 }
 
-// sweepEphemeral removes temporary clusters whose owner died without stopping
-// them. Best effort: what is in use is locked, what is brand new is let be.
+// sweepEphemeral removes temporary clusters whose owner died without stopping them. Best
+// effort: clusters in use are locked, brand new ones are left alone.
 func sweepEphemeral(base string) {
 	dirs, err := filepath.Glob(filepath.Join(base, ephemeralPrefix+"*"))
 	if err != nil {
@@ -152,8 +152,8 @@ func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
 	return wanted, nil
 }
 
-// initdb creates the data directory unless it exists. It works beside the
-// final place and renames, so an interrupted run leaves nothing half made.
+// initdb creates the data directory unless it exists. It works beside the final place and
+// renames, so an interrupted run leaves no incomplete directory.
 func (c *Cluster) initdb(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(c.pgdata(), "PG_VERSION")); err == nil {
 		return c.runAs.ownerOf(c.pgdata())
@@ -171,8 +171,8 @@ func (c *Cluster) initdb(ctx context.Context) error {
 		return err
 	}
 	var err error
-	// Both sort by bytes; C.UTF-8 also knows letters beyond ASCII, but not
-	// every system has it.
+	// Both sort by bytes; C.UTF-8 also knows letters beyond ASCII, but not every system has
+	// it.
 	for _, locale := range []string{"C.UTF-8", "C"} {
 		if err = c.runInitdb(ctx, making, pwfile, locale); err == nil {
 			break
@@ -206,7 +206,7 @@ func (c *Cluster) runInitdb(ctx context.Context, dir, pwfile, locale string) err
 	args = append(args, c.makingArgs()...)
 	cmd := exec.CommandContext(ctx, c.bin.Initdb(), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up after itself
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err == nil {
@@ -219,7 +219,7 @@ func (c *Cluster) runInitdb(ctx context.Context, dir, pwfile, locale string) err
 	return fmt.Errorf("create the database cluster in %s: %w\n%s", c.dataDir, err, out)
 }
 
-// makingArgs are what initdb and pg_basebackup understand alike.
+// makingArgs are the common arguments of initdb and pg_basebackup.
 func (c *Cluster) makingArgs() (args []string) {
 	if c.opts.Ephemeral || c.opts.NoSync {
 		args = append(args, "--no-sync")
@@ -250,8 +250,8 @@ func loadOrCreatePassword(path string) (string, error) {
 	return password, nil
 }
 
-// useSocketDir makes a socket directory and notes it in the data directory, so
-// that it can be removed later if this process does not live to do it.
+// useSocketDir makes a socket directory and records it in the data directory, so that it can
+// be removed later if this process does not live to do it.
 func (c *Cluster) useSocketDir() error {
 	removeOldSocketDir(c.dataDir)
 	dir, err := makeSocketDir(c.runAs)
@@ -265,8 +265,8 @@ func (c *Cluster) useSocketDir() error {
 	return nil
 }
 
-// removeOldSocketDir removes the socket directory noted in a data directory no
-// server runs on.
+// removeOldSocketDir removes the recorded socket directory of a data directory without a
+// server.
 func removeOldSocketDir(dataDir string) {
 	b, err := os.ReadFile(filepath.Join(dataDir, socketFile))
 	if err == nil && strings.HasPrefix(filepath.Base(string(b)), socketPrefix) {
@@ -295,7 +295,7 @@ func makeSocketDir(runAs *account) (string, error) {
 	return dir, nil
 }
 
-// openLog opens the log for appending; one that has grown large is set aside.
+// openLog opens the log for appending and rotates a large one.
 func (c *Cluster) openLog() (*os.File, error) {
 	path := c.LogFile()
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
@@ -310,7 +310,7 @@ func (c *Cluster) openLog() (*os.File, error) {
 	return f, nil
 }
 
-// logTail returns the end of what was logged since the offset.
+// logTail returns the end of the log since the offset.
 func (c *Cluster) logTail(from int64) []byte {
 	f, err := os.Open(c.LogFile())
 	if err != nil {

@@ -71,20 +71,20 @@ func TestSocketPathFits(t *testing.T) {
 	require.LessOrEqual(t, len(dir+"/.s.PGSQL.65535"), maxSocketPath)
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "closed to other users: no password is asked there")
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "closed to other users: it needs no password")
 }
 
 func TestClosedParentIsExplained(t *testing.T) {
 	t.Parallel()
 	closed := t.TempDir()
 	require.NoError(t, os.Chmod(closed, 0o700))
-	stranger := &account{name: "somebody", uid: 54321, gid: 54321}
+	stranger := &account{name: "stranger", uid: 54321, gid: 54321}
 	wanted := filepath.Join(closed, "not", "there", "yet")
 	err := stranger.canReach(wanted)
 	var unreachable *UnreachableError
 	require.ErrorAs(t, err, &unreachable)
 	require.Equal(t, closed, unreachable.Closed)
-	require.ErrorContains(t, err, "somebody")
+	require.ErrorContains(t, err, "stranger")
 	require.NoError(t, (*account)(nil).canReach(wanted), "we reach our own directories")
 	require.NoError(t, stranger.canReach("/usr/bin"))
 

@@ -3,26 +3,25 @@
 // a child of this process on a loopback port and a private socket, and stops
 // it again.
 //
-// It is for development and for tests (`tasker-ctl dev`, internal/pgtest).
-// A production database is somebody else's: nothing here upgrades or backs up,
-// and standbys ([StartStandby]) are for testing what happens at a failover. It
-// never installs anything and never touches a cluster it did not create itself,
-// such as Debian's "main".
+// It is for development and for tests (`tasker-ctl dev`, internal/pgtest), not for
+// production: nothing here upgrades or backs up, and standbys ([StartStandby]) are for
+// testing failovers. It never installs anything and never touches a cluster it did not
+// create itself, such as Debian's "main".
 //
 // # Layout of a data directory
 //
 //	<DataDir>/lock          held (flock) by the process that runs the cluster
 //	<DataDir>/password      the superuser's password, mode 0600
 //	<DataDir>/socket        where the socket's directory is
-//	<DataDir>/postgres.log  what the server says
+//	<DataDir>/postgres.log  the server's log
 //	<DataDir>/pgdata/       PostgreSQL's own files
 //
 // # Who may connect
 //
 // On loopback the superuser needs the random password (scram-sha-256), which
-// [Cluster.DSN] carries. On the Unix socket no password is asked; the socket's
-// directory is closed to every other user, so only this user (and root) gets
-// there. [Cluster.SocketDSN] is the faster of the two.
+// [Cluster.DSN] carries. The Unix socket needs no password; its directory is closed to every
+// other user, so only this user (and root) can connect. [Cluster.SocketDSN] is the faster of
+// the two.
 //
 // PostgreSQL refuses to run as root. Started by root, the cluster runs as the
 // user "postgres" when there is one, else as "nobody".

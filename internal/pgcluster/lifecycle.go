@@ -15,12 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// maxLaunches bounds how often a start is tried again: another program may
-// take the free port between looking and binding, and after a crash the old
-// server's children may hold its shared memory for a moment.
+// maxLaunches bounds how often a start is retried: another program may take the free port
+// between looking and binding, and after a crash the old server's children may hold its
+// shared memory for a moment.
 const maxLaunches = 50
 
-// errPortTaken and errStillAttached are the two failures worth another try.
+// errPortTaken and errStillAttached are the two retryable failures.
 var (
 	errPortTaken     = errors.New("the port is in use")
 	errStillAttached = errors.New("processes of the previous server have not ended yet")
@@ -97,9 +97,9 @@ func (c *Cluster) launchOnce(ctx context.Context) error {
 	return nil
 }
 
-// orphaned is how the server is ended should we be killed: fast, but in order;
-// at once where nobody wants the data. A server that is shut down fast while it
-// recovers may never end, which that one always does.
+// orphaned is the signal for the server if this process is killed: a fast, orderly shutdown,
+// or an immediate one if its data is not needed. A fast shutdown during recovery may never
+// end, an immediate one always does.
 func (c *Cluster) orphaned() syscall.Signal {
 	if c.opts.Ephemeral {
 		return syscall.SIGQUIT
@@ -144,8 +144,8 @@ func (c *Cluster) ping(ctx context.Context) error {
 	return c.pingLocked(ctx)
 }
 
-// pingLocked connects over the socket once. That the server which answers is
-// ours is certain: nobody else can put a socket into the directory.
+// pingLocked connects over the socket once. The server that answers is certainly ours: no
+// other user can put a socket into the directory.
 func (c *Cluster) pingLocked(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -161,10 +161,10 @@ func (c *Cluster) pingLocked(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// Stop shuts the server down: connections are ended, everything is written. At
-// the end of ctx (DefaultStopTimeout when it has no deadline) the server is
-// stopped at once instead, to recover at its next start. An ephemeral cluster's
-// directory is removed. Stopping twice is harmless.
+// Stop shuts the server down: connections are ended, everything is written. At the end of
+// ctx (DefaultStopTimeout when it has no deadline) the server is stopped immediately, and
+// recovers at its next start. An ephemeral cluster's directory is removed. Stopping twice is
+// harmless.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +204,8 @@ func (c *Cluster) shutDownLocked(ctx context.Context) error {
 	return fmt.Errorf("PostgreSQL (pid %d) did not shut down in time and was stopped at once: %w", proc.pid, context.Cause(ctx))
 }
 
-// Kill ends the server as a power failure would, with SIGKILL, and waits until
-// it is gone. Sessions see their connections break. For tests.
+// Kill ends the server as a power failure would, with SIGKILL, and waits for its end.
+// Sessions see their connections break. For tests.
 func (c *Cluster) Kill(ctx context.Context) error {
 	return c.halt(ctx, syscall.SIGKILL)
 }
@@ -232,8 +232,8 @@ func (c *Cluster) halt(ctx context.Context, sig syscall.Signal) error {
 	return nil
 }
 
-// Restart starts the server again after Kill, StopImmediate or its own death,
-// on the same port and socket. A running server is shut down first.
+// Restart starts the server again after Kill, StopImmediate or its own end, on the same port
+// and socket. A running server is shut down first.
 func (c *Cluster) Restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, orDuration(c.opts.StartTimeout, DefaultStartTimeout))
 	defer cancel()
@@ -250,9 +250,9 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	return c.launchLocked(ctx)
 }
 
-// Revive returns when the server answers, and starts it where it has ended by
-// itself, on the same port and socket: what the supervisor of a service does.
-// One that recovers meanwhile is left to that. For tests.
+// Revive returns when the server answers, and starts it if it has ended by itself, on the
+// same port and socket, like the supervisor of a service. It waits for a server that is
+// recovering. For tests.
 func (c *Cluster) Revive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, orDuration(c.opts.StartTimeout, DefaultStartTimeout))
 	defer cancel()
@@ -267,8 +267,7 @@ func (c *Cluster) Revive(ctx context.Context) error {
 	}
 }
 
-// reviveOnce starts a server that has ended, or asks one that runs whether it
-// answers.
+// reviveOnce starts a server that has ended, or checks whether a running one answers.
 func (c *Cluster) reviveOnce(ctx context.Context) (answered bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

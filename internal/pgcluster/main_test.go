@@ -23,7 +23,7 @@ import (
 // the directory named, writes the server's pid and waits to be killed.
 const (
 	ownerEnv     = "TASKER_PGCLUSTER_TEST_OWNER"
-	ephemeralEnv = "TASKER_PGCLUSTER_TEST_EPHEMERAL" // not empty: of one that is
+	ephemeralEnv = "TASKER_PGCLUSTER_TEST_EPHEMERAL" // not empty: of an ephemeral one
 )
 
 func TestMain(m *testing.M) {

@@ -15,42 +15,41 @@ const DefaultStartTimeout = 60 * time.Second
 // DefaultStopTimeout bounds Stop when its context has no deadline.
 const DefaultStopTimeout = 30 * time.Second
 
-// Options say what to run. The zero value asks for nothing useful: give a
-// DataDir, or set Ephemeral.
+// Options describe a cluster. The zero value is not usable: give a DataDir, or set
+// Ephemeral.
 type Options struct {
 	// DataDir is the directory of the cluster; it is created when missing and
 	// kept between runs. See the package comment for its layout.
 	DataDir string
-	// Ephemeral makes the cluster disappear with Stop. DataDir must then be
-	// empty (a temporary directory is made) or not exist yet.
+	// Ephemeral removes the cluster at Stop. DataDir must then be empty (a temporary
+	// directory is made) or not exist yet.
 	Ephemeral bool
 	// TempDir is where the directory of an ephemeral cluster is made; empty means
 	// that of [TempDir].
 	TempDir string
 	// Port is the loopback port; 0 picks a free one at every start.
 	Port int
-	// Settings are server settings that win over the defaults of this package,
-	// for example {"fsync": "off"}. They are given on the command line.
+	// Settings are server settings that override the defaults of this package, for example
+	// {"fsync": "off"}. They are given on the command line.
 	Settings map[string]string
-	// LogFile receives what the server says; empty means postgres.log in the
-	// data directory. A log above 16 MiB is set aside as <LogFile>.1 at start.
+	// LogFile is the server's log; empty means postgres.log in the data directory. A log
+	// above 16 MiB is renamed to <LogFile>.1 at start.
 	LogFile string
-	// Detached lets the server outlive this process: it is no child, and
-	// nothing stops it but Stop of somebody who has called Attach.
+	// Detached lets the server outlive this process: it is no child, and only Stop after
+	// Attach ends it.
 	Detached bool
-	// WALDir is a directory for the server's log of changes, such as on a volume
-	// of its own; empty leaves it in the data directory. The path is absolute,
-	// the directory empty or not there yet, and it is not removed with the
-	// cluster. It counts when the data directory is made.
+	// WALDir is a directory for the WAL, such as on a volume of its own; empty leaves it in
+	// the data directory. The path is absolute, the directory empty or missing, and it is
+	// not removed with the cluster. It applies when the data directory is made.
 	WALDir string
-	// NoSync skips flushing a newly created data directory to disk, which saves
-	// time where a crash of the machine may cost it. Implied by Ephemeral.
+	// NoSync skips flushing a newly created data directory to disk, which saves time where
+	// a crash of the machine may destroy it. Implied by Ephemeral.
 	NoSync bool
 	// StartTimeout bounds creating and starting together; 0 means
 	// DefaultStartTimeout. An earlier deadline of the context wins.
 	StartTimeout time.Duration
-	// Binaries to use; the zero value means those that fit the data directory,
-	// else the newest ones installed.
+	// Binaries to use; the zero value means those that fit the data directory, else the
+	// newest installed ones.
 	Binaries Binaries
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// pidFile is what postmaster.pid says, line by line: pid, data directory,
+// pidFile is the content of postmaster.pid, line by line: pid, data directory,
 // start time, port, socket directory, listen address, shared memory, state.
 type pidFile struct {
 	pid       int
@@ -31,15 +31,15 @@ func readPidFile(pgdata string) (pidFile, error) {
 		return pidFile{}, fmt.Errorf("read postmaster.pid: %w", err)
 	}
 	if len(pf.lines) > 4 {
-		// A server that is only starting has not written these yet.
+		// A starting server has not written these yet.
 		pf.port, _ = strconv.Atoi(strings.TrimSpace(pf.lines[3]))
 		pf.socketDir = strings.TrimSpace(pf.lines[4])
 	}
 	return pf, nil
 }
 
-// running tells whether the process named in the file lives and is the server
-// of this data directory; another process may have been given its number.
+// running reports whether the process named in the file is alive and the server of this data
+// directory; its number may have been reused.
 func (pf pidFile) running(pgdata string) bool {
 	return processAlive(pf.pid) && servesDirectory(pf.pid, pgdata)
 }
@@ -53,14 +53,13 @@ func serverPID(pgdata string) int {
 	return pf.pid
 }
 
-// recoverPidFile refuses a data directory in use and deals with what a killed
-// server left behind.
+// recoverPidFile rejects a data directory in use and cleans up after a killed server.
 //
-// A file that names a dead process is left to PostgreSQL, which checks first
-// that none of the old server's children still use its shared memory. A file
-// whose number now belongs to a stranger would make PostgreSQL refuse; the
-// number is replaced by ours, which it knows for its parent's and ignores,
-// and the check of the shared memory stays in force.
+// A file that names a dead process is left to PostgreSQL, which checks first that none of
+// the old server's children still use its shared memory. A file whose number now belongs to
+// an unrelated process would make PostgreSQL refuse; the number is replaced by ours, which
+// it recognizes as its parent's and ignores, and the check of the shared memory still
+// applies.
 func (c *Cluster) recoverPidFile() error {
 	pf, err := readPidFile(c.pgdata())
 	if errors.Is(err, os.ErrNotExist) {

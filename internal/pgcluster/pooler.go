@@ -17,8 +17,8 @@ import (
 // ErrNoPooler says that PgBouncer is not installed.
 var ErrNoPooler = errors.New("PgBouncer is not installed (scripts/require-pgbouncer installs it)")
 
-// poolerTries bounds how often a pooler is started anew because somebody else
-// took the port that was free a moment earlier.
+// poolerTries bounds how often a pooler is restarted because another program took the port
+// that was free a moment earlier.
 const poolerTries = 5
 
 // Pooler is a running PgBouncer in transaction mode. For tests.
@@ -29,8 +29,8 @@ type Pooler struct {
 	proc     *process
 }
 
-// poolerConfig leads to one server, whatever the database. Start-up parameters
-// that PgBouncer does not know are refused, as they are in production.
+// poolerConfig leads to one server for every database. Start-up parameters that PgBouncer
+// does not know are rejected, as in production.
 const poolerConfig = `[databases]
 * = host=%s port=%d
 [pgbouncer]
@@ -45,14 +45,13 @@ default_pool_size = %d
 logfile = %s
 `
 
-// StartPooler starts PgBouncer in transaction mode in front of the server that
-// dsn leads to, with size connections to each database. It returns when a
-// connection through it works; dsn names the database for that. The error is
-// ErrNoPooler when there is none. ctx bounds the starting.
+// StartPooler starts PgBouncer in transaction mode in front of the server of dsn, with size
+// connections to each database. It returns when a connection through it to the database of
+// dsn works. The error is ErrNoPooler when it is not installed. ctx bounds the starting.
 func StartPooler(ctx context.Context, dsn string, size int) (*Pooler, error) {
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		path = "/usr/sbin/pgbouncer" // not on everybody's PATH
+		path = "/usr/sbin/pgbouncer" // not on every PATH
 		if _, err := os.Stat(path); err != nil {
 			return nil, ErrNoPooler
 		}
@@ -140,8 +139,7 @@ func (p *Pooler) DSN(database string) string {
 	return u.String()
 }
 
-// Stop ends the pooler and everything that is connected through it. The end of
-// ctx makes it end at once.
+// Stop ends the pooler and all connections through it. The end of ctx makes it end at once.
 func (p *Pooler) Stop(ctx context.Context) error {
 	if p.proc != nil {
 		if err := p.proc.signal(syscall.SIGTERM); err != nil {

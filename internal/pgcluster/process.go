@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/child"
 )
 
-// endTimeout bounds the wait for a process that was told to end at once.
+// endTimeout bounds the wait for a process that was signalled to end at once.
 const endTimeout = 5 * time.Second
 
 // command is a program to be started as the server.
@@ -27,12 +27,12 @@ type command struct {
 	dir    string
 	runAs  *account
 	output *os.File
-	// orphaned is what it gets should we be killed, where the kernel can tell.
+	// orphaned is the signal it gets if this process is killed, where the kernel supports it.
 	orphaned syscall.Signal
 }
 
-// process is a running server. A child tells when it has ended; any other
-// process is looked at by its number.
+// process is a running server. A child reports its end; any other process is checked by its
+// number.
 type process struct {
 	pid  int
 	done <-chan struct{} // closed when a child has ended; nil for any other process
@@ -85,10 +85,10 @@ func (p *process) alive() bool {
 	}
 }
 
-// signal sends sig; that the process has ended already is no error.
+// signal sends sig; a process that has already ended is no error.
 func (p *process) signal(sig syscall.Signal) error {
 	if !p.alive() {
-		return nil // the number may belong to somebody else by now
+		return nil // the number may belong to another process by now
 	}
 	if err := syscall.Kill(p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("signal process %d: %w", p.pid, err)
@@ -114,8 +114,8 @@ func (p *process) wait(ctx context.Context) error {
 	return nil
 }
 
-// end makes the process end now: with sig, and with SIGKILL if that has not
-// helped within endTimeout.
+// end makes the process end now: with sig, and with SIGKILL if it has not ended within
+// endTimeout.
 func (p *process) end(sig syscall.Signal) {
 	for _, s := range []syscall.Signal{sig, syscall.SIGKILL} {
 		if p.signal(s) != nil {
@@ -136,8 +136,7 @@ func sysProcAttr(runAs *account, apart bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: runAs.credential(), Setpgid: apart}
 }
 
-// processAlive tells whether a process with this number exists and has not
-// become a zombie.
+// processAlive reports whether a process with this number exists and is no zombie.
 func processAlive(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -149,9 +148,8 @@ func processAlive(pid int) bool {
 	return !isZombie(pid)
 }
 
-// cleanEnv is the environment of the server programs: nothing that libpq or
-// PostgreSQL would take for a setting, and messages in English, because some
-// of them are recognised.
+// cleanEnv is the environment of the server programs: without settings of libpq or
+// PostgreSQL, and with messages in English, because some of them are recognised.
 func cleanEnv() []string {
 	env := []string{"LC_ALL=C"}
 	for _, kv := range os.Environ() {
@@ -164,7 +162,7 @@ func cleanEnv() []string {
 	return env
 }
 
-// credential turns the account into what the kernel wants; nil for our own.
+// credential converts the account for the kernel; nil for our own.
 func (a *account) credential() *syscall.Credential {
 	if a == nil {
 		return nil

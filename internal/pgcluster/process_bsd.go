@@ -2,12 +2,12 @@
 
 package pgcluster
 
-// These systems have no signal for the death of a parent; a server left behind
-// is found by its pid file.
+// These systems have no signal for the death of a parent; an orphaned server is found by its
+// pid file.
 
-// servesDirectory cannot be told here without asking the server; a living
-// process of that number is taken for it, which errs on the safe side.
+// servesDirectory cannot be determined here without a connection; a living process of that
+// number is assumed to be the server, which errs on the safe side.
 func servesDirectory(int, string) bool { return true }
 
-// isZombie cannot be told here.
+// isZombie cannot be determined here.
 func isZombie(int) bool { return false }

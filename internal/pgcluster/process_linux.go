@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// servesDirectory tells whether the process is the server of pgdata: a server
-// works in its data directory. Without permission to look, it is assumed.
+// servesDirectory reports whether the process is the server of pgdata: a server works in its
+// data directory. Without permission to look, it is assumed.
 func servesDirectory(pid int, pgdata string) bool {
 	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
 	if err != nil {
@@ -20,7 +20,7 @@ func servesDirectory(pid int, pgdata string) bool {
 	return cwd == pgdata
 }
 
-// isZombie tells whether the process has ended and only waits to be reaped.
+// isZombie reports whether the process has ended and only waits to be reaped.
 func isZombie(pid int) bool {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

@@ -63,7 +63,7 @@ func TestReviving(t *testing.T) {
 	require.Equal(t, port, c.Port())
 	require.Equal(t, "1", query(t, c.DSN(Superuser), "SELECT '1'"))
 
-	// A server that does not answer is waited for, not started anew.
+	// A server that does not answer is waited for, not restarted.
 	pid = c.PID()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -77,8 +77,8 @@ func TestReviving(t *testing.T) {
 	require.Error(t, c.Revive(t.Context()), "for good")
 }
 
-// TestAnEphemeralServerEndsAtOnceWithItsOwner: nobody wants its data, and in
-// order it might never end.
+// TestAnEphemeralServerEndsAtOnceWithItsOwner: its data is not needed, and an orderly
+// shutdown might never end.
 func TestAnEphemeralServerEndsAtOnceWithItsOwner(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

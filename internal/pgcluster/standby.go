@@ -17,14 +17,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// catchUpPause is the time between two looks at how far a standby is.
+// catchUpPause is the time between two checks of a standby's progress.
 const catchUpPause = 20 * time.Millisecond
 
-// StartStandby copies a running cluster into a new data directory and starts
-// the copy as a hot standby, which follows the primary over its socket and
-// keeps what it needs in a replication slot of its own. It takes the settings,
-// the programs and the TempDir of the primary; what opts says goes before. The data
-// directory must be empty: a standby is made anew, not taken up again.
+// StartStandby copies a running cluster into a new data directory and starts the copy as a
+// hot standby, which follows the primary over its socket with a replication slot of its own.
+// It uses the settings, the programs and the TempDir of the primary unless opts overrides
+// them. The data directory must be empty: a standby is made anew, not resumed.
 //
 // Replication is asynchronous until [Cluster.SetSynchronous] of the primary.
 // The bounds and errors are those of [Start]. For tests.
@@ -35,7 +34,7 @@ func StartStandby(ctx context.Context, primary *Cluster, opts Options) (*Cluster
 	if settings == nil {
 		settings = map[string]string{}
 	}
-	maps.Copy(settings, opts.Settings) // a standby wants no less of most limits than its primary
+	maps.Copy(settings, opts.Settings) // a standby needs at least most limits of its primary
 	opts.Settings = settings
 	if opts.TempDir == "" {
 		opts.TempDir = primary.opts.TempDir
@@ -53,8 +52,8 @@ func StartStandby(ctx context.Context, primary *Cluster, opts Options) (*Cluster
 		c.abandon()
 		return nil, err
 	}
-	// The copy holds the primary's wish for standbys, of which this one will
-	// have none when it is promoted.
+	// The copy includes the primary's synchronous standbys, of which this one will have none
+	// when it is promoted.
 	if err := c.exec(ctx, `ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`); err != nil {
 		return nil, errors.Join(err, c.Stop(ctx))
 	}
@@ -95,8 +94,8 @@ func (c *Cluster) prepareStandby(ctx context.Context, primary *Cluster) (err err
 	return c.copyFrom(ctx, primary)
 }
 
-// copyFrom fills the data directory with pg_basebackup. Like initdb it works
-// beside the final place.
+// copyFrom fills the data directory with pg_basebackup. Like initdb it works beside the
+// final place.
 func (c *Cluster) copyFrom(ctx context.Context, primary *Cluster) error {
 	making := c.pgdata() + ".new"
 	if err := os.Mkdir(making, 0o700); err != nil {
@@ -112,7 +111,7 @@ func (c *Cluster) copyFrom(ctx context.Context, primary *Cluster) error {
 	args = append(args, c.makingArgs()...)
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin.Dir, "pg_basebackup"), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it tidies up after itself
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the database cluster in %s: %w\n%s", primary.dataDir, err, out)
@@ -123,17 +122,17 @@ func (c *Cluster) copyFrom(ctx context.Context, primary *Cluster) error {
 	return nil
 }
 
-// followDSN is how a standby of that name reaches this cluster. libpq reads it.
+// followDSN is the connection string of that standby to this cluster, in libpq's form.
 func (c *Cluster) followDSN(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return fmt.Sprintf("host=%s port=%d user=%s application_name=%s", c.socketDir, c.port, Superuser, name)
 }
 
-// SetSynchronous has every commit on this primary wait until all these standbys
-// have written it to disk, and returns when they have caught up; without any,
-// commits wait for nobody. When one of them is gone, commits wait until it is
-// back or this is called again. For tests.
+// SetSynchronous makes every commit on this primary wait until all these standbys have
+// written it to disk, and returns when they have caught up; without any, commits do not
+// wait. When a standby is down, commits wait until it is back or this is called again. For
+// tests.
 func (c *Cluster) SetSynchronous(ctx context.Context, standbys ...*Cluster) error {
 	names := make([]string, len(standbys))
 	for i, s := range standbys {
@@ -154,9 +153,9 @@ func (c *Cluster) SetSynchronous(ctx context.Context, standbys ...*Cluster) erro
 	})
 }
 
-// Promote ends the recovery of a standby: it returns when the server takes
-// writes. Whoever was its primary must be dead by then and stay so, or both
-// take writes. ctx bounds it. For tests.
+// Promote ends the recovery of a standby: it returns when the server accepts writes. Its
+// former primary must be dead by then and stay so, or both accept writes. ctx bounds it. For
+// tests.
 func (c *Cluster) Promote(ctx context.Context) error {
 	// Without waiting there: the server's own limit is in seconds.
 	if err := c.exec(ctx, `SELECT pg_promote(false)`); err != nil {
@@ -181,7 +180,7 @@ func (c *Cluster) exec(ctx context.Context, statements ...string) error {
 	})
 }
 
-// poll asks until there is a yes, an error or the end of ctx.
+// poll repeats ask until it returns true or an error, or ctx ends.
 func (c *Cluster) poll(ctx context.Context, doing string, ask func(conn *pgx.Conn) (bool, error)) error {
 	return c.connected(ctx, func(conn *pgx.Conn) error {
 		for {
@@ -208,9 +207,9 @@ func (c *Cluster) connected(ctx context.Context, f func(conn *pgx.Conn) error) e
 	return f(conn)
 }
 
-// FailoverDSN is the connection string of a database that one of several
-// clusters serves, over loopback: it leads to the first that takes writes. All
-// must have the same password, as a primary and its standbys have.
+// FailoverDSN is the connection string of a database on several clusters, over loopback: it
+// leads to the first that accepts writes. All must have the same password, as a primary and
+// its standbys have.
 func FailoverDSN(database string, clusters ...*Cluster) string {
 	hosts := make([]string, len(clusters))
 	password := ""

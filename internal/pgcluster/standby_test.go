@@ -26,7 +26,7 @@ func startStandby(t *testing.T, primary *Cluster, opts Options) *Cluster {
 	return c
 }
 
-// bounded is a context for what could wait for ever.
+// bounded is a context with a deadline.
 func bounded(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -55,7 +55,7 @@ func TestStandbyIsPromoted(t *testing.T) {
 	require.NoError(t, standby.Promote(ctx))
 	require.Equal(t, itoa(standby.Port()), query(t, dsn, "SELECT current_setting('port')"))
 	require.Equal(t, "before, acknowledged", query(t, dsn, "SELECT string_agg(word, ', ' ORDER BY word DESC) FROM words"))
-	exec1(t, dsn, "INSERT INTO words VALUES ('after')") // and waits for no standby of its own
+	exec1(t, dsn, "INSERT INTO words VALUES ('after')") // without waiting for a standby of its own
 	require.ErrorContains(t, standby.Promote(ctx), "recovery is not in progress")
 
 	require.NoError(t, standby.RestartImmediate(ctx))

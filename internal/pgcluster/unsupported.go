@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// This file lets programs that can also run a cluster be built for systems
-// where this package cannot: Start always fails there.
+// This file lets programs that can also run a cluster be built on unsupported systems: Start
+// always fails there.
 
 type account struct{}
 

@@ -32,8 +32,8 @@ type DB struct {
 	conn   *pgx.Conn // of Exec and the Query methods; made when first needed
 }
 
-// New returns a fresh, empty database, dropped when the test ends. Whatever is
-// still connected then is thrown out.
+// New returns a fresh, empty database, dropped when the test ends. Remaining connections are
+// ended then.
 func New(t testing.TB) *DB {
 	t.Helper()
 	return mustAcquire(t).newDB(t, "")
@@ -54,7 +54,7 @@ func (s *server) newDB(t testing.TB, template string) *DB {
 		defer cancel()
 		db.closeConn(ctx)
 		if s.cluster != nil {
-			return // the whole server goes
+			return // the whole server is removed
 		}
 		if err := s.drop(ctx, name); err != nil {
 			t.Errorf("drop test database %s: %v", name, err)
@@ -65,8 +65,8 @@ func (s *server) newDB(t testing.TB, template string) *DB {
 
 // create makes a database. Both strategies of CREATE DATABASE take 26 to 32 ms
 // for a schema of 40 tables, one at a time or four at once (PostgreSQL 15, two
-// cores), so the server's default stays: it forces no checkpoint. A template that somebody looks at in this moment
-// (autovacuum does) is busy only briefly, so that is tried again.
+// cores), so the server's default stays: it forces no checkpoint. A template that has a
+// connection (autovacuum makes some) is busy only briefly, so that is retried.
 func (s *server) create(ctx context.Context, name, template string) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -83,8 +83,7 @@ func (s *server) create(ctx context.Context, name, template string) error {
 	}, "55006")
 }
 
-// drop removes a database with whatever is connected to it, replication slots
-// included.
+// drop removes a database with its connections and replication slots.
 func (s *server) drop(ctx context.Context, name string) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -122,8 +121,8 @@ func (db *DB) Pool(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-// Exec runs a statement and fails the test when the server refuses it. It
-// returns the number of rows affected.
+// Exec runs a statement and fails the test when the server rejects it. It returns the number
+// of rows affected.
 func (db *DB) Exec(t testing.TB, sql string, args ...any) int64 {
 	t.Helper()
 	var tag pgconn.CommandTag
@@ -164,11 +163,11 @@ func queryOne[T any](t testing.TB, db *DB, sql string, args []any) (v T) {
 // test; nil unless the database was made by Private.
 func (db *DB) Server() *pgcluster.Cluster { return db.server.cluster }
 
-// with runs f on the database's own connection. A connection that broke (the
-// test may have killed the server) is made anew for the next call.
+// with runs f on the database's own connection. A broken connection (the test may have
+// killed the server) is made anew for the next call.
 func (db *DB) with(t testing.TB, f func(context.Context, *pgx.Conn) error) {
 	t.Helper()
-	// Not the test's context: cleanups ask questions as well.
+	// Not the test's context: cleanups query as well.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
 	defer cancel()
 	db.mu.Lock()

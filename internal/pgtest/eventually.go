@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Eventually waits until cond is true and fails the test when that takes
-// longer than timeout, with what cond said last. It asks again after 1 ms at
-// first and every 50 ms later on, in the test's own goroutine, so cond may use
-// t.Fatal. cond is asked once more at the deadline.
+// Eventually waits until cond is true and fails the test with cond's last state when that
+// takes longer than timeout. It polls after 1 ms at first and every 50 ms later on, in the
+// test's own goroutine, so cond may use t.Fatal. The last poll is at the deadline.
 func Eventually(t testing.TB, timeout time.Duration, cond func() (ok bool, state string)) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)

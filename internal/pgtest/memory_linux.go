@@ -7,11 +7,10 @@ import (
 	"syscall"
 )
 
-// tmpfs is the number of that file system.
+// tmpfs is the magic number of that file system.
 const tmpfs = 0x01021994
 
-// roomy reports whether a directory is in memory, anybody may use it, and
-// there is room.
+// roomy reports whether a directory is in memory, writable for all users, and has room.
 func roomy(dir string) bool {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil || fs.Type != tmpfs {
@@ -24,8 +23,8 @@ func roomy(dir string) bool {
 	return fs.Bavail*uint64(fs.Bsize) >= roomInMemory && available() >= memoryAvailable // #nosec G115 -- the size of a block
 }
 
-// available is how much memory programs can have without swapping, in bytes; 0
-// where the system does not say.
+// available is the memory for programs without swapping, in bytes; 0 where the system does
+// not report it.
 func available() uint64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

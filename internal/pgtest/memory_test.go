@@ -19,7 +19,7 @@ func TestServersKeepTheirDataWhereTMPDIRSays(t *testing.T) {
 
 func TestWithoutTMPDIRServersAreWhereThereIsRoom(t *testing.T) {
 	t.Setenv("TMPDIR", "")
-	require.False(t, roomy(t.TempDir()), "no file system in memory, or not for everybody")
+	require.False(t, roomy(t.TempDir()), "no file system in memory, or not for all users")
 	if !roomy(memory) {
 		require.Empty(t, dataRoot())
 		require.Equal(t, os.TempDir(), root("some-server"))
@@ -35,7 +35,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := mustAcquire(t)
 	require.Same(t, s, mustAcquire(t))
-	own := &server{dsn: s.dsn, admin: s.admin} // nobody else takes what is kept
+	own := &server{dsn: s.dsn, admin: s.admin} // no other test takes the kept ones
 	first, err := own.connect(t.Context())
 	require.NoError(t, err)
 	second, err := own.connect(t.Context())

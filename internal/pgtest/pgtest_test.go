@@ -45,7 +45,7 @@ func TestNewIsEmptyAndSeparate(t *testing.T) {
 func TestServerIsSetUpForTests(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(pgtest.URLEnv) != "" {
-		t.Skip("somebody else's server has settings of its own")
+		t.Skip("an external server has settings of its own")
 	}
 	db := pgtest.New(t)
 	for name, want := range pgtest.Settings() {
@@ -78,8 +78,8 @@ func hold(t *testing.T, dsn, slot string) {
 	t.Helper()
 	conn, err := pgconn.Connect(t.Context(), dsn+"&replication=database")
 	require.NoError(t, err)
-	// Broken off only after the database is gone: cleanups run last in, first out,
-	// so this one must not wait for anything.
+	// Closed only after the database is dropped: cleanups run last in, first out, so this
+	// one must not wait for anything.
 	t.Cleanup(func() { _ = conn.Conn().Close() })
 	_, err = conn.Exec(t.Context(), "CREATE_REPLICATION_SLOT "+slot+" LOGICAL test_decoding").ReadAll()
 	if err != nil { // contrib is not installed everywhere
@@ -101,7 +101,7 @@ func migration(calls *atomic.Int32, sql string) pgtest.Migrate {
 	}
 }
 
-// uniqueName keeps templates of earlier runs on the same server out.
+// uniqueName avoids templates of earlier runs on the same server.
 func uniqueName(t *testing.T) string {
 	return fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())
 }
@@ -117,7 +117,7 @@ func TestMigratedOnce(t *testing.T) {
 				t.Parallel()
 				db := pgtest.NewMigrated(t, name, migrate)
 				require.Equal(t, 7, db.QueryInt(t, "SELECT n FROM t"))
-				db.Exec(t, "UPDATE t SET n = $1", i) // nobody else sees it
+				db.Exec(t, "UPDATE t SET n = $1", i) // no other session sees it
 			})
 		}
 	})
@@ -155,7 +155,7 @@ func TestPrivateServerCanBeKilled(t *testing.T) {
 	require.Same(t, server.Cluster, db.Server())
 	require.NoError(t, db.Server().Kill(t.Context()))
 	require.NoError(t, db.Server().Restart(t.Context()))
-	// The broken connection is found out by the first statement on it.
+	// The first statement on the broken connection finds the fault.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		conn, err := pgx.Connect(t.Context(), db.DSN)
 		if err != nil {
@@ -229,10 +229,10 @@ func TestEventually(t *testing.T) {
 	fatal(t, func(tb testing.TB) {
 		pgtest.Eventually(tb, 0, func() (bool, string) { asked++; return false, "" })
 	})
-	require.Equal(t, 1, asked, "asked at least once")
+	require.Equal(t, 1, asked, "called at least once")
 }
 
-// recorder is a test that notes what it fails with.
+// recorder is a test that records its failure.
 type recorder struct {
 	testing.TB
 	said string
@@ -245,7 +245,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	panic(r)
 }
 
-// fatal runs f as a test, which must fail at once, and returns what it said.
+// fatal runs f as a test, which must fail at once, and returns its message.
 func fatal(t *testing.T, f func(testing.TB)) (said string) {
 	t.Helper()
 	r := &recorder{TB: t}

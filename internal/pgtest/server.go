@@ -21,16 +21,16 @@ import (
 const URLEnv = "TASKER_TEST_DATABASE_URL"
 
 const (
-	// startTimeout bounds getting hold of a server, including creating it on a
-	// machine busy with compiling other packages.
+	// startTimeout bounds getting a server, including creating it on a machine busy with
+	// compiling other packages.
 	startTimeout = 5 * time.Minute
-	// opTimeout bounds one statement of a test or of the kit. Some fill tables
-	// with a million rows, on machines that have twenty other things to do.
+	// opTimeout bounds one statement of a test or of this package. Some fill tables with a
+	// million rows, on busy machines.
 	opTimeout = 10 * time.Minute
 )
 
-// Settings are the settings of the servers made for tests. Nothing has to
-// survive a power failure, everything else is as in production.
+// Settings are the settings of the servers made for tests. Data need not survive a power
+// failure, everything else is as in production.
 func Settings() map[string]string {
 	return map[string]string{
 		"fsync":                       "off",
@@ -51,7 +51,7 @@ func Settings() map[string]string {
 	}
 }
 
-// server is where test databases are made.
+// server is a server for test databases.
 type server struct {
 	// dsn and tcpDSN are the connection strings of a database.
 	dsn, tcpDSN func(database string) string
@@ -64,19 +64,19 @@ type server struct {
 	idle []*pgx.Conn // to admin; none are kept on a private server, which tests kill
 }
 
-// idleConns bounds the connections that are kept for the next database: a
-// backend takes some milliseconds to start.
+// idleConns bounds the connections that are kept for the next database: a backend takes some
+// milliseconds to start.
 const idleConns = 4
 
-// joined is the server that this process has joined. It stays for as long as
-// the process does, unless it is killed.
+// joined is the server that this process uses. It stays for the life of the process, unless
+// the server is killed.
 var joined struct {
 	mu     sync.Mutex
 	server *server
 	alive  func() bool
 }
 
-// acquire returns the server that the tests share.
+// acquire returns the shared server.
 func acquire(ctx context.Context) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func acquire(ctx context.Context) (*server, error) {
 	return joined.server, nil
 }
 
-// external describes a server that somebody else runs.
+// external describes a server named by URLEnv.
 func external(raw string) (*server, error) {
 	cfg, err := pgx.ParseConfig(raw)
 	if err != nil {
@@ -118,7 +118,7 @@ func withDatabase(dsn, database string) string {
 	return dsn + " dbname=" + database // the last one wins
 }
 
-// connect returns a connection for administration, to be given to release.
+// connect returns a connection for administration; give it to release.
 func (s *server) connect(ctx context.Context) (*pgx.Conn, error) {
 	if conn := s.kept(); conn != nil {
 		return conn, nil
@@ -143,8 +143,7 @@ func (s *server) kept() *pgx.Conn {
 	return conn
 }
 
-// release keeps a connection that has nothing left to do for the next one, or
-// closes it.
+// release keeps a connection for the next use, or closes it.
 func (s *server) release(conn *pgx.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,15 +166,15 @@ func mustAcquire(t testing.TB) *server {
 	return s
 }
 
-// Server is a server of its own for a test that stops, kills or reconfigures
-// it. The cluster's methods do that.
+// Server is a private server for a test that stops, kills or reconfigures it with the
+// cluster's methods.
 type Server struct {
 	*pgcluster.Cluster
 }
 
-// Private starts a server for this test alone and stops it at the test's end.
-// The settings are added to Settings and win over them. It takes about two
-// seconds: use it only for tests that New cannot serve.
+// Private starts a server for this test alone and stops it at the test's end. The settings
+// are added to Settings and override them. It takes about two seconds: use it only for tests
+// that New cannot serve.
 func Private(t testing.TB, settings map[string]string) *Server {
 	t.Helper()
 	all := Settings()
@@ -190,7 +189,7 @@ func Private(t testing.TB, settings map[string]string) *Server {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), opTimeout)
 		defer cancel()
-		// Immediate: nothing of it is needed any more.
+		// Immediate: its data is not needed any more.
 		if err := errors.Join(c.StopImmediate(ctx), c.Stop(ctx)); err != nil {
 			t.Errorf("stop the private PostgreSQL: %v", err)
 		}

@@ -30,13 +30,13 @@ const idleLimit = 30 * time.Second
 
 // The shared directory, one per user, host and settings:
 //
-//	start.lock        held while looking for, starting or replacing the server
+//	start.lock        held while finding, starting or replacing the server
 //	current           name of the instance directory in use
 //	instance-…/       one server: data directory of pgcluster and clients/
 //	instance-…/clients/<pid>   one file per test process that uses it
 //
-// The watchdog of an instance closes it by renaming clients/ away; who cannot
-// put a file there any more knows that the server is going and starts another.
+// The watchdog of an instance closes it by renaming clients/ away; a process that cannot
+// put a file there knows that the server is stopping and starts another.
 
 // sharedCluster returns the running shared server, registered for this process.
 func sharedCluster(ctx context.Context) (*pgcluster.Cluster, error) {
@@ -62,8 +62,8 @@ func joinOrStart(ctx context.Context, base string, idle time.Duration) (*pgclust
 	return startShared(ctx, base, idle)
 }
 
-// sharedDir returns the shared directory, made on first use, and refuses one
-// that another user has put in its place.
+// sharedDir returns the shared directory, made on first use, and rejects one that another
+// user has put in its place.
 func sharedDir() (string, error) {
 	settings, err := json.Marshal(Settings()) // sorted by key
 	if err != nil {
@@ -108,8 +108,8 @@ func join(ctx context.Context, base string) (*pgcluster.Cluster, error) {
 	return pgcluster.Attach(ctx, dir)
 }
 
-// register tells the watchdog that this process uses the instance. The file is
-// never removed: it stops counting when the process has ended.
+// register registers this process as a user of the instance. The file is never removed: it
+// stops counting when the process has ended.
 func register(dir string) error {
 	path := filepath.Join(dir, "clients", strconv.Itoa(os.Getpid()))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -145,15 +145,15 @@ func startShared(ctx context.Context, base string, idle time.Duration) (*pgclust
 	return c, nil
 }
 
-// exists reports whether a process exists. The server is nobody's child, so it
-// leaves no zombie.
+// exists reports whether a process exists. The server has been orphaned, so it leaves no
+// zombie.
 func exists(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
-// removeDead removes instances whose server is gone without their watchdog
-// having noticed, as after a reboot.
+// removeDead removes instances whose server has ended unnoticed by their watchdog, as after
+// a reboot.
 func removeDead(ctx context.Context, base string) {
 	dirs, err := filepath.Glob(filepath.Join(base, "instance-*"))
 	if err != nil {
@@ -180,9 +180,9 @@ func tuneTemplate(ctx context.Context, c *pgcluster.Cluster) error {
 	return nil
 }
 
-// watchdog is the script that stops an instance nobody uses. Arguments: the
-// instance directory, the server's pid, the seconds of idleness, the socket
-// directory. It needs nothing but a POSIX shell.
+// watchdog is the script that stops an unused instance. Arguments: the instance directory,
+// the server's pid, the seconds of idleness, the socket directory. It needs only a POSIX
+// shell.
 const watchdog = `
 dir=$1 pid=$2 limit=$3 socket=$4 idle=0
 in_use() {
@@ -212,8 +212,8 @@ done
 rm -rf "$dir" "$socket"
 `
 
-// watch starts the watchdog of an instance, in a session of its own and with
-// nothing of ours open: `go test` waits for everything that holds its output.
+// watch starts the watchdog of an instance, in a session of its own and without our open
+// files: `go test` waits for everything that holds its output.
 func watch(ctx context.Context, dir string, c *pgcluster.Cluster, idle time.Duration) error {
 	u, err := pgx.ParseConfig(c.SocketDSN(pgcluster.Superuser))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 func exists(int) bool { return false }
 
-// sharedCluster cannot be had on this system; URLEnv names another server.
+// sharedCluster is not supported on this system; URLEnv names another server.
 func sharedCluster(context.Context) (*pgcluster.Cluster, error) {
 	return nil, errors.New("no PostgreSQL can be started here; set " + URLEnv)
 }

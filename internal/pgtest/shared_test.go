@@ -34,7 +34,7 @@ func current(t *testing.T, base string) string {
 	return filepath.Join(base, string(b))
 }
 
-// leave takes this process off the list of users, as its end would.
+// leave unregisters this process, as its end would.
 func leave(t *testing.T, instance string) {
 	t.Helper()
 	require.NoError(t, os.Remove(filepath.Join(instance, "clients", strconv.Itoa(os.Getpid()))))
@@ -113,7 +113,7 @@ func TestWhoComesWhileItStopsStartsAnother(t *testing.T) {
 	_, err := joinOrStart(t.Context(), base, time.Hour)
 	require.NoError(t, err)
 	instance := current(t, base)
-	// What the watchdog does first. It then also stops the server.
+	// The watchdog's first action. It then also stops the server.
 	require.NoError(t, os.Rename(filepath.Join(instance, "clients"), filepath.Join(instance, "closing")))
 	_, err = joinOrStart(t.Context(), base, 2*time.Second)
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestHalfBuiltTemplateIsReplaced(t *testing.T) {
 	name := randomHex()
 	built, err := s.template(t.Context(), name, nothing)
 	require.NoError(t, err)
-	// Back to the moment before the final name was given, with rubbish inside.
+	// Back to the moment before the final name was given, with leftovers inside.
 	conn, err := s.connect(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()

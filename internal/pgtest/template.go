@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Migrate brings the database behind dsn to the schema under test. It must
-// have closed its connections when it returns.
+// Migrate brings the database of dsn to the schema under test. It must have closed its
+// connections when it returns.
 type Migrate func(ctx context.Context, dsn string) error
 
 // NewMigrated returns a database with the schema that migrate makes, dropped
@@ -34,8 +34,8 @@ func (s *server) newMigrated(t testing.TB, name string, migrate Migrate) *DB {
 	return s.newDB(t, template)
 }
 
-// template returns the template database for a name, building it if need be.
-// It is complete as soon as it has its final name.
+// template returns the template database for a name, building it if necessary. It is
+// complete as soon as it has its final name.
 func (s *server) template(ctx context.Context, name string, migrate Migrate) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -49,7 +49,7 @@ func (s *server) template(ctx context.Context, name string, migrate Migrate) (st
 		s.release(conn)
 		return final, err
 	}
-	// Closing the connection gives the advisory lock back.
+	// Closing the connection releases the advisory lock.
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	key := int64(binary.BigEndian.Uint64(sum[:8])) // any 64 bits will do
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
@@ -72,12 +72,12 @@ func (s *server) buildTemplate(ctx context.Context, conn *pgx.Conn, final string
 	if err := migrate(ctx, s.dsn(building)); err != nil {
 		return errors.Join(fmt.Errorf("migrate: %w", err), s.drop(ctx, building))
 	}
-	// Statistics and visibility once here save autovacuum the work in every copy.
+	// Statistics and visibility made once here save autovacuum the work in every copy.
 	if err := s.vacuum(ctx, building); err != nil {
 		return err
 	}
-	// Nobody may connect from now on, or copying it would have to wait. A
-	// session that is just ending is waited for.
+	// No connections from now on, or copying it would have to wait. A session that is just
+	// ending is waited for.
 	const closed = `UPDATE pg_database SET datallowconn = false WHERE datname = $1`
 	if _, err := conn.Exec(ctx, closed, building); err != nil {
 		// Not a superuser (an external server): it works without, too.

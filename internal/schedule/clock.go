@@ -2,25 +2,24 @@ package schedule
 
 import "time"
 
-// What clocks on the wall of a zone show is written as a time in UTC with the
-// same digits. It rises with real time, but for jumps: forward over a gap,
-// backward before a repetition.
+// The local time of a zone is represented as a time in UTC with the same digits. It rises
+// with real time except for jumps: forward over a gap, backward before a repetition.
 
-// Transitions further back than this have nothing to say: clocks are never set
-// back by more than a day.
+// longestRepetition bounds how far back transitions matter: clocks are never set back by
+// more than a day.
 const longestRepetition = 25 * time.Hour
 
-// largestOffset is more than any zone has ever been away from UTC.
+// largestOffset is more than the largest offset of any zone from UTC.
 const largestOffset = 26 * time.Hour
 
-// offset is by how much clocks are ahead of UTC at t.
+// offset is the difference of local time and UTC at t.
 func (s *Spec) offset(t time.Time) time.Duration {
 	_, seconds := t.In(s.zone).Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// changed and changes are the borders of the time around t in which the clocks
-// are not touched; zero where there is none.
+// changed and changes are the limits of the time around t with an unchanged offset; zero
+// where there is none.
 func (s *Spec) changed(t time.Time) time.Time {
 	begin, _ := t.In(s.zone).ZoneBounds()
 	return begin
@@ -31,11 +30,11 @@ func (s *Spec) changes(t time.Time) time.Time {
 	return end
 }
 
-// shown is what clocks show at t.
+// shown is the local time at t.
 func (s *Spec) shown(t time.Time) time.Time { return t.UTC().Add(s.offset(t)) }
 
-// shownBy is the latest that clocks have shown by t: later than what they show
-// then while a time is repeated.
+// shownBy is the latest local time shown until t: later than the present one while a time
+// is repeated.
 func (s *Spec) shownBy(t time.Time) time.Time {
 	latest := s.shown(t)
 	for at := s.changed(t); !at.IsZero() && t.Sub(at) < longestRepetition; at = s.changed(at) {
@@ -47,13 +46,12 @@ func (s *Spec) shownBy(t time.Time) time.Time {
 	return latest
 }
 
-// reached is the first moment at which clocks show a time or have jumped over
-// it.
+// reached is the first moment at which local time reaches shown or jumps over it.
 func (s *Spec) reached(shown time.Time) time.Time {
 	for at := shown.Add(-largestOffset); ; {
 		moment, change := shown.Add(-s.offset(at)), s.changes(at)
 		if moment.Before(at) {
-			moment = at // they jumped over it just then
+			moment = at // the clocks jumped over it just then
 		}
 		if change.IsZero() || moment.Before(change) {
 			return moment
@@ -62,8 +60,7 @@ func (s *Spec) reached(shown time.Time) time.Time {
 	}
 }
 
-// nextShown is the next time that clocks show and the fields name, if it is
-// ever shown.
+// nextShown is the next local time that matches the fields and exists, if any.
 func (s *Spec) nextShown(shown time.Time) time.Time {
 	for range 2 {
 		if next := s.fields.Next(shown); !next.IsZero() {
@@ -76,9 +73,8 @@ func (s *Spec) nextShown(shown time.Time) time.Time {
 	return time.Time{}
 }
 
-// nextOfHours is the next run of fields that name hours. What was shown before
-// is over, so nothing runs twice; what is jumped over is reached at the end of
-// the gap.
+// nextOfHours is the next run of fields that name hours. Local times shown before are over,
+// so nothing runs twice; skipped ones are reached at the end of the gap.
 func (s *Spec) nextOfHours(t time.Time) time.Time {
 	next := s.nextShown(s.shownBy(t))
 	if next.IsZero() {
@@ -87,10 +83,10 @@ func (s *Spec) nextOfHours(t time.Time) time.Time {
 	return s.reached(next)
 }
 
-// nextOfEveryHour is the next run of fields that name every hour: the next
-// moment at which clocks show it, for the first time or again.
+// nextOfEveryHour is the next run of fields that name every hour: the next moment that
+// shows a matching local time, for the first time or again.
 func (s *Spec) nextOfEveryHour(t time.Time) time.Time {
-	// from is where to look, in whose time between two changes.
+	// from is the start of the search between two changes.
 	for from, in := t, t; ; {
 		offset, change := s.offset(in), s.changes(in)
 		next := s.nextShown(from.UTC().Add(offset))

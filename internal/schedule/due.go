@@ -7,33 +7,32 @@ import (
 )
 
 const (
-	// Grace is how late a run may begin and still count as on time. A later one
-	// was missed.
+	// Grace is how late a run may begin and still count as on time. A later run was missed.
 	Grace = time.Minute
 	// MaxCatchUp bounds how many missed runs can be made up for.
 	MaxCatchUp = 1000
-	// longestStop bounds how far back missed runs are looked for.
+	// longestStop bounds how far back missed runs are searched.
 	longestStop = 10 * 366 * 24 * time.Hour
 )
 
-// CatchUp says what becomes of runs that were missed. The numbers are stored.
+// CatchUp is the policy for missed runs. The numbers are stored.
 type CatchUp int16
 
 // The ways to catch up.
 const (
-	CatchUpSkip CatchUp = iota + 1 // they are left out
-	CatchUpOne                     // the last of them is made, for all
-	CatchUpAll                     // all of them are made, up to a number
+	CatchUpSkip CatchUp = iota + 1 // they are skipped
+	CatchUpOne                     // one run stands for all
+	CatchUpAll                     // all of them are made, up to MaxCatchUp
 )
 
-// Overlap says what becomes of a run while the task of the run before is alive.
-// The numbers are stored.
+// Overlap is the policy for a run while the task of the previous run is alive. The numbers
+// are stored.
 type Overlap int16
 
-// What is done about it.
+// The overlap policies.
 const (
-	OverlapAllow Overlap = iota + 1 // nothing: both run
-	OverlapSkip                     // the run is left out
+	OverlapAllow Overlap = iota + 1 // both run
+	OverlapSkip                     // the run is skipped
 )
 
 var (
@@ -72,31 +71,31 @@ func CatchUpNames() []string { return slices.Clone(catchUpNames) }
 // OverlapNames lists the names of the policies.
 func OverlapNames() []string { return slices.Clone(overlapNames) }
 
-// Policy is how a schedule goes about runs that are due.
+// Policy is how a schedule treats due runs.
 type Policy struct {
 	CatchUp CatchUp
-	// MaxCatchUp is how many missed runs are made up for with CatchUpAll, the
-	// latest ones.
+	// MaxCatchUp is how many missed runs are made up for with CatchUpAll, the latest
+	// ones.
 	MaxCatchUp int
 	Overlap    Overlap
 }
 
-// Due is what is to be done about a schedule whose time has come.
+// Due is the decision about a due schedule.
 type Due struct {
 	Runs []time.Time // to be made now, oldest first
-	// Missed counts the runs that are left out, up to MaxCatchUp of them.
+	// Missed counts the skipped runs, up to MaxCatchUp of them.
 	Missed int
-	// Next is when the schedule is due again: not later than now where there
-	// was no room for all runs, zero where there is no other run.
+	// Next is when the schedule is due again: not later than now where there was no
+	// room for all runs, zero where there is no further run.
 	Next time.Time
 }
 
 // Due decides about a schedule that has been due since next. At most room runs
 // are made now.
 //
-// Runs that are within Grace of their time were not missed: the policy for missed
-// ones is not about them. With OverlapSkip one run is made for all: the others
-// would find its task alive.
+// Runs within Grace of their time were not missed: the policy for missed runs does not
+// apply to them. With OverlapSkip one run is made for all: the others would find its task
+// alive.
 func (s *Spec) Due(next, now time.Time, p Policy, room int) Due {
 	runs, more := s.latest(next, now, MaxCatchUp)
 	due := Due{Next: s.After(next, now)}
@@ -112,7 +111,7 @@ func (s *Spec) Due(next, now time.Time, p Policy, room int) Due {
 	case CatchUpAll:
 		keep += min(max(p.MaxCatchUp, 1), missed)
 	case CatchUpOne:
-		keep = max(keep, 1) // one that is in time stands for them as well
+		keep = max(keep, 1) // a run on time stands for them as well
 	}
 	if p.Overlap == OverlapSkip {
 		keep = min(keep, 1)
@@ -132,8 +131,8 @@ func (s *Spec) Due(next, now time.Time, p Policy, room int) Due {
 	return due
 }
 
-// latest lists the last n runs from first, which is one, up to now, oldest
-// first. more says that there were others before them.
+// latest lists the last n runs from first, which is a run, up to now, oldest first. more
+// says that there were earlier ones.
 func (s *Spec) latest(first, now time.Time, n int) (runs []time.Time, more bool) {
 	if first.After(now) {
 		return nil, false
@@ -158,8 +157,8 @@ func (s *Spec) latest(first, now time.Time, n int) (runs []time.Time, more bool)
 	return runs, more
 }
 
-// tail is latest where there are more than n runs: it looks from now back,
-// twice as far each time, so that a long stop is not walked through.
+// tail is latest for more than n runs: it searches backward from now, doubling the
+// distance, so that a long stop is not walked through.
 func (s *Spec) tail(first, now time.Time, n int) (runs []time.Time) {
 	for back := time.Hour; ; back *= 2 {
 		from := now.Add(-back)
@@ -179,9 +178,8 @@ func (s *Spec) tail(first, now time.Time, n int) (runs []time.Time) {
 	}
 }
 
-// Spread is by how much a run of a schedule is put off so that those of many
-// schedules do not begin at one moment: whole seconds up to most, the same each
-// time it is asked for.
+// Spread is the delay of a run, so that runs of many schedules do not begin at the same
+// moment: whole seconds up to most, deterministic.
 func Spread(id [16]byte, run time.Time, most time.Duration) time.Duration {
 	seconds := uint64(max(most, 0) / time.Second)
 	h := fnv.New64a()

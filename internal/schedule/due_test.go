@@ -59,8 +59,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestRunsThatAreSecondsLateAreMade: of a rhythm faster than Grace several are
-// due at once after a pause of seconds, and none of them was missed.
+// TestRunsThatAreSecondsLateAreMade: with an interval shorter than Grace several runs are
+// due after a pause of seconds, and none of them was missed.
 func TestRunsThatAreSecondsLateAreMade(t *testing.T) {
 	t.Parallel()
 	s, err := Parse("@every 10s", "UTC")
@@ -95,8 +95,7 @@ func TestRunsThatAreSecondsLateAreMade(t *testing.T) {
 	}
 }
 
-// TestALongStopIsNotWalkedThrough: years of minutes cost no more than the runs
-// that are wanted.
+// TestALongStopIsNotWalkedThrough: years of minutes cost no more than the wanted runs.
 func TestALongStopIsNotWalkedThrough(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{"* * * * *", "@every 1s", "0 3 * * *", "* * 1 1 *"} {
@@ -111,12 +110,11 @@ func TestALongStopIsNotWalkedThrough(t *testing.T) {
 		require.True(t, slices.IsSortedFunc(due.Runs, time.Time.Compare))
 		require.True(t, due.Next.After(now))
 		last := due.Runs[MaxCatchUp-1]
-		require.Equal(t, due.Next, s.After(last, last), "none is left out at the end")
+		require.Equal(t, due.Next, s.After(last, last), "no run is missing at the end")
 	}
 }
 
-// TestLatestAreTheLast holds what is found from the end against a walk from the
-// beginning.
+// TestLatestAreTheLast compares the backward search with a walk from the beginning.
 func TestLatestAreTheLast(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,8 +140,8 @@ func TestLatestAreTheLast(t *testing.T) {
 	})
 }
 
-// TestNoRunIsMadeTwice: whatever the policy, the room and the moments of the
-// looks, runs rise and lie behind where the schedule was due before.
+// TestNoRunIsMadeTwice: for any policy, room and times of the looks, runs rise and follow
+// the previous due time.
 func TestNoRunIsMadeTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

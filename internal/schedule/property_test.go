@@ -12,7 +12,7 @@ import (
 
 var zones = []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia", "Africa/Cairo", "Asia/Kathmandu", "UTC"}
 
-// rule is an expression and, told without the library, what it means.
+// rule is an expression with its meaning, independent of the library.
 type rule struct {
 	text           string
 	minutes, hours []int
@@ -55,7 +55,7 @@ func drawRule(t *rapid.T) *rule {
 	return r
 }
 
-// drawMoment draws a time, most of the time near a change of the clocks.
+// drawMoment draws a time, mostly near a clock change.
 func drawMoment(t *rapid.T, s *Spec) time.Time {
 	at := time.Unix(rapid.Int64Range(1262304000, 1893456000).Draw(t, "at"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
 	if change := s.changes(at); !change.IsZero() && rapid.IntRange(0, 3).Draw(t, "near") > 0 {
@@ -73,9 +73,9 @@ func draw(t *rapid.T) (*Spec, *rule) {
 	return s, r
 }
 
-// walk finds the runs of two days by looking at every minute: an hourly rule
-// runs where clocks show what it names; one that names hours runs where clocks
-// show, or have jumped over, what it names and what they have not shown before.
+// walk finds the runs of two days by checking every minute: an hourly rule runs where local
+// time matches; a rule that names hours runs where local time matches or has jumped over a
+// match, unless it was shown before.
 func walk(s *Spec, r *rule, after time.Time) (runs []time.Time) {
 	var highest time.Time
 	begin := after.Truncate(time.Minute).Add(-26 * time.Hour)
@@ -101,8 +101,7 @@ func walk(s *Spec, r *rule, after time.Time) (runs []time.Time) {
 	return runs
 }
 
-// TestRunsAreThoseOfTheClocks: what is computed is what a patient watcher of the
-// clocks would do.
+// TestRunsAreThoseOfTheClocks compares the computed runs with a minute-by-minute walk.
 func TestRunsAreThoseOfTheClocks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,8 +117,8 @@ func TestRunsAreThoseOfTheClocks(t *testing.T) {
 	})
 }
 
-// TestRunsRise: runs come strictly one after the other, on whole minutes, and it
-// makes no difference when between two of them one asks.
+// TestRunsRise: runs rise strictly, lie on whole minutes, and do not depend on when between
+// two of them the next one is computed.
 func TestRunsRise(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -138,8 +137,8 @@ func TestRunsRise(t *testing.T) {
 	})
 }
 
-// TestAFixedTimeRunsOnceADay: each day that the zone has gets one run of a daily
-// schedule, at its time, or at the end of the gap that it lies in.
+// TestAFixedTimeRunsOnceADay: each day of the zone gets one run of a daily schedule, at its
+// time, or at the end of the gap that contains it.
 func TestAFixedTimeRunsOnceADay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,7 +16,7 @@ const (
 	MaxEvery      = 366 * 24 * time.Hour
 )
 
-// Spec is when a schedule runs. It is immutable and safe for concurrent use.
+// Spec is a parsed schedule. It is immutable and safe for concurrent use.
 type Spec struct {
 	every  time.Duration // of @every; else 0
 	fields *cron.SpecSchedule
@@ -24,8 +24,7 @@ type Spec struct {
 	zone   *time.Location
 }
 
-// ParseError says which part of a specification is wrong, in words for who
-// wrote it.
+// ParseError says which part of a specification is wrong, in words for its author.
 type ParseError struct {
 	Field   string // cron or time_zone
 	Problem string
@@ -68,7 +67,7 @@ func Parse(expression, zone string) (*Spec, error) {
 	if !ok {
 		return bad("%q is not understood", expression)
 	}
-	// The library is only asked about clocks that never change.
+	// The library computes only in a zone without clock changes.
 	fields.Location = time.UTC
 	const allHours = 1<<24 - 1
 	s.fields, s.hourly = fields, fields.Hour&allHours == allHours
@@ -90,7 +89,7 @@ func parseZone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// parseEvery is stricter than the library, which rounds without a word.
+// parseEvery is stricter than the library, which rounds silently.
 func parseEvery(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(text))
 	switch {
@@ -109,8 +108,8 @@ func (s *Spec) Zone() *time.Location { return s.zone }
 // and below, means that there is none.
 func (s *Spec) First(now time.Time) time.Time { return s.After(now.Truncate(time.Second), now) }
 
-// After is the first run after t of a schedule that runs, or ran, at run; only
-// @every looks at the latter.
+// After is the first run after t of a schedule with a run at run, which only @every
+// considers.
 func (s *Spec) After(run, t time.Time) time.Time {
 	switch {
 	case s.every == 0 && s.hourly:

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the machine may have none
+	_ "time/tzdata" // the machine may have no zone data
 
 	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
@@ -26,7 +26,7 @@ func moment(t testing.TB, text string) time.Time {
 	return at
 }
 
-// written lists times as clocks of the zone show them.
+// written formats times in the schedule's zone.
 func written(s *schedule.Spec, runs []time.Time) (texts []string) {
 	for _, r := range runs {
 		texts = append(texts, r.In(s.Zone()).Format("2006-01-02T15:04Z07:00"))
@@ -88,7 +88,7 @@ func TestChangesOfTheClocks(t *testing.T) {
 	}
 }
 
-// What is corrected here: should the library ever do it itself, this tells.
+// This test fails should the library ever correct its handling of clock changes.
 func TestTheLibrarysWayOverAChangeOfTheClocks(t *testing.T) {
 	t.Parallel()
 	fields, err := cron.ParseStandard("CRON_TZ=Europe/Berlin 30 2 * * *")

@@ -8,15 +8,15 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Recorder counts what was decided and committed, and logs what is worth it. It is
-// safe for concurrent use.
+// Recorder counts committed decisions and logs the notable ones. It is safe for
+// concurrent use.
 type Recorder struct {
 	Metrics   *telemetry.Metrics
 	Log       *zap.Logger
-	Decisions Decisions // what is told of steps created at run time
+	Decisions Decisions // how step creation is logged and counted
 }
 
-// Record is to be called once for each commit.
+// Record must be called once per commit.
 func (r Recorder) Record(changes []store.Change, done store.Committed) {
 	for i := range changes {
 		r.change(&changes[i])
@@ -52,7 +52,7 @@ func (r Recorder) change(c *store.Change) {
 	}
 }
 
-// decided counts and tells of an outcome that was followed.
+// decided counts and logs an outcome that was followed.
 func (r Recorder) decided(c *store.Change, d *workflow.Decided, namespace string) {
 	if d.Odd != "" {
 		r.Log.Warn("an outcome is read as nothing to do", zap.Stringer("task_uuid", c.Task.UUID), zap.String("namespace", namespace),
@@ -80,7 +80,7 @@ func (r Recorder) decided(c *store.Change, d *workflow.Decided, namespace string
 		zap.String("step", c.Task.Plan.Steps[d.Step].Name), zap.Strings("created", names), zap.Int("batches", d.Batches), zap.Int("depth", d.Depth))
 }
 
-// Namespace is that of a changed task; "" where its records could not be read.
+// Namespace returns the namespace of a changed task; "" where its records could not be read.
 func Namespace(c *store.Change) string {
 	if c.Task.Plan == nil {
 		return ""

@@ -11,23 +11,23 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// rulesVersion is raised when what a success leads to depends on more than it did: a
-// worker decides by no rules of another version.
+// rulesVersion is raised when the consequences of a success depend on more than before:
+// a worker does not decide by rules of another version.
 const rulesVersion = 1
 
 // Rules are what orchestrators publish with their heartbeats, so that workers decide
-// as they would where steps create others. Where those that live do not agree it is
-// for them to decide, whichever comes first.
+// as they would where steps create others. Where the live orchestrators publish
+// different rules, workers leave these decisions to them.
 type Rules struct {
 	Version int `json:"version"`
 	workflow.Creation
 	Decisions Decisions `json:"decisions"`
 }
 
-// Decisions says what is told of steps that are created at run time.
+// Decisions says how the creation of steps at run time is logged and counted.
 type Decisions struct {
-	// WarnSteps and WarnDepth are from which number of created steps, and of
-	// nested decisions, on an outcome is logged as a warning; 0: never.
+	// WarnSteps and WarnDepth are the numbers of created steps and of nested
+	// decisions from which an outcome is logged as a warning; 0: never.
 	WarnSteps int `json:"warn_steps"`
 	WarnDepth int `json:"warn_depth"`
 	// Log has every outcome logged.
@@ -36,7 +36,7 @@ type Decisions struct {
 	Uncounted bool `json:"uncounted"`
 }
 
-// Publish is the document that workers read.
+// Publish encodes the document that workers read.
 func Publish(creation workflow.Creation, decisions Decisions) (json.RawMessage, error) {
 	document, err := json.Marshal(Rules{rulesVersion, creation, decisions})
 	if err != nil {
@@ -45,7 +45,7 @@ func Publish(creation workflow.Creation, decisions Decisions) (json.RawMessage, 
 	return document, nil
 }
 
-// readRules is the inverse of Publish. It refuses what this version does not know all of.
+// readRules is the inverse of Publish. It rejects a document with unknown fields.
 func readRules(document string) (*Rules, error) {
 	var r Rules
 	d := json.NewDecoder(bytes.NewReader([]byte(document)))
@@ -59,14 +59,14 @@ func readRules(document string) (*Rules, error) {
 	return &r, nil
 }
 
-// agreed keeps the rules that were read last. It is safe for concurrent use.
+// agreed caches the rules that were read last. It is safe for concurrent use.
 type agreed struct {
 	mu       sync.Mutex
 	document string
 	rules    *Rules // nil: none to decide by
 }
 
-// read is what the document says; nil where this worker cannot decide by it.
+// read decodes the document; nil where this worker cannot decide by it.
 func (a *agreed) read(document string, log *zap.Logger) *Rules {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,12 +75,12 @@ func (a *agreed) read(document string, log *zap.Logger) *Rules {
 	}
 	a.document, a.rules = document, nil
 	if document == "" {
-		log.Info("no orchestrator lives, or they have different rules: what creates steps is left to them")
+		log.Info("no orchestrator is alive, or their rules differ: steps that create others are left to them")
 		return nil
 	}
 	rules, err := readRules(document)
 	if err != nil {
-		log.Warn("what creates steps is left to orchestrators", zap.Error(err))
+		log.Warn("steps that create others are left to orchestrators", zap.Error(err))
 		return nil
 	}
 	a.rules = rules

@@ -23,8 +23,8 @@ func TestDecisionsThatAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestRulesOfOthersAreNotGuessedAt: a worker that does not know all of them decides
-// nothing by them.
+// TestRulesOfOthersAreNotGuessedAt: a worker does not decide by a document that it
+// does not understand in full.
 func TestRulesOfOthersAreNotGuessedAt(t *testing.T) {
 	t.Parallel()
 	creation := workflow.Creation{MaxDecisionSteps: 3, MaxDecisionDepth: 2, MaxBatches: 7, RefuseBatches: true, MaxParallelBatches: 4}
@@ -34,7 +34,7 @@ func TestRulesOfOthersAreNotGuessedAt(t *testing.T) {
 	var a agreed
 	log := zap.NewNop()
 	require.Equal(t, &Rules{rulesVersion, creation, decisions}, a.read(string(document), log))
-	require.Nil(t, a.read("", log), "nobody has any, or they differ")
+	require.Nil(t, a.read("", log), "no rules, or they differ")
 	require.Nil(t, a.read(`{"version": 1, "max_decision_steps": 3, "max_of_what_comes": 4}`, log))
 	require.Nil(t, a.read(`{"version": 2}`, log))
 	require.Nil(t, a.read(`null`, log))

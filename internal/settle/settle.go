@@ -17,19 +17,19 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Config is what a Settler works with; all of it is required.
+// Config configures a Settler; all fields are required.
 type Config struct {
 	Store *store.Store
-	// Actor names in the history of tasks who has decided.
+	// Actor is recorded as the author of decisions in the history of tasks.
 	Actor string
-	// Publisher tells others what is new, where the store does not.
+	// Publisher sends the signals that the store does not send.
 	Publisher signal.Publisher
 	Logger    *zap.Logger
 	Metrics   *telemetry.Metrics
 }
 
-// Values of the label way of tasker_steps_settled_total: successes of the only step in
-// hand, and others.
+// Values of the label way of tasker_steps_settled_total: successes of tasks with one
+// step in hand, and others.
 const (
 	Lone  = "lone"
 	Taken = "taken"
@@ -53,26 +53,26 @@ type Success struct {
 	Saved  bool // the execution has saved a checkpoint
 }
 
-// Result is what has become of successes.
+// Result is the outcome of one Settle.
 type Result struct {
-	// Accepted has one entry per success, in order. What is false has to be
-	// reported: the report tells whether the claim still holds.
+	// Accepted has one entry per success, in order. A success with false must be
+	// reported: the report shows whether the claim still holds.
 	Accepted []bool
-	// Next are the steps that follow and were claimed for the taker. They last for
-	// Lease from the beginning of the call.
+	// Next are the steps that follow and were claimed for the taker. Their leases
+	// last for Lease from the beginning of the call.
 	Next  []store.Claimed
 	Lease time.Duration
-	// Unknown says that there may be claims of the taker's that are not in Next: an
+	// Unknown says that the taker may hold claims that are not in Next, because an
 	// answer was lost.
 	Unknown bool
 }
 
-// Settle records successes and what follows from them, and claims for taker, up to
-// its Limit, the steps that come into being and that it may run; they pass by all
-// that waits on the board. Successes of the only step in hand take one round trip,
-// others two, whatever their number. About what needs rules that no orchestrator has
-// published or that differ, or what this version does not understand, nothing is
-// decided. After an error the result holds for what was done before it.
+// Settle records successes with their effects and claims for taker, up to its Limit,
+// the new steps that it may run; these bypass the steps that wait on the board.
+// Successes of the only step in hand take one round trip, others two, whatever their
+// number. It leaves to orchestrators what needs rules that none has published or that
+// differ, and what this version does not understand. After an error the result holds
+// for what was done before it.
 func (settler *Settler) Settle(ctx context.Context, taker store.ClaimRequest, list []Success) (Result, error) {
 	s := settler.by(settler.rules.read(settler.cfg.Store.AgreedRules(), settler.cfg.Logger))
 	lone, others := s.sort(ctx, list)
@@ -81,7 +81,7 @@ func (settler *Settler) Settle(ctx context.Context, taker store.ClaimRequest, li
 	forLone := taker
 	forLone.Limit = min(taker.Limit, len(lone))
 	taker.Limit -= forLone.Limit
-	var both conc.WaitGroup // neither waits for the other's round trips
+	var both conc.WaitGroup // the round trips run in parallel
 	if len(lone) > 0 && len(others) > 0 {
 		both.Go(func() { errOthers = s.others(ctx, taker, list, others, &more) })
 	} else {
@@ -100,7 +100,7 @@ func (settler *Settler) Settle(ctx context.Context, taker store.ClaimRequest, li
 // settling is one call of Settle.
 type settling struct {
 	cfg      *Config
-	rules    *Rules // nil: nothing is decided that depends on them
+	rules    *Rules // nil: decisions that depend on them are left to orchestrators
 	recorder Recorder
 }
 
@@ -123,14 +123,14 @@ func (r *Result) add(more *Result) {
 	r.Next, r.Lease, r.Unknown = append(r.Next, more.Next...), min(r.Lease, more.Lease), r.Unknown || more.Unknown
 }
 
-// loneSuccess is one of the only step in hand, and what follows from it.
+// loneSuccess is a success of the only step in hand, with its effects.
 type loneSuccess struct {
 	at         int
 	settlement store.Settlement
 }
 
-// sort tells those that one statement can settle from those for which the task has to
-// be taken; the rest is for orchestrators.
+// sort separates successes that one statement can settle from those whose task must be
+// taken first; the rest is left to orchestrators.
 func (s *settling) sort(ctx context.Context, list []Success) (lone []loneSuccess, others []int) {
 	for i := range list {
 		claim := list[i].Claim
@@ -166,11 +166,11 @@ func (s *settling) decideLone(plan *store.Plan, success *Success) (settlement st
 	return settlement, settlement.Fits()
 }
 
-// errNotOurs is about what an orchestrator has to decide.
+// errNotOurs: the decision belongs to an orchestrator.
 var errNotOurs = errors.New("it is for an orchestrator to decide")
 
-// Advance is workflow.Advance whose panics are errors: records that contradict each
-// other must not end a daemon.
+// Advance calls workflow.Advance and returns its panics as errors: contradictory
+// records must not end a daemon.
 func Advance(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, rules workflow.Rules, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
 	err = lifecycle.Guard(func() (err error) {
 		next, effects, err = workflow.Advance(plan.Plan, state, progress, rules, in...)
@@ -179,14 +179,14 @@ func Advance(plan *store.Plan, state workflow.TaskState, progress *workflow.Prog
 	return next, effects, err
 }
 
-// decide runs the rules over successes. They depend on no others than those of
-// creation, unless what was asked for is refused.
+// decide runs the rules over successes. Successes depend only on the rules of
+// creation, unless a requested creation is refused.
 func (s *settling) decide(plan *store.Plan, state workflow.TaskState, progress *workflow.Progress, in ...workflow.Input) (next *workflow.Progress, effects *workflow.Effects, err error) {
 	var rules workflow.Rules
 	switch {
 	case s.rules != nil:
 		rules.Creation = s.rules.Creation
-	case len(progress.Groups) > 0: // how many batches run at once is configured
+	case len(progress.Groups) > 0: // the limit of concurrent batches is configured
 		return nil, nil, errNotOurs
 	}
 	next, effects, err = Advance(plan, state, progress, rules, in...)
@@ -196,14 +196,14 @@ func (s *settling) decide(plan *store.Plan, state workflow.TaskState, progress *
 	return next, effects, err
 }
 
-// succeeds reports whether nothing fails by what was decided.
+// succeeds reports whether the effects contain no failure.
 func succeeds(e *workflow.Effects) bool {
 	failed := func(end workflow.EndStep) bool { return end.Outcome != workflow.OutcomeSuccess }
 	return len(e.Retry) == 0 && e.DeadLetter == nil && (!e.Finished || e.State == workflow.TaskComplete) && !slices.ContainsFunc(e.End, failed)
 }
 
-// lone settles what stands in the rows of tasks. It has missed what is not that
-// simple: another task waits for this one, or somebody looks into it.
+// lone settles by the rows of the tasks alone. It returns as missed the tasks that are
+// not that simple: another task waits for this one, or it has a dead-letter entry.
 func (s *settling) lone(ctx context.Context, taker store.ClaimRequest, list []loneSuccess, r *Result) (missed []int, err error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -243,8 +243,8 @@ func (s *settling) lone(ctx context.Context, taker store.ClaimRequest, list []lo
 	return missed, nil
 }
 
-// others reports, takes the tasks and decides, all in one transaction. Who has
-// decided nothing about a task has still reported, and says so to orchestrators.
+// others reports, takes the tasks and decides, all in one transaction. A task without
+// a decision is still reported, and orchestrators are notified.
 func (s *settling) others(ctx context.Context, taker store.ClaimRequest, list []Success, which []int, r *Result) error {
 	if len(which) == 0 {
 		return nil
@@ -281,7 +281,7 @@ func (s *settling) others(ctx context.Context, taker store.ClaimRequest, list []
 	return nil
 }
 
-// decideTaken decides about the tasks of which nothing but successes is reported.
+// decideTaken decides about the tasks whose reports are all successes.
 func (s *settling) decideTaken(tasks []store.TakenTask) []store.Change {
 	changes := make([]store.Change, 0, len(tasks))
 	for i := range tasks {
@@ -295,7 +295,7 @@ func (s *settling) decideTaken(tasks []store.TakenTask) []store.Change {
 		}
 		progress, effects, err := s.decide(t.Plan, t.State, t.Progress, in...)
 		if err != nil {
-			s.cfg.Logger.Debug("not settled, an orchestrator is told", zap.Stringer("task_uuid", t.UUID), zap.Error(err))
+			s.cfg.Logger.Debug("not settled, left to an orchestrator", zap.Stringer("task_uuid", t.UUID), zap.Error(err))
 			continue
 		}
 		changes = append(changes, store.Change{Task: t, Progress: progress, Effects: effects, Actor: s.cfg.Actor})
@@ -303,8 +303,8 @@ func (s *settling) decideTaken(tasks []store.TakenTask) []store.Change {
 	return changes
 }
 
-// successes are what was reported of a task; ours is false where there is something
-// else among it.
+// successes converts the reports of a task to inputs; ours is false if one of them is
+// no success.
 func (s *settling) successes(t *store.TakenTask) (in []workflow.Input, ours bool) {
 	in = make([]workflow.Input, len(t.Reported))
 	for i := range t.Reported {

@@ -12,11 +12,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// ContextEdit is how an operator changes the context of a task that exists. One
-// of the two is set.
+// ContextEdit is an operator's change of the context of an existing task. Exactly one field
+// is set.
 type ContextEdit struct {
-	Context json.RawMessage // the new one, whole
-	Patch   json.RawMessage // what becomes different: a JSON merge patch (RFC 7396)
+	Context json.RawMessage // the complete new context
+	Patch   json.RawMessage // a JSON merge patch (RFC 7396)
 }
 
 // Check validates everything that needs no task. The error is an *InvalidError.
@@ -29,7 +29,7 @@ func (e *ContextEdit) Check() error {
 		if err := CheckContext(e.Context); err != nil {
 			c.Add("%s", err)
 		}
-	default: // it has to keep the bounds that what it leads to has to keep
+	default: // the patch has the bounds of its result
 		if err := CheckContext(e.Patch); err != nil {
 			c.Add("context_patch: %s", err)
 		}
@@ -37,9 +37,8 @@ func (e *ContextEdit) Check() error {
 	return c.Err()
 }
 
-// Apply returns the context that an edit makes of another one. What is right for
-// the context of a new task of the plan is right for it; the error is an
-// *InvalidError where it is not.
+// Apply returns the edited context. It must be valid for a new task of the plan; the error
+// is an *InvalidError where it is not.
 func (e *ContextEdit) Apply(old json.RawMessage, plan *store.Plan, schema *SchemaPolicy) (json.RawMessage, error) {
 	edited, err := e.Merge(old)
 	if err != nil {
@@ -48,7 +47,7 @@ func (e *ContextEdit) Apply(old json.RawMessage, plan *store.Plan, schema *Schem
 	return edited, schema.check(edited, plan)
 }
 
-// Merge is Apply for a task whose plan is not known yet.
+// Merge is Apply without a plan.
 func (e *ContextEdit) Merge(old json.RawMessage) (json.RawMessage, error) {
 	if err := e.Check(); err != nil || e.Context != nil {
 		return e.Context, err
@@ -76,8 +75,8 @@ func mergePatch(old, patch json.RawMessage) (json.RawMessage, error) {
 	return encodePlain(merged(target, change))
 }
 
-// merged is the algorithm of RFC 7396: null takes a key away, objects are gone
-// into, and everything else takes the place of what was there.
+// merged is the algorithm of RFC 7396: null removes a key, objects are merged recursively,
+// and other values replace the old ones.
 func merged(target, patch any) any {
 	change, ok := patch.(map[string]any)
 	if !ok {
@@ -100,13 +99,13 @@ func merged(target, patch any) any {
 // ContextChange is a place in which two contexts differ.
 type ContextChange struct {
 	Path   string          // JSON pointer (RFC 6901)
-	Before json.RawMessage // nil: it was not there
-	After  json.RawMessage // nil: it is not there any more
+	Before json.RawMessage // nil: absent
+	After  json.RawMessage // nil: absent
 }
 
-// ContextChanges compares two contexts key by key, in the order of the paths, and
-// lists up to limit places; more says that there are others. Arrays are one
-// place: what moves in them would look like a change of everything behind it.
+// ContextChanges compares two contexts key by key, in the order of the paths, and lists up
+// to limit places; more says that there are others. An array is one place: a moved element
+// would look like a change of all that follow.
 func ContextChanges(before, after json.RawMessage, limit int) (changes []ContextChange, more bool, err error) {
 	b, err := decodeNumbers(before)
 	if err != nil {
@@ -188,7 +187,7 @@ func decodeNumbers(doc json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// encodePlain leaves the characters of HTML as they are.
+// encodePlain does not escape HTML characters.
 func encodePlain(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The examples of RFC 7396, but for those whose patch is no object.
+// The examples of RFC 7396, except those whose patch is no object.
 func TestMergePatch(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ old, patch, want string }{
@@ -56,8 +56,8 @@ func TestContextChanges(t *testing.T) {
 	require.Error(t, err)
 }
 
-// object draws an object whose values are those of JSON; nulls only where asked
-// for, since a patch takes them for "away".
+// object draws an object of JSON values; nulls only on request, since a patch treats them as
+// removal.
 func object(depth int, nulls bool) *rapid.Generator[map[string]any] {
 	values := []*rapid.Generator[any]{rapid.IntRange(0, 3).AsAny(), rapid.Bool().AsAny(), rapid.StringMatching(`[a-c~/]{0,2}`).AsAny(),
 		rapid.SliceOfN(rapid.IntRange(0, 2), 0, 2).AsAny()}
@@ -70,9 +70,9 @@ func object(depth int, nulls bool) *rapid.Generator[map[string]any] {
 	return rapid.MapOfN(rapid.StringMatching(`[a-d~/]`), rapid.OneOf(values...), 0, 4)
 }
 
-// A patch made of the changes turns one context into the other, wherever nothing
-// is null; a patch applied twice is a patch applied once; and no change is listed
-// exactly where both are the same.
+// Without nulls, a patch made of the changes turns one context into the other; applying a
+// patch twice equals applying it once; and there are no changes exactly between equal
+// contexts.
 func TestPatchesAndChangesAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -106,7 +106,7 @@ func TestPatchesAndChangesAgree(t *testing.T) {
 	})
 }
 
-// put makes a change part of a patch.
+// put adds a change to a patch.
 func put(patch map[string]any, c ContextChange) {
 	at, rest := patch, c.Path[1:]
 	for {

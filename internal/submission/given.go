@@ -10,8 +10,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// OptionalUUID reads an identifier as people give it. The error is an
-// *InvalidError.
+// OptionalUUID parses an optional identifier. The error is an *InvalidError.
 func OptionalUUID(field string, text *string) (*uuid.UUID, error) {
 	if text == nil {
 		return nil, nil //nolint:nilnil // none is a choice
@@ -23,8 +22,8 @@ func OptionalUUID(field string, text *string) (*uuid.UUID, error) {
 	return &id, nil
 }
 
-// Dependencies reads the tasks that one depends on, as people give them, and what
-// becomes of it where one of them fails. The error is an *InvalidError.
+// Dependencies parses the tasks that the task depends on and the policy for their failure.
+// The error is an *InvalidError.
 func (r *Request) Dependencies(tasks []string, onFailure string) error {
 	r.OnDependencyFailure = onFailure
 	for i := range tasks {
@@ -37,19 +36,17 @@ func (r *Request) Dependencies(tasks []string, onFailure string) error {
 	return nil
 }
 
-// maxDelaySeconds keeps a delay inside of time.Duration; the bound of a request
-// is far below.
+// maxDelaySeconds keeps a delay within time.Duration; the bound of a request is far below.
 const maxDelaySeconds = 1e9
 
-// Start reads a start as people give it: an instant, which is for the
-// database's clock to judge (now is only for its bounds), or a number of seconds.
-// The error is an *InvalidError.
+// Start reads the start: an instant, to be compared with the database's clock (now is only
+// for its bounds), or a number of seconds. The error is an *InvalidError.
 func (r *Request) Start(startAt *time.Time, delaySeconds *float64, now time.Time) error {
 	switch {
 	case startAt != nil && delaySeconds != nil:
 		return &InvalidError{Problems: []string{"give start_at or delay_seconds, not both"}}
 	case startAt != nil:
-		// No finer than the database has it, so that both compare alike.
+		// The database's resolution, so that both compare alike.
 		at := startAt.Truncate(time.Microsecond)
 		r.StartAt, r.startsAbout = &at, startAt.Sub(now)
 	case delaySeconds != nil && *delaySeconds < 0:
@@ -60,9 +57,8 @@ func (r *Request) Start(startAt *time.Time, delaySeconds *float64, now time.Time
 	return nil
 }
 
-// Urgency reads a priority as people give it, as such or as a level of
-// workflow.MinPriorityLevel (first) to MaxPriorityLevel. The error is an
-// *InvalidError.
+// Urgency reads a priority, or a level from workflow.MinPriorityLevel (first) to
+// MaxPriorityLevel. The error is an *InvalidError.
 func (r *Request) Urgency(priority, level *int) error {
 	switch {
 	case level == nil:
@@ -79,12 +75,12 @@ func (r *Request) Urgency(priority, level *int) error {
 	return nil
 }
 
-// Retries reads retries as people give them: a number of executions, and delays
-// such as 10s, 5m or 2d. The error is an *InvalidError.
+// Retries reads a number of executions, and delays such as 10s, 5m or 2d. The error is an
+// *InvalidError.
 func (r *Request) Retries(maxAttempts *int, delays []string) error {
 	if maxAttempts != nil {
 		if r.MaxAttempts = *maxAttempts; r.MaxAttempts < 1 {
-			r.MaxAttempts = -1 // Check finds the words
+			r.MaxAttempts = -1 // Check reports it
 		}
 	}
 	if len(delays) > workflow.MaxRetryDelays {
@@ -93,15 +89,15 @@ func (r *Request) Retries(maxAttempts *int, delays []string) error {
 	for i, text := range delays {
 		delay, ok := workflow.ParseDelay(text)
 		if !ok {
-			return &InvalidError{Problems: []string{fmt.Sprintf("retry_delays[%d] is %q; it has to be a duration such as 10s, 5m or 2d", i, clip(strings.ToValidUTF8(text, "?")))}}
+			return &InvalidError{Problems: []string{fmt.Sprintf("retry_delays[%d] is %q; want a duration such as 10s, 5m or 2d", i, clip(strings.ToValidUTF8(text, "?")))}}
 		}
 		r.RetryDelays = append(r.RetryDelays, delay)
 	}
 	return nil
 }
 
-// DeadlineIn turns a deadline into the time until then; nil is none, 0. The
-// error is an *InvalidError.
+// DeadlineIn converts a deadline to the time until then; nil: 0, none. The error is an
+// *InvalidError.
 func DeadlineIn(deadline *time.Time, now time.Time) (time.Duration, error) {
 	if deadline == nil {
 		return 0, nil

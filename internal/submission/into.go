@@ -11,16 +11,16 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Entry is one request of many, and what became of it.
+// Entry is one of many requests, with its outcome.
 type Entry struct {
 	Request *Request
 	Created
 	// Err says why there is no task: *InvalidError, *UnknownTemplateError or
-	// *DuplicateError. An entry that has it beforehand is passed over.
+	// *DuplicateError. An entry with a previous error is skipped.
 	Err error
 }
 
-// Into is IntoEach for one request, whose error it returns like one of the whole.
+// Into is IntoEach for one request; it also returns the request's own error.
 func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *Request) (Created, []signal.Signal, error) {
 	entries := []Entry{{Request: r}}
 	signals, err := IntoEach(ctx, tx, plans, how, entries)
@@ -30,17 +30,16 @@ func Into(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, r *
 	return entries[0].Created, signals, err
 }
 
-// IntoEach creates the tasks of requests within a transaction that its caller
-// ends, see store.CreateTasksIn, and completes their entries. What is wrong with
-// one request costs no other its task, and the transaction goes on. Of requests
-// with the same identity the first makes the task.
+// IntoEach creates the tasks of requests within a transaction that its caller ends, see
+// store.CreateTasksIn, and completes their entries. A fault of one request does not affect
+// the others, and the transaction continues. Of requests with the same identity the first
+// creates the task.
 //
-// The number of statements grows with the templates that are named and with the
-// tasks to depend on that do not exist, by two for a hundred of these, but not
-// with the requests. The signals are for callers that know when the transaction
-// is committed, in place of an announcement in it.
+// The number of statements grows with the number of templates and, by two per hundred, with
+// the unknown tasks to depend on, but not with the requests. The signals are for callers
+// that know when the transaction commits, in place of an announcement in it.
 //
-// The error is none of the requests': the transaction can only be rolled back.
+// The returned error concerns no single request: the transaction can only be rolled back.
 func IntoEach(ctx context.Context, tx store.Tx, plans Plans, how store.Announce, entries []Entry) ([]signal.Signal, error) {
 	plans = once(plans)
 	b := newTasks{entries: entries}
@@ -63,7 +62,7 @@ func IntoEach(ctx context.Context, tx store.Tx, plans Plans, how store.Announce,
 		if err == nil {
 			return b.answer(rows), nil
 		}
-		// Where tasks to depend on are unknown nothing was written, and no statement has failed.
+		// Where dependencies are unknown nothing was written, and no statement has failed.
 		var unknown *store.UnknownTasksError
 		if !errors.As(err, &unknown) || !b.drop(unknown.Tasks) {
 			return nil, err
@@ -78,15 +77,14 @@ func blamesSender(err error) bool {
 	return errors.As(err, &invalid) || errors.As(err, &unknown)
 }
 
-// newTasks are the tasks of those entries that may have one.
+// newTasks are the tasks of the valid entries.
 type newTasks struct {
 	entries []Entry
 	tasks   []store.NewTask
 	indexes []int // of their entries
 }
 
-// drop takes out the tasks that depend on unknown ones, and reports whether
-// there were any.
+// drop removes the tasks with unknown dependencies, and reports whether there were any.
 func (b *newTasks) drop(unknown []uuid.UUID) bool {
 	had, tasks, indexes := len(b.tasks), b.tasks[:0], b.indexes[:0]
 	for i, index := range b.indexes {
@@ -118,7 +116,7 @@ func (b *newTasks) answer(rows []store.CreatedTask) []signal.Signal {
 	return store.CreateSignals(created)
 }
 
-// once returns plans that asks each question once.
+// once returns plans that caches each lookup.
 func once(plans Plans) Plans {
 	return &askedOnce{plans, map[[3]string]planAnswer{}, map[*store.Plan]planAnswer{}}
 }

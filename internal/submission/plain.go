@@ -1,14 +1,12 @@
 package submission
 
-// maxPlainNumber keeps a number without an exponent far inside of what a
-// double can hold.
+// maxPlainNumber keeps a number without an exponent far within the range of a double.
 const maxPlainNumber = 300
 
-// PlainContext returns the length of the JSON object that text begins with
-// when one look shows it to be within all bounds of a context. 0 says nothing
-// about the object: CheckContext has to decide. That the text is UTF-8 is for
-// its caller to know. Most contexts are plain, and
-// to look costs a small part of decoding them.
+// PlainContext returns the length of the JSON object that text begins with, if one pass
+// shows it to be within all bounds of a context. 0 says nothing about the object:
+// CheckContext must decide. The caller must know that the text is UTF-8. Most contexts are
+// plain, and the pass costs a small part of decoding them.
 func PlainContext(text []byte) int {
 	if len(text) == 0 || text[0] != '{' {
 		return 0
@@ -20,15 +18,15 @@ func PlainContext(text []byte) int {
 	return s.at
 }
 
-// plainScanner goes through JSON without decoding it. Its methods stand at the
-// first byte of what they are named after, go past it and report whether it
-// was plain; escapes of surrogates and numbers with an exponent are not.
+// plainScanner scans JSON without decoding it. Each method starts at the first byte of what
+// it is named after, moves past it and reports whether it is plain; escapes of surrogates
+// and numbers with an exponent are not.
 type plainScanner struct {
 	text []byte
 	at   int
 }
 
-// peek goes past white space and returns the byte that follows, 0 at the end.
+// peek skips white space and returns the next byte, 0 at the end.
 func (s *plainScanner) peek() byte {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {
@@ -68,7 +66,7 @@ func (s *plainScanner) value(depth int) bool {
 	}
 }
 
-// items goes through an object or an array.
+// items scans an object or an array.
 func (s *plainScanner) items(closing byte, item func() bool) bool {
 	s.at++
 	if s.peek() == closing {
@@ -117,8 +115,8 @@ func (s *plainScanner) quoted() bool {
 	return false
 }
 
-// plainEscape reports whether text begins with the four digits of a character
-// that can be stored and needs no second half.
+// plainEscape reports whether text begins with the four digits of a storable character that
+// is no surrogate.
 func plainEscape(text []byte) bool {
 	if len(text) < 4 {
 		return false
@@ -156,8 +154,7 @@ func (s *plainScanner) number() bool {
 			return false
 		}
 	}
-	// What follows a number belongs to the object it is in, an exponent does
-	// not.
+	// After a number its object or array continues; an exponent is not plain.
 	return s.at-begin <= maxPlainNumber
 }
 

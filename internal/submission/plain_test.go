@@ -17,7 +17,7 @@ func TestPlainContexts(t *testing.T) {
 		`{"a":[` + strings.Repeat("1,", MaxContextItems-1) + `1]}`, `{"a":"` + strings.Repeat("x", MaxStringLength) + `"}`,
 	} {
 		require.Equal(t, len(plain), PlainContext([]byte(plain)), plain)
-		require.Equal(t, len(plain), PlainContext([]byte(plain+",1")), "what follows is not its business")
+		require.Equal(t, len(plain), PlainContext([]byte(plain+",1")), "the rest of the text does not matter")
 		require.NoError(t, CheckContext(json.RawMessage(plain)))
 	}
 	for _, other := range []string{
@@ -31,14 +31,14 @@ func TestPlainContexts(t *testing.T) {
 	}
 }
 
-// What is taken at sight must pass the check that decodes.
+// Every text accepted by PlainContext must pass the check that decodes.
 func FuzzPlainContext(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5,"x\n",null]}`, `{"a":{"b":{}}} x`, `{"a":"\u00e9"}`, `{"a":1e5}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		n := PlainContext([]byte(text))
-		if n == 0 || !utf8.ValidString(text) { // which is for its callers to know
+		if n == 0 || !utf8.ValidString(text) { // callers must know
 			return
 		}
 		require.True(t, json.Valid([]byte(text[:n])), "%q", text)

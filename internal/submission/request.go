@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Bounds of a request. They are wide enough for every known client and keep
-// one request from costing others anything.
+// Bounds of a request. They suit every known client and keep one request from affecting
+// others.
 const (
 	MaxNameLength    = 64
 	MaxVersionLength = 50
@@ -29,11 +29,11 @@ const (
 	MaxContextItems  = 1000 // keys or elements per container
 	MaxStringLength  = 10_000
 	maxStartDelay    = 366 * 24 * time.Hour
-	MaxDependencies  = 100 // tasks that one depends on
+	MaxDependencies  = 100 // dependencies of a task
 )
 
-// Request asks for a task. It is the same for everybody who asks: the API, a
-// handler (worker.TaskRequest) and a transaction (client/pgclient).
+// Request describes a task to create. It is the same for the API, for handlers
+// (worker.TaskRequest) and for transactions (client/pgclient).
 type Request struct {
 	Namespace, Name string
 	// Version of the template; empty: the highest that is not deprecated.
@@ -46,35 +46,34 @@ type Request struct {
 	Priority            *int       // workflow.MinPriority–MaxPriority; nil: the template's, or 0
 	CorrelationID       *uuid.UUID // nil: the task's own id
 	ParentCorrelationID *uuid.UUID
-	// IdempotencyKey makes repeated requests the same task, whatever their
-	// contexts and whatever the template says about identity.
+	// IdempotencyKey makes requests with the same key the same task, regardless of their
+	// contexts and of the template's identity strategy.
 	IdempotencyKey string
-	// Conflict is what to do where a task with the idempotency key exists.
+	// Conflict is the policy where a task with the idempotency key exists.
 	Conflict ConflictPolicy
 	StartIn  time.Duration // delay of the first steps
-	// StartAt puts them off until an instant, by the database's clock; nil: there
-	// is none. Where it is given StartIn is not.
+	// StartAt delays them until an instant, by the database's clock; nil: none. It
+	// excludes StartIn.
 	StartAt     *time.Time
-	startsAbout time.Duration // what StartAt was from now, when it was read
-	// DeadlineIn is until when the task should have begun; a task that still
-	// waits then is cancelled and given to people. 0: none.
+	startsAbout time.Duration // the time until StartAt, when it was read
+	// DeadlineIn is the time within which the task should have begun; a task that still
+	// waits then is cancelled with a dead-letter entry. 0: none.
 	DeadlineIn time.Duration
 	// Watched says that the sender waits for the end of the task.
 	Watched bool
-	// Schema is what becomes of a context that breaks the template's input schema; nil:
-	// it is refused.
+	// Schema is the policy for a context that breaks the template's input schema; nil:
+	// it is rejected.
 	Schema *SchemaPolicy
-	// DependsOn are tasks that have to end before this one begins, MaxDependencies
-	// at most. Where one of them fails this one is cancelled, unless
-	// OnDependencyFailure is DependencyIgnored.
+	// DependsOn are tasks that must end before this one begins, at most MaxDependencies.
+	// If one of them fails, this one is cancelled, unless OnDependencyFailure is
+	// DependencyIgnored.
 	DependsOn           []uuid.UUID
 	OnDependencyFailure string
-	// MaxAttempts is how often each retryable step may be executed, the first
-	// time included; 0: as the template says, or once more than there are
-	// RetryDelays.
+	// MaxAttempts is how often each retryable step may be executed, including the first
+	// execution; 0: as the template says, or one more than RetryDelays.
 	MaxAttempts int
-	// RetryDelays are the delays before the executions after the first, exactly
-	// and in place of the template's backoff; the last one is reused. At most
+	// RetryDelays are the exact delays before the executions after the first, in place
+	// of the template's backoff; the last one is reused. At most
 	// workflow.MaxRetryDelays, each at most workflow.MaxRetryDelay.
 	RetryDelays []time.Duration
 }
@@ -86,25 +85,23 @@ const (
 	DependencyIgnored = "continue"
 )
 
-// ConflictPolicy is what happens to a request whose idempotency key a task has
-// already.
+// ConflictPolicy is the treatment of a request whose idempotency key is taken.
 type ConflictPolicy string
 
 // The conflict policies; the empty string means ConflictFail.
 const (
-	ConflictFail        ConflictPolicy = "fail"         // it is refused with a *DuplicateError
-	ConflictUseExisting ConflictPolicy = "use_existing" // it is answered with the task that exists
+	ConflictFail        ConflictPolicy = "fail"         // it is rejected with a *DuplicateError
+	ConflictUseExisting ConflictPolicy = "use_existing" // it is answered with the existing task
 )
 
-// InvalidError says what is wrong with a request, in words for its sender.
+// InvalidError lists the faults of a request, in words for its sender.
 type InvalidError struct{ Problems []string }
 
 // Error implements error.
 func (e *InvalidError) Error() string { return strings.Join(e.Problems, "; ") }
 
-// DuplicateError says that a task with the same identity exists. Existing is
-// set only when the sender gave the idempotency key: who guesses contexts must
-// not learn identifiers.
+// DuplicateError says that a task with the same identity exists. Existing is set only when
+// the sender gave the idempotency key: a guessed context must not reveal identifiers.
 type DuplicateError struct{ Existing uuid.UUID }
 
 // Error implements error.
@@ -115,9 +112,8 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("a task with this idempotency key already exists: %s", e.Existing)
 }
 
-// BusyError says that another transaction, which has not ended, is creating a
-// task with the same identity: whether this one is a duplicate is known when
-// that one has ended. Trying again later helps.
+// BusyError says that an open transaction is creating a task with the same identity: only
+// its end decides whether this request is a duplicate. Callers should retry later.
 type BusyError struct{}
 
 // Error implements error.
@@ -136,18 +132,17 @@ func (e *UnknownTemplateError) Error() string {
 	return fmt.Sprintf("Template not found: %s/%s/%s", e.Namespace, e.Name, e.Version)
 }
 
-// Checker collects what is wrong with something that people sent. The zero value
-// is ready for use.
+// Checker collects faults of external input. The zero value is ready for use.
 type Checker struct{ problems []string }
 
-// Add notes a problem, the first twenty of them.
+// Add records a fault, at most twenty.
 func (c *Checker) Add(format string, args ...any) {
 	if len(c.problems) < 20 {
 		c.problems = append(c.problems, fmt.Sprintf(format, args...))
 	}
 }
 
-// Text notes what is wrong with a text of at most limit characters.
+// Text checks a text of at most limit characters.
 func (c *Checker) Text(field, value string, limit int, required bool) {
 	switch {
 	case value == "" && required:
@@ -159,7 +154,7 @@ func (c *Checker) Text(field, value string, limit int, required bool) {
 	}
 }
 
-// Err is an *InvalidError with all that was noted; nil where that is nothing.
+// Err is an *InvalidError with all recorded faults; nil if there are none.
 func (c *Checker) Err() error {
 	if c.problems == nil {
 		return nil
@@ -232,7 +227,7 @@ func (r *Request) checkConflict(c *Checker) {
 	case r.Conflict != ConflictUseExisting:
 		c.Add("conflict_policy must be %s or %s", ConflictFail, ConflictUseExisting)
 	case r.IdempotencyKey == "":
-		// Who guesses contexts must not be shown tasks.
+		// A guessed context must not reveal tasks.
 		c.Add("conflict_policy %s needs an idempotency_key", ConflictUseExisting)
 	}
 }
@@ -251,8 +246,8 @@ func (r *Request) checkRetries(c *Checker) {
 	}
 }
 
-// startsIn is the delay of the first steps, of an instant about: its bounds are
-// wide, and this clock may differ from the database's.
+// startsIn is the delay of the first steps; for an instant it is approximate: its bounds
+// are wide, and this clock may differ from the database's.
 func (r *Request) startsIn() time.Duration {
 	switch {
 	case r.StartAt == nil:
@@ -263,8 +258,8 @@ func (r *Request) startsIn() time.Duration {
 	return time.Until(*r.StartAt)
 }
 
-// CheckContext reports why a context cannot be a task's: it must be a JSON
-// object within the bounds above that PostgreSQL can keep.
+// CheckContext reports why a context is invalid: it must be a JSON object within the bounds
+// above that PostgreSQL can store.
 func CheckContext(context json.RawMessage) error {
 	if len(context) > MaxContextBytes {
 		return fmt.Errorf("context must have at most %d bytes", MaxContextBytes)
@@ -275,8 +270,7 @@ func CheckContext(context json.RawMessage) error {
 	return decodeContext(context)
 }
 
-// decodeContext checks a context of any form and finds the words for what is
-// wrong.
+// decodeContext checks a context of any form and describes its fault.
 func decodeContext(context json.RawMessage) error {
 	v, err := decodeValue(context)
 	if _, object := v.(map[string]any); err != nil || !object {
@@ -285,8 +279,8 @@ func decodeContext(context json.RawMessage) error {
 	return checkDecoded("context", context, v)
 }
 
-// CheckValue reports why a JSON value cannot be kept: it has the bounds of a
-// context, but need not be an object. field is its name in the message.
+// CheckValue reports why a JSON value cannot be stored: it has the bounds of a context, but
+// need not be an object. field is its name in the message.
 func CheckValue(field string, value json.RawMessage) error {
 	if len(value) > MaxContextBytes {
 		return fmt.Errorf("%s must have at most %d bytes", field, MaxContextBytes)
@@ -300,7 +294,7 @@ func CheckValue(field string, value json.RawMessage) error {
 
 // decodeValue reads a text that is one JSON value.
 func decodeValue(text json.RawMessage) (v any, err error) {
-	if !json.Valid(text) { // a decoder leaves alone what follows the value
+	if !json.Valid(text) { // a decoder ignores text after the value
 		return nil, errors.New("no JSON")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -309,7 +303,7 @@ func decodeValue(text json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// checkDecoded finds the place of what is wrong with a value, where there is one.
+// checkDecoded finds the path of a fault in a value.
 func checkDecoded(field string, text json.RawMessage, v any) error {
 	if err := checkValue(field, v, 1); err != nil {
 		return err
@@ -368,7 +362,7 @@ func clip(s string) string {
 	return s
 }
 
-// hex4 reads four hexadecimal digits; the text is known to be valid JSON.
+// hex4 reads four hexadecimal digits; the text must be valid JSON.
 func hex4(raw []byte, at int) int {
 	n := 0
 	for i := at; i < at+4 && i < len(raw); i++ {

@@ -8,15 +8,14 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// SchemaPolicy lets contexts pass that break the input schema of their template.
-// The nil *SchemaPolicy refuses them with an *InvalidError.
+// SchemaPolicy admits contexts that break the input schema of their template. The nil
+// *SchemaPolicy rejects them with an *InvalidError.
 type SchemaPolicy struct {
-	// Warn is told what is wrong with a context; nil: contexts are not validated.
+	// Warn receives the faults of a context; nil: contexts are not validated.
 	Warn func(plan *store.Plan, problems string)
 }
 
-// Quiet is a policy that lets the same pass and tells nobody, for what is only
-// looked at.
+// Quiet is the same policy without warnings, for previews.
 func (p *SchemaPolicy) Quiet() *SchemaPolicy {
 	if p == nil {
 		return nil

@@ -12,30 +12,28 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Created is a task that exists now.
+// Created is a task that exists.
 type Created struct {
 	UUID          uuid.UUID
 	RequestedAt   time.Time // by the database's clock
 	CorrelationID uuid.UUID // the request's, or else the task's own id
 	Plan          *store.Plan
 	Priority      int // the request's, or else the template's, or else 0
-	// Existing says that the task existed already and the request asked for no
-	// other (ConflictUseExisting). Then only its UUID is known.
+	// Existing says that the task existed before (ConflictUseExisting). Then only its
+	// UUID is known.
 	Existing bool
 }
 
-// Plans knows the current plan of a template version, the highest that is not
-// deprecated where none is named; store.ErrNotFound where there is none. What
-// UsePlan returns is to be used in place of the plan. *store.Store and
-// store.PlansOnTx do.
+// Plans looks up the current plan of a template version, or of the highest that is not
+// deprecated if none is named; store.ErrNotFound where there is none. The result of UsePlan
+// replaces the plan. *store.Store and store.PlansOnTx implement it.
 type Plans interface {
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
 	UsePlan(ctx context.Context, plan *store.Plan) (*store.Plan, error)
 }
 
-// Prepare makes a task of a request. The error is an *InvalidError or
-// *UnknownTemplateError when the sender is to blame, else that of the look for
-// the template.
+// Prepare makes a task of a request. The error is an *InvalidError or *UnknownTemplateError
+// for a fault of the sender, else the error of the template lookup.
 func Prepare(ctx context.Context, plans Plans, r *Request) (store.NewTask, error) {
 	if err := r.Check(); err != nil {
 		return store.NewTask{}, err
@@ -47,9 +45,8 @@ func Prepare(ctx context.Context, plans Plans, r *Request) (store.NewTask, error
 	return TaskOf(ctx, plans, r, plan)
 }
 
-// TaskOf is Task for a task that will be created: once it returns, no
-// registration takes the place of the plan of the task, which may be younger
-// than plan.
+// TaskOf is Task for a task that will be created: once it returns, no registration replaces
+// the plan of the task, which may be newer than plan.
 func TaskOf(ctx context.Context, plans Plans, r *Request, plan *store.Plan) (store.NewTask, error) {
 	task, err := Task(r, plan)
 	if err != nil {
@@ -79,7 +76,7 @@ func Template(ctx context.Context, plans Plans, r *Request) (*store.Plan, error)
 	return plan, nil
 }
 
-// Task makes a task of a request that has been checked and the plan it names.
+// Task makes a task of a checked request and its plan.
 func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	policy := plan.Template.Identity
 	if r.IdempotencyKey == "" && policy.StrategyOrStrict() == workflow.IdentityCallerProvided {
@@ -115,8 +112,7 @@ func Task(r *Request, plan *store.Plan) (store.NewTask, error) {
 	return t, identify(&t, r, policy)
 }
 
-// Override is how the request wants steps to be tried again; nil where it says
-// nothing about that.
+// Override is the request's retry policy; nil where it has none.
 func (r *Request) Override() *workflow.RetryOverride {
 	if r.MaxAttempts == 0 && r.RetryDelays == nil {
 		return nil
@@ -124,12 +120,12 @@ func (r *Request) Override() *workflow.RetryOverride {
 	return workflow.NewRetryOverride(r.MaxAttempts, millis(r.RetryDelays))
 }
 
-// ownIdentityKept is how long a task that is like no other keeps its identity:
-// longer than any attempt to create it is repeated.
+// ownIdentityKept is how long a task without duplicates keeps its identity: longer than any
+// repeated attempt to create it.
 const ownIdentityKept = time.Hour
 
-// identify says what makes another request the same task: the key that its
-// sender gives, or else what the template's policy says.
+// identify sets the identity of the task: from the sender's key, or else by the template's
+// policy.
 func identify(t *store.NewTask, r *Request, policy *workflow.IdentityPolicy) error {
 	var identity workflow.Identity
 	var err error
@@ -148,7 +144,7 @@ func identify(t *store.NewTask, r *Request, policy *workflow.IdentityPolicy) err
 	return nil
 }
 
-// millis rounds up, so that nothing happens before its time.
+// millis rounds up, so that no delay is too short.
 func millis(delays []time.Duration) []int64 {
 	ms := make([]int64, len(delays))
 	for i, d := range delays {
@@ -157,8 +153,7 @@ func millis(delays []time.Duration) []int64 {
 	return ms
 }
 
-// Answer says what became of a task that was brought to the database. The error
-// is a *DuplicateError, or *BusyError.
+// Answer converts the result of an insert. The error is a *DuplicateError, or *BusyError.
 func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy) (Created, error) {
 	switch {
 	case row.Busy:
@@ -175,8 +170,8 @@ func Answer(task *store.NewTask, row store.CreatedTask, conflict ConflictPolicy)
 	return Created{UUID: row.UUID, RequestedAt: row.RequestedAt, CorrelationID: task.CorrelationID, Plan: task.Plan, Priority: task.Priority}, nil
 }
 
-// Refusal is why the database did not create a task: an *InvalidError where the
-// request names tasks to depend on that do not exist, else err.
+// Refusal converts the error of an insert: an *InvalidError where the request depends on
+// unknown tasks, else err.
 func Refusal(err error) error {
 	var unknown *store.UnknownTasksError
 	if errors.As(err, &unknown) {

@@ -7,24 +7,24 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// maxBatches bounds the batches of one run, should time not do so.
+// maxBatches bounds the batches of one run in addition to its time.
 const maxBatches = 10_000
 
-// bounds end a run after so many batches or so long, whichever comes first. A
-// batch that has begun is not cut short by them, but by the end of the lease.
+// bounds end a run after a number of batches or a time, whichever comes first. They do
+// not interrupt a batch; only the end of the lease does.
 type bounds struct {
 	batches int
 	time    time.Duration
 	clock   lifecycle.Clock
 }
 
-// boundsOf leaves the last batch half of the lease.
+// boundsOf leaves half of the lease to the last batch.
 func boundsOf(lease time.Duration, clock lifecycle.Clock) bounds {
 	return bounds{batches: maxBatches, time: lease / 2, clock: clock}
 }
 
-// repeat calls batch for as long as it has more to do and the bounds allow. It
-// reports whether something was left.
+// repeat calls batch while it has more to do and the bounds allow. It reports whether
+// work was left.
 func (b bounds) repeat(ctx context.Context, batch func() (more bool, err error)) (left bool, err error) {
 	begin := b.clock.Now()
 	for n := 1; ; n++ {

@@ -8,7 +8,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Configure translates the settings of the sweeps; the parts are left out.
+// Configure translates the settings of the sweeps, without the parts.
 func Configure(o config.Orchestration) Config {
 	l, d, w, stale, r, s := o.Sweeps.Liveness, o.Sweeps.Deadlines, o.Sweeps.Dependencies, o.DLQ.StalenessDetection, o.Retention, o.Sweeps.Signals
 	limits := stale.Thresholds
@@ -25,7 +25,7 @@ func Configure(o config.Orchestration) Config {
 	}
 }
 
-// Check refuses a configuration that leaves out what has no default here.
+// Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
 	err := errors.Join(
 		config.Positive("Liveness.Interval", c.Liveness.Interval), config.Positive("Liveness.Stale", c.Liveness.Stale),

@@ -47,13 +47,13 @@ func open(t testing.TB, db *pgtest.DB) *store.Store {
 	return s
 }
 
-// replica is one of a fleet: a store and a clock of its own.
+// replica is one replica of a fleet, with a store and a clock of its own.
 type replica struct {
 	*sweep.Runner
 	clock *clocktest.Clock
 }
 
-// advance moves the clock of the replica and waits until it has come round.
+// advance moves the clock of the replica and waits for its round.
 func (r *replica) advance(t testing.TB, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -63,8 +63,8 @@ func (r *replica) advance(t testing.TB, d time.Duration) {
 	require.NoError(t, r.clock.WaitArmed(ctx, 1))
 }
 
-// However often the replicas come round, by their own clocks: the database
-// decides whether an interval has passed.
+// Independently of the replicas' own clocks, the database decides whether an interval has
+// passed.
 func TestTwoReplicasMakeOneRunPerInterval(t *testing.T) {
 	t.Parallel()
 	db := database(t)
@@ -98,7 +98,7 @@ func TestTwoReplicasMakeOneRunPerInterval(t *testing.T) {
 	}
 }
 
-// A process that is killed neither ends its run nor gives its lease back.
+// A killed process neither ends its run nor releases its lease.
 func TestTheHolderIsKilledInItsRun(t *testing.T) {
 	t.Parallel()
 	db := database(t)
@@ -133,7 +133,7 @@ func TestTheHolderIsKilledInItsRun(t *testing.T) {
 	}
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return runs.Load() > 2, fmt.Sprint(runs.Load(), " runs") })
 	stop(t, other)
-	require.GreaterOrEqual(t, time.Duration(first.Load()), lease, "nobody else before the lease has ended")
+	require.GreaterOrEqual(t, time.Duration(first.Load()), lease, "no other run before the lease has ended")
 	close(killed)
 	require.NoError(t, <-over)
 }
@@ -142,7 +142,7 @@ func TestConnectionsThatAreCutEndNoLoop(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	var runs atomic.Int32
-	// Where the answer to the taking is cut off, the lease has to run out.
+	// If the answer to TakeSweep is lost, the lease must expire.
 	r := newRunner(t, open(t, db), sweep.Job{Name: "test", Interval: 5 * time.Millisecond, Lease: 300 * time.Millisecond,
 		Run: func(context.Context, bool) (sweep.Result, error) { runs.Add(1); return sweep.Result{}, nil }})
 	start(t, r)
@@ -155,7 +155,7 @@ func TestConnectionsThatAreCutEndNoLoop(t *testing.T) {
 	stop(t, r)
 }
 
-// tasks records what the sweeps ask of the orchestrator.
+// tasks records the calls of the sweeps.
 type tasks struct {
 	overdue []uuid.UUID
 	stale   []store.StaleTask
@@ -177,7 +177,7 @@ func (r *tasks) EndStale(_ context.Context, stale []store.StaleTask, actions swe
 
 func (r *tasks) Publish(signals ...signal.Signal) { r.signals = append(r.signals, signals...) }
 
-// neglected is a database with something in it for every sweep.
+// neglected is a database with work for every sweep.
 type neglected struct {
 	db                           *pgtest.DB
 	store                        *store.Store
@@ -217,7 +217,7 @@ func neglect(t testing.TB) *neglected {
 	return n
 }
 
-// create makes a task that looks as old as age.
+// create makes a task with a creation time age ago.
 func (n *neglected) create(t testing.TB, p *store.Plan, age time.Duration) uuid.UUID {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
@@ -229,7 +229,7 @@ func (n *neglected) create(t testing.TB, p *store.Plan, age time.Duration) uuid.
 	return id
 }
 
-// digest is what all tables of the schema hold.
+// digest is a digest of all tables of the schema.
 func (n *neglected) digest(t testing.TB) string {
 	t.Helper()
 	names := n.db.QueryString(t, `select string_agg(c.relname, ' ' order by c.relname) from pg_class c join pg_namespace s on s.oid = c.relnamespace
@@ -276,7 +276,7 @@ func TestDryRunsChangeNothing(t *testing.T) {
 	require.Equal(t, before, n.digest(t))
 	require.Equal(t, &tasks{}, asked)
 
-	// By configuration a dry sweep is run and recorded, and changes nothing else.
+	// By configuration a dry sweep is run and recorded, but changes nothing else.
 	r, asked = n.runner(t, func(c *sweep.Config) { c.Staleness.DryRun, c.Retention.DryRun = true, true })
 	before = n.digest(t)
 	require.Equal(t, map[string]int{"would_transition_to_dlq_and_error": 1}, run(t, r, "staleness", false).Items)

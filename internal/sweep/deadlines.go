@@ -10,14 +10,14 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// DeadlinesConfig is about tasks that did not end by their deadline.
+// DeadlinesConfig configures the sweep of tasks that passed their deadline.
 type DeadlinesConfig struct {
 	Off      bool
 	Interval time.Duration
 	Batch    int // tasks per transaction
 }
 
-// deadlinesLease is the longest that a run may last.
+// deadlinesLease bounds a run.
 const deadlinesLease = time.Minute
 
 type deadlines struct {
@@ -40,7 +40,7 @@ func (d *deadlines) run(ctx context.Context, dry bool) (res Result, err error) {
 	}
 	var errs failures
 	tried := map[uuid.UUID]bool{}
-	stuck := 0 // tried and still there, perhaps: they must not hide the others
+	stuck := 0 // tried and possibly unchanged: they must not hide the others
 	res.More, err = d.bounds.repeat(ctx, func() (more bool, err error) {
 		limit := d.batch + stuck
 		overdue, err := d.store.PastDeadline(ctx, limit)
@@ -68,7 +68,7 @@ func (d *deadlines) run(ctx context.Context, dry bool) (res Result, err error) {
 // maxPreview bounds what a dry run counts.
 const maxPreview = 10_000
 
-// preview looks without doing anything.
+// preview finds without changing.
 func (d *deadlines) preview(ctx context.Context) (res Result, err error) {
 	overdue, err := d.store.PastDeadline(ctx, maxPreview)
 	if err != nil {
@@ -87,12 +87,12 @@ func (d *deadlines) note(res *Result, found []uuid.UUID, changed int, err error,
 	}
 }
 
-// failures are those of batches in one run: a batch that cannot be done must
-// not keep the next ones from being tried.
+// failures are the errors of batches in one run: a failed batch must not keep the next
+// ones from being tried.
 type failures []error
 
-// add keeps an error and returns the one that ends the run: nothing else can be
-// tried without the database or without time.
+// add keeps an error and returns the error that ends the run: without the database or
+// time nothing else can be tried.
 func (f *failures) add(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -109,5 +109,5 @@ func (f *failures) add(ctx context.Context, err error) error {
 // maxFailures bounds the errors kept of one run.
 const maxFailures = 3
 
-// join returns all of them with last, which ended the run.
+// join returns all errors with last, which ended the run.
 func (f failures) join(last error) error { return errors.Join(append(f, last)...) }

@@ -8,15 +8,15 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// DependenciesConfig is about tasks that wait for others although nothing will
-// tell them. No flow of the engine leaves one behind.
+// DependenciesConfig configures the sweep of tasks that wait for others and that nothing
+// would release. No flow of the engine leaves such a task behind.
 type DependenciesConfig struct {
 	Off      bool
 	Interval time.Duration
-	Batch    int // dependencies looked at by one transaction
+	Batch    int // dependencies examined by one transaction
 }
 
-// dependenciesLease is the longest that a run may last.
+// dependenciesLease bounds a run.
 const dependenciesLease = time.Minute
 
 type dependencies struct {
@@ -24,7 +24,7 @@ type dependencies struct {
 	publisher signal.Publisher
 	batch     int
 	bounds    bounds
-	// after is where the last run ended, when it ended at its bounds.
+	// after is the place where the last run stopped at its bounds.
 	after store.DependencyPlace
 }
 
@@ -38,7 +38,7 @@ func dependenciesJob(cfg Config) Job {
 func (d *dependencies) run(ctx context.Context, dry bool) (res Result, err error) {
 	after := d.after
 	if dry {
-		after = store.DependencyPlace{} // and the place is not moved
+		after = store.DependencyPlace{} // a dry run does not move the place
 	}
 	name := lookAgain.name(dry)
 	res.More, err = d.bounds.repeat(ctx, func() (more bool, err error) {
@@ -48,7 +48,7 @@ func (d *dependencies) run(ctx context.Context, dry bool) (res Result, err error
 		}
 		res.count(name, len(found.Tasks))
 		for _, id := range found.Tasks {
-			res.show(Finding{Subject: id.String(), Action: name, Detail: "it waits for others, and nothing would have told it"})
+			res.show(Finding{Subject: id.String(), Action: name, Detail: "it waits for others, and nothing would have released it"})
 		}
 		if len(found.Signals) > 0 && !d.store.SendsSignals() {
 			d.publisher.Publish(found.Signals...)

@@ -13,8 +13,8 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// Health is what one replica tells of one sweep. What the fleet did is in the
-// database.
+// Health is the state of one sweep in one replica. The runs of the fleet are recorded in
+// the database.
 type Health struct {
 	Sweep             string               `json:"sweep"`
 	DryRun            bool                 `json:"dry_run"`
@@ -23,11 +23,11 @@ type Health struct {
 	ConsecutiveErrors int                  `json:"consecutive_errors"`
 	LastError         string               `json:"last_error,omitempty"`
 	LastRun           *Run                 `json:"last_run,omitempty"`
-	LastRunAt         time.Time            `json:"last_run_at,omitzero"` // when it began
+	LastRunAt         time.Time            `json:"last_run_at,omitzero"` // its begin
 	Loop              lifecycle.LoopHealth `json:"loop"`
 }
 
-// Health reports the sweeps in the order in which they were given.
+// Health reports the sweeps in their configured order.
 func (r *Runner) Health() []Health {
 	out := make([]Health, len(r.sweepers))
 	for i, s := range r.sweepers {
@@ -42,8 +42,8 @@ func (r *Runner) Health() []Health {
 // Loops reports the supervised loops.
 func (r *Runner) Loops() []lifecycle.LoopHealth { return r.group.Health() }
 
-// degradedAfter is how many errors in a row make a sweep's health worse. One
-// that is undone by others or meets a restart of the server is repeated soon.
+// degradedAfter is the number of consecutive errors that degrade a sweep. A sweep that
+// met a conflict or a restart of the server is repeated soon.
 const degradedAfter = 3
 
 // Check is the verdict on this replica's sweeps: unhealthy when a loop is dead,
@@ -65,7 +65,7 @@ func (r *Runner) Check() telemetry.Check {
 	return check
 }
 
-// record keeps what came of a run for health, metrics and the log.
+// record updates health, metrics and the log after a run.
 func (s *sweeper) record(begin time.Time, took time.Duration, run Run, err error) {
 	m, name := s.cfg.Metrics, s.job.Name
 	m.SweepRuns.WithLabelValues(name, string(run.Outcome)).Inc()
@@ -87,7 +87,7 @@ func (s *sweeper) record(begin time.Time, took time.Duration, run Run, err error
 	}
 }
 
-// log says what a run did, where it did anything.
+// log logs the changes of a run, if any.
 func (s *sweeper) log(run Run) {
 	if run.total() == 0 {
 		return
@@ -96,7 +96,7 @@ func (s *sweeper) log(run Run) {
 		zap.Any("findings", run.Findings[:min(len(run.Findings), 10)]), zap.Bool("more", run.More), zap.Int64("took_ms", run.TookMS))
 }
 
-// reached: the sweep works, or another replica has it.
+// reached: the sweep works, or another replica has its lease.
 func (s *sweeper) reached() {
 	s.mu.Lock()
 	before := s.health.ConsecutiveErrors
@@ -115,7 +115,7 @@ func (s *sweeper) failed(err error) {
 	first := s.health.ConsecutiveErrors == 1
 	s.mu.Unlock()
 	var panicked *lifecycle.PanicError
-	if first || errors.As(err, &panicked) { // other errors are counted; a line each would only repeat them
-		s.cfg.Logger.Warn("a sweep failed; it is tried again", zap.Error(err), lifecycle.StackField(err))
+	if first || errors.As(err, &panicked) { // other errors are counted; log lines would only repeat them
+		s.cfg.Logger.Warn("sweep failed and will be retried", zap.Error(err), lifecycle.StackField(err))
 	}
 }

@@ -7,47 +7,45 @@ import (
 
 // Job is one sweep. All fields but DryRun and Watch are required.
 type Job struct {
-	// Name is the sweep in the database, in metrics and for people; snake_case.
+	// Name is the sweep's name in the database, in metrics and for operators; snake_case.
 	Name string
-	// Interval is the time from the beginning of one run in the fleet to that
-	// of the next.
+	// Interval is the time between the beginnings of two runs in the fleet.
 	Interval time.Duration
-	// Lease is the longest that a run may last: its context ends then, and
-	// other replicas may run the sweep. It should be twice as long as a run is
-	// meant to last.
+	// Lease bounds a run: its context ends then, and other replicas may run the sweep.
+	// It should be twice the intended duration of a run.
 	Lease time.Duration
-	// DryRun: no run changes anything, whoever asks for it.
+	// DryRun: no run changes anything, even on an operator's request.
 	DryRun bool
-	// Run sweeps once. With dry it changes nothing and says what it would have
-	// done. It is not called again in one process before it has returned. What
-	// it returns beside an error was done before the error.
+	// Run sweeps once. With dry it changes nothing and reports what it would do. One
+	// process never calls it concurrently. A result with an error was done before the
+	// error.
 	Run func(ctx context.Context, dry bool) (Result, error)
-	// Watch is called in every replica each time it comes round, whoever runs
-	// the sweep, to set gauges. What it cannot read now it reads the next time.
+	// Watch sets gauges. Every replica calls it in each round, even if another replica
+	// runs the sweep. A failed read is repeated in the next round.
 	Watch func(ctx context.Context) error
 }
 
-// maxFindings bounds what a result shows one by one; it is kept in the database.
+// maxFindings bounds the findings of a result, which is kept in the database.
 const maxFindings = 50
 
-// Result is what a run did, or would have done.
+// Result is what a run did, or would do.
 type Result struct {
 	// Items counts by action, such as "cancelled" or "would_cancel".
 	Items map[string]int `json:"items,omitempty"`
 	// Findings are the first 50 things found.
 	Findings []Finding `json:"findings,omitempty"`
-	// More: it ended at its bounds, and the next run goes on.
+	// More: the run stopped at its bounds, and the next one continues.
 	More bool `json:"more,omitempty"`
 }
 
-// Finding is one thing that a run found.
+// Finding is one item that a run found.
 type Finding struct {
-	Subject string `json:"subject"` // what it is about: the UUID of a task or worker, a day, a topic
+	Subject string `json:"subject"` // its subject: the UUID of a task or worker, a day, a topic
 	Action  string `json:"action"`  // as in Result.Items
 	Detail  string `json:"detail,omitempty"`
 }
 
-// action names what a sweep does to something, and what a dry run would do.
+// action names the effect of a sweep, and of a dry run.
 type action struct{ done, would string }
 
 func (a action) name(dry bool) string {
@@ -58,11 +56,11 @@ func (a action) name(dry bool) string {
 }
 
 const (
-	skipped = "skipped" // it had changed by itself before the sweep came to it
+	skipped = "skipped" // it had changed before the sweep came to it
 	failed  = "failed"  // its batch ended with an error
 )
 
-// count adds n things that one action was taken on.
+// count adds n items with the same action.
 func (r *Result) count(action string, n int) {
 	if n <= 0 {
 		return
@@ -73,7 +71,7 @@ func (r *Result) count(action string, n int) {
 	r.Items[action] += n
 }
 
-// tally counts what became of the things that a batch found.
+// tally counts the outcomes of a batch.
 func (r *Result) tally(action string, found, changed int, err error) {
 	r.count(action, changed)
 	rest := skipped
@@ -83,14 +81,14 @@ func (r *Result) tally(action string, found, changed int, err error) {
 	r.count(rest, found-changed)
 }
 
-// show adds findings as long as there is room.
+// show adds a finding while there is room.
 func (r *Result) show(f Finding) {
 	if len(r.Findings) < maxFindings {
 		r.Findings = append(r.Findings, f)
 	}
 }
 
-// total is how many things the run found.
+// total is the number of items found.
 func (r *Result) total() (n int) {
 	for _, items := range r.Items {
 		n += items
@@ -98,7 +96,7 @@ func (r *Result) total() (n int) {
 	return n
 }
 
-// Outcome says how a run ended. The values are those of a metric's label.
+// Outcome is the end of a run: a metric label.
 type Outcome string
 
 // The outcomes of runs.
@@ -106,10 +104,10 @@ const (
 	OutcomeOK      Outcome = "ok"
 	OutcomeError   Outcome = "error"
 	OutcomePanic   Outcome = "panic"
-	OutcomeStopped Outcome = "stopped" // the process was told to stop, or who asked has left
+	OutcomeStopped Outcome = "stopped" // the process is stopping, or the caller has left
 )
 
-// Run is the record of one run, as it is kept in the database.
+// Run is the record of one run, as kept in the database.
 type Run struct {
 	Sweep   string  `json:"sweep"`
 	Outcome Outcome `json:"outcome"`

@@ -20,8 +20,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// fake is the store and the orchestrator in memory: what is found is set, what
-// is done is recorded.
+// fake is the store and the orchestrator in memory: findings are configured, changes are
+// recorded.
 type fake struct {
 	leases
 	liveness   func(limits store.LivenessLimits, dry bool) (store.Liveness, error)
@@ -39,7 +39,7 @@ type fake struct {
 	signals    []signal.Signal
 	published  []signal.Signal
 	sends      bool
-	stranded   []store.Stranded // of the looks to come
+	stranded   []store.Stranded // of future looks
 }
 
 func (f *fake) SweepDependencies(_ context.Context, _ store.DependencyPlace, _ int, dry bool) (found store.Stranded, _ error) {
@@ -108,8 +108,8 @@ func (f *fake) SendsSignals() bool { return f.sends }
 
 func (f *fake) Publish(signals ...signal.Signal) { f.published = append(f.published, signals...) }
 
-// configured are the sweeps by the defaults of the configuration, except that
-// they end no task and keep everything.
+// configured are the sweeps with the defaults of the configuration, except that they end
+// no task and keep everything.
 func configured(t testing.TB) sweep.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
@@ -120,7 +120,7 @@ func configured(t testing.TB) sweep.Config {
 	return cfg
 }
 
-// runner returns the product's sweeps over the fake; spoil may change settings.
+// runner returns the product's sweeps over the fake; settings may change their configuration.
 func (f *fake) runner(t testing.TB, settings ...func(c *sweep.Config)) (*sweep.Runner, *telemetry.Metrics) {
 	t.Helper()
 	cfg := configured(t)
@@ -174,7 +174,7 @@ func TestSweepsThatAreOffAreNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "publisher")
 }
 
-// Defaults are those of the configuration: what is left out is refused.
+// Defaults come from package config: missing values are rejected.
 func TestNoBoundOfASweepIsInvented(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -219,7 +219,7 @@ func TestLiveness(t *testing.T) {
 
 	f.published, f.sends, calls = nil, true, 0
 	run(t, r, "liveness", false)
-	require.Empty(t, f.published, "they have travelled with the transaction")
+	require.Empty(t, f.published, "the transaction has sent them")
 }
 
 func TestDeadlines(t *testing.T) {
@@ -240,8 +240,8 @@ func TestDeadlines(t *testing.T) {
 	require.False(t, got.More)
 }
 
-// Tasks that cannot be cancelled stay first in line. They are tried once per
-// run and hide nobody.
+// Tasks that cannot be cancelled stay first in line. They are tried once per run and hide
+// no other task.
 func TestDeadlinesPassByWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{nil, errors.New("a plan that cannot be read")} {
@@ -355,7 +355,7 @@ func TestStalenessActions(t *testing.T) {
 	}
 }
 
-// What a run could not reach is where the next one begins.
+// The next run continues where the last one stopped.
 func TestStalenessGoesOnWhereItEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestStalenessWatchesTheDeadLetterQueue(t *testing.T) {
 	})
 }
 
-// TestStalledStepsAreOnlyShown: nothing is done to them.
+// TestStalledStepsAreOnlyShown: they are not changed.
 func TestStalledStepsAreOnlyShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

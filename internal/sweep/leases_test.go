@@ -72,7 +72,7 @@ func (l *leases) EndSweep(ctx context.Context, name string, holder uuid.UUID, re
 	return nil
 }
 
-// fault wants the lock held.
+// fault requires the lock.
 func (l *leases) fault(call string) error {
 	if l.broken == nil {
 		return nil

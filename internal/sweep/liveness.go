@@ -10,19 +10,19 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// LivenessConfig is about workers that send no heartbeat any more.
+// LivenessConfig configures the sweep of workers without heartbeats.
 type LivenessConfig struct {
 	Off      bool
 	Interval time.Duration
 	Stale    time.Duration // without a heartbeat: stale
-	// Dead is when a silent worker is given up: what it has claimed goes to
-	// others at once, and should it come back it has to register anew. Never less
-	// than Stale.
+	// Dead is the age of the last heartbeat from which a worker is dead: its claims are
+	// released at once, and it must register anew if it comes back. Never less than
+	// Stale.
 	Dead  time.Duration
 	Batch int // workers, and claims of dead ones, per statement
 }
 
-// livenessLease is the longest that a run may last.
+// livenessLease bounds a run.
 const livenessLease = 30 * time.Second
 
 type liveness struct {
@@ -33,7 +33,7 @@ type liveness struct {
 	bounds    bounds
 }
 
-// The actions on workers, and on what they hold.
+// The actions on workers and their claims.
 var (
 	markStale   = action{"marked_stale", "would_mark_stale"}
 	markActive  = action{"marked_active", "would_mark_active"}
@@ -49,7 +49,7 @@ func livenessJob(cfg Config) Job {
 }
 
 func (l *liveness) run(ctx context.Context, dry bool) (res Result, err error) {
-	if dry { // it changes nothing, so that a second batch would be the first again
+	if dry { // it changes nothing, so a second batch would repeat the first
 		res.More, err = l.batch(ctx, &res, true)
 		return res, err
 	}

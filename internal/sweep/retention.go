@@ -8,25 +8,23 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// RetentionConfig is about rows whose time is over.
+// RetentionConfig configures the sweep of expired rows.
 type RetentionConfig struct {
 	Off      bool
 	DryRun   bool
 	Interval time.Duration
 	Batch    int // rows per transaction
-	// TTL is how long tasks that have ended are kept, counted from their end,
-	// and daemons that are gone; 0 is for ever.
+	// TTL is how long ended tasks are kept, counted from their end, and daemons that
+	// have gone; 0 is for ever.
 	TTL time.Duration
-	// DeadLetterTTL is how long closed entries of the dead letter queue are
-	// kept; 0 is for ever. What operators did is kept for the longer of both.
+	// DeadLetterTTL is how long closed entries of the dead letter queue are kept; 0 is
+	// for ever. Operators' actions are kept for the longer of both.
 	DeadLetterTTL time.Duration
-	// EventTTL is how long domain events are kept, whether they have been read or
-	// not; 0 is for ever.
+	// EventTTL is how long domain events are kept, read or not; 0 is for ever.
 	EventTTL time.Duration
 }
 
-// retentionLease is the longest that a run may last. It deletes for half of it at
-// most.
+// retentionLease bounds a run, which deletes for at most half of it.
 const retentionLease = 5 * time.Minute
 
 type retention struct {
@@ -36,7 +34,7 @@ type retention struct {
 	bounds  bounds
 }
 
-// The actions on what is over.
+// The actions on expired rows.
 var (
 	dropDay          = action{"dropped_days", "would_drop_days"}
 	dropEventDay     = action{"dropped_event_days", "would_drop_event_days"}
@@ -49,7 +47,7 @@ var (
 	deleteRecord     = action{"deleted_operator_actions", "would_delete_operator_actions"}
 )
 
-// busyDays counts days that could not be dropped because somebody used them.
+// busyDays counts days that could not be dropped because they were in use.
 const busyDays = "busy_days"
 
 func retentionJob(cfg Config) Job {
@@ -60,7 +58,7 @@ func retentionJob(cfg Config) Job {
 }
 
 func (r *retention) run(ctx context.Context, dry bool) (res Result, err error) {
-	if dry { // it changes nothing, so that a second batch would be the first again
+	if dry { // it changes nothing, so a second batch would repeat the first
 		res.More, err = r.batch(ctx, &res, true)
 		return res, err
 	}

@@ -17,16 +17,16 @@ import (
 var (
 	// ErrUnknown: there is no sweep of that name here.
 	ErrUnknown = errors.New("unknown sweep")
-	// ErrRunning: another replica runs the sweep at this moment.
+	// ErrRunning: another replica is running the sweep.
 	ErrRunning = errors.New("the sweep is running already")
 )
 
-// Leases hand sweeps out to the replicas of a fleet; *store.Store does.
+// Leases assign sweeps to the replicas of a fleet; *store.Store does.
 type Leases interface {
-	// TakeSweep takes a sweep whose interval has passed, or with now one that
-	// nobody runs; taken is false when it is not to be had.
+	// TakeSweep takes a sweep whose interval has passed, or with now any sweep that is
+	// not running; taken is false when it is not available.
 	TakeSweep(ctx context.Context, name string, holder uuid.UUID, interval, lease time.Duration, now bool) (taken bool, err error)
-	// EndSweep gives the lease back and records what came of the run.
+	// EndSweep releases the lease and records the result of the run.
 	EndSweep(ctx context.Context, name string, holder uuid.UUID, result any) error
 }
 
@@ -35,24 +35,24 @@ type RunnerConfig struct {
 	Leases Leases
 	// Holder is this process.
 	Holder uuid.UUID
-	// Jitter is the share of an interval, 0 to 1, by which chance has a replica
-	// come round later, so that replicas do not come all at once; default 0.1,
-	// negative for none.
+	// Jitter is the largest random share of an interval, 0 to 1, that is added to the
+	// wait of a replica, so that replicas do not come all at once; default 0.1, negative
+	// for none.
 	Jitter  float64
 	Clock   lifecycle.Clock    // of the timers; default the real one
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
 
-// Runner runs sweeps for as long as it lives. It implements lifecycle.Service
-// and is safe for concurrent use.
+// Runner runs sweeps until it is stopped. It implements lifecycle.Service and is safe for
+// concurrent use.
 type Runner struct {
 	sweepers []*sweeper
 	group    *lifecycle.Group
 }
 
-// NewRunner returns a runner of jobs; nothing runs before Start. It returns an
-// error when a job is not complete or a name is there twice.
+// NewRunner returns a runner of jobs that is not started. It returns an error when a job
+// is incomplete or a name occurs twice.
 func NewRunner(cfg RunnerConfig, jobs ...Job) (*Runner, error) {
 	if cfg.Jitter == 0 {
 		cfg.Jitter = 0.1
@@ -72,7 +72,7 @@ func NewRunner(cfg RunnerConfig, jobs ...Job) (*Runner, error) {
 			return nil, fmt.Errorf("sweep %q: name, interval, lease and function are required", j.Name)
 		}
 		if r.sweeper(j.Name) != nil {
-			return nil, fmt.Errorf("sweep %q is there twice", j.Name)
+			return nil, fmt.Errorf("duplicate sweep %q", j.Name)
 		}
 		s := newSweeper(cfg, j)
 		r.sweepers, loops = append(r.sweepers, s), append(loops, s.loop)
@@ -84,15 +84,13 @@ func NewRunner(cfg RunnerConfig, jobs ...Job) (*Runner, error) {
 // Name implements lifecycle.Service.
 func (r *Runner) Name() string { return r.group.Name() }
 
-// Start implements lifecycle.Service. The first look at each sweep comes within
-// seconds.
+// Start implements lifecycle.Service. The first look at each sweep comes within seconds.
 func (r *Runner) Start(ctx context.Context) error { return r.group.Start(ctx) }
 
-// Stop implements lifecycle.Service. A run under way has its context ended, and
-// its lease is given back.
+// Stop implements lifecycle.Service. It cancels a running sweep and releases its lease.
 func (r *Runner) Stop(ctx context.Context) error { return r.group.Stop(ctx) }
 
-// Sweeps returns the names of the sweeps, in the order in which they were given.
+// Sweeps returns the names of the sweeps in their configured order.
 func (r *Runner) Sweeps() []string {
 	names := make([]string, len(r.sweepers))
 	for i, s := range r.sweepers {
@@ -101,14 +99,13 @@ func (r *Runner) Sweeps() []string {
 	return names
 }
 
-// RunNow runs a sweep at once, whenever it is due and whether or not the runner
-// has been started. A dry run needs no lease and
-// leaves no trace in the database; it waits for a run in this process only. Any
-// other wants the lease, and the next run of the fleet is one interval away
-// then. A sweep that is dry by configuration stays dry.
+// RunNow runs a sweep at once, due or not, and whether or not the runner has been
+// started. A dry run takes no lease and leaves no trace in the database; it waits only
+// for a run in this process. Any other run takes the lease, and the next run of the fleet
+// is then one interval away. A sweep that is dry by configuration stays dry.
 //
-// The error is that of the run, whose record says what was done before, or
-// wraps ErrUnknown or ErrRunning.
+// The error is the error of the run, whose record holds what was done before, or wraps
+// ErrUnknown or ErrRunning.
 func (r *Runner) RunNow(ctx context.Context, name string, dry bool) (Run, error) {
 	s := r.sweeper(name)
 	if s == nil {

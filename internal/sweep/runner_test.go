@@ -65,7 +65,7 @@ func TestTheFleetRunsASweepOncePerInterval(t *testing.T) {
 			stop(t, runners...)
 			taken, ended := l.runs()
 			require.Len(t, ended, len(taken))
-			require.LessOrEqual(t, l.asked, replicas*(2*60+1), "nobody asks more than twice per interval")
+			require.LessOrEqual(t, l.asked, replicas*(2*60+1), "no replica asks more than twice per interval")
 			require.Less(t, taken[0].Sub(begin), 5*time.Second, "the first run does not wait for an interval")
 			for i := 1; i < len(taken); i++ {
 				gap := taken[i].Sub(taken[i-1])
@@ -285,7 +285,7 @@ func TestAStuckRunShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := newRunner(t, &leases{}, job(func(context.Context, bool) (sweep.Result, error) {
-			<-release // whatever becomes of its context
+			<-release // ignores its context
 			return sweep.Result{}, nil
 		}))
 		start(t, r)
@@ -323,7 +323,7 @@ func TestAClockOfOnesOwn(t *testing.T) {
 	require.NoError(t, r.Stop(ctx))
 }
 
-// always gives whatever is asked for.
+// always grants every lease.
 type always struct{}
 
 func (always) TakeSweep(context.Context, string, uuid.UUID, time.Duration, time.Duration, bool) (bool, error) {
@@ -346,5 +346,5 @@ func TestIncompleteJobsAreRefused(t *testing.T) {
 		require.ErrorContains(t, err, "are required", name)
 	}
 	_, err := sweep.NewRunner(sweep.RunnerConfig{Leases: &leases{}}, whole, whole)
-	require.ErrorContains(t, err, "twice")
+	require.ErrorContains(t, err, "duplicate")
 }

@@ -33,7 +33,7 @@ func TestRunNow(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, run.DryRun)
 		taken, ended := l.runs()
-		require.Empty(t, taken, "a dry run takes nothing from the real one")
+		require.Empty(t, taken, "a dry run takes no lease")
 		require.Empty(t, ended)
 
 		run, err = r.RunNow(t.Context(), "test", false)

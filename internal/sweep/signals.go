@@ -7,15 +7,15 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// SignalsConfig is about work that lies in line although nothing keeps anybody
-// from it: whoever put it there may have died before its signal.
+// SignalsConfig configures the sweep of work that waits although nothing blocks it: the
+// process that enqueued it may have died before it sent its signal.
 type SignalsConfig struct {
 	Off      bool
 	Interval time.Duration
-	Overdue  time.Duration // in line since: signalled again
+	Overdue  time.Duration // waiting for longer: signalled again
 }
 
-// signalsLease is the longest that a run may last.
+// signalsLease bounds a run.
 const signalsLease = 30 * time.Second
 
 type signals struct {
@@ -31,7 +31,7 @@ func signalsJob(cfg Config) Job {
 	return Job{Name: "signals", Interval: cfg.Signals.Interval, Lease: signalsLease, Run: s.run}
 }
 
-// run is one statement, with one signal per topic at most.
+// run is one statement, with at most one signal per topic.
 func (s *signals) run(ctx context.Context, dry bool) (res Result, err error) {
 	overdue, err := s.store.OverdueSignals(ctx, s.overdue)
 	if err != nil {

@@ -12,28 +12,27 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// StalenessConfig is about tasks that no longer move.
+// StalenessConfig configures the sweep of tasks that no longer move.
 type StalenessConfig struct {
 	Off      bool
 	DryRun   bool
 	Interval time.Duration
-	Batch    int // tasks judged at once
-	// Thresholds are those of tasks whose template has none; those that are 0
-	// are off.
+	Batch    int // tasks examined at once
+	// Thresholds apply to tasks whose template has none; 0 turns one off.
 	Thresholds store.StaleThresholds
 	Actions    StaleActions
 }
 
-// stalenessLease is the longest that a run may last.
+// stalenessLease bounds a run.
 const stalenessLease = 2 * time.Minute
 
-// StaleActions are what is done to a stale task. With neither it is only counted.
+// StaleActions are the actions on a stale task. With neither it is only counted.
 type StaleActions struct {
 	ToError     bool // the task ends with the state error
-	DeadLetters bool // an entry of the dead letter queue asks people to look
+	DeadLetters bool // a dead-letter entry is created
 }
 
-// action names what the actions come to.
+// action names the configured actions.
 func (a StaleActions) action() action {
 	switch {
 	case a.ToError && a.DeadLetters:
@@ -53,8 +52,8 @@ type staleness struct {
 	metrics *telemetry.Metrics
 	cfg     StalenessConfig
 	bounds  bounds
-	// after is where the last run ended, when it ended at its bounds: tasks
-	// that are old and healthy must not hide those behind them for ever.
+	// after is the place where the last run stopped at its bounds: old and healthy tasks
+	// must not hide those behind them for ever.
 	after uuid.UUID
 }
 
@@ -73,7 +72,7 @@ func (s *staleness) run(ctx context.Context, dry bool) (res Result, err error) {
 	}()
 	after := s.after
 	if dry {
-		after = uuid.Nil // and the place is not moved
+		after = uuid.Nil // a dry run does not move the place
 	}
 	var errs failures
 	res.More, err = s.bounds.repeat(ctx, func() (more bool, err error) {
@@ -94,14 +93,14 @@ func (s *staleness) run(ctx context.Context, dry bool) (res Result, err error) {
 }
 
 const (
-	// stalled is what a running step is that saves no checkpoints any more. Its
-	// handler lives, or its lease would end: so it is shown, and no more.
+	// stalled marks a running step that saves no more checkpoints. Its handler is alive,
+	// or its lease would end: so it is only shown.
 	stalled = "checkpoint_stalled"
 	// maxStalled bounds how many are counted.
 	maxStalled = 1000
 )
 
-// showStalled notes the running steps whose last checkpoint is too old.
+// showStalled records the running steps whose last checkpoint is too old.
 func (s *staleness) showStalled(ctx context.Context, res *Result) error {
 	steps, err := s.stalledSteps(ctx)
 	res.count(stalled, len(steps))
@@ -121,7 +120,7 @@ func (s *staleness) stalledSteps(ctx context.Context) ([]store.StalledStep, erro
 	return s.store.StalledSteps(ctx, since, maxStalled)
 }
 
-// end does to the tasks what is to be done, or notes what would be.
+// end applies the configured actions to the tasks, or records what they would do.
 func (s *staleness) end(ctx context.Context, res *Result, stale []store.StaleTask, dry bool) error {
 	if len(stale) == 0 {
 		return nil
@@ -148,8 +147,8 @@ func describe(t *store.StaleTask) string {
 		t.Namespace, t.Name, t.State, t.MinutesInState, t.MinutesOld, t.Reason, t.ThresholdMinutes)
 }
 
-// watch counts what waits in the dead letter queue, up to store.CountLimit of
-// each reason, and the steps that save no checkpoints any more.
+// watch counts the dead letter queue, up to store.CountLimit per reason, and the steps
+// that save no more checkpoints.
 func (s *staleness) watch(ctx context.Context) error {
 	stats, err := s.store.DeadLetterStats(ctx)
 	if err != nil {

@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// firstWithin is how soon after its start a replica comes round first.
+	// firstWithin bounds the time from the start of a replica to its first round.
 	firstWithin = 5 * time.Second
-	// giveBackTimeout bounds the end of a run, which has a deadline of its own:
-	// the context of the run may be over.
+	// giveBackTimeout bounds the end of a run, whose own context may be over.
 	giveBackTimeout = 5 * time.Second
-	// maxSilence is how much longer than planned a loop may take to come round.
+	// maxSilence is how much longer than planned a round may take.
 	maxSilence = time.Minute
 )
 
@@ -29,9 +28,9 @@ type sweeper struct {
 	cfg  RunnerConfig
 	job  Job
 	loop *lifecycle.Loop
-	turn chan struct{} // holds one while this process runs the job
+	turn chan struct{} // of capacity 1: held while this process runs the job
 
-	failures int  // of rounds, in a row; of the loop only
+	failures int  // of consecutive rounds; of the loop only
 	again    bool // the last run failed: do not wait for the interval; of the loop only
 
 	mu     sync.Mutex
@@ -52,7 +51,7 @@ func newSweeper(cfg RunnerConfig, job Job) *sweeper {
 	return s
 }
 
-// rounds is the loop: come round, wait, come round again.
+// rounds is the loop of rounds and waits.
 func (s *sweeper) rounds(ctx context.Context) error {
 	timer := s.cfg.Clock.NewTimer(time.Duration(rand.Float64() * float64(min(firstWithin, s.job.Interval))))
 	defer timer.Stop()
@@ -69,7 +68,7 @@ func (s *sweeper) rounds(ctx context.Context) error {
 	}
 }
 
-// round tries to run the sweep and returns how long to wait for the next try.
+// round tries to run the sweep and returns the wait until the next try.
 func (s *sweeper) round(ctx context.Context) time.Duration {
 	begin := s.cfg.Clock.Now()
 	taken, err := s.tryOnce(ctx)
@@ -82,22 +81,21 @@ func (s *sweeper) round(ctx context.Context) time.Duration {
 	}
 	s.failures = 0
 	if !taken {
-		// Somebody else runs it. Looking twice per interval finds out soon
-		// enough when they no longer do.
+		// Another replica runs it. Two looks per interval notice soon enough when it no
+		// longer does.
 		return s.later(s.job.Interval / 2)
 	}
-	// A long run must not be followed by the next one without a pause.
+	// A long run must be followed by a pause.
 	return max(s.later(s.job.Interval)-s.cfg.Clock.Now().Sub(begin), s.job.Interval/10)
 }
 
-// later is d with jitter. It is added, because whoever comes too early for the
-// interval is sent away.
+// later is d with jitter. It is added, because a replica that comes too early for the
+// interval does not get the lease.
 func (s *sweeper) later(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (1 + s.cfg.Jitter*rand.Float64()))
 }
 
-// tryOnce is once for the loop, which does not wait for a run that an operator
-// has asked for.
+// tryOnce is once for the loop, which does not wait for a run that an operator requested.
 func (s *sweeper) tryOnce(ctx context.Context) (taken bool, err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -109,9 +107,9 @@ func (s *sweeper) tryOnce(ctx context.Context) (taken bool, err error) {
 	return taken, err
 }
 
-// once takes the sweep, runs it and gives it back.
+// once takes the sweep, runs it and releases it.
 func (s *sweeper) once(ctx context.Context, now bool) (run Run, taken bool, err error) {
-	// Counted from before the lease begins: the run ends before it does.
+	// Counted from before the lease begins, so that the run ends before the lease.
 	leased, cancel := context.WithTimeout(ctx, s.job.Lease)
 	defer cancel()
 	err = lifecycle.Guard(func() (err error) {
@@ -134,18 +132,18 @@ func (s *sweeper) once(ctx context.Context, now bool) (run Run, taken bool, err 
 	return run, true, err
 }
 
-// giveBack ends the lease. One that cannot be given back runs out.
+// giveBack ends the lease. A lease that cannot be released expires.
 func (s *sweeper) giveBack(ctx context.Context, run Run) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	err := lifecycle.Guard(func() error { return s.cfg.Leases.EndSweep(ctx, s.job.Name, s.cfg.Holder, run) })
 	if err != nil {
-		s.cfg.Logger.Warn("the end of a sweep could not be recorded; its lease runs out by itself",
+		s.cfg.Logger.Warn("recording the end of a sweep failed; its lease will expire",
 			zap.Error(err), lifecycle.StackField(err))
 	}
 }
 
-// run calls the job and records what came of it.
+// run calls the job and records the result.
 func (s *sweeper) run(ctx context.Context, dry bool) (Run, error) {
 	run := Run{Sweep: s.job.Name, DryRun: dry, Outcome: OutcomeOK}
 	begin := s.cfg.Clock.Now()

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Store is what the sweeps need of the database.
+// Store is the part of the store that sweeps need.
 type Store interface {
 	Leases
 	SweepLiveness(ctx context.Context, limits store.LivenessLimits, dry bool) (store.Liveness, error)
@@ -30,18 +30,18 @@ type Store interface {
 
 var _ Store = (*store.Store)(nil)
 
-// Tasks decides what becomes of the tasks that sweeps find; the orchestrator
-// does. Both count the tasks they changed: others may have ended or moved since
-// they were found. Both may be called again with tasks they had before.
+// Tasks changes the tasks that sweeps find; the orchestrator does. Both methods count the
+// changed tasks: others may have ended or moved since they were found. Both may be called
+// again with the same tasks.
 type Tasks interface {
-	// CancelOverdue cancels tasks that are past their deadline.
+	// CancelOverdue cancels tasks past their deadline.
 	CancelOverdue(ctx context.Context, tasks []uuid.UUID) (changed int, err error)
-	// EndStale does to stale tasks what the actions say.
+	// EndStale applies the actions to stale tasks.
 	EndStale(ctx context.Context, stale []store.StaleTask, actions StaleActions) (changed int, err error)
 }
 
-// Config describes the sweeps of the product: see Configure. Store, Tasks,
-// Publisher and Holder are required, and what Check refuses to do without.
+// Config describes the sweeps of the product: see Configure. Store, Tasks, Publisher and
+// Holder are required, and the values that Check requires.
 type Config struct {
 	Store     Store
 	Tasks     Tasks
@@ -61,8 +61,8 @@ type Config struct {
 	Metrics *telemetry.Metrics // default none
 }
 
-// New returns a runner of the product's sweeps, those left out that are off.
-// Nothing runs before Start. It returns an error when something required is missing.
+// New returns a runner of the product's sweeps, without those that are off. Nothing runs
+// before Start. It returns an error when a required value is missing.
 func New(cfg Config) (*Runner, error) {
 	if cfg.Store == nil || cfg.Tasks == nil || cfg.Publisher == nil || cfg.Holder == uuid.Nil {
 		return nil, errors.New("sweeps: store, tasks, publisher and holder are required")

@@ -1,4 +1,4 @@
-// Package telemetry is how the product tells about itself: the logger
+// Package telemetry makes the product observable: the logger
 // ([NewLogger]), the catalogue of metrics ([Metrics]) and health reports
 // ([Report]).
 //
@@ -6,5 +6,5 @@
 // and help. A label never varies per request: no task, step, correlation or
 // trace id; those belong in logs and spans.
 //
-// What may not enter: knowledge of the things measured beyond their names.
+// What may not enter: knowledge of the measured components beyond their names.
 package telemetry

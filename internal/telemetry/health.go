@@ -11,7 +11,7 @@ import (
 // Check is the outcome of one health check.
 type Check struct {
 	Status  deploymode.Level
-	Message string // for people; may be empty
+	Message string // for operators; may be empty
 	// Duration of the check itself.
 	Duration time.Duration
 }

@@ -13,7 +13,7 @@ import (
 // The log formats.
 const (
 	FormatAuto    = "auto"    // console on a terminal, json elsewhere
-	FormatConsole = "console" // for people
+	FormatConsole = "console" // for reading
 	FormatJSON    = "json"    // one object per line
 )
 
@@ -74,8 +74,8 @@ func encoderConfig(levels zapcore.LevelEncoder) zapcore.EncoderConfig {
 	}
 }
 
-// isTerminal holds for a character device, which in practice is a terminal
-// (and /dev/null, where the format does not matter).
+// isTerminal holds for a character device, in practice a terminal (or /dev/null, where the
+// format does not matter).
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

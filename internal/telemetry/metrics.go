@@ -6,9 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics is the catalogue. Each field is a collector; the labels are written
-// beside it, in the order WithLabelValues wants them. It is safe for
-// concurrent use.
+// Metrics is the catalogue. Each field is a collector; its labels are in the comment, in the
+// order of WithLabelValues. It is safe for concurrent use.
 type Metrics struct {
 	ListenerMetrics
 	PollerMetrics
@@ -27,7 +26,7 @@ type Metrics struct {
 	DomainEventMetrics
 }
 
-// ListenerMetrics tell of listeners. system is the id of an event system, mode
+// ListenerMetrics are the metrics of listeners. system is the id of an event system, mode
 // the short form of its deployment mode.
 type ListenerMetrics struct {
 	ListenerActive        *prometheus.GaugeVec     // system, mode
@@ -38,7 +37,7 @@ type ListenerMetrics struct {
 	WALLag                *prometheus.GaugeVec     // system; bytes, of sources that read the WAL
 }
 
-// PollerMetrics tell of pollers.
+// PollerMetrics are the metrics of pollers.
 type PollerMetrics struct {
 	PollingCycles        *prometheus.CounterVec   // system
 	PollingMessagesFound *prometheus.CounterVec   // system
@@ -46,7 +45,7 @@ type PollerMetrics struct {
 	PollingDuration      *prometheus.HistogramVec // system
 }
 
-// EventSystemMetrics tell of event systems: which way work is found.
+// EventSystemMetrics are the metrics of event systems: how work is found.
 type EventSystemMetrics struct {
 	PollingFallbackActive *prometheus.GaugeVec     // system, mode
 	ModeSwitches          *prometheus.CounterVec   // system, mode (the mode after the switch)
@@ -58,7 +57,7 @@ type EventSystemMetrics struct {
 	EventProcessing       *prometheus.HistogramVec // system
 }
 
-// CommandMetrics tell of bounded channels, commands, batches and loops.
+// CommandMetrics are the metrics of bounded channels, commands, batches and loops.
 type CommandMetrics struct {
 	ChannelSaturation *prometheus.GaugeVec     // channel; 0 to 1
 	ChannelCapacity   *prometheus.GaugeVec     // channel
@@ -69,7 +68,7 @@ type CommandMetrics struct {
 	LoopRestarts      *prometheus.CounterVec   // loop
 }
 
-// EngineMetrics tell of tasks, steps, leases and statements.
+// EngineMetrics are the metrics of tasks, steps, leases and statements.
 type EngineMetrics struct {
 	TasksCreated   *prometheus.CounterVec   // namespace
 	TasksCompleted *prometheus.CounterVec   // namespace, state
@@ -79,14 +78,14 @@ type EngineMetrics struct {
 	BatchesCreated *prometheus.CounterVec   // namespace
 	StepDuration   *prometheus.HistogramVec // namespace
 	StaleResults   prometheus.Counter
-	// StepsSettled counts successes whose consequences the worker itself made true.
+	// StepsSettled counts successes that the worker itself settled.
 	StepsSettled  *prometheus.CounterVec // way
 	LeasesExpired prometheus.Counter
 	ClaimsUnbegun prometheus.Counter
 	// StuckSessionsEnded counts sessions of processes that froze holding locks.
 	StuckSessionsEnded prometheus.Counter
-	// Tasks that ended as failed because nothing else could be done about them,
-	// and those that one orchestrator leaves as they are for now.
+	// TasksQuarantined counts tasks that ended as failed because their records or reports
+	// could not be applied; TasksAside those left unchanged for now.
 	TasksQuarantined *prometheus.CounterVec // reason
 	TasksAside       prometheus.Gauge
 	LeasesLost       prometheus.Counter
@@ -96,7 +95,7 @@ type EngineMetrics struct {
 	HandlersZombie   prometheus.Gauge
 }
 
-// CheckpointMetrics tell of the progress that running steps save.
+// CheckpointMetrics are the metrics of checkpoints, isolated items and yields.
 type CheckpointMetrics struct {
 	CheckpointsSaved     *prometheus.CounterVec // namespace
 	CheckpointsRefused   *prometheus.CounterVec // reason
@@ -107,7 +106,7 @@ type CheckpointMetrics struct {
 	StepYields           *prometheus.CounterVec // namespace
 }
 
-// SignalMetrics tell of signals sent and relayed.
+// SignalMetrics are the metrics of signals sent and relayed.
 type SignalMetrics struct {
 	SignalsSent      prometheus.Counter
 	SignalsCoalesced prometheus.Counter
@@ -134,10 +133,10 @@ const (
 	OutcomePanic = "panic"
 )
 
-// NewMetrics registers the catalogue on reg and returns it. A second call with
-// the same registry returns the collectors already there, so that several
-// daemons in one process can share it. It panics where reg holds a metric of
-// the same name and another shape, which is a mistake in the program.
+// NewMetrics registers the catalogue on reg and returns it. A second call with the same
+// registry returns the existing collectors, so that several daemons in one process can
+// share it. It panics if reg holds a metric of the same name and another shape, which is a
+// programming error.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
 		ListenerMetrics:     newListenerMetrics(reg),
@@ -158,10 +157,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// Discard returns metrics that nobody reads, for those who were given none.
+// Discard returns metrics without a reader, for components that were given none.
 func Discard() *Metrics { return NewMetrics(prometheus.NewRegistry()) }
 
-// OrDiscard returns m, or metrics that nobody reads where m is nil.
+// OrDiscard returns m, or Discard if m is nil.
 func (m *Metrics) OrDiscard() *Metrics {
 	if m == nil {
 		return Discard()
@@ -264,7 +263,7 @@ func newSignalMetrics(reg prometheus.Registerer) SignalMetrics {
 	}
 }
 
-// latencies spans what this product measures: half a millisecond to a minute.
+// latencies spans the measured durations: half a millisecond to a minute.
 func latencies() []float64 {
 	return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 }
@@ -305,5 +304,5 @@ func registered[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 			return existing
 		}
 	}
-	panic(err) //nolint:forbidigo // two metrics of one name are a mistake in the program, found at its first start
+	panic(err) //nolint:forbidigo // two metrics of one name are a programming error, found at the first start
 }

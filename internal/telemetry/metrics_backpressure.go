@@ -2,14 +2,14 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// BreakerMetrics tell of circuit breakers.
+// BreakerMetrics are the metrics of circuit breakers.
 type BreakerMetrics struct {
 	BreakerState       *prometheus.GaugeVec   // component
 	BreakerTransitions *prometheus.CounterVec // component, to
 	BreakerRejected    *prometheus.CounterVec // component
 }
 
-// BackpressureMetrics tell of new work that is turned away, and why.
+// BackpressureMetrics are the metrics of rejected new work.
 type BackpressureMetrics struct {
 	BackpressureTier     *prometheus.GaugeVec   // namespace
 	BackpressureRefusals *prometheus.CounterVec // reason

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// DomainEventMetrics tell of domain events. Durable ones are counted by the
+// DomainEventMetrics are the metrics of domain events. Durable ones are counted by the
 // orchestrator that commits them, fast ones by the worker that ran the step.
 type DomainEventMetrics struct {
 	DomainEventsPublished       *prometheus.CounterVec // event_name, namespace

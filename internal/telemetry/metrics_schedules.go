@@ -2,8 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// ScheduleMetrics tell of schedules. Each run is counted by the replica that
-// made it.
+// ScheduleMetrics are the metrics of schedules. Each run is counted by the replica that made
+// it.
 type ScheduleMetrics struct {
 	ScheduleRuns *prometheus.CounterVec // outcome
 	ScheduleLag  prometheus.Histogram   // seconds

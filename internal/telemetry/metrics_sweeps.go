@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// SweepMetrics tell of sweeps and what they found. Each run is counted by the
+// SweepMetrics are the metrics of sweeps and their findings. Each run is counted by the
 // replica that made it.
 type SweepMetrics struct {
 	SweepRuns         *prometheus.CounterVec   // sweep, outcome
@@ -18,7 +18,7 @@ type SweepMetrics struct {
 	StalenessDuration prometheus.Histogram // milliseconds
 }
 
-// DeadLetterMetrics tell of the dead letter queue.
+// DeadLetterMetrics are the metrics of the dead letter queue.
 type DeadLetterMetrics struct {
 	DLQEntriesCreated *prometheus.CounterVec // reason
 	DLQPending        prometheus.Gauge       // of the fleet, read by every orchestrator

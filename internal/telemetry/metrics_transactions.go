@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// TransactionMetrics tell of handlers that work in a transaction.
+// TransactionMetrics are the metrics of handlers that work in a transaction.
 type TransactionMetrics struct {
 	Transactions    *prometheus.CounterVec // outcome
 	TransactionWait prometheus.Histogram

@@ -2,8 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// WaitMetrics tell of what steps wait for. Each event is counted by the replica
-// that took it.
+// WaitMetrics are the metrics of waiting steps. Each event is counted by the replica that
+// received it.
 type WaitMetrics struct {
 	EventsReceived *prometheus.CounterVec // outcome
 }

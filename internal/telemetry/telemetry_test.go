@@ -41,7 +41,7 @@ func TestLoggerFormats(t *testing.T) {
 	log.Debug("too quiet")
 	log.Info("hello", zap.String("who", "you"))
 	require.Contains(t, out.String(), "INFO\thello")
-	require.NotContains(t, out.String(), "\x1b", "no colour where there is no terminal")
+	require.NotContains(t, out.String(), "\x1b", "no colour without a terminal")
 	require.NotContains(t, out.String(), "quiet")
 }
 
@@ -66,8 +66,8 @@ func TestLoggerInAFileIsJSON(t *testing.T) {
 	require.True(t, json.Valid(text), "%s", text)
 }
 
-// touch makes a series of every collector in the catalogue, so that Gather
-// shows all of them.
+// touch makes a series of every collector in the catalogue, so that Gather returns all of
+// them.
 func touch(t *testing.T, m *telemetry.Metrics) (collectors int) {
 	t.Helper()
 	groups := reflect.ValueOf(m).Elem()

@@ -10,10 +10,10 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// ErrDown is what a source that is down answers.
+// ErrDown is the error of a source that is down.
 var ErrDown = errors.New("source is down")
 
-// ErrBroken is what a connection that was broken answers.
+// ErrBroken is the error of a broken connection.
 var ErrBroken = errors.New("connection is broken")
 
 // Source is a signal.Source in memory. It is safe for concurrent use.
@@ -32,7 +32,7 @@ var _ signal.Source = (*Source)(nil)
 // Name implements signal.Source.
 func (s *Source) Name() string { return "test" }
 
-// SetDown makes connecting fail; existing connections go on.
+// SetDown makes connecting fail; existing connections continue.
 func (s *Source) SetDown(down bool) { s.set(func() { s.down = down }) }
 
 // SetMute makes the source accept everything and deliver nothing.
@@ -73,7 +73,7 @@ func (s *Source) Publish(signals ...signal.Signal) {
 	}
 }
 
-// Topics returns what the latest connection is subscribed to, nil without one.
+// Topics returns the topics of the latest connection, nil without one.
 func (s *Source) Topics() []signal.Topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +83,7 @@ func (s *Source) Topics() []signal.Topic {
 	return slices.Clone(s.connections[len(s.connections)-1].topics)
 }
 
-// Counts returns how many connections are open, how many were ever made and
-// how many attempts there were.
+// Counts returns the open connections, all connections ever made and all attempts.
 func (s *Source) Counts() (open, connects, attempts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

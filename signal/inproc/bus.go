@@ -10,9 +10,9 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "inproc"
 
-// Bus hands signals to the connections that subscribed to their topics. Each
-// connection has a bounded buffer of its own, so a slow reader loses detail
-// (payloads) and never holds up a sender. A Bus is safe for concurrent use.
+// Bus delivers signals to the connections that subscribed to their topics. Each
+// connection has a bounded buffer of its own, so a slow reader loses payloads and
+// never blocks a sender. A Bus is safe for concurrent use.
 type Bus struct {
 	mu    sync.RWMutex
 	conns map[*connection]struct{}
@@ -28,8 +28,8 @@ var (
 // New returns a Bus whose connections buffer signal.DefaultBufferLimit signals.
 func New() *Bus { return NewLimited(0) }
 
-// NewLimited returns a Bus whose connections buffer limit signals before their
-// payloads are given up.
+// NewLimited returns a Bus whose connections buffer limit signals before they drop
+// payloads.
 func NewLimited(limit int) *Bus {
 	return &Bus{conns: make(map[*connection]struct{}), limit: limit}
 }
@@ -52,8 +52,8 @@ func (b *Bus) Connect(ctx context.Context, topics []signal.Topic) (signal.Connec
 	return c, nil
 }
 
-// Send implements signal.Transport. When one signal is malformed nothing is
-// sent and signal.ErrMalformed is wrapped.
+// Send implements signal.Transport. If one signal is malformed, none is sent and the
+// error wraps signal.ErrMalformed.
 func (b *Bus) Send(ctx context.Context, batch []signal.Signal) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestPublishReachesConnectionsWithoutSender(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	bus.Publish(signal.Signal{Topic: signal.TopicControl}) // to nobody
+	bus.Publish(signal.Signal{Topic: signal.TopicControl}) // no subscriber
 }
 
 func TestLimitedBusCollapses(t *testing.T) {

@@ -2,18 +2,18 @@
 // source. Every NOTIFY wakes every session that listens in its database, and
 // every reader of the WAL decodes it once more; so a process should have one.
 //
-// Source wraps another source. Whoever connects becomes a member: a connection
-// with topics, a bounded buffer and a fate of its own, as far as that goes. The
-// first member opens the upstream connection, the last one closes it, and when
-// it breaks, all members learn why and come back each in its own time.
+// Source wraps another source. Each Connect makes a member: a connection with topics and
+// a bounded buffer of its own. The first member opens the upstream connection, the last
+// one closes it, and when it breaks, all members get the error and reconnect, each in
+// its own time.
 //
-// What is shared can be deaf for all, so probes say whether it may be shared
-// any longer: a member that closes while a probe of its own has not come back
-// ends the upstream connection for everybody. In return a probe that came back
-// for one member may stand for that of another. The rules are in probe.go.
+// A shared connection can be deaf for all members, so probes decide whether it may still
+// be shared: a member that closes before its own probe has come back ends the upstream
+// connection for all. In return, a probe that came back for one member may count for
+// another. The rules are in probe.go.
 //
-// Read it in this order: source.go (joining), upstream.go (the one connection:
-// a goroutine reads it, another one subscribes), member.go, probe.go.
+// Read it in this order: source.go (joining), upstream.go (the shared connection: one
+// goroutine reads, another one subscribes), member.go, probe.go.
 //
-// What may not enter: drivers, reconnecting (listener), what a topic means.
+// What may not enter: drivers, reconnecting (listener), the meaning of a topic.
 package mux

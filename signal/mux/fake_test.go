@@ -23,10 +23,10 @@ var (
 	errBroken = errors.New("the connection is broken")
 )
 
-// fake is a source in memory that fails on demand. A gate that is not nil
-// holds up what it is for until it is closed.
+// fake is a source in memory that fails on demand. A non-nil gate blocks its operation
+// until it is closed.
 type fake struct {
-	lagBytes int64 // its connections tell it, unless 0
+	lagBytes int64 // reported by its connections, unless 0
 
 	mu          sync.Mutex
 	open        []*fakeConn
@@ -49,7 +49,7 @@ func (f *fake) set(change func()) {
 	change()
 }
 
-// pass waits at a gate, as long as ctx allows.
+// pass waits at a gate until it opens or ctx ends.
 func (f *fake) pass(ctx context.Context, gate *chan struct{}) error {
 	f.mu.Lock()
 	g := *gate
@@ -83,7 +83,7 @@ func (f *fake) Connect(ctx context.Context, topics []signal.Topic) (signal.Conne
 	return c, nil
 }
 
-// publish delivers at once to all connections that are open.
+// publish delivers at once to all open connections.
 func (f *fake) publish(signals ...signal.Signal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *fake) deliver(signals ...signal.Signal) {
 	}
 }
 
-// breakAll ends all connections from the other side.
+// breakAll ends all connections from the server side.
 func (f *fake) breakAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *fake) breakAll() {
 	f.open = nil
 }
 
-// state returns what is open and what it is subscribed to.
+// state returns the open connections and their topics.
 func (f *fake) state() (open, connects int, topics []signal.Topic) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,8 +144,8 @@ func (c *fakeConn) Receive(ctx context.Context) (signal.Signal, error) {
 	return s, err
 }
 
-// Subscribe gives the old topics up before the gate and takes the new ones on
-// behind it, so that whoever returns too early misses something.
+// Subscribe drops the old topics before the gate and adds the new ones after it, so
+// that a caller that returns too early misses signals.
 func (c *fakeConn) Subscribe(ctx context.Context, topics []signal.Topic) error {
 	c.source.set(func() {
 		c.source.subscribes++

@@ -17,10 +17,10 @@ type member struct {
 
 	topics signal.TopicSet
 	closed bool
-	asked  time.Time      // when it last probed
-	out    *signal.Signal // its probe, until it is answered
-	flight *flight        // the last one that was really sent, until it is back
-	heard  bool           // one that was really sent has come back
+	asked  time.Time      // time of its last probe
+	out    *signal.Signal // its probe, until it comes back
+	flight *flight        // its last probe that was sent, until it is back
+	proven bool           // a probe that was sent has come back
 }
 
 // lagging is a member of an upstream that reads a log.
@@ -29,7 +29,7 @@ type lagging struct {
 	log
 }
 
-// log is what connections are that know how far they are behind.
+// log is implemented by connections that know how far they are behind.
 type log interface{ LagBytes() int64 }
 
 var (
@@ -37,7 +37,7 @@ var (
 	_ log               = (*lagging)(nil)
 )
 
-// connection returns m with what its upstream can do.
+// connection returns m with the capabilities of its upstream.
 func (m *member) connection() signal.Connection {
 	if l, ok := m.upstream.conn.(log); ok {
 		return &lagging{m, l}
@@ -48,8 +48,8 @@ func (m *member) connection() signal.Connection {
 // Receive implements signal.Connection.
 func (m *member) Receive(ctx context.Context) (signal.Signal, error) { return m.arrived.Take(ctx) }
 
-// Subscribe implements signal.Connection. When ctx ends first, the topics are
-// replaced all the same, a moment later.
+// Subscribe implements signal.Connection. When ctx ends first, the topics are replaced
+// a moment later.
 func (m *member) Subscribe(ctx context.Context, topics []signal.Topic) error {
 	if err := signal.ValidateTopics(topics); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (m *member) await(ctx context.Context, version uint64) error {
 	}
 }
 
-// usable returns why m cannot be used any more; it wants the lock held.
+// usable returns why m cannot be used any more; it requires the lock.
 func (m *member) usable() error {
 	if m.closed {
 		return signal.ErrClosed
@@ -98,8 +98,8 @@ func (m *member) usable() error {
 	return m.upstream.err
 }
 
-// Close implements signal.Connection. When it ends the upstream connection, or
-// that is over already, it waits until it is closed.
+// Close implements signal.Connection. If the upstream connection ends, it waits until
+// that is closed.
 func (m *member) Close(ctx context.Context) error {
 	if !m.leave() {
 		return nil
@@ -112,8 +112,8 @@ func (m *member) Close(ctx context.Context) error {
 	}
 }
 
-// leave ends the membership and reports whether the upstream is over. It ends
-// with its last member, and with one who has reason to think that it is deaf.
+// leave ends the membership and reports whether the upstream is over: its last member
+// left, or a member that suspects it to be deaf.
 func (m *member) leave() (over bool) {
 	u := m.upstream
 	u.source.mu.Lock()

@@ -25,7 +25,7 @@ const (
 	countSQL = `select count(*) ` + sessions
 )
 
-// over are the real sources, with the transports that reach them.
+// over are the PostgreSQL sources with their transports.
 var over = map[string]func(t *testing.T, db *pgtest.DB, pool *pgxpool.Pool) (signal.Source, signal.Transport){
 	"notify": func(t *testing.T, db *pgtest.DB, pool *pgxpool.Pool) (signal.Source, signal.Transport) {
 		transport := notify.NewTransport(pool)
@@ -59,9 +59,9 @@ func TestContractOverPostgreSQL(t *testing.T) {
 	}
 }
 
-// TestStorm: members that come, change their topics, probe and go, at once,
-// while the server ends their sessions and somebody sends without a pause.
-// Nobody misses anything on the topic that all want, without having been told.
+// TestStorm: members connect, change their topics, probe and close concurrently, while
+// the server ends their sessions and a sender never pauses. No member misses a signal
+// on the common topic without an error.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	for name, newSource := range over {
@@ -129,26 +129,25 @@ func (s *sending) stop() {
 	s.ended.Wait()
 }
 
-// next is the first number that will be sent from now on for certain.
+// next is the first number that is certain to be sent from now on.
 func (s *sending) next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sent + 2 // one may be under way
 }
 
-// storm is the stay of one member: connect, hear some, subscribe anew, hear
-// some more, close.
+// storm is the life of one member: connect, receive, subscribe again, receive, close.
 func (s *sending) storm(ctx context.Context, source signal.Source, name string, round int) error {
 	probe := signal.ProbeTopic(name)
 	c, err := source.Connect(ctx, []signal.Topic{topicA, probe})
 	if err != nil {
 		return ignoreKilled(err)
 	}
-	err = s.hear(ctx, c, s.next(), 20)
+	err = s.receiveRun(ctx, c, s.next(), 20)
 	if err == nil {
 		from := s.next()
 		if err = c.Subscribe(ctx, []signal.Topic{topicA, probe, signal.WorkerTopic(fmt.Sprint(name, round))}); err == nil {
-			err = s.hear(ctx, c, from, 20)
+			err = s.receiveRun(ctx, c, from, 20)
 		}
 	}
 	if err == nil && round%2 == 0 {
@@ -160,10 +159,10 @@ func (s *sending) storm(ctx context.Context, source signal.Source, name string, 
 	return ignoreKilled(err)
 }
 
-// hear receives count numbers without a gap, beginning with from or earlier. A
-// topic without a number says that a full buffer has given its numbers up: a member
-// that a busy machine keeps from receiving has been told, and begins anew.
-func (s *sending) hear(ctx context.Context, c signal.Connection, from, count int) error {
+// receiveRun receives count numbers without a gap, beginning with from or earlier. A
+// topic without a number says that a full buffer dropped its payloads: a member that
+// could not receive in time on a busy machine begins anew.
+func (s *sending) receiveRun(ctx context.Context, c signal.Connection, from, count int) error {
 	for last := 0; last < from+count; {
 		sig, err := c.Receive(ctx)
 		if err != nil {
@@ -184,8 +183,8 @@ func (s *sending) hear(ctx context.Context, c signal.Connection, from, count int
 	return nil
 }
 
-// ignoreKilled: whoever was told that the connection is over misses nothing
-// without knowing.
+// ignoreKilled: a member that got the error of an ended connection knows that it may
+// have missed signals.
 func ignoreKilled(err error) error {
 	if err == nil || errors.Is(err, errMissed) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -193,8 +192,8 @@ func ignoreKilled(err error) error {
 	return nil
 }
 
-// TestPersistentSlot: all members read one slot, the next connection finds it
-// free, and it goes on where the last one was.
+// TestPersistentSlot: all members read one slot; the next connection finds it free and
+// continues where the last one ended.
 func TestPersistentSlot(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -218,7 +217,7 @@ func TestPersistentSlot(t *testing.T) {
 			require.Error(t, err)
 		}
 		closeAll(t, x)
-		pgtest.Eventually(t, patience, func() (bool, string) { // a server that ends a session says so before it is done
+		pgtest.Eventually(t, patience, func() (bool, string) { // the server reports the end of a session before it is complete
 			return db.QueryBool(t, `select not active from pg_replication_slots where slot_name = $1`, slot), "the slot is in use"
 		})
 		x = connect(t, s, topicA)
@@ -236,7 +235,7 @@ func TestPersistentSlot(t *testing.T) {
 	closeAll(t, x)
 }
 
-// TestVisibleToAll: a signal of the WAL is held back once, for all members.
+// TestVisibleToAll: a signal of the WAL is held back once for all members.
 func TestVisibleToAll(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -269,8 +268,8 @@ func TestVisibleToAll(t *testing.T) {
 	closeAll(t, x, y)
 }
 
-// TestProbesOverPostgreSQL: whether a probe of its own comes back or another's
-// stands for it, a member is answered.
+// TestProbesOverPostgreSQL: a member gets an answer whether its own probe comes back or
+// another one counts for it.
 func TestProbesOverPostgreSQL(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -9,37 +9,36 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// ErrSuspect is what members receive when another one closed while its probe
-// had not come back: the connection they share may be deaf.
+// ErrSuspect is what members receive when another member closed before its probe had
+// come back: the shared connection may be deaf.
 var ErrSuspect = errors.New("signal: a probe of another listener did not come back over the shared connection")
 
-// A probe asks whether what is sent now comes out of the upstream connection.
-// Three answers are right:
+// A probe tests whether signals sent now arrive on the upstream connection. There are
+// three valid answers:
 //
 //   - the probe itself, once it has come back;
-//   - that of another member, which was under way when it was asked and has
+//   - a probe of another member that was under way at the time of the request and has
 //     come back since;
-//   - that of another member, which was sent a short time ago and has come
-//     back already. It answers after as long as it took itself, so that what is
-//     measured is the latest round trip.
+//   - a probe of another member that was sent a short time ago and has come back
+//     already. The answer is delayed by the time that probe took, so that the latest
+//     round trip is what is measured.
 //
-// Another's counts when it was sent within Config.ProofShare of the time since
-// the member's probe before. So of all probes at least one within the interval
-// of any member is really sent, and its sender finds out as soon as if it were
-// alone; by its leaving it tells the others. A member that has to find out by
-// itself, because the sender left in peace, does so later by that share of its
-// interval at most. The first probe of a member is always sent: it proves that
-// its topics are listened to.
+// Another member's probe counts if it was sent within Config.ProofShare of the time
+// since the member's previous probe. So at least one probe is really sent within the
+// interval of any member, and its sender detects a deaf connection as soon as it would
+// alone; by leaving it ends the connection for the others. If the sender left for
+// another reason, another member detects it later by at most that share of its
+// interval. The first probe of a member is always sent: it proves that its topics are
+// subscribed to.
 
 // flight is a probe that was sent and is not back yet.
 type flight struct {
 	probe  signal.Signal
 	sent   time.Time
-	riders map[*member]struct{} // whose probes it answers
+	riders map[*member]struct{} // the members whose probes it answers
 }
 
-// proof is the latest probe that came back. The zero proof is too old for
-// everybody.
+// proof is the latest probe that came back. The zero proof is too old for any member.
 type proof struct {
 	sent time.Time
 	trip time.Duration
@@ -59,13 +58,13 @@ func (m *member) Probe(ctx context.Context, s signal.Signal) error {
 	return m.upstream.conn.Probe(ctx, s)
 }
 
-// answered says how a probe will be.
+// answered says how a probe will be answered.
 type answered int
 
 const (
 	byItself  answered = iota // it has to be sent
-	byAnother                 // one that is under way
-	byProof                   // one that has come back
+	byAnother                 // by a probe that is under way
+	byProof                   // by a probe that has come back
 )
 
 func (m *member) ask(s signal.Signal, now time.Time) (how answered, trip time.Duration, err error) {
@@ -78,7 +77,7 @@ func (m *member) ask(s signal.Signal, now time.Time) (how answered, trip time.Du
 	share := time.Duration(u.source.cfg.ProofShare * float64(now.Sub(m.asked)))
 	oldest := now.Add(-share)
 	m.asked, m.out = now, &s
-	if m.heard && share > 0 && m.topics.Has(s.Topic) {
+	if m.proven && share > 0 && m.topics.Has(s.Topic) {
 		if f := u.underway(oldest); f != nil {
 			f.riders[m] = struct{}{}
 			return byAnother, 0, nil
@@ -88,7 +87,7 @@ func (m *member) ask(s signal.Signal, now time.Time) (how answered, trip time.Du
 		}
 	}
 	f := &flight{probe: s, sent: now, riders: make(map[*member]struct{})}
-	if m.flight != nil { // given up for lost; who waits for it goes on waiting
+	if m.flight != nil { // given up as lost; its riders wait for the next
 		f.riders = m.flight.riders
 	}
 	m.flight = f
@@ -115,10 +114,10 @@ func (m *member) echo(ctx context.Context, trip time.Duration) error {
 	return nil
 }
 
-// The methods below want source.mu held.
+// The methods below require source.mu.
 
-// underway returns the latest flight that was sent after oldest. None of the
-// member's own is: it was sent when the member last asked, or before.
+// underway returns the latest flight that was sent after oldest. It is never the
+// member's own: that was sent at the member's previous probe or earlier.
 func (u *upstream) underway(oldest time.Time) (latest *flight) {
 	for m := range u.members {
 		if f := m.flight; f != nil && f.sent.After(oldest) {
@@ -128,14 +127,14 @@ func (u *upstream) underway(oldest time.Time) (latest *flight) {
 	return latest
 }
 
-// returned looks whether s is a probe that was sent.
+// returned checks whether s is a probe that was sent.
 func (u *upstream) returned(s signal.Signal) {
 	for m := range u.members {
 		f := m.flight
 		if f == nil || f.probe != s {
 			continue
 		}
-		m.flight, m.heard = nil, true
+		m.flight, m.proven = nil, true
 		if m.out != nil && *m.out == s {
 			m.out = nil
 		}
@@ -148,7 +147,7 @@ func (u *upstream) returned(s signal.Signal) {
 	}
 }
 
-// answer has the probe of m come back without having been sent.
+// answer makes the probe of m come back although it was not sent.
 func (m *member) answer() {
 	if m.out != nil {
 		m.arrived.Put(*m.out)

@@ -28,7 +28,7 @@ func newProber(t *testing.T, s signal.Source, name string) *prober {
 	return &prober{Connection: connect(t, s, topic), topic: topic}
 }
 
-// probe sends one and returns it.
+// probe sends a probe and returns it.
 func (p *prober) probe(t *testing.T) signal.Signal {
 	t.Helper()
 	p.count++
@@ -55,28 +55,28 @@ func TestProbeStandsForThatOfAnother(t *testing.T) {
 		expect := func(p *prober, sent int, why string) {
 			t.Helper()
 			before := f.sent()
-			require.Equal(t, trip, p.roundTrip(t), "%s: what is measured is a round trip", why)
+			require.Equal(t, trip, p.roundTrip(t), "%s: want the round trip", why)
 			require.Equal(t, sent, f.sent()-before, why)
 		}
 		expect(x, 1, "the first probe of a member is its own")
 		expect(y, 1, "the first probe of a member is its own")
 		time.Sleep(4 * time.Second)
-		expect(x, 1, "nobody has probed within the last half of the interval")
+		expect(x, 1, "no probe within the last half of the interval")
 		time.Sleep(time.Second)
-		expect(y, 0, "x has, a second ago")
+		expect(y, 0, "x probed a second ago")
 		time.Sleep(4 * time.Second)
-		expect(x, 1, "its own probe stands for nothing new, and y's was not sent")
+		expect(x, 1, "its own probe is too old, and y's was not sent")
 		time.Sleep(3 * time.Second)
-		expect(y, 0, "x has, 3 s ago, and y has not asked for 7 s")
+		expect(y, 0, "x probed 3 s ago, and y has not probed for 7 s")
 		time.Sleep(500 * time.Millisecond)
-		expect(y, 1, "x has, but not since y asked")
+		expect(y, 1, "x has not probed since y did")
 		expectNothing(t, x)
 		expectNothing(t, y)
 		closeAll(t, x, y)
 	})
 }
 
-// TestProbeUnderWay: one that was sent before comes back for both.
+// TestProbeUnderWay: a probe under way comes back for both members.
 func TestProbeUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
@@ -110,8 +110,9 @@ func TestEveryProbeIsSent(t *testing.T) {
 	})
 }
 
-// TestWhoIsNotAnsweredEndsTheConnection: for all, so that nobody shares a deaf
-// one any longer. Who leaves in peace disturbs nobody.
+// TestWhoIsNotAnsweredEndsTheConnection: for all members, so that none shares a deaf
+// connection any longer. A member whose probes are answered leaves without effect on
+// the others.
 func TestWhoIsNotAnsweredEndsTheConnection(t *testing.T) {
 	for name, mute := range map[string]bool{"deaf": true, "well": false} {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +143,8 @@ func TestWhoIsNotAnsweredEndsTheConnection(t *testing.T) {
 	}
 }
 
-// TestWhoRidesIsNotAnsweredEither: a member whose probe was not sent, because
-// another's was under way, may end the connection too.
+// TestWhoRidesIsNotAnsweredEither: a member whose probe was not sent, because another
+// one was under way, may end the connection too.
 func TestWhoRidesIsNotAnsweredEither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{trip: trip}
@@ -164,7 +165,7 @@ func TestWhoRidesIsNotAnsweredEither(t *testing.T) {
 	})
 }
 
-// TestLostProbeOfAnother: who waited for a probe that its sender gave up for
+// TestLostProbeOfAnother: a member that waits for a probe that its sender gave up as
 // lost is answered by the next one.
 func TestLostProbeOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +191,7 @@ const (
 	threshold = 10 * time.Second
 )
 
-// TestProbesOfTwoAreThoseOfOne: whatever lies between their probes.
+// TestProbesOfTwoAreThoseOfOne: for any time between their probes.
 func TestProbesOfTwoAreThoseOfOne(t *testing.T) {
 	for offset := time.Duration(0); offset < interval; offset += 490 * time.Millisecond {
 		t.Run(offset.String(), func(t *testing.T) {
@@ -212,9 +213,8 @@ func TestProbesOfTwoAreThoseOfOne(t *testing.T) {
 	}
 }
 
-// TestDeafnessIsFoundAsSoon as by a listener alone: an interval and a threshold
-// after the connection has died, for all members, whatever lies between their
-// probes.
+// TestDeafnessIsFoundAsSoon as by a single listener: an interval and a threshold after
+// the connection has died, for all members and any time between their probes.
 func TestDeafnessIsFoundAsSoon(t *testing.T) {
 	for offset := time.Duration(0); offset < interval; offset += 490 * time.Millisecond {
 		for dies := time.Duration(0); dies < interval; dies += 730 * time.Millisecond {
@@ -250,8 +250,8 @@ func deafness(t *testing.T, offset, dies time.Duration) {
 	}
 }
 
-// well does what a listener does for an interval: it probes, gives the answer
-// until the threshold, and goes on receiving.
+// well acts as a listener does in one interval: it probes, waits for the answer until
+// the threshold, and goes on receiving.
 func (p *prober) well(t *testing.T) bool {
 	p.count++
 	asked := time.Now()

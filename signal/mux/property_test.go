@@ -15,7 +15,7 @@ import (
 	"github.com/tasker-go/tasker/signal/mux"
 )
 
-// world publishes numbers, one after the other, on a few topics.
+// world publishes consecutive numbers on a few topics.
 type world struct {
 	source *fake
 	shared *mux.Source
@@ -42,17 +42,17 @@ func (w *world) published(topics []signal.Topic) map[signal.Topic]int {
 	return numbers
 }
 
-// visit is one subscription of one member, and what it does while it has it.
+// visit is one subscription of one member.
 type visit struct {
 	topics []signal.Topic
-	cut    bool // Subscribe is given up on at once, whatever comes of it
+	cut    bool // Subscribe is cancelled at once, with any outcome
 	probe  bool
 	leave  bool // closes afterwards
 	wait   int  // numbers published meanwhile
 }
 
-// member goes through its visits. After each Connect or Subscribe it must hear
-// each number that is published from then on, or an error.
+// member makes its visits. After each Connect or Subscribe it must receive each number
+// published from then on, or an error.
 func (w *world) member(name string, visits []visit) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -76,7 +76,7 @@ func (w *world) member(name string, visits []visit) error {
 			err = c.Subscribe(ctx, topics)
 		}
 		if err == nil {
-			err = w.hear(ctx, c, v, probe)
+			err = w.receive(ctx, c, v, probe)
 		}
 		switch {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errMissed):
@@ -96,8 +96,8 @@ func (w *world) member(name string, visits []visit) error {
 
 var errMissed = errors.New("missed")
 
-func (w *world) hear(ctx context.Context, c signal.Connection, v visit, probe signal.Signal) error {
-	next := w.published(v.topics) // what comes from here on must be heard
+func (w *world) receive(ctx context.Context, c signal.Connection, v visit, probe signal.Signal) error {
+	next := w.published(v.topics) // signals from here on must be received
 	if v.probe {
 		if err := c.Probe(ctx, probe); err != nil {
 			return err
@@ -132,9 +132,9 @@ func (w *world) hear(ctx context.Context, c signal.Connection, v visit, probe si
 	}
 }
 
-// TestNothingIsMissed: every member hears each signal of its topics that comes
-// after Connect or Subscribe has returned, or an error, whatever the others and
-// the connection do meanwhile; and nothing is left in the end.
+// TestNothingIsMissed: every member receives each signal of its topics that is sent
+// after Connect or Subscribe has returned, or an error, whatever the others and the
+// connection do meanwhile; and no connection is left in the end.
 func TestNothingIsMissed(t *testing.T) {
 	topics := []signal.Topic{topicA, topicB, topicC}
 	visits := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) visit {

@@ -12,19 +12,18 @@ import (
 
 // Config bounds a Source. A zero field means its default.
 type Config struct {
-	// BufferLimit is how many different signals wait for the Receive of one
-	// member before their payloads are given up. Required.
+	// BufferLimit is how many different signals wait for the Receive of one member
+	// before their payloads are dropped. Required.
 	BufferLimit int
-	// SubscribeTimeout bounds a change of the topics of the upstream
-	// connection; one that takes longer ends it. Default 10 s.
+	// SubscribeTimeout bounds a change of the topics of the upstream connection, which
+	// ends when it takes longer. Default 10 s.
 	SubscribeTimeout time.Duration
-	// CloseTimeout bounds closing the upstream connection, and how long the
-	// next one waits for that. Default 10 s.
+	// CloseTimeout bounds closing the upstream connection, and the wait of the next one
+	// for that. Default 10 s.
 	CloseTimeout time.Duration
-	// ProofShare says how fresh the probe of one member must be to stand for
-	// that of another: sent within this share of the time since the other's
-	// own probe before. At most 0.9. Default 0.5; negative means that every
-	// probe is sent.
+	// ProofShare says how recent the probe of one member must be to count for another:
+	// sent within this share of the time since the other's own previous probe. At most
+	// 0.9. Default 0.5; negative means that every probe is sent.
 	ProofShare float64
 }
 
@@ -44,17 +43,17 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Source gives out connections that share one of the wrapped source. It is
-// safe for concurrent use.
+// Source makes connections that share one connection of the wrapped source. It is safe
+// for concurrent use.
 type Source struct {
 	wrapped signal.Source
 	cfg     Config
 
-	// mu guards what is below, and in upstreams and members what says so. It
-	// is never held while anybody waits.
+	// mu guards the fields below, and the fields of upstreams and members that say so.
+	// It is never held during a wait.
 	mu      sync.Mutex
 	current *upstream // being opened or open; nil when there is none
-	closing *upstream // the last one that was open and is over
+	closing *upstream // the last open one, which is over
 }
 
 var _ signal.Source = (*Source)(nil)
@@ -67,9 +66,9 @@ func New(source signal.Source, cfg Config) *Source {
 // Name implements signal.Source: the name of the wrapped source.
 func (s *Source) Name() string { return s.wrapped.Name() }
 
-// Connect implements signal.Source. It opens the upstream connection, or joins
-// it and has it subscribed to the topics that it lacks. The result has the
-// method LagBytes when the connections of the wrapped source have it.
+// Connect implements signal.Source. It opens the upstream connection, or joins it and
+// subscribes it to the missing topics. The result has the method LagBytes if the
+// connections of the wrapped source have it.
 func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	if err := errors.Join(config.Positive("BufferLimit", s.cfg.BufferLimit), signal.ValidateTopics(topics)); err != nil {
 		return nil, err
@@ -87,15 +86,14 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 			return m.connection(), nil
 		}
 		m.leave()
-		// Whoever opened it may have had less patience than we have.
+		// The context of the member that opened it may have ended earlier than ours.
 		if ctx.Err() != nil || !m.upstream.wasAbandoned() {
 			return nil, err
 		}
 	}
 }
 
-// join makes a member; opens says that its upstream has to be opened by the
-// caller.
+// join makes a member; opens says that the caller must open its upstream.
 func (s *Source) join(topics []signal.Topic) (m *member, version uint64, opens bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// connect leaves the closing to the test.
+// connect leaves closing to the test.
 func connect(t *testing.T, s signal.Source, topics ...signal.Topic) signal.Connection {
 	t.Helper()
 	c, err := s.Connect(bounded(t), topics)
@@ -56,7 +56,7 @@ func receive(t *testing.T, c signal.Connection) signal.Signal {
 	return s
 }
 
-// expectNothing is for bubbles: nothing can be on its way after Wait.
+// expectNothing is for bubbles: after Wait no signal can be on its way.
 func expectNothing(t *testing.T, c signal.Connection) {
 	t.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func TestMembersShareOneConnection(t *testing.T) {
 
 		require.NoError(t, x.Subscribe(bounded(t), []signal.Topic{topicB}))
 		_, _, topics = f.state()
-		require.ElementsMatch(t, []signal.Topic{topicB, topicC}, topics, "nobody wants A any more")
+		require.ElementsMatch(t, []signal.Topic{topicB, topicC}, topics, "no member has topic A any more")
 		f.publish(signal.Signal{Topic: topicC}, signal.Signal{Topic: topicB})
 		require.Equal(t, signal.Signal{Topic: topicB}, receive(t, x))
 
@@ -102,8 +102,8 @@ func TestMembersShareOneConnection(t *testing.T) {
 	})
 }
 
-// TestTopicsAreInPlaceBeforeAnybodyGoesOn: also those that another member gave
-// up a moment ago.
+// TestTopicsAreInPlaceBeforeAnybodyGoesOn: also topics that another member dropped a
+// moment ago.
 func TestTopicsAreInPlaceBeforeAnybodyGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -111,7 +111,7 @@ func TestTopicsAreInPlaceBeforeAnybodyGoesOn(t *testing.T) {
 		stays, leaves := connect(t, s, topicC), connect(t, s, topicA)
 		gate := make(chan struct{})
 		f.set(func() { f.subscribing = gate })
-		closeAll(t, leaves) // does not wait until its topic is given up
+		closeAll(t, leaves) // does not wait until its topic is dropped
 		synctest.Wait()
 		comes := make(chan signal.Connection)
 		go func() {
@@ -124,7 +124,7 @@ func TestTopicsAreInPlaceBeforeAnybodyGoesOn(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-comes:
-			t.Fatal("connected to a topic that is being given up")
+			t.Fatal("connected to a topic that is being dropped")
 		default:
 		}
 		close(gate)
@@ -176,7 +176,7 @@ func TestPanicIsAnError(t *testing.T) {
 	})
 }
 
-// TestSlowMember: who does not receive loses payloads, and holds up nobody.
+// TestSlowMember: a member that does not receive loses payloads, and blocks no other.
 func TestSlowMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -216,8 +216,7 @@ func TestOneAttemptForAllWhoWait(t *testing.T) {
 	})
 }
 
-// TestImpatientOpener: that the one who connects gives up is no reason for
-// those who wait with him.
+// TestImpatientOpener: the members that wait still connect when the opener gives up.
 func TestImpatientOpener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -270,7 +269,7 @@ func TestWhoGivesUpLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestHungSubscription: it is found out for all, whoever waits for it.
+// TestHungSubscription: it ends the connection for all, whichever member waits for it.
 func TestHungSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
@@ -288,8 +287,8 @@ func TestHungSubscription(t *testing.T) {
 	})
 }
 
-// TestTheNextWaitsForTheEnd: a persistent slot has one reader. A connection
-// that does not end keeps nobody from going on.
+// TestTheNextWaitsForTheEnd: a persistent slot has one reader. A connection that does
+// not end must not block the next one.
 func TestTheNextWaitsForTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}

@@ -13,21 +13,21 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// upstream is one connection of the wrapped source and those who share it. One
-// goroutine reads it and puts what comes into the buffers of the members, which
-// never block; another one keeps it subscribed to the union of their topics.
-// Once over it is over: the next member to connect makes another one.
+// upstream is one connection of the wrapped source and its members. One goroutine reads
+// it and puts the signals into the buffers of the members, which never block; another
+// one keeps it subscribed to the union of their topics. Once over it stays over: the
+// next member to connect makes another one.
 type upstream struct {
 	source *Source
 
-	life  context.Context // ends when it is over
+	life  context.Context // ends when the upstream is over
 	end   context.CancelFunc
-	stale chan struct{} // holds one: the union may have changed
-	gone  chan struct{} // closed when the connection was let go of
+	stale chan struct{} // of capacity 1: the union may have changed
+	gone  chan struct{} // closed when the connection was released
 	owner conc.WaitGroup
 
-	conn     signal.Connection // set before anybody is a member of an open upstream
-	topics   signal.TopicSet   // what conn is subscribed to; of the subscribing goroutine
+	conn     signal.Connection // set before an open upstream has members
+	topics   signal.TopicSet   // of conn; owned by the subscribing goroutine
 	closeErr error             // of conn; set before gone is closed
 
 	// Guarded by source.mu:
@@ -37,7 +37,7 @@ type upstream struct {
 	applied   uint64        // the version that conn is subscribed to
 	changed   chan struct{} // closed and replaced when applied, err or a member's end changes
 	err       error         // why it is over
-	abandoned bool          // it is over because the one who opened it gave up
+	abandoned bool          // over because its opener gave up
 	proof     proof
 }
 
@@ -55,7 +55,7 @@ func newUpstream(s *Source) *upstream {
 	}
 }
 
-// open connects; how it went shows in applied and err.
+// open connects and records the result in applied and err.
 func (u *upstream) open(ctx context.Context) {
 	err := lifecycle.Guard(func() error { return u.connect(ctx) })
 	if err == nil {
@@ -83,8 +83,8 @@ func (u *upstream) connect(ctx context.Context) error {
 	return nil
 }
 
-// awaitPredecessor waits until the connection before this one is closed: a
-// persistent slot has one reader. One that hangs is left behind.
+// awaitPredecessor waits until the previous connection is closed: a persistent slot has
+// one reader. A connection that hangs is abandoned.
 func (u *upstream) awaitPredecessor(ctx context.Context) error {
 	s := u.source
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (u *upstream) awaitPredecessor(ctx context.Context) error {
 	case <-before.gone:
 	case <-patience.C:
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for the connection before to close: %w", ctx.Err())
+		return fmt.Errorf("waiting for the previous connection to close: %w", ctx.Err())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (u *upstream) start() {
 	})
 }
 
-// read hands out what arrives, and says why nothing more does.
+// read delivers the signals, and returns why no more arrive.
 func (u *upstream) read() error {
 	for {
 		s, err := u.conn.Receive(u.life)
@@ -142,10 +142,10 @@ func (u *upstream) dispatch(s signal.Signal) {
 	u.returned(s)
 }
 
-// keepSubscribed replaces the topics of the connection whenever the union of
-// the members' changes. New ones are never given up in between: whoever
-// subscribes waits for a version that was decided on after his topics were
-// known, and one subscription follows the other.
+// keepSubscribed replaces the topics of the connection whenever the union of the
+// members' topics changes. New topics are never dropped in between: a caller of
+// Subscribe waits for a version that was decided after its topics were known, and
+// subscriptions run one after the other.
 func (u *upstream) keepSubscribed() error {
 	for {
 		select {
@@ -202,9 +202,9 @@ func (u *upstream) wasAbandoned() bool {
 	return u.abandoned
 }
 
-// The methods below want source.mu held.
+// The methods below require source.mu.
 
-// change notes that the topics of the members have changed, and returns their
+// change records that the topics of the members have changed, and returns their
 // version.
 func (u *upstream) change() uint64 {
 	u.wanted++

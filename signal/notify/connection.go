@@ -17,12 +17,11 @@ import (
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 )
 
-// Connection is one listening session. A goroutine owns the pgx connection: it
-// waits for notifications and puts them into a bounded buffer, from which
-// Receive takes. Ending the context of Receive therefore never touches the
-// network. Subscribe queues a command and interrupts the wait; pgx keeps a
-// connection whole when a wait for a notification is cancelled, and keeps the
-// notifications that come in while a command runs.
+// Connection is one listening session. A goroutine owns the pgx connection: it waits
+// for notifications and puts them into a bounded buffer, which Receive reads. The end
+// of Receive's context therefore never touches the network. Subscribe queues a command
+// and interrupts the wait; pgx keeps a connection usable when a wait for a notification
+// is cancelled, and keeps the notifications that arrive while a command runs.
 type Connection struct {
 	conn      *pgx.Conn // used by the owner only, once started
 	transport signal.Transport
@@ -31,7 +30,7 @@ type Connection struct {
 
 	life  context.Context // ends with Close
 	end   context.CancelFunc
-	done  chan struct{} // closed when the owner has gone
+	done  chan struct{} // closed when the owner has ended
 	owner conc.WaitGroup
 
 	mu        sync.Mutex
@@ -39,12 +38,12 @@ type Connection struct {
 	wait      context.Context    // the owner's current wait, nil while it runs a command
 	interrupt context.CancelFunc // ends wait
 
-	topics map[signal.Topic]struct{} // the owner's: what is listened to
+	topics map[signal.Topic]struct{} // owned by the owner: the topics listened to
 }
 
 var _ signal.Connection = (*Connection)(nil)
 
-// maxCommands bounds how many Subscribe calls wait at the same time.
+// maxCommands bounds the concurrently waiting Subscribe calls.
 const maxCommands = 64
 
 var errBusy = errors.New("notify: too many subscriptions wait for the connection")
@@ -56,7 +55,7 @@ type command struct {
 }
 
 func newConnection(conn *pgx.Conn, t signal.Transport, cfg Config) *Connection {
-	// The life of a connection is not that of the context that connected it.
+	// The lifetime of a connection differs from that of the context that connected it.
 	life, end := context.WithCancel(context.Background())
 	return &Connection{
 		conn:      conn,
@@ -70,8 +69,8 @@ func newConnection(conn *pgx.Conn, t signal.Transport, cfg Config) *Connection {
 	}
 }
 
-// prepareSQL keeps a server with idle_session_timeout from ending a session
-// whose business is to be idle. Servers before 14 do not know the setting.
+// prepareSQL keeps a server with idle_session_timeout from ending a listening session,
+// which is idle by design. Servers before 14 do not have the setting.
 const prepareSQL = `select set_config('idle_session_timeout', '0', false) from pg_settings where name = 'idle_session_timeout'`
 
 // prepare runs before the owner starts.
@@ -89,7 +88,7 @@ func (c *Connection) start() {
 		if r := panics.Try(func() { err = c.run() }); r != nil {
 			err = fmt.Errorf("listening: %w", r.AsError())
 		}
-		c.end() // before anybody learns of the failure: Subscribe refuses from now on
+		c.end() // before the failure is visible: Subscribe is rejected from now on
 		c.arrived.Fail(err)
 		c.refuse(err)
 		pgdial.Close(c.conn.PgConn())
@@ -101,8 +100,8 @@ func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
 	return c.arrived.Take(ctx)
 }
 
-// Probe implements signal.Connection: s goes over the transport that carries
-// the signals of others, not over the listening connection.
+// Probe implements signal.Connection: s is sent over the transport of all signals, not
+// over the listening connection.
 func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
 	if err := c.transport.Send(ctx, []signal.Signal{s}); err != nil {
 		return fmt.Errorf("probing: %w", err)
@@ -110,9 +109,9 @@ func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
 	return nil
 }
 
-// Subscribe implements signal.Connection. New topics are listened to before
-// old ones are given up, in one round trip. When ctx ends first, the topics
-// may or may not be replaced.
+// Subscribe implements signal.Connection. New topics are subscribed to before old ones
+// are dropped, in one round trip. When ctx ends first, the topics may or may not be
+// replaced.
 func (c *Connection) Subscribe(ctx context.Context, topics []signal.Topic) error {
 	if err := signal.ValidateTopics(topics); err != nil {
 		return err
@@ -141,7 +140,7 @@ func (c *Connection) Close(ctx context.Context) error {
 	}
 }
 
-// submit hands cmd to the owner and ends its wait, if it is in one.
+// submit passes cmd to the owner and ends its wait.
 func (c *Connection) submit(cmd *command) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,9 +161,9 @@ func (c *Connection) submit(cmd *command) error {
 	return nil
 }
 
-// next returns a command to run or, when there is none, the context to wait
-// in. Both are decided under the lock that submit takes, so no command can
-// slip in between and find nothing to interrupt.
+// next returns a command to run or, when there is none, the context of the wait. Both
+// are decided under the lock that submit takes, so that every command either is found
+// here or has a wait to interrupt.
 func (c *Connection) next() (*command, context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,21 +206,20 @@ func (c *Connection) run() error {
 
 func (c *Connection) arrive(n *pgconn.Notification) {
 	s := signal.Signal{Topic: signal.Topic(n.Channel), Payload: n.Payload}
-	if s.Validate() == nil { // anybody may NOTIFY anything
+	if s.Validate() == nil { // any session may NOTIFY any text
 		c.arrived.Put(s)
 	}
 }
 
-// replace runs with a deadline of its own: the caller may give up without
-// leaving the session in a state that nobody knows.
+// replace runs with a deadline of its own: a caller that gives up must not leave the
+// session in an unknown state.
 func (c *Connection) replace(cmd *command) error {
 	ctx, cancel := context.WithTimeout(c.life, c.timeout)
 	defer cancel()
 	return c.listen(ctx, cmd.topics)
 }
 
-// listen changes what the session listens to in one implicit transaction: all
-// of it happens or nothing.
+// listen changes the topics of the session in one implicit transaction: all or nothing.
 func (c *Connection) listen(ctx context.Context, topics []signal.Topic) error {
 	wanted := make(map[signal.Topic]struct{}, len(topics))
 	var sql strings.Builder
@@ -247,15 +245,15 @@ func (c *Connection) listen(ctx context.Context, topics []signal.Topic) error {
 	return nil
 }
 
-// exec uses the simple protocol: several statements, one round trip, nothing
-// prepared.
+// exec uses the simple protocol: several statements, one round trip, no prepared
+// statement.
 func (c *Connection) exec(ctx context.Context, sql string) error {
 	_, err := c.conn.PgConn().Exec(ctx, sql).ReadAll()
 	return err
 }
 
-// refuse answers the commands that will not be run any more. The owner calls
-// it last; submit refuses what comes later because life has ended.
+// refuse rejects the commands that will not run any more. The owner calls it last;
+// submit rejects later ones because life has ended.
 func (c *Connection) refuse(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,8 +80,8 @@ func TestTransportUsesOneStatement(t *testing.T) {
 	}
 }
 
-// TestProbeUsesTheTransport: a pool that is stuck must show in the lag, so the
-// probe may not take the short cut over the listening connection.
+// TestProbeUsesTheTransport: a stuck pool must show in the lag, so a probe must not go
+// over the listening connection.
 func TestProbeUsesTheTransport(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -93,8 +93,8 @@ func TestProbeUsesTheTransport(t *testing.T) {
 	}
 }
 
-// TestSession: the session is named, is not ended for being idle, and accepts
-// the DSN of a pool.
+// TestSession: the session has a name, is not ended for being idle, and accepts the DSN
+// of a pool.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -126,9 +126,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestSubscribeStorm: many who subscribe, one who receives, one who sends, all
-// at once: no deadlock, no broken connection, nothing lost on a topic that is
-// in every set.
+// TestSubscribeStorm: many subscribers, one receiver and one sender run concurrently:
+// no deadlock, no broken connection, no lost signal on a topic that is in every set.
 func TestSubscribeStorm(t *testing.T) {
 	t.Parallel()
 	const n, storms = 500, 4
@@ -170,7 +169,7 @@ func TestSubscribeStorm(t *testing.T) {
 			t.Fatalf("Receive: %v", err)
 		}
 		if got.Payload != fmt.Sprint(i) {
-			t.Fatalf("received %q, want %d: something was lost", got.Payload, i)
+			t.Fatalf("received %q, want %d: a signal was lost", got.Payload, i)
 		}
 	}
 	wg.Wait()
@@ -179,8 +178,7 @@ func TestSubscribeStorm(t *testing.T) {
 	}
 }
 
-// TestSubscribeGivesUp: a caller that does not wait leaves the connection as
-// it should be.
+// TestSubscribeGivesUp: a caller whose context ends leaves the connection usable.
 func TestSubscribeGivesUp(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -188,7 +186,7 @@ func TestSubscribeGivesUp(t *testing.T) {
 	c := connect(t, notify.Config{DSN: db.DSN}, transport, signal.TopicControl)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 20 { // either outcome of the race is right
+	for range 20 { // either outcome of the race is valid
 		if err := c.Subscribe(gone, []signal.Topic{signal.TopicTasks}); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatalf("Subscribe = %v", err)
 		}
@@ -205,7 +203,7 @@ func TestSubscribeGivesUp(t *testing.T) {
 	}
 }
 
-// TestUnreachable: connecting is bounded, and says no password.
+// TestUnreachable: connecting is bounded, and errors contain no password.
 func TestUnreachable(t *testing.T) {
 	s, err := notify.New(notify.Config{DSN: "postgres://u:secret@127.0.0.1:1/x"}, notify.NewTransport(&spy{}))
 	if err != nil {

@@ -17,25 +17,24 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "notify"
 
-// Config says where and how to listen. A zero field means its default, that of
-// the configuration where it names a key ([config.Defaults]).
+// Config configures a Source. A zero field means its default; that of the configuration
+// where it names a key ([config.Defaults]).
 type Config struct {
-	// DSN reaches the server directly, not through a pooler. Required, but with
-	// Like.
+	// DSN reaches the server directly, not through a pooler. Required, except with Like.
 	DSN string
-	// Like is the configuration of a pool. Connections are made as it makes its own,
-	// by its hooks BeforeConnect and AfterConnect too, in place of DSN.
+	// Like is a pool configuration to use instead of DSN: connections are made like
+	// those of the pool, including its hooks BeforeConnect and AfterConnect.
 	Like *pgxpool.Config
 	// ApplicationName shows in pg_stat_activity. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
 	// connect_timeout (common.database.connect_timeout_seconds).
 	ConnectTimeout time.Duration
-	// CommandTimeout bounds a LISTEN or UNLISTEN. One that takes longer ends
-	// the connection, because its state is not known any more. Default 10 s.
+	// CommandTimeout bounds a LISTEN or UNLISTEN. Beyond it the connection ends, because
+	// its state is unknown. Default 10 s.
 	CommandTimeout time.Duration
-	// BufferLimit is how many different signals wait for Receive before their
-	// payloads are given up
+	// BufferLimit is how many different signals wait for Receive before their payloads
+	// are dropped
 	// (worker.mpsc_channels.event_listeners.pgmq_event_buffer_size).
 	BufferLimit int
 }
@@ -50,12 +49,11 @@ type Source struct {
 
 var _ signal.Source = (*Source)(nil)
 
-// New returns a Source. Its probes are sent over t, which must be the
-// transport that carries the signals of others, so that a pool that is stuck
-// shows as lag.
+// New returns a Source. Its probes are sent over t, which must be the transport of all
+// signals, so that a stuck pool shows as lag.
 func New(cfg Config, t signal.Transport) (*Source, error) {
 	if t == nil {
-		return nil, errors.New("notify: no transport for probes")
+		return nil, errors.New("notify: missing transport for probes")
 	}
 	if cfg.ApplicationName == "" {
 		cfg.ApplicationName = "tasker-listener"

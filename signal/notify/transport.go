@@ -23,14 +23,14 @@ var _ signal.Transport = (*Transport)(nil)
 // NewTransport returns a Transport that sends over exec, typically the pool.
 func NewTransport(exec Execer) *Transport { return &Transport{exec: exec} }
 
-// A NOTIFY is a transaction of its own that writes nothing worth keeping:
-// without waiting for the disk it arrives a flush earlier.
+// A NOTIFY is a transaction that need not survive a crash: without waiting for the disk
+// it arrives one flush earlier.
 const notifySQL = `with unhurried as materialized (select set_config('synchronous_commit', 'off', true))
 select pg_notify(t, p) from unhurried, unnest($1::text[], $2::text[]) as batch(t, p)`
 
-// Statement is the one statement that sends a batch, for those who send it on
-// the way of something else. When one signal is malformed there is none, and
-// the error wraps signal.ErrMalformed.
+// Statement returns the one statement that sends a batch, for callers that send it
+// with other statements. If one signal is malformed there is none, and the error wraps
+// signal.ErrMalformed.
 func Statement(batch []signal.Signal) (sql string, args []any, err error) {
 	topics, payloads := make([]string, len(batch)), make([]string, len(batch))
 	for i, s := range batch {
@@ -42,18 +42,18 @@ func Statement(batch []signal.Signal) (sql string, args []any, err error) {
 	return notifySQL, []any{topics, payloads}, nil
 }
 
-// withinSQL leaves the commit as careful as it is.
+// withinSQL does not change the durability of the commit.
 const withinSQL = `select pg_notify(t, p) from unnest($1::text[], $2::text[]) as batch(t, p)`
 
-// StatementWithin is Statement for a transaction that does more than that: the
-// batch is sent by its commit, which waits for the disk if it would have.
+// StatementWithin is Statement for a transaction with other work: its commit sends the
+// batch, and waits for the disk if it would have.
 func StatementWithin(batch []signal.Signal) (sql string, args []any, err error) {
 	_, args, err = Statement(batch)
 	return withinSQL, args, err
 }
 
-// Send implements signal.Transport: one statement for the whole batch. When
-// one signal is malformed nothing is sent and signal.ErrMalformed is wrapped.
+// Send implements signal.Transport: one statement for the whole batch. If one signal is
+// malformed, none is sent and the error wraps signal.ErrMalformed.
 func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
 	if len(batch) == 0 {
 		return nil

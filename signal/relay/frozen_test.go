@@ -16,9 +16,8 @@ import (
 	"github.com/tasker-go/tasker/signal/relay"
 )
 
-// stallingLine is a way to the server that can be stopped: connections stay, and
-// carry nothing, not even their end. So does a process that is frozen, to those
-// who look from the server.
+// stallingLine is a connection to the server that can be stalled: it stays open and
+// carries nothing, not even its end. To the server it looks like a frozen process.
 type stallingLine struct {
 	dsn     string
 	stalled chan struct{}
@@ -80,8 +79,8 @@ func (l *stallingLine) join(over context.Context, near net.Conn, server string) 
 	_, _ = near.Close(), far.Close()
 }
 
-// TestAFrozenLeaderIsReplaced: the server ends the session of a leader that says
-// nothing any more, and with it the lock.
+// TestAFrozenLeaderIsReplaced: the server ends the session of a silent leader, and with
+// it the lock.
 func TestAFrozenLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFleetOn(t, pgtest.New(t))
@@ -93,6 +92,6 @@ func TestAFrozenLeaderIsReplaced(t *testing.T) {
 	close(line.stalled)
 	pgtest.Eventually(t, patience, func() (bool, string) { return next.Health().Leader, "the lock stays with the frozen leader" })
 	f.receiveAll(takeOver()...)
-	f.emit(signalOf(signal.WorkerTopic("a"), "heard"))
-	f.receiveAll(signalOf(signal.WorkerTopic("a"), "heard"))
+	f.emit(signalOf(signal.WorkerTopic("a"), "received"))
+	f.receiveAll(signalOf(signal.WorkerTopic("a"), "received"))
 }

@@ -18,32 +18,31 @@ import (
 	"github.com/tasker-go/tasker/signal/wal"
 )
 
-// farewell bounds each part of the end of a leadership.
-const farewell = 3 * time.Second
+// closeTimeout bounds each part of the end of a leadership.
+const closeTimeout = 3 * time.Second
 
-// frozenProbes is how many probes a leader may leave out before the server takes
-// the leadership from it.
+// frozenProbes is how many probes a leader may miss before the server ends its session.
 const frozenProbes = 3
 
 var errDeaf = errors.New("no probe came back through the WAL")
 
-// leadership is the time from an election to the loss of it. Three goroutines
-// serve it: forward reads, the sender announces, watch measures.
+// leadership is the time from an election to its loss. It has three goroutines: forward
+// reads, the sender announces, watch measures.
 type leadership struct {
 	r      *Relay
 	wal    *wal.Connection
 	sender *signal.Sender
 	probe  signal.Topic
 	nonce  string        // of this leadership
-	heard  chan struct{} // holds one: a probe came back
-	broken chan error    // holds one: the first reason to give up
+	proven chan struct{} // of capacity 1: a probe came back
+	broken chan error    // of capacity 1: the first reason to give up
 }
 
-// lead relays until ctx ends or something breaks, and says what.
-func (r *Relay) lead(ctx context.Context, v *voice) error {
+// lead relays until ctx ends or the leadership breaks, and returns the cause.
+func (r *Relay) lead(ctx context.Context, v *session) error {
 	l := &leadership{
 		r: r, nonce: rand.Text()[:12],
-		heard: make(chan struct{}, 1), broken: make(chan error, 1),
+		proven: make(chan struct{}, 1), broken: make(chan error, 1),
 	}
 	l.probe = signal.ProbeTopic("relay-" + l.nonce)
 	if err := l.open(ctx, v); err != nil {
@@ -75,9 +74,9 @@ func (r *Relay) lead(ctx context.Context, v *voice) error {
 	}
 }
 
-// open begins to read the WAL. Probes and questions about visibility go over
-// the leader's session, not over a pool that others may have emptied.
-func (l *leadership) open(ctx context.Context, v *voice) error {
+// open starts reading the WAL. Probes and visibility queries use the leader's session,
+// not a pool that may be exhausted.
+func (l *leadership) open(ctx context.Context, v *session) error {
 	ctx, cancel := context.WithTimeout(ctx, l.r.cfg.TakeOverTimeout)
 	defer cancel()
 	source, err := wal.New(l.r.walConfig(v), wal.NewTransport(v))
@@ -96,10 +95,9 @@ func (l *leadership) open(ctx context.Context, v *voice) error {
 	return nil
 }
 
-// takeOver announces everything that may have been lost while nobody relayed:
-// from here on signals are received, and of what came before nobody knows.
-// TopicTasks is left out, as it says nothing without a payload; who waits for
-// a task looks from time to time anyway.
+// takeOver announces every topic, since signals sent without a relay may be lost; from
+// here on signals are received. TopicTasks is left out, as it says nothing without a
+// payload; waiters for tasks poll anyway.
 func (l *leadership) takeOver(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.r.cfg.TakeOverTimeout)
 	defer cancel()
@@ -118,8 +116,8 @@ func (l *leadership) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// forward hands each signal to the sender, which never blocks: what comes while
-// it announces waits and leaves together.
+// forward passes each signal to the sender, which never blocks: signals that arrive
+// during an announcement wait and are sent together.
 func (l *leadership) forward(ctx context.Context) error {
 	for {
 		s, err := l.wal.Receive(ctx)
@@ -135,14 +133,14 @@ func (l *leadership) forward(ctx context.Context) error {
 			continue
 		}
 		select {
-		case l.heard <- struct{}{}:
+		case l.proven <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// watch probes the WAL. A probe also finds out that the session, and with it
-// the lock, is lost.
+// watch probes the WAL. A probe also detects that the session, and with it the lock, is
+// lost.
 func (l *leadership) watch(ctx context.Context) error {
 	ticker := time.NewTicker(l.r.cfg.ProbeInterval)
 	defer ticker.Stop()
@@ -151,7 +149,7 @@ func (l *leadership) watch(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.heard:
+		case <-l.proven:
 			last = time.Now()
 			l.measure()
 		case <-ticker.C:
@@ -179,11 +177,11 @@ func (l *leadership) fail(err error) {
 	}
 }
 
-// close stops reading, announces what was read, and leaves the session to its
-// owner. What does not get out is announced by the next leader's take-over.
+// close stops reading, sends the signals that were read, and leaves the session to its
+// owner. Signals that are not sent are covered by the next leader's announcements.
 func (l *leadership) close(ctx context.Context, group *conc.WaitGroup) {
 	bounded := func(end func(context.Context) error) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		return end(ctx)
 	}

@@ -20,16 +20,16 @@ import (
 
 // Config describes a Relay. A zero field means its default.
 type Config struct {
-	// DSN reaches the server directly, as a role with REPLICATION. Required, but
+	// DSN reaches the server directly, as a role with REPLICATION. Required, except
 	// with Like.
 	DSN string
-	// Like is that of wal.Config.
+	// Like: see wal.Config.
 	Like *pgxpool.Config
-	// Namespaces lists all namespaces, whose topics a new leader announces.
-	// Required. Its context has a deadline.
+	// Namespaces lists all namespaces, whose topics a new leader announces. Required.
+	// Its context has a deadline.
 	Namespaces func(ctx context.Context) ([]string, error)
-	// Publication and Slot are those of wal.Config. A persistent slot is read
-	// by whoever leads, so that a new leader goes on where the old one was.
+	// Publication and Slot: see wal.Config. A persistent slot is read by the leader, so
+	// that a new one continues where the old one ended.
 	Publication, Slot string
 	// ApplicationName shows in pg_stat_activity, with "-wal" added in
 	// pg_stat_replication. Default "tasker-relay".
@@ -37,20 +37,17 @@ type Config struct {
 	// ConnectTimeout bounds connecting to one host when the DSN has no
 	// connect_timeout (common.database.connect_timeout_seconds).
 	ConnectTimeout time.Duration
-	// RetryInterval is how often a replica tries to become the leader; chance
-	// takes up to half of it away. Default 2 s.
+	// RetryInterval is how often a replica tries to become the leader, jittered down to
+	// its half. Default 2 s.
 	RetryInterval time.Duration
-	// TakeOverTimeout bounds what a new leader does before it leads. Making a
-	// temporary slot waits for the transactions that write at that moment.
-	// Default 30 s.
+	// TakeOverTimeout bounds the preparations of a new leader. Making a temporary slot
+	// waits for the running transactions that write. Default 30 s.
 	TakeOverTimeout time.Duration
-	// ProbeInterval is how often the leader sends itself a signal through the
-	// WAL. Default 2 s.
+	// ProbeInterval is how often the leader probes itself through the WAL. Default 2 s.
 	ProbeInterval time.Duration
-	// DeafAfter is how long no probe may come back before the leader gives up.
-	// With a persistent slot this does not apply, because reading it again
-	// would begin at the same place; wal.Config.SilenceTimeout does. Default
-	// 30 s.
+	// DeafAfter is the time without a returned probe after which the leader gives up.
+	// It does not apply to a persistent slot, because reading it again would begin at
+	// the same place; wal.Config.SilenceTimeout does. Default 30 s.
 	DeafAfter time.Duration
 	Logger    *zap.Logger        // default none
 	Metrics   *telemetry.Metrics // default none
@@ -58,7 +55,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Namespaces == nil {
-		return c, errors.New("relay: nobody to ask for the namespaces")
+		return c, errors.New("relay: missing Namespaces")
 	}
 	c.ApplicationName = cmp.Or(c.ApplicationName, "tasker-relay")
 	for field, def := range map[*time.Duration]time.Duration{
@@ -76,8 +73,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Relay is one candidate of the election and, when it is elected, the relay of
-// the fleet. It implements lifecycle.Service and is safe for concurrent use.
+// Relay is one candidate of the election and, once elected, the relay of the fleet. It
+// implements lifecycle.Service and is safe for concurrent use.
 type Relay struct {
 	cfg  Config
 	dial *pgdial.Dialer
@@ -101,7 +98,7 @@ func New(cfg Config) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.dial.Name(cfg.ApplicationName)                                            // it tells the sessions apart
+	r.dial.Name(cfg.ApplicationName)                                            // distinguishes the sessions
 	if _, err := wal.New(r.walConfig(nil), wal.NewTransport(nil)); err != nil { // names are checked now
 		return nil, err
 	}
@@ -112,7 +109,7 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-func (r *Relay) walConfig(v *voice) wal.Config {
+func (r *Relay) walConfig(v *session) wal.Config {
 	c := wal.Config{
 		DSN: r.cfg.DSN, Like: r.cfg.Like, Publication: r.cfg.Publication, Slot: r.cfg.Slot, AllTopics: true,
 		ApplicationName: r.cfg.ApplicationName + "-wal", ConnectTimeout: r.cfg.ConnectTimeout,
@@ -133,25 +130,24 @@ func (r *Relay) Name() string { return r.loop.Name() }
 // Start implements lifecycle.Service. It does not wait for a leader.
 func (r *Relay) Start(ctx context.Context) error { return r.loop.Start(ctx) }
 
-// Stop implements lifecycle.Service: a leader announces what it has received
-// and gives the lock back.
+// Stop implements lifecycle.Service: a leader sends the signals it has received and
+// releases the lock.
 func (r *Relay) Stop(ctx context.Context) error { return r.loop.Stop(ctx) }
 
-// Health is what a Relay tells about itself.
+// Health is the state of a Relay.
 type Health struct {
 	// Connected: it has a session with the server, so it leads or another does.
 	Connected bool `json:"connected"`
 	Leader    bool `json:"leader"`
-	// LeaderSince is when it was elected, zero unless it leads.
+	// LeaderSince is the time of its election, zero unless it leads.
 	LeaderSince time.Time `json:"leader_since,omitzero"`
-	// Elections counts how often it was elected, Forwarded the signals it
-	// forwarded, since it was made.
+	// Elections counts its elections and Forwarded the signals it forwarded, since New.
 	Elections uint64 `json:"elections"`
 	Forwarded uint64 `json:"forwarded"`
-	// LagBytes of WAL are known of and not received yet; 0 unless it leads.
+	// LagBytes of WAL are known and not received yet; 0 unless it leads.
 	LagBytes int64 `json:"lag_bytes"`
-	// LastError is why it is not connected or does not lead; for logs and
-	// people with rights.
+	// LastError is why it is not connected or does not lead; for logs and authorized
+	// readers.
 	LastError string               `json:"last_error,omitempty"`
 	Loop      lifecycle.LoopHealth `json:"loop"`
 }
@@ -207,10 +203,10 @@ func (r *Relay) candidate(ctx context.Context) error {
 	}
 }
 
-func (r *Relay) connect(ctx context.Context) (*voice, error) {
+func (r *Relay) connect(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.TakeOverTimeout)
 	defer cancel()
-	// A candidate is idle between two tries, and while it takes over.
+	// A candidate is idle between two tries, and during the take-over.
 	return dial(ctx, r.dial, r.cfg.RetryInterval+r.cfg.TakeOverTimeout)
 }
 
@@ -227,18 +223,18 @@ func (r *Relay) pause(ctx context.Context) bool {
 	}
 }
 
-// failed notes why the session is over.
+// failed records why the session ended.
 func (r *Relay) failed(err error) {
 	first := false
 	r.update(func(h *Health) {
 		first = h.LastError == ""
 		h.LastError = err.Error()
 	})
-	level := zap.DebugLevel // the first of a series is news, the others are not
+	level := zap.DebugLevel // the first error of a series is logged as a warning
 	if first {
 		level = zap.WarnLevel
 	}
-	r.cfg.Logger.Log(level, "the relay has no connection", zap.Error(err))
+	r.cfg.Logger.Log(level, "relay not connected", zap.Error(err))
 }
 
 func (r *Relay) update(change func(*Health)) {
@@ -247,7 +243,7 @@ func (r *Relay) update(change func(*Health)) {
 	change(&r.state)
 }
 
-// elected and resigned keep the books of a leadership.
+// elected and resigned update the state, log and metrics of a leadership.
 func (r *Relay) elected(lag func() int64) {
 	r.mu.Lock()
 	r.lag = lag
@@ -269,7 +265,7 @@ func (r *Relay) resigned() {
 	}
 	r.cfg.Metrics.RelayLeader.Set(0)
 	r.cfg.Metrics.WALLag.DeleteLabelValues(Name)
-	r.cfg.Logger.Info("this replica does not relay any more")
+	r.cfg.Logger.Info("this replica no longer relays signals")
 }
 
 func (r *Relay) forwarded() {
@@ -277,5 +273,5 @@ func (r *Relay) forwarded() {
 	r.cfg.Metrics.RelayForwarded.Inc()
 }
 
-// errorf wraps what went wrong while taking over or leading.
+// errorf wraps errors of a take-over or a leadership.
 func errorf(doing string, err error) error { return fmt.Errorf("relaying: %s: %w", doing, err) }

@@ -28,11 +28,11 @@ const patience = 30 * time.Second
 
 // fleet is a database with relays and one listener.
 type fleet struct {
-	t      *testing.T
-	db     *pgtest.DB
-	pool   *pgxpool.Pool
-	sender *wal.Transport
-	heard  signal.Connection
+	t        *testing.T
+	db       *pgtest.DB
+	pool     *pgxpool.Pool
+	sender   *wal.Transport
+	listener signal.Connection
 }
 
 func newFleet(t *testing.T) *fleet { return newFleetOn(t, pgtest.New(t)) }
@@ -43,10 +43,10 @@ func newFleetOn(t *testing.T, db *pgtest.DB) *fleet {
 	source, err := relay.NewSource(notify.Config{DSN: db.DSN}, f.sender)
 	require.NoError(t, err)
 	require.Equal(t, "relay", source.Name())
-	f.heard, err = source.Connect(bounded(t), []signal.Topic{signal.TopicControl, signal.TopicDue, signal.TopicOrchestration,
+	f.listener, err = source.Connect(bounded(t), []signal.Topic{signal.TopicControl, signal.TopicDue, signal.TopicOrchestration,
 		signal.TopicTasks, signal.WorkerTopic("a"), signal.WorkerTopic("b"), signal.ProbeTopic("me")})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.heard.Close(bounded(t))) })
+	t.Cleanup(func() { require.NoError(t, f.listener.Close(bounded(t))) })
 	return f
 }
 
@@ -58,7 +58,7 @@ func bounded(t *testing.T) context.Context {
 
 func namespaces(context.Context) ([]string, error) { return []string{"a", "b"}, nil }
 
-// candidate starts a relay that is quick to try.
+// candidate starts a relay that tries often.
 func (f *fleet) candidate(change func(*relay.Config)) (*relay.Relay, *telemetry.Metrics) {
 	f.t.Helper()
 	cfg := relay.Config{DSN: f.db.DSN, Namespaces: namespaces, RetryInterval: 50 * time.Millisecond,
@@ -86,7 +86,7 @@ func (f *fleet) emit(signals ...signal.Signal) {
 
 func (f *fleet) receive() signal.Signal {
 	f.t.Helper()
-	s, err := f.heard.Receive(bounded(f.t))
+	s, err := f.listener.Receive(bounded(f.t))
 	require.NoError(f.t, err)
 	return s
 }
@@ -100,13 +100,13 @@ func (f *fleet) receiveAll(want ...signal.Signal) {
 	}
 }
 
-// takeOver is what a new leader announces.
+// takeOver returns the announcements of a new leader.
 func takeOver() []signal.Signal {
 	return []signal.Signal{{Topic: signal.TopicControl}, {Topic: signal.TopicDue}, {Topic: signal.TopicOrchestration},
 		{Topic: signal.WorkerTopic("a")}, {Topic: signal.WorkerTopic("b")}}
 }
 
-// leader waits until exactly one of the relays leads, other than not.
+// leader waits until exactly one of the relays leads, and it is not not.
 func (f *fleet) leader(not *relay.Relay, relays ...*relay.Relay) (leader *relay.Relay) {
 	f.t.Helper()
 	pgtest.Eventually(f.t, patience, func() (bool, string) {
@@ -146,17 +146,17 @@ func TestForwardsOnceHoweverManyReplicas(t *testing.T) {
 	require.Equal(t, signalOf(signal.WorkerTopic("a"), "x"), f.receive())
 	f.emit(signalOf(signal.TopicTasks, id1+","+id2))
 	require.Equal(t, signalOf(signal.TopicTasks, id1+","+id2), f.receive())
-	f.emit(signalOf(signal.WorkerTopic("nobody listens"), ""), signalOf(signal.WorkerTopic("b"), "end"))
+	f.emit(signalOf(signal.WorkerTopic("no listener"), ""), signalOf(signal.WorkerTopic("b"), "end"))
 	require.Equal(t, signalOf(signal.WorkerTopic("b"), "end"), f.receive())
 
 	probe := signalOf(signal.ProbeTopic("me"), "nonce")
-	require.NoError(t, f.heard.Probe(bounded(t), probe))
+	require.NoError(t, f.listener.Probe(bounded(t), probe))
 	require.Equal(t, probe, f.receive(), "probes go the whole way")
 
-	// A signal can be heard a moment before the relay has counted it; the metric comes last.
+	// A signal may arrive a moment before the relay has counted it; the metric comes last.
 	led := slices.Index(relays, leader)
 	pgtest.Eventually(t, patience, func() (bool, string) {
-		return testutil.ToFloat64(metrics[led].RelayForwarded) >= 5, "not all is counted"
+		return testutil.ToFloat64(metrics[led].RelayForwarded) >= 5, "not all signals are counted"
 	})
 	require.EqualValues(t, 5, leader.Health().Forwarded, "its own probes are left out")
 	for i, r := range relays {
@@ -179,8 +179,7 @@ func TestForwardsOnceHoweverManyReplicas(t *testing.T) {
 		"the WAL is decoded once")
 }
 
-// TestOnlyCommittedWorkIsAnnounced: only what is committed is announced, and only
-// once others can see it.
+// TestOnlyCommittedWorkIsAnnounced: and only once other transactions can see it.
 func TestOnlyCommittedWorkIsAnnounced(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -203,8 +202,8 @@ func TestOnlyCommittedWorkIsAnnounced(t *testing.T) {
 	require.Equal(t, signalOf(signal.WorkerTopic("a"), "committed"), f.receive())
 }
 
-// TestTakeOver: whichever of its sessions the leader loses, somebody leads
-// again, announces everything, and forwards.
+// TestTakeOver: after the leader has lost either of its sessions, a relay leads again,
+// announces every topic, and forwards.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	for name, kill := range map[string]string{
@@ -221,7 +220,7 @@ func TestTakeOver(t *testing.T) {
 			require.EqualValues(t, 1, f.db.Exec(t, kill))
 			f.receiveAll(takeOver()...)
 			pgtest.Eventually(t, patience, func() (bool, string) {
-				return a.Health().Elections+b.Health().Elections == 2, "nobody took over"
+				return a.Health().Elections+b.Health().Elections == 2, "no relay took over"
 			})
 			after := f.leader(nil, a, b)
 			t.Logf("the same leader: %v", before == after)
@@ -231,8 +230,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestNothingPendingIsMissed: signals of a time without a relay are stood for
-// by the announcement of the next one.
+// TestNothingPendingIsMissed: signals of a time without a relay are covered by the
+// announcements of the next one.
 func TestNothingPendingIsMissed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -241,20 +240,19 @@ func TestNothingPendingIsMissed(t *testing.T) {
 	f.leader(nil, a)
 	stop(t, a)
 	require.Zero(t, f.db.QueryInt(t, `select count(*) from pg_replication_slots where database = current_database()`))
-	f.emit(signalOf(signal.WorkerTopic("a"), "while nobody relayed"))
+	f.emit(signalOf(signal.WorkerTopic("a"), "without a relay"))
 	b, metrics := f.candidate(nil)
 	f.receiveAll(takeOver()...)
 	f.leader(a, a, b)
 	f.emit(signalOf(signal.WorkerTopic("b"), "end"))
-	require.Equal(t, signalOf(signal.WorkerTopic("b"), "end"), f.receive(), "nothing else was announced")
+	require.Equal(t, signalOf(signal.WorkerTopic("b"), "end"), f.receive(), "want no other announcement")
 	stop(t, b)
 	require.InDelta(t, 0, testutil.ToFloat64(metrics.RelayLeader), 0)
 	require.Zero(t, testutil.CollectAndCount(metrics.WALLag))
 	require.ErrorIs(t, b.Start(t.Context()), lifecycle.ErrStopped)
 }
 
-// TestFollowerTakesOverFromOneThatStops: within seconds, without anybody
-// connecting anew.
+// TestFollowerTakesOverFromOneThatStops: within seconds, and without a new connection.
 func TestFollowerTakesOverFromOneThatStops(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -269,7 +267,7 @@ func TestFollowerTakesOverFromOneThatStops(t *testing.T) {
 	require.Equal(t, b, f.leader(nil, a, b))
 }
 
-// TestPersistentSlot: the next leader goes on where the last one was.
+// TestPersistentSlot: the next leader continues where the last one ended.
 func TestPersistentSlot(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -280,13 +278,13 @@ func TestPersistentSlot(t *testing.T) {
 	f.receiveAll(takeOver()...)
 	f.leader(nil, a)
 	stop(t, a)
-	f.emit(signalOf(signal.WorkerTopic("a"), "while nobody relayed"))
+	f.emit(signalOf(signal.WorkerTopic("a"), "without a relay"))
 	b, _ := f.candidate(withSlot)
-	f.receiveAll(append(takeOver(), signalOf(signal.WorkerTopic("a"), "while nobody relayed"))...)
+	f.receiveAll(append(takeOver(), signalOf(signal.WorkerTopic("a"), "without a relay"))...)
 	stop(t, b) // before the slot is dropped
 }
 
-// TestWithoutNamespaces: who cannot announce everything does not lead.
+// TestWithoutNamespaces: a relay that cannot announce every topic does not lead.
 func TestWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

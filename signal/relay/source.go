@@ -8,14 +8,14 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "relay"
 
-// Source listens to what the elected Relay announces. It is safe for concurrent
+// Source receives the announcements of the elected Relay. It is safe for concurrent
 // use; each Connect opens a connection of its own.
 type Source struct{ *notify.Source }
 
 var _ signal.Source = (*Source)(nil)
 
-// NewSource returns a Source. t writes into the WAL (wal.Transport): probes
-// take the way that signals take, so a fleet without a relay is deaf.
+// NewSource returns a Source. t writes into the WAL (wal.Transport): probes go the way
+// of signals, so a fleet without a relay is deaf.
 func NewSource(cfg notify.Config, t signal.Transport) (*Source, error) {
 	s, err := notify.New(cfg, t)
 	if err != nil {

@@ -17,41 +17,41 @@ import (
 )
 
 const (
-	// writeTimeout bounds telling the server what was received.
+	// writeTimeout bounds a status message to the server.
 	writeTimeout = 5 * time.Second
-	// goodbyeTimeout bounds the end of the session.
-	goodbyeTimeout = 2 * time.Second
+	// closeTimeout bounds the end of the session.
+	closeTimeout = 2 * time.Second
 )
 
-// Connection is one replication stream. A goroutine owns it: it reads, answers
-// the server in time also when nobody receives, and puts signals of subscribed
-// topics into a bounded buffer, from which Receive takes. Ending the context of
-// Receive therefore never touches the network.
+// Connection is one replication stream. A goroutine owns it: it reads, answers the
+// server in time even without a Receive, and puts signals of subscribed topics into a
+// bounded buffer, which Receive reads. The end of Receive's context therefore never
+// touches the network.
 type Connection struct {
 	conn      *pgconn.PgConn // used by the owner only, once started
 	transport signal.Transport
 	server    Querier
 	temporary bool
-	all       bool          // topics do not matter
-	interval  time.Duration // between two words to the server
-	silence   time.Duration // after which the server is taken for gone
+	all       bool          // ignore the topics
+	interval  time.Duration // between two status messages
+	silence   time.Duration // after which the server is considered gone
 
 	topics  atomic.Pointer[signal.TopicSet]
 	arrived *signal.Buffer
 	pos     *position
 	seen    visibility
-	xid     uint32 // of the transaction being received; the owner's
+	xid     uint32 // of the transaction being received; owned by the owner
 
 	life  context.Context // ends with Close
 	end   context.CancelFunc
-	done  chan struct{} // closed when the owner has gone
+	done  chan struct{} // closed when the owner has ended
 	owner conc.WaitGroup
 }
 
 var _ signal.Connection = (*Connection)(nil)
 
 func newConnection(conn *pgconn.PgConn, t signal.Transport, cfg Config, pos *position, interval time.Duration) *Connection {
-	// The life of a connection is not that of the context that connected it.
+	// The lifetime of a connection differs from that of the context that connected it.
 	life, end := context.WithCancel(context.Background())
 	return &Connection{
 		conn:      conn,
@@ -77,14 +77,14 @@ func (c *Connection) start() {
 		if r := panics.Try(func() { err = c.run() }); r != nil {
 			err = fmt.Errorf("reading the WAL: %w", r.AsError())
 		}
-		c.end() // before anybody learns of the failure: Subscribe refuses from now on
+		c.end() // before the failure is visible: Subscribe is rejected from now on
 		c.arrived.Fail(err)
-		c.goodbye()
+		c.terminate()
 	})
 }
 
-// Receive implements signal.Connection. With Config.Server a signal is handed
-// out only when what it tells of is visible to everybody.
+// Receive implements signal.Connection. With Config.Server it returns a signal only once
+// the rows it is about are visible to all transactions.
 func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
 	s, err := c.arrived.Take(ctx)
 	if err == nil {
@@ -93,8 +93,8 @@ func (c *Connection) Receive(ctx context.Context) (signal.Signal, error) {
 	return s, err
 }
 
-// Subscribe implements signal.Connection. Everything arrives anyway; what is
-// not subscribed is left out on this side, so it takes effect at once.
+// Subscribe implements signal.Connection. All signals arrive anyway; those of other
+// topics are dropped here, so it takes effect at once.
 func (c *Connection) Subscribe(ctx context.Context, topics []signal.Topic) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -116,9 +116,9 @@ func (c *Connection) setTopics(topics []signal.Topic) {
 
 const walEndSQL = `select pg_current_wal_flush_lsn()::text`
 
-// Probe implements signal.Connection: s goes through the WAL like the signals
-// of others. With Config.Server it also refreshes what LagBytes knows; that
-// this part fails is no failure of the probe.
+// Probe implements signal.Connection: s goes through the WAL like other signals. With
+// Config.Server it also refreshes LagBytes; a failure of that is no failure of the
+// probe.
 func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
 	if err := c.transport.Send(ctx, []signal.Signal{s}); err != nil {
 		return fmt.Errorf("probing: %w", err)
@@ -135,16 +135,15 @@ func (c *Connection) Probe(ctx context.Context, s signal.Signal) error {
 	return nil
 }
 
-// LagBytes is how many bytes of WAL lie between the end of the server's WAL, as
-// last heard of, and what this connection has received. It is safe at any time.
+// LagBytes is the distance in bytes between the last known end of the server's WAL and
+// the position received here. It is safe for concurrent use.
 func (c *Connection) LagBytes() int64 { return c.pos.lag() }
 
-// Close implements signal.Connection. When it returns nil, the server has let
-// go of the slot, and a persistent one is confirmed up to the last signal that
-// Receive has returned.
+// Close implements signal.Connection. When it returns nil, the server has released the
+// slot, and a persistent slot is confirmed up to the last signal that Receive returned.
 func (c *Connection) Close(ctx context.Context) error {
 	c.end()
-	defer c.arrived.Close() // not before the owner has seen what waits
+	defer c.arrived.Close() // not before the owner has read the oldest waiting signal
 	select {
 	case <-c.done:
 		return nil
@@ -155,7 +154,7 @@ func (c *Connection) Close(ctx context.Context) error {
 
 // run is the owner's loop. It returns why it ended.
 func (c *Connection) run() error {
-	heard := time.Now()
+	lastMessage := time.Now()
 	for c.life.Err() == nil {
 		if err := c.sendStatus(); err != nil {
 			return err
@@ -163,39 +162,39 @@ func (c *Connection) run() error {
 		// One context serves all reads until the next status is due. pgconn
 		// keeps the connection, and half a message, when a read times out.
 		until, cancel := context.WithTimeout(c.life, c.interval)
-		last, err := c.readUntil(until, heard)
+		last, err := c.readUntil(until, lastMessage)
 		cancel()
 		if err != nil {
 			return err
 		}
-		heard = last
-		if quiet := time.Since(heard); quiet > c.silence {
+		lastMessage = last
+		if quiet := time.Since(lastMessage); quiet > c.silence {
 			return fmt.Errorf("reading the WAL: no word from the server for %s", quiet.Round(time.Second))
 		}
 	}
 	return signal.ErrClosed
 }
 
-// readUntil reads until ctx ends or the server asks for a status, and returns
-// when it last heard from the server.
-func (c *Connection) readUntil(ctx context.Context, heard time.Time) (time.Time, error) {
+// readUntil reads until ctx ends or the server asks for a status, and returns the time
+// of the server's last message.
+func (c *Connection) readUntil(ctx context.Context, lastMessage time.Time) (time.Time, error) {
 	for {
 		msg, err := c.conn.ReceiveMessage(ctx)
 		if err != nil {
 			if ctx.Err() != nil && !c.conn.IsClosed() {
-				return heard, nil
+				return lastMessage, nil
 			}
-			return heard, fmt.Errorf("reading the WAL: %w", err)
+			return lastMessage, fmt.Errorf("reading the WAL: %w", err)
 		}
-		heard = time.Now()
+		lastMessage = time.Now()
 		asked, err := c.handle(msg)
 		if err != nil || asked {
-			return heard, err
+			return lastMessage, err
 		}
 	}
 }
 
-// handle takes one message in. asked means that the server wants a status now.
+// handle processes one message. asked means that the server wants a status now.
 func (c *Connection) handle(msg pgproto3.BackendMessage) (asked bool, err error) {
 	switch msg := msg.(type) {
 	case *pgproto3.CopyData:
@@ -231,8 +230,8 @@ func (c *Connection) handleData(data []byte) (asked bool, err error) {
 	return false, nil
 }
 
-// handleRecord looks at transactions' ends and messages; changes of tables,
-// which a publication with tables would bring, are not ours.
+// handleRecord handles messages and the begins and ends of transactions; it ignores
+// changes of tables, which a publication with tables would add.
 func (c *Connection) handleRecord(data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -264,17 +263,17 @@ func (c *Connection) handleRecord(data []byte) error {
 
 func (c *Connection) arrive(content []byte, mark uint64) {
 	s, err := signal.Decode(content)
-	if err == nil && (c.all || c.topics.Load().Has(s.Topic)) { // anybody may emit anything
+	if err == nil && (c.all || c.topics.Load().Has(s.Topic)) { // any session may emit any message
 		c.seen.arrived(c.xid) // before the signal: Receive must not overtake it
 		c.arrived.PutAt(s, mark)
 	}
 }
 
-// sendStatus tells the server how far we are and asks it for a word, so that a
-// dead one is found out. Only what was handed out by Receive is confirmed, so
-// that a persistent slot sends the rest again. A temporary slot has nobody to
-// send it to again, and a server that shuts down waits for the confirmation of
-// everything: there, what was received is confirmed.
+// sendStatus reports our position to the server and asks for a reply, so that a dead
+// server is detected. Only signals returned by Receive are confirmed, so that a
+// persistent slot sends the rest again. A temporary slot has no next reader, and a
+// server that shuts down waits for the confirmation of everything: there, everything
+// received is confirmed.
 func (c *Connection) sendStatus() error {
 	oldest, waiting := c.arrived.Oldest()
 	confirmed := c.pos.confirmable(oldest, waiting && !c.temporary)
@@ -293,9 +292,9 @@ func (c *Connection) sendStatus() error {
 	return nil
 }
 
-// goodbye confirms for the last time, ends the session and waits until the
-// server has ended it, too: only then is the slot free for the next one.
-func (c *Connection) goodbye() {
+// terminate confirms for the last time, ends the session and waits until the server has
+// ended it too: only then is the slot free for the next reader.
+func (c *Connection) terminate() {
 	defer pgdial.Close(c.conn)
 	if c.conn.IsClosed() || c.sendStatus() != nil {
 		return
@@ -304,7 +303,7 @@ func (c *Connection) goodbye() {
 	if c.conn.Frontend().Flush() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for {
 		if _, err := c.conn.ReceiveMessage(ctx); err != nil {

@@ -8,14 +8,14 @@
 // needs wal_level = logical, the REPLICATION attribute, PostgreSQL 14 or later
 // and a direct connection; poolers do not speak replication.
 //
-// The slot is temporary by default and goes away with the connection. A
-// persistent slot keeps the signals of a disconnect, and the WAL they are in:
-// guard it with max_slot_wal_keep_size and drop it by name (DropSlot) when the
-// listener is retired. One whose WAL the server gave up is made anew; the
-// signals since are lost, and whoever connects looks at everything anyway.
+// The slot is temporary by default and ends with the connection. A persistent slot keeps
+// the signals of a disconnect, and their WAL: guard it with max_slot_wal_keep_size and
+// drop it by name (DropSlot) when the listener is retired. A slot whose WAL the server
+// removed is made anew; the signals since are lost, and a listener that connects looks
+// at everything anyway.
 //
-// Read position.go first (what may be confirmed, pure), then slot.go (what the
-// server must have), connection.go (the goroutine that owns the stream).
+// Read position.go first (what may be confirmed, pure), then slot.go (what the server
+// must have), connection.go (the goroutine that owns the stream).
 //
 // What may not enter: reconnecting (listener), changes of tables, business
 // statements (store).

@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/signal/wal"
 )
 
-// The first host takes connections and never says a word, as one that is frozen
-// does. It must not use up the time for both connections.
+// The first host accepts connections and stays silent, like a frozen one. It must not
+// use up the time for both connections.
 func TestAFrozenHostIsPassedOver(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig

@@ -6,19 +6,18 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// position follows the stream and says what may be confirmed. It is pure
-// apart from the two atomics, which others read; the owner of the stream calls
-// everything else.
+// position follows the stream and says what may be confirmed. It is pure apart from the
+// two atomics, which other goroutines read; only the owner of the stream calls the rest.
 //
-// Confirming a position tells the server never to send again what ends at or
-// before it. Transactions arrive whole, one after the other, so only the end of
-// one may be confirmed; and with signals waiting, nothing behind the oldest.
+// A confirmed position tells the server never to send again what ends at or before it.
+// Transactions arrive whole, one after the other, so only the end of one may be
+// confirmed; and while signals wait, nothing behind the oldest.
 type position struct {
 	complete pglogrepl.LSN // everything up to here has been received in full
 	inTx     bool          // between Begin and Commit
 
-	received  atomic.Uint64 // the furthest place in the WAL that was heard of
-	serverEnd atomic.Uint64 // the furthest place that the server's WAL is known to reach
+	received  atomic.Uint64 // the furthest WAL position received
+	serverEnd atomic.Uint64 // the furthest known end of the server's WAL
 }
 
 func newPosition(start pglogrepl.LSN) *position {
@@ -37,9 +36,9 @@ func (p *position) commit(end pglogrepl.LSN) {
 	p.advance(end)
 }
 
-// message notes a message at lsn and returns its mark: what was complete
-// before it, and may be confirmed as long as the message waits. A message
-// outside of transactions is complete by itself.
+// message records a message at lsn and returns its mark: the position that was complete
+// before it, which may be confirmed while the message waits. A message outside of
+// transactions is complete by itself.
 func (p *position) message(lsn pglogrepl.LSN, transactional bool) (mark uint64) {
 	mark = uint64(p.complete)
 	if !transactional && !p.inTx {
@@ -49,7 +48,7 @@ func (p *position) message(lsn pglogrepl.LSN, transactional bool) (mark uint64) 
 	return mark
 }
 
-// keepalive notes that the server has sent everything up to end.
+// keepalive records that the server has sent everything up to end.
 func (p *position) keepalive(end pglogrepl.LSN) {
 	if !p.inTx {
 		p.advance(end)
@@ -57,8 +56,8 @@ func (p *position) keepalive(end pglogrepl.LSN) {
 	raise(&p.serverEnd, end)
 }
 
-// confirmable returns what may be confirmed, given the mark of the oldest
-// signal that waits to be handed out.
+// confirmable returns the position that may be confirmed, given the mark of the oldest
+// waiting signal.
 func (p *position) confirmable(oldest uint64, waiting bool) pglogrepl.LSN {
 	if waiting {
 		return min(p.complete, pglogrepl.LSN(oldest))
@@ -72,8 +71,8 @@ func (p *position) advance(to pglogrepl.LSN) {
 	raise(&p.serverEnd, to)
 }
 
-// lag is the distance in bytes between the end of the server's WAL and what
-// was received, as far as both are known. Never negative.
+// lag is the distance in bytes between the known end of the server's WAL and the
+// received position. Never negative.
 func (p *position) lag() int64 {
 	received := p.received.Load()
 	return int64(max(p.serverEnd.Load(), received) - received)

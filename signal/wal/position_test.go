@@ -7,15 +7,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPositionNeverConfirmsWhatWaits draws streams of transactions, messages
-// and keepalives with a reader that takes at its own pace: what is confirmed
-// only grows, never reaches a signal that waits, and is everything at rest.
+// TestPositionNeverConfirmsWhatWaits draws streams of transactions, messages and
+// keepalives with a reader at its own pace: the confirmed position only grows, never
+// reaches a waiting signal, and is the end of the stream at rest.
 func TestPositionNeverConfirmsWhatWaits(t *testing.T) {
 	type message struct{ end, mark pglogrepl.LSN } // end: confirming it loses the message
 	rapid.Check(t, func(t *rapid.T) {
 		lsn := pglogrepl.LSN(100)
 		p := newPosition(lsn)
-		var waiting, open []message // handed to the buffer; of the transaction that is not ended yet
+		var waiting, open []message // in the buffer; in the open transaction
 		confirmed := lsn
 		step := func() pglogrepl.LSN { lsn += pglogrepl.LSN(rapid.IntRange(1, 50).Draw(t, "step")); return lsn }
 		check := func() {
@@ -47,7 +47,7 @@ func TestPositionNeverConfirmsWhatWaits(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "event") {
 			case 0:
 				p.keepalive(step())
-			case 1: // a message by itself
+			case 1: // a message outside of a transaction
 				mark := p.message(step(), false)
 				waiting = append(waiting, message{end: lsn, mark: pglogrepl.LSN(mark)})
 			case 2:
@@ -92,7 +92,7 @@ func TestNothingWithinATransactionIsConfirmed(t *testing.T) {
 
 func TestLag(t *testing.T) {
 	p := newPosition(100)
-	raise(&p.serverEnd, 250) // the server says how far it has written
+	raise(&p.serverEnd, 250) // the server reports how far it has written
 	if p.lag() != 150 {
 		t.Errorf("lag = %d, want 150", p.lag())
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/signal/internal/pgdial"
 )
 
-// Errors that say what is wrong with a slot; they are wrapped with its name.
+// Errors about a slot; they are wrapped with its name.
 var (
 	// ErrSlotInUse: another connection reads the slot. A slot has one reader.
 	ErrSlotInUse = errors.New("replication slot is in use by another connection")
@@ -28,17 +28,17 @@ var (
 	ErrNoSlot = errors.New("no such replication slot")
 )
 
-// SlotLostMessage is for the log of those who are told by Config.OnSlotLost.
-const SlotLostMessage = "the replication slot had lost the WAL that it needs (max_slot_wal_keep_size) and was made anew; signals since then are lost, everything is looked at instead"
+// SlotLostMessage is the log message for Config.OnSlotLost.
+const SlotLostMessage = "the replication slot had lost the WAL that it needs (max_slot_wal_keep_size) and was made anew; signals since then are lost, a full scan replaces them"
 
-// SQLSTATE codes that mean something here.
+// SQLSTATE codes handled here.
 const (
 	codeObjectInUse     = "55006"
 	codeDuplicateObject = "42710"
-	codeUniqueViolation = "23505" // CREATE PUBLICATION losing a race
+	codeUniqueViolation = "23505" // CREATE PUBLICATION lost a race
 )
 
-// minServerVersion is the first one whose pgoutput sends messages.
+// minServerVersion is the first version whose pgoutput sends messages.
 const minServerVersion = 140000
 
 const outputPlugin = "pgoutput"
@@ -55,8 +55,8 @@ func temporarySlotName() string {
 	return "tasker_tmp_" + hex.EncodeToString(b[:])
 }
 
-// ensurePublication creates the publication without tables unless it exists.
-// It uses an ordinary connection: the right to create is not that to replicate.
+// ensurePublication creates the publication without tables unless it exists. It uses an
+// ordinary connection: creating needs another right than replicating.
 func ensurePublication(ctx context.Context, conn *pgx.Conn, name string) error {
 	var version int
 	var exists bool
@@ -82,11 +82,10 @@ select coalesce(plugin, ''), coalesce(database = current_database(), false), act
        coalesce(wal_status = 'lost', false), coalesce(confirmed_flush_lsn, '0/0')::text
 from pg_replication_slots where slot_name = $1`
 
-// findSlot returns where a persistent slot continues; found is false when it
-// has to be created. One for which the server has given up the WAL
-// (max_slot_wal_keep_size) can never be read again: it is dropped, and tell is
-// called.
-func findSlot(ctx context.Context, conn *pgx.Conn, name string, tell func(slot string)) (start pglogrepl.LSN, found bool, err error) {
+// findSlot returns where a persistent slot continues; found is false when it must be
+// created. A slot whose WAL the server has removed (max_slot_wal_keep_size) can never be
+// read again: it is dropped, and onLost is called.
+func findSlot(ctx context.Context, conn *pgx.Conn, name string, onLost func(slot string)) (start pglogrepl.LSN, found bool, err error) {
 	var plugin, confirmed string
 	var here, active, lost bool
 	err = conn.QueryRow(ctx, findSlotSQL, name).Scan(&plugin, &here, &active, &lost, &confirmed)
@@ -103,7 +102,7 @@ func findSlot(ctx context.Context, conn *pgx.Conn, name string, tell func(slot s
 		if _, err := conn.Exec(ctx, `select pg_drop_replication_slot($1)`, name); err != nil {
 			return 0, false, fmt.Errorf("dropping the slot %q, which has lost the WAL it needs: %w", name, err)
 		}
-		tell(name)
+		onLost(name)
 		return 0, false, nil
 	}
 	start, err = pglogrepl.ParseLSN(confirmed)
@@ -125,8 +124,8 @@ func createSlot(ctx context.Context, conn *pgconn.PgConn, name string, temporary
 func startReplication(ctx context.Context, conn *pgconn.PgConn, slot, publication string, start pglogrepl.LSN) error {
 	names := pgx.Identifier{publication}.Sanitize()
 	args := []string{
-		// Version 1 is all that messages need; later ones add streaming of
-		// unfinished transactions, which would be signals of work that is not.
+		// Version 1 is enough for messages; later ones stream unfinished transactions,
+		// whose signals would announce work that does not exist.
 		"proto_version '1'",
 		"publication_names '" + strings.ReplaceAll(names, "'", "''") + "'",
 		"messages 'true'",
@@ -142,8 +141,8 @@ func startReplication(ctx context.Context, conn *pgconn.PgConn, slot, publicatio
 	return nil
 }
 
-// senderTimeout asks a replication connection, not yet streaming, how long the
-// server waits for a word from it; 0 means for ever.
+// senderTimeout reads, on a replication connection that is not yet streaming, how long
+// the server waits for a reply; 0 means for ever.
 func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, error) {
 	const sql = `select setting || 'ms' from pg_settings where name = 'wal_sender_timeout'`
 	results, err := conn.Exec(ctx, sql).ReadAll()
@@ -156,13 +155,13 @@ func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, err
 	return time.ParseDuration(string(results[0].Rows[0][0]))
 }
 
-// DropSlot drops a persistent slot of the database that dsn names, so that the
-// server may recycle its WAL. It wraps ErrNoSlot when there is none, ErrSlotInUse
-// when somebody reads it; physical slots and those of other databases are left
-// alone. ctx should have a deadline.
+// DropSlot drops a persistent slot of the database that dsn names, so that the server may
+// recycle its WAL. The error wraps ErrNoSlot when there is none, ErrSlotInUse when a
+// connection reads it; physical slots and those of other databases are not dropped. ctx
+// should have a deadline.
 func DropSlot(ctx context.Context, dsn, name string) (err error) {
 	if !ValidSlot(name) {
-		return fmt.Errorf("%q is no name of a slot (1 to 63 of a-z, 0-9 and _)", name)
+		return fmt.Errorf("invalid slot name %q: want 1–63 of a-z, 0-9, _", name)
 	}
 	dial, err := pgdial.New(pgdial.Target{DSN: dsn, ApplicationName: "tasker-drop-slot"})
 	if err != nil {

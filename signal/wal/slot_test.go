@@ -106,8 +106,8 @@ func TestContractWithPersistentSlot(t *testing.T) {
 	})
 }
 
-// A persistent slot gives again what was not handed out, and what was sent
-// while nobody was connected; nothing that was handed out before Close.
+// A persistent slot repeats signals that Receive did not return and signals sent while
+// no listener was connected; none that were returned before Close.
 func TestPersistentSlotResumes(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -122,7 +122,7 @@ func TestPersistentSlotResumes(t *testing.T) {
 	if got := receive(t, c).Payload; got != "handed out" {
 		t.Fatalf("received %q", got)
 	}
-	// Until the others have arrived on this side, so that they do wait.
+	// Wait until the others have arrived on this side.
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		return db.QueryBool(t, `select coalesce(sent_lsn >= pg_current_wal_flush_lsn(), false)
 			from pg_stat_replication where pid = (select active_pid from pg_replication_slots where slot_name = $1)`, slotOf(db)), "not sent"
@@ -145,7 +145,7 @@ func TestPersistentSlotResumes(t *testing.T) {
 		got = receive(t, c).Payload
 	}
 	if got != "last" {
-		t.Fatalf("received %q, want what came after the last Close", got)
+		t.Fatalf("received %q, want a signal after the last Close", got)
 	}
 }
 
@@ -188,16 +188,16 @@ func TestSlotErrors(t *testing.T) {
 	}
 }
 
-// TestALostSlotIsMadeAnew: the server has given up the WAL that a slot needs,
-// while its reader was away. What was signalled since is lost, and whoever
-// connects looks at everything anyway; but signals must come again.
+// TestALostSlotIsMadeAnew: the server removed the WAL that a slot needs, while its reader
+// was away. The signals since are lost, and a listener that connects looks at everything
+// anyway; but new signals must arrive.
 func TestALostSlotIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Private(t, map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "48MB"}).New(t)
 	pool := db.Pool(t)
 	slot := slotOf(db)
-	var told []string
-	s := source(t, wal.Config{DSN: db.DSN, Slot: slot, OnSlotLost: func(name string) { told = append(told, name) }}, pool)
+	var lost []string
+	s := source(t, wal.Config{DSN: db.DSN, Slot: slot, OnSlotLost: func(name string) { lost = append(lost, name) }}, pool)
 	closeNow(t, connect(t, s, signal.TopicControl))
 	send(t, pool, "lost with the slot")
 	db.Exec(t, `create table noise (id int)`)
@@ -210,14 +210,14 @@ func TestALostSlotIsMadeAnew(t *testing.T) {
 	})
 	for range 2 { // the second time it is an ordinary slot
 		c := connect(t, s, signal.TopicControl)
-		send(t, pool, "heard")
-		if got := receive(t, c).Payload; got != "heard" {
+		send(t, pool, "received")
+		if got := receive(t, c).Payload; got != "received" {
 			t.Fatalf("received %q", got)
 		}
 		closeNow(t, c)
 	}
-	if !slices.Equal(told, []string{slot}) {
-		t.Errorf("told of %q, want %q once", told, slot)
+	if !slices.Equal(lost, []string{slot}) {
+		t.Errorf("lost %q, want %q once", lost, slot)
 	}
 	dropAtEnd(t, db, slot)
 }
@@ -267,8 +267,8 @@ func TestPublicationIsMadeOnceAndWithoutTables(t *testing.T) {
 	}
 }
 
-// TestOnlyCommittedSignals: a message is in the transaction that emits it, and
-// nothing else in the WAL disturbs.
+// TestOnlyCommittedSignals: a message belongs to the transaction that emits it, and other
+// records in the WAL have no effect.
 func TestOnlyCommittedSignals(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

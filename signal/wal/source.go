@@ -20,55 +20,54 @@ import (
 // Name is the name of this source in configuration, logs and metrics.
 const Name = "wal"
 
-// Querier asks the server for one row; *pgxpool.Pool does.
+// Querier queries the server for one row; *pgxpool.Pool is one.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Config says what to read. A zero field means its default, that of the
-// configuration where it names a key ([config.Defaults]).
+// Config configures a Source. A zero field means its default; that of the configuration
+// where it names a key ([config.Defaults]).
 type Config struct {
-	// DSN reaches the server directly, as a role with REPLICATION. Required, but
+	// DSN reaches the server directly, as a role with REPLICATION. Required, except
 	// with Like.
 	DSN string
-	// Like is the configuration of a pool. Connections are made as it makes its own,
-	// by its hook BeforeConnect too, in place of DSN. AfterConnect is refused:
+	// Like is a pool configuration to use instead of DSN: connections are made like
+	// those of the pool, including its hook BeforeConnect. AfterConnect is rejected:
 	// replication connections run no statements.
 	Like *pgxpool.Config
-	// Publication has no tables. It is created when it does not exist
+	// Publication has no tables. It is created if it does not exist
 	// (common.signals.wal.publication).
 	Publication string
-	// Slot names a persistent slot, created when it does not exist; it goes on
-	// where it was confirmed. Empty means a temporary slot.
+	// Slot names a persistent slot, created if it does not exist; it continues after the
+	// confirmed position. Empty means a temporary slot.
 	Slot string
-	// OnSlotLost is told when the server had given up the WAL that the persistent
-	// slot needs (max_slot_wal_keep_size), so that Connect made it anew: what was
-	// signalled meanwhile is lost.
+	// OnSlotLost is called when the server had removed the WAL that the persistent slot
+	// needs (max_slot_wal_keep_size), so that Connect made it anew: the signals since
+	// are lost.
 	OnSlotLost func(slot string)
 	// ApplicationName shows in pg_stat_replication. Default "tasker-listener".
 	ApplicationName string
 	// ConnectTimeout bounds connecting to one host when the DSN has no
 	// connect_timeout (common.database.connect_timeout_seconds).
 	ConnectTimeout time.Duration
-	// StatusInterval is how often the server is told what was received, at
-	// most; a third of wal_sender_timeout when that is shorter. Default 10 s.
+	// StatusInterval is the longest time between two status messages to the server; a
+	// third of wal_sender_timeout when that is shorter. Default 10 s.
 	StatusInterval time.Duration
-	// SilenceTimeout ends a connection on which the server has not answered
-	// for so long. A big transaction of others may keep the server busy
-	// without a word, hence the default of 2 min.
+	// SilenceTimeout ends a connection on which the server has been silent for so long.
+	// A big transaction of other clients may keep the server busy and silent, hence the
+	// default of 2 min.
 	SilenceTimeout time.Duration
-	// BufferLimit is how many different signals wait for Receive before their
-	// payloads are given up
+	// BufferLimit is how many different signals wait for Receive before their payloads
+	// are dropped
 	// (worker.mpsc_channels.event_listeners.pgmq_event_buffer_size).
 	BufferLimit int
-	// AllTopics hands out the signals of every topic, whatever was subscribed
-	// to, for those who pass them on.
+	// AllTopics returns the signals of every topic, subscribed or not, for forwarding.
 	AllTopics bool
-	// Server, when set, is asked whether what a signal tells of is visible yet
-	// (a commit is in the WAL a moment before that), and with each probe how
-	// far the WAL reaches. Set it wherever signals make somebody look at rows.
-	// The stream only tells how far the server has read, so without it
-	// LagBytes cannot see a server that falls behind in decoding.
+	// Server, when set, is queried for whether the rows of a signal are visible yet (the
+	// commit is in the WAL a moment earlier), and with each probe for the end of the
+	// WAL. Set it wherever signals make a component look at rows. The stream only shows
+	// how far the server has read, so without it LagBytes cannot see a server that falls
+	// behind in decoding.
 	Server Querier
 }
 
@@ -104,21 +103,21 @@ type Source struct {
 
 var _ signal.Source = (*Source)(nil)
 
-// New returns a Source. Its probes are sent over t, which must be the
-// transport that carries the signals of others.
+// New returns a Source. Its probes are sent over t, which must be the transport of all
+// signals.
 func New(cfg Config, t signal.Transport) (*Source, error) {
 	if t == nil {
-		return nil, errors.New("wal: no transport for probes")
+		return nil, errors.New("wal: missing transport for probes")
 	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Slot != "" && !slotName.MatchString(cfg.Slot) {
-		return nil, fmt.Errorf("%q is no name of a slot (1 to 63 of a-z, 0-9 and _)", cfg.Slot)
+		return nil, fmt.Errorf("invalid slot name %q: want 1–63 of a-z, 0-9, _", cfg.Slot)
 	}
 	if err := signal.Topic(cfg.Publication).Validate(); err != nil { // same limits for all identifiers
-		return nil, fmt.Errorf("%q is no name of a publication: %w", cfg.Publication, err)
+		return nil, fmt.Errorf("invalid publication name %q: %w", cfg.Publication, err)
 	}
 	if cfg.Like != nil && cfg.Like.AfterConnect != nil {
 		return nil, errors.New("invalid pool with AfterConnect: want none for replication connections, which run no statements")
@@ -157,7 +156,7 @@ func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Con
 	return c, nil
 }
 
-// prepare does what takes an ordinary connection.
+// prepare does the work that needs an ordinary connection.
 func (s *Source) prepare(ctx context.Context) (start pglogrepl.LSN, found bool, err error) {
 	conn, err := s.dial.Connect(ctx)
 	if err != nil {

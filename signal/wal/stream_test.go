@@ -25,8 +25,8 @@ func withSetting(t *testing.T, dsn, name, value string) string {
 	return u.String()
 }
 
-// TestIdleConnectionLives: nobody calls Receive and nothing happens for
-// several times wal_sender_timeout, and the server keeps the connection.
+// TestIdleConnectionLives: without a Receive and any activity for several times
+// wal_sender_timeout, the server keeps the connection.
 func TestIdleConnectionLives(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -50,8 +50,8 @@ func TestIdleConnectionLives(t *testing.T) {
 	}
 }
 
-// TestIdleSlotAdvances: a persistent slot does not hold the WAL of others when
-// there are no signals.
+// TestIdleSlotAdvances: a persistent slot does not retain unrelated WAL when there are no
+// signals.
 func TestIdleSlotAdvances(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -66,8 +66,8 @@ func TestIdleSlotAdvances(t *testing.T) {
 	})
 }
 
-// TestUnreceivedIsNotConfirmed: as long as a signal waits, the slot stays
-// before it, whatever else happens; a temporary slot does not.
+// TestUnreceivedIsNotConfirmed: while a signal waits, a persistent slot stays before it;
+// a temporary slot does not.
 func TestUnreceivedIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -79,7 +79,7 @@ func TestUnreceivedIsNotConfirmed(t *testing.T) {
 	end := db.QueryString(t, `select pg_current_wal_lsn()::text`)
 	const state = `select coalesce(r.write_lsn, '0/0') >= $2::text::pg_lsn and (s.confirmed_flush_lsn >= $2::text::pg_lsn) = $3
 		from pg_replication_slots s join pg_stat_replication r on r.pid = s.active_pid where s.slot_name = $1`
-	reached := func(confirmed bool) { // the stream to the end, and the slot with it or not
+	reached := func(confirmed bool) { // the stream reaches the end, and the slot does or does not
 		t.Helper()
 		pgtest.Eventually(t, patience, func() (bool, string) {
 			return db.QueryBool(t, state, slotOf(db), end, confirmed), "the stream has not come to the end"
@@ -97,7 +97,7 @@ func TestUnreceivedIsNotConfirmed(t *testing.T) {
 
 func TestProbeRefreshesLag(t *testing.T) {
 	t.Parallel()
-	db := pgtest.Private(t, nil).New(t) // its processes are ours to freeze
+	db := pgtest.Private(t, nil).New(t) // a private server, because the test freezes a process
 	pool := db.Pool(t)
 	probe := signal.ProbeTopic("me")
 	c := connect(t, source(t, wal.Config{DSN: db.DSN, Server: pool, StatusInterval: 20 * time.Millisecond}, pool), probe)
@@ -109,7 +109,7 @@ func TestProbeRefreshesLag(t *testing.T) {
 	}
 	pgtest.Eventually(t, patience, func() (bool, string) { return c.LagBytes() == 0, "lag does not come to zero" })
 
-	// A walsender that does not get on: only the server's own word tells.
+	// A walsender that makes no progress: only the server's own answer shows it.
 	pid := db.QueryInt(t, `select active_pid from pg_replication_slots where database = current_database()`)
 	stopProcess(t, pid)
 	db.Exec(t, `create table noise as select generate_series(1, 10000) n`)
@@ -124,10 +124,10 @@ func TestProbeRefreshesLag(t *testing.T) {
 	pgtest.Eventually(t, patience, func() (bool, string) { return c.LagBytes() == 0, "lag does not come to zero" })
 }
 
-// TestSilentServer: a server that says nothing is given up.
+// TestSilentServer: a silent server is given up.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
-	db := pgtest.Private(t, nil).New(t) // its processes are ours to freeze
+	db := pgtest.Private(t, nil).New(t) // a private server, because the test freezes a process
 	s := source(t, wal.Config{DSN: db.DSN, StatusInterval: 20 * time.Millisecond, SilenceTimeout: 300 * time.Millisecond}, db.Pool(t))
 	c := connect(t, s, signal.TopicControl)
 	pid := db.QueryInt(t, `select active_pid from pg_replication_slots where database = current_database()`)
@@ -135,14 +135,13 @@ func TestSilentServer(t *testing.T) {
 	_, err := c.Receive(bounded(t))
 	continueProcess(t, pid)
 	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, signal.ErrClosed) {
-		t.Errorf("Receive = %v, want that the server is silent", err)
+		t.Errorf("Receive = %v, want an error about the silent server", err)
 	}
 }
 
-// TestServerShutdownIsNotHeldUp: a server that shuts down waits until its
-// walsenders have been told that everything arrived. Signals that nobody
-// receives must not keep a temporary slot from saying so, and a persistent
-// slot survives the restart.
+// TestServerShutdownIsNotHeldUp: a server that shuts down waits until its walsenders have
+// confirmed everything. Signals without a Receive must not keep a temporary slot from
+// confirming, and a persistent slot survives the restart.
 func TestServerShutdownIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, nil)
@@ -152,19 +151,19 @@ func TestServerShutdownIsNotHeldUp(t *testing.T) {
 	kept := source(t, wal.Config{DSN: db.DSN, Slot: slot}, pool)
 	closeNow(t, connect(t, kept, signal.TopicControl)) // makes the slot
 	c := connect(t, source(t, wal.Config{DSN: db.DSN}, pool), signal.TopicControl)
-	send(t, pool, "nobody receives this")
+	send(t, pool, "not received before the restart")
 	ctx, cancel := context.WithTimeout(bounded(t), 15*time.Second)
 	defer cancel()
 	if err := server.Restart(ctx); err != nil {
 		t.Fatalf("Restart: %v", err)
 	}
-	if got := receive(t, c).Payload; got != "nobody receives this" {
+	if got := receive(t, c).Payload; got != "not received before the restart" {
 		t.Errorf("received %q", got)
 	}
 	if _, err := c.Receive(bounded(t)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Receive after the restart = %v, want an error at once", err)
 	}
-	if got := receive(t, connect(t, kept, signal.TopicControl)).Payload; got != "nobody receives this" {
-		t.Errorf("the persistent slot gave %q", got)
+	if got := receive(t, connect(t, kept, signal.TopicControl)).Payload; got != "not received before the restart" {
+		t.Errorf("the persistent slot returned %q", got)
 	}
 }

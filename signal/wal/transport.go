@@ -28,9 +28,9 @@ func NewTransport(exec Execer) *Transport { return &Transport{exec: exec} }
 
 const emitSQL = `select pg_logical_emit_message(true, '` + Prefix + `', m) from unnest($1::bytea[]) as batch(m)`
 
-// Statement is the one statement that writes a batch into the WAL, as part of
-// the transaction in which it is executed. When one signal is malformed there
-// is none, and the error wraps signal.ErrMalformed.
+// Statement returns the one statement that writes a batch into the WAL, as part of the
+// transaction that executes it. If one signal is malformed there is none, and the error
+// wraps signal.ErrMalformed.
 func Statement(batch []signal.Signal) (sql string, args []any, err error) {
 	messages := make([][]byte, len(batch))
 	for i, s := range batch {
@@ -41,8 +41,8 @@ func Statement(batch []signal.Signal) (sql string, args []any, err error) {
 	return emitSQL, []any{messages}, nil
 }
 
-// Send implements signal.Transport: one statement for the whole batch. When
-// one signal is malformed nothing is sent and signal.ErrMalformed is wrapped.
+// Send implements signal.Transport: one statement for the whole batch. If one signal is
+// malformed, none is sent and the error wraps signal.ErrMalformed.
 func (t *Transport) Send(ctx context.Context, batch []signal.Signal) error {
 	if len(batch) == 0 {
 		return nil

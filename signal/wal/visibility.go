@@ -11,16 +11,15 @@ const (
 	// maxUnseen bounds the transactions remembered; the oldest are forgotten,
 	// as they are the likeliest to be visible by now.
 	maxUnseen = 4096
-	// visibilityTimeout is how long a signal is held back at most. It is a
-	// hint: handing it out early costs an empty look.
+	// visibilityTimeout bounds how long a signal is held back. It is a hint: returning
+	// it early costs an empty look.
 	visibilityTimeout = 10 * time.Second
-	// The pauses between two looks at the snapshot double from the first to
-	// the last.
+	// The pauses between two snapshot queries double from the first to the last.
 	firstPause = 200 * time.Microsecond
 	lastPause  = 20 * time.Millisecond
 )
 
-// visibility holds signals back until everybody can see what they tell of.
+// visibility holds signals back until the rows they are about are visible.
 //
 // The server writes the commit into the WAL first and takes the transaction
 // off the list of running ones afterwards (with synchronous replication much
@@ -33,7 +32,7 @@ type visibility struct {
 	unseen []uint32 // transactions whose messages have arrived
 }
 
-// arrived notes the transaction of a message.
+// arrived records the transaction of a message.
 func (v *visibility) arrived(xid uint32) {
 	if v.server == nil || xid == 0 {
 		return
@@ -57,8 +56,8 @@ func (v *visibility) take() []uint32 {
 	return taken
 }
 
-// wait returns when all transactions that have arrived can be seen, or when
-// that cannot be found out in time.
+// wait returns when all transactions that have arrived are visible, or when that cannot
+// be determined in time.
 func (v *visibility) wait(ctx context.Context) {
 	unseen := v.take()
 	if len(unseen) == 0 {
@@ -69,7 +68,7 @@ func (v *visibility) wait(ctx context.Context) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		s, err := v.snapshot(ctx)
 		if err != nil {
-			return // the look will meet the same trouble, and is repeated
+			return // the look will hit the same error, and is repeated
 		}
 		if unseen = slices.DeleteFunc(unseen, s.sees); len(unseen) == 0 {
 			return
@@ -101,15 +100,14 @@ func (v *visibility) snapshot(ctx context.Context) (snapshot, error) {
 	return s, nil
 }
 
-// snapshot is which transactions are visible now.
+// snapshot describes the transactions visible now.
 type snapshot struct {
 	xmax    int64 // 64 bits wide; at or above it nothing is visible
 	running []uint32
 }
 
-// sees reports whether what a finished transaction wrote is visible. The
-// stream gives 32 bits of the id; ids are compared on the circle, as the
-// server does.
+// sees reports whether the writes of a finished transaction are visible. The stream
+// gives 32 bits of the id; ids are compared on the circle, as the server does.
 func (s snapshot) sees(xid uint32) bool {
 	behind := int32(uint32(s.xmax) - xid) // wraps around on purpose
 	return behind > 0 && !slices.Contains(s.running, xid)

@@ -14,12 +14,12 @@ func TestSnapshotSees(t *testing.T) {
 	s := snapshot{xmax: 1<<32 + 5, running: []uint32{3}}
 	require.True(t, s.sees(4))
 	require.False(t, s.sees(3), "still running")
-	require.False(t, s.sees(5), "not finished for anybody")
-	require.True(t, s.sees(1<<32-1), "before the ids went round")
+	require.False(t, s.sees(5), "not finished")
+	require.True(t, s.sees(1<<32-1), "before the ids wrapped around")
 	require.False(t, s.sees(6))
 }
 
-// scripted answers snapshots one after the other.
+// scripted returns a list of snapshots in order.
 type scripted struct {
 	answers []snapshot
 	asked   atomic.Int64
@@ -67,7 +67,7 @@ func TestSignalsWaitUntilTheirTransactionIsVisible(t *testing.T) {
 	require.EqualValues(t, 3, server.asked.Load(), "what was seen once is seen")
 
 	v.arrived(20)
-	v.wait(t.Context()) // the server is gone: not held back
+	v.wait(t.Context()) // without the server signals are not held back
 	var none visibility
 	none.arrived(1)
 	none.wait(t.Context())

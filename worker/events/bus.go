@@ -33,8 +33,8 @@ type Config struct {
 	Metrics *telemetry.Metrics // default none
 }
 
-// Bus hands fast events to the subscribers of its process. It is safe for
-// concurrent use.
+// Bus delivers fast events to the subscribers of its process. It is safe for concurrent
+// use.
 type Bus struct {
 	cfg Config
 
@@ -47,25 +47,25 @@ type Bus struct {
 	dispatched, delivered, failed, dropped atomic.Uint64
 }
 
-// queue is what waits for one subscriber. The bus's lock guards what comes in,
-// so that an event which is pushed out is the oldest.
+// queue holds the waiting events of one subscriber. The bus's lock guards its input, so
+// that the oldest event is the one dropped.
 type queue struct {
 	Subscriber
 	events chan Event
 }
 
-// Stats count since the bus was made.
+// Stats count since NewBus.
 type Stats struct {
-	Dispatched  uint64 // events that came in
-	Delivered   uint64 // to subscribers, which did not fail
-	Failed      uint64 // subscribers that failed, panicked or took too long
-	Dropped     uint64 // pushed out of full buffers
+	Dispatched  uint64 // published events
+	Delivered   uint64 // handled without an error
+	Failed      uint64 // calls that failed, panicked or took too long
+	Dropped     uint64 // dropped from full buffers
 	Subscribers int
 	Patterns    int
 }
 
-// NewBus returns a bus without subscribers. It returns an error when something
-// required is left out: the defaults are those of the configuration.
+// NewBus returns a bus without subscribers. It returns an error when a required value is
+// missing: the defaults are in package config.
 func NewBus(cfg Config) (*Bus, error) {
 	if err := errors.Join(config.Positive("Buffer", cfg.Buffer), config.Positive("Timeout", cfg.Timeout)); err != nil {
 		return nil, fmt.Errorf("configure the bus of events: %w", err)
@@ -77,8 +77,8 @@ func NewBus(cfg Config) (*Bus, error) {
 	return &Bus{cfg: cfg}, nil
 }
 
-// Subscribe adds a subscriber, which gets the events that come from now on. The
-// error says what is wrong with it; its name may be there once.
+// Subscribe adds a subscriber for events from now on. The error says what is wrong with
+// it; its name must be unique.
 func (b *Bus) Subscribe(s Subscriber) error {
 	if err := s.check(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (b *Bus) Subscribe(s Subscriber) error {
 	case slices.ContainsFunc(b.queues, func(q *queue) bool { return q.Name == s.Name }):
 		return fmt.Errorf("subscribe %q: the name is taken", s.Name)
 	case len(b.queues) >= MaxSubscribers:
-		return fmt.Errorf("subscribe %q: there are %d subscribers already", s.Name, MaxSubscribers)
+		return fmt.Errorf("subscribe %q: want at most %d subscribers", s.Name, MaxSubscribers)
 	}
 	q := &queue{Subscriber: s, events: make(chan Event, b.cfg.Buffer)}
 	b.queues = append(b.queues, q)
@@ -102,15 +102,15 @@ func (b *Bus) Subscribe(s Subscriber) error {
 	return nil
 }
 
-// Subscribed reports whether there is anybody to hand events to.
+// Subscribed reports whether there are subscribers.
 func (b *Bus) Subscribed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queues) > 0
 }
 
-// Start begins to serve the subscribers; until then their events wait. A second
-// call does nothing.
+// Start starts serving the subscribers; until then their events wait. A second call does
+// nothing.
 func (b *Bus) Start() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,8 +123,8 @@ func (b *Bus) Start() {
 	}
 }
 
-// Publish hands an event to everybody who wants it. It never waits: where a
-// buffer is full its oldest event is lost. After Stop it does nothing.
+// Publish queues an event for every matching subscriber. It never waits: a full buffer
+// drops its oldest event. After Stop it does nothing.
 func (b *Bus) Publish(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,8 +157,8 @@ func (b *Bus) pushOut(q *queue) {
 	}
 }
 
-// serve hands one subscriber its events until the bus is stopped and nothing is
-// left.
+// serve handles the events of one subscriber until the bus is stopped and its buffer is
+// empty.
 func (b *Bus) serve(q *queue) {
 	for e := range q.events {
 		err := b.handle(q, e)
@@ -175,7 +175,7 @@ func (b *Bus) serve(q *queue) {
 	}
 }
 
-// errSlow says that a subscriber has ignored the end of its context.
+// errSlow says that a subscriber ignored the end of its context.
 var errSlow = errors.New("it took longer than its time limit")
 
 func (b *Bus) handle(q *queue, e Event) error {
@@ -188,14 +188,14 @@ func (b *Bus) handle(q *queue, e Event) error {
 	if err == nil || q.Failed == nil {
 		return err
 	}
-	told, done := context.WithTimeout(context.Background(), b.cfg.Timeout)
+	failCtx, done := context.WithTimeout(context.Background(), b.cfg.Timeout)
 	defer done()
-	return errors.Join(err, lifecycle.Guard(func() error { q.Failed(told, e, err); return nil }))
+	return errors.Join(err, lifecycle.Guard(func() error { q.Failed(failCtx, e, err); return nil }))
 }
 
-// Stop lets nothing more in and waits until the subscribers have what is there,
-// or ctx ends; then the rest is lost. A second call waits too. Where the bus was
-// not started nobody gets anything.
+// Stop rejects further events and waits until the subscribers have handled the waiting
+// ones, or ctx ends; then the rest is lost. A second call waits too. If the bus was not
+// started, all events are lost.
 func (b *Bus) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	if !b.stopped {
@@ -206,7 +206,7 @@ func (b *Bus) Stop(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	idle := make(chan struct{})
-	go func() { // ends with the subscribers, which are not ours to end
+	go func() { // ends with the subscribers, which the bus cannot end
 		defer close(idle)
 		b.group.Wait()
 	}()
@@ -214,11 +214,11 @@ func (b *Bus) Stop(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d events not brought to their subscribers: %w", b.waiting(), ctx.Err())
+		return fmt.Errorf("%d events not delivered: %w", b.waiting(), ctx.Err())
 	}
 }
 
-// waiting is how many events are in the buffers.
+// waiting is the number of buffered events.
 func (b *Bus) waiting() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -31,7 +31,7 @@ func TestNoBoundIsInvented(t *testing.T) {
 	}
 }
 
-// collect subscribes somebody who notes what it hears.
+// collect subscribes a recorder of events.
 func collect(t *testing.T, b *Bus, name string, patterns ...string) *[]string {
 	t.Helper()
 	var got []string
@@ -59,7 +59,7 @@ func TestSubscribersHearWhatTheyAskedFor(t *testing.T) {
 	require.Len(t, *all, 4)
 }
 
-// TestASlowSubscriberLosesItsOldest: and only its own.
+// TestASlowSubscriberLosesItsOldest: and no other subscriber loses any.
 func TestASlowSubscriberLosesItsOldest(t *testing.T) {
 	m := telemetry.Discard()
 	b := newBus(t, Config{Buffer: 3, Metrics: m})
@@ -129,7 +129,7 @@ func TestStoppingWaitsNoLongerThanItMay(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorContains(t, b.Stop(ctx), "1 events not brought")
+		require.ErrorContains(t, b.Stop(ctx), "1 events not delivered")
 		close(release)
 		require.NoError(t, b.Stop(t.Context()))
 	})
@@ -151,5 +151,5 @@ func TestWhatIsNoSubscriber(t *testing.T) {
 	for i := 1; i < MaxSubscribers; i++ {
 		require.NoError(t, b.Subscribe(Subscriber{Name: fmt.Sprint(i), Patterns: []string{"*"}, Handle: does}))
 	}
-	require.ErrorContains(t, b.Subscribe(Subscriber{Name: "y", Patterns: []string{"*"}, Handle: does}), "100 subscribers already")
+	require.ErrorContains(t, b.Subscribe(Subscriber{Name: "y", Patterns: []string{"*"}, Handle: does}), "at most 100 subscribers")
 }

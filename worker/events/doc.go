@@ -1,13 +1,12 @@
-// Package events carries domain events to functions of the same process: the
-// form of an event as others see it (event.go), what subscribes to it and by
-// which patterns (subscriber.go), the bus between both (bus.go), and which ids
-// came lately, for what other processes send (recent.go).
+// Package events delivers domain events to functions of the same process: the form of an
+// event (event.go), subscribers and their patterns (subscriber.go), the bus between both
+// (bus.go), and the ids of recent events from other processes (recent.go).
 //
-// Every subscriber has a buffer and a goroutine of its own, so one that is slow,
-// fails, panics or hangs costs nobody else anything. A buffer that is full loses
-// its oldest event, which is counted. Nothing here is kept: events that have to
-// arrive are durable ones, which are in the database.
+// Every subscriber has a buffer and a goroutine of its own, so a subscriber that is slow,
+// fails, panics or hangs does not affect the others. A full buffer drops its oldest event,
+// which is counted. Nothing here is kept: events that must arrive are durable ones, which
+// are in the database.
 //
-// What may not enter: when an event is published and what is in it (workflow,
-// worker), how it gets to other processes (worker), durable events (store).
+// What may not enter: when an event is published and its content (workflow, worker), the
+// way to other processes (worker), durable events (store).
 package events

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Event is a domain event as subscribers, consumers and other languages see it.
-// Whoever is given one must not change what it points to.
+// Event is a domain event as subscribers, consumers and other languages see it. Receivers
+// must not change what it points to.
 type Event struct {
 	ID       string          `json:"event_id"` // a UUID of version 7
 	Name     string          `json:"event_name"`
@@ -15,7 +15,7 @@ type Event struct {
 	Metadata Metadata        `json:"metadata"`
 }
 
-// Metadata says where an event comes from.
+// Metadata describes the origin of an event.
 type Metadata struct {
 	TaskUUID      string    `json:"task_uuid"`
 	StepUUID      string    `json:"step_uuid"`
@@ -24,9 +24,9 @@ type Metadata struct {
 	CorrelationID string    `json:"correlation_id"`
 	FiredAt       time.Time `json:"fired_at"`
 	FiredBy       string    `json:"fired_by"` // the publisher, or the handler where there is none
-	// Success says whether the handler has returned a result.
+	// Success says whether the handler returned a result.
 	Success bool `json:"success"`
 	Attempt int  `json:"attempt"`
-	// Added is what a publisher has added, an object.
+	// Added is the publisher's addition, an object.
 	Added json.RawMessage `json:"added,omitempty"`
 }

@@ -6,23 +6,22 @@ import (
 	"github.com/google/uuid"
 )
 
-// Recent remembers the last ids it was shown, up to a bound. It is safe for
-// concurrent use.
+// Recent remembers the latest ids, up to a bound. It is safe for concurrent use.
 type Recent struct {
 	limit int
 
 	mu    sync.Mutex
 	known map[uuid.UUID]struct{}
-	ring  []uuid.UUID // as they came, from oldest on
-	next  int         // where the oldest is, once the ring is full
+	ring  []uuid.UUID // in order of arrival
+	next  int         // index of the oldest, once the ring is full
 }
 
-// NewRecent remembers limit ids, none when that is not positive. Memory is used
-// as ids come.
+// NewRecent remembers limit ids, none if limit is not positive. Memory is allocated as ids
+// arrive.
 func NewRecent(limit int) *Recent { return &Recent{limit: limit, known: map[uuid.UUID]struct{}{}} }
 
-// Add remembers an id, in place of the oldest when there are too many, and
-// reports whether it was not among them.
+// Add remembers an id, replacing the oldest beyond the limit, and reports whether it was
+// new.
 func (r *Recent) Add(id uuid.UUID) (isNew bool) {
 	if r.limit <= 0 {
 		return true

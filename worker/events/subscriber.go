@@ -9,27 +9,26 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Subscriber is told of fast events in its process. Its functions are called by
-// one goroutine, one event after the other; ctx ends with the bus's time limit.
+// Subscriber receives fast events in its process. One goroutine calls its functions, one
+// event after the other; ctx ends with the bus's time limit.
 type Subscriber struct {
-	// Name tells subscribers apart in logs and metrics.
+	// Name identifies the subscriber in logs and metrics.
 	Name string
 	// Patterns are names in which * stands for any characters: payment.*, *, or
 	// the name itself.
 	Patterns []string
-	// Handle is what it does. An error is counted and, unless that is turned off,
-	// logged; nothing is tried again.
+	// Handle handles an event. An error is counted and, unless that is turned off,
+	// logged; there is no retry.
 	Handle func(ctx context.Context, e Event) error
 
-	// The rest may be nil. Before comes before Handle; an error keeps the event
-	// from it. After comes after a Handle that succeeded, Failed after one that
-	// did not, or panicked.
+	// The rest may be nil. Before is called before Handle; its error skips Handle. After
+	// is called after a Handle that succeeded, Failed after one that failed or panicked.
 	Before func(ctx context.Context, e Event) error
 	After  func(ctx context.Context, e Event)
 	Failed func(ctx context.Context, e Event, err error)
 }
 
-// check says what a subscriber lacks.
+// check reports missing or invalid fields.
 func (s *Subscriber) check() error {
 	var wrong []error
 	if s.Name == "" {
@@ -56,7 +55,7 @@ func (s *Subscriber) wants(name string) bool {
 	return slices.ContainsFunc(s.Patterns, func(p string) bool { return workflow.EventMatches(p, name) })
 }
 
-// handle brings one event to its end.
+// handle processes one event.
 func (s *Subscriber) handle(ctx context.Context, e Event) error {
 	if s.Before != nil {
 		if err := s.Before(ctx, e); err != nil {

@@ -1,7 +1,7 @@
-// Package clocktest has a clock for tests that moves only when told to.
+// Package clocktest has a clock for tests that moves only with Advance.
 //
-// Tests of a single package may prefer testing/synctest; this clock is for
-// tests that also talk to something real, such as a database, meanwhile.
+// Tests of a single package may prefer testing/synctest; this clock is for tests that also
+// use something real, such as a database.
 package clocktest
 
 import (
@@ -49,8 +49,8 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) lifecycle.Timer {
 	return t
 }
 
-// Advance moves the clock by d and fires what becomes due on the way, in the
-// order of time; timers that are armed meanwhile fire too.
+// Advance moves the clock by d and fires the timers that become due, in the order of time,
+// including those armed meanwhile.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	end := c.now.Add(d)
@@ -72,15 +72,15 @@ func (c *Clock) Advance(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// Armed returns the number of timers that wait.
+// Armed returns the number of armed timers.
 func (c *Clock) Armed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.timers)
 }
 
-// WaitArmed waits until at least n timers wait, which is how a test knows that
-// the code under test has gone to sleep. It returns the error of ctx.
+// WaitArmed waits until at least n timers are armed, which shows that the code under test
+// sleeps. It returns the error of ctx.
 func (c *Clock) WaitArmed(ctx context.Context, n int) error {
 	for {
 		c.mu.Lock()
@@ -107,7 +107,7 @@ func (c *Clock) earliest(until time.Time) *timer {
 	return first
 }
 
-// arm and disarm want the lock held.
+// arm and disarm require the lock.
 func (c *Clock) arm(t *timer) {
 	c.timers = append(c.timers, t)
 	c.announce()

@@ -10,8 +10,8 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// testBurst publishes 10,000 signals through a Sender: half of them the same
-// few, half of them different identifiers.
+// testBurst publishes 10,000 signals through a Sender: half of them are the same few,
+// half have different identifiers.
 func testBurst(t *testing.T, s Setup) {
 	const n, namespaces = 5000, 20
 	topics := []signal.Topic{signal.TopicTasks}
@@ -52,8 +52,8 @@ func testBurst(t *testing.T, s Setup) {
 	}
 }
 
-// testFlood sends more different signals than a connection buffers, while
-// nobody receives. What is left are the topics.
+// testFlood sends more different signals than a connection buffers, without a Receive.
+// Only the topics are left.
 func testFlood(t *testing.T, s Setup) {
 	const n = signal.DefaultBufferLimit + 1000
 	flood, calm := signal.WorkerTopic("flood"), signal.WorkerTopic("calm")
@@ -67,7 +67,7 @@ func testFlood(t *testing.T, s Setup) {
 	calmCame := false
 	for sig := receive(t, c); sig != probe; sig = receive(t, c) {
 		switch sig {
-		case signal.Signal{Topic: flood}: // stands for all that are missing
+		case signal.Signal{Topic: flood}: // covers all that are missing
 			clear(missing)
 		case signal.Signal{Topic: calm}, signal.Signal{Topic: calm, Payload: "x"}:
 			calmCame = true
@@ -124,7 +124,7 @@ func connect(t *testing.T, s Setup, topics ...signal.Topic) signal.Connection {
 	return c
 }
 
-// reconnect is connect for as long as it takes within patience.
+// reconnect retries connect within patience.
 func reconnect(t *testing.T, s Setup, topics ...signal.Topic) signal.Connection {
 	t.Helper()
 	ctx := deadline(t)
@@ -142,7 +142,7 @@ func reconnect(t *testing.T, s Setup, topics ...signal.Topic) signal.Connection 
 	}
 }
 
-// closeNow closes c; it is for cleanups and other goroutines, too.
+// closeNow closes c; it may be called in cleanups and other goroutines.
 func closeNow(t *testing.T, c signal.Connection) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()

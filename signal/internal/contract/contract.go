@@ -1,6 +1,6 @@
-// Package contract is the test suite that every signal source passes: what
-// signal.Source, signal.Connection and signal.Transport promise, checked from
-// outside. Only tests import it.
+// Package contract is the test suite that every signal source passes: it checks the
+// promises of signal.Source, signal.Connection and signal.Transport from outside. Only
+// tests import it.
 package contract
 
 import (
@@ -14,22 +14,22 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Setup is one source under test with the transport that reaches it.
+// Setup is a source under test with its transport.
 type Setup struct {
 	Source    signal.Source
 	Transport signal.Transport
-	// Kill ends the source's connections from the other side; nil when there
-	// is no other side.
+	// Kill ends the source's connections on the server; nil for a source without a
+	// server.
 	Kill func(t *testing.T)
 	// OneReader says that only one connection can be open at a time.
 	OneReader bool
 }
 
-// patience bounds everything that is expected to happen.
+// patience bounds every wait.
 const patience = 20 * time.Second
 
-// Run runs the suite. setup is called once for each test and returns a source
-// that no other test sees the signals of.
+// Run runs the suite. setup is called once per test and returns a source whose signals
+// no other test receives.
 func Run(t *testing.T, setup func(t *testing.T) Setup) {
 	for name, test := range map[string]func(*testing.T, Setup){
 		"Receive":                    testReceive,
@@ -146,7 +146,7 @@ func testSubscribe(t *testing.T, s Setup) {
 	send(t, s, signal.Signal{Topic: a}, signal.Signal{Topic: b})
 	expect(t, c, signal.Signal{Topic: b})
 
-	subscribe(t, c) // nothing at all
+	subscribe(t, c) // no topics
 	send(t, s, signal.Signal{Topic: b}, signal.Signal{Topic: d})
 	subscribe(t, c, a)
 	send(t, s, signal.Signal{Topic: a})
@@ -206,7 +206,7 @@ func testSameTwice(t *testing.T, s Setup) {
 	last := signal.Signal{Topic: signal.TopicControl, Payload: "last"}
 	send(t, s, same, same, last)
 	expect(t, c, same)
-	for { // doubles are allowed, anything else is not
+	for { // duplicates are allowed, other signals are not
 		sig := receive(t, c)
 		if sig == last {
 			return

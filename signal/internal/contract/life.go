@@ -86,7 +86,7 @@ func testCloseEndsReceive(t *testing.T, s Setup) {
 
 func testKilled(t *testing.T, s Setup) {
 	if s.Kill == nil {
-		t.Skip("has no other side that could end the connection")
+		t.Skip("the source has no server that could end the connection")
 	}
 	c := connect(t, s, signal.TopicControl)
 	ended := make(chan error, 1)
@@ -111,8 +111,8 @@ func testKilled(t *testing.T, s Setup) {
 	}
 	closeNow(t, c)
 
-	// The source itself is none the worse for it. The server lets go of what the
-	// old session held when it has noticed its end.
+	// The source itself still works. The server releases the resources of the old
+	// session once it has noticed its end.
 	c = reconnect(t, s, signal.TopicControl)
 	send(t, s, signal.Signal{Topic: signal.TopicControl, Payload: "again"})
 	for receive(t, c).Payload != "again" { // a slot may send older ones first

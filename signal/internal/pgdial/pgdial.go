@@ -19,23 +19,23 @@ import (
 	"github.com/tasker-go/tasker/config"
 )
 
-// keepAlive finds a peer that is gone without a word within 30 s. A listening
-// connection sends nothing by itself, so nothing else would.
+// keepAlive detects a silently lost peer within 30 s. A listening connection sends
+// nothing by itself, so nothing else would detect it.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// Target says what to connect to: a DSN, or what a pool connects to.
+// Target is a DSN or the configuration of a pool.
 type Target struct {
-	// DSN is a URL or keywords. connect_timeout and application_name in it win
-	// over the fields below; parameters of pgxpool are ignored, so that the DSN of
-	// a pool can be used as it is.
+	// DSN is a URL or keywords. connect_timeout and application_name in it override the
+	// fields below; parameters of pgxpool are ignored, so that the DSN of a pool can be
+	// used unchanged.
 	DSN string
-	// Like is the configuration of a pool, as which connections are made, by its
-	// hooks BeforeConnect and AfterConnect too.
+	// Like is a pool configuration: connections are made like those of the pool,
+	// including its hooks BeforeConnect and AfterConnect.
 	Like *pgxpool.Config
 	// ApplicationName shows in pg_stat_activity.
 	ApplicationName string
-	// ConnectTimeout bounds connecting to one host. Zero is
-	// common.database.connect_timeout_seconds by default.
+	// ConnectTimeout bounds connecting to one host. Zero means the default of
+	// common.database.connect_timeout_seconds.
 	ConnectTimeout time.Duration
 }
 
@@ -78,7 +78,7 @@ func New(t Target) (*Dialer, error) {
 
 func (d *Dialer) like(t Target) {
 	d.config = t.Like.ConnConfig.Copy()
-	d.config.OnNotification = nil // else notifications went there
+	d.config.OnNotification = nil // otherwise notifications would go there
 	d.config.RuntimeParams["application_name"] = t.ApplicationName
 	if t.Like.BeforeConnect != nil {
 		d.before = t.Like.BeforeConnect
@@ -103,7 +103,7 @@ func keptAlive(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// Name has sessions named so, whatever the DSN says.
+// Name sets the application name of sessions, overriding the DSN.
 func (d *Dialer) Name(applicationName string) {
 	d.config.RuntimeParams["application_name"] = applicationName
 }
@@ -125,8 +125,8 @@ func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Replicate makes a connection for replication from the database. No statements
-// can be run on it, so AfterConnect of a pool is not called.
+// Replicate makes a connection for replication from the database. It cannot run
+// statements, so AfterConnect of a pool is not called.
 func (d *Dialer) Replicate(ctx context.Context) (*pgconn.PgConn, error) {
 	cfg, err := d.within(ctx)
 	if err != nil {
@@ -136,10 +136,9 @@ func (d *Dialer) Replicate(ctx context.Context) (*pgconn.PgConn, error) {
 	return pgconn.ConnectConfig(ctx, &cfg.Config)
 }
 
-// within is a configuration for connecting before ctx ends. Where there are
-// several hosts, each gets its share of that time, and one is left for what
-// follows: a host that is frozen or cut off does not answer at all, and must
-// not keep the others from their turn.
+// within returns a configuration for connecting before ctx ends. Several hosts share
+// that time equally, with one more share for what follows: a frozen or unreachable
+// host does not answer at all, and must not take the time of the others.
 func (d *Dialer) within(ctx context.Context) (*pgx.ConnConfig, error) {
 	cfg := d.config.Copy()
 	if err := d.before(ctx, cfg); err != nil {
@@ -152,11 +151,11 @@ func (d *Dialer) within(ctx context.Context) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// closeTimeout bounds saying good-bye to the server.
+// closeTimeout bounds the end of a session.
 const closeTimeout = 2 * time.Second
 
-// Close ends a session within 2 s. It returns nothing, because the server sees
-// the end either way.
+// Close ends a session within 2 s. It returns no error, because the server notices the
+// end either way.
 func Close(conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

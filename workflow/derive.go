@@ -1,10 +1,10 @@
 package workflow
 
-// settle derives the state of the task and records what could be seen.
-func (a *advancing) settle() {
+// deriveState derives the state of the task and records observable changes.
+func (a *advancing) deriveState() {
 	const done statusSet = 1<<StatusNotCreated | 1<<StatusComplete | 1<<StatusResolved | 1<<StatusTolerated
 	if len(a.progress.Groups) > 0 && a.moved && a.ended == 0 {
-		a.settleGroups()
+		a.advanceGroups()
 	}
 	in := a.progress.statuses()
 	switch {
@@ -28,7 +28,7 @@ func (a *advancing) settle() {
 	a.effects.Finished = a.effects.State.Terminal()
 }
 
-// blocked says that nothing can move and something has failed.
+// blocked records that nothing can move and a step has failed.
 func (a *advancing) blocked() {
 	if a.failed.Reason == 0 { // it failed earlier; another branch has ended now
 		a.failed = a.earlierFailure()
@@ -44,8 +44,8 @@ func (a *advancing) blocked() {
 	}
 }
 
-// DetailFailed is the detail of a dead letter of a step that failed earlier: why
-// it did is in the ledger.
+// DetailFailed is the detail of a dead letter for a step that failed earlier: the ledger has
+// the cause.
 const DetailFailed = "failed"
 
 // earlierFailure is the first failed step.
