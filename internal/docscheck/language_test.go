@@ -17,9 +17,10 @@ import (
 // plainPackages are the directories whose comments and string literals TestLanguage
 // reads, with everything below them.
 var plainPackages = []string{
-	"backpressure", "breaker", "command", "coordinator", "deploymode", "events", "listener", "orchestration", "poller",
-	"schedule", "settle", "signal", "submission", "sweep", "telemetry", "workflow",
-	"internal/child", "internal/fleet", "internal/lifecycle", "internal/operators", "internal/perfguard", "internal/pgcluster", "internal/pgtest",
+	"coordinator", "deploymode", "listener", "orchestration", "poller", "signal", "workflow", "worker/events",
+	"internal/backpressure", "internal/breaker", "internal/child", "internal/command", "internal/fleet", "internal/lifecycle", "internal/operators",
+	"internal/perfguard", "internal/pgcluster", "internal/pgtest", "internal/schedule", "internal/settle", "internal/submission", "internal/sweep",
+	"internal/telemetry",
 }
 
 var plainPages = []string{"docs/glossary.md"}
@@ -32,7 +33,7 @@ var vagueAllowed = map[string]string{
 	"internal/pgcluster/account.go":  "the name of a Unix user",
 	"internal/pgcluster/doc.go":      "the name of a Unix user",
 	"orchestration/schedules_due.go": "last_error of a schedule, which clients of the API may match",
-	"telemetry/metrics.go":           "help of a metric, which docs/operations.md repeats",
+	"internal/telemetry/metrics.go":  "help of a metric, which docs/operations.md repeats",
 	"workflow/begin.go":              "error of a step, which clients of the API may match",
 }
 
