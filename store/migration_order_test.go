@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -221,6 +223,75 @@ func TestMisplacedMigrationsAreFound(t *testing.T) {
 			}
 			require.NotEmpty(t, wrong)
 			require.Contains(t, strings.Join(wrong, "\n"), tt.wrong)
+		})
+	}
+}
+
+// contracting are the statements on the way forward of a migration that take away
+// what daemons of the version before may use; none, where the migration says why no
+// such daemon runs any more.
+func contracting(text string) (found []string) {
+	up, _, _ := strings.Cut(text, "-- +goose Down")
+	if contractLine.MatchString(up) {
+		return nil
+	}
+	for _, m := range destructive.FindAllString(notStatements.ReplaceAllString(up, " "), -1) {
+		words := strings.Fields(strings.ToLower(m))
+		if slices.Equal(words, []string{"drop", "constraint"}) || slices.Equal(words, []string{"drop", "not"}) {
+			continue // they allow more than before
+		}
+		found = append(found, strings.Join(words, " "))
+	}
+	return found
+}
+
+var (
+	contractLine  = regexp.MustCompile(`(?m)^-- contract: \S`)
+	notStatements = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|'[^']*'`) // comments, bodies of functions, texts
+	destructive   = regexp.MustCompile(`(?i)\b(?:drop\s+\w+|truncate|rename|set\s+not\s+null|alter\s+(?:column\s+)?\S+\s+(?:set\s+data\s+)?type|alter\s+type)\b`)
+)
+
+func TestMigrationsExpandFirst(t *testing.T) {
+	t.Parallel()
+	for _, m := range migrationsHere(t)[1:] {
+		text, err := os.ReadFile(filepath.Join("migrations", m.name))
+		require.NoError(t, err)
+		require.Empty(t, contracting(string(text)), "%s takes away what daemons of the version before may use: "+
+			"do it in a later migration, with a line `-- contract: <reason>`", m.name)
+	}
+}
+
+func TestContractingMigrationsAreFound(t *testing.T) {
+	t.Parallel()
+	for text, found := range map[string]string{
+		"drop table tasker.a;":                                                  "drop table",
+		"DROP\n  Table tasker.a;":                                               "drop table",
+		"alter table tasker.a drop column b;":                                   "drop column",
+		"alter table tasker.a drop b;":                                          "drop b",
+		"drop view tasker.v_a;":                                                 "drop view",
+		"drop function tasker.f(int);":                                          "drop function",
+		"drop index tasker.a_by;":                                               "drop index",
+		"truncate tasker.a;":                                                    "truncate",
+		"alter table tasker.a alter column b type bigint;":                      "alter column b type",
+		"alter table tasker.a alter b set data type bigint;":                    "alter b set data type",
+		"alter type tasker.t add value 'x';":                                    "alter type",
+		"alter table tasker.a rename to b;":                                     "rename",
+		"alter table tasker.a rename column b to c;":                            "rename",
+		"alter table tasker.a alter column b set not null;":                     "set not null",
+		"-- contract:\ndrop table tasker.a;":                                    "drop table",
+		"-- +goose Up\ndrop table tasker.a;\n-- +goose Down\n-- contract: down": "drop table",
+
+		"-- contract: no daemon has read it since 1.2\ndrop table tasker.a;":                       "",
+		"create table tasker.a (b int not null default 0, type text);":                             "",
+		"alter table tasker.a add column type text;":                                               "",
+		"alter table tasker.a alter column b drop not null, drop constraint c;":                    "",
+		"create index a_by on tasker.a (b);\n-- +goose Down\ndrop index tasker.a_by;":              "",
+		"-- drop table tasker.a\n/* rename */ comment on table tasker.a is 'never drop table it';": "",
+		"create function tasker.f() returns void as $$ drop table x $$ language sql;":              "",
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, found, strings.Join(contracting(text), ", "))
 		})
 	}
 }
