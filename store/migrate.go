@@ -155,7 +155,9 @@ func newProvider(db *sql.DB, migrations fs.FS) (*goose.Provider, error) {
 		return nil, err
 	}
 	base := goose.NewGoMigration(baselineVersion, executing(baseline), executing(`drop schema `+schemaName+` cascade`))
-	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(versionStore{applied}), goose.WithGoMigrations(base))
+	// The program that this engine is part of may have registered migrations of its own.
+	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(versionStore{applied}),
+		goose.WithGoMigrations(base), goose.WithDisableGlobalRegistry(true))
 }
 
 // executing is one way of a migration.

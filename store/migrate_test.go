@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
@@ -45,5 +46,21 @@ alter table tasker.schedules drop column owner;
 		require.NoError(t, err)
 		require.Equal(t, int64(baselineVersion), back.Source.Version)
 		require.Zero(t, test.QueryInt(t, `select count(*)::int from pg_namespace where nspname = 'tasker'`))
+	}
+}
+
+// TestMigrationsOfTheHostProgram: a program that the engine is part of may have
+// registered migrations with goose, which are none of the engine's.
+func TestMigrationsOfTheHostProgram(t *testing.T) {
+	require.NoError(t, goose.SetGlobalMigrations(goose.NewGoMigration(7, nil, nil)))
+	t.Cleanup(goose.ResetGlobalMigrations)
+	cfg, err := pgx.ParseConfig("postgres://localhost/none")
+	require.NoError(t, err)
+	db := stdlib.OpenDB(*cfg) // never connects
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	p, err := newProvider(db, migrationFiles)
+	require.NoError(t, err)
+	for _, source := range p.ListSources() {
+		require.GreaterOrEqual(t, source.Version, int64(baselineVersion))
 	}
 }
