@@ -4,6 +4,9 @@ import (
 	"context"
 )
 
+// BaselineVersion is the migration that schema.sql is.
+const BaselineVersion = baselineVersion
+
 // MoveFrontiers moves all frontiers as if each scan had been dear and long ago.
 // The first call only notes who writes.
 func (s *Store) MoveFrontiers(ctx context.Context) error {

@@ -1,12 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -15,10 +15,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 )
 
-//go:embed migrations/*.sql
+// baselineVersion is the migration that schema.sql is; its first line names it.
+const baselineVersion = 100
+
+//go:embed schema.sql
+var baseline string
+
+// The migrations after the baseline.
+//
+//go:embed migrations
 var migrationFiles embed.FS
 
 // MigrationStatus is one migration and whether it has been applied.
@@ -73,8 +82,8 @@ func (m *Migrator) Up(ctx context.Context) ([]int64, error) {
 	return done, err
 }
 
-// Down takes back the newest migration and returns its version. The first
-// migration's way back drops everything.
+// Down takes back the newest migration and returns its version. The way back of
+// the baseline drops everything.
 func (m *Migrator) Down(ctx context.Context) (int64, error) {
 	var version int64
 	err := m.with(ctx, func(p *goose.Provider) error {
@@ -94,7 +103,7 @@ func (m *Migrator) Status(ctx context.Context) ([]MigrationStatus, error) {
 		states, err := p.Status(ctx)
 		for _, s := range states {
 			list = append(list, MigrationStatus{
-				Version: s.Source.Version, Name: s.Source.Path,
+				Version: s.Source.Version, Name: cmp.Or(s.Source.Path, "schema.sql"),
 				Applied: s.State == goose.StateApplied, AppliedAt: s.AppliedAt,
 			})
 		}
@@ -114,14 +123,14 @@ func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) err
 	db := stdlib.OpenDB(*m.config.ConnConfig, hooks...)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(2) // one holds the lock, one works
-	v, err := findVersionsOf(ctx, db)
-	if errors.Is(err, ErrSchema) {
-		return err
-	}
+	have, err := readState(func(query string) scanner { return db.QueryRowContext(ctx, query) })
 	if err != nil {
 		return classify("reach the database to migrate it", err)
 	}
-	p, err := newProvider(db, v)
+	if err := have.refusal(); err != nil {
+		return fmt.Errorf("migrate the schema: %w", err)
+	}
+	p, err := newProvider(db, migrationFiles)
 	if err != nil {
 		return fmt.Errorf("prepare the migrations: %w", err)
 	}
@@ -131,8 +140,8 @@ func (m *Migrator) with(ctx context.Context, fn func(*goose.Provider) error) err
 	return nil
 }
 
-func newProvider(db *sql.DB, v versions) (*goose.Provider, error) {
-	files, err := fs.Sub(migrationFiles, "migrations")
+func newProvider(db *sql.DB, migrations fs.FS) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}
@@ -141,11 +150,22 @@ func newProvider(db *sql.DB, v versions) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	applied, err := newVersionStore(v)
+	applied, err := database.NewStore(database.DialectPostgres, versionTable)
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(applied))
+	base := goose.NewGoMigration(baselineVersion, executing(baseline), executing(`drop schema `+schemaName+` cascade`))
+	// The program that this engine is part of may have registered migrations of its own.
+	return goose.NewProvider("", db, files, goose.WithSessionLocker(locker), goose.WithStore(versionStore{applied}),
+		goose.WithGoMigrations(base), goose.WithDisableGlobalRegistry(true))
+}
+
+// executing is one way of a migration.
+func executing(statements string) *goose.GoFunc {
+	return &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, statements)
+		return err
+	}}
 }
 
 // SchemaVersion is the newest migration this program carries.
@@ -154,7 +174,7 @@ func SchemaVersion() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var newest int64
+	newest := int64(baselineVersion)
 	for _, name := range names {
 		v, err := goose.NumericComponent(name)
 		if err != nil {
@@ -165,9 +185,10 @@ func SchemaVersion() (int64, error) {
 	return newest, nil
 }
 
-// SchemaHash identifies the text of all migrations.
+// SchemaHash identifies the text of the baseline and of all migrations.
 func SchemaHash() (string, error) {
 	h := sha256.New()
+	h.Write([]byte(baseline))
 	err := fs.WalkDir(migrationFiles, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -186,19 +207,21 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the migrations: %w", err)
 	}
-	var have int64
-	err = s.call(ctx, "schema", "read the schema version", func(ctx context.Context, db *conn) error {
-		v, err := findVersions(ctx, db)
-		have = v.newest
+	var have schemaState
+	err = s.call(ctx, "schema", "read the schema version", func(ctx context.Context, db *conn) (err error) {
+		have, err = readState(func(query string) scanner { return db.QueryRow(ctx, query) })
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case have < want:
-		return fmt.Errorf("%w: the database has %d, this program needs %d: run `tasker-ctl migrate up`", ErrSchema, have, want)
-	case have > want:
-		return fmt.Errorf("%w: the database has %d, this program knows only %d: use a newer program", ErrSchema, have, want)
+	}
+	switch refusal := have.refusal(); {
+	case refusal != nil:
+		return refusal
+	case have.version < want:
+		return fmt.Errorf("%w: the database has %d, this program needs %d: run `tasker-ctl migrate up`", ErrSchema, have.version, want)
+	case have.version > want:
+		return fmt.Errorf("%w: the database has %d, this program knows only %d: use a newer program", ErrSchema, have.version, want)
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 func TestSweepIsTakenOncePerInterval(t *testing.T) {
@@ -286,53 +285,4 @@ func TestOverdueThingsAreSignalled(t *testing.T) {
 	applyAll(t, s)
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '2 minutes' where state = 3`)
 	require.Contains(t, overdue(), signal.Signal{Topic: signal.TopicDue})
-}
-
-// operationsMigration is the number of the migration that is under test.
-const operationsMigration = 5
-
-// TestMigrationKeepsWhatIsThere takes a populated database back to the version
-// before the migration and forth again.
-func TestMigrationKeepsWhatIsThere(t *testing.T) {
-	t.Parallel()
-	s, db := open(t)
-	p := plan(t, s, diamondYAML)
-	patient := plan(t, s, patientYAML)
-	ids := create(t, s, p, 3)
-	create(t, s, patient, 1)
-	report(t, s, succeed(claim(t, s, p, 1)[0], `1`))
-	applyAll(t, s)
-	running := claim(t, s, p, 1)
-	_, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "w"}, nil, time.Minute)
-	require.NoError(t, err)
-	_, _, err = s.OpenDeadLetter(t.Context(), ids[2], workflow.DeadLetterManual, "odd", "ana", nil)
-	require.NoError(t, err)
-
-	m, err := store.NewMigrator(db.DSN)
-	require.NoError(t, err)
-	for version := int64(0); version != operationsMigration; {
-		version, err = m.Down(t.Context())
-		require.NoError(t, err)
-	}
-	require.Zero(t, db.QueryInt(t, `select count(*) from information_schema.columns where table_schema = 'tasker' and column_name in ('deadline', 'dead_letter', 'paused_at', 'lifecycle')`))
-	require.Equal(t, 4, db.QueryInt(t, `select count(*) from tasker.board where slot = 0`))
-	require.NoError(t, migrate(t.Context(), db.DSN))
-	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.workers where status = 1`), "workers that were there are active")
-
-	again, err := store.Open(t.Context(), store.Options{URL: db.DSN})
-	require.NoError(t, err)
-	defer again.Close()
-	require.NoError(t, again.CheckSchema(t.Context()))
-	report(t, again, succeed(running[0], `2`))
-	for applyAll(t, again); ; applyAll(t, again) {
-		claimed := append(claim(t, again, p, 100), claim(t, again, patient, 100)...)
-		if len(claimed) == 0 {
-			break
-		}
-		for _, c := range claimed {
-			report(t, again, succeed(c, `3`))
-		}
-	}
-	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.board`))
-	noViolations(t, again)
 }

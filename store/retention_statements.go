@@ -94,7 +94,7 @@ where ` + deletable
 const deletable = `(select true from tasker.board b where b.task_uuid = o.task_uuid limit 1) is null
       and (select true from tasker.dlq_entries d where d.task_uuid = o.task_uuid and d.resolution_timestamp is null limit 1) is null`
 
-// dropDay drops a day of the ledger unless something keeps it; see migrations 29 and 34.
+// dropDay drops a day of the ledger unless something keeps it.
 const dropDay = `select tasker.drop_ledger_day($1, $2, $3, $4, $5)`
 
 // Registry and operators' records that have had their time, $1 ms.

@@ -66,7 +66,9 @@ func (o *migrateOptions) down() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Take back the newest migration, with the data it holds",
-		Args:  arguments(),
+		Long: `Takes back the newest migration, with the data it holds. The way back of the
+first one (100) drops the schema tasker, with all tasks.`,
+		Args: arguments(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
 				return hinted{usagef("migrate down takes back the newest migration and destroys the data in what it drops"), "confirm with --yes"}

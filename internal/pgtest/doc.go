@@ -9,7 +9,7 @@
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
 //	func TestClaim(t *testing.T) {
-//		db := pgtest.NewMigrated(t, "store-"+store.MigrationsHash(), store.Migrate)
+//		db := pgtest.NewMigrated(t, schemaHash, migrate)
 //		pool := db.Pool(t)
 //		…
 //	}

@@ -19,7 +19,7 @@ type Migrate func(ctx context.Context, dsn string) error
 // NewMigrated returns a database with the schema that migrate makes, dropped
 // when the test ends. The schema is built once per server and name and copied
 // from then on, across packages and runs; so name must change whenever the
-// schema does: put a hash of the migrations into it.
+// schema does: put a hash of the schema into it.
 func NewMigrated(t testing.TB, name string, migrate Migrate) *DB {
 	t.Helper()
 	return mustAcquire(t).newMigrated(t, name, migrate)
