@@ -59,7 +59,6 @@ func (p pkg) product() bool {
 // measure counts the files of a package that are not tests.
 func measure(t *testing.T, p pkg) (s size) {
 	t.Helper()
-	public := p.Name != "main" && !slices.Contains(strings.Split(p.room(), "/"), "internal")
 	for _, name := range p.GoFiles {
 		src, err := os.ReadFile(filepath.Join(p.Dir, name))
 		require.NoError(t, err)
@@ -67,7 +66,7 @@ func measure(t *testing.T, p pkg) (s size) {
 			continue
 		}
 		one := measureFile(t, name, src)
-		if !public {
+		if !p.public() {
 			one.exported = 0
 		}
 		s.add(one)
