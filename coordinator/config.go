@@ -38,9 +38,8 @@ type Config struct {
 	OnListenerFailure deploymode.OnListenerFailure
 	// OnFatal is called once where that is exit; it must not block.
 	OnFatal func(error)
-	// Processor runs the looks, sharing its bounds with the commands of other systems;
-	// without one the system runs them itself. It must be started before and stopped
-	// after the system.
+	// Processor runs the looks as commands of a kind of their own, see Command;
+	// without one the system runs them itself. It must be stopped after the system.
 	Processor *command.Processor
 	// LookTimeout bounds one look. Required, like all intervals, delays and bounds
 	// that are configuration keys: their defaults are there (see Configure).
@@ -68,6 +67,9 @@ type Config struct {
 	Metrics *telemetry.Metrics // default none
 	Clock   lifecycle.Clock    // default the real one
 }
+
+// Command is the kind of command under which the Processor runs the looks.
+func (c *Config) Command() string { return c.SystemID + "-look" }
 
 func (c Config) withDefaults() Config {
 	if c.OnFatal == nil {

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
@@ -123,23 +122,11 @@ func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err er
 		err = once(s.hard)
 		return outcome, err
 	}
-	done := make(chan error, 1)
-	submitted := s.cfg.Processor.Submit(ctx, command.Command{
-		Name:  s.cfg.SystemID + "-look",
-		Quiet: true,
-		Run: func(ctx context.Context) error {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			defer context.AfterFunc(s.hard, cancel)()
-			err := once(ctx)
-			done <- err
-			return err
-		},
-	})
-	if submitted != nil {
-		return Outcome{}, submitted
+	turn, err := s.cfg.Processor.Take(ctx, s.cfg.Command())
+	if err != nil {
+		return Outcome{}, err
 	}
-	err = <-done // a command that was taken is run, and its context ends with ours
+	err = turn.Run(s.hard, once)
 	return outcome, err
 }
 

@@ -367,7 +367,7 @@ func TestLooksRunOnTheProcessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := telemetry.Discard()
-		p := command.NewProcessor(command.Config{Name: "commands", Buffer: 10, Workers: 1, Metrics: m})
+		p := command.NewProcessor(command.Config{Name: "commands", Metrics: m, Kinds: []command.Kind{{Name: "sys-look", Workers: 1, Buffer: 10}}})
 		require.NoError(t, p.Start(t.Context()))
 		use := func(c *coordinator.Config) { c.Processor = p }
 		one := launch(t, deploymode.EventDrivenOnly, use).settled()
@@ -389,6 +389,34 @@ func TestLooksRunOnTheProcessor(t *testing.T) {
 		require.Positive(t, testutil.ToFloat64(m.Commands.WithLabelValues("sys-look", telemetry.OutcomeError)))
 		require.NoError(t, one.Stop(t.Context()))
 		require.NoError(t, two.Stop(t.Context()))
+		require.NoError(t, p.Stop(t.Context()))
+	})
+}
+
+// TestAHangingLookBlocksNoOtherSystem: each system has a kind of commands of its own.
+func TestAHangingLookBlocksNoOtherSystem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := command.NewProcessor(command.Config{Name: "commands", Kinds: []command.Kind{
+			{Name: "readiness-look", Workers: 1, Buffer: 1}, {Name: "apply-look", Workers: 1, Buffer: 1}}})
+		require.NoError(t, p.Start(t.Context()))
+		system := func(id string) *world {
+			return launch(t, deploymode.EventDrivenOnly, func(c *coordinator.Config) { c.SystemID, c.Processor = id, p }).settled()
+		}
+		readiness, apply := system("readiness"), system("apply")
+		gate := make(chan struct{})
+		readiness.board.hold(gate)
+		readiness.publish("a", 1)
+		synctest.Wait()
+		apply.publish("a", 1)
+		synctest.Wait()
+		require.Zero(t, apply.board.left())
+		require.Positive(t, readiness.board.left())
+		close(gate)
+		synctest.Wait()
+		require.Zero(t, readiness.board.left())
+		require.NoError(t, readiness.Stop(t.Context()))
+		require.NoError(t, apply.Stop(t.Context()))
 		require.NoError(t, p.Stop(t.Context()))
 	})
 }

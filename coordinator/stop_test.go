@@ -18,7 +18,7 @@ import (
 func TestStopEndsALookOnTheProcessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := command.NewProcessor(command.Config{Name: "commands", Buffer: 10})
+		p := command.NewProcessor(command.Config{Name: "commands", Kinds: []command.Kind{{Name: "sys-look", Workers: 1, Buffer: 10}}})
 		require.NoError(t, p.Start(t.Context()))
 		w := launch(t, deploymode.EventDrivenOnly, func(c *coordinator.Config) { c.Processor = p }).settled()
 		w.board.hold(make(chan struct{}))

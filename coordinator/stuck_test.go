@@ -57,7 +57,7 @@ func TestADatabaseThatHangsIsNoDeadLoop(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := command.NewProcessor(command.Config{Name: "commands", Buffer: 10})
+				p := command.NewProcessor(command.Config{Name: "commands", Kinds: []command.Kind{{Name: "sys-look", Workers: 1, Buffer: 10}}})
 				require.NoError(t, p.Start(t.Context()))
 				shared := func(c *coordinator.Config) { c.Processor = p }
 				worlds := []*world{launch(t, mode, shared), launch(t, mode, shared)}

@@ -22,7 +22,7 @@ import (
 func BenchmarkSignalToLook(b *testing.B) {
 	b.Run("loop", func(b *testing.B) { benchmarkSignal(b, nil) })
 	b.Run("processor", func(b *testing.B) {
-		p := command.NewProcessor(command.Config{Name: "bench", Buffer: 10})
+		p := command.NewProcessor(command.Config{Name: "bench", Kinds: []command.Kind{{Name: "sys-look", Workers: 1, Buffer: 10}}})
 		require.NoError(b, p.Start(b.Context()))
 		benchmarkSignal(b, p)
 		require.NoError(b, p.Stop(b.Context()))

@@ -102,7 +102,6 @@ func (d *Orchestrator) engineConfig(c config.OrchestratorConfig, self store.Daem
 		system.Source, system.OnFatal = source, d.fail
 	}
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
-	cfg.Processor.Logger, cfg.Processor.Metrics = d.log, d.metrics
 	return cfg
 }
 

@@ -58,11 +58,21 @@ type acted struct {
 
 // act applies a, in one transaction, to the tasks that are alive or can be reopened
 // and whose state allows it.
-func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
-	switch a.Kind {
-	case ActionReleaseLease, ActionReprioritise:
-		return o.adjust(ctx, tasks, a)
-	}
+func (o *Orchestrator) act(ctx context.Context, tasks []uuid.UUID, a Action) (done acted, err error) {
+	err = o.processor.Do(ctx, commandAct, func(ctx context.Context) (err error) {
+		switch a.Kind {
+		case ActionReleaseLease, ActionReprioritise:
+			done, err = o.adjust(ctx, tasks, a)
+		default:
+			done, err = o.change(ctx, tasks, a)
+		}
+		return err
+	})
+	return done, err
+}
+
+// change is act for actions that the rules decide about.
+func (o *Orchestrator) change(ctx context.Context, tasks []uuid.UUID, a Action) (acted, error) {
 	done := acted{refused: map[uuid.UUID]error{}}
 	for undone := 0; len(tasks) > 0; {
 		refused := len(done.refused)

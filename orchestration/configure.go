@@ -7,7 +7,6 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
-	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/settle"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -22,8 +21,8 @@ func Configure(c config.OrchestratorConfig) Config {
 		Decisions:     settle.Decisions{WarnSteps: d.WarnThresholdSteps, WarnDepth: d.WarnThresholdDepth, Log: d.EnableDetailedLogging, Uncounted: !d.EnableMetrics},
 		DeadLetters:   o.DLQ.Enabled,
 		Orchestration: coordinator.Configure(o.EventSystems.Orchestration), Readiness: coordinator.Configure(o.EventSystems.TaskReadiness),
-		Processor:  command.Config{Name: "orchestrator", Buffer: o.MPSCChannels.CommandProcessor.CommandBufferSize},
-		ApplyBatch: o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
+		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
+		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
 		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace(), HeartbeatInterval: o.HeartbeatInterval(), MaxTaskDepth: o.Waits.MaxTaskDepth,
 		InputSchema: SchemaMode(o.Create.InputSchema), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL(),
 	}
@@ -45,7 +44,7 @@ func rules(c config.Common, o config.Orchestration) workflow.Rules {
 // Check rejects a configuration that lacks a value without a default here.
 func (c Config) Check() error {
 	wrong := []error{c.Orchestration.Check(), c.Readiness.Check(), config.Positive("Rules.MaxCrashes", c.Rules.MaxCrashes),
-		config.Positive("Processor.Buffer", c.Processor.Buffer), config.Positive("ApplyBatch", c.ApplyBatch),
+		config.Positive("CommandBuffer", c.CommandBuffer), config.Positive("ApplyBatch", c.ApplyBatch),
 		config.Positive("CreateBatch", c.CreateBatch), config.Positive("CreatePending", c.CreatePending),
 		config.Positive("SweepBatch", c.SweepBatch), config.Positive("HeartbeatInterval", c.HeartbeatInterval),
 		config.Positive("MaxTaskDepth", c.MaxTaskDepth), config.Positive("EventTTL", c.EventTTL)}

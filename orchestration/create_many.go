@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,14 +15,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-const (
-	// manyTransactions is how many transactions of CreateMany run at once in one
-	// process: the next one is prepared while another is under way, and single
-	// creations keep their share of the connections.
-	manyTransactions = 2
-	// manyTimeout bounds each of them.
-	manyTimeout = 30 * time.Second
-)
+// manyTimeout bounds each transaction of CreateMany.
+const manyTimeout = 30 * time.Second
 
 // CreateResult is the outcome of one request: the created task, or the error that
 // Create would have returned.
@@ -39,7 +32,6 @@ type CreateResult struct {
 //
 // When ctx ends or the database goes away, transactions under way are finished and
 // the rest is not tried.
-// finished and the rest is not tried.
 func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []CreateResult {
 	m := &many{o: o, ctx: ctx, requests: requests, results: make([]CreateResult, len(requests)),
 		plans: map[planName]planAnswer{}, first: make(map[workflow.Identity]int, len(requests))}
@@ -51,13 +43,17 @@ func (o *Orchestrator) CreateMany(ctx context.Context, requests []Request) []Cre
 		if len(p.tasks) == 0 {
 			continue
 		}
-		if err := o.many.enter(ctx); err != nil {
-			m.fail(p, err)
+		turn, err := o.processor.Take(ctx, commandCreateMany)
+		if err != nil {
+			m.fail(p, fmt.Errorf("create the tasks: %w", err))
 			continue
 		}
 		group.Go(func() {
-			defer o.many.leave()
-			m.write(p)
+			// A transaction that has begun is finished, even if its caller has left.
+			err := turn.Run(context.WithoutCancel(ctx), func(ctx context.Context) error { m.write(ctx, p); return nil })
+			if err != nil { // it panicked
+				m.fail(p, fmt.Errorf("create the tasks: %w", err))
+			}
 		})
 	}
 	group.Wait()
@@ -161,9 +157,8 @@ func (m *many) giveUp(err error) {
 	}
 }
 
-func (m *many) write(p part) {
-	// A transaction that has begun is finished, even if its caller has left.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), manyTimeout)
+func (m *many) write(ctx context.Context, p part) {
+	ctx, cancel := context.WithTimeout(ctx, manyTimeout)
 	defer cancel()
 	rows, err := m.o.flushCreates(ctx, p.tasks)
 	var each *command.BatchError
@@ -218,53 +213,4 @@ func (m *many) answerRepeats() {
 		}
 		m.results[r.index].Err = duplicate
 	}
-}
-
-// limiter admits a bounded number at a time and can be closed. It is safe for
-// concurrent use.
-type limiter struct {
-	places  chan struct{}
-	closing chan struct{}
-	close   sync.Once
-}
-
-func newLimiter(places int) *limiter {
-	return &limiter{places: make(chan struct{}, places), closing: make(chan struct{})}
-}
-
-// enter waits for a place until ctx ends or the limiter is closed; leave returns the
-// place.
-func (l *limiter) enter(ctx context.Context) error {
-	select {
-	case <-l.closing:
-		return fmt.Errorf("create the tasks: %w", command.ErrStopped)
-	default:
-	}
-	select {
-	case l.places <- struct{}{}:
-		return nil
-	case <-l.closing:
-		return fmt.Errorf("create the tasks: %w", command.ErrStopped)
-	case <-ctx.Done():
-		return fmt.Errorf("create the tasks: %w", ctx.Err())
-	}
-}
-
-func (l *limiter) leave() { <-l.places }
-
-// stop closes the limiter and waits until all places are free. A second call does not
-// wait.
-func (l *limiter) stop(ctx context.Context) (err error) {
-	l.close.Do(func() {
-		close(l.closing)
-		for range cap(l.places) {
-			select {
-			case l.places <- struct{}{}: // kept
-			case <-ctx.Done():
-				err = fmt.Errorf("wait for the creations under way: %w", ctx.Err())
-				return
-			}
-		}
-	})
-	return err
 }

@@ -40,7 +40,7 @@ type Config struct {
 	// Topics, Logger, Metrics and Processor are filled in.
 	Orchestration coordinator.Config
 	Readiness     coordinator.Config
-	Processor     command.Config // the command processor of both; without Workers there is one worker for each
+	CommandBuffer int // commands of one kind that may wait
 
 	ApplyBatch        int           // reported steps per transaction
 	ApplyBytes        int           // results taken into memory by one transaction, in bytes; 0: no bound
@@ -72,8 +72,7 @@ type Orchestrator struct {
 	apply           *coordinator.EventSystem
 	readiness       *coordinator.EventSystem
 	creates         *command.Batcher[store.NewTask, store.CreatedTask]
-	taker           Taker    // nil except in embedded mode
-	many            *limiter // of the transactions of CreateMany
+	taker           Taker // nil except in embedded mode
 	waiters         *waiters
 	eventsPublished broadcast
 	recorder        settle.Recorder
@@ -104,14 +103,11 @@ func New(cfg Config) (*Orchestrator, error) {
 		return nil, fmt.Errorf("configure the orchestrator: %w", err)
 	}
 	cfg.Daemon.Rules = rules
-	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics, many: newLimiter(manyTransactions),
+	o := &Orchestrator{cfg: cfg, store: cfg.Store, log: cfg.Logger, schema: cfg.InputSchema.policy(cfg.Logger), metrics: cfg.Metrics,
 		beatSoon: make(chan struct{}, 1)}
 	o.recorder = settle.Recorder{Metrics: o.metrics, Log: o.log, Decisions: cfg.Decisions}
 	o.waiters = newWaiters(o)
-	if cfg.Processor.Workers <= 0 {
-		cfg.Processor.Workers = 2 // one for each event system: a hanging look of one must not block the other
-	}
-	o.processor = command.NewProcessor(cfg.Processor)
+	o.processor = newProcessor(&cfg)
 	o.creates = command.NewBatcher(command.BatcherConfig{
 		Name: "create_task", MaxBatch: cfg.CreateBatch, MaxPending: cfg.CreatePending, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	}, o.flushCreates)
@@ -121,6 +117,28 @@ func New(cfg Config) (*Orchestrator, error) {
 	o.apply = coordinator.New(o.fill(cfg.Orchestration, signal.TopicOrchestration, signal.TopicTasks, signal.TopicControl, signal.TopicEvents), &applyWork{o: o})
 	o.readiness = coordinator.New(o.fill(cfg.Readiness, signal.TopicDue), &dueWork{o: o, schedules: dueSchedules{o: o}, waits: waits{o: o}})
 	return o, nil
+}
+
+// The kinds of commands beside the looks of the event systems.
+const (
+	commandCreateMany = "create_many"
+	commandAct        = "act"
+)
+
+// newProcessor bounds what an orchestrator does at once, kind by kind: neither a
+// hanging look nor a storm of requests blocks commands of another kind.
+func newProcessor(cfg *Config) *command.Processor {
+	look := func(c *coordinator.Config) command.Kind {
+		return command.Kind{Name: c.Command(), Workers: 1, Buffer: 1, Quiet: true} // a system makes one look at a time
+	}
+	return command.NewProcessor(command.Config{Name: "orchestrator", Logger: cfg.Logger, Metrics: cfg.Metrics, Kinds: []command.Kind{
+		look(&cfg.Orchestration), look(&cfg.Readiness),
+		// Two: the next transaction is prepared while another is under way, and single
+		// creations keep their share of the connections.
+		{Name: commandCreateMany, Workers: 2, Buffer: cfg.CommandBuffer, Quiet: true},
+		// A quarter of the connections that a pool has by default.
+		{Name: commandAct, Workers: 5, Buffer: cfg.CommandBuffer, Quiet: true},
+	}})
 }
 
 func (o *Orchestrator) restarted(loop string) { o.metrics.LoopRestarts.WithLabelValues(loop).Inc() }
@@ -144,7 +162,7 @@ func (o *Orchestrator) Start(ctx context.Context) error {
 // Stop ends everything in reverse order, each part within its bound: no new work is
 // found, work under way is finished, and the orchestrator signs off from the fleet.
 func (o *Orchestrator) Stop(ctx context.Context) error {
-	err := errors.Join(o.creates.Stop(ctx), o.many.stop(ctx))
+	err := o.creates.Stop(ctx)
 	if stopErr := lifecycle.StopAll(ctx, o.log, o.cfg.StopTimeout, o.services()...); err == nil {
 		err = stopErr
 	}

@@ -210,6 +210,8 @@ func classify(ctx context.Context, err error) *failure {
 		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The request took too long"}
 	case errors.Is(err, store.ErrUnavailable):
 		return unavailable("The database cannot be reached at the moment", databaseRetry)
+	case errors.Is(err, command.ErrFull):
+		return unavailable("Too many requests of this kind wait", databaseRetry)
 	case errors.Is(err, command.ErrStopped), errors.Is(err, lifecycle.ErrStopped):
 		return unavailable("The daemon is shutting down", shutdownRetry)
 	}

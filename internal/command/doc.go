@@ -1,7 +1,7 @@
 // Package command runs the commands of the daemons within bounds:
 //
-//   - [Processor]: a bounded queue of typed commands and a fixed number of
-//     workers. A full queue makes the sender wait; nothing is dropped.
+//   - [Processor]: typed commands, each kind with workers and a buffer of its own.
+//     A command beyond them is rejected; one that was accepted runs.
 //   - [Batcher]: natural batching. While one batch is in flight, items gather
 //     for the next; no timer is ever waited for.
 //

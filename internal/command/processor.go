@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
@@ -20,16 +18,18 @@ import (
 // ErrStopped is returned for work brought after Stop or Drain.
 var ErrStopped = errors.New("stopped: accepts no more work")
 
-// Command is a unit of work.
-type Command struct {
-	// Name is the type of the command, for metrics and logs; it must come
-	// from a small fixed set.
+// ErrFull is returned for a command of a kind of which too many wait.
+var ErrFull = errors.New("too many commands wait")
+
+// Kind is a type of command with bounds of its own, so that commands of one kind never
+// wait for those of another.
+type Kind struct {
+	// Name is for metrics and logs; it must come from a small fixed set.
 	Name string
-	// Run does the work. Its context ends with the command's timeout and when Stop
-	// runs out of time. The error is counted and logged; a caller that needs it must
-	// carry it out of Run.
-	Run func(ctx context.Context) error
-	// Quiet leaves the error to the caller: it is counted but not logged. A panic is
+	// Workers is how many commands run at once, Buffer how many more may wait. Both
+	// are required: their defaults are in package config.
+	Workers, Buffer int
+	// Quiet leaves errors to the caller: they are counted but not logged. A panic is
 	// logged all the same.
 	Quiet bool
 }
@@ -37,46 +37,43 @@ type Command struct {
 // Config describes a [Processor].
 type Config struct {
 	// Name is for logs and the label channel of the saturation metric.
-	Name string
-	// Buffer is how many commands may wait. Required: its default is in package
-	// config.
-	Buffer int
-	// Workers is how many commands run at once; default 1.
-	Workers int
+	Name  string
+	Kinds []Kind
 	// Timeout bounds each command; default 1 minute.
 	Timeout time.Duration
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
 
-// Processor runs commands from a bounded queue. It implements
-// lifecycle.Service and is safe for concurrent use. Commands may be submitted
-// before Start; they wait.
+// Processor runs commands within the bounds of their kinds, each in the goroutine of
+// its caller. It implements lifecycle.Service, is safe for concurrent use and works
+// from New on.
 type Processor struct {
 	cfg        Config
-	queue      chan Command
+	kinds      map[string]*line
 	closing    chan struct{}
 	saturation prometheus.Gauge
 	full       prometheus.Counter
-	running    atomic.Int64
+	hard       context.Context // ends when Stop runs out of time
+	cancel     context.CancelFunc
 
-	mu      sync.Mutex
-	started bool
-	closed  bool
-	senders sync.WaitGroup // callers inside Submit; waited for before queue is closed
-	workers conc.WaitGroup
-	done    chan struct{} // closed when the last worker has ended
-	hard    context.Context
-	cancel  context.CancelFunc
+	mu     sync.Mutex
+	closed bool
+	active int           // turns that wait or run
+	idle   chan struct{} // closed when closed and nothing is active
 }
 
 var _ lifecycle.Service = (*Processor)(nil)
 
-// NewProcessor returns a processor that is not running yet.
+// line is where commands of one kind wait and run.
+type line struct {
+	Kind
+	places  chan struct{} // of capacity Workers + Buffer
+	running chan struct{} // of capacity Workers
+}
+
+// NewProcessor returns a processor.
 func NewProcessor(cfg Config) *Processor {
-	if cfg.Workers <= 0 {
-		cfg.Workers = 1
-	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = time.Minute
 	}
@@ -84,110 +81,142 @@ func NewProcessor(cfg Config) *Processor {
 		cfg.Logger = zap.NewNop()
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
-	p := &Processor{
-		cfg:        cfg,
-		queue:      make(chan Command, max(cfg.Buffer, 0)),
-		closing:    make(chan struct{}),
-		done:       make(chan struct{}),
-		saturation: cfg.Metrics.ChannelSaturation.WithLabelValues(cfg.Name),
-		full:       cfg.Metrics.ChannelFull.WithLabelValues(cfg.Name),
-	}
+	p := &Processor{cfg: cfg, kinds: make(map[string]*line, len(cfg.Kinds)), closing: make(chan struct{}), idle: make(chan struct{}),
+		saturation: cfg.Metrics.ChannelSaturation.WithLabelValues(cfg.Name), full: cfg.Metrics.ChannelFull.WithLabelValues(cfg.Name)}
 	p.hard, p.cancel = context.WithCancel(context.Background())
-	cfg.Metrics.ChannelCapacity.WithLabelValues(cfg.Name).Set(float64(cfg.Buffer))
+	capacity := 0
+	for _, k := range cfg.Kinds {
+		workers := max(k.Workers, 0)
+		p.kinds[k.Name] = &line{Kind: k, places: make(chan struct{}, workers+max(k.Buffer, 0)), running: make(chan struct{}, workers)}
+		capacity += k.Buffer
+	}
+	cfg.Metrics.ChannelCapacity.WithLabelValues(cfg.Name).Set(float64(capacity))
 	return p
 }
 
 // Name implements lifecycle.Service.
 func (p *Processor) Name() string { return p.cfg.Name }
 
-// Start implements lifecycle.Service.
+// Start implements lifecycle.Service: it refuses a configuration without bounds.
 func (p *Processor) Start(ctx context.Context) error {
-	if err := config.Positive("Buffer", p.cfg.Buffer); err != nil {
-		return fmt.Errorf("configure the command processor %s: %w", p.cfg.Name, err)
+	for _, k := range p.cfg.Kinds {
+		if err := errors.Join(config.Positive("Workers", k.Workers), config.Positive("Buffer", k.Buffer)); err != nil {
+			return fmt.Errorf("configure commands %s of %s: %w", k.Name, p.cfg.Name, err)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return lifecycle.ErrStopped
 	}
-	if p.started {
-		return nil
-	}
-	if err := ctx.Err(); err != nil {
+	return ctx.Err()
+}
+
+// Turn is the right to run one command. Run must be called.
+type Turn struct {
+	p *Processor
+	k *line
+}
+
+// Do waits for a turn of the kind and runs a command; see Take and Run.
+func (p *Processor) Do(ctx context.Context, kind string, run func(ctx context.Context) error) error {
+	turn, err := p.Take(ctx, kind)
+	if err != nil {
 		return err
 	}
-	p.begin()
-	return nil
+	return turn.Run(ctx, run)
 }
 
-// begin requires the lock.
-func (p *Processor) begin() {
-	p.started = true
-	var left atomic.Int64
-	left.Store(int64(p.cfg.Workers))
-	for range p.cfg.Workers {
-		p.workers.Go(func() {
-			for c := range p.queue {
-				p.observe()
-				p.run(c)
-			}
-			if left.Add(-1) == 0 {
-				close(p.done)
-			}
-		})
+// Take waits until a command of the kind may run. The error wraps ErrFull where too
+// many wait already, ErrStopped where the processor is stopping, or is that of ctx.
+func (p *Processor) Take(ctx context.Context, kind string) (*Turn, error) {
+	k := p.kinds[kind]
+	if k == nil {
+		return nil, fmt.Errorf("run a command of %s: invalid kind %q", p.cfg.Name, kind)
 	}
-}
-
-// Submit queues c. While the queue is full it waits until ctx ends. An error means that
-// c was not accepted: ctx ended, or the processor is stopping.
-func (p *Processor) Submit(ctx context.Context, c Command) error {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return fmt.Errorf("submitting %s to %s: %w", c.Name, p.cfg.Name, ErrStopped)
+	if !p.begin() {
+		return nil, fmt.Errorf("run %s: %w", kind, ErrStopped)
 	}
-	p.senders.Add(1)
-	p.mu.Unlock()
-	defer p.senders.Done()
-	defer p.observe()
 	select {
-	case p.queue <- c:
-		return nil
+	case k.places <- struct{}{}:
 	default:
 		p.full.Inc()
+		p.end()
+		return nil, fmt.Errorf("run %s: %w: %d", kind, ErrFull, k.Buffer)
 	}
+	p.observe()
+	var err error
 	select {
-	case p.queue <- c:
-		return nil
+	case k.running <- struct{}{}:
+		p.observe()
+		return &Turn{p, k}, nil
 	case <-p.closing:
-		return fmt.Errorf("submitting %s to %s: %w", c.Name, p.cfg.Name, ErrStopped)
+		err = ErrStopped
 	case <-ctx.Done():
-		return fmt.Errorf("submitting %s to %s, whose queue is full: %w", c.Name, p.cfg.Name, ctx.Err())
+		err = ctx.Err()
+	}
+	<-k.places
+	p.observe()
+	p.end()
+	return nil, fmt.Errorf("wait to run %s: %w", kind, err)
+}
+
+// Run runs the command and gives the turn back. The context of the command ends with
+// ctx, with the timeout, and when Stop runs out of time. A panic is an error.
+func (t *Turn) Run(ctx context.Context, run func(ctx context.Context) error) error {
+	defer t.p.end()
+	defer func() { <-t.k.running; <-t.k.places; t.p.observe() }()
+	ctx, cancel := context.WithTimeout(ctx, t.p.cfg.Timeout)
+	defer cancel()
+	defer context.AfterFunc(t.p.hard, cancel)()
+	begin := time.Now()
+	err := lifecycle.Guard(func() error { return run(ctx) })
+	log := t.p.cfg.Logger
+	var panicked *lifecycle.PanicError
+	if t.k.Quiet && !errors.As(err, &panicked) {
+		log = zap.NewNop()
+	}
+	record(t.p.cfg.Metrics, log, t.k.Name, time.Since(begin), err)
+	return err
+}
+
+func (p *Processor) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.active++
+	}
+	return !p.closed
+}
+
+func (p *Processor) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.active--; p.closed && p.active == 0 {
+		close(p.idle)
 	}
 }
 
-// Drain rejects further commands and waits until the accepted ones have run. When ctx
-// ends first it returns an error and the commands continue; Stop ends them.
+// Drain rejects further commands and those that wait, and waits until the running ones
+// have ended. When ctx ends first it returns an error and the commands continue; Stop
+// ends them.
 func (p *Processor) Drain(ctx context.Context) error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
 		close(p.closing)
-		p.senders.Wait() // short: closing releases every waiting sender
-		close(p.queue)
-		if !p.started {
-			p.begin() // commands accepted before Start run all the same
+		if p.active == 0 {
+			close(p.idle)
 		}
 	}
 	p.mu.Unlock()
 	select {
-	case <-p.done:
-		p.workers.Wait()
+	case <-p.idle:
 		p.cancel()
 		return nil
 	case <-ctx.Done():
 		waiting, running := p.Pending()
-		return fmt.Errorf("draining %s: %d commands waiting, %d running: %w", p.cfg.Name, waiting, running, ctx.Err())
+		return fmt.Errorf("drain %s: %d commands wait, %d run: %w", p.cfg.Name, waiting, running, ctx.Err())
 	}
 }
 
@@ -201,28 +230,24 @@ func (p *Processor) Stop(ctx context.Context) error {
 
 // Pending returns how many commands wait and how many run.
 func (p *Processor) Pending() (waiting, running int) {
-	return len(p.queue), int(p.running.Load())
+	for _, k := range p.kinds {
+		running += len(k.running)
+		waiting += max(len(k.places)-len(k.running), 0)
+	}
+	return waiting, running
 }
 
-// Saturation returns the share of the queue in use, 0 to 1.
-func (p *Processor) Saturation() float64 { return float64(len(p.queue)) / float64(cap(p.queue)) }
+// Saturation returns the share of the buffer in use, 0 to 1, of the kind that has the
+// largest.
+func (p *Processor) Saturation() (share float64) {
+	for _, k := range p.kinds {
+		waiting := max(len(k.places)-len(k.running), 0)
+		share = max(share, float64(waiting)/float64(max(k.Buffer, 1)))
+	}
+	return min(share, 1)
+}
 
 func (p *Processor) observe() { p.saturation.Set(p.Saturation()) }
-
-func (p *Processor) run(c Command) {
-	p.running.Add(1)
-	defer p.running.Add(-1)
-	ctx, cancel := context.WithTimeout(p.hard, p.cfg.Timeout)
-	defer cancel()
-	begin := time.Now()
-	err := lifecycle.Guard(func() error { return c.Run(ctx) })
-	log := p.cfg.Logger
-	var panicked *lifecycle.PanicError
-	if c.Quiet && !errors.As(err, &panicked) {
-		log = zap.NewNop()
-	}
-	record(p.cfg.Metrics, log, c.Name, time.Since(begin), err)
-}
 
 // record counts a unit of work and logs its failure.
 func record(m *telemetry.Metrics, log *zap.Logger, name string, took time.Duration, err error) {
