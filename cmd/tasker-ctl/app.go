@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
+
+	"github.com/tasker-go/tasker/client"
 )
 
 // lookupFunc reads an environment variable, as os.LookupEnv does.
@@ -95,4 +100,44 @@ func (a *app) readInput(value string, limit int64) ([]byte, error) {
 		return nil, usagef("the input is larger than %d bytes", limit)
 	}
 	return data, nil
+}
+
+// readJSON reads JSON from the value of a flag.
+func (a *app) readJSON(flag, value string, object bool) (json.RawMessage, error) {
+	data, err := a.readInput(value, maxInput)
+	if err != nil {
+		return nil, err
+	}
+	var document json.RawMessage
+	if err := json.Unmarshal(data, &document); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return nil, usagef("read %s: %w at byte %d", flag, err, syntax.Offset)
+		}
+		return nil, usagef("read %s: %w", flag, err)
+	}
+	if document = bytes.TrimSpace(document); object && document[0] != '{' {
+		return nil, usagef("read %s: want a JSON object", flag)
+	}
+	return document, nil
+}
+
+// moment reads a time, or how long ago it was unless it lies ahead; nil where
+// there is none.
+func (a *app) moment(what, text string, ahead bool) (*client.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 && !ahead {
+		return &client.Time{Time: a.now().Add(-ago).UTC()}, nil
+	}
+	var t client.Time
+	if err := t.UnmarshalText([]byte(text)); err == nil {
+		return &t, nil
+	}
+	want := "a time such as 2026-03-21T10:00:00Z"
+	if !ahead {
+		want += " or an age such as 24h"
+	}
+	return nil, invalid(what, text, want)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,63 +11,46 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/config"
 )
 
-func newConfigGenerateCommand(a *app) *cobra.Command {
-	var context, environment, source, file string
+func (a *app) configGenerate() command {
+	var role, environment, source, file string
 	var validate bool
-	cmd := &cobra.Command{
-		Use:   "generate",
-		Short: "Write one merged configuration file for a daemon and an environment",
-		Long: `Writes one merged configuration file, to be named by TASKER_CONFIG_PATH.
+	return command{
+		use: "generate", short: "Write one merged configuration file for a daemon and an environment",
+		long: `Writes one merged configuration file, to be named by TASKER_CONFIG_PATH.
 Without --source-dir it holds every key with its default for the environment and
 a comment. With --source-dir it is the merge of that folder's base and
 environment files, placeholders kept, documentation tables left out.`,
-		Example: "  tasker-ctl config generate -c worker -e production -o worker.toml",
-		Args:    arguments(),
-		RunE: func(*cobra.Command, []string) error {
-			if err := checkContext(context); err != nil {
-				return err
-			}
-			var text []byte
-			var err error
-			if source == "" {
-				text, err = config.Generate(config.Context(context), environment)
-			} else {
-				text, err = mergeSources(source, config.Context(context), environment)
-			}
+		example: "  tasker-ctl config generate -c worker -e production -o worker.toml",
+		flags: all(
+			opt(&role, "context,c", "common, orchestration, worker or complete", needed, aContext),
+			opt(&environment, "environment,e", "development, test or production", needed, anEnvironment),
+			opt(&source, "source-dir,s", "`folder` with base and environments to merge, such as config/tasker"),
+			opt(&file, "output,o", "`file` to write (default stdout)"),
+			opt(&validate, "validate", "check what was written"),
+		),
+		local: func(context.Context, []string) error {
+			text, err := generated(source, config.Context(role), environment)
 			if err != nil {
 				return usageError{err}
 			}
-			if err := a.writeDocument(file, text); err != nil {
+			if err := a.writeDocument(file, text); err != nil || !validate {
 				return err
 			}
-			if !validate {
-				return nil
-			}
-			return a.validateGenerated(file, text, config.Context(context), environment)
+			return a.validateGenerated(file, text, config.Context(role), environment)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVarP(&context, "context", "c", "", "common, orchestration, worker or complete (required)")
-	f.StringVarP(&environment, "environment", "e", "", "development, test or production (required)")
-	f.StringVarP(&source, "source-dir", "s", "", "`folder` with base and environments to merge, such as config/tasker")
-	f.StringVarP(&file, "output", "o", "", "`file` to write (default stdout)")
-	f.BoolVar(&validate, "validate", false, "check what was written")
-	required(cmd, "context", "environment")
-	completeFlag(cmd, "context", oneOfWords(contextWords()...))
-	completeFlag(cmd, "environment", oneOfWords("development", "test", "production"))
-	return cmd
 }
 
-// required marks flags as required; cobra checks them.
-func required(cmd *cobra.Command, flags ...string) {
-	for _, name := range flags {
-		_ = cmd.MarkFlagRequired(name) // fails only for a flag that does not exist
+// generated is the configuration of the built-in defaults, or of a folder.
+func generated(source string, context config.Context, environment string) ([]byte, error) {
+	if source == "" {
+		return config.Generate(context, environment)
 	}
+	return mergeSources(source, context, environment)
 }
 
 // validateGenerated loads what was written, from a temporary file when it

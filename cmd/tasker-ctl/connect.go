@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,12 @@ func (a *app) endpoint(d daemon) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, err
 	}
-	name := firstOf(a.global.profile, a.getenv("TASKER_CLIENT_PROFILE"), defaultProfile)
+	name := cmp.Or(a.global.profile, a.getenv("TASKER_CLIENT_PROFILE"), defaultProfile)
 	profile, err := file.resolve(name)
 	if err != nil {
 		return endpoint{}, err
 	}
-	if transport := firstOf(a.getenv("TASKER_CLIENT_TRANSPORT"), profile.Transport, "rest"); transport != "rest" {
+	if transport := cmp.Or(a.getenv("TASKER_CLIENT_TRANSPORT"), profile.Transport, "rest"); transport != "rest" {
 		a.warnf("transport %s is asked for; tasker-ctl speaks REST, so the URL must be that of the REST port", transport)
 	}
 	settings, prefix, flag, fallback := profile.Orchestration, "TASKER_ORCHESTRATION", a.global.orchestrationURL, defaultOrchestrationURL
@@ -61,7 +62,7 @@ func (a *app) endpoint(d daemon) (endpoint, error) {
 		settings, prefix, flag, fallback = profile.Worker, "TASKER_WORKER", a.global.workerURL, defaultWorkerURL
 	}
 	e := endpoint{
-		url:  firstOf(flag, a.getenv(prefix+"_URL"), settings.BaseURL, fallback),
+		url:  cmp.Or(flag, a.getenv(prefix+"_URL"), settings.BaseURL, fallback),
 		auth: a.credentials(prefix, settings.Auth.credentials()),
 	}
 	if e.timeout, err = a.timeout(prefix, settings); err != nil {
@@ -95,7 +96,7 @@ func (a *app) timeout(prefix string, settings endpointSettings) (time.Duration, 
 
 // credentials of the environment replace those of the profile as a whole.
 func (a *app) credentials(prefix string, profile credentials) credentials {
-	if token := firstOf(a.getenv(prefix+"_AUTH_TOKEN"), a.getenv("TASKER_AUTH_TOKEN")); token != "" {
+	if token := cmp.Or(a.getenv(prefix+"_AUTH_TOKEN"), a.getenv("TASKER_AUTH_TOKEN")); token != "" {
 		return credentials{token: token}
 	}
 	if key := a.getenv("TASKER_API_KEY"); key != "" {
@@ -213,16 +214,6 @@ func (e silence) Error() string {
 		return call.Err.Error()
 	}
 	return e.err.Error()
-}
-
-// firstOf returns the first text that is not empty.
-func firstOf(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
 }
 
 // suffixed puts a prefix before a text unless the text is empty.

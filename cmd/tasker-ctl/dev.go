@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/client"
@@ -48,30 +47,29 @@ type devOptions struct {
 	join         string // DATABASE_URL for other daemons; empty: theirs is known
 }
 
-// newDevCommand runs everything in one process.
-func newDevCommand(a *app) *cobra.Command {
-	o := &devOptions{app: a}
-	cmd := &cobra.Command{
-		Use: "dev", Short: "Run everything in one process on an embedded PostgreSQL", Long: devHelp,
-		Args: arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := o.run(cmd.Context())
-			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+// dev runs everything in one process.
+func (a *app) dev() command {
+	o := &devOptions{app: a, orchestrator: "127.0.0.1:8080", worker: "127.0.0.1:8082", logLevel: "warn"}
+	return command{
+		use: "dev", short: "Run everything in one process on an embedded PostgreSQL", long: devHelp,
+		flags: all(
+			opt(&o.dataDir, "data-dir", "`folder` of the embedded database (default ~/.local/share/tasker/dev)"),
+			opt(&o.ephemeral, "ephemeral", "use a temporary database and remove it at the end"),
+			opt(&o.demo, "demo", "run sample workflows, show the timeline and the results of one, then stay up"),
+			opt(&o.exit, "exit", "with --demo: end after the demonstration"),
+			opt(&o.orchestrator, "orchestrator-address", "`host:port` of the orchestrator's API"),
+			opt(&o.worker, "worker-address", "`host:port` of the worker's API; 8081 stays free for a worker of yours"),
+			opt(&o.mode, "mode", "deployment `mode`: Hybrid, EventDrivenOnly or PollingOnly (default as configured)"),
+			opt(&o.logLevel, "log-level", "`level` of the daemons' logs: debug, info, warn, error"),
+		),
+		local: func(ctx context.Context, _ []string) error {
+			err := o.run(ctx)
+			if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 				return nil // Ctrl-C is how it ends, also while it starts
 			}
 			return err
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "", "`folder` of the embedded database (default ~/.local/share/tasker/dev)")
-	f.BoolVar(&o.ephemeral, "ephemeral", false, "use a temporary database and remove it at the end")
-	f.BoolVar(&o.demo, "demo", false, "run sample workflows, show the timeline and the results of one, then stay up")
-	f.BoolVar(&o.exit, "exit", false, "with --demo: end after the demonstration")
-	f.StringVar(&o.orchestrator, "orchestrator-address", "127.0.0.1:8080", "`host:port` of the orchestrator's API")
-	f.StringVar(&o.worker, "worker-address", "127.0.0.1:8082", "`host:port` of the worker's API; 8081 stays free for a worker of yours")
-	f.StringVar(&o.mode, "mode", "", "deployment `mode`: Hybrid, EventDrivenOnly or PollingOnly (default as configured)")
-	f.StringVar(&o.logLevel, "log-level", "warn", "`level` of the daemons' logs: debug, info, warn, error")
-	return cmd
 }
 
 func (o *devOptions) run(ctx context.Context) (err error) {
@@ -207,12 +205,8 @@ func (o *devOptions) awaitListeners(ctx context.Context, urls ...string) error {
 			if listening(health) || o.app.now().After(deadline) {
 				break
 			}
-			timer := time.NewTimer(10 * time.Millisecond)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return ctx.Err()
-			case <-timer.C:
+			if err := sleep(ctx, 10*time.Millisecond); err != nil {
+				return err
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,9 +50,7 @@ func (o *devOptions) demonstrate(ctx context.Context, base string) error {
 	}
 	fmt.Fprintf(o.app.stdout, "task %s is %s\n\n", task.TaskUUID, task.Status)
 	o.app.showTimeline(timeline)
-	if err := o.showResults(ctx, c, task.TaskUUID); err != nil {
-		return err
-	}
+	o.app.showOutcome(ctx, c, task)
 	fmt.Fprintln(o.app.stdout, "\nmore samples")
 	t := o.app.newTable("WORKFLOW", "SHOWS", "STATUS", "STEPS", "TASK")
 	for _, s := range samples[1:] {
@@ -66,7 +65,7 @@ func (o *devOptions) demonstrate(ctx context.Context, base string) error {
 }
 
 // runSample creates a task and waits for its end.
-func (o *devOptions) runSample(ctx context.Context, c *client.Client, s sample) (*client.Task, error) {
+func (o *devOptions) runSample(ctx context.Context, c *api, s sample) (*client.Task, error) {
 	task, err := c.CreateTask(ctx, client.TaskRequest{Name: s.name, Namespace: "examples", Version: "1.0.0",
 		Context: json.RawMessage(s.input), Initiator: "tasker-ctl", SourceSystem: "cli", Reason: "demonstration",
 		IdempotencyKey: "demo-" + o.app.now().UTC().Format(time.RFC3339Nano)})
@@ -76,26 +75,10 @@ func (o *devOptions) runSample(ctx context.Context, c *client.Client, s sample) 
 	if task, err = c.Task(ctx, task.TaskUUID, demoPatience); err != nil {
 		return nil, fmt.Errorf("wait for the sample %s: %w", s.name, err)
 	}
-	if want := firstOf(s.ends, "complete"); task.Status != want {
+	if want := cmp.Or(s.ends, "complete"); task.Status != want {
 		return nil, failure(fmt.Sprintf("the sample %s is %s, not %s", s.name, task.Status, want))
 	}
 	return task, nil
-}
-
-func (o *devOptions) showResults(ctx context.Context, c *client.Client, task string) error {
-	steps, err := c.Steps(ctx, task)
-	if err != nil {
-		return fmt.Errorf("read the results: %w", err)
-	}
-	fmt.Fprintln(o.app.stdout, "\nresults")
-	for _, s := range steps {
-		var result client.StepResult
-		if len(s.Results) == 0 || json.Unmarshal(s.Results, &result) != nil {
-			continue // a step without a result; the timeline shows why
-		}
-		fmt.Fprintf(o.app.stdout, "  %-14s %s\n", s.Name, result.Result)
-	}
-	return nil
 }
 
 // suggest tells what can be done now.

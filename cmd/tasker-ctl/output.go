@@ -42,6 +42,14 @@ func (a *app) emit(value any, table func()) error {
 	return a.encode(value)
 }
 
+// verdict writes a report, and fails with exit code 1 unless it is good.
+func (a *app) verdict(report any, ok bool, table func()) error {
+	if err := a.emit(report, table); err != nil || ok {
+		return err
+	}
+	return failure("")
+}
+
 // encode writes a value as JSON or YAML.
 func (a *app) encode(value any) error {
 	var b bytes.Buffer

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,8 +23,6 @@ type profileFile struct {
 
 // profileSettings is [profile.<name>].
 type profileSettings struct {
-	Description   string           `toml:"description"`
-	Namespaces    []string         `toml:"namespaces"`
 	Transport     string           `toml:"transport"`
 	Orchestration endpointSettings `toml:"orchestration"`
 	Worker        endpointSettings `toml:"worker"`
@@ -132,10 +131,7 @@ func (f profileFile) resolve(name string) (profileSettings, error) {
 	}
 	merged.Orchestration = merged.Orchestration.under(named.Orchestration)
 	merged.Worker = merged.Worker.under(named.Worker)
-	merged.Description, merged.Namespaces = named.Description, named.Namespaces
-	if named.Transport != "" {
-		merged.Transport = named.Transport
-	}
+	merged.Transport = cmp.Or(named.Transport, merged.Transport)
 	return merged, nil
 }
 
@@ -149,15 +145,9 @@ func (f profileFile) known() string {
 // under returns the settings with those of upper laid over them. Credentials
 // belong together: a profile that has any replaces all.
 func (s endpointSettings) under(upper endpointSettings) endpointSettings {
-	if upper.BaseURL != "" {
-		s.BaseURL = upper.BaseURL
-	}
-	if upper.TimeoutMS != 0 {
-		s.TimeoutMS = upper.TimeoutMS
-	}
-	if upper.MaxRetries != nil {
-		s.MaxRetries = upper.MaxRetries
-	}
+	s.BaseURL = cmp.Or(upper.BaseURL, s.BaseURL)
+	s.TimeoutMS = cmp.Or(upper.TimeoutMS, s.TimeoutMS)
+	s.MaxRetries = cmp.Or(upper.MaxRetries, s.MaxRetries)
 	if upper.Auth.credentials() != (credentials{}) {
 		s.Auth = upper.Auth
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -42,23 +40,11 @@ func newRootCommand(a *app) *cobra.Command {
 	globals := a.globalFlags()
 	root.Flags().SortFlags = false
 	root.Flags().AddFlagSet(globals)
-	root.AddCommand(newDevCommand(a))
-	root.AddCommand(
-		newMigrateCommand(a),
-		newTaskCommand(a),
-		newDLQCommand(a),
-		newTemplateCommand(a),
-		newNamespaceCommand(a),
-		newScheduleCommand(a),
-		newApprovalCommand(a),
-		newEventsCommand(a),
-		newTypeCommand(a),
-		newEnqueueCommand(a),
-		newConfigCommand(a),
-		newSystemCommand(a),
-		newVersionCommand(a),
-		newExitCodesTopic(),
-	)
+	for _, d := range []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.schedule(), a.approval(), a.events(),
+		a.taskType(), a.enqueue(), a.config(), a.system(), a.version()} {
+		root.AddCommand(a.build(d))
+	}
+	root.AddCommand(newExitCodesTopic())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	a.prepare(root, globals)
@@ -138,28 +124,4 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 // seeHelp makes a mistake on the command line point at the help.
 func seeHelp(cmd *cobra.Command, err error) error {
 	return hinted{usageError{err}, "see " + cmd.CommandPath() + " --help"}
-}
-
-// arguments checks positional arguments by name: "UUID" or "TASK STEP". A
-// name in brackets may be left out, one that ends in … takes the rest.
-func arguments(names ...string) cobra.PositionalArgs {
-	least, most := 0, len(names)
-	for _, name := range names {
-		if !strings.HasPrefix(name, "[") {
-			least++
-		}
-		if strings.HasSuffix(strings.TrimSuffix(name, "]"), "…") {
-			most = 1 << 20
-		}
-	}
-	return func(cmd *cobra.Command, args []string) error {
-		name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
-		switch {
-		case len(args) < least:
-			return seeHelp(cmd, usagef("%s needs %s", name, strings.Join(names[len(args):least], " ")))
-		case len(args) > most:
-			return seeHelp(cmd, usagef("%s takes no argument %q", name, args[most]))
-		}
-		return nil
-	}
 }

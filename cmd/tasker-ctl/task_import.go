@@ -11,8 +11,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"github.com/tasker-go/tasker/client"
 )
 
@@ -39,42 +37,35 @@ type importFailure struct {
 	TaskUUID string `json:"task_uuid,omitempty"`
 }
 
-func newTaskImportCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "import FILE",
-		Short: "Create a task from each line of a file",
-		Long: `Creates a task from each line of FILE, or of stdin where FILE is -. A line is a
+func (a *app) taskImport() command {
+	return command{
+		use: "import FILE", short: "Create a task from each line of a file",
+		long: `Creates a task from each line of FILE, or of stdin where FILE is -. A line is a
 JSON object with the keys that POST /v1/tasks takes: name, namespace, version and
 context, and perhaps priority, tags, idempotency_key and the others.
 
-What is wrong with one line costs no other its task, whether it is no JSON, too
-long or refused; the lines that failed are listed. The exit code is 4 when all
-that failed exist already, so that an import may be repeated, and 1 when others
-failed as well. When the server cannot be reached or is overloaded the import
-ends, and says from which line on.`,
-		Example: "  tasker-ctl task import tasks.jsonl\n" +
+A faulty line (not JSON, too long or refused) does not affect the others; failed
+lines are listed. The exit code is 4 when all failed tasks exist already, so that
+an import may be repeated, and 1 when others failed as well. When the server
+cannot be reached or is overloaded the import stops and names the line to
+continue from.`,
+		example: "  tasker-ctl task import tasks.jsonl\n" +
 			"  jq -c '{name: \"import\", namespace: \"shop\", version: \"1.0.0\", context: .}' products.json | tasker-ctl task import -",
-		Args: arguments("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			from := a.stdin
-			if args[0] != "-" {
-				file, err := os.Open(args[0])
-				if err != nil {
-					return usageError{fmt.Errorf("read the tasks: %w", err)}
-				}
-				defer func() { _ = file.Close() }() // only read
-				from = file
+		run: func(ctx context.Context, c *api, args []string) error {
+			if args[0] == "-" {
+				return a.importTasks(ctx, c, a.stdin)
 			}
-			c, err := a.client(orchestrator)
+			file, err := os.Open(args[0])
 			if err != nil {
-				return err
+				return usageError{fmt.Errorf("read the tasks: %w", err)}
 			}
-			return unreachable(orchestrator, a.importTasks(cmd.Context(), c, from))
+			defer func() { _ = file.Close() }() // only read
+			return a.importTasks(ctx, c, file)
 		},
 	}
 }
 
-func (a *app) importTasks(ctx context.Context, c *client.Client, from io.Reader) error {
+func (a *app) importTasks(ctx context.Context, c *api, from io.Reader) error {
 	outcome := importOutcome{Failures: []importFailure{}}
 	err := eachBatch(from, outcome.fail, func(tasks []client.TaskRequest, lines []int) error {
 		return createLines(ctx, c, tasks, lines, &outcome)
@@ -96,7 +87,7 @@ func (a *app) importTasks(ctx context.Context, c *client.Client, from io.Reader)
 
 // createLines creates the tasks of some lines. A batch that is refused as a
 // whole is divided, so that only the lines that cause it fail.
-func createLines(ctx context.Context, c *client.Client, tasks []client.TaskRequest, lines []int, outcome *importOutcome) error {
+func createLines(ctx context.Context, c *api, tasks []client.TaskRequest, lines []int, outcome *importOutcome) error {
 	batch, err := c.CreateTasks(ctx, tasks)
 	var told *client.Error
 	switch {

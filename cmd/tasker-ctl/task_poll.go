@@ -29,7 +29,7 @@ type poll struct {
 	losses int
 }
 
-func (a *app) newPoll(c *client.Client, task string) *poll {
+func (a *app) newPoll(c *api, task string) *poll {
 	return &poll{app: a, client: c, task: task}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -13,16 +12,8 @@ import (
 // barWidth is the width of the time axis, in characters.
 const barWidth = 40
 
-// timeline draws the history of a task: a bar for every attempt, then the
+// showTimeline draws the history of a task: a bar for every attempt, then the
 // transitions of the task.
-func (a *app) timeline(ctx context.Context, c *client.Client, id string) error {
-	line, err := c.Timeline(ctx, id)
-	if err != nil {
-		return err
-	}
-	return a.emit(line, func() { a.showTimeline(line) })
-}
-
 func (a *app) showTimeline(line *client.Timeline) {
 	took := "still going"
 	if line.Seconds != nil {
@@ -32,23 +23,19 @@ func (a *app) showTimeline(line *client.Timeline) {
 	span := spanOf(line)
 	if len(line.Attempts) > 0 {
 		a.printf("\n")
-		t := a.newTable("STEP", "ATTEMPT", "OUTCOME", "WAITED", "RAN", "0 "+strings.Repeat("·", barWidth-len(seconds(span))-3)+" "+seconds(span))
-		for _, attempt := range line.Attempts {
-			t.row(attempt.StepName, attempt.Attempt, cell{attempt.Outcome, outcomeStyle(attempt.Outcome)},
-				between(attempt.Enqueued, attempt.Claimed), between(attempt.Claimed, attempt.Reported), bar(attempt, span))
-		}
-		t.write(a.stdout)
+		axis := "0 " + strings.Repeat("·", barWidth-len(seconds(span))-3) + " " + seconds(span)
+		listing(a, heads{"STEP", "ATTEMPT", "OUTCOME", "WAITED", "RAN", axis}, func(s *client.StepAttempt) row {
+			return row{s.StepName, s.Attempt, stateCell(s.Outcome), elapsed(s.Enqueued, s.Claimed), elapsed(s.Claimed, s.Reported), bar(*s, span)}
+		})(line.Attempts)
 		a.printf("\n░ waiting  █ running  ▒ being applied\n")
 	}
 	if len(line.Events) == 0 {
 		return
 	}
 	a.printf("\n")
-	t := a.newTable("AT", "FROM", "TO", "ACTOR", "REASON")
-	for _, e := range line.Events {
-		t.row(fmt.Sprintf("%.3fs", e.Seconds), e.From, stateCell(e.To), e.Actor, e.Reason)
-	}
-	t.write(a.stdout)
+	listing(a, heads{"AT", "FROM", "TO", "ACTOR", "REASON"}, func(e *client.TimelineEvent) row {
+		return row{fmt.Sprintf("%.3fs", e.Seconds), e.From, stateCell(e.To), e.Actor, e.Reason}
+	})(line.Events)
 	for _, e := range line.Events {
 		if e.ContextEdited {
 			a.printf("\nthe input was edited at %.3fs by %s\n", e.Seconds, oneLine(e.Actor))
@@ -57,18 +44,6 @@ func (a *app) showTimeline(line *client.Timeline) {
 			}
 		}
 	}
-}
-
-func outcomeStyle(outcome string) style {
-	switch outcome {
-	case "success":
-		return green
-	case "failed", "lease_lost":
-		return yellow
-	case "error":
-		return red
-	}
-	return dim
 }
 
 // spanOf is the length of the time axis: to the latest thing that is known.
@@ -90,9 +65,9 @@ func spanOf(line *client.Timeline) time.Duration {
 	return duration(last)
 }
 
-func between(from, to *float64) any {
+func elapsed(from, to *float64) string {
 	if from == nil || to == nil {
-		return nil
+		return ""
 	}
 	return seconds(duration(max(*to-*from, 0)))
 }

@@ -1,17 +1,17 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
-	"github.com/spf13/cobra"
-
 	"github.com/tasker-go/tasker/store"
 )
 
-// version is what `tasker-ctl version` tells.
-type version struct {
+// versionReport is the answer of `version`.
+type versionReport struct {
 	Version       string `json:"version"`
 	Commit        string `json:"commit"`
 	Modified      bool   `json:"modified"` // built from a changed work tree
@@ -20,10 +20,10 @@ type version struct {
 	SchemaVersion int64  `json:"schema_version"` // what `migrate up` leads to
 }
 
-func readVersion() version {
-	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readVersion() versionReport {
+	v := versionReport{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		v.Version = firstOf(info.Main.Version, v.Version)
+		v.Version = cmp.Or(info.Main.Version, v.Version)
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision":
@@ -41,12 +41,10 @@ func versionText() string {
 	return fmt.Sprintf("%s %s %s", v.Version, v.Go, v.Platform)
 }
 
-func newVersionCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Tell the version of this program and the schema it knows",
-		Args:  arguments(),
-		RunE: func(*cobra.Command, []string) error {
+func (a *app) version() command {
+	return command{
+		use: "version", short: "Show the version of this program and its schema",
+		local: func(context.Context, []string) error {
 			v := readVersion()
 			schema, err := store.SchemaVersion()
 			if err != nil {
@@ -54,13 +52,7 @@ func newVersionCommand(a *app) *cobra.Command {
 			}
 			v.SchemaVersion = schema
 			return a.emit(v, func() {
-				t := a.newPairs()
-				t.row("version", v.Version)
-				t.row("commit", v.Commit)
-				t.row("go", v.Go)
-				t.row("platform", v.Platform)
-				t.row("schema", v.SchemaVersion)
-				t.write(a.stdout)
+				a.showPairs(pair{"version", v.Version}, pair{"commit", v.Commit}, pair{"go", v.Go}, pair{"platform", v.Platform}, pair{"schema", v.SchemaVersion})
 			})
 		},
 	}

@@ -7,26 +7,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-func newTaskWatchCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "watch UUID",
-		Short: "Follow a task until it ends",
-		Long: `Follows a task until it ends. On a terminal the steps are drawn as layers of
+func (a *app) taskWatch() command {
+	return command{
+		use: "watch UUID", short: "Follow a task until it ends",
+		long: `Follows a task until it ends. On a terminal the steps are drawn as layers of
 dependency and redrawn as they change; elsewhere every change is a line. With
 -o json or yaml the task is written once for every change, as one line or one
 document. The exit code is 0 when the task completed, 1 when it ended in error
 or was cancelled.`,
-		Args: arguments("UUID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTask(args[0], func(c *client.Client, id string) error { return a.watch(cmd.Context(), c, id) })
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		run: func(ctx context.Context, c *api, args []string) error { return a.watch(ctx, c, args[0]) },
 	}
 }
 
@@ -47,7 +40,7 @@ func (a *app) newViewer() viewer {
 
 // watch asks for the task, often while it changes and ever more seldom while
 // it does not, until it ends.
-func (a *app) watch(ctx context.Context, c *client.Client, id string) error {
+func (a *app) watch(ctx context.Context, c *api, id string) error {
 	p, view := a.newPoll(c, id), a.newViewer()
 	w := watched{app: a, client: c, durations: map[string]time.Duration{}}
 	wait := time.Duration(0)
@@ -138,7 +131,7 @@ func fingerprint(t *client.Task) string {
 
 // outcome turns the end of a task into the outcome of the command and tells
 // why steps failed.
-func (a *app) outcome(ctx context.Context, c *client.Client, task *client.Task) error {
+func (a *app) outcome(ctx context.Context, c *api, task *client.Task) error {
 	if task.Status == "complete" || task.Status == "resolved_manually" {
 		return nil
 	}
@@ -151,7 +144,7 @@ func (a *app) outcome(ctx context.Context, c *client.Client, task *client.Task) 
 
 // failedSteps says which steps ended in error and why, as far as the server
 // tells.
-func (a *app) failedSteps(ctx context.Context, c *client.Client, task *client.Task) (lines []string) {
+func (a *app) failedSteps(ctx context.Context, c *api, task *client.Task) (lines []string) {
 	const most = 5
 	steps, err := c.Steps(ctx, task.TaskUUID)
 	if err != nil {
@@ -227,7 +220,7 @@ func (l *changeLog) show(p picture) error {
 		if known {
 			from = before.state + " → "
 		}
-		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, attempts(n.attempts, n.maximum))
+		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, share(n.attempts, n.maximum))
 		l.app.printf("%s%s\n", line, suffixed("  ", p.duration(n)))
 	}
 	if l.status != p.task.Status {
