@@ -8,10 +8,37 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
 )
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program without the process around it: it executes one
+// command line and returns the exit code. Cancelling ctx interrupts whatever
+// is waited for.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) int {
+	return newApp(stdin, stdout, stderr, env).execute(ctx, args)
+}
+
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var explained hinted
+	if err != nil && !a.started && !errors.As(err, &explained) { // a flag before the command
+		err = seeHelp(cmd, withNearestFlag(cmd, err))
+	}
+	return a.finish(ctx, err)
+}
 
 // lookupFunc reads an environment variable, as os.LookupEnv does.
 type lookupFunc func(name string) (value string, ok bool)
@@ -35,11 +62,14 @@ type app struct {
 	started bool
 }
 
+// verbosity counts how often -v was given.
+type verbosity int
+
 // globalOptions are the values of the global flags.
 type globalOptions struct {
 	config           string
 	profile          string
-	verbose          int
+	verbose          verbosity
 	output           outputFormat
 	orchestrationURL string
 	workerURL        string
@@ -69,7 +99,7 @@ func (a *app) warnf(format string, args ...any) {
 
 // logf tells what the command is doing to those who asked with -v; level 1
 // needs one -v, level 2 two.
-func (a *app) logf(level int, format string, args ...any) {
+func (a *app) logf(level verbosity, format string, args ...any) {
 	if a.global.verbose >= level {
 		fmt.Fprintf(a.stderr, "tasker-ctl: "+format+"\n", args...)
 	}

@@ -72,38 +72,26 @@ func argumentNamed(name string) argument {
 	return argument{} // any text
 }
 
-// nameOf is the name of the argument at a place; the last one may be repeated.
-func nameOf(names []string, at int) string {
-	if at >= len(names) && strings.HasSuffix(names[len(names)-1], "…") {
-		at = len(names) - 1
-	}
-	return names[at]
-}
+// argumentAt knows the argument at a place; the last one may be repeated.
+func argumentAt(names []string, at int) argument { return argumentNamed(names[min(at, len(names)-1)]) }
 
-func (a *app) parseArguments(names, args []string) ([]string, error) {
-	parsed := make([]string, len(args))
+func parseArguments(names, args []string) (parsed []string, err error) {
+	parsed = slices.Clone(args)
 	for i, text := range args {
-		parsed[i] = text
-		if parse := argumentNamed(nameOf(names, i)).parse; parse != nil {
-			var err error
-			if parsed[i], err = parse(text); err != nil {
-				return nil, err
-			}
+		if parse := argumentAt(names, i).parse; parse != nil && err == nil {
+			parsed[i], err = parse(text)
 		}
 	}
-	return parsed, nil
+	return parsed, err
 }
 
-func (a *app) findArguments(ctx context.Context, c *api, names, args []string) ([]string, error) {
+func findArguments(ctx context.Context, c *api, names, args []string) (err error) {
 	for i, text := range args {
-		if find := argumentNamed(nameOf(names, i)).find; find != nil {
-			var err error
-			if args[i], err = find(ctx, c, args[:i], text); err != nil {
-				return nil, err
-			}
+		if find := argumentAt(names, i).find; find != nil && err == nil {
+			args[i], err = find(ctx, c, args[:i], text)
 		}
 	}
-	return args, nil
+	return err
 }
 
 // completeArguments offers what the next argument may be; first takes the place
@@ -113,13 +101,15 @@ func (a *app) completeArguments(names []string, first cobra.CompletionFunc) cobr
 		if len(args) == 0 && first != nil {
 			return first(cmd, args, toComplete)
 		}
-		if len(names) == 0 || (len(args) >= len(names) && !strings.HasSuffix(names[len(names)-1], "…")) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		next := argument{}
+		if len(names) > 0 {
+			next = argumentAt(names, len(args))
 		}
-		next := argumentNamed(nameOf(names, len(args)))
 		switch {
 		case next.file:
 			return nil, cobra.ShellCompDirectiveDefault
+		case len(args) >= len(names):
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		case next.offer == nil:
 			return next.words, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -127,38 +117,13 @@ func (a *app) completeArguments(names []string, first cobra.CompletionFunc) cobr
 	}
 }
 
-// completeFlag attaches a completion. That fails only for a flag that does not
-// exist; the completion is then missing, which the tests notice.
-func completeFlag(cmd *cobra.Command, flag string, fn cobra.CompletionFunc) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, fn)
-}
-
 func oneOfWords(words ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeGlobals attaches the completions of the global flags, wherever they
-// are accepted.
-func completeGlobals(a *app, cmd *cobra.Command) {
-	isGlobal := func(name string) bool {
-		f := cmd.Flags().Lookup(name)
-		return f != nil && (!cmd.HasParent() || f.Annotations[globalMark] != nil)
-	}
-	if isGlobal("output") {
-		completeFlag(cmd, "output", oneOfWords("table", "json", "yaml"))
-	}
-	if isGlobal("format") {
-		completeFlag(cmd, "format", oneOfWords("table", "json", "yaml"))
-	}
-	if isGlobal("profile") {
-		completeFlag(cmd, "profile", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			file, _ := a.loadProfiles() // an unreadable file has no profiles to offer
-			return slices.Sorted(maps.Keys(file.Profile)), cobra.ShellCompDirectiveNoFileComp
-		})
-	}
-	for _, sub := range cmd.Commands() {
-		completeGlobals(a, sub)
-	}
+func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	file, _ := a.loadProfiles() // an unreadable file has no profiles to offer
+	return slices.Sorted(maps.Keys(file.Profile)), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completionTimeout bounds what completion asks a server: a shell that hangs
@@ -167,7 +132,7 @@ const completionTimeout = time.Second
 
 // offered completes with what the orchestrator lists, and with nothing where it
 // does not answer in time.
-func (a *app) offered(cmd *cobra.Command, list func(context.Context, *client.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (a *app) offered(cmd *cobra.Command, list func(context.Context, *api) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	e, err := a.endpoint(orchestrator)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -210,10 +175,8 @@ func namesOf[T any](items []T, name func(*T) string) []string {
 	return words
 }
 
-func byName(t *client.TemplateSummary) string { return t.Name }
-
-func byVersion(t *client.TemplateSummary) string { return t.Version }
-
+func byName(t *client.TemplateSummary) string      { return t.Name }
+func byVersion(t *client.TemplateSummary) string   { return t.Version }
 func byNamespace(t *client.TemplateSummary) string { return t.Namespace }
 
 func offerNamespaces(ctx context.Context, c *api, _ []string) ([]string, error) {

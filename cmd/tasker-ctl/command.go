@@ -82,6 +82,15 @@ func ofWith[T, O any](f func(*api, context.Context, string, O) (T, error), o *O)
 	return func(ctx context.Context, c *api, args []string) (T, error) { return f(c, ctx, args[0], *o) }
 }
 
+// change completes the description of a command that changes what its first
+// argument names, and says why; the rules are for the reason.
+func change[T any](a *app, d command, f func(*api, context.Context, string, client.Why) (T, error), show func(T), rules ...rule) command {
+	var w client.Why
+	d.flags = why(&w.Reason, &w.Actor, rules...)
+	d.run = ask(a, ofWith(f, &w), show)
+	return d
+}
+
 // build makes a cobra command of a description.
 func (a *app) build(d command) *cobra.Command {
 	names := strings.Fields(d.use)[1:]
@@ -114,7 +123,7 @@ func (a *app) perform(cmd *cobra.Command, d command, names, args []string) error
 	if err := d.flags.read(a, cmd); err != nil {
 		return err
 	}
-	args, err := a.parseArguments(names, args)
+	args, err := parseArguments(names, args)
 	if err != nil {
 		return err
 	}
@@ -134,10 +143,10 @@ func (a *app) perform(cmd *cobra.Command, d command, names, args []string) error
 	if err != nil {
 		return err
 	}
-	if args, err = a.findArguments(cmd.Context(), c, names, args); err == nil {
-		err = d.run(cmd.Context(), c, args)
+	if err := findArguments(cmd.Context(), c, names, args); err != nil {
+		return unreachable(asked, err)
 	}
-	if err != nil && d.explain != nil {
+	if err = d.run(cmd.Context(), c, args); err != nil && d.explain != nil {
 		err = d.explain(err)
 	}
 	return unreachable(asked, err)

@@ -38,7 +38,7 @@ func (a *app) within(ctx context.Context, limit time.Duration) (context.Context,
 }
 
 // url finds the database. The built-in default of the configuration does not
-// count: nothing is changed in a database that nobody named.
+// count: only a database that the operator names is changed.
 func (o *databaseOptions) url() (string, error) {
 	loaded, url, err := o.find()
 	if err != nil || url != "" {
@@ -87,7 +87,8 @@ transaction mode: migrations hold an advisory lock for the session.`,
 		commands: []command{
 			a.migration(command{use: "up", short: "Apply the pending migrations"}, a.migrateUp),
 			a.migration(command{use: "down", short: "Roll back the newest migration, with the data it holds"}, a.migrateDown).
-				confirmed("yes, the data may go", "migrate down rolls back the newest migration and destroys the data in what it drops", "confirm with --yes"),
+				confirmed("yes, the data may go", "migrate down rolls back the newest migration and destroys the data in what it drops",
+					"confirm with --yes"),
 			a.migration(command{use: "status", short: "List the migrations and whether they have been applied"}, a.migrateStatus),
 		},
 	}

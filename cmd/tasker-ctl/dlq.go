@@ -32,7 +32,8 @@ func (a *app) dlqList() command {
 	return command{
 		use: "list", short: "List entries, newest first",
 		flags: all(
-			opt(&o.ResolutionStatus, "status,s", "only with this status: pending, manually_resolved, permanently_failed or cancelled", among(resolutionWords...)),
+			opt(&o.ResolutionStatus, "status,s", "only with this status: pending, manually_resolved, permanently_failed or cancelled",
+				among(resolutionWords...)),
 			opt(&o.DLQReason, "dlq-reason", "only with this reason", among(dlqReasonWords...)),
 			a.namespace(&o.Namespace, "only tasks of this namespace"),
 			opt(&o.TaskName, "task-name", "only tasks of this template"),
@@ -42,7 +43,8 @@ func (a *app) dlqList() command {
 		run: ask(a, with((*api).DLQEntries, &o), listing(a,
 			heads{"ENTRY", "TASK", "REASON", "DETAIL", "STATUS", "AGE", "BY"},
 			func(e *client.DLQEntry) row {
-				return row{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.Detail, stateCell(e.ResolutionStatus), a.since(e.DLQTimestamp.Time), e.ResolvedBy}
+				return row{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.Detail, stateCell(e.ResolutionStatus),
+					a.since(e.DLQTimestamp.Time), e.ResolvedBy}
 			})),
 	}
 }
@@ -144,7 +146,10 @@ func (a *app) dlqAdd() command {
 		use: "add TASK", short: "Create an entry for a task by hand; the task is not touched",
 		long: `Creates an entry for a task by hand; the task itself is not touched. A task that
 has a pending entry keeps it, and the reason and metadata are added to that.`,
-		flags: all(why(&add.Reason, &add.Actor, needed), opt(&add.Metadata, "metadata", "a JSON object or @file to keep with it", anObject)),
+		flags: all(
+			why(&add.Reason, &add.Actor, needed),
+			opt(&add.Metadata, "metadata", "a JSON object or @file to keep with it", anObject),
+		),
 		check: func(args []string) error { add.TaskUUID = args[0]; return nil },
 		run: ask(a, with((*api).AddDLQEntry, &add), func(e *client.DLQEntry) {
 			a.printf("entry %s: %s\n", e.DLQEntryUUID, e.DLQReason)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -100,20 +99,13 @@ func (a *app) tail(ctx context.Context, c *api, o client.EventListOptions, count
 
 // showEvent writes one event as a line, or as a document.
 func (a *app) showEvent(e *client.Event) error {
-	switch a.global.output {
-	case formatTable:
-		m := &e.Metadata
-		a.printf("%d  %s  %s  %s  %s  %s\n", e.Position, instant(&m.FiredAt), oneLine(m.Namespace), oneLine(e.Name), m.TaskUUID,
-			oneLine(clip(string(e.Payload), 200)))
-		return nil
-	case formatJSON:
-		line, err := json.Marshal(e)
-		if err == nil {
-			a.printf("%s\n", line)
-		}
-		return err
+	if a.global.output != formatTable {
+		return a.line(e)
 	}
-	return a.emit(e, func() {})
+	m := &e.Metadata
+	a.printf("%d  %s  %s  %s  %s  %s\n", e.Position, instant(&m.FiredAt), oneLine(m.Namespace), oneLine(e.Name), m.TaskUUID,
+		oneLine(clip(string(e.Payload), 200)))
+	return nil
 }
 
 func (a *app) consumers() command {
@@ -123,7 +115,8 @@ func (a *app) consumers() command {
 names. Its reader claims events over the API or in SQL and acknowledges them.`,
 		commands: []command{
 			a.consumersList(), a.consumerCreate(),
-			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer", run: ask(a, of((*api).EventConsumer), a.showConsumer)},
+			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer",
+				run: ask(a, of((*api).EventConsumer), a.showConsumer)},
 			a.consumerReset(), a.consumerDelete(),
 		},
 	}
@@ -219,11 +212,8 @@ after the new position are read again.`,
 }
 
 func (a *app) consumerDelete() command {
-	var w client.Why
-	return command{
-		use: "delete CONSUMER", short: "Delete a consumer and its position; events stay", flags: why(&w.Reason, &w.Actor),
-		run: ask(a, ofWith((*api).DeleteEventConsumer, &w), func(e *client.EventConsumer) {
-			a.printf("event consumer %s: deleted\n", oneLine(e.Name))
-		}),
-	}.confirmed("yes, do it", "consumers delete deletes the consumer and its position", "confirm with --yes")
+	d := command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"}
+	return change(a, d, (*api).DeleteEventConsumer, func(e *client.EventConsumer) {
+		a.printf("event consumer %s: deleted\n", oneLine(e.Name))
+	}).confirmed("yes, do it", "consumers delete deletes the consumer and its position", "confirm with --yes")
 }

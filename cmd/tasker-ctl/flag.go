@@ -63,7 +63,7 @@ func (fs flags) register(cmd *cobra.Command) {
 			_ = cmd.MarkFlagRequired(o.name) // fails only for a flag that does not exist
 		}
 		if o.completes != nil {
-			completeFlag(cmd, o.name, o.completes)
+			_ = cmd.RegisterFlagCompletionFunc(o.name, o.completes) // likewise
 		}
 	}
 }
@@ -113,6 +113,10 @@ func (o *option) bind(fs *pflag.FlagSet) {
 		} else {
 			fs.StringArrayVarP(t, o.name, o.short, *t, o.usage)
 		}
+	case *verbosity:
+		fs.CountVarP((*int)(t), o.name, o.short, o.usage)
+	case pflag.Value:
+		fs.VarP(t, o.name, o.short, o.usage)
 	case *json.RawMessage:
 		text, standard := string(*t), len(*t) > 0
 		o.via(fs, &text, func(a *app) (err error) {

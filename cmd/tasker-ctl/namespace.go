@@ -34,7 +34,7 @@ func (a *app) showNamespaces(all *client.NamespaceList) {
 // namespaceChange is a command that pauses or resumes; the rules are for the
 // reason.
 func (a *app) namespaceChange(d command,
-	change func(c *api, ctx context.Context, namespace, callable string, why client.Why) (*client.Namespace, error), rules ...rule) command {
+	change func(c *api, ctx context.Context, namespace, callable string, w client.Why) (*client.Namespace, error), rules ...rule) command {
 	var w client.Why
 	var callable string
 	d.flags = all(

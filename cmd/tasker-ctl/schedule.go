@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,8 +21,8 @@ func (a *app) schedule() command {
 The fleet makes each run once, whatever the number of orchestrators.
 
 A schedule is named by its UUID or as NAMESPACE/NAME.`,
-		commands: []command{a.scheduleCreate(), a.scheduleList(), a.scheduleShow(), a.scheduleUpdate(),
-			a.schedulePause(), a.scheduleResume(), a.scheduleDelete(), a.scheduleRun(), a.scheduleNext()},
+		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleList(), a.scheduleShow(), a.scheduleUpdate(), a.scheduleNext()},
+			a.scheduleChanges()),
 	}
 }
 
@@ -47,7 +48,8 @@ func findSchedule(ctx context.Context, c *api, _ []string, text string) (string,
 		return "", err
 	}
 	if len(found.Schedules) != 1 {
-		return "", hinted{coded{usagef("there is no schedule %s", oneLine(text)), exitNotFound}, "tasker-ctl schedule list shows what there is"}
+		missing := coded{usagef("there is no schedule %s", oneLine(text)), exitNotFound}
+		return "", hinted{missing, "tasker-ctl schedule list shows what there is"}
 	}
 	return found.Schedules[0].ScheduleID, nil
 }
@@ -71,7 +73,8 @@ func (a *app) scheduleList() command {
 			if s.Paused {
 				next = ""
 			}
-			return row{scheduleName(s), s.Template + ":" + s.Version, s.Cron, s.TimeZone, pausedCell(s.Paused), next, s.LastRunAt, clip(valueOf(s.LastError), 40)}
+			return row{scheduleName(s), s.Template + ":" + s.Version, s.Cron, s.TimeZone, pausedCell(s.Paused),
+				next, s.LastRunAt, clip(valueOf(s.LastError), 40)}
 		})
 	return command{
 		use: "list", short: "List schedules by namespace and name",
@@ -170,12 +173,16 @@ func (s *scheduleFields) flags(a *app, rules ...rule) flags {
 		opt(&s.Context, "input,i", "context of every task as a JSON object, @file, or - for stdin", anObject),
 		opt(&s.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first; 0 for the template's", aPriority),
 		opt(&s.Tags, "tag", "tag of the tasks; may be repeated"),
-		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all", among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
+		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all",
+			among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
 		opt(&s.MaxCatchUp, "max-catch-up", "how many missed runs --catch-up all makes, up to 1000", between(1, client.MaxCatchUp)),
-		opt(&s.Overlap, "overlap", "while the previous task is unfinished: allow a run, or skip it", among(client.OverlapAllow, client.OverlapSkip)),
-		opt(&s.jitter, "jitter", "delay the start of tasks by up to this time, at most 1h", checked("whole seconds, at most 1h", s.readJitter)),
+		opt(&s.Overlap, "overlap", "while the previous task is unfinished: allow a run, or skip it",
+			among(client.OverlapAllow, client.OverlapSkip)),
+		opt(&s.jitter, "jitter", "delay the start of tasks by up to this time, at most 1h",
+			checked("whole seconds, at most 1h", s.readJitter)),
 		opt(&s.MaxAttempts, "max-attempts", "executions of each retryable step of the tasks; 0 for the template's"),
-		opt(&s.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m; in place of the template's", withCommas),
+		opt(&s.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m; in place of the template's",
+			withCommas),
 		opt(&s.DryRun, "dry-run", "only check it, and show when it would run"),
 		why(&s.Reason, &s.Actor),
 	)
@@ -189,9 +196,9 @@ func (s *scheduleFields) readJitter(string) bool {
 // request makes a new schedule of the fields.
 func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest {
 	return client.ScheduleRequest{
-		Name: name, Namespace: namespace, Template: *s.Template, Version: *s.Version, Cron: *s.Cron, TimeZone: *s.TimeZone, Context: s.Context,
-		Priority: valueOf(s.Priority), Tags: valueOf(s.Tags), CatchUp: *s.CatchUp, MaxCatchUp: *s.MaxCatchUp, Overlap: *s.Overlap,
-		JitterSeconds: valueOf(s.JitterSeconds), MaxAttempts: valueOf(s.MaxAttempts), RetryDelays: valueOf(s.RetryDelays),
+		Name: name, Namespace: namespace, Template: *s.Template, Version: *s.Version, Cron: *s.Cron, TimeZone: *s.TimeZone,
+		Context: s.Context, Priority: valueOf(s.Priority), Tags: valueOf(s.Tags), CatchUp: *s.CatchUp, MaxCatchUp: *s.MaxCatchUp,
+		Overlap: *s.Overlap, JitterSeconds: valueOf(s.JitterSeconds), MaxAttempts: valueOf(s.MaxAttempts), RetryDelays: valueOf(s.RetryDelays),
 		Actor: s.Actor, Reason: s.Reason, DryRun: s.DryRun,
 	}
 }
@@ -250,38 +257,31 @@ its next run is counted from now.`,
 			}
 			return nil
 		},
-		run: ask(a, ofWith((*api).UpdateSchedule, &s.ScheduleUpdate), func(changed *client.Schedule) { a.showChanged("changed", changed, s.DryRun) }),
+		run: ask(a, ofWith((*api).UpdateSchedule, &s.ScheduleUpdate), func(changed *client.Schedule) {
+			a.showChanged("changed", changed, s.DryRun)
+		}),
 	}
 }
 
-func (a *app) schedulePause() command {
-	var w client.Why
-	return command{use: "pause SCHEDULE", short: "Pause a schedule", flags: why(&w.Reason, &w.Actor, needed),
-		run: ask(a, ofWith((*api).PauseSchedule, &w), func(s *client.Schedule) { a.printf("schedule %s: paused\n", scheduleName(s)) })}
-}
-
-func (a *app) scheduleResume() command {
-	var w client.Why
-	return command{use: "resume SCHEDULE", short: "Resume a schedule",
+// scheduleChanges are the commands that act on a schedule as it is.
+func (a *app) scheduleChanges() []command {
+	said := func(what string) func(*client.Schedule) {
+		return func(s *client.Schedule) { a.printf("schedule %s: %s\n", scheduleName(s), what) }
+	}
+	pause := command{use: "pause SCHEDULE", short: "Pause a schedule"}
+	resume := command{use: "resume SCHEDULE", short: "Resume a schedule",
 		long: `Resumes a schedule. Runs that were due while it was paused were missed: its
-catch-up policy says whether they are made up for.`,
-		flags: why(&w.Reason, &w.Actor),
-		run:   ask(a, ofWith((*api).ResumeSchedule, &w), func(s *client.Schedule) { a.showChanged("resumed", s, false) })}
-}
-
-func (a *app) scheduleDelete() command {
-	var w client.Why
-	return command{use: "delete SCHEDULE", short: "Delete a schedule; its tasks stay", flags: why(&w.Reason, &w.Actor),
-		run: ask(a, ofWith((*api).DeleteSchedule, &w), func(s *client.Schedule) { a.printf("schedule %s: deleted\n", scheduleName(s)) }),
-	}.confirmed("yes, do it", "schedule delete deletes the schedule", "confirm with --yes, or see schedule pause")
-}
-
-func (a *app) scheduleRun() command {
-	var w client.Why
-	return command{use: "run SCHEDULE", short: "Run a schedule now, in addition to its due runs",
+catch-up policy says whether they are made up for.`}
+	remove := command{use: "delete SCHEDULE", short: "Delete a schedule; its tasks stay"}
+	run := command{use: "run SCHEDULE", short: "Run a schedule now, in addition to its due runs",
 		long: `Runs a schedule now, in addition to its due runs, and also while it is paused.
 With --overlap skip the run is refused while the task of the previous run is
-unfinished.`,
-		flags: why(&w.Reason, &w.Actor),
-		run:   ask(a, ofWith((*api).RunSchedule, &w), func(run *client.ScheduleRun) { a.printf("created task %s\n", run.TaskUUID) })}
+unfinished.`}
+	return []command{
+		change(a, pause, (*api).PauseSchedule, said("paused"), needed),
+		change(a, resume, (*api).ResumeSchedule, func(s *client.Schedule) { a.showChanged("resumed", s, false) }),
+		change(a, remove, (*api).DeleteSchedule, said("deleted")).
+			confirmed("yes, do it", "schedule delete deletes the schedule", "confirm with --yes, or see schedule pause"),
+		change(a, run, (*api).RunSchedule, func(run *client.ScheduleRun) { a.printf("created task %s\n", run.TaskUUID) }),
+	}
 }

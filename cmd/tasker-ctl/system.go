@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +16,8 @@ import (
 func (a *app) system() command {
 	return command{
 		use: "system", short: "Health, fleet, workers, deployment modes, sweeps, breakers and replication slots",
-		commands: []command{a.systemHealth(), a.systemFleet(), a.systemWorkers(), a.systemMode(), a.systemSweeps(), a.systemBreakers(), a.systemDropSlot()},
+		commands: []command{a.systemHealth(), a.systemFleet(), a.systemWorkers(), a.systemMode(),
+			a.systemSweeps(), a.systemBreakers(), a.systemDropSlot()},
 	}
 }
 
@@ -30,7 +32,8 @@ func (a *app) systemFleet() command {
 			case r.Live:
 				state = "live"
 			}
-			return row{cmp.Or(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, r.Namespaces, r.Version, ago(r.HeartbeatAgeSeconds), stateCell(state)}
+			return row{cmp.Or(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, r.Namespaces, r.Version,
+				ago(r.HeartbeatAgeSeconds), stateCell(state)}
 		})
 	return command{
 		use: "fleet", short: "List the daemons that share the database",
@@ -121,7 +124,8 @@ and until it restarts.`,
 }
 
 func modeWords() []string {
-	return []string{string(deploymode.Hybrid), string(deploymode.EventDrivenOnly), string(deploymode.PollingOnly), string(deploymode.Disabled)}
+	return []string{string(deploymode.Hybrid), string(deploymode.EventDrivenOnly),
+		string(deploymode.PollingOnly), string(deploymode.Disabled)}
 }
 
 func parseMode(text string) (string, error) {
@@ -214,7 +218,9 @@ workers, and what each did the last time.`,
 
 func (a *app) showSweep(run *client.SweepRun) {
 	if len(run.Findings) > 0 {
-		listing(a, heads{"SUBJECT", "ACTION", "DETAIL"}, func(f *client.SweepFinding) row { return row{f.Subject, f.Action, f.Detail} })(run.Findings)
+		listing(a, heads{"SUBJECT", "ACTION", "DETAIL"}, func(f *client.SweepFinding) row {
+			return row{f.Subject, f.Action, f.Detail}
+		})(run.Findings)
 		a.printf("\n")
 	}
 	var items []string
@@ -229,4 +235,132 @@ func (a *app) showSweep(run *client.SweepRun) {
 		dry = ", nothing was changed"
 	}
 	a.printf("%s: %s (%s in %dms%s)\n", oneLine(run.Sweep), strings.Join(items, ", "), run.Outcome, run.TookMS, dry)
+}
+
+// healthReport is the answer of `system health`: what each daemon says of
+// itself, and why one said nothing.
+type healthReport struct {
+	Orchestration *client.DetailedHealth `json:"orchestration,omitempty"`
+	Worker        *client.DetailedHealth `json:"worker,omitempty"`
+	Errors        map[string]string      `json:"errors,omitempty"`
+}
+
+// of is the place of a daemon's answer.
+func (r *healthReport) of(d daemon) **client.DetailedHealth {
+	if d == worker {
+		return &r.Worker
+	}
+	return &r.Orchestration
+}
+
+func (a *app) systemHealth() command {
+	var onlyOrchestration, onlyWorkers bool
+	return command{
+		use: "health", short: "Check the health of both daemons",
+		long: `Checks the health of both daemons. The exit code is 5 when one does not answer, 1
+when one is unhealthy or a check of it is, 0 otherwise (degraded included).`,
+		flags: all(
+			opt(&onlyOrchestration, "orchestration,o", "only the orchestrator"),
+			opt(&onlyWorkers, "workers,w", "only the worker"),
+		),
+		local: func(ctx context.Context, _ []string) error {
+			var daemons []daemon
+			if onlyOrchestration || !onlyWorkers {
+				daemons = append(daemons, orchestrator)
+			}
+			if onlyWorkers || !onlyOrchestration {
+				daemons = append(daemons, worker)
+			}
+			return a.health(ctx, daemons)
+		},
+	}
+}
+
+func (a *app) health(ctx context.Context, daemons []daemon) error {
+	report := healthReport{Errors: map[string]string{}}
+	var firstErr error
+	var sick []string
+	for _, d := range daemons {
+		c, err := a.client(d)
+		if err != nil {
+			return err
+		}
+		h, err := c.DetailedHealth(ctx)
+		if err = unreachable(d, err); err != nil {
+			report.Errors[string(d)] = oneLine(err.Error())
+			firstErr = cmp.Or(firstErr, err)
+			continue
+		}
+		*report.of(d) = h
+		if unhealthy(h) {
+			sick = append(sick, string(d))
+		}
+	}
+	if err := a.emit(report, func() { a.showHealth(&report, daemons) }); err != nil {
+		return err
+	}
+	if firstErr != nil {
+		return coded{errors.New("no answer from " + strings.Join(slices.Sorted(maps.Keys(report.Errors)), ", ")), exitCode(firstErr)}
+	}
+	if len(sick) > 0 {
+		return failure("unhealthy: " + strings.Join(sick, ", "))
+	}
+	return nil
+}
+
+// unhealthy reports whether a daemon or one of its checks is more than
+// degraded.
+func unhealthy(h *client.DetailedHealth) bool {
+	sick := func(c client.HealthCheck) bool { return c.Status == "unhealthy" }
+	return h.Status == "unhealthy" || h.NotReady != "" || slices.ContainsFunc(slices.Collect(maps.Values(h.Checks)), sick)
+}
+
+func (a *app) showHealth(report *healthReport, daemons []daemon) {
+	checks := a.newTable("DAEMON", "CHECK", "STATUS", "MS", "MESSAGE")
+	systems := a.newTable("DAEMON", "EVENT SYSTEM", "MODE", "READY", "LISTENER", "LAG", "POLLER", "REASON")
+	var notes []string
+	for _, d := range daemons {
+		h := *report.of(d)
+		if h == nil {
+			checks.row(d, nil, stateCell("unreachable"), nil, report.Errors[string(d)])
+			continue
+		}
+		checks.row(d, nil, stateCell(h.Status), nil, h.NotReady)
+		for _, name := range slices.Sorted(maps.Keys(h.Checks)) {
+			c := h.Checks[name]
+			checks.row(d, name, stateCell(c.Status), c.DurationMS, c.Message)
+		}
+		for _, name := range slices.Sorted(maps.Keys(h.EventSystems)) {
+			eventSystemRow(systems, d, name, h.EventSystems[name])
+		}
+		if h.FleetWarning != "" && !slices.Contains(notes, h.FleetWarning) {
+			notes = append(notes, h.FleetWarning)
+		}
+	}
+	checks.write(a.stdout)
+	if len(systems.rows) > 1 {
+		a.printf("\n")
+		systems.write(a.stdout)
+	}
+	for _, note := range notes {
+		a.printf("\n%s\n", a.screen.paint(yellow, "warning: "+oneLine(note)))
+	}
+}
+
+func eventSystemRow(t *table, d daemon, name string, s client.EventSystem) {
+	listener, lag, poller := "", "", ""
+	if s.Listener != nil {
+		listener = s.Listener.State
+		if s.Listener.LagAt != nil {
+			lag = seconds(duration(s.Listener.LagMS / 1000))
+		}
+	}
+	if s.Poller != nil {
+		poller = s.Poller.Pace
+	}
+	ready := cellOf(s.Ready)
+	if ready.style = red; s.Ready {
+		ready.style = green
+	}
+	t.row(d, name, s.Mode, ready, listener, lag, poller, s.Reason)
 }

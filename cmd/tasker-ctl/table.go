@@ -213,8 +213,8 @@ func duration(s float64) time.Duration {
 var styles = map[style][]string{
 	green: {"complete", "resolved_manually", "healthy", "alive", "ready", "live", "running", "success", "ManuallyResolved", "closed"},
 	red:   {"error", "blocked_by_failures", "unhealthy", "unreachable", "lost", "stale", "dead", "PermanentlyFailed", "open"},
-	yellow: {"waiting_for_retry", "degraded", "warning", "enqueued_as_error_for_orchestration", "failed", "lease_lost", "paused", "draining",
-		"deprecated", "Pending", "half_open"},
+	yellow: {"waiting_for_retry", "degraded", "warning", "enqueued_as_error_for_orchestration", "failed", "lease_lost", "paused",
+		"draining", "deprecated", "Pending", "half_open"},
 	dim:  {"cancelled", "stopped", "not_created", "Cancelled"},
 	cyan: {"in_progress", "steps_in_process", "enqueued_for_orchestration", "evaluating_results", "enqueuing_steps"},
 }

@@ -14,7 +14,8 @@ func (a *app) task() command {
 		use: "task", aliases: []string{"tasks"}, short: "Create, list, inspect, watch, repair and cancel tasks",
 		commands: []command{
 			a.taskCreate(), a.taskImport(), a.taskList(),
-			{use: "get UUID", short: "Show a task and its results", similar: []string{"show", "info", "describe", "inspect", "status"}, run: a.taskGet},
+			{use: "get UUID", short: "Show a task and its results", run: a.taskGet,
+				similar: []string{"show", "info", "describe", "inspect", "status"}},
 			a.taskFind(),
 			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, a.showSteps)},
 			{use: "step TASK STEP", short: "Show one step with its result or error; STEP is a UUID or a name",
@@ -22,7 +23,8 @@ func (a *app) task() command {
 			{use: "step-audit TASK STEP", short: "List the reported executions of a step, newest first",
 				run: ask(a, ofPair((*api).StepAudit), a.showAudit)},
 			a.taskWatch(),
-			{use: "timeline UUID", short: "Draw when each attempt waited, ran and was applied", run: ask(a, of((*api).Timeline), a.showTimeline)},
+			{use: "timeline UUID", short: "Draw when each attempt waited, ran and was applied",
+				run: ask(a, of((*api).Timeline), a.showTimeline)},
 			a.taskBatches(), a.taskChain(),
 			{use: "verify UUID", short: "Check the records of a task for contradictions", run: a.taskVerify},
 			a.taskCancel(), a.resetStep(), a.resolveStep(), a.completeStep(), a.taskRunAgain(),
@@ -38,7 +40,8 @@ func (a *app) task() command {
 func (a *app) taskList() command {
 	o := client.TaskListOptions{PerPage: 20, Page: 1}
 	show := listing(a, heads{"TASK", "TEMPLATE", "STATUS", "STEPS", "FAILED", "PRIORITY", "AGE"}, func(t *client.Task) row {
-		return row{t.TaskUUID, templateName(t), stateCell(t.Status), share(t.CompletedSteps, t.TotalSteps), t.FailedSteps, t.Priority, a.since(t.CreatedAt.Time)}
+		return row{t.TaskUUID, templateName(t), stateCell(t.Status), share(t.CompletedSteps, t.TotalSteps), t.FailedSteps,
+			t.Priority, a.since(t.CreatedAt.Time)}
 	})
 	return command{
 		use: "list", short: "List tasks, newest first",
@@ -100,7 +103,7 @@ func waitFlag(wait *time.Duration) flags {
 
 // showFound writes a task, its results, and why it may make no progress.
 func (a *app) showFound(ctx context.Context, c *api, task *client.Task) error {
-	if err := a.emit(task, func() { a.showWithSteps(task) }); err != nil {
+	if err := a.emit(task, func() { a.showTask(task) }); err != nil {
 		return err
 	}
 	a.showOutcome(ctx, c, task)
@@ -108,14 +111,6 @@ func (a *app) showFound(ctx context.Context, c *api, task *client.Task) error {
 		a.warnf("%s", why)
 	}
 	return nil
-}
-
-func (a *app) showWithSteps(task *client.Task) {
-	a.showTask(task)
-	if len(task.Steps) > 0 {
-		a.printf("\n")
-		a.showReadiness(task.Steps)
-	}
 }
 
 func (a *app) showTask(task *client.Task) {
@@ -148,9 +143,14 @@ func (a *app) showTask(task *client.Task) {
 		pair{"completed", task.CompletedAt},
 		pair{"context", clip(string(task.Context), 200)},
 	)
+	a.showReadiness(task.Steps)
 }
 
 func (a *app) showReadiness(steps []client.StepReadiness) {
+	if len(steps) == 0 {
+		return
+	}
+	a.printf("\n")
 	listing(a, heads{"STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "NEXT RETRY", "UUID"}, func(s *client.StepReadiness) row {
 		return row{s.Name, stateCell(s.CurrentState), share(s.Attempts, s.MaxAttempts), share(s.CompletedParents, s.TotalParents),
 			s.ReadyForExecution, s.NextRetryAt, s.WorkflowStepUUID}
@@ -183,17 +183,15 @@ func (a *app) taskVerify(ctx context.Context, c *api, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := a.emit(v, func() {
+	wrong := failure(fmt.Sprintf("task %s: %s", v.TaskUUID, counted(len(v.Problems), "contradiction")))
+	return a.verdict(v, v.OK, wrong, func() {
 		for _, p := range v.Problems {
 			a.printf("%s\n", oneLine(p))
 		}
 		if v.OK {
 			a.printf("task %s: the records agree\n", v.TaskUUID)
 		}
-	}); err != nil || v.OK {
-		return err
-	}
-	return failure(fmt.Sprintf("task %s: %s", v.TaskUUID, counted(len(v.Problems), "contradiction")))
+	})
 }
 
 func (a *app) taskChain() command {

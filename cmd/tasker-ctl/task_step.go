@@ -96,7 +96,8 @@ func (a *app) showStep(s *client.Step) {
 			pairs = append(pairs, pair{"error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red}})
 		}
 		if r.Metadata.Custom["manually_completed"] == true {
-			pairs = append(pairs, pair{"completed by", r.Metadata.Custom["completed_by"]}, pair{"reason", r.Metadata.Custom["completion_reason"]})
+			custom := r.Metadata.Custom
+			pairs = append(pairs, pair{"completed by", custom["completed_by"]}, pair{"reason", custom["completion_reason"]})
 		}
 	}
 	a.showPairs(pairs...)
@@ -141,8 +142,8 @@ const (
 	resultWidth = 200
 )
 
-// showOutcome writes what the steps of a task that has ended have brought. The
-// task itself is known, so results that cannot be read are told and no failure.
+// showOutcome writes the results of the steps of a task that has ended. Results
+// that cannot be read are a warning and no failure: the task itself is known.
 func (a *app) showOutcome(ctx context.Context, c *api, task *client.Task) {
 	if !task.Terminal() || a.global.output != formatTable {
 		return
@@ -176,8 +177,8 @@ func (a *app) showOutcome(ctx context.Context, c *api, task *client.Task) {
 	}
 }
 
-// unserved says which step of a task that has not ended no live worker can run; ""
-// where there is none, or where that cannot be told.
+// unserved says why no live worker can run a step of a task that has not ended; ""
+// where one can, or where the server does not say.
 func (a *app) unserved(ctx context.Context, c *api, task *client.Task) string {
 	if task.Terminal() {
 		return ""

@@ -29,11 +29,11 @@ the highest version that is not deprecated is. Requests that name the version ge
 func (a *app) templateList() command {
 	var namespace string
 	show := listing(a, heads{"NAMESPACE", "NAME", "VERSION", "STATE", "STEPS", "DESCRIPTION"}, func(s *client.TemplateSummary) row {
-		state := cell{}
+		state := ""
 		if s.DeprecatedAt != nil {
-			state = cell{"deprecated", yellow}
+			state = "deprecated"
 		}
-		return row{s.Namespace, s.Name, s.Version, state, s.StepCount, clip(valueOf(s.Description), 60)}
+		return row{s.Namespace, s.Name, s.Version, stateCell(state), s.StepCount, clip(valueOf(s.Description), 60)}
 	})
 	return command{
 		use: "list", short: "List the current templates",
@@ -77,7 +77,8 @@ asked which one has the name, without a version which is current.`,
 // templateChange is a command that changes whether a version is deprecated; the
 // rules are for the reason.
 func (a *app) templateChange(d command,
-	change func(c *api, ctx context.Context, namespace, name, version string, why client.Why) (*client.TemplateDetail, error), rules ...rule) command {
+	change func(c *api, ctx context.Context, namespace, name, version string, w client.Why) (*client.TemplateDetail, error),
+	rules ...rule) command {
 	var w client.Why
 	d.flags = why(&w.Reason, &w.Actor, rules...)
 	return a.templateCommand(d, a.showRegistration, func(ctx context.Context, c *api, r templateRef) (*client.TemplateDetail, error) {
@@ -214,11 +215,12 @@ errors, with --strict also when there are warnings.`,
 			}
 			failed, warned := len(report.Problems.Errors()), len(report.Problems.Warnings())
 			report.OK = failed == 0 && (!strict || warned == 0)
-			return a.verdict(report, report.OK, func() {
+			return a.verdict(report, report.OK, "", func() {
 				for _, p := range report.Problems {
 					a.printf("%s\n", p)
 				}
-				a.printf("%s, %s, %s\n", counted(len(report.Templates), "usable template"), counted(failed, "error"), counted(warned, "warning"))
+				usable := counted(len(report.Templates), "usable template")
+				a.printf("%s, %s, %s\n", usable, counted(failed, "error"), counted(warned, "warning"))
 			})
 		},
 	}

@@ -11,7 +11,8 @@ func (a *app) approval() command {
 decision.`,
 		commands: []command{
 			a.approvalList(),
-			{use: "show TOKEN", aliases: []string{"get"}, short: "Show what is to be decided", run: ask(a, of((*api).Approval), a.showApproval)},
+			{use: "show TOKEN", aliases: []string{"get"}, short: "Show what is to be decided",
+				run: ask(a, of((*api).Approval), a.showApproval)},
 			a.decide(true, "approved", command{use: "approve TOKEN", short: "Let the step complete"}),
 			a.decide(false, "rejected", command{use: "reject TOKEN", short: "Reject the step; the template says whether it fails"}),
 		},

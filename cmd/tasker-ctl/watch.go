@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -38,8 +37,8 @@ func (a *app) newViewer() viewer {
 	return &changeLog{app: a, states: map[string]stepView{}}
 }
 
-// watch asks for the task, often while it changes and ever more seldom while
-// it does not, until it ends.
+// watch polls the task until it ends, often while it changes and more rarely
+// while it does not.
 func (a *app) watch(ctx context.Context, c *api, id string) error {
 	p, view := a.newPoll(c, id), a.newViewer()
 	w := watched{app: a, client: c, durations: map[string]time.Duration{}}
@@ -170,29 +169,19 @@ func (a *app) failedSteps(ctx context.Context, c *api, task *client.Task) (lines
 // documents writes the task once for every change.
 type documents struct {
 	app  *app
-	last string
-	any  bool
+	last string // what was written, as its fingerprint
 }
 
 func (d *documents) show(p picture) error {
 	now := fingerprint(p.task)
-	if d.any && now == d.last {
+	if now == d.last {
 		return nil
 	}
-	first := !d.any
-	d.last, d.any = now, true
-	if d.app.global.output == formatYAML {
-		if !first {
-			d.app.printf("---\n")
-		}
-		return d.app.encode(p.task)
+	if d.last != "" && d.app.global.output == formatYAML {
+		d.app.printf("---\n")
 	}
-	line, err := json.Marshal(p.task)
-	if err != nil {
-		return fmt.Errorf("write the task as JSON: %w", err)
-	}
-	d.app.printf("%s\n", line)
-	return nil
+	d.last = now
+	return d.app.line(p.task)
 }
 
 // changeLog writes a line for every change.
@@ -273,4 +262,73 @@ func (r *redraw) show(p picture) error {
 	r.drawn = len(lines)
 	_, err := r.app.stdout.Write([]byte(b.String()))
 	return err
+}
+
+const (
+	// shortestPause and longestPause bound how often a task is asked for.
+	shortestPause = 200 * time.Millisecond
+	longestPause  = 2 * time.Second
+	// longestWait bounds one long poll, so that a connection lost on the way
+	// is noticed.
+	longestWait = 20 * time.Second
+	// maxLosses is how many calls in a row may fail before watching ends; each
+	// has been repeated by the client already.
+	maxLosses = 5
+)
+
+// poll asks for a task again and again. A server that knows ?wait answers when
+// the task ends or the time is over; with one that does not, poll waits
+// itself, so that neither is asked too often.
+type poll struct {
+	app    *app
+	client *client.Client
+	task   string
+	losses int
+}
+
+func (a *app) newPoll(c *api, task string) *poll {
+	return &poll{app: a, client: c, task: task}
+}
+
+// next returns the task when it has ended, else after about wait.
+func (p *poll) next(ctx context.Context, wait time.Duration) (*client.Task, error) {
+	began := p.app.now()
+	task, err := p.client.Task(ctx, p.task, wait)
+	if err != nil {
+		return p.lost(ctx, err)
+	}
+	p.losses = 0
+	// An answer long before its time means that the server did not wait.
+	early := wait - p.app.now().Sub(began)
+	if !task.Terminal() && early > wait/2 {
+		err = p.app.pause(ctx, min(early, longestPause))
+	}
+	return task, err
+}
+
+// lost tries on while the server may come back.
+func (p *poll) lost(ctx context.Context, err error) (*client.Task, error) {
+	p.losses++
+	if exitCode(err) != exitUnavailable || p.losses > maxLosses || ctx.Err() != nil {
+		return nil, err
+	}
+	if p.losses == 1 {
+		p.app.warnf("the orchestrator does not answer, trying again")
+	}
+	if err := p.app.pause(ctx, longestPause); err != nil {
+		return nil, err
+	}
+	return p.next(ctx, 0)
+}
+
+// sleep is the real pause: it ends early with an error when ctx does.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
