@@ -14,7 +14,7 @@ import (
 type api = client.Client
 
 // command describes a command, or a group of commands. What all have in common
-// is done by build and execute: checking flags and arguments, connecting,
+// is done by build and perform: checking flags and arguments, connecting,
 // explaining errors.
 type command struct {
 	use                  string // its name and its arguments, which argument.go knows

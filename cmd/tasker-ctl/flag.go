@@ -269,8 +269,8 @@ func whyAs(actorFlag string, reason, actor *string, rules ...rule) flags {
 	return all(opt(reason, "reason,r", "why; kept in the history", rules...), opt(actor, actorFlag+",b", "who acts"))
 }
 
-// confirmed makes a command refuse to run without --yes; the error says what it
-// does.
+// confirmed makes a command without a check of its own refuse to run without
+// --yes; the error says what the command does.
 func (d command) confirmed(usage, does, hint string) command {
 	var yes bool
 	d.flags = all(d.flags, opt(&yes, "yes", usage))

@@ -53,22 +53,25 @@ func (a *app) verdict(report any, ok bool, otherwise failure, table func()) erro
 
 // encode writes a value as JSON or YAML.
 func (a *app) encode(value any) error {
+	text, err := marshal(value, "  ")
+	if err == nil && a.global.output == formatYAML {
+		text, err = jsonToYAML(text)
+	}
+	if err != nil {
+		return fmt.Errorf("write the answer: %w", err)
+	}
+	_, err = a.stdout.Write(text)
+	return err
+}
+
+// marshal writes JSON with every character as it is, and a line end.
+func marshal(value any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(value); err != nil {
-		return fmt.Errorf("write the answer as JSON: %w", err)
-	}
-	text := b.Bytes()
-	if a.global.output == formatYAML {
-		var err error
-		if text, err = jsonToYAML(text); err != nil {
-			return err
-		}
-	}
-	_, err := a.stdout.Write(text)
-	return err
+	e.SetIndent("", indent)
+	err := e.Encode(value)
+	return b.Bytes(), err
 }
 
 // line writes a value of a series: in one line as JSON, else as a document.
@@ -166,16 +169,19 @@ func (w *yamlWriter) begin(indent int, lead string, first bool) {
 
 func (w *yamlWriter) afterDash() bool { return bytes.HasSuffix(w.out.Bytes(), []byte("-")) }
 
-// plainText is what needs no quotes in any version of YAML, unless it is one
-// of the words below.
-var plainText = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*$`)
+// plainText is what needs no quotes in any version of YAML, unless it is one of
+// the reserved words.
+var (
+	plainText    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*$`)
+	reservedWord = regexp.MustCompile(`^(?i:null|true|false|yes|no|on|off|y|n|nan|inf)$`)
+)
 
 func yamlScalar(token json.Token) string {
 	switch v := token.(type) {
 	case nil:
 		return "null"
 	case string:
-		if plainText.MatchString(v) && !reservedWord(v) {
+		if plainText.MatchString(v) && !reservedWord.MatchString(v) {
 			return v
 		}
 		return quoted(v)
@@ -188,21 +194,8 @@ func yamlScalar(token json.Token) string {
 	return fmt.Sprint(token)
 }
 
-func reservedWord(s string) bool {
-	switch strings.ToLower(s) {
-	case "null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf":
-		return true
-	}
-	return false
-}
-
 // quoted writes text in double quotes; JSON's escapes are YAML's as well.
 func quoted(s string) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(s) != nil { // a string can always be encoded
-		return `""`
-	}
-	return strings.TrimRight(b.String(), "\n")
+	text, _ := marshal(s, "") // a string can always be encoded
+	return strings.TrimRight(string(text), "\n")
 }

@@ -111,33 +111,27 @@ func mostInteresting(nodes []node, room int) (shown []node, rest string) {
 		"error": 0, "in_progress": 1, "enqueued_as_error_for_orchestration": 1, "enqueued_for_orchestration": 2,
 		"waiting_for_retry": 2, "enqueued": 3, "pending": 4, "cancelled": 5, "resolved_manually": 5, "complete": 6, notCreated: 7,
 	}
-	order := make([]int, len(nodes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return rank[nodes[a].state] - rank[nodes[b].state] })
-	keep := make([]bool, len(nodes))
-	for _, i := range order[:min(room, len(order))] {
-		keep[i] = true
+	byRank := slices.Clone(nodes)
+	slices.SortStableFunc(byRank, func(a, b node) int { return rank[a.state] - rank[b.state] })
+	hidden := map[string]bool{}
+	for _, n := range byRank[min(room, len(byRank)):] {
+		hidden[n.name] = true
 	}
 	counts := map[string]int{}
 	var states []string
-	hidden := 0
-	for i, n := range nodes {
-		if keep[i] {
+	for _, n := range nodes {
+		if !hidden[n.name] {
 			shown = append(shown, n)
 			continue
 		}
-		if counts[n.state] == 0 {
+		if counts[n.state]++; counts[n.state] == 1 {
 			states = append(states, n.state)
 		}
-		counts[n.state]++
-		hidden++
 	}
 	for i, s := range states {
 		states[i] = fmt.Sprintf("%d %s", counts[s], s)
 	}
-	return shown, fmt.Sprintf("… and %d more: %s", hidden, strings.Join(states, ", "))
+	return shown, fmt.Sprintf("… and %d more: %s", len(hidden), strings.Join(states, ", "))
 }
 
 // notCreated is the state shown for a step that the template declares and the

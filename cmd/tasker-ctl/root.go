@@ -291,14 +291,11 @@ func readVersion() versionReport {
 	v := versionReport{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Version = cmp.Or(info.Main.Version, v.Version)
+		settings := map[string]string{}
 		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				v.Commit = s.Value
-			case "vcs.modified":
-				v.Modified = s.Value == "true"
-			}
+			settings[s.Key] = s.Value
 		}
+		v.Commit, v.Modified = settings["vcs.revision"], settings["vcs.modified"] == "true"
 	}
 	return v
 }

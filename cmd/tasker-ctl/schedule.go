@@ -15,14 +15,21 @@ import (
 )
 
 func (a *app) schedule() command {
+	count := client.DefaultNextRuns
+	show := command{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
+		run: ask(a, of((*api).Schedule), a.showSchedule)}
+	next := command{use: "next SCHEDULE", short: "Show the next runs of a schedule",
+		flags: opt(&count, "count", "how many, up to 100", between(1, client.MaxNextRuns)),
+		run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
+			a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
+		})}
 	return command{
 		use: "schedule", aliases: []string{"schedules"}, short: "Create tasks repeatedly, by cron expressions and time zones",
 		long: `A schedule creates a task each time that a cron expression names, in a time zone.
 The fleet makes each run once, whatever the number of orchestrators.
 
 A schedule is named by its UUID or as NAMESPACE/NAME.`,
-		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleList(), a.scheduleShow(), a.scheduleUpdate(), a.scheduleNext()},
-			a.scheduleChanges()),
+		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleList(), show, a.scheduleUpdate(), next}, a.scheduleChanges()),
 	}
 }
 
@@ -94,11 +101,6 @@ func (a *app) scheduleList() command {
 	}
 }
 
-func (a *app) scheduleShow() command {
-	return command{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
-		run: ask(a, of((*api).Schedule), a.showSchedule)}
-}
-
 func (a *app) showSchedule(s *client.Schedule) {
 	catchUp, attempts := s.CatchUp, ""
 	if catchUp == client.CatchUpAll {
@@ -145,15 +147,6 @@ func (a *app) showNextRuns(heading string, paused bool, runs []client.NextRun) {
 		t.row("  "+runs[i].Local, runs[i].At, "in "+seconds(max(runs[i].At.Sub(a.now()), 0)))
 	}
 	t.write(a.stdout)
-}
-
-func (a *app) scheduleNext() command {
-	count := client.DefaultNextRuns
-	return command{use: "next SCHEDULE", short: "Show the next runs of a schedule",
-		flags: opt(&count, "count", "how many, up to 100", between(1, client.MaxNextRuns)),
-		run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
-			a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
-		})}
 }
 
 // scheduleFields are what the flags say of a schedule; what is nil is not given
