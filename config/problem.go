@@ -31,17 +31,17 @@ func (p Position) String() string {
 type Problem struct {
 	// File, Line and Column say where; File is the name of an environment
 	// variable (as "$NAME") when the value came from there.
-	File   string
-	Line   int
-	Column int
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
 	// Key is the full path of the key, empty for a file that cannot be read.
-	Key string
+	Key string `json:"key"`
 	// Value is the offending value, masked where secret.
-	Value string
+	Value string `json:"value"`
 	// Rule is what the value must be, as in the reference.
-	Rule string
+	Rule string `json:"rule"`
 	// Message is the whole finding as a sentence without the place.
-	Message string
+	Message string `json:"message"`
 }
 
 // String renders the place and the message.

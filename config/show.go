@@ -7,19 +7,19 @@ import (
 
 // Setting is one effective value and where it came from. Secrets are masked.
 type Setting struct {
-	Key string
+	Key string `json:"key"`
 	// Value is the effective value as TOML writes it.
-	Value string
+	Value string `json:"value"`
 	// Origin says where the value came from: "default", "default of
 	// production", file:line, "$VARIABLE", or the key it follows.
-	Origin string
+	Origin string `json:"origin"`
 	// Position is the place in the file, zero for defaults and variables.
-	Position Position
+	Position Position `json:"-"`
 	// Default tells that the engine's own default or overlay is in effect.
-	Default bool
-	Secret  bool
+	Default bool `json:"default"`
+	Secret  bool `json:"secret"`
 	// Status tells whether the value has an effect.
-	Status Status
+	Status Status `json:"status"`
 }
 
 // Show lists the effective settings in the order of the documentation.

@@ -1,12 +1,44 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
+
+	"github.com/tasker-go/tasker/client"
 )
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program without the process around it: it executes one
+// command line and returns the exit code. Cancelling ctx interrupts whatever
+// is waited for.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env lookupFunc) int {
+	return newApp(stdin, stdout, stderr, env).execute(ctx, args)
+}
+
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var explained hinted
+	if err != nil && !a.started && !errors.As(err, &explained) { // a flag before the command
+		err = seeHelp(cmd, withNearestFlag(cmd, err))
+	}
+	return a.finish(ctx, err)
+}
 
 // lookupFunc reads an environment variable, as os.LookupEnv does.
 type lookupFunc func(name string) (value string, ok bool)
@@ -30,11 +62,14 @@ type app struct {
 	started bool
 }
 
+// verbosity counts how often -v was given.
+type verbosity int
+
 // globalOptions are the values of the global flags.
 type globalOptions struct {
 	config           string
 	profile          string
-	verbose          int
+	verbose          verbosity
 	output           outputFormat
 	orchestrationURL string
 	workerURL        string
@@ -64,7 +99,7 @@ func (a *app) warnf(format string, args ...any) {
 
 // logf tells what the command is doing to those who asked with -v; level 1
 // needs one -v, level 2 two.
-func (a *app) logf(level int, format string, args ...any) {
+func (a *app) logf(level verbosity, format string, args ...any) {
 	if a.global.verbose >= level {
 		fmt.Fprintf(a.stderr, "tasker-ctl: "+format+"\n", args...)
 	}
@@ -95,4 +130,44 @@ func (a *app) readInput(value string, limit int64) ([]byte, error) {
 		return nil, usagef("the input is larger than %d bytes", limit)
 	}
 	return data, nil
+}
+
+// readJSON reads JSON from the value of a flag.
+func (a *app) readJSON(flag, value string, object bool) (json.RawMessage, error) {
+	data, err := a.readInput(value, maxInput)
+	if err != nil {
+		return nil, err
+	}
+	var document json.RawMessage
+	if err := json.Unmarshal(data, &document); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return nil, usagef("read %s: %w at byte %d", flag, err, syntax.Offset)
+		}
+		return nil, usagef("read %s: %w", flag, err)
+	}
+	if document = bytes.TrimSpace(document); object && document[0] != '{' {
+		return nil, usagef("read %s: want a JSON object", flag)
+	}
+	return document, nil
+}
+
+// moment reads a time, or how long ago it was unless it lies ahead; nil where
+// there is none.
+func (a *app) moment(what, text string, ahead bool) (*client.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 && !ahead {
+		return &client.Time{Time: a.now().Add(-ago).UTC()}, nil
+	}
+	var t client.Time
+	if err := t.UnmarshalText([]byte(text)); err == nil {
+		return &t, nil
+	}
+	want := "a time such as 2026-03-21T10:00:00Z"
+	if !ahead {
+		want += " or an age such as 24h"
+	}
+	return nil, invalid(what, text, want)
 }

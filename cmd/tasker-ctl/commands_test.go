@@ -397,7 +397,7 @@ func TestMigrate(t *testing.T) {
 	require.Equal(t, exitUsage, s.run(t.Context(), "", "migrate", "down").code)
 	o = s.run(t.Context(), "", "migrate", "down", "--yes")
 	require.Zero(t, o.code, o.stderr)
-	require.Equal(t, fmt.Sprintf("took back migration %d\n", newest), o.stdout)
+	require.Equal(t, fmt.Sprintf("rolled back migration %d\n", newest), o.stdout)
 	rows := status()
 	require.False(t, rows[len(rows)-1].Applied)
 

@@ -1,69 +1,47 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/config"
 	daemons "github.com/tasker-go/tasker/daemon"
 )
 
-func newConfigCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Explain, check, generate and show the configuration of the daemons",
-		Long: `Explains, checks, generates and shows the configuration of the daemons. In
+func (a *app) config() command {
+	return command{
+		use: "config", short: "Explain, check, generate and show the configuration of the daemons",
+		long: `Explains, checks, generates and shows the configuration of the daemons. In
 these commands -c, -e, -o, -p and -t are the commands' own letters; give the
 global ones before the command.`,
+		commands: []command{a.configExplain(), a.configValidate(), a.configGenerate(), a.configShow(), a.configReference()},
 	}
-	cmd.AddCommand(
-		newConfigExplainCommand(a),
-		newConfigValidateCommand(a),
-		newConfigGenerateCommand(a),
-		newConfigShowCommand(a),
-		newConfigReferenceCommand(a),
-	)
-	return cmd
 }
 
 // configSource are the flags that say which configuration is meant.
-type configSource struct {
-	path, root, context, environment string
-}
+type configSource struct{ path, root, context, environment string }
 
-func (s *configSource) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&s.path, "config", "c", "", "merged configuration `file` (default $TASKER_CONFIG_PATH)")
-	f.StringVar(&s.root, "root", "", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)")
-	f.StringVarP(&s.context, "context", "t", string(config.ContextComplete), "common, orchestration, worker or complete")
-	f.StringVarP(&s.environment, "environment", "e", "", "development, test, production or one of your own (default $TASKER_ENV)")
-	completeFlag(cmd, "context", oneOfWords(contextWords()...))
-	completeFlag(cmd, "environment", oneOfWords("development", "test", "production"))
-}
-
-func contextWords() []string {
-	return []string{
-		string(config.ContextCommon), string(config.ContextOrchestration),
-		string(config.ContextWorker), string(config.ContextComplete),
-	}
-}
-
-func checkContext(name string) error {
-	if name == "" || config.Context(name).Roots() == nil {
-		return usagef("unknown context %q: it must be %s", name, strings.Join(contextWords(), ", "))
-	}
-	return nil
+func (s *configSource) flags() flags {
+	s.context = string(config.ContextComplete)
+	return all(
+		opt(&s.path, "config,c", "merged configuration `file` (default $TASKER_CONFIG_PATH)"),
+		opt(&s.root, "root", "`folder` with base and environments (default $TASKER_CONFIG_ROOT)"),
+		opt(&s.context, "context,t", "common, orchestration, worker or complete", aContext),
+		opt(&s.environment, "environment,e", "development, test, production or one of your own (default $TASKER_ENV)", anEnvironment),
+	)
 }
 
 func (s *configSource) load(a *app) (*config.Loaded, error) {
-	if err := checkContext(s.context); err != nil {
-		return nil, err
-	}
 	if s.path != "" && s.root != "" {
 		return nil, usagef("--config names one merged file, --root a folder of layers: give one of them")
 	}
@@ -71,6 +49,13 @@ func (s *configSource) load(a *app) (*config.Loaded, error) {
 		Context: config.Context(s.context), Path: s.path, Root: s.root, Environment: s.environment, LookupEnv: a.env,
 	})
 }
+
+var (
+	aContext = among(string(config.ContextCommon), string(config.ContextOrchestration),
+		string(config.ContextWorker), string(config.ContextComplete))
+	// anEnvironment may be one of the operator's own.
+	anEnvironment = offering(oneOfWords("development", "test", "production"))
+)
 
 // keyExplanation is `config explain` as data.
 type keyExplanation struct {
@@ -90,33 +75,30 @@ type keyExplanation struct {
 	Older       bool              `json:"older,omitempty"`
 }
 
-func newConfigExplainCommand(a *app) *cobra.Command {
+func (a *app) configExplain() command {
 	var parameter string
-	cmd := &cobra.Command{
-		Use:   "explain [KEY]",
-		Short: "Explain a configuration key, list the keys of a table, or all tables",
-		Example: "  tasker-ctl config explain common.database.pool.max_connections\n" +
+	return command{
+		use: "explain [KEY]", short: "Explain a configuration key, list the keys of a table, or all tables",
+		example: "  tasker-ctl config explain common.database.pool.max_connections\n" +
 			"  tasker-ctl config explain worker.web",
-		Args: arguments("[KEY]"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			name := parameter
-			if len(args) == 1 {
-				name = args[0]
+		flags:     opt(&parameter, "parameter,p", "the same as KEY", offering(completeConfigKeys)),
+		completes: completeConfigKeys,
+		local: func(_ context.Context, args []string) error {
+			name := strings.Join(args, "")
+			if name == "" {
+				name = parameter
 			}
 			explained, err := config.Explain(name)
 			if err != nil {
 				return usageError{err}
 			}
+			var answer any = keysBelow(name)
 			if k, ok := config.Lookup(name); ok {
-				return a.emit(explanationOf(k), func() { a.printf("%s", explained) })
+				answer = explanationOf(k)
 			}
-			return a.emit(keysBelow(name), func() { a.printf("%s", explained) })
+			return a.emit(answer, func() { a.printf("%s", explained) })
 		},
-		ValidArgsFunction: completeConfigKeys,
 	}
-	cmd.Flags().StringVarP(&parameter, "parameter", "p", "", "the same as KEY")
-	completeFlag(cmd, "parameter", completeConfigKeys)
-	return cmd
 }
 
 func completeConfigKeys(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
@@ -151,118 +133,72 @@ func keysBelow(table string) []keyExplanation {
 	return list
 }
 
-// settingRow is one line of `config show`.
-type settingRow struct {
-	Key     string `json:"key"`
-	Value   string `json:"value"` // as TOML writes it
-	Origin  string `json:"origin"`
-	Default bool   `json:"default"`
-	Secret  bool   `json:"secret"`
-	Status  string `json:"status"` // active, planned or ignored
-}
-
-func newConfigShowCommand(a *app) *cobra.Command {
+func (a *app) configShow() command {
 	var source configSource
 	var changed bool
-	cmd := &cobra.Command{
-		Use:   "show [PREFIX]",
-		Short: "Show the effective settings and where each came from; secrets are masked",
-		Args:  arguments("[PREFIX]"),
-		RunE: func(_ *cobra.Command, args []string) error {
+	show := listing(a, heads{"KEY", "VALUE", "ORIGIN", "STATUS"}, func(s *config.Setting) row {
+		return row{s.Key, clip(s.Value, 80), s.Origin, s.Status}
+	})
+	return command{
+		use: "show [PREFIX]", short: "Show the effective settings and where each came from; secrets are masked",
+		flags: all(source.flags(), opt(&changed, "changed", "only what a file or a variable has set")),
+		local: func(_ context.Context, args []string) error {
 			loaded, err := source.load(a)
 			if err != nil {
 				return err
 			}
 			prefix := strings.Join(args, "")
-			rows := []settingRow{}
-			t := a.newTable("KEY", "VALUE", "ORIGIN", "STATUS")
-			for _, s := range loaded.Show() {
-				if !strings.HasPrefix(s.Key, prefix) || (changed && s.Default) {
-					continue
-				}
-				rows = append(rows, settingRow{Key: s.Key, Value: s.Value, Origin: s.Origin, Default: s.Default, Secret: s.Secret, Status: string(s.Status)})
-				t.row(s.Key, clip(s.Value, 80), s.Origin, string(s.Status))
-			}
+			rows := slices.DeleteFunc(loaded.Show(), func(s config.Setting) bool {
+				return !strings.HasPrefix(s.Key, prefix) || (changed && s.Default)
+			})
 			if prefix != "" && len(rows) == 0 && !changed {
 				return hinted{usagef("no setting begins with %s", prefix), "see tasker-ctl config reference"}
 			}
-			return a.emit(rows, func() { t.write(a.stdout) })
+			return a.emit(rows, func() { show(rows) })
 		},
 	}
-	source.register(cmd)
-	cmd.Flags().BoolVar(&changed, "changed", false, "only what a file or a variable has set")
-	return cmd
 }
 
 // configReport is the answer of `config validate`.
 type configReport struct {
-	OK       bool            `json:"ok"`
-	Problems []configProblem `json:"problems"`
-	Warnings []configProblem `json:"warnings"`
+	OK       bool             `json:"ok"`
+	Problems []config.Problem `json:"problems"`
+	Warnings []config.Problem `json:"warnings"`
 }
 
-type configProblem struct {
-	File    string `json:"file"`
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Key     string `json:"key"`
-	Value   string `json:"value"`
-	Rule    string `json:"rule"`
-	Message string `json:"message"`
-}
-
-func configProblems(list []config.Problem) []configProblem {
-	out := make([]configProblem, len(list))
-	for i, p := range list {
-		out[i] = configProblem(p)
-	}
-	return out
-}
-
-func newConfigValidateCommand(a *app) *cobra.Command {
+func (a *app) configValidate() command {
 	var source configSource
 	var strict, explain bool
-	cmd := &cobra.Command{
-		Use:   "validate",
-		Short: "Check a configuration and list everything that is wrong",
-		Example: "  tasker-ctl config validate -c tasker.toml -t worker --strict\n" +
+	return command{
+		use: "validate", short: "Check a configuration and list everything that is wrong",
+		example: "  tasker-ctl config validate -c tasker.toml -t worker --strict\n" +
 			"  tasker-ctl config validate --root config/tasker -e production",
-		Args: arguments(),
-		RunE: func(*cobra.Command, []string) error {
+		flags: all(
+			source.flags(),
+			opt(&strict, "strict", "treat warnings, and all that a daemon refuses at its start, as errors"),
+			opt(&explain, "explain-errors", "explain the keys that have problems"),
+		),
+		local: func(context.Context, []string) error {
 			loaded, err := source.load(a)
 			var invalid *config.ValidationError
 			if err != nil && !errors.As(err, &invalid) {
 				return err
 			}
-			var problems, warnings []config.Problem
+			report := configReport{Problems: []config.Problem{}, Warnings: []config.Problem{}}
 			if invalid != nil {
-				problems = invalid.Problems
+				report.Problems = invalid.Problems
 			} else {
-				warnings = slices.Concat(loaded.Warnings, loaded.WithoutEffect)
-				problems, warnings = refusals(loaded, strict, warnings)
+				report.judge(loaded, strict)
 			}
-			report := configReport{
-				OK:       len(problems) == 0 && (!strict || len(warnings) == 0),
-				Problems: configProblems(problems), Warnings: configProblems(warnings),
-			}
-			if err := a.emit(report, func() { a.printConfigReport(problems, warnings, explain) }); err != nil {
-				return err
-			}
-			if !report.OK {
-				return failure("")
-			}
-			return nil
+			report.OK = len(report.Problems) == 0 && (!strict || len(report.Warnings) == 0)
+			return a.verdict(report, report.OK, "", func() { a.showConfigReport(&report, explain) })
 		},
 	}
-	source.register(cmd)
-	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings, and all that a daemon refuses at its start, as errors")
-	cmd.Flags().BoolVar(&explain, "explain-errors", false, "explain the keys that have problems")
-	return cmd
 }
 
-// refusals sorts what a daemon refuses to start with among the problems of a
+// judge sorts what a daemon refuses to start with among the problems of a
 // strict validation, and else among the warnings.
-func refusals(loaded *config.Loaded, strict bool, warnings []config.Problem) (problems, all []config.Problem) {
+func (r *configReport) judge(loaded *config.Loaded, strict bool) {
 	refused := slices.Clone(loaded.Refusals)
 	for i := range refused {
 		refused[i].Message = "a daemon does not start: " + refused[i].Message
@@ -271,13 +207,14 @@ func refusals(loaded *config.Loaded, strict bool, warnings []config.Problem) (pr
 		for _, err := range daemons.Check(loaded) {
 			refused = append(refused, config.Problem{Message: "a daemon does not start: " + config.Redact(err.Error())})
 		}
-		return refused, warnings
+		r.Problems = append(r.Problems, refused...)
+		refused = nil
 	}
-	return nil, append(refused, warnings...)
+	r.Warnings = slices.Concat(r.Warnings, refused, loaded.Warnings, loaded.WithoutEffect)
 }
 
-func (a *app) printConfigReport(problems, warnings []config.Problem, explain bool) {
-	for _, p := range problems {
+func (a *app) showConfigReport(r *configReport, explain bool) {
+	for _, p := range r.Problems {
 		a.printf("%s\n", p)
 		if !explain || p.Key == "" {
 			continue
@@ -286,24 +223,19 @@ func (a *app) printConfigReport(problems, warnings []config.Problem, explain boo
 			a.printf("  %s\n", strings.ReplaceAll(strings.TrimRight(explained, "\n"), "\n", "\n  "))
 		}
 	}
-	for _, p := range warnings {
+	for _, p := range r.Warnings {
 		a.printf("warning: %s\n", p)
 	}
-	a.printf("%s, %s\n", counted(len(problems), "error"), counted(len(warnings), "warning"))
+	a.printf("%s, %s\n", counted(len(r.Problems), "error"), counted(len(r.Warnings), "warning"))
 }
 
-func newConfigReferenceCommand(a *app) *cobra.Command {
+func (a *app) configReference() command {
 	var file string
-	cmd := &cobra.Command{
-		Use:   "reference",
-		Short: "Write the reference of all configuration keys as Markdown",
-		Args:  arguments(),
-		RunE: func(*cobra.Command, []string) error {
-			return a.writeDocument(file, config.ReferenceMarkdown())
-		},
+	return command{
+		use: "reference", short: "Write the reference of all configuration keys as Markdown",
+		flags: opt(&file, "output,o", "`file` to write (default stdout)"),
+		local: func(context.Context, []string) error { return a.writeDocument(file, config.ReferenceMarkdown()) },
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "`file` to write (default stdout)")
-	return cmd
 }
 
 // writeDocument writes to a file, or to stdout when none is named.
@@ -316,4 +248,144 @@ func (a *app) writeDocument(file string, text []byte) error {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	return nil
+}
+
+func (a *app) configGenerate() command {
+	var role, environment, source, file string
+	var validate bool
+	return command{
+		use: "generate", short: "Write one merged configuration file for a daemon and an environment",
+		long: `Writes one merged configuration file, to be named by TASKER_CONFIG_PATH.
+Without --source-dir it holds every key with its default for the environment and
+a comment. With --source-dir it is the merge of that folder's base and
+environment files, placeholders kept, documentation tables left out.`,
+		example: "  tasker-ctl config generate -c worker -e production -o worker.toml",
+		flags: all(
+			opt(&role, "context,c", "common, orchestration, worker or complete", needed, aContext),
+			opt(&environment, "environment,e", "development, test or production", needed, anEnvironment),
+			opt(&source, "source-dir,s", "`folder` with base and environments to merge, such as config/tasker"),
+			opt(&file, "output,o", "`file` to write (default stdout)"),
+			opt(&validate, "validate", "check what was written"),
+		),
+		local: func(context.Context, []string) error {
+			text, err := generated(source, config.Context(role), environment)
+			if err != nil {
+				return usageError{err}
+			}
+			if err := a.writeDocument(file, text); err != nil || !validate {
+				return err
+			}
+			return a.validateGenerated(file, text, config.Context(role), environment)
+		},
+	}
+}
+
+// generated is the configuration of the built-in defaults, or of a folder.
+func generated(source string, context config.Context, environment string) ([]byte, error) {
+	if source == "" {
+		return config.Generate(context, environment)
+	}
+	return mergeSources(source, context, environment)
+}
+
+// validateGenerated loads what was written, from a temporary file when it
+// went to stdout.
+func (a *app) validateGenerated(file string, text []byte, context config.Context, environment string) error {
+	if file == "" || file == "-" {
+		dir, err := os.MkdirTemp("", "tasker-ctl-*")
+		if err != nil {
+			return fmt.Errorf("check the configuration: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		file = filepath.Join(dir, "generated.toml")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return fmt.Errorf("check the configuration: %w", err)
+		}
+	}
+	loaded, err := config.Load(config.Options{Context: context, Path: file, Environment: environment, LookupEnv: a.env})
+	if err != nil {
+		return err
+	}
+	for _, w := range loaded.Warnings {
+		a.warnf("%s", w)
+	}
+	return nil
+}
+
+// mergeSources merges base and environment files the way a daemon does:
+// tables key by key, other values replace. Placeholders stay as they are.
+func mergeSources(dir string, context config.Context, environment string) ([]byte, error) {
+	if environment == "" || strings.ContainsAny(environment, `/\.`) {
+		return nil, fmt.Errorf("the environment %q is not the name of a folder", environment)
+	}
+	merged := map[string]any{}
+	var used []string
+	for _, layer := range []string{"base", filepath.Join("environments", environment)} {
+		for _, role := range context.Roots() {
+			path := filepath.Join(dir, layer, role+".toml")
+			var tree map[string]any
+			_, err := toml.DecodeFile(path, &tree)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read %s: %w", path, parseFailure(err))
+			}
+			mergeTables(merged, tree)
+			used = append(used, filepath.ToSlash(path))
+		}
+	}
+	if len(used) == 0 {
+		return nil, fmt.Errorf("there is neither base nor environments/%s with %s in %s",
+			environment, strings.Join(context.Roots(), ".toml, ")+".toml", dir)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Tasker configuration: context %s, environment %s.\n# Merged from %s.\n\n", context, environment, strings.Join(used, ", "))
+	encoder := toml.NewEncoder(&b)
+	encoder.Indent = ""
+	if err := encoder.Encode(merged); err != nil {
+		return nil, fmt.Errorf("write the merged configuration: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// parseFailure keeps the place and drops the quoted line, which may hold a
+// secret.
+func parseFailure(err error) error {
+	var parse toml.ParseError
+	if errors.As(err, &parse) {
+		return fmt.Errorf("line %d, column %d: malformed TOML", parse.Position.Line, parse.Position.Col)
+	}
+	return err
+}
+
+// mergeTables lays upper over lower; tables that only document are left out.
+func mergeTables(lower, upper map[string]any) {
+	for name, value := range upper {
+		if isDocumentation(name, value) {
+			continue
+		}
+		table, ok := value.(map[string]any)
+		if !ok {
+			lower[name] = value
+			continue
+		}
+		below, ok := lower[name].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			lower[name] = below
+		}
+		mergeTables(below, table)
+	}
+}
+
+func isDocumentation(name string, value any) bool {
+	if !strings.HasSuffix(name, "_docs") {
+		return false
+	}
+	switch value.(type) {
+	case map[string]any, []map[string]any:
+		return true
+	}
+	return false
 }

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/store"
 )
 
 // databaseOptions say which database a command works on itself, without asking
@@ -16,13 +22,23 @@ type databaseOptions struct {
 	configPath  string
 }
 
-func (o *databaseOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.databaseURL, "database-url", "", "`URL` of the database (default $DATABASE_URL)")
-	cmd.Flags().StringVar(&o.configPath, "config-file", "", "daemon configuration `file` to take the database from")
+func (o *databaseOptions) flags() flags {
+	return all(
+		opt(&o.databaseURL, "database-url", "`URL` of the database (default $DATABASE_URL)"),
+		opt(&o.configPath, "config-file", "daemon configuration `file` to take the database from"),
+	)
+}
+
+// within bounds the work on a database, unless --timeout says otherwise.
+func (a *app) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if a.global.timeout > 0 {
+		limit = a.global.timeout
+	}
+	return context.WithTimeout(ctx, limit)
 }
 
 // url finds the database. The built-in default of the configuration does not
-// count: nothing is changed in a database that nobody named.
+// count: only a database that the operator names is changed.
 func (o *databaseOptions) url() (string, error) {
 	loaded, url, err := o.find()
 	if err != nil || url != "" {
@@ -44,7 +60,7 @@ func (o *databaseOptions) directURL() (string, error) {
 // find returns the URL that the command line or the environment names, or else
 // a configuration that names one.
 func (o *databaseOptions) find() (loaded *config.Loaded, url string, err error) {
-	if url := firstOf(o.databaseURL, o.app.getenv("DATABASE_URL")); url != "" {
+	if url := cmp.Or(o.databaseURL, o.app.getenv("DATABASE_URL")); url != "" {
 		return nil, url, nil
 	}
 	loaded, err = config.Load(config.Options{Context: config.ContextCommon, Path: o.configPath, LookupEnv: o.app.env})
@@ -55,4 +71,157 @@ func (o *databaseOptions) find() (loaded *config.Loaded, url string, err error) 
 		return nil, "", hinted{usagef("no database is named"), "give --database-url, DATABASE_URL or a configuration"}
 	}
 	return loaded, "", nil
+}
+
+// migrateTimeout bounds a migration unless --timeout says otherwise: one that
+// rewrites a large table takes its time.
+const migrateTimeout = 10 * time.Minute
+
+func (a *app) migrate() command {
+	return command{
+		use: "migrate", short: "Apply or roll back migrations",
+		long: `Changes the database schema. The database is that of --database-url, else of
+DATABASE_URL, else common.database.url of the configuration (TASKER_CONFIG_PATH,
+TASKER_CONFIG_ROOT or --config-file). Connect directly, not through a pooler in
+transaction mode: migrations hold an advisory lock for the session.`,
+		commands: []command{
+			a.migration(command{use: "up", short: "Apply the pending migrations"}, a.migrateUp),
+			a.migration(command{use: "down", short: "Roll back the newest migration, with the data it holds", long: `Rolls back the newest migration, with the data it holds. Rolling back the first
+one (100) drops the schema tasker, with all tasks.`}, a.migrateDown).
+				confirmed("yes, the data may go", "migrate down rolls back the newest migration and destroys the data in what it drops",
+					"confirm with --yes"),
+			a.migration(command{use: "status", short: "List the migrations and whether they have been applied"}, a.migrateStatus),
+		},
+	}
+}
+
+// migration completes the description of a command that works on the schema of
+// a database, under a deadline.
+func (a *app) migration(d command, run func(context.Context, *store.Migrator) error) command {
+	o := &databaseOptions{app: a}
+	d.flags = o.flags()
+	d.local = func(ctx context.Context, _ []string) error {
+		url, err := o.url()
+		if err != nil {
+			return err
+		}
+		a.logf(1, "database %s", config.DSN(url))
+		m, err := store.NewMigrator(url)
+		if err != nil {
+			return usageError{err}
+		}
+		ctx, cancel := a.within(ctx, migrateTimeout)
+		defer cancel()
+		return run(ctx, m)
+	}
+	return d
+}
+
+func (a *app) migrateUp(ctx context.Context, m *store.Migrator) error {
+	applied, err := m.Up(ctx)
+	if err != nil {
+		return err
+	}
+	if applied == nil {
+		applied = []int64{}
+	}
+	return a.emit(map[string]any{"applied": applied}, func() {
+		for _, v := range applied {
+			a.printf("applied migration %d\n", v)
+		}
+		if len(applied) == 0 {
+			a.printf("the schema is up to date\n")
+		}
+	})
+}
+
+func (a *app) migrateDown(ctx context.Context, m *store.Migrator) error {
+	version, err := m.Down(ctx)
+	if err != nil {
+		return err
+	}
+	return a.emit(map[string]any{"taken_back": version}, func() { a.printf("rolled back migration %d\n", version) })
+}
+
+// migrationRow is one line of `migrate status`.
+type migrationRow struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`
+	Applied   bool       `json:"applied"`
+	AppliedAt *time.Time `json:"applied_at"`
+}
+
+func (a *app) migrateStatus(ctx context.Context, m *store.Migrator) error {
+	list, err := m.Status(ctx)
+	if err != nil {
+		return err
+	}
+	rows := make([]migrationRow, len(list))
+	t := a.newTable("VERSION", "NAME", "APPLIED")
+	for i, s := range list {
+		rows[i] = migrationRow{Version: s.Version, Name: s.Name, Applied: s.Applied}
+		applied := cell{"pending", yellow}
+		if s.Applied {
+			at := s.AppliedAt.UTC()
+			rows[i].AppliedAt = &at
+			applied = cell{at.Format(time.RFC3339), plain}
+		}
+		t.row(s.Version, s.Name, applied)
+	}
+	return a.emit(rows, func() { t.write(a.stdout) })
+}
+
+// dropSlotTimeout bounds dropping a slot unless --timeout says otherwise.
+const dropSlotTimeout = 30 * time.Second
+
+func (a *app) systemDropSlot() command {
+	o := &databaseOptions{app: a}
+	return command{
+		use: "drop-slot NAME", short: "Drop a replication slot that has no reader any more",
+		long: `Drops a persistent replication slot (common.signals.wal.slot), so that the
+server may recycle the WAL it keeps. The database is that of --database-url,
+else of DATABASE_URL, else of the configuration (its listener_url first); it
+must be the one that the slot was made in. A slot that is being read is not
+dropped: stop its reader first. The signals in it are lost; the next listener
+checks all its work anyway.`,
+		example: "  tasker-ctl system drop-slot tasker_worker_7 --yes",
+		flags:   o.flags(),
+		local:   func(ctx context.Context, args []string) error { return o.dropSlot(ctx, args[0]) },
+	}.confirmed("yes, the slot is not needed any more", "system drop-slot discards the signals in the slot", "confirm with --yes")
+}
+
+func (o *databaseOptions) dropSlot(ctx context.Context, slot string) error {
+	if !wal.ValidSlot(slot) {
+		return invalid("slot name", slot, "1 to 63 of a-z, 0-9 and _")
+	}
+	url, err := o.directURL()
+	if err != nil {
+		return err
+	}
+	o.app.logf(1, "database %s", config.DSN(url))
+	ctx, cancel := o.app.within(ctx, dropSlotTimeout)
+	defer cancel()
+	if err := dropSlotError(wal.DropSlot(ctx, url, slot)); err != nil {
+		return err
+	}
+	return o.app.emit(map[string]any{"dropped": slot}, func() { o.app.printf("dropped the slot %s\n", slot) })
+}
+
+// dropSlotError gives the errors of dropping their exit codes and says what to
+// do about them.
+func dropSlotError(err error) error {
+	var connect *pgconn.ConnectError
+	var parse *pgconn.ParseConfigError
+	switch {
+	case errors.Is(err, wal.ErrNoSlot):
+		return coded{err, exitNotFound}
+	case errors.Is(err, wal.ErrSlotInUse):
+		return coded{hinted{err, "stop its reader first"}, exitConflict}
+	case errors.As(err, &parse):
+		// Its text may hold a password.
+		return usagef("read the database URL: the connection string cannot be read (its text is withheld: it may hold a password)")
+	case errors.As(err, &connect):
+		return coded{fmt.Errorf("the database cannot be reached: %w", err), exitUnavailable}
+	}
+	return err
 }

@@ -1,27 +1,24 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"strings"
-
-	"github.com/google/uuid"
-	"github.com/spf13/cobra"
+	"strconv"
+	"time"
 
 	"github.com/tasker-go/tasker/client"
 )
 
-func newDLQCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "dlq",
-		Short: "Look into the dead-letter queue, and replay what is in it",
-		Long: `The dead-letter queue holds tasks that people should look at: they failed for
-good, lost their workers, or did not move for too long. An entry is a record of
-the investigation. To repair a task, act on its steps (task reset-step,
+func (a *app) dlq() command {
+	return command{
+		use: "dlq", short: "Inspect the dead-letter queue and replay its entries",
+		long: `The dead-letter queue holds tasks that an operator should inspect: they failed
+for good, lost their workers, or made no progress for too long. An entry is a
+record of the investigation. To repair a task, act on its steps (task reset-step,
 resolve-step, complete-step) or replay it; its entry then closes by itself.`,
+		commands: []command{a.dlqList(), a.dlqGet(), a.dlqQueue(), a.dlqStats(), a.dlqStaleness(),
+			a.dlqUpdate(), a.dlqAdd(), a.dlqReplay(), a.dlqPurge()},
 	}
-	cmd.AddCommand(newDLQListCommand(a), newDLQGetCommand(a), newDLQQueueCommand(a), newDLQStatsCommand(a), newDLQStalenessCommand(a),
-		newDLQUpdateCommand(a), newDLQAddCommand(a), newDLQReplayCommand(a), newDLQPurgeCommand(a))
-	return cmd
 }
 
 var (
@@ -30,238 +27,281 @@ var (
 		client.ReasonWorkerUnavailable, client.ReasonManualDLQ}
 )
 
-// wordOf finds a word of the API in the spelling that somebody uses:
-// manually_resolved and manually-resolved are ManuallyResolved.
-func wordOf(flag, text string, words []string) (string, error) {
-	if text == "" {
-		return "", nil
+func (a *app) dlqList() command {
+	o := client.DLQListOptions{Limit: client.DefaultDLQLimit}
+	return command{
+		use: "list", short: "List entries, newest first",
+		flags: all(
+			opt(&o.ResolutionStatus, "status,s", "only with this status: pending, manually_resolved, permanently_failed or cancelled",
+				among(resolutionWords...)),
+			opt(&o.DLQReason, "dlq-reason", "only with this reason", among(dlqReasonWords...)),
+			a.namespace(&o.Namespace, "only tasks of this namespace"),
+			opt(&o.TaskName, "task-name", "only tasks of this template"),
+			limit(&o.Limit, client.MaxDLQLimit, "how many"),
+			opt(&o.Offset, "offset,o", "how many to leave out first", between(0, client.MaxDLQOffset)),
+		),
+		run: ask(a, with((*api).DLQEntries, &o), listing(a,
+			heads{"ENTRY", "TASK", "REASON", "DETAIL", "STATUS", "AGE", "BY"},
+			func(e *client.DLQEntry) row {
+				return row{e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.Detail, stateCell(e.ResolutionStatus),
+					a.since(e.DLQTimestamp.Time), e.ResolvedBy}
+			})),
 	}
-	plain := strings.NewReplacer("_", "", "-", "")
-	for _, word := range words {
-		if strings.EqualFold(plain.Replace(text), word) {
-			return word, nil
+}
+
+func (a *app) dlqGet() command {
+	return command{
+		use: "get TASK", aliases: []string{"show"}, short: "Show the newest entry of a task with the task as it was then",
+		run: ask(a, of((*api).DLQEntryOfTask), func(e *client.DLQEntry) {
+			a.showPairs(
+				pair{"entry", e.DLQEntryUUID},
+				pair{"task", e.TaskUUID},
+				pair{"state then", stateCell(e.OriginalState)},
+				pair{"reason", e.DLQReason},
+				pair{"detail", e.Detail},
+				pair{"since", e.DLQTimestamp},
+				pair{"status", stateCell(e.ResolutionStatus)},
+				pair{"resolved", e.ResolutionTimestamp},
+				pair{"resolved by", e.ResolvedBy},
+				pair{"notes", e.ResolutionNotes},
+				pair{"replayed as", e.ReplayedAs},
+				pair{"metadata", clip(shownJSON(e.Metadata), 200)},
+			)
+			a.printf("\nsnapshot:\n%s\n", indented(e.TaskSnapshot))
+		}),
+	}
+}
+
+func (a *app) dlqQueue() command {
+	n := client.DefaultQueueLimit
+	return command{
+		use: "queue", aliases: []string{"investigation-queue"}, short: "List pending entries, the most urgent first",
+		flags: limit(&n, client.MaxDLQLimit, "how many"),
+		run: ask(a, with((*api).InvestigationQueue, &n), listing(a,
+			heads{"SCORE", "ENTRY", "TASK", "NAMESPACE", "TEMPLATE", "REASON", "STATE", "WAITING"},
+			func(e *client.DLQQueueEntry) row {
+				return row{fmt.Sprintf("%.0f", e.PriorityScore), e.DLQEntryUUID, e.TaskUUID, e.NamespaceName, e.TaskName, e.DLQReason,
+					stateCell(valueOf(e.CurrentState)), seconds(duration(e.MinutesInDLQ * 60))}
+			})),
+	}
+}
+
+func (a *app) dlqStats() command {
+	return command{
+		use: "stats", short: "Count the entries by reason",
+		run: ask(a, plainly((*api).DLQStats), listing(a,
+			heads{"REASON", "TOTAL", "PENDING", "RESOLVED", "FAILED", "CANCELLED", "OLDEST", "RESOLVED WITHIN"},
+			func(s *client.DLQStats) row {
+				oldest, within := "", ""
+				if s.OldestEntry != nil {
+					oldest = a.since(s.OldestEntry.Time)
+				}
+				if s.AvgResolutionTimeMinutes != nil {
+					within = seconds(duration(*s.AvgResolutionTimeMinutes * 60))
+				}
+				return row{s.DLQReason, s.TotalEntries, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled, oldest, within}
+			})),
+	}
+}
+
+func (a *app) dlqStaleness() command {
+	n := client.DefaultQueueLimit
+	return command{
+		use: "staleness", short: "List unfinished tasks by the time until they count as stale",
+		flags: limit(&n, client.MaxDLQLimit, "how many"),
+		run: ask(a, with((*api).Staleness, &n), listing(a,
+			heads{"HEALTH", "TASK", "NAMESPACE", "TEMPLATE", "STATE", "OF", "MINUTES", "THRESHOLD", "PRIORITY"},
+			func(e *client.StalenessEntry) row {
+				return row{stateCell(e.HealthStatus), e.TaskUUID, e.NamespaceName, e.TaskName, stateCell(e.CurrentState),
+					e.Detail, e.TimeInStateMinutes, e.StalenessThresholdMinutes, e.Priority}
+			})),
+	}
+}
+
+func (a *app) dlqUpdate() command {
+	var u client.DLQUpdate
+	return command{
+		use: "update ENTRY", short: "Change an investigation; its task is not touched",
+		flags: all(
+			opt(&u.ResolutionStatus, "status,s", "pending, manually_resolved, permanently_failed or cancelled", among(resolutionWords...)),
+			opt(&u.ResolutionNotes, "notes,n", "what was found"),
+			opt(&u.ResolvedBy, "resolved-by,b", "who did it"),
+			opt(&u.Metadata, "metadata", "a JSON object or @file; its keys are added to those there", anObject),
+		),
+		check: func([]string) error {
+			if u.ResolutionStatus == nil && u.ResolutionNotes == nil && u.ResolvedBy == nil && u.Metadata == nil {
+				return usagef("dlq update needs --status, --notes, --resolved-by or --metadata")
+			}
+			return nil
+		},
+		run: ask(a, ofWith((*api).UpdateDLQEntry, &u), func(done *client.DLQUpdated) {
+			a.printf("entry %s: %s\n", done.DLQEntryUUID, oneLine(done.Message))
+		}),
+	}
+}
+
+func (a *app) dlqAdd() command {
+	var add client.DLQAdd
+	return command{
+		use: "add TASK", short: "Create an entry for a task by hand; the task is not touched",
+		long: `Creates an entry for a task by hand; the task itself is not touched. A task that
+has a pending entry keeps it, and the reason and metadata are added to that.`,
+		flags: all(
+			why(&add.Reason, &add.Actor, needed),
+			opt(&add.Metadata, "metadata", "a JSON object or @file to keep with it", anObject),
+		),
+		check: func(args []string) error { add.TaskUUID = args[0]; return nil },
+		run: ask(a, with((*api).AddDLQEntry, &add), func(e *client.DLQEntry) {
+			a.printf("entry %s: %s\n", e.DLQEntryUUID, e.DLQReason)
+		}),
+	}
+}
+
+// maxReplay bounds what one command replays.
+const maxReplay = 1_000_000
+
+// replaying is what `dlq replay` is asked for: one entry, or all that match.
+type replaying struct {
+	request client.DLQReplay
+	filter  client.DLQFilter
+	all     bool
+	really  really
+}
+
+func (a *app) dlqReplay() command {
+	r := replaying{request: client.DLQReplay{Limit: client.DefaultReplayLimit, PerSecond: client.DefaultReplayRate}}
+	return command{
+		use: "replay [ENTRY]", short: "Create tasks that repeat those of dead-letter entries",
+		long: `Creates a new task like the one of ENTRY, or like those of all pending entries
+that match a filter, oldest first and no faster than --per-second. The entries
+are closed and name the new tasks. An entry that was replayed is not replayed
+again.
+
+A filter needs --yes; --dry-run shows which entries match.`,
+		example: "  tasker-ctl dlq replay 019d… -r 'gateway is back'\n" +
+			"  tasker-ctl dlq replay -n payments --dlq-reason max_retries_exceeded --per-second 20 -r 'gateway is back' --yes",
+		flags: all(
+			a.namespace(&r.filter.Namespace, "only tasks of this namespace"),
+			opt(&r.filter.TaskName, "task-name", "only tasks of this template"),
+			opt(&r.filter.DLQReason, "dlq-reason", "only entries with this reason", among(dlqReasonWords...)),
+			opt(&r.filter.Since, "since", "only entries created since a `time` (RFC 3339) or within an age (24h)"),
+			opt(&r.filter.Until, "until", "only entries created before a time or an age"),
+			opt(&r.all, "all", "all pending entries"),
+			opt(&r.request.Limit, "limit,l", "how many at most", between(1, maxReplay)),
+			opt(&r.request.PerSecond, "per-second", "how many per second, up to 1000", aRate),
+			opt(&r.request.Context, "input,i", "for one entry: another input as a JSON object, @file, or - for stdin", anObject),
+			why(&r.request.Reason, &r.request.Actor, needed),
+			r.really.flags(),
+		),
+		check: r.check,
+		run: func(ctx context.Context, c *api, _ []string) error {
+			done, err := r.replay(ctx, c)
+			if done == nil {
+				return err
+			}
+			if shown := a.emit(done, func() { a.showReplay(done) }); shown != nil {
+				return shown
+			}
+			return err
+		},
+	}
+}
+
+// aRate is how many tasks are created per second.
+var aRate = checked(fmt.Sprintf("above 0 and at most %g", client.MaxReplayRate), func(value string) bool {
+	rate, err := strconv.ParseFloat(value, 64)
+	return err == nil && rate > 0 && rate <= client.MaxReplayRate
+})
+
+// check finds out whether one entry is meant or many.
+func (r *replaying) check(args []string) error {
+	if r.all {
+		r.filter.ResolutionStatus = client.ResolutionPending
+	}
+	filtered := r.filter != client.DLQFilter{}
+	r.request.DryRun = &r.really.dryRun
+	switch {
+	case len(args) == 1 && filtered:
+		return usagef("dlq replay takes an ENTRY or a filter, not both")
+	case len(args) == 1:
+		r.request.DLQEntryUUID, r.request.Limit, r.request.PerSecond = args[0], 0, 0
+		return nil
+	case !filtered:
+		return usagef("dlq replay needs an ENTRY, a filter or --all")
+	case r.request.Context != nil:
+		return usagef("--input is for one entry")
+	}
+	r.request.Filter = &r.filter
+	return r.really.check("dlq replay may create many tasks")
+}
+
+// replayParts is how long one request of a replay may take.
+const replayParts = 20 * time.Second
+
+// replay repeats one task, or many in parts that the server has the time for.
+// What was done before an error is returned with it.
+func (r *replaying) replay(ctx context.Context, c *api) (*client.BulkResult, error) {
+	if r.request.Filter == nil {
+		return c.ReplayDLQ(ctx, r.request)
+	}
+	total := &client.BulkResult{DryRun: r.really.dryRun, Tasks: []string{}}
+	part := min(client.MaxReplayLimit, max(1, int(r.request.PerSecond*replayParts.Seconds())))
+	if r.really.dryRun {
+		part = client.MaxReplayLimit
+	}
+	request := r.request
+	for left := r.request.Limit; left > 0; left -= part {
+		request.Limit = min(left, part)
+		done, err := c.ReplayDLQ(ctx, request)
+		if err != nil {
+			if total.Changed == 0 {
+				return nil, err
+			}
+			return total, fmt.Errorf("after %s: %w", counted(total.Changed, "task"), err)
+		}
+		total.Matched += done.Matched
+		total.Changed += done.Changed
+		total.Skipped += done.Skipped
+		total.Tasks = append(total.Tasks, done.Tasks[:min(len(done.Tasks), client.MaxBulkTasks-len(total.Tasks))]...)
+		if done.DryRun || done.Changed == 0 || done.Matched < request.Limit {
+			break
 		}
 	}
-	return "", usagef("%s must be one of %s, not %q", flag, strings.Join(words, ", "), text)
+	return total, nil
 }
 
-func newDLQListCommand(a *app) *cobra.Command {
-	var o client.DLQListOptions
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List entries, newest first",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if o.ResolutionStatus, err = wordOf("--status", o.ResolutionStatus, resolutionWords); err != nil {
-				return err
-			}
-			if o.DLQReason, err = wordOf("--dlq-reason", o.DLQReason, dlqReasonWords); err != nil {
-				return err
-			}
-			if err := checkLimit(o.Limit); err != nil {
-				return err
-			}
-			if o.Offset < 0 || o.Offset > client.MaxDLQOffset {
-				return usagef("--offset must be between 0 and %d", client.MaxDLQOffset)
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			entries, err := c.DLQEntries(cmd.Context(), o)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(entries, func() { a.showDLQ(entries) })
+func (a *app) showReplay(done *client.BulkResult) {
+	if done.ReplayedAs != "" {
+		a.printf("created task %s\n", done.ReplayedAs)
+		return
+	}
+	a.showBulk(done)
+}
+
+func (a *app) dlqPurge() command {
+	var age time.Duration
+	var r really
+	p := client.DLQPurge{Limit: client.DefaultPurgeLimit, DryRun: &r.dryRun}
+	return command{
+		use: "purge", short: "Delete closed entries, the oldest first; pending ones stay",
+		example: "  tasker-ctl dlq purge --older-than 720h -r 'audit is done' --dry-run",
+		flags: all(
+			opt(&age, "older-than", "only entries closed at least this long ago", needed, notNegative),
+			limit(&p.Limit, client.MaxPurgeLimit, "how many at most"),
+			why(&p.Reason, &p.Actor, needed),
+			r.flags(),
+		),
+		check: func([]string) error {
+			closed := int64(age / time.Second)
+			p.OlderThanSeconds = &closed
+			return r.check("dlq purge deletes entries for good")
 		},
-	}
-	f := cmd.Flags()
-	f.StringVarP(&o.ResolutionStatus, "status", "s", "", "only those: pending, manually_resolved, permanently_failed or cancelled")
-	f.StringVar(&o.DLQReason, "dlq-reason", "", "only those that are there for this reason")
-	f.StringVarP(&o.Namespace, "namespace", "n", "", "only tasks of this namespace")
-	f.StringVar(&o.TaskName, "task-name", "", "only tasks of this template")
-	f.IntVarP(&o.Limit, "limit", "l", client.DefaultDLQLimit, "how many, up to 1000")
-	f.IntVarP(&o.Offset, "offset", "o", 0, "how many to leave out first")
-	completeFlag(cmd, "status", oneOfWords(resolutionWords...))
-	completeFlag(cmd, "dlq-reason", oneOfWords(dlqReasonWords...))
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	return cmd
-}
-
-func checkLimit(limit int) error {
-	if limit < 1 || limit > client.MaxDLQLimit {
-		return usagef("--limit must be between 1 and %d", client.MaxDLQLimit)
-	}
-	return nil
-}
-
-func (a *app) showDLQ(entries []client.DLQEntry) {
-	t := a.newTable("ENTRY", "TASK", "REASON", "DETAIL", "STATUS", "AGE", "BY")
-	for i := range entries {
-		e := &entries[i]
-		t.row(e.DLQEntryUUID, e.TaskUUID, e.DLQReason, e.Detail, resolutionCell(e.ResolutionStatus), a.since(e.DLQTimestamp.Time), text(e.ResolvedBy))
-	}
-	t.write(a.stdout)
-}
-
-func resolutionCell(status string) cell {
-	switch status {
-	case client.ResolutionPending:
-		return cell{status, yellow}
-	case client.ResolutionManuallyResolved:
-		return cell{status, green}
-	case client.ResolutionPermanentlyFailed:
-		return cell{status, red}
-	}
-	return cell{status, dim}
-}
-
-func newDLQGetCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "get TASK",
-		Aliases: []string{"show"},
-		Short:   "Show the newest entry of a task with the task as it was then",
-		Args:    arguments("TASK"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTask(args[0], func(c *client.Client, id string) error {
-				e, err := c.DLQEntryOfTask(cmd.Context(), id)
-				if err != nil {
-					return err
-				}
-				return a.emit(e, func() { a.showDLQEntry(e) })
-			})
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-}
-
-func (a *app) showDLQEntry(e *client.DLQEntry) {
-	t := a.newPairs()
-	t.row("entry", e.DLQEntryUUID)
-	t.row("task", e.TaskUUID)
-	t.row("state then", stateCell(e.OriginalState))
-	t.row("reason", e.DLQReason)
-	t.row("detail", e.Detail)
-	t.row("since", instant(&client.Time{Time: e.DLQTimestamp.Time}))
-	t.row("status", resolutionCell(e.ResolutionStatus))
-	var resolved *client.Time
-	if e.ResolutionTimestamp != nil {
-		resolved = &client.Time{Time: e.ResolutionTimestamp.Time}
-	}
-	t.row("resolved", instant(resolved))
-	t.row("resolved by", text(e.ResolvedBy))
-	t.row("notes", text(e.ResolutionNotes))
-	t.row("replayed as", text(e.ReplayedAs))
-	t.row("metadata", clip(shownJSON(e.Metadata), 200))
-	t.write(a.stdout)
-	a.printf("\nsnapshot:\n%s\n", indented(e.TaskSnapshot))
-}
-
-func newDLQQueueCommand(a *app) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:     "queue",
-		Aliases: []string{"investigation-queue"},
-		Short:   "List pending entries, the most urgent first",
-		Args:    arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
+		run: ask(a, with((*api).PurgeDLQ, &p), func(done *client.DLQPurged) {
+			if done.DryRun {
+				a.printf("would delete %s\n", counted(done.Purged, "closed entry"))
+				return
 			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			entries, err := c.InvestigationQueue(cmd.Context(), limit)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(entries, func() {
-				t := a.newTable("SCORE", "ENTRY", "TASK", "NAMESPACE", "TEMPLATE", "REASON", "STATE", "WAITING")
-				for i := range entries {
-					e := &entries[i]
-					t.row(fmt.Sprintf("%.0f", e.PriorityScore), e.DLQEntryUUID, e.TaskUUID, text(e.NamespaceName), text(e.TaskName), e.DLQReason,
-						stateCell(text(e.CurrentState)), seconds(duration(e.MinutesInDLQ*60)))
-				}
-				t.write(a.stdout)
-			})
-		},
+			a.printf("deleted %s\n", counted(done.Purged, "closed entry"))
+		}),
 	}
-	cmd.Flags().IntVarP(&limit, "limit", "l", client.DefaultQueueLimit, "how many, up to 1000")
-	return cmd
-}
-
-func newDLQStatsCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "stats",
-		Short: "Count the entries by reason",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			stats, err := c.DLQStats(cmd.Context())
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(stats, func() {
-				t := a.newTable("REASON", "TOTAL", "PENDING", "RESOLVED", "FAILED", "CANCELLED", "OLDEST", "RESOLVED WITHIN")
-				for i := range stats {
-					s := &stats[i]
-					oldest, within := any(nil), any(nil)
-					if s.OldestEntry != nil {
-						oldest = a.since(s.OldestEntry.Time)
-					}
-					if s.AvgResolutionTimeMinutes != nil {
-						within = seconds(duration(*s.AvgResolutionTimeMinutes * 60))
-					}
-					t.row(s.DLQReason, s.TotalEntries, s.Pending, s.ManuallyResolved, s.PermanentFailures, s.Cancelled, oldest, within)
-				}
-				t.write(a.stdout)
-			})
-		},
-	}
-}
-
-func newDLQStalenessCommand(a *app) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "staleness",
-		Short: "List living tasks by how long they may still stand still",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			entries, err := c.Staleness(cmd.Context(), limit)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(entries, func() {
-				t := a.newTable("HEALTH", "TASK", "NAMESPACE", "TEMPLATE", "STATE", "OF", "MINUTES", "THRESHOLD", "PRIORITY")
-				for i := range entries {
-					e := &entries[i]
-					t.row(stateCell(e.HealthStatus), e.TaskUUID, text(e.NamespaceName), text(e.TaskName), stateCell(e.CurrentState),
-						e.Detail, e.TimeInStateMinutes, e.StalenessThresholdMinutes, e.Priority)
-				}
-				t.write(a.stdout)
-			})
-		},
-	}
-	cmd.Flags().IntVarP(&limit, "limit", "l", client.DefaultQueueLimit, "how many, up to 1000")
-	return cmd
-}
-
-// entryUUID checks the UUID of an entry.
-func entryUUID(id string) (string, error) {
-	parsed, err := uuid.Parse(id)
-	if err != nil {
-		return "", usagef("%q is not the UUID of an entry", id)
-	}
-	return parsed.String(), nil
 }

@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,102 +10,70 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-func newEventsCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "events",
-		Aliases: []string{"event"},
-		Short:   "Show durable domain events and who reads them",
-		Long: `Steps publish domain events, as their templates declare. Durable ones are kept for
-consumers, which have a place among them; these commands show both.`,
+func (a *app) events() command {
+	return command{
+		use: "events", aliases: []string{"event"}, short: "Show durable domain events and their consumers",
+		long: `Steps publish domain events, as their templates declare. Durable ones are kept for
+consumers, which have a position among them; these commands show both.`,
+		commands: []command{a.eventsList(), a.eventsTail(), a.consumers()},
 	}
-	cmd.AddCommand(newEventsListCommand(a), newEventsTailCommand(a), newConsumersCommand(a))
-	return cmd
 }
 
-// eventFlags select events.
-type eventFlags struct{ client.EventListOptions }
-
-func (o *eventFlags) flags(a *app, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&o.Namespace, "namespace", "n", "", "only events of this namespace")
-	f.StringVar(&o.Name, "name", "", "only events of this name; * stands for any characters, as in 'payment.*'")
-	f.StringVar(&o.TaskUUID, "task", "", "only events of this task")
-	f.Int64Var(&o.After, "after", 0, "only events behind this position")
-	completeFlag(cmd, "namespace", a.completeNamespaces)
+// eventFlags select events; after is where the position goes.
+func (a *app) eventFlags(o *client.EventListOptions, after any) flags {
+	return all(
+		a.namespace(&o.Namespace, "only events of this namespace"),
+		opt(&o.Name, "name", "only events of this name; * stands for any characters, as in 'payment.*'"),
+		opt(&o.TaskUUID, "task", "only events of this task"),
+		opt(after, "after", "only events after this position"),
+	)
 }
 
-func newEventsListCommand(a *app) *cobra.Command {
-	var o eventFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List events by position",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Limit < 1 || o.Limit > client.MaxEventsPerPage {
-				return hinted{usagef("--limit must be between 1 and %d", client.MaxEventsPerPage), "see more with --after"}
+func (a *app) eventsList() command {
+	o := client.EventListOptions{Limit: 25}
+	show := listing(a, heads{"POSITION", "AT", "NAMESPACE", "EVENT", "TASK", "STEP", "PAYLOAD"}, func(e *client.Event) row {
+		m := &e.Metadata
+		return row{e.Position, m.FiredAt, m.Namespace, e.Name, m.TaskUUID, m.StepName, clip(string(e.Payload), 60)}
+	})
+	return command{
+		use: "list", short: "List events by position",
+		flags: all(a.eventFlags(&o, &o.After), limit(&o.Limit, client.MaxEventsPerPage, "how many", hinting("see more with --after"))),
+		run: ask(a, with((*api).Events, &o), func(list *client.EventList) {
+			show(list.Events)
+			if list.More {
+				a.printf("there may be more after position %d\n", list.Next)
 			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			list, err := c.Events(cmd.Context(), o.EventListOptions)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(list, func() { a.showEvents(list) })
-		},
-	}
-	o.flags(a, cmd)
-	cmd.Flags().IntVarP(&o.Limit, "limit", "l", 25, "how many, up to 1000")
-	return cmd
-}
-
-func (a *app) showEvents(list *client.EventList) {
-	t := a.newTable("POSITION", "AT", "NAMESPACE", "EVENT", "TASK", "STEP", "PAYLOAD")
-	for i := range list.Events {
-		e := &list.Events[i]
-		t.row(e.Position, instant(&e.Metadata.FiredAt), e.Metadata.Namespace, e.Name, e.Metadata.TaskUUID, e.Metadata.StepName, clip(string(e.Payload), 60))
-	}
-	t.write(a.stdout)
-	if list.More {
-		a.printf("there may be more behind position %d\n", list.Next)
+		}),
 	}
 }
 
-func newEventsTailCommand(a *app) *cobra.Command {
-	var o eventFlags
+func (a *app) eventsTail() command {
+	o := client.EventListOptions{Limit: client.MaxEventsPerPage}
 	var fromBeginning bool
 	var count int
-	cmd := &cobra.Command{
-		Use:   "tail",
-		Short: "Follow events as they are published",
-		Long: `Follows events as they are published, those from now on unless --after or
---from-beginning says otherwise, until it is interrupted or --count of them have
-come. With -o json each event is one line. It asks again every second, and moves
-no consumer.`,
-		Args: arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if count < 0 {
-				return usagef("--count must not be negative")
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			o.Limit, o.FromNow = client.MaxEventsPerPage, !fromBeginning && !cmd.Flags().Changed("after")
-			return unreachable(orchestrator, a.tail(cmd.Context(), c, o.EventListOptions, count))
+	var after *int64
+	return command{
+		use: "tail", short: "Follow events as they are published",
+		long: `Follows events as they are published, starting now unless --after or
+--from-beginning says otherwise, until it is interrupted or has shown --count
+events. With -o json each event is one line. It polls every second, and moves no
+consumer.`,
+		flags: all(
+			a.eventFlags(&o, &after),
+			opt(&fromBeginning, "from-beginning", "start with the oldest event that is kept"),
+			opt(&count, "count", "end after this number of events; 0: never", notNegative),
+		),
+		run: func(ctx context.Context, c *api, _ []string) error {
+			o.After, o.FromNow = valueOf(after), !fromBeginning && after == nil
+			return a.tail(ctx, c, o, count)
 		},
 	}
-	o.flags(a, cmd)
-	cmd.Flags().BoolVar(&fromBeginning, "from-beginning", false, "begin with the oldest that is kept")
-	cmd.Flags().IntVar(&count, "count", 0, "end after so many; 0: never")
-	return cmd
 }
 
 // tailPause is the time between two questions while nothing comes.
 const tailPause = time.Second
 
-func (a *app) tail(ctx context.Context, c *client.Client, o client.EventListOptions, count int) error {
+func (a *app) tail(ctx context.Context, c *api, o client.EventListOptions, count int) error {
 	for left := count; ; {
 		list, err := c.Events(ctx, o)
 		if err != nil {
@@ -124,29 +91,129 @@ func (a *app) tail(ctx context.Context, c *client.Client, o client.EventListOpti
 		if list.More {
 			continue
 		}
-		timer := time.NewTimer(tailPause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := sleep(ctx, tailPause); err != nil {
+			return err
 		}
 	}
 }
 
 // showEvent writes one event as a line, or as a document.
 func (a *app) showEvent(e *client.Event) error {
-	switch a.global.output {
-	case formatTable:
-		a.printf("%d  %s  %s  %s  %s  %s\n", e.Position, oneLine(fmt.Sprint(instant(&e.Metadata.FiredAt))), oneLine(e.Metadata.Namespace), oneLine(e.Name),
-			e.Metadata.TaskUUID, oneLine(clip(string(e.Payload), 200)))
-		return nil
-	case formatJSON:
-		line, err := json.Marshal(e)
-		if err == nil {
-			a.printf("%s\n", line)
-		}
-		return err
+	if a.global.output != formatTable {
+		return a.line(e)
 	}
-	return a.emit(e, func() {})
+	m := &e.Metadata
+	a.printf("%d  %s  %s  %s  %s  %s\n", e.Position, instant(&m.FiredAt), oneLine(m.Namespace), oneLine(e.Name), m.TaskUUID,
+		oneLine(clip(string(e.Payload), 200)))
+	return nil
+}
+
+func (a *app) consumers() command {
+	return command{
+		use: "consumers", aliases: []string{"consumer"}, short: "List, create, move and delete consumers of events",
+		long: `A consumer has a position among the events of a namespace and patterns for their
+names. Its reader claims events over the API or in SQL and acknowledges them.`,
+		commands: []command{
+			a.consumersList(), a.consumerCreate(),
+			{use: "show CONSUMER", aliases: []string{"get"}, short: "Show a consumer",
+				run: ask(a, of((*api).EventConsumer), a.showConsumer)},
+			a.consumerReset(), a.consumerDelete(),
+		},
+	}
+}
+
+func offerConsumers(ctx context.Context, c *api, _ []string) ([]string, error) {
+	list, err := c.EventConsumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return namesOf(list.Consumers, func(e *client.EventConsumer) string { return e.Name }), nil
+}
+
+func (a *app) consumersList() command {
+	show := listing(a,
+		heads{"CONSUMER", "NAMESPACE", "PATTERNS", "POSITION", "UNREAD", "OLDEST UNREAD", "HOLDER", "LEASE UNTIL"},
+		func(e *client.EventConsumer) row {
+			return row{e.Name, e.Namespace, clip(patternsOf(e), 40), e.Position, unread(e), e.OldestUnreadAt, e.Holder, e.LeaseUntil}
+		})
+	return command{
+		use: "list", short: "List consumers and how far behind they are",
+		run: ask(a, plainly((*api).EventConsumers), func(list *client.EventConsumerList) { show(list.Consumers) }),
+	}
+}
+
+func patternsOf(e *client.EventConsumer) string {
+	if len(e.Patterns) == 0 {
+		return "*"
+	}
+	return strings.Join(e.Patterns, ",")
+}
+
+// unread is how many events wait; the server counts up to 1,000.
+func unread(e *client.EventConsumer) any {
+	if e.Unread >= 1000 {
+		return "1000+"
+	}
+	return e.Unread
+}
+
+func (a *app) showConsumer(e *client.EventConsumer) {
+	a.showPairs(
+		pair{"consumer", e.Name},
+		pair{"namespace", e.Namespace},
+		pair{"patterns", patternsOf(e)},
+		pair{"position", e.Position},
+		pair{"unread", unread(e)},
+		pair{"oldest unread", e.OldestUnreadAt},
+		pair{"holder", e.Holder},
+		pair{"lease until", e.LeaseUntil},
+		pair{"last claimed", e.LastClaimedAt},
+		pair{"last done", e.LastAckedAt},
+		pair{"created", e.CreatedAt},
+		pair{"changed", e.UpdatedAt},
+	)
+}
+
+// eventPlaces complete where a consumer may begin; a position is allowed too.
+var eventPlaces = offering(oneOfWords(client.EventsFromBeginning, client.EventsFromNow))
+
+func (a *app) consumerCreate() command {
+	r := client.EventConsumerRequest{Namespace: "default", From: client.EventsFromBeginning}
+	return command{
+		use: "create CONSUMER", short: "Create a consumer of the events of a namespace", completes: cobra.NoFileCompletions,
+		example: "  tasker-ctl events consumers create mailer -n payments --pattern 'payment.*' --from now",
+		flags: all(
+			a.namespace(&r.Namespace, "namespace whose events it reads"),
+			opt(&r.Patterns, "pattern", "name of events, in which * stands for any characters; may be repeated; none: every event"),
+			opt(&r.From, "from", "beginning, now, or the position after which it starts", eventPlaces),
+			why(&r.Reason, &r.Actor),
+		),
+		check: func(args []string) error { r.Name = args[0]; return nil },
+		run: ask(a, with((*api).CreateEventConsumer, &r), func(e *client.EventConsumer) {
+			a.printf("event consumer %s created after position %d\n", oneLine(e.Name), e.Position)
+		}),
+	}
+}
+
+func (a *app) consumerReset() command {
+	var r client.EventReset
+	return command{
+		use: "reset CONSUMER", short: "Move a consumer to another position",
+		long: `Moves a consumer to another position, and revokes the claim of its reader. Events
+after the new position are read again.`,
+		flags: all(
+			opt(&r.To, "to", "beginning, now, or the position after which it continues", needed, eventPlaces),
+			why(&r.Reason, &r.Actor, needed),
+		),
+		run: ask(a, ofWith((*api).ResetEventConsumer, &r), func(e *client.EventConsumer) {
+			a.printf("event consumer %s continues after position %d\n", oneLine(e.Name), e.Position)
+		}),
+	}
+}
+
+func (a *app) consumerDelete() command {
+	d := command{use: "delete CONSUMER", short: "Delete a consumer and its position; events stay"}
+	return change(a, d, (*api).DeleteEventConsumer, func(e *client.EventConsumer) {
+		a.printf("event consumer %s: deleted\n", oneLine(e.Name))
+	}).confirmed("yes, do it", "consumers delete deletes the consumer and its position", "confirm with --yes")
 }

@@ -50,10 +50,9 @@ func newExitCodesTopic() *cobra.Command {
 }
 
 // usageError is a mistake on the command line or in the input.
-type usageError struct{ err error }
+type usageError struct{ error }
 
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
+func (e usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
@@ -65,21 +64,19 @@ func (f failure) Error() string { return string(f) }
 
 // hinted adds what to do about an error.
 type hinted struct {
-	err  error
+	error
 	hint string
 }
 
-func (e hinted) Error() string { return e.err.Error() }
-func (e hinted) Unwrap() error { return e.err }
+func (e hinted) Unwrap() error { return e.error }
 
 // coded gives an error an exit code that its kind does not tell.
 type coded struct {
-	err  error
+	error
 	code int
 }
 
-func (e coded) Error() string { return e.err.Error() }
-func (e coded) Unwrap() error { return e.err }
+func (e coded) Unwrap() error { return e.error }
 
 // finish reports the outcome of a command and returns the exit code.
 func (a *app) finish(ctx context.Context, err error) int {
@@ -159,8 +156,8 @@ func errorLine(err error, code int) string {
 	}
 	var answer *client.Error
 	if errors.As(err, &answer) {
-		told := fmt.Sprintf("%s (%s%s)", flat(answer.Message), flat(answer.Code), suffixed(", request id ", flat(answer.RequestID)))
-		text = strings.Replace(text, flat(answer.Error()), told, 1)
+		shown := fmt.Sprintf("%s (%s%s)", flat(answer.Message), flat(answer.Code), suffixed(", request id ", flat(answer.RequestID)))
+		text = strings.Replace(text, flat(answer.Error()), shown, 1)
 	}
 	if hint := hintFor(err, code); hint != "" {
 		text += "; " + hint

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -163,6 +164,27 @@ func TestSeconds(t *testing.T) {
 		60: "1m00s", 95: "1m35s", 3700: "1h01m", 86400 * 3: "3d",
 	} {
 		require.Equal(t, want, seconds(duration(s)), "%v", s)
+	}
+}
+
+func TestCounted(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"1 task", "0 tasks", "2 batches", "3 closed entries"},
+		[]string{counted(1, "task"), counted(0, "task"), counted(2, "batch"), counted(3, "closed entry")})
+}
+
+// Every kind of value that the API has is written in one way.
+func TestCells(t *testing.T) {
+	t.Parallel()
+	moment, n, none := client.Time{Time: time.Unix(1e9, 5e6)}, 7, (*string)(nil)
+	for want, values := range map[string][]any{
+		"-":   {nil, "", none, []string{}, json.RawMessage("null"), (*client.Time)(nil)},
+		"yes": {true}, "no": {false}, "7": {7, &n, int64(7)}, "a,b": {[]string{"a", "b"}}, `{"n":1}`: {json.RawMessage(`{"n":1}`)},
+		"2001-09-09 01:46:40.005Z": {moment, &moment, client.NaiveTime(moment)},
+	} {
+		for _, v := range values {
+			require.Equal(t, cell{text: want}, cellOf(v), "%#v", v)
+		}
 	}
 }
 

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // maxIndent keeps a long chain of steps on the screen; maxParentsShown does so
@@ -43,8 +46,8 @@ func (p picture) lines(screen terminal, height int) []string {
 		if n.level > 0 {
 			arrow = strings.Repeat("  ", min(n.level-1, maxIndent)) + "└▶ "
 		}
-		rows.row(cell{arrow + mark(n.state) + " " + n.name, stateStyle(n.state)}, stateCell(n.state),
-			attempts(n.attempts, n.maximum), p.duration(n), after(n.parents))
+		rows.row(cell{arrow + cmp.Or(marks[n.state], "·") + " " + n.name, stateStyle(n.state)}, stateCell(n.state),
+			share(n.attempts, n.maximum), p.duration(n), after(n.parents))
 	}
 	lines = append(lines, rows.lines()...)
 	if rest != "" {
@@ -95,23 +98,10 @@ func after(parents []string) string {
 	return "after " + strings.Join(parents, ", ")
 }
 
-// mark is the sign of a state, so that it can be told without colours.
-func mark(state string) string {
-	switch state {
-	case "complete", "resolved_manually":
-		return "✓"
-	case "error":
-		return "✗"
-	case "cancelled":
-		return "⊘"
-	case "in_progress", "enqueued_for_orchestration", "enqueued_as_error_for_orchestration":
-		return "●"
-	case "waiting_for_retry":
-		return "↻"
-	case "enqueued":
-		return "○"
-	}
-	return "·"
+// marks are the signs of states, for screens without colours.
+var marks = map[string]string{
+	"complete": "✓", "resolved_manually": "✓", "error": "✗", "cancelled": "⊘", "in_progress": "●",
+	"enqueued_for_orchestration": "●", "enqueued_as_error_for_orchestration": "●", "waiting_for_retry": "↻", "enqueued": "○",
 }
 
 // mostInteresting chooses the nodes to show where not all fit, in their order,
@@ -121,31 +111,231 @@ func mostInteresting(nodes []node, room int) (shown []node, rest string) {
 		"error": 0, "in_progress": 1, "enqueued_as_error_for_orchestration": 1, "enqueued_for_orchestration": 2,
 		"waiting_for_retry": 2, "enqueued": 3, "pending": 4, "cancelled": 5, "resolved_manually": 5, "complete": 6, notCreated: 7,
 	}
-	order := make([]int, len(nodes))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return rank[nodes[a].state] - rank[nodes[b].state] })
-	keep := make([]bool, len(nodes))
-	for _, i := range order[:min(room, len(order))] {
-		keep[i] = true
+	byRank := slices.Clone(nodes)
+	slices.SortStableFunc(byRank, func(a, b node) int { return rank[a.state] - rank[b.state] })
+	hidden := map[string]bool{}
+	for _, n := range byRank[min(room, len(byRank)):] {
+		hidden[n.name] = true
 	}
 	counts := map[string]int{}
 	var states []string
-	hidden := 0
-	for i, n := range nodes {
-		if keep[i] {
+	for _, n := range nodes {
+		if !hidden[n.name] {
 			shown = append(shown, n)
 			continue
 		}
-		if counts[n.state] == 0 {
+		if counts[n.state]++; counts[n.state] == 1 {
 			states = append(states, n.state)
 		}
-		counts[n.state]++
-		hidden++
 	}
 	for i, s := range states {
 		states[i] = fmt.Sprintf("%d %s", counts[s], s)
 	}
-	return shown, fmt.Sprintf("… and %d more: %s", hidden, strings.Join(states, ", "))
+	return shown, fmt.Sprintf("… and %d more: %s", len(hidden), strings.Join(states, ", "))
+}
+
+// notCreated is the state shown for a step that the template declares and the
+// task does not have: a decision or a batch has not brought it into being.
+const notCreated = "not_created"
+
+// node is one step of the picture.
+type node struct {
+	name              string
+	parents           []string
+	level             int // longest path from a step without parents
+	state             string
+	attempts, maximum int
+	step              *client.StepReadiness // nil while not created
+}
+
+// drawGraph combines what the template declares with the steps that exist, in
+// the order they are drawn: by level, then as the template has them. Without a
+// template all steps are on one level, in the order of the server.
+func drawGraph(template *workflow.Template, steps []client.StepReadiness) []node {
+	var nodes []node
+	byName := map[string]int{}
+	if template != nil {
+		for i := range template.Steps {
+			s := &template.Steps[i]
+			byName[s.Name] = len(nodes)
+			nodes = append(nodes, node{name: s.Name, parents: s.Dependencies, state: notCreated, maximum: s.Retry.MaxAttempts})
+		}
+	}
+	declared := len(nodes)
+	for i := range steps {
+		s := &steps[i]
+		at, known := byName[s.Name]
+		if !known {
+			at = len(nodes)
+			byName[s.Name] = at
+			nodes = append(nodes, node{name: s.Name, parents: instanceParents(nodes[:declared], s.Name)})
+		}
+		n := &nodes[at]
+		n.state, n.attempts, n.maximum, n.step = s.CurrentState, s.Attempts, s.MaxAttempts, s
+	}
+	nodes = withoutUsedPatterns(nodes, declared)
+	setLevels(nodes)
+	slices.SortStableFunc(nodes, func(a, b node) int { return cmp.Compare(a.level, b.level) })
+	return nodes
+}
+
+// instanceParents gives a step made at run time, such as worker_003, the
+// parents of the declared step whose name begins its own.
+func instanceParents(declared []node, name string) []string {
+	if i := patternOf(declared, name); i >= 0 {
+		return declared[i].parents
+	}
+	return nil
+}
+
+// patternOf finds the declared step that an instance is made from.
+func patternOf(declared []node, name string) int {
+	best := -1
+	for i, n := range declared {
+		if strings.HasPrefix(name, n.name+"_") && (best < 0 || len(n.name) > len(declared[best].name)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// withoutUsedPatterns drops declared steps that exist only as instances, and
+// lets their dependents depend on the instances.
+func withoutUsedPatterns(nodes []node, declared int) []node {
+	instances := map[string][]string{}
+	for _, n := range nodes[declared:] {
+		if i := patternOf(nodes[:declared], n.name); i >= 0 && nodes[i].step == nil {
+			instances[nodes[i].name] = append(instances[nodes[i].name], n.name)
+		}
+	}
+	if len(instances) == 0 {
+		return nodes
+	}
+	kept := nodes[:0:0]
+	for _, n := range nodes {
+		if instances[n.name] != nil {
+			continue
+		}
+		var parents []string
+		for _, p := range n.parents {
+			if made := instances[p]; made != nil {
+				parents = append(parents, made...)
+			} else {
+				parents = append(parents, p)
+			}
+		}
+		n.parents = parents
+		kept = append(kept, n)
+	}
+	return kept
+}
+
+// setLevels works out the levels; a cycle, which no valid template has, ends
+// after as many rounds as there are nodes.
+func setLevels(nodes []node) {
+	byName := make(map[string]int, len(nodes))
+	for i, n := range nodes {
+		byName[n.name] = i
+	}
+	for range nodes {
+		changed := false
+		for i := range nodes {
+			for _, p := range nodes[i].parents {
+				if at, ok := byName[p]; ok && nodes[i].level <= nodes[at].level && nodes[at].level < len(nodes) {
+					nodes[i].level, changed = nodes[at].level+1, true
+				}
+			}
+		}
+		if !changed {
+			return
+		}
+	}
+}
+
+// barWidth is the width of the time axis, in characters.
+const barWidth = 40
+
+// showTimeline draws the history of a task: a bar for every attempt, then the
+// transitions of the task.
+func (a *app) showTimeline(line *client.Timeline) {
+	took := "still going"
+	if line.Seconds != nil {
+		took = "took " + seconds(duration(*line.Seconds))
+	}
+	a.printf("%s  requested %s, %s\n", line.TaskUUID, instant(&line.Start), took)
+	span := spanOf(line)
+	if len(line.Attempts) > 0 {
+		a.printf("\n")
+		axis := "0 " + strings.Repeat("·", barWidth-len(seconds(span))-3) + " " + seconds(span)
+		listing(a, heads{"STEP", "ATTEMPT", "OUTCOME", "WAITED", "RAN", axis}, func(s *client.StepAttempt) row {
+			return row{s.StepName, s.Attempt, stateCell(s.Outcome),
+				elapsed(s.Enqueued, s.Claimed), elapsed(s.Claimed, s.Reported), bar(*s, span)}
+		})(line.Attempts)
+		a.printf("\n░ waiting  █ running  ▒ being applied\n")
+	}
+	if len(line.Events) == 0 {
+		return
+	}
+	a.printf("\n")
+	listing(a, heads{"AT", "FROM", "TO", "ACTOR", "REASON"}, func(e *client.TimelineEvent) row {
+		return row{fmt.Sprintf("%.3fs", e.Seconds), e.From, stateCell(e.To), e.Actor, e.Reason}
+	})(line.Events)
+	for _, e := range line.Events {
+		if e.ContextEdited {
+			a.printf("\nthe input was edited at %.3fs by %s\n", e.Seconds, oneLine(e.Actor))
+			if len(e.ContextChanges) > 0 {
+				a.showContextChanges(e.ContextChanges, e.MoreContextChanges)
+			}
+		}
+	}
+}
+
+// spanOf is the length of the time axis: to the latest thing that is known.
+func spanOf(line *client.Timeline) time.Duration {
+	last := 0.001
+	if line.Seconds != nil {
+		last = max(last, *line.Seconds)
+	}
+	for _, e := range line.Events {
+		last = max(last, e.Seconds)
+	}
+	for _, attempt := range line.Attempts {
+		for _, at := range []*float64{attempt.Enqueued, attempt.Claimed, attempt.Reported, attempt.Applied} {
+			if at != nil {
+				last = max(last, *at)
+			}
+		}
+	}
+	return duration(last)
+}
+
+func elapsed(from, to *float64) string {
+	if from == nil || to == nil {
+		return ""
+	}
+	return seconds(duration(max(*to-*from, 0)))
+}
+
+// bar draws one attempt on the axis: waiting, running, being applied. Each
+// part that took place has at least one character.
+func bar(a client.StepAttempt, span time.Duration) string {
+	row := []rune(strings.Repeat(" ", barWidth))
+	column := func(s float64) int {
+		return min(max(int(math.Floor(s/span.Seconds()*barWidth)), 0), barWidth-1)
+	}
+	draw := func(from, to *float64, sign rune) {
+		if from == nil || to == nil {
+			return
+		}
+		last := column(*to)
+		for i := column(*from); i <= last; i++ {
+			row[i] = sign
+		}
+	}
+	// Later parts are drawn first where they are short, so that running, the
+	// part that matters, is on top.
+	draw(a.Enqueued, a.Claimed, '░')
+	draw(a.Reported, a.Applied, '▒')
+	draw(a.Claimed, a.Reported, '█')
+	return strings.TrimRight(string(row), " ")
 }

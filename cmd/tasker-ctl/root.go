@@ -1,10 +1,20 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/tasker-go/tasker/store"
 )
 
 const rootHelp = `tasker-ctl is the operator's tool of Tasker, the workflow engine on PostgreSQL.
@@ -39,54 +49,41 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return seeHelp(cmd, withNearestFlag(cmd, err)) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { return writeUsage(cmd.OutOrStderr(), cmd) })
-	globals := a.globalFlags()
 	root.Flags().SortFlags = false
-	root.Flags().AddFlagSet(globals)
-	root.AddCommand(newDevCommand(a))
-	root.AddCommand(
-		newMigrateCommand(a),
-		newTaskCommand(a),
-		newDLQCommand(a),
-		newTemplateCommand(a),
-		newNamespaceCommand(a),
-		newScheduleCommand(a),
-		newApprovalCommand(a),
-		newEventsCommand(a),
-		newTypeCommand(a),
-		newEnqueueCommand(a),
-		newConfigCommand(a),
-		newSystemCommand(a),
-		newVersionCommand(a),
-		newExitCodesTopic(),
-	)
+	a.globals().register(root)
+	root.Flag("format").DefValue = ""
+	for _, d := range []command{a.dev(), a.migrate(), a.task(), a.dlq(), a.template(), a.namespaces(), a.schedule(),
+		a.approval(), a.events(), a.taskType(), a.enqueue(), a.config(), a.system(), a.version()} {
+		root.AddCommand(a.build(d))
+	}
+	root.AddCommand(newExitCodesTopic())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	a.prepare(root, globals)
-	completeGlobals(a, root)
+	a.prepare(root)
 	return root
 }
 
-func (a *app) globalFlags() *pflag.FlagSet {
-	g := pflag.NewFlagSet("global", pflag.ContinueOnError)
-	g.SortFlags = false
-	g.StringVarP(&a.global.config, "config", "c", "", "client configuration `file` with profiles")
-	g.StringVarP(&a.global.profile, "profile", "p", "", "profile `name` (default $TASKER_CLIENT_PROFILE or \"default\")")
-	g.CountVarP(&a.global.verbose, "verbose", "v", "tell which server is used; twice: every request")
-	g.VarP(&a.global.output, "output", "o", "how answers are written: table, json, yaml")
-	g.Var(&a.global.output, "format", "the same as --output")
-	g.Lookup("format").DefValue = ""
-	g.StringVar(&a.global.orchestrationURL, "orchestration-url", "", "`URL` of the orchestrator's REST API")
-	g.StringVar(&a.global.workerURL, "worker-url", "", "`URL` of the worker's REST API")
-	g.DurationVar(&a.global.timeout, "timeout", 0, "limit for one call (default 30s)")
-	return g
+// globals are the flags that every command takes.
+func (a *app) globals() flags {
+	g, formats := &a.global, offering(oneOfWords("table", "json", "yaml"))
+	return all(
+		opt(&g.config, "config,c", "client configuration `file` with profiles"),
+		opt(&g.profile, "profile,p", "profile `name` (default $TASKER_CLIENT_PROFILE or \"default\")", offering(a.completeProfiles)),
+		opt(&g.verbose, "verbose,v", "show which server is used; twice: every request"),
+		opt(&g.output, "output,o", "how answers are written: table, json, yaml", formats),
+		opt(&g.output, "format", "the same as --output", formats),
+		opt(&g.orchestrationURL, "orchestration-url", "`URL` of the orchestrator's REST API"),
+		opt(&g.workerURL, "worker-url", "`URL` of the worker's REST API"),
+		opt(&g.timeout, "timeout", "limit for one call (default 30s)"),
+	)
 }
 
 // prepare walks the commands: it lets groups refuse unknown subcommands, notes
 // when a command begins to work, and gives every command the global flags that
 // it does not use for itself.
-func (a *app) prepare(cmd *cobra.Command, globals *pflag.FlagSet) {
+func (a *app) prepare(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		a.prepare(sub, globals)
+		a.prepare(sub)
 	}
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = refuseUnknown
@@ -99,27 +96,26 @@ func (a *app) prepare(cmd *cobra.Command, globals *pflag.FlagSet) {
 		}
 	}
 	if cmd.HasParent() && cmd.Runnable() {
-		shareGlobals(cmd, globals)
+		a.shareGlobals(cmd)
 	}
 }
 
 // globalMark is the annotation of global flags given to a subcommand.
 const globalMark = "tasker_global"
 
-func shareGlobals(cmd *cobra.Command, globals *pflag.FlagSet) {
+func (a *app) shareGlobals(cmd *cobra.Command) {
 	own := cmd.Flags()
 	own.SortFlags = false
-	globals.VisitAll(func(f *pflag.Flag) {
-		if own.Lookup(f.Name) != nil {
-			return
+	for _, o := range a.globals() {
+		if own.Lookup(o.name) != nil {
+			continue
 		}
-		shared := *f // the same value under a flag of the command's own
-		shared.Annotations = map[string][]string{globalMark: {"true"}}
-		if own.ShorthandLookup(f.Shorthand) != nil {
-			shared.Shorthand = ""
+		if own.ShorthandLookup(o.short) != nil {
+			o.short = ""
 		}
-		own.AddFlag(&shared)
-	})
+		flags{o}.register(cmd)
+		own.Lookup(o.name).Annotations = map[string][]string{globalMark: {"true"}}
+	}
 }
 
 // refuseUnknown is the argument check of groups.
@@ -140,26 +136,194 @@ func seeHelp(cmd *cobra.Command, err error) error {
 	return hinted{usageError{err}, "see " + cmd.CommandPath() + " --help"}
 }
 
-// arguments checks positional arguments by name: "UUID" or "TASK STEP". A
-// name in brackets may be left out, one that ends in … takes the rest.
-func arguments(names ...string) cobra.PositionalArgs {
-	least, most := 0, len(names)
-	for _, name := range names {
-		if !strings.HasPrefix(name, "[") {
-			least++
-		}
-		if strings.HasSuffix(strings.TrimSuffix(name, "]"), "…") {
-			most = 1 << 20
+// writeUsage is the lower half of every help page. Global flags are spelled
+// out once, at the root; a command that uses one of their letters for itself
+// says so.
+func writeUsage(w io.Writer, cmd *cobra.Command) error {
+	fmt.Fprintf(w, "Usage:\n  %s\n", useLine(cmd))
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprint(w, "\nCommands:\n")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(w, "  %-*s  %s\n", cmd.NamePadding(), sub.Name(), sub.Short)
+			}
 		}
 	}
-	return func(cmd *cobra.Command, args []string) error {
-		name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
-		switch {
-		case len(args) < least:
-			return seeHelp(cmd, usagef("%s needs %s", name, strings.Join(names[len(args):least], " ")))
-		case len(args) > most:
-			return seeHelp(cmd, usagef("%s takes no argument %q", name, args[most]))
+	own, taken := ownFlags(cmd)
+	if own.HasAvailableFlags() {
+		title := "Flags"
+		if !cmd.HasParent() {
+			title = "Global flags"
 		}
-		return nil
+		fmt.Fprintf(w, "\n%s:\n%s", title, own.FlagUsages())
+	}
+	if cmd.HasHelpSubCommands() {
+		fmt.Fprint(w, "\nTopics:\n")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAdditionalHelpTopicCommand() {
+				fmt.Fprintf(w, "  %-*s  %s\n", cmd.NamePadding(), "help "+sub.Name(), sub.Short)
+			}
+		}
+	}
+	if cmd.HasParent() && cmd.Runnable() {
+		fmt.Fprint(w, "\nGlobal flags: see tasker-ctl --help.")
+		if len(taken) > 0 {
+			fmt.Fprintf(w, " Before the command only: %s.", strings.Join(taken, ", "))
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+// useLine is the command with its arguments; groups show that one of their
+// commands is needed.
+func useLine(cmd *cobra.Command) string {
+	line := cmd.CommandPath()
+	if !cmd.HasParent() {
+		return line + " [global flags] COMMAND"
+	}
+	if _, arguments, ok := strings.Cut(cmd.Use, " "); ok {
+		line += " " + arguments
+	}
+	if cmd.HasAvailableSubCommands() && !strings.HasSuffix(line, "COMMAND]") {
+		return line + " COMMAND"
+	}
+	if own, _ := ownFlags(cmd); own.HasAvailableFlags() {
+		line += " [flags]"
+	}
+	return line
+}
+
+// ownFlags separates a command's own flags from the global ones it was given,
+// and lists the forms of global flags that it has taken.
+func ownFlags(cmd *cobra.Command) (own *pflag.FlagSet, taken []string) {
+	own = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	own.SortFlags = false
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[globalMark] == nil && f.Name != "help" {
+			own.AddFlag(f)
+		}
+	})
+	root := cmd.Root()
+	if cmd == root {
+		return own, nil
+	}
+	flags := cmd.Flags()
+	isGlobal := func(f *pflag.Flag) bool { return f != nil && f.Annotations[globalMark] != nil }
+	root.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" || f.Name == "version" {
+			return
+		}
+		if f.Shorthand != "" && !isGlobal(flags.ShorthandLookup(f.Shorthand)) {
+			taken = append(taken, "-"+f.Shorthand)
+		}
+		if !isGlobal(flags.Lookup(f.Name)) {
+			taken = append(taken, "--"+f.Name)
+		}
+	})
+	return own, taken
+}
+
+// mostSuggestions bounds a list of suggestions.
+const mostSuggestions = 4
+
+func didYouMean(near []string) string {
+	if len(near) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(near[:min(len(near), mostSuggestions)], " or ") + "?"
+}
+
+// suggestions are the subcommands whose names are near to a word.
+func suggestions(cmd *cobra.Command, word string) []string {
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	near := cmd.SuggestionsFor(word)
+	slices.Sort(near)
+	return slices.Compact(near)
+}
+
+// elsewhere lists the commands that have a name anywhere below root, without
+// the root's.
+func elsewhere(root *cobra.Command, name string) (paths []string) {
+	for _, group := range root.Commands() {
+		for _, sub := range group.Commands() {
+			if sub.Name() == name && sub.IsAvailableCommand() {
+				paths = append(paths, group.Name()+" "+name)
+			}
+		}
+	}
+	return paths
+}
+
+// withNearestFlag adds the flags whose names are near to one that is not there.
+func withNearestFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	names := &cobra.Command{} // cobra knows nearness for commands only
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
+	})
+	near := suggestions(names, unknown.GetSpecifiedName())
+	for i := range near {
+		near[i] = "--" + near[i]
+	}
+	return fmt.Errorf("%w%s", err, didYouMean(near))
+}
+
+// versionReport is the answer of `version`.
+type versionReport struct {
+	Version       string `json:"version"`
+	Commit        string `json:"commit"`
+	Modified      bool   `json:"modified"` // built from a changed work tree
+	Go            string `json:"go"`
+	Platform      string `json:"platform"`
+	SchemaVersion int64  `json:"schema_version"` // what `migrate up` leads to
+}
+
+func readVersion() versionReport {
+	v := versionReport{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Version = cmp.Or(info.Main.Version, v.Version)
+		settings := map[string]string{}
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+		v.Commit, v.Modified = settings["vcs.revision"], settings["vcs.modified"] == "true"
+	}
+	return v
+}
+
+func versionText() string {
+	v := readVersion()
+	return fmt.Sprintf("%s %s %s", v.Version, v.Go, v.Platform)
+}
+
+func (a *app) version() command {
+	return command{
+		use: "version", short: "Show the version of this program and its schema",
+		local: func(context.Context, []string) error {
+			v := readVersion()
+			schema, err := store.SchemaVersion()
+			if err != nil {
+				return fmt.Errorf("read the migrations of this program: %w", err)
+			}
+			v.SchemaVersion = schema
+			return a.emit(v, func() {
+				a.showPairs(
+					pair{"version", v.Version},
+					pair{"commit", v.Commit},
+					pair{"go", v.Go},
+					pair{"platform", v.Platform},
+					pair{"schema", v.SchemaVersion},
+				)
+			})
+		},
 	}
 }

@@ -2,219 +2,279 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 )
 
-func newScheduleCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "schedule",
-		Aliases: []string{"schedules"},
-		Short:   "Create tasks again and again, by cron expressions and time zones",
-		Long: `A schedule creates a task each time that a cron expression names, in a time zone.
+func (a *app) schedule() command {
+	count := client.DefaultNextRuns
+	show := command{use: "show SCHEDULE", aliases: []string{"get"}, short: "Show a schedule and its next runs",
+		run: ask(a, of((*api).Schedule), a.showSchedule)}
+	next := command{use: "next SCHEDULE", short: "Show the next runs of a schedule",
+		flags: opt(&count, "count", "how many, up to 100", between(1, client.MaxNextRuns)),
+		run: ask(a, ofWith((*api).NextRuns, &count), func(n *client.NextRuns) {
+			a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs)
+		})}
+	return command{
+		use: "schedule", aliases: []string{"schedules"}, short: "Create tasks repeatedly, by cron expressions and time zones",
+		long: `A schedule creates a task each time that a cron expression names, in a time zone.
 The fleet makes each run once, whatever the number of orchestrators.
 
 A schedule is named by its UUID or as NAMESPACE/NAME.`,
+		commands: slices.Concat([]command{a.scheduleCreate(), a.scheduleList(), show, a.scheduleUpdate(), next}, a.scheduleChanges()),
 	}
-	cmd.AddCommand(newScheduleCreateCommand(a), newScheduleListCommand(a), newScheduleShowCommand(a), newScheduleUpdateCommand(a),
-		newSchedulePauseCommand(a), newScheduleResumeCommand(a), newScheduleDeleteCommand(a), newScheduleRunCommand(a), newScheduleNextCommand(a))
-	return cmd
 }
 
-// withSchedule finds a schedule by its reference and does something with its
-// UUID.
-func (a *app) withSchedule(ctx context.Context, ref string, do func(c *client.Client, id string) error) error {
-	id, err := uuid.Parse(ref)
-	namespace, name, named := strings.Cut(ref, "/")
-	if err != nil && (!named || namespace == "" || name == "") {
-		return usagef("%q is neither the UUID of a schedule nor NAMESPACE/NAME", ref)
+// parseSchedule allows the two ways to name a schedule.
+func parseSchedule(text string) (string, error) {
+	if id, err := uuid.Parse(text); err == nil {
+		return id.String(), nil
 	}
-	c, clientErr := a.client(orchestrator)
-	if clientErr != nil {
-		return clientErr
+	if namespace, name, named := strings.Cut(text, "/"); !named || namespace == "" || name == "" {
+		return "", invalid("schedule", text, "its UUID or NAMESPACE/NAME")
 	}
-	if err == nil {
-		return unreachable(orchestrator, do(c, id.String()))
+	return text, nil
+}
+
+// findSchedule finds the UUID of a schedule that is named.
+func findSchedule(ctx context.Context, c *api, _ []string, text string) (string, error) {
+	namespace, name, named := strings.Cut(text, "/")
+	if !named {
+		return text, nil
 	}
 	found, err := c.Schedules(ctx, client.ScheduleListOptions{Namespace: namespace, Name: name})
 	if err != nil {
-		return unreachable(orchestrator, err)
+		return "", err
 	}
 	if len(found.Schedules) != 1 {
-		return hinted{coded{usagef("there is no schedule %s", oneLine(ref)), exitNotFound}, "tasker-ctl schedule list shows what there is"}
+		missing := coded{usagef("there is no schedule %s", oneLine(text)), exitNotFound}
+		return "", hinted{missing, "tasker-ctl schedule list shows what there is"}
 	}
-	return unreachable(orchestrator, do(c, found.Schedules[0].ScheduleID))
+	return found.Schedules[0].ScheduleID, nil
 }
 
-// scheduleCommand is a command about one schedule.
-func (a *app) scheduleCommand(name, short string, do func(ctx context.Context, c *client.Client, id string) error) *cobra.Command {
-	return &cobra.Command{
-		Use:   name + " SCHEDULE",
-		Short: short,
-		Args:  arguments("SCHEDULE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSchedule(cmd.Context(), args[0], func(c *client.Client, id string) error { return do(cmd.Context(), c, id) })
-		},
-		ValidArgsFunction: a.completeSchedules,
+func offerSchedules(ctx context.Context, c *api, _ []string) ([]string, error) {
+	list, err := c.Schedules(ctx, client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage})
+	if err != nil {
+		return nil, err
 	}
+	return namesOf(list.Schedules, scheduleName), nil
 }
 
-func newScheduleListCommand(a *app) *cobra.Command {
-	var o client.ScheduleListOptions
-	var paused bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List schedules by namespace and name",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.PerPage < 1 || o.PerPage > client.MaxSchedulesPerPage {
-				return hinted{usagef("--limit must be between 1 and %d", client.MaxSchedulesPerPage), "see more with --page"}
-			}
-			if o.Page < 1 {
-				return usagef("--page must be 1 or more")
-			}
-			if cmd.Flags().Changed("paused") {
-				o.Paused = &paused
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			list, err := c.Schedules(cmd.Context(), o)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(list, func() { a.showSchedules(list) })
-		},
-	}
-	f := cmd.Flags()
-	f.StringVarP(&o.Namespace, "namespace", "n", "", "only schedules of this namespace")
-	f.StringVar(&o.Template, "template", "", "only schedules of this template")
-	f.BoolVar(&paused, "paused", false, "only those that are paused; --paused=false for the others")
-	f.IntVarP(&o.PerPage, "limit", "l", 25, "how many, up to 100")
-	f.IntVar(&o.Page, "page", 1, "which page, from 1")
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	completeFlag(cmd, "template", a.completeNames)
-	return cmd
-}
+func scheduleName(s *client.Schedule) string { return oneLine(s.Namespace + "/" + s.Name) }
 
-func (a *app) showSchedules(list *client.ScheduleList) {
-	t := a.newTable("SCHEDULE", "TEMPLATE", "CRON", "TIME ZONE", "STATE", "NEXT RUN", "LAST RUN", "LAST ERROR")
-	for i := range list.Schedules {
-		s := &list.Schedules[i]
-		next := any(nil)
-		if !s.Paused {
-			next = instant(&s.NextRunAt)
-		}
-		t.row(s.Namespace+"/"+s.Name, s.Template+":"+s.Version, s.Cron, s.TimeZone, scheduleState(s), next, instant(s.LastRunAt), clip(text(s.LastError), 40))
+func (a *app) scheduleList() command {
+	o := client.ScheduleListOptions{PerPage: 25, Page: 1}
+	show := listing(a,
+		heads{"SCHEDULE", "TEMPLATE", "CRON", "TIME ZONE", "STATE", "NEXT RUN", "LAST RUN", "LAST ERROR"},
+		func(s *client.Schedule) row {
+			next := instant(&s.NextRunAt)
+			if s.Paused {
+				next = ""
+			}
+			return row{scheduleName(s), s.Template + ":" + s.Version, s.Cron, s.TimeZone, pausedCell(s.Paused),
+				next, s.LastRunAt, clip(valueOf(s.LastError), 40)}
+		})
+	return command{
+		use: "list", short: "List schedules by namespace and name",
+		flags: all(
+			a.namespace(&o.Namespace, "only schedules of this namespace"),
+			opt(&o.Template, "template", "only schedules of this template", a.offering(byName)),
+			opt(&o.Paused, "paused", "only paused schedules; --paused=false for the others"),
+			limit(&o.PerPage, client.MaxSchedulesPerPage, "how many", hinting("see more with --page")),
+			opt(&o.Page, "page", "which page, from 1", atLeastOne),
+		),
+		run: ask(a, with((*api).Schedules, &o), func(list *client.ScheduleList) {
+			show(list.Schedules)
+			if p := list.Pagination; p.HasNext {
+				a.printf("page %d of %d; %d schedules\n", p.Page, p.TotalPages, p.TotalCount)
+			}
+		}),
 	}
-	t.write(a.stdout)
-	if p := list.Pagination; p.HasNext {
-		a.printf("page %d of %d; %d schedules\n", p.Page, p.TotalPages, p.TotalCount)
-	}
-}
-
-func scheduleState(s *client.Schedule) cell {
-	if s.Paused {
-		return cell{"paused", yellow}
-	}
-	return cell{"running", green}
-}
-
-func newScheduleShowCommand(a *app) *cobra.Command {
-	cmd := a.scheduleCommand("show", "Show a schedule and its next runs", func(ctx context.Context, c *client.Client, id string) error {
-		s, err := c.Schedule(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.emit(s, func() { a.showSchedule(s) })
-	})
-	cmd.Aliases = []string{"get"}
-	return cmd
 }
 
 func (a *app) showSchedule(s *client.Schedule) {
-	t := a.newPairs()
-	t.row("schedule", s.Namespace+"/"+s.Name)
-	t.row("id", s.ScheduleID)
-	t.row("template", s.Template+":"+s.Version)
-	t.row("cron", s.Cron)
-	t.row("time zone", s.TimeZone)
-	t.row("state", scheduleState(s))
-	if s.Paused {
-		t.row("paused", instant(s.PausedAt))
-		t.row("paused by", text(s.PausedBy))
-		t.row("reason", text(s.PauseReason))
-	}
-	catchUp := s.CatchUp
+	catchUp, attempts := s.CatchUp, ""
 	if catchUp == client.CatchUpAll {
 		catchUp = "all, up to " + counted(s.MaxCatchUp, "run")
 	}
-	t.row("catch up", catchUp)
-	t.row("overlap", s.Overlap)
-	t.row("jitter", seconds(duration(float64(s.JitterSeconds))))
-	t.row("priority", s.Priority)
 	if s.MaxAttempts > 0 {
-		t.row("attempts", s.MaxAttempts)
+		attempts = strconv.Itoa(s.MaxAttempts)
 	}
-	if len(s.RetryDelays) > 0 {
-		t.row("retries", strings.Join(s.RetryDelays, ","))
-	}
-	t.row("tags", strings.Join(s.Tags, ","))
-	t.row("context", clip(shownJSON(s.Context), 200))
-	t.row("last run", instant(s.LastRunAt))
-	t.row("last task", text(s.LastTaskUUID))
-	t.row("last error", text(s.LastError))
-	t.row("created", instant(&s.CreatedAt))
-	t.row("changed", instant(&s.UpdatedAt))
-	t.write(a.stdout)
+	a.showPairs(
+		pair{"schedule", scheduleName(s)},
+		pair{"id", s.ScheduleID},
+		pair{"template", s.Template + ":" + s.Version},
+		pair{"cron", s.Cron},
+		pair{"time zone", s.TimeZone},
+		pair{"state", pausedCell(s.Paused)},
+		pair{"paused?", s.PausedAt},
+		pair{"paused by?", s.PausedBy},
+		pair{"reason?", s.PauseReason},
+		pair{"catch up", catchUp},
+		pair{"overlap", s.Overlap},
+		pair{"jitter", seconds(duration(float64(s.JitterSeconds)))},
+		pair{"priority", s.Priority},
+		pair{"attempts?", attempts},
+		pair{"retries?", s.RetryDelays},
+		pair{"tags", s.Tags},
+		pair{"context", clip(shownJSON(s.Context), 200)},
+		pair{"last run", s.LastRunAt},
+		pair{"last task", s.LastTaskUUID},
+		pair{"last error", s.LastError},
+		pair{"created", s.CreatedAt},
+		pair{"changed", s.UpdatedAt},
+	)
 	a.showNextRuns("\nnext runs", s.Paused, s.NextRuns)
 }
 
-// showNextRuns lists runs to come as clocks in the time zone and in UTC show
-// them.
+// showNextRuns lists the next runs in the time zone and in UTC.
 func (a *app) showNextRuns(heading string, paused bool, runs []client.NextRun) {
 	if paused {
-		heading += " (none before it is resumed)"
+		heading += " (none until it is resumed)"
 	}
 	a.printf("%s:\n", heading)
 	t := a.newPairs()
 	for i := range runs {
-		t.row("  "+runs[i].Local, instant(&runs[i].At), "in "+seconds(max(runs[i].At.Sub(a.now()), 0)))
+		t.row("  "+runs[i].Local, runs[i].At, "in "+seconds(max(runs[i].At.Sub(a.now()), 0)))
 	}
 	t.write(a.stdout)
 }
 
-func newScheduleNextCommand(a *app) *cobra.Command {
-	var count int
-	cmd := a.scheduleCommand("next", "Tell when a schedule runs next", func(ctx context.Context, c *client.Client, id string) error {
-		if count < 1 || count > client.MaxNextRuns {
-			return usagef("--count must be between 1 and %d", client.MaxNextRuns)
-		}
-		n, err := c.NextRuns(ctx, id, count)
-		if err != nil {
-			return err
-		}
-		return a.emit(n, func() { a.showNextRuns("next runs in "+n.TimeZone, n.Paused, n.Runs) })
-	})
-	cmd.Flags().IntVar(&count, "count", client.DefaultNextRuns, "how many, up to 100")
-	return cmd
+// scheduleFields are what the flags say of a schedule; what is nil is not given
+// and has no default.
+type scheduleFields struct {
+	client.ScheduleUpdate
+	jitter time.Duration
 }
 
-// completeSchedules offers the schedules that the server knows.
-func (a *app) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFirst(cmd, args, func(ctx context.Context, c *client.Client) (words []string, err error) {
-		list, err := c.Schedules(ctx, client.ScheduleListOptions{PerPage: client.MaxSchedulesPerPage})
-		if err != nil {
-			return nil, err
-		}
-		for i := range list.Schedules {
-			words = append(words, list.Schedules[i].Namespace+"/"+list.Schedules[i].Name)
-		}
-		return words, nil
-	})
+// flags describes them; the rules are for what a new schedule cannot do without.
+func (s *scheduleFields) flags(a *app, rules ...rule) flags {
+	return all(
+		opt(&s.Template, "template", "name of the template", append(rules, a.offering(byName))...),
+		opt(&s.Version, "version,v", "version of the template", a.offering(byVersion)),
+		opt(&s.Cron, "cron", "five fields, @hourly, @daily, @weekly, @monthly, @yearly, or @every with a duration", rules...),
+		opt(&s.TimeZone, "time-zone,z", "IANA name of the time zone, such as Europe/Berlin"),
+		opt(&s.Context, "input,i", "context of every task as a JSON object, @file, or - for stdin", anObject),
+		opt(&s.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first; 0 for the template's", aPriority),
+		opt(&s.Tags, "tag", "tag of the tasks; may be repeated"),
+		opt(&s.CatchUp, "catch-up", "missed runs: skip them, make one for all, or all",
+			among(client.CatchUpSkip, client.CatchUpOne, client.CatchUpAll)),
+		opt(&s.MaxCatchUp, "max-catch-up", "how many missed runs --catch-up all makes, up to 1000", between(1, client.MaxCatchUp)),
+		opt(&s.Overlap, "overlap", "while the previous task is unfinished: allow a run, or skip it",
+			among(client.OverlapAllow, client.OverlapSkip)),
+		opt(&s.jitter, "jitter", "delay the start of tasks by up to this time, at most 1h",
+			checked("whole seconds, at most 1h", s.readJitter)),
+		opt(&s.MaxAttempts, "max-attempts", "executions of each retryable step of the tasks; 0 for the template's"),
+		opt(&s.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m; in place of the template's",
+			withCommas),
+		opt(&s.DryRun, "dry-run", "only check it, and show when it would run"),
+		why(&s.Reason, &s.Actor),
+	)
+}
+
+func (s *scheduleFields) readJitter(string) bool {
+	s.JitterSeconds = new(int(s.jitter / time.Second))
+	return s.jitter >= 0 && s.jitter <= client.MaxJitterSeconds*time.Second && s.jitter%time.Second == 0
+}
+
+// request makes a new schedule of the fields.
+func (s *scheduleFields) request(namespace, name string) client.ScheduleRequest {
+	return client.ScheduleRequest{
+		Name: name, Namespace: namespace, Template: *s.Template, Version: *s.Version, Cron: *s.Cron, TimeZone: *s.TimeZone,
+		Context: s.Context, Priority: valueOf(s.Priority), Tags: valueOf(s.Tags), CatchUp: *s.CatchUp, MaxCatchUp: *s.MaxCatchUp,
+		Overlap: *s.Overlap, JitterSeconds: valueOf(s.JitterSeconds), MaxAttempts: valueOf(s.MaxAttempts), RetryDelays: valueOf(s.RetryDelays),
+		Actor: s.Actor, Reason: s.Reason, DryRun: s.DryRun,
+	}
+}
+
+func (a *app) scheduleCreate() command {
+	s := scheduleFields{ScheduleUpdate: client.ScheduleUpdate{Version: new("1.0.0"), TimeZone: new("UTC"), Context: json.RawMessage("{}"),
+		CatchUp: new(client.CatchUpSkip), MaxCatchUp: new(client.DefaultMaxCatchUp), Overlap: new(client.OverlapAllow)}}
+	var r client.ScheduleRequest
+	namespace := "default"
+	return command{
+		use: "create NAME", short: "Create a schedule for a template",
+		long: `Creates a schedule and shows when it runs next; with --dry-run it is only checked
+and shown. A time that clocks jump over runs at the first moment after the gap, a
+time that they show twice runs the first time.`,
+		example: "  tasker-ctl schedule create nightly --cron '30 2 * * *' -z Europe/Berlin -n payments --template settle\n" +
+			"  tasker-ctl schedule create poll --cron '@every 5m' -n feeds --template fetch -i '{\"feed\": 7}' --overlap skip\n" +
+			"  tasker-ctl schedule create month --cron '0 6 1 * *' -n reports --template month --catch-up one --dry-run",
+		flags:   all(a.namespace(&namespace, "namespace of the schedule and its template"), s.flags(a, needed)),
+		check:   func(args []string) error { r = s.request(namespace, args[0]); return nil },
+		explain: explainSchedule,
+		run:     ask(a, with((*api).CreateSchedule, &r), func(made *client.Schedule) { a.showChanged("created", made, s.DryRun) }),
+	}
+}
+
+// explainSchedule adds what can be done about a schedule that was refused.
+func explainSchedule(err error) error {
+	switch {
+	case client.IsNotFound(err):
+		return hinted{err, "tasker-ctl template list shows what there is"}
+	case client.IsConflict(err):
+		return hinted{err, "tasker-ctl schedule update changes it"}
+	}
+	return err
+}
+
+// showChanged tells what a schedule has become and when it runs next.
+func (a *app) showChanged(what string, s *client.Schedule, dry bool) {
+	id := s.ScheduleID
+	if dry {
+		what, id = "would be "+what, "nothing was changed"
+	}
+	a.printf("schedule %s %s (%s)\n", scheduleName(s), what, id)
+	a.showNextRuns("next runs in "+s.TimeZone, s.Paused, s.NextRuns)
+}
+
+func (a *app) scheduleUpdate() command {
+	var s scheduleFields
+	return command{
+		use: "update SCHEDULE", short: "Change a schedule; what is not given stays",
+		long: `Changes a schedule; what is not given stays. With another expression or time zone
+its next run is counted from now.`,
+		flags: s.flags(a),
+		check: func([]string) error {
+			if reflect.DeepEqual(s.ScheduleUpdate, client.ScheduleUpdate{Actor: s.Actor, Reason: s.Reason, DryRun: s.DryRun}) {
+				return usagef("schedule update needs something to change, such as --cron or --input")
+			}
+			return nil
+		},
+		run: ask(a, ofWith((*api).UpdateSchedule, &s.ScheduleUpdate), func(changed *client.Schedule) {
+			a.showChanged("changed", changed, s.DryRun)
+		}),
+	}
+}
+
+// scheduleChanges are the commands that act on a schedule as it is.
+func (a *app) scheduleChanges() []command {
+	said := func(what string) func(*client.Schedule) {
+		return func(s *client.Schedule) { a.printf("schedule %s: %s\n", scheduleName(s), what) }
+	}
+	pause := command{use: "pause SCHEDULE", short: "Pause a schedule"}
+	resume := command{use: "resume SCHEDULE", short: "Resume a schedule",
+		long: `Resumes a schedule. Runs that were due while it was paused were missed: its
+catch-up policy says whether they are made up for.`}
+	remove := command{use: "delete SCHEDULE", short: "Delete a schedule; its tasks stay"}
+	run := command{use: "run SCHEDULE", short: "Run a schedule now, in addition to its due runs",
+		long: `Runs a schedule now, in addition to its due runs, and also while it is paused.
+With --overlap skip the run is refused while the task of the previous run is
+unfinished.`}
+	return []command{
+		change(a, pause, (*api).PauseSchedule, said("paused"), needed),
+		change(a, resume, (*api).ResumeSchedule, func(s *client.Schedule) { a.showChanged("resumed", s, false) }),
+		change(a, remove, (*api).DeleteSchedule, said("deleted")).
+			confirmed("yes, do it", "schedule delete deletes the schedule", "confirm with --yes, or see schedule pause"),
+		change(a, run, (*api).RunSchedule, func(run *client.ScheduleRun) { a.printf("created task %s\n", run.TaskUUID) }),
+	}
 }

@@ -1,23 +1,240 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/deploymode"
 )
 
-func newSystemCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "system", Short: "Health, fleet, workers, deployment modes, sweeps, breakers and replication slots"}
-	cmd.AddCommand(newSystemHealthCommand(a), newSystemFleetCommand(a), newSystemWorkersCommand(a), newSystemModeCommand(a),
-		newSystemSweepsCommand(a), newSystemBreakersCommand(a), newSystemDropSlotCommand(a))
-	return cmd
+func (a *app) system() command {
+	return command{
+		use: "system", short: "Health, fleet, workers, deployment modes, sweeps, breakers and replication slots",
+		commands: []command{a.systemHealth(), a.systemFleet(), a.systemWorkers(), a.systemMode(),
+			a.systemSweeps(), a.systemBreakers(), a.systemDropSlot()},
+	}
+}
+
+func (a *app) systemFleet() command {
+	show := listing(a,
+		heads{"ID", "KIND", "HOST", "ADDRESS", "MODE", "NAMESPACES", "VERSION", "HEARTBEAT", "STATE"},
+		func(r *client.Replica) row {
+			state := "lost"
+			switch {
+			case r.Stopped:
+				state = "stopped"
+			case r.Live:
+				state = "live"
+			}
+			return row{cmp.Or(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, r.Namespaces, r.Version,
+				ago(r.HeartbeatAgeSeconds), stateCell(state)}
+		})
+	return command{
+		use: "fleet", short: "List the daemons that share the database",
+		long: `Lists the daemons that sent a heartbeat within ten minutes, and those that
+stopped within the last one. ADDRESS is where the API of a daemon listens; it
+has the host's name where the daemon listens on all addresses.`,
+		run: ask(a, plainly((*api).Fleet), func(fleet *client.Fleet) {
+			show(fleet.Replicas)
+			if fleet.Warning != "" {
+				a.printf("\n%s\n", a.screen.paint(yellow, "warning: "+oneLine(fleet.Warning)))
+			}
+		}),
+	}
+}
+
+// ago is the age of a heartbeat.
+func ago(age float64) string { return seconds(duration(age)) + " ago" }
+
+func (a *app) systemWorkers() command {
+	o := client.WorkerListOptions{Limit: client.DefaultWorkerLimit}
+	show := listing(a,
+		heads{"ID", "STATUS", "SINCE", "HEARTBEAT", "NAMESPACES", "TAGS", "HOST", "ADDRESS", "VERSION", "UUID"},
+		func(w *client.WorkerState) row {
+			return row{w.WorkerID, workerCell(w), a.since(w.StatusSince.Time), ago(w.HeartbeatAgeSeconds), w.Namespaces, w.Tags,
+				w.Hostname, w.Address, w.Version, w.WorkerUUID}
+		})
+	return command{
+		use: "workers", short: "List the registered workers",
+		long: `Lists the registered workers, those with the latest heartbeat first. A worker
+without heartbeats becomes stale and then dead; other workers then claim the
+steps of a dead one. Below the list stand the templates for which a worker brings
+other content than the one that tasks have used: the worker runs without these.`,
+		flags: all(
+			opt(&o.Status, "status,s", "only with this status: active, stale or dead", among("active", "stale", "dead")),
+			opt(&o.Namespace, "namespace,n", "only workers that serve this namespace", a.offering(byNamespace)),
+			limit(&o.Limit, client.MaxWorkerLimit, "how many"),
+		),
+		run: ask(a, with((*api).Workers, &o), func(list *client.WorkerList) {
+			show(list.Workers)
+			for i := range list.Workers {
+				a.showRefused(&list.Workers[i])
+			}
+		}),
+	}
+}
+
+func workerCell(w *client.WorkerState) cell {
+	switch {
+	case w.StoppedAt != nil:
+		return stateCell("stopped")
+	case w.Status == "stale":
+		return cell{w.Status, yellow}
+	case w.Status == "active" && w.Draining:
+		return stateCell("draining")
+	case w.Status == "active":
+		return cell{w.Status, green}
+	}
+	return stateCell(w.Status)
+}
+
+// showRefused lists the templates that a worker runs without.
+func (a *app) showRefused(w *client.WorkerState) {
+	for _, r := range w.RefusedTemplates {
+		a.printf("\n%s brings another %s/%s:%s than the one that tasks have used\n  its content %s\n  in use      %s\n",
+			oneLine(w.WorkerID), r.Namespace, r.Name, r.Version, r.Brought, r.Registered)
+	}
+}
+
+func (a *app) systemMode() command {
+	var d daemon
+	return command{
+		use: "mode [MODE]", short: "Show or change the deployment mode of a daemon",
+		long: `Shows the deployment mode of a daemon, or changes it at run time: Hybrid,
+EventDrivenOnly, PollingOnly or Disabled. It holds for the replica that answers
+and until it restarts.`,
+		example: "  tasker-ctl system mode PollingOnly --daemon worker",
+		flags:   daemonFlag(&d),
+		daemon:  &d,
+		run: ask(a, func(ctx context.Context, c *api, args []string) (m client.DeploymentMode, err error) {
+			if len(args) == 0 {
+				m.Mode, err = c.Mode(ctx)
+			} else {
+				m.Mode, err = c.SetMode(ctx, args[0])
+			}
+			return m, err
+		}, func(m client.DeploymentMode) { a.printf("%s: %s\n", d, m.Mode) }),
+	}
+}
+
+func modeWords() []string {
+	return []string{string(deploymode.Hybrid), string(deploymode.EventDrivenOnly),
+		string(deploymode.PollingOnly), string(deploymode.Disabled)}
+}
+
+func parseMode(text string) (string, error) {
+	mode, ok := deploymode.Parse(text)
+	if !ok {
+		return "", invalid("mode", text, oneOf(modeWords()))
+	}
+	return string(mode), nil
+}
+
+// daemonFlag says whom a command asks.
+func daemonFlag(d *daemon) flags {
+	*d = orchestrator
+	words := []string{string(orchestrator), string(worker)}
+	return opt((*string)(d), "daemon", "orchestrator or worker", offering(oneOfWords(words...)), checked(oneOf(words), func(string) bool {
+		if *d == "orchestration" { // as its part of the configuration is called
+			*d = orchestrator
+		}
+		return *d == orchestrator || *d == worker
+	}))
+}
+
+// breakerWords are the states in which a circuit breaker can be held.
+var breakerWords = []string{client.BreakerForcedOpen, client.BreakerForcedClosed, client.BreakerAutomatic}
+
+// parseBreakerState also reads the short forms open, closed and auto.
+func parseBreakerState(text string) (string, error) {
+	switch strings.ToLower(text) {
+	case "open", "closed":
+		return "forced_" + strings.ToLower(text), nil
+	case "auto":
+		return client.BreakerAutomatic, nil
+	}
+	return wordOf("state", text, breakerWords)
+}
+
+func (a *app) systemBreakers() command {
+	var d, forced daemon
+	show := listing(a,
+		heads{"BREAKER", "STATE", "CONTROL", "SINCE", "IN A ROW", "FAILURES", "CALLS", "REJECTED", "OPENED", "TRIES AGAIN"},
+		func(b *client.Breaker) row {
+			again := ""
+			if b.RetryAfterSeconds > 0 {
+				again = "in " + seconds(duration(b.RetryAfterSeconds))
+			}
+			return row{b.Name, stateCell(b.State), b.Control, b.Since, b.FailuresInARow, b.Failures, b.Calls, b.Rejected, b.Opened, again}
+		})
+	return command{
+		use: "breakers [COMMAND]", short: "List the circuit breakers of a daemon, or force one",
+		flags: daemonFlag(&d), daemon: &d,
+		run: ask(a, plainly((*api).Breakers), func(list *client.BreakerList) { show(list.Breakers) }),
+		commands: []command{{
+			use: "force BREAKER STATE", short: "Hold a circuit breaker open or closed, or let it decide again",
+			long: `Holds a circuit breaker in a state: forced_open (every call is rejected),
+forced_closed (every call is let through), or automatic, where the outcomes of
+calls decide again. It holds for the replica that answers and until it restarts.`,
+			example: "  tasker-ctl system breakers force messaging forced_open --daemon worker",
+			flags:   daemonFlag(&forced), daemon: &forced,
+			run: ask(a, ofPair((*api).ForceBreaker), func(b *client.Breaker) {
+				a.printf("%s %s: %s (%s)\n", forced, oneLine(b.Name), b.State, b.Control)
+			}),
+		}},
+	}
+}
+
+func (a *app) systemSweeps() command {
+	var r client.SweepRequest
+	show := listing(a, heads{"SWEEP", "RUNS", "LAST", "TOOK", "NEXT", "RESULT"}, func(s *client.Sweep) row {
+		took := cell{}
+		switch {
+		case s.Running:
+			took = cell{"running", cyan}
+		case s.FinishedAt != nil:
+			took.text = seconds(s.FinishedAt.Sub(s.StartedAt.Time))
+		}
+		return row{s.Name, s.Runs, s.StartedAt, took, s.NextAt, clip(shownJSON(s.Result), 100)}
+	})
+	return command{
+		use: "sweeps [COMMAND]", short: "List the sweeps and their last runs, or run one",
+		long: `Lists the jobs that the orchestrators take turns in, such as looking for dead
+workers, and what each did the last time.`,
+		run: ask(a, plainly((*api).Sweeps), func(list *client.SweepList) { show(list.Sweeps) }),
+		commands: []command{{
+			use: "run SWEEP", short: "Run a sweep now, whenever it is due",
+			flags: opt(&r.DryRun, "dry-run", "only show what it would do"),
+			run:   ask(a, ofWith((*api).RunSweep, &r), a.showSweep),
+		}},
+	}
+}
+
+func (a *app) showSweep(run *client.SweepRun) {
+	if len(run.Findings) > 0 {
+		listing(a, heads{"SUBJECT", "ACTION", "DETAIL"}, func(f *client.SweepFinding) row {
+			return row{f.Subject, f.Action, f.Detail}
+		})(run.Findings)
+		a.printf("\n")
+	}
+	var items []string
+	for _, action := range slices.Sorted(maps.Keys(run.Items)) {
+		items = append(items, fmt.Sprintf("%s %d", oneLine(action), run.Items[action]))
+	}
+	if len(items) == 0 {
+		items = []string{"nothing to do"}
+	}
+	dry := ""
+	if run.DryRun {
+		dry = ", nothing was changed"
+	}
+	a.printf("%s: %s (%s in %dms%s)\n", oneLine(run.Sweep), strings.Join(items, ", "), run.Outcome, run.TookMS, dry)
 }
 
 // healthReport is the answer of `system health`: what each daemon says of
@@ -28,28 +245,35 @@ type healthReport struct {
 	Errors        map[string]string      `json:"errors,omitempty"`
 }
 
-func newSystemHealthCommand(a *app) *cobra.Command {
+// of is the place of a daemon's answer.
+func (r *healthReport) of(d daemon) **client.DetailedHealth {
+	if d == worker {
+		return &r.Worker
+	}
+	return &r.Orchestration
+}
+
+func (a *app) systemHealth() command {
 	var onlyOrchestration, onlyWorkers bool
-	cmd := &cobra.Command{
-		Use:   "health",
-		Short: "Ask both daemons how they are",
-		Long: `Asks both daemons how they are. The exit code is 5 when one does not answer, 1
+	return command{
+		use: "health", short: "Check the health of both daemons",
+		long: `Checks the health of both daemons. The exit code is 5 when one does not answer, 1
 when one is unhealthy or a check of it is, 0 otherwise (degraded included).`,
-		Args: arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			daemons := []daemon{orchestrator, worker}
-			switch {
-			case onlyOrchestration && !onlyWorkers:
-				daemons = daemons[:1]
-			case onlyWorkers && !onlyOrchestration:
-				daemons = daemons[1:]
+		flags: all(
+			opt(&onlyOrchestration, "orchestration,o", "only the orchestrator"),
+			opt(&onlyWorkers, "workers,w", "only the worker"),
+		),
+		local: func(ctx context.Context, _ []string) error {
+			var daemons []daemon
+			if onlyOrchestration || !onlyWorkers {
+				daemons = append(daemons, orchestrator)
 			}
-			return a.health(cmd.Context(), daemons)
+			if onlyWorkers || !onlyOrchestration {
+				daemons = append(daemons, worker)
+			}
+			return a.health(ctx, daemons)
 		},
 	}
-	cmd.Flags().BoolVarP(&onlyOrchestration, "orchestration", "o", false, "only the orchestrator")
-	cmd.Flags().BoolVarP(&onlyWorkers, "workers", "w", false, "only the worker")
-	return cmd
 }
 
 func (a *app) health(ctx context.Context, daemons []daemon) error {
@@ -64,21 +288,15 @@ func (a *app) health(ctx context.Context, daemons []daemon) error {
 		h, err := c.DetailedHealth(ctx)
 		if err = unreachable(d, err); err != nil {
 			report.Errors[string(d)] = oneLine(err.Error())
-			if firstErr == nil {
-				firstErr = err
-			}
+			firstErr = cmp.Or(firstErr, err)
 			continue
 		}
-		if d == worker {
-			report.Worker = h
-		} else {
-			report.Orchestration = h
-		}
+		*report.of(d) = h
 		if unhealthy(h) {
 			sick = append(sick, string(d))
 		}
 	}
-	if err := a.emit(report, func() { a.showHealth(report, daemons) }); err != nil {
+	if err := a.emit(report, func() { a.showHealth(&report, daemons) }); err != nil {
 		return err
 	}
 	if firstErr != nil {
@@ -93,34 +311,24 @@ func (a *app) health(ctx context.Context, daemons []daemon) error {
 // unhealthy reports whether a daemon or one of its checks is more than
 // degraded.
 func unhealthy(h *client.DetailedHealth) bool {
-	if h.Status == "unhealthy" || h.NotReady != "" {
-		return true
-	}
-	for _, check := range h.Checks {
-		if check.Status == "unhealthy" {
-			return true
-		}
-	}
-	return false
+	sick := func(c client.HealthCheck) bool { return c.Status == "unhealthy" }
+	return h.Status == "unhealthy" || h.NotReady != "" || slices.ContainsFunc(slices.Collect(maps.Values(h.Checks)), sick)
 }
 
-func (a *app) showHealth(report healthReport, daemons []daemon) {
+func (a *app) showHealth(report *healthReport, daemons []daemon) {
 	checks := a.newTable("DAEMON", "CHECK", "STATUS", "MS", "MESSAGE")
 	systems := a.newTable("DAEMON", "EVENT SYSTEM", "MODE", "READY", "LISTENER", "LAG", "POLLER", "REASON")
 	var notes []string
 	for _, d := range daemons {
-		h := report.Orchestration
-		if d == worker {
-			h = report.Worker
-		}
+		h := *report.of(d)
 		if h == nil {
-			checks.row(d, nil, cell{"unreachable", red}, nil, report.Errors[string(d)])
+			checks.row(d, nil, stateCell("unreachable"), nil, report.Errors[string(d)])
 			continue
 		}
 		checks.row(d, nil, stateCell(h.Status), nil, h.NotReady)
 		for _, name := range slices.Sorted(maps.Keys(h.Checks)) {
 			c := h.Checks[name]
-			checks.row(d, name, stateCell(c.Status), c.DurationMS, text(c.Message))
+			checks.row(d, name, stateCell(c.Status), c.DurationMS, c.Message)
 		}
 		for _, name := range slices.Sorted(maps.Keys(h.EventSystems)) {
 			eventSystemRow(systems, d, name, h.EventSystems[name])
@@ -140,7 +348,7 @@ func (a *app) showHealth(report healthReport, daemons []daemon) {
 }
 
 func eventSystemRow(t *table, d daemon, name string, s client.EventSystem) {
-	listener, lag, poller := any(nil), any(nil), any(nil)
+	listener, lag, poller := "", "", ""
 	if s.Listener != nil {
 		listener = s.Listener.State
 		if s.Listener.LagAt != nil {
@@ -150,114 +358,9 @@ func eventSystemRow(t *table, d daemon, name string, s client.EventSystem) {
 	if s.Poller != nil {
 		poller = s.Poller.Pace
 	}
-	ready := cell{"yes", green}
-	if !s.Ready {
-		ready = cell{"no", red}
+	ready := cellOf(s.Ready)
+	if ready.style = red; s.Ready {
+		ready.style = green
 	}
 	t.row(d, name, s.Mode, ready, listener, lag, poller, s.Reason)
-}
-
-func newSystemFleetCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "fleet",
-		Short: "List the daemons that share the database",
-		Long: `Lists the daemons that gave a sign of life within ten minutes, and those that
-signed off within the last one. ADDRESS is where the API of a daemon listens; it
-has the host's name where the daemon listens on all addresses.`,
-		Args: arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			fleet, err := c.Fleet(cmd.Context())
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(fleet, func() { a.showFleet(fleet) })
-		},
-	}
-}
-
-func (a *app) showFleet(fleet *client.Fleet) {
-	t := a.newTable("ID", "KIND", "HOST", "ADDRESS", "MODE", "NAMESPACES", "VERSION", "HEARTBEAT", "STATE")
-	for _, r := range fleet.Replicas {
-		state := "lost"
-		switch {
-		case r.Stopped:
-			state = "stopped"
-		case r.Live:
-			state = "live"
-		}
-		t.row(firstOf(r.ID, r.UUID), r.Kind, r.Hostname, r.Address, r.Mode, strings.Join(r.Namespaces, ","), r.Version,
-			seconds(duration(r.HeartbeatAgeSeconds))+" ago", stateCell(state))
-	}
-	t.write(a.stdout)
-	if fleet.Warning != "" {
-		a.printf("\n%s\n", a.screen.paint(yellow, "warning: "+oneLine(fleet.Warning)))
-	}
-}
-
-func newSystemModeCommand(a *app) *cobra.Command {
-	name := string(orchestrator)
-	cmd := &cobra.Command{
-		Use:   "mode [MODE]",
-		Short: "Show or change the deployment mode of a daemon",
-		Long: `Shows the deployment mode of a daemon, or changes it at run time: Hybrid,
-EventDrivenOnly, PollingOnly or Disabled. It holds for the replica that answers
-and until it restarts.`,
-		Example: "  tasker-ctl system mode PollingOnly --daemon worker",
-		Args:    arguments("[MODE]"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := daemonNamed(name)
-			if err != nil {
-				return err
-			}
-			mode := ""
-			if len(args) == 1 {
-				parsed, ok := deploymode.Parse(args[0])
-				if !ok {
-					return usagef("%q is no deployment mode: it must be %s", args[0], strings.Join(modeWords(), ", "))
-				}
-				mode = string(parsed)
-			}
-			return a.mode(cmd.Context(), d, mode)
-		},
-		ValidArgsFunction: oneOfWords(modeWords()...),
-	}
-	daemonFlag(cmd, &name)
-	return cmd
-}
-
-// daemonFlag adds --daemon, which says whom a command asks.
-func daemonFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "daemon", *name, "orchestrator or worker")
-	completeFlag(cmd, "daemon", oneOfWords(string(orchestrator), string(worker)))
-}
-
-func daemonNamed(name string) (daemon, error) {
-	switch daemon(name) {
-	case orchestrator, "orchestration": // as its part of the configuration is called
-		return orchestrator, nil
-	case worker:
-		return worker, nil
-	}
-	return "", usagef("--daemon must be orchestrator or worker, not %q", name)
-}
-
-// mode sets a deployment mode, or asks for it when none is given.
-func (a *app) mode(ctx context.Context, d daemon, mode string) error {
-	c, err := a.client(d)
-	if err != nil {
-		return err
-	}
-	if mode == "" {
-		mode, err = c.Mode(ctx)
-	} else {
-		mode, err = c.SetMode(ctx, mode)
-	}
-	if err != nil {
-		return unreachable(d, err)
-	}
-	return a.emit(client.DeploymentMode{Mode: mode}, func() { a.printf("%s: %s\n", d, mode) })
 }

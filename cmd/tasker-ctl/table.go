@@ -1,10 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
+	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
+
+	"github.com/tasker-go/tasker/client"
 )
 
 // cell is one field of a table and its colour.
@@ -33,24 +40,81 @@ func (a *app) newTable(headers ...string) *table {
 // newPairs makes a table of names and values, without headers.
 func (a *app) newPairs() *table { return &table{screen: a.screen} }
 
-// row adds a row of strings, cells and other values; nil is shown as a dash.
+// row adds a row of cells and other values.
 func (t *table) row(values ...any) {
 	row := make([]cell, len(values))
 	for i, v := range values {
-		switch v := v.(type) {
-		case cell:
-			row[i] = v
-		case nil:
-			row[i] = cell{text: "-"}
-		default:
-			row[i] = cell{text: fmt.Sprint(v)}
-		}
-		row[i].text = oneLine(row[i].text)
-		if row[i].text == "" {
-			row[i].text = "-"
-		}
+		row[i] = cellOf(v)
 	}
 	t.rows = append(t.rows, row)
+}
+
+// cellOf writes a value as people read it. What is missing or empty is a dash.
+func cellOf(v any) cell {
+	c := cell{}
+	switch v := v.(type) {
+	case cell:
+		c = v
+	case nil:
+	case bool:
+		c.text = "no"
+		if v {
+			c.text = "yes"
+		}
+	case []string:
+		c.text = strings.Join(v, ",")
+	case json.RawMessage:
+		c.text = shownJSON(v)
+	case client.Time:
+		c.text = instant(&v)
+	case client.NaiveTime:
+		c.text = instant(&client.Time{Time: v.Time})
+	default:
+		if p := reflect.ValueOf(v); p.Kind() != reflect.Pointer {
+			c.text = fmt.Sprint(v)
+		} else if !p.IsNil() {
+			c = cellOf(p.Elem().Interface())
+		}
+	}
+	if c.text = oneLine(c.text); c.text == "" {
+		c.text = "-"
+	}
+	return c
+}
+
+// heads are the headings of a table, row the values below them.
+type (
+	heads []string
+	row   []any
+)
+
+// listing draws a list of things as a table.
+func listing[T any](a *app, columns heads, values func(*T) row) func([]T) {
+	return func(items []T) {
+		t := a.newTable(columns...)
+		for i := range items {
+			t.row(values(&items[i])...)
+		}
+		t.write(a.stdout)
+	}
+}
+
+// pair is a name and its value. Where the name ends in ?, the pair is left out
+// without a value.
+type pair struct {
+	name  string
+	value any
+}
+
+func (a *app) showPairs(pairs ...pair) {
+	t := a.newPairs()
+	for _, p := range pairs {
+		name, optional := strings.CutSuffix(p.name, "?")
+		if value := cellOf(p.value); !optional || value.text != "-" {
+			t.row(name, value)
+		}
+	}
+	t.write(a.stdout)
 }
 
 // lines renders the rows; trailing blanks are left out.
@@ -105,3 +169,63 @@ func clip(s string, n int) string {
 	runes := []rune(s)
 	return string(runes[:max(n-1, 0)]) + "…"
 }
+
+// counted is a number with its noun: "1 error", "2 batches", "3 entries".
+func counted(n int, noun string) string {
+	stem, isEntry := strings.CutSuffix(noun, "y")
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case isEntry:
+		return fmt.Sprintf("%d %sies", n, stem)
+	case strings.HasSuffix(noun, "ch"):
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// seconds writes a duration with as many digits as a reader needs.
+func seconds(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-"
+	case d > 0 && d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// duration makes a time.Duration of the API's seconds.
+func duration(s float64) time.Duration {
+	return time.Duration(math.Round(s*1e6)) * time.Microsecond
+}
+
+// styles are the colours of states: of tasks, steps, entries, replicas, breakers
+// and whatever else has one.
+var styles = map[style][]string{
+	green: {"complete", "resolved_manually", "healthy", "alive", "ready", "live", "running", "success", "ManuallyResolved", "closed"},
+	red:   {"error", "blocked_by_failures", "unhealthy", "unreachable", "lost", "stale", "dead", "PermanentlyFailed", "open"},
+	yellow: {"waiting_for_retry", "degraded", "warning", "enqueued_as_error_for_orchestration", "failed", "lease_lost", "paused",
+		"draining", "deprecated", "Pending", "half_open"},
+	dim:  {"cancelled", "stopped", "not_created", "Cancelled"},
+	cyan: {"in_progress", "steps_in_process", "enqueued_for_orchestration", "evaluating_results", "enqueuing_steps"},
+}
+
+func stateStyle(state string) style {
+	for style, states := range styles {
+		if slices.Contains(states, state) {
+			return style
+		}
+	}
+	return plain
+}
+
+func stateCell(state string) cell { return cell{state, stateStyle(state)} }

@@ -6,147 +6,104 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/spf13/cobra"
-
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/workflow"
 )
 
-func newTaskCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "task",
-		Aliases: []string{"tasks"},
-		Short:   "Create, list, inspect, watch, repair and cancel tasks",
-	}
-	cmd.AddCommand(
-		suggestedFor(newTaskCreateCommand(a), "new", "add", "submit", "start"),
-		newTaskImportCommand(a),
-		newTaskListCommand(a),
-		suggestedFor(a.taskCommand("get", "Show a task and its results", (*app).getTask), "show", "info", "describe", "inspect", "status"),
-		newTaskFindCommand(a),
-		a.taskCommand("steps", "List the steps of a task", (*app).listSteps),
-		newTaskStepCommand(a),
-		newTaskStepAuditCommand(a),
-		newTaskWatchCommand(a),
-		a.taskCommand("timeline", "Draw when each attempt waited, ran and was applied", (*app).timeline),
-		newTaskBatchesCommand(a),
-		newTaskChainCommand(a),
-		a.taskCommand("verify", "Check the records of a task for contradictions", (*app).verifyTask),
-		suggestedFor(newTaskCancelCommand(a), "delete", "stop", "abort", "kill", "rm"),
-		withEdits(a, newResetStepCommand(a)),
-		newResolveStepCommand(a),
-		newCompleteStepCommand(a),
-		newTaskRunAgainCommand(a),
-		a.stepActionCommand("release-lease", client.ActionReleaseLease, "Take a running step from its worker, as if that were gone", plainAct),
-		a.actionCommand("resolve", client.ActionResolve, "End a task as resolved by hand"),
-		a.actionCommand("fail", client.ActionFail, "End a task as failed; its steps can be reset"),
-		newTaskReplayCommand(a),
-		newTaskReprioritiseCommand(a),
-		newTaskBulkCommand(a),
-		newSendEventCommand(a),
-	)
-	return cmd
-}
-
-// suggestedFor names a command to those who use words of other tools.
-func suggestedFor(cmd *cobra.Command, words ...string) *cobra.Command {
-	cmd.SuggestFor = words
-	return cmd
-}
-
-// taskCommand is a command whose only argument is a task.
-func (a *app) taskCommand(name, short string, do func(*app, context.Context, *client.Client, string) error) *cobra.Command {
-	return &cobra.Command{
-		Use:   name + " UUID",
-		Short: short,
-		Args:  arguments("UUID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTask(args[0], func(c *client.Client, id string) error { return do(a, cmd.Context(), c, id) })
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-}
-
-// withTask checks a task's UUID, connects, and explains what goes wrong.
-func (a *app) withTask(id string, do func(c *client.Client, id string) error) error {
-	parsed, err := uuid.Parse(id)
-	if err != nil {
-		return usagef("%q is not the UUID of a task", id)
-	}
-	c, err := a.client(orchestrator)
-	if err != nil {
-		return err
-	}
-	return unreachable(orchestrator, do(c, parsed.String()))
-}
-
-func newTaskListCommand(a *app) *cobra.Command {
-	o := client.TaskListOptions{}
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List tasks, newest first",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Status != "" {
-				if _, ok := workflow.ParseTaskState(o.Status); !ok {
-					return usagef("unknown status %q: it must be one of %s", o.Status, strings.Join(taskStateWords(), ", "))
-				}
-			}
-			if o.PerPage < 1 || o.PerPage > 100 {
-				return hinted{usagef("--limit must be between 1 and 100"), "see more with --page"}
-			}
-			if o.Page < 1 {
-				return usagef("--page must be 1 or more")
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			list, err := c.Tasks(cmd.Context(), o)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(list, func() { a.showTasks(list) })
+func (a *app) task() command {
+	return command{
+		use: "task", aliases: []string{"tasks"}, short: "Create, list, inspect, watch, repair and cancel tasks",
+		commands: []command{
+			a.taskCreate(), a.taskImport(), a.taskList(),
+			{use: "get UUID", short: "Show a task and its results", run: a.taskGet,
+				similar: []string{"show", "info", "describe", "inspect", "status"}},
+			a.taskFind(),
+			{use: "steps UUID", short: "List the steps of a task", run: ask(a, stepsOf, a.showSteps)},
+			{use: "step TASK STEP", short: "Show one step with its result or error; STEP is a UUID or a name",
+				run: ask(a, ofPair((*api).Step), a.showStep)},
+			{use: "step-audit TASK STEP", short: "List the reported executions of a step, newest first",
+				run: ask(a, ofPair((*api).StepAudit), a.showAudit)},
+			a.taskWatch(),
+			{use: "timeline UUID", short: "Draw when each attempt waited, ran and was applied",
+				run: ask(a, of((*api).Timeline), a.showTimeline)},
+			a.taskBatches(), a.taskChain(),
+			{use: "verify UUID", short: "Check the records of a task for contradictions", run: a.taskVerify},
+			a.taskCancel(), a.resetStep(), a.resolveStep(), a.completeStep(), a.taskRunAgain(),
+			a.taskAction(command{use: "release-lease TASK STEP", short: "Revoke the lease of a running step, as if its worker were lost"},
+				client.ActionReleaseLease),
+			a.taskAction(command{use: "resolve UUID", short: "End a task as resolved by hand"}, client.ActionResolve),
+			a.taskAction(command{use: "fail UUID", short: "End a task as failed; its steps can be reset"}, client.ActionFail),
+			a.taskReplay(), a.taskReprioritise(), a.taskBulk(), a.sendEvent(),
 		},
 	}
-	f := cmd.Flags()
-	f.StringVarP(&o.Namespace, "namespace", "n", "", "only of this namespace")
-	f.StringVarP(&o.Status, "status", "s", "", "only in this state")
-	f.StringVar(&o.Initiator, "initiator", "", "only of this initiator")
-	f.StringVar(&o.SourceSystem, "source-system", "", "only from this source system")
-	f.IntVarP(&o.PerPage, "limit", "l", 20, "how many, up to 100")
-	f.IntVar(&o.Page, "page", 1, "which page, from 1")
-	completeFlag(cmd, "status", oneOfWords(taskStateWords()...))
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	return cmd
 }
 
-func (a *app) showTasks(list *client.TaskList) {
-	t := a.newTable("TASK", "TEMPLATE", "STATUS", "STEPS", "FAILED", "PRIORITY", "AGE")
-	for i := range list.Tasks {
-		task := &list.Tasks[i]
-		t.row(task.TaskUUID, templateName(task), stateCell(task.Status),
-			fmt.Sprintf("%d/%d", task.CompletedSteps, task.TotalSteps), task.FailedSteps,
-			number(task.Priority), a.since(task.CreatedAt.Time))
-	}
-	t.write(a.stdout)
-	if p := list.Pagination; p.HasNext || p.HasPrevious {
-		a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
+func (a *app) taskList() command {
+	o := client.TaskListOptions{PerPage: 20, Page: 1}
+	show := listing(a, heads{"TASK", "TEMPLATE", "STATUS", "STEPS", "FAILED", "PRIORITY", "AGE"}, func(t *client.Task) row {
+		return row{t.TaskUUID, templateName(t), stateCell(t.Status), share(t.CompletedSteps, t.TotalSteps), t.FailedSteps,
+			t.Priority, a.since(t.CreatedAt.Time)}
+	})
+	return command{
+		use: "list", short: "List tasks, newest first",
+		flags: all(
+			a.namespace(&o.Namespace, "only of this namespace"),
+			opt(&o.Status, "status,s", "only in this state", among(taskStateWords()...)),
+			opt(&o.Initiator, "initiator", "only of this initiator"),
+			opt(&o.SourceSystem, "source-system", "only from this source system"),
+			limit(&o.PerPage, 100, "how many", hinting("see more with --page")),
+			opt(&o.Page, "page", "which page, from 1", atLeastOne),
+		),
+		run: ask(a, with((*api).Tasks, &o), func(list *client.TaskList) {
+			show(list.Tasks)
+			if p := list.Pagination; p.HasNext || p.HasPrevious {
+				a.printf("\npage %d of %d, %s\n", p.Page, p.TotalPages, counted(p.TotalCount, "task"))
+			}
+		}),
 	}
 }
 
-func (a *app) getTask(ctx context.Context, c *client.Client, id string) error {
-	task, err := c.Task(ctx, id, 0)
+func (a *app) taskGet(ctx context.Context, c *api, args []string) error {
+	task, err := c.Task(ctx, args[0], 0)
 	if err != nil {
 		return err
 	}
 	return a.showFound(ctx, c, task)
 }
 
-// showFound writes a task, what it has brought, and why it may stand still.
-func (a *app) showFound(ctx context.Context, c *client.Client, task *client.Task) error {
-	if err := a.emit(task, func() { a.showWithSteps(task) }); err != nil {
+func (a *app) taskFind() command {
+	var name, key string
+	var wait time.Duration
+	namespace := "default"
+	return command{
+		use: "find", short: "Show the task that has an idempotency key",
+		long: `Shows the task that was created with an idempotency key, whatever its state. A key
+belongs to a template of a namespace, whichever its version, and counts until its
+lifetime is over (see the templates' key_lifetime).`,
+		example: "  tasker-ctl task find -n payments --name process_refund --key order-7",
+		flags: all(
+			a.namespace(&namespace, "namespace of the template"),
+			opt(&name, "name", "name of the template", needed, a.offering(byName)),
+			opt(&key, "key", "the idempotency key", needed),
+			waitFlag(&wait),
+		),
+		run: func(ctx context.Context, c *api, _ []string) error {
+			task, err := c.TaskByKey(ctx, namespace, name, key, wait)
+			if err != nil {
+				return err
+			}
+			return a.showFound(ctx, c, task)
+		},
+	}
+}
+
+// waitFlag is --wait of commands that can wait for the end of a task.
+func waitFlag(wait *time.Duration) flags {
+	return opt(wait, "wait", "wait up to `duration` for the task to finish", notNegative)
+}
+
+// showFound writes a task, its results, and why it may make no progress.
+func (a *app) showFound(ctx context.Context, c *api, task *client.Task) error {
+	if err := a.emit(task, func() { a.showTask(task) }); err != nil {
 		return err
 	}
 	a.showOutcome(ctx, c, task)
@@ -156,63 +113,48 @@ func (a *app) showFound(ctx context.Context, c *client.Client, task *client.Task
 	return nil
 }
 
-func (a *app) showWithSteps(task *client.Task) {
-	a.showTask(task)
-	if len(task.Steps) > 0 {
-		a.printf("\n")
-		a.showReadiness(task.Steps)
-	}
-}
-
 func (a *app) showTask(task *client.Task) {
-	t := a.newPairs()
-	t.row("task", task.TaskUUID)
-	t.row("template", templateName(task))
-	t.row("status", stateCell(task.Status))
-	t.row("execution", task.ExecutionStatus)
-	if task.RecommendedAction != "none" {
-		t.row("recommended", task.RecommendedAction)
+	recommended := task.RecommendedAction
+	if recommended == "none" {
+		recommended = ""
 	}
-	t.row("health", stateCell(task.HealthStatus))
-	t.row("steps", fmt.Sprintf("%d of %d complete (%.0f%%), %d in progress, %d ready, %d failed",
-		task.CompletedSteps, task.TotalSteps, task.CompletionPercentage, task.InProgressSteps, task.ReadySteps, task.FailedSteps))
-	t.row("priority", number(task.Priority))
-	t.row("tags", strings.Join(task.Tags, ", "))
-	t.row("initiator", task.Initiator)
-	t.row("source", task.SourceSystem)
-	t.row("reason", task.Reason)
-	t.row("correlation", task.CorrelationID)
-	t.row("parent", text(task.ParentCorrelationID))
-	if task.ParentTaskUUID != nil {
-		t.row("step of task", *task.ParentTaskUUID)
-	}
-	if len(task.DependsOn) > 0 {
-		t.row("depends on", strings.Join(task.DependsOn, ", "))
-	}
-	if task.ContinuesTaskUUID != "" {
-		t.row("continues", task.ContinuesTaskUUID)
-	}
-	if len(task.ContinuedBy) > 0 {
-		t.row("continued by", strings.Join(task.ContinuedBy, ", "))
-	}
-	t.row("created", instant(&task.CreatedAt))
-	t.row("updated", instant(&task.UpdatedAt))
-	t.row("completed", instant(task.CompletedAt))
-	t.row("context", clip(string(task.Context), 200))
-	t.write(a.stdout)
+	a.showPairs(
+		pair{"task", task.TaskUUID},
+		pair{"template", templateName(task)},
+		pair{"status", stateCell(task.Status)},
+		pair{"execution", task.ExecutionStatus},
+		pair{"recommended?", recommended},
+		pair{"health", stateCell(task.HealthStatus)},
+		pair{"steps", fmt.Sprintf("%d of %d complete (%.0f%%), %d in progress, %d ready, %d failed",
+			task.CompletedSteps, task.TotalSteps, task.CompletionPercentage, task.InProgressSteps, task.ReadySteps, task.FailedSteps)},
+		pair{"priority", task.Priority},
+		pair{"tags", strings.Join(task.Tags, ", ")},
+		pair{"initiator", task.Initiator},
+		pair{"source", task.SourceSystem},
+		pair{"reason", task.Reason},
+		pair{"correlation", task.CorrelationID},
+		pair{"parent", task.ParentCorrelationID},
+		pair{"step of task?", task.ParentTaskUUID},
+		pair{"depends on?", strings.Join(task.DependsOn, ", ")},
+		pair{"continues?", task.ContinuesTaskUUID},
+		pair{"continued by?", strings.Join(task.ContinuedBy, ", ")},
+		pair{"created", task.CreatedAt},
+		pair{"updated", task.UpdatedAt},
+		pair{"completed", task.CompletedAt},
+		pair{"context", clip(string(task.Context), 200)},
+	)
+	a.showReadiness(task.Steps)
 }
 
 func (a *app) showReadiness(steps []client.StepReadiness) {
-	t := a.newTable("STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "NEXT RETRY", "UUID")
-	for _, s := range steps {
-		var next *client.Time
-		if s.NextRetryAt != nil {
-			next = &client.Time{Time: s.NextRetryAt.Time}
-		}
-		t.row(s.Name, stateCell(s.CurrentState), attempts(s.Attempts, s.MaxAttempts),
-			fmt.Sprintf("%d/%d", s.CompletedParents, s.TotalParents), yesNo(s.ReadyForExecution), instant(next), s.WorkflowStepUUID)
+	if len(steps) == 0 {
+		return
 	}
-	t.write(a.stdout)
+	a.printf("\n")
+	listing(a, heads{"STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "NEXT RETRY", "UUID"}, func(s *client.StepReadiness) row {
+		return row{s.Name, stateCell(s.CurrentState), share(s.Attempts, s.MaxAttempts), share(s.CompletedParents, s.TotalParents),
+			s.ReadyForExecution, s.NextRetryAt, s.WorkflowStepUUID}
+	})(steps)
 	for i := range steps {
 		if w := steps[i].Waiting; w != nil {
 			a.printf("%s waits for %s\n", steps[i].Name, waitText(w))
@@ -233,55 +175,63 @@ func waitText(w *client.Waiting) string {
 	if w.Prompt != "" {
 		what += " (" + clip(oneLine(w.Prompt), 60) + ")"
 	}
-	if w.Until != nil {
-		what += fmt.Sprintf(", until %v", instant(w.Until))
-	}
-	return what
+	return what + suffixed(", until ", instant(w.Until))
 }
 
-func (a *app) verifyTask(ctx context.Context, c *client.Client, id string) error {
-	v, err := c.VerifyTask(ctx, id)
+func (a *app) taskVerify(ctx context.Context, c *api, args []string) error {
+	v, err := c.VerifyTask(ctx, args[0])
 	if err != nil {
 		return err
 	}
-	if err := a.emit(v, func() {
+	wrong := failure(fmt.Sprintf("task %s: %s", v.TaskUUID, counted(len(v.Problems), "contradiction")))
+	return a.verdict(v, v.OK, wrong, func() {
 		for _, p := range v.Problems {
 			a.printf("%s\n", oneLine(p))
 		}
 		if v.OK {
 			a.printf("task %s: the records agree\n", v.TaskUUID)
 		}
-	}); err != nil {
-		return err
+	})
+}
+
+func (a *app) taskChain() command {
+	n := client.DefaultChainLimit
+	return command{
+		use: "chain UUID", short: "Show the tasks that a task continues, and those that continue it",
+		long: `Shows the tasks that a task continues, and those that continue it, the oldest
+first. A handler names the next task when it ends its step. Tasks that retention
+has deleted are missing.`,
+		flags: limit(&n, client.MaxChainLimit, "how many links in each direction"),
+		run:   ask(a, ofWith((*api).Chain, &n), a.showChain),
 	}
-	if !v.OK {
-		return failure(fmt.Sprintf("task %s: %s", v.TaskUUID, counted(len(v.Problems), "contradiction")))
+}
+
+// showChain marks the task that was asked for.
+func (a *app) showChain(chain *client.Chain) {
+	if chain.MoreBefore {
+		a.printf("… more before; see them with --limit\n")
 	}
-	return nil
+	listing(a, heads{"", "TASK", "TEMPLATE", "STATUS", "CREATED", "CONTINUES"}, func(task *client.Task) row {
+		mark := " "
+		if task.TaskUUID == chain.TaskUUID {
+			mark = "▶"
+		}
+		return row{mark, task.TaskUUID, templateName(task), stateCell(task.Status), task.CreatedAt, task.ContinuesTaskUUID}
+	})(chain.Tasks)
+	if chain.MoreAfter {
+		a.printf("… more after; see them with --limit\n")
+	}
 }
 
 func templateName(t *client.Task) string { return t.Namespace + "/" + t.Name + ":" + t.Version }
 
-func attempts(n, limit int) string { return fmt.Sprintf("%d/%d", n, limit) }
+// share is a part of a number, such as attempts of those allowed.
+func share[N int | int64](n, of N) string { return fmt.Sprintf("%d/%d", n, of) }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
-
-func number(n *int) any {
-	if n == nil {
-		return nil
-	}
-	return *n
-}
-
-// instant is a time in UTC to the millisecond, nil without one.
-func instant(t *client.Time) any {
+// instant is a time in UTC to the millisecond, empty without one.
+func instant(t *client.Time) string {
 	if t == nil {
-		return nil
+		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000Z")
 }

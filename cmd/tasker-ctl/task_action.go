@@ -5,222 +5,250 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-
-	"github.com/spf13/cobra"
+	"reflect"
+	"strings"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/workflow"
 )
-
-// defaultActor is who acts when nobody is named.
-const defaultActor = "cli-operator"
-
-// whyFlags say who acts and what for.
-type whyFlags struct{ reason, actor string }
-
-// flags adds -r and -b; actorFlag is the long name of the latter, and need says
-// that a reason must be given.
-func (w *whyFlags) flags(cmd *cobra.Command, actorFlag string, need bool) {
-	usage := "why; kept in the history"
-	if need {
-		usage += " (required)"
-	}
-	cmd.Flags().StringVarP(&w.reason, "reason", "r", "", usage)
-	cmd.Flags().StringVarP(&w.actor, actorFlag, "b", defaultActor, "who acts")
-	if need {
-		required(cmd, "reason")
-	}
-}
 
 // notAllowed gives the refusal of a task or step in the wrong state its exit
 // code: what is wrong with the command line was found before it was sent.
 func notAllowed(err error) error {
-	var told *client.Error
-	if errors.As(err, &told) && told.Status == http.StatusBadRequest {
+	var answer *client.Error
+	if errors.As(err, &answer) && answer.Status == http.StatusBadRequest {
 		return coded{err, exitConflict}
 	}
 	return err
 }
 
-func newTaskCancelCommand(a *app) *cobra.Command {
-	var why whyFlags
-	cmd := a.taskCommand("cancel", "Cancel a task that has not ended", func(a *app, ctx context.Context, c *client.Client, id string) error {
-		task, err := c.CancelTaskWhy(ctx, id, client.Why{Reason: why.reason, Actor: why.actor})
-		if err != nil {
-			return notAllowed(err)
+func (a *app) taskCancel() command {
+	return change(a, command{use: "cancel UUID", short: "Cancel a task that has not ended", explain: notAllowed,
+		similar: []string{"delete", "stop", "abort", "kill", "rm"}}, (*api).CancelTaskWhy, a.showStatus)
+}
+
+func (a *app) showStatus(task *client.Task) { a.printf("task %s: %s\n", task.TaskUUID, task.Status) }
+
+// taskAction completes the description of a command that acts on a task, or on
+// one step of it.
+func (a *app) taskAction(d command, action string) command {
+	return a.acting(d, &client.TaskAction{Action: action}, nil)
+}
+
+// acting completes the description of a command that carries out an action, on
+// the step that is the second argument where there is one. With a dry flag it
+// may only be looked at.
+func (a *app) acting(d command, t *client.TaskAction, dry *bool) command {
+	d.flags = append(why(&t.Reason, &t.Actor, needed), d.flags...)
+	d.explain = notAllowed
+	d.run = func(ctx context.Context, c *api, args []string) error {
+		if len(args) == 2 {
+			t.StepUUID = args[1]
 		}
-		return a.emit(task, func() { a.printf("task %s: %s\n", task.TaskUUID, task.Status) })
-	})
-	why.flags(cmd, "actor", false)
-	return cmd
-}
-
-// actionCommand is a command that acts on a task; more may add to the action
-// and its flags.
-func (a *app) actionCommand(name, action, short string, more ...func(cmd *cobra.Command, t *client.TaskAction) func() error) *cobra.Command {
-	var why whyFlags
-	t := &client.TaskAction{Action: action}
-	var checks []func() error
-	cmd := a.taskCommand(name, short, func(a *app, ctx context.Context, c *client.Client, id string) error {
-		t.Reason, t.Actor = why.reason, why.actor
-		for _, check := range checks {
-			if err := check(); err != nil {
-				return err
-			}
+		if dry != nil && *dry {
+			return ask(a, ofWith((*api).PreviewAction, t), a.showPreview)(ctx, c, args)
 		}
-		return a.actOnTask(ctx, c, id, *t)
-	})
-	why.flags(cmd, "actor", true)
-	for _, m := range more {
-		checks = append(checks, m(cmd, t))
+		return ask(a, ofWith((*api).ActOnTask, t), func(task *client.Task) { a.showActedOn(args[0], task) })(ctx, c, args)
 	}
-	return cmd
+	return d
 }
 
-func (a *app) actOnTask(ctx context.Context, c *client.Client, id string, t client.TaskAction) error {
-	task, err := c.ActOnTask(ctx, id, t)
-	if err != nil {
-		return notAllowed(err)
+func (a *app) showActedOn(id string, task *client.Task) {
+	if task.TaskUUID != id {
+		a.printf("created task %s (%s)\n", task.TaskUUID, task.Status)
+		return
 	}
-	return a.emit(task, func() {
-		if task.TaskUUID != id {
-			a.printf("created task %s (%s)\n", task.TaskUUID, task.Status)
-			return
-		}
-		a.printf("task %s: %s\n", task.TaskUUID, task.Status)
-	})
+	a.showStatus(task)
 }
 
-func newTaskReprioritiseCommand(a *app) *cobra.Command {
-	cmd := a.actionCommand("reprioritise", client.ActionReprioritise, "Change the priority of a task that has not ended",
-		func(cmd *cobra.Command, t *client.TaskAction) func() error {
-			var priority int
-			cmd.Flags().IntVarP(&priority, "priority", "p", 0, "the new one, -100 to 100; higher goes first (required)")
-			required(cmd, "priority")
-			return func() error { t.Priority = &priority; return checkPriority(priority) }
-		})
-	cmd.Aliases = []string{"reprioritize"}
-	return cmd
+func (a *app) taskReprioritise() command {
+	t := client.TaskAction{Action: client.ActionReprioritise}
+	return a.acting(command{
+		use: "reprioritise UUID", aliases: []string{"reprioritize"}, short: "Change the priority of a task that has not ended",
+		flags: opt(&t.Priority, "priority,p", "the new one, -100 to 100; higher goes first", needed, aPriority),
+	}, &t, nil)
 }
 
-func checkPriority(priority int) error {
-	if priority < workflow.MinPriority || priority > workflow.MaxPriority {
-		return usagef("--priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
-	}
-	return nil
-}
-
-func newTaskReplayCommand(a *app) *cobra.Command {
-	var why whyFlags
-	var e editFlags
-	cmd := a.taskCommand("replay", "Create a task that does the same again", func(a *app, ctx context.Context, c *client.Client, id string) error {
-		return e.act(ctx, a, c, id, client.TaskAction{Action: client.ActionReplay, Reason: why.reason, Actor: why.actor})
-	})
-	why.flags(cmd, "actor", true)
-	e.flags(cmd)
-	cmd.Long = `Creates a task with the template, the input and the tags of an old one. Its parent
+func (a *app) taskReplay() command {
+	return a.editing(command{
+		use: "replay UUID", short: "Create a task that repeats another one",
+		long: `Creates a task with the template, the input and the tags of an old one. Its parent
 correlation id is the correlation id of the old one. A pending entry of the old
-task in the dead-letter queue is closed; replayed twice, it is a conflict.`
-	return cmd
+task in the dead-letter queue is closed; replayed twice, it is a conflict.`,
+	}, client.ActionReplay)
 }
 
-// acting carries an action on a task out.
-type acting func(ctx context.Context, a *app, c *client.Client, task string, t client.TaskAction) error
-
-func plainAct(ctx context.Context, a *app, c *client.Client, task string, t client.TaskAction) error {
-	return a.actOnTask(ctx, c, task, t)
+func (a *app) taskRunAgain() command {
+	return a.editing(command{
+		use: "run-again TASK STEP", short: "Run a step that has ended once more, and all that depends on it",
+		long: `Runs a step that has ended once more from the beginning, and all that depends on
+it. With --input or --patch the input of the task is changed first: every step
+that starts from now on gets it, a running one keeps its old input. The history
+keeps the input as it was; the identity of the task stays that of its creation.`,
+		example: `  tasker-ctl task run-again 019d… charge --patch '{"currency": "EUR"}' -r 'ticket 7' --dry-run
+  tasker-ctl task run-again 019d… charge --patch '{"currency": "EUR"}' -r 'ticket 7'`,
+	}, client.ActionRunAgain)
 }
 
-// stepActionCommand is a command that acts on one step through the actions of
-// its task.
-func (a *app) stepActionCommand(name, action, short string, act acting) *cobra.Command {
-	var why whyFlags
-	cmd := &cobra.Command{
-		Use:   name + " TASK STEP",
-		Short: short,
-		Args:  arguments("TASK", "STEP"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withStep(cmd.Context(), args, func(c *client.Client, task, step string) error {
-				return act(cmd.Context(), a, c, task, client.TaskAction{Action: action, StepUUID: step, Reason: why.reason, Actor: why.actor})
-			})
-		},
-		ValidArgsFunction: a.completeSteps,
+// editing completes the description of a command whose action may change the
+// input of the task.
+func (a *app) editing(d command, action string) command {
+	t := client.TaskAction{Action: action}
+	var dry bool
+	d.flags, d.either = edits(&t, &dry)
+	return a.acting(d, &t, &dry)
+}
+
+// edits are the flags that change the input of a task, and those of them that
+// exclude each other.
+func edits(t *client.TaskAction, dry *bool) (flags, [][2]string) {
+	return all(
+		opt(&t.Context, "input,i", "another input as a JSON object, @file, or - for stdin", anObject),
+		opt(&t.ContextPatch, "patch", "changes of the input, a JSON merge patch, @file, or - for stdin", anObject),
+		opt(dry, "dry-run", "only show what would change"),
+	), [][2]string{{"input", "patch"}}
+}
+
+// stepResolution completes the description of a command that resets, resolves
+// or completes a step; actor is the field that its flag fills in.
+func (a *app) stepResolution(d command, s *client.StepAction, actorFlag string, actor *string) command {
+	d.flags = append(whyAs(actorFlag, &s.Reason, actor, needed), d.flags...)
+	d.explain = notAllowed
+	d.run = ask(a, func(ctx context.Context, c *api, args []string) (*client.Step, error) {
+		return c.ActOnStep(ctx, args[0], args[1], *s)
+	}, func(step *client.Step) {
+		a.printf("step %s: %s (%s: %s)\n", oneLine(step.Name), step.CurrentState, oneLine(*actor), oneLine(s.Reason))
+	})
+	return d
+}
+
+// resetStep may change the input of the task, and is an action on the task then.
+func (a *app) resetStep() command {
+	s := client.StepAction{ActionType: client.StepResetForRetry}
+	t := client.TaskAction{Action: client.ActionReset}
+	var dry bool
+	d := command{use: "reset-step TASK STEP", short: "Run a step in error again, with all its attempts"}
+	edited := a.acting(d, &t, &dry)
+	d.flags, d.either = edits(&t, &dry)
+	d = a.stepResolution(d, &s, "reset-by", &s.ResetBy)
+	reset := d.run
+	d.run = func(ctx context.Context, c *api, args []string) error {
+		if t.Context == nil && t.ContextPatch == nil && !dry {
+			return reset(ctx, c, args)
+		}
+		t.Reason, t.Actor = s.Reason, s.ResetBy
+		return edited.run(ctx, c, args)
 	}
-	why.flags(cmd, "actor", true)
-	return cmd
+	return d
 }
 
-// resolutionCommand is a command that resets, resolves or completes a step;
-// fill puts the actor and what else is needed into the request.
-func (a *app) resolutionCommand(name, actorFlag, short string, fill func(s *client.StepAction, actor string) error) *cobra.Command {
-	var why whyFlags
-	cmd := &cobra.Command{
-		Use:   name + " TASK STEP",
-		Short: short,
-		Args:  arguments("TASK", "STEP"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s := client.StepAction{Reason: why.reason}
-			if err := fill(&s, why.actor); err != nil {
-				return err
+func (a *app) resolveStep() command {
+	s := client.StepAction{ActionType: client.StepResolveManually}
+	d := command{use: "resolve-step TASK STEP", short: "Count a step as satisfied without a result"}
+	return a.stepResolution(d, &s, "resolved-by", &s.ResolvedBy)
+}
+
+func (a *app) completeStep() command {
+	data := client.CompletionData{}
+	s := client.StepAction{ActionType: client.StepCompleteManually, CompletionData: &data}
+	return a.stepResolution(command{
+		use: "complete-step TASK STEP", short: "Complete a step with a result given by hand",
+		example: "  tasker-ctl task complete-step 019d… charge --result '{\"paid\": true}' -r 'paid by hand, ticket 7'",
+		flags: all(
+			opt(&data.Result, "result", "what dependent steps receive, as JSON, @file, or - for stdin", needed),
+			opt(&data.Metadata, "metadata", "kept beside the result, as JSON or @file"),
+		),
+	}, &s, "completed-by", &s.CompletedBy)
+}
+
+// showPreview tells what an action would do.
+func (a *app) showPreview(p *client.ActionPreview) {
+	if len(p.Steps) > 0 {
+		listing(a, heads{"STEP", "IS", "WOULD BE"}, func(s *client.StepPreview) row {
+			return row{s.Name, stateCell(s.From), stateCell(s.To)}
+		})(p.Steps)
+		a.printf("\n")
+	}
+	if len(p.ContextChanges) > 0 {
+		a.showContextChanges(p.ContextChanges, p.MoreContextChanges)
+		a.printf("\n")
+	}
+	if p.EndsAs != "" {
+		a.printf("The task would end as %s.\n", p.EndsAs)
+	}
+	a.printf("Nothing was changed.\n")
+}
+
+func (a *app) showContextChanges(changes []client.ContextChange, more bool) {
+	value := func(v json.RawMessage) string { return clip(string(v), 60) }
+	listing(a, heads{"INPUT AT", "BEFORE", "AFTER"}, func(c *client.ContextChange) row {
+		return row{c.Path, value(c.Before), value(c.After)}
+	})(changes)
+	if more {
+		a.printf("… and more; -o json has the whole input\n")
+	}
+}
+
+// bulkActions are those that `task action` has, in the order of its help.
+var bulkActions = []string{client.ActionCancel, client.ActionFail, client.ActionResolve, client.ActionReset, client.ActionComplete,
+	client.ActionRunAgain, client.ActionReprioritise, client.ActionReleaseLease}
+
+func (a *app) taskBulk() command {
+	var r really
+	b := client.BulkAction{Limit: client.DefaultBulkLimit, DryRun: &r.dryRun}
+	f := &b.Filter
+	return command{
+		use: "action ACTION", short: "Act on all tasks that match a filter",
+		long: `Acts on all tasks that match a filter, the oldest first. A task must match every
+flag of the filter, and at least one must be given. Nothing is changed without
+--yes; --dry-run shows which tasks match. Tasks whose state does not allow the
+action are counted as skipped.
+
+Actions: ` + strings.Join(bulkActions, ", ") + `.
+Those on steps (reset_for_retry, complete_manually, run_again, release_lease, and
+resolve of a step) need --step.`,
+		example: "  tasker-ctl task action cancel -n payments --tag demo --dry-run -r 'wrong import'\n" +
+			"  tasker-ctl task action reset_for_retry --name refund -s error --step charge -r 'gateway is back' --yes",
+		flags: all(
+			a.namespace(&f.Namespace, "only of this namespace"),
+			opt(&f.Name, "name", "only of this template", a.offering(byName)),
+			opt(&f.Version, "version", "only of this version of it"),
+			opt(&f.States, "status,s", "only in these states; may be repeated", withCommas, among(taskStateWords()...)),
+			opt(&f.Tag, "tag", "only with this tag"),
+			opt(&f.CreatedBefore, "created-before", "only older ones: a `time` (RFC 3339) or an age (24h)"),
+			opt(&f.CreatedAfter, "created-after", "only newer ones, likewise"),
+			opt(&f.StepName, "step", "the step that the action is about"),
+			opt(&b.Priority, "priority,p", "for reprioritise: -100 to 100", aPriority),
+			opt(&b.Result, "result", "for complete_manually: the result as JSON or @file"),
+			limit(&b.Limit, client.MaxBulkLimit, "how many tasks at most"),
+			why(&b.Reason, &b.Actor, needed),
+			r.flags(),
+		),
+		check: func(args []string) error {
+			b.Action = args[0]
+			if reflect.DeepEqual(*f, client.BulkFilter{StepName: f.StepName}) {
+				return usagef("task action needs a filter: --namespace, --name, --version, --status, --tag, --created-before or --created-after")
 			}
-			return a.withStep(cmd.Context(), args, func(c *client.Client, task, id string) error {
-				step, err := c.ActOnStep(cmd.Context(), task, id, s)
-				if err != nil {
-					return notAllowed(err)
-				}
-				return a.emit(step, func() {
-					a.printf("step %s: %s (%s: %s)\n", oneLine(step.Name), step.CurrentState, oneLine(why.actor), oneLine(why.reason))
-				})
-			})
+			return r.check("task action " + b.Action + " may change many tasks")
 		},
-		ValidArgsFunction: a.completeSteps,
+		run: ask(a, with((*api).ActOnTasks, &b), a.showBulk),
 	}
-	why.flags(cmd, actorFlag, true)
-	return cmd
 }
 
-func newResetStepCommand(a *app) *cobra.Command {
-	return a.resolutionCommand("reset-step", "reset-by", "Run a step in error again, with all its attempts",
-		func(s *client.StepAction, actor string) error {
-			s.ActionType, s.ResetBy = client.StepResetForRetry, actor
-			return nil
-		})
-}
-
-func newResolveStepCommand(a *app) *cobra.Command {
-	return a.resolutionCommand("resolve-step", "resolved-by", "Count a step as satisfied without a result",
-		func(s *client.StepAction, actor string) error {
-			s.ActionType, s.ResolvedBy = client.StepResolveManually, actor
-			return nil
-		})
-}
-
-func newCompleteStepCommand(a *app) *cobra.Command {
-	var result, metadata string
-	cmd := a.resolutionCommand("complete-step", "completed-by", "Complete a step with a result given by hand",
-		func(s *client.StepAction, actor string) (err error) {
-			s.ActionType, s.CompletedBy, s.CompletionData = client.StepCompleteManually, actor, &client.CompletionData{}
-			if s.CompletionData.Result, err = a.readJSON("--result", result); err != nil || metadata == "" {
-				return err
-			}
-			s.CompletionData.Metadata, err = a.readJSON("--metadata", metadata)
-			return err
-		})
-	cmd.Example = "  tasker-ctl task complete-step 019d… charge --result '{\"paid\": true}' -r 'paid by hand, ticket 7'"
-	cmd.Flags().StringVar(&result, "result", "", "what the steps after it are given, as JSON, @file, or - for stdin (required)")
-	cmd.Flags().StringVar(&metadata, "metadata", "", "kept beside the result, as JSON or @file")
-	required(cmd, "result")
-	return cmd
-}
-
-// readJSON reads any JSON from a flag's value.
-func (a *app) readJSON(flag, value string) (json.RawMessage, error) {
-	data, err := a.readInput(value, maxInput)
-	if err != nil {
-		return nil, err
+// showBulk reports the outcome for many tasks.
+func (a *app) showBulk(r *client.BulkResult) {
+	for _, id := range r.Tasks {
+		a.printf("%s\n", id)
 	}
-	if !json.Valid(data) {
-		return nil, usagef("%s is not JSON", flag)
+	if more := r.Matched - len(r.Tasks); more > 0 && len(r.Tasks) > 0 {
+		a.printf("and %d more\n", more)
 	}
-	return data, nil
+	if r.DryRun {
+		verb := "match"
+		if r.Matched == 1 {
+			verb = "matches"
+		}
+		a.printf("%s %s; nothing was changed\n", counted(r.Matched, "task"), verb)
+		return
+	}
+	a.printf("changed %d of %s; %d skipped\n", r.Changed, counted(r.Matched, "task"), r.Skipped)
 }

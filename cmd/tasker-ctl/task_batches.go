@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,23 +10,26 @@ import (
 // batchBar is the width of the bar of a group, in characters.
 const batchBar = 30
 
-// showBatches tells how far the batches of a task are.
-func (a *app) showBatches(ctx context.Context, c *client.Client, id string) error {
-	list, err := c.Batches(ctx, id)
-	if err != nil {
-		return err
+// taskBatches shows batches, and has below it what concerns the items that they
+// could not process.
+func (a *app) taskBatches() command {
+	return command{
+		use: "batches UUID", short: "Show the progress of the batches of a task",
+		run:      ask(a, of((*api).Batches), a.showBatches),
+		commands: []command{a.isolatedList(), a.isolatedReplay()},
 	}
-	return a.emit(list, func() {
-		if len(list.Groups) == 0 {
-			a.printf("The task has no batches.\n")
+}
+
+func (a *app) showBatches(list *client.Batches) {
+	if len(list.Groups) == 0 {
+		a.printf("The task has no batches.\n")
+	}
+	for i := range list.Groups {
+		if i > 0 {
+			a.printf("\n")
 		}
-		for i := range list.Groups {
-			if i > 0 {
-				a.printf("\n")
-			}
-			a.showBatchGroup(&list.Groups[i])
-		}
-	})
+		a.showBatchGroup(&list.Groups[i])
+	}
 }
 
 func (a *app) showBatchGroup(g *client.BatchGroup) {
@@ -52,11 +53,9 @@ func (a *app) showBatchGroup(g *client.BatchGroup) {
 		a.printf(", about %s left", time.Duration(*g.SecondsLeft*float64(time.Second)).Round(time.Second))
 	}
 	a.printf("\n\n")
-	t := a.newTable("BATCH", "FROM", "TO", "ITEMS", "STATE", "ATTEMPTS")
-	for _, b := range g.Batches {
-		t.row(b.Name, string(b.Start), string(b.End), b.Items, stateCell(b.State), b.Attempts)
-	}
-	t.write(a.stdout)
+	listing(a, heads{"BATCH", "FROM", "TO", "ITEMS", "STATE", "ATTEMPTS"}, func(b *client.Batch) row {
+		return row{b.Name, string(b.Start), string(b.End), b.Items, stateCell(b.State), b.Attempts}
+	})(g.Batches)
 }
 
 func progressBar(done, total int) string {
@@ -64,5 +63,75 @@ func progressBar(done, total int) string {
 	if total > 0 {
 		full = done * batchBar / total
 	}
-	return fmt.Sprintf("%s%s", strings.Repeat("█", full), strings.Repeat("░", batchBar-full))
+	return strings.Repeat("█", full) + strings.Repeat("░", batchBar-full)
+}
+
+// itemFlags select isolated items.
+func itemFlags(worker, batch *string, retryable **bool, n *int, most int) flags {
+	return all(
+		opt(worker, "worker-step,w", "of the batches of this step"),
+		opt(batch, "batch", "of the batch of this name (process_rows_003)"),
+		opt(retryable, "retryable", "only items that may succeed on another attempt; --retryable=false: the others"),
+		limit(n, most, "how many at most"),
+	)
+}
+
+func (a *app) isolatedList() command {
+	o := client.IsolatedOptions{Limit: client.DefaultIsolatedItems}
+	return command{
+		use: "isolated UUID", short: "List items that batches of a task could not process",
+		flags: all(
+			itemFlags(&o.Worker, &o.Batch, &o.Retryable, &o.Limit, client.MaxIsolatedItems),
+			opt(&o.Replayed, "replayed", "only items that a replay task has; --replayed=false: the others"),
+			opt(&o.After, "after", "where the previous page ended"),
+		),
+		run: ask(a, ofWith((*api).IsolatedItems, &o), a.showIsolated),
+	}
+}
+
+func (a *app) showIsolated(list *client.IsolatedItems) {
+	if len(list.Items) == 0 {
+		a.printf("There are no such items.\n")
+		return
+	}
+	listing(a, heads{"BATCH", "ITEM", "ERROR", "MAY WORK", "REPLAYED AS"}, func(i *client.IsolatedItem) row {
+		return row{i.Batch, string(i.Item), i.Error.Message, i.Error.Retryable, i.ReplayedAs}
+	})(list.Items)
+	if list.Next != nil {
+		a.printf("There are more: --after %s\n", *list.Next)
+	}
+}
+
+func (a *app) isolatedReplay() command {
+	r := client.IsolatedReplay{Limit: client.MaxIsolatedReplay}
+	return command{
+		use: "replay UUID", short: "Create a task that processes isolated items again",
+		long: `Creates a task of the same template whose batches are given exactly the isolated
+items. What the old task did before its batches counts as done in the new one,
+and does not run again; what follows the batches does. Items that were replayed
+already are left out, unless --again is given.`,
+		flags: all(
+			itemFlags(&r.Worker, &r.Batch, &r.Retryable, &r.Limit, client.MaxIsolatedReplay),
+			why(&r.Reason, &r.Actor, needed),
+			opt(&r.Again, "again", "also items that were replayed already"),
+			opt(&r.DryRun, "dry-run", "only show how many items there would be"),
+		),
+		explain: notAllowed,
+		run:     ask(a, ofWith((*api).ReplayIsolated, &r), a.showIsolatedReplay),
+	}
+}
+
+func (a *app) showIsolatedReplay(done *client.IsolatedReplayed) {
+	what := counted(done.Items, "item") + " in " + counted(done.Batches, "batch")
+	switch {
+	case done.Items == 0:
+		a.printf("There is nothing to replay.\n")
+	case done.TaskUUID == nil:
+		a.printf("%s would be replayed\n", what)
+	default:
+		a.printf("created task %s: %s\n", *done.TaskUUID, what)
+	}
+	if done.More {
+		a.printf("There are more; replay once more for those.\n")
+	}
 }

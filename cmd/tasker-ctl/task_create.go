@@ -1,18 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"io"
+	"os"
+	"slices"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/spf13/cobra"
-
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 const (
@@ -21,166 +22,66 @@ const (
 	defaultReason = "CLI task creation"
 )
 
-// createOptions are the flags of `task create`.
-type createOptions struct {
-	name, namespace, version   string
-	input, description, reason string
-	priority, priorityLevel    int
-	maxAttempts                int
-	retryDelays                []string
-	startAt                    string
-	useExisting                bool
-	correlationID              string
-	idempotencyKey             string
-	tags, dependsOn            []string
-	dependencyFailure          string
-	delay, wait                time.Duration
-}
-
-func newTaskCreateCommand(a *app) *cobra.Command {
-	var o createOptions
-	cmd := &cobra.Command{
-		Use:   "create",
-		Short: "Create a task from a template",
-		Long: `Creates a task. With --wait it then waits for the task to end and shows the
+func (a *app) taskCreate() command {
+	r := client.TaskRequest{Namespace: "default", Initiator: "tasker-ctl", SourceSystem: "cli"}
+	var description string
+	var useExisting bool
+	var delay, wait time.Duration
+	return command{
+		use: "create", short: "Create a task from a template", similar: []string{"new", "add", "submit", "start"},
+		long: `Creates a task. With --wait it then waits for the task to end and shows the
 results of its steps: the exit code is 0 when it completed, 1 when it ended
 otherwise or has not ended in that time. A warning says when no live worker has a
 handler for a step that could run.
 A repeated call with the same --idempotency-key creates nothing and exits with 4,
 naming the task that exists, or shows that with --use-existing; without a key the
-template says what counts as the same task, the same input unless told otherwise.`,
-		Example: "  tasker-ctl task create --name process_refund -n payments -i '{\"order\": 7}'\n" +
+template says what counts as the same task, by default the same input.`,
+		example: "  tasker-ctl task create --name process_refund -n payments -i '{\"order\": 7}'\n" +
 			"  tasker-ctl task create --name import --input @products.json --wait 2m\n" +
 			"  jq -n '{order: 7}' | tasker-ctl task create --name process_refund -n payments -i -",
-		Args: arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			request, err := o.request(a, cmd.Flags().Changed)
-			if err != nil {
-				return err
+		flags: all(
+			opt(&r.Name, "name", "name of the template", needed, notEmpty, a.offering(byName)),
+			opt(&r.Namespace, "namespace,n", "namespace of the template", notEmpty, a.offering(byNamespace)),
+			opt(&r.Version, "version,v", "version of the template (default the highest that is not deprecated)", a.offering(byVersion)),
+			opt(&r.Context, "input,i", "input as a JSON object, @file, or - for stdin", needed, anObject),
+			opt(&description, "description,d", "what the task is for; sent as its reason"),
+			opt(&r.Priority, "priority,p", "priority, -100 to 100; higher goes first (default the template's, or 0)", aPriority),
+			opt(&r.PriorityLevel, "priority-level", "in place of the priority: 1, which goes first, to 10", aPriorityLevel),
+			opt(&r.CorrelationID, "correlation-id,c", "`UUID` to find everything that belongs together by", aUUID),
+			opt(&r.IdempotencyKey, "idempotency-key", "`key` under which repeated calls create one task"),
+			opt(&useExisting, "use-existing", "with an --idempotency-key: show the task that exists for it"),
+			opt(&r.Tags, "tag", "tag of the task; may be repeated"),
+			opt(&r.Reason, "reason", "why the task is created (default \""+defaultReason+"\")"),
+			opt(&r.DependsOn, "depends-on", "`UUID` of a task that must end first; may be repeated", aUUID),
+			opt(&r.OnDependencyFailure, "on-dependency-failure", "when such a task fails: fail (cancel this task) or continue"),
+			opt(&delay, "delay", "do not start before this time has passed", notNegative),
+			opt(&r.StartAt, "start-at", "do not start before this `time` (RFC 3339)", ahead),
+			opt(&r.MaxAttempts, "max-attempts", "executions of each retryable step (default the template's)"),
+			opt(&r.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m,2d; in place of the template's",
+				withCommas),
+			waitFlag(&wait),
+		),
+		either: [][2]string{{"priority", "priority-level"}, {"start-at", "delay"}},
+		check: func([]string) error {
+			r.Reason = cmp.Or(r.Reason, description, defaultReason)
+			if delay > 0 {
+				r.DelaySeconds = new(delay.Seconds())
 			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
+			if !useExisting {
+				return nil
 			}
-			return unreachable(orchestrator, a.createTask(cmd.Context(), c, request, o.wait))
+			r.ConflictPolicy = client.ConflictUseExisting
+			if r.IdempotencyKey == "" {
+				return usagef("--use-existing needs an --idempotency-key")
+			}
+			return nil
 		},
+		run: func(ctx context.Context, c *api, _ []string) error { return a.createTask(ctx, c, r, wait) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.name, "name", "", "name of the template (required)")
-	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the template")
-	f.StringVarP(&o.version, "version", "v", "", "version of the template (default the highest that is not deprecated)")
-	f.StringVarP(&o.input, "input", "i", "", "input as a JSON object, @file, or - for stdin (required)")
-	f.StringVarP(&o.description, "description", "d", "", "what the task is for; sent as its reason")
-	f.IntVarP(&o.priority, "priority", "p", 0, "priority, -100 to 100; higher goes first (default the template's, or 0)")
-	f.IntVar(&o.priorityLevel, "priority-level", 0, "in place of the priority: 1, which goes first, to 10")
-	f.StringVarP(&o.correlationID, "correlation-id", "c", "", "`UUID` to find everything that belongs together by")
-	f.StringVar(&o.idempotencyKey, "idempotency-key", "", "`key` under which repeated calls create one task")
-	f.BoolVar(&o.useExisting, "use-existing", false, "with an --idempotency-key: take the task that exists for it")
-	f.StringArrayVar(&o.tags, "tag", nil, "tag of the task; may be repeated")
-	f.StringVar(&o.reason, "reason", "", "why the task is created (default \""+defaultReason+"\")")
-	f.StringArrayVar(&o.dependsOn, "depends-on", nil, "`UUID` of a task that has to end before; may be repeated")
-	f.StringVar(&o.dependencyFailure, "on-dependency-failure", "", "what becomes of the task when that fails: fail (it is cancelled) or continue")
-	f.DurationVar(&o.delay, "delay", 0, "do not start before this time has passed")
-	f.StringVar(&o.startAt, "start-at", "", "do not start before this `time` (RFC 3339)")
-	f.IntVar(&o.maxAttempts, "max-attempts", 0, "executions of each retryable step (default the template's)")
-	f.StringSliceVar(&o.retryDelays, "retry-delays", nil, "exact delays before each further execution, such as 10s,5m,2d; in place of the template's")
-	f.DurationVar(&o.wait, "wait", 0, "wait so long for the task to end")
-	required(cmd, "name", "input")
-	completeFlag(cmd, "name", a.completeNames)
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	completeFlag(cmd, "version", a.completeTemplates(func(t client.TemplateSummary) string { return t.Version }))
-	return cmd
-}
-
-// request checks the flags and makes the body of the call. given tells which
-// flags there are.
-func (o *createOptions) request(a *app, given func(flag string) bool) (client.TaskRequest, error) {
-	r := client.TaskRequest{
-		Name: o.name, Namespace: o.namespace, Version: o.version,
-		Initiator: "tasker-ctl", SourceSystem: "cli",
-		Reason:         firstOf(o.reason, o.description, defaultReason),
-		Tags:           o.tags,
-		IdempotencyKey: o.idempotencyKey, RetryDelays: o.retryDelays,
-		DependsOn: o.dependsOn, OnDependencyFailure: o.dependencyFailure,
-	}
-	if o.useExisting {
-		r.ConflictPolicy = client.ConflictUseExisting
-	}
-	for _, id := range o.dependsOn {
-		if _, err := uuid.Parse(id); err != nil {
-			return r, usagef("--depends-on must be a UUID, not %q", id)
-		}
-	}
-	for flag, field := range map[string]struct {
-		to    **int
-		value *int
-	}{"priority": {&r.Priority, &o.priority}, "priority-level": {&r.PriorityLevel, &o.priorityLevel}, "max-attempts": {&r.MaxAttempts, &o.maxAttempts}} {
-		if given(flag) {
-			*field.to = field.value
-		}
-	}
-	switch {
-	case o.name == "" || o.namespace == "":
-		return r, usagef("--name and --namespace must not be empty")
-	case o.priority < workflow.MinPriority || o.priority > workflow.MaxPriority:
-		return r, usagef("--priority must be between %d and %d", workflow.MinPriority, workflow.MaxPriority)
-	case r.Priority != nil && r.PriorityLevel != nil:
-		return r, usagef("give --priority or --priority-level, not both")
-	case r.PriorityLevel != nil && (o.priorityLevel < workflow.MinPriorityLevel || o.priorityLevel > workflow.MaxPriorityLevel):
-		return r, usagef("--priority-level must be between %d and %d", workflow.MinPriorityLevel, workflow.MaxPriorityLevel)
-	case o.useExisting && o.idempotencyKey == "":
-		return r, usagef("--use-existing needs an --idempotency-key")
-	case o.startAt != "" && o.delay > 0:
-		return r, usagef("give --start-at or --delay, not both")
-	case o.wait < 0 || o.delay < 0:
-		return r, usagef("--wait and --delay must not be negative")
-	}
-	if o.correlationID != "" {
-		id, err := uuid.Parse(o.correlationID)
-		if err != nil {
-			return r, usagef("--correlation-id must be a UUID, not %q", o.correlationID)
-		}
-		canonical := id.String()
-		r.CorrelationID = &canonical
-	}
-	if o.delay > 0 {
-		s := o.delay.Seconds()
-		r.DelaySeconds = &s
-	}
-	if o.startAt != "" {
-		at, err := time.Parse(time.RFC3339, o.startAt)
-		if err != nil {
-			return r, usagef("--start-at must look like 2026-07-01T12:00:00Z, not %q", o.startAt)
-		}
-		r.StartAt = &client.Time{Time: at}
-	}
-	var err error
-	r.Context, err = a.readObject(o.input)
-	return r, err
-}
-
-// readObject reads a JSON object from a flag's value.
-func (a *app) readObject(value string) (json.RawMessage, error) {
-	data, err := a.readInput(value, maxInput)
-	if err != nil {
-		return nil, err
-	}
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(data, &object); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			return nil, usagef("the input is not JSON: %v at byte %d", err, syntax.Offset)
-		}
-		return nil, usagef("the input must be a JSON object")
-	}
-	if object == nil {
-		return nil, usagef("the input must be a JSON object")
-	}
-	return json.RawMessage(strings.TrimSpace(string(data))), nil
 }
 
 // createTask creates the task and, when asked to, waits for its end.
-func (a *app) createTask(ctx context.Context, c *client.Client, r client.TaskRequest, wait time.Duration) error {
+func (a *app) createTask(ctx context.Context, c *api, r client.TaskRequest, wait time.Duration) error {
 	task, err := c.CreateTask(ctx, r)
 	if err != nil {
 		return explainCreate(err)
@@ -215,15 +116,15 @@ func (a *app) createTask(ctx context.Context, c *client.Client, r client.TaskReq
 
 // explainCreate adds what can be done about a refused creation.
 func explainCreate(err error) error {
-	var told *client.Error
-	if !errors.As(err, &told) {
+	var answer *client.Error
+	if !errors.As(err, &answer) {
 		return err
 	}
 	switch {
 	case client.IsNotFound(err):
 		return hinted{err, "tasker-ctl template list shows what there is"}
-	case client.IsConflict(err) && told.TaskUUID != "":
-		return hinted{err, "it is task " + told.TaskUUID}
+	case client.IsConflict(err) && answer.TaskUUID != "":
+		return hinted{err, "it is task " + answer.TaskUUID}
 	case client.IsConflict(err):
 		return hinted{err, "the same template and input count as the same task; change the input or give an --idempotency-key"}
 	}
@@ -231,7 +132,7 @@ func explainCreate(err error) error {
 }
 
 // awaitEnd returns the task when it has ended, or as it is after the limit.
-func (a *app) awaitEnd(ctx context.Context, c *client.Client, id string, limit time.Duration) (*client.Task, error) {
+func (a *app) awaitEnd(ctx context.Context, c *api, id string, limit time.Duration) (*client.Task, error) {
 	p := a.newPoll(c, id)
 	end := a.now().Add(limit)
 	for {
@@ -239,6 +140,184 @@ func (a *app) awaitEnd(ctx context.Context, c *client.Client, id string, limit t
 		task, err := p.next(ctx, min(max(left, 0), longestWait))
 		if err != nil || task.Terminal() || !a.now().Before(end) {
 			return task, err
+		}
+	}
+}
+
+const (
+	// importTasks and importBytes bound one call.
+	importTasks = 1000
+	importBytes = 4 << 20
+	// importFailures is how many failures are listed; all are counted.
+	importFailures = 1000
+)
+
+// importOutcome is what became of the lines of a file.
+type importOutcome struct {
+	Created  int             `json:"created"`
+	Failed   int             `json:"failed"`
+	Failures []importFailure `json:"failures"`
+	others   int             // failures other than conflicts
+}
+
+type importFailure struct {
+	Line     int    `json:"line"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+	TaskUUID string `json:"task_uuid,omitempty"`
+}
+
+func (a *app) taskImport() command {
+	return command{
+		use: "import FILE", short: "Create a task from each line of a file",
+		long: `Creates a task from each line of FILE, or of stdin where FILE is -. A line is a
+JSON object with the keys that POST /v1/tasks takes: name, namespace, version and
+context, and perhaps priority, tags, idempotency_key and the others.
+
+A faulty line (not JSON, too long or refused) does not affect the others; failed
+lines are listed. The exit code is 4 when all failed tasks exist already, so that
+an import may be repeated, and 1 when others failed as well. When the server
+cannot be reached or is overloaded the import stops and names the line to
+continue from.`,
+		example: "  tasker-ctl task import tasks.jsonl\n" +
+			"  jq -c '{name: \"import\", namespace: \"shop\", version: \"1.0.0\", context: .}' products.json | tasker-ctl task import -",
+		run: func(ctx context.Context, c *api, args []string) error {
+			if args[0] == "-" {
+				return a.importTasks(ctx, c, a.stdin)
+			}
+			file, err := os.Open(args[0])
+			if err != nil {
+				return usageError{fmt.Errorf("read the tasks: %w", err)}
+			}
+			defer func() { _ = file.Close() }() // only read
+			return a.importTasks(ctx, c, file)
+		},
+	}
+}
+
+func (a *app) importTasks(ctx context.Context, c *api, from io.Reader) error {
+	outcome := importOutcome{Failures: []importFailure{}}
+	err := eachBatch(from, outcome.fail, func(tasks []client.TaskRequest, lines []int) error {
+		return createLines(ctx, c, tasks, lines, &outcome)
+	})
+	slices.SortStableFunc(outcome.Failures, func(x, y importFailure) int { return x.Line - y.Line })
+	if shown := a.emit(outcome, func() { a.showImport(&outcome) }); shown != nil {
+		return shown
+	}
+	switch {
+	case err != nil:
+		return err
+	case outcome.others > 0:
+		return failure(counted(outcome.Failed, "task") + " not created")
+	case outcome.Failed > 0:
+		return coded{failure(counted(outcome.Failed, "task") + " not created, since such tasks exist already"), exitConflict}
+	}
+	return nil
+}
+
+// createLines creates the tasks of some lines. A batch that is refused as a
+// whole is divided, so that only the lines that cause it fail.
+func createLines(ctx context.Context, c *api, tasks []client.TaskRequest, lines []int, outcome *importOutcome) error {
+	batch, err := c.CreateTasks(ctx, tasks)
+	var answer *client.Error
+	switch {
+	case err == nil:
+		outcome.add(batch, lines)
+		return nil
+	case !errors.As(err, &answer) || exitCodeOfStatus(answer.Status) != exitUsage:
+		return fmt.Errorf("create the tasks from line %d on: %w", lines[0], err)
+	case len(tasks) == 1:
+		outcome.fail(importFailure{Line: lines[0], Code: answer.Code, Message: answer.Message})
+		return nil
+	}
+	half := len(tasks) / 2
+	if err := createLines(ctx, c, tasks[:half], lines[:half], outcome); err != nil {
+		return err
+	}
+	return createLines(ctx, c, tasks[half:], lines[half:], outcome)
+}
+
+func (o *importOutcome) add(batch *client.TaskBatch, lines []int) {
+	o.Created += batch.Created
+	for _, r := range batch.Results {
+		if r.Error != nil && r.Index >= 0 && r.Index < len(lines) {
+			o.fail(importFailure{Line: lines[r.Index], Code: r.Error.Code, Message: r.Error.Message, TaskUUID: r.Error.TaskUUID})
+		}
+	}
+}
+
+func (o *importOutcome) fail(f importFailure) {
+	o.Failed++
+	if f.Code != "CONFLICT" {
+		o.others++
+	}
+	if len(o.Failures) < importFailures {
+		o.Failures = append(o.Failures, f)
+	}
+}
+
+func (a *app) showImport(o *importOutcome) {
+	for _, f := range o.Failures {
+		a.printf("line %d: %s (%s)\n", f.Line, oneLine(f.Message), oneLine(f.Code))
+	}
+	if more := o.Failed - len(o.Failures); more > 0 {
+		a.printf("and %d more\n", more)
+	}
+	a.printf("created %s\n", counted(o.Created, "task"))
+}
+
+// invalidLine is the code of a line that no server has seen.
+const invalidLine = "INVALID_LINE"
+
+// eachBatch reads tasks line by line and hands them over in bounded numbers,
+// with the lines they stood in. Lines that are no tasks go to fail.
+func eachBatch(from io.Reader, fail func(importFailure), create func(tasks []client.TaskRequest, lines []int) error) error {
+	reader := bufio.NewReader(from)
+	var tasks []client.TaskRequest
+	var lines []int
+	size := 0
+	for line := 1; ; line++ {
+		text, long, err := readLine(reader)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read the tasks: line %d: %w", line, err)
+		}
+		task := client.TaskRequest{Initiator: "tasker-ctl", SourceSystem: "cli", Reason: defaultReason}
+		switch text = bytes.TrimSpace(text); {
+		case long:
+			fail(importFailure{Line: line, Code: invalidLine, Message: fmt.Sprintf("the line is larger than %d bytes", maxInput)})
+		case len(text) == 0:
+		case json.Unmarshal(text, &task) != nil:
+			fail(importFailure{Line: line, Code: invalidLine, Message: "the line is not a task: " + json.Unmarshal(text, &task).Error()})
+		default:
+			if len(tasks) == importTasks || size+len(text) > importBytes && size > 0 {
+				if err := create(tasks, lines); err != nil {
+					return err
+				}
+				tasks, lines, size = tasks[:0], lines[:0], 0
+			}
+			tasks, lines, size = append(tasks, task), append(lines, line), size+len(text)
+		}
+		if err != nil { // the end
+			if len(tasks) == 0 {
+				return nil
+			}
+			return create(tasks, lines)
+		}
+	}
+}
+
+// readLine reads to the end of a line; long tells that it had more than
+// maxInput bytes, which are dropped. The error is io.EOF with the last line.
+func readLine(from *bufio.Reader) (text []byte, long bool, err error) {
+	for {
+		piece, err := from.ReadSlice('\n')
+		if long = long || len(text)+len(piece) > maxInput; long {
+			text = nil
+		} else {
+			text = append(text, piece...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, long, err
 		}
 	}
 }

@@ -7,106 +7,46 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 )
 
-func (a *app) listSteps(ctx context.Context, c *client.Client, task string) error {
-	steps, err := c.Steps(ctx, task)
-	if err != nil {
-		return err
+func stepsOf(ctx context.Context, c *api, args []string) ([]client.Step, error) {
+	steps, err := c.Steps(ctx, args[0])
+	if err == nil && len(steps) == 0 { // the same answer for a task that does not exist
+		_, err = c.Task(ctx, args[0], 0)
 	}
-	if len(steps) == 0 { // the same answer for a task that does not exist
-		if _, err := c.Task(ctx, task, 0); err != nil {
-			return err
-		}
-	}
-	return a.emit(steps, func() {
-		t := a.newTable("STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "DURATION", "NEXT RETRY", "UUID")
-		for i := range steps {
-			s := &steps[i]
-			t.row(s.Name, stateCell(s.CurrentState), attempts(s.Attempts, s.MaxAttempts),
-				fmt.Sprintf("%d/%d", s.CompletedParents, s.TotalParents), yesNo(s.ReadyForExecution),
-				stepDuration(s), instant(s.NextRetryAt), s.StepUUID)
-		}
-		t.write(a.stdout)
-	})
+	return steps, err
+}
+
+func (a *app) showSteps(steps []client.Step) {
+	listing(a, heads{"STEP", "STATE", "ATTEMPTS", "PARENTS", "READY", "DURATION", "NEXT RETRY", "UUID"}, func(s *client.Step) row {
+		return row{s.Name, stateCell(s.CurrentState), share(s.Attempts, s.MaxAttempts), share(s.CompletedParents, s.TotalParents),
+			s.ReadyForExecution, stepDuration(s), s.NextRetryAt, s.StepUUID}
+	})(steps)
 }
 
 // stepDuration is how long the attempt took that completed the step.
-func stepDuration(s *client.Step) any {
+func stepDuration(s *client.Step) string {
 	if s.CompletedAt == nil || s.LastAttemptedAt == nil {
-		return nil
+		return ""
 	}
 	return seconds(s.CompletedAt.Sub(s.LastAttemptedAt.Time))
 }
 
-func newTaskStepCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "step TASK STEP",
-		Short: "Show one step with its result or error; STEP is a UUID or a name",
-		Args:  arguments("TASK", "STEP"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withStep(cmd.Context(), args, func(c *client.Client, task, id string) error {
-				step, err := c.Step(cmd.Context(), task, id)
-				if err != nil {
-					return err
-				}
-				return a.emit(step, func() { a.showStep(step) })
-			})
-		},
-		ValidArgsFunction: a.completeSteps,
-	}
-}
-
-func newTaskStepAuditCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "step-audit TASK STEP",
-		Short: "List the reported executions of a step, newest first",
-		Args:  arguments("TASK", "STEP"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withStep(cmd.Context(), args, func(c *client.Client, task, id string) error {
-				rows, err := c.StepAudit(cmd.Context(), task, id)
-				if err != nil {
-					return err
-				}
-				return a.emit(rows, func() { a.showAudit(rows) })
-			})
-		},
-		ValidArgsFunction: a.completeSteps,
-	}
-}
-
-// withStep calls f with the UUIDs of the step that args name.
-func (a *app) withStep(ctx context.Context, args []string, f func(c *client.Client, task, step string) error) error {
-	return a.withTask(args[0], func(c *client.Client, task string) error {
-		step, err := stepUUID(ctx, c, task, args[1])
-		if err != nil {
-			return err
-		}
-		return f(c, task, step)
-	})
-}
-
 func (a *app) showAudit(rows []client.StepAudit) {
-	t := a.newTable("RECORDED", "SUCCESS", "FROM", "TO", "MS", "WORKER")
-	for i := range rows {
-		r := &rows[i]
-		took := any(nil)
-		if r.ExecutionTimeMS != nil {
-			took = *r.ExecutionTimeMS
-		}
-		t.row(instant(&r.RecordedAt), yesNo(r.Success), r.FromState, r.ToState, took, r.WorkerUUID)
-	}
-	t.write(a.stdout)
+	listing(a, heads{"RECORDED", "SUCCESS", "FROM", "TO", "MS", "WORKER"}, func(r *client.StepAudit) row {
+		return row{r.RecordedAt, r.Success, r.FromState, r.ToState, r.ExecutionTimeMS, r.WorkerUUID}
+	})(rows)
 }
 
-// stepUUID finds a step by its name; a UUID is taken as it is.
-func stepUUID(ctx context.Context, c *client.Client, task, step string) (string, error) {
+// findStep finds a step of the task before it by its name; a UUID is taken as it
+// is.
+func findStep(ctx context.Context, c *api, before []string, step string) (string, error) {
 	if id, err := uuid.Parse(step); err == nil {
 		return id.String(), nil
 	}
+	task := before[0]
 	t, err := c.Task(ctx, task, 0)
 	if err != nil {
 		return "", err
@@ -122,44 +62,51 @@ func stepUUID(ctx context.Context, c *client.Client, task, step string) (string,
 	}
 }
 
+// offerSteps lists the names of the steps of a task.
+func offerSteps(ctx context.Context, c *api, before []string) ([]string, error) {
+	task, err := c.Task(ctx, before[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	return namesOf(task.Steps, func(s *client.StepReadiness) string { return s.Name }), nil
+}
+
 func (a *app) showStep(s *client.Step) {
-	t := a.newPairs()
-	t.row("step", s.StepUUID)
-	t.row("name", s.Name)
-	t.row("task", s.TaskUUID)
-	t.row("state", stateCell(s.CurrentState))
-	t.row("attempts", attempts(s.Attempts, s.MaxAttempts))
-	t.row("parents", fmt.Sprintf("%d of %d satisfied", s.CompletedParents, s.TotalParents))
-	t.row("ready", yesNo(s.ReadyForExecution))
-	t.row("retry eligible", yesNo(s.RetryEligible))
-	t.row("created", instant(&s.CreatedAt))
-	t.row("last attempt", instant(s.LastAttemptedAt))
-	t.row("last failure", instant(s.LastFailureAt))
-	t.row("next retry", instant(s.NextRetryAt))
-	t.row("completed", instant(s.CompletedAt))
+	pairs := []pair{
+		{"step", s.StepUUID},
+		{"name", s.Name},
+		{"task", s.TaskUUID},
+		{"state", stateCell(s.CurrentState)},
+		{"attempts", share(s.Attempts, s.MaxAttempts)},
+		{"parents", fmt.Sprintf("%d of %d satisfied", s.CompletedParents, s.TotalParents)},
+		{"ready", s.ReadyForExecution},
+		{"retry eligible", s.RetryEligible},
+		{"created", s.CreatedAt},
+		{"last attempt", s.LastAttemptedAt},
+		{"last failure", s.LastFailureAt},
+		{"next retry", s.NextRetryAt},
+		{"completed", s.CompletedAt},
+	}
 	if c := s.Checkpoint; c != nil {
-		t.row("checkpoint", string(c.Cursor))
-		t.row("items processed", c.ItemsProcessed)
-		t.row("saved", instant(&c.Timestamp))
-		t.row("saved before", fmt.Sprintf("%d times", len(c.History)))
+		pairs = append(pairs, pair{"checkpoint", string(c.Cursor)}, pair{"items processed", c.ItemsProcessed}, pair{"saved", c.Timestamp},
+			pair{"saved before", fmt.Sprintf("%d times", len(c.History))})
 	}
 	if r := stepResult(s); r != nil {
 		if r.Error != nil {
-			t.row("error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red})
+			pairs = append(pairs, pair{"error", cell{prefixed(r.Error.ErrorType, ": ") + r.Error.Message, red}})
 		}
 		if r.Metadata.Custom["manually_completed"] == true {
-			t.row("completed by", r.Metadata.Custom["completed_by"])
-			t.row("reason", r.Metadata.Custom["completion_reason"])
+			custom := r.Metadata.Custom
+			pairs = append(pairs, pair{"completed by", custom["completed_by"]}, pair{"reason", custom["completion_reason"]})
 		}
 	}
-	t.write(a.stdout)
+	a.showPairs(pairs...)
 	if c := s.Checkpoint; c != nil && len(c.AccumulatedResults) > 0 {
 		a.printf("\naccumulated results:\n%s\n", indented(c.AccumulatedResults))
 	}
-	if len(s.Results) == 0 || string(s.Results) == "null" {
-		return
+	if shownJSON(s.Results) != "" {
+		a.printf("\nresults:\n%s\n", indented(s.Results))
 	}
-	a.printf("\nresults:\n%s\n", indented(s.Results))
 }
 
 // shownJSON is JSON in a table; null is shown as nothing.
@@ -182,30 +129,69 @@ func indented(raw json.RawMessage) string {
 // stepResult reads the result of a step, nil when there is none.
 func stepResult(s *client.Step) *client.StepResult {
 	var r client.StepResult
-	if len(s.Results) == 0 || string(s.Results) == "null" || json.Unmarshal(s.Results, &r) != nil {
+	if shownJSON(s.Results) == "" || json.Unmarshal(s.Results, &r) != nil {
 		return nil
 	}
 	return &r
 }
 
-// completeSteps offers the names of a task's steps for the second argument.
-func (a *app) completeSteps(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	e, err := a.endpoint(orchestrator)
-	if err != nil || len(args) != 1 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+const (
+	// mostResults bounds how many results are listed under a task.
+	mostResults = 50
+	// resultWidth is how much of one is shown; task step shows all of it.
+	resultWidth = 200
+)
+
+// showOutcome writes the results of the steps of a task that has ended. Results
+// that cannot be read are a warning and no failure: the task itself is known.
+func (a *app) showOutcome(ctx context.Context, c *api, task *client.Task) {
+	if !task.Terminal() || a.global.output != formatTable {
+		return
 	}
-	e.timeout, e.retries = completionTimeout, 0
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	task, err := a.clientOf(e).Task(ctx, args[0], 0)
+	steps, err := c.Steps(ctx, task.TaskUUID)
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		a.warnf("the results could not be read: %s", oneLine(err.Error()))
+		return
 	}
-	var words []string
-	for _, s := range task.Steps {
-		words = append(words, s.Name)
+	t := a.newTable("STEP", "RESULT")
+	more := 0
+	for i := range steps {
+		r := stepResult(&steps[i])
+		switch {
+		case r == nil:
+		case len(t.rows) > mostResults:
+			more++
+		case r.Error != nil:
+			t.row(steps[i].Name, cell{clip(oneLine("error: "+r.Error.Message), resultWidth), red})
+		default:
+			t.row(steps[i].Name, clip(oneLine(string(r.Result)), resultWidth))
+		}
 	}
-	return words, cobra.ShellCompDirectiveNoFileComp
+	if len(t.rows) == 1 {
+		return
+	}
+	a.printf("\n")
+	t.write(a.stdout)
+	if more > 0 {
+		a.printf("and %s; see tasker-ctl task steps %s\n", counted(more, "more result"), task.TaskUUID)
+	}
+}
+
+// unserved says why no live worker can run a step of a task that has not ended; ""
+// where one can, or where the server does not say.
+func (a *app) unserved(ctx context.Context, c *api, task *client.Task) string {
+	if task.Terminal() {
+		return ""
+	}
+	now, err := c.Task(ctx, task.TaskUUID, 0)
+	if err != nil {
+		a.logf(1, "whether workers can run the steps is not known: %v", err)
+		return ""
+	}
+	for i := range now.Steps {
+		if w := now.Steps[i].Waiting; w != nil && w.Kind == client.WaitingForWorker {
+			return w.Reason
+		}
+	}
+	return ""
 }

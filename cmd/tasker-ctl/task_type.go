@@ -1,285 +1,151 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 )
 
-func newTypeCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "type",
-		Aliases: []string{"types"},
-		Short:   "Register task types: templates of one step, without a file",
-		Long: `A task type is a template of one step that is registered over the API: a name, the
+func (a *app) taskType() command {
+	return command{
+		use: "type", aliases: []string{"types"}, short: "Register task types: templates of one step, without a file",
+		long: `A task type is a template of one step that is registered over the API: a name, the
 handler that does the work, and defaults. Its namespace is its queue. Tasks of it
 are created with tasker-ctl enqueue.`,
+		commands: []command{a.typeRegister(), a.typeList(), a.typeShow(), a.typeDelete()},
 	}
-	cmd.AddCommand(newTypeRegisterCommand(a), newTypeListCommand(a), newTypeShowCommand(a), newTypeDeleteCommand(a))
-	return cmd
 }
 
-// typeOptions are the flags of `type register`.
-type typeOptions struct {
-	request                              client.TaskTypeRequest
-	schema                               string
-	priority, priorityLevel, maxAttempts int
-	identity                             client.TypeIdentity
-	backoff                              string
-	delays                               []int64
-	why                                  whyFlags
-}
-
-func newTypeRegisterCommand(a *app) *cobra.Command {
-	var o typeOptions
-	cmd := &cobra.Command{
-		Use:   "register NAME",
-		Short: "Register a task type, or change it",
-		Long: `Registers a task type, or changes it: the version that was registered last is the
-one that is enqueued. Tasks that exist keep what they began with.`,
-		Example: "  tasker-ctl type register email.send -n mail --handler mail.send --max-attempts 5 --timeout 30\n" +
+func (a *app) typeRegister() command {
+	r := client.TaskTypeRequest{Namespace: client.DefaultTypeNamespace, Version: client.DefaultTypeVersion}
+	var retry client.TypeRetry
+	var identity client.TypeIdentity
+	return command{
+		use: "register NAME", short: "Register a task type, or change it",
+		long: `Registers a task type, or changes it: the version that was registered last is the
+one that is enqueued. Existing tasks keep the version they started with.`,
+		example: "  tasker-ctl type register email.send -n mail --handler mail.send --max-attempts 5 --timeout 30\n" +
 			"  tasker-ctl type register charge -n payments --payload-schema @charge.json --identity caller_provided --key-lifetime 7d",
-		Args: arguments("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request, err := o.body(a, cmd.Flags().Changed)
-			if err != nil {
-				return err
+		flags: all(
+			a.namespace(&r.Namespace, "namespace of the type: its queue"),
+			opt(&r.Version, "version,v", "version of the type"),
+			opt(&r.Description, "description,d", "what it is for"),
+			opt(&r.Handler, "handler", "name of the handler (default the type's)"),
+			opt(&r.PayloadSchema, "payload-schema", "JSON Schema of the payload, @file, or - for stdin", anObject),
+			opt(&r.Priority, "priority,p", "priority of the tasks, -100 to 100; higher goes first", aPriority),
+			opt(&r.PriorityLevel, "priority-level", "in place of the priority: 1, which goes first, to 10", aPriorityLevel),
+			opt(&r.MaxAttempts, "max-attempts", "executions of a task, the first included (default 3)"),
+			opt(&retry.Backoff, "backoff", "exponential, linear, fixed, fibonacci, list or none (default exponential)"),
+			opt(&retry.BackoffDelaysMS, "backoff-delays-ms", "the delays of --backoff list, in milliseconds"),
+			opt(&r.TimeoutSeconds, "timeout", "limit of one execution in seconds (default the worker's)"),
+			opt(&r.Tags, "tag", "tag that a worker must carry; may be repeated"),
+			opt(&identity.Strategy, "identity", "strict, caller_provided or always_unique (default always_unique)",
+				offering(oneOfWords("strict", "caller_provided", "always_unique"))),
+			opt(&identity.Window, "window", "how long duplicates are refused, such as 24h (default for ever)"),
+			opt(&identity.KeyLifetime, "key-lifetime", "how long idempotency keys count, such as 7d (default for ever)"),
+			why(&r.Reason, &r.Actor),
+		),
+		either: [][2]string{{"priority", "priority-level"}},
+		check: func([]string) error {
+			if retry.Backoff != "" || len(retry.BackoffDelaysMS) > 0 {
+				r.Retry = &retry
 			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
+			if identity != (client.TypeIdentity{}) {
+				r.Identity = &identity
 			}
-			t, err := c.PutTaskType(cmd.Context(), args[0], request)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(t, func() { a.printf("registered task type %s\n", typeName(t)) })
+			return nil
 		},
+		run: ask(a, ofWith((*api).PutTaskType, &r), func(t *client.TaskType) { a.printf("registered task type %s\n", typeName(t)) }),
 	}
-	o.flags(a, cmd)
-	return cmd
-}
-
-func (o *typeOptions) flags(a *app, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&o.request.Namespace, "namespace", "n", client.DefaultTypeNamespace, "namespace of the type: its queue")
-	f.StringVarP(&o.request.Version, "version", "v", client.DefaultTypeVersion, "version of the type")
-	f.StringVarP(&o.request.Description, "description", "d", "", "what it is for")
-	f.StringVar(&o.request.Handler, "handler", "", "name of the handler (default the type's)")
-	f.StringVar(&o.schema, "payload-schema", "", "JSON Schema of the payload, @file, or - for stdin")
-	f.IntVarP(&o.priority, "priority", "p", 0, "priority of the tasks, -100 to 100; higher goes first")
-	f.IntVar(&o.priorityLevel, "priority-level", 0, "in place of the priority: 1, which goes first, to 10")
-	f.IntVar(&o.maxAttempts, "max-attempts", 0, "executions of a task, the first included (default 3)")
-	f.StringVar(&o.backoff, "backoff", "", "exponential, linear, fixed, fibonacci, list or none (default exponential)")
-	f.Int64SliceVar(&o.delays, "backoff-delays-ms", nil, "the delays of --backoff list, in milliseconds")
-	f.IntVar(&o.request.TimeoutSeconds, "timeout", 0, "limit of one execution in seconds (default the worker's)")
-	f.StringArrayVar(&o.request.Tags, "tag", nil, "tag that a worker must carry; may be repeated")
-	f.StringVar(&o.identity.Strategy, "identity", "", "strict, caller_provided or always_unique (default always_unique)")
-	f.StringVar(&o.identity.Window, "window", "", "how long duplicates are refused, such as 24h (default for ever)")
-	f.StringVar(&o.identity.KeyLifetime, "key-lifetime", "", "how long idempotency keys count, such as 7d (default for ever)")
-	o.why.flags(cmd, "actor", false)
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	completeFlag(cmd, "identity", oneOfWords("strict", "caller_provided", "always_unique"))
-}
-
-// body makes the body of the call of the flags that are given.
-func (o *typeOptions) body(a *app, given func(flag string) bool) (client.TaskTypeRequest, error) {
-	r := o.request
-	r.Actor, r.Reason = o.why.actor, o.why.reason
-	if given("priority") {
-		r.Priority = &o.priority
-	}
-	if given("priority-level") {
-		r.PriorityLevel = &o.priorityLevel
-	}
-	if given("max-attempts") {
-		r.MaxAttempts = &o.maxAttempts
-	}
-	if r.Priority != nil && r.PriorityLevel != nil {
-		return r, usagef("give --priority or --priority-level, not both")
-	}
-	if o.backoff != "" || len(o.delays) > 0 {
-		r.Retry = &client.TypeRetry{Backoff: o.backoff, BackoffDelaysMS: o.delays}
-	}
-	if o.identity != (client.TypeIdentity{}) {
-		r.Identity = &o.identity
-	}
-	var err error
-	if o.schema != "" {
-		r.PayloadSchema, err = a.readObject(o.schema)
-	}
-	return r, err
 }
 
 func typeName(t *client.TaskType) string {
 	return oneLine(t.Namespace + "/" + t.Name + ":" + t.Version)
 }
 
-func newTypeListCommand(a *app) *cobra.Command {
-	var o client.TaskTypeListOptions
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List task types by namespace and name",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Limit < 1 || o.Limit > 1000 || o.Offset < 0 {
-				return usagef("--limit must be between 1 and 1000, --offset not negative")
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			list, err := c.TaskTypes(cmd.Context(), o)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(list, func() { a.showTypes(list) })
-		},
+func (a *app) typeList() command {
+	o := client.TaskTypeListOptions{Limit: 100}
+	show := listing(a, heads{"TYPE", "HANDLER", "PRIORITY", "ATTEMPTS", "IDENTITY", "CHANGED", "BY"}, func(v *client.TaskType) row {
+		return row{typeName(v), v.Handler, v.Priority, v.Retry.MaxAttempts, v.Identity.Strategy, v.UpdatedAt, v.UpdatedBy}
+	})
+	return command{
+		use: "list", short: "List task types by namespace and name",
+		flags: all(
+			a.namespace(&o.Namespace, "only of this namespace"),
+			limit(&o.Limit, 1000, "how many"),
+			opt(&o.Offset, "offset", "starting at offset N", notNegative),
+		),
+		run: ask(a, with((*api).TaskTypes, &o), func(list *client.TaskTypeList) { show(list.TaskTypes) }),
 	}
-	f := cmd.Flags()
-	f.StringVarP(&o.Namespace, "namespace", "n", "", "only of this namespace")
-	f.IntVarP(&o.Limit, "limit", "l", 100, "how many, up to 1000")
-	f.IntVar(&o.Offset, "offset", 0, "from the how-many-th on")
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	return cmd
 }
 
-func (a *app) showTypes(list *client.TaskTypeList) {
-	t := a.newTable("TYPE", "HANDLER", "PRIORITY", "ATTEMPTS", "IDENTITY", "CHANGED", "BY")
-	for i := range list.TaskTypes {
-		v := &list.TaskTypes[i]
-		t.row(typeName(v), v.Handler, v.Priority, number(v.Retry.MaxAttempts), v.Identity.Strategy, instant(&v.UpdatedAt), v.UpdatedBy)
+func (a *app) typeShow() command {
+	namespace := client.DefaultTypeNamespace
+	return command{
+		use: "show NAME", aliases: []string{"get"}, short: "Show a task type",
+		flags: a.namespace(&namespace, "namespace of the type"),
+		run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {
+			return c.TaskType(ctx, namespace, args[0])
+		}, a.showType),
 	}
-	t.write(a.stdout)
-}
-
-func newTypeShowCommand(a *app) *cobra.Command {
-	var namespace string
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Aliases: []string{"get"},
-		Short:   "Show a task type",
-		Args:    arguments("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			t, err := c.TaskType(cmd.Context(), namespace, args[0])
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(t, func() { a.showType(t) })
-		},
-	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", client.DefaultTypeNamespace, "namespace of the type")
-	return cmd
 }
 
 func (a *app) showType(v *client.TaskType) {
-	t := a.newPairs()
-	t.row("type", typeName(v))
-	t.row("description", v.Description)
-	t.row("handler", v.Handler)
-	t.row("priority", fmt.Sprintf("%d (level %d)", v.Priority, v.PriorityLevel))
-	t.row("attempts", number(v.Retry.MaxAttempts))
-	t.row("backoff", v.Retry.Backoff)
-	t.row("identity", v.Identity.Strategy)
-	if v.Identity.KeyLifetime != "" {
-		t.row("key lifetime", v.Identity.KeyLifetime)
-	}
-	if len(v.PayloadSchema) > 0 {
-		t.row("payload", string(v.PayloadSchema))
-	}
-	t.row("created", instant(&v.CreatedAt))
-	t.row("by", v.CreatedBy)
-	t.row("changed", instant(&v.UpdatedAt))
-	t.row("by", v.UpdatedBy)
-	t.write(a.stdout)
+	a.showPairs(
+		pair{"type", typeName(v)},
+		pair{"description", v.Description},
+		pair{"handler", v.Handler},
+		pair{"priority", fmt.Sprintf("%d (level %d)", v.Priority, v.PriorityLevel)},
+		pair{"attempts", v.Retry.MaxAttempts},
+		pair{"backoff", v.Retry.Backoff},
+		pair{"identity", v.Identity.Strategy},
+		pair{"key lifetime?", v.Identity.KeyLifetime},
+		pair{"payload?", string(v.PayloadSchema)},
+		pair{"created", v.CreatedAt},
+		pair{"by", v.CreatedBy},
+		pair{"changed", v.UpdatedAt},
+		pair{"by", v.UpdatedBy},
+	)
 }
 
-func newTypeDeleteCommand(a *app) *cobra.Command {
-	var namespace string
-	var why whyFlags
-	var yes bool
-	cmd := &cobra.Command{
-		Use:   "delete NAME",
-		Short: "Forget a task type; its tasks go on",
-		Args:  arguments("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes {
-				return hinted{usagef("type delete forgets the task type"), "confirm with --yes"}
-			}
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			t, err := c.DeleteTaskType(cmd.Context(), namespace, args[0], client.Why{Reason: why.reason, Actor: why.actor})
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(t, func() { a.printf("task type %s: deleted\n", typeName(t)) })
-		},
-	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", client.DefaultTypeNamespace, "namespace of the type")
-	cmd.Flags().BoolVar(&yes, "yes", false, "yes, do it")
-	why.flags(cmd, "actor", false)
-	return cmd
+func (a *app) typeDelete() command {
+	namespace := client.DefaultTypeNamespace
+	var w client.Why
+	return command{
+		use: "delete NAME", short: "Delete a task type; its tasks continue",
+		flags: all(a.namespace(&namespace, "namespace of the type"), why(&w.Reason, &w.Actor)),
+		run: ask(a, func(ctx context.Context, c *api, args []string) (*client.TaskType, error) {
+			return c.DeleteTaskType(ctx, namespace, args[0], w)
+		}, func(t *client.TaskType) { a.printf("task type %s: deleted\n", typeName(t)) }),
+	}.confirmed("yes, do it", "type delete deletes the task type", "confirm with --yes")
 }
 
-func newEnqueueCommand(a *app) *cobra.Command {
-	var r client.EnqueueRequest
-	var payload string
-	var priorityLevel, maxAttempts int
-	cmd := &cobra.Command{
-		Use:   "enqueue TYPE",
-		Short: "Create a task of a task type",
-		Long: `Creates a task of a type that was registered with tasker-ctl type. With a --key that
-a task has already, that task is shown and none is created.`,
-		Example: "  tasker-ctl enqueue email.send -i '{\"to\": \"ana\"}' --key welcome-7",
-		Args:    arguments("TYPE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r.Type, r.Initiator, r.SourceSystem = args[0], "tasker-ctl", "cli"
-			if cmd.Flags().Changed("priority-level") {
-				r.PriorityLevel = &priorityLevel
+func (a *app) enqueue() command {
+	r := client.EnqueueRequest{Payload: json.RawMessage("{}"), Initiator: "tasker-ctl", SourceSystem: "cli"}
+	return command{
+		use: "enqueue TYPE", short: "Create a task of a task type",
+		long: `Creates a task of a type that was registered with tasker-ctl type. Where a task
+with the --key exists, that task is shown and none is created.`,
+		example: "  tasker-ctl enqueue email.send -i '{\"to\": \"ana\"}' --key welcome-7",
+		flags: all(
+			opt(&r.Payload, "input,i", "payload as a JSON object, @file, or - for stdin", anObject),
+			opt(&r.Queue, "queue,n", "namespace of the type, where several types have this name", a.offering(byNamespace)),
+			opt(&r.IdempotencyKey, "key", "idempotency key: repeated calls create one task"),
+			opt(&r.PriorityLevel, "priority-level", "1, which goes first, to 10 (default the type's)", aPriorityLevel),
+			opt(&r.MaxAttempts, "max-attempts", "executions, the first included (default the type's)"),
+			opt(&r.RetryDelays, "retry-delays", "exact delays before each further execution, such as 10s,5m", withCommas),
+			opt(&r.Tags, "tag", "tag of the task; may be repeated"),
+		),
+		explain: explainCreate,
+		check:   func(args []string) error { r.Type = args[0]; return nil },
+		run: ask(a, with((*api).Enqueue, &r), func(made *client.Enqueued) {
+			verb := "created"
+			if made.Existing {
+				verb = "found"
 			}
-			if cmd.Flags().Changed("max-attempts") {
-				r.MaxAttempts = &maxAttempts
-			}
-			var err error
-			var object json.RawMessage
-			if object, err = a.readObject(payload); err != nil {
-				return err
-			}
-			r.Payload = object
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			made, err := c.Enqueue(cmd.Context(), r)
-			if err != nil {
-				return unreachable(orchestrator, explainCreate(err))
-			}
-			return a.emit(made, func() {
-				verb := "created"
-				if made.Existing {
-					verb = "there is"
-				}
-				a.printf("%s task %s in queue %s (%s)\n", verb, made.ID, made.Queue, made.Status)
-			})
-		},
+			a.printf("%s task %s in queue %s (%s)\n", verb, made.ID, made.Queue, made.Status)
+		}),
 	}
-	f := cmd.Flags()
-	f.StringVarP(&payload, "input", "i", "{}", "payload as a JSON object, @file, or - for stdin")
-	f.StringVarP(&r.Queue, "queue", "n", "", "namespace of the type, where several have one of this name")
-	f.StringVar(&r.IdempotencyKey, "key", "", "idempotency key: repeated calls create one task")
-	f.IntVar(&priorityLevel, "priority-level", 0, "1, which goes first, to 10 (default the type's)")
-	f.IntVar(&maxAttempts, "max-attempts", 0, "executions, the first included (default the type's)")
-	f.StringSliceVar(&r.RetryDelays, "retry-delays", nil, "exact delays before each further execution, such as 10s,5m")
-	f.StringArrayVar(&r.Tags, "tag", nil, "tag of the task; may be repeated")
-	completeFlag(cmd, "queue", a.completeNamespaces)
-	return cmd
 }

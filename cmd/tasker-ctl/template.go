@@ -1,127 +1,92 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-func newTemplateCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "template",
-		Aliases: []string{"templates"},
-		Short:   "List and deprecate the templates of a server, check template files",
+func (a *app) template() command {
+	deprecate := command{use: "deprecate NAME", short: "Keep a version from being chosen where a request names none",
+		long: `Keeps a version of a template from being chosen where a request names none: then
+the highest version that is not deprecated is. Requests that name the version get it.`}
+	undeprecate := command{use: "undeprecate NAME", short: "Let a version be chosen again"}
+	return command{
+		use: "template", aliases: []string{"templates"}, short: "List and deprecate the templates of a server, check template files",
+		commands: []command{a.templateList(), a.templateInfo(),
+			a.templateChange(deprecate, (*api).DeprecateTemplate, needed),
+			a.templateChange(undeprecate, (*api).UndeprecateTemplate),
+			a.templateValidate()},
 	}
-	deprecate := a.templateMark("deprecate", "Keep a version from being chosen where a request names none", true, (*client.Client).DeprecateTemplate)
-	deprecate.Long = `Keeps a version of a template from being chosen where a request names none: then
-the highest version that is not deprecated is. Requests that name the version get it.`
-	cmd.AddCommand(newTemplateListCommand(a), newTemplateInfoCommand(a), deprecate,
-		a.templateMark("undeprecate", "Let a version be chosen again", false, (*client.Client).UndeprecateTemplate), newTemplateValidateCommand(a))
-	return cmd
 }
 
-func newTemplateListCommand(a *app) *cobra.Command {
+func (a *app) templateList() command {
 	var namespace string
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the current templates",
-		Args:  arguments(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			list, err := c.Templates(cmd.Context(), namespace)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(list, func() {
-				t := a.newTable("NAMESPACE", "NAME", "VERSION", "STATE", "STEPS", "DESCRIPTION")
-				for _, s := range list.Templates {
-					state := cell{}
-					if s.DeprecatedAt != nil {
-						state = cell{"deprecated", yellow}
-					}
-					t.row(s.Namespace, s.Name, s.Version, state, s.StepCount, clip(text(s.Description), 60))
-				}
-				t.write(a.stdout)
-			})
-		},
+	show := listing(a, heads{"NAMESPACE", "NAME", "VERSION", "STATE", "STEPS", "DESCRIPTION"}, func(s *client.TemplateSummary) row {
+		state := ""
+		if s.DeprecatedAt != nil {
+			state = "deprecated"
+		}
+		return row{s.Namespace, s.Name, s.Version, stateCell(state), s.StepCount, clip(valueOf(s.Description), 60)}
+	})
+	return command{
+		use: "list", short: "List the current templates",
+		flags: a.namespace(&namespace, "only of this namespace"),
+		run:   ask(a, with((*api).Templates, &namespace), func(list *client.TemplateList) { show(list.Templates) }),
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only of this namespace")
-	completeFlag(cmd, "namespace", a.completeNamespaces)
-	return cmd
 }
 
-func newTemplateInfoCommand(a *app) *cobra.Command {
+// templateCommand is a command about one version of a template, which is found
+// by what the argument and the flags say.
+func (a *app) templateCommand(d command, show func(*client.TemplateDetail),
+	do func(ctx context.Context, c *api, found templateRef) (*client.TemplateDetail, error)) command {
 	var ref templateRef
-	cmd := &cobra.Command{
-		Use:   "info NAME",
-		Short: "Show a template and its steps",
-		Long: `Shows a template and its steps. NAME is the name of the template, or
+	d.flags = append(all(
+		a.namespace(&ref.namespace, "namespace of the template"),
+		opt(&ref.version, "version", "version of the template"),
+	), d.flags...)
+	d.completes = a.completeTemplates(fullName)
+	d.run = ask(a, func(ctx context.Context, c *api, args []string) (*client.TemplateDetail, error) {
+		found, err := ref.parse(args[0]).find(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return do(ctx, c, found)
+	}, show)
+	return d
+}
+
+func (a *app) templateInfo() command {
+	return a.templateCommand(command{
+		use: "info NAME", short: "Show a template and its steps",
+		long: `Shows a template and its steps. NAME is the name of the template, or
 NAMESPACE/NAME or NAMESPACE/NAME:VERSION. Without a namespace the server is
 asked which one has the name, without a version which is current.`,
-		Example: "  tasker-ctl template info payments/process_refund:1.2.0",
-		Args:    arguments("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			full, err := ref.parse(args[0]).find(cmd.Context(), c)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			detail, err := c.Template(cmd.Context(), full.namespace, full.name, full.version)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(detail, func() { a.showTemplate(detail) })
-		},
-		ValidArgsFunction: a.completeTemplateRefs,
-	}
-	cmd.Flags().StringVarP(&ref.namespace, "namespace", "n", "", "namespace of the template")
-	cmd.Flags().StringVar(&ref.version, "version", "", "version of the template")
-	return cmd
+		example: "  tasker-ctl template info payments/process_refund:1.2.0",
+	}, a.showTemplate, func(ctx context.Context, c *api, r templateRef) (*client.TemplateDetail, error) {
+		return c.Template(ctx, r.namespace, r.name, r.version)
+	})
 }
 
-// templateMark is a command that changes whether a version is deprecated.
-func (a *app) templateMark(name, short string, needReason bool,
-	do func(c *client.Client, ctx context.Context, namespace, name, version string, why client.Why) (*client.TemplateDetail, error)) *cobra.Command {
-	var ref templateRef
-	var why whyFlags
-	cmd := &cobra.Command{
-		Use:   name + " NAME",
-		Short: short,
-		Args:  arguments("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(orchestrator)
-			if err != nil {
-				return err
-			}
-			full, err := ref.parse(args[0]).find(cmd.Context(), c)
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			detail, err := do(c, cmd.Context(), full.namespace, full.name, full.version, client.Why{Reason: why.reason, Actor: why.actor})
-			if err != nil {
-				return unreachable(orchestrator, err)
-			}
-			return a.emit(detail, func() { a.showRegistration(detail) })
-		},
-		ValidArgsFunction: a.completeTemplateRefs,
-	}
-	cmd.Flags().StringVarP(&ref.namespace, "namespace", "n", "", "namespace of the template")
-	cmd.Flags().StringVar(&ref.version, "version", "", "version of the template")
-	why.flags(cmd, "actor", needReason)
-	return cmd
+// templateChange is a command that changes whether a version is deprecated; the
+// rules are for the reason.
+func (a *app) templateChange(d command,
+	change func(c *api, ctx context.Context, namespace, name, version string, w client.Why) (*client.TemplateDetail, error),
+	rules ...rule) command {
+	var w client.Why
+	d.flags = why(&w.Reason, &w.Actor, rules...)
+	return a.templateCommand(d, a.showRegistration, func(ctx context.Context, c *api, r templateRef) (*client.TemplateDetail, error) {
+		return change(c, ctx, r.namespace, r.name, r.version, w)
+	})
 }
+
+func fullName(t *client.TemplateSummary) string { return t.Namespace + "/" + t.Name + ":" + t.Version }
 
 // templateRef names a template; the namespace and the version may be open.
 type templateRef struct{ namespace, name, version string }
@@ -140,7 +105,7 @@ func (r templateRef) parse(s string) templateRef {
 }
 
 // find closes what is open by asking the server.
-func (r templateRef) find(ctx context.Context, c *client.Client) (templateRef, error) {
+func (r templateRef) find(ctx context.Context, c *api) (templateRef, error) {
 	if r.namespace != "" && r.version != "" {
 		return r, nil
 	}
@@ -160,11 +125,7 @@ func (r templateRef) find(ctx context.Context, c *client.Client) (templateRef, e
 	case 1:
 		return templateRef{found[0].Namespace, found[0].Name, found[0].Version}, nil
 	}
-	var names []string
-	for _, t := range found {
-		names = append(names, t.Namespace+"/"+t.Name+":"+t.Version)
-	}
-	return r, usagef("the name %s is ambiguous: %s", r.name, strings.Join(names, ", "))
+	return r, usagef("the name %s is ambiguous: %s", r.name, strings.Join(namesOf(found, fullName), ", "))
 }
 
 func (a *app) showTemplate(d *client.TemplateDetail) {
@@ -173,20 +134,20 @@ func (a *app) showTemplate(d *client.TemplateDetail) {
 		a.printf("%s\n", oneLine(*d.Description))
 	}
 	a.printf("\n")
-	parsed := parsedConfiguration(d)
 	byName := map[string]workflow.StepTemplate{}
-	if parsed != nil {
+	if parsed := parsedConfiguration(d); parsed != nil {
 		for _, s := range parsed.Steps {
 			byName[s.Name] = s
 		}
 	}
 	t := a.newTable("STEP", "TYPE", "HANDLER", "AFTER", "ATTEMPTS")
 	for _, s := range d.Steps {
-		kind, handler, after := any(nil), any(nil), any(nil)
-		if full, ok := byName[s.Name]; ok {
-			kind, handler, after = full.Kind, full.Handler.Callable, strings.Join(full.Dependencies, ", ")
+		full, known := byName[s.Name]
+		kind := ""
+		if known {
+			kind = full.Kind.String()
 		}
-		t.row(s.Name, kind, handler, after, s.DefaultMaxAttempts)
+		t.row(s.Name, kind, full.Handler.Callable, strings.Join(full.Dependencies, ", "), s.DefaultMaxAttempts)
 	}
 	t.write(a.stdout)
 }
@@ -198,13 +159,11 @@ func (a *app) showRegistration(d *client.TemplateDetail) {
 	if r == nil {
 		return
 	}
-	by, use := r.RegisteredBy, "not used yet"
-	if by == "" {
-		by = "an unknown daemon"
-	}
+	use := "not used yet"
 	if r.Used {
 		use = "used by tasks"
 	}
+	by := cmp.Or(r.RegisteredBy, "an unknown daemon")
 	a.printf("content %s, %s\nregistered by %s at %s\n", r.ContentHash, use, oneLine(by), instant(&r.RegisteredAt))
 	if r.DeprecatedAt != nil {
 		a.printf("deprecated since %s\n", instant(r.DeprecatedAt))
@@ -221,31 +180,94 @@ func parsedConfiguration(d *client.TemplateDetail) *workflow.Template {
 	return &t
 }
 
-// text is a string that may be missing.
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+// maxTemplateInput bounds a template read from stdin.
+const maxTemplateInput = 4 << 20
+
+// templateReport is the answer of `template validate`.
+type templateReport struct {
+	OK        bool              `json:"ok"`
+	Templates []templateFinding `json:"templates"` // those that can be used
+	Problems  workflow.Problems `json:"problems"`
 }
 
-// completionTimeout bounds what completion asks a server: a shell that hangs
-// is worse than one that does not know.
-const completionTimeout = time.Second
+type templateFinding struct {
+	File      string `json:"file"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	Steps     int    `json:"steps"`
+}
 
-// knownTemplates asks the server for its templates, for completion.
-func (a *app) knownTemplates(ctx context.Context, namespace string) []client.TemplateSummary {
-	e, err := a.endpoint(orchestrator)
-	if err != nil {
-		return nil
+func (a *app) templateValidate() command {
+	var strict bool
+	return command{
+		use: "validate PATH…", short: "Check template files, without a server",
+		long: `Checks template files. A PATH is a file, a folder, a pattern such as
+'config/tasks/**/*.{yml,yaml}', or - for stdin. Problems are listed as
+file:line:column: severity: message [CODE]; the exit code is 1 when there are
+errors, with --strict also when there are warnings.`,
+		example: "  tasker-ctl template validate config/tasks\n  tasker-ctl -o json template validate --strict order.yaml",
+		flags:   opt(&strict, "strict", "treat warnings as errors"),
+		local: func(_ context.Context, paths []string) error {
+			report, err := a.checkTemplates(paths)
+			if err != nil {
+				return err
+			}
+			failed, warned := len(report.Problems.Errors()), len(report.Problems.Warnings())
+			report.OK = failed == 0 && (!strict || warned == 0)
+			return a.verdict(report, report.OK, "", func() {
+				for _, p := range report.Problems {
+					a.printf("%s\n", p)
+				}
+				usable := counted(len(report.Templates), "usable template")
+				a.printf("%s, %s, %s\n", usable, counted(failed, "error"), counted(warned, "warning"))
+			})
+		},
 	}
-	e.timeout, e.retries = completionTimeout, 0
-	if ctx == nil {
-		ctx = context.Background()
+}
+
+func (a *app) checkTemplates(paths []string) (templateReport, error) {
+	report := templateReport{Templates: []templateFinding{}, Problems: workflow.Problems{}}
+	var files []string
+	for _, path := range paths {
+		if path != "-" {
+			files = append(files, path)
+			continue
+		}
+		src, err := io.ReadAll(io.LimitReader(a.stdin, maxTemplateInput))
+		if err != nil {
+			return report, err
+		}
+		t, problems, _ := workflow.ParseTemplate("stdin", src) // the error repeats the problems
+		report.Problems = append(report.Problems, problems...)
+		if t != nil {
+			report.add(workflow.LoadedTemplate{File: "stdin", Template: t})
+		}
 	}
-	list, err := a.clientOf(e).Templates(ctx, namespace)
-	if err != nil {
-		return nil
+	if len(files) == 0 {
+		return report, nil
 	}
-	return list.Templates
+	loaded, problems, err := workflow.LoadTemplates(files...)
+	var invalid *workflow.TemplateError
+	if err != nil && !errors.As(err, &invalid) {
+		return report, err
+	}
+	report.Problems = append(report.Problems, problems...)
+	for _, t := range loaded {
+		report.add(t)
+	}
+	return report, nil
+}
+
+// add compiles a template: what cannot be compiled cannot be used either.
+func (r *templateReport) add(t workflow.LoadedTemplate) {
+	if _, err := workflow.Compile(t.Template); err != nil {
+		r.Problems = append(r.Problems, workflow.Problem{
+			File: t.File, Severity: workflow.SeverityError, Code: "COMPILE", Message: err.Error(),
+		})
+		return
+	}
+	r.Templates = append(r.Templates, templateFinding{
+		File: t.File, Namespace: t.Template.Namespace, Name: t.Template.Name, Version: t.Template.Version, Steps: len(t.Template.Steps),
+	})
 }

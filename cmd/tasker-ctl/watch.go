@@ -2,31 +2,23 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-func newTaskWatchCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "watch UUID",
-		Short: "Follow a task until it ends",
-		Long: `Follows a task until it ends. On a terminal the steps are drawn as layers of
+func (a *app) taskWatch() command {
+	return command{
+		use: "watch UUID", short: "Follow a task until it ends",
+		long: `Follows a task until it ends. On a terminal the steps are drawn as layers of
 dependency and redrawn as they change; elsewhere every change is a line. With
 -o json or yaml the task is written once for every change, as one line or one
 document. The exit code is 0 when the task completed, 1 when it ended in error
 or was cancelled.`,
-		Args: arguments("UUID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withTask(args[0], func(c *client.Client, id string) error { return a.watch(cmd.Context(), c, id) })
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		run: func(ctx context.Context, c *api, args []string) error { return a.watch(ctx, c, args[0]) },
 	}
 }
 
@@ -45,9 +37,9 @@ func (a *app) newViewer() viewer {
 	return &changeLog{app: a, states: map[string]stepView{}}
 }
 
-// watch asks for the task, often while it changes and ever more seldom while
-// it does not, until it ends.
-func (a *app) watch(ctx context.Context, c *client.Client, id string) error {
+// watch polls the task until it ends, often while it changes and more rarely
+// while it does not.
+func (a *app) watch(ctx context.Context, c *api, id string) error {
 	p, view := a.newPoll(c, id), a.newViewer()
 	w := watched{app: a, client: c, durations: map[string]time.Duration{}}
 	wait := time.Duration(0)
@@ -138,7 +130,7 @@ func fingerprint(t *client.Task) string {
 
 // outcome turns the end of a task into the outcome of the command and tells
 // why steps failed.
-func (a *app) outcome(ctx context.Context, c *client.Client, task *client.Task) error {
+func (a *app) outcome(ctx context.Context, c *api, task *client.Task) error {
 	if task.Status == "complete" || task.Status == "resolved_manually" {
 		return nil
 	}
@@ -151,7 +143,7 @@ func (a *app) outcome(ctx context.Context, c *client.Client, task *client.Task) 
 
 // failedSteps says which steps ended in error and why, as far as the server
 // tells.
-func (a *app) failedSteps(ctx context.Context, c *client.Client, task *client.Task) (lines []string) {
+func (a *app) failedSteps(ctx context.Context, c *api, task *client.Task) (lines []string) {
 	const most = 5
 	steps, err := c.Steps(ctx, task.TaskUUID)
 	if err != nil {
@@ -177,29 +169,19 @@ func (a *app) failedSteps(ctx context.Context, c *client.Client, task *client.Ta
 // documents writes the task once for every change.
 type documents struct {
 	app  *app
-	last string
-	any  bool
+	last string // what was written, as its fingerprint
 }
 
 func (d *documents) show(p picture) error {
 	now := fingerprint(p.task)
-	if d.any && now == d.last {
+	if now == d.last {
 		return nil
 	}
-	first := !d.any
-	d.last, d.any = now, true
-	if d.app.global.output == formatYAML {
-		if !first {
-			d.app.printf("---\n")
-		}
-		return d.app.encode(p.task)
+	if d.last != "" && d.app.global.output == formatYAML {
+		d.app.printf("---\n")
 	}
-	line, err := json.Marshal(p.task)
-	if err != nil {
-		return fmt.Errorf("write the task as JSON: %w", err)
-	}
-	d.app.printf("%s\n", line)
-	return nil
+	d.last = now
+	return d.app.line(p.task)
 }
 
 // changeLog writes a line for every change.
@@ -227,7 +209,7 @@ func (l *changeLog) show(p picture) error {
 		if known {
 			from = before.state + " → "
 		}
-		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, attempts(n.attempts, n.maximum))
+		line := fmt.Sprintf("%s  %s  %s%s  attempt %s", at, oneLine(n.name), from, n.state, share(n.attempts, n.maximum))
 		l.app.printf("%s%s\n", line, suffixed("  ", p.duration(n)))
 	}
 	if l.status != p.task.Status {
@@ -280,4 +262,73 @@ func (r *redraw) show(p picture) error {
 	r.drawn = len(lines)
 	_, err := r.app.stdout.Write([]byte(b.String()))
 	return err
+}
+
+const (
+	// shortestPause and longestPause bound how often a task is asked for.
+	shortestPause = 200 * time.Millisecond
+	longestPause  = 2 * time.Second
+	// longestWait bounds one long poll, so that a connection lost on the way
+	// is noticed.
+	longestWait = 20 * time.Second
+	// maxLosses is how many calls in a row may fail before watching ends; each
+	// has been repeated by the client already.
+	maxLosses = 5
+)
+
+// poll asks for a task again and again. A server that knows ?wait answers when
+// the task ends or the time is over; with one that does not, poll waits
+// itself, so that neither is asked too often.
+type poll struct {
+	app    *app
+	client *client.Client
+	task   string
+	losses int
+}
+
+func (a *app) newPoll(c *api, task string) *poll {
+	return &poll{app: a, client: c, task: task}
+}
+
+// next returns the task when it has ended, else after about wait.
+func (p *poll) next(ctx context.Context, wait time.Duration) (*client.Task, error) {
+	began := p.app.now()
+	task, err := p.client.Task(ctx, p.task, wait)
+	if err != nil {
+		return p.lost(ctx, err)
+	}
+	p.losses = 0
+	// An answer long before its time means that the server did not wait.
+	early := wait - p.app.now().Sub(began)
+	if !task.Terminal() && early > wait/2 {
+		err = p.app.pause(ctx, min(early, longestPause))
+	}
+	return task, err
+}
+
+// lost tries on while the server may come back.
+func (p *poll) lost(ctx context.Context, err error) (*client.Task, error) {
+	p.losses++
+	if exitCode(err) != exitUnavailable || p.losses > maxLosses || ctx.Err() != nil {
+		return nil, err
+	}
+	if p.losses == 1 {
+		p.app.warnf("the orchestrator does not answer, trying again")
+	}
+	if err := p.app.pause(ctx, longestPause); err != nil {
+		return nil, err
+	}
+	return p.next(ctx, 0)
+}
+
+// sleep is the real pause: it ends early with an error when ctx does.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

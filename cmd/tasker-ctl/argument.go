@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/workflow"
+)
+
+// argument is what an argument of one name means in every command.
+type argument struct {
+	// parse reads it before any daemon is asked.
+	parse func(text string) (string, error)
+	// find replaces it with the help of the orchestrator; before are the
+	// arguments before it.
+	find func(ctx context.Context, c *api, before []string, text string) (string, error)
+	// It is completed with words, with what the orchestrator lists, or as the name
+	// of a file.
+	words []string
+	offer func(ctx context.Context, c *api, before []string) ([]string, error)
+	file  bool
+}
+
+// wordArgument is one of a list of words.
+func wordArgument(what string, words []string) argument {
+	return argument{words: words, parse: func(text string) (string, error) { return wordOf(what, text, words) }}
+}
+
+// uuidArgument is the UUID of a thing; the hint says where to find one.
+func uuidArgument(what, hint string) argument {
+	return argument{parse: func(text string) (string, error) {
+		id, err := uuidOf(what, text)
+		if err != nil && hint != "" {
+			err = hinted{err, hint}
+		}
+		return id, err
+	}}
+}
+
+// argumentNamed knows the arguments by the names that usage lines give them.
+func argumentNamed(name string) argument {
+	switch strings.Trim(name, "[]…") {
+	case "UUID", "TASK":
+		return uuidArgument("task", "")
+	case "STEP":
+		return argument{find: findStep, offer: offerSteps}
+	case "ENTRY":
+		return uuidArgument("entry", "")
+	case "TOKEN":
+		return uuidArgument("token", "tasker-ctl approval list shows what there is")
+	case "SCHEDULE":
+		return argument{parse: parseSchedule, find: findSchedule, offer: offerSchedules}
+	case "CONSUMER":
+		return argument{offer: offerConsumers}
+	case "NAMESPACE":
+		return argument{offer: offerNamespaces}
+	case "ACTION":
+		return wordArgument("action", bulkActions)
+	case "STATE":
+		return argument{parse: parseBreakerState, words: breakerWords}
+	case "MODE":
+		return argument{parse: parseMode, words: modeWords()}
+	case "FILE", "PATH":
+		return argument{file: true}
+	}
+	return argument{} // any text
+}
+
+// argumentAt knows the argument at a place; the last one may be repeated.
+func argumentAt(names []string, at int) argument { return argumentNamed(names[min(at, len(names)-1)]) }
+
+func parseArguments(names, args []string) (parsed []string, err error) {
+	parsed = slices.Clone(args)
+	for i, text := range args {
+		if parse := argumentAt(names, i).parse; parse != nil && err == nil {
+			parsed[i], err = parse(text)
+		}
+	}
+	return parsed, err
+}
+
+func findArguments(ctx context.Context, c *api, names, args []string) (err error) {
+	for i, text := range args {
+		if find := argumentAt(names, i).find; find != nil && err == nil {
+			args[i], err = find(ctx, c, args[:i], text)
+		}
+	}
+	return err
+}
+
+// completeArguments offers what the next argument may be; first takes the place
+// of what the first one's name offers.
+func (a *app) completeArguments(names []string, first cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 && first != nil {
+			return first(cmd, args, toComplete)
+		}
+		next := argument{}
+		if len(names) > 0 {
+			next = argumentAt(names, len(args))
+		}
+		switch {
+		case next.file:
+			return nil, cobra.ShellCompDirectiveDefault
+		case len(args) >= len(names):
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		case next.offer == nil:
+			return next.words, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.offered(cmd, func(ctx context.Context, c *api) ([]string, error) { return next.offer(ctx, c, args) })
+	}
+}
+
+func oneOfWords(words ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+}
+
+func (a *app) completeProfiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	file, _ := a.loadProfiles() // an unreadable file has no profiles to offer
+	return slices.Sorted(maps.Keys(file.Profile)), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completionTimeout bounds what completion asks a server: a shell that hangs
+// is worse than one that does not know.
+const completionTimeout = time.Second
+
+// offered completes with what the orchestrator lists, and with nothing where it
+// does not answer in time.
+func (a *app) offered(cmd *cobra.Command, list func(context.Context, *api) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	e, err := a.endpoint(orchestrator)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	e.timeout, e.retries = completionTimeout, 0
+	words, _ := list(cmd.Context(), a.clientOf(e)) // without an answer there is nothing to offer
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTemplates offers one part of each template of the namespace that is
+// given, or of all.
+func (a *app) completeTemplates(part func(*client.TemplateSummary) string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		namespace := ""
+		if f := cmd.Flags().Lookup("namespace"); f != nil && f.Changed {
+			namespace = f.Value.String()
+		}
+		return a.offered(cmd, func(ctx context.Context, c *api) ([]string, error) {
+			return templateParts(ctx, c, namespace, part)
+		})
+	}
+}
+
+// templateParts are the different values of one part of templates.
+func templateParts(ctx context.Context, c *api, namespace string, part func(*client.TemplateSummary) string) ([]string, error) {
+	list, err := c.Templates(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	words := namesOf(list.Templates, part)
+	slices.Sort(words)
+	return slices.Compact(words), nil
+}
+
+func namesOf[T any](items []T, name func(*T) string) []string {
+	words := make([]string, len(items))
+	for i := range items {
+		words[i] = name(&items[i])
+	}
+	return words
+}
+
+func byName(t *client.TemplateSummary) string      { return t.Name }
+func byVersion(t *client.TemplateSummary) string   { return t.Version }
+func byNamespace(t *client.TemplateSummary) string { return t.Namespace }
+
+func offerNamespaces(ctx context.Context, c *api, _ []string) ([]string, error) {
+	return templateParts(ctx, c, "", byNamespace)
+}
+
+func taskStateWords() (words []string) {
+	for _, s := range workflow.TaskStates() {
+		words = append(words, s.String())
+	}
+	return words
+}
