@@ -13,22 +13,12 @@ type CircuitBreakers struct {
 
 // BreakerGlobals hold for every breaker.
 type BreakerGlobals struct {
-	MinStateTransitionIntervalSeconds float64 `toml:"min_state_transition_interval_seconds"`
-}
-
-// MinStateTransitionInterval returns min_state_transition_interval_seconds: least time between two changes of state.
-func (b BreakerGlobals) MinStateTransitionInterval() time.Duration {
-	return time.Duration(b.MinStateTransitionIntervalSeconds * float64(time.Second))
+	MinStateTransitionInterval time.Duration `toml:"min_state_transition_interval_seconds"`
 }
 
 // BreakerDefaults hold for components without their own settings.
 type BreakerDefaults struct {
-	TimeoutSeconds int64 `toml:"timeout_seconds"`
-}
-
-// Timeout returns timeout_seconds: time open before a trial request is let through.
-func (b BreakerDefaults) Timeout() time.Duration {
-	return time.Duration(b.TimeoutSeconds) * time.Second
+	Timeout time.Duration `toml:"timeout_seconds"`
 }
 
 // BreakerComponents are the breakers with their own thresholds.

@@ -30,38 +30,23 @@ type WorkerChannels struct {
 
 // InProcessEvents bounds the in-process event bus.
 type InProcessEvents struct {
-	BroadcastBufferSize int   `toml:"broadcast_buffer_size"`
-	LogSubscriberErrors bool  `toml:"log_subscriber_errors"`
-	DispatchTimeoutMS   int64 `toml:"dispatch_timeout_ms"`
-}
-
-// DispatchTimeout returns dispatch_timeout_ms: limit for handing an event to a subscriber.
-func (i InProcessEvents) DispatchTimeout() time.Duration {
-	return time.Duration(i.DispatchTimeoutMS) * time.Millisecond
+	BroadcastBufferSize int           `toml:"broadcast_buffer_size"`
+	LogSubscriberErrors bool          `toml:"log_subscriber_errors"`
+	DispatchTimeout     time.Duration `toml:"dispatch_timeout_ms"`
 }
 
 // DomainEvents bounds the domain event system.
 type DomainEvents struct {
-	CommandBufferSize      int   `toml:"command_buffer_size"`
-	ShutdownDrainTimeoutMS int64 `toml:"shutdown_drain_timeout_ms"`
-	LogDroppedEvents       bool  `toml:"log_dropped_events"`
-}
-
-// ShutdownDrainTimeout returns shutdown_drain_timeout_ms: time to deliver what is queued when stopping.
-func (d DomainEvents) ShutdownDrainTimeout() time.Duration {
-	return time.Duration(d.ShutdownDrainTimeoutMS) * time.Millisecond
+	CommandBufferSize    int           `toml:"command_buffer_size"`
+	ShutdownDrainTimeout time.Duration `toml:"shutdown_drain_timeout_ms"`
+	LogDroppedEvents     bool          `toml:"log_dropped_events"`
 }
 
 // HandlerDispatch bounds the running of handlers.
 type HandlerDispatch struct {
-	MaxConcurrentHandlers int          `toml:"max_concurrent_handlers"`
-	HandlerTimeoutMS      int64        `toml:"handler_timeout_ms"`
-	LoadShedding          LoadShedding `toml:"load_shedding"`
-}
-
-// HandlerTimeout returns handler_timeout_ms: limit for one run of a handler.
-func (h HandlerDispatch) HandlerTimeout() time.Duration {
-	return time.Duration(h.HandlerTimeoutMS) * time.Millisecond
+	MaxConcurrentHandlers int           `toml:"max_concurrent_handlers"`
+	HandlerTimeout        time.Duration `toml:"handler_timeout_ms"`
+	LoadShedding          LoadShedding  `toml:"load_shedding"`
 }
 
 // LoadShedding says from which share of the results that may wait a worker warns and stops claiming; the thresholds are percentages.

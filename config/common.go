@@ -20,12 +20,8 @@ type Common struct {
 
 // Shutdown is [common.shutdown].
 type Shutdown struct {
-	DelayMS int64 `toml:"delay_ms"`
+	Delay time.Duration `toml:"delay_ms"`
 }
-
-// Delay returns delay_ms: how long everything is served after readiness was
-// withdrawn. Negative leaves it to the address of the API.
-func (s Shutdown) Delay() time.Duration { return time.Duration(s.DelayMS) * time.Millisecond }
 
 // CommonChannels is [common.mpsc_channels]: bounds of channels both daemons have.
 type CommonChannels struct {
@@ -44,25 +40,11 @@ type Execution struct {
 
 // Backoff is [common.backoff]: the delays before retries of a step.
 type Backoff struct {
-	DefaultBackoffSeconds []int64 `toml:"default_backoff_seconds"`
-	MaxBackoffSeconds     int64   `toml:"max_backoff_seconds"`
-	BackoffMultiplier     float64 `toml:"backoff_multiplier"`
-	JitterEnabled         bool    `toml:"jitter_enabled"`
-	JitterMaxPercentage   float64 `toml:"jitter_max_percentage"`
-}
-
-// DefaultBackoff returns default_backoff_seconds as durations.
-func (b Backoff) DefaultBackoff() []time.Duration {
-	delays := make([]time.Duration, len(b.DefaultBackoffSeconds))
-	for i, n := range b.DefaultBackoffSeconds {
-		delays[i] = time.Duration(n) * time.Second
-	}
-	return delays
-}
-
-// MaxBackoff returns max_backoff_seconds: longest delay before a retry.
-func (b Backoff) MaxBackoff() time.Duration {
-	return time.Duration(b.MaxBackoffSeconds) * time.Second
+	DefaultBackoff      []time.Duration `toml:"default_backoff_seconds"`
+	MaxBackoff          time.Duration   `toml:"max_backoff_seconds"`
+	BackoffMultiplier   float64         `toml:"backoff_multiplier"`
+	JitterEnabled       bool            `toml:"jitter_enabled"`
+	JitterMaxPercentage float64         `toml:"jitter_max_percentage"`
 }
 
 // TaskTemplates is [common.task_templates].

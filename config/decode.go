@@ -1,54 +1,83 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
+	"reflect"
 	"strings"
-
-	"github.com/BurntSushi/toml"
+	"time"
 )
 
 // decode fills the typed parts from the checked values.
 func (l *Loaded) decode() error {
-	var document bytes.Buffer
-	if err := toml.NewEncoder(&document).Encode(l.tree()); err != nil {
-		return fmt.Errorf("encoding the merged configuration: %s", Redact(err.Error()))
-	}
-	parts := struct {
-		Common        *Common        `toml:"common"`
-		Orchestration *Orchestration `toml:"orchestration"`
-		Worker        *Worker        `toml:"worker"`
-	}{&l.Common, &l.Orchestration, &l.Worker}
-	meta, err := toml.NewDecoder(&document).Decode(&parts)
-	if err != nil {
-		return fmt.Errorf("decoding the merged configuration: %s", Redact(err.Error()))
-	}
-	if extra := meta.Undecoded(); len(extra) > 0 {
-		return fmt.Errorf("decoding the merged configuration: %s has no field", extra[0])
+	for path, part := range map[string]any{"common": &l.Common, "orchestration": &l.Orchestration, "worker": &l.Worker} {
+		if err := l.fillTable(path, reflect.ValueOf(part).Elem()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// tree builds the merged tree of the keys that have an effect.
-func (l *Loaded) tree() map[string]any {
-	tree := map[string]any{}
-	for i := range l.keys {
-		k := &l.keys[i]
-		e, ok := l.entries[k.Path]
-		if !ok || !k.held() {
+// fillTable sets the fields of a table whose keys have a value.
+func (l *Loaded) fillTable(path string, table reflect.Value) error {
+	for i := range table.NumField() {
+		field, at := table.Type().Field(i), path
+		if name, ok := field.Tag.Lookup("toml"); ok {
+			at = joinPath(path, name)
+		}
+		if field.Type.Kind() == reflect.Struct {
+			if err := l.fillTable(at, table.Field(i)); err != nil {
+				return err
+			}
 			continue
 		}
-		table := tree
-		parts := strings.Split(k.Path, ".")
-		for _, part := range parts[:len(parts)-1] {
-			sub, ok := table[part].(map[string]any)
-			if !ok {
-				sub = map[string]any{}
-				table[part] = sub
-			}
-			table = sub
+		e, ok := l.entries[at]
+		if !ok {
+			continue
 		}
-		table[parts[len(parts)-1]] = e.value
+		value := inUnit(e.value, field.Type, unitOf(at))
+		if !value.CanConvert(field.Type) {
+			return fmt.Errorf("decode %s: %s does not hold %T", at, field.Type, e.value)
+		}
+		table.Field(i).Set(value.Convert(field.Type))
 	}
-	return tree
+	return nil
+}
+
+// inUnit turns the number of a key, or its list of numbers, into durations
+// where its field holds durations.
+func inUnit(value any, field reflect.Type, unit time.Duration) reflect.Value {
+	switch v := value.(type) {
+	case int64:
+		if field == reflect.TypeFor[time.Duration]() {
+			return reflect.ValueOf(time.Duration(v) * unit)
+		}
+	case float64:
+		if field == reflect.TypeFor[time.Duration]() {
+			return reflect.ValueOf(time.Duration(v * float64(unit)))
+		}
+	case []int64:
+		list := make([]time.Duration, len(v))
+		for i, n := range v {
+			list[i] = time.Duration(n) * unit
+		}
+		return reflect.ValueOf(list)
+	}
+	return reflect.ValueOf(value)
+}
+
+// unitOf is the unit that the name of a key ends with; 0 where it has none.
+func unitOf(path string) time.Duration {
+	switch path[strings.LastIndexByte(path, '_')+1:] {
+	case "ms":
+		return time.Millisecond
+	case "seconds":
+		return time.Second
+	case "minutes":
+		return time.Minute
+	case "hours":
+		return time.Hour
+	case "days":
+		return 24 * time.Hour
+	}
+	return 0
 }

@@ -30,7 +30,7 @@ func ExampleLoad() {
 	}
 	worker := loaded.WorkerConfig()
 	fmt.Println(worker.Common.Database.URL)
-	fmt.Println(worker.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout(), worker.Worker.Lease())
+	fmt.Println(worker.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout, worker.Worker.Lease)
 	fmt.Println(worker.Worker.EventSystems.Worker.DeploymentMode)
 	// Output:
 	// postgresql://tasker:****@db/tasker

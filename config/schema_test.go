@@ -97,54 +97,51 @@ func TestStructsAndKeysAgree(t *testing.T) {
 	assert.Empty(t, fields, "fields without a key")
 }
 
-// TestDurationsHaveMethods sets each field that carries a unit to 3 and
-// expects the method without the unit to return 3 of that unit.
-func TestDurationsHaveMethods(t *testing.T) {
-	units := []struct {
-		tag, field string
-		unit       time.Duration
-	}{
-		{"_ms", "MS", time.Millisecond}, {"_seconds", "Seconds", time.Second},
-		{"_minutes", "Minutes", time.Minute}, {"_hours", "Hours", time.Hour},
-	}
+// TestDurationsAreInTheUnitOfTheirName sets each key that carries a unit to its least
+// value above nothing and expects a field of that duration.
+func TestDurationsAreInTheUnitOfTheirName(t *testing.T) {
+	units := map[string]time.Duration{"ms": time.Millisecond, "seconds": time.Second, "minutes": time.Minute, "hours": time.Hour, "days": 24 * time.Hour}
 	found := 0
-	var visit func(reflect.Type)
-	visit = func(typ reflect.Type) {
-		for i := range typ.NumField() {
-			field := typ.Field(i)
-			if field.Type.Kind() == reflect.Struct {
-				visit(field.Type)
-				continue
-			}
-			for _, u := range units {
-				if !strings.HasSuffix(field.Tag.Get("toml"), u.tag) {
-					continue
-				}
-				found++
-				value := reflect.New(typ).Elem()
-				name := strings.TrimSuffix(field.Name, u.field)
-				method := value.MethodByName(name)
-				if !assert.True(t, method.IsValid(), "%s has no method %s", typ.Name(), name) {
-					continue
-				}
-				var want any = 3 * u.unit
-				switch field.Type.Kind() {
-				case reflect.Int64:
-					value.Field(i).SetInt(3)
-				case reflect.Float64:
-					value.Field(i).SetFloat(3)
-				default:
-					value.Field(i).Set(reflect.ValueOf([]int64{3}))
-					want = []time.Duration{3 * u.unit}
-				}
-				assert.Equal(t, want, value.MethodByName(name).Call(nil)[0].Interface(), "%s.%s", typ.Name(), name)
+	for _, k := range Keys() {
+		unit := units[k.Path[strings.LastIndexByte(k.Path, '_')+1:]]
+		if unit == 0 || !k.held() {
+			continue
+		}
+		found++
+		n := int64(max(k.Min, 1))
+		e := &entry{key: &k, value: map[Type]any{TypeInt: n, TypeFloat: float64(n), TypeIntList: []int64{n}}[k.Type]}
+		loaded := &Loaded{entries: map[string]*entry{k.Path: e}}
+		require.NoError(t, loaded.decode())
+		var want any = time.Duration(n) * unit
+		if k.Type == TypeIntList {
+			want = []time.Duration{time.Duration(n) * unit}
+		}
+		field := valueAt(reflect.ValueOf(loaded).Elem(), "", k.Path)
+		require.True(t, field.IsValid(), k.Path)
+		assert.Equal(t, want, field.Interface(), k.Path)
+	}
+	assert.Greater(t, found, 60)
+}
+
+// valueAt finds the field of a key by the tags on its way.
+func valueAt(table reflect.Value, prefix, path string) reflect.Value {
+	for i := range table.NumField() {
+		field, at := table.Type().Field(i), prefix
+		if name := field.Tag.Get("toml"); name != "" {
+			at = joinPath(prefix, name)
+		} else if prefix == "" {
+			at = strings.ToLower(field.Name) // the roots
+		}
+		switch {
+		case at == path:
+			return table.Field(i)
+		case field.Type.Kind() == reflect.Struct && (at == prefix || strings.HasPrefix(path, at+".")):
+			if found := valueAt(table.Field(i), at, path); found.IsValid() {
+				return found
 			}
 		}
 	}
-	for _, typ := range []reflect.Type{reflect.TypeFor[Common](), reflect.TypeFor[Orchestration](), reflect.TypeFor[Worker]()} {
-		visit(typ)
-	}
-	assert.Greater(t, found, 60)
+	return reflect.Value{}
 }
 
 func TestNearest(t *testing.T) {

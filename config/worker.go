@@ -6,39 +6,26 @@ import (
 
 // Worker holds what only the worker reads ([worker]).
 type Worker struct {
-	WorkerID            string             `toml:"worker_id"`
-	Exclusive           bool               `toml:"-"` // WorkerID was configured, for this replica alone
-	WorkerType          string             `toml:"worker_type"`
-	Namespaces          []string           `toml:"namespaces"`
-	Tags                []string           `toml:"tags"`
-	TemplatePath        string             `toml:"template_path"`
-	LeaseSeconds        int64              `toml:"lease_seconds"`
-	HeartbeatIntervalMS int64              `toml:"heartbeat_interval_ms"`
-	LeaseGraceSeconds   int64              `toml:"lease_grace_seconds"`
-	Prefetch            int                `toml:"prefetch"`
-	Transactions        Transactions       `toml:"transactions"`
-	Report              Report             `toml:"report"`
-	Checkpoint          Checkpoint         `toml:"checkpoint"`
-	IsolatedItems       IsolatedItems      `toml:"isolated_items"`
-	DomainEvents        WorkerDomainEvents `toml:"domain_events"`
-	EventSystems        WorkerEventSystems `toml:"event_systems"`
-	CircuitBreakers     WorkerBreakers     `toml:"circuit_breakers"`
-	MPSCChannels        WorkerChannels     `toml:"mpsc_channels"`
-	Web                 Web                `toml:"web"`
+	WorkerID          string             `toml:"worker_id"`
+	Exclusive         bool               `toml:"-"` // WorkerID was configured, for this replica alone
+	WorkerType        string             `toml:"worker_type"`
+	Namespaces        []string           `toml:"namespaces"`
+	Tags              []string           `toml:"tags"`
+	TemplatePath      string             `toml:"template_path"`
+	Lease             time.Duration      `toml:"lease_seconds"`
+	HeartbeatInterval time.Duration      `toml:"heartbeat_interval_ms"`
+	LeaseGrace        time.Duration      `toml:"lease_grace_seconds"`
+	Prefetch          int                `toml:"prefetch"`
+	Transactions      Transactions       `toml:"transactions"`
+	Report            Report             `toml:"report"`
+	Checkpoint        Checkpoint         `toml:"checkpoint"`
+	IsolatedItems     IsolatedItems      `toml:"isolated_items"`
+	DomainEvents      WorkerDomainEvents `toml:"domain_events"`
+	EventSystems      WorkerEventSystems `toml:"event_systems"`
+	CircuitBreakers   WorkerBreakers     `toml:"circuit_breakers"`
+	MPSCChannels      WorkerChannels     `toml:"mpsc_channels"`
+	Web               Web                `toml:"web"`
 }
-
-// Lease returns lease_seconds: time a claimed step belongs to the worker unless a heartbeat extends it.
-func (w Worker) Lease() time.Duration {
-	return time.Duration(w.LeaseSeconds) * time.Second
-}
-
-// HeartbeatInterval returns heartbeat_interval_ms: how often leases are extended.
-func (w Worker) HeartbeatInterval() time.Duration {
-	return time.Duration(w.HeartbeatIntervalMS) * time.Millisecond
-}
-
-// LeaseGrace returns lease_grace_seconds: time handlers run on after their lease has ended while no heartbeat reaches the database.
-func (w Worker) LeaseGrace() time.Duration { return time.Duration(w.LeaseGraceSeconds) * time.Second }
 
 // Transactions are those of handlers that work in one.
 type Transactions struct {
@@ -54,10 +41,10 @@ type Report struct {
 
 // Checkpoint bounds what handlers save of their progress.
 type Checkpoint struct {
-	MaxCursorBytes      int   `toml:"max_cursor_bytes"`
-	MaxAccumulatedBytes int   `toml:"max_accumulated_bytes"`
-	MaxHistory          int   `toml:"max_history"`
-	SaveTimeoutMS       int64 `toml:"save_timeout_ms"`
+	MaxCursorBytes      int           `toml:"max_cursor_bytes"`
+	MaxAccumulatedBytes int           `toml:"max_accumulated_bytes"`
+	MaxHistory          int           `toml:"max_history"`
+	SaveTimeout         time.Duration `toml:"save_timeout_ms"`
 }
 
 // IsolatedItems bounds what handlers of batches could not process.
@@ -67,21 +54,11 @@ type IsolatedItems struct {
 	MaxTotalBytes int `toml:"max_total_bytes"`
 }
 
-// SaveTimeout returns save_timeout_ms: how long a handler that saves a checkpoint waits for the database.
-func (c Checkpoint) SaveTimeout() time.Duration {
-	return time.Duration(c.SaveTimeoutMS) * time.Millisecond
-}
-
 // WorkerDomainEvents bounds the making of domain events.
 type WorkerDomainEvents struct {
-	MaxPayloadBytes    int    `toml:"max_payload_bytes"`
-	PublisherTimeoutMS int64  `toml:"publisher_timeout_ms"`
-	UnknownPublisher   string `toml:"unknown_publisher"`
-}
-
-// PublisherTimeout returns publisher_timeout_ms: limit for a publisher's work on one event.
-func (d WorkerDomainEvents) PublisherTimeout() time.Duration {
-	return time.Duration(d.PublisherTimeoutMS) * time.Millisecond
+	MaxPayloadBytes  int           `toml:"max_payload_bytes"`
+	PublisherTimeout time.Duration `toml:"publisher_timeout_ms"`
+	UnknownPublisher string        `toml:"unknown_publisher"`
 }
 
 // WorkerEventSystems is the event system of the worker.
@@ -112,18 +89,8 @@ type WorkerBreakers struct {
 
 // ReportBreaker is the breaker of result reports.
 type ReportBreaker struct {
-	SlowSendThresholdMS    int64 `toml:"slow_send_threshold_ms"`
-	FailureThreshold       int   `toml:"failure_threshold"`
-	RecoveryTimeoutSeconds int64 `toml:"recovery_timeout_seconds"`
-	SuccessThreshold       int   `toml:"success_threshold"`
-}
-
-// RecoveryTimeout returns recovery_timeout_seconds: time open before a trial report.
-func (r ReportBreaker) RecoveryTimeout() time.Duration {
-	return time.Duration(r.RecoveryTimeoutSeconds) * time.Second
-}
-
-// SlowSendThreshold returns slow_send_threshold_ms: duration of a report that is logged as slow.
-func (r ReportBreaker) SlowSendThreshold() time.Duration {
-	return time.Duration(r.SlowSendThresholdMS) * time.Millisecond
+	SlowSendThreshold time.Duration `toml:"slow_send_threshold_ms"`
+	FailureThreshold  int           `toml:"failure_threshold"`
+	RecoveryTimeout   time.Duration `toml:"recovery_timeout_seconds"`
+	SuccessThreshold  int           `toml:"success_threshold"`
 }
