@@ -67,7 +67,7 @@ func TestEveryEnvironmentLoadsWithoutFiles(t *testing.T) {
 func TestTypedValues(t *testing.T) {
 	loaded, err := Load(Options{Environment: "production", LookupEnv: nothingSet})
 	require.NoError(t, err)
-	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
+	o, w := loaded, loaded
 	assert.Equal(t, "postgresql://localhost/tasker", o.Common.Database.URL.Reveal())
 	assert.Equal(t, o.Common.Database.URL, o.Common.Database.ListenerDSN())
 	assert.Equal(t, 50, o.Common.Database.Pool.MaxConnections)

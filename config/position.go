@@ -139,7 +139,7 @@ func (l *locator) dottedKey() (parts []string) {
 		switch {
 		case len(text) > 1 && strings.ContainsAny(text[:1], `"'`):
 			parts = append(parts, text[1:len(text)-1])
-		case strings.Contains("=[]{},.\n", text):
+		case text == "" || strings.ContainsAny(text[:1], "=[]{},.\n"):
 			return parts
 		default:
 			parts = append(parts, text)
@@ -164,7 +164,7 @@ func (l *locator) value(path string) {
 		l.inside("}", func(int) { l.keyValue(path) })
 	default: // a string, number, boolean or date
 		l.take()
-		for len(l.tokens) > 0 && !strings.Contains(",]}\n", l.peek()) {
+		for len(l.tokens) > 0 && !strings.ContainsAny(l.peek(), ",]}\n") {
 			l.take()
 		}
 	}

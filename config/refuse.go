@@ -34,7 +34,7 @@ func refuseRules(v *values) {
 		v.refuse(v.get(backend), backend+" = \"rabbitmq\": this version delivers through PostgreSQL only")
 	}
 	for _, daemon := range []string{"orchestration", "worker"} {
-		if web := daemon + ".web."; v.on(web+"enabled") && v.on(web+"auth.enabled") {
+		if web := daemon + ".web."; v.is(web+"enabled", true) && v.is(web+"auth.enabled", true) {
 			v.refuse(v.get(web+"auth.enabled"), fmt.Sprintf("%sauth.enabled = true: this version cannot authenticate; put the API behind something that does, or turn it off with %senabled = false",
 				web, web))
 		}

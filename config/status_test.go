@@ -36,7 +36,7 @@ func TestOnlyKeysOfTaskerAreIgnored(t *testing.T) {
 // A key that acts through others acts when it alone is set, and only then.
 func TestKeysThatSetOthers(t *testing.T) {
 	t.Parallel()
-	byPath := newSchema().byPath
+	byPath := theSchema().byPath
 	for _, k := range Keys() {
 		for _, path := range k.Sets {
 			require.Contains(t, byPath, path)

@@ -15,7 +15,7 @@ import (
 
 // Configure translates the settings of an orchestrator. Its parts, Daemon and
 // the sources of signals are left out.
-func Configure(c config.OrchestratorConfig) Config {
+func Configure(c *config.Loaded) Config {
 	o, d := c.Orchestration, c.Orchestration.DecisionPoints
 	return Config{
 		Rules:         rules(c.Common, o),

@@ -12,7 +12,7 @@ import (
 
 // Configure translates the settings of a worker. What it connects to is left
 // out, and so are its parts.
-func Configure(c config.WorkerConfig) Config {
+func Configure(c *config.Loaded) Config {
 	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
 	return Config{
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked

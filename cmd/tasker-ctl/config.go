@@ -196,27 +196,9 @@ func newConfigShowCommand(a *app) *cobra.Command {
 
 // configReport is the answer of `config validate`.
 type configReport struct {
-	OK       bool            `json:"ok"`
-	Problems []configProblem `json:"problems"`
-	Warnings []configProblem `json:"warnings"`
-}
-
-type configProblem struct {
-	File    string `json:"file"`
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Key     string `json:"key"`
-	Value   string `json:"value"`
-	Rule    string `json:"rule"`
-	Message string `json:"message"`
-}
-
-func configProblems(list []config.Problem) []configProblem {
-	out := make([]configProblem, len(list))
-	for i, p := range list {
-		out[i] = configProblem(p)
-	}
-	return out
+	OK       bool             `json:"ok"`
+	Problems []config.Problem `json:"problems"`
+	Warnings []config.Problem `json:"warnings"`
 }
 
 func newConfigValidateCommand(a *app) *cobra.Command {
@@ -243,7 +225,7 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 			}
 			report := configReport{
 				OK:       len(problems) == 0 && (!strict || len(warnings) == 0),
-				Problems: configProblems(problems), Warnings: configProblems(warnings),
+				Problems: append([]config.Problem{}, problems...), Warnings: append([]config.Problem{}, warnings...),
 			}
 			if err := a.emit(report, func() { a.printConfigReport(problems, warnings, explain) }); err != nil {
 				return err
