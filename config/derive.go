@@ -27,7 +27,7 @@ func eventSystems() (tables []string) {
 }
 
 // replaceLegacy hands the values of older spellings to the keys that stand
-// for them now, unless somebody set those as well.
+// for them now, unless those are set as well.
 func replaceLegacy(v *values) {
 	for _, old := range theSchema().keys {
 		e, set := v.entries[old.Path]
@@ -52,7 +52,7 @@ func replaceLegacy(v *values) {
 	}
 }
 
-// derive works out values that follow others when nobody set them.
+// derive computes the values that follow others and are not set.
 func derive(v *values, workerID string) {
 	for _, e := range v.entries {
 		if e.bad || e.layer < layerFile || literal(e.value) == "[]" {

@@ -28,7 +28,7 @@ const (
 type Status string
 
 // The statuses of a key. Keys without effect are accepted, so that existing
-// files load; a daemon names those that somebody has set when it starts.
+// files load; a daemon names those that are set when it starts.
 const (
 	// StatusActive keys change what a daemon does.
 	StatusActive Status = "active"

@@ -289,7 +289,7 @@ func (v *values) setEnvironmentName(name string) {
 	v.entries[k.Path] = &entry{key: k, value: name, layer: layerEnv, verbatim: true, pos: Position{File: "option"}}
 }
 
-// withoutEffect says that somebody has set a key in vain.
+// withoutEffect reports a key that is set and has no effect.
 func (e *entry) withoutEffect() Problem {
 	return e.problem(e.key.Path + " has no effect: " + e.key.StatusText())
 }

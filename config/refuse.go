@@ -22,7 +22,7 @@ func (v *values) refuse(e *entry, message string) {
 	v.findings.refusals = append(v.findings.refusals, e.problem(message))
 }
 
-// refuseRules find what somebody relies on and this version cannot honour, and
+// refuseRules find what is configured and this version cannot honour, and
 // a missing database.
 func refuseRules(v *values) {
 	const database, backend = "common.database.url", "common.queues.backend"
