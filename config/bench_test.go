@@ -35,10 +35,10 @@ func cases() []perfguard.Case {
 		}}
 	}
 	return []perfguard.Case{
-		load("worker", 19_000, ContextWorker),
-		load("orchestration", 18_500, ContextOrchestration),
-		load("complete", 27_000, ContextComplete),
-		explain("key", 1_000, "worker.heartbeat_interval_ms"),
-		explain("table", 1_400, "worker"),
+		load("worker", 9_500, ContextWorker),
+		load("orchestration", 10_000, ContextOrchestration),
+		load("complete", 15_000, ContextComplete),
+		explain("key", 50, "worker.heartbeat_interval_ms"),
+		explain("table", 600, "worker"),
 	}
 }

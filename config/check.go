@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,36 +10,19 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 )
 
-// checker turns raw entries into values of their key's type and reports what
-// does not fit.
-type checker struct {
-	schema   *schema
-	lookup   lookupFunc
-	findings *findings
-}
-
-// entry expands, converts and checks one entry in place. A failed entry is
+// check expands, converts and checks one entry in place. A failed entry is
 // marked bad.
-func (c *checker) entry(e *entry) {
-	raw := e.value
-	if !e.verbatim {
-		expanded, err := c.expandAll(e, raw)
-		if err != nil && e.key.Status == StatusActive {
-			c.fail(e, fmt.Sprintf("%s: %v", e.key.Path, err))
-		}
-		if err != nil {
-			e.value = ""
-			return
-		}
-		e.value = expanded
-	}
+func (v *values) check(e *entry) {
 	if e.key.Type == TypeTables {
-		c.tables(e)
+		v.tables(e)
 		return
 	}
-	value, ok := convert(e.key, e.value, e.verbatim || len(e.env) > 0 || fromPlaceholder(raw))
+	if !e.verbatim && !v.expanded(e) {
+		return
+	}
+	value, ok := convert(e.key, e.value, e.verbatim)
 	if !ok {
-		c.fail(e, fmt.Sprintf("%s must be %s, not %s %s", e.key.Path, withArticle(string(e.key.Type)), withArticle(typeName(e.value)), shownIfScalar(e)))
+		v.reject(e, fmt.Sprintf("%s must be %s, not %s %s", e.key.Path, withArticle(string(e.key.Type)), withArticle(typeName(e.value)), shownIfScalar(e)))
 		return
 	}
 	e.value = value
@@ -49,18 +31,33 @@ func (c *checker) entry(e *entry) {
 	}
 	message := fmt.Sprintf("%s = %s must be %s", e.key.Path, shown(e.key, value), e.key.Rule())
 	if e.key.Status == StatusActive {
-		c.fail(e, message)
+		v.reject(e, message)
 	} else { // it may be right elsewhere, and does no harm here
-		c.findings.warn(e.problem(message + "; it has no effect: " + e.key.StatusText()))
+		v.findings.warn(e.problem(message + "; it has no effect: " + e.key.StatusText()))
 	}
 }
 
-func (c *checker) fail(e *entry, message string) {
+// expanded replaces the placeholders of an entry; without all their variables it
+// has no value.
+func (v *values) expanded(e *entry) bool {
+	value, err := v.expandAll(e, e.value)
+	if err != nil {
+		value = ""
+		if e.key.Status == StatusActive {
+			v.reject(e, fmt.Sprintf("%s: %v", e.key.Path, err))
+		}
+	}
+	raw, _ := e.value.(string)
+	e.value, e.verbatim = value, strings.Contains(raw, "${")
+	return err == nil
+}
+
+func (v *values) reject(e *entry, message string) {
 	if len(e.env) > 0 && e.layer != layerEnv {
 		message += fmt.Sprintf(" (with $%s)", strings.Join(e.env, ", $"))
 	}
 	e.bad = true
-	c.findings.fail(e.problem(message))
+	v.findings.fail(e.problem(message))
 }
 
 // shownIfScalar keeps tables and lists out of messages.
@@ -80,97 +77,75 @@ func withArticle(noun string) string {
 	return "a " + noun
 }
 
-func fromPlaceholder(raw any) bool {
-	s, ok := raw.(string)
-	return ok && strings.Contains(s, "${")
-}
-
 // expandAll replaces placeholders in strings and in lists of strings.
-func (c *checker) expandAll(e *entry, value any) (any, error) {
-	switch v := value.(type) {
+func (v *values) expandAll(e *entry, value any) (any, error) {
+	switch raw := value.(type) {
 	case string:
-		s, used, err := expand(v, c.lookup)
+		s, used, err := expand(raw, v.lookup)
 		e.env = append(e.env, used...)
 		return s, err
 	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			expanded, err := c.expandAll(e, item)
+		out := make([]any, len(raw))
+		for i, item := range raw {
+			expanded, err := v.expandAll(e, item)
 			if err != nil {
 				return nil, err
 			}
 			out[i] = expanded
 		}
 		return out, nil
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			expanded, err := c.expandAll(e, v[name])
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			out[name] = expanded
-		}
-		return out, nil
-	case []map[string]any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = item
-		}
-		return c.expandAll(e, out)
 	}
 	return value, nil
 }
 
 // tables checks each element of an array of tables against its member keys.
-func (c *checker) tables(e *entry) {
-	list, ok := e.value.([]any)
+func (v *values) tables(e *entry) {
+	list, ok := e.value.([]map[string]any)
+	if items, inline := e.value.([]any); inline {
+		ok = true
+		for i, item := range items {
+			table, isTable := item.(map[string]any)
+			if !isTable {
+				v.reject(e, fmt.Sprintf("%s[%d] must be a table, not %s", e.key.Path, i, withArticle(typeName(item))))
+			}
+			list = append(list, table)
+		}
+	}
 	if !ok {
-		c.fail(e, fmt.Sprintf("%s must be an array of tables, not %s", e.key.Path, withArticle(typeName(e.value))))
+		v.reject(e, fmt.Sprintf("%s must be an array of tables, not %s", e.key.Path, withArticle(typeName(e.value))))
 		return
 	}
-	out := make([]map[string]any, 0, len(list))
-	for i, item := range list {
-		path := fmt.Sprintf("%s[%d]", e.key.Path, i)
-		table, ok := item.(map[string]any)
-		if !ok {
-			c.fail(e, fmt.Sprintf("%s must be a table, not %s", path, withArticle(typeName(item))))
-			continue
-		}
-		out = append(out, c.element(e, path, table))
+	e.value = list
+	for i, table := range list {
+		v.element(e, fmt.Sprintf("%s[%d]", e.key.Path, i), table)
 	}
-	e.value = out
 }
 
-func (c *checker) element(parent *entry, path string, table map[string]any) map[string]any {
-	out := make(map[string]any, len(table))
+func (v *values) element(array *entry, path string, table map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if isDocs(name, table[name]) {
 			continue
 		}
 		full := path + "." + name
-		pos, placed := parent.at[full]
+		pos, placed := array.at[full]
 		if !placed {
-			pos = parent.pos
+			pos = array.pos
 		}
-		k, known := c.schema.lookup(full)
+		k, known := theSchema().lookup(full)
 		if !known {
-			parent.bad = true
-			p := Problem{File: pos.File, Line: pos.Line, Column: pos.Column, Key: full, Rule: "a known key", Message: "unknown key " + full}
-			if near := c.schema.nearest(full); near != "" {
-				p.Message += fmt.Sprintf("; did you mean %s?", near)
-			}
-			c.findings.fail(p)
+			array.bad = true
+			v.findings.fail(theSchema().unknown(full, pos))
 			continue
 		}
 		member := *k
 		member.Path = full
-		e := &entry{key: &member, value: table[name], layer: parent.layer, pos: pos, verbatim: true}
-		c.entry(e)
-		parent.bad = parent.bad || e.bad
-		out[name] = e.value
+		e := &entry{key: &member, value: table[name], layer: array.layer, pos: pos}
+		if v.expanded(e) {
+			e.verbatim = true // a list may be written as text
+			v.check(e)
+		}
+		array.bad, array.env = array.bad || e.bad, append(array.env, e.env...)
 	}
-	return out
 }
 
 // convert gives value the Go type of the key. Numbers and booleans written as
@@ -181,31 +156,26 @@ func convert(k *Key, value any, asText bool) (any, bool) {
 			return parsed, true
 		}
 	}
+	switch v := value.(type) {
+	case string:
+		if word, ok := k.Aliases[v]; ok {
+			v = word
+		}
+		if mode, ok := deploymode.Parse(v); ok && k.Type == TypeMode {
+			v = string(mode)
+		}
+		return v, k.Type == TypeString || k.Type == TypeMode
+	case bool:
+		return v, k.Type == TypeBool
+	case int64:
+		if k.Type == TypeFloat {
+			return float64(v), true
+		}
+		return v, k.Type == TypeInt
+	case float64:
+		return v, k.Type == TypeFloat
+	}
 	switch k.Type {
-	case TypeString:
-		s, ok := value.(string)
-		if canonical, isAlias := k.Aliases[s]; ok && isAlias {
-			s = canonical
-		}
-		return s, ok
-	case TypeMode:
-		s, ok := value.(string)
-		if mode, named := deploymode.Parse(s); named {
-			s = string(mode)
-		}
-		return s, ok
-	case TypeBool:
-		b, ok := value.(bool)
-		return b, ok
-	case TypeInt:
-		n, ok := value.(int64)
-		return n, ok
-	case TypeFloat:
-		if n, isInt := value.(int64); isInt {
-			return float64(n), true
-		}
-		x, ok := value.(float64)
-		return x, ok
 	case TypeStringList:
 		return convertList[string](value)
 	case TypeIntList:
@@ -261,24 +231,15 @@ func parseText(t Type, s string) (any, bool) {
 func fits(k *Key, value any) bool {
 	switch v := value.(type) {
 	case int64:
-		return !k.Bounded || float64(v) >= k.Min && float64(v) <= k.Max
-	case float64:
-		return !math.IsNaN(v) && !math.IsInf(v, 0) && (!k.Bounded || v >= k.Min && v <= k.Max)
+		return fits(k, float64(v))
+	case float64: // not a number is in no bounds
+		return !k.Bounded || v >= k.Min && v <= k.Max
 	case string:
 		return fitsText(k, v)
 	case []string:
-		for _, s := range v {
-			if !fitsText(k, s) {
-				return false
-			}
-		}
+		return !slices.ContainsFunc(v, func(s string) bool { return !fitsText(k, s) })
 	case []int64:
-		for _, n := range v {
-			if k.Bounded && (float64(n) < k.Min || float64(n) > k.Max) {
-				return false
-			}
-		}
-		return len(v) > 0
+		return len(v) > 0 && !slices.ContainsFunc(v, func(n int64) bool { return !fits(k, n) })
 	}
 	return true
 }

@@ -6,89 +6,153 @@ import (
 
 // Common holds what both daemons read ([common]).
 type Common struct {
-	Database        Database        `toml:"database"`
-	Queues          Queues          `toml:"queues"`
-	CircuitBreakers CircuitBreakers `toml:"circuit_breakers"`
-	MPSCChannels    CommonChannels  `toml:"mpsc_channels"`
-	Execution       Execution       `toml:"execution"`
-	Backoff         Backoff         `toml:"backoff"`
-	TaskTemplates   TaskTemplates   `toml:"task_templates"`
-	Signals         Signals         `toml:"signals"`
-	Telemetry       Telemetry       `toml:"telemetry"`
-	Shutdown        Shutdown        `toml:"shutdown"`
+	_        string   `toml:"system.default_dependent_system" default:"default" rule:"nonempty" planned:"system tags of tasks" doc:"System tag of tasks that name none." effect:"Groups tasks in reports; one-system deployments can leave it."`
+	Database Database `toml:"database"`
+	_        struct {
+		_ DSN  `toml:"url" default:"${PGMQ_DATABASE_URL:-}" rule:"postgres or empty" env:"PGMQ_DATABASE_URL" doc:"Connection of a separate queue database; empty shares the primary one."`
+		_ bool `toml:"enabled" default:"true" doc:"Use PostgreSQL for queues."`
+		_ Pool `toml:"pool" ceiling:"500" most:"15" least:"3" acquire:"5"`
+	} `toml:"pgmq_database" ignored:"steps and results are rows of common.database, not messages"`
+	Queues struct {
+		_ string        `toml:"backend" default:"${TASKER_MESSAGING_BACKEND:-pgmq}" oneof:"pgmq,rabbitmq" env:"TASKER_MESSAGING_BACKEND" planned:"RabbitMQ as transport" doc:"Transport of messages: PostgreSQL or RabbitMQ." effect:"PostgreSQL needs nothing else; RabbitMQ pushes through a broker."`
+		_ string        `toml:"orchestration_namespace" default:"orchestration" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the orchestrator's queues." effect:"Separates them from the queues of workers."`
+		_ string        `toml:"worker_namespace" default:"worker" rule:"namespace" planned:"RabbitMQ as transport" doc:"Prefix of the workers' queues." effect:"Separates them from the queues of the orchestrator."`
+		_ time.Duration `toml:"default_visibility_timeout_seconds" default:"30" min:"1" max:"3600" ignored:"worker.lease_seconds decides how long a claim lasts" doc:"Time a received message stays hidden from others."`
+		_ string        `toml:"naming_pattern" default:"{namespace}_{name}_queue" must:"a string containing {namespace} and {name}" match:"(?s)[{]namespace}.*[{]name}|[{]name}.*[{]namespace}" planned:"RabbitMQ as transport" doc:"How queue names are formed." effect:"Changing it after deployment leaves the old queues behind."`
+		_ struct {
+			_ string `toml:"task_requests" default:"orchestration_task_requests" rule:"queue" doc:"Queue of task requests." effect:"Read by the orchestrator."`
+			_ string `toml:"task_finalizations" default:"orchestration_task_finalizations" rule:"queue" doc:"Queue of tasks to be finalised." effect:"Read by the orchestrator."`
+			_ string `toml:"step_results" default:"orchestration_step_results" rule:"queue" doc:"Queue of step results." effect:"Written by workers, read by the orchestrator."`
+		} `toml:"orchestration_queues" planned:"RabbitMQ as transport"`
+		PGMQ struct {
+			_                    time.Duration        `toml:"poll_interval_ms" default:"500" min:"10" max:"10000" ignored:"each event system has its poller.interval_ms" doc:"Poll interval of message queues without events."`
+			QueueDepthThresholds QueueDepthThresholds `toml:"queue_depth_thresholds"`
+		} `toml:"pgmq"`
+		_ struct {
+			_ DSN           `toml:"url" default:"${RABBITMQ_URL:-amqp://guest:guest@localhost:5672/%2F}" rule:"url amqp amqps or empty" env:"RABBITMQ_URL" doc:"Connection of the broker." effect:"Used with backend rabbitmq only."`
+			_ int           `toml:"prefetch_count" default:"100" min:"1" max:"65535" doc:"Messages delivered before an acknowledgement is due." effect:"More throughput against more held in memory."`
+			_ time.Duration `toml:"heartbeat_seconds" default:"30" min:"0" max:"3600" doc:"AMQP heartbeat; 0 switches it off." effect:"How soon a dead connection is noticed."`
+		} `toml:"rabbitmq" planned:"RabbitMQ as transport"`
+	} `toml:"queues"`
+	CircuitBreakers struct {
+		GlobalSettings struct {
+			_                          time.Duration `toml:"metrics_collection_interval_seconds" default:"30" min:"1" max:"3600" ignored:"the metrics of a breaker change with its state" doc:"How often breaker metrics are collected."`
+			MinStateTransitionInterval time.Duration `toml:"min_state_transition_interval_seconds" type:"float" default:"5" min:"0" max:"60" doc:"Least time between two changes of state." effect:"Keeps a breaker from flapping."`
+		} `toml:"global_settings"`
+		DefaultConfig struct {
+			_       int           `toml:"failure_threshold" default:"5" min:"1" max:"100" sets:".component_configs.task_readiness.failure_threshold .component_configs.messaging.failure_threshold .component_configs.web.failure_threshold" doc:"Failures in a row that open the breaker of any component without its own settings." effect:"Lower reacts sooner, higher tolerates more."`
+			_       int           `toml:"success_threshold" default:"2" min:"1" max:"100" sets:".component_configs.task_readiness.success_threshold .component_configs.messaging.success_threshold .component_configs.web.success_threshold" doc:"Successes in a row, half open, that close it again." effect:"More proof of recovery before full traffic."`
+			Timeout time.Duration `toml:"timeout_seconds" default:"30" min:"1" max:"300" doc:"Time open before a trial request is let through." effect:"Shorter tries recovery sooner and may fail again."`
+		} `toml:"default_config"`
+		ComponentConfigs struct {
+			TaskReadiness BreakerThresholds `toml:"task_readiness" failures:"10" successes:"3" of:"readiness queries" open:"More tolerant, since these queries are frequent."`
+			Messaging     BreakerThresholds `toml:"messaging" failures:"5" successes:"2" of:"the message transport" open:"Open, sends and receives fail at once."`
+			Web           BreakerThresholds `toml:"web" failures:"5" successes:"2" of:"the API's database work" open:"Open, requests are answered 503 at once."`
+			_             BreakerThresholds `toml:"cache" planned:"the cache" failures:"5" successes:"2" of:"the cache" open:"Open, reads go to the database."`
+		} `toml:"component_configs"`
+	} `toml:"circuit_breakers"`
+	MPSCChannels struct {
+		_              int `toml:"event_publisher.event_queue_buffer_size" default:"5000" min:"10" max:"1000000" ignored:"worker.mpsc_channels.domain_events.command_buffer_size is the only buffer on the way of domain events" doc:"Capacity of the channel of the domain event publisher."`
+		_              int `toml:"ffi.ruby_event_buffer_size" default:"1000" min:"10" max:"1000000" ignored:"handlers run in the process of the worker: no runtime of another language is embedded" doc:"Capacity of the event channel towards embedded Ruby handlers."`
+		OverflowPolicy struct {
+			LogWarningThreshold float64       `toml:"log_warning_threshold" default:"0.8" min:"0" max:"1" doc:"Fill level of a bounded channel at which a warning is logged." effect:"Lower values warn earlier and more often."`
+			_                   time.Duration `toml:"metrics.saturation_check_interval_seconds" default:"30" min:"1" max:"3600" ignored:"fill levels are read with every metric scrape and each decision about back-pressure" doc:"How often the fill level of channels is sampled."`
+		} `toml:"overflow_policy"`
+	} `toml:"mpsc_channels"`
+	Execution struct {
+		Environment string `toml:"environment" default:"development" rule:"environment" env:"TASKER_ENV" doc:"Name of the environment the daemons run in." effect:"Tags logs and metrics and selects the environment overlay and template overrides."`
+		_           int    `toml:"step_enqueue_batch_size" default:"50" min:"1" max:"1000" ignored:"steps become claimable in the transaction that applies what they waited for; orchestration.apply.batch_size bounds it" doc:"Steps made claimable in one batch."`
+	} `toml:"execution"`
+	Backoff struct {
+		DefaultBackoff      []time.Duration `toml:"default_backoff_seconds" default:"1 5 15 30 60" min:"1" max:"86400" doc:"Delays before successive retries of a step." effect:"The retry cadence; after the last entry that entry repeats, up to the cap."`
+		MaxBackoff          time.Duration   `toml:"max_backoff_seconds" default:"3600" min:"1" max:"3600" doc:"Longest delay before a retry." effect:"Caps every computed delay."`
+		BackoffMultiplier   float64         `toml:"backoff_multiplier" default:"2" min:"1" max:"10" doc:"Growth of the delay from one attempt to the next." effect:"2.0 doubles the delay each time."`
+		JitterEnabled       bool            `toml:"jitter_enabled" default:"true" doc:"Spread retries over time." effect:"Off, steps that failed together retry together."`
+		JitterMaxPercentage float64         `toml:"jitter_max_percentage" default:"0.15" min:"0" max:"1" doc:"Largest deviation from the computed delay, as a fraction." effect:"0.15 moves a delay by up to 15 % either way."`
+	} `toml:"backoff"`
+	_ struct {
+		_ bool          `toml:"enabled" default:"false" doc:"Use a cache for templates and analytics." effect:"Off, every read goes to the database."`
+		_ string        `toml:"backend" default:"redis" oneof:"redis,memcached,moka" alias:"dragonfly=redis,in-memory=moka,memory=moka" doc:"Cache in Redis, in memcached, or in process (moka)." effect:"In-process caches of several replicas can differ for the life of an entry."`
+		_ time.Duration `toml:"default_ttl_seconds" default:"3600" min:"1" max:"86400" doc:"Life of an entry of no special kind." effect:"Freshness against database reads."`
+		_ time.Duration `toml:"template_ttl_seconds" default:"3600" min:"1" max:"86400" doc:"Life of a cached template." effect:"A changed template shows after at most this time."`
+		_ time.Duration `toml:"analytics_ttl_seconds" default:"60" min:"1" max:"86400" doc:"Life of cached analytics." effect:"Kept short, since the numbers move."`
+		_ DSN           `toml:"redis.url" default:"${REDIS_URL:-redis://localhost:6379}" rule:"url redis rediss unix or empty" env:"REDIS_URL" doc:"Connection of Redis." effect:"Must answer where the cache is on with backend redis."`
+		_ int           `toml:"redis.max_connections" default:"10" min:"1" max:"500" doc:"Most connections to Redis." effect:"Bounds concurrent cache operations."`
+		_ time.Duration `toml:"redis.connection_timeout_seconds" default:"5" min:"1" max:"60" doc:"Limit for connecting." effect:"Beyond it reads fall through to the database."`
+		_ int           `toml:"redis.database" default:"0" min:"0" max:"15" doc:"Number of the Redis database." effect:"Separates applications that share one server."`
+		_ DSN           `toml:"memcached.url" default:"${MEMCACHED_URL:-}" rule:"url tcp memcache memcached or empty" env:"MEMCACHED_URL" doc:"Connection of memcached." effect:"Needed where the cache is on with backend memcached."`
+		_ time.Duration `toml:"memcached.connection_timeout_seconds" default:"5" min:"1" max:"60" doc:"Limit for connecting." effect:"Beyond it reads fall through to the database."`
+		_ int           `toml:"moka.max_capacity" default:"10000" min:"1" max:"1000000" doc:"Entries kept in process." effect:"Bounds memory; the least used go first."`
+	} `toml:"cache" planned:"the cache"`
+	TaskTemplates struct {
+		SearchPaths []string `toml:"search_paths" default:"config/tasks/**/*.{yml,yaml}" rule:"nonempty" doc:"Glob patterns of task template files." effect:"Templates that match are read at start, beside those of worker.template_path."`
+		Immutable   string   `toml:"immutable" default:"refuse" oneof:"refuse,warn,off" doc:"What becomes of other content under a template version that tasks have used." effect:"refuse keeps the version as it is, warn lets the content take its place and logs both hashes, off does so in silence. Running tasks keep what they began with."`
+	} `toml:"task_templates"`
+	Signals   Signals  `toml:"signals"`
+	Shutdown  Shutdown `toml:"shutdown"`
+	Telemetry struct {
+		LogLevel  string `toml:"log_level" default:"info" oneof:"debug,info,warn,error" alias:"trace=debug,warning=warn" env:"TASKER_LOG_LEVEL" reload:"yes" doc:"Least severe level that is logged." effect:"debug shows each wake-up and claim; expect much output."`
+		LogFormat string `toml:"log_format" default:"auto" oneof:"auto,json,console" env:"TASKER_LOG_FORMAT" doc:"Shape of log lines: auto is console on a terminal and JSON elsewhere." effect:"json is for collectors, console for people."`
+	} `toml:"telemetry"`
 }
 
-// Shutdown is [common.shutdown].
-type Shutdown struct {
-	DelayMS int64 `toml:"delay_ms"`
+// Database is [common.database]: the primary database.
+type Database struct {
+	URL                DSN           `toml:"url" default:"${DATABASE_URL:-postgresql://localhost/tasker}" rule:"postgres" env:"DATABASE_URL,DATABASE_URL_FILE" doc:"Connection of the primary database." effect:"All state lives here; it must be reachable at start."`
+	ListenerURL        DSN           `toml:"listener_url" default:"" rule:"postgres or empty" doc:"Direct connection for LISTEN and replication; empty uses url." effect:"Needed where url goes through a pooler in transaction mode, which drops LISTEN."`
+	ConnectTimeout     time.Duration `toml:"connect_timeout_seconds" default:"10" min:"1" max:"300" doc:"Limit for opening one connection." effect:"Shorter fails over sooner, longer tolerates slow networks."`
+	StatementTimeout   time.Duration `toml:"statement_timeout_ms" default:"30000" min:"100" max:"3600000" doc:"Limit for one statement, enforced by the server." effect:"Protects the pool from statements that never end."`
+	HoldTimeout        time.Duration `toml:"hold_timeout_ms" default:"3000" min:"100" max:"60000" doc:"Limit for a pause of a daemon in the middle of a transaction, enforced by the server." effect:"A frozen daemon holds locks that others need for so long; works through a pooler."`
+	PreparedStatements bool          `toml:"prepared_statements" default:"true" doc:"Use server-side prepared statements." effect:"Set to false where url goes through PgBouncer in transaction mode; costs parse time."`
+	MigrateOnStart     bool          `toml:"migrate_on_start" default:"true" doc:"Bring the schema up to date when a daemon starts." effect:"false leaves migrations to a separate step; a daemon then refuses an old schema."`
+	Pool               Pool          `toml:"pool" ceiling:"1000" most:"25" least:"5" acquire:"10"`
 }
 
-// Delay returns delay_ms: how long everything is served after readiness was
-// withdrawn. Negative leaves it to the address of the API.
-func (s Shutdown) Delay() time.Duration { return time.Duration(s.DelayMS) * time.Millisecond }
-
-// CommonChannels is [common.mpsc_channels]: bounds of channels both daemons have.
-type CommonChannels struct {
-	OverflowPolicy OverflowPolicy `toml:"overflow_policy"`
+// Pool sizes a connection pool.
+type Pool struct {
+	MaxConnections       int           `toml:"max_connections" default:"<most>" min:"1" max:"<ceiling>" doc:"Most connections the pool opens." effect:"Too few make queries queue, too many exhaust the server; the sum over replicas must fit max_connections of PostgreSQL."`
+	MinConnections       int           `toml:"min_connections" default:"<least>" min:"0" max:"100" doc:"Connections kept open when idle." effect:"Warm connections avoid the cost of connecting after a quiet time."`
+	AcquireTimeout       time.Duration `toml:"acquire_timeout_seconds" default:"<acquire>" min:"1" max:"300" doc:"Longest wait for a free connection." effect:"Work fails with a time-out when none becomes free."`
+	IdleTimeout          time.Duration `toml:"idle_timeout_seconds" default:"300" min:"1" max:"3600" doc:"Idle time after which a connection is closed." effect:"How fast the pool shrinks after a peak."`
+	MaxLifetime          time.Duration `toml:"max_lifetime_seconds" default:"1800" min:"60" max:"86400" doc:"Age at which a connection is replaced." effect:"Limits the effect of server-side changes and leaks."`
+	SlowAcquireThreshold time.Duration `toml:"slow_acquire_threshold_ms" default:"100" min:"10" max:"60000" doc:"Wait for a connection that is logged as slow." effect:"An early sign that the pool is too small."`
 }
 
-// OverflowPolicy says how channels near capacity are reported.
-type OverflowPolicy struct {
-	LogWarningThreshold float64 `toml:"log_warning_threshold"`
+// QueueDepthThresholds are queue depths, in messages, at which back-pressure sets in.
+type QueueDepthThresholds struct {
+	CriticalThreshold int `toml:"critical_threshold" default:"5000" min:"1" max:"1000000000" reload:"yes" doc:"Queue depth at which health is degraded." effect:"Shows that workers do not keep up."`
+	OverflowThreshold int `toml:"overflow_threshold" default:"10000" min:"1" max:"1000000000" reload:"yes" doc:"Queue depth at which health is bad." effect:"Shown in the detailed health and in tasker_queue_depth; the tiers of back-pressure are shares of it."`
 }
 
-// Execution is [common.execution].
-type Execution struct {
-	Environment string `toml:"environment"`
-}
-
-// Backoff is [common.backoff]: the delays before retries of a step.
-type Backoff struct {
-	DefaultBackoffSeconds []int64 `toml:"default_backoff_seconds"`
-	MaxBackoffSeconds     int64   `toml:"max_backoff_seconds"`
-	BackoffMultiplier     float64 `toml:"backoff_multiplier"`
-	JitterEnabled         bool    `toml:"jitter_enabled"`
-	JitterMaxPercentage   float64 `toml:"jitter_max_percentage"`
-}
-
-// DefaultBackoff returns default_backoff_seconds as durations.
-func (b Backoff) DefaultBackoff() []time.Duration {
-	delays := make([]time.Duration, len(b.DefaultBackoffSeconds))
-	for i, n := range b.DefaultBackoffSeconds {
-		delays[i] = time.Duration(n) * time.Second
-	}
-	return delays
-}
-
-// MaxBackoff returns max_backoff_seconds: longest delay before a retry.
-func (b Backoff) MaxBackoff() time.Duration {
-	return time.Duration(b.MaxBackoffSeconds) * time.Second
-}
-
-// TaskTemplates is [common.task_templates].
-type TaskTemplates struct {
-	SearchPaths []string `toml:"search_paths"`
-	Immutable   string   `toml:"immutable"`
+// BreakerThresholds are counts of results in a row.
+type BreakerThresholds struct {
+	FailureThreshold int `toml:"failure_threshold" default:"<failures>" min:"1" max:"100" doc:"Failures in a row that open the breaker of <of>." effect:"<open>"`
+	SuccessThreshold int `toml:"success_threshold" default:"<successes>" min:"1" max:"100" doc:"Successes in a row, half open, that close it again." effect:"More proof of recovery before full traffic."`
 }
 
 // Signals is [common.signals]: the source of signals.
 type Signals struct {
-	EventSource string `toml:"event_source"`
-	WAL         WAL    `toml:"wal"`
+	EventSource string `toml:"event_source" default:"notify" oneof:"notify,wal,relay" doc:"Where a listener hears of work: LISTEN/NOTIFY, logical decoding messages (WAL), or NOTIFY by one orchestrator that reads the WAL (relay)." effect:"The same in the whole fleet. wal and relay need wal_level=logical and replication connections; with wal each listener decodes the WAL, with relay one replica does."`
+	WAL         struct {
+		Slot        string `toml:"slot" default:"" must:"a slot name of a–z, 0–9 and _ (at most 63), or empty" match:"^[a-z0-9_]{0,63}$" doc:"Name of a persistent replication slot; empty uses a temporary one." effect:"A persistent slot loses no signal over a disconnect and keeps WAL on the server meanwhile. With relay it is the one that the relaying orchestrator reads."`
+		Publication string `toml:"publication" default:"tasker_signals" must:"a publication name of a–z, 0–9 and _ (1–63)" match:"^[a-z_][a-z0-9_]{0,62}$" doc:"Name of the publication that carries the messages." effect:"Must be the same in every daemon of a fleet."`
+	} `toml:"wal"`
+}
+
+// Shutdown is [common.shutdown].
+type Shutdown struct {
+	Delay time.Duration `toml:"delay_ms" default:"-1" min:"-1" max:"300000" doc:"How long a daemon that was told to stop says that it is not ready and serves everything as before; -1 means 3000 where its API listens on an address that others can reach, else 0." effect:"Load balancers and clients learn of it before requests are refused; too short and they see refusals, longer delays every roll-out."`
+}
+
+// ListenerDSN is the connection for LISTEN and replication: listener_url, or
+// url where that is empty.
+func (d Database) ListenerDSN() DSN {
+	if d.ListenerURL != "" {
+		return d.ListenerURL
+	}
+	return d.URL
 }
 
 // InTransaction reports whether the source carries signals in the WAL, so that
 // they are part of the transactions that do the work.
 func (s Signals) InTransaction() bool { return s.EventSource != "notify" }
-
-// WAL is [common.signals.wal].
-type WAL struct {
-	Slot        string `toml:"slot"`
-	Publication string `toml:"publication"`
-}
-
-// Telemetry is [common.telemetry].
-type Telemetry struct {
-	LogLevel  string `toml:"log_level"`
-	LogFormat string `toml:"log_format"`
-}

@@ -8,61 +8,59 @@ import (
 )
 
 const (
-	keyLease             = "worker.lease_seconds"
-	keyWorkerID          = "worker.worker_id"
-	keyNamespaces        = "worker.namespaces"
-	keyPolledNamespaces  = "worker.event_systems.worker.metadata.fallback_poller.supported_namespaces"
-	sharedWorkerID       = "worker-default-001"
-	fallbackPollingName  = ".timing.fallback_polling_interval_seconds"
-	relaxedIntervalName  = ".poller.relaxed_interval_ms"
-	millisecondsInSecond = 1000
+	keyLease            = "worker.lease_seconds"
+	keyWorkerID         = "worker.worker_id"
+	keyNamespaces       = "worker.namespaces"
+	sharedWorkerID      = "worker-default-001"
+	fallbackPollingName = ".timing.fallback_polling_interval_seconds"
+	relaxedIntervalName = ".poller.relaxed_interval_ms"
 )
 
-// eventSystems are the paths of the event systems.
-func eventSystems() []string {
-	return []string{
-		"orchestration.event_systems.orchestration",
-		"orchestration.event_systems.task_readiness",
-		"worker.event_systems.worker",
+// eventSystems are the tables that have a mode.
+func eventSystems() (tables []string) {
+	for _, k := range theSchema().keys {
+		if k.Type == TypeMode && !k.Older {
+			tables = append(tables, k.Table())
+		}
 	}
+	return tables
 }
 
 // replaceLegacy hands the values of older spellings to the keys that stand
-// for them now, unless somebody set those as well.
-func replaceLegacy(sch *schema, entries map[string]*entry, f *findings) {
-	for i := range sch.keys {
-		old := &sch.keys[i]
-		e, set := entries[old.Path]
+// for them now, unless those are set as well.
+func replaceLegacy(v *values) {
+	for _, old := range theSchema().keys {
+		e, set := v.entries[old.Path]
 		if !old.Older || !set {
 			continue
 		}
-		delete(entries, old.Path)
+		delete(v.entries, old.Path)
 		if len(old.Sets) == 0 {
-			f.idle = append(f.idle, e.withoutEffect())
+			v.findings.idle = append(v.findings.idle, e.withoutEffect())
 			continue
 		}
-		f.warn(e.problem(old.Path + " is an older spelling; use " + strings.Join(old.Sets, " and ")))
+		v.findings.warn(e.problem(old.Path + " is an older spelling; use " + strings.Join(old.Sets, " and ")))
 		for _, path := range old.Sets {
-			current, ok := entries[path]
+			current, ok := v.entries[path]
 			if !ok || current.layer >= layerFile {
 				continue
 			}
 			replaced := *e
 			replaced.key, replaced.derivedFrom = current.key, old.Path
-			entries[path] = &replaced
+			v.entries[path] = &replaced
 		}
 	}
 }
 
-// derive works out values that follow others when nobody set them.
+// derive computes the values that follow others and are not set.
 func derive(v *values, workerID string) {
 	for _, e := range v.entries {
-		if e.bad || e.layer < layerFile || e.key.Older || e.key.Path == keyPolledNamespaces && len(e.names()) == 0 {
+		if e.bad || e.layer < layerFile || literal(e.value) == "[]" {
 			continue
 		}
 		for _, path := range e.key.Sets {
 			if follower := v.get(path); follower != nil && follower.layer < layerFile {
-				v.compute(follower, e.handedOn(), e)
+				v.compute(follower, e.inUnitOf(follower.key), e)
 			}
 		}
 	}
@@ -74,10 +72,10 @@ func derive(v *values, workerID string) {
 	}
 }
 
-// handedOn is the value that a key hands on to those it sets, in their unit.
-func (e *entry) handedOn() any {
-	if strings.HasSuffix(e.key.Path, fallbackPollingName) {
-		return e.whole() * millisecondsInSecond
+// inUnitOf is the value of an entry in the unit of another key.
+func (e *entry) inUnitOf(other *Key) any {
+	if n, ok := e.value.(int64); ok && other.unit != 0 {
+		return n * int64(e.key.unit/other.unit)
 	}
 	return e.value
 }

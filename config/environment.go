@@ -23,11 +23,11 @@ const (
 
 // applyEnvironment lays environment variables over the entries. An empty
 // variable counts as unset: container tools pass variables through that way.
-func applyEnvironment(sch *schema, inContext func(*Key) bool, entries map[string]*entry, lookup lookupFunc, f *findings) {
-	mode, modeFrom := deploymentMode(lookup, f)
-	for i := range sch.keys {
-		k := &sch.keys[i]
-		if len(k.Env) == 0 || !inContext(k) {
+func (v *values) applyEnvironment() {
+	mode, modeFrom := v.deploymentMode()
+	for i := range theSchema().keys {
+		k := &theSchema().keys[i]
+		if len(k.Env) == 0 || !v.inContext(k) {
 			continue
 		}
 		var value, from string
@@ -35,14 +35,14 @@ func applyEnvironment(sch *schema, inContext func(*Key) bool, entries map[string
 		case k.Type == TypeMode:
 			value, from = mode, modeFrom
 		case slices.Contains(k.Env, envDatabaseURLFile):
-			value, from = databaseURL(k, lookup, f)
+			value, from = v.databaseURL(k)
 		default:
-			value, from = firstSet(k.Env, lookup)
+			value, from = firstSet(k.Env, v.lookup)
 		}
 		if from == "" {
 			continue
 		}
-		entries[k.Path] = &entry{
+		v.entries[k.Path] = &entry{
 			key: k, value: value, layer: layerEnv, verbatim: true,
 			pos: Position{File: "$" + from}, env: []string{from},
 		}
@@ -61,21 +61,21 @@ func firstSet(names []string, lookup lookupFunc) (value, from string) {
 // deploymentMode reads the mode of all event systems. The older variable
 // shares its name with the switch of container entry points (standard,
 // migrate-only, …), so it counts only where it names a mode.
-func deploymentMode(lookup lookupFunc, f *findings) (mode, from string) {
-	if v, _ := lookup(envTaskerMode); v != "" {
-		m, ok := deploymode.Parse(v)
+func (v *values) deploymentMode() (mode, from string) {
+	if name, _ := v.lookup(envTaskerMode); name != "" {
+		m, ok := deploymode.Parse(name)
 		if ok {
 			return string(m), envTaskerMode
 		}
 		rule := Key{Type: TypeMode}.Rule()
-		f.fail(Problem{
-			File: "$" + envTaskerMode, Key: envTaskerMode, Value: Redact(quote(v)), Rule: rule,
-			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, Redact(quote(v)), rule),
+		v.findings.fail(Problem{
+			Position: Position{File: "$" + envTaskerMode}, Key: envTaskerMode, Value: Redact(quote(name)), Rule: rule,
+			Message: fmt.Sprintf("%s = %s must be %s", envTaskerMode, Redact(quote(name)), rule),
 		})
 		return "", ""
 	}
-	v, _ := lookup(envMode)
-	if m, ok := deploymode.Parse(v); ok {
+	name, _ := v.lookup(envMode)
+	if m, ok := deploymode.Parse(name); ok {
 		return string(m), envMode
 	}
 	return "", ""
@@ -83,9 +83,9 @@ func deploymentMode(lookup lookupFunc, f *findings) (mode, from string) {
 
 // databaseURL reads the connection from the variable or from the file that a
 // second variable names, as secrets are mounted into containers.
-func databaseURL(k *Key, lookup lookupFunc, f *findings) (value, from string) {
-	direct, _ := lookup(envDatabaseURL)
-	path, _ := lookup(envDatabaseURLFile)
+func (v *values) databaseURL(k *Key) (value, from string) {
+	direct, _ := v.lookup(envDatabaseURL)
+	path, _ := v.lookup(envDatabaseURLFile)
 	if path == "" {
 		if direct == "" {
 			return "", ""
@@ -93,7 +93,7 @@ func databaseURL(k *Key, lookup lookupFunc, f *findings) (value, from string) {
 		return direct, envDatabaseURL
 	}
 	fail := func(message string) (string, string) {
-		f.fail(Problem{File: "$" + envDatabaseURLFile, Key: k.Path, Rule: k.Rule(), Message: message})
+		v.findings.fail(Problem{Position: Position{File: "$" + envDatabaseURLFile}, Key: k.Path, Rule: k.Rule(), Message: message})
 		return "", ""
 	}
 	content, err := readBounded(path, maxSecretBytes)
@@ -111,16 +111,12 @@ func databaseURL(k *Key, lookup lookupFunc, f *findings) (value, from string) {
 }
 
 // readBounded reads a file of at most limit bytes.
-func readBounded(path string, limit int64) (content string, err error) {
+func readBounded(path string, limit int64) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	defer func() {
-		if closeErr := file.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { _ = file.Close() }()
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", path, err)

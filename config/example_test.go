@@ -28,10 +28,9 @@ func ExampleLoad() {
 		}
 		return
 	}
-	worker := loaded.WorkerConfig()
-	fmt.Println(worker.Common.Database.URL)
-	fmt.Println(worker.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout(), worker.Worker.Lease())
-	fmt.Println(worker.Worker.EventSystems.Worker.DeploymentMode)
+	fmt.Println(loaded.Common.Database.URL)
+	fmt.Println(loaded.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout, loaded.Worker.Lease)
+	fmt.Println(loaded.Worker.EventSystems.Worker.DeploymentMode)
 	// Output:
 	// postgresql://tasker:****@db/tasker
 	// 1m0s 10s

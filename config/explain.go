@@ -2,13 +2,15 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
 // Lookup returns the annotation of a key; "api_keys[0].key" finds that of any
 // element.
 func Lookup(path string) (Key, bool) {
-	k, ok := newSchema().lookup(path)
+	k, ok := theSchema().lookup(path)
 	if !ok {
 		return Key{}, false
 	}
@@ -20,7 +22,7 @@ func Lookup(path string) (Key, bool) {
 // no name lists the tables. An unknown name is an error that suggests the
 // nearest one.
 func Explain(path string) (string, error) {
-	sch := newSchema()
+	sch := theSchema()
 	if path == "" {
 		return sch.explainAll(), nil
 	}
@@ -30,10 +32,7 @@ func Explain(path string) (string, error) {
 	if sch.tables[anyElement(path)] {
 		return sch.explainTable(anyElement(path)), nil
 	}
-	if near := sch.nearest(path); near != "" {
-		return "", fmt.Errorf("unknown configuration key %s; did you mean %s?", path, near)
-	}
-	return "", fmt.Errorf("unknown configuration key %s", path)
+	return "", fmt.Errorf("unknown configuration key %s", sch.suggest(path))
 }
 
 func (k Key) explain() string {
@@ -46,7 +45,7 @@ func (k Key) explain() string {
 	}
 	row("type", string(k.Type))
 	row("rule", k.Rule())
-	row("default", k.defaultText())
+	row("default", literal(k.Default))
 	row("impact", k.Impact)
 	if len(k.Env) > 0 {
 		row("env", "$"+strings.Join(k.Env, ", $"))
@@ -68,22 +67,9 @@ func (k Key) explain() string {
 	return b.String()
 }
 
-func (k Key) defaultText() string {
-	if k.Default == nil {
-		return ""
-	}
-	if k.Type == TypeTables {
-		return "[]"
-	}
-	return literal(k.Default)
-}
-
 func (k Key) aliasText() string {
-	if len(k.Aliases) == 0 {
-		return ""
-	}
 	pairs := make([]string, 0, len(k.Aliases))
-	for _, from := range sortedNames(k.Aliases) {
+	for _, from := range slices.Sorted(maps.Keys(k.Aliases)) {
 		pairs = append(pairs, fmt.Sprintf("%s = %s", quote(from), quote(k.Aliases[from])))
 	}
 	return strings.Join(pairs, ", ")
@@ -103,13 +89,10 @@ func (s *schema) explainTable(table string) string {
 
 // mark is what a list adds to the description of a key without effect.
 func (k Key) mark() string {
-	switch k.Status {
-	case StatusPlanned:
-		return " (planned)"
-	case StatusIgnored:
-		return " (ignored)"
+	if k.Status == StatusActive {
+		return ""
 	}
-	return ""
+	return " (" + string(k.Status) + ")"
 }
 
 // explainAll lists the tables, each with how many of its keys have an effect.

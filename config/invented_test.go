@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -10,7 +11,7 @@ import (
 // odd is a file as others have written it: ends of lines of two characters,
 // dotted keys, inline tables, documentation between the keys, literal and
 // quoted keys, numbers with underscores, keys of the other engine that mean
-// nothing here, and keys that nobody knows.
+// nothing here, and unknown keys.
 var odd = strings.ReplaceAll(`# settings
 common.execution.environment = "test"
 
@@ -57,7 +58,7 @@ func TestAnOddFileIsRead(t *testing.T) {
 	loaded, err := loadText(t, strings.Replace(odd, "lease_secondz", "lease_seconds", 1))
 	require.NoError(t, err)
 	require.Equal(t, []string{"billing", "ledger_eu"}, loaded.Worker.Namespaces)
-	require.EqualValues(t, 90, loaded.Worker.LeaseSeconds)
+	require.Equal(t, 90*time.Second, loaded.Worker.Lease)
 	require.Equal(t, 10, loaded.Common.Database.Pool.MaxConnections)
 	require.Equal(t, 2, loaded.Common.Database.Pool.MinConnections)
 	require.Equal(t, "127.0.0.1:8080", loaded.Orchestration.Web.BindAddress)

@@ -2,9 +2,9 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Type is the kind of value a key holds, as the TOML file spells it.
@@ -28,7 +28,7 @@ const (
 type Status string
 
 // The statuses of a key. Keys without effect are accepted, so that existing
-// files load; a daemon names those that somebody has set when it starts.
+// files load; a daemon names those that are set when it starts.
 const (
 	// StatusActive keys change what a daemon does.
 	StatusActive Status = "active"
@@ -39,8 +39,8 @@ const (
 	StatusIgnored Status = "ignored"
 )
 
-// Key is the one annotation of one configuration key. Validation, Explain,
-// Show, Generate and the reference page are all drawn from it.
+// Key is one configuration key, as the field that holds it is annotated.
+// Validation, Explain, Show, Generate and the reference page are all drawn from it.
 type Key struct {
 	// Path is the full dotted name, for example "common.database.url".
 	Path string
@@ -77,15 +77,10 @@ type Key struct {
 	// nothing.
 	Older bool
 
-	rule *textRule
-}
-
-// textRule is a named condition on a string, or on each string of a list.
-type textRule struct {
-	text string
-	ok   func(string) bool
-	// connection marks connection strings: their secret is only a part.
-	connection bool
+	rule       *textRule
+	connection bool          // a connection string: its secret is only a part
+	unit       time.Duration // of its number
+	index      []int         // of its field in a Loaded; nil where none holds it
 }
 
 // Rule describes the values that are allowed, in words that finish the
@@ -138,107 +133,15 @@ func (k Key) Name() string {
 // tables rather than to the tree itself.
 func (k Key) Member() bool { return strings.Contains(k.Path, "[]") }
 
-// held reports whether a field holds the value of the key.
-func (k Key) held() bool { return k.Status == StatusActive && len(k.Sets) == 0 }
-
-// The builders below let the tables of keys read as tables. Each returns a
-// Key whose Path is only its name until under puts a prefix before it.
-
-func key(name string, t Type, def any, description, impact string) Key {
-	return Key{
-		Path: name, Type: t, Default: def,
-		Description: description, Impact: impact, Status: StatusActive,
-	}
-}
-
-func text(name, def, description, impact string) Key {
-	return key(name, TypeString, def, description, impact)
-}
-
-func boolean(name string, def bool, description, impact string) Key {
-	return key(name, TypeBool, def, description, impact)
-}
-
-func integer(name string, def, lo, hi int64, description, impact string) Key {
-	k := key(name, TypeInt, def, description, impact)
-	k.Min, k.Max, k.Bounded = float64(lo), float64(hi), true
-	return k
-}
-
-func float(name string, def, lo, hi float64, description, impact string) Key {
-	k := key(name, TypeFloat, def, description, impact)
-	k.Min, k.Max, k.Bounded = lo, hi, true
-	return k
-}
-
-func texts(name string, def []string, description, impact string) Key {
-	return key(name, TypeStringList, def, description, impact)
-}
-
-func integers(name string, def []int64, lo, hi int64, description, impact string) Key {
-	k := key(name, TypeIntList, def, description, impact)
-	k.Min, k.Max, k.Bounded = float64(lo), float64(hi), true
-	return k
-}
-
-func (k Key) oneOf(values ...string) Key { k.Enum = values; return k }
-
-func (k Key) alias(pairs ...string) Key {
-	k.Aliases = make(map[string]string, len(pairs)/2)
-	for pair := range slices.Chunk(pairs, 2) {
-		k.Aliases[pair[0]] = pair[1]
-	}
-	return k
-}
-
-func (k Key) must(rule *textRule) Key { k.rule = rule; return k }
-func (k Key) env(names ...string) Key { k.Env = names; return k }
-func (k Key) secret() Key             { k.Secret = true; return k }
-func (k Key) reload() Key             { k.Reloadable = true; return k }
-
-// ignored marks a key that can have no effect here, planned one that waits for
-// a feature.
-func (k Key) ignored(why string) Key {
-	k.Status, k.Reason, k.Impact = StatusIgnored, why, ""
-	return k
-}
-func (k Key) planned(feature string) Key { k.Status, k.Reason = StatusPlanned, feature; return k }
-
-// sets names the keys through which this one acts.
-func (k Key) sets(paths ...string) Key { k.Sets = paths; return k }
-
-// each applies a mark to several keys.
-func each(mark func(Key) Key, keys ...Key) []Key {
-	for i := range keys {
-		keys[i] = mark(keys[i])
-	}
-	return keys
-}
-
-// waiting marks keys as planned for a feature.
-func waiting(feature string, keys ...Key) []Key {
-	return each(func(k Key) Key { return k.planned(feature) }, keys...)
-}
-
-// unset removes the default: the key is absent unless a file sets it.
-func (k Key) unset() Key { k.Default = nil; return k }
-
-// older marks an older spelling of other keys; without one it is only
+// outdate marks the older spelling of the keys in Sets; without any it is only
 // tolerated.
-func (k Key) older(standsFor ...string) Key {
-	k.Older, k.Sets, k.Default = true, standsFor, nil
-	if len(standsFor) == 0 {
-		return k.ignored("an older spelling that nothing stands for any more")
+func (k *Key) outdate() {
+	k.Older, k.Description = true, "Older spelling."
+	if len(k.Sets) == 0 {
+		k.Status, k.Reason = StatusIgnored, "an older spelling that nothing stands for any more"
+	} else if k.Impact == "" {
+		k.Impact = "Used for the keys that replace it."
 	}
-	return k
-}
-
-// under puts prefix before the path of every key.
-func under(prefix string, keys ...Key) []Key {
-	for i := range keys {
-		keys[i].Path = prefix + "." + keys[i].Path
-	}
-	return keys
 }
 
 func formatNumber(f float64) string {

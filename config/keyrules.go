@@ -4,16 +4,16 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// The rules for strings. They are constructors, not variables, so that the
-// package keeps no state.
-
-func notEmpty() *textRule {
-	return &textRule{text: "a non-empty string", ok: func(s string) bool { return strings.TrimSpace(s) != "" }}
+// textRule is a named condition on a string, or on each string of a list.
+type textRule struct {
+	text string
+	ok   func(string) bool
 }
 
 // matching compiles its pattern when the first value is checked: most calls
@@ -23,72 +23,56 @@ func matching(text, pattern string) *textRule {
 	return &textRule{text: text, ok: func(s string) bool { return compiled().MatchString(s) }}
 }
 
-func queueName() *textRule {
-	return matching("a queue name (letters, digits, _ and -, at most 48 bytes)", `^[A-Za-z_][A-Za-z0-9_-]{0,47}$`)
-}
-
-func namespaceName() *textRule {
-	return matching("namespaces of letters, digits and _, at most 29 characters, not starting with a digit",
-		`^[A-Za-z_][A-Za-z0-9_]{0,28}$`)
-}
-
-func headerName() *textRule {
-	return matching("an HTTP header name", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-}
-
-// postgresDSN accepts a connection URI or the keyword form that libpq reads.
-func postgresDSN(emptyToo bool) *textRule {
-	rule := "a PostgreSQL connection URI (postgresql://…) or key=value string"
-	if emptyToo {
-		rule += ", or empty"
+// ruleNamed is a condition that several keys share, by the name that their tags
+// give it; nil for no name. "or empty" behind the name accepts no text as well.
+func ruleNamed(name string) *textRule {
+	name, emptyToo := strings.CutSuffix(name, " or empty")
+	name, schemes, _ := strings.Cut(name, " ")
+	var r *textRule
+	switch name {
+	case "nonempty":
+		r = &textRule{text: "a non-empty string", ok: func(s string) bool { return strings.TrimSpace(s) != "" }}
+	case "queue":
+		r = matching("a queue name (letters, digits, _ and -, at most 48 bytes)", `^[A-Za-z_][A-Za-z0-9_-]{0,47}$`)
+	case "namespace":
+		r = matching("namespaces of letters, digits and _, at most 29 characters, not starting with a digit", `^[A-Za-z_][A-Za-z0-9_]{0,28}$`)
+	case "header":
+		r = matching("an HTTP header name", "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	case "environment":
+		r = &textRule{text: environmentRule, ok: isEnvironmentName}
+	case "address":
+		r = &textRule{text: "an address host:port", ok: isAddress}
+	case "postgres":
+		r = &textRule{text: "a PostgreSQL connection URI (postgresql://…) or key=value string", ok: isPostgres}
+	case "url":
+		list := strings.Fields(schemes)
+		r = &textRule{text: "a URL with scheme " + strings.Join(list, ", "), ok: func(s string) bool { return isURL(s, list) }}
 	}
-	return &textRule{text: rule, connection: true, ok: func(s string) bool {
-		if s == "" {
-			return emptyToo
-		}
-		if scheme, _, ok := strings.Cut(s, "://"); ok {
-			return (scheme == "postgresql" || scheme == "postgres") && parsesAsURL(s)
-		}
-		return strings.Contains(s, "=")
-	}}
-}
-
-func urlOf(emptyToo bool, schemes ...string) *textRule {
-	rule := "a URL with scheme " + strings.Join(schemes, ", ")
 	if emptyToo {
-		rule += ", or empty"
+		return &textRule{text: r.text + ", or empty", ok: func(s string) bool { return s == "" || r.ok(s) }}
 	}
-	return &textRule{text: rule, connection: true, ok: func(s string) bool {
-		if s == "" {
-			return emptyToo
-		}
-		for _, scheme := range schemes {
-			if strings.HasPrefix(s, scheme+"://") {
-				return parsesAsURL(s)
-			}
-		}
-		return false
-	}}
+	return r
 }
 
-func parsesAsURL(s string) bool {
+// isPostgres accepts a connection URI or the keyword form that libpq reads.
+func isPostgres(s string) bool {
+	if strings.Contains(s, "://") {
+		return isURL(s, []string{"postgresql", "postgres"})
+	}
+	return strings.Contains(s, "=")
+}
+
+func isURL(s string, schemes []string) bool {
+	scheme, _, ok := strings.Cut(s, "://")
 	_, err := url.Parse(s)
-	return err == nil
+	return ok && err == nil && slices.Contains(schemes, scheme)
 }
 
-func hostPort() *textRule {
-	return &textRule{text: "an address host:port", ok: func(s string) bool {
-		_, port, err := net.SplitHostPort(s)
-		if err != nil {
-			return false
-		}
-		n, err := strconv.Atoi(port)
-		return err == nil && n >= 0 && n <= 65535
-	}}
-}
-
-func queueNamePattern() *textRule {
-	return &textRule{text: "a string containing {namespace} and {name}", ok: func(s string) bool {
-		return strings.Contains(s, "{namespace}") && strings.Contains(s, "{name}")
-	}}
+func isAddress(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= 0 && n <= 65535
 }

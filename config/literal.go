@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -23,25 +24,18 @@ func literal(value any) string {
 			s += ".0"
 		}
 		return s
-	case []string:
-		return literalList(v)
-	case []int64:
-		return literalList(v)
-	case []any:
-		return literalList(v)
-	case []map[string]any:
-		return fmt.Sprintf("[%d tables]", len(v))
+	case []string, []int64, []any:
+		list := reflect.ValueOf(v)
+		parts := make([]string, list.Len())
+		for i := range parts {
+			parts[i] = literal(list.Index(i).Interface())
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case []map[string]any: // only that of a default is written, which has none
+		return "[]"
 	default:
 		return fmt.Sprint(v)
 	}
-}
-
-func literalList[T any](list []T) string {
-	parts := make([]string, len(list))
-	for i, item := range list {
-		parts[i] = literal(item)
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
 }
 
 // quote writes a basic string; its escapes are those TOML knows.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,10 +25,8 @@ func (c Context) Roots() []string {
 	switch c {
 	case ContextCommon:
 		return []string{"common"}
-	case ContextOrchestration:
-		return []string{"common", "orchestration"}
-	case ContextWorker:
-		return []string{"common", "worker"}
+	case ContextOrchestration, ContextWorker:
+		return []string{"common", string(c)}
 	case ContextComplete, "":
 		return []string{"common", "orchestration", "worker"}
 	}
@@ -75,9 +74,9 @@ type Loaded struct {
 	// Environment is the effective common.execution.environment.
 	Environment string
 
-	Common        Common
-	Orchestration Orchestration
-	Worker        Worker
+	Common        Common        `toml:"common"`
+	Orchestration Orchestration `toml:"orchestration"`
+	Worker        Worker        `toml:"worker"`
 
 	// Warnings are findings that do not keep the configuration from use.
 	Warnings []Problem
@@ -88,7 +87,6 @@ type Loaded struct {
 	Refusals []Problem
 
 	entries map[string]*entry
-	keys    []Key
 }
 
 // Load reads, merges, checks and decodes a configuration. Layers, each over
@@ -99,55 +97,52 @@ type Loaded struct {
 //
 // Everything found wrong is returned together in a *ValidationError.
 func Load(opts Options) (*Loaded, error) {
-	var f findings
 	asked := opts.Environment
 	opts = opts.resolve()
-	if opts.Context.Roots() == nil {
-		return nil, fmt.Errorf("unknown configuration context %q (common, orchestration, worker, complete)", opts.Context)
+	v, err := newValues(opts.Context)
+	if err != nil {
+		return nil, err
 	}
-	sch := newSchema()
-	entries := map[string]*entry{}
-	for _, s := range sources(opts, &f) {
-		s.merge(sch, entries, &f)
+	v.lookup = opts.LookupEnv
+	for _, s := range sources(opts, &v.findings) {
+		s.merge(v)
 	}
-	roots := opts.Context.Roots()
-	inContext := func(k *Key) bool { return slices.Contains(roots, k.Root()) }
-	for path, e := range entries {
-		if !inContext(e.key) {
-			delete(entries, path)
-		}
-	}
-	applyEnvironment(sch, inContext, entries, opts.LookupEnv, &f)
-	setEnvironmentName(sch, entries, asked)
-	replaceLegacy(sch, entries, &f)
-
-	v := &values{entries: entries, findings: &f}
-	checkAll(sch, v, opts.LookupEnv)
+	v.applyEnvironment()
+	v.setEnvironmentName(asked)
+	replaceLegacy(v)
+	v.checkAll()
 	own := v.str(keyWorkerID)
 	derive(v, opts.WorkerID)
 	checkRules(v)
 	refuseRules(v)
 	environmentNameRule(v, opts)
-	if err := f.err(); err != nil {
+	if err := v.findings.err(); err != nil {
 		return nil, err
 	}
-	loaded := &Loaded{Context: opts.Context, entries: entries, keys: sch.keys}
-	if err := loaded.decode(); err != nil {
-		return nil, err
-	}
-	loaded.Worker.Exclusive = own != "" && own != sharedWorkerID
-	sortProblems(f.warnings)
-	loaded.Warnings = f.warnings
-	sortProblems(f.refusals)
-	loaded.Refusals = f.refusals
+	f := v.findings
 	f.idle = slices.DeleteFunc(f.idle, func(p Problem) bool { // told already
 		return slices.ContainsFunc(f.refusals, func(r Problem) bool { return r.Key == p.Key })
 	})
-	sortProblems(f.idle)
-	loaded.WithoutEffect = f.idle
+	loaded := &Loaded{
+		Context: opts.Context, entries: v.entries,
+		Warnings: sorted(f.warnings), Refusals: sorted(f.refusals), WithoutEffect: sorted(f.idle),
+	}
+	loaded.decode()
+	loaded.Worker.Exclusive = own != "" && own != sharedWorkerID
 	loaded.Environment = loaded.Common.Execution.Environment
 	return loaded, nil
 }
+
+// newValues are those of a context, none as yet.
+func newValues(context Context) (*values, error) {
+	roots := context.Roots()
+	if roots == nil {
+		return nil, fmt.Errorf("unknown configuration context %q (common, orchestration, worker, complete)", context)
+	}
+	return &values{roots: roots, entries: map[string]*entry{}}, nil
+}
+
+func (v *values) inContext(k *Key) bool { return slices.Contains(v.roots, k.Root()) }
 
 // resolve fills what was left out from the environment.
 func (o Options) resolve() Options {
@@ -191,7 +186,7 @@ func sources(opts Options, f *findings) []source {
 	}
 	dir, err := layoutDir(opts.Root)
 	if err != nil {
-		f.fail(Problem{File: opts.Root, Message: err.Error()})
+		f.fail(Problem{Position: Position{File: opts.Root}, Message: err.Error()})
 		return list
 	}
 	base := dirSources(filepath.Join(dir, "base"), roots, f)
@@ -227,6 +222,12 @@ func environmentNameRule(v *values, opts Options) {
 	}
 	v.fail(message, path)
 }
+
+// embedded holds the defaults and the overlays of the three environments, so
+// that a daemon runs without any file.
+//
+//go:embed tasker
+var embedded embed.FS
 
 // embeddedSources reads the role files of an embedded directory; there are
 // none for an environment that is not ours.
@@ -272,7 +273,7 @@ func dirSources(dir string, roots []string, f *findings) (list []source) {
 func fileSource(path string, f *findings) []source {
 	text, err := readBounded(path, maxFileBytes)
 	if err != nil {
-		f.fail(Problem{File: path, Message: fmt.Sprintf("reading the configuration: %v", err)})
+		f.fail(Problem{Position: Position{File: path}, Message: fmt.Sprintf("reading the configuration: %v", err)})
 		return nil
 	}
 	return []source{{name: path, text: text, layer: layerFile}}
@@ -280,29 +281,28 @@ func fileSource(path string, f *findings) []source {
 
 // setEnvironmentName makes the environment that the caller asked for the
 // effective one; a variable has been applied already.
-func setEnvironmentName(sch *schema, entries map[string]*entry, name string) {
+func (v *values) setEnvironmentName(name string) {
 	if name == "" {
 		return
 	}
-	k := sch.byPath["common.execution.environment"]
-	entries[k.Path] = &entry{key: k, value: name, layer: layerEnv, verbatim: true, pos: Position{File: "option"}}
+	k := theSchema().byPath["common.execution.environment"]
+	v.entries[k.Path] = &entry{key: k, value: name, layer: layerEnv, verbatim: true, pos: Position{File: "option"}}
 }
 
-// withoutEffect says that somebody has set a key in vain.
+// withoutEffect reports a key that is set and has no effect.
 func (e *entry) withoutEffect() Problem {
 	return e.problem(e.key.Path + " has no effect: " + e.key.StatusText())
 }
 
 // checkAll checks every value in effect, in the order of the documentation,
 // and warns of keys that files set in vain.
-func checkAll(sch *schema, v *values, lookup lookupFunc) {
-	c := checker{schema: sch, lookup: lookup, findings: v.findings}
-	for i := range sch.keys {
-		e, ok := v.entries[sch.keys[i].Path]
+func (v *values) checkAll() {
+	for _, k := range theSchema().keys {
+		e, ok := v.entries[k.Path]
 		if !ok {
 			continue
 		}
-		c.entry(e)
+		v.check(e)
 		if e.key.Status != StatusActive && e.layer >= layerFile {
 			v.findings.idle = append(v.findings.idle, e.withoutEffect())
 		}

@@ -67,21 +67,21 @@ func TestEveryEnvironmentLoadsWithoutFiles(t *testing.T) {
 func TestTypedValues(t *testing.T) {
 	loaded, err := Load(Options{Environment: "production", LookupEnv: nothingSet})
 	require.NoError(t, err)
-	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
+	o, w := loaded, loaded
 	assert.Equal(t, "postgresql://localhost/tasker", o.Common.Database.URL.Reveal())
 	assert.Equal(t, o.Common.Database.URL, o.Common.Database.ListenerDSN())
 	assert.Equal(t, 50, o.Common.Database.Pool.MaxConnections)
-	assert.Equal(t, 30*time.Second, o.Orchestration.ShutdownTimeout())
+	assert.Equal(t, 30*time.Second, o.Orchestration.ShutdownTimeout)
 	assert.Equal(t, deploymode.Hybrid, o.Orchestration.EventSystems.TaskReadiness.DeploymentMode)
-	assert.Equal(t, time.Second, o.Orchestration.EventSystems.TaskReadiness.Poller.Interval())
-	assert.Equal(t, 10*time.Second, w.Worker.Lease())
-	assert.Equal(t, time.Minute, w.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout())
+	assert.Equal(t, time.Second, o.Orchestration.EventSystems.TaskReadiness.Poller.Interval)
+	assert.Equal(t, 10*time.Second, w.Worker.Lease)
+	assert.Equal(t, time.Minute, w.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout)
 	assert.Equal(t, "0.0.0.0:8081", w.Worker.Web.BindAddress)
-	assert.Equal(t, 2*time.Second, w.Worker.EventSystems.Worker.Poller.RelaxedInterval())
+	assert.Equal(t, 2*time.Second, w.Worker.EventSystems.Worker.Poller.RelaxedInterval)
 	assert.Equal(t, []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute},
-		w.Common.Backoff.DefaultBackoff())
+		w.Common.Backoff.DefaultBackoff)
 	assert.Regexp(t, `^.+-[0-9a-f]{8}$`, w.Worker.WorkerID)
-	assert.Equal(t, 60*time.Second, o.Orchestration.Web.MaxWait())
+	assert.Equal(t, 60*time.Second, o.Orchestration.Web.MaxWait)
 }
 
 func TestLayersOverrideOneAnother(t *testing.T) {
@@ -136,7 +136,7 @@ func TestRootAndPathFromTheEnvironment(t *testing.T) {
 	loaded, err = Load(Options{LookupEnv: environ(EnvRoot, dir, EnvPath, one, EnvEnvironment, "production")})
 	require.NoError(t, err)
 	assert.Equal(t, 4, loaded.Worker.Prefetch, "the path goes before the root")
-	assert.Equal(t, int64(30000), loaded.Worker.MPSCChannels.HandlerDispatch.HandlerTimeoutMS, "and takes no overlay")
+	assert.Equal(t, 30*time.Second, loaded.Worker.MPSCChannels.HandlerDispatch.HandlerTimeout, "and takes no overlay")
 	assert.Equal(t, "production", loaded.Environment)
 
 	loaded, err = Load(Options{Root: dir, LookupEnv: environ(EnvPath, one)})
@@ -268,7 +268,7 @@ deployment_mode = "EventDrivenOnly"
 	require.NoError(t, err)
 	assert.Equal(t, deploymode.PollingOnly, loaded.Orchestration.EventSystems.Orchestration.DeploymentMode)
 	assert.Equal(t, deploymode.EventDrivenOnly, loaded.Orchestration.EventSystems.TaskReadiness.DeploymentMode, "the current key wins")
-	assert.Equal(t, 250*time.Millisecond, loaded.Orchestration.EventSystems.Orchestration.Poller.Interval())
+	assert.Equal(t, 250*time.Millisecond, loaded.Orchestration.EventSystems.Orchestration.Poller.Interval)
 	require.Len(t, loaded.Warnings, 2)
 	require.Len(t, loaded.WithoutEffect, 2)
 	assert.Contains(t, loaded.WithoutEffect[0].Message, "orchestration.polling.batch_size has no effect: ignored")

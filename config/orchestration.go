@@ -6,105 +6,116 @@ import (
 
 // Orchestration holds what only the orchestrator reads ([orchestration]).
 type Orchestration struct {
-	ShutdownTimeoutMS   int64                     `toml:"shutdown_timeout_ms"`
-	HeartbeatIntervalMS int64                     `toml:"heartbeat_interval_ms"`
-	EventSystems        OrchestrationEventSystems `toml:"event_systems"`
-	Apply               Apply                     `toml:"apply"`
-	Create              Create                    `toml:"create"`
-	Leases              Leases                    `toml:"leases"`
-	Waits               Waits                     `toml:"waits"`
-	DecisionPoints      DecisionPoints            `toml:"decision_points"`
-	DLQ                 DLQ                       `toml:"dlq"`
-	Sweeps              Sweeps                    `toml:"sweeps"`
-	Retention           Retention                 `toml:"retention"`
-	Backpressure        Backpressure              `toml:"backpressure"`
-	Events              OrchestrationEvents       `toml:"events"`
-	BatchProcessing     BatchProcessing           `toml:"batch_processing"`
-	MPSCChannels        OrchestrationChannels     `toml:"mpsc_channels"`
-	Web                 OrchestrationWeb          `toml:"web"`
-}
-
-// ShutdownTimeout returns shutdown_timeout_ms: time to finish what has begun when stopping.
-func (o Orchestration) ShutdownTimeout() time.Duration {
-	return time.Duration(o.ShutdownTimeoutMS) * time.Millisecond
-}
-
-// HeartbeatInterval returns heartbeat_interval_ms: how often the daemon records that it is alive.
-func (o Orchestration) HeartbeatInterval() time.Duration {
-	return time.Duration(o.HeartbeatIntervalMS) * time.Millisecond
-}
-
-// OrchestrationEvents is [orchestration.events]: those who read domain events.
-type OrchestrationEvents struct {
-	MaxConsumers int `toml:"max_consumers"`
-	MaxStreams   int `toml:"max_streams"`
-}
-
-// OrchestrationEventSystems are the two event systems of the orchestrator.
-type OrchestrationEventSystems struct {
-	Orchestration EventSystem `toml:"orchestration"`
-	TaskReadiness EventSystem `toml:"task_readiness"`
-}
-
-// Apply bounds the transactions that move tasks.
-type Apply struct {
-	BatchSize     int `toml:"batch_size"`
-	MaxBatchBytes int `toml:"max_batch_bytes"`
-}
-
-// Create bounds the transactions that create tasks.
-type Create struct {
-	BatchSize   int    `toml:"batch_size"`
-	MaxPending  int    `toml:"max_pending"`
-	InputSchema string `toml:"input_schema"`
-}
-
-// Leases says what becomes of expired leases.
-type Leases struct {
-	SweepBatchSize int   `toml:"sweep_batch_size"`
-	GraceMS        int64 `toml:"grace_ms"`
-	MaxCrashes     int   `toml:"max_crashes"`
-}
-
-// Grace returns grace_ms: time without the end of a lease after an orchestrator has started or has reached the database again.
-func (l Leases) Grace() time.Duration { return time.Duration(l.GraceMS) * time.Millisecond }
-
-// Waits bounds what steps that wait, or are tasks, may ask for.
-type Waits struct {
-	MaxTaskDepth    int   `toml:"max_task_depth"`
-	EventTTLSeconds int64 `toml:"event_ttl_seconds"`
-}
-
-// EventTTL returns event_ttl_seconds: for which an event is kept that nobody waits for.
-func (w Waits) EventTTL() time.Duration { return time.Duration(w.EventTTLSeconds) * time.Second }
-
-// DecisionPoints is [orchestration.decision_points].
-type DecisionPoints struct {
-	Enabled               bool `toml:"enabled"`
-	MaxStepsPerDecision   int  `toml:"max_steps_per_decision"`
-	MaxDecisionDepth      int  `toml:"max_decision_depth"`
-	WarnThresholdSteps    int  `toml:"warn_threshold_steps"`
-	WarnThresholdDepth    int  `toml:"warn_threshold_depth"`
-	EnableDetailedLogging bool `toml:"enable_detailed_logging"`
-	EnableMetrics         bool `toml:"enable_metrics"`
-}
-
-// BatchProcessing is [orchestration.batch_processing].
-type BatchProcessing struct {
-	Enabled                bool  `toml:"enabled"`
-	MaxParallelBatches     int   `toml:"max_parallel_batches"`
-	MaxBatchesPerStep      int   `toml:"max_batches_per_step"`
-	CheckpointStallMinutes int64 `toml:"checkpoint_stall_minutes"`
-}
-
-// CheckpointStall returns checkpoint_stall_minutes: time without a checkpoint after which a running step that saves checkpoints counts as stalled.
-func (b BatchProcessing) CheckpointStall() time.Duration {
-	return time.Duration(b.CheckpointStallMinutes) * time.Minute
-}
-
-// OrchestrationChannels are the bounds of the orchestrator's channels.
-type OrchestrationChannels struct {
-	CommandProcessor CommandChannel       `toml:"command_processor"`
-	EventSystems     EventSystemChannel   `toml:"event_systems"`
-	EventListeners   EventListenerChannel `toml:"event_listeners"`
+	_                 bool          `toml:"enable_performance_logging" default:"true" ignored:"durations are metrics (tasker_store_statement_seconds, tasker_event_processing_duration_seconds), not log lines" doc:"Log how long processing takes."`
+	ShutdownTimeout   time.Duration `toml:"shutdown_timeout_ms" default:"30000" min:"1000" max:"300000" doc:"Time to finish what has begun when stopping." effect:"Beyond it the daemon stops; unfinished work is taken up by others."`
+	HeartbeatInterval time.Duration `toml:"heartbeat_interval_ms" default:"10000" min:"100" max:"3600000" doc:"How often the daemon records that it is alive." effect:"How soon the fleet view notices a dead replica."`
+	EventSystems      struct {
+		Orchestration EventSystem `toml:"orchestration" id:"orchestration-event-system" bound:"orchestration.apply.batch_size" batch:"20" parallel:"50" fallback:"5" interval:"500" relaxed:"5000"`
+		TaskReadiness EventSystem `toml:"task_readiness" id:"task-readiness-event-system" bound:"orchestration.leases.sweep_batch_size" batch:"50" parallel:"100" fallback:"5" interval:"1000" relaxed:"5000"`
+	} `toml:"event_systems"`
+	Apply struct {
+		BatchSize     int `toml:"batch_size" default:"200" min:"1" max:"5000" doc:"Tasks moved by one transaction." effect:"Throughput under load against the length of a transaction."`
+		MaxBatchBytes int `toml:"max_batch_bytes" default:"8388608" min:"65536" max:"1073741824" doc:"Results of decisions and batchable steps that one transaction takes into memory, in bytes." effect:"After a transaction above it the next ones take fewer steps, until they fit."`
+	} `toml:"apply"`
+	Events struct {
+		MaxConsumers int `toml:"max_consumers" default:"100" min:"1" max:"10000" doc:"How many event consumers there may be." effect:"Each is listed with how far behind it is."`
+		MaxStreams   int `toml:"max_streams" default:"100" min:"1" max:"10000" doc:"Streams of domain events that one replica serves at once." effect:"Each holds a connection; beyond it clients are told to come back (503)."`
+	} `toml:"events"`
+	Create struct {
+		BatchSize   int    `toml:"batch_size" default:"2000" min:"1" max:"10000" doc:"Tasks created by one transaction." effect:"Throughput of task creation under load."`
+		MaxPending  int    `toml:"max_pending" default:"10000" min:"1" max:"1000000" doc:"Task requests that may wait for creation." effect:"Beyond it callers are told to come back (503)."`
+		InputSchema string `toml:"input_schema" default:"enforce" oneof:"enforce,warn,off" doc:"What becomes of a request whose context breaks the input_schema of its template." effect:"enforce refuses it (400), warn accepts and logs it, off does not look. Handlers and programs that create tasks in their own transactions are always held to it."`
+	} `toml:"create"`
+	Leases struct {
+		SweepBatchSize int           `toml:"sweep_batch_size" default:"500" min:"1" max:"10000" doc:"Expired leases taken back at once." effect:"How fast the work of dead workers returns."`
+		Grace          time.Duration `toml:"grace_ms" default:"5000" min:"0" max:"60000" doc:"Time without the end of a lease after an orchestrator has started or has reached the database again." effect:"Workers for which the database was away extend their leases first. At least a heartbeat of theirs and its time-out."`
+		MaxCrashes     int           `toml:"max_crashes" default:"3" min:"1" max:"1000" doc:"Leases a step may lose before it counts as failed for good." effect:"Keeps a step that kills its worker from killing all."`
+	} `toml:"leases"`
+	Waits struct {
+		MaxTaskDepth int           `toml:"max_task_depth" default:"10" min:"1" max:"100" doc:"Tasks of which each is a step of the one before." effect:"Ends a workflow that is a step of itself."`
+		EventTTL     time.Duration `toml:"event_ttl_seconds" default:"86400" min:"60" max:"31536000" doc:"Seconds for which an event from outside is kept." effect:"How early an event may come before a step waits for it."`
+	} `toml:"waits"`
+	DecisionPoints struct {
+		Enabled               bool `toml:"enabled" default:"true" doc:"Allow decision steps." effect:"Off, a decision that names steps fails."`
+		MaxStepsPerDecision   int  `toml:"max_steps_per_decision" default:"100" min:"1" max:"10000" doc:"Most steps one decision may create." effect:"Stops a runaway decision."`
+		MaxDecisionDepth      int  `toml:"max_decision_depth" default:"20" min:"1" max:"100" doc:"Deepest nesting of decisions." effect:"Stops endless recursion."`
+		WarnThresholdSteps    int  `toml:"warn_threshold_steps" default:"50" min:"1" max:"10000" doc:"Steps of one decision that are logged as a warning." effect:"Early sign of a runaway."`
+		WarnThresholdDepth    int  `toml:"warn_threshold_depth" default:"10" min:"1" max:"100" doc:"Depth that is logged as a warning." effect:"Early sign of recursion."`
+		EnableDetailedLogging bool `toml:"enable_detailed_logging" default:"false" doc:"Log each decision in full." effect:"Much output; for diagnosis."`
+		EnableMetrics         bool `toml:"enable_metrics" default:"true" doc:"Count the steps and batches that decisions and batchable steps create." effect:"Off, tasker_decision_steps_created_total and tasker_batches_created_total stay as they are."`
+	} `toml:"decision_points"`
+	DLQ struct {
+		Enabled            bool `toml:"enabled" default:"true" doc:"Use the dead letter queue." effect:"Off, stuck tasks get no entry."`
+		StalenessDetection struct {
+			Enabled           bool          `toml:"enabled" default:"true" doc:"Look for tasks that no longer move." effect:"Off, they stay as they are until an operator acts."`
+			DetectionInterval time.Duration `toml:"detection_interval_seconds" default:"300" min:"30" max:"3600" doc:"How often to look." effect:"How soon a stale task is found."`
+			BatchSize         int           `toml:"batch_size" default:"100" min:"1" max:"10000" doc:"Tasks judged at once." effect:"Length of one sweep."`
+			DryRun            bool          `toml:"dry_run" default:"false" doc:"Only log what would be done." effect:"For trying thresholds."`
+			Thresholds        struct {
+				WaitingForDependencies time.Duration `toml:"waiting_for_dependencies_minutes" default:"60" min:"1" max:"1440" doc:"Longest wait for parents." effect:"Beyond it the task is stale."`
+				WaitingForRetry        time.Duration `toml:"waiting_for_retry_minutes" default:"30" min:"1" max:"1440" doc:"Longest wait for a retry." effect:"Beyond it the task is stale."`
+				StepsInProcess         time.Duration `toml:"steps_in_process_minutes" default:"30" min:"1" max:"1440" doc:"Longest time with steps being processed." effect:"Beyond it a worker is thought to hang."`
+				TaskMaxLifetime        time.Duration `toml:"task_max_lifetime_hours" default:"24" min:"1" max:"168" doc:"Greatest age of a task in any state." effect:"Beyond it the task is stale."`
+			} `toml:"thresholds"`
+			Actions struct {
+				AutoTransitionToError bool   `toml:"auto_transition_to_error" default:"true" doc:"Move a stale task to error." effect:"Off, it is only recorded."`
+				AutoMoveToDLQ         bool   `toml:"auto_move_to_dlq" default:"true" doc:"Open an entry in the dead letter queue." effect:"Off, the staleness sweep creates no entry."`
+				_                     bool   `toml:"emit_events" default:"true" planned:"events of stale tasks" doc:"Publish an event for each stale task." effect:"Lets other systems react."`
+				_                     string `toml:"event_channel" default:"task_staleness_detected" must:"1–255 characters" match:"(?s)^.{1,255}$" planned:"events of stale tasks" doc:"Channel of these events." effect:"Subscribers listen there."`
+			} `toml:"actions"`
+		} `toml:"staleness_detection"`
+	} `toml:"dlq"`
+	// to time. The fleet makes each sweep once per interval.
+	Sweeps struct {
+		Liveness struct {
+			Interval   time.Duration `toml:"interval_seconds" default:"15" min:"1" max:"3600" doc:"How often the heartbeats of workers are judged." effect:"How soon a silent worker is noticed."`
+			StaleAfter time.Duration `toml:"stale_after_seconds" default:"30" min:"1" max:"86400" doc:"Age of a heartbeat at which a worker is stale." effect:"At least two heartbeats, or a single lost one shows."`
+			DeadAfter  time.Duration `toml:"dead_after_seconds" default:"120" min:"1" max:"86400" doc:"Age of a heartbeat at which a worker is dead." effect:"Its steps go to others at once, also those with a longer lease. It comes back as another worker."`
+			BatchSize  int           `toml:"batch_size" default:"100" min:"1" max:"10000" doc:"Workers judged by one transaction." effect:"Length of one sweep."`
+		} `toml:"liveness"`
+		Deadlines struct {
+			Enabled   bool          `toml:"enabled" default:"true" doc:"Cancel tasks that have not begun when their deadline passes." effect:"Off, a deadline is only shown."`
+			Interval  time.Duration `toml:"interval_seconds" default:"30" min:"1" max:"3600" doc:"How often to look for passed deadlines." effect:"How soon such a task ends."`
+			BatchSize int           `toml:"batch_size" default:"100" min:"1" max:"10000" doc:"Tasks cancelled by one transaction." effect:"Length of one sweep."`
+		} `toml:"deadlines"`
+		Dependencies struct {
+			Interval  time.Duration `toml:"interval_seconds" default:"60" min:"1" max:"3600" doc:"How often to look for tasks that wait for others and would never be told." effect:"How soon such a task goes on. No flow of the engine leaves one behind."`
+			BatchSize int           `toml:"batch_size" default:"10000" min:"1" max:"100000" doc:"Dependencies looked at by one transaction." effect:"Length of one look."`
+		} `toml:"dependencies"`
+		Signals struct {
+			Interval time.Duration `toml:"interval_seconds" default:"30" min:"1" max:"3600" doc:"How often to look for waiting work without a signal." effect:"How soon a lost signal is made up for where no system polls."`
+			Overdue  time.Duration `toml:"overdue_seconds" default:"30" min:"1" max:"3600" doc:"Time in line after which work is signalled again." effect:"Shorter signals busy queues for nothing."`
+		} `toml:"signals"`
+	} `toml:"sweeps"`
+	Retention struct {
+		TTL           time.Duration `toml:"ttl_seconds" default:"604800" min:"0" max:"315360000" doc:"Time from the end of a task until it is deleted; 0 keeps it for ever." effect:"Size of the ledger. A task under investigation is kept."`
+		DeadLetterTTL time.Duration `toml:"dead_letter_ttl_seconds" default:"2592000" min:"0" max:"315360000" doc:"Time from the end of an investigation until its entry is deleted; 0 keeps it for ever." effect:"How long the dead letter queue remembers."`
+		EventTTL      time.Duration `toml:"event_ttl_seconds" default:"604800" min:"0" max:"315360000" doc:"Time from the publishing of a domain event until it is deleted, a day at least; 0 keeps it for ever." effect:"How far back consumers can read. One that falls behind further loses events."`
+		Interval      time.Duration `toml:"interval_seconds" default:"600" min:"10" max:"86400" doc:"How often to look for what may be deleted." effect:"Whole days are dropped at once."`
+		BatchSize     int           `toml:"batch_size" default:"500" min:"1" max:"10000" doc:"Tasks deleted by one transaction where a day cannot be dropped." effect:"Length of one transaction."`
+		DryRun        bool          `toml:"dry_run" default:"false" doc:"Only log what would be deleted." effect:"For trying a time to live."`
+	} `toml:"retention"`
+	Backpressure struct {
+		RefuseTasks bool `toml:"refuse_tasks" default:"false" doc:"Refuse new tasks (503) when a queue nears overflow_threshold." effect:"Off, the tiers are only shown: a backlog of millions drains as fast as a short one. On, senders feel it when workers do not keep up."`
+	} `toml:"backpressure"`
+	BatchProcessing struct {
+		Enabled            bool          `toml:"enabled" default:"true" doc:"Allow batchable steps." effect:"Off, a step that asks for batches fails."`
+		MaxParallelBatches int           `toml:"max_parallel_batches" default:"50" min:"1" max:"1000" doc:"Batches of one step that run at the same time." effect:"Bounds the load of one fan-out."`
+		MaxBatchesPerStep  int           `toml:"max_batches_per_step" default:"10000" min:"1" max:"30000" doc:"Batches that one step may ask for." effect:"Bounds the transaction that creates them; more fails the step."`
+		_                  int           `toml:"default_batch_size" default:"1000" min:"1" max:"100000" planned:"batches that the engine cuts by itself" doc:"Items per batch where the template names no size." effect:"Overhead against the cost of a repeat."`
+		CheckpointStall    time.Duration `toml:"checkpoint_stall_minutes" default:"15" min:"1" max:"1440" doc:"Time without a checkpoint after which a running step that saves checkpoints counts as stalled." effect:"It is shown, by the staleness view, the sweep and a metric; nothing is ended over it."`
+	} `toml:"batch_processing"`
+	MPSCChannels struct {
+		CommandProcessor struct {
+			CommandBufferSize int `toml:"command_buffer_size" default:"5000" min:"10" max:"1000000" doc:"Commands of one kind that may wait: operators' actions, and transactions of bulk creation." effect:"Beyond it requests are answered 503."`
+		} `toml:"command_processor"`
+		EventSystems struct {
+			EventChannelBufferSize int `toml:"event_channel_buffer_size" default:"10000" min:"10" max:"1000000" doc:"Different signals that wait for one event system." effect:"Beyond it payloads are given up and everything is looked at."`
+		} `toml:"event_systems"`
+		EventListeners struct {
+			PGMQEventBufferSize int `toml:"pgmq_event_buffer_size" default:"50000" min:"10" max:"1000000" doc:"Different signals that wait on the listening connection." effect:"Beyond it payloads are given up and everything is looked at."`
+		} `toml:"event_listeners"`
+	} `toml:"mpsc_channels"`
+	Web OrchestrationWeb `toml:"web" port:"8080" issuer:"tasker-core" audience:"tasker-api" pool:"20" pool_max:"30" hint:"50"`
+	_   grpcServer       `toml:"grpc" planned:"the gRPC servers" variable:"TASKER_ORCHESTRATION_GRPC_BIND_ADDRESS" port:"9190" streams:"200"`
 }

@@ -2,275 +2,190 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
 // locate finds where each key of a TOML document is written. The parser keeps
-// no positions, and messages without them make people search, so this scanner
-// follows the document a second time. It relies on the document having parsed:
-// it only has to find its way through valid TOML and never judges it.
+// no positions, and messages without them make people search, so this follows
+// the tokens of the document a second time. It relies on the document having
+// parsed: it only has to find its way through valid TOML and never judges it.
 //
 // The result maps dotted paths to places; elements of arrays of tables are
 // "name[0]", "name[1]" and so on. On input that is not TOML it returns what it
 // has found so far.
 func locate(file, document string) map[string]Position {
-	s := &scanner{
-		src: document, file: file, line: 1,
-		at: map[string]Position{}, arrays: map[string]int{},
+	l := &locator{tokens: tokenize(file, document), at: map[string]Position{}, arrays: map[string]int{}}
+	table := ""
+	for len(l.tokens) > 0 {
+		switch l.peek() {
+		case "\n":
+			l.take()
+		case "[":
+			table = l.header()
+		default:
+			l.keyValue(table)
+		}
 	}
-	s.document()
-	return s.at
+	return l.at
 }
 
-type scanner struct {
-	src       string
-	file      string
-	pos       int
-	line      int
-	lineStart int
-	at        map[string]Position
-	arrays    map[string]int // path of an array of tables → elements seen
+// token is a string with its quotes, a run of letters that may stand in a key
+// without quotes, the end of a line, or any other character.
+type token struct {
+	text string
+	at   Position
 }
 
-func (s *scanner) done() bool { return s.pos >= len(s.src) }
+// tokens also matches comments. Up to two quotes may stand right before the three
+// that close a string of several lines.
+var tokens = regexp.MustCompile(`(?s)"""(?:\\.|[^\\])*?"{3,5}|'''.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|[\w-]+|[^ \t\r]`)
 
-func (s *scanner) peek(prefix string) bool { return strings.HasPrefix(s.src[s.pos:], prefix) }
-
-// next moves over one byte and counts lines.
-func (s *scanner) next() {
-	if s.src[s.pos] == '\n' {
-		s.line++
-		s.lineStart = s.pos + 1
+func tokenize(file, document string) (list []token) {
+	line, lineStart, end := 1, 0, 0
+	for {
+		found := tokens.FindStringIndex(document[end:])
+		if found == nil {
+			return list
+		}
+		start := end + found[0]
+		end += found[1]
+		text := document[start:end]
+		if text[0] != '#' {
+			list = append(list, token{text, Position{File: file, Line: line, Column: start - lineStart + 1}})
+		}
+		if n := strings.Count(text, "\n"); n > 0 {
+			line += n
+			lineStart = start + strings.LastIndexByte(text, '\n') + 1
+		}
 	}
-	s.pos++
 }
 
-func (s *scanner) here() Position {
-	return Position{File: s.file, Line: s.line, Column: s.pos - s.lineStart + 1}
+type locator struct {
+	tokens []token
+	at     map[string]Position
+	arrays map[string]int // path of an array of tables → elements seen
+}
+
+// peek is the next token, "" at the end.
+func (l *locator) peek() string {
+	if len(l.tokens) == 0 {
+		return ""
+	}
+	return l.tokens[0].text
+}
+
+// take moves over a token.
+func (l *locator) take() token {
+	t := l.tokens[0]
+	l.tokens = l.tokens[1:]
+	return t
 }
 
 // mark records a path the first time it is written.
-func (s *scanner) mark(path string, p Position) {
-	if _, seen := s.at[path]; !seen {
-		s.at[path] = p
-	}
-}
-
-func (s *scanner) document() {
-	table := ""
-	for {
-		s.blank(true)
-		if s.done() {
-			return
-		}
-		start := s.pos
-		if s.peek("[") {
-			table = s.header()
-		} else {
-			s.keyValue(table)
-		}
-		if s.pos == start { // not TOML: give up rather than stand still
-			return
-		}
-	}
-}
-
-// blank skips spaces and comments, and line ends when they are included.
-func (s *scanner) blank(lineEnds bool) {
-	for !s.done() {
-		switch c := s.src[s.pos]; {
-		case c == ' ' || c == '\t':
-			s.next()
-		case c == '#':
-			for !s.done() && s.src[s.pos] != '\n' {
-				s.next()
-			}
-		case lineEnds && (c == '\n' || c == '\r'):
-			s.next()
-		default:
-			return
-		}
+func (l *locator) mark(path string, at Position) {
+	if _, seen := l.at[path]; !seen {
+		l.at[path] = at
 	}
 }
 
 // header reads [table] or [[array]] and returns the path that the keys below
 // it belong to.
-func (s *scanner) header() string {
-	where := s.here()
-	array := s.peek("[[")
-	for s.peek("[") {
-		s.next()
-	}
-	parts := s.dottedKey()
-	for s.peek("]") {
-		s.next()
-	}
-	path := s.resolve(parts)
+func (l *locator) header() (path string) {
+	where, array := l.take().at, l.peek() == "["
 	if array {
-		n := s.arrays[path]
-		s.arrays[path] = n + 1
-		s.mark(path, where)
-		path = fmt.Sprintf("%s[%d]", path, n)
+		l.take()
 	}
-	s.mark(path, where)
-	return path
-}
-
-// resolve joins the parts of a header; a part that is an array of tables
-// stands for its latest element.
-func (s *scanner) resolve(parts []string) string {
-	path := ""
-	for i, part := range parts {
-		path = joinPath(path, part)
-		if n, isArray := s.arrays[path]; isArray && i < len(parts)-1 {
+	for _, part := range l.dottedKey() {
+		if n, isArray := l.arrays[path]; isArray { // stands for its latest element
 			path = fmt.Sprintf("%s[%d]", path, n-1)
 		}
+		path = joinPath(path, part)
+	}
+	for l.peek() == "]" {
+		l.take()
+	}
+	l.mark(path, where)
+	if array {
+		n := l.arrays[path]
+		l.arrays[path] = n + 1
+		path = fmt.Sprintf("%s[%d]", path, n)
+		l.mark(path, where)
 	}
 	return path
 }
 
-// keyValue reads key = value below table.
-func (s *scanner) keyValue(table string) {
-	where := s.here()
-	path := table
-	for _, part := range s.dottedKey() {
+// keyValue reads key = value below table, or moves over what is neither.
+func (l *locator) keyValue(table string) {
+	where, path := l.tokens[0].at, table
+	parts := l.dottedKey()
+	if len(parts) == 0 {
+		l.take()
+	}
+	for _, part := range parts {
 		path = joinPath(path, part)
-		s.mark(path, where)
+		l.mark(path, where)
 	}
-	s.blank(false)
-	if !s.peek("=") {
-		return
+	if l.peek() == "=" {
+		l.take()
+		l.value(path)
 	}
-	s.next()
-	s.blank(false)
-	s.value(path)
 }
 
-// dottedKey reads a.b."c d".
-func (s *scanner) dottedKey() []string {
-	var parts []string
+// dottedKey reads a.b."c d"; escapes do not occur in key names.
+func (l *locator) dottedKey() (parts []string) {
 	for {
-		s.blank(false)
+		text := l.peek()
 		switch {
-		case s.done():
+		case len(text) > 1 && strings.ContainsAny(text[:1], `"'`):
+			parts = append(parts, text[1:len(text)-1])
+		case text == "" || strings.ContainsAny(text[:1], "=[]{},.\n"):
 			return parts
-		case s.peek(`"`), s.peek(`'`):
-			parts = append(parts, s.quoted())
 		default:
-			start := s.pos
-			for !s.done() && isBare(s.src[s.pos]) {
-				s.next()
-			}
-			if s.pos == start {
-				return parts
-			}
-			parts = append(parts, s.src[start:s.pos])
+			parts = append(parts, text)
 		}
-		s.blank(false)
-		if !s.peek(".") {
+		l.take()
+		if l.peek() != "." {
 			return parts
 		}
-		s.next()
+		l.take()
 	}
-}
-
-func isBare(c byte) bool {
-	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 // value moves over one value; the keys of inline tables are recorded.
-func (s *scanner) value(path string) {
-	switch {
-	case s.done():
-	case s.peek(`"`), s.peek(`'`):
-		s.quoted()
-	case s.peek("["):
-		s.next()
-		s.elements(path)
-	case s.peek("{"):
-		s.next()
-		s.inlineTable(path)
-	default: // a number, boolean or date
-		for !s.done() && !strings.ContainsRune(",]}#\n\r", rune(s.src[s.pos])) {
-			s.next()
+func (l *locator) value(path string) {
+	switch l.peek() {
+	case "":
+	case "[":
+		l.take()
+		l.inside("]", func(i int) { l.value(fmt.Sprintf("%s[%d]", path, i)) })
+	case "{":
+		l.take()
+		l.inside("}", func(int) { l.keyValue(path) })
+	default: // a string, number, boolean or date
+		l.take()
+		for len(l.tokens) > 0 && !strings.ContainsAny(l.peek(), ",]}\n") {
+			l.take()
 		}
 	}
 }
 
-func (s *scanner) elements(path string) {
-	for i := 0; ; {
-		s.blank(true)
-		if s.done() {
+// inside reads what stands between brackets, with commas.
+func (l *locator) inside(closing string, element func(i int)) {
+	for i := 0; len(l.tokens) > 0; {
+		switch l.peek() {
+		case closing:
+			l.take()
 			return
-		}
-		start := s.pos
-		switch s.src[s.pos] {
-		case ']':
-			s.next()
-			return
-		case ',':
-			s.next()
+		case ",":
+			l.take()
 			i++
+		case "\n":
+			l.take()
 		default:
-			s.value(fmt.Sprintf("%s[%d]", path, i))
-		}
-		if s.pos == start {
-			return
+			element(i)
 		}
 	}
-}
-
-func (s *scanner) inlineTable(path string) {
-	for {
-		s.blank(true)
-		if s.done() {
-			return
-		}
-		start := s.pos
-		switch s.src[s.pos] {
-		case '}':
-			s.next()
-			return
-		case ',':
-			s.next()
-		default:
-			s.keyValue(path)
-		}
-		if s.pos == start {
-			return
-		}
-	}
-}
-
-// quoted moves over a string of any of the four kinds and returns what stands
-// between the quotes, escapes unresolved: they do not occur in key names.
-func (s *scanner) quoted() string {
-	quote := s.src[s.pos : s.pos+1]
-	escapes := quote == `"`
-	if s.peek(quote + quote + quote) {
-		quote += quote + quote
-	}
-	for range len(quote) {
-		s.next()
-	}
-	start := s.pos
-	for !s.done() && !s.peek(quote) {
-		if escapes && s.src[s.pos] == '\\' && s.pos+1 < len(s.src) {
-			s.next()
-		}
-		s.next()
-	}
-	body := s.src[start:s.pos]
-	for range len(quote) {
-		if !s.done() {
-			s.next()
-		}
-	}
-	// Up to two quotes may stand right before the closing three.
-	for len(quote) == 3 && !s.done() && s.src[s.pos] == quote[0] {
-		s.next()
-	}
-	return body
 }
 
 func joinPath(table, name string) string {

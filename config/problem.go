@@ -10,9 +10,9 @@ import (
 // Position is a place in a file; Line and Column start at 1, and 0 means
 // unknown.
 type Position struct {
-	File   string
-	Line   int
-	Column int
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
 }
 
 // String renders file:line:column, leaving out what is unknown.
@@ -29,11 +29,9 @@ func (p Position) String() string {
 // Problem is one thing wrong, or worth a warning, in a configuration. Secrets
 // never appear in any of its fields.
 type Problem struct {
-	// File, Line and Column say where; File is the name of an environment
-	// variable (as "$NAME") when the value came from there.
-	File   string `json:"file"`
-	Line   int    `json:"line"`
-	Column int    `json:"column"`
+	// Position says where; File is the name of an environment variable (as
+	// "$NAME") when the value came from there.
+	Position
 	// Key is the full path of the key, empty for a file that cannot be read.
 	Key string `json:"key"`
 	// Value is the offending value, masked where secret.
@@ -46,7 +44,7 @@ type Problem struct {
 
 // String renders the place and the message.
 func (p Problem) String() string {
-	if where := (Position{p.File, p.Line, p.Column}).String(); where != "" {
+	if where := p.Position.String(); where != "" {
 		return where + ": " + p.Message
 	}
 	return p.Message
@@ -72,8 +70,8 @@ func (e *ValidationError) Error() string {
 	return b.String()
 }
 
-// sortProblems orders by place, then key, so that reports are stable.
-func sortProblems(problems []Problem) {
+// sorted orders by place, then key, so that reports are stable.
+func sorted(problems []Problem) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(
 			cmp.Compare(a.File, b.File),
@@ -82,6 +80,7 @@ func sortProblems(problems []Problem) {
 			cmp.Compare(a.Key, b.Key),
 		)
 	})
+	return problems
 }
 
 // findings collects problems and warnings while a configuration is loaded.
@@ -100,6 +99,5 @@ func (f *findings) err() error {
 	if len(f.problems) == 0 {
 		return nil
 	}
-	sortProblems(f.problems)
-	return &ValidationError{Problems: f.problems}
+	return &ValidationError{Problems: sorted(f.problems)}
 }

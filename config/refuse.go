@@ -22,7 +22,7 @@ func (v *values) refuse(e *entry, message string) {
 	v.findings.refusals = append(v.findings.refusals, e.problem(message))
 }
 
-// refuseRules find what somebody relies on and this version cannot honour, and
+// refuseRules find what is configured and this version cannot honour, and
 // a missing database.
 func refuseRules(v *values) {
 	const database, backend = "common.database.url", "common.queues.backend"
@@ -34,7 +34,7 @@ func refuseRules(v *values) {
 		v.refuse(v.get(backend), backend+" = \"rabbitmq\": this version delivers through PostgreSQL only")
 	}
 	for _, daemon := range []string{"orchestration", "worker"} {
-		if web := daemon + ".web."; v.on(web+"enabled") && v.on(web+"auth.enabled") {
+		if web := daemon + ".web."; v.is(web+"enabled", true) && v.is(web+"auth.enabled", true) {
 			v.refuse(v.get(web+"auth.enabled"), fmt.Sprintf("%sauth.enabled = true: this version cannot authenticate; put the API behind something that does, or turn it off with %senabled = false",
 				web, web))
 		}

@@ -48,12 +48,6 @@ func renderKey(b *strings.Builder, k *Key, l line) {
 	if l.commentedOut {
 		b.WriteString("# ")
 	}
-	if k.Type == TypeTables {
-		if tables, ok := l.value.([]map[string]any); !ok || len(tables) == 0 {
-			fmt.Fprintf(b, "%s = []\n", k.Name())
-			return
-		}
-	}
 	fmt.Fprintf(b, "%s = %s\n", k.Name(), literal(l.value))
 }
 
@@ -102,25 +96,23 @@ func baseFile(role string) []byte {
 // environments, ready to be edited and named by TASKER_CONFIG_PATH.
 // Placeholders stay as they are, and no variable of this process is used.
 func Generate(context Context, environment string) ([]byte, error) {
-	roots := context.Roots()
-	if roots == nil {
-		return nil, fmt.Errorf("unknown configuration context %q (common, orchestration, worker, complete)", context)
+	v, err := newValues(context)
+	if err != nil {
+		return nil, err
 	}
-	overlays := embeddedSources("environments/"+environment, layerOverlay, roots)
+	overlays := embeddedSources("environments/"+environment, layerOverlay, v.roots)
 	if len(overlays) == 0 || !isEnvironmentName(environment) {
 		return nil, fmt.Errorf("unknown environment %q (test, development, production)", environment)
 	}
-	var f findings
-	sch, entries := newSchema(), map[string]*entry{}
-	for _, s := range append(embeddedSources("base", layerBase, roots), overlays...) {
-		s.merge(sch, entries, &f)
+	for _, s := range append(embeddedSources("base", layerBase, v.roots), overlays...) {
+		s.merge(v)
 	}
-	if err := f.err(); err != nil {
+	if err := v.findings.err(); err != nil {
 		return nil, fmt.Errorf("reading the embedded configuration: %w", err)
 	}
 	var keys []Key
-	for _, k := range sch.keys {
-		if _, ok := entries[k.Path]; ok {
+	for _, k := range theSchema().keys {
+		if _, ok := v.entries[k.Path]; ok {
 			keys = append(keys, k)
 		}
 	}
@@ -130,7 +122,7 @@ func Generate(context Context, environment string) ([]byte, error) {
 	header := fmt.Sprintf("Tasker configuration: context %s, environment %s.\n"+
 		"Use it with %s=<this file>. Keys that are commented out follow others, or have no effect.", context, environment, EnvPath)
 	return render(keys, header, func(k *Key) line {
-		e := entries[k.Path]
+		e := v.entries[k.Path]
 		l := line{value: e.value}
 		if e.layer == layerOverlay && literal(e.value) != literal(k.Default) {
 			l.note = "Default " + literal(k.Default) + "."

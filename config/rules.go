@@ -2,21 +2,27 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+
+	"github.com/tasker-go/tasker/deploymode"
 )
 
-// values is the view that rules have of a checked configuration. Keys outside
+// values is a configuration on its way through a load. To rules, keys outside
 // the loaded context and keys whose own check failed are absent, so that a
 // rule judges only what can be judged.
 type values struct {
+	roots    []string // the tables of the context
+	lookup   lookupFunc
 	entries  map[string]*entry
-	findings *findings
+	findings findings
 }
 
 // get returns the entry of a key, nil when it is absent or bad.
 func (v *values) get(path string) *entry {
 	e, ok := v.entries[path]
-	if !ok || e.bad || e.key.Older {
+	if !ok || e.bad {
 		return nil
 	}
 	return e
@@ -31,16 +37,20 @@ func (v *values) compute(e *entry, value any, from *entry) {
 	v.entries[e.key.Path] = next
 }
 
+// number is a number; a duration is in nanoseconds, whatever the unit of its key.
 func (v *values) number(path string) (float64, bool) {
 	e := v.get(path)
 	if e == nil {
 		return 0, false
 	}
+	unit := float64(max(e.key.unit, 1))
 	switch n := e.value.(type) {
 	case int64:
-		return float64(n), true
+		return float64(n) * unit, true
 	case float64:
-		return n, true
+		return n * unit, true
+	case []int64: // the largest of them; a list of none is bad
+		return float64(slices.Max(n)) * unit, true
 	}
 	return 0, false
 }
@@ -53,14 +63,10 @@ func (v *values) str(path string) string {
 	return ""
 }
 
-func (v *values) on(path string) bool {
+// is reports whether a key has this value.
+func (v *values) is(path string, value any) bool {
 	e := v.get(path)
-	return e != nil && e.value == true
-}
-
-func (v *values) off(path string) bool {
-	e := v.get(path)
-	return e != nil && e.value == false
+	return e != nil && e.value == value
 }
 
 // said renders "key (value, place)" for a message about several keys.
@@ -148,13 +154,9 @@ func orderRules(v *values) {
 		v.atMost(pair[0], pair[1])
 	}
 	const delays, longest = "common.backoff.default_backoff_seconds", "common.backoff.max_backoff_seconds"
-	if list, most := v.get(delays), v.get(longest); list != nil && most != nil {
-		for _, delay := range list.wholes() {
-			if delay > most.whole() {
-				v.warn(fmt.Sprintf("%s has delays above %s, which caps them", v.said(delays), v.said(longest)), delays, longest)
-				break
-			}
-		}
+	delay, okDelay := v.number(delays)
+	if most, ok := v.number(longest); ok && okDelay && delay > most {
+		v.warn(fmt.Sprintf("%s has delays above %s, which caps them", v.said(delays), v.said(longest)), delays, longest)
 	}
 }
 
@@ -171,7 +173,7 @@ func eventSystemRules(v *values, system string) {
 	fallback, relaxed := system+fallbackPollingName, system+relaxedIntervalName
 	f, r := v.get(fallback), v.get(relaxed)
 	if f != nil && r != nil && f.layer >= layerFile && r.layer >= layerFile && r.derivedFrom == "" &&
-		f.whole()*millisecondsInSecond != r.whole() {
+		f.inUnitOf(r.key) != r.value {
 		v.warn(fmt.Sprintf("%s is overruled by %s", v.said(fallback), v.said(relaxed)), fallback, relaxed)
 	}
 }
@@ -180,16 +182,14 @@ func eventSystemRules(v *values, system string) {
 func leaseRules(v *values) {
 	const heartbeat = "worker.heartbeat_interval_ms"
 	lease, okLease := v.number(keyLease)
-	lease *= millisecondsInSecond
-	if beat, ok := v.number(heartbeat); ok && okLease && lease < 3*beat {
+	beat, okBeat := v.number(heartbeat)
+	if okLease && okBeat && lease < 3*beat {
 		v.fail(fmt.Sprintf("%s must be at least three times %s", v.said(keyLease), v.said(heartbeat)), keyLease, heartbeat)
 	}
 	const stale = "orchestration.sweeps.liveness.stale_after_seconds"
-	if after, ok := v.number(stale); ok {
-		if beat, okBeat := v.number(heartbeat); okBeat && after*millisecondsInSecond < 2*beat {
-			v.warn(fmt.Sprintf("%s is shorter than two heartbeats (%s): workers look stale that are not",
-				v.said(stale), v.said(heartbeat)), stale, heartbeat)
-		}
+	if after, ok := v.number(stale); ok && okBeat && after < 2*beat {
+		v.warn(fmt.Sprintf("%s is shorter than two heartbeats (%s): workers look stale that are not",
+			v.said(stale), v.said(heartbeat)), stale, heartbeat)
 	}
 }
 
@@ -200,14 +200,86 @@ func workerIDRule(v *values) {
 	}
 }
 
-// systemsInContext are the event systems whose mode is known.
-func (v *values) systemsInContext() (systems []string) {
+// sourceRules fit the modes of the event systems to the source of signals.
+func sourceRules(v *values) {
+	const source, listenerURL, prepared = "common.signals.event_source", "common.database.listener_url", "common.database.prepared_statements"
+	var modes, listening []string
+	disabled := 0
 	for _, system := range eventSystems() {
-		if v.get(system+".deployment_mode") != nil {
-			systems = append(systems, system)
+		path := system + ".deployment_mode"
+		if v.get(path) == nil { // its mode is not known
+			continue
 		}
+		modes = append(modes, path)
+		mode := deploymode.Mode(v.str(path))
+		switch {
+		case mode == deploymode.Disabled:
+			disabled++
+		case mode.Listens():
+			listening = append(listening, path)
+		}
+		pooledListener(v, path, mode, listenerURL, prepared)
 	}
-	return systems
+	if len(modes) == 0 {
+		return
+	}
+	if disabled == len(modes) {
+		v.warn(fmt.Sprintf("every event system is Disabled (%s): this daemon will do no work", strings.Join(modes, " and ")), modes...)
+	} else if len(listening) == 0 && v.str(source) == "wal" {
+		v.warn(fmt.Sprintf("%s has no use: no event system listens (%s)", v.said(source), strings.Join(modes, " and ")), append(modes, source)...)
+	}
+	if v.str(source) == "notify" && v.str("common.signals.wal.slot") != "" {
+		v.warn(fmt.Sprintf("%s has no use with %s", v.said("common.signals.wal.slot"), v.said(source)), "common.signals.wal.slot", source)
+	}
 }
 
-func joinAnd(parts []string) string { return strings.Join(parts, " and ") }
+// pooledListener finds a listener that would go through a transaction pooler,
+// where LISTEN and replication do not work.
+func pooledListener(v *values, modePath string, mode deploymode.Mode, listenerURL, prepared string) {
+	if !mode.Listens() || !v.is(prepared, false) || v.get(listenerURL) == nil || v.str(listenerURL) != "" {
+		return
+	}
+	message := fmt.Sprintf("%s needs a direct connection, and %s speaks of a transaction pooler: set %s",
+		v.said(modePath), v.said(prepared), listenerURL)
+	if mode == deploymode.EventDrivenOnly {
+		v.fail(message, modePath, prepared)
+		return
+	}
+	v.warn(message, modePath, prepared)
+}
+
+// hostRules warn of connections that may end at a standby.
+func hostRules(v *values) {
+	for _, path := range []string{"common.database.url", "common.database.listener_url"} {
+		dsn := v.str(path)
+		hosts := len(hostsOf(dsn))
+		switch settingOf(dsn, "target_session_attrs") {
+		case "read-write", "primary":
+		default:
+			if hosts > 1 {
+				v.warn(fmt.Sprintf("%s names %d hosts without target_session_attrs=read-write: a daemon may settle on a standby, where nothing can be written",
+					v.said(path), hosts), path)
+			}
+		}
+	}
+}
+
+// addressRule warns of two daemons, which may well run on different hosts, that
+// listen on the same address.
+func addressRule(v *values) {
+	const o, w = "orchestration.web.", "worker.web."
+	if v.is(o+"enabled", true) && v.is(w+"enabled", true) && sameAddress(v.str(o+"bind_address"), v.str(w+"bind_address")) {
+		v.warn(fmt.Sprintf("%s and %s are the same address", v.said(o+"bind_address"), v.said(w+"bind_address")), o+"bind_address", w+"bind_address")
+	}
+}
+
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	return hostA == hostB || anyHost(hostA) || anyHost(hostB)
+}
+
+func anyHost(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }

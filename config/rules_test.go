@@ -145,13 +145,13 @@ func TestWarnings(t *testing.T) {
 func TestValuesThatFollowOthers(t *testing.T) {
 	loaded, err := loadText(t, "[worker.event_systems.worker.timing]\nfallback_polling_interval_seconds = 7\n")
 	require.NoError(t, err)
-	assert.Equal(t, 7*time.Second, loaded.Worker.EventSystems.Worker.Poller.RelaxedInterval())
+	assert.Equal(t, 7*time.Second, loaded.Worker.EventSystems.Worker.Poller.RelaxedInterval)
 	s, _ := loaded.Setting("worker.event_systems.worker.poller.relaxed_interval_ms")
 	assert.Contains(t, s.Origin, "follows worker.event_systems.worker.timing.fallback_polling_interval_seconds")
 
 	loaded, err = loadText(t, "[worker.mpsc_channels.handler_dispatch]\nhandler_timeout_ms = 600500\n")
 	require.NoError(t, err)
-	assert.Equal(t, 10*time.Second, loaded.Worker.Lease(), "heartbeats extend it for as long as a handler runs")
+	assert.Equal(t, 10*time.Second, loaded.Worker.Lease, "heartbeats extend it for as long as a handler runs")
 
 	loaded, err = loadText(t, "[worker.event_systems.worker.metadata.fallback_poller]\nsupported_namespaces = [\"a\", \"b\"]\n")
 	require.NoError(t, err)

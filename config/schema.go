@@ -1,25 +1,26 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Keys returns every key, in the order of the documentation. The slice is the
 // caller's.
-func Keys() []Key {
-	return slices.Concat(commonKeys(), orchestrationKeys(), workerKeys(), legacyKeys())
-}
+func Keys() []Key { return slices.Clone(theSchema().keys) }
 
-// schema is the index over Keys.
+// schema is the index over all keys.
 type schema struct {
 	keys   []Key
 	byPath map[string]*Key
 	tables map[string]bool // every proper prefix of a path
 }
 
-func newSchema() *schema {
-	s := &schema{keys: Keys(), byPath: map[string]*Key{}, tables: map[string]bool{}}
+// theSchema is read off the annotations once, and never changed.
+var theSchema = sync.OnceValue(func() *schema {
+	s := &schema{keys: readKeys(), byPath: map[string]*Key{}, tables: map[string]bool{}}
 	for i := range s.keys {
 		k := &s.keys[i]
 		s.byPath[k.Path] = k
@@ -33,7 +34,7 @@ func newSchema() *schema {
 		}
 	}
 	return s
-}
+})
 
 // lookup finds the key a path stands for. Indexes of arrays of tables
 // ("api_keys[3].key") are those of any element ("api_keys[].key").
@@ -53,6 +54,20 @@ func anyElement(path string) string {
 		return path
 	}
 	return path[:open] + "[]" + anyElement(path[open+closing+1:])
+}
+
+// unknown is the problem of a key that there is not. It never shows the value: a
+// misspelt key may hold a secret.
+func (s *schema) unknown(path string, at Position) Problem {
+	return Problem{Position: at, Key: path, Rule: "a known key", Message: "unknown key " + s.suggest(path)}
+}
+
+// suggest adds the nearest key or table to an unknown one.
+func (s *schema) suggest(path string) string {
+	if near := s.nearest(path); near != "" {
+		return fmt.Sprintf("%s; did you mean %s?", path, near)
+	}
+	return path
 }
 
 // nearest returns the known key or table a reader most likely meant by path,

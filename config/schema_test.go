@@ -20,6 +20,8 @@ func TestEveryKeyIsAnnotated(t *testing.T) {
 		assert.False(t, seen[k.Path], "%s is registered twice", k.Path)
 		seen[k.Path] = true
 		assert.NotEmpty(t, k.Description, k.Path)
+		assert.NotRegexp(t, "<[a-z_]+>", fmt.Sprint(k.Description, k.Impact, literal(k.Default), k.Reason, k.Env), "%s: a placeholder that no table fills", k.Path)
+		assert.Equal(t, k.Older || k.Member(), k.Default == nil, "%s: its default", k.Path)
 		assert.Equal(t, k.Status != StatusIgnored, k.Impact != "", "%s: what a key does, if it does or will do anything", k.Path)
 		assert.Equal(t, k.Status != StatusActive, k.Reason != "", "%s: the reason is that of keys without effect", k.Path)
 		assert.True(t, strings.HasSuffix(k.Description, "."), "%s: the description is a sentence", k.Path)
@@ -38,15 +40,14 @@ func TestEveryDefaultObeysItsOwnRule(t *testing.T) {
 		if k.Default == nil || k.Type == TypeTables {
 			continue
 		}
-		var f findings
-		e := &entry{key: &k, value: k.Default}
-		(&checker{schema: newSchema(), lookup: nothingSet, findings: &f}).entry(e)
-		assert.Empty(t, f.problems, k.Path)
+		v := &values{lookup: nothingSet}
+		v.check(&entry{key: &k, value: k.Default})
+		assert.Empty(t, v.findings.problems, k.Path)
 	}
 }
 
 func TestReferenceDefaultsHold(t *testing.T) {
-	keys := newSchema().byPath
+	keys := theSchema().byPath
 	for path, want := range map[string]any{
 		"common.backoff.max_backoff_seconds":                               int64(3600),
 		"common.cache.backend":                                             "redis",
@@ -61,94 +62,62 @@ func TestReferenceDefaultsHold(t *testing.T) {
 	}
 }
 
-// structPaths lists the leaf paths that the typed structs decode.
-func structPaths(prefix string, typ reflect.Type, into map[string]bool) {
-	for i := range typ.NumField() {
-		field := typ.Field(i)
-		path := joinPath(prefix, field.Tag.Get("toml"))
-		switch {
-		case field.Tag.Get("toml") == "-": // what loading found out
-		case field.Anonymous:
-			structPaths(prefix, field.Type, into)
-		case field.Type.Kind() == reflect.Struct:
-			structPaths(path, field.Type, into)
-		case field.Type.Kind() == reflect.Slice && field.Type.Elem().Kind() == reflect.Struct:
-			into[path] = true
-			structPaths(path+"[]", field.Type.Elem(), into)
-		default:
-			into[path] = true
-		}
-	}
-}
-
-func TestStructsAndKeysAgree(t *testing.T) {
-	fields := map[string]bool{}
-	structPaths("common", reflect.TypeFor[Common](), fields)
-	structPaths("orchestration", reflect.TypeFor[Orchestration](), fields)
-	structPaths("worker", reflect.TypeFor[Worker](), fields)
+func TestFieldsHoldTheKeysThatHaveAnEffect(t *testing.T) {
 	for _, k := range Keys() {
-		if k.held() {
-			assert.True(t, fields[k.Path], "%s has no field", k.Path)
-		} else {
-			assert.False(t, fields[k.Path], "%s has no effect and should have no field", k.Path)
+		assert.Equal(t, k.Status == StatusActive && len(k.Sets) == 0, k.index != nil, "%s: a key has a field where it acts by itself, and is blank elsewhere", k.Path)
+		if k.Secret && k.index != nil {
+			assert.Equal(t, reflect.TypeFor[DSN](), reflect.TypeFor[Loaded]().FieldByIndex(k.index).Type, "%s would show its secret where it is printed", k.Path)
 		}
-		delete(fields, k.Path)
 	}
-	assert.Empty(t, fields, "fields without a key")
-}
-
-// TestDurationsHaveMethods sets each field that carries a unit to 3 and
-// expects the method without the unit to return 3 of that unit.
-func TestDurationsHaveMethods(t *testing.T) {
-	units := []struct {
-		tag, field string
-		unit       time.Duration
-	}{
-		{"_ms", "MS", time.Millisecond}, {"_seconds", "Seconds", time.Second},
-		{"_minutes", "Minutes", time.Minute}, {"_hours", "Hours", time.Hour},
-	}
-	found := 0
+	untagged := []string{}
 	var visit func(reflect.Type)
-	visit = func(typ reflect.Type) {
-		for i := range typ.NumField() {
-			field := typ.Field(i)
+	visit = func(table reflect.Type) {
+		for i := range table.NumField() {
+			field := table.Field(i)
+			if field.Tag.Get("toml") == "" && !field.Anonymous {
+				untagged = append(untagged, field.Name)
+			}
 			if field.Type.Kind() == reflect.Struct {
 				visit(field.Type)
-				continue
-			}
-			for _, u := range units {
-				if !strings.HasSuffix(field.Tag.Get("toml"), u.tag) {
-					continue
-				}
-				found++
-				value := reflect.New(typ).Elem()
-				name := strings.TrimSuffix(field.Name, u.field)
-				method := value.MethodByName(name)
-				if !assert.True(t, method.IsValid(), "%s has no method %s", typ.Name(), name) {
-					continue
-				}
-				var want any = 3 * u.unit
-				switch field.Type.Kind() {
-				case reflect.Int64:
-					value.Field(i).SetInt(3)
-				case reflect.Float64:
-					value.Field(i).SetFloat(3)
-				default:
-					value.Field(i).Set(reflect.ValueOf([]int64{3}))
-					want = []time.Duration{3 * u.unit}
-				}
-				assert.Equal(t, want, value.MethodByName(name).Call(nil)[0].Interface(), "%s.%s", typ.Name(), name)
 			}
 		}
 	}
 	for _, typ := range []reflect.Type{reflect.TypeFor[Common](), reflect.TypeFor[Orchestration](), reflect.TypeFor[Worker]()} {
 		visit(typ)
 	}
+	assert.Equal(t, []string{"Exclusive"}, untagged, "fields without a key")
+}
+
+// TestDurationsAreInTheUnitOfTheirName sets each key that carries a unit to its least
+// value above nothing and expects a field of that duration.
+func TestDurationsAreInTheUnitOfTheirName(t *testing.T) {
+	units := map[string]time.Duration{"ms": time.Millisecond, "seconds": time.Second, "minutes": time.Minute, "hours": time.Hour, "days": 24 * time.Hour}
+	found := 0
+	for _, k := range Keys() {
+		unit := units[k.Path[strings.LastIndexByte(k.Path, '_')+1:]]
+		if k.index == nil {
+			continue
+		}
+		if unit == 0 {
+			assert.NotContains(t, reflect.TypeFor[Loaded]().FieldByIndex(k.index).Type.String(), "Duration", "%s says no unit", k.Path)
+			continue
+		}
+		found++
+		n := int64(max(k.Min, 1))
+		e := &entry{key: &k, value: map[Type]any{TypeInt: n, TypeFloat: float64(n), TypeIntList: []int64{n}}[k.Type]}
+		loaded := &Loaded{entries: map[string]*entry{k.Path: e}}
+		loaded.decode()
+		var want any = time.Duration(n) * unit
+		if k.Type == TypeIntList {
+			want = []time.Duration{time.Duration(n) * unit}
+		}
+		assert.Equal(t, want, reflect.ValueOf(loaded).Elem().FieldByIndex(k.index).Interface(), k.Path)
+	}
 	assert.Greater(t, found, 60)
 }
 
 func TestNearest(t *testing.T) {
-	sch := newSchema()
+	sch := theSchema()
 	for path, want := range map[string]string{
 		"common.database.urll":                        "common.database.url",
 		"comon.database.url":                          "common.database.url",

@@ -3,31 +3,57 @@ package config
 import (
 	"fmt"
 	"log/slog"
+	"regexp"
+	"strings"
 )
 
-// Secret is a string that must not be shown: a key or a token. Formatting,
-// logging and marshalling give Masked; only Reveal gives the value.
-type Secret string
+// Masked stands in for a secret wherever a value is shown.
+const Masked = "****"
 
-// Reveal returns the value, for the one place that needs it.
-func (s Secret) Reveal() string { return string(s) }
+// The patterns of what hides secrets and of what may be shown in part.
+var (
+	// Greedy up to the last @: a password may itself contain one, or a space,
+	// and masking too much is the safe mistake.
+	urlPassword     = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@?#]*):.*@`)
+	keywordPassword = regexp.MustCompile(`(?i)((?:ssl)?password|passwd|pwd|token|secret|api_?key)(\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)`)
+	connectionURL   = regexp.MustCompile(`^(postgres(ql)?|rediss?|amqps?|tcp|memcached?|unix|https?)://`)
+	connectionWords = regexp.MustCompile(`^\s*(host|hostaddr|port|dbname|user)\s*=`)
+)
 
-// String returns Masked, or nothing for an empty secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return Masked
+// Redact masks the password of connection strings inside s: the password of
+// a URL's user part, password-like query parameters, and password=… of the
+// key=value form. Text without any is returned as it is.
+func Redact(s string) string {
+	s = urlPassword.ReplaceAllString(s, "${1}:"+Masked+"@")
+	return keywordPassword.ReplaceAllString(s, "${1}${2}"+Masked)
 }
 
-// GoString implements fmt.GoStringer with the masked form.
-func (s Secret) GoString() string { return fmt.Sprintf("config.Secret(%q)", s.String()) }
+// shown renders the value of a key for people, masked as the key demands.
+func shown(k *Key, value any) string {
+	s, isString := value.(string)
+	switch {
+	case k.Type == TypeTables: // what stands in them may be secret
+		tables, _ := value.([]map[string]any)
+		return fmt.Sprintf("[%d tables]", len(tables))
+	case !k.Secret && isString:
+		return quote(Redact(s))
+	case !k.Secret:
+		return Redact(literal(value))
+	case !isString:
+		return Masked
+	case s == "":
+		return `""`
+	case k.connection && (isConnection(s) || strings.Contains(s, "${")):
+		return quote(Redact(s))
+	}
+	return quote(Masked)
+}
 
-// MarshalText implements encoding.TextMarshaler with the masked form.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// LogValue implements slog.LogValuer with the masked form.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+// isConnection reports whether s is a connection string, of which everything
+// but the password may be shown.
+func isConnection(s string) bool {
+	return connectionURL.MatchString(s) || connectionWords.MatchString(s)
+}
 
 // DSN is a connection string. Formatting, logging and marshalling hide its
 // password; only Reveal gives all of it.

@@ -25,9 +25,8 @@ type Setting struct {
 // Show lists the effective settings in the order of the documentation.
 func (l *Loaded) Show() []Setting {
 	settings := make([]Setting, 0, len(l.entries))
-	for i := range l.keys {
-		k := &l.keys[i]
-		if e, ok := l.entries[k.Path]; ok && !k.Older {
+	for _, k := range theSchema().keys {
+		if e, ok := l.entries[k.Path]; ok {
 			settings = append(settings, e.setting())
 		}
 	}
@@ -38,7 +37,7 @@ func (l *Loaded) Show() []Setting {
 // one outside the loaded context.
 func (l *Loaded) Setting(path string) (s Setting, ok bool) {
 	e, ok := l.entries[path]
-	if !ok || e.key.Older {
+	if !ok {
 		return Setting{}, false
 	}
 	return e.setting(), true
@@ -98,8 +97,8 @@ type Change struct {
 // of the same context.
 func (l *Loaded) Changes(next *Loaded) []Change {
 	var changes []Change
-	for i := range l.keys {
-		k := &l.keys[i]
+	for i := range theSchema().keys {
+		k := &theSchema().keys[i]
 		before, after := l.entries[k.Path], next.entries[k.Path]
 		if k.Status != StatusActive || before == nil || after == nil || sameValue(before.value, after.value) {
 			continue

@@ -42,31 +42,11 @@ type entry struct {
 
 // problem starts a Problem at the entry's place.
 func (e *entry) problem(message string) Problem {
-	p := Problem{
-		File: e.pos.File, Line: e.pos.Line, Column: e.pos.Column,
-		Key: e.key.Path, Rule: e.key.Rule(), Message: message,
-	}
+	p := Problem{Position: e.pos, Key: e.key.Path, Rule: e.key.Rule(), Message: message}
 	if e.value != nil {
 		p.Value = shown(e.key, e.value)
 	}
 	return p
-}
-
-// whole, wholes and names read checked values; a value of another type reads
-// as zero.
-func (e *entry) whole() int64 {
-	n, _ := e.value.(int64)
-	return n
-}
-
-func (e *entry) wholes() []int64 {
-	list, _ := e.value.([]int64)
-	return list
-}
-
-func (e *entry) names() []string {
-	list, _ := e.value.([]string)
-	return list
 }
 
 // source is one TOML document and its rank.
@@ -77,18 +57,18 @@ type source struct {
 }
 
 // merge reads the document and lays its values over those in entries.
-func (s source) merge(sch *schema, entries map[string]*entry, f *findings) {
+func (s source) merge(v *values) {
 	var tree map[string]any
 	if _, err := toml.Decode(s.text, &tree); err != nil {
-		f.fail(s.syntaxProblem(err))
+		v.findings.fail(s.syntaxProblem(err))
 		return
 	}
-	c := collector{source: s, schema: sch, entries: entries, findings: f, at: locate(s.name, s.text)}
+	c := collector{source: s, values: v, at: locate(s.name, s.text)}
 	c.table("", tree)
 }
 
 func (s source) syntaxProblem(err error) Problem {
-	p := Problem{File: s.name, Message: "malformed TOML: " + Redact(err.Error())}
+	p := Problem{Position: Position{File: s.name}, Message: "malformed TOML: " + Redact(err.Error())}
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
 		p.Line, p.Column = parse.Position.Line, parse.Position.Col
@@ -103,10 +83,8 @@ func (s source) syntaxProblem(err error) Problem {
 // collector walks one decoded document.
 type collector struct {
 	source
-	schema   *schema
-	entries  map[string]*entry
-	findings *findings
-	at       map[string]Position
+	values *values
+	at     map[string]Position
 }
 
 // anyKey begins the keys of a table that is open: other builds of the format
@@ -120,53 +98,32 @@ func (c *collector) table(path string, tree map[string]any) {
 			continue
 		}
 		full := joinPath(path, name)
-		if strings.ContainsAny(name, ".[]") { // cannot be any key of ours
-			c.unknown(full)
-			continue
-		}
 		sub, isTable := value.(map[string]any)
-		k, isKey := c.schema.byPath[full]
+		k, isKey := theSchema().byPath[full]
 		switch {
+		case strings.ContainsAny(name, ".[]"): // cannot be any key of ours
+			c.values.findings.fail(theSchema().unknown(full, c.place(full)))
+		case isKey && c.values.inContext(k): // over what lower layers said
+			c.values.entries[full] = &entry{key: k, value: value, layer: c.layer, pos: c.place(full), at: c.at}
 		case isKey:
-			c.leaf(k, value)
-		case c.schema.tables[full] && isTable:
+		case theSchema().tables[full] && isTable:
 			c.table(full, sub)
-		case c.schema.tables[full]:
-			c.findings.fail(c.problem(full, fmt.Sprintf("%s is a table, not a %s", full, typeName(value))))
+		case theSchema().tables[full]:
+			c.values.findings.fail(Problem{Position: c.place(full), Key: full, Message: fmt.Sprintf("%s is a table, not a %s", full, typeName(value))})
 		case strings.HasPrefix(full, anyKey): // which keys a cache that is not there would know is not known either
-			c.findings.idle = append(c.findings.idle, c.problem(full, full+" has no effect: planned, for "+forCache))
+			c.values.findings.idle = append(c.values.findings.idle, Problem{Position: c.place(full), Key: full, Message: full + " has no effect: " + theSchema().byPath[anyKey+"url"].StatusText()})
 		default:
-			c.unknown(full)
+			c.values.findings.fail(theSchema().unknown(full, c.place(full)))
 		}
 	}
 }
 
-// leaf lays one value over what lower layers said.
-func (c *collector) leaf(k *Key, value any) {
-	pos, ok := c.at[k.Path]
-	if !ok {
-		pos = Position{File: c.name}
+// place is where a key or a table stands.
+func (c *collector) place(path string) Position {
+	if pos, ok := c.at[path]; ok {
+		return pos
 	}
-	c.entries[k.Path] = &entry{key: k, value: value, layer: c.layer, pos: pos, at: c.at}
-}
-
-// unknown never shows the value: a misspelt key may hold a secret.
-func (c *collector) unknown(path string) {
-	message := "unknown key " + path
-	if near := c.schema.nearest(path); near != "" {
-		message += fmt.Sprintf("; did you mean %s?", near)
-	}
-	p := c.problem(path, message)
-	p.Rule = "a known key"
-	c.findings.fail(p)
-}
-
-func (c *collector) problem(path, message string) Problem {
-	pos, ok := c.at[path]
-	if !ok {
-		pos = Position{File: c.name}
-	}
-	return Problem{File: pos.File, Line: pos.Line, Column: pos.Column, Key: path, Message: message}
+	return Position{File: c.name}
 }
 
 // isDocs reports whether a table only documents: such tables may stand

@@ -36,7 +36,7 @@ func TestOnlyKeysOfTaskerAreIgnored(t *testing.T) {
 // A key that acts through others acts when it alone is set, and only then.
 func TestKeysThatSetOthers(t *testing.T) {
 	t.Parallel()
-	byPath := newSchema().byPath
+	byPath := theSchema().byPath
 	for _, k := range Keys() {
 		for _, path := range k.Sets {
 			require.Contains(t, byPath, path)
@@ -128,7 +128,7 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, loaded.Refused(), "nothing is served that would have to be protected")
 }
 
-// A database that nobody has named is not guessed.
+// A database without a name is not guessed.
 func TestNoDatabase(t *testing.T) {
 	t.Parallel()
 	loaded, err := Load(Options{LookupEnv: nothingSet})

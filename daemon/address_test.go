@@ -40,8 +40,8 @@ func TestTheFleetShowsWhereDaemonsListen(t *testing.T) {
 	db := enginetest.Migrated(t)
 	loaded := loadToo(t, db, "")
 	loaded.Worker.Web.BindAddress = ":0"
-	loaded.Orchestration.HeartbeatIntervalMS, loaded.Worker.HeartbeatIntervalMS = 3_600_000, 3_600_000
-	loaded.Worker.LeaseSeconds = 6 * 3600
+	loaded.Orchestration.HeartbeatInterval, loaded.Worker.HeartbeatInterval = time.Hour, time.Hour
+	loaded.Worker.Lease = 6 * time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	o, err := NewOrchestrator(ctx, loaded, zap.NewNop())

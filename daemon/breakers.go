@@ -23,16 +23,16 @@ func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetr
 // breakerSettings translates the settings of the breakers.
 func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Settings {
 	b, each := c.CircuitBreakers, c.CircuitBreakers.ComponentConfigs
-	least := b.GlobalSettings.MinStateTransitionInterval()
+	least := b.GlobalSettings.MinStateTransitionInterval
 	of := func(t config.BreakerThresholds) breaker.Settings {
 		return breaker.Settings{FailureThreshold: t.FailureThreshold, SuccessThreshold: t.SuccessThreshold,
-			Timeout: b.DefaultConfig.Timeout(), MinInterval: least, Judge: judge}
+			Timeout: b.DefaultConfig.Timeout, MinInterval: least, Judge: judge}
 	}
 	list := map[string]breaker.Settings{breaker.Messaging: of(each.Messaging)}
 	if w != nil {
 		r := w.CircuitBreakers.FFICompletionSend
 		list[breaker.Report] = breaker.Settings{FailureThreshold: r.FailureThreshold, SuccessThreshold: r.SuccessThreshold,
-			Timeout: r.RecoveryTimeout(), MinInterval: least, Judge: judge}
+			Timeout: r.RecoveryTimeout, MinInterval: least, Judge: judge}
 	} else {
 		list[breaker.Web], list[breaker.TaskReadiness] = of(each.Web), of(each.TaskReadiness)
 	}

@@ -33,24 +33,22 @@ func Check(loaded *config.Loaded) []error {
 }
 
 func checkOrchestrator(loaded *config.Loaded) []error {
-	c := loaded.OrchestratorConfig()
 	d := &Orchestrator{shared: &shared{log: zap.NewNop(), metrics: telemetry.Discard()}, loaded: loaded}
-	engine := d.engineConfig(c, store.Daemon{}, nil)
-	_, _, templates := loadTemplates(c.Common)
-	return []error{checkConnections(c.Common, orchestratorBuffers(c.Orchestration)),
+	engine := d.engineConfig(loaded, store.Daemon{}, nil)
+	_, _, templates := loadTemplates(loaded.Common)
+	return []error{checkConnections(loaded.Common, orchestratorBuffers(loaded.Orchestration)),
 		engine.Check(), templates}
 }
 
 func checkWorker(loaded *config.Loaded) []error {
-	c := loaded.WorkerConfig()
 	d := &Worker{shared: &shared{log: zap.NewNop(), metrics: telemetry.Discard()}, loaded: loaded}
-	settings := d.workerConfig(c, nil)
-	settings.DatabaseURL = c.Common.Database.URL.Reveal() // in place of a store
+	settings := d.workerConfig(loaded, nil)
+	settings.DatabaseURL = loaded.Common.Database.URL.Reveal() // in place of a store
 	w, err := worker.New(settings)
 	if err == nil {
-		err = loadTemplatesOf(w, c.Worker)
+		err = loadTemplatesOf(w, loaded.Worker)
 	}
-	return []error{checkConnections(c.Common, workerBuffers(c.Worker)), err}
+	return []error{checkConnections(loaded.Common, workerBuffers(loaded.Worker)), err}
 }
 
 // checkConnections reads the connection strings as those do who connect.

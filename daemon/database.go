@@ -207,12 +207,12 @@ func (s *signals) dsn() string {
 
 func (s *signals) notifyConfig() notify.Config {
 	d := s.config.Database
-	return notify.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout(),
+	return notify.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", ConnectTimeout: d.ConnectTimeout,
 		BufferLimit: s.buffers.connection}
 }
 
 func (s *signals) walConfig() wal.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
 	return wal.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-listener", Slot: w.Slot, Publication: w.Publication,
-		ConnectTimeout: d.ConnectTimeout(), BufferLimit: s.buffers.connection}
+		ConnectTimeout: d.ConnectTimeout, BufferLimit: s.buffers.connection}
 }

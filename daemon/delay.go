@@ -21,8 +21,8 @@ func shutdownDelay(c config.Shutdown, web config.Web) time.Duration {
 	switch {
 	case !web.Enabled:
 		return 0
-	case c.Delay() >= 0:
-		return c.Delay()
+	case c.Delay >= 0:
+		return c.Delay
 	case onLoopback(web.BindAddress):
 		return 0
 	}

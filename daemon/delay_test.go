@@ -21,22 +21,22 @@ func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		web   config.Web
-		delay int64
+		delay time.Duration
 		want  time.Duration
 	}{
-		"public":            {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, -1, 3 * time.Second},
-		"all":               {config.Web{Enabled: true, BindAddress: ":8080"}, -1, 3 * time.Second},
-		"named":             {config.Web{Enabled: true, BindAddress: "pod-1.example:8080"}, -1, 3 * time.Second},
-		"loopback":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, -1, 0},
-		"loopback, IPv6":    {config.Web{Enabled: true, BindAddress: "[::1]:8080"}, -1, 0},
-		"localhost":         {config.Web{Enabled: true, BindAddress: "localhost:8080"}, -1, 0},
-		"explicit":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, 250, 250 * time.Millisecond},
+		"public":            {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, -time.Millisecond, 3 * time.Second},
+		"all":               {config.Web{Enabled: true, BindAddress: ":8080"}, -time.Millisecond, 3 * time.Second},
+		"named":             {config.Web{Enabled: true, BindAddress: "pod-1.example:8080"}, -time.Millisecond, 3 * time.Second},
+		"loopback":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, -time.Millisecond, 0},
+		"loopback, IPv6":    {config.Web{Enabled: true, BindAddress: "[::1]:8080"}, -time.Millisecond, 0},
+		"localhost":         {config.Web{Enabled: true, BindAddress: "localhost:8080"}, -time.Millisecond, 0},
+		"explicit":          {config.Web{Enabled: true, BindAddress: "127.0.0.1:8080"}, 250 * time.Millisecond, 250 * time.Millisecond},
 		"explicitly none":   {config.Web{Enabled: true, BindAddress: "0.0.0.0:8080"}, 0, 0},
-		"nothing is served": {config.Web{BindAddress: "0.0.0.0:8080"}, 250, 0},
+		"nothing is served": {config.Web{BindAddress: "0.0.0.0:8080"}, 250 * time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, shutdownDelay(config.Shutdown{DelayMS: c.delay}, c.web))
+			require.Equal(t, c.want, shutdownDelay(config.Shutdown{Delay: c.delay}, c.web))
 		})
 	}
 }

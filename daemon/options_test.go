@@ -37,7 +37,7 @@ var shownElsewhere = map[string]string{
 // optionsOf are all that the parts of both daemons are made of, by the
 // functions that the daemons use themselves.
 func optionsOf(loaded *config.Loaded) string {
-	o, w := loaded.OrchestratorConfig(), loaded.WorkerConfig()
+	o, w := loaded, loaded
 	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
 	s.breakers, _ = newBreakers(o.Common, nil, s.log, s.metrics)
 	od := &Orchestrator{shared: s, loaded: loaded, depth: newQueueDepth(nil, nil, o.Common.Queues.PGMQ.QueueDepthThresholds)}

@@ -45,20 +45,19 @@ func newOrchestrator(ctx context.Context, loaded *config.Loaded, near *neighbour
 	if err := near.refused(loaded); err != nil {
 		return nil, err
 	}
-	c := loaded.OrchestratorConfig()
-	s, err := assemble(ctx, c.Common, nil, "tasker-orchestrator", orchestratorBuffers(c.Orchestration), near, log)
+	s, err := assemble(ctx, loaded.Common, nil, "tasker-orchestrator", orchestratorBuffers(loaded.Orchestration), near, log)
 	if err != nil {
 		return nil, err
 	}
 	d := &Orchestrator{shared: s, loaded: loaded}
-	if err := d.wire(ctx, c); err != nil {
+	if err := d.wire(ctx, loaded); err != nil {
 		s.store.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) error {
+func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	o := c.Orchestration
 	self, err := introduce("", string(o.EventSystems.Orchestration.DeploymentMode))
 	if err != nil {
@@ -94,7 +93,7 @@ func (d *Orchestrator) wire(ctx context.Context, c config.OrchestratorConfig) er
 }
 
 // engineConfig completes the settings of the engine.
-func (d *Orchestrator) engineConfig(c config.OrchestratorConfig, self store.Daemon, source signal.Source) orchestration.Config {
+func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, source signal.Source) orchestration.Config {
 	cfg := orchestration.Configure(c)
 	cfg.Store, cfg.Publisher, cfg.Daemon = d.store, d.publisher, self
 	cfg.ReadinessBreaker = d.breakers.Breaker(breaker.TaskReadiness)
@@ -111,11 +110,11 @@ func orchestratorBuffers(o config.Orchestration) signalBuffers {
 }
 
 // newAdmission decides which new tasks are turned away.
-func (d *Orchestrator) newAdmission(c config.OrchestratorConfig) *backpressure.Admission {
+func (d *Orchestrator) newAdmission(c *config.Loaded) *backpressure.Admission {
 	return backpressure.New(d.admissionConfig(c))
 }
 
-func (d *Orchestrator) admissionConfig(c config.OrchestratorConfig) backpressure.Config {
+func (d *Orchestrator) admissionConfig(c *config.Loaded) backpressure.Config {
 	return backpressure.Config{
 		Depth: d.depth.measure, Overflow: c.Common.Queues.PGMQ.QueueDepthThresholds.OverflowThreshold,
 		ShowOnly: !c.Orchestration.Backpressure.RefuseTasks, Drained: d.drained,

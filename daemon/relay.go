@@ -34,7 +34,7 @@ func (s *signals) newRelay(log *zap.Logger, m *telemetry.Metrics) (*relay.Relay,
 
 func (s *signals) relayConfig() relay.Config {
 	d, w := s.config.Database, s.config.Signals.WAL
-	return relay.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-relay", ConnectTimeout: d.ConnectTimeout(),
+	return relay.Config{DSN: s.dsn(), Like: s.like, ApplicationName: s.name + "-relay", ConnectTimeout: d.ConnectTimeout,
 		Publication: w.Publication, Slot: w.Slot}
 }
 

@@ -93,5 +93,5 @@ fallback_polling_interval_seconds = 7
 	systems := next.Orchestration.EventSystems
 	require.Equal(t, 7*time.Second, systemSettings(systems.Orchestration).RelaxedPollInterval)
 	require.Equal(t, coordinator.Settings{Mode: deploymode.Hybrid, PollInterval: 250 * time.Millisecond,
-		RelaxedPollInterval: systems.TaskReadiness.Poller.RelaxedInterval()}, systemSettings(systems.TaskReadiness))
+		RelaxedPollInterval: systems.TaskReadiness.Poller.RelaxedInterval}, systemSettings(systems.TaskReadiness))
 }

@@ -15,7 +15,7 @@ import (
 
 // systemSettings are those of an event system that can change while it runs.
 func systemSettings(c config.EventSystem) coordinator.Settings {
-	return coordinator.Settings{Mode: c.DeploymentMode, PollInterval: c.Poller.Interval(), RelaxedPollInterval: c.Poller.RelaxedInterval()}
+	return coordinator.Settings{Mode: c.DeploymentMode, PollInterval: c.Poller.Interval, RelaxedPollInterval: c.Poller.RelaxedInterval}
 }
 
 // introduce describes this process to the fleet.

@@ -42,20 +42,19 @@ func newWorker(ctx context.Context, loaded *config.Loaded, register Register, ne
 	if err := near.refused(loaded); err != nil {
 		return nil, err
 	}
-	c := loaded.WorkerConfig()
-	s, err := assemble(ctx, c.Common, &c.Worker, "tasker-worker", workerBuffers(c.Worker), near, log)
+	s, err := assemble(ctx, loaded.Common, &loaded.Worker, "tasker-worker", workerBuffers(loaded.Worker), near, log)
 	if err != nil {
 		return nil, err
 	}
 	d := &Worker{shared: s, loaded: loaded}
-	if err := d.wire(c, register, near); err != nil {
+	if err := d.wire(loaded, register, near); err != nil {
 		s.store.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Worker) wire(c config.WorkerConfig, register Register, near *neighbours) error {
+func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) error {
 	source, err := d.signals.source()
 	if err != nil {
 		return err
@@ -113,7 +112,7 @@ func loadTemplatesOf(w *worker.Worker, c config.Worker) error {
 	return nil
 }
 
-func (d *Worker) workerConfig(c config.WorkerConfig, source signal.Source) worker.Config {
+func (d *Worker) workerConfig(c *config.Loaded, source signal.Source) worker.Config {
 	cfg := worker.Configure(c)
 	cfg.Store, cfg.EventSource, cfg.Publisher = d.store, source, d.publisher
 	cfg.Environment, cfg.Version = d.loaded.Environment, Version()

@@ -57,8 +57,8 @@ func TestTemplatesOfAWorker(t *testing.T) {
 func TestRememberedIDs(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]int{0: -1, 1: 1, 10000: 10000} {
-		var c config.WorkerConfig
+		var c config.Loaded
 		c.Worker.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize = size
-		require.Equal(t, want, worker.Configure(c).DomainEvents.RememberedIDs)
+		require.Equal(t, want, worker.Configure(&c).DomainEvents.RememberedIDs)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // Configure translates the settings of an orchestrator, without its parts, Daemon
 // and the sources of signals.
-func Configure(c config.OrchestratorConfig) Config {
+func Configure(c *config.Loaded) Config {
 	o, d := c.Orchestration, c.Orchestration.DecisionPoints
 	return Config{
 		Rules:         rules(c.Common, o),
@@ -23,15 +23,15 @@ func Configure(c config.OrchestratorConfig) Config {
 		Orchestration: coordinator.Configure(o.EventSystems.Orchestration), Readiness: coordinator.Configure(o.EventSystems.TaskReadiness),
 		CommandBuffer: o.MPSCChannels.CommandProcessor.CommandBufferSize,
 		ApplyBatch:    o.Apply.BatchSize, ApplyBytes: o.Apply.MaxBatchBytes, CreateBatch: o.Create.BatchSize, CreatePending: o.Create.MaxPending,
-		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace(), HeartbeatInterval: o.HeartbeatInterval(), MaxTaskDepth: o.Waits.MaxTaskDepth,
-		InputSchema: SchemaMode(o.Create.InputSchema), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL(),
+		SweepBatch: o.Leases.SweepBatchSize, LeaseGrace: o.Leases.Grace, HeartbeatInterval: o.HeartbeatInterval, MaxTaskDepth: o.Waits.MaxTaskDepth,
+		InputSchema: SchemaMode(o.Create.InputSchema), Immutable: store.Immutability(c.Common.TaskTemplates.Immutable), EventTTL: o.Waits.EventTTL,
 	}
 }
 
 func rules(c config.Common, o config.Orchestration) workflow.Rules {
 	b, d := c.Backoff, o.DecisionPoints
 	r := workflow.Rules{MaxCrashes: o.Leases.MaxCrashes, Backoff: workflow.BackoffDefaults{
-		Delays: b.DefaultBackoff(), Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff()},
+		Delays: b.DefaultBackoff, Multiplier: b.BackoffMultiplier, Max: b.MaxBackoff},
 		Creation: workflow.Creation{RefuseDecisions: !d.Enabled, MaxDecisionSteps: d.MaxStepsPerDecision, MaxDecisionDepth: d.MaxDecisionDepth,
 			RefuseBatches: !o.BatchProcessing.Enabled, MaxBatches: o.BatchProcessing.MaxBatchesPerStep,
 			MaxParallelBatches: o.BatchProcessing.MaxParallelBatches}}

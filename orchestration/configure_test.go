@@ -19,5 +19,5 @@ func TestNothingIsInvented(t *testing.T) {
 	}
 	defaults, err := config.Defaults()
 	require.NoError(t, err)
-	require.NoError(t, orchestration.Configure(defaults.OrchestratorConfig()).Check())
+	require.NoError(t, orchestration.Configure(defaults).Check())
 }

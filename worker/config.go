@@ -167,7 +167,7 @@ func (c Config) withDefaults() (Config, error) {
 	if err != nil {
 		return c, err
 	}
-	d := Configure(defaults.WorkerConfig())
+	d := Configure(defaults)
 	d.WorkerID, d.Version = fmt.Sprintf("worker-%s-%d", hostname(), os.Getpid()), "dev"
 	d.ListenerURL, d.Logger = c.DatabaseURL, zap.NewNop()
 	d.MaxResultBytes, d.ShutdownTimeout = 1<<20, 30*time.Second

@@ -12,32 +12,32 @@ import (
 
 // Configure translates the settings of a worker. What it connects to is left
 // out, and so are its parts.
-func Configure(c config.WorkerConfig) Config {
+func Configure(c *config.Loaded) Config {
 	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
 	return Config{
 		MaxConnections: int32(c.Common.Database.Pool.MaxConnections), EventSourceName: c.Common.Signals.EventSource, // #nosec G115 -- ranges are checked
 		Namespaces: w.Namespaces, Tags: w.Tags, Immutable: store.Immutability(c.Common.TaskTemplates.Immutable),
 		Mode: w.EventSystems.Worker.DeploymentMode, Events: coordinator.Configure(w.EventSystems.Worker.EventSystem),
-		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout(),
+		MaxConcurrent: dispatch.MaxConcurrentHandlers, Prefetch: w.Prefetch, HandlerTimeout: dispatch.HandlerTimeout,
 		Report: ReportConfig{Only: !w.Report.Settle, MaxBatch: w.Report.BatchSize, MaxPending: w.Report.MaxPending,
 			ClaimBelow: claimBelow(dispatch.LoadShedding), WarnFrom: warnFrom(dispatch.LoadShedding),
-			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold()},
+			SlowAfter: w.CircuitBreakers.FFICompletionSend.SlowSendThreshold},
 		Checkpoint: CheckpointConfig{MaxCursorBytes: w.Checkpoint.MaxCursorBytes, MaxAccumulatedBytes: w.Checkpoint.MaxAccumulatedBytes,
-			MaxHistory: orNone(w.Checkpoint.MaxHistory), SaveTimeout: w.Checkpoint.SaveTimeout()},
+			MaxHistory: orNone(w.Checkpoint.MaxHistory), SaveTimeout: w.Checkpoint.SaveTimeout},
 		Isolation:    IsolationConfig{MaxItems: w.IsolatedItems.MaxItems, MaxItemBytes: w.IsolatedItems.MaxItemBytes, MaxBytes: w.IsolatedItems.MaxTotalBytes},
 		DomainEvents: configureEvents(w),
 		Transactions: TransactionConfig{MaxConnections: int32(w.Transactions.MaxConnections)}, // #nosec G115 -- ranges are checked
-		Lease:        w.Lease(), LeaseGrace: orNone(w.LeaseGrace()), HeartbeatInterval: w.HeartbeatInterval(), WorkerID: w.WorkerID, Exclusive: w.Exclusive,
+		Lease:        w.Lease, LeaseGrace: orNone(w.LeaseGrace), HeartbeatInterval: w.HeartbeatInterval, WorkerID: w.WorkerID, Exclusive: w.Exclusive,
 	}
 }
 
 func configureEvents(w config.Worker) DomainEventConfig {
 	made, bus := w.MPSCChannels.DomainEvents, w.MPSCChannels.InProcessEvents
-	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout(),
+	return DomainEventConfig{MaxPayloadBytes: w.DomainEvents.MaxPayloadBytes, PublisherTimeout: w.DomainEvents.PublisherTimeout,
 		UnknownPublisher: UnknownPublisher(w.DomainEvents.UnknownPublisher),
-		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout(),
+		Buffer:           made.CommandBufferSize, QuietDrops: !made.LogDroppedEvents, DrainTimeout: made.ShutdownDrainTimeout,
 		RememberedIDs: orNone(w.EventSystems.Worker.Metadata.InProcessEvents.DeduplicationCacheSize),
-		Bus:           events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout(), QuietErrors: !bus.LogSubscriberErrors}}
+		Bus:           events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout, QuietErrors: !bus.LogSubscriberErrors}}
 }
 
 // orNone says "none" in the words of a Config, where 0 is what was left out.

@@ -322,7 +322,7 @@ func TestDefaultsOfAWorkerAreThoseOfTheConfiguration(t *testing.T) {
 	require.NoError(t, err)
 	w, err := New(Config{DatabaseURL: "postgres://unused"})
 	require.NoError(t, err)
-	want := Configure(defaults.WorkerConfig())
+	want := Configure(defaults)
 	for _, c := range []*Config{&want, &w.cfg} { // what belongs to the process, and functions, which are never equal
 		c.WorkerID, c.Version, c.DatabaseURL, c.ListenerURL, c.Logger, c.Metrics = "", "", "", "", nil, nil
 		c.MaxResultBytes, c.ShutdownTimeout, c.Namespaces, c.Tags = 0, 0, nil, nil

@@ -10,7 +10,7 @@ import (
 // Configure translates the settings of a server; what it says of itself and its
 // parts are left out.
 func Configure(w config.OrchestrationWeb) Config {
-	return Config{Address: w.BindAddress, RequestTimeout: w.RequestTimeout(), MaxBodyBytes: int64(w.MaxBodyBytes), MaxWait: w.MaxWait(),
+	return Config{Address: w.BindAddress, RequestTimeout: w.RequestTimeout, MaxBodyBytes: int64(w.MaxBodyBytes), MaxWait: w.MaxWait,
 		BodyBudget: w.BodyBudgetBytes, AnswerBudget: w.AnswerBudgetBytes}
 }
 

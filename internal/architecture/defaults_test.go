@@ -235,8 +235,7 @@ func (s source) readsKey(e ast.Expr) (reads bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		if selector, ok := n.(*ast.SelectorExpr); ok {
 			if sel := s.info.Selections[selector]; sel != nil {
-				named := namedOf(sel.Recv())
-				reads = reads || named != nil && of(named)
+				reads = reads || configType(sel.Recv()) != ""
 			}
 		}
 		return !reads

@@ -116,10 +116,16 @@ func exported(t *testing.T, of []pkg) map[string]string {
 	}
 }
 
-// member is a field or a method of a type of config.
+// member is a field or a method of a type of config; a struct without a name is its
+// own text, tags and all.
 type member struct{ owner, name string }
 
-func (m member) String() string { return m.owner + "." + m.name }
+func (m member) String() string {
+	if strings.HasPrefix(m.owner, "struct{") {
+		return m.name
+	}
+	return m.owner + "." + m.name
+}
 
 // uses are the members that some code reads or calls.
 type uses map[member]bool
@@ -195,25 +201,40 @@ func usesIn(s source, d ast.Decl) uses {
 func (u uses) add(sel *types.Selection) {
 	at := sel.Recv()
 	for i, index := range sel.Index() {
-		named := namedOf(at)
-		if named == nil {
+		owner := configType(at)
+		if last := i == len(sel.Index())-1; last && sel.Kind() != types.FieldVal {
+			u[member{owner, sel.Obj().Name()}] = owner != ""
 			return
 		}
-		last := i == len(sel.Index())-1
-		if last && sel.Kind() != types.FieldVal {
-			u[member{named.Obj().Name(), sel.Obj().Name()}] = of(named)
-			return
-		}
-		structure, ok := named.Underlying().(*types.Struct)
+		structure, ok := pointed(at).Underlying().(*types.Struct)
 		if !ok {
 			return
 		}
 		field := structure.Field(index)
-		if of(named) {
-			u[member{named.Obj().Name(), field.Name()}] = true
-		}
+		u[member{owner, field.Name()}] = owner != ""
 		at = field.Type()
 	}
+}
+
+// configType names a type of config, or what it points to; "" for another type.
+func configType(t types.Type) string {
+	if named := namedOf(t); named != nil {
+		if of(named) {
+			return named.Obj().Name()
+		}
+		return ""
+	}
+	if s, ok := pointed(t).(*types.Struct); ok && s.NumFields() > 0 && s.Field(0).Pkg().Path() == configPath {
+		return types.TypeString(s, nil)
+	}
+	return ""
+}
+
+func pointed(t types.Type) types.Type {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		return p.Elem()
+	}
+	return t
 }
 
 func of(named *types.Named) bool {
@@ -221,20 +242,19 @@ func of(named *types.Named) bool {
 }
 
 func namedOf(t types.Type) *types.Named {
-	if p, ok := t.Underlying().(*types.Pointer); ok {
-		t = p.Elem()
-	}
-	named, _ := types.Unalias(t).(*types.Named)
+	named, _ := types.Unalias(pointed(t)).(*types.Named)
 	return named
 }
 
 // fieldsOf lists the keys that the fields of a struct hold: for each path the
 // field and those above it that are embedded.
 func fieldsOf(path string, t types.Type, into map[string][]member) {
-	named := namedOf(t)
-	structure := named.Underlying().(*types.Struct) //nolint:forcetypeassert // only structs are walked
+	structure := t.Underlying().(*types.Struct) //nolint:forcetypeassert // only structs are walked
 	for i := range structure.NumFields() {
 		f := structure.Field(i)
+		if f.Name() == "_" {
+			continue
+		}
 		at := path
 		if tag := reflect.StructTag(structure.Tag(i)).Get("toml"); tag != "" {
 			at += "." + tag
@@ -243,7 +263,7 @@ func fieldsOf(path string, t types.Type, into map[string][]member) {
 			fieldsOf(at, f.Type(), into)
 			continue
 		}
-		into[at] = append(into[at], member{named.Obj().Name(), f.Name()})
+		into[at] = append(into[at], member{configType(t), f.Name()})
 	}
 }
 
@@ -304,6 +324,11 @@ type A struct {
 	Hidden  int ` + "`toml:\"hidden\"`" + `
 	Written int ` + "`toml:\"written\"`" + `
 	Later   int ` + "`toml:\"later\"`" + `
+	B       struct {
+		Used   int ` + "`toml:\"used\"`" + `
+		Unused int ` + "`toml:\"unused\"`" + `
+		_      int ` + "`toml:\"blank\"`" + `
+	} ` + "`toml:\"b\"`" + `
 }
 func (a A) GotIt() int { return a.deeper() }
 func (a A) deeper() int { return a.Got }
@@ -313,18 +338,21 @@ func (a A) HiddenIt() int { return a.Hidden }
 import "` + configPath + `"
 func start(c config.Common, o config.Orchestration, w *config.Worker) int {
 	c.A.Written = 3
-	return c.A.Read + c.A.GotIt() + c.A.Later + o.Direct + w.Web.Port
+	b := &c.A.B
+	return c.A.Read + c.A.GotIt() + c.A.Later + o.Direct + w.Web.Port + b.Used
 }
 `
 	var keys []config.Key
 	for _, name := range []string{"common.a.dead", "common.a.read", "common.a.got", "common.a.hidden", "common.a.written", "common.a.through",
-		"orchestration.direct", "orchestration.web.port", "worker.web.port"} {
+		"orchestration.direct", "orchestration.web.port", "worker.web.port", "common.a.b.used", "common.a.b.unused", "common.a.b.blank"} {
 		keys = append(keys, config.Key{Path: name, Status: config.StatusActive})
 	}
 	keys[5].Sets = []string{"common.a.read"}
 	keys[7].Status = config.StatusPlanned // of a table that another daemon reads
+	keys[11].Status = config.StatusIgnored
 	keys = append(keys, config.Key{Path: "common.a.later", Status: config.StatusPlanned})
 	require.Equal(t, []string{
+		"common.a.b.unused is active and read nowhere",
 		"common.a.dead is active and read nowhere",
 		"common.a.hidden is active and read nowhere",
 		"common.a.later is planned, and A.Later is read",

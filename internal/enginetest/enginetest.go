@@ -108,7 +108,7 @@ func Configured(t testing.TB) orchestration.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
 	require.NoError(t, err)
-	c := orchestration.Configure(defaults.OrchestratorConfig())
+	c := orchestration.Configure(defaults)
 	c.Daemon, c.DeadLetters = store.Daemon{UUID: uuid.Must(uuid.NewV7()), ID: "test"}, false
 	return c
 }

@@ -13,15 +13,15 @@ func Configure(o config.Orchestration) Config {
 	l, d, w, stale, r, s := o.Sweeps.Liveness, o.Sweeps.Deadlines, o.Sweeps.Dependencies, o.DLQ.StalenessDetection, o.Retention, o.Sweeps.Signals
 	limits := stale.Thresholds
 	return Config{
-		Liveness:     LivenessConfig{Interval: l.Interval(), Stale: l.StaleAfter(), Dead: l.DeadAfter(), Batch: l.BatchSize},
-		Deadlines:    DeadlinesConfig{Off: !d.Enabled, Interval: d.Interval(), Batch: d.BatchSize},
-		Dependencies: DependenciesConfig{Interval: w.Interval(), Batch: w.BatchSize},
-		Staleness: StalenessConfig{Off: !o.DLQ.Enabled || !stale.Enabled, Interval: stale.DetectionInterval(), Batch: stale.BatchSize, DryRun: stale.DryRun,
-			Thresholds: store.StaleThresholds{WaitingForDependencies: limits.WaitingForDependencies(), WaitingForRetry: limits.WaitingForRetry(),
-				StepsInProcess: limits.StepsInProcess(), MaxLifetime: limits.TaskMaxLifetime(), Checkpoint: o.BatchProcessing.CheckpointStall()},
+		Liveness:     LivenessConfig{Interval: l.Interval, Stale: l.StaleAfter, Dead: l.DeadAfter, Batch: l.BatchSize},
+		Deadlines:    DeadlinesConfig{Off: !d.Enabled, Interval: d.Interval, Batch: d.BatchSize},
+		Dependencies: DependenciesConfig{Interval: w.Interval, Batch: w.BatchSize},
+		Staleness: StalenessConfig{Off: !o.DLQ.Enabled || !stale.Enabled, Interval: stale.DetectionInterval, Batch: stale.BatchSize, DryRun: stale.DryRun,
+			Thresholds: store.StaleThresholds{WaitingForDependencies: limits.WaitingForDependencies, WaitingForRetry: limits.WaitingForRetry,
+				StepsInProcess: limits.StepsInProcess, MaxLifetime: limits.TaskMaxLifetime, Checkpoint: o.BatchProcessing.CheckpointStall},
 			Actions: StaleActions{ToError: stale.Actions.AutoTransitionToError, DeadLetters: stale.Actions.AutoMoveToDLQ}},
-		Retention: RetentionConfig{Interval: r.Interval(), TTL: r.TTL(), DeadLetterTTL: r.DeadLetterTTL(), EventTTL: r.EventTTL(), Batch: r.BatchSize, DryRun: r.DryRun},
-		Signals:   SignalsConfig{Interval: s.Interval(), Overdue: s.Overdue()},
+		Retention: RetentionConfig{Interval: r.Interval, TTL: r.TTL, DeadLetterTTL: r.DeadLetterTTL, EventTTL: r.EventTTL, Batch: r.BatchSize, DryRun: r.DryRun},
+		Signals:   SignalsConfig{Interval: s.Interval, Overdue: s.Overdue},
 	}
 }
 

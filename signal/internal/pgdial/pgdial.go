@@ -63,7 +63,7 @@ func New(t Target) (*Dialer, error) {
 			return nil, fmt.Errorf("reading the listener's DSN: %w", err)
 		}
 	}
-	for _, timeout := range []time.Duration{t.ConnectTimeout, defaults.Common.Database.ConnectTimeout()} {
+	for _, timeout := range []time.Duration{t.ConnectTimeout, defaults.Common.Database.ConnectTimeout} {
 		if d.config.ConnectTimeout == 0 {
 			d.config.ConnectTimeout = timeout
 		}
