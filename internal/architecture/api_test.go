@@ -84,7 +84,7 @@ func declarations(t *testing.T, p pkg) string {
 // printed is a declaration as text, a group of them one by one.
 func printed(t *testing.T, files *token.FileSet, d ast.Decl) (list []string) {
 	t.Helper()
-	print := func(node any) {
+	add := func(node any) {
 		var b bytes.Buffer
 		require.NoError(t, (&printer.Config{Mode: printer.TabIndent}).Fprint(&b, files, node))
 		list = append(list, b.String()+"\n")
@@ -93,7 +93,7 @@ func printed(t *testing.T, files *token.FileSet, d ast.Decl) (list []string) {
 	case *ast.FuncDecl:
 		d.Body = nil
 		if d.Recv == nil || ast.IsExported(receiver(d)) {
-			print(d)
+			add(d)
 		}
 	case *ast.GenDecl:
 		if d.Tok == token.IMPORT {
@@ -103,7 +103,7 @@ func printed(t *testing.T, files *token.FileSet, d ast.Decl) (list []string) {
 			if values, ok := spec.(*ast.ValueSpec); ok && d.Tok == token.VAR {
 				values.Values = nil // what a variable begins with is no promise
 			}
-			print(&ast.GenDecl{Tok: d.Tok, Specs: []ast.Spec{spec}})
+			add(&ast.GenDecl{Tok: d.Tok, Specs: []ast.Spec{spec}})
 		}
 	}
 	return list
