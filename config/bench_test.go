@@ -35,9 +35,9 @@ func cases() []perfguard.Case {
 		}}
 	}
 	return []perfguard.Case{
-		load("worker", 9_500, ContextWorker),
-		load("orchestration", 10_000, ContextOrchestration),
-		load("complete", 15_000, ContextComplete),
+		load("worker", 15_500, ContextWorker),
+		load("orchestration", 18_000, ContextOrchestration),
+		load("complete", 27_000, ContextComplete),
 		explain("key", 50, "worker.heartbeat_interval_ms"),
 		explain("table", 600, "worker"),
 	}
