@@ -30,11 +30,8 @@ var vague = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{"nobody", "so
 
 // vagueAllowed lists the files that keep such a word, at most ten, with the reason.
 var vagueAllowed = map[string]string{
-	"internal/pgcluster/account.go":  "the name of a Unix user",
-	"internal/pgcluster/doc.go":      "the name of a Unix user",
-	"orchestration/schedules_due.go": "last_error of a schedule, which clients of the API may match",
-	"internal/telemetry/metrics.go":  "help of a metric, which docs/operations.md repeats",
-	"workflow/begin.go":              "error of a step, which clients of the API may match",
+	"internal/pgcluster/account.go": "the name of a Unix user",
+	"internal/pgcluster/doc.go":     "the name of a Unix user",
 }
 
 // TestLanguage: comments and texts name the component that acts.
