@@ -26,7 +26,7 @@ func TestSweepIsTakenOncePerInterval(t *testing.T) {
 	}
 	require.True(t, take(one, false))
 	require.False(t, take(two, false))
-	require.False(t, take(two, true), "somebody is at it")
+	require.False(t, take(two, true), "another holder runs it")
 	require.NoError(t, s.EndSweep(t.Context(), "liveness", two, 1))
 	require.False(t, take(two, true), "only the holder ends it")
 	require.NoError(t, s.EndSweep(t.Context(), "liveness", one, map[string]int{"stale": 2}))
@@ -37,11 +37,11 @@ func TestSweepIsTakenOncePerInterval(t *testing.T) {
 	require.False(t, states[0].Running)
 	require.NotNil(t, states[0].FinishedAt)
 	require.JSONEq(t, `{"stale":2}`, string(states[0].Result))
-	require.True(t, take(two, true), "somebody wants it now")
+	require.True(t, take(two, true), "requested now")
 	db.Exec(t, `update tasker.sweeps set next_at = now() - interval '1 s'`)
 	require.False(t, take(one, false), "the lease holds")
 	db.Exec(t, `update tasker.sweeps set lease_until = now() - interval '1 s'`)
-	require.True(t, take(one, false), "its holder is gone")
+	require.True(t, take(one, false), "its lease has ended")
 	states, err = s.Sweeps(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 3, states[0].Runs)
@@ -107,11 +107,11 @@ func TestWorkersFadeAndRecover(t *testing.T) {
 	require.Equal(t, store.WorkerStale, status())
 	require.Empty(t, sweep(false).Stale, "once")
 	require.NoError(t, beat())
-	require.Equal(t, store.WorkerActive, status(), "a heartbeat says so itself")
+	require.Equal(t, store.WorkerActive, status(), "a heartbeat sets the status itself")
 
 	ago("40 s")
 	sweep(false)
-	db.Exec(t, `update tasker.workers set heartbeat_at = now()`) // as a daemon that does not know of statuses
+	db.Exec(t, `update tasker.workers set heartbeat_at = now()`) // as a daemon of a version without statuses
 	require.Len(t, sweep(false).Recovered, 1)
 	require.Equal(t, store.WorkerActive, status())
 
@@ -119,16 +119,16 @@ func TestWorkersFadeAndRecover(t *testing.T) {
 	require.Len(t, sweep(false).Dead, 1)
 	require.Equal(t, store.WorkerDead, status())
 	require.ErrorIs(t, beat(), store.ErrWorkerDead)
-	require.Equal(t, store.WorkerDead, status(), "a dead one is not revived")
+	require.Equal(t, store.WorkerDead, status(), "a dead worker is not revived")
 	d.UUID = uuid.Must(uuid.NewV7())
-	require.NoError(t, beat(), "it comes back as another one")
+	require.NoError(t, beat(), "it registers as a new worker")
 	dead, err := s.Workers(t.Context(), store.WorkerFilter{Status: store.WorkerDead})
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 
 	require.NoError(t, s.Stopped(t.Context(), d.UUID))
 	ago("3 minutes")
-	require.Empty(t, sweep(false).Dead, "one that signed off is not missed")
+	require.Empty(t, sweep(false).Dead, "a worker that signed off is not dead")
 	running, err := s.Workers(t.Context(), store.WorkerFilter{Running: true, Status: store.WorkerActive})
 	require.NoError(t, err)
 	require.Empty(t, running)
@@ -189,12 +189,12 @@ func TestPausedNamespaceIsNotClaimed(t *testing.T) {
 	require.Equal(t, "a flood", *list[0].PauseReason)
 	require.NotNil(t, list[0].PausedAt)
 	require.Empty(t, claim(t, s, p, 10))
-	require.Equal(t, []bool{true}, report(t, s, succeed(running, `1`)), "what runs goes on")
+	require.Equal(t, []bool{true}, report(t, s, succeed(running, `1`)), "the running step continues")
 	applyAll(t, s)
 	require.Empty(t, claim(t, s, p, 10))
 	overdue, err := s.OverdueSignals(t.Context(), 0)
 	require.NoError(t, err)
-	require.Empty(t, overdue, "nobody need be told of it")
+	require.Empty(t, overdue, "no signal for it")
 	signals, err := s.Resume(t.Context(), store.Pause{Namespace: "shapes", Actor: "ana", Reason: "over"})
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
@@ -228,12 +228,12 @@ func TestAPausedCallableIsNotClaimed(t *testing.T) {
 	require.Equal(t, callable, list[0].PausedCallables[0].Callable)
 	require.Equal(t, "the bank is down", *list[0].PausedCallables[0].PauseReason)
 	require.Empty(t, claim(t, s, p, 10))
-	require.Equal(t, []bool{true}, report(t, s, succeed(running, `1`)), "what runs goes on")
+	require.Equal(t, []bool{true}, report(t, s, succeed(running, `1`)), "the running step continues")
 	applyAll(t, s)
-	require.Len(t, claim(t, s, p, 10), 2, "what it leads to calls something else")
+	require.Len(t, claim(t, s, p, 10), 2, "its successor has another callable")
 	overdue, err := s.OverdueSignals(t.Context(), 0)
 	require.NoError(t, err)
-	require.Empty(t, overdue, "nobody need be told of it")
+	require.Empty(t, overdue, "no signal for it")
 	signals, err := s.Resume(t.Context(), pause)
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
@@ -291,8 +291,8 @@ func TestOverdueThingsAreSignalled(t *testing.T) {
 // operationsMigration is the number of the migration that is under test.
 const operationsMigration = 5
 
-// TestMigrationKeepsWhatIsThere takes a populated database back to the version
-// before the migration and forth again.
+// TestMigrationKeepsWhatIsThere takes a populated database back to the version before the
+// migration and forth again.
 func TestMigrationKeepsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
