@@ -61,13 +61,13 @@ func schemaObjects(t *testing.T) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "live_steps_") }) // went with their table
 }
 
-// schemaDrop lists tables and views that a migration takes away.
+// schemaDrop lists tables and views that a migration drops.
 var schemaDrop = regexp.MustCompile(`(?m)^drop (?:table|view) ([^;]+);`)
 
 var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|Name: "((?:tasker|mpsc)_[a-z_]+)"`)
 
-// metricNames reads the names of metrics from the sources: the catalogue in
-// telemetry, and what the daemons register beside it.
+// metricNames reads the names of metrics from the sources: the catalogue in telemetry,
+// and the metrics that the daemons register besides it.
 func metricNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -85,7 +85,7 @@ func metricNames(t *testing.T) []string {
 	}
 	pools := 0
 	names = slices.DeleteFunc(names, func(name string) bool {
-		if strings.HasSuffix(name, "_pool") { // what is observed of each is in observeConnections
+		if strings.HasSuffix(name, "_pool") { // observeConnections adds the names of each
 			pools++
 			return true
 		}
