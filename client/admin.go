@@ -3,8 +3,7 @@ package client
 // Fleet is the daemons that gave a sign of life recently.
 type Fleet struct {
 	Replicas []Replica `json:"replicas"`
-	// Warning says what is missing, for example that nobody polls; it is
-	// empty when nothing is.
+	// Warning says what is missing, such as a poller; empty if nothing is.
 	Warning string `json:"warning"`
 }
 

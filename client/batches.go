@@ -11,13 +11,13 @@ type Batches struct {
 	Groups   []BatchGroup `json:"groups"`
 }
 
-// BatchGroup is the batches that one batchable step has made.
+// BatchGroup are the batches created by one batchable step.
 type BatchGroup struct {
-	Batchable string `json:"batchable_step" doc:"The step that made them"`
+	Batchable string `json:"batchable_step" doc:"The step that created them"`
 	Worker    string `json:"worker_step" doc:"The step of the template that they are instances of"`
 	Strategy  string `json:"failure_strategy"`
-	NoOp      bool   `json:"no_op" doc:"A placeholder: there was nothing to do"`
-	Settled   bool   `json:"settled" doc:"All have ended, and the steps behind them may go on"`
+	NoOp      bool   `json:"no_op" doc:"A placeholder without work"`
+	Settled   bool   `json:"settled" doc:"All have ended, and the following steps may continue"`
 
 	Total           int `json:"total"`
 	Pending         int `json:"pending" doc:"Not begun; those in line included"`
@@ -33,7 +33,7 @@ type BatchGroup struct {
 	LastEndedAt    *Time    `json:"last_ended_at" format:"date-time" doc:"When the latest of the complete batches was"`
 	PerSecond      *float64 `json:"items_per_second" doc:"From the first claim to the latest complete batch; null before one is"`
 	IsolatedItems  int      `json:"isolated_items" doc:"Items that batches could not process, and were complete without"`
-	SecondsLeft    *float64 `json:"seconds_left" doc:"From the latest complete batch on, at that speed; null where it cannot be said"`
+	SecondsLeft    *float64 `json:"seconds_left" doc:"From the latest complete batch on, at that speed; null if unknown"`
 
 	Batches []Batch `json:"batches"`
 }

@@ -19,7 +19,7 @@ type TaskListOptions struct {
 	Status       string // one of the twelve task states
 	Initiator    string
 	SourceSystem string
-	// Context asks for the contexts of the tasks too, which may be long.
+	// Context includes the contexts of the tasks, which may be long.
 	Context bool
 }
 
@@ -44,9 +44,9 @@ func (o TaskListOptions) query() url.Values {
 	return q
 }
 
-// CreateTask creates a task. With an idempotency key the call is repeated like
-// any other, and a repetition that finds the task created returns it; without
-// one it is repeated only when nothing was sent.
+// CreateTask creates a task. With an idempotency key the call is retried like any other,
+// and a retry that finds the task created returns it; without one it is retried only if
+// nothing was sent.
 func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	repeated := false
 	call := call{method: http.MethodPost, path: []string{"v1", "tasks"}, body: r, retry: retryUnsent}
@@ -55,18 +55,17 @@ func (c *Client) CreateTask(ctx context.Context, r TaskRequest) (*Task, error) {
 	}
 	var t Task
 	err := c.do(ctx, call, &t)
-	if told := (*Error)(nil); repeated && errors.As(err, &told) && told.Status == http.StatusConflict && told.TaskUUID != "" {
-		return c.Task(ctx, told.TaskUUID, 0) // an earlier attempt created it
+	if refusal := (*Error)(nil); repeated && errors.As(err, &refusal) && refusal.Status == http.StatusConflict && refusal.TaskUUID != "" {
+		return c.Task(ctx, refusal.TaskUUID, 0) // an earlier attempt created it
 	}
 	return result(&t, err)
 }
 
-// CreateTasks creates up to MaxBatchTasks tasks, each for itself: an error
-// means that none was created or that it is not known which; what is wrong with
-// single tasks stands in the answer. Where every task has an idempotency key
-// the call is repeated like any other, and tasks that a repetition finds
-// created count as created; otherwise it is repeated only when nothing was
-// sent.
+// CreateTasks creates up to MaxBatchTasks tasks, each separately: an error means that
+// none was created or that it is not known which; the answer has the errors of single
+// tasks. If every task has an idempotency key the call is retried like any other, and
+// tasks that a retry finds created count as created; otherwise it is retried only if
+// nothing was sent.
 func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBatch, error) {
 	rule, repeated := retryAlways, false
 	if slices.ContainsFunc(tasks, func(r TaskRequest) bool { return r.IdempotencyKey == "" }) {
@@ -75,8 +74,8 @@ func (c *Client) CreateTasks(ctx context.Context, tasks []TaskRequest) (*TaskBat
 	return c.createTasks(ctx, TaskBatchRequest{Tasks: tasks}, rule, &repeated)
 }
 
-// createTasks sends the body of a batch. repeated says whether it was sent before,
-// and is set when it is sent again.
+// createTasks sends the body of a batch. repeated says whether it was sent before, and is
+// set when it is sent again.
 func (c *Client) createTasks(ctx context.Context, body any, rule retryRule, repeated *bool) (*TaskBatch, error) {
 	call := call{method: http.MethodPost, path: []string{"v1", "tasks", "batch"}, body: body, retry: rule, repeated: func() { *repeated = true }}
 	var b TaskBatch
@@ -101,9 +100,9 @@ func (b *TaskBatch) takeExisting() {
 	}
 }
 
-// Task returns a task with its steps. With wait > 0 the server answers when
-// the task has ended, or with its state after that time (it may wait less).
-// include asks for more: IncludeResults or IncludeAllResults.
+// Task returns a task with its steps. With wait > 0 the server answers when the task has
+// ended, or with its state after that time (the server may cap it). include adds parts:
+// IncludeResults or IncludeAllResults.
 func (c *Client) Task(ctx context.Context, id string, wait time.Duration, include ...string) (*Task, error) {
 	q := showQuery(wait, include)
 	var t Task
@@ -111,7 +110,7 @@ func (c *Client) Task(ctx context.Context, id string, wait time.Duration, includ
 	return result(&t, err)
 }
 
-// showQuery says how a task is to be shown.
+// showQuery encodes how to show a task.
 func showQuery(wait time.Duration, include []string) url.Values {
 	q := url.Values{}
 	if wait > 0 {
@@ -123,9 +122,8 @@ func showQuery(wait time.Duration, include []string) url.Values {
 	return q
 }
 
-// TaskByKey returns the task that was created for a template of any version with
-// an idempotency key, while the key counts. wait and include are as for
-// [Client.Task].
+// TaskByKey returns the task of a template, in any version, with an idempotency key,
+// while the key counts. wait and include are as for [Client.Task].
 func (c *Client) TaskByKey(ctx context.Context, namespace, name, idempotencyKey string, wait time.Duration, include ...string) (*Task, error) {
 	q := showQuery(wait, include)
 	q.Set("namespace", namespace)
@@ -146,13 +144,13 @@ func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
 	return c.CancelTaskWhy(ctx, id, Why{})
 }
 
-// CancelTaskWhy is [Client.CancelTask] that says who cancels it and what for.
+// CancelTaskWhy is [Client.CancelTask] with actor and reason.
 func (c *Client) CancelTaskWhy(ctx context.Context, id string, why Why) (*Task, error) {
 	repeated := false
 	var t Task
 	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}, query: why.query(), repeated: func() { repeated = true }}, &t)
 	if repeated && hasStatus(err, http.StatusBadRequest) {
-		// Perhaps an earlier attempt did it and its answer was lost.
+		// An earlier attempt may have cancelled it and its answer was lost.
 		if now, readErr := c.Task(ctx, id, 0); readErr == nil && now.Status == "cancelled" {
 			return now, nil
 		}
@@ -207,13 +205,13 @@ func (c *Client) Template(ctx context.Context, namespace, name, version string) 
 	return get[TemplateDetail](ctx, c, nil, "v1", "templates", namespace, name, version)
 }
 
-// DeprecateTemplate keeps a template version from being chosen where a request
-// names none.
+// DeprecateTemplate excludes a template version from the choice for requests without a
+// version.
 func (c *Client) DeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {
 	return send[TemplateDetail](ctx, c, http.MethodPut, retryAlways, why, "v1", "templates", namespace, name, version, "deprecation")
 }
 
-// UndeprecateTemplate lets a template version be chosen again.
+// UndeprecateTemplate includes a template version again.
 func (c *Client) UndeprecateTemplate(ctx context.Context, namespace, name, version string, why Why) (*TemplateDetail, error) {
 	var d TemplateDetail
 	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "templates", namespace, name, version, "deprecation"}, query: why.query()}, &d)
@@ -244,24 +242,24 @@ func (c *Client) SetMode(ctx context.Context, mode string) (string, error) {
 	return m.Mode, err
 }
 
-// Health asks whether the daemon answers. Like the other health calls it is
-// made once and not repeated.
+// Health checks whether the daemon answers. Like the other health calls it is not
+// retried.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return health[Health](ctx, c, "health")
 }
 
-// Live asks whether the process and its loops run.
+// Live checks whether the process and its loops run.
 func (c *Client) Live(ctx context.Context) (*Health, error) {
 	return health[Health](ctx, c, "health", "live")
 }
 
-// Ready asks whether the daemon can serve; an *Error with status 503 says why
-// it cannot.
+// Ready checks whether the daemon can serve; otherwise an *Error with status 503 has the
+// reason.
 func (c *Client) Ready(ctx context.Context) (*DetailedHealth, error) {
 	return health[DetailedHealth](ctx, c, "health", "ready")
 }
 
-// DetailedHealth asks for everything the daemon knows of its condition.
+// DetailedHealth returns all checks of the daemon.
 func (c *Client) DetailedHealth(ctx context.Context) (*DetailedHealth, error) {
 	return health[DetailedHealth](ctx, c, "health", "detailed")
 }
@@ -281,7 +279,7 @@ func health[T any](ctx context.Context, c *Client, path ...string) (*T, error) {
 	return result(&v, c.do(ctx, call{method: http.MethodGet, path: path, retry: retryNever}, &v))
 }
 
-// result keeps half-read answers from callers.
+// result drops half-read answers.
 func result[T any](v *T, err error) (*T, error) {
 	if err != nil {
 		return nil, err

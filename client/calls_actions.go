@@ -17,31 +17,31 @@ func (w Why) query() url.Values {
 	return q
 }
 
-// ActOnStep does something to a step by hand and returns the step after it. It
-// is repeated only when nothing was sent: the first attempt may have done it.
+// ActOnStep acts on a step by hand and returns the changed step. It is retried only if
+// nothing was sent: the first attempt may have succeeded.
 func (c *Client) ActOnStep(ctx context.Context, task, step string, a StepAction) (*Step, error) {
 	return send[Step](ctx, c, http.MethodPatch, retryUnsent, a, "v1", "tasks", task, "workflow_steps", step)
 }
 
-// ActOnTask does something to a task by hand and returns the task after it; of
-// a replay, the new task. It is repeated only when nothing was sent.
+// ActOnTask acts on a task by hand and returns the changed task; for a replay, the new
+// task. It is retried only if nothing was sent.
 func (c *Client) ActOnTask(ctx context.Context, task string, a TaskAction) (*Task, error) {
 	return send[Task](ctx, c, http.MethodPost, retryUnsent, a, "v1", "tasks", task, "actions")
 }
 
-// PreviewAction says what an action on a task would do, and changes nothing.
+// PreviewAction previews an action on a task.
 func (c *Client) PreviewAction(ctx context.Context, task string, a TaskAction) (*ActionPreview, error) {
 	return send[ActionPreview](ctx, c, http.MethodPost, retryAlways, a, "v1", "tasks", task, "actions", "preview")
 }
 
-// ActOnTasks does the same to many tasks, or says what it would do. Only a dry
-// run is repeated when something was sent.
+// ActOnTasks acts on many tasks, or previews that. Only a dry run is retried after it was
+// sent.
 func (c *Client) ActOnTasks(ctx context.Context, a BulkAction) (*BulkResult, error) {
 	return send[BulkResult](ctx, c, http.MethodPost, unlessDry(a.DryRun, true), a, "v1", "tasks", "actions")
 }
 
-// unlessDry says that what changes something must not be done twice; fallback
-// is what a missing value means.
+// unlessDry forbids retries of calls that change something; fallback is the default of
+// dry.
 func unlessDry(dry *bool, fallback bool) retryRule {
 	if dry != nil {
 		fallback = *dry

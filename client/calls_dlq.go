@@ -45,27 +45,27 @@ func (c *Client) InvestigationQueue(ctx context.Context, limit int) ([]DLQQueueE
 	return list[DLQQueueEntry](ctx, c, q, "v1", "dlq", "investigation-queue")
 }
 
-// Staleness lists tasks that are alive by how they stand to the thresholds of
-// their states, the stale ones first; limit 0 means DefaultQueueLimit.
+// Staleness lists living tasks by their nearest threshold, stale ones first; limit 0
+// means DefaultQueueLimit.
 func (c *Client) Staleness(ctx context.Context, limit int) ([]StalenessEntry, error) {
 	q := url.Values{}
 	setNumber(q, "limit", limit)
 	return list[StalenessEntry](ctx, c, q, "v1", "dlq", "staleness")
 }
 
-// AddDLQEntry puts a task into the dead-letter queue by hand and returns its
-// pending entry, which may be an older one.
+// AddDLQEntry opens a dead letter by hand and returns the task's pending entry, which may
+// be an older one.
 func (c *Client) AddDLQEntry(ctx context.Context, a DLQAdd) (*DLQEntry, error) {
 	return send[DLQEntry](ctx, c, http.MethodPost, retryAlways, a, "v1", "dlq", "entries")
 }
 
-// ReplayDLQ creates tasks that do again what those in the queue did, or says
-// which. Only a dry run is repeated when something was sent.
+// ReplayDLQ replays entries as new tasks, or previews that. Only a dry run is retried
+// after it was sent.
 func (c *Client) ReplayDLQ(ctx context.Context, r DLQReplay) (*BulkResult, error) {
 	return send[BulkResult](ctx, c, http.MethodPost, unlessDry(r.DryRun, r.Filter != nil), r, "v1", "dlq", "replay")
 }
 
-// PurgeDLQ forgets closed entries, or says how many it would.
+// PurgeDLQ deletes closed entries, or counts them.
 func (c *Client) PurgeDLQ(ctx context.Context, p DLQPurge) (*DLQPurged, error) {
 	return send[DLQPurged](ctx, c, http.MethodPost, unlessDry(p.DryRun, true), p, "v1", "dlq", "purge")
 }

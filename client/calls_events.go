@@ -25,8 +25,8 @@ func (c *Client) Events(ctx context.Context, o EventListOptions) (*EventList, er
 	return get[EventList](ctx, c, q, "v1", "events")
 }
 
-// CreateEventConsumer keeps a new consumer. A name that is taken is a conflict
-// (see [IsConflict]).
+// CreateEventConsumer creates a consumer. A duplicate name is a conflict (see
+// [IsConflict]).
 func (c *Client) CreateEventConsumer(ctx context.Context, r EventConsumerRequest) (*EventConsumer, error) {
 	return send[EventConsumer](ctx, c, http.MethodPost, retryUnsent, r, "v1", "event-consumers")
 }
@@ -41,29 +41,27 @@ func (c *Client) EventConsumer(ctx context.Context, name string) (*EventConsumer
 	return get[EventConsumer](ctx, c, nil, "v1", "event-consumers", name)
 }
 
-// DeleteEventConsumer forgets a consumer and returns what it was; events stay.
+// DeleteEventConsumer deletes a consumer and returns it; events stay.
 func (c *Client) DeleteEventConsumer(ctx context.Context, name string, why Why) (*EventConsumer, error) {
 	var e EventConsumer
 	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "event-consumers", name}, query: why.query(), retry: retryUnsent}, &e)
 	return result(&e, err)
 }
 
-// ResetEventConsumer puts a consumer somewhere else and takes from everybody what
-// they have in hand.
+// ResetEventConsumer moves a consumer to another position and revokes its claimed events.
 func (c *Client) ResetEventConsumer(ctx context.Context, name string, r EventReset) (*EventConsumer, error) {
 	return send[EventConsumer](ctx, c, http.MethodPost, retryAlways, r, "v1", "event-consumers", name, "reset")
 }
 
-// ClaimEvents takes the next events of a consumer. While another worker has some
-// it is a conflict (see [IsConflict]). After an answer that was lost they are in
-// hand until the lease ends.
+// ClaimEvents claims the next events of a consumer. While another worker has some it is a
+// conflict (see [IsConflict]). After a lost answer they stay claimed until the lease
+// ends.
 func (c *Client) ClaimEvents(ctx context.Context, name string, r EventClaim) (*ClaimedEvents, error) {
 	return send[ClaimedEvents](ctx, c, http.MethodPost, retryUnsent, r, "v1", "event-consumers", name, "claim")
 }
 
-// AckEvents says that everything up to a position is done. It is a conflict (see
-// [IsConflict]) when the events have been handed to somebody else, and when it
-// is said once more.
+// AckEvents acknowledges everything up to a position. It is a conflict (see [IsConflict])
+// if the events were handed to another worker, or already acknowledged.
 func (c *Client) AckEvents(ctx context.Context, name string, r EventAck) (*EventConsumer, error) {
 	return send[EventConsumer](ctx, c, http.MethodPost, retryUnsent, r, "v1", "event-consumers", name, "ack")
 }

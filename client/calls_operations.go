@@ -11,26 +11,25 @@ func (c *Client) Namespaces(ctx context.Context) (*NamespaceList, error) {
 	return get[NamespaceList](ctx, c, nil, "v1", "namespaces")
 }
 
-// PauseNamespace keeps workers from claiming anything of a namespace. Pausing
-// what is paused changes who did it and why.
+// PauseNamespace stops claims of a namespace. Pausing again changes actor and reason.
 func (c *Client) PauseNamespace(ctx context.Context, name string, why Why) (*Namespace, error) {
 	return c.PauseCallable(ctx, name, "", why)
 }
 
-// ResumeNamespace lets workers claim again, but for what is paused by itself.
+// ResumeNamespace resumes claims, except of callables paused separately.
 func (c *Client) ResumeNamespace(ctx context.Context, name string, why Why) (*Namespace, error) {
 	return c.ResumeCallable(ctx, name, "", why)
 }
 
-// PauseCallable is PauseNamespace for the steps of a namespace that call something;
-// an empty callable is the whole namespace.
+// PauseCallable is PauseNamespace for the steps of a namespace with a callable; an empty
+// callable means the whole namespace.
 func (c *Client) PauseCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
 	var n Namespace
 	err := c.do(ctx, call{method: http.MethodPut, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, url.Values{}), body: why}, &n)
 	return result(&n, err)
 }
 
-// ResumeCallable lets workers claim such steps again.
+// ResumeCallable resumes claims of such steps.
 func (c *Client) ResumeCallable(ctx context.Context, namespace, callable string, why Why) (*Namespace, error) {
 	var n Namespace
 	err := c.do(ctx, call{method: http.MethodDelete, path: []string{"v1", "namespaces", namespace, "pause"}, query: ofCallable(callable, why.query())}, &n)
@@ -44,7 +43,7 @@ func ofCallable(callable string, q url.Values) url.Values {
 	return q
 }
 
-// Workers lists the workers that the registry knows.
+// Workers lists the registered workers.
 func (c *Client) Workers(ctx context.Context, o WorkerListOptions) (*WorkerList, error) {
 	q := url.Values{}
 	if o.Status != "" {
@@ -62,8 +61,7 @@ func (c *Client) Sweeps(ctx context.Context) (*SweepList, error) {
 	return get[SweepList](ctx, c, nil, "v1", "sweeps")
 }
 
-// RunSweep runs a sweep now. One that is running is a conflict (see
-// [IsConflict]).
+// RunSweep runs a sweep now. It is a conflict (see [IsConflict]) if the sweep is running.
 func (c *Client) RunSweep(ctx context.Context, name string, r SweepRequest) (*SweepRun, error) {
 	return send[SweepRun](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "sweeps", name, "run")
 }
@@ -73,8 +71,8 @@ func (c *Client) Breakers(ctx context.Context) (*BreakerList, error) {
 	return get[BreakerList](ctx, c, nil, "v1", "admin", "breakers")
 }
 
-// ForceBreaker holds a circuit breaker of the daemon open or closed, or lets it
-// decide again, and returns how it is then. It lasts until the daemon restarts.
+// ForceBreaker holds a circuit breaker of the daemon open or closed, or makes it
+// automatic, and returns its new state. It lasts until the daemon restarts.
 func (c *Client) ForceBreaker(ctx context.Context, name, state string) (*Breaker, error) {
 	return send[Breaker](ctx, c, http.MethodPut, retryAlways, BreakerForce{State: state}, "v1", "admin", "breakers", name)
 }

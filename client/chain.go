@@ -12,10 +12,10 @@ const (
 	MaxChainLimit     = 500
 )
 
-// Chain is a task with those that it continues and those that continue it. The
-// tasks have no steps; ContinuedBy tells of links within the chain only.
+// Chain is a task with its predecessors and successors. The tasks have no steps;
+// ContinuedBy has only links within the chain.
 type Chain struct {
-	TaskUUID string `json:"task_uuid" doc:"The task that was asked for"`
+	TaskUUID string `json:"task_uuid" doc:"The requested task"`
 	Tasks    []Task `json:"tasks" doc:"The oldest first; tasks that retention has deleted are missing"`
 	// MoreBefore and MoreAfter say that the limit has cut the chain.
 	MoreBefore bool `json:"more_before"`

@@ -12,8 +12,7 @@ import (
 // Config describes a [Client]. BaseURL is required.
 type Config struct {
 	BaseURL string // such as http://localhost:8080; a path is kept as a prefix
-	// Timeout bounds each attempt; waiting for a task comes on top. Default
-	// 30 s.
+	// Timeout bounds each attempt, plus the wait for a task. Default 30 s.
 	Timeout time.Duration
 	// MaxRetries is how often a call is repeated after a network error or a
 	// 5xx; default 3, negative for never.
@@ -33,7 +32,7 @@ type Config struct {
 type Client struct {
 	cfg  Config
 	base *url.URL
-	err  error // why no call can be made
+	err  error // makes every call fail
 }
 
 // New returns a client. A base URL that cannot be used is reported by the
@@ -64,9 +63,9 @@ func parseBase(text string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		// The text may hold a password.
-		return nil, errors.New("the base URL cannot be read")
+		return nil, errors.New("invalid base URL")
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
-		return nil, fmt.Errorf("the base URL %q must look like http://host:port", base.Redacted())
+		return nil, fmt.Errorf("invalid base URL %q: want http://host:port", base.Redacted())
 	}
 	base.RawQuery, base.Fragment = "", ""
 	base.Path = strings.TrimSuffix(base.Path, "/")

@@ -21,7 +21,7 @@ import (
 
 const id = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
 
-// goldenTask is the answer that the server's own tests hold it to.
+// goldenTask is the answer of the server's golden files.
 func goldenTask(t testing.TB) string {
 	t.Helper()
 	raw, err := os.ReadFile("../api/rest/testdata/task.json")
@@ -78,7 +78,7 @@ func TestTask(t *testing.T) {
 	require.Equal(t, "key", last.Header.Get("X-API-Key"))
 	again, err := json.Marshal(task)
 	require.NoError(t, err)
-	require.JSONEq(t, goldenTask(t), string(again), "encoding gives back what was decoded")
+	require.JSONEq(t, goldenTask(t), string(again), "encoding reverses decoding")
 }
 
 func TestMissingFieldsAreNamed(t *testing.T) {
@@ -207,10 +207,10 @@ func TestErrors(t *testing.T) {
 			defer server.Close()
 			_, err := client.New(client.Config{BaseURL: server.URL}).Task(t.Context(), id, 0)
 			http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-			var told *client.Error
-			require.ErrorAs(t, err, &told)
-			require.Equal(t, c.want, *told)
-			require.Contains(t, err.Error(), told.Message)
+			var refusal *client.Error
+			require.ErrorAs(t, err, &refusal)
+			require.Equal(t, c.want, *refusal)
+			require.Contains(t, err.Error(), refusal.Message)
 			require.EqualValues(t, 1, calls.Load(), "a 4xx is not repeated")
 		})
 	}
@@ -233,7 +233,7 @@ func TestCreateTasks(t *testing.T) {
 	require.NoError(t, json.NewDecoder(last.Body).Decode(&sent))
 	require.Len(t, sent.Tasks, 4)
 	require.Equal(t, 3, batch.Failed)
-	require.Equal(t, other, batch.Results[1].Error.TaskUUID, "nothing was repeated: it is another one's")
+	require.Equal(t, other, batch.Results[1].Error.TaskUUID, "no retry: the task belongs to another request")
 
 	c, calls, _ := script(t, busy, partly)
 	batch, err = c.CreateTasks(t.Context(), keyed)
@@ -247,7 +247,7 @@ func TestCreateTasks(t *testing.T) {
 	c, calls, _ = script(t, busy, partly)
 	_, err = c.CreateTasks(t.Context(), append(keyed[:3:3], client.TaskRequest{}))
 	require.Error(t, err)
-	require.EqualValues(t, 1, calls.Load(), "the one without a key might be created twice")
+	require.EqualValues(t, 1, calls.Load(), "the task without a key might be created twice")
 }
 
 func TestRetries(t *testing.T) {
@@ -268,17 +268,17 @@ func TestRetries(t *testing.T) {
 		calls int32
 		fails string
 	}{
-		"5xx":                              {[]step{busy, busy, good}, get, 3, ""},
-		"a broken connection":              {[]step{broken, good}, get, 2, ""},
-		"never well":                       {[]step{busy}, get, 4, "SERVICE_UNAVAILABLE"},
-		"create without a key, 5xx":        {[]step{busy, good}, create(client.TaskRequest{}), 1, "SERVICE_UNAVAILABLE"},
-		"create without a key, broken":     {[]step{broken, good}, create(client.TaskRequest{}), 1, "EOF"},
-		"create with a key":                {[]step{busy, good}, create(keyed), 2, ""},
-		"create whose answer was lost":     {[]step{busy, conflict, good}, create(keyed), 3, ""},
-		"create that is a duplicate":       {[]step{conflict, good}, create(keyed), 1, "CONFLICT"},
-		"cancel whose answer was lost":     {[]step{busy, {400, `{"error":{"code":"BAD_REQUEST","message":"ended"}}`, nil}, {200, strings.Replace(goldenTask(t), "steps_in_process", "cancelled", 1), nil}}, cancel, 3, ""},
-		"cancel of what ended differently": {[]step{busy, {400, `{"error":{"code":"BAD_REQUEST","message":"ended"}}`, nil}, good}, cancel, 3, "ended"},
-		"health is asked once":             {[]step{busy, good}, func(c *client.Client) error { _, err := c.Ready(context.Background()); return err }, 1, "SERVICE_UNAVAILABLE"},
+		"5xx":                                     {[]step{busy, busy, good}, get, 3, ""},
+		"a broken connection":                     {[]step{broken, good}, get, 2, ""},
+		"never well":                              {[]step{busy}, get, 4, "SERVICE_UNAVAILABLE"},
+		"create without a key, 5xx":               {[]step{busy, good}, create(client.TaskRequest{}), 1, "SERVICE_UNAVAILABLE"},
+		"create without a key, broken":            {[]step{broken, good}, create(client.TaskRequest{}), 1, "EOF"},
+		"create with a key":                       {[]step{busy, good}, create(keyed), 2, ""},
+		"create whose answer was lost":            {[]step{busy, conflict, good}, create(keyed), 3, ""},
+		"create that is a duplicate":              {[]step{conflict, good}, create(keyed), 1, "CONFLICT"},
+		"cancel whose answer was lost":            {[]step{busy, {400, `{"error":{"code":"BAD_REQUEST","message":"ended"}}`, nil}, {200, strings.Replace(goldenTask(t), "steps_in_process", "cancelled", 1), nil}}, cancel, 3, ""},
+		"cancel of a task that ended differently": {[]step{busy, {400, `{"error":{"code":"BAD_REQUEST","message":"ended"}}`, nil}, good}, cancel, 3, "ended"},
+		"health is not retried":                   {[]step{busy, good}, func(c *client.Client) error { _, err := c.Ready(context.Background()); return err }, 1, "SERVICE_UNAVAILABLE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -303,7 +303,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(begin), time.Second)
 
-	// When the deadline comes first there is no use in waiting for it.
+	// If the deadline comes first, waiting is useless.
 	c, calls, _ := script(t, step{503, "", []string{"Retry-After", "60"}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -314,7 +314,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	require.EqualValues(t, 1, calls.Load())
 }
 
-// A creation that nobody received may be repeated.
+// A creation that no server received may be retried.
 func TestCreateIsRepeatedWhenNothingWasSent(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig

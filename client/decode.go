@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// decode reads an answer and checks that nothing required is missing: a field
-// without omitempty must be there, and may be null only where Go has a nil
-// for it.
+// decode reads an answer and checks that no required field is missing: a field without
+// omitempty must be present, and may be null only if Go has a nil for it.
 func decode(body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("read the answer: %w", err)

@@ -24,7 +24,7 @@ const (
 type DLQEntry struct {
 	DLQEntryUUID        string          `json:"dlq_entry_uuid"`
 	TaskUUID            string          `json:"task_uuid"`
-	OriginalState       string          `json:"original_state" doc:"State of the task when the entry was made"`
+	OriginalState       string          `json:"original_state" doc:"State of the task when the entry was opened"`
 	DLQReason           string          `json:"dlq_reason" enum:"StalenessTimeout,MaxRetriesExceeded,DependencyCycleDetected,WorkerUnavailable,ManualDlq"`
 	DLQTimestamp        NaiveTime       `json:"dlq_timestamp"`
 	ResolutionStatus    string          `json:"resolution_status" enum:"Pending,ManuallyResolved,PermanentlyFailed,Cancelled"`
@@ -35,12 +35,11 @@ type DLQEntry struct {
 	Metadata            json.RawMessage `json:"metadata"`
 	CreatedAt           NaiveTime       `json:"created_at"`
 	UpdatedAt           NaiveTime       `json:"updated_at"`
-	// Detail says more exactly what happened, such as poison or deadline.
-	Detail string `json:"detail,omitempty" doc:"What exactly happened: permanent, max_retries_exceeded, worker_lost, poison, deadline, …"`
-	// StepName and Error are those of the step that failed; absent where the entry
-	// is about none.
+	// Detail is the exact cause, such as poison or deadline.
+	Detail string `json:"detail,omitempty" doc:"The exact cause: permanent, max_retries_exceeded, worker_lost, poison, deadline, …"`
+	// StepName and Error are those of the failed step; absent if the entry has none.
 	StepName string     `json:"step_name,omitempty" doc:"The step that failed"`
-	Error    *StepError `json:"error,omitempty" doc:"What its newest failed attempt has reported"`
+	Error    *StepError `json:"error,omitempty" doc:"Error of its newest failed attempt"`
 	// ReplayedAs is the task that does the work of this one again.
 	ReplayedAs *string `json:"replayed_as,omitempty" doc:"The task that does the same again"`
 }
@@ -63,8 +62,8 @@ type DLQListOptions struct {
 	Offset           int // 0 to MaxDLQOffset
 }
 
-// DLQUpdate is the body of PATCH /v1/dlq/entry/{uuid}; what is nil stays as it
-// is. It changes the investigation, never the task.
+// DLQUpdate is the body of PATCH /v1/dlq/entry/{uuid}; nil fields stay. It changes the
+// investigation, never the task.
 type DLQUpdate struct {
 	ResolutionStatus *string         `json:"resolution_status,omitempty" enum:"Pending,ManuallyResolved,PermanentlyFailed,Cancelled"`
 	ResolutionNotes  *string         `json:"resolution_notes,omitempty" maxLength:"2000"`
@@ -89,11 +88,11 @@ type DLQStats struct {
 	Cancelled         int64      `json:"cancelled"`
 	OldestEntry       *NaiveTime `json:"oldest_entry"`
 	NewestEntry       *NaiveTime `json:"newest_entry"`
-	// AvgResolutionTimeMinutes is null while nothing is resolved.
+	// AvgResolutionTimeMinutes is null while no entry is resolved.
 	AvgResolutionTimeMinutes *float64 `json:"avg_resolution_time_minutes"`
 }
 
-// DLQQueueEntry is a pending entry in the order of what to look at first.
+// DLQQueueEntry is a pending entry in the order of investigation.
 type DLQQueueEntry struct {
 	DLQEntryUUID       string    `json:"dlq_entry_uuid"`
 	TaskUUID           string    `json:"task_uuid"`
@@ -105,14 +104,13 @@ type DLQQueueEntry struct {
 	TaskName           *string   `json:"task_name"`
 	CurrentState       *string   `json:"current_state"`
 	TimeInStateMinutes *int32    `json:"time_in_state_minutes"`
-	// PriorityScore is the minutes in the queue and a base for the reason:
-	// DependencyCycleDetected 1000, MaxRetriesExceeded 500, StalenessTimeout
-	// 100, WorkerUnavailable 50, ManualDlq 10.
+	// PriorityScore is the minutes in the queue plus a base for the reason:
+	// DependencyCycleDetected 1000, MaxRetriesExceeded 500, StalenessTimeout 100,
+	// WorkerUnavailable 50, ManualDlq 10.
 	PriorityScore float64 `json:"priority_score"`
 }
 
-// StalenessEntry is a task that is alive and how it stands to the threshold of
-// its state.
+// StalenessEntry is a living task with its nearest threshold.
 type StalenessEntry struct {
 	TaskUUID                  string  `json:"task_uuid"`
 	NamespaceName             *string `json:"namespace_name"`
@@ -123,17 +121,17 @@ type StalenessEntry struct {
 	StalenessThresholdMinutes int32   `json:"staleness_threshold_minutes"`
 	HealthStatus              string  `json:"health_status" doc:"healthy, warning from 80 % of the threshold on, stale from all of it on"`
 	Priority                  int32   `json:"priority"`
-	// Detail is what the threshold is of.
-	Detail string `json:"detail" doc:"A state, max_lifetime, or checkpoint: then the minutes count from the last one"`
+	// Detail names the threshold.
+	Detail string `json:"detail" doc:"A state, max_lifetime, or checkpoint: its minutes count from the latest"`
 }
 
-// DLQAdd is the body of POST /v1/dlq/entries: a task put there by hand. Its
-// reason is ManualDlq; the task itself is not touched. A task that has a
-// pending entry keeps it, and what is told is added to that.
+// DLQAdd is the body of POST /v1/dlq/entries: an entry opened by hand. Its reason is
+// ManualDlq; the task does not change. A pending entry of the task stays, with the detail
+// added.
 type DLQAdd struct {
 	TaskUUID string          `json:"task_uuid" format:"uuid"`
-	Reason   string          `json:"reason" doc:"Why it should be looked at" maxLength:"500"`
-	Actor    string          `json:"actor" doc:"Who asks for it" maxLength:"255"`
+	Reason   string          `json:"reason" doc:"Why to investigate" maxLength:"500"`
+	Actor    string          `json:"actor" doc:"Actor" maxLength:"255"`
 	Metadata json.RawMessage `json:"metadata,omitempty" doc:"A JSON object"`
 }
 
@@ -145,30 +143,29 @@ const (
 	MaxReplayRate      = 1000.0
 )
 
-// DLQReplay is the body of POST /v1/dlq/replay: new tasks that do again what
-// those in the queue did. Give DLQEntryUUID for one, Filter for many.
+// DLQReplay is the body of POST /v1/dlq/replay: new tasks that replay entries. Set
+// DLQEntryUUID for one, Filter for many.
 type DLQReplay struct {
 	DLQEntryUUID string     `json:"dlq_entry_uuid,omitempty" format:"uuid"`
-	Filter       *DLQFilter `json:"filter,omitempty" doc:"Which entries; it must name something"`
+	Filter       *DLQFilter `json:"filter,omitempty" doc:"Which entries; at least one condition"`
 	Reason       string     `json:"reason" maxLength:"500"`
 	Actor        string     `json:"actor" maxLength:"255"`
 	// Context replaces that of the task; with DLQEntryUUID only.
 	Context json.RawMessage `json:"context,omitempty" doc:"Input of the new task; a JSON object; for one entry"`
-	// PerSecond is how fast tasks are created, above 0 to MaxReplayRate; 0
-	// means DefaultReplayRate. What Limit and PerSecond ask for must fit into
-	// the server's request timeout.
+	// PerSecond is the rate of new tasks, above 0 to MaxReplayRate; 0 means
+	// DefaultReplayRate. Limit at that rate must fit into the server's request timeout.
 	PerSecond float64 `json:"per_second,omitempty" doc:"At most so many tasks per second, up to 1000; 10 when absent"`
 	// Limit is 1 to MaxReplayLimit; 0 means DefaultReplayLimit.
 	Limit int `json:"limit,omitempty" doc:"How many at most, 1 to 1000; 100 when absent"`
-	// DryRun is true with a filter unless it is given, and false for one entry.
-	DryRun *bool `json:"dry_run,omitempty" doc:"Only tell what would be done; with a filter true when absent"`
+	// DryRun is by default true with a filter, and false for one entry.
+	DryRun *bool `json:"dry_run,omitempty" doc:"Only preview; with a filter true when absent"`
 }
 
 // DLQFilter selects entries; an entry must match everything that is set.
 type DLQFilter struct {
-	// ResolutionStatus can only be Pending, which is meant anyway; it is for
-	// those who mean all that are.
-	ResolutionStatus string `json:"resolution_status,omitempty" enum:"Pending" doc:"Pending is meant anyway; alone it selects all that are"`
+	// ResolutionStatus can only be Pending, the default; alone it selects all pending
+	// entries.
+	ResolutionStatus string `json:"resolution_status,omitempty" enum:"Pending" doc:"Pending is the default; alone it selects all pending entries"`
 	DLQReason        string `json:"dlq_reason,omitempty" enum:"StalenessTimeout,MaxRetriesExceeded,DependencyCycleDetected,WorkerUnavailable,ManualDlq"`
 	Namespace        string `json:"namespace,omitempty" maxLength:"64"`
 	TaskName         string `json:"task_name,omitempty" maxLength:"64"`
@@ -182,18 +179,18 @@ const (
 	MaxPurgeLimit     = 10_000
 )
 
-// DLQPurge is the body of POST /v1/dlq/purge: it forgets entries that are
-// closed, the oldest first. Those that are Pending stay.
+// DLQPurge is the body of POST /v1/dlq/purge: it deletes closed entries, oldest first.
+// Pending ones stay.
 type DLQPurge struct {
 	// OlderThanSeconds is how long ago they must have been closed at least, 0
 	// to 10 years.
-	OlderThanSeconds *int64 `json:"older_than_seconds" doc:"Closed at least so long ago; 0 takes all that are closed"`
+	OlderThanSeconds *int64 `json:"older_than_seconds" doc:"Closed at least so long ago; 0: all closed ones"`
 	// Limit is 1 to MaxPurgeLimit; 0 means DefaultPurgeLimit.
 	Limit  int    `json:"limit,omitempty" doc:"How many at most, 1 to 10000; 1000 when absent"`
 	Reason string `json:"reason" maxLength:"500"`
 	Actor  string `json:"actor" maxLength:"255"`
-	// DryRun is true unless it is given.
-	DryRun *bool `json:"dry_run,omitempty" doc:"Only tell what would be done; true when absent"`
+	// DryRun is true by default.
+	DryRun *bool `json:"dry_run,omitempty" doc:"Only count; true when absent"`
 }
 
 // DLQPurged is how many entries were forgotten; in a dry run, would be.

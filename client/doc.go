@@ -1,11 +1,10 @@
-// Package client is the Go client of the REST API, and the home of the JSON
-// types that the API speaks: the server encodes the same structs that the
-// client decodes, so the two cannot drift apart.
+// Package client is the Go client of the REST API and defines its JSON types: the
+// server encodes the same structs that the client decodes, so they cannot drift apart.
 //
-// A [Client] bounds every call, retries what may be retried (network errors
-// and 5xx, never 4xx; a creation only with idempotency keys or when nothing
-// was sent), honours Retry-After, and refuses answers that lack a required
-// field, naming it. Failures that the server tells of are an [*Error].
+// A [Client] bounds every call, retries safely repeatable calls (after network errors and
+// 5xx, never 4xx; a creation only with idempotency keys or if nothing was sent), honours
+// Retry-After, and rejects answers that lack a required field, naming it. Failures
+// reported by the server are an [*Error].
 //
 // [Client.CreateTasks] creates many tasks with one request, a [Producer] any
 // number of them with several requests in flight.

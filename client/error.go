@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Error is a failure that the server told of.
+// Error is a failure reported by the server.
 type Error struct {
 	Status     int    // HTTP status; 0 for one task of a batch, which has none
-	Code       string // such as NOT_FOUND; made from the status when the server gave none
+	Code       string // such as NOT_FOUND; derived from the status if the server sent none
 	Message    string
 	RequestID  string        // x-request-id of the answer
-	RetryAfter time.Duration // 0 when the server gave none
+	RetryAfter time.Duration // 0 if the server sent none
 	// TaskUUID is the task that exists already, in an answer 409 to a request
 	// with an idempotency key.
 	TaskUUID string
@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// The codes that this package goes by.
+// The codes that this package checks.
 const (
 	codeNotFound     = "NOT_FOUND"
 	codeConflict     = "CONFLICT" // a task exists already
@@ -42,12 +42,12 @@ const (
 	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
 )
 
-// IsNotFound reports whether err says that what was asked for does not exist.
+// IsNotFound reports whether err says that the requested object does not exist.
 func IsNotFound(err error) bool {
 	return hasStatus(err, http.StatusNotFound) || hasCode(err, codeNotFound)
 }
 
-// IsConflict reports whether err says that such a task exists already.
+// IsConflict reports whether err is a conflict, such as an existing task.
 func IsConflict(err error) bool {
 	return hasStatus(err, http.StatusConflict) || hasCode(err, codeConflict)
 }
@@ -63,8 +63,7 @@ func hasCode(err error, code string) bool {
 	return errors.As(err, &e) && e.Status == 0 && e.Code == code
 }
 
-// turnedAway reports that the server has created nothing and wants to be asked
-// later.
+// turnedAway reports that the server has created nothing and requests a later retry.
 func (e *Error) turnedAway() bool {
 	return e.Status == http.StatusTooManyRequests || e.Code == codeBackpressure || e.Code == codeBreakerOpen
 }
@@ -79,7 +78,7 @@ type ErrorDetail struct {
 	Code              string `json:"code" doc:"Such as NOT_FOUND"`
 	Message           string `json:"message"`
 	RetryAfterSeconds int64  `json:"retry_after_seconds,omitempty"`
-	RequestID         string `json:"request_id,omitempty" doc:"Given with unexpected failures; the log has the same"`
+	RequestID         string `json:"request_id,omitempty" doc:"Set for unexpected failures; the log has the same"`
 	TaskUUID          string `json:"task_uuid,omitempty" doc:"The task that has this idempotency key"`
 }
 

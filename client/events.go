@@ -2,9 +2,9 @@ package client
 
 import "encoding/json"
 
-// EventMetrics count the domain events of a worker since it was started, in
-// the form of GET /metrics/events. The names rust and ffi are those of the
-// protocol: the worker's own subscribers, and events from other replicas.
+// EventMetrics count the domain events of a worker since its start, in the form of GET
+// /metrics/events. The names rust and ffi come from the protocol: the worker's own
+// subscribers, and events from other replicas.
 type EventMetrics struct {
 	Router     EventRouterStats `json:"router"`
 	Bus        EventBusStats    `json:"in_process_bus"`
@@ -18,11 +18,11 @@ type EventRouterStats struct {
 	DurableRouted      uint64 `json:"durable_routed"`
 	FastRouted         uint64 `json:"fast_routed"`
 	BroadcastRouted    uint64 `json:"broadcast_routed"`
-	FastDeliveryErrors uint64 `json:"fast_delivery_errors" doc:"Fast events that were lost before they came to the bus"`
+	FastDeliveryErrors uint64 `json:"fast_delivery_errors" doc:"Fast events that were lost before they reached the bus"`
 	RoutingErrors      uint64 `json:"routing_errors" doc:"Durable events that were not published for a failure"`
 }
 
-// EventBusStats count what came to the subscribers in the process.
+// EventBusStats count the events for subscribers in the process.
 type EventBusStats struct {
 	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
 	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches" doc:"Handled by subscribers of this process"`
@@ -45,8 +45,7 @@ const (
 	MaxEventPatterns     = 100
 )
 
-// The places that EventConsumerRequest.From and EventReset.To name, beside
-// positions as text.
+// Values of EventConsumerRequest.From and EventReset.To besides positions as text.
 const (
 	EventsFromBeginning = "beginning"
 	EventsFromNow       = "now"
@@ -63,7 +62,7 @@ type Event struct {
 	Metadata EventMetadata   `json:"metadata"`
 }
 
-// EventMetadata says where an event comes from.
+// EventMetadata is the origin of an event.
 type EventMetadata struct {
 	TaskUUID      string `json:"task_uuid"`
 	StepUUID      string `json:"step_uuid"`
@@ -74,7 +73,7 @@ type EventMetadata struct {
 	FiredBy       string `json:"fired_by" doc:"The publisher, or the handler where there is none"`
 	Attempt       int    `json:"attempt"`
 	Outcome       string `json:"outcome" enum:"success,failed,error" doc:"How the attempt ended; after failed the step runs again"`
-	// Added is what a publisher has added.
+	// Added is metadata from a publisher.
 	Added json.RawMessage `json:"added,omitempty"`
 }
 
@@ -82,8 +81,8 @@ type EventMetadata struct {
 type EventList struct {
 	Events []Event `json:"events"`
 	// Next is the position to go on after.
-	Next int64 `json:"next" doc:"The position to go on after; others may have been passed over"`
-	More bool  `json:"more" doc:"There is more at once, though perhaps nothing that fits"`
+	Next int64 `json:"next" doc:"The position to continue after; others may have been skipped"`
+	More bool  `json:"more" doc:"There are more, though perhaps no matching ones"`
 }
 
 // EventListOptions select events; zero values select everything.
@@ -92,8 +91,7 @@ type EventListOptions struct {
 	Name      string // a pattern, such as payment.*
 	TaskUUID  string
 	After     int64
-	// FromNow asks for no events, but for the place behind all there are, to go
-	// on from.
+	// FromNow requests no events, but the position after all of them, to continue from.
 	FromNow bool
 	Limit   int // 1 to MaxEventsPerPage; 0 means DefaultEventsPerPage
 }
@@ -108,14 +106,13 @@ type EventConsumerRequest struct {
 	Reason    string   `json:"reason,omitempty"`
 }
 
-// EventConsumer reads the durable events of a namespace from a place of its own
-// on.
+// EventConsumer reads the durable events of a namespace from its own position.
 type EventConsumer struct {
 	Name           string   `json:"name"`
 	Namespace      string   `json:"namespace"`
 	Patterns       []string `json:"patterns"`
 	Position       int64    `json:"position" doc:"Everything up to it is done"`
-	Holder         *string  `json:"holder" doc:"Who has events in hand"`
+	Holder         *string  `json:"holder" doc:"Worker with claimed events"`
 	LeaseUntil     *Time    `json:"lease_until" format:"date-time"`
 	Unread         int      `json:"unread" doc:"Events that fit, among the next 1,000 of the namespace"`
 	OldestUnreadAt *Time    `json:"oldest_unread_at" format:"date-time"`
@@ -130,29 +127,29 @@ type EventConsumerList struct {
 	Consumers []EventConsumer `json:"consumers"`
 }
 
-// EventClaim asks for the next events of a consumer.
+// EventClaim requests the next events of a consumer.
 type EventClaim struct {
-	Worker       string `json:"worker" doc:"Who is to have them"`
+	Worker       string `json:"worker" doc:"Worker that claims them"`
 	Limit        int    `json:"limit,omitempty" doc:"1 to 1,000; default 100"`
 	LeaseSeconds int    `json:"lease_seconds,omitempty" doc:"1 to 86,400; default 30"`
 }
 
 // ClaimedEvents are events in the hands of a worker.
 type ClaimedEvents struct {
-	Token  int64   `json:"token" doc:"Fences the acknowledgement; 0 where there are no events"`
+	Token  int64   `json:"token" doc:"Fences the acknowledgement; 0 without events"`
 	Events []Event `json:"events"`
 }
 
-// EventAck says that everything up to a position is done.
+// EventAck acknowledges everything up to a position.
 type EventAck struct {
 	Token    int64 `json:"token"`
 	Position int64 `json:"position"`
-	Release  bool  `json:"release,omitempty" doc:"What is left may be claimed again at once"`
+	Release  bool  `json:"release,omitempty" doc:"The other events may be claimed again at once"`
 }
 
-// EventReset puts a consumer somewhere else.
+// EventReset moves a consumer to another position.
 type EventReset struct {
-	To     string `json:"to" doc:"beginning, now, or the position behind which it goes on"`
+	To     string `json:"to" doc:"beginning, now, or the position to continue after"`
 	Reason string `json:"reason,omitempty"`
 	Actor  string `json:"actor,omitempty"`
 }

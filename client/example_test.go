@@ -19,7 +19,7 @@ func ExampleProducer() {
 		_ = json.NewEncoder(w).Encode(client.TaskBatch{Results: make([]client.TaskBatchResult, len(batch.Tasks))})
 	}))
 	defer server.Close()
-	c := client.New(client.Config{BaseURL: server.URL, HTTP: server.Client()}) // that of an orchestrator
+	c := client.New(client.Config{BaseURL: server.URL, HTTP: server.Client()}) // the URL of an orchestrator
 
 	ctx := context.Background()
 	p := client.NewProducer(ctx, c, client.ProducerConfig{})
@@ -27,8 +27,8 @@ func ExampleProducer() {
 	for order := range 2000 {
 		err := p.Add(ctx, client.TaskRequest{
 			Namespace: "shop", Name: "book_order", Version: "1.0.0", Context: json.RawMessage(fmt.Sprintf(`{"id": %d}`, order)),
-			Initiator: "shop", SourceSystem: "shop", Reason: "an order came in",
-			IdempotencyKey: fmt.Sprintf("order-%d", order), // so that a batch may be sent again
+			Initiator: "shop", SourceSystem: "shop", Reason: "new order",
+			IdempotencyKey: fmt.Sprintf("order-%d", order), // makes retries of a batch safe
 		}, func(got client.TaskOutcome) {
 			if got.Err == nil || client.IsConflict(got.Err) {
 				created.Add(1)

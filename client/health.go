@@ -17,9 +17,9 @@ type HealthCheck struct {
 	LastChecked *Time `json:"last_checked,omitempty" format:"date-time"`
 }
 
-// DetailedHealth is the answer of /health/ready and /health/detailed of both
-// daemons: an orchestrator fills Info, a worker WorkerID and SystemInfo. What
-// follows them is in the detailed answer only.
+// DetailedHealth is the answer of /health/ready and /health/detailed of both daemons: an
+// orchestrator sets Info, a worker WorkerID and SystemInfo. The fields after them are in
+// the detailed answer only.
 type DetailedHealth struct {
 	Status     string                 `json:"status"`
 	Timestamp  Time                   `json:"timestamp" format:"date-time"`
@@ -32,13 +32,13 @@ type DetailedHealth struct {
 	Loops        []Loop                 `json:"loops,omitempty"`
 	// ChannelSaturation is how full each command channel is, 0 to 1.
 	ChannelSaturation map[string]float64 `json:"channel_saturation,omitempty"`
-	// FleetWarning says what is missing in the fleet.
+	// FleetWarning says what the fleet lacks.
 	FleetWarning string `json:"fleet_warning,omitempty"`
-	// NotReady says why /health/ready answers 503.
+	// NotReady is the reason for a 503 of /health/ready.
 	NotReady string `json:"not_ready_reason,omitempty"`
 }
 
-// HealthInfo is what an orchestrator tells about itself.
+// HealthInfo is the information of an orchestrator.
 type HealthInfo struct {
 	Version                       string           `json:"version"`
 	Environment                   string           `json:"environment"`
@@ -49,7 +49,7 @@ type HealthInfo struct {
 	PoolUtilization               *PoolUtilization `json:"pool_utilization,omitempty"`
 }
 
-// WorkerSystemInfo is what a worker tells about itself.
+// WorkerSystemInfo is the information of a worker.
 type WorkerSystemInfo struct {
 	Version                string           `json:"version"`
 	Environment            string           `json:"environment"`
@@ -61,8 +61,8 @@ type WorkerSystemInfo struct {
 	PoolUtilization        *PoolUtilization `json:"pool_utilization,omitempty"`
 }
 
-// PoolUtilization is how far the connection pools are used. There is one
-// pool; pgmq_pool is the same one, for clients that look there.
+// PoolUtilization is the utilization of the connection pools. There is one pool;
+// pgmq_pool is the same, for clients that read that field.
 type PoolUtilization struct {
 	TaskerPool PoolDetail `json:"tasker_pool"`
 	PGMQPool   PoolDetail `json:"pgmq_pool"`
@@ -88,13 +88,12 @@ type EventSystem struct {
 	Status         string `json:"status"`
 	Ready          bool   `json:"ready"`
 	Reason         string `json:"reason,omitempty"`
-	// FallbackActive says that polling stands in for a listener.
+	// FallbackActive says that polling replaces a listener.
 	FallbackActive bool `json:"fallback_active"`
 	// Listener is absent in modes without one.
 	Listener *Listener `json:"listener,omitempty"`
 	Poller   *Poller   `json:"poller,omitempty"`
-	// Found counts work by what found it: listener, poller, timer, catch_up,
-	// continue.
+	// Found counts work by its trigger: listener, poller, timer, catch_up, continue.
 	Found map[string]uint64 `json:"found"`
 	// Errors counts; their texts are in the log, for health is open to all.
 	Errors uint64 `json:"errors"`

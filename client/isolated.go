@@ -8,19 +8,19 @@ import (
 	"strconv"
 )
 
-// Bounds of what is asked of isolated items.
+// Bounds of requests for isolated items.
 const (
 	DefaultIsolatedItems = 100
 	MaxIsolatedItems     = 1000
-	// MaxIsolatedReplay is how many items one replay takes.
+	// MaxIsolatedReplay bounds the items of one replay.
 	MaxIsolatedReplay = 10_000
 )
 
-// IsolatedItems is a page of what batches of a task could not process.
+// IsolatedItems is a page of items isolated by batches of a task.
 type IsolatedItems struct {
 	TaskUUID string         `json:"task_uuid"`
 	Items    []IsolatedItem `json:"items"`
-	Next     *string        `json:"next" doc:"Give it as after to get the next page; null: this is the last one"`
+	Next     *string        `json:"next" doc:"Pass it as after for the next page; null: the last page"`
 }
 
 // IsolatedItem is an item that its batch could not process.
@@ -30,7 +30,7 @@ type IsolatedItem struct {
 	StepUUID   string          `json:"step_uuid"`
 	Item       json.RawMessage `json:"item" doc:"As the handler named it"`
 	Error      IsolatedError   `json:"error"`
-	ReplayedAs *string         `json:"replayed_as" doc:"The latest task that was made to process it again"`
+	ReplayedAs *string         `json:"replayed_as" doc:"The latest task created to process it again"`
 }
 
 // IsolatedError is why an item was isolated.
@@ -47,7 +47,7 @@ type IsolatedOptions struct {
 	Batch     string // the name of a batch
 	Retryable *bool
 	Replayed  *bool
-	After     string // Next of the page before
+	After     string // Next of the previous page
 	Limit     int    // 1 to MaxIsolatedItems; 0 means DefaultIsolatedItems
 }
 
@@ -57,23 +57,23 @@ type IsolatedReplay struct {
 	Actor     string `json:"actor" maxLength:"255"`
 	Worker    string `json:"worker_step,omitempty" maxLength:"128" doc:"Whose batches; needed where the task has those of several"`
 	Batch     string `json:"batch,omitempty" maxLength:"255" doc:"The name of a batch; all when absent"`
-	Retryable *bool  `json:"retryable,omitempty" doc:"Only those of which the handler has said so"`
+	Retryable *bool  `json:"retryable,omitempty" doc:"Only those that the handler marked so"`
 	Again     bool   `json:"again,omitempty" doc:"Those as well that a replay has had already"`
 	// Limit is 1 to MaxIsolatedReplay; 0 means that.
 	Limit  int  `json:"limit,omitempty" doc:"How many items at most, 1 to 10000"`
-	DryRun bool `json:"dry_run,omitempty" doc:"Only tell how many items and batches there would be"`
+	DryRun bool `json:"dry_run,omitempty" doc:"Only count the items and batches"`
 }
 
-// IsolatedReplayed is what became of a replay.
+// IsolatedReplayed is the result of a replay.
 type IsolatedReplayed struct {
-	TaskUUID *string `json:"task_uuid" doc:"The new task; null where nothing was created"`
-	Items    int     `json:"items" doc:"Given to it, or those that would be"`
+	TaskUUID *string `json:"task_uuid" doc:"The new task; null if none was created"`
+	Items    int     `json:"items" doc:"Items of the new task, or of a dry run"`
 	Batches  int     `json:"batches"`
-	More     bool    `json:"more" doc:"There are more items than one replay takes"`
+	More     bool    `json:"more" doc:"More items than one replay takes"`
 	DryRun   bool    `json:"dry_run"`
 }
 
-// IsolatedItems lists what batches of a task could not process, page by page.
+// IsolatedItems lists the items isolated by batches of a task, page by page.
 func (c *Client) IsolatedItems(ctx context.Context, task string, o IsolatedOptions) (*IsolatedItems, error) {
 	q := url.Values{}
 	for name, value := range map[string]string{"worker_step": o.Worker, "batch": o.Batch, "after": o.After} {
@@ -90,8 +90,8 @@ func (c *Client) IsolatedItems(ctx context.Context, task string, o IsolatedOptio
 	return get[IsolatedItems](ctx, c, q, "v1", "tasks", task, "batches", "isolated")
 }
 
-// ReplayIsolated creates a task that processes isolated items again, or says how
-// many it would. Only a dry run is repeated when something was sent.
+// ReplayIsolated creates a task that processes isolated items again, or counts them. Only
+// a dry run is retried after it was sent.
 func (c *Client) ReplayIsolated(ctx context.Context, task string, r IsolatedReplay) (*IsolatedReplayed, error) {
 	return send[IsolatedReplayed](ctx, c, http.MethodPost, unlessDry(&r.DryRun, false), r, "v1", "tasks", task, "batches", "isolated", "replay")
 }

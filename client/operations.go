@@ -7,15 +7,15 @@ type NamespaceList struct {
 	Namespaces []Namespace `json:"namespaces"`
 }
 
-// Namespace is a queue. While it is paused workers claim nothing of it; tasks
-// are still created, and what runs is finished.
+// Namespace is a queue. While it is paused workers claim none of its steps; tasks are
+// still created, and running steps finish.
 type Namespace struct {
 	Name        string  `json:"name"`
 	Paused      bool    `json:"paused"`
 	PausedAt    *Time   `json:"paused_at" format:"date-time"`
 	PausedBy    *string `json:"paused_by"`
 	PauseReason *string `json:"pause_reason"`
-	// PausedCallables are those that are paused by themselves.
+	// PausedCallables are those paused separately.
 	PausedCallables []PausedCallable `json:"paused_callables,omitempty"`
 }
 
@@ -40,12 +40,12 @@ const (
 	MaxWorkerLimit     = 1000
 )
 
-// WorkerList is workers, those that gave a sign of life last first.
+// WorkerList are workers, latest heartbeat first.
 type WorkerList struct {
 	Workers []WorkerState `json:"workers"`
 }
 
-// WorkerState is one worker as the registry knows it.
+// WorkerState is a registered worker.
 type WorkerState struct {
 	WorkerUUID  string   `json:"worker_uuid" doc:"New for every start of the process"`
 	WorkerID    string   `json:"worker_id"`
@@ -53,7 +53,7 @@ type WorkerState struct {
 	Address     string   `json:"address" doc:"host:port of its API, with the host's name where it listens on all addresses; empty without an API"`
 	Version     string   `json:"version"`
 	Mode        string   `json:"mode" doc:"Deployment mode; Draining while it stops"`
-	Draining    bool     `json:"draining,omitempty" doc:"It is stopping: it claims nothing and ends what it runs"`
+	Draining    bool     `json:"draining,omitempty" doc:"Stopping: it claims nothing and ends its steps"`
 	Namespaces  []string `json:"namespaces"`
 	Tags        []string `json:"tags"`
 	Status      string   `json:"status" doc:"active, stale or dead" enum:"active,stale,dead"`
@@ -62,8 +62,8 @@ type WorkerState struct {
 	// HeartbeatAgeSeconds is by the database's clock.
 	HeartbeatAgeSeconds float64 `json:"heartbeat_age_seconds"`
 	StoppedAt           *Time   `json:"stopped_at" format:"date-time" doc:"When it signed off"`
-	// RefusedTemplates are those of its templates whose versions have other content,
-	// the first 100.
+	// RefusedTemplates are its rejected templates, whose versions have other content, the
+	// first 100.
 	RefusedTemplates []RefusedTemplate `json:"refused_templates,omitempty"`
 }
 
@@ -76,45 +76,44 @@ type SweepList struct {
 type Sweep struct {
 	Name    string `json:"name"`
 	Running bool   `json:"running"`
-	// Holder is the orchestrator that runs it, or did last.
+	// Holder is the orchestrator that runs it, or ran it last.
 	Holder     string          `json:"holder" doc:"UUID of the orchestrator that runs it or did last"`
 	NextAt     Time            `json:"next_at" format:"date-time" doc:"When it is due again"`
 	StartedAt  Time            `json:"started_at" format:"date-time"`
 	FinishedAt *Time           `json:"finished_at" format:"date-time" doc:"Null while it runs, and when its last run was cut off"`
 	Runs       int64           `json:"runs"`
-	Result     json.RawMessage `json:"result" doc:"What the last run did that came to its end"`
+	Result     json.RawMessage `json:"result" doc:"Result of the last complete run"`
 }
 
-// SweepRequest is the body of POST /v1/sweeps/{name}/run; it may be left out.
+// SweepRequest is the optional body of POST /v1/sweeps/{name}/run.
 type SweepRequest struct {
-	// DryRun is false unless it is given: a sweep does only what it would do by
-	// itself.
-	DryRun bool `json:"dry_run,omitempty" doc:"Only tell what would be done"`
+	// DryRun is false by default: the same as a periodic run.
+	DryRun bool `json:"dry_run,omitempty" doc:"Only preview"`
 }
 
-// SweepRun is what one run of a sweep did; of a dry run, would have done.
+// SweepRun is the result of a sweep, or of a dry run.
 type SweepRun struct {
 	Sweep   string `json:"sweep"`
 	Outcome string `json:"outcome"`
 	DryRun  bool   `json:"dry_run"`
 	TookMS  int64  `json:"took_ms"`
-	// Error is why it did not come to its end.
+	// Error is why it did not complete.
 	Error string `json:"error,omitempty"`
-	// Items counts what was done by action, such as "cancelled".
+	// Items counts the actions, by name, such as "cancelled".
 	Items map[string]int `json:"items"`
-	// Findings are the first things found; all are counted.
+	// Findings are the first findings; all are counted.
 	Findings []SweepFinding `json:"findings"`
-	More     bool           `json:"more" doc:"It ended at its bounds; the next run goes on"`
+	More     bool           `json:"more" doc:"It ended at its bounds; the next run continues"`
 }
 
-// SweepFinding is one thing that a sweep found.
+// SweepFinding is one finding of a sweep.
 type SweepFinding struct {
-	Subject string `json:"subject" doc:"What it is about, such as the UUID of a task"`
+	Subject string `json:"subject" doc:"Its subject, such as the UUID of a task"`
 	Action  string `json:"action"`
 	Detail  string `json:"detail,omitempty"`
 }
 
-// What a circuit breaker can be told.
+// States that a circuit breaker can be forced to.
 const (
 	BreakerForcedOpen   = "forced_open"
 	BreakerForcedClosed = "forced_closed"
@@ -126,14 +125,14 @@ type BreakerList struct {
 	Breakers []Breaker `json:"breakers"`
 }
 
-// Breaker is a circuit breaker: while it is open nothing is asked of what is
-// behind it. Counts are since the daemon started.
+// Breaker is a circuit breaker: while it is open calls to its dependency are rejected.
+// Counts are since the daemon started.
 type Breaker struct {
 	Name    string `json:"name"`
-	State   string `json:"state" enum:"closed,half_open,open" doc:"Open: calls are refused; half_open: trials go through"`
-	Control string `json:"control" enum:"automatic,forced_open,forced_closed" doc:"Who decides about the state: the outcomes of calls, or an operator"`
+	State   string `json:"state" enum:"closed,half_open,open" doc:"open: calls are rejected; half_open: trials go through"`
+	Control string `json:"control" enum:"automatic,forced_open,forced_closed" doc:"What decides the state: the outcomes of calls, or an operator"`
 	Since   *Time  `json:"since" format:"date-time" doc:"When the state changed last; null when it never did"`
-	// RetryAfterSeconds is how long calls are refused from now on.
+	// RetryAfterSeconds is how long calls are rejected from now on.
 	RetryAfterSeconds float64 `json:"retry_after_seconds"`
 	FailuresInARow    int64   `json:"failures_in_a_row"`
 	Calls             uint64  `json:"calls" doc:"Let through and ended"`

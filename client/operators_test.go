@@ -21,8 +21,8 @@ func golden(t testing.TB, name string) string {
 
 const bulkAnswer = `{"matched":3,"changed":2,"skipped":1,"dry_run":false,"tasks":["` + id + `"]}`
 
-// Each call of operators goes where it should and reads what the server's own
-// tests hold its answers to.
+// Each call of operators has the right route and reads the answers of the server's golden
+// files.
 func TestEveryCallOfOperators(t *testing.T) {
 	t.Parallel()
 	ctx, yes, no := t.Context(), true, false
@@ -144,7 +144,7 @@ func TestEveryCallOfOperators(t *testing.T) {
 			require.EqualValues(t, 1, calls.Load())
 			again, err := json.Marshal(got)
 			require.NoError(t, err)
-			require.JSONEq(t, c.answer, string(again), "encoding gives back what was decoded")
+			require.JSONEq(t, c.answer, string(again), "encoding reverses decoding")
 
 			failing, _, _ := script(t, step{404, `{"error":{"code":"NOT_FOUND","message":"no"}}`, nil})
 			_, err = c.call(failing)
@@ -153,7 +153,7 @@ func TestEveryCallOfOperators(t *testing.T) {
 	}
 }
 
-// What may have been done is not done again; what does no harm is.
+// A call that may have changed something is not retried; others are.
 func TestRetriesOfOperators(t *testing.T) {
 	t.Parallel()
 	ctx, yes, no := t.Context(), true, false

@@ -18,17 +18,16 @@ type ProducerConfig struct {
 	// BatchTasks is how many tasks one request has at most; default 500, no more
 	// than MaxBatchTasks.
 	BatchTasks int
-	// BatchBytes is the size of JSON from which on a batch is full, and how large
-	// one task may be; default 4 MiB. A body has less than twice that, so keep it
-	// at four times the server's web.max_body_bytes or less.
+	// BatchBytes is the size of JSON at which a batch is full, and the bound of one task;
+	// default 4 MiB. A body has less than twice that, so keep it at four times the
+	// server's web.max_body_bytes or less.
 	BatchBytes int
-	// InFlight is how many requests are under way at once; default 4, as many as
-	// an orchestrator reads. The transport of Config.HTTP should keep as many idle
-	// connections to a host; that of net/http keeps 2.
+	// InFlight bounds the concurrent requests; default 4, as many as an orchestrator
+	// reads. The transport of Config.HTTP should keep as many idle connections to a host;
+	// that of net/http keeps 2.
 	InFlight int
-	// Linger is how long the first task of a batch waits for others while a sender
-	// is free; default 5 ms, negative for not at all. While all are busy, batches
-	// fill anyway.
+	// Linger is how long the first task of a batch waits for others while a sender is
+	// free; default 5 ms, negative: not at all. While all are busy, batches fill anyway.
 	Linger time.Duration
 }
 
@@ -50,43 +49,41 @@ func (cfg ProducerConfig) withDefaults() ProducerConfig {
 }
 
 var (
-	// ErrNotSent says that a task has not reached the server, so that it may be
-	// added again.
+	// ErrNotSent: a task has not reached the server, so it may be added again.
 	ErrNotSent = errors.New("the task was not sent")
 	// ErrProducerClosed is the error of a [Producer] that is closed.
 	ErrProducerClosed = errors.New("the producer is closed")
 )
 
-// TaskOutcome is what became of a task of a [Producer]: it has a UUID, or there
-// is an error.
+// TaskOutcome is the outcome of a task of a [Producer]: a UUID or an error.
 type TaskOutcome struct {
 	TaskUUID string
-	Existing bool // the task existed already and the request asked for no other
-	// Err is an [*Error] where the server refused the task. It wraps [ErrNotSent]
-	// where the task has not reached the server; after another error of the network
-	// the task may exist.
+	Existing bool // the task existed already, which the request allows
+	// Err is an [*Error] if the server rejected the task. It wraps [ErrNotSent] if the
+	// task has not reached the server; after another error of the network the task may
+	// exist.
 	Err error
 }
 
-// Producer creates many tasks with several batches in flight. It is safe for
-// concurrent use, and has to be closed.
+// Producer creates many tasks with several batches in flight. It is safe for concurrent
+// use, and must be closed.
 //
-// It holds at most InFlight + 1 batches: [Producer.Add] blocks while these are
-// full. A server that turns tasks away (429, or 503 for back-pressure) slows the
-// whole producer: no request is sent for as long as Retry-After says, and the
-// tasks are sent again then, however often. Otherwise requests are repeated by
-// the rules of [Client.CreateTasks]: where the fate of a batch is unknown only if
-// each of its tasks has an idempotency key, so give every task one. A batch that
-// is refused as a whole for what is in it is divided, so that only the tasks to
-// blame fail. Tasks of different batches are created in any order.
+// It holds at most InFlight + 1 batches: [Producer.Add] blocks while these are full. A
+// server that rejects tasks temporarily (429, or 503 for back-pressure) slows the whole
+// producer: no request is sent for the time of Retry-After, and then the tasks are sent
+// again, without limit. Otherwise requests are retried by the rules of
+// [Client.CreateTasks]: with an unknown outcome only if each task of the batch has an
+// idempotency key, so give every task one. A batch that is rejected as a whole for its
+// content is divided, so that only the invalid tasks fail. Tasks of different batches are
+// created in any order.
 type Producer struct {
 	client *Client
 	cfg    ProducerConfig
 	ctx    context.Context // its life
 	cancel context.CancelCauseFunc
 
-	tasks   chan producedTask           // to the collector; unbuffered, so that none is forgotten there
-	flushes chan chan []<-chan struct{} // asks it for the ends of all batches
+	tasks   chan producedTask           // to the collector; unbuffered, so that none is lost there
+	flushes chan chan []<-chan struct{} // requests the ends of all batches
 	batches chan *producedBatch         // from it to the senders
 	closing chan struct{}
 	close   sync.Once
@@ -94,7 +91,7 @@ type Producer struct {
 
 	mu     sync.Mutex
 	resume time.Time    // no request is sent before
-	lost   atomic.Int64 // tasks that were given up when ctx ended
+	lost   atomic.Int64 // tasks given up when ctx ended
 }
 
 // producedTask is a task on its way.
@@ -104,16 +101,16 @@ type producedTask struct {
 	done  func(TaskOutcome)
 }
 
-// producedBatch is what becomes one request.
+// producedBatch becomes one request.
 type producedBatch struct {
 	tasks []producedTask
 	bytes int
-	due   bool          // to be sent although it is not full
-	ended chan struct{} // closed when the outcomes of all tasks have been told
+	due   bool          // send it although it is not full
+	ended chan struct{} // closed after the callbacks of all tasks
 }
 
-// NewProducer returns a producer that lives until it is closed, or until ctx ends:
-// then requests under way are given up, and what was not sent is told to be so.
+// NewProducer returns a producer that lives until it is closed, or until ctx ends: then
+// it gives up requests under way, and reports unsent tasks as such.
 func NewProducer(ctx context.Context, c *Client, cfg ProducerConfig) *Producer {
 	p := &Producer{client: c, cfg: cfg.withDefaults(), tasks: make(chan producedTask), flushes: make(chan chan []<-chan struct{}),
 		batches: make(chan *producedBatch), closing: make(chan struct{})}
@@ -125,14 +122,14 @@ func NewProducer(ctx context.Context, c *Client, cfg ProducerConfig) *Producer {
 	return p
 }
 
-// own runs a goroutine of the producer. Where it panics, in a function given to
-// Add, the producer ends, and Close panics.
+// own runs a goroutine of the producer. If it panics, in a function passed to Add, the
+// producer ends, and Close panics.
 func (p *Producer) own(run func()) {
 	p.owned.Go(func() {
 		returned := false
 		defer func() {
 			if !returned {
-				p.cancel(errors.New("a function given to Add has panicked"))
+				p.cancel(errors.New("a function passed to Add has panicked"))
 			}
 		}()
 		run()
@@ -140,11 +137,11 @@ func (p *Producer) own(run func()) {
 	})
 }
 
-// Add takes a task, and waits for room until ctx ends. The error says that the
-// task was not taken; it is [ErrProducerClosed] after Close. Otherwise done is
-// called once with what became of the task: on goroutines of the producer, several
-// at once, and before Flush or Close return. It must not call the producer, and
-// holds up one of InFlight senders while it runs.
+// Add adds a task, and waits for room until ctx ends. An error means that the task was
+// not added; it is [ErrProducerClosed] after Close. Otherwise done is called once with
+// the outcome: on goroutines of the producer, concurrently, and before Flush or Close
+// return. It must not call the producer, and blocks one of InFlight senders while it
+// runs.
 func (p *Producer) Add(ctx context.Context, r TaskRequest, done func(TaskOutcome)) error {
 	body, err := json.Marshal(&r)
 	switch {
@@ -170,8 +167,8 @@ func (p *Producer) Add(ctx context.Context, r TaskRequest, done func(TaskOutcome
 	}
 }
 
-// Flush sends what was added before, full or not, and waits until what became of
-// it has been told. The error says that ctx or the producer ended first.
+// Flush sends the tasks added before, in full batches or not, and waits for their
+// outcomes. An error means that ctx or the producer ended first.
 func (p *Producer) Flush(ctx context.Context) error {
 	answer := make(chan []<-chan struct{}, 1)
 	select {
@@ -193,11 +190,10 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close takes no more tasks, sends those that were added and waits until what
-// became of them has been told. When ctx ends first it ends the producer as the
-// end of that one's context does. The error says that tasks were given up so;
-// what was wrong with others only the functions given to Add are told. A second
-// call does the same.
+// Close accepts no more tasks, sends the added ones and waits for their outcomes. If ctx
+// ends first it ends the producer like the end of the producer's context. The error
+// counts only the tasks given up by that; other errors go to the functions passed to Add.
+// A second call does the same.
 func (p *Producer) Close(ctx context.Context) error {
 	p.close.Do(func() { close(p.closing) })
 	stop := context.AfterFunc(ctx, func() { p.cancel(context.Cause(ctx)) })
@@ -215,7 +211,7 @@ func (p *Producer) collect() {
 	defer close(p.batches)
 	linger := time.NewTimer(p.cfg.Linger)
 	defer linger.Stop()
-	var ends []<-chan struct{} // of batches handed over; those that have come are forgotten
+	var ends []<-chan struct{} // of batches handed over; ended ones are dropped
 	b, closing, closed := newProducedBatch(), p.closing, false
 	for !closed || len(b.tasks) > 0 {
 		in, out := p.tasks, p.batches

@@ -19,8 +19,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// orchestrator returns a client of an orchestrator that knows the template
-// made/thing 1.0.0, and its database.
+// orchestrator returns a client of an orchestrator with the template made/thing 1.0.0,
+// and its database.
 func orchestrator(t *testing.T) (*client.Client, *enginetest.Engine) {
 	t.Helper()
 	e := enginetest.Start(t, func(w *worker.Worker) error {

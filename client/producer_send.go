@@ -18,8 +18,8 @@ func (p *Producer) deliver() {
 	}
 }
 
-// send creates tasks and tells what became of each. repeated says that they may
-// have been created by an earlier attempt.
+// send creates tasks and reports the outcome of each. repeated says that an earlier
+// attempt may have created them.
 func (p *Producer) send(tasks []producedTask, repeated bool) {
 	for attempt := 0; len(tasks) > 0; attempt++ {
 		if err := p.waitToResume(); err != nil {
@@ -33,7 +33,7 @@ func (p *Producer) send(tasks []producedTask, repeated bool) {
 		var refused *Error
 		switch {
 		case err == nil:
-			tasks, refused = tell(tasks, answer)
+			tasks, refused = report(tasks, answer)
 			p.pause(attempt, refused)
 		case errors.As(err, &refused) && refused.turnedAway():
 			p.pause(attempt, refused)
@@ -51,8 +51,7 @@ func (p *Producer) send(tasks []producedTask, repeated bool) {
 	}
 }
 
-// blamesBody reports whether a status says that a body is too large or cannot be
-// read.
+// blamesBody reports whether a status says that a body is too large or invalid.
 func blamesBody(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
@@ -74,9 +73,9 @@ func ruleOf(tasks []producedTask) retryRule {
 	return retryPaced
 }
 
-// tell tells what became of tasks, except of those that were turned away, which
-// it returns with the error of the last of them.
-func tell(tasks []producedTask, answer *TaskBatch) (again []producedTask, why *Error) {
+// report reports the outcomes of tasks, except of those turned away, which it returns
+// with the error of the last of them.
+func report(tasks []producedTask, answer *TaskBatch) (again []producedTask, why *Error) {
 	for i := range answer.Results {
 		result := &answer.Results[i]
 		if result.Error == nil {
@@ -92,7 +91,7 @@ func tell(tasks []producedTask, answer *TaskBatch) (again []producedTask, why *E
 	return again, why
 }
 
-// fail tells that tasks were not created, as far as is known.
+// fail reports that tasks were not created, as far as is known.
 func (p *Producer) fail(tasks []producedTask, err error) {
 	if p.ctx.Err() != nil {
 		p.lost.Add(int64(len(tasks)))
@@ -104,8 +103,7 @@ func (p *Producer) fail(tasks []producedTask, err error) {
 
 func notSent(cause error) error { return fmt.Errorf("%w: %w", ErrNotSent, cause) }
 
-// pause keeps all senders from sending for as long as the server asks for; nil is
-// no time.
+// pause delays all senders by the server's Retry-After; nil: no delay.
 func (p *Producer) pause(attempt int, why *Error) {
 	if why == nil {
 		return

@@ -23,7 +23,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-// roundTrips is a server without a network, for tests with a clock of their own.
+// roundTrips is a server without a network, for tests with a fake clock.
 type roundTrips func(tasks []client.TaskRequest) (*http.Response, error)
 
 func (f roundTrips) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -59,10 +59,10 @@ func refusal(code string) client.ErrorBody {
 	return client.ErrorBody{Error: client.ErrorDetail{Code: code, Message: "m"}}
 }
 
-// outcomes are what a producer has told of each task.
+// outcomes are the reported outcomes of each task.
 type outcomes struct {
-	mu   sync.Mutex
-	told map[string][]client.TaskOutcome
+	mu       sync.Mutex
+	reported map[string][]client.TaskOutcome
 }
 
 // add adds a task whose initiator is its name.
@@ -70,10 +70,10 @@ func (o *outcomes) add(ctx context.Context, p *client.Producer, r client.TaskReq
 	return p.Add(ctx, r, func(got client.TaskOutcome) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.told == nil {
-			o.told = map[string][]client.TaskOutcome{}
+		if o.reported == nil {
+			o.reported = map[string][]client.TaskOutcome{}
 		}
-		o.told[r.Initiator] = append(o.told[r.Initiator], got)
+		o.reported[r.Initiator] = append(o.reported[r.Initiator], got)
 	})
 }
 
@@ -81,8 +81,8 @@ func (o *outcomes) of(t *testing.T, name string) client.TaskOutcome {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	require.Len(t, o.told[name], 1, name)
-	return o.told[name][0]
+	require.Len(t, o.reported[name], 1, name)
+	return o.reported[name][0]
 }
 
 func named(n int) client.TaskRequest {
@@ -127,7 +127,7 @@ func TestAProducerIsBounded(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.Equal(t, []int{10, 10, 10}, sizes, "in flight")
-		require.Equal(t, 40, added, "and one batch that is full")
+		require.Equal(t, 40, added, "and one full batch")
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, got.add(impatient, p, named(1000)), context.DeadlineExceeded)
@@ -163,13 +163,13 @@ func TestAProducerLingers(t *testing.T) {
 		add(3)
 		add(4)
 		add(5)
-		require.Equal(t, "3 after 1s", <-sent, "a full one does not wait")
+		require.Equal(t, "3 after 1s", <-sent, "a full batch does not wait")
 		<-time.After(time.Second / 2)
 		add(6)
 		require.NoError(t, p.Flush(t.Context()))
 		require.Equal(t, "1 after 1.5s", <-sent)
 		add(7)
-		require.Equal(t, "1 after 2.5s", <-sent, "what the last batch would have waited for does not count")
+		require.Equal(t, "1 after 2.5s", <-sent, "the linger of the last batch does not count")
 		require.NoError(t, p.Flush(t.Context()), "with nothing to send")
 		require.NoError(t, p.Close(t.Context()))
 	})
@@ -199,8 +199,7 @@ func TestAProducerBoundsBytes(t *testing.T) {
 	})
 }
 
-// A server that turns tasks away slows all senders, and gets the tasks that it
-// has turned away again, and no others.
+// A server that turns tasks away slows all senders, and gets only these tasks again.
 func TestAServerSlowsAProducer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -252,8 +251,8 @@ func TestAServerSlowsAProducer(t *testing.T) {
 	})
 }
 
-// A batch whose fate is unknown is repeated where all of its tasks have keys, and
-// then what exists counts as created.
+// A batch with an unknown outcome is retried if all of its tasks have keys, and then
+// existing ones count as created.
 func TestAProducerAndABrokenConnection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -276,7 +275,7 @@ func TestAProducerAndABrokenConnection(t *testing.T) {
 				var got outcomes
 				require.NoError(t, got.add(t.Context(), p, named(1)))
 				require.NoError(t, got.add(t.Context(), p, c.second))
-				require.NoError(t, p.Close(t.Context()), "tasks that fail are no failure of the producer")
+				require.NoError(t, p.Close(t.Context()), "failed tasks are not a failure of the producer")
 				require.Equal(t, c.asked, asked)
 				for _, name := range []string{"1", "2"} {
 					if c.err == "" {
@@ -291,7 +290,7 @@ func TestAProducerAndABrokenConnection(t *testing.T) {
 	}
 }
 
-// A batch that the server finds too large is divided; what is to blame fails.
+// A batch that is too large for the server is divided; the invalid task fails.
 func TestAProducerDividesBatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -320,7 +319,7 @@ func TestAProducerDividesBatches(t *testing.T) {
 	})
 }
 
-// What no request can mend fails at once, with what the server says.
+// An error that no request can fix fails at once, with the server's message.
 func TestAProducerThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for want, serve := range map[string]roundTrips{
@@ -351,8 +350,8 @@ func TestAProducerThatIsRefused(t *testing.T) {
 	}
 }
 
-// When a context ends, that of the producer or that of Close, everything that was
-// added is told, and what was not sent is told to be so.
+// When a context ends, the producer's or that of Close, every added task is reported,
+// unsent ones as such.
 func TestAProducerIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -414,7 +413,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A function that panics ends the producer, and the panic comes out of Close.
+// A panicking function ends the producer, and Close panics.
 func TestAProducerWhoseCallerPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -428,8 +427,8 @@ func TestAProducerWhoseCallerPanics(t *testing.T) {
 	})
 }
 
-// Whatever a server does, each task is told once, and those told to be created
-// are; run with -race.
+// For any answers of the server each task is reported once, and those reported as created
+// exist; run with -race.
 func TestManyProduceAtOnce(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -490,5 +489,5 @@ func TestManyProduceAtOnce(t *testing.T) {
 	adding.Wait()
 	require.NoError(t, p.Close(t.Context()))
 	require.Len(t, made, adders*each)
-	require.Len(t, got.told, adders*each)
+	require.Len(t, got.reported, adders*each)
 }

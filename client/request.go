@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxAnswer bounds what is read of an answer.
+	// maxAnswer bounds the size of an answer.
 	maxAnswer = 64 << 20
 	// Delays between attempts double from the first to the last, with jitter;
 	// a Retry-After counts instead, up to its bound.
@@ -24,18 +24,17 @@ const (
 	maxRetryAfter = 60 * time.Second
 )
 
-// retryRule says when a call may be repeated.
+// retryRule says when a call may be retried.
 type retryRule int
 
 const (
 	// retryAlways: repeating does no harm.
 	retryAlways retryRule = iota
-	// retryPaced: likewise, but the caller decides when to come back after being
-	// turned away.
+	// retryPaced: the same, but the caller decides when to retry after being turned away.
 	retryPaced
 	// retryUnsent: only when the request cannot have arrived.
 	retryUnsent
-	// retryNever: the first answer is what is asked for.
+	// retryNever: the first answer is final.
 	retryNever
 )
 
@@ -45,7 +44,7 @@ type call struct {
 	path   []string
 	query  url.Values
 	body   any
-	extra  time.Duration // beyond the timeout, for waiting
+	extra  time.Duration // added to the timeout, for waiting
 	retry  retryRule
 	// repeated is called after every failed attempt that is followed by
 	// another one.
@@ -117,7 +116,7 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte) ([]byte, erro
 	return answer, nil
 }
 
-// authorize adds the credentials that there are.
+// authorize adds the configured credentials.
 func (c *Client) authorize(req *http.Request) {
 	if c.cfg.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
@@ -141,30 +140,30 @@ func unsent(err error) bool {
 
 func mayRetry(err error, rule retryRule) bool {
 	var network *networkError
-	var told *Error
+	var refusal *Error
 	switch {
 	case rule == retryNever || errors.Is(err, context.Canceled):
 		return false
 	case errors.As(err, &network):
 		return rule != retryUnsent || unsent(err)
-	case errors.As(err, &told):
-		return rule != retryUnsent && !(rule == retryPaced && told.turnedAway()) && told.Status >= http.StatusInternalServerError
+	case errors.As(err, &refusal):
+		return rule != retryUnsent && !(rule == retryPaced && refusal.turnedAway()) && refusal.Status >= http.StatusInternalServerError
 	}
 	return false
 }
 
 // delay before the attempt after number attempt.
 func delay(attempt int, err error) time.Duration {
-	var told *Error
-	if errors.As(err, &told) && told.RetryAfter > 0 {
-		return min(told.RetryAfter, maxRetryAfter)
+	var refusal *Error
+	if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
+		return min(refusal.RetryAfter, maxRetryAfter)
 	}
 	d := min(firstDelay<<min(attempt, 10), lastDelay)
 	return d/2 + rand.N(d/2+1) // #nosec G404 -- jitter
 }
 
-// pause waits; false means that ctx ends before the time is over, so that
-// another attempt would come to nothing.
+// pause waits; false means that ctx ends before the time is over, so that another attempt
+// would be useless.
 func pause(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
 		return false

@@ -2,17 +2,17 @@ package client
 
 import "encoding/json"
 
-// What a schedule does about runs that were missed.
+// A schedule's policies for missed runs.
 const (
-	CatchUpSkip = "skip" // they are left out
-	CatchUpOne  = "one"  // the last of them is made, for all
-	CatchUpAll  = "all"  // all of them are made, up to a number
+	CatchUpSkip = "skip" // they are skipped
+	CatchUpOne  = "one"  // only the last one is made
+	CatchUpAll  = "all"  // all are made, up to MaxCatchUp
 )
 
-// What a schedule does while the task of its last run is alive.
+// A schedule's policies while the task of its last run is alive.
 const (
-	OverlapAllow = "allow" // it runs beside it
-	OverlapSkip  = "skip"  // it leaves the run out
+	OverlapAllow = "allow" // run concurrently
+	OverlapSkip  = "skip"  // skip the run
 )
 
 // Bounds of schedules.
@@ -38,37 +38,37 @@ type ScheduleRequest struct {
 	Context       json.RawMessage `json:"context,omitempty" doc:"Of every task; a JSON object of at most 65536 bytes, empty when absent"`
 	Priority      int             `json:"priority,omitempty" doc:"-100 to 100; 0 is the template's"`
 	Tags          []string        `json:"tags,omitempty" doc:"Of every task" maxItems:"63"`
-	CatchUp       string          `json:"catch_up,omitempty" doc:"What becomes of missed runs; skip when absent" enum:"skip,one,all"`
-	MaxCatchUp    int             `json:"max_catch_up,omitempty" doc:"How many missed runs are made up for with all, 1 to 1000; 10 when absent"`
-	Overlap       string          `json:"overlap,omitempty" doc:"What becomes of a run while the task before is alive; allow when absent" enum:"allow,skip"`
+	CatchUp       string          `json:"catch_up,omitempty" doc:"Policy for missed runs; skip when absent" enum:"skip,one,all"`
+	MaxCatchUp    int             `json:"max_catch_up,omitempty" doc:"Bound of missed runs made with all, 1 to 1000; 10 when absent"`
+	Overlap       string          `json:"overlap,omitempty" doc:"Policy for a run while the previous task is alive; allow when absent" enum:"allow,skip"`
 	JitterSeconds int             `json:"jitter_seconds,omitempty" doc:"Tasks begin up to so much later, 0 to 3600"`
 	MaxAttempts   int             `json:"max_attempts,omitempty" doc:"Of every task, in place of the template's"`
-	RetryDelays   []string        `json:"retry_delays,omitempty" doc:"Of every task, such as 10s or 5m, in place of the template's" maxItems:"32"`
-	// Actor and Reason are kept in the history of operators' actions.
+	RetryDelays   []string        `json:"retry_delays,omitempty" doc:"Of every task, such as 10s or 5m, instead of the template's" maxItems:"32"`
+	// Actor and Reason are recorded in the history of operators' actions.
 	Actor  string `json:"actor,omitempty" doc:"Who acts" maxLength:"255"`
 	Reason string `json:"reason,omitempty" doc:"Kept in the history" maxLength:"500"`
-	// DryRun only checks it and tells when it would run.
-	DryRun bool `json:"dry_run,omitempty" doc:"Only tell what it would come to"`
+	// DryRun only validates it and returns its next runs.
+	DryRun bool `json:"dry_run,omitempty" doc:"Only preview"`
 }
 
-// ScheduleUpdate is the body of PATCH /v1/schedules/{id}; what is nil stays.
+// ScheduleUpdate is the body of PATCH /v1/schedules/{id}; nil fields stay.
 type ScheduleUpdate struct {
 	Template      *string         `json:"template,omitempty" maxLength:"64"`
 	Version       *string         `json:"version,omitempty" maxLength:"50"`
-	Cron          *string         `json:"cron,omitempty" doc:"With another one the next run is counted from now" maxLength:"255"`
-	TimeZone      *string         `json:"time_zone,omitempty" doc:"With another one the next run is counted from now" maxLength:"64"`
-	Context       json.RawMessage `json:"context,omitempty" doc:"Takes the place of the old one"`
+	Cron          *string         `json:"cron,omitempty" doc:"A change computes the next run from now" maxLength:"255"`
+	TimeZone      *string         `json:"time_zone,omitempty" doc:"A change computes the next run from now" maxLength:"64"`
+	Context       json.RawMessage `json:"context,omitempty" doc:"Replaces the old one"`
 	Priority      *int            `json:"priority,omitempty"`
-	Tags          *[]string       `json:"tags,omitempty" doc:"Take the place of the old ones" maxItems:"63"`
+	Tags          *[]string       `json:"tags,omitempty" doc:"Replace the old ones" maxItems:"63"`
 	CatchUp       *string         `json:"catch_up,omitempty" enum:"skip,one,all"`
 	MaxCatchUp    *int            `json:"max_catch_up,omitempty"`
 	Overlap       *string         `json:"overlap,omitempty" enum:"allow,skip"`
 	JitterSeconds *int            `json:"jitter_seconds,omitempty"`
 	MaxAttempts   *int            `json:"max_attempts,omitempty" doc:"0: the template's"`
-	RetryDelays   *[]string       `json:"retry_delays,omitempty" doc:"Take the place of the old ones; empty: the template's" maxItems:"32"`
+	RetryDelays   *[]string       `json:"retry_delays,omitempty" doc:"Replace the old ones; empty: the template's" maxItems:"32"`
 	Actor         string          `json:"actor,omitempty" doc:"Who acts" maxLength:"255"`
 	Reason        string          `json:"reason,omitempty" doc:"Kept in the history" maxLength:"500"`
-	DryRun        bool            `json:"dry_run,omitempty" doc:"Only tell what it would come to"`
+	DryRun        bool            `json:"dry_run,omitempty" doc:"Only preview"`
 }
 
 // Schedule creates tasks again and again.
@@ -93,20 +93,20 @@ type Schedule struct {
 	PausedAt      *Time           `json:"paused_at" format:"date-time"`
 	PausedBy      *string         `json:"paused_by"`
 	PauseReason   *string         `json:"pause_reason"`
-	NextRunAt     Time            `json:"next_run_at" format:"date-time" doc:"It means nothing while the schedule is paused"`
+	NextRunAt     Time            `json:"next_run_at" format:"date-time" doc:"Meaningless while the schedule is paused"`
 	LastRunAt     *Time           `json:"last_run_at" format:"date-time" doc:"The time that the last run was for"`
 	LastTaskUUID  *string         `json:"last_task_uuid"`
 	LastError     *string         `json:"last_error" doc:"Why the last run that was due created no task"`
 	CreatedAt     Time            `json:"created_at" format:"date-time"`
 	UpdatedAt     Time            `json:"updated_at" format:"date-time"`
 	// NextRuns are the next five runs, where one schedule is shown.
-	NextRuns []NextRun `json:"next_runs,omitempty" doc:"The next five, where one schedule is shown"`
+	NextRuns []NextRun `json:"next_runs,omitempty" doc:"The next five, for a single schedule"`
 }
 
-// NextRun is a run to come.
+// NextRun is a future run.
 type NextRun struct {
 	At Time `json:"at" format:"date-time"`
-	// Local is the same moment as clocks in the time zone show it.
+	// Local is the same moment as local time of the time zone.
 	Local string `json:"local" doc:"As clocks in the time zone show it"`
 }
 
@@ -114,11 +114,11 @@ type NextRun struct {
 type NextRuns struct {
 	ScheduleID string    `json:"schedule_id"`
 	TimeZone   string    `json:"time_zone"`
-	Paused     bool      `json:"paused" doc:"Then none of them is made before it is resumed"`
+	Paused     bool      `json:"paused" doc:"Then none of them happens before it is resumed"`
 	Runs       []NextRun `json:"runs"`
 }
 
-// ScheduleRun is a run that was made by hand.
+// ScheduleRun is a run requested by hand.
 type ScheduleRun struct {
 	ScheduleID string `json:"schedule_id"`
 	TaskUUID   string `json:"task_uuid"`

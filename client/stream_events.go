@@ -15,13 +15,12 @@ import (
 // maxStreamed bounds one event of a stream.
 const maxStreamed = 32 << 20
 
-// StreamEvents follows durable domain events as they are published, behind
-// o.After or, with FromNow, those from now on; o.Limit means nothing. It calls
-// handle for each, in order, and goes on behind the last one where the
-// connection breaks or the server sends it away. It ends with the error of
-// handle, with that of ctx, or with one that another try would not mend.
+// StreamEvents follows durable domain events as they are published, after o.After or,
+// with FromNow, from now on; o.Limit is ignored. It calls handle for each, in order, and
+// continues after the last one if the connection breaks or the server ends it. It ends
+// with the error of handle, with that of ctx, or with one that a retry would not fix.
 //
-// It keeps no place: for what must not be missed use a consumer (ClaimEvents).
+// It stores no position: for events that must not be missed use a consumer (ClaimEvents).
 func (c *Client) StreamEvents(ctx context.Context, o EventListOptions, handle func(Event) error) error {
 	if o.FromNow {
 		o.Limit = 0
@@ -52,7 +51,7 @@ func (c *Client) StreamEvents(ctx context.Context, o EventListOptions, handle fu
 	}
 }
 
-// handledError is an error of whoever handles events.
+// handledError is an error of the caller's handle.
 type handledError struct{ error }
 
 // stream follows one connection to its end; nil: the server has ended it.

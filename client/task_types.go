@@ -14,18 +14,18 @@ const (
 	DefaultTypeVersion   = "1.0.0"
 )
 
-// TaskTypeRequest is the body of PUT /v1/task-types/{name}: what a template of
-// one step says.
+// TaskTypeRequest is the body of PUT /v1/task-types/{name}: the content of a template of
+// one step.
 type TaskTypeRequest struct {
 	Namespace     string          `json:"namespace,omitempty" maxLength:"49" doc:"The queue of its tasks; default when absent"`
-	Version       string          `json:"version,omitempty" maxLength:"16" doc:"1.0.0 when absent. The one that was registered last is enqueued"`
+	Version       string          `json:"version,omitempty" maxLength:"16" doc:"1.0.0 when absent. The latest registered one is enqueued"`
 	Description   string          `json:"description,omitempty"`
 	Handler       string          `json:"handler,omitempty" maxLength:"500" doc:"Name of the handler; the type's when absent"`
 	PayloadSchema json.RawMessage `json:"payload_schema,omitempty" doc:"JSON Schema of the payload"`
 	Priority      *int            `json:"priority,omitempty" doc:"-100 to 100, the highest first"`
-	PriorityLevel *int            `json:"priority_level,omitempty" doc:"In place of priority: 1, which goes first, to 10"`
+	PriorityLevel *int            `json:"priority_level,omitempty" doc:"Instead of priority: 1, the first, to 10"`
 	Retry         *TypeRetry      `json:"retry,omitempty"`
-	// MaxAttempts is Retry.MaxAttempts for those who have nothing else to say.
+	// MaxAttempts is a shortcut for Retry.MaxAttempts.
 	MaxAttempts    *int          `json:"max_attempts,omitempty" doc:"Executions of a task, the first included; 3 when absent"`
 	TimeoutSeconds int           `json:"timeout_seconds,omitempty" doc:"Limit of one execution"`
 	Tags           []string      `json:"tags,omitempty" doc:"A worker must carry all of them"`
@@ -44,17 +44,17 @@ type TypeRetry struct {
 	BackoffDelaysMS []int64 `json:"backoff_delays_ms,omitempty"`
 }
 
-// TypeIdentity is what makes two requests the same task, as in a template. A
-// type is always_unique where it does not say otherwise.
+// TypeIdentity is what makes two requests the same task, as in a template. The default of
+// a type is always_unique.
 type TypeIdentity struct {
 	Strategy    string `json:"strategy,omitempty" doc:"strict, caller_provided or always_unique (the default of a type)"`
 	Window      string `json:"window,omitempty"`
 	Calendar    string `json:"calendar,omitempty"`
 	TimeZone    string `json:"time_zone,omitempty"`
-	KeyLifetime string `json:"key_lifetime,omitempty" doc:"How long idempotency keys count, such as 7d; for ever when absent"`
+	KeyLifetime string `json:"key_lifetime,omitempty" doc:"Lifetime of idempotency keys, such as 7d; unbounded when absent"`
 }
 
-// TaskType is a task type as the API shows it.
+// TaskType is a task type of the API.
 type TaskType struct {
 	Name           string          `json:"name"`
 	Namespace      string          `json:"namespace"`
@@ -90,7 +90,7 @@ type TaskTypeListOptions struct {
 type EnqueueRequest struct {
 	Type           string          `json:"type" maxLength:"64" doc:"Name of the task type"`
 	Payload        json.RawMessage `json:"payload" doc:"Input of the task; a JSON object"`
-	Queue          string          `json:"queue,omitempty" doc:"Namespace of the type; needed where several have one of this name"`
+	Queue          string          `json:"queue,omitempty" doc:"Namespace of the type; required if several have one of this name"`
 	IdempotencyKey string          `json:"idempotency_key,omitempty" maxLength:"255" doc:"Makes repeated requests one task"`
 	ConflictPolicy string          `json:"conflict_policy,omitempty" enum:"fail,use_existing" doc:"use_existing when absent"`
 	MaxAttempts    *int            `json:"max_attempts,omitempty" minimum:"1" maximum:"32767" doc:"The type's when absent"`
@@ -107,8 +107,8 @@ type EnqueueRequest struct {
 	CorrelationID  *string         `json:"correlation_id,omitempty" doc:"UUID"`
 
 	ParentCorrelationID *string  `json:"parent_correlation_id,omitempty" doc:"UUID"`
-	DependsOn           []string `json:"depends_on,omitempty" maxItems:"100" doc:"UUIDs of tasks that have to end before this one begins"`
-	OnDependencyFailure string   `json:"on_dependency_failure,omitempty" enum:"fail,continue" doc:"What becomes of the task when one of them fails; fail, it is cancelled, when absent"`
+	DependsOn           []string `json:"depends_on,omitempty" maxItems:"100" doc:"UUIDs of tasks that must end before this one begins"`
+	OnDependencyFailure string   `json:"on_dependency_failure,omitempty" enum:"fail,continue" doc:"What to do when one of them fails: cancel the task (fail, the default), or continue"`
 }
 
 // Enqueued is the task that was enqueued, or that existed for its key.
@@ -116,11 +116,11 @@ type Enqueued struct {
 	ID     string `json:"id"`
 	Status string `json:"status"`
 	Queue  string `json:"queue"`
-	// Existing says that it was there already.
+	// Existing says that it existed already.
 	Existing bool `json:"existing,omitempty"`
 }
 
-// EnqueuedTask is where a task of one step stands.
+// EnqueuedTask is the state of a task of one step.
 type EnqueuedTask struct {
 	ID          string          `json:"id"`
 	Type        string          `json:"type"`
@@ -136,8 +136,7 @@ type EnqueuedTask struct {
 	CompletedAt *Time           `json:"completed_at,omitempty" format:"date-time"`
 }
 
-// PutTaskType registers a task type, or changes it. Tasks that exist keep what
-// they began with.
+// PutTaskType registers or changes a task type. Existing tasks keep their plan.
 func (c *Client) PutTaskType(ctx context.Context, name string, r TaskTypeRequest) (*TaskType, error) {
 	return send[TaskType](ctx, c, http.MethodPut, retryAlways, r, "v1", "task-types", name)
 }
@@ -158,8 +157,7 @@ func (c *Client) TaskType(ctx context.Context, namespace, name string) (*TaskTyp
 	return get[TaskType](ctx, c, ofNamespace(namespace), "v1", "task-types", name)
 }
 
-// DeleteTaskType forgets a task type and returns what it was. Tasks that exist go
-// on.
+// DeleteTaskType deletes a task type and returns it. Existing tasks continue.
 func (c *Client) DeleteTaskType(ctx context.Context, namespace, name string, why Why) (*TaskType, error) {
 	q := why.query()
 	if namespace != "" {
@@ -177,8 +175,8 @@ func ofNamespace(namespace string) url.Values {
 	return url.Values{"namespace": {namespace}}
 }
 
-// Enqueue creates a task of a type. With an idempotency key the call is repeated
-// like any other; without one only when nothing was sent.
+// Enqueue creates a task of a type. With an idempotency key the call is retried like any
+// other; without one only if nothing was sent.
 func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, error) {
 	retry := retryUnsent
 	if r.IdempotencyKey != "" {
@@ -187,8 +185,7 @@ func (c *Client) Enqueue(ctx context.Context, r EnqueueRequest) (*Enqueued, erro
 	return send[Enqueued](ctx, c, http.MethodPost, retry, r, "v1", "enqueue")
 }
 
-// EnqueuedTask returns where a task of one step stands. wait is as for
-// [Client.Task].
+// EnqueuedTask returns the state of a task of one step. wait is as for [Client.Task].
 func (c *Client) EnqueuedTask(ctx context.Context, id string, wait time.Duration) (*EnqueuedTask, error) {
 	q := url.Values{}
 	if wait > 0 {

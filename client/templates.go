@@ -2,8 +2,7 @@ package client
 
 import "encoding/json"
 
-// TemplateList is the current templates. TotalCount ignores the namespace
-// asked for.
+// TemplateList are the current templates. TotalCount ignores the namespace filter.
 type TemplateList struct {
 	Namespaces []NamespaceSummary `json:"namespaces"`
 	Templates  []TemplateSummary  `json:"templates"`
@@ -37,16 +36,15 @@ type TemplateDetail struct {
 	// Configuration is the whole template in the keys of its YAML form.
 	Configuration json.RawMessage `json:"configuration"`
 	Steps         []TemplateStep  `json:"steps"`
-	// Registration is what the registry knows of the version; nil from servers that
-	// do not tell.
+	// Registration is the registry's data about the version; nil from older servers.
 	Registration *TemplateRegistration `json:"registration,omitempty"`
 }
 
-// TemplateRegistration is what the registry knows of a template version beside
-// its content.
+// TemplateRegistration is the registry's data about a template version besides its
+// content.
 type TemplateRegistration struct {
 	ContentHash  string `json:"content_hash" doc:"SHA-256 of the content, in hex"`
-	RegisteredBy string `json:"registered_by" doc:"Daemon or operator; empty where that is not known"`
+	RegisteredBy string `json:"registered_by" doc:"Daemon or operator; empty if unknown"`
 	RegisteredAt Time   `json:"registered_at" format:"date-time"`
 	Used         bool   `json:"used" doc:"Tasks have used the version: its content is immutable"`
 	DeprecatedAt *Time  `json:"deprecated_at" format:"date-time" doc:"Since when it is not chosen where a request names no version"`

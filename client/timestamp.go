@@ -24,8 +24,7 @@ func (t Time) AppendText(b []byte) ([]byte, error) {
 	return t.UTC().AppendFormat(b, zonedLayout), nil
 }
 
-// MarshalJSON implements json.Marshaler; it keeps the embedded time.Time from
-// doing so.
+// MarshalJSON implements json.Marshaler in place of the embedded time.Time.
 func (t Time) MarshalJSON() ([]byte, error) { return quoted(t.MarshalText) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -37,8 +36,8 @@ func (t *Time) UnmarshalText(text []byte) (err error) {
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *Time) UnmarshalJSON(raw []byte) error { return unquoted(raw, t.UnmarshalText) }
 
-// NaiveTime is an instant in UTC that is written without a zone, as the
-// readiness objects have it. Reading accepts what [Time] accepts.
+// NaiveTime is an instant in UTC written without a zone, as in the readiness objects.
+// Reading accepts what [Time] accepts.
 type NaiveTime struct{ time.Time }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -65,7 +64,7 @@ func parseTime(s string) (time.Time, error) {
 	if t, err := time.Parse(naiveLayout, s); err == nil {
 		return t, nil
 	}
-	return time.Time{}, fmt.Errorf("%q is no RFC 3339 timestamp", s)
+	return time.Time{}, fmt.Errorf("invalid timestamp %q: want RFC 3339", s)
 }
 
 func quoted(text func() ([]byte, error)) ([]byte, error) {
@@ -81,7 +80,7 @@ func unquoted(raw []byte, text func([]byte) error) error {
 		return nil
 	}
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
-		return fmt.Errorf("%s is no timestamp", raw)
+		return fmt.Errorf("invalid timestamp %s", raw)
 	}
 	return text(raw[1 : len(raw)-1])
 }

@@ -7,30 +7,29 @@ import (
 	"net/url"
 )
 
-// ExternalEvent is the body of POST /v1/external-events: something that has
-// happened outside and that steps of type wait_for_event may wait for. It has a
-// namespace and a key, or it is sent to a task.
+// ExternalEvent is the body of POST /v1/external-events: an event from outside that steps
+// of type wait_for_event may wait for. It has a namespace and a key, or a task.
 type ExternalEvent struct {
-	Name      string          `json:"name" doc:"What has happened, as templates name it" maxLength:"255"`
+	Name      string          `json:"name" doc:"Name of the event, as in templates" maxLength:"255"`
 	Namespace string          `json:"namespace,omitempty" doc:"Of the steps that may wait for it; with key" maxLength:"64"`
-	Key       string          `json:"key,omitempty" doc:"What tells events of one name apart, such as an order number" maxLength:"512"`
+	Key       string          `json:"key,omitempty" doc:"Distinguishes events of one name, such as an order number" maxLength:"512"`
 	TaskUUID  string          `json:"task_uuid,omitempty" doc:"The task that it is sent to, instead of namespace and key" format:"uuid"`
 	Payload   json.RawMessage `json:"payload,omitempty" doc:"Any JSON; part of the result of the steps that waited"`
-	// ID is the sender's own: a repetition with it changes nothing.
-	ID string `json:"id,omitempty" doc:"The sender's own id: a second event with it in a namespace changes nothing" maxLength:"255"`
+	// ID is the sender's own: a repetition with it has no effect.
+	ID string `json:"id,omitempty" doc:"The sender's own id: a second event with it in a namespace has no effect" maxLength:"255"`
 }
 
-// EventReceipt is what became of an ExternalEvent.
+// EventReceipt is the outcome of an ExternalEvent.
 type EventReceipt struct {
 	EventUUID string `json:"event_uuid"`
-	Delivered int    `json:"delivered" doc:"Steps that have waited for it; with 0 it is kept for the first one that will"`
-	Duplicate bool   `json:"duplicate" doc:"An event with this id had come before; nothing was done"`
+	Delivered int    `json:"delivered" doc:"Steps that received it; with 0 it is kept for the first step that waits for it"`
+	Duplicate bool   `json:"duplicate" doc:"An event with this id was received before; no effect"`
 	ExpiresAt Time   `json:"expires_at" format:"date-time" doc:"Until when it is kept"`
 }
 
-// Approval is a step that waits for somebody to decide.
+// Approval is a step that waits for a decision.
 type Approval struct {
-	Token     string `json:"token" doc:"Who knows it may decide, once"`
+	Token     string `json:"token" doc:"Allows one decision"`
 	TaskUUID  string `json:"task_uuid"`
 	StepUUID  string `json:"step_uuid"`
 	Namespace string `json:"namespace"`
@@ -60,9 +59,9 @@ type ApprovalListOptions struct {
 	Limit               int // 0: the server's default
 }
 
-// Waiting says what a step waits for.
+// Waiting is what a step waits for.
 type Waiting struct {
-	Kind     string  `json:"kind" doc:"sleep, wait_for_event, approval or task; tasks: those that its task depends on; worker: one that can run it"`
+	Kind     string  `json:"kind" doc:"sleep, wait_for_event, approval or task; tasks: dependencies of its task; worker: a worker that can run it"`
 	Event    string  `json:"event,omitempty"`
 	Key      string  `json:"key,omitempty"`
 	Prompt   string  `json:"prompt,omitempty"`
@@ -74,8 +73,8 @@ type Waiting struct {
 // WaitingForWorker is the kind of waiting of a step that no live worker can run.
 const WaitingForWorker = "worker"
 
-// SendEvent delivers an event to the steps that wait for it. It is sent again
-// after a lost answer only with an ID.
+// SendEvent delivers an event to the steps that wait for it. It is retried after a lost
+// answer only with an ID.
 func (c *Client) SendEvent(ctx context.Context, e ExternalEvent) (*EventReceipt, error) {
 	retry := retryUnsent
 	if e.ID != "" {
@@ -96,13 +95,13 @@ func (c *Client) Approvals(ctx context.Context, o ApprovalListOptions) (*Approva
 	return get[Approvals](ctx, c, q, "v1", "approvals")
 }
 
-// Approval returns the one with a token; it decides nothing.
+// Approval returns the approval with a token; it decides nothing.
 func (c *Client) Approval(ctx context.Context, token string) (*Approval, error) {
 	return get[Approval](ctx, c, nil, "v1", "approvals", token)
 }
 
-// Decide decides about the approval with a token. It does so once: one that has
-// been decided is not found (see [IsNotFound]).
+// Decide decides about the approval with a token, once: a decided one is not found (see
+// [IsNotFound]).
 func (c *Client) Decide(ctx context.Context, token string, v Verdict) (*Approval, error) {
 	return send[Approval](ctx, c, http.MethodPost, retryUnsent, v, "v1", "approvals", token)
 }

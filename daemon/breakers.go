@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// newBreakers makes the circuit breakers of a daemon: one for each dependency
-// it has, independent of the others.
+// newBreakers makes the circuit breakers of a daemon: one per dependency, independent of
+// each other.
 func newBreakers(c config.Common, w *config.Worker, log *zap.Logger, m *telemetry.Metrics) (*breaker.Set, error) {
 	return breaker.NewSet(breaker.Config{Logger: log, Metrics: m}, breakerSettings(c, w))
 }
@@ -42,9 +42,9 @@ func breakerSettings(c config.Common, w *config.Worker) map[string]breaker.Setti
 // canceledStatement is the SQLSTATE of a statement that ran into its time limit.
 const canceledStatement = "57014"
 
-// judge tells a database that is away from one that answers, whatever it says.
-// What ran out of time tells neither by itself: the database may hang, or the
-// statement had more to do than fits.
+// judge distinguishes an unavailable database from one that answers, with any error. A
+// time-out decides nothing by itself: the database may hang, or the statement had too
+// much to do.
 func judge(err error) breaker.Verdict {
 	var sql interface{ SQLState() string }
 	var duplicate *orchestration.DuplicateError
@@ -57,19 +57,19 @@ func judge(err error) breaker.Verdict {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrTaskEnded), errors.As(err, &duplicate), isSQL:
 		return breaker.Success
 	}
-	return breaker.Ignored // bad input, a daemon that stops
+	return breaker.Ignored // bad input, or the daemon stops
 }
 
-// answered tells the breakers that the database does answer: their trials then
-// begin without waiting for their time-outs.
+// answered notifies the breakers that the database answers: their trials then begin
+// without waiting for their time-outs.
 func answered(set *breaker.Set) {
 	for _, name := range []string{breaker.Web, breaker.TaskReadiness, breaker.Messaging, breaker.Report} {
 		set.Breaker(name).Seen()
 	}
 }
 
-// guardedTransport sends signals through a breaker. A signal that is not sent
-// is found by a poll or a scan.
+// guardedTransport sends signals through a breaker. A poll or a scan finds the work of a
+// signal that is not sent.
 type guardedTransport struct {
 	signal.Transport
 	breaker *breaker.Breaker

@@ -12,9 +12,8 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 )
 
-// TestBudgetsOfRequestsFollowTheConfiguration: a list takes its share of what
-// there is for answers, a body that is longer than all bodies may be together
-// takes all of it.
+// TestBudgetsOfRequestsFollowTheConfiguration: a list takes its share of the budget for
+// answers, a body longer than the budget for bodies takes all of it.
 func TestBudgetsOfRequestsFollowTheConfiguration(t *testing.T) {
 	t.Parallel()
 	loaded := loadToo(t, enginetest.Migrated(t), "")

@@ -16,10 +16,9 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// Check finds what the daemons that a configuration is for refuse at their
-// start, as far as that shows without a database: connection strings that
-// cannot be read, settings that a part refuses, templates that do not load. It
-// opens no connection. What Loaded.Refused tells is not repeated.
+// Check finds what the daemons reject at their start, as far as possible without a
+// database: invalid connection strings, settings that a part rejects, templates that do
+// not load. It opens no connection. It does not repeat Loaded.Refused.
 func Check(loaded *config.Loaded) []error {
 	var errs []error
 	roots := loaded.Context.Roots()
@@ -51,7 +50,7 @@ func checkWorker(loaded *config.Loaded) []error {
 	return []error{checkConnections(loaded.Common, workerBuffers(loaded.Worker)), err}
 }
 
-// checkConnections reads the connection strings as those do who connect.
+// checkConnections parses the connection strings as their users do.
 func checkConnections(c config.Common, buffers signalBuffers) error {
 	s := &signals{config: c, buffers: buffers}
 	var err error

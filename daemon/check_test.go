@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// TestAValidationRefusesWhatADaemonRefuses runs each file through both: what
-// a daemon does not start with fails a validation, and what passes one starts.
+// TestAValidationRefusesWhatADaemonRefuses runs each file through both: a daemon starts
+// with it if and only if it passes the validation.
 func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestAValidationRefusesWhatADaemonRefuses(t *testing.T) {
 				}
 				return db.DSN, true
 			}})
-			if invalid != nil { // neither goes on
+			if invalid != nil { // neither continues
 				require.True(t, tt.refuse, "%v", invalid)
 				return
 			}

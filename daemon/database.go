@@ -26,21 +26,20 @@ const (
 	sourceRelay  = relay.Name
 )
 
-// startPatience is how long a daemon waits for a database that does not answer
-// at start. Orchestrated restarts bring up both at once.
+// startPatience is how long a daemon waits at start for a database that does not answer.
+// Orchestrated restarts start both at once.
 const startPatience = 30 * time.Second
 
-// openStore connects to the database, migrates it when configured, and checks
-// that its schema is the one this program knows. In embedded mode the
-// other daemon hears signals directly, so they need not ride along with what is
-// waited for.
+// openStore connects to the database, migrates it if configured, and checks that its
+// schema matches this program. In embedded mode the other daemon receives signals
+// directly, so they need not travel with the commit.
 func openStore(ctx context.Context, c config.Common, name string, near *neighbours, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*store.Store, error) {
 	opts := storeOptions(c, name, near)
 	opts.OnForget = func() {
-		log.Warn("the database is another server than before, was restarted, or went back to an older state; what was remembered of it is forgotten")
+		log.Warn("the database is another server than before, was restarted, or went back to an older state; the caches are dropped")
 	}
 	opts.OnSlowAcquire = func(waited time.Duration) {
-		log.Warn("a connection was long in coming; the pool may be too small", zap.Duration("waited", waited))
+		log.Warn("waited long for a connection; the pool may be too small", zap.Duration("waited", waited))
 	}
 	opts.Observe = func(flow string, took time.Duration, err error) {
 		m.StoreStatement.WithLabelValues(flow).Observe(took.Seconds())
@@ -48,7 +47,7 @@ func openStore(ctx context.Context, c config.Common, name string, near *neighbou
 			answered(breakers)
 		}
 	}
-	// Altogether, since the database may go away between one and the next.
+	// As a whole, since the database may become unavailable between one and the next.
 	return patiently(ctx, log, func(ctx context.Context) (*store.Store, error) { return openOnce(ctx, c.Database, opts, log) })
 }
 
@@ -104,7 +103,7 @@ func migrate(ctx context.Context, d config.Database, like *store.PoolConfig, log
 	return nil
 }
 
-// patiently repeats open while the database is away, for startPatience.
+// patiently retries open while the database is unavailable, for startPatience.
 func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Context) (T, error)) (T, error) {
 	deadline := time.Now().Add(startPatience)
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
@@ -112,7 +111,7 @@ func patiently[T any](ctx context.Context, log *zap.Logger, open func(context.Co
 		if err == nil || !unavailable(err) || ctx.Err() != nil || time.Now().Add(pause).After(deadline) {
 			return opened, err
 		}
-		log.Warn("the database does not answer; trying again", zap.Duration("in", pause), zap.Error(err))
+		log.Warn("the database does not answer; retrying", zap.Duration("in", pause), zap.Error(err))
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -132,7 +131,7 @@ type signals struct {
 	store     *store.Store
 	transport signal.Transport
 	sender    *signal.Sender
-	heard     signal.Source // nil until source is called
+	listening signal.Source // nil until source is called
 	slotLost  func(slot string)
 }
 
@@ -149,18 +148,18 @@ func newSignals(c config.Common, name string, like *store.PoolConfig, buffers si
 	case sourceNotify:
 		out.transport = notify.NewTransport(s.Execer())
 	case sourceWAL, sourceRelay:
-		// What is published outside of transactions goes the same way: a relay
-		// announces it, and nobody else.
+		// Signals published outside of transactions go the same way: only a relay
+		// announces them.
 		out.transport = wal.NewTransport(s.Execer())
 	default:
-		return nil, fmt.Errorf("common.signals.event_source: %q is none of %s, %s and %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
+		return nil, fmt.Errorf("invalid common.signals.event_source %q: want %s, %s or %s", c.Signals.EventSource, sourceNotify, sourceWAL, sourceRelay)
 	}
-	// Listeners probe past the breaker: that is how a recovery is seen.
+	// Listeners probe past the breaker: that shows a recovery.
 	out.sender = signal.NewSender(guardedTransport{out.transport, breakers.Breaker(breaker.Messaging)}, signal.SenderConfig{
 		Logger: log, OnRestart: restarts(m.LoopRestarts),
 		OnError: func(err error) {
 			if errors.Is(err, breaker.ErrOpen) {
-				return // it was told of when it opened
+				return // it was logged when it opened
 			}
 			log.Warn("signals could not be sent; pollers and catch-up scans find the work", zap.Error(err))
 		},
@@ -168,18 +167,18 @@ func newSignals(c config.Common, name string, like *store.PoolConfig, buffers si
 	return out, nil
 }
 
-// source is what the event systems of this process listen to. They share one
-// connection: every NOTIFY wakes all that listen, and a slot has one reader.
+// source is what the event systems of this process listen to. They share one connection:
+// every NOTIFY wakes all listeners, and a slot has one reader.
 func (s *signals) source() (signal.Source, error) {
-	if s.heard != nil {
-		return s.heard, nil
+	if s.listening != nil {
+		return s.listening, nil
 	}
 	source, err := s.newSource()
 	if err != nil {
 		return nil, fmt.Errorf("prepare the event source %s: %w", s.config.Signals.EventSource, err)
 	}
-	s.heard = mux.New(source, s.muxConfig())
-	return s.heard, nil
+	s.listening = mux.New(source, s.muxConfig())
+	return s.listening, nil
 }
 
 func (s *signals) newSource() (signal.Source, error) {

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// gap forwards connections to a server, but for some in the middle, which it
-// closes at once.
+// gap forwards connections to a server, except some in the middle, which it closes at
+// once.
 func gap(t *testing.T, dsn string, first, last int64) (through string, refused *atomic.Int64) {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -58,8 +58,8 @@ func gap(t *testing.T, dsn string, first, last int64) (through string, refused *
 	return u.String(), refused
 }
 
-// A database that goes away between the first connection and the migration is
-// waited for, as one that is not there to begin with.
+// A daemon waits for a database that becomes unavailable between the first connection and
+// the migration, as for one that is unavailable from the beginning.
 func TestADatabaseThatGoesAwayWhileADaemonStarts(t *testing.T) {
 	t.Parallel()
 	dsn, refused := gap(t, pgtest.New(t).TCPDSN, 2, 2)
@@ -69,7 +69,7 @@ func TestADatabaseThatGoesAwayWhileADaemonStarts(t *testing.T) {
 	defer s.Close()
 	require.NoError(t, s.CheckSchema(t.Context()))
 	require.Positive(t, refused.Load())
-	require.Positive(t, logs.FilterMessage("the database does not answer; trying again").Len())
+	require.Positive(t, logs.FilterMessage("the database does not answer; retrying").Len())
 }
 
 // commonFor is the common part of a configuration, migration at start included.

@@ -11,12 +11,11 @@ import (
 	"github.com/tasker-go/tasker/config"
 )
 
-// publicDelay is how long load balancers are given by default to learn that a
-// daemon is going down.
+// publicDelay is the default time for load balancers to notice that a daemon stops.
 const publicDelay = 3 * time.Second
 
-// shutdownDelay is how long a daemon is unready and serves everything before it
-// stops. By default that is publicDelay where its API can be reached by others.
+// shutdownDelay is how long a daemon is unready and serves everything before it stops.
+// The default is publicDelay if its API is reachable from other hosts.
 func shutdownDelay(c config.Shutdown, web config.Web) time.Duration {
 	switch {
 	case !web.Enabled:
@@ -48,7 +47,7 @@ func (s *shared) linger(ctx context.Context) {
 	if s.delay <= 0 {
 		return
 	}
-	s.log.Info("stopping: unready, and serving on until load balancers have noticed", zap.Duration("for", s.delay))
+	s.log.Info("stopping: unready, still serving until load balancers have noticed", zap.Duration("for", s.delay))
 	timer := time.NewTimer(s.delay)
 	defer timer.Stop()
 	select {

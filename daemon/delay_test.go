@@ -41,8 +41,8 @@ func TestShutdownDelay(t *testing.T) {
 	}
 }
 
-// TestADaemonServesOnBeforeItStops: load balancers need a moment to see that it
-// is not ready any more.
+// TestADaemonServesOnBeforeItStops: load balancers need a moment to notice that it is not
+// ready.
 func TestADaemonServesOnBeforeItStops(t *testing.T) {
 	t.Parallel()
 	o, err := NewOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), "[common.shutdown]\ndelay_ms = 300000\n"), zap.NewNop())
@@ -62,12 +62,12 @@ func TestADaemonServesOnBeforeItStops(t *testing.T) {
 	status, body = ask(t, base+"/health/live")
 	require.Equal(t, http.StatusOK, status, body)
 	require.Empty(t, stopped)
-	cancel() // the time for stopping is over
+	cancel() // the stop time is over
 	<-stopped
 }
 
-// TestProbesAnswerUntilTheEnd: while a worker waits for its handlers it says that
-// it lives, that it is not ready, and how it does; and the fleet sees it drain.
+// TestProbesAnswerUntilTheEnd: while a worker waits for its handlers it is live, not
+// ready, and reports its status; and the fleet sees it drain.
 func TestProbesAnswerUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	loaded := loadToo(t, enginetest.Migrated(t), "")

@@ -19,15 +19,15 @@ const (
 	// depthAge is how long a count is good: health and metrics are open to all
 	// and must not become load.
 	depthAge = time.Second
-	// depthShare: between two counts lies this many times what the first took.
-	// While an old snapshot is held a count walks over what is dead.
+	// depthShare: the time between two counts is this multiple of the first one's
+	// duration. While an old snapshot is held a count reads dead rows.
 	depthShare = 20
-	// depthTimeout bounds one count, and so what a scrape may wait.
+	// depthTimeout bounds one count, and so the wait of a scrape.
 	depthTimeout = 2 * time.Second
 )
 
-// queueDepth counts the claimable steps for people: as a health check and as a
-// metric. It is safe for concurrent use.
+// queueDepth counts the claimable steps, as a health check and as a metric. It is safe
+// for concurrent use.
 type queueDepth struct {
 	count    func(ctx context.Context, limit int) (map[string]int, error)
 	unserved func(ctx context.Context, limit int) ([]store.Unserved, error)
@@ -35,12 +35,12 @@ type queueDepth struct {
 	gauge    *prometheus.Desc
 	without  *prometheus.Desc
 
-	mu         sync.Mutex
-	thresholds config.QueueDepthThresholds
-	at         time.Time
-	took       time.Duration
-	last       map[string]int // by namespace; nil: the latest count failed
-	nobodys    []store.Unserved
+	mu            sync.Mutex
+	thresholds    config.QueueDepthThresholds
+	at            time.Time
+	took          time.Duration
+	last          map[string]int // by namespace; nil: the latest count failed
+	unservedSteps []store.Unserved
 }
 
 func newQueueDepth(count func(context.Context, int) (map[string]int, error), unserved func(context.Context, int) ([]store.Unserved, error),
@@ -52,70 +52,70 @@ func newQueueDepth(count func(context.Context, int) (map[string]int, error), uns
 		gauge: prometheus.NewDesc("tasker_queue_depth", "Claimable steps, counted up to one more than overflow_threshold.", []string{"namespace"}, nil)}
 }
 
-// judgeBy has the next check use other thresholds.
+// judgeBy sets the thresholds for the next check.
 func (q *queueDepth) judgeBy(thresholds config.QueueDepthThresholds) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.thresholds.OverflowThreshold < thresholds.OverflowThreshold {
-		q.at = time.Time{} // the latest count did not go that far
+		q.at = time.Time{} // the latest count may have a lower limit
 	}
 	q.thresholds = thresholds
 }
 
-// measure counts at most once per depthAge, one at a time; nil means that
-// there is no answer. The map must not be changed.
+// measure counts at most once per depthAge, one at a time; nil means no answer. The map
+// must not be changed.
 func (q *queueDepth) measure(ctx context.Context) map[string]int {
 	depth, _ := q.counted(ctx)
 	return depth
 }
 
-// counted is measure with what no worker can run.
+// counted is measure with the steps that no worker can run.
 func (q *queueDepth) counted(ctx context.Context) (map[string]int, []store.Unserved) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.at.IsZero() && q.now().Sub(q.at) < max(depthAge, depthShare*q.took) {
-		return q.last, q.nobodys
+		return q.last, q.unservedSteps
 	}
-	// A caller that leaves must not make the others miss the count.
+	// A caller that leaves must not abort the count of the others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), depthTimeout)
 	defer cancel()
 	begin := q.now()
 	depth, err := q.count(ctx, q.thresholds.OverflowThreshold+1)
-	var nobodys []store.Unserved
+	var unservedSteps []store.Unserved
 	if err == nil {
-		nobodys, err = q.unserved(ctx, q.thresholds.OverflowThreshold+1)
+		unservedSteps, err = q.unserved(ctx, q.thresholds.OverflowThreshold+1)
 	}
 	if err != nil {
-		depth, nobodys = nil, nil // what was true a while ago says nothing now
+		depth, unservedSteps = nil, nil // old counts are not reported
 	}
-	q.last, q.nobodys, q.at = depth, nobodys, q.now()
+	q.last, q.unservedSteps, q.at = depth, unservedSteps, q.now()
 	q.took = q.at.Sub(begin)
-	return depth, nobodys
+	return depth, unservedSteps
 }
 
-// shownCallables bounds what the check of steps without a worker names.
+// shownCallables bounds the callables named in the check of steps without a worker.
 const shownCallables = 3
 
-// checkWorkers says what steps wait for that no live worker can run.
+// checkWorkers reports steps that no live worker can run.
 func (q *queueDepth) checkWorkers(ctx context.Context) telemetry.Check {
 	begin := q.now()
-	depth, nobodys := q.counted(ctx)
-	c := telemetry.Check{Status: deploymode.Healthy, Message: "live workers can run all steps in line", Duration: q.now().Sub(begin)}
+	depth, unservedSteps := q.counted(ctx)
+	c := telemetry.Check{Status: deploymode.Healthy, Message: "live workers can run all waiting steps", Duration: q.now().Sub(begin)}
 	if depth == nil {
 		c.Status, c.Message = deploymode.Unknown, "the queues could not be counted"
 		return c
 	}
-	if len(nobodys) == 0 {
+	if len(unservedSteps) == 0 {
 		return c
 	}
 	steps := 0
 	var says []string
-	for i := range nobodys {
-		if steps += nobodys[i].Steps; i < shownCallables {
-			says = append(says, fmt.Sprintf("%s: %s", nobodys[i].Namespace, &nobodys[i]))
+	for i := range unservedSteps {
+		if steps += unservedSteps[i].Steps; i < shownCallables {
+			says = append(says, fmt.Sprintf("%s: %s", unservedSteps[i].Namespace, &unservedSteps[i]))
 		}
 	}
-	if more := len(nobodys) - shownCallables; more > 0 {
+	if more := len(unservedSteps) - shownCallables; more > 0 {
 		says = append(says, fmt.Sprintf("and %d more", more))
 	}
 	c.Status, c.Message = deploymode.Degraded, fmt.Sprintf("%d steps wait for a worker that can run them (%s)", steps, strings.Join(says, "; "))
@@ -158,13 +158,13 @@ func (q *queueDepth) check(ctx context.Context) telemetry.Check {
 // Describe implements prometheus.Collector.
 func (q *queueDepth) Describe(ch chan<- *prometheus.Desc) { ch <- q.gauge; ch <- q.without }
 
-// Collect implements prometheus.Collector. Without an answer it tells nothing,
-// so that a scrape brings all the other metrics while the database is away.
+// Collect implements prometheus.Collector. Without an answer it reports nothing, so that
+// a scrape gets the other metrics while the database is unavailable.
 func (q *queueDepth) Collect(ch chan<- prometheus.Metric) {
-	depth, nobodys := q.counted(context.Background())
+	depth, unservedSteps := q.counted(context.Background())
 	without := map[string]int{}
-	for i := range nobodys {
-		without[nobodys[i].Namespace] += nobodys[i].Steps
+	for i := range unservedSteps {
+		without[unservedSteps[i].Namespace] += unservedSteps[i].Steps
 	}
 	for namespace, steps := range depth {
 		ch <- prometheus.MustNewConstMetric(q.gauge, prometheus.GaugeValue, float64(steps), namespace)

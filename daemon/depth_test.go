@@ -17,14 +17,14 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// counter answers counts and takes note of them.
+// counter answers counts and records them.
 type counter struct {
-	depth   map[string]int
-	nobodys []store.Unserved
-	err     error
-	calls   int
-	limits  []int
-	now     time.Time
+	depth         map[string]int
+	unservedSteps []store.Unserved
+	err           error
+	calls         int
+	limits        []int
+	now           time.Time
 }
 
 func (c *counter) count(ctx context.Context, limit int) (map[string]int, error) {
@@ -40,7 +40,7 @@ func (c *counter) unserved(ctx context.Context, _ int) ([]store.Unserved, error)
 	if _, ok := ctx.Deadline(); !ok {
 		return nil, errors.New("no deadline")
 	}
-	return c.nobodys, c.err
+	return c.unservedSteps, c.err
 }
 
 func newCounted(depth map[string]int) (*counter, *queueDepth) {
@@ -71,7 +71,7 @@ func TestQueueDepthIsJudgedByTheLongestQueue(t *testing.T) {
 			check := q.check(t.Context())
 			require.Equal(t, c.want, check.Status)
 			require.Equal(t, c.says, check.Message)
-			require.Equal(t, []int{21}, counted.limits, "beyond the last threshold nobody needs to know")
+			require.Equal(t, []int{21}, counted.limits, "up to the last threshold")
 		})
 	}
 }
@@ -98,7 +98,7 @@ tasker_steps_without_worker{namespace="a"} 0
 	left, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.now = c.now.Add(depthAge)
-	require.Equal(t, deploymode.Healthy, q.check(left).Status, "who leaves does not spoil it for the others")
+	require.Equal(t, deploymode.Healthy, q.check(left).Status, "a caller that leaves does not abort the others")
 }
 
 func TestQueueDepthOfADatabaseThatIsAway(t *testing.T) {
@@ -106,7 +106,7 @@ func TestQueueDepthOfADatabaseThatIsAway(t *testing.T) {
 	c, q := newCounted(map[string]int{"a": 1})
 	q.check(t.Context())
 	c.err, c.now = errors.New("host db-7 is away"), c.now.Add(depthAge)
-	require.Zero(t, testutil.CollectAndCount(q), "the scrape goes on without it")
+	require.Zero(t, testutil.CollectAndCount(q), "the scrape continues without it")
 	check := q.check(t.Context())
 	require.Equal(t, deploymode.Unknown, check.Status)
 	require.NotContains(t, check.Message, "db-7")
@@ -122,7 +122,7 @@ func TestStepsWithoutAWorkerAreTold(t *testing.T) {
 	require.Equal(t, deploymode.Healthy, check.Status)
 	handler := workflow.HandlerReference{Callable: "pay.charge"}
 	c.now = c.now.Add(depthAge)
-	c.nobodys = []store.Unserved{
+	c.unservedSteps = []store.Unserved{
 		{Namespace: "a", Handler: handler, Steps: 5, Workers: true, Handlers: []string{"pay.change", "mail.send"}},
 		{Namespace: "a", Handler: workflow.HandlerReference{Callable: "x", Method: "m", Resolver: "r"}, Steps: 2, Workers: true},
 		{Namespace: "b", Handler: handler, Steps: 1},

@@ -1,10 +1,10 @@
-// Package daemon wires the parts into the two daemons: it reads the
-// configuration, builds the store, the signals, the engine and the HTTP
-// server, starts them in an order that can be read, and stops them in reverse.
+// Package daemon wires the parts into the two daemons: it reads the configuration, builds
+// the store, the signals, the engine and the HTTP server, starts them in a readable
+// order, and stops them in reverse.
 //
-// It is public so that a worker of your own needs a few lines only: register
-// your handlers in a function and give it to Worker (see cmd/worker).
+// It is public so that a custom worker needs a few lines only: register handlers in a
+// function and pass it to Worker (see cmd/worker).
 //
-// What may not enter: decisions. Whatever could be wrong or right on its own
-// belongs to the package it is about.
+// What may not enter: decisions. Logic that could be right or wrong belongs to the
+// package of its subject.
 package daemon

@@ -15,12 +15,12 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// NewEmbedded connects to the database and wires both daemons for one process
-// (embedded mode): the worker takes the first steps of the tasks that are created
-// here, and each hears the other's signals without the detour over the database. Everybody else hears them as usual, and other daemons may work on
-// the same database; their signals come over one connection for both. Nothing
-// runs before Start; the orchestrator is to be started first and stopped last.
-// log must not be nil. docs/embedding.md has a whole program.
+// NewEmbedded connects to the database and wires both daemons for one process (embedded
+// mode): the worker takes the first steps of the tasks that are created here, and each
+// receives the other's signals without the detour over the database. All others receive
+// them as usual, and other daemons may work on the same database; their signals come over
+// one connection for both. Nothing runs before Start; start the orchestrator first and
+// stop it last. log must not be nil. docs/embedding.md has a whole program.
 func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger, options ...EmbeddedOption) (*Orchestrator, *Worker, error) {
 	near := &neighbours{}
 	for _, o := range options {
@@ -33,7 +33,7 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 		return nil, nil, fmt.Errorf("prepare the orchestrator: %w", err)
 	}
 	near.orchestrator.Store(o.engine)
-	near.heard = o.signals.heard
+	near.source = o.signals.listening
 	w, err := newWorker(ctx, loaded, register, near, log.Named("worker"))
 	if err != nil {
 		o.store.Close()
@@ -44,42 +44,40 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 	return o, w, nil
 }
 
-// EmbeddedOption changes what NewEmbedded builds on.
+// EmbeddedOption configures NewEmbedded.
 type EmbeddedOption func(*neighbours, *config.Loaded) error
 
-// WithPool has the engine connect as pool does (a *pgxpool.Pool), in place of
-// common.database.url, and has handlers that work in a transaction do so on pool
-// itself. The pool must reach the server directly, and stays the caller's: it is
-// closed after the daemons have been stopped. Everything else has connections of
-// its own, see store.Like for what they have in common with those of the pool.
-// common.database.listener_url, a pool that is nil, and with the event sources
-// wal and relay one with an AfterConnect, are refused.
+// WithPool makes the engine connect as pool does (a *pgxpool.Pool), instead of by
+// common.database.url, and run the transactions of handlers on pool itself. The pool must
+// reach the server directly, and stays the caller's: it is closed after the daemons have
+// been stopped. Everything else has its own connections, see store.Like for their
+// settings. common.database.listener_url, a nil pool, and with the event sources wal and
+// relay a pool with AfterConnect, are rejected.
 func WithPool(pool *store.Pool) EmbeddedOption {
 	return func(near *neighbours, loaded *config.Loaded) error {
 		switch {
 		case pool == nil:
-			return errors.New("invalid pool nil: want a pool of connections")
+			return errors.New("invalid pool nil: want a connection pool")
 		case loaded.Common.Database.ListenerURL != "":
-			return errors.New("invalid common.database.listener_url: want none with a pool of the program's own, as which listeners connect")
+			return errors.New("invalid common.database.listener_url: want none with WithPool, whose settings listeners use")
 		}
 		near.pool = pool
 		return nil
 	}
 }
 
-// neighbours are the daemons of one process, once they are made; nil stands for
-// a daemon alone.
+// neighbours are the daemons of one process, once created; nil stands for a single
+// daemon.
 type neighbours struct {
 	orchestrator atomic.Pointer[orchestration.Orchestrator]
 	worker       atomic.Pointer[worker.Worker]
-	// heard is the orchestrator's source of signals, for the worker too; set
-	// before the worker is made. Probes go over the orchestrator's pool, which
-	// is closed last.
-	heard signal.Source
-	pool  *store.Pool // the program's own; nil: the engine connects by itself
+	// source is the orchestrator's source of signals, also for the worker; set before
+	// the worker is created. Probes use the orchestrator's pool, which is closed last.
+	source signal.Source
+	pool   *store.Pool // the program's; nil: the engine connects by its configuration
 }
 
-// refused is what keeps a daemon from starting.
+// refused returns why a daemon cannot start.
 func (n *neighbours) refused(loaded *config.Loaded) error {
 	if n.workPool() != nil {
 		return loaded.Refused("common.database.url")
@@ -95,7 +93,7 @@ func (n *neighbours) workPool() *store.Pool {
 	return n.pool
 }
 
-// like says how to connect; nil: as the configuration says.
+// like returns how to connect; nil: by the configuration.
 func (n *neighbours) like() *store.PoolConfig {
 	if pool := n.workPool(); pool != nil {
 		return store.Like(pool)
@@ -103,7 +101,8 @@ func (n *neighbours) like() *store.PoolConfig {
 	return nil
 }
 
-// beside has the daemons of the process hear what goes to everybody by sender.
+// beside returns a publisher that also passes the signals to the other daemon of the
+// process.
 func (n *neighbours) beside(sender signal.Publisher) signal.Publisher {
 	return besides{near: n, sender: sender}
 }

@@ -38,8 +38,8 @@ func loadBare(t *testing.T, more string) *config.Loaded {
 type program struct {
 	t            *testing.T
 	orchestrator *Orchestrator
-	held         chan struct{}   // a handler has begun its transaction
-	let          context.Context // it may end it when this is over
+	held         chan struct{}   // receives when a handler has begun its transaction
+	let          context.Context // handlers end their transactions after it
 }
 
 func embed(t *testing.T, let context.Context, loaded *config.Loaded, pool *pgxpool.Pool) *program {
@@ -90,9 +90,9 @@ func (p *program) create(name, wait string) string {
 	return r.body
 }
 
-// TestEmbeddedOnAPool: all that connects does it as the pool does. Its
-// configuration alone leads nowhere and has a wrong password: BeforeConnect knows
-// the right one, and DialFunc the way. Handlers' transactions are on the pool.
+// TestEmbeddedOnAPool: all connections are made as the pool's. Its configuration leads
+// nowhere and has a wrong password: BeforeConnect sets the right one, and DialFunc the
+// address. Handlers' transactions are on the pool.
 func TestEmbeddedOnAPool(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{sourceNotify, sourceWAL, sourceRelay} {
@@ -121,7 +121,7 @@ func TestEmbeddedOnAPool(t *testing.T) {
 					return err
 				}
 			}
-			cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { // the engine borrows nothing but for handlers
+			cfg.PrepareConn = func(_ context.Context, c *pgx.Conn) (bool, error) { // the engine uses it only for handlers
 				return strings.HasPrefix(c.Config().RuntimeParams["application_name"], "shop"), nil
 			}
 			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
@@ -165,7 +165,7 @@ func TestEmbeddedGoesOnWhileAHandlerHoldsTheOnlyConnection(t *testing.T) {
 	require.EqualValues(t, 1, pool.Stat().AcquiredConns())
 	require.Contains(t, p.create("plain", "25s"), `"status":"complete"`)
 	letGo()
-	require.Contains(t, p.create("session", "25s"), `"status":"complete"`, "the connection comes back")
+	require.Contains(t, p.create("session", "25s"), `"status":"complete"`, "the connection is released")
 }
 
 func TestWhatAPoolIsRefusedFor(t *testing.T) {
@@ -181,7 +181,7 @@ func TestWhatAPoolIsRefusedFor(t *testing.T) {
 	}
 	require.ErrorContains(t, refused(loadBare(t, ""), nil), "invalid pool nil")
 	require.ErrorContains(t, refused(loadBare(t, "[common.database]\nlistener_url = \"postgresql://localhost/tasker\"\n"), bare), "invalid common.database.listener_url")
-	require.ErrorContains(t, refused(loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\n"), bare), "rabbitmq", "what else is refused is so still")
+	require.ErrorContains(t, refused(loadBare(t, "[common.queues]\nbackend = \"rabbitmq\"\n"), bare), "rabbitmq", "other rejections still apply")
 
 	db := pgtest.New(t)
 	for _, source := range []string{sourceWAL, sourceRelay} {

@@ -13,9 +13,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// guardedEngine is the engine as the API calls it: through the breaker for the
-// API's database work. Waiting for a task's end is not guarded, it would hold a
-// trial for a minute.
+// guardedEngine is the engine for the API: through the breaker for the API's database
+// work. Waiting for a task's end is not guarded, it would hold a trial for a minute.
 type guardedEngine struct {
 	supervised
 	web *breaker.Breaker
@@ -105,8 +104,8 @@ func (g guardedEngine) DeprecateTemplate(ctx context.Context, namespace, name, v
 	})
 }
 
-// guardedStore is the store as the API reads it. Health checks go past the
-// breaker: they are how a recovery is seen.
+// guardedStore is the store for the API's reads. Health checks bypass the breaker: they
+// show a recovery.
 type guardedStore struct {
 	*store.Store
 	web *breaker.Breaker

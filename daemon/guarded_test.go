@@ -52,8 +52,7 @@ var bodies = map[string]string{
 
 const someUUID = "019d1c5e-0c3e-7a41-9a0e-5b7b1b0a1f10"
 
-// pastTheBreaker need no answer of the database, or are how its recovery is
-// seen.
+// pastTheBreaker need no answer of the database, or show its recovery.
 var pastTheBreaker = []string{"health", "health-live", "health-ready", "health-detailed", "list-breakers", "force-breaker",
 	"get-deployment-mode", "set-deployment-mode", "get-fleet"}
 
@@ -101,8 +100,8 @@ func request(t *testing.T, method, target, body string) reply {
 	return reply{answer.StatusCode, answer.Header.Get("Retry-After"), string(text)}
 }
 
-// TestAnOpenBreakerIsNoFailureOfOurs: while the breaker web is open every route
-// that needs the database answers 503 and says when to come again.
+// TestAnOpenBreakerIsNoFailureOfOurs: while the breaker web is open every route that
+// needs the database answers 503 with Retry-After.
 func TestAnOpenBreakerIsNoFailureOfOurs(t *testing.T) {
 	t.Parallel()
 	o, err := NewOrchestrator(t.Context(), loadToo(t, enginetest.Migrated(t), ""), zap.NewNop())

@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// The keys that are no option of a part: daemons that run show their effect.
+// Keys that are no option of a part: running daemons show their effect.
 func TestDaemonsFollowTheirSettings(t *testing.T) {
 	t.Parallel()
 	db, dir := enginetest.Migrated(t), t.TempDir()
@@ -54,7 +54,7 @@ max_streams = 1
 	_, err = api.CreateEventConsumer(ctx, client.EventConsumerRequest{Name: "first", Namespace: "keys"})
 	require.NoError(t, err)
 	_, err = api.CreateEventConsumer(ctx, client.EventConsumerRequest{Name: "second", Namespace: "keys"})
-	require.ErrorContains(t, err, "as many event consumers as there may be", "max_consumers")
+	require.ErrorContains(t, err, "limit of event consumers is reached", "max_consumers")
 
 	stream := func() *http.Response { // max_streams
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+o.Addr().String()+"/v1/events/stream", nil)
@@ -72,7 +72,7 @@ max_streams = 1
 	require.Contains(t, body, `"worker_type":"special"`)
 }
 
-// A daemon that may not migrate leaves an empty database as it is and ends.
+// A daemon that may not migrate leaves an empty database unchanged and ends.
 func TestMigrateOnStart(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

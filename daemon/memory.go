@@ -6,28 +6,26 @@ import (
 	"time"
 )
 
-// How the daemons collect garbage. They keep little and throw away much: with
-// Go's default, which collects when the heap has doubled, a worker under load
-// was a process of 31 MB that spent a quarter of its CPU time on collecting.
-// So the heap may grow to five times what is kept, and a soft limit bounds what
-// comes of that.
+// Garbage collection of the daemons. They keep little and allocate much: with Go's
+// default, which collects when the heap has doubled, a worker under load was a process of
+// 31 MB that spent a quarter of its CPU time on collecting. So the heap may grow to five
+// times the live bytes, within a soft limit.
 const (
 	gcPercent   = 400
-	memoryFloor = 128 << 20 // bytes; the soft limit of a daemon that keeps little
-	// memoryMargin is what the limit leaves for stacks and the runtime itself,
-	// in bytes.
+	memoryFloor = 128 << 20 // bytes; the least soft limit
+	// memoryMargin is the part of the limit for stacks and the runtime itself, in bytes.
 	memoryMargin = 32 << 20
-	// memoryInterval is how often the soft limit follows what is kept.
+	// memoryInterval is the interval of adjusting the soft limit.
 	memoryInterval = 5 * time.Second
 )
 
-// memory is how this process collects garbage. GOGC and GOMEMLIMIT win over it.
+// memory is the garbage collection of this process. GOGC and GOMEMLIMIT take precedence.
 type memory struct {
 	limited bool // by the user
 	live    []metrics.Sample
 }
 
-// tuneMemory applies the settings that the user has not made.
+// tuneMemory applies the settings that the user has not set.
 func tuneMemory(getenv func(string) string) *memory {
 	m := &memory{limited: getenv("GOMEMLIMIT") != "", live: []metrics.Sample{{Name: "/gc/heap/live:bytes"}}}
 	if getenv("GOGC") == "" {
@@ -37,9 +35,8 @@ func tuneMemory(getenv func(string) string) *memory {
 	return m
 }
 
-// follow moves the soft limit to where it belongs now. Handlers may keep as
-// much as they need: a limit below that would have the process do nothing but
-// collect.
+// follow adjusts the soft limit. Handlers may keep any amount: with a lower limit the
+// process would only collect.
 func (m *memory) follow() {
 	if m.limited {
 		return
@@ -50,8 +47,8 @@ func (m *memory) follow() {
 	}
 }
 
-// softLimit is the limit for a process that keeps live bytes: where it keeps
-// much it collects as Go does by default, when the heap has doubled.
+// softLimit is the limit for a process with live bytes: a large one collects as Go does
+// by default, when the heap has doubled.
 func softLimit(live uint64) int64 {
 	const most = 1 << 50 // bytes; beyond any machine, and safe to double
 

@@ -11,13 +11,13 @@ import (
 func TestSoftLimit(t *testing.T) {
 	t.Parallel()
 	require.EqualValues(t, 128<<20, softLimit(0))
-	require.EqualValues(t, 128<<20, softLimit(48<<20), "what is kept twice, and the margin")
+	require.EqualValues(t, 128<<20, softLimit(48<<20), "twice the live bytes, and the margin")
 	require.EqualValues(t, 130<<20, softLimit(49<<20))
-	require.EqualValues(t, 1032<<20, softLimit(500<<20), "a daemon that keeps much is not made to collect all the time")
+	require.EqualValues(t, 1032<<20, softLimit(500<<20), "a large daemon does not collect all the time")
 	require.Positive(t, softLimit(math.MaxUint64))
 }
 
-// Not parallel: the settings are those of the process.
+// Not parallel: the settings belong to the process.
 func TestTheUsersSettingsOfTheCollectorWin(t *testing.T) {
 	before, limit := debug.SetGCPercent(77), debug.SetMemoryLimit(1<<40)
 	defer func() {

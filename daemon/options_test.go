@@ -19,8 +19,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// shownElsewhere names, for the active keys that are no option of any part, the
-// test that shows their effect.
+// shownElsewhere names, for the active keys that are no option of a part, the test that
+// shows their effect.
 var shownElsewhere = map[string]string{
 	"common.database.migrate_on_start":   "TestMigrateOnStart",
 	"common.task_templates.search_paths": "TestDaemonsFollowTheirSettings",
@@ -34,8 +34,8 @@ var shownElsewhere = map[string]string{
 	"worker.web.enabled":                 "TestAnAPIThatIsOff",
 }
 
-// optionsOf are all that the parts of both daemons are made of, by the
-// functions that the daemons use themselves.
+// optionsOf returns the options of the parts of both daemons, by the functions that the
+// daemons use.
 func optionsOf(loaded *config.Loaded) string {
 	o, w := loaded, loaded
 	s := &shared{log: zap.NewNop(), metrics: telemetry.Discard()}
@@ -59,8 +59,8 @@ func optionsOf(loaded *config.Loaded) string {
 	return b.String()
 }
 
-// dump writes the data of a value; functions, channels and what stands behind
-// pointers and interfaces is no data.
+// dump writes the data of a value; functions, channels and the targets of pointers and
+// interfaces are not data.
 func dump(b *strings.Builder, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -98,7 +98,7 @@ func dump(b *strings.Builder, v reflect.Value) {
 	}
 }
 
-// others are values that a key may be changed to, as TOML writes them.
+// others returns other values for a key, as TOML.
 func others(k config.Key) []string {
 	switch k.Type {
 	case config.TypeBool:
@@ -141,7 +141,7 @@ func loadWith(t *testing.T, dir, text string, part config.Context) (loaded *conf
 	return loaded, err == nil
 }
 
-// partOf is what has to be loaded to see the effect of a key.
+// partOf returns what must be loaded to see the effect of a key.
 func partOf(k config.Key) config.Context {
 	if k.Root() == "common" {
 		return config.ContextComplete
@@ -149,8 +149,8 @@ func partOf(k config.Key) config.Context {
 	return config.Context(k.Root())
 }
 
-// TestEveryActiveKeyChangesADaemon sets each active key to another value: what
-// the daemons are made of changes with it.
+// TestEveryActiveKeyChangesADaemon sets each active key to another value: the options of
+// the daemons change.
 func TestEveryActiveKeyChangesADaemon(t *testing.T) {
 	t.Parallel()
 	dir, before := t.TempDir(), map[config.Context]string{}
@@ -172,7 +172,7 @@ func TestEveryActiveKeyChangesADaemon(t *testing.T) {
 			loaded, ok := loadWith(t, dir, k.Path+" = "+value+"\n", partOf(k))
 			return ok && optionsOf(loaded) != before[partOf(k)]
 		})
-		require.True(t, changed, "%s is active, and nothing changes with it", k.Path)
+		require.True(t, changed, "%s is active, and has no effect", k.Path)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestKeysWithoutEffectChangeNothing(t *testing.T) {
 	}
 	loaded, ok := loadWith(t, dir, text.String(), config.ContextComplete)
 	require.True(t, ok)
-	require.Len(t, loaded.WithoutEffect, set-len(loaded.Refusals)+1, "but for those that are refused; the missing database is none of them")
+	require.Len(t, loaded.WithoutEffect, set-len(loaded.Refusals)+1, "except rejected ones; the missing database is not among them")
 	require.Equal(t, optionsOf(base), optionsOf(loaded))
 }
 

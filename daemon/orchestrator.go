@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	_ "time/tzdata" // the zones of schedules, for machines that have none
+	_ "time/tzdata" // the zones of schedules, for machines without them
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -28,15 +28,15 @@ type Orchestrator struct {
 	*shared
 	loaded *config.Loaded
 	engine *orchestration.Orchestrator
-	// registered says that the templates of the search paths are in the database.
+	// registered: the templates of the search paths are in the database.
 	registered bool
 	depth      *queueDepth
 	sweeps     *sweep.Runner
 	admission  *backpressure.Admission
 }
 
-// NewOrchestrator connects to the database, loads the templates that the
-// configuration names, and wires the daemon. Nothing runs before Start.
+// NewOrchestrator connects to the database, loads the configured templates, and wires the
+// daemon. Nothing runs before Start.
 func NewOrchestrator(ctx context.Context, loaded *config.Loaded, log *zap.Logger) (*Orchestrator, error) {
 	return newOrchestrator(ctx, loaded, nil, log)
 }
@@ -109,7 +109,7 @@ func orchestratorBuffers(o config.Orchestration) signalBuffers {
 	return signalBuffers{connection: c.EventListeners.PGMQEventBufferSize, system: c.EventSystems.EventChannelBufferSize}
 }
 
-// newAdmission decides which new tasks are turned away.
+// newAdmission decides which new tasks are rejected.
 func (d *Orchestrator) newAdmission(c *config.Loaded) *backpressure.Admission {
 	return backpressure.New(d.admissionConfig(c))
 }
@@ -181,8 +181,8 @@ func (d *Orchestrator) verify(rules workflow.Rules, guard *breaker.Breaker) func
 	}
 }
 
-// registerTemplates registers what task_templates.search_paths finds. Paths
-// that match nothing are no fault: workers register their own templates.
+// registerTemplates registers the templates of task_templates.search_paths. Paths without
+// a match are fine: workers register their own templates.
 func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common, by string) error {
 	found, problems, err := loadTemplates(c)
 	if err != nil {
@@ -190,7 +190,7 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common, b
 	}
 	for _, p := range problems.Warnings() {
 		if p.Code == workflow.CodeIO {
-			d.log.Debug(p.String()) // the default path names a folder that need not exist
+			d.log.Debug(p.String()) // the default folder need not exist
 			continue
 		}
 		d.log.Warn(p.String())
@@ -223,12 +223,12 @@ func loadTemplates(c config.Common) ([]workflow.LoadedTemplate, workflow.Problem
 	return found, problems, err
 }
 
-// services lists the parts below the API in the order of their start: what
-// sends before what looks.
+// services lists the parts below the API in the order of their start: senders before
+// event systems.
 func (d *Orchestrator) services() []lifecycle.Service {
 	list := []lifecycle.Service{d.counting}
 	if d.relay != nil {
-		list = append(list, d.relay) // it ends after all that sends
+		list = append(list, d.relay) // it ends after all senders
 	}
 	return append(list, d.signals.sender, d.engine, d.sweeps, d.admission)
 }
@@ -248,13 +248,13 @@ func (d *Orchestrator) Start(ctx context.Context) error {
 // systems and commands, the signals, and at last probes and the pools.
 func (d *Orchestrator) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
 
-// Addr is where the API listens; nil when it is off.
+// Addr returns the address of the API; nil if it is off.
 func (d *Orchestrator) Addr() net.Addr { return d.address() }
 
-// Store is the daemon's store, for programs that run it in their own process.
+// Store returns the daemon's store, for programs that embed it.
 func (d *Orchestrator) Store() *store.Store { return d.store }
 
-// Failed delivers what must end the process.
+// Failed delivers fatal errors.
 func (d *Orchestrator) Failed() <-chan error { return d.fatal }
 
 // Reload follows a changed configuration as far as that is possible without a

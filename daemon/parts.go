@@ -23,34 +23,34 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// stopEach bounds the stopping of each part that has no bound of its own.
+// stopEach bounds the stop of each part without its own bound.
 const stopEach = 10 * time.Second
 
-// stopMargin is what one part leaves of the time for stopping to the others.
+// stopMargin is the stop time that one part leaves to the others.
 const stopMargin = 2 * time.Second
 
-// shared is what both daemons are made of.
+// shared are the parts of both daemons.
 type shared struct {
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *telemetry.Metrics
 	store    *store.Store
 	signals  *signals
-	// publisher is the sender of signals, or in embedded mode what has the
-	// other daemon of the process hear them too.
+	// publisher is the sender of signals; in embedded mode it also passes them to the
+	// other daemon of the process.
 	publisher signal.Publisher
 	counting  *lifecycle.Loop
 	relay     *relay.Relay // nil unless an orchestrator's event source is "relay"
 	server    *rest.Server // nil when web.enabled = false
-	fatal     chan error   // what must end the process
+	fatal     chan error   // fatal errors
 	breakers  *breaker.Set
 	shutdown  config.Shutdown
 	delay     time.Duration // between turning unready and stopping
 }
 
-// assemble opens what everything else stands on. name is the daemon's name in
-// pg_stat_activity; w is nil for an orchestrator, near unless another daemon
-// runs in the process.
+// assemble opens the parts that the others need. name is the daemon's name in
+// pg_stat_activity; w is nil for an orchestrator, near unless another daemon runs in the
+// process.
 func assemble(ctx context.Context, c config.Common, w *config.Worker, name string, buffers signalBuffers, near *neighbours, log *zap.Logger) (*shared, error) {
 	s := &shared{log: log, registry: prometheus.NewRegistry(), fatal: make(chan error, 1), shutdown: c.Shutdown}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -68,7 +68,7 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	}
 	s.publisher = s.signals.sender
 	if near != nil {
-		s.signals.heard = near.heard
+		s.signals.listening = near.source
 		s.publisher = near.beside(s.signals.sender)
 	}
 	observeConnections(s.registry, "tasker_pool", "of the pool", s.store.PoolStat)
@@ -93,7 +93,7 @@ func (s *shared) webConfig(w config.OrchestrationWeb, environment string) rest.C
 	return cfg
 }
 
-// address is where the HTTP server listens; nil when it is off.
+// address returns the address of the HTTP server; nil if it is off.
 func (s *shared) address() net.Addr {
 	if s.server == nil {
 		return nil
@@ -101,19 +101,19 @@ func (s *shared) address() net.Addr {
 	return s.server.Addr()
 }
 
-// show tells the fleet, by tell, where the API listens: the bound address, with
-// the host's name in place of all addresses. Without an API it tells nothing.
-func (s *shared) show(tell func(address string)) {
+// show reports the API's address with set: the bound address, with the host's name in
+// place of all interfaces. Without an API it reports nothing.
+func (s *shared) show(set func(address string)) {
 	bound := s.address()
 	if bound == nil {
 		return
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		s.log.Warn("the fleet is shown no name of this host", zap.Error(err))
-		host = "" // an address of all interfaces stays one
+		s.log.Warn("the fleet does not see the name of this host", zap.Error(err))
+		host = "" // the address of all interfaces stays
 	}
-	tell(shownAddress(bound, host))
+	set(shownAddress(bound, host))
 }
 
 func shownAddress(bound net.Addr, host string) string {
@@ -124,8 +124,8 @@ func shownAddress(bound net.Addr, host string) string {
 	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 }
 
-// start runs services in order and the API last, so that it serves only what
-// runs; when one fails, those before it are stopped.
+// start starts services in order and the API last, so that it serves only running parts;
+// if one fails, those before it are stopped.
 func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error {
 	if s.server != nil {
 		services = append(services, s.server)
@@ -137,10 +137,9 @@ func (s *shared) start(ctx context.Context, services ...lifecycle.Service) error
 	return nil
 }
 
-// stopAll turns the daemon unready, serves on for the delay, takes no more
-// requests, stops services in reverse, and closes the pool last. Until then
-// probes and metrics are answered. The requests that are under way come first
-// and may not use up the time of the others.
+// stopAll turns the daemon unready, serves for the delay, accepts no more requests, stops
+// services in reverse, and closes the pool last. Until then probes and metrics are
+// answered. Requests under way come first and may not use up the time of the others.
 func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) error {
 	var failed []error
 	if s.server != nil {
@@ -166,18 +165,16 @@ func (s *shared) stopAll(ctx context.Context, services ...lifecycle.Service) err
 	return errors.Join(append(failed, s.closeStore(ctx))...)
 }
 
-// warnOfRestarts names what a configuration that was read again changes, and
-// only a new start can follow.
+// warnOfRestarts logs the changes of a reloaded configuration that need a restart.
 func warnOfRestarts(log *zap.Logger, changes []config.Change) {
 	for _, c := range changes {
 		if !c.Reloadable {
-			log.Warn("a changed setting takes effect with the next start", zap.String("key", c.Key))
+			log.Warn("a changed setting takes effect after a restart", zap.String("key", c.Key))
 		}
 	}
 }
 
-// warnOfIdle names in one line the keys that somebody has set and that have no
-// effect.
+// warnOfIdle logs in one line the keys that are set and have no effect.
 func warnOfIdle(log *zap.Logger, idle []config.Problem) {
 	if len(idle) == 0 {
 		return
@@ -189,7 +186,7 @@ func warnOfIdle(log *zap.Logger, idle []config.Problem) {
 	log.Warn("settings without effect; tasker-ctl config validate tells why", zap.Int("count", len(keys)), zap.Strings("keys", keys))
 }
 
-// observeConnections shows what a pool is doing.
+// observeConnections registers metrics of a pool.
 func observeConnections(reg prometheus.Registerer, name, which string, stat func() store.PoolStat) {
 	gauge := func(suffix, help string, value func(store.PoolStat) float64) {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name + suffix, Help: help},
@@ -198,11 +195,11 @@ func observeConnections(reg prometheus.Registerer, name, which string, stat func
 	gauge("_connections_max", "Connections "+which+" that may be open.", func(p store.PoolStat) float64 { return float64(p.Max) })
 	gauge("_connections_active", "Connections "+which+" in use.", func(p store.PoolStat) float64 { return float64(p.Acquired) })
 	gauge("_connections_idle", "Connections "+which+" open and unused.", func(p store.PoolStat) float64 { return float64(p.Idle) })
-	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name + "_acquires_total", Help: "Connections " + which + " that were taken."},
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name + "_acquires_total", Help: "Connections " + which + " that were acquired."},
 		func() float64 { return float64(stat().Acquires) }))
 }
 
-// joined drops the errors that say only that the caller asked to stop.
+// joined drops the errors that only say that the caller stopped.
 func joined(errs ...error) error {
 	kept := errs[:0:0]
 	for _, err := range errs {

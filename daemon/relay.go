@@ -13,8 +13,8 @@ import (
 	"github.com/tasker-go/tasker/signal/relay"
 )
 
-// newRelay makes the orchestrator's relay; nil unless the event source wants
-// one. It runs in every deployment mode: others may listen.
+// newRelay makes the orchestrator's relay; nil unless the event source needs one. It runs
+// in every deployment mode: other daemons may listen.
 func (s *signals) newRelay(log *zap.Logger, m *telemetry.Metrics) (*relay.Relay, error) {
 	if s.config.Signals.EventSource != sourceRelay {
 		return nil, nil //nolint:nilnil // no relay is the usual case
@@ -38,8 +38,8 @@ func (s *signals) relayConfig() relay.Config {
 		Publication: w.Publication, Slot: w.Slot}
 }
 
-// relayCheck judges this replica's part in relaying. Why it is not connected is
-// in the log: errors name hosts and users, and health is open to all.
+// relayCheck judges this replica's relay. The log has the reason of a lost connection:
+// errors name hosts and users, and health is public.
 func relayCheck(h relay.Health) telemetry.Check {
 	switch {
 	case h.Leader:
@@ -48,7 +48,7 @@ func relayCheck(h relay.Health) telemetry.Check {
 	case h.Loop.Dead():
 		return telemetry.Check{Status: deploymode.Unhealthy, Message: "the relay is not running"}
 	case !h.Connected:
-		return telemetry.Check{Status: deploymode.Degraded, Message: "this replica cannot relay signals; its log says why"}
+		return telemetry.Check{Status: deploymode.Degraded, Message: "this replica cannot relay signals; its log has the reason"}
 	}
 	return telemetry.Check{Status: deploymode.Healthy, Message: "another replica relays the signals of the fleet"}
 }

@@ -23,7 +23,7 @@ func TestRelayCheck(t *testing.T) {
 	}{
 		"leader":       {relay.Health{Leader: true, Connected: true, Forwarded: 7, LagBytes: 96}, deploymode.Healthy, "7 forwarded, 96 bytes"},
 		"follower":     {relay.Health{Connected: true}, deploymode.Healthy, "another replica relays"},
-		"disconnected": {relay.Health{LastError: secret}, deploymode.Degraded, "log says why"},
+		"disconnected": {relay.Health{LastError: secret}, deploymode.Degraded, "log has the reason"},
 		"dead": {relay.Health{LastError: secret, Loop: lifecycle.LoopHealth{State: lifecycle.LoopRestarting}},
 			deploymode.Unhealthy, "not running"},
 	}
@@ -38,8 +38,8 @@ func TestRelayCheck(t *testing.T) {
 	}
 }
 
-// TestOnlyTheRelaySourceHasARelay: in every other fleet nobody may read the WAL
-// or announce anything for others.
+// TestOnlyTheRelaySourceHasARelay: no replica of another fleet reads the WAL or announces
+// signals for others.
 func TestOnlyTheRelaySourceHasARelay(t *testing.T) {
 	t.Parallel()
 	for source, wants := range map[string]bool{sourceNotify: false, sourceWAL: false, sourceRelay: true} {

@@ -39,8 +39,7 @@ func systemsOf(orchestration, readiness, worker string) string {
 		"[worker.event_systems.worker]\ndeployment_mode = \"" + worker + "\"\n"
 }
 
-// TestEachEventSystemFollowsItsOwnMode: those of one daemon need not be in the
-// same mode.
+// TestEachEventSystemFollowsItsOwnMode: those of one daemon may have different modes.
 func TestEachEventSystemFollowsItsOwnMode(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
@@ -77,7 +76,7 @@ func TestEachEventSystemFollowsItsOwnMode(t *testing.T) {
 	requireModes("EventDrivenOnly", "Hybrid", "PollingOnly")
 }
 
-// TestPollIntervalsFollow: the file is where they come from.
+// TestPollIntervalsFollow: they come from the file.
 func TestPollIntervalsFollow(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)

@@ -17,7 +17,7 @@ import (
 // Exit codes of the daemons.
 const (
 	ExitOK      = 0 // stopped on request
-	ExitFailure = 1 // could not start, or had to give up
+	ExitFailure = 1 // could not start, or had to end
 	ExitConfig  = 2 // the configuration or the command line is wrong
 )
 
@@ -28,7 +28,7 @@ type Process interface {
 	Stop(ctx context.Context) error
 	Failed() <-chan error
 	Reload(ctx context.Context, next *config.Loaded) error
-	// Status tells how each part does; it asks nobody and returns at once.
+	// Status reports the state of each part without I/O.
 	Status() []Part
 }
 
@@ -71,9 +71,9 @@ func WorkerProgram(name string, register Register) Program {
 	}
 }
 
-// Main runs a daemon until a signal ends it and returns its exit code. SIGTERM
-// and SIGINT stop it in order, another one 2 s later at once; SIGHUP reads the
-// configuration again; SIGUSR1 logs a status.
+// Main runs a daemon until a signal ends it and returns its exit code. SIGTERM and SIGINT
+// stop it in order, another one 2 s later at once; SIGHUP reloads the configuration;
+// SIGUSR1 logs a status.
 func Main(p Program, args []string, stderr io.Writer) int {
 	opts, code, done := parseFlags(p, args, stderr)
 	if done {
@@ -92,7 +92,7 @@ func Main(p Program, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
 		return ExitConfig
 	}
-	// A status is logged whatever the level is.
+	// A status is logged at any level.
 	all, err := telemetry.NewLogger("debug", loaded.Common.Telemetry.LogFormat, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)

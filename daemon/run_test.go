@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 )
 
-// mainWith runs a daemon that gives up when it has read its configuration. A
-// test that calls it is not parallel: the environment is that of the process.
+// mainWith runs a daemon that ends after reading its configuration. A test that calls it
+// is not parallel: the environment belongs to the process.
 func mainWith(t *testing.T, text string, env ...string) (code int, stderr string) {
 	t.Helper()
 	for _, name := range []string{"DATABASE_URL", "DATABASE_URL_FILE", config.EnvRoot, config.EnvEnvironment} {
@@ -49,7 +49,7 @@ func TestADaemonThatCannotAuthenticateDoesNotStart(t *testing.T) {
 	require.Contains(t, stderr, "tasker.toml:2:1: orchestration.web.auth.enabled = true: this version cannot authenticate")
 }
 
-// The keys without effect are named in one line, those that somebody has set.
+// The keys that are set without effect are named in one line.
 func TestSettingsWithoutEffectAreNamedOnce(t *testing.T) {
 	code, stderr := mainWith(t, "[orchestration.grpc]\nenabled = true\n[common.cache]\nenabled = true\nbackend = \"redis\"\n",
 		"DATABASE_URL", "postgresql://nowhere/tasker")

@@ -15,33 +15,31 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// overdueAfter is what a daemon that does not keep to its time for stopping is
-// given beyond it. Then the process ends: leases run out, and the supervisor
-// of the process need not kill it.
+// overdueAfter is the extra time for a daemon that exceeds its stop time. Then the
+// process ends: leases run out, and the supervisor need not kill it.
 const overdueAfter = 5 * time.Second
 
-// secondSignal is how long after the first signal another one is ignored:
-// supervisors and terminals send the same request twice within moments (to the
-// process and to its group), and forcing the end costs attempts.
+// secondSignal is how long after the first signal another one is ignored: supervisors and
+// terminals send the same request twice within moments (to the process and to its group),
+// and forcing the end costs attempts.
 const secondSignal = 2 * time.Second
 
-// runner is one run of a daemon: it starts it, follows the signals, and stops
-// it.
+// runner is one run of a daemon: start, signals, stop.
 type runner struct {
 	program Program
 	opts    config.Options
 	loaded  *config.Loaded // at the start
 	log     *zap.Logger
 	level   zap.AtomicLevel // of log
-	status  *zap.Logger     // of what is logged at any level
+	status  *zap.Logger     // for logs at any level
 	since   time.Time
 	overdue time.Duration // overdueAfter
 	ignore  time.Duration // secondSignal
-	asked   time.Time     // when the first signal to stop came; zero: none has
+	asked   time.Time     // when the first stop signal came; zero: none
 
 	process Process // nil until it runs
 	signals signalled
-	group   conc.WaitGroup // not waited for once the end is forced
+	group   conc.WaitGroup // not awaited once the end is forced
 }
 
 // signalled are the signals that have arrived.
@@ -51,7 +49,7 @@ type signalled struct {
 	status chan os.Signal // SIGUSR1
 }
 
-// listen begins to hear the signals; the function it returns ends that.
+// listen begins to receive the signals; the returned function ends that.
 func listen() (s signalled, done func()) {
 	s = signalled{stop: make(chan os.Signal, 2), reload: make(chan os.Signal, 1), status: make(chan os.Signal, 1)}
 	ossignal.Notify(s.stop, syscall.SIGTERM, syscall.SIGINT)
@@ -64,7 +62,7 @@ func listen() (s signalled, done func()) {
 	}
 }
 
-// run is the life of the process; it returns the exit code.
+// run runs the process and returns the exit code.
 func (r *runner) run() int {
 	memory := tuneMemory(os.Getenv)
 	var done func()
@@ -79,14 +77,14 @@ func (r *runner) run() int {
 	return max(code, r.shutDown())
 }
 
-// begun is what came of starting.
+// begun is the result of starting.
 type begun struct {
 	process Process
 	err     error
 }
 
-// start makes the process and starts it, in a goroutine so that a signal can
-// end the waiting for a database. over means that the run has ended with code.
+// start makes the process and starts it, in a goroutine so that a signal can end the wait
+// for a database. over means that the run has ended with code.
 func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int, over bool) {
 	started := make(chan begun, 1)
 	r.group.Go(func() {
@@ -104,7 +102,7 @@ func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int
 		select {
 		case b := <-started:
 			switch {
-			case b.err == nil && stopped: // it was up a moment earlier
+			case b.err == nil && stopped: // it was up a moment before
 				r.process = b.process
 				return r.shutDown(), true
 			case b.err == nil:
@@ -118,7 +116,7 @@ func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int
 			return ExitFailure, true
 		case s := <-r.signals.stop:
 			if r.forces(s) {
-				r.log.Warn("forced to end while starting", zap.Stringer("signal", s))
+				r.log.Warn("forced end while starting", zap.Stringer("signal", s))
 				return ExitFailure, true
 			}
 			if stopped {
@@ -133,8 +131,8 @@ func (r *runner) start(ctx context.Context, cancel context.CancelFunc) (code int
 	}
 }
 
-// serve follows the signals until the process is to end. Reading the
-// configuration again may take a while, and must not hold up the end.
+// serve handles the signals until the process must end. Reloading may take a while, and
+// must not delay the end.
 func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,7 +144,7 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 		case <-follow.C:
 			memory.follow()
 		case s := <-r.signals.stop:
-			r.forces(s) // the first one, which does not
+			r.forces(s) // the first one never forces
 			r.log.Info("stopping", zap.Stringer("signal", s))
 			return ExitOK
 		case err := <-r.process.Failed():
@@ -168,8 +166,8 @@ func (r *runner) serve(ctx context.Context, memory *memory) (code int) {
 	}
 }
 
-// reload has what may change while the daemon runs follow the configuration.
-// Where it cannot be read, the old one stays.
+// reload applies the settings that may change at run time. If the configuration is
+// invalid, the old one stays.
 func (r *runner) reload(ctx context.Context) error {
 	next, err := config.Load(r.opts)
 	if err == nil {
@@ -189,12 +187,12 @@ func (r *runner) reload(ctx context.Context) error {
 	if err := r.process.Reload(ctx, next); err != nil {
 		return err
 	}
-	r.log.Info("read the configuration again")
+	r.log.Info("reloaded the configuration")
 	return nil
 }
 
-// forces takes note of a signal to stop and reports whether it is to end the
-// process at once: neither the first one nor what comes right after it is.
+// forces records a stop signal and reports whether it ends the process at once: not the
+// first one, nor one right after it.
 func (r *runner) forces(s os.Signal) bool {
 	if r.asked.IsZero() {
 		r.asked = time.Now()
@@ -207,8 +205,8 @@ func (r *runner) forces(s os.Signal) bool {
 	return true
 }
 
-// shutDown stops the process. It is bounded: by the time for stopping, by a
-// moment more should the process not keep to that, and by a later signal.
+// shutDown stops the process. It is bounded by the stop time, by overdueAfter beyond it,
+// and by a later signal.
 func (r *runner) shutDown() int {
 	limit := r.program.ShutdownTimeout(r.loaded)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -230,7 +228,7 @@ func (r *runner) shutDown() int {
 		case s := <-r.signals.stop:
 			first := r.asked.IsZero()
 			if !r.forces(s) {
-				if first { // the daemon had given up by itself
+				if first { // the daemon had ended by itself
 					r.log.Info("stopping already", zap.Stringer("signal", s))
 				}
 				continue

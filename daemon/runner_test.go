@@ -21,7 +21,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-// fakeProcess does what a test wants; what is nil succeeds at once.
+// fakeProcess runs the functions of a test; nil ones succeed at once.
 type fakeProcess struct {
 	start, stop func(ctx context.Context) error
 	reload      func(ctx context.Context, next *config.Loaded) error
@@ -92,7 +92,7 @@ func launchProgram(t *testing.T, p Program) *running {
 	return r
 }
 
-// onlyDatabase is an environment in which nothing is set but the database.
+// onlyDatabase is an environment with only the database set.
 func onlyDatabase(name string) (value string, set bool) {
 	if name == "DATABASE_URL" {
 		return "postgresql://nowhere/tasker", true
@@ -153,7 +153,7 @@ func await[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// up returns a Start that tells when the runner listens.
+// up returns a Start that signals when the runner listens.
 func up() (started chan struct{}, start func(context.Context) error) {
 	started = make(chan struct{})
 	return started, func(context.Context) error { close(started); return nil }
@@ -195,8 +195,8 @@ func TestASecondSignalForcesTheEnd(t *testing.T) {
 	require.Equal(t, "terminated", r.logged("forced to end; leases of running steps will run out").ContextMap()["signal"])
 }
 
-// TestASecondSignalAtOnceIsIgnored: what sends a signal to a process and to its
-// group means to end it once.
+// TestASecondSignalAtOnceIsIgnored: a sender that signals a process and its group means
+// to end it once.
 func TestASecondSignalAtOnceIsIgnored(t *testing.T) {
 	started, start := up()
 	stopping, stop := make(chan struct{}), make(chan struct{})
@@ -233,8 +233,8 @@ func TestASecondSignalAtOnceIsIgnored(t *testing.T) {
 	require.Equal(t, ExitOK, r.ends())
 }
 
-// TestTheFirstSignalDoesNotForceADaemonThatGivesUp: its supervisor sees it going
-// and asks it to.
+// TestTheFirstSignalDoesNotForceADaemonThatGivesUp: its supervisor sees it end and
+// signals it.
 func TestTheFirstSignalDoesNotForceADaemonThatGivesUp(t *testing.T) {
 	started, start := up()
 	stopping, stop := make(chan struct{}), make(chan struct{})
@@ -264,7 +264,7 @@ func TestAStopThatIgnoresItsTimeIsEnded(t *testing.T) {
 	require.Equal(t, ExitFailure, r.ends())
 	r.logged("the daemon gives up")
 	r.logged("did not stop in time and is ended; leases of running steps will run out")
-	require.Equal(t, "fake", r.logs.FilterMessage("status").All()[1].ContextMap()["part"], "what is left")
+	require.Equal(t, "fake", r.logs.FilterMessage("status").All()[1].ContextMap()["part"], "the remaining part")
 }
 
 func TestAStopThatPanicsIsAFailure(t *testing.T) {
@@ -281,8 +281,8 @@ func TestAStartThatFails(t *testing.T) {
 	require.Equal(t, ExitFailure, r.ends())
 	require.Equal(t, "no port", r.logged("could not start").ContextMap()["error"])
 
-	// A panic while handlers are registered: Go's own exit code for it is 2,
-	// which stands for a wrong configuration.
+	// A panic while handlers are registered: Go's own exit code for it is 2, which stands
+	// for an invalid configuration.
 	r = launchProgram(t, Program{New: func(context.Context, *config.Loaded, *zap.Logger) (Process, error) { panic("twice") }}).run()
 	require.Equal(t, ExitFailure, r.ends())
 	require.Contains(t, r.logged("could not start").ContextMap()["stack"], "runner_test.go")
@@ -310,7 +310,7 @@ func TestASignalEndsTheStarting(t *testing.T) {
 	r.logged("stopped while starting")
 	r.kill(syscall.SIGTERM)
 	require.Equal(t, ExitFailure, r.ends())
-	r.logged("forced to end while starting")
+	r.logged("forced end while starting")
 
 	var stopped atomic.Bool
 	starting, late := make(chan struct{}), make(chan struct{})
@@ -341,7 +341,7 @@ func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
 	r.write("debug")
 	r.kill(syscall.SIGHUP)
 	require.Equal(t, "debug", await(t, levels))
-	r.logged("read the configuration again")
+	r.logged("reloaded the configuration")
 	require.True(t, r.log.Core().Enabled(zapcore.DebugLevel))
 
 	r.write("nonsense")
@@ -371,7 +371,7 @@ func TestAReloadDoesNotHoldUpTheEnd(t *testing.T) {
 	<-started
 	r.kill(syscall.SIGHUP)
 	await(t, reloading)
-	r.kill(syscall.SIGHUP) // waits for its turn
+	r.kill(syscall.SIGHUP) // waits for the first
 	r.kill(syscall.SIGTERM)
 	require.Equal(t, ExitOK, r.ends())
 	require.Empty(t, reloading)

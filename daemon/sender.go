@@ -14,7 +14,7 @@ import (
 // senderStatistics is how often the counts of the sender become metrics.
 const senderStatistics = 5 * time.Second
 
-// observeSender is a loop that adds what the sender has counted to the metrics.
+// observeSender returns a loop that adds the sender's counts to the metrics.
 func observeSender(s *signal.Sender, m *telemetry.Metrics, log *zap.Logger) *lifecycle.Loop {
 	var last signal.SenderStats
 	add := func() {

@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestSlowCreationsDoNotOpenTheBreaker: creations that run out of time while the
-// database answers everything else say nothing about the database.
+// TestSlowCreationsDoNotOpenTheBreaker: creations that time out while the database
+// answers everything else say nothing about the database.
 func TestSlowCreationsDoNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
@@ -38,7 +38,7 @@ interval_ms = 100
 	_, err = o.store.RegisterTemplates(t.Context(), store.Registrant{ID: "test"}, []*workflow.Template{template.Resolve("test")})
 	require.NoError(t, err)
 
-	// Nothing can be created while this transaction is open.
+	// No task can be created while this transaction is open.
 	tx, err := db.Pool(t).Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()

@@ -16,13 +16,13 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// Part is one part of a daemon in the status that it logs on request.
+// Part is one part of a daemon in its logged status.
 type Part struct {
 	Name   string
 	Fields []zap.Field
 }
 
-// logStatus writes a line for the process and one for each part.
+// logStatus logs a line for the process and one for each part.
 func (r *runner) logStatus() {
 	parts := []Part{processPart(r.since)}
 	if r.process != nil {

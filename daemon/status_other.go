@@ -4,5 +4,5 @@ package daemon
 
 import "os"
 
-// notifyStatus does nothing: this system has no signal to ask for a status.
+// notifyStatus does nothing: this system has no status signal.
 func notifyStatus(chan<- os.Signal) {}

@@ -8,5 +8,5 @@ import (
 	"syscall"
 )
 
-// notifyStatus has the signal that asks for a status sent to c.
+// notifyStatus sends the status signal to c.
 func notifyStatus(c chan<- os.Signal) { ossignal.Notify(c, syscall.SIGUSR1) }

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// closeMoment is the least that closing the pool gets.
+// closeMoment is the least time for closing the pool.
 const closeMoment = 500 * time.Millisecond
 
 // restarts counts the restarts of loops.
@@ -21,7 +21,7 @@ func restarts(counter *prometheus.CounterVec) func(loop string) {
 	return func(loop string) { counter.WithLabelValues(loop).Inc() }
 }
 
-// loops are those that the daemon runs beside its engine.
+// loops are those of the daemon besides its engine.
 func (s *shared) loops() []lifecycle.LoopHealth {
 	list := []lifecycle.LoopHealth{s.counting.Health(), s.signals.sender.Health()}
 	if s.relay != nil {
@@ -30,8 +30,8 @@ func (s *shared) loops() []lifecycle.LoopHealth {
 	return list
 }
 
-// alive reports whether all loops run, and if not which does not. A loop that
-// died is being restarted, so a daemon is unready meanwhile and recovers.
+// alive reports whether all loops run, else which does not. A dead loop is restarted, so
+// a daemon is unready in the meantime and recovers.
 func alive(loops []lifecycle.LoopHealth) (ok bool, reason string) {
 	for _, l := range loops {
 		if l.Dead() {
@@ -41,7 +41,7 @@ func alive(loops []lifecycle.LoopHealth) (ok bool, reason string) {
 	return true, ""
 }
 
-// supervised is the engine as the API sees it: with the loops beside it.
+// supervised is the engine for the API, with the loops beside it.
 type supervised struct {
 	*orchestration.Orchestrator
 	beside *shared
@@ -60,7 +60,7 @@ func (s supervised) Ready() (ready bool, reason string) {
 	return alive(s.beside.loops())
 }
 
-// supervisedWorker is the worker as the API sees it.
+// supervisedWorker is the worker for the API.
 type supervisedWorker struct {
 	*worker.Worker
 	beside *shared
@@ -74,12 +74,11 @@ func (s supervisedWorker) Ready() (ready bool, reason string) {
 	return alive(s.beside.loops())
 }
 
-// closeStore closes the pool. It does not wait longer than ctx, and a moment,
-// for those who still hold a connection: the end of the process takes it from
-// them.
+// closeStore closes the pool. It waits at most until ctx ends, and a moment, for
+// connections in use: the end of the process closes them.
 func (s *shared) closeStore(ctx context.Context) error {
 	closed := make(chan struct{})
-	var group conc.WaitGroup // not waited for beyond ctx
+	var group conc.WaitGroup // not awaited beyond ctx
 	group.Go(func() {
 		defer close(closed)
 		s.store.Close()

@@ -126,7 +126,7 @@ func TestBothDaemonsShowTheirBreakers(t *testing.T) {
 	})
 }
 
-// A connection that is not given back must not keep the process alive.
+// A connection that is not released must not keep the process alive.
 func TestStoppingDoesNotWaitForConnections(t *testing.T) {
 	t.Parallel()
 	o, err := NewOrchestrator(t.Context(), loadFor(t, enginetest.Migrated(t)), zap.NewNop())

@@ -11,8 +11,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// sweepConfig completes the settings of what the orchestrator looks after from
-// time to time.
+// sweepConfig completes the settings of the orchestrator's sweeps.
 func (d *Orchestrator) sweepConfig(o config.Orchestration, self store.Daemon) sweep.Config {
 	cfg := sweep.Configure(o)
 	cfg.Store, cfg.Tasks, cfg.Publisher, cfg.Holder = d.store, sweptTasks{d.engine}, d.publisher, self.UUID

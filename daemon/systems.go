@@ -34,7 +34,7 @@ func introduce(id, mode string) (store.Daemon, error) {
 	return store.Daemon{UUID: instance, ID: id, Hostname: host, Version: Version(), Mode: mode}, nil
 }
 
-// Version is the version of the program: of its module, or else the commit it
+// Version returns the version of the program: of its module, or else the commit that it
 // was built from.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()

@@ -17,7 +17,7 @@ import (
 )
 
 // TestErrorsOfTemplatesComeBeforeTheirHints: an operator who reads the log from its
-// beginning meets the error first, and at its level what may be the cause.
+// beginning sees the error first, and at its level the possible cause.
 func TestErrorsOfTemplatesComeBeforeTheirHints(t *testing.T) {
 	t.Parallel()
 	db, dir := enginetest.Migrated(t), t.TempDir()
@@ -44,24 +44,24 @@ func TestErrorsOfTemplatesComeBeforeTheirHints(t *testing.T) {
 			log := zap.New(core)
 			r := &runner{program: tt.program, loaded: loaded, log: log, level: zap.NewAtomicLevel(), status: log, since: time.Now(), overdue: time.Minute}
 			require.Equal(t, ExitFailure, r.run())
-			var told []observer.LoggedEntry // of templates
+			var logged []observer.LoggedEntry // of templates
 			for _, e := range logs.All() {
 				if strings.Contains(stringOf(e), ".yaml:") {
-					told = append(told, e)
+					logged = append(logged, e)
 				}
 			}
-			require.Len(t, told, 1, "errors and hints at one level, and nothing before them")
-			require.Equal(t, zapcore.ErrorLevel, told[0].Level)
-			text := stringOf(told[0])
+			require.Len(t, logged, 1, "errors and hints at one level, and nothing before them")
+			require.Equal(t, zapcore.ErrorLevel, logged[0].Level)
+			text := stringOf(logged[0])
 			failed, hint := strings.Index(text, "steps[0].handler is required"), strings.Index(text, `did you mean "handler"?`)
 			require.Positive(t, failed, text)
-			require.Greater(t, hint, failed, "the hint is there, and comes after the error: %s", text)
+			require.Greater(t, hint, failed, "the hint follows the error: %s", text)
 			require.NotContains(t, text, "bogus", "a file without errors")
 		})
 	}
 }
 
-// stringOf is what an entry of the log says, its error and its problem included.
+// stringOf is the text of a log entry with its error and its problem.
 func stringOf(e observer.LoggedEntry) string {
 	var b strings.Builder
 	b.WriteString(e.Message)

@@ -21,7 +21,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// Register gives a worker its handlers and templates before it starts.
+// Register registers the handlers and templates of a worker before it starts.
 type Register func(*worker.Worker) error
 
 // Worker is a wired worker daemon.
@@ -31,9 +31,9 @@ type Worker struct {
 	worker *worker.Worker
 }
 
-// NewWorker connects to the database, lets register add handlers and
-// templates, loads further templates from worker.template_path, and wires the
-// daemon. Nothing runs before Start.
+// NewWorker connects to the database, lets register add handlers and templates, loads
+// further templates from worker.template_path, and wires the daemon. Nothing runs before
+// Start.
 func NewWorker(ctx context.Context, loaded *config.Loaded, register Register, log *zap.Logger) (*Worker, error) {
 	return newWorker(ctx, loaded, register, nil, log)
 }
@@ -122,7 +122,7 @@ func (d *Worker) workerConfig(c *config.Loaded, source signal.Source) worker.Con
 	return cfg
 }
 
-// eventMetrics shows the API what has become of the worker's domain events.
+// eventMetrics returns the counts of the worker's domain events for the API.
 func (d *Worker) eventMetrics() client.EventMetrics {
 	s := d.worker.EventStats()
 	return client.EventMetrics{
@@ -148,8 +148,7 @@ func (d *Worker) systems() map[string]coordinator.Health {
 	return systems
 }
 
-// deadLoops are those of the worker that should run and do not, and all that
-// the daemon runs beside it.
+// deadLoops are those of the worker and the daemon that should run and do not.
 func (d *Worker) deadLoops() []lifecycle.LoopHealth {
 	dead := d.loops()
 	for _, name := range d.worker.Health().DeadLoops {
@@ -167,14 +166,14 @@ func (d *Worker) saturation() float64 {
 	return float64(h.Running) / float64(h.Limit)
 }
 
-// templatesLoaded judges whether there can be steps for the worker: it has
-// registered the templates it brings, and one of its namespaces has templates.
+// templatesLoaded reports whether there can be steps for the worker: it has registered
+// its templates, and one of its namespaces has templates.
 func templatesLoaded(h worker.Health) (loaded bool, reason string) {
 	switch {
 	case h.State == "idle", h.State == "starting":
 		return false, "the worker is " + h.State
 	case len(h.Missing) > 0 && len(h.Missing) == len(h.Namespaces):
-		return false, "nobody has registered any of the namespaces " + strings.Join(h.Missing, ", ")
+		return false, "none of the namespaces is registered: " + strings.Join(h.Missing, ", ")
 	}
 	return true, ""
 }
@@ -204,8 +203,8 @@ type workerService struct {
 // Name implements lifecycle.Service.
 func (workerService) Name() string { return "worker" }
 
-// Start waits for a database that goes away just now: the worker introduces
-// itself and registers its templates before it runs.
+// Start waits for a database that just became unavailable: the worker registers itself
+// and its templates before it runs.
 func (w workerService) Start(ctx context.Context) error {
 	_, err := patiently(ctx, w.log, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Worker.Start(ctx) })
 	return err
@@ -221,14 +220,14 @@ func (d *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the daemon within ctx: unready first, then claiming stops, running
-// handlers are waited for, results are reported, the rest is handed back.
+// Stop ends the daemon within ctx: unready first, then claiming stops, running handlers
+// are awaited, results are reported, the rest is handed back.
 func (d *Worker) Stop(ctx context.Context) error { return d.stopAll(ctx, d.services()...) }
 
-// Addr is where the API listens; nil when it is off.
+// Addr returns the address of the API; nil if it is off.
 func (d *Worker) Addr() net.Addr { return d.address() }
 
-// Failed delivers what must end the process.
+// Failed delivers fatal errors.
 func (d *Worker) Failed() <-chan error { return d.fatal }
 
 // Reload follows a changed configuration as far as that is possible without a

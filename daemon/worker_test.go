@@ -41,7 +41,7 @@ func TestTemplatesOfAWorker(t *testing.T) {
 		"all there":          {worker.Health{State: "running", Namespaces: []string{"a", "b"}}, ""},
 		"every namespace":    {worker.Health{State: "running"}, ""},
 		"one is missing":     {worker.Health{State: "running", Namespaces: []string{"a", "b"}, Missing: []string{"b"}}, ""},
-		"nothing is there":   {worker.Health{State: "running", Namespaces: []string{"a", "b"}, Missing: []string{"a", "b"}}, "nobody has registered any of the namespaces a, b"},
+		"nothing is there":   {worker.Health{State: "running", Namespaces: []string{"a", "b"}, Missing: []string{"a", "b"}}, "none of the namespaces is registered: a, b"},
 		"it drains in order": {worker.Health{State: "draining", Namespaces: []string{"a"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestASlowReadinessLookHoldsUpNoResults: the two event systems of an
-// orchestrator share a command processor, and one whose look hangs must not
-// keep the other from applying results.
+// TestASlowReadinessLookHoldsUpNoResults: the two event systems of an orchestrator share
+// a command processor, and a hanging look of one must not keep the other from applying
+// results.
 func TestASlowReadinessLookHoldsUpNoResults(t *testing.T) {
 	t.Parallel()
 	db := enginetest.Migrated(t)
@@ -45,7 +45,7 @@ interval_ms = 100
 	require.NoError(t, w.Start(t.Context()))
 	defer func() { require.NoError(t, w.Stop(context.Background())) }()
 
-	// A look at what is due reads the schedules, the applying of results does not.
+	// A look at due work reads the schedules, applying results does not.
 	tx, err := db.Pool(t).Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()

@@ -143,8 +143,8 @@ func TestPrimes(t *testing.T) {
 	}
 }
 
-// A vacation waits for its approval and then for its payment, which came before,
-// and then is a trip.
+// A vacation waits for its approval and then for its payment, which arrived before, and
+// then is a trip.
 func TestVacation(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, examples.Register)
@@ -190,7 +190,7 @@ func TestTrip(t *testing.T) {
 		require.Len(t, cancelled, i)
 		for n, s := range cancelled {
 			require.Equal(t, undo[n], s.Name, "the last that was booked is cancelled first")
-			require.Contains(t, string(s.Result), undo[n][len("cancel_"):]+"-", "it got the booking")
+			require.Contains(t, string(s.Result), undo[n][len("cancel_"):]+"-", "it received the booking")
 		}
 	}
 }

@@ -182,7 +182,7 @@ func (t *tally) firing(due *store.DueSchedule, room int, givenUp bool) (store.Fi
 	t.missed += todo.Missed
 	switch {
 	case len(todo.Runs) == 0 && todo.Missed > 0 && todo.Next.After(t.now):
-		f.Error = "a run was missed: nobody was there to make it in time"
+		f.Error = "a run was missed: no orchestrator ran in time"
 	case len(todo.Runs) > 0 && givenUp:
 		t.failed++
 		f.Error = "the database refused the run; the log of the orchestrators has the details"

@@ -11,17 +11,16 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Performed is what an operator or a sweep has done to a task, for the record:
-// the integrity check replays it.
+// Performed is an action of an operator or a sweep on a task, as recorded: the integrity
+// check replays it.
 type Performed struct {
 	Kind   string
 	Step   int // its number; negative: the task
 	Reason string
-	Result json.RawMessage // of a step that was completed by hand
-	// Metadata is what the operator wants remembered with it; nil: nothing.
+	Result json.RawMessage // of a step completed by hand
+	// Metadata is what the operator attached to the action; nil: nothing.
 	Metadata json.RawMessage
-	// Context is what becomes of the task's context, which was ContextBefore;
-	// both nil: it stays.
+	// Context is the task's new context, ContextBefore the old one; both nil: unchanged.
 	Context, ContextBefore json.RawMessage
 }
 
@@ -33,9 +32,8 @@ select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.wat
 from tasker.board t where t.task_uuid = any ((select $1::uuid[])::uuid[]) and t.slot = 0
 order by t.task_uuid for update`
 
-// takenReports are what has been reported of tasks that are locked and has not
-// been applied. It is a statement of its own, whose snapshot is younger than the
-// locks, see take_reported.
+// takenReports are the reported, not yet applied steps of locked tasks. It is a statement
+// of its own, whose snapshot is younger than the locks, see take_reported.
 // Index: the primary key.
 const takenReports = `
 select s.task_uuid, s.step_no, s.attempt, s.outcome, s.retryable, s.retry_after_ms
@@ -43,9 +41,8 @@ from unnest((select $1::uuid[])) h(task_uuid)
 cross join lateral (select * from tasker.board where task_uuid = h.task_uuid and outcome is not null offset 0) s
 order by s.task_uuid, s.step_no`
 
-// reopenTasks brings ended tasks back to the board, without steps. How they
-// ended is not an end any more, so its mark is taken off the ledger; the event
-// that tells of the action tells of it too.
+// reopenTasks moves ended tasks back to the board, without steps. Their recorded end is
+// removed from the ledger; the event of the action implies it.
 // Index: the primary keys.
 const reopenTasks = `
 with ended as materialized (
@@ -71,22 +68,22 @@ on conflict do nothing`
 
 // Taking says how tasks are taken for an action.
 type Taking struct {
-	// Reopen lists the terminal states from which tasks are brought back.
+	// Reopen lists the terminal states from which tasks are reopened.
 	Reopen []int16
-	// Spread is for actions on steps: a task that works on one step in its own
-	// row gets a row for it, so that others can be added.
+	// Spread is for actions on steps: a task with a step in its own row gets a separate
+	// row for it, so that others can be added.
 	Spread bool
-	// Batch is the name of a step that may have been created at run time; empty:
-	// it is not asked for. See TakenTask.Batch.
+	// Batch is the name of a step that may have been created at run time; empty: none to
+	// look up. See TakenTask.Batch.
 	Batch string
-	// BatchUUID is the same by the UUID of such a step; nil: it is not asked for.
+	// BatchUUID is the same by the UUID of such a step; nil: none to look up.
 	BatchUUID *uuid.UUID
-	// Context asks for the contexts of the tasks, see TakenTask.Context.
+	// Context requests the contexts of the tasks, see TakenTask.Context.
 	Context bool
 }
 
-// TakeTask takes one live task, as it is; it waits for the holder. The error
-// wraps ErrTaskEnded or ErrNotFound when it is not alive.
+// TakeTask takes one live task; it waits for locks. The error wraps ErrTaskEnded or
+// ErrNotFound if the task is not alive.
 func (s *Store) TakeTask(ctx context.Context, task uuid.UUID) (*Taken, error) {
 	taken, err := s.TakeTasks(ctx, []uuid.UUID{task}, Taking{})
 	if err != nil || len(taken.Tasks) > 0 {
@@ -96,18 +93,17 @@ func (s *Store) TakeTask(ctx context.Context, task uuid.UUID) (*Taken, error) {
 	return taken, classify("take the task", whyNotAlive(ctx, taken.conn, task))
 }
 
-// WhyNotAlive says of a task that could not be taken whether it has ended or
-// does not exist: it returns ErrTaskEnded or ErrNotFound, wrapped.
+// WhyNotAlive returns why a task could not be taken: ErrTaskEnded or ErrNotFound,
+// wrapped.
 func (s *Store) WhyNotAlive(ctx context.Context, task uuid.UUID) error {
 	return s.repeatable(ctx, "why_not_alive", "look for the task", func(ctx context.Context, db *conn) error {
 		return whyNotAlive(ctx, db, task)
 	})
 }
 
-// TakeTasks takes those of the tasks that are alive, in the order of their
-// UUIDs, with what was reported and not yet applied: it was accepted, so it
-// comes before whatever is done to them. It waits for their holders. The caller must release or commit what it
-// gets, also when that is nothing.
+// TakeTasks takes the live ones of the tasks, in the order of their UUIDs, with their
+// reported, not yet applied steps: those were accepted, so they precede the action. It
+// waits for locks. The caller must release or commit the result, also an empty one.
 func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*Taken, error) {
 	taken := &Taken{store: s}
 	ids := make(uuids, len(tasks))
@@ -120,7 +116,7 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 				b.Queue(reopenTasks, ids, how.Reopen)
 			}
 			if how.Spread {
-				b.Queue(lockTasks, ids) // the next statement is younger than what it has waited for
+				b.Queue(lockTasks, ids) // the next statement's snapshot is younger than the locks
 				b.Queue(spreadTasks, ids)
 			}
 		}, func(*pgx.Batch) {}, takeTasks, ids)
@@ -151,7 +147,7 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 	return taken, err
 }
 
-// places are where each task is in Tasks, and the ids of all.
+// places maps each task to its index in Tasks, and returns the ids of all.
 func (t *Taken) places() (place map[uuid.UUID]int, ids uuids) {
 	place, ids = make(map[uuid.UUID]int, len(t.Tasks)), make(uuids, len(t.Tasks))
 	for i := range t.Tasks {
@@ -160,7 +156,7 @@ func (t *Taken) places() (place map[uuid.UUID]int, ids uuids) {
 	return place, ids
 }
 
-// readReports reads what was reported of the tasks.
+// readReports reads the reported steps of the tasks.
 func (t *Taken) readReports(ctx context.Context) error {
 	_, ids := t.places()
 	if len(ids) == 0 {
@@ -188,16 +184,16 @@ func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {
 	return ErrNotFound
 }
 
-// recordManual writes down the results that operators have given.
+// recordManual records results set by operators.
 const recordManual = `
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, enqueued_at, claimed_at, reported_at, applied_at, outcome, reason, result)
 select m.task_uuid, m.step_no, 0, nextval('tasker.claim_token'), null, null, clock_timestamp(), clock_timestamp(), 1, '` + manualReason + `', m.result::jsonb
 from unnest($1::uuid[], $2::smallint[], $3::text[]) m(task_uuid, step_no, result)`
 
-// manualReason marks the attempt that nobody has made.
+// manualReason marks the attempt of a result set by an operator.
 const manualReason = workflow.ActionComplete
 
-// performed adds an action to what is written.
+// performed adds an action to the writes.
 func (w *writes) performed(c *Change) error {
 	a, e := c.Action, c.Effects
 	to := c.Task.State
@@ -211,13 +207,13 @@ func (w *writes) performed(c *Change) error {
 			meta["step_name"] = step.Name
 		}
 		if a.Step == c.Task.Batch && c.Task.BatchName != "" {
-			meta["step_name"] = c.Task.BatchName // another one may get its number
+			meta["step_name"] = c.Task.BatchName // another step may get its number
 		}
 	}
 	if a.Metadata != nil {
 		meta["metadata"] = a.Metadata
 	}
-	if n := len(c.Task.Reported); n > 0 { // for the integrity check: what was decided together is replayed together
+	if n := len(c.Task.Reported); n > 0 { // for the integrity check, which replays reports and action together
 		meta["reports"] = n
 	}
 	if a.Context != nil {
@@ -241,15 +237,15 @@ func (w *writes) performed(c *Change) error {
 	return nil
 }
 
-// manualColumns are results that operators have given.
+// manualColumns are results set by operators.
 type manualColumns struct {
 	tasks   uuids
 	steps   []int16
 	results []string
 }
 
-// ownSlot is where a claim from a task's own row stands when an action has
-// moved it.
+// ownSlot returns the key of a claim in a task's own row after an action has moved the
+// step.
 func (k ClaimKey) ownSlot() (moved ClaimKey, possible bool) {
 	if k.Slot != 0 {
 		return k, false

@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// reprioritise moves what waits of a task to the lane of another priority, at
-// its end: claims read lanes from a mark on.
+// reprioritise moves a task's waiting steps to the end of the lane of another priority:
+// claims read lanes from a mark on.
 // Index: the primary key.
 const reprioritise = `
 with held as materialized (
@@ -35,9 +35,8 @@ with held as materialized (
 select n.name, coalesce(m.callable, 0), coalesce(m.lane, 0)
 from held h join tasker.namespaces n on n.namespace_id = h.queue left join moved m on m.state = 2 and m.callable > 0`
 
-// Reprioritise gives a live task another priority and returns the signals to
-// publish, unless the store sends them itself. The error wraps ErrTaskEnded or
-// ErrNotFound.
+// Reprioritise changes the priority of a live task and returns the signals to publish,
+// unless the store sends them itself. The error wraps ErrTaskEnded or ErrNotFound.
 func (s *Store) Reprioritise(ctx context.Context, task uuid.UUID, priority int, actor, reason string) ([]signal.Signal, error) {
 	signals, err := s.adjust(ctx, "reprioritise", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		rows, err := tx.Query(ctx, reprioritise, task, priority, Lane(priority, false), Lane(priority, true), actor, reason)
@@ -64,9 +63,9 @@ func (s *Store) Reprioritise(ctx context.Context, task uuid.UUID, priority int, 
 	return signals, err
 }
 
-// releaseLease ends the lease of a running step now. It reports the loss itself,
-// as expireLeases does: a lease that merely ends now would be extended by the next
-// heartbeat of its worker, if that comes before the look at what is due.
+// releaseLease ends the lease of a running step now. It reports the loss itself, as
+// expireLeases does: a lease that merely ends now would be extended by the next heartbeat
+// of its worker if that precedes the look at due work.
 // Index: the primary key.
 const releaseLease = `
 with released as (
@@ -81,8 +80,8 @@ with released as (
 )
 select 'reported' from released`
 
-// ReleaseLease takes a running step from its worker. The error wraps
-// ErrNotFound when the step is not running.
+// ReleaseLease takes a running step from its worker. The error wraps ErrNotFound if the
+// step is not running.
 func (s *Store) ReleaseLease(ctx context.Context, task uuid.UUID, step int, actor, reason string) ([]signal.Signal, error) {
 	return s.adjust(ctx, "release the lease", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		var what string
@@ -91,8 +90,7 @@ func (s *Store) ReleaseLease(ctx context.Context, task uuid.UUID, step int, acto
 	})
 }
 
-// adjust runs a change that answers with a row; without one, the error wraps
-// ErrNotFound.
+// adjust runs a change that returns a row; without one, the error wraps ErrNotFound.
 func (s *Store) adjust(ctx context.Context, doing string, fn func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error)) ([]signal.Signal, error) {
 	var signals []signal.Signal
 	err := s.call(ctx, "adjust", doing, func(ctx context.Context, db *conn) error {
@@ -111,7 +109,7 @@ func (s *Store) adjust(ctx context.Context, doing string, fn func(ctx context.Co
 	return signals, nil
 }
 
-// TaskSelection names tasks by what they are; zero values select everything.
+// TaskSelection selects tasks by their properties; zero values select all.
 type TaskSelection struct {
 	Namespace, Name, Version    string
 	States                      []workflow.TaskState // none: the live ones
@@ -162,8 +160,8 @@ func (s *Store) SelectTasks(ctx context.Context, sel TaskSelection, limit int) (
 	return tasks, err
 }
 
-// selectWhere bounds the UUIDs too, which are in the order of time: it keeps
-// the ledger's partitions of other days out.
+// selectWhere also bounds the UUIDs, which are ordered by time: this excludes the
+// ledger's partitions of other days.
 const selectWhere = `
     ($3 = '' or t.queue = (select namespace_id from tasker.namespaces where name = $3))
     and ($4 = '' or t.plan_id in (select plan_id from tasker.plans where name = $4))
@@ -172,7 +170,7 @@ const selectWhere = `
     and ($7::timestamptz is null or t.requested_at >= $7 and t.task_uuid >= tasker.uuid_floor($7 - interval '1 day'))
     and ($8::timestamptz is null or t.requested_at < $8 and t.task_uuid < tasker.uuid_floor($8 + interval '1 day'))`
 
-// planForValues is for statements of which the index depends on the filters
-// that are set; the batch is one transaction.
+// planForValues is for statements whose index depends on the filters that are set; the
+// batch is one transaction.
 const planForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
 	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`

@@ -42,8 +42,8 @@ func claimAhead(t *testing.T, s *store.Store, p *store.Plan, worker uuid.UUID, l
 	return claimed, rest, req.Begun(claimed)
 }
 
-// TestWhatWasClaimedAheadAndNeverBeganCostsNothing: of the claims that a worker has
-// made ahead only those count as executions whose beginning it has announced.
+// TestWhatWasClaimedAheadAndNeverBeganCostsNothing: of the claims made ahead only those
+// whose beginning was announced count as executions.
 func TestWhatWasClaimedAheadAndNeverBeganCostsNothing(t *testing.T) {
 	t.Parallel()
 	for name, yaml := range map[string]string{"in the task's own row": twiceYAML, "in a row of its own": diamondYAML} {
@@ -79,7 +79,7 @@ func TestWhatWasClaimedAheadAndNeverBeganCostsNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 6, expired.Lost)
 			require.Equal(t, 4, expired.Unbegun)
-			require.Len(t, expired.Signals, 2, "workers and orchestrators have to know")
+			require.Len(t, expired.Signals, 2, "signals for workers and orchestrators")
 			require.Equal(t, steps-6, db.QueryInt(t, `select count(*) from tasker.board where state = 2 and attempt = 0 and token is null and ahead is null`))
 			require.Equal(t, 6, db.QueryInt(t, `select count(*) from tasker.board where state = 4 and attempt = 1 and outcome = 4`))
 			applyAll(t, s)
@@ -98,8 +98,8 @@ func TestWhatWasClaimedAheadAndNeverBeganCostsNothing(t *testing.T) {
 	}
 }
 
-// TestNoLastAttemptIsClaimedAhead: a step that may be executed only once more
-// waits for a permit, however a worker looks for it, and is told of.
+// TestNoLastAttemptIsClaimedAhead: a step on its last execution waits for a permit and is
+// reported as such, in every kind of scan.
 func TestNoLastAttemptIsClaimedAhead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -108,7 +108,7 @@ func TestNoLastAttemptIsClaimedAhead(t *testing.T) {
 	}{"not retryable": {onceYAML, 0}, "the second of two": {twiceYAML, 1}} {
 		for scan, full := range map[string]bool{"from the marks": false, "full": true} {
 			if c.failures > 0 && !full {
-				continue // the marks know no lane in which nothing has been claimed
+				continue // the marks hold only lanes with claims
 			}
 			t.Run(name+" "+scan, func(t *testing.T) {
 				t.Parallel()
@@ -142,8 +142,8 @@ func TestNoLastAttemptIsClaimedAhead(t *testing.T) {
 	}
 }
 
-// TestLastAttemptsComeFirst: of what is claimed together they get the permits, and
-// what may be executed again is claimed ahead.
+// TestLastAttemptsComeFirst: of the steps claimed together they get the permits, and
+// repeatable ones are claimed ahead.
 func TestLastAttemptsComeFirst(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {
@@ -171,8 +171,8 @@ steps:
 	}
 }
 
-// TestTokensAreDrawnInTheOrderOfTheClaim: what is urgent begins before what was
-// claimed with it, since what is claimed ahead begins in the order of tokens.
+// TestTokensAreDrawnInTheOrderOfTheClaim: urgent steps begin before others claimed with
+// them, since steps claimed ahead begin in the order of tokens.
 func TestTokensAreDrawnInTheOrderOfTheClaim(t *testing.T) {
 	t.Parallel()
 	for _, full := range []bool{false, true} {
@@ -182,8 +182,8 @@ func TestTokensAreDrawnInTheOrderOfTheClaim(t *testing.T) {
 				s, _ := open(t)
 				p := plan(t, s, oneStepYAML)
 				create(t, s, p, 5)
-				urgent, told := createUrgent(t, s, p)
-				hear(s, told)
+				urgent, sent := createUrgent(t, s, p)
+				receiveLanes(s, sent)
 				claimed, _, _ := claimAhead(t, s, p, uuid.New(), 6, ahead, full)
 				require.Len(t, claimed, 6)
 				require.Equal(t, urgent, claimed[0].TaskUUID)

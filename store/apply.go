@@ -14,22 +14,21 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TakenStep is a reported step of a taken task. The result of a plain step stays
-// in the database: the rules do not read it.
+// TakenStep is a reported step of a taken task. The result of an ordinary step stays in
+// the database: the rules do not read it.
 type TakenStep struct {
 	Step       int
 	Attempt    int
 	Outcome    workflow.AttemptOutcome // success, failed or lease_lost
 	Retryable  bool
-	RetryAfter time.Duration // negative: none asked for
+	RetryAfter time.Duration // negative: none requested
 	// Result is that of a step which creates others (workflow.StepKind.Unfolds).
 	Result json.RawMessage
-	// Events are what the worker has made of the step's domain events.
+	// Events are the step's domain events as made by the worker.
 	Events MadeEvents
 }
 
-// TakenTask is a live task that the caller alone may decide about until the
-// transaction ends.
+// TakenTask is a live task, locked until the transaction ends.
 type TakenTask struct {
 	UUID     uuid.UUID
 	Plan     *Plan
@@ -42,27 +41,27 @@ type TakenTask struct {
 	Inline     bool // its only step stands in the task's own row
 	Progress   *workflow.Progress
 	Reported   []TakenStep
-	Context    json.RawMessage // where it was asked for, see Taking
-	Batch      int             // the number of the step created at run time that was asked for; 0: there is none
+	Context    json.RawMessage // if requested, see Taking
+	Batch      int             // the number of the requested step created at run time; 0: none
 	BatchName  string          // its name
-	// Broken says why the records of the task cannot be read; then Plan or
-	// Progress is missing, and all that can be done is to quarantine it.
+	// Broken says why the records of the task cannot be read; then Plan or Progress is
+	// missing, and the task can only be quarantined.
 	Broken error
-	// Unreadable says why this program cannot read the task's plan, while another
-	// version may: the task has to be left as it is.
+	// Unreadable says why this program cannot read the task's plan, while another version
+	// may: the task is left unchanged.
 	Unreadable error
 }
 
-// Change is what has been decided about a taken task.
+// Change is the decision about a taken task.
 type Change struct {
 	Task     *TakenTask
 	Progress *workflow.Progress
 	Effects  *workflow.Effects
 	Actor    string // recorded with the task's transitions
-	// Action is what an operator or a sweep has done; nil: reports were applied.
+	// Action is an operator's or a sweep's action; nil: reports were applied.
 	Action *Performed
-	// Quarantine takes everything of the task off the board, whatever its
-	// progress says.
+	// Quarantine removes everything of the task from the board, regardless of its
+	// progress.
 	Quarantine bool
 }
 
@@ -70,25 +69,25 @@ type Change struct {
 // Release; it is not safe for concurrent use.
 type Taken struct {
 	Tasks []TakenTask
-	// Skipped counts tasks with reported steps that another transaction holds now,
-	// whatever for; it may have read before the last of them was reported, or do
-	// nothing about it, so they have to be looked at again soon.
+	// Skipped counts tasks with reported steps that another transaction has locked; it
+	// may have read before the last report, or not apply reports, so the caller must look
+	// again soon.
 	Skipped int
-	// Waited is how long the oldest report had waited; of full scans only.
+	// Waited is the age of the oldest report; full scans only.
 	Waited time.Duration
 
-	store   *Store
-	brought map[stepKey]json.RawMessage // results that were reported in the same transaction; nil: that was for others to do
-	from    reportMarks                 // at which the scans began; zero: full ones, or none
-	oldest  []int64                     // of each task, the sequence number of the first step reported
-	// conn carries a transaction that is begun and committed inside batches:
-	// one round trip to take, one to commit.
+	store           *Store
+	reportedResults map[stepKey]json.RawMessage // results reported in the same transaction; nil: reported by other transactions
+	from            reportMarks                 // where the scans began; zero: full scans, or none
+	oldest          []int64                     // of each task, the sequence number of the first step reported
+	// conn carries a transaction that begins and commits inside batches: one round trip
+	// to take, one to commit.
 	conn *conn
 }
 
-// TakeReported takes the tasks of up to limit reported steps, and of as many
-// again of tasks that work on several steps at once. full ignores the marks and
-// scans from the beginning. A result without tasks is closed already.
+// TakeReported takes the tasks of up to limit reported steps, and of as many again of
+// tasks with several steps in hand. full ignores the marks and scans from the beginning.
+// A result without tasks is already closed.
 func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken, error) {
 	taken := &Taken{store: s}
 	from := s.marks.reported()
@@ -113,9 +112,9 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 	return taken, err
 }
 
-// firstReported asks first where most of the time there is nothing: an idle
-// poll is one statement instead of a transaction. It answers where the scan may
-// begin, zero where there is nothing, and how long the oldest report has waited.
+// firstReported checks for reports first, since most polls find none: an idle poll is one
+// statement instead of a transaction. It returns where the scan may begin, zero without
+// reports, and how long the oldest report has waited.
 func (s *Store) firstReported(ctx context.Context) (first reportMarks, waited time.Duration, err error) {
 	err = s.repeatable(ctx, "any_reported", "look for reported steps", func(ctx context.Context, db *conn) error {
 		begin, from := time.Now(), reportMarks{}
@@ -126,7 +125,7 @@ func (s *Store) firstReported(ctx context.Context) (first reportMarks, waited ti
 		}); err != nil {
 			return err
 		}
-		_ = s.moveReported(ctx, db, time.Since(begin)) // what was read counts
+		_ = s.moveReported(ctx, db, time.Since(begin)) // the result is valid regardless of an error
 		if waited = seconds(&age); first.lone > 0 || first.apart > 0 {
 			first.lone, first.apart = max(first.lone, from.lone), max(first.apart, from.apart)
 		}
@@ -139,8 +138,7 @@ func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
 	return t.beginAround(ctx, func(*pgx.Batch) {}, func(*pgx.Batch) {}, query, args...)
 }
 
-// beginAround is begin with statements in front of the one that takes the tasks, and
-// behind it.
+// beginAround is begin with statements before and after the one that takes the tasks.
 func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch), query string, args ...any) error {
 	var err error
 	if t.conn, err = t.store.acquire(ctx); err != nil {
@@ -167,7 +165,7 @@ func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch)
 	if err := t.conn.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
-	// Only now: the cache may have to ask the database.
+	// Only now: the cache may have to query the database.
 	read, err := t.store.plansOn(ctx, t.conn, plans)
 	if err != nil {
 		return err
@@ -183,7 +181,7 @@ func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch)
 	return t.readRest(ctx)
 }
 
-// collect adds one row; it returns the plan when the row begins a new task.
+// collect adds one row; it returns the plan if the row starts a new task.
 func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	raw := takenRow{}
 	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.deadLetter, &raw.awaited, &raw.progress,
@@ -209,9 +207,9 @@ func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
 	return plan, nil
 }
 
-// reached is how far the scans came: each task was found by its oldest step.
-// Younger ones come along with their task while older ones of other tasks
-// still wait. 0: nothing was found by a scan.
+// reached returns how far the scans came: each task was found by its oldest step. Younger
+// steps come along with their task while older ones of other tasks still wait. 0: a scan
+// found nothing.
 func (t *Taken) reached() (r reportMarks) {
 	for i, seq := range t.oldest {
 		if t.Tasks[i].Inline {
@@ -223,7 +221,7 @@ func (t *Taken) reached() (r reportMarks) {
 	return r
 }
 
-// cutOff is reached for the kinds of which the limit has left something behind.
+// cutOff is reached for the kinds of which the limit cut off reports.
 func (t *Taken) cutOff(limit int) reportMarks {
 	lone, apart := 0, 0
 	for i := range t.Tasks {
@@ -293,7 +291,7 @@ func (t *Taken) Release() {
 	t.conn = nil
 }
 
-// Committed says what a commit has made ready.
+// Committed is the result of a commit.
 type Committed struct {
 	Signals  []signal.Signal // to publish, unless the store sends them itself
 	Finished int             // tasks that ended
@@ -301,47 +299,45 @@ type Committed struct {
 	NextDue time.Duration
 	// Published are the durable domain events, in the order of their positions.
 	Published []PublishedEvent
-	// Claimed are the steps that the transaction has put on the board and claimed
-	// for its taker. Unread says that there are others, whose inputs could not be
-	// read.
+	// Claimed are the steps that the transaction put on the board and claimed for its
+	// taker. Unread says that the inputs of some others could not be read.
 	Claimed []Claimed
 	Unread  bool
 }
 
-// Commit makes the changes true, together and in a fixed number of
-// statements. processor is recorded on the tasks, never enforced.
+// Commit applies the changes together in a fixed number of statements. processor is
+// recorded on the tasks, never enforced.
 func (t *Taken) Commit(ctx context.Context, processor uuid.UUID, changes []Change) (Committed, error) {
 	return t.CommitFor(ctx, processor, changes, nil)
 }
 
-// CommitFor is Commit that also claims for taker, up to its Limit, what the changes
-// put on the board and the taker may run; nil: nothing. Claims pass by all that
-// waits on the board.
+// CommitFor is Commit that also claims for taker, up to its Limit, the new steps that it
+// may run; nil: none. These claims bypass the steps that wait on the board.
 func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Change, taker *ClaimRequest) (Committed, error) {
 	if t.conn == nil {
-		return Committed{}, errors.New("apply changes: the tasks have been given back already")
+		return Committed{}, errors.New("apply changes: the tasks have already been released")
 	}
-	w := writes{topics: signalSet{}, claims: putClaims{taker: taker, brought: t.brought}}
+	w := writes{topics: signalSet{}, claims: putClaims{taker: taker, reportedResults: t.reportedResults}}
 	for i := range changes {
 		if err := w.add(&changes[i]); err != nil {
 			t.Release()
 			return Committed{}, fmt.Errorf("apply changes: %w", err)
 		}
 	}
-	if t.brought != nil && len(changes) < len(t.Tasks) {
-		w.topics.add(signal.TopicOrchestration) // of these the reports alone are committed
+	if t.reportedResults != nil && len(changes) < len(t.Tasks) {
+		w.topics.add(signal.TopicOrchestration) // only the reports of these are committed
 	}
 	done := Committed{Signals: w.signals(), Finished: w.finished, NextDue: w.nextDue()}
 	found := newClaims()
 	err := t.store.timed(ctx, "apply", "apply changes", func(ctx context.Context) error {
 		b := &pgx.Batch{}
-		if t.brought != nil {
-			b.Queue(fmt.Sprintf(waitForLocks, 0)) // the turn of events may take longer
+		if t.reportedResults != nil {
+			b.Queue(fmt.Sprintf(waitForLocks, 0)) // waiting for eventTurn may take longer
 		}
 		w.queue(b, processor)
 		w.claims.queue(b, &found)
 		w.publish.queue(b, &done.Published) // last: see eventTurn
-		w.former.queue(b)                   // behind the events, which name the batches that they are of
+		w.former.queue(b)                   // after the events, which name their batches
 		return t.store.commit(ctx, t.conn, b, done.Signals)
 	})
 	if err != nil {

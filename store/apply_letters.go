@@ -2,8 +2,8 @@ package store
 
 import "github.com/tasker-go/tasker/workflow"
 
-// letterColumns are tasks that somebody has to look at, and those of which an
-// investigation closes by itself.
+// letterColumns are tasks that get a dead-letter entry, and those whose entry is closed
+// automatically.
 type letterColumns struct {
 	tasks   uuids
 	states  []int16
@@ -19,7 +19,7 @@ type closedColumns struct {
 	notes       []string
 }
 
-// add notes what a change means for the investigation of its task.
+// add records what a change means for the dead letter of its task.
 func (l *letterColumns) add(c *Change) {
 	t, e := c.Task, c.Effects
 	if d := e.DeadLetter; d != nil {

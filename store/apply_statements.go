@@ -5,18 +5,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Rows of the board are looked up by their key as any (array[key]) wherever the
-// keys come as a list. With a plain = the planner sees a second way, which is to
-// read the whole index in order and to look each entry up in the list; and that
-// looks cheaper in a moment when the table seems empty, as it does to an ANALYZE
-// that finds everything in it dead. A slot that is always 0 comes with the list
-// for the same reason. See docs/decisions/0012.
+// Lists of keys on the board are looked up as any (array[key]). With a plain = the
+// planner sees a second plan, which reads the whole index in order and looks each entry
+// up in the list; it seems cheaper while the table seems empty, as it does to an ANALYZE
+// that finds only dead rows. A slot that is always 0 is passed as a list for the same
+// reason. See docs/decisions/0012.
 
-// leaveBoard takes rows off the board and writes their attempts into the
-// ledger. How a task ended goes with its own row: into the attempt of the step
-// that it carried, or into a row of its own. A step that is called off in line
-// has no attempt to record, but a checkpoint if it was handed back with one: a
-// reset shall find it, so it gets a token.
+// leaveBoard deletes rows from the board and records their attempts in the ledger. The
+// end of a task goes with its own row: into the attempt of the step that it carried, or
+// into a row of its own. A step called off while waiting has no attempt to record, but a
+// checkpoint if it was handed back with one: a reset must find it, so it gets a token.
 // Index: the primary key.
 const leaveBoard = `
 with gone as (
@@ -38,10 +36,9 @@ select task_uuid, case when bare then -1 else step_no end, case when bare then 0
        final, reason, result, error, checkpoint, end_state, end_reason, end_progress
 from gone where not bare or end_state is not null`
 
-// moveTasks stores what is remembered of tasks that go on. Where a task's row
-// carried a step, its attempt is recorded and the next one, if it is the only
-// one, takes its place; attempts go on counting when it is the same, and its
-// checkpoint stays.
+// moveTasks stores the progress of tasks that continue. If a task's row carried a step,
+// its attempt is recorded and the next step, if it is the only one, takes its place; the
+// same step keeps its attempt count and checkpoint.
 // Index: the primary key.
 const moveTasks = `
 with o as materialized (
@@ -74,8 +71,8 @@ set progress = o.progress, processor = $13::uuid, deadline = null, updated_at = 
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
 from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`
 
-// retrySteps records the attempt that ended and puts the step back in line,
-// for steps with rows of their own.
+// retrySteps records the ended attempt and enqueues the step again, for steps with rows
+// of their own.
 // Index: the primary key.
 const retrySteps = `
 with o as materialized (
@@ -97,7 +94,7 @@ set state = case when o.due_ms > 0 then 1 else 2 end, seq = nextval('tasker.step
     outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, wait = null, awaits = null
 from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`
 
-// putSteps puts new steps on the board, each in a row of its own.
+// putSteps puts new steps on the board, each in its own row.
 const putSteps = `
 insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, parents, tags, last_attempt, batch)
 select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 then 1 else 2 end, nextval('tasker.step_seq'),
@@ -112,16 +109,16 @@ from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::bigint[],
             $9::boolean[], $10::int[])
      s(task_uuid, queue, step_no, lane, due_ms, parents, tags, batch, last_attempt, callable)`
 
-// recordEvents writes down what happened to tasks. An action of an operator has
-// its place among the attempts, which are recorded by the same clock.
+// recordEvents records task events. An operator's action is ordered among the attempts,
+// which use the same clock.
 const recordEvents = `
 insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
 select e.task_uuid, case when e.metadata is null then now() else clock_timestamp() end, e.from_state, e.to_state, e.actor, e.reason, e.metadata::jsonb
 from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::text[], $5::text[], $6::text[]) e(task_uuid, from_state, to_state, actor, reason, metadata)`
 
-// queue adds a statement for each kind of write that there is.
+// queue adds a statement for each kind of write present.
 func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
-	if l := &w.letters; len(l.tasks) > 0 { // first: it shows what still stands on the board
+	if l := &w.letters; len(l.tasks) > 0 { // first: it reads rows that leave the board
 		b.Queue(recordDeadLetters, l.tasks, l.states, l.reasons, l.details, l.steps)
 	}
 	if m := &w.manual; len(m.tasks) > 0 {
@@ -130,8 +127,8 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if g := &w.gone; len(g.tasks) > 0 {
 		b.Queue(leaveBoard, g.tasks, g.slots, g.outcomes, g.reasons, g.states, g.endReasons, g.progresses)
 	}
-	if len(w.told) > 0 {
-		b.Queue(sendMessages, w.told, messageEnded)
+	if len(w.awaitedEnds) > 0 {
+		b.Queue(sendMessages, w.awaitedEnds, messageEnded)
 	}
 	if q := &w.broken; len(q.tasks) > 0 {
 		b.Queue(quarantineTasks, q.tasks, q.reasons, q.progresses)
@@ -139,7 +136,7 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if r := &w.retried; len(r.tasks) > 0 {
 		b.Queue(retrySteps, r.tasks, r.slots, r.outcomes, r.dues, r.lanes, r.lasts)
 	}
-	if n := &w.batches; len(n.tasks) > 0 { // before the steps, which take their work from there
+	if n := &w.batches; len(n.tasks) > 0 { // before the steps, which read their batches
 		b.Queue(clearNumbers, w.cleared.arguments()...)
 		b.Queue(recordBatches, n.arguments()...)
 	}
@@ -149,10 +146,10 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	if m := &w.moved; len(m.tasks) > 0 {
 		b.Queue(moveTasks, m.tasks, m.outcomes, m.reasons, m.states, m.progresses, m.steps, m.again, m.heirs, m.lanes, m.dues, m.parents, m.tags, processor, m.lasts, m.callables)
 	}
-	if r := &w.resumed; len(r.tasks) > 0 { // behind whatever has put the steps on the board
+	if r := &w.resumed; len(r.tasks) > 0 { // after all statements that put steps on the board
 		b.Queue(resumeSteps, r.tasks, r.steps)
 	}
-	if e := &w.edited; len(e.tasks) > 0 { // behind whatever has changed the rows of the tasks
+	if e := &w.edited; len(e.tasks) > 0 { // after all statements that change the tasks' rows
 		b.Queue(editContexts, e.tasks, e.contexts)
 	}
 	if e := &w.events; len(e.tasks) > 0 {

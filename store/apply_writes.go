@@ -11,31 +11,31 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// writes gathers the effects of many tasks, statement by statement.
+// writes collects the effects of many tasks, statement by statement.
 type writes struct {
-	gone     goneColumns
-	moved    movedColumns
-	put      stepColumns
-	batches  batchColumns
-	cleared  groupColumns // the groups of these batches
-	former   groupColumns // groups that were forgotten
-	retried  retryColumns
-	events   eventColumns
-	manual   manualColumns
-	resumed  resumedColumns
-	edited   editedColumns
-	broken   brokenColumns
-	letters  letterColumns
-	publish  publishColumns
-	claims   putClaims
-	topics   signalSet
-	watched  []string
-	told     uuids // ended, and others wait for that
-	dues     []int64
-	finished int
+	gone        goneColumns
+	moved       movedColumns
+	put         stepColumns
+	batches     batchColumns
+	cleared     groupColumns // the groups of these batches
+	former      groupColumns // groups that were forgotten
+	retried     retryColumns
+	events      eventColumns
+	manual      manualColumns
+	resumed     resumedColumns
+	edited      editedColumns
+	broken      brokenColumns
+	letters     letterColumns
+	publish     publishColumns
+	claims      putClaims
+	topics      signalSet
+	watched     []string
+	awaitedEnds uuids // ended tasks with dependents
+	dues        []int64
+	finished    int
 }
 
-// attemptColumns are attempts that ended, of the rows that they stand in.
+// attemptColumns are ended attempts, with their rows.
 type attemptColumns struct {
 	tasks    uuids
 	slots    []int16
@@ -43,17 +43,17 @@ type attemptColumns struct {
 	reasons  []*string
 }
 
-// goneColumns are rows that leave the board: ended steps, and the rows of
-// finished tasks with their ends.
+// goneColumns are rows that leave the board: ended steps, and the rows of finished tasks
+// with their ends.
 type goneColumns struct {
 	attemptColumns
-	states     []*int16 // of the task, where it is finished
+	states     []*int16 // of the task, if finished
 	endReasons []*string
 	progresses [][]byte
 }
 
-// movedColumns are the rows of tasks that go on. An outcome records the step
-// that such a row carried; steps holds the one that it carries next.
+// movedColumns are the rows of tasks that continue. An outcome records the step that such
+// a row carried; steps holds the next one.
 type movedColumns struct {
 	attemptColumns
 	states     []int16
@@ -131,10 +131,10 @@ func (w *writes) add(c *Change) error {
 	return nil
 }
 
-// finish takes everything of a task off the board.
+// finish removes everything of a task from the board.
 func (w *writes) finish(c *Change) {
 	t, e := c.Task, c.Effects
-	outcome, reason := workflow.OutcomeCancelled, "" // of the task's own row; it is not recorded where there was no attempt
+	outcome, reason := workflow.OutcomeCancelled, "" // of the task's own row; not recorded without an attempt
 	if !t.Inline {
 		w.endSpread(t, e)
 	} else if len(e.End) > 0 {
@@ -150,23 +150,23 @@ func (w *writes) finish(c *Change) {
 		w.watched = append(w.watched, t.UUID.String())
 	}
 	if t.Awaited {
-		w.tell(t.UUID)
+		w.notifyDependents(t.UUID)
 	}
 }
 
-// tell has it known that a task has ended which another one waits for.
-func (w *writes) tell(task uuid.UUID) {
-	w.told = append(w.told, task)
+// notifyDependents records that a task with dependents ended.
+func (w *writes) notifyDependents(task uuid.UUID) {
+	w.awaitedEnds = append(w.awaitedEnds, task)
 	w.message()
 }
 
-// message has a message looked at at once.
+// message requests a look at messages.
 func (w *writes) message() {
 	w.topics.add(signal.TopicDue)
 	w.dues = append(w.dues, 1)
 }
 
-// moveInline goes on with a task whose only step has ended or runs again.
+// moveInline continues a task whose only step has ended or runs again.
 func (w *writes) moveInline(c *Change) error {
 	t, e := c.Task, c.Effects
 	m := &w.moved
@@ -188,7 +188,7 @@ func (w *writes) moveInline(c *Change) error {
 	case len(e.Remove) == 1 && len(e.Put) == 1 && len(e.End)+len(e.Retry) == 0: // called off, to be undone
 		m.attempt(t.UUID, workflow.OutcomeCancelled, "")
 		m.step(c, e.Put[0])
-	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0 && inlines(t.Plan, c.Progress, e.Put[0].Step): // there was none
+	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0 && inlines(t.Plan, c.Progress, e.Put[0].Step): // it had no step
 		m.add(t.UUID, 0, nil, "")
 		m.step(c, e.Put[0])
 	default:
@@ -199,8 +199,8 @@ func (w *writes) moveInline(c *Change) error {
 	return nil
 }
 
-// moveSpread goes on with a task whose steps have rows of their own. When just
-// one new step is left, it moves into the task's row.
+// moveSpread continues a task whose steps have their own rows. If one new step remains,
+// it moves into the task's row.
 func (w *writes) moveSpread(c *Change) {
 	t, e := c.Task, c.Effects
 	w.endSpread(t, e)
@@ -231,7 +231,7 @@ func (w *writes) endSpread(t *TakenTask, e *workflow.Effects) {
 	}
 }
 
-// inHand is how many steps are on the board.
+// inHand returns the number of steps on the board.
 func inHand(p *workflow.Progress) (steps int) {
 	for i := range p.Steps {
 		if s := p.Steps[i].Status; s == workflow.StatusOnBoard || s == workflow.StatusScheduled {
@@ -254,7 +254,7 @@ func (w *writes) due(in time.Duration, t *TakenTask, step *workflow.PlanStep) {
 		return
 	}
 	w.dues = append(w.dues, max(int64(in), 1)) // the engine begins its own steps at once
-	w.topics.add(signal.TopicDue)              // a due time is new: every timer must know
+	w.topics.add(signal.TopicDue)              // a new due time, for every timer
 }
 
 func (w *writes) nextDue() time.Duration {
@@ -272,7 +272,7 @@ func (w *writes) signals() []signal.Signal {
 	return list
 }
 
-// add notes an attempt; without an outcome there was none.
+// add records an attempt; without an outcome there was none.
 func (c *attemptColumns) add(task uuid.UUID, slot int, outcome *workflow.AttemptOutcome, reason string) {
 	c.tasks, c.slots = append(c.tasks, task), append(c.slots, int16(slot)) // #nosec G115 -- at most MaxSteps
 	var number *int16
@@ -303,12 +303,12 @@ func (c *movedColumns) task(state workflow.TaskState, progress *workflow.Progres
 	c.states, c.progresses = append(c.states, int16(state)), append(c.progresses, progress.Encode())
 }
 
-// follows reports whether all that a step gets is what another has brought.
+// follows reports whether all inputs of a step come from another one's result.
 func follows(parents []int, ended workflow.EndStep) bool {
 	return ended.Outcome == workflow.OutcomeSuccess && len(parents) == 1 && parents[0] == ended.Step
 }
 
-// parents are the steps whose results a step gets.
+// parents are the steps whose results a step receives.
 func (c *Change) parents(no int) []int { return c.Task.Plan.ParentsOf(c.Progress, no) }
 
 func (c *movedColumns) step(change *Change, put workflow.PutStep) {
@@ -327,8 +327,8 @@ func (c *movedColumns) noStep() {
 	c.callables = append(c.callables, 0)
 }
 
-// add records a change, unless it is the plain way of a task from its
-// beginning to its end, which the attempts tell by themselves.
+// add records a change, except the ordinary path of a task from start to end, which the
+// attempts show.
 func (c *eventColumns) add(task uuid.UUID, change workflow.TaskChange, actor string) {
 	if change.To == workflow.TaskComplete || change.From == workflow.TaskPending && change.To == workflow.TaskStepsInProcess {
 		return

@@ -13,20 +13,19 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Batch is what a step that was created at run time works on.
+// Batch is the work of a step that was created at run time.
 type Batch struct {
-	Template int                   `json:"template"` // the step of the plan that it is an instance of
+	Template int                   `json:"template"` // the plan's step that it instantiates
 	Name     string                `json:"name"`
 	Cursor   workflow.CursorConfig `json:"cursor"`
-	NoOp     bool                  `json:"no_op"` // a placeholder: there is nothing to do
+	NoOp     bool                  `json:"no_op"` // a placeholder without work
 	First    int                   `json:"first"` // the first step of its group
 	// Run is how many batches of the task had its number before it, see BatchUUID.
 	Run int `json:"run"`
-	// Since is a token: attempts of the step with greater ones are of this batch,
-	// others of those that had its number before.
+	// Since is a token: attempts of the step with greater ones belong to this batch,
+	// others to those that had its number before.
 	Since int64 `json:"since"`
-	// Isolated counts the items that its handler could not process; read with
-	// tasks only.
+	// Isolated counts the items that the handler could not process; read only with tasks.
 	Isolated int `json:"-"`
 }
 
@@ -34,8 +33,8 @@ type Batch struct {
 // has isolated.
 const countIsolated = `case when a.outcome = 1 and (d.isolated ->> 'token')::bigint = a.token then jsonb_array_length(d.isolated -> 'items') else 0 end`
 
-// recordBatches writes down the steps that were created at run time. Whatever was
-// claimed of those that had their numbers before has a smaller token than they.
+// recordBatches records the steps created at run time. All claims of earlier steps with
+// their numbers have smaller tokens.
 // Index: the primary key of former batches.
 const recordBatches = `
 insert into tasker.batches (task_uuid, step_no, template_no, first_no, name, cursor, no_op, run, since)
@@ -71,14 +70,14 @@ func (c *batchColumns) add(task uuid.UUID, list []workflow.NewBatch) error {
 	return nil
 }
 
-// readOutcomes reads the results that say what is to be created.
+// readOutcomes reads the results that name the steps to create.
 // Index: the primary key.
 const readOutcomes = `
 select k.at, s.result from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, step_no, at)
 cross join lateral (select result from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s`
 
-// readOutcomes reads, for the steps that create others, what they ask for. It
-// costs nothing where there are none.
+// readOutcomes reads the results of steps that create others. It runs no statement if
+// there are none.
 func (t *Taken) readOutcomes(ctx context.Context) error {
 	var tasks uuids
 	var numbers []int16
@@ -118,8 +117,8 @@ select d.task_uuid, d.step_no, d.template_no, d.name, d.cursor - 'items', d.no_o
     select ` + countIsolated + ` from tasker.step_attempts a where a.task_uuid = d.task_uuid and a.step_no = d.step_no order by a.token desc limit 1) end
 from tasker.batches d where d.task_uuid = any ($1)`
 
-// batchesOf reads what was created at run time for those tasks that have such
-// steps, and the attempts of these.
+// batchesOf reads the steps created at run time for tasks that have some, and their
+// attempts.
 func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task, readers map[uuid.UUID]*taskReader, of parts) error {
 	byID := map[uuid.UUID]*Task{}
 	var ids []uuid.UUID
@@ -127,7 +126,7 @@ func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task, readers map[uuid.U
 		if t.Progress != nil && len(t.Progress.Groups) > 0 {
 			t.Batches = map[int]Batch{}
 			byID[t.UUID], ids = t, append(ids, t.UUID)
-			// Those that were read beside another task are not all of the present.
+			// Attempts that were read with other tasks include former batches.
 			maps.DeleteFunc(readers[t.UUID].attempts, func(no int, _ []attemptRow) bool { return no >= len(t.Plan.Steps) })
 		}
 	}
@@ -146,7 +145,7 @@ func scanBatches(rows pgx.Rows, tasks map[uuid.UUID]*Task) error {
 	var id uuid.UUID
 	var no int
 	var cursor []byte
-	var isolated *int // null: no attempt of it has been recorded
+	var isolated *int // null: no attempt is recorded
 	var b Batch
 	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp, &b.Run, &b.Since, &isolated}, func() error {
 		if err := json.Unmarshal(cursor, &b.Cursor); err != nil {
@@ -162,15 +161,14 @@ func scanBatches(rows pgx.Rows, tasks map[uuid.UUID]*Task) error {
 	return err
 }
 
-// batchableResult is what a batchable step has brought, without the list of all
-// batches.
+// batchableResult is the result of a batchable step without the list of all batches.
 // Index: the primary key.
 const batchableResult = `
 select result #- '{` + workflow.BatchOutcomeKey + `,cursor_configs}' from tasker.step_attempts
 where task_uuid = $1 and step_no = $2 and outcome = 1 and jsonb_typeof(result) = 'object' order by token desc limit 1`
 
-// BatchableResult reads the result of the step that made batches, without the
-// list of them; nil where there is none.
+// BatchableResult reads the result of the step that created batches, without the list of
+// them; nil without one.
 func (s *Store) BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error) {
 	var result []byte
 	err := s.repeatable(ctx, "batchable_result", "read the result of the step that made batches", func(ctx context.Context, db *conn) error {
@@ -194,8 +192,8 @@ type BatchResult struct {
 	Isolated int
 }
 
-// readBatchResults are those of the latest group of a batch worker, in the order
-// in which the batches were made.
+// readBatchResults reads the latest group of a batch worker, in the order in which the
+// batches were created.
 // Index: the primary keys.
 const readBatchResults = `
 select d.step_no, d.name, d.cursor - 'items', d.no_op, a.result, ` + countIsolated + `
@@ -206,8 +204,8 @@ where d.task_uuid = $1 and d.template_no = $2 and d.step_no > $3
   and d.first_no = (select max(first_no) from tasker.batches where task_uuid = $1 and template_no = $2)
 order by d.step_no limit $4`
 
-// BatchResults reads the results of the batches of one worker of a task, limit at
-// most, those after a step's number; negative: from the first on.
+// BatchResults reads the results of the batches of one worker step of a task, at most
+// limit, after a step's number; negative: from the first.
 func (s *Store) BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]BatchResult, error) {
 	var list []BatchResult
 	err := s.repeatable(ctx, "batch_results", "read the results of batches", func(ctx context.Context, db *conn) error {
@@ -228,7 +226,7 @@ func (s *Store) BatchResults(ctx context.Context, task uuid.UUID, template, afte
 	return list, err
 }
 
-// findBatch sets Batch of the task that the UUID is of a batch of.
+// findBatch sets Batch of the task to which the batch with the UUID belongs.
 // Index: the primary key.
 func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
 	for i := range t.Tasks {
@@ -246,8 +244,8 @@ func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
 	return nil
 }
 
-// findBatches sets Batch of the tasks that have such a step, to the youngest of
-// that name.
+// findBatches sets Batch of the tasks that have such a step, to the youngest of that
+// name.
 // Index: the primary key.
 func (t *Taken) findBatches(ctx context.Context, name string) error {
 	place := map[uuid.UUID]int{}

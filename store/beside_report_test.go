@@ -22,8 +22,8 @@ steps:
   - {name: send, depends_on: [pay], handler: {callable: send}}
 `
 
-// A saga is called off while what its step reported waits to be applied: both are
-// done, and the records agree.
+// A saga is called off while a report waits to be applied: both are applied, and the
+// records agree.
 func TestASagaIsCalledOffWhileAReportWaits(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -31,7 +31,7 @@ func TestASagaIsCalledOffWhileAReportWaits(t *testing.T) {
 	reports := map[string]func(store.Claimed) store.Report{
 		"success": func(c store.Claimed) store.Report { return succeed(c, `1`) },
 		"failure": func(c store.Claimed) store.Report { return fail(c, true, "no") },
-		// The integrity check decides about it together with the action, too.
+		// The integrity check replays it together with the action, too.
 		"failure for good": func(c store.Claimed) store.Report { return fail(c, false, "no") },
 	}
 	for name, in := range map[string]workflow.Input{workflow.ActionCancel: workflow.Cancel{Reason: "no"}, workflow.ActionFail: workflow.Fail{Reason: "no"}} {

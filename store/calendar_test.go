@@ -9,8 +9,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// nextBorder finds the end of the hour, day or week around an instant minute by
-// minute: slow, and without a rule of its own about changes of the clocks.
+// nextBorder finds the end of the hour, day or week around an instant minute by minute:
+// slow, but independent of clock changes.
 func nextBorder(at time.Time, unit workflow.Calendar, zone *time.Location) time.Time {
 	same := func(t time.Time) bool {
 		a, b := at.In(zone), t.In(zone)
@@ -57,7 +57,7 @@ func TestIdentitiesEndAtBordersOfTheCalendar(t *testing.T) {
 					require.True(t, end.After(at), "%s %s %s: %s", unit, name, at, end)
 					if before, after := offset(at, zone), offset(end, zone); before == after {
 						require.WithinDuration(t, nextBorder(at, unit, zone), end, 0, "%s %s %s", unit, name, at)
-					} else { // an hour that the clocks repeat, or leave out, is one
+					} else { // a repeated or skipped hour counts as one
 						require.WithinDuration(t, nextBorder(at, unit, zone), end, time.Hour, "%s %s %s", unit, name, at)
 					}
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Callable is what the steps of a namespace call. Each has a line of its own on the
+// Callable is the code that steps of a namespace name. Each has its own line on the
 // board, so that a worker claims only what it can run.
 type Callable struct {
 	ID        int32
@@ -19,14 +19,14 @@ type Callable struct {
 	Handler   workflow.HandlerReference
 }
 
-// callables are those that were registered, as far as it is known here. They do not
-// change, and come in the order of their ids: registrations take turns, see
-// registration.take. It is safe for concurrent use.
+// callables caches the registered callables. They do not change, and come in the order of
+// their ids: registrations are serialized, see registration.take. It is safe for
+// concurrent use.
 type callables struct {
 	mu   sync.RWMutex
 	byID map[int32]Callable
 	last int32
-	// version changes with what is known.
+	// version changes when callables are added or cleared.
 	version uint64
 }
 
@@ -39,12 +39,12 @@ func (c *callables) knows(id int32) bool {
 	return ok
 }
 
-// newCallablesSince reads what has been registered since.
+// newCallablesSince reads the callables registered since.
 // Index: the primary key.
 const newCallablesSince = `
 select callable_id, namespace_id, callable, method, resolver from tasker.callables where callable_id > $1 order by callable_id`
 
-// ask puts the question what is new into a batch.
+// ask adds the query for new callables to a batch.
 func (c *callables) ask(b *pgx.Batch, list *[]Callable) {
 	c.mu.RLock()
 	last := c.last
@@ -57,7 +57,7 @@ func (c *callables) ask(b *pgx.Batch, list *[]Callable) {
 	})
 }
 
-// learn takes in an answer.
+// learn adds the answer.
 func (c *callables) learn(list []Callable) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +76,8 @@ func (c *callables) forget() {
 	c.version++
 }
 
-// Callables returns what is registered, in the order of the ids. Of what was read
-// before only what has been added is read.
+// Callables returns all registered callables, in the order of the ids. It reads only
+// those not read before.
 func (s *Store) Callables(ctx context.Context) ([]Callable, error) {
 	err := s.repeatable(ctx, "callables", "read the callables", func(ctx context.Context, db *conn) error {
 		var list []Callable
@@ -93,15 +93,15 @@ func (s *Store) Callables(ctx context.Context) ([]Callable, error) {
 	return s.KnownCallables(), nil
 }
 
-// CallablesVersion changes when there are others than before in KnownCallables, which
-// claims can bring about, also those of somebody else.
+// CallablesVersion changes when KnownCallables changes; claims of any caller can cause
+// that.
 func (s *Store) CallablesVersion() uint64 {
 	s.callables.mu.RLock()
 	defer s.callables.mu.RUnlock()
 	return s.callables.version
 }
 
-// KnownCallables is Callables without asking the database: what scans have brought.
+// KnownCallables returns the callables known from earlier reads, without a query.
 func (s *Store) KnownCallables() []Callable {
 	s.callables.mu.RLock()
 	defer s.callables.mu.RUnlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// BenchmarkClaimAmongCallables claims one step for a worker that offers many
-// callables of which nothing waits for the others, after a signal and by a full scan.
+// BenchmarkClaimAmongCallables claims one step for a worker that offers many callables
+// without waiting steps, after a signal and by a full scan.
 func BenchmarkClaimAmongCallables(b *testing.B) {
 	for _, callables := range []int{1, 100, 1000} {
 		s, _ := open(b)

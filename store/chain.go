@@ -12,8 +12,8 @@ import (
 // MaxChain bounds how far a chain is followed in each direction.
 const MaxChain = 500
 
-// chainBefore follows the tasks that come before one, the nearest first. It
-// reads no further than it is asked to, and each round is one look at a key.
+// chainBefore follows the predecessors of a task, nearest first. It reads only as far as
+// the limit, one key lookup per round.
 // Index: the primary key.
 const chainBefore = `
 with recursive back(task_uuid, before) as (
@@ -24,9 +24,9 @@ with recursive back(task_uuid, before) as (
 )
 select before, task_uuid from back limit $2`
 
-// chainAfter follows the tasks that continue one, and those that continue them,
-// the nearest first. Where a task continues with one that was there before, the
-// ways may meet again; each is gone once.
+// chainAfter follows the tasks that continue one, and those that continue them, nearest
+// first. A task that continues with an existing one can make paths meet again; each is
+// followed once.
 // Index: the primary key.
 const chainAfter = `
 with recursive ahead(task_uuid, next) as (
@@ -37,9 +37,9 @@ with recursive ahead(task_uuid, next) as (
 )
 select task_uuid, next from ahead limit $2`
 
-// Chain is a task with those that it continues and those that continue it.
+// Chain is a task with its predecessors and successors.
 type Chain struct {
-	// Tasks are those that exist still, the oldest first, without steps' results.
+	// Tasks are those that still exist, oldest first, without steps' results.
 	Tasks []*Task
 	// MoreBefore and MoreAfter say that the limit has cut the chain.
 	MoreBefore, MoreAfter bool

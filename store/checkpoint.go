@@ -10,31 +10,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Checkpoint is the progress of a running step, to be kept under its claim.
+// Checkpoint is the progress of a running step, saved under its claim.
 type Checkpoint struct {
 	ClaimKey
-	Cursor      json.RawMessage // storable JSON: where the next execution goes on
+	Cursor      json.RawMessage // storable JSON: where the next execution continues
 	Items       int64           // processed so far
 	Accumulated json.RawMessage // storable JSON; nil: nothing
-	Isolated    json.RawMessage // what a batch could not process so far, see Report; nil: nothing
+	Isolated    json.RawMessage // items that a batch has isolated so far, see Report; nil: none
 }
 
 // SavedCheckpoint answers one Checkpoint.
 type SavedCheckpoint struct {
-	// Saved says that the claim held and the checkpoint is kept. Otherwise
-	// nothing has changed: the step is no longer the caller's.
+	// Saved says that the claim held and the checkpoint is saved. Otherwise nothing has
+	// changed: the caller has lost the claim.
 	Saved bool
 	At    time.Time // by the database's clock
-	// Lease is how long the claim lasts from then on; not positive where the
-	// lease had ended, which a checkpoint does not bring back.
+	// Lease is the remaining time of the claim; not positive if the lease had ended,
+	// which a checkpoint does not revive.
 	Lease time.Duration
 }
 
-// saveCheckpoints keeps the progress of steps whose claims hold, and extends
-// their leases; one that an operator or a sweep has ended stays ended. The
-// checkpoint before goes into the history, the newest $8 of which are kept. One
-// that did not move adds nothing there: it may be the same once more, after an
-// answer that was lost. An action may have moved the steps (ownSlot).
+// saveCheckpoints saves the progress of steps whose claims hold, and extends their
+// leases; a lease ended by an operator or a sweep stays ended. The previous checkpoint
+// goes into the history, of which the newest $8 are kept. An unchanged one adds nothing
+// there: it may be a repetition after a lost answer. An action may have moved the steps
+// (ownSlot).
 // Index: the primary key; (select $n) as in reportSteps.
 const saveCheckpoints = `
 update tasker.board s
@@ -52,20 +52,20 @@ from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.token, s.step_no, (s.checkpoint ->> 'timestamp')::timestamptz, extract(epoch from s.lease_until - clock_timestamp())::float8`
 
-// SaveCheckpoints keeps the progress of running steps, many in one statement,
-// and extends their leases by lease. history bounds how many earlier cursors of
-// each are kept. saved has one entry per checkpoint, in order. Of several of one
-// claim the last counts, and all get its answer.
+// SaveCheckpoints saves the progress of running steps, many in one statement, and extends
+// their leases by lease. history bounds the earlier cursors kept of each. saved has one
+// entry per checkpoint, in order. Of several of one claim the last counts, and all get
+// its answer.
 func (s *Store) SaveCheckpoints(ctx context.Context, list []Checkpoint, history int, lease time.Duration) (saved []SavedCheckpoint, err error) {
 	order := checkpointOrder(list)
 	held := make(map[ClaimKey]SavedCheckpoint, len(list))
 	err = s.repeatable(ctx, "checkpoint", "save checkpoints", func(ctx context.Context, db *conn) error {
-		clear(held) // of a try that was undone
+		clear(held) // of a rolled-back try
 		if err := saveInto(ctx, db, list, order, history, lease, held); err != nil {
 			return err
 		}
-		// An action may have moved a step while its row was waited for. It is
-		// found where it stands now by a statement that begins now.
+		// An action may have moved a step while the statement waited for its row. A new
+		// statement finds it at its new place.
 		missed := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return held[list[i].answer()].Saved || list[i].Slot != 0 })
 		if len(missed) == 0 {
 			return nil
@@ -82,8 +82,7 @@ func (s *Store) SaveCheckpoints(ctx context.Context, list []Checkpoint, history 
 	return saved, nil
 }
 
-// answer is the part of the key by which the answer comes back; a token is good
-// for one claim.
+// answer is the part of the key that the answer contains; a token belongs to one claim.
 func (c *Checkpoint) answer() ClaimKey { return ClaimKey{Step: c.Step, Token: c.Token} }
 
 // checkpointOrder is the order of keys, with the last checkpoint of each claim.
@@ -100,8 +99,7 @@ func checkpointOrder(list []Checkpoint) []int {
 	return order
 }
 
-// saveInto saves the checkpoints at the places of order, and notes what was
-// accepted.
+// saveInto saves the checkpoints listed in order, and records which were accepted.
 func saveInto(ctx context.Context, db *conn, list []Checkpoint, order []int, history int, lease time.Duration, held map[ClaimKey]SavedCheckpoint) error {
 	rows, err := db.Query(ctx, saveCheckpoints, checkpointArguments(list, order, history, lease)...)
 	if err != nil {
@@ -132,7 +130,7 @@ func checkpointArguments(list []Checkpoint, order []int, history int, lease time
 	return []any{tasks, slots, steps, tokens, cursors, items, more, history, lease.Milliseconds()}
 }
 
-// more is what not every checkpoint has, as an object; nil: nothing.
+// more returns the optional parts as an object; nil: none.
 func (c *Checkpoint) more() *string {
 	if c.Accumulated == nil && c.Isolated == nil {
 		return nil
@@ -150,9 +148,8 @@ func (c *Checkpoint) more() *string {
 	return &text
 }
 
-// resumeSteps gives steps that were put on the board again the checkpoint of
-// their newest attempt, if that has one; a batch, not of those that had its number
-// before.
+// resumeSteps gives steps that were put on the board again the checkpoint of their newest
+// attempt, if it has one; for a batch, only attempts of its own.
 // Index: the primary keys.
 const resumeSteps = `
 update tasker.board b set checkpoint = a.checkpoint
@@ -164,7 +161,7 @@ cross join lateral (
     order by token desc limit 1) a
 where b.task_uuid = any (array[r.task_uuid]) and b.slot in (0, r.step_no + 1) and b.step_no = r.step_no and a.checkpoint is not null`
 
-// resumedColumns are steps that go on from what they have saved.
+// resumedColumns are steps that continue from their checkpoints.
 type resumedColumns struct {
 	tasks uuids
 	steps []int16
@@ -188,9 +185,9 @@ type StalledStep struct {
 	CheckpointAt, Claimed time.Time
 }
 
-// stalledSteps lists running steps with checkpoints of which the last is older
-// than $1 ms, the oldest first. A lease that has ended is for its sweep; what
-// runs and has never saved anything is none of this.
+// stalledSteps lists running steps with checkpoints whose latest is older than $1 ms,
+// oldest first. An ended lease is left to its sweep; running steps without a checkpoint
+// are not included.
 // Index: board_lease, from now on, then the primary keys.
 const stalledSteps = `
 with stalled as materialized (

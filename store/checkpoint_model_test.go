@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// checkpoint saves progress under claims, valid and stale ones. Of several of
-// one claim the last counts.
+// checkpoint saves progress under claims, valid and stale ones. Of several of one claim
+// the last counts.
 func (m *model) checkpoint(t *rapid.T) {
 	claims := m.someClaims(t)
 	list, want := make([]store.Checkpoint, len(claims)), make([]bool, len(claims))

@@ -15,7 +15,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// recorded is a checkpoint as it lies in the database.
+// recorded is a checkpoint as stored.
 type recorded struct {
 	Cursor      json.RawMessage `json:"cursor"`
 	Items       int64           `json:"items_processed"`
@@ -74,7 +74,7 @@ func saveOne(t testing.TB, s *store.Store, c store.Claimed, cursor string) {
 	require.True(t, save(t, s, point(c, cursor, 1))[0].Saved)
 }
 
-// dueNow brings the time of everything scheduled.
+// dueNow makes everything scheduled due.
 func dueNow(t testing.TB, s *store.Store, db *pgtest.DB) {
 	t.Helper()
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
@@ -128,15 +128,15 @@ func TestCheckpointsAreSaved(t *testing.T) {
 		require.Len(t, onBoard(t, db, c).History, keep)
 	}
 
-	// What a claim brings is all of it but the history.
+	// A claim includes all but the history.
 	_, err = s.HandBack(t.Context(), []store.ClaimKey{c.Key()})
 	require.NoError(t, err)
 	c = claim(t, s, p, 1)[0]
 	require.Equal(t, 1, c.Attempt)
-	var brought map[string]json.RawMessage
-	require.NoError(t, json.Unmarshal(c.Checkpoint, &brought))
-	require.Len(t, brought, 3)
-	require.JSONEq(t, `100`, string(brought["cursor"]))
+	var stored map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(c.Checkpoint, &stored))
+	require.Len(t, stored, 3)
+	require.JSONEq(t, `100`, string(stored["cursor"]))
 	require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
 	applyAll(t, s)
 	require.Equal(t, "100", inLedger(t, db, c.TaskUUID, 0))
@@ -201,7 +201,7 @@ func TestStaleTokensSaveNothing(t *testing.T) {
 	applyAll(t, s)
 	dueNow(t, s, db)
 	again := claim(t, s, p, 1)[0]
-	require.False(t, save(t, s, point(one, `5`, 5))[0].Saved, "somebody else runs it")
+	require.False(t, save(t, s, point(one, `5`, 5))[0].Saved, "another worker runs it")
 	require.JSONEq(t, `4`, string(onBoard(t, db, again).Cursor))
 }
 
@@ -214,7 +214,7 @@ func TestACheckpointRevivesNoLease(t *testing.T) {
 	c := claim(t, s, p, 1)[0]
 	require.NoError(t, s.ReleaseLeases(t.Context(), []store.ClaimKey{c.Key()}))
 	saved := save(t, s, point(c, `1`, 1))[0]
-	require.True(t, saved.Saved, "nobody else has the step, so its progress counts")
+	require.True(t, saved.Saved, "no other worker has the step, so its progress counts")
 	require.LessOrEqual(t, saved.Lease, time.Duration(0))
 	n, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
@@ -223,7 +223,7 @@ func TestACheckpointRevivesNoLease(t *testing.T) {
 	require.Equal(t, "1", inLedger(t, db, c.TaskUUID, 0))
 	again := claim(t, s, p, 1)[0]
 	require.Equal(t, 2, again.Attempt)
-	require.JSONEq(t, `1`, string(onBoard(t, db, again).Cursor), "the next attempt goes on")
+	require.JSONEq(t, `1`, string(onBoard(t, db, again).Cursor), "the next attempt continues")
 }
 
 func TestStalledStepsAreShown(t *testing.T) {
@@ -244,7 +244,7 @@ func TestStalledStepsAreShown(t *testing.T) {
 	silence(ids[0], 1, 16)
 	silence(ids[1], 0, 14)
 	silence(ids[2], 0, 30)
-	for _, c := range claimed { // it is not running any more
+	for _, c := range claimed { // not running any more
 		if c.TaskUUID == ids[2] && c.Step == 0 {
 			require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
 		}
@@ -278,7 +278,7 @@ func TestStalledStepsAreShown(t *testing.T) {
 
 	stale, _, err := s.StaleTasks(t.Context(), th, uuid.Nil, 100)
 	require.NoError(t, err)
-	require.Empty(t, stale, "nothing is ended over it")
+	require.Empty(t, stale, "no lease is ended")
 	require.Equal(t, "stale 20", db.QueryString(t, `select health_status || ' ' || checkpoint_age_minutes from tasker.v_task_staleness_monitoring where task_uuid = $1`, ids[0]))
 	require.Equal(t, "warning steps_in_process", db.QueryString(t, `select health_status || ' ' || current_state from tasker.v_task_staleness_monitoring where task_uuid = $1`, ids[1]))
 	require.Equal(t, "healthy", db.QueryString(t, `select health_status from tasker.v_task_staleness_monitoring where task_uuid = $1`, ids[3]))

@@ -15,24 +15,23 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// ClaimRequest asks for steps to run.
+// ClaimRequest requests steps to run.
 type ClaimRequest struct {
 	Worker uuid.UUID
-	// Callables that the worker runs, in the order in which they come first within a
-	// lane; who changes the order from claim to claim is fair.
+	// Callables that the worker runs, in their order of precedence within a lane;
+	// changing the order from claim to claim is fair.
 	Callables []int32
 	Tags      []string // of the worker; a step's tags must be among them
 	Limit     int      // at least 1
-	// Ahead is how many of Limit the worker will not begin at once: less than
-	// Limit. What is beyond the others is claimed only where it may be executed
-	// more than once, and its loss costs nothing before the worker has announced
-	// that it begins, see BeginClaims.
+	// Ahead is how many of Limit the worker will not begin at once: less than Limit.
+	// These are claimed only if they may be executed more than once, and their loss uses
+	// no attempt before the worker has announced that it begins them, see BeginClaims.
 	Ahead int
 	Lease time.Duration
 }
 
-// runs reports whether the worker may claim a step: it offers what the step calls and
-// has all of its tags.
+// runs reports whether the worker may claim a step: it offers the step's callable and has
+// all of its tags.
 func (r *ClaimRequest) runs(plan *Plan, step *workflow.PlanStep) bool {
 	for _, tag := range step.Tags {
 		if !slices.Contains(r.Tags, tag) {
@@ -59,30 +58,29 @@ type Claimed struct {
 	EnqueuedAt, ClaimedAt time.Time
 	// ParentResults holds the results of the direct parents by step number.
 	ParentResults map[int]json.RawMessage
-	// Batch is what a step that was created at run time works on; nil: another.
+	// Batch is the work of a step that was created at run time; nil: another step.
 	Batch *Batch
-	// MaxAttempts is how often a retryable step of the task may be executed; 0: as
-	// often as the plan says.
+	// MaxAttempts is how often a retryable step of the task may be executed; 0: by the
+	// plan.
 	MaxAttempts int
-	// Ahead: it may begin only after that was announced, see BeginClaims.
+	// Ahead: the step may begin only after an announcement, see BeginClaims.
 	Ahead bool
-	// Checkpoint is the progress that executions before this one have saved,
-	// without its history; nil where there is none.
+	// Checkpoint is the progress saved by earlier executions, without its history; nil
+	// without any.
 	Checkpoint json.RawMessage
-	// Task is where the task stands, if this is its only step in hand; else nil.
+	// Task is the state of the task, if this is its only step in hand; else nil.
 	Task *Standing
 }
 
-// Standing is where a task stands whose only step in hand is held by a claim.
-// While the claim holds, nothing changes it but an action of an operator, which
-// takes the claim away.
+// Standing is the state of a task whose only step in hand is claimed. While the claim
+// holds, only an operator's action changes it, which ends the claim.
 type Standing struct {
 	State    workflow.TaskState
 	Progress *workflow.Progress
 }
 
-// PlanStep is the number of the plan's step that is to be run: the step itself,
-// or the one that it is an instance of.
+// PlanStep is the number of the plan's step to run: the step itself, or the one that it
+// instantiates.
 func (c *Claimed) PlanStep() int {
 	if c.Batch != nil {
 		return c.Batch.Template
@@ -108,9 +106,9 @@ const readyInLane = `from tasker.board
         where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
         order by seq limit $4::int`
 
-// pickSteps takes steps lane by lane. Each lane is read from its mark on, so
-// that the dead versions in front of it are not walked over; a nested loop
-// pulls rows one by one, so that no more rows are locked than are taken.
+// pickSteps takes steps lane by lane. Each lane is read from its mark, so that dead row
+// versions before it are not read; a nested loop pulls rows one by one, so that no more
+// rows are locked than taken.
 const pickSteps = `picked as materialized (
     select s.*, l.lane
     from lanes l cross join lateral (
@@ -123,8 +121,8 @@ const pickSteps = `picked as materialized (
     limit $4::int
 )`
 
-// claimSteps is the scan from the marks: it reads the lanes in which something
-// waits for all that is known.
+// claimSteps is the scan from the marks: it reads the lanes in which steps are known to
+// wait.
 // Index: board_claimable, then the primary keys.
 const claimSteps = `
 with lanes as materialized (
@@ -132,11 +130,10 @@ with lanes as materialized (
     where l.callable <> all (` + pausedCallables + `)
 ), ` + pickSteps
 
-// claimAll is the full scan. It looks which lanes there are, and so finds those
-// that nobody told of and steps that became visible behind a mark. The lanes of a
-// frontier are read from there on; what lies between them is walked through, from
-// one lane in which something waits to the next, so that it does not matter how
-// many callables the worker ($8) runs that nothing waits for.
+// claimAll is the full scan. It determines the existing lanes, and so finds lanes without
+// a signal and steps that became visible behind a mark. The lanes of a frontier are read
+// from there on; gaps between them are skipped from one lane with waiting steps to the
+// next, so that callables of the worker ($8) without steps cost nothing.
 // Index: board_claimable.
 var claimAll = `
 with recursive ` + everyLane(5, 9) + `, lanes as materialized (
@@ -145,22 +142,19 @@ with recursive ` + everyLane(5, 9) + `, lanes as materialized (
     order by lane, array_position($8::int[], callable)
 ), ` + pickSteps
 
-// pausedCallables are those of which an operator has paused the claims, or those of
-// their namespaces.
+// pausedCallables are those paused by an operator, themselves or with their namespaces.
 // Index: namespaces_paused, callables_named, callables_paused.
 const pausedCallables = `array(select c.callable_id from tasker.namespaces n join tasker.callables c using (namespace_id) where n.paused_at is not null
     union all select callable_id from tasker.callables where paused_at is not null)`
 
-// takePicked turns picked rows into claims. The rows are locked, so their
-// places cannot change and they need not be looked up again, nor looked at
-// again: the planner would take a state for a reason to read a partial index
-// from end to end. Their tokens are drawn in the order in which they were picked:
-// a worker begins in that of tokens what it has claimed ahead.
-// A row that another transaction has locked, or has changed between the snapshot
-// and the lock, is passed over, whatever that transaction is for; and the signal
-// that told of it is used up by this claim. So a claim that gets fewer than it
-// asked for says whether it saw more than it got (ready).
-// Parameters of all scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
+// takePicked turns picked rows into claims. The rows are locked, so they cannot move and
+// need not be looked up or checked again: the planner would take a state for a reason to
+// read a partial index from end to end. Tokens are drawn in the order of picking: a
+// worker begins steps claimed ahead in the order of tokens. A row that another
+// transaction has locked, or changed between the snapshot and the lock, is skipped,
+// whatever that transaction does; and this claim has used up the signal. So a claim that
+// gets fewer than requested reports whether it saw more than it got (ready). Parameters
+// of all scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
 const takePicked = `, numbered as materialized (
     select at, nextval('tasker.claim_token') as token from picked
 ), claimed as (
@@ -172,11 +166,10 @@ const takePicked = `, numbered as materialized (
     select ` + restLocked + ` as rest
 )` + claimedRows
 
-// takeAhead is takePicked for a worker that will not begin $ahead of the steps at
-// once. Those are among the ones that may be executed again; the others are for
-// its free permits, and of its lane they come first: whatever else was picked is
-// claimed as well. That it begins the first of what it has claimed ahead is announced
-// with the claim.
+// takeAhead is takePicked for a worker that will not begin $ahead of the steps at once.
+// Those are repeatable steps; the others are for its free permits, and in their lane they
+// come first: all the other picked steps are claimed as well. The beginning of the first
+// steps claimed ahead is announced with the claim.
 const takeAhead = `, numbered as materialized (
     select at, nextval('tasker.claim_token') as token from (
         select at, last_attempt, row_number() over (order by lane, last_attempt is null, nth) as place
@@ -202,16 +195,15 @@ const (
 	restLocked = `case when (select count(*) from picked) < $4::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
 
-// Rest says what a claim has left that it would have had room for.
+// Rest says which steps a claim left although it had room.
 type Rest uint8
 
 const (
-	// RestLocked are steps whose rows were locked by another transaction, or
-	// changed before they could be locked. The signal that told of them may have
-	// been this look's, so it has to be repeated soon.
+	// RestLocked: rows were locked by another transaction, or changed before they could
+	// be locked. This look may have used up their signal, so it must be repeated soon.
 	RestLocked Rest = 1 << iota
-	// RestLast are steps that are not claimed ahead, because it is their last
-	// execution: they wait for a free permit.
+	// RestLast: steps are on their last execution and not claimed ahead: they wait for a
+	// free permit.
 	RestLast
 )
 
@@ -226,15 +218,14 @@ select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.se
            else 0 end,
        coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0,`
 
-// progressWithRetries is the version of a progress that ends with the number of
-// attempts which the task was created with, see workflow.RetryOverride.
+// progressWithRetries is the version of a progress that ends with the task's own number
+// of attempts, see workflow.RetryOverride.
 const progressWithRetries = `4`
 
-// Two ways to end a claim: with what stands on the board, or with what is
-// missing there looked up in the ledger. The ledger has a partition for each
-// day, and a statement that names it opens them all before it begins, also
-// where it then looks for nothing. So the first way is tried first; where it
-// left something to fetch, the second is taken for a while.
+// Two ways to complete a claim: from the board alone, or with missing inputs from the
+// ledger. The ledger has a partition per day, and a statement that names it opens them
+// all, even if it then reads nothing. So the first way is tried first; if inputs were
+// missing, the second is used for a while.
 // Index of the second: the primary keys.
 const (
 	fromBoard = `
@@ -246,8 +237,8 @@ const (
            where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end` + andStanding + ofTask
 	andStanding = `,
        c.checkpoint - 'history', c.task_state, case when c.slot = 0 then c.progress end`
-	// ofTask begins with the claims; it is one row without a step where there are
-	// none and some were left.
+	// ofTask starts with the claims; it is one row without a step if none were claimed
+	// and some were left.
 	ofTask = `
 from rest r left join claimed c on true
 left join lateral (
@@ -256,7 +247,7 @@ left join lateral (
 where r.rest > 0 or c.task_uuid is not null
 order by c.lane, c.seq`
 
-	// fetchInputs looks up what a claim from the board has left out.
+	// fetchInputs reads the inputs that a claim from the board lacks.
 	// Index: the primary keys.
 	fetchInputs = `
 select k.at, coalesce(b.context, (select context from tasker.tasks where task_uuid = k.task_uuid)),
@@ -267,8 +258,8 @@ from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task
 cross join lateral (select parents, inputs from tasker.board where task_uuid = k.task_uuid and slot = k.slot limit 1) s
 cross join lateral (select context from tasker.board where task_uuid = k.task_uuid and slot = 0 limit 1) b`
 
-	// ledgerClaims is for how many claims the ledger is looked into at once
-	// after one that had to be completed.
+	// ledgerClaims is the number of claims that read the ledger at once after one that
+	// lacked inputs.
 	ledgerClaims = 32
 )
 
@@ -300,11 +291,10 @@ var (
 	claimFromLedger = claimsEndingWith(fromLedger)
 )
 
-// Claim takes up to Limit claimable steps. full makes it scan everything
-// instead of starting at the marks: it finds lanes that are new and steps that
-// became visible behind a mark, and is the dearer one while old row versions
-// lie in front. rest says why it got fewer than it asked for where that was not
-// for want of steps.
+// Claim takes up to Limit claimable steps. full makes it scan everything instead of from
+// the marks: it finds new lanes and steps that became visible behind a mark, and is more
+// expensive while old row versions lie in front. rest says why it got fewer than
+// requested although there were steps.
 func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed []Claimed, rest Rest, err error) {
 	var found claims
 	err = s.call(ctx, claimFlow(full), "claim steps", func(ctx context.Context, db *conn) error {
@@ -328,8 +318,8 @@ func (s *Store) Claim(ctx context.Context, req ClaimRequest, full bool) (claimed
 	return found.list, found.rest, err
 }
 
-// Begun is the token up to which the claims of a request that were made ahead have
-// been announced as begun together with the claim; 0: none of them.
+// Begun is the token up to which the claims made ahead were announced as begun with the
+// claim; 0: none.
 func (r *ClaimRequest) Begun(claimed []Claimed) int64 {
 	tokens := make([]int64, 0, len(claimed))
 	for i := range claimed {
@@ -344,9 +334,9 @@ func (r *ClaimRequest) Begun(claimed []Claimed) int64 {
 	return tokens[len(tokens)-1]
 }
 
-// beginClaims announces that a worker begins what it has claimed ahead, up to a
-// token. $3 is what it announced before: with it the older entries are found
-// without walking over dead ones.
+// beginClaims announces that a worker begins steps claimed ahead, up to a token. $3 is
+// its previous announcement: with it the older entries are found without reading dead
+// ones.
 // Index: the primary key.
 const beginClaims = `
 with older as (
@@ -354,10 +344,10 @@ with older as (
 )
 insert into tasker.begun_claims (worker, token) values ($1, $2) on conflict do nothing`
 
-// BeginClaims announces that the worker begins the steps that it has claimed ahead,
-// up to a token; before is what it announced last. Only then it may: the loss of a
-// claim that was made ahead and never announced uses up no attempt, since it is
-// proven that no handler had begun. After an error it may have been announced.
+// BeginClaims announces that the worker begins the steps claimed ahead, up to a token;
+// before is its previous announcement. It must precede their start: the loss of a claim
+// made ahead and never announced uses no attempt, since no handler can have begun. After
+// an error the announcement may have been made.
 func (s *Store) BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error {
 	return s.repeatable(ctx, "begin_claims", "announce the beginning of claimed steps", func(ctx context.Context, db *conn) error {
 		_, err := db.Exec(ctx, beginClaims, worker, token, before)
@@ -382,8 +372,8 @@ func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full 
 	return err
 }
 
-// claimOnce claims, reads the rows and moves the marks. back says that the
-// database went back, see history.
+// claimOnce claims, reads the rows and moves the marks. back says that the database went
+// back, see history.
 func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims) (back bool, err error) {
 	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit}
 	var query string
@@ -423,19 +413,18 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 		s.marks.emptied(req.Callables, found.newest, lanes, full, begin)
 	}
 	if full {
-		// What was claimed counts, whatever becomes of this.
+		// The claims are valid regardless of an error here.
 		_ = s.moveClaimable(ctx, db, time.Since(begin))
 	}
 	return back, nil
 }
 
-// Large claims of one callable take turns. Two at once would start at the same
-// place, and the second would walk over every row that the first has locked.
-// A turn is a few milliseconds; small claims hardly meet and need none. A full
-// scan takes none either: while an old snapshot is held it may take seconds,
-// and nobody shall wait for it.
+// Large claims of one callable are serialized. Two at once would start at the same place,
+// and the second would read every row that the first has locked. Each takes a few
+// milliseconds; small claims hardly meet and are not serialized. Neither is a full scan:
+// while an old snapshot is held it may take seconds, and no claim should wait for it.
 const (
-	// largeClaim is from how many steps on a claim takes turns with others.
+	// largeClaim is the number of steps from which claims are serialized.
 	largeClaim = 64
 	// turnCallables bounds the callables for which a claim waits; one of more finds
 	// room in some of them.
@@ -444,9 +433,8 @@ const (
 	turnLock = 0x7461736b
 )
 
-// queueTurns adds what a claim has to wait for. It is a statement of its own, so
-// that the claim's snapshot is younger than what was waited for; the locks go
-// with the transaction.
+// queueTurns adds the lock that serializes claims. It is a statement of its own, so that
+// the claim's snapshot is younger than the lock; it is released with the transaction.
 func queueTurns(b *pgx.Batch, limit int, lanes lanesFrom) {
 	wanted := slices.Compact(slices.Sorted(slices.Values(lanes.callables)))
 	if limit < largeClaim || len(wanted) > turnCallables {
@@ -459,14 +447,14 @@ func queueTurns(b *pgx.Batch, limit int, lanes lanesFrom) {
 type claims struct {
 	list       []Claimed
 	newest     map[laneKey]int64 // sequence number in each lane
-	incomplete []int             // places in list; the board does not have all of them
+	incomplete []int             // indexes in list of claims whose inputs the board lacks
 	rest       Rest
 }
 
 func newClaims() claims { return claims{newest: map[laneKey]int64{}} }
 
-// collect reads the rows of a claim. One without a step says that all there was
-// has been left.
+// collect reads the rows of a claim. A row without a step says that all steps found were
+// left.
 func (f *claims) collect(rows pgx.Rows) error {
 	for rows.Next() {
 		if rows.RawValues()[1] == nil {
@@ -509,7 +497,7 @@ func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
 	if progress != nil && state != nil {
 		c.Task = &Standing{State: workflow.TaskState(*state)}
 		if c.Task.Progress, err = workflow.DecodeProgress(progress); err != nil {
-			c.Task = nil // whoever applies the report finds it, and tells
+			c.Task = nil // the orchestrator that applies the report handles it
 		}
 	}
 	f.newest[lane] = max(f.newest[lane], seq)
@@ -526,7 +514,7 @@ func (c *Claimed) setResults(document []byte) error {
 	return json.Unmarshal(document, &c.ParentResults)
 }
 
-// complete fetches from the ledger what is missing.
+// complete reads missing inputs from the ledger.
 func (f *claims) complete(ctx context.Context, db *conn) error {
 	tasks, slots := make(uuids, len(f.incomplete)), make([]int16, len(f.incomplete))
 	for i, at := range f.incomplete {

@@ -18,8 +18,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// A crowd runs everything at once against one database. What its members may
-// meet is work that others have taken; an error of the database is never fine.
+// A crowd runs everything at once against one database. Its members may find work taken
+// by others; an error of the database is always a failure.
 type crowd struct {
 	t     *testing.T
 	plan  *store.Plan
@@ -50,8 +50,7 @@ func TestCrowdRunsEveryStepOnce(t *testing.T) {
 		group.Go(func() { errs <- c.create(ctx, s, i) })
 	}
 	for i := range 8 {
-		// Two of the workers live in processes of their own: they have marks of
-		// their own.
+		// Two of the workers have separate processes: they have their own marks.
 		mine := s
 		if i%4 == 3 {
 			other, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 4})
@@ -77,8 +76,8 @@ func TestCrowdRunsEveryStepOnce(t *testing.T) {
 	noViolations(t, s)
 }
 
-// create offers all tasks in an order of its own; each identity has exactly
-// one winner, and all the others are told its name.
+// create offers all tasks in its own order; each identity has exactly one winner, and all
+// the others get its name.
 func (c *crowd) create(ctx context.Context, s *store.Store, seed int) error {
 	order := rand.New(rand.NewPCG(uint64(seed), 1)).Perm(int(c.tasks))
 	for batch := range slices.Chunk(order, crowdBatch) {
@@ -94,7 +93,7 @@ func (c *crowd) create(ctx context.Context, s *store.Store, seed int) error {
 		}
 		for i, n := range batch {
 			if !created[i].Duplicate && created[i].UUID != tasks[i].UUID {
-				return fmt.Errorf("creator %d: %s was made as %s", seed, tasks[i].UUID, created[i].UUID)
+				return fmt.Errorf("creator %d: %s was created as %s", seed, tasks[i].UUID, created[i].UUID)
 			}
 			if created[i].Duplicate && created[i].UUID == tasks[i].UUID {
 				return fmt.Errorf("creator %d: %s is its own duplicate", seed, tasks[i].UUID)
@@ -149,8 +148,8 @@ func (c *crowd) claim(ctx context.Context, s *store.Store, worker uuid.UUID, ful
 	return claimed, err
 }
 
-// report hands the results over beside a heartbeat that names the claims in
-// another order, and then once more: the second time nothing may be accepted.
+// report sends the results beside a heartbeat that names the claims in another order, and
+// then repeats them: the second time none may be accepted.
 func (c *crowd) report(ctx context.Context, s *store.Store, worker store.Daemon, claimed []store.Claimed) error {
 	if len(claimed) == 0 {
 		return nil
@@ -168,7 +167,7 @@ func (c *crowd) report(ctx context.Context, s *store.Store, worker store.Daemon,
 		return fmt.Errorf("report: %w", err)
 	}
 	if slices.Contains(accepted, false) {
-		return errors.New("a valid claim was refused")
+		return errors.New("a valid claim was rejected")
 	}
 	again, err := s.Report(ctx, reports)
 	if err != nil {
@@ -216,8 +215,8 @@ func inputsOf(task *store.TakenTask) []workflow.Input {
 	return in
 }
 
-// TestOneOfTwoReportsIsAccepted: the answer to a report was lost, and it is
-// sent again while the first one is still at work.
+// TestOneOfTwoReportsIsAccepted: the answer to a report was lost, and it is repeated
+// while the first one still runs.
 func TestOneOfTwoReportsIsAccepted(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)

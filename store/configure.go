@@ -21,8 +21,8 @@ func Configure(c config.Common) Options {
 	}
 }
 
-// complete takes the bounds that are left out from the defaults of the
-// configuration, and refuses those that make no sense.
+// complete sets missing bounds to the defaults of the configuration and rejects invalid
+// ones.
 func (o Options) complete() (Options, error) {
 	defaults, err := config.Defaults()
 	if err != nil {

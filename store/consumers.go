@@ -13,24 +13,24 @@ import (
 
 // Errors of event consumers.
 var (
-	// ErrConsumerExists: there is a consumer of this name.
+	// ErrConsumerExists: a consumer of this name exists.
 	ErrConsumerExists = errors.New("an event consumer of this name exists")
-	// ErrTooManyConsumers: there are as many as there may be.
-	ErrTooManyConsumers = errors.New("there are as many event consumers as there may be")
-	// ErrConsumerBusy: somebody else has events of the consumer in hand.
-	ErrConsumerBusy = errors.New("somebody else has events of this consumer in hand")
-	// ErrConsumerLost: the events have been handed to somebody else meanwhile.
-	ErrConsumerLost = errors.New("the events have been handed to somebody else")
+	// ErrTooManyConsumers: the limit is reached.
+	ErrTooManyConsumers = errors.New("the limit of event consumers is reached")
+	// ErrConsumerBusy: another holder has claimed events of the consumer.
+	ErrConsumerBusy = errors.New("another holder has claimed events of this consumer")
+	// ErrConsumerLost: the events were handed to another holder.
+	ErrConsumerLost = errors.New("the events were handed to another holder")
 )
 
-// EventConsumer reads the events of a namespace from a place of its own on.
+// EventConsumer reads the events of a namespace from its own position.
 type EventConsumer struct {
 	UUID      uuid.UUID
 	Name      string
 	Namespace string
 	Patterns  []string // of names; none: every event
 	Position  int64    // everything up to it is done
-	// While somebody has events in hand.
+	// While events are claimed.
 	Holder     *string
 	LeaseUntil *time.Time
 	// Unread counts events that fit, among the next 1,000 of the namespace.
@@ -40,8 +40,8 @@ type EventConsumer struct {
 	LastClaimedAt, LastAckedAt *time.Time
 }
 
-// consumerColumns are those of EventConsumer, of c and its namespace n. An
-// ended lease is none.
+// consumerColumns are those of EventConsumer, of c and its namespace n. An ended lease
+// counts as none.
 const consumerColumns = `c.consumer_uuid, c.name, n.name, c.patterns, c.position,
        case when c.lease_until > clock_timestamp() then c.holder end, case when c.lease_until > clock_timestamp() then c.lease_until end,
        u.unread, u.oldest, c.created_at, c.updated_at, c.claimed_at, c.acked_at`
@@ -77,7 +77,7 @@ func oneConsumer(ctx context.Context, db querier, name string) (EventConsumer, e
 	return c, err
 }
 
-// EventConsumer reads one; the error wraps ErrNotFound where there is none.
+// EventConsumer reads one; the error wraps ErrNotFound if it does not exist.
 func (s *Store) EventConsumer(ctx context.Context, name string) (c EventConsumer, err error) {
 	err = s.repeatable(ctx, "event_consumer", "read the event consumer", func(ctx context.Context, db *conn) error {
 		c, err = oneConsumer(ctx, db, name)
@@ -101,17 +101,17 @@ func (s *Store) EventConsumers(ctx context.Context, limit int) (list []EventCons
 
 // EventPlace is a place among the events of a namespace.
 type EventPlace struct {
-	Now      bool  // behind all there are
-	Position int64 // behind this one; 0: before all
+	Now      bool  // after all events
+	Position int64 // after this one; 0: before all
 }
 
 // startPlace is the position of an EventPlace for a namespace.
 // Index: domain_events_by_namespace.
 const startPlace = `case when $2 then coalesce((select position from tasker.domain_events e where e.namespace_id = n.namespace_id order by position desc limit 1), 0) else $3::bigint end`
 
-// CreateEventConsumer keeps a new consumer, and records who did it. most bounds
-// how many there may be. The error wraps ErrConsumerExists, ErrTooManyConsumers,
-// or ErrNotFound where there is no such namespace.
+// CreateEventConsumer stores a new consumer and records the operator. most bounds their
+// number. The error wraps ErrConsumerExists, ErrTooManyConsumers, or ErrNotFound if the
+// namespace does not exist.
 func (s *Store) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most int, by OperatorAction) (c EventConsumer, err error) {
 	err = s.changeConsumer(ctx, "create_event_consumer", "create the event consumer", &by, def.Name, func(tx pgx.Tx) error {
 		var known, taken bool
@@ -141,8 +141,8 @@ func (s *Store) CreateEventConsumer(ctx context.Context, def EventConsumer, from
 	return c, err
 }
 
-// ResetEventConsumer puts a consumer somewhere else, and takes from everybody
-// what they have in hand. The error wraps ErrNotFound where there is none.
+// ResetEventConsumer moves a consumer to another position and revokes its claimed events.
+// The error wraps ErrNotFound if it does not exist.
 func (s *Store) ResetEventConsumer(ctx context.Context, name string, to EventPlace, by OperatorAction) (c EventConsumer, err error) {
 	err = s.changeConsumer(ctx, "reset_event_consumer", "reset the event consumer", &by, name, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `update tasker.event_consumers c set token = null, lease_until = null, handed_last = null, handed_until = null, holder = null,
@@ -156,7 +156,7 @@ func (s *Store) ResetEventConsumer(ctx context.Context, name string, to EventPla
 	return c, err
 }
 
-// DeleteEventConsumer forgets a consumer and returns what it was; events stay.
+// DeleteEventConsumer deletes a consumer and returns it; events stay.
 func (s *Store) DeleteEventConsumer(ctx context.Context, name string, by OperatorAction) (c EventConsumer, err error) {
 	err = s.changeConsumer(ctx, "delete_event_consumer", "delete the event consumer", &by, name, func(tx pgx.Tx) error {
 		if c, err = oneConsumer(ctx, tx, name); err != nil {
@@ -181,9 +181,9 @@ func (s *Store) changeConsumer(ctx context.Context, flow, doing string, by *Oper
 	})
 }
 
-// ClaimedEvents are events in the hands of somebody.
+// ClaimedEvents are events claimed by a holder.
 type ClaimedEvents struct {
-	Token  int64 // to give back with AckEvents
+	Token  int64 // for AckEvents
 	Events []Event
 }
 
@@ -193,8 +193,7 @@ const (
 	MaxEventLease    = 24 * time.Hour
 )
 
-// claimEvents hands out events; what the function does not tell of them is read
-// beside it.
+// claimEvents hands out events, with the columns that the function does not return.
 // Index: domain_events_by_namespace, then the primary key.
 const claimEvents = `
 select e.token, ` + eventFields + `
@@ -202,10 +201,9 @@ from (select c.*, (select run from tasker.domain_events d where d.event_uuid = c
       from tasker.claim_events($1, $2, $3, $4::bigint * interval '1 ms') c) e
 order by e.position`
 
-// ClaimEvents hands the next events of a consumer to holder for the time of the
-// lease, in the order of their positions; none: there are none yet. The error
-// wraps ErrConsumerBusy while somebody else has some, ErrNotFound where there is
-// no such consumer.
+// ClaimEvents hands the next events of a consumer to holder for the time of the lease, in
+// the order of their positions; possibly none. The error wraps ErrConsumerBusy while
+// another holder has some, ErrNotFound if the consumer does not exist.
 func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (c ClaimedEvents, err error) {
 	err = s.call(ctx, "claim_events", "claim domain events", func(ctx context.Context, db *conn) error {
 		c = ClaimedEvents{Events: []Event{}}
@@ -230,14 +228,14 @@ func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit 
 	return c, err
 }
 
-// AckEvents says that everything up to a position is done. With letGo the rest
-// of what was claimed may be claimed again at once. The error wraps
-// ErrConsumerLost, or ErrNotFound where there is no such consumer.
-func (s *Store) AckEvents(ctx context.Context, consumer string, token, position int64, letGo bool) error {
+// AckEvents acknowledges everything up to a position. With release the other claimed events
+// may be claimed again at once. The error wraps ErrConsumerLost, or ErrNotFound if the
+// consumer does not exist.
+func (s *Store) AckEvents(ctx context.Context, consumer string, token, position int64, release bool) error {
 	return s.call(ctx, "ack_events", "acknowledge domain events", func(ctx context.Context, db *conn) error {
 		var held, known bool
 		err := db.QueryRow(ctx, `select tasker.ack_events($1, $2, $3, $4), exists (select from tasker.event_consumers where name = $1)`,
-			consumer, token, position, letGo).Scan(&held, &known)
+			consumer, token, position, release).Scan(&held, &known)
 		switch {
 		case err != nil:
 			return err

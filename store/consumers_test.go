@@ -72,8 +72,8 @@ func TestConsumersReadInOrderAndOnce(t *testing.T) {
 
 	require.NoError(t, s.AckEvents(t.Context(), "mail", first.Token, first.Events[0].Position, false), "a part of it")
 	_, err = s.ClaimEvents(t.Context(), "mail", "other", 10, time.Minute)
-	require.ErrorIs(t, err, store.ErrConsumerBusy, "the rest is still in hand")
-	require.NoError(t, s.AckEvents(t.Context(), "mail", first.Token, first.Events[0].Position, true), "the rest is let go of")
+	require.ErrorIs(t, err, store.ErrConsumerBusy, "the others are still claimed")
+	require.NoError(t, s.AckEvents(t.Context(), "mail", first.Token, first.Events[0].Position, true), "the others are released")
 	require.ErrorIs(t, s.AckEvents(t.Context(), "mail", first.Token, first.Events[1].Position, false), store.ErrConsumerLost)
 	second := claimEvents(t, s, "mail", 10)
 	require.Equal(t, "pay.b order.done", named(second.Events))
@@ -82,14 +82,14 @@ func TestConsumersReadInOrderAndOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, c.Unread)
 	require.Nil(t, c.Holder)
-	require.EqualValues(t, 5, c.Position, "what did not fit is behind it too")
+	require.EqualValues(t, 5, c.Position, "events that did not match are behind it too")
 	require.Empty(t, claimEvents(t, s, "mail", 10).Events)
-	require.ErrorIs(t, s.AckEvents(t.Context(), "nobody", 1, 1, false), store.ErrNotFound)
-	_, err = s.ClaimEvents(t.Context(), "nobody", "w", 1, time.Minute)
+	require.ErrorIs(t, s.AckEvents(t.Context(), "unknown", 1, 1, false), store.ErrNotFound)
+	_, err = s.ClaimEvents(t.Context(), "unknown", "w", 1, time.Minute)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-// TestAConsumerThatDiesLosesItsEvents: to the next one, when its lease ends; and
+// TestAConsumerThatDiesLosesItsEvents: the next one gets them when the lease ends, and
 // then it can acknowledge nothing.
 func TestAConsumerThatDiesLosesItsEvents(t *testing.T) {
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestALateAcknowledgementCounts(t *testing.T) {
 	emit(t, db, "shop", "a.a")
 	c := claimEvents(t, s, "mail", 10)
 	db.Exec(t, `update tasker.event_consumers set lease_until = clock_timestamp() - interval '1 ms'`)
-	require.NoError(t, s.AckEvents(t.Context(), "mail", c.Token, 1, false), "nobody else has them")
+	require.NoError(t, s.AckEvents(t.Context(), "mail", c.Token, 1, false), "no other holder has them")
 	require.Empty(t, claimEvents(t, s, "mail", 10).Events)
 }
 
@@ -134,7 +134,7 @@ func TestConsumersArePutSomewhereElse(t *testing.T) {
 		require.Equal(t, want, named(claimEvents(t, s, "mail", 10).Events))
 	}
 	require.ErrorIs(t, s.AckEvents(t.Context(), "mail", c.Token, 3, false), store.ErrConsumerLost)
-	_, err := s.ResetEventConsumer(t.Context(), "nobody", store.EventPlace{}, byAna)
+	_, err := s.ResetEventConsumer(t.Context(), "unknown", store.EventPlace{}, byAna)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	late, err := s.CreateEventConsumer(t.Context(), store.EventConsumer{Name: "late", Namespace: "shop"}, store.EventPlace{Now: true}, 2, byAna)
 	require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestListsOfEventsGoOn(t *testing.T) {
 	require.False(t, fits.More)
 	none := read(store.EventFilter{Limit: 9, Pattern: "z.*"})
 	require.Empty(t, none.Events)
-	require.EqualValues(t, 5, none.Next, "they need not be looked at again")
+	require.EqualValues(t, 5, none.Next, "they are not read again")
 	one := read(store.EventFilter{Limit: 9, Task: fits.Events[1].Task})
 	require.Equal(t, "a.b", named(one.Events))
 	require.Equal(t, "market", one.Events[0].Namespace)

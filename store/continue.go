@@ -6,19 +6,17 @@ import (
 	"time"
 )
 
-// Continuation is a task that a handler names as what comes next, when it ends
-// its step.
+// Continuation is the next task that a handler names when it ends its step.
 type Continuation struct {
 	Claim    ClaimKey
 	StepName string
-	Actor    string // recorded in the history of the task that is continued
+	Actor    string // recorded in the history of the continued task
 	Next     NewTask
 }
 
-// continueTask links two tasks, each with the other: the event stands with the
-// task that goes on, the column with the one that continues it. What a request
-// has not said of the new task is taken from the old one. A task that was
-// claimed is in process, whatever is stored.
+// continueTask links two tasks: the event is on the continued task, the column on the
+// next one. Fields that the request left empty are taken from the old task. A task with a
+// claimed step is in process, whatever its stored state.
 // Index: the primary keys.
 const continueTask = `
 with told as (
@@ -33,16 +31,15 @@ set continues_task_uuid = o.task_uuid, initiator = coalesce(n.initiator, o.initi
 from tasker.tasks o
 where n.task_uuid = $2::uuid and o.task_uuid = $1::uuid and not $7::bool`
 
-// ErrContinuesItself says that the identity of the next task is that of the task
-// which it is to continue.
+// ErrContinuesItself: the next task has the identity of the task that it continues.
 var ErrContinuesItself = errors.New("the next task is the task itself")
 
-// Continue creates within the transaction the task that comes next, and links
-// both, see CreateTasksIn. It becomes true with the report of the step, whose
-// fence decides about all of it. A duplicate is noted as what comes next and
-// stays as it is. After an error the transaction must be rolled back.
+// Continue creates the next task within the transaction and links both, see
+// CreateTasksIn. It is committed with the report of the step, whose fence decides about
+// all of it. A duplicate is recorded as the next task and stays unchanged. After an error
+// the transaction must be rolled back.
 func (w *Work) Continue(ctx context.Context, c Continuation) (created CreatedTask, err error) {
-	if err := w.reportable(); err != nil { // beside its transaction the task would stay
+	if err := w.reportable(); err != nil { // outside its transaction the task would stay
 		return created, err
 	}
 	defer w.observe("continue", time.Now(), &err)

@@ -22,7 +22,7 @@ func (s *shop) next(c store.Claimed, name string) store.Continuation {
 	return store.Continuation{Claim: key(c), StepName: "start", Actor: "w", Next: task}
 }
 
-// links counts those between a task and the next one, in both directions.
+// links counts the links between a task and the next one, in both directions.
 func (s *shop) links(from, to uuid.UUID) int {
 	return s.db.QueryInt(s.t, `select (select count(*) from tasker.v_task_continuations where task_uuid = $1 and continued_by = $2)
 		+ (select count(*) from tasker.tasks where task_uuid = $2 and continues_task_uuid = $1)`, from, to)
@@ -36,20 +36,20 @@ func TestTheNextTaskAndTheReportAreOne(t *testing.T) {
 			s := newShop(t, opts)
 			ear := listen(t, s.db.DSN)
 			c := s.claimOne()
-			ear.hears(signal.WorkerTopic("shapes"))
+			ear.receives(signal.WorkerTopic("shapes"))
 			w := s.begin(c, store.TxOptions{})
 			first := s.next(c, "")
 			created, err := w.Continue(t.Context(), first)
 			require.NoError(t, err)
 			require.Equal(t, first.Next.UUID, created.UUID)
 			require.False(t, created.Duplicate)
-			require.Equal(t, 1, s.db.QueryInt(t, `select count(*) from tasker.tasks`), "nobody sees it before the commit")
+			require.Equal(t, 1, s.db.QueryInt(t, `select count(*) from tasker.tasks`), "invisible before the commit")
 			accepted, err := w.Report(t.Context(), succeed(c, `1`))
 			require.NoError(t, err)
 			require.True(t, accepted)
-			ear.hearsNothing()
+			ear.receivesNothing()
 			require.NoError(t, w.Commit(t.Context()))
-			ear.hears(signal.WorkerTopic("shapes"))
+			ear.receives(signal.WorkerTopic("shapes"))
 			require.Equal(t, 2, s.links(c.TaskUUID, first.Next.UUID))
 			require.Equal(t, []uuid.UUID{first.Next.UUID}, read(t, s.Store, c.TaskUUID).ContinuedBy)
 			require.Equal(t, c.TaskUUID, *read(t, s.Store, first.Next.UUID).ContinuesTask)
@@ -59,7 +59,7 @@ func TestTheNextTaskAndTheReportAreOne(t *testing.T) {
 	}
 }
 
-// What is not committed leaves no link, and a task that was there keeps its own.
+// An uncommitted task leaves no link, and an existing task keeps its own.
 func TestNextTasksThatAreNotNew(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, store.Options{})
@@ -89,7 +89,7 @@ func TestNextTasksThatAreNotNew(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, accepted)
 	require.NoError(t, w.Commit(t.Context()))
-	require.Equal(t, 1, s.links(c.TaskUUID, there.Next.UUID), "the old one knows of it, it does not know of the old one")
+	require.Equal(t, 1, s.links(c.TaskUUID, there.Next.UUID), "only the old task has a link")
 
 	own := s.claimNamed("own")
 	w = s.begin(own, store.TxOptions{})

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// copyRows are rows in the binary format of COPY. pgx writes it too, value by value
-// out of interfaces, which takes longer than the server needs for the rows.
-// Source: the PostgreSQL documentation, COPY, "Binary Format".
+// copyRows are rows in the binary format of COPY. pgx writes it too, but value by value
+// out of interfaces, which takes longer than the server needs for the rows. Source: the
+// PostgreSQL documentation, COPY, "Binary Format".
 type copyRows struct {
 	into   string // table and columns
 	fields uint16
@@ -103,7 +103,7 @@ func (r *copyRows) json(v string) {
 	r.buf = append(append(r.buf, 1), v...)
 }
 
-// list is a text[] of what was joined.
+// list writes a text[] from joined values.
 func (r *copyRows) list(joined *string) {
 	if joined == nil {
 		r.null()

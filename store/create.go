@@ -15,7 +15,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// NewTask is a task to create; everything in it has been validated.
+// NewTask is a task to create; all of it has been validated.
 type NewTask struct {
 	UUID                uuid.UUID // version 7
 	Plan                *Plan
@@ -29,47 +29,45 @@ type NewTask struct {
 	Tags                []string
 	IdempotencyKey      string
 	Identity            *workflow.Identity   // nil: never a duplicate
-	IdentityEnd         workflow.IdentityEnd // until when duplicates are refused
-	// StartIn puts off the first steps. StartAt does that until an instant, and
-	// counts instead where it is not zero: the database's clock says whether it
-	// has come.
+	IdentityEnd         workflow.IdentityEnd // until when duplicates are rejected
+	// StartIn delays the first steps. StartAt delays them until an instant and takes
+	// precedence if it is not zero: the database's clock decides.
 	StartIn    time.Duration
 	StartAt    time.Time
-	DeadlineIn time.Duration // until it should have begun; 0: none
-	// Retry is how its steps are tried again, whatever the plan says; nil: as
-	// the plan says.
+	DeadlineIn time.Duration // by which it should have begun; 0: none
+	// Retry overrides the retries of its steps; nil: by the plan.
 	Retry *workflow.RetryOverride
 	// Parent is the step that the task is, and waits for its end; nil: none.
 	Parent *ParentStep
 	// DependsOn are tasks that have to end before this one begins; they exist.
 	DependsOn []uuid.UUID
-	// Lenient lets it begin whatever became of them; else their failure cancels it.
+	// Lenient lets it begin regardless of their outcome; else their failure cancels it.
 	Lenient bool
-	// Watched: somebody waits for its end already, see Store.Watch.
+	// Watched: a client already waits for its end, see Store.Watch.
 	Watched bool
 
-	begun *workflow.Progress // of a BegunTask: what puts steps on the board comes behind
+	begun *workflow.Progress // of a BegunTask: its steps are put on the board later
 }
 
 // ParentStep names the step that a task is.
 type ParentStep struct {
 	Task  uuid.UUID
 	Step  int
-	Depth int // of the new task: how many there are above it
+	Depth int // of the new task: the number of its ancestors
 }
 
-// CreatedTask answers one NewTask: the task it made, or the one that has its
-// identity already.
+// CreatedTask answers one NewTask: the created task, or the one that already has its
+// identity.
 type CreatedTask struct {
 	UUID        uuid.UUID
 	RequestedAt time.Time // by the database's clock; zero for a duplicate
 	Duplicate   bool
-	// Busy: a transaction that has not ended is creating a task with the same
-	// identity. Nothing was created, and trying again later tells more.
+	// Busy: an open transaction is creating a task with the same identity. Nothing was
+	// created; the caller must retry.
 	Busy bool
 }
 
-// What the board's row of a task carries along at most; see docs/data-model.md.
+// Bounds of what the board's row of a task carries along; see docs/data-model.md.
 const (
 	// maxInlineSteps bounds the progress, which every version of the row
 	// repeats: six bytes for each step.
@@ -83,15 +81,14 @@ const (
 	maxInlineResult = "1024"
 )
 
-// createTasks inserts identities, ledger rows, board rows and first steps in
-// one statement. An identity that is taken makes the later parts skip the
-// task; one whose window has passed changes hands. A task that begins with one
-// step has it in its own row, the others' steps follow in rows of their own.
-// Times count from the statement and not from the beginning of the transaction,
-// which may be somebody else's and old. $27 is how long identities are waited
-// for, see identityPatience; null leaves that as it is. The columns from $28 on are
-// null, or end early, where few tasks have them: an identity until the hour, day
-// or week ends, and an instant before which a task does not start.
+// createTasks inserts identities, ledger rows, board rows and first steps in one
+// statement. The later parts skip a task whose identity is taken; an identity whose
+// window has passed goes to the new task. A task that begins with one step has it in its
+// own row, other steps follow in rows of their own. Times count from the statement and
+// not from the beginning of the transaction, which may be the caller's and old. $27 is
+// how long identities are waited for, see identityPatience; null leaves that unchanged.
+// The columns from $28 on are null, or end early, where few tasks have them: an identity
+// until the hour, day or week ends, and an instant before which a task does not start.
 // Index: the primary keys.
 const createTasks = `
 with patience as materialized (
@@ -113,7 +110,7 @@ with patience as materialized (
         else 'infinity' end
     from input where identity is not null order by identity
     on conflict (identity) do update set task_uuid = excluded.task_uuid, expires_at = excluded.expires_at
-    where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- which is what a lost first try has made
+    where t.expires_at <= statement_timestamp() and t.task_uuid <> excluded.task_uuid -- as left by a first try whose answer was lost
     returning task_uuid
 ), accepted as (
     select *, context::jsonb as context_json, case when not_before > statement_timestamp() then not_before end as start_at
@@ -171,9 +168,9 @@ func (s *Store) CreateTasks(ctx context.Context, tasks []NewTask) ([]CreatedTask
 	return answers, err
 }
 
-// insertTasks creates the chosen tasks in one transaction, with what also adds
-// to it. It waits for the identities of others as long as it is told to; 0 is as
-// long as any statement may take.
+// insertTasks creates the chosen tasks in one transaction, together with the statements
+// of also. It waits for locked identities up to patience; 0: up to the limit of any
+// statement.
 func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, wait time.Duration, also func(b *pgx.Batch)) (acceptedTasks, error) {
 	if err := checkDependencies(ctx, db, tasks, chosen); err != nil {
 		return nil, err
@@ -209,8 +206,8 @@ func distinctIdentities(tasks []NewTask) []bool {
 	return first
 }
 
-// answerCreated looks up who holds the identities of the tasks that were not
-// accepted: one statement, and only when there is a duplicate.
+// answerCreated looks up the holders of the identities of tasks that were not accepted:
+// one statement, only if there is a duplicate.
 func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted acceptedTasks, answers []CreatedTask) error {
 	var taken [][]byte
 	for i := range tasks {
@@ -253,7 +250,7 @@ func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted ac
 	return err
 }
 
-// begin decides what a new task starts with.
+// begin computes the first progress and steps of a new task.
 func (t *NewTask) begin() (*workflow.Progress, *workflow.Effects, error) {
 	if t.begun != nil {
 		return t.begun, &workflow.Effects{}, nil
@@ -262,7 +259,7 @@ func (t *NewTask) begin() (*workflow.Progress, *workflow.Effects, error) {
 	progress.Retry = t.Retry
 	in := workflow.Created{StartIn: t.StartIn}
 	if !t.StartAt.IsZero() {
-		in.StartIn = 1 // scheduled; when it is due stands in a column of its own
+		in.StartIn = 1 // scheduled; a separate column has the due time
 	}
 	return workflow.Advance(t.Plan.Plan, workflow.TaskPending, progress, workflow.Rules{}, in)
 }
@@ -279,9 +276,8 @@ func (t *NewTask) startsIn(requestedAt time.Time) time.Duration {
 	return t.StartAt.Sub(requestedAt)
 }
 
-// AsCreated is the task as it stands in its first moment: what Task would read
-// before anything has happened to it. Its context is the one that was sent,
-// not yet in the database's form.
+// AsCreated is the task in its first moment: what Task would read before any change. Its
+// context is the one sent, not yet in the database's form.
 func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 	progress, effects, err := t.begin()
 	if err != nil {
@@ -321,17 +317,17 @@ func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []a
 	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts, c.callables, c.put.callables, []*bool(c.watched)), c.topics.signals(), nil
 }
 
-// seldom is a column that few rows have a value in: nil, and null in SQL, where
-// none has, and no longer than up to the last one that has.
-type seldom[T any] []*T
+// sparse is a column with few values: nil, null in SQL, without any, and no longer than
+// up to the last one.
+type sparse[T any] []*T
 
-func (s *seldom[T]) set(row int, value T) {
+func (s *sparse[T]) set(row int, value T) {
 	*s = append(*s, make([]*T, row+1-len(*s))...)
 	(*s)[row] = &value
 }
 
-// newTaskColumns are new tasks, column by column, and the first steps that
-// have rows of their own.
+// newTaskColumns are new tasks, column by column, and their first steps in rows of their
+// own.
 type newTaskColumns struct {
 	ids                                      uuids
 	correlations, parents                    []*[16]byte
@@ -344,14 +340,14 @@ type newTaskColumns struct {
 	lasts                                    []bool
 	identities, progresses                   [][]byte
 	windows, starts, dues, deadlines         []int64
-	calendars, zones                         seldom[string]
-	notBefore                                seldom[time.Time]
-	watched                                  seldom[bool]
+	calendars, zones                         sparse[string]
+	notBefore                                sparse[time.Time]
+	watched                                  sparse[bool]
 	put                                      stepColumns
 	topics                                   signalSet
 }
 
-// columnsOf are those of the chosen tasks.
+// columnsOf returns the columns of the chosen tasks.
 func columnsOf(tasks []NewTask, chosen []bool) (*newTaskColumns, error) {
 	c := &newTaskColumns{topics: signalSet{}}
 	for i := range tasks {
@@ -429,9 +425,9 @@ func (c *newTaskColumns) addSteps(t *NewTask, progress *workflow.Progress, put [
 	c.lasts, c.callables = append(c.lasts, last), append(c.callables, callable)
 }
 
-// inlines reports whether the task's row may carry its only step. It does not
-// where steps were created at run time; a new task (nil) has none. Nor does it
-// carry one that the engine runs: that one is of another queue.
+// inlines reports whether the task's row may carry its only step. Not if steps were
+// created at run time (a new task, nil, has none), and not if the engine runs the step:
+// that step has another queue.
 func inlines(p *Plan, progress *workflow.Progress, step int) bool {
 	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0) && !p.Steps[step].Kind.ByEngine()
 }
@@ -452,7 +448,7 @@ type stepColumns struct {
 	dues      []int64
 	parents   []string
 	tags      []*string
-	batches   []bool // created at run time: what it works on has been written down
+	batches   []bool // created at run time, with a recorded batch
 	lasts     []bool // see workflow.Plan.LastAttempt
 }
 
@@ -467,8 +463,8 @@ func (c *stepColumns) add(task uuid.UUID, plan *Plan, progress *workflow.Progres
 	c.batches, c.lasts = append(c.batches, put.Step >= len(plan.Steps)), append(c.lasts, plan.LastAttempt(progress, put.Step))
 }
 
-// arrayLiteral writes numbers as PostgreSQL does: {1,2}. Arrays of arrays
-// cannot travel as parameters, so inner ones travel as text.
+// arrayLiteral writes numbers as PostgreSQL does: {1,2}. Arrays of arrays cannot be
+// parameters, so inner ones are sent as text.
 func arrayLiteral(list []int) string {
 	b := []byte{'{'}
 	for i, n := range list {
@@ -496,7 +492,7 @@ func text(s string) *string {
 	return &s
 }
 
-// millis rounds up, so that nothing is due before its time.
+// millis rounds up, so that nothing is due early.
 func millis(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

@@ -11,19 +11,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// An identity belongs to a task from the commit of its creation on. Whoever
-// creates a task with the same identity meanwhile waits for the end of that
-// transaction: it decides which of the two is the duplicate. Between daemons
-// that is a matter of milliseconds. But a handler, or a program of somebody
-// else's, may create a task early in a transaction that goes on for minutes (see
-// CreateTasksIn), and creations share transactions: one request with the same
-// key would hold up everybody's. So creations wait shortly, and then go around
-// the tasks that have to wait longer.
+// An identity belongs to a task from the commit of its creation. A concurrent creation
+// with the same identity waits for the end of that transaction, which decides which of
+// the two is the duplicate. Between daemons that takes milliseconds. But a handler, or a
+// program of the user, may create a task early in a transaction that lasts minutes (see
+// CreateTasksIn), and creations share transactions: one request with the same key would
+// delay all others. So creations wait briefly, and then skip the tasks that have to wait
+// longer.
 const (
 	// identityPatience is how long a creation waits for an identity.
 	identityPatience = 250 * time.Millisecond
-	// identityGlance is how long it waits while it looks for the task that it
-	// has been waiting for in vain.
+	// identityGlance bounds the wait while it searches for the task with the locked
+	// identity.
 	identityGlance = 50 * time.Millisecond
 )
 
@@ -43,7 +42,7 @@ func LockTimeout(err error) bool {
 	return pg != nil && pg.Code == "55P03" // lock_not_available
 }
 
-// serverError is what the server said; nil where it said nothing.
+// serverError returns the server's error; nil without one.
 func serverError(err error) *pgconn.PgError {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -52,10 +51,9 @@ func serverError(err error) *pgconn.PgError {
 	return pg
 }
 
-// insertAround is insertTasks that goes around the identities which others hold:
-// the batch is halved until each of their tasks stands alone, and that is busy.
-// Other locks (a partition that is being made or dropped) are waited for as
-// ever.
+// insertAround is insertTasks that skips locked identities: it halves the batch until
+// each of their tasks is alone, and that is busy. It waits for other locks (a partition
+// being created or dropped) without this bound.
 func (s *Store) insertAround(ctx context.Context, db *conn, tasks []NewTask, chosen []bool, wait time.Duration) (acceptedTasks, error) {
 	accepted, err := s.insertTasks(ctx, db, tasks, chosen, wait, func(*pgx.Batch) {})
 	switch {
@@ -92,8 +90,8 @@ func (s *Store) insertHalves(ctx context.Context, db *conn, tasks []NewTask, pla
 	return all, nil
 }
 
-// acceptedTasks are the tasks of a statement that exist now, with when they
-// were requested; busy ones, with the zero time, have to be tried again later.
+// acceptedTasks are the tasks of a statement that exist now, with their request times;
+// busy ones, with the zero time, must be retried later.
 type acceptedTasks map[uuid.UUID]time.Time
 
 func (a acceptedTasks) collect(rows pgx.Rows) error {

@@ -13,18 +13,18 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Many tasks are created with COPY: it writes many rows with one record of the log
-// and needs no look for duplicates before each. A duplicate fails it as a whole, and
-// then the statement that passes over duplicates follows, for a while at once.
+// Many tasks are created with COPY: it writes many rows with one WAL record and needs no
+// lookup for duplicates before each. A duplicate fails it as a whole; then the statement
+// that skips duplicates follows, and is used for the next creations.
 const (
 	// copiedFrom is from how many tasks on that pays for the round trips.
 	copiedFrom = 100
-	// copyPause is how many creations do without COPY after one that has failed.
+	// copyPause is the number of creations without COPY after a failed one.
 	copyPause = 16
 )
 
-// copyable reports whether new tasks can be copied: there are many, and none needs
-// more than rows of its own.
+// copyable reports whether new tasks can be copied: there are many, and all need only
+// rows of their own.
 func copyable(tasks []NewTask, chosen []bool) bool {
 	n := 0
 	for i := range tasks {
@@ -40,11 +40,11 @@ func copyable(tasks []NewTask, chosen []bool) bool {
 	return n >= copiedFrom
 }
 
-// insertMany creates the chosen tasks by whichever way is quicker.
+// insertMany creates the chosen tasks the faster way.
 func (s *Store) insertMany(ctx context.Context, db *conn, tasks []NewTask, chosen []bool) (acceptedTasks, error) {
 	switch {
 	case !copyable(tasks, chosen):
-	case s.copyPause.Load() > 0: // about so many: it does not matter which
+	case s.copyPause.Load() > 0: // an approximate count is enough
 		s.copyPause.Add(-1)
 	default:
 		accepted, err := s.copyTasks(ctx, db, tasks, chosen)
@@ -56,9 +56,9 @@ func (s *Store) insertMany(ctx context.Context, db *conn, tasks []NewTask, chose
 	return s.insertAround(ctx, db, tasks, chosen, identityPatience)
 }
 
-// copyTasks creates the chosen tasks, all of them or none: the error is a unique
-// violation where one has the identity, or the UUID, of a task that exists. Times
-// count from the beginning of the transaction, which is its own.
+// copyTasks creates all of the chosen tasks or none: the error is a unique violation if
+// one has the identity, or the UUID, of an existing task. Times count from the beginning
+// of the transaction, which is its own.
 func (s *Store) copyTasks(ctx context.Context, db *conn, tasks []NewTask, chosen []bool) (acceptedTasks, error) {
 	c, err := columnsOf(tasks, chosen)
 	if err != nil {
@@ -72,7 +72,8 @@ func (s *Store) copyTasks(ctx context.Context, db *conn, tasks []NewTask, chosen
 		if err != nil {
 			return nil, err
 		}
-		// Identities first, in order: who else creates one of them waits here, or makes this wait.
+		// Identities first, in order: a concurrent creation of one of them waits here, or
+		// makes this wait.
 		for _, rows := range []func(context.Context, pgx.Tx, time.Time) error{c.copyIdentities, c.copyLedger, c.copyBoard} {
 			if err := rows(ctx, tx, now); err != nil {
 				return nil, err
@@ -135,8 +136,8 @@ func (c *newTaskColumns) copyLedger(ctx context.Context, tx pgx.Tx, now time.Tim
 	return rows.send(ctx, tx)
 }
 
-// copyBoard copies the tasks and the steps that have rows of their own. Numbers of
-// the line are drawn last: the sooner after that they can be seen, the better.
+// copyBoard copies the tasks and the steps with rows of their own. Sequence numbers are
+// drawn last: the sooner they become visible after that, the better.
 func (c *newTaskColumns) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	seqs, err := c.drawNumbers(ctx, tx)
 	if err != nil {
@@ -144,7 +145,8 @@ func (c *newTaskColumns) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time
 	}
 	rows := newCopyRows(`board (task_uuid, slot, step_no, queue, callable, lane, tags, last_attempt, state, seq, due_at, enqueued_at,
 		task_state, plan_id, priority, progress, requested_at, correlation_id, parent_correlation_id, context, deadline, watched)`, len(c.ids)*400)
-	// line is where a step stands in line: its state, its number, and since or from when.
+	// line writes the queue columns of a step: its state, its number, and since or from
+	// when.
 	line := func(due int64) {
 		rows.int2(int16(2 - min(due, 1)))
 		rows.int8(seqs[0])

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// variedTasks differ in whatever a new task that is copied may differ in.
+// variedTasks differ in every property of copied tasks.
 func variedTasks(lone, forked *store.Plan, n int) []store.NewTask {
 	tasks := make([]store.NewTask, n)
 	for i := range tasks {
@@ -45,7 +45,7 @@ func variedTasks(lone, forked *store.Plan, n int) []store.NewTask {
 	return tasks
 }
 
-// long is empty, or makes a context just fit in the board's row, or not any more.
+// long is empty, or makes a context just fit in the board's row, or exceed it.
 func long(i int) string { return strings.Repeat("x", []int{0, 478, 479, 480, 481, 482, 600}[i%11%7]) }
 
 const forkedYAML = `
@@ -58,8 +58,8 @@ steps:
   - {name: end, dependencies: [left, right], handler: {callable: end}}
 `
 
-// TestCopiedTasksAreLikeInsertedOnes: both ways write the same rows, but for what the
-// clock and sequences give.
+// TestCopiedTasksAreLikeInsertedOnes: both ways write the same rows, except for clock and
+// sequences.
 func TestCopiedTasksAreLikeInsertedOnes(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -116,8 +116,8 @@ func TestCopiedTasksAreLikeInsertedOnes(t *testing.T) {
 	require.Equal(t, want, rows(inserted))
 }
 
-// TestDuplicatesAmongCopiedTasks: some of many exist already, some come twice, one
-// is being created by somebody else.
+// TestDuplicatesAmongCopiedTasks: some of many exist already, some appear twice, another
+// transaction is creating one.
 func TestDuplicatesAmongCopiedTasks(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -135,7 +135,7 @@ func TestDuplicatesAmongCopiedTasks(t *testing.T) {
 	_, err := s.CreateTasks(t.Context(), first)
 	require.NoError(t, err)
 
-	second := append(some(150, 200), some(349, 1)...) // 50 exist, and the last one comes twice
+	second := append(some(150, 200), some(349, 1)...) // 50 exist, and the last one appears twice
 	answers, err := s.CreateTasks(t.Context(), second)
 	require.NoError(t, err)
 	for i, a := range answers {
@@ -153,7 +153,8 @@ func TestDuplicatesAmongCopiedTasks(t *testing.T) {
 	}
 	require.Equal(t, 350, db.QueryInt(t, `select count(*) from tasker.board`))
 
-	// Sent again after a lost answer: they are there, and are no duplicates of themselves.
+	// Sent again after a lost answer: the tasks exist and are not duplicates of
+	// themselves.
 	again, err := s.CreateTasks(t.Context(), second[:200])
 	require.NoError(t, err)
 	require.Equal(t, answers[50:200], again[50:])

@@ -10,25 +10,22 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// takenIdentities are those of $1 that tasks have.
+// takenIdentities returns those of $1 that tasks have.
 // Index: the primary key.
 const takenIdentities = `
 select identity from tasker.task_identities where identity = any ($1::bytea[]) and expires_at > statement_timestamp()`
 
-// CreateTasksIn creates tasks within a transaction that its caller ends: they
-// exist when it commits, and never if it does not. Everything in them has been
-// validated. The answer has one entry per task, in order.
+// CreateTasksIn creates tasks within a transaction that its caller ends: they exist when
+// it commits. All of it has been validated. The answer has one entry per task, in order.
 //
-// A duplicate is an answer and no error; no statement fails because of it, so
-// the transaction goes on. Where another transaction that has not ended creates
-// a task with the same identity, the call waits for its end, as any insert into
-// a unique index does. Above read committed a duplicate that has come into being
-// since the transaction's snapshot is a serialization failure. After an error of
-// the server the transaction is good for a rollback only.
+// A duplicate is an answer, not an error; no statement fails because of it, so the
+// transaction can continue. If another open transaction creates a task with the same
+// identity, the call waits for its end, as any insert into a unique index does. Above
+// read committed a duplicate created since the transaction's snapshot is a serialization
+// failure. After an error of the server the transaction can only be rolled back.
 //
-// The identities of what is created stay locked until the caller commits, and
-// creations of the same tasks elsewhere are told to come back later. So: create
-// late, commit soon.
+// The identities of the created tasks stay locked until the caller commits, and creations
+// of the same tasks elsewhere are answered as busy. So: create late, commit soon.
 func CreateTasksIn(ctx context.Context, tx Tx, how Announce, tasks ...NewTask) ([]CreatedTask, error) {
 	answers, err := createTasksIn(ctx, guestOf(tx), how, tasks)
 	if err != nil {
@@ -39,8 +36,8 @@ func CreateTasksIn(ctx context.Context, tx Tx, how Announce, tasks ...NewTask) (
 
 func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) ([]CreatedTask, error) {
 	chosen := distinctIdentities(tasks)
-	// To insert an identity that is taken would lock it until the caller's
-	// commit, and with it everybody who asks for the same task meanwhile.
+	// Inserting a taken identity would lock it until the caller's commit, and block all
+	// other requests for the same task.
 	if err := g.passOver(ctx, tasks, chosen); err != nil {
 		return nil, err
 	}
@@ -72,7 +69,7 @@ func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) 
 	return answers, g.announce(ctx, how, signals)
 }
 
-// passOver takes the tasks out whose identities are taken.
+// passOver removes the tasks whose identities are taken.
 func (g guest) passOver(ctx context.Context, tasks []NewTask, chosen []bool) error {
 	wanted := make([][]byte, 0, len(tasks))
 	for i := range tasks {
@@ -98,15 +95,14 @@ func (g guest) passOver(ctx context.Context, tasks []NewTask, chosen []bool) err
 	return nil
 }
 
-// TxPlans looks for plans by way of the transactions of others, and remembers
-// them as a store does. It is for programs that have no store. It is safe for
-// concurrent use.
+// TxPlans reads plans over transactions of the caller and caches them as a store does. It
+// is for programs without a store. It is safe for concurrent use.
 type TxPlans struct{ cache planCache }
 
-// NewTxPlans returns one that knows no plan yet.
+// NewTxPlans returns an empty cache.
 func NewTxPlans() *TxPlans { return &TxPlans{cache: newPlanCache()} }
 
-// On returns the look-up that asks over tx for what is not remembered.
+// On returns the lookup that reads uncached plans over tx.
 func (p *TxPlans) On(tx Tx) PlansOnTx { return PlansOnTx{p, tx} }
 
 // PlansOnTx looks for plans within one transaction.
@@ -131,8 +127,8 @@ func (p PlansOnTx) PlanNamed(ctx context.Context, namespace, name, version strin
 	return plan, nil
 }
 
-// UsePlan is Store.UsePlan within the transaction: the plan stays the current one
-// of its version once that commits.
+// UsePlan is Store.UsePlan within the transaction: the plan becomes the current one of
+// its version when that commits.
 func (p PlansOnTx) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
 	if plan.used.Load() {
 		return plan, nil

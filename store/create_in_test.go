@@ -49,7 +49,7 @@ func TestTasksCreatedInATransaction(t *testing.T) {
 			require.False(t, answers[i].Duplicate)
 			require.WithinDuration(t, time.Now(), answers[i].RequestedAt, time.Minute)
 		}
-		require.Equal(t, store.CreatedTask{UUID: tasks[0].UUID, Duplicate: true}, withoutTime(answers[3]), "of one identity the first")
+		require.Equal(t, store.CreatedTask{UUID: tasks[0].UUID, Duplicate: true}, withoutTime(answers[3]), "the first with the identity")
 		require.Empty(t, claim(t, s, p, 10))
 		if commit {
 			require.NoError(t, tx.Commit(t.Context()))
@@ -72,8 +72,8 @@ func withoutTime(c store.CreatedTask) store.CreatedTask {
 	return c
 }
 
-// A duplicate must cost the caller nothing: no failed statement, and no lock
-// that others would wait for.
+// A duplicate must cost the caller nothing: no failed statement, and no lock that blocks
+// others.
 func TestADuplicateLeavesTheTransactionAsItWas(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -97,7 +97,7 @@ func TestADuplicateLeavesTheTransactionAsItWas(t *testing.T) {
 	}
 	require.Equal(t, 3, db.QueryInt(t, `select count(*) from orders`))
 
-	// Two at once: the second waits for the first, and learns of it.
+	// Two at once: the second waits for the first and sees it.
 	first, second := beginOn(t, db, pgx.TxOptions{}), beginOn(t, db, pgx.TxOptions{})
 	one, err := store.CreateTasksIn(t.Context(), first, store.AnnounceNothing, keyed(p, "race"))
 	require.NoError(t, err)
@@ -118,12 +118,12 @@ func TestADuplicateLeavesTheTransactionAsItWas(t *testing.T) {
 	require.NoError(t, second.Commit(t.Context()))
 }
 
-// awaitLock waits until somebody waits for a transaction.
+// awaitLock waits until a session waits for a transaction.
 func awaitLock(t *testing.T, db *pgtest.DB) {
 	t.Helper()
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		return db.QueryBool(t, `select exists (select from pg_locks l join pg_database d on d.datname = current_database()
-			join pg_stat_activity a on a.pid = l.pid and a.datid = d.oid where not l.granted)`), "nobody waits"
+			join pg_stat_activity a on a.pid = l.pid and a.datid = d.oid where not l.granted)`), "no session waits"
 	})
 }
 
@@ -142,8 +142,8 @@ func TestAnIdentityThatHasExpiredIsFree(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
-// The creations of everybody share transactions, so none of them may wait long
-// for a transaction of somebody else's.
+// Creations share transactions, so none of them may wait long for a transaction of
+// another program.
 func TestCreationsGoAroundATransactionThatStaysOpen(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -159,7 +159,7 @@ func TestCreationsGoAroundATransactionThatStaysOpen(t *testing.T) {
 	begin := time.Now()
 	answers, err := s.CreateTasks(t.Context(), tasks)
 	require.NoError(t, err)
-	t.Logf("98 of 100 tasks were created around 2 identities that others held, in %v", time.Since(begin).Round(time.Millisecond))
+	t.Logf("98 of 100 tasks were created around 2 identities locked by others, in %v", time.Since(begin).Round(time.Millisecond))
 	require.Less(t, time.Since(begin), 10*time.Second)
 	for i := range answers {
 		require.Equal(t, i == 17 || i == 60, answers[i].Busy, "%d: %+v", i, answers[i])
@@ -176,11 +176,11 @@ func TestCreationsGoAroundATransactionThatStaysOpen(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	answers, err = s.CreateTasks(t.Context(), []store.NewTask{keyed(p, "slow")})
 	require.NoError(t, err)
-	require.True(t, answers[0].Duplicate, "now it is known")
+	require.True(t, answers[0].Duplicate, "the answer is final now")
 	noViolations(t, s)
 }
 
-// Locks of other kinds are waited for as ever.
+// Other locks are waited for without the bound.
 func TestCreationsWaitForPartitions(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -215,22 +215,22 @@ func TestSignalsRideInTheTransaction(t *testing.T) {
 		var careful string
 		require.NoError(t, tx.QueryRow(t.Context(), `show synchronous_commit`).Scan(&careful))
 		require.Equal(t, "on", careful, "the caller's commit stays as careful as it was")
-		ear.hearsNothing()
+		ear.receivesNothing()
 		require.NoError(t, tx.Commit(t.Context()))
 		if how == store.AnnounceNotify {
-			ear.hears(signal.TopicDue)
-			ear.hears(signal.WorkerTopic("shapes"))
+			ear.receives(signal.TopicDue)
+			ear.receives(signal.WorkerTopic("shapes"))
 		}
-		ear.hearsNothing()
+		ear.receivesNothing()
 	}
-	// A duplicate is nothing to tell of.
+	// A duplicate needs no signal.
 	_, err := s.CreateTasks(t.Context(), []store.NewTask{keyed(p, "k")})
 	require.NoError(t, err)
 	tx := beginOn(t, db, pgx.TxOptions{})
 	_, err = store.CreateTasksIn(t.Context(), tx, store.AnnounceNotify, keyed(p, "k"))
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
-	ear.hearsNothing()
+	ear.receivesNothing()
 
 	slot := "s_" + db.Name
 	db.Exec(t, `select pg_create_logical_replication_slot($1, 'test_decoding')`, slot)
@@ -240,7 +240,7 @@ func TestSignalsRideInTheTransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from pg_logical_slot_get_changes($1, null, null) where data like 'message: transactional: 1 prefix: tasker%'`, slot))
-	ear.hearsNothing()
+	ear.receivesNothing()
 }
 
 func TestPlansAreFoundByWayOfATransaction(t *testing.T) {
@@ -252,7 +252,7 @@ func TestPlansAreFoundByWayOfATransaction(t *testing.T) {
 	_, err := plans.On(tx).PlanNamed(t.Context(), "shapes", "nothing", "1.0.0")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	found, err := plans.On(tx).PlanNamed(t.Context(), "shapes", "diamond", "1.0.0")
-	require.NoError(t, err, "the transaction goes on")
+	require.NoError(t, err, "the transaction can continue")
 	require.Equal(t, p.ID, found.ID)
 	require.NoError(t, tx.Rollback(t.Context()))
 	again, err := plans.On(tx).PlanNamed(t.Context(), "shapes", "diamond", "1.0.0")

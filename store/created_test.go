@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// What is said of a new task without reading it must be what reading it says.
+// A new task as computed must equal the same task as read.
 func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -38,7 +38,7 @@ func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
 		require.JSONEq(t, string(read.Context), string(said.Context))
 		said.Context = read.Context
 		for no := range read.Steps {
-			// Steps are put in line a moment after the transaction began.
+			// Steps are enqueued a moment after the transaction began.
 			require.WithinDuration(t, said.Steps[no].CreatedAt, read.Steps[no].CreatedAt, 10*time.Second)
 			said.Steps[no].CreatedAt = read.Steps[no].CreatedAt
 			if due := read.Steps[no].NextRetryAt; due != nil {
@@ -50,7 +50,7 @@ func TestATaskAsCreatedIsTheOneThatIsRead(t *testing.T) {
 	}
 }
 
-// asJSON compares tasks by what they say, not by the zones of their times.
+// asJSON makes tasks comparable regardless of the zones of their times.
 func asJSON(t *testing.T, task *store.Task) string {
 	t.Helper()
 	utc := func(moments ...*time.Time) {
@@ -72,8 +72,8 @@ func asJSON(t *testing.T, task *store.Task) string {
 	return string(text)
 }
 
-// TestATaskIsNotADuplicateOfItself: a first try whose answer was lost has created
-// it, and its identity counts no more when the second comes.
+// TestATaskIsNotADuplicateOfItself: a first try whose answer was lost has created it, and
+// its identity window is over when the second comes.
 func TestATaskIsNotADuplicateOfItself(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

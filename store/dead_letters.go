@@ -14,11 +14,10 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// ErrDeadLetterOpen says that the task has another open entry, so that this one
-// cannot be opened again.
+// ErrDeadLetterOpen: the task has another open entry, so this one cannot be reopened.
 var ErrDeadLetterOpen = errors.New("the task has another open dead letter")
 
-// Resolution is what became of a dead letter. The numbers are stored.
+// Resolution is the outcome of a dead letter. The numbers are stored.
 type Resolution int16
 
 // The resolutions.
@@ -47,22 +46,22 @@ func (r Resolution) String() string {
 	return resolutionNames[r]
 }
 
-// DeadLetter is an entry of the dead letter queue: a task that people should
-// look at, and what they found. At most one of a task is pending.
+// DeadLetter is an entry of the dead-letter queue: a task to investigate, and the
+// findings. At most one of a task is pending.
 type DeadLetter struct {
 	UUID, TaskUUID               uuid.UUID
 	Namespace, TaskName, Version string
 	OriginalState                workflow.TaskState // when the entry was made
-	CurrentState                 workflow.TaskState // now, as stored; 0: the task is no longer kept
+	CurrentState                 workflow.TaskState // now, as stored; 0: the task was deleted
 	Reason                       workflow.DeadLetterReason
-	Detail                       string // what exactly happened
+	Detail                       string // details of the cause
 	At                           time.Time
 	Resolution                   Resolution
 	ResolvedAt                   *time.Time // nil while it is pending
 	Notes, ResolvedBy            *string
 	Snapshot                     json.RawMessage // of the task when the entry was made
 	Metadata                     json.RawMessage // nil: none
-	ReplayedAs                   *uuid.UUID      // the task made from this one
+	ReplayedAs                   *uuid.UUID      // the task created from this one
 	CreatedAt, UpdatedAt         time.Time
 }
 
@@ -79,7 +78,7 @@ type DeadLetterFilter struct {
 	OldestFirst bool                       `json:"oldest_first,omitempty"`
 }
 
-// DeadLetters lists entries, newest first unless asked otherwise.
+// DeadLetters lists entries, newest first by default.
 func (s *Store) DeadLetters(ctx context.Context, f DeadLetterFilter) ([]DeadLetter, error) {
 	resolutions, reasons := Resolutions(), workflow.DeadLetterReasons()
 	if f.Resolution != nil {
@@ -128,17 +127,17 @@ func (s *Store) readDeadLetters(ctx context.Context, flow, doing, query string, 
 	return list, err
 }
 
-// DeadLetterUpdate changes an entry; what is nil stays.
+// DeadLetterUpdate changes an entry; nil fields stay.
 type DeadLetterUpdate struct {
 	Resolution *Resolution
 	Notes, By  *string
-	Metadata   json.RawMessage // an object; its keys are added to those that are there
+	Metadata   json.RawMessage // an object; its keys are merged
 	ReplayedAs *uuid.UUID
 }
 
-// UpdateDeadLetter changes an entry and returns it. The error wraps ErrNotFound
-// when there is none, and ErrDeadLetterOpen when it should become pending again
-// while another entry of its task is.
+// UpdateDeadLetter changes an entry and returns it. The error wraps ErrNotFound if it
+// does not exist, and ErrDeadLetterOpen if it should become pending again while another
+// entry of its task is.
 func (s *Store) UpdateDeadLetter(ctx context.Context, id uuid.UUID, u DeadLetterUpdate) (DeadLetter, error) {
 	var entry DeadLetter
 	var resolution *int16
@@ -162,8 +161,8 @@ func (s *Store) UpdateDeadLetter(ctx context.Context, id uuid.UUID, u DeadLetter
 	return entry, err
 }
 
-// MarkReplayed says that another task does over what the task of an entry was
-// to do, and closes the entry.
+// MarkReplayed records that another task replaces the task of an entry, and closes the
+// entry.
 func (s *Store) MarkReplayed(ctx context.Context, id, newTask uuid.UUID, actor string) error {
 	closed := ResolutionManuallyResolved
 	_, err := s.UpdateDeadLetter(ctx, id, DeadLetterUpdate{Resolution: &closed, By: &actor, ReplayedAs: &newTask})

@@ -11,23 +11,21 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// stateToOpen locks a task's row and tells its state; of an ended task the
-// state that it ended in.
+// stateToOpen locks a task's row and returns its state; of an ended task the final one.
 // Index: the primary keys.
 const (
 	liveStateToOpen  = `select task_state from tasker.board where task_uuid = $1 and slot = 0 for update`
 	endedStateToOpen = `select task_state from tasker.step_attempts where task_uuid = $1 and task_state is not null limit 1`
-	// addOpener writes down who opened an entry and what they know.
+	// addOpener records the operator who opened an entry and the metadata.
 	addOpener = `
 update tasker.dlq_entries
 set metadata = coalesce(metadata, '{}') || jsonb_build_object('opened_by', $2::text) || coalesce($3::jsonb, '{}')
 where dlq_entry_uuid = $1`
 )
 
-// OpenDeadLetter puts a task, alive or ended, into the dead letter queue by
-// hand; metadata are an object or nothing. A task with an open entry keeps it
-// (created is false), and the detail is added to that. The error wraps
-// ErrNotFound when there is no such task. While this runs a claim passes over a
+// OpenDeadLetter opens a dead letter for a task, alive or ended; metadata are an object
+// or nil. A task with an open entry keeps it (created is false), with the detail added.
+// The error wraps ErrNotFound if the task does not exist. While this runs a claim skips a
 // step in the task's row; a poll finds it.
 func (s *Store) OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workflow.DeadLetterReason, detail, actor string, metadata json.RawMessage) (entry DeadLetter, created bool, err error) {
 	err = s.call(ctx, "open_dead_letter", "open a dead letter", func(ctx context.Context, db *conn) error {
@@ -64,9 +62,8 @@ func stateToOpen(ctx context.Context, tx pgx.Tx, task uuid.UUID) (state int16, e
 	return state, err
 }
 
-// DescribeStale adds to the open entries of stale tasks which threshold they
-// passed, and how long they were in their states. Tasks without an entry for
-// their staleness are passed over.
+// DescribeStale adds to the open entries of stale tasks the exceeded threshold and the
+// time in their states. Tasks without an entry for their staleness are skipped.
 func (s *Store) DescribeStale(ctx context.Context, stale []StaleTask) error {
 	tasks, minutes, thresholds := make(uuids, len(stale)), make([]int, len(stale)), make([]int, len(stale))
 	for i := range stale {

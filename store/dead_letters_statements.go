@@ -6,16 +6,14 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// recordDeadLetters opens an entry for each task, with what is known of it at
-// this moment. It belongs before the statements that take rows off the board,
-// in their transaction, and each task may be in it once. A task that has an
-// open entry keeps it, with its reason and its snapshot; what happened now is
-// added. The rows of living tasks are marked, so that an apply knows without
-// asking which of them have an entry to close.
+// recordDeadLetters opens an entry for each task, with its current state. It must precede
+// the statements that delete rows from the board, in their transaction, with each task
+// once. A task with an open entry keeps it, with its reason and its snapshot; the new
+// event is added. The rows of living tasks are marked, so that an apply knows without a
+// query which of them have an entry to close.
 //
-// Parameters: tasks, their states, reasons, details, the numbers of the failed
-// steps (null: none).
-// It returns the entry of each task, and whether it is new.
+// Parameters: tasks, their states, reasons, details, the numbers of the failed steps
+// (null: none). It returns the entry of each task, and whether it is new.
 // Index: the primary keys, dlq_entries_pending; (select $n) as in reportSteps.
 const recordDeadLetters = `
 with o as materialized (
@@ -67,13 +65,12 @@ set detail = excluded.detail, updated_at = excluded.updated_at,
         'step', excluded.task_snapshot -> 'step', 'detected_at', excluded.dlq_timestamp))
 returning d.dlq_entry_uuid, d.task_uuid, d.created_at = d.updated_at`
 
-// openEntry locks the open entry of a task o. The limit, and an open entry told
-// by what is in no index, hold a plan that was made while there were few entries
-// at one look-up for each task.
+// openEntry locks the open entry of a task o. The limit, and a condition that no index
+// has, keep a plan made while there were few entries at one lookup per task.
 const openEntry = `(select ctid as at from tasker.dlq_entries where task_uuid = o.task_uuid and resolution_timestamp is null limit 1 for update)`
 
-// describeStale adds to the open entries of stale tasks what made them so.
-// Parameters: tasks, minutes in their states, thresholds in minutes.
+// describeStale adds to the open entries of stale tasks the reason. Parameters: tasks,
+// minutes in their states, thresholds in minutes.
 // Index: dlq_entries_by_task; (select $n) as in reportSteps.
 const describeStale = `
 update tasker.dlq_entries d
@@ -84,9 +81,8 @@ from unnest((select $1::uuid[]), (select $2::int[]), (select $3::int[])) o(task_
 cross join lateral ` + openEntry + ` e
 where d.ctid = e.at and d.reason = 1`
 
-// closeDeadLetters closes the open entries of tasks, because something else
-// has settled what they are about, and takes the marks off the board.
-// Parameters: tasks, resolutions, notes.
+// closeDeadLetters closes the open entries of tasks that no longer need an investigation,
+// and removes the marks from the board. Parameters: tasks, resolutions, notes.
 // Index: dlq_entries_by_task, the primary key; (select $n) as in reportSteps.
 const closeDeadLetters = `
 with o as materialized (
@@ -109,8 +105,7 @@ const (
 	lockDeadLetterTask = `
 select from tasker.board where slot = 0 and task_uuid = (select task_uuid from tasker.dlq_entries where dlq_entry_uuid = $1) for update`
 
-	// updateDeadLetter changes what is given; metadata are added to those that
-	// are there, key by key.
+	// updateDeadLetter changes the given fields; metadata are merged key by key.
 	updateDeadLetter = `
 update tasker.dlq_entries
 set resolution = coalesce($2::smallint, resolution),
@@ -130,8 +125,8 @@ from (select d.task_uuid, (select true from tasker.dlq_entries where task_uuid =
 where b.task_uuid = m.task_uuid and b.slot = 0 and coalesce(b.dead_letter, false) <> m.open`
 )
 
-// readDeadLetters shows entries with where their tasks stand now. It follows a
-// table expression "page" with their keys.
+// readDeadLetters reads entries with the current state of their tasks. It follows a table
+// expression "page" with their keys.
 // Index: the primary keys.
 const readDeadLetters = `
 select d.dlq_entry_uuid, d.task_uuid, n.name, p.name, p.version, d.original_state, coalesce(b.task_state, e.task_state, 0),
@@ -146,10 +141,10 @@ left join lateral (select task_state from tasker.step_attempts
                    where task_uuid = d.task_uuid and task_state is not null limit 1) e on b.task_uuid is null
 `
 
-// listDeadLetters reads each kind of entry from its newest on and puts them
-// together, so that one plan serves every filter: no more rows of a kind are
-// read than a page ends with, but for those of other namespaces and names.
-// Parameters: resolutions, reasons, since, until, namespace, name, limit, offset.
+// listDeadLetters reads each kind of entry from its newest and merges them, so that one
+// plan serves every filter: it reads no more rows of a kind than a page ends with, except
+// those of other namespaces and names. Parameters: resolutions, reasons, since, until,
+// namespace, name, limit, offset.
 // Index: dlq_entries_by_resolution.
 const listDeadLetters = `
 with page as materialized (
@@ -164,7 +159,7 @@ with page as materialized (
     order by e.dlq_timestamp desc, e.dlq_entry_uuid desc limit $7::int offset $8::int
 )` + readDeadLetters + `order by d.dlq_timestamp desc, d.dlq_entry_uuid desc`
 
-// oldestDeadLetters is listDeadLetters from the other end.
+// oldestDeadLetters is listDeadLetters in reverse order.
 var oldestDeadLetters = strings.ReplaceAll(listDeadLetters, " desc", "")
 
 const (
@@ -202,8 +197,8 @@ left join lateral (select task_state from tasker.step_attempts
                    where task_uuid = d.task_uuid and task_state is not null limit 1) l on b.task_uuid is null
 order by u.score desc, u.dlq_entry_uuid`
 
-// deadLetterStats counts the newest entries of each kind up to a limit, from
-// the index alone.
+// deadLetterStats counts the newest entries of each kind up to a limit, from the index
+// only.
 // Index: dlq_entries_by_resolution.
 const deadLetterStats = `
 select x.reason, r.resolution, e.entries, e.newest, f.oldest, e.seconds

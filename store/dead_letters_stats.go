@@ -21,8 +21,8 @@ type DeadLetterStats struct {
 	Cancelled         int
 	CountIsBound      bool // one of them is CountLimit, and there are more
 	Oldest, Newest    time.Time
-	// AverageResolution is the mean time from the making to the closing of
-	// those counted; nil when none was closed.
+	// AverageResolution is the mean time from opening to closing of those counted; nil if
+	// none was closed.
 	AverageResolution *time.Duration
 }
 
@@ -31,10 +31,10 @@ type deadLetterCount struct {
 	reason, resolution int16
 	entries            int
 	newest, oldest     time.Time
-	seconds            *float64 // altogether, of closed ones
+	seconds            *float64 // total, of closed ones
 }
 
-// DeadLetterStats returns the counts of each reason that there are entries of.
+// DeadLetterStats returns the counts of each reason with entries.
 func (s *Store) DeadLetterStats(ctx context.Context) ([]DeadLetterStats, error) {
 	var stats []DeadLetterStats
 	err := s.repeatable(ctx, "dead_letter_stats", "count dead letters", func(ctx context.Context, db *conn) error {
@@ -54,7 +54,7 @@ func (s *Store) DeadLetterStats(ctx context.Context) ([]DeadLetterStats, error) 
 	return stats, err
 }
 
-// statsOf puts the counts together, which come sorted by reason.
+// statsOf combines the counts, which come sorted by reason.
 func statsOf(counts []deadLetterCount) (stats []DeadLetterStats) {
 	for len(counts) > 0 {
 		of := DeadLetterStats{Reason: workflow.DeadLetterReason(counts[0].reason), Oldest: counts[0].oldest, Newest: counts[0].newest}
@@ -99,20 +99,19 @@ func (d *DeadLetterStats) count(r Resolution) *int {
 	}
 }
 
-// QueueEntry is a pending dead letter as somebody would take them up.
+// QueueEntry is a pending dead letter in the order of investigation.
 type QueueEntry struct {
 	UUID, TaskUUID      uuid.UUID
 	Namespace, TaskName string
 	OriginalState       workflow.TaskState
-	CurrentState        workflow.TaskState // as stored; 0: the task is no longer kept
+	CurrentState        workflow.TaskState // as stored; 0: the task was deleted
 	Reason              workflow.DeadLetterReason
 	Detail              string
 	At                  time.Time
 	Minutes             float64 // in the queue
 	MinutesInState      *int    // of a living task
-	// Score is what the reason is worth (a cycle 1,000, a step that failed for
-	// good 500, staleness 100, no worker 50, by hand 10) and one for each minute
-	// in the queue.
+	// Score is the weight of the reason (a cycle 1,000, a step that failed permanently
+	// 500, staleness 100, no worker 50, by hand 10) plus one per minute in the queue.
 	Score float64
 }
 

@@ -102,7 +102,7 @@ func TestDeadLetterClosesByItself(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"detection_method":"automatic_staleness","time_in_state_minutes":31,"threshold_minutes":30}`, string(described.Metadata))
 	_, err = l.pool.Exec(t.Context(), closeDeadLetters, uuids{l.tasks[0], uuid.Must(uuid.NewV7())},
-		[]int16{int16(ResolutionCancelled), int16(ResolutionCancelled)}, []string{"it was cancelled", "nobody"})
+		[]int16{int16(ResolutionCancelled), int16(ResolutionCancelled)}, []string{"it was cancelled", "no reason"})
 	require.NoError(t, err)
 	require.False(t, l.marked(t, l.tasks[0]))
 	require.True(t, l.marked(t, l.tasks[1]))
@@ -243,5 +243,5 @@ func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {
 	}
 	n, err := l.PurgeDeadLetters(t.Context(), 30*time.Minute, 10, false)
 	require.NoError(t, err)
-	require.Zero(t, n, "what is open stays")
+	require.Zero(t, n, "open entries stay")
 }

@@ -16,15 +16,15 @@ import (
 const (
 	dependentsOf = `
 select task_uuid, depends_on from tasker.task_dependencies where depends_on = any ($1::uuid[]) limit $2`
-	// lockTasks locks tasks in the order in which all do. Of two whose last
-	// dependencies are met at once, the second sees what the first has done.
+	// lockTasks locks tasks in the global order. Of two whose last dependencies are met
+	// at once, the second sees the changes of the first.
 	lockTasks = `
 select from tasker.board where task_uuid = any ($1::uuid[]) and slot = 0 order by task_uuid for update`
 	dependenciesMet = `
 delete from tasker.task_dependencies d using unnest($1::uuid[], $2::uuid[]) m(task_uuid, depends_on)
 where d.task_uuid = any (array[m.task_uuid]) and d.depends_on = m.depends_on
 returning d.task_uuid, d.depends_on, d.lenient`
-	// releaseTasks lets tasks begin that depend on nothing any more.
+	// releaseTasks lets tasks begin whose dependencies are met.
 	releaseTasks = `
 update tasker.board b
 set wait = null, seq = nextval('tasker.step_seq'),
@@ -36,8 +36,8 @@ where b.task_uuid = any ($1::uuid[]) and b.wait ->> 'kind' = 'tasks' and t.task_
   and not exists (select from tasker.task_dependencies d where d.task_uuid = b.task_uuid)
 returning b.task_uuid, b.state = 1 or b.queue = 0, b.callable, b.lane, coalesce((select name from tasker.namespaces where namespace_id = b.queue), '')`
 	dropDependencies = `delete from tasker.task_dependencies where task_uuid = any ($1::uuid[])`
-	// sendFailed has those cancelled that still wait for others: one that an operator
-	// has set going does not depend on them any more.
+	// sendFailed requests the cancellation of tasks that still wait: a task started by an
+	// operator no longer depends on others.
 	sendFailed = `
 insert into tasker.task_messages (task_uuid, kind)
 select distinct task_uuid, 4 from tasker.board where task_uuid = any ($1::uuid[]) and wait ->> 'kind' = 'tasks'`
@@ -47,10 +47,10 @@ select distinct task_uuid, 4 from tasker.board where task_uuid = any ($1::uuid[]
 // maxDependents bounds the dependencies that one transaction settles.
 const maxDependents = 1000
 
-// settleDependencies lets go of tasks that have waited for the ended ones, or has
-// them cancelled. Those that it leaves for want of room are told by another
-// message; those that come to depend on them meanwhile bring a message of their own.
-func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics signalSet) (released int, err error) {
+// resolveDependencies releases tasks that have waited for the ended ones, or requests
+// their cancellation. Tasks beyond the limit are left to another message; tasks that come
+// to depend on the ended ones in the meantime send their own.
+func resolveDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topics signalSet) (released int, err error) {
 	states := make(map[uuid.UUID]workflow.TaskState, len(ended))
 	ids := make(uuids, len(ended))
 	for i := range ended {
@@ -100,8 +100,8 @@ func settleDependencies(ctx context.Context, tx pgx.Tx, ended []endedTask, topic
 	return release(ctx, tx, met, topics)
 }
 
-// dependents are the tasks that wait for the ended ones, each with one of those,
-// and locked: every other transaction that changes what they wait for has ended.
+// dependents returns the tasks that wait for the ended ones, each with one of those, and
+// locked: every other transaction that changes what they wait for has ended.
 func dependents(ctx context.Context, tx pgx.Tx, ended uuids) (waiting, on uuids, err error) {
 	rows, err := tx.Query(ctx, dependentsOf, ended, maxDependents)
 	if err != nil {
@@ -118,7 +118,7 @@ func dependents(ctx context.Context, tx pgx.Tx, ended uuids) (waiting, on uuids,
 	return waiting, on, err
 }
 
-// release lets tasks begin that are locked.
+// release lets locked tasks begin.
 func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) (int, error) {
 	rows, err := tx.Query(ctx, releaseTasks, tasks)
 	if err != nil {
@@ -141,8 +141,8 @@ func release(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) (int
 	return len(seen), err
 }
 
-// WatchDependencies looks at what up to limit new tasks depend on: those that
-// are alive will tell when they end, those that have ended count at once.
+// WatchDependencies looks at the dependencies of up to limit new tasks: live ones are
+// marked to notify their dependents when they end, ended ones count at once.
 func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, signals []signal.Signal, err error) {
 	err = s.call(ctx, "watch_dependencies", "look at what tasks depend on", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
@@ -169,8 +169,8 @@ func (s *Store) WatchDependencies(ctx context.Context, limit int) (found int, si
 	return found, signals, err
 }
 
-// awaitAll has the end of tasks told; that of one that has ended is told at once.
-// A claim passes over a row while it is written, so its queue is signalled again.
+// awaitAll marks tasks to notify their dependents at their end; an ended one notifies at
+// once. A claim skips a row while it is written, so its queue is signalled again.
 func awaitAll(ctx context.Context, tx pgx.Tx, tasks uuids, topics signalSet) error {
 	if len(tasks) == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// dependent creates a task that depends on others, whatever becomes of them.
+// dependent creates a task that depends on others, regardless of their outcome.
 func dependent(t testing.TB, s *store.Store, p *store.Plan, on ...uuid.UUID) uuid.UUID {
 	t.Helper()
 	task := newTask(p)
@@ -31,15 +31,15 @@ func watchDependencies(t testing.TB, s *store.Store) {
 
 func tellEnds(t testing.TB, s *store.Store) store.Told {
 	t.Helper()
-	told, err := s.TellEnds(t.Context(), 100)
+	done, err := s.TellEnds(t.Context(), 100)
 	require.NoError(t, err)
-	return told
+	return done
 }
 
 // held counts the tasks that wait for others.
 const held = `select count(*) from tasker.board where wait ->> 'kind' = 'tasks'`
 
-// hold locks the row of a task in a transaction of its own, until release.
+// hold locks the row of a task in another transaction, until release.
 func hold(t testing.TB, db *pgtest.DB, task uuid.UUID) (release func()) {
 	t.Helper()
 	tx, err := db.Pool(t).Begin(t.Context())
@@ -54,11 +54,11 @@ func untilBlocked(t testing.TB, db *pgtest.DB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= n
-	}, 30*time.Second, 2*time.Millisecond, "nothing waits for a lock")
+	}, 30*time.Second, 2*time.Millisecond, "no session waits for a lock")
 }
 
-// A task that comes to depend on another one while the end of that is being told
-// is told of it too.
+// A task that comes to depend on another one while the end of that is being processed is
+// notified too.
 func TestAnEndIsToldAgainWhileItIsTold(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -69,24 +69,24 @@ func TestAnEndIsToldAgainWhileItIsTold(t *testing.T) {
 	cancel(t, s, end, "over")
 
 	release := hold(t, db, first)
-	told := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		_, err := s.TellEnds(context.WithoutCancel(t.Context()), 100)
-		told <- err
+		done <- err
 	}()
-	untilBlocked(t, db, 1) // the end has been looked at, and nothing is committed
+	untilBlocked(t, db, 1) // the end has been read, and nothing is committed
 	second := dependent(t, s, p, end)
 	watchDependencies(t, s)
 	release()
-	require.NoError(t, <-told)
+	require.NoError(t, <-done)
 
 	tellEnds(t, s)
 	require.Zero(t, db.QueryInt(t, held), "of %s and %s", first, second)
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_messages`))
 }
 
-// A task is brought back before its end is told, and ends once more while that is
-// found out: who depends on it is told of the later end.
+// A task is reopened before its end is processed, and ends once more during that: its
+// dependents are notified of the later end.
 func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -104,23 +104,22 @@ func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
 
 	taken, err := s.TakeTask(t.Context(), end)
 	require.NoError(t, err)
-	told := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		_, err := s.TellEnds(context.WithoutCancel(t.Context()), 100)
-		told <- err
+		done <- err
 	}()
-	untilBlocked(t, db, 1) // it has found the task alive, and waits for its row
+	untilBlocked(t, db, 1) // it found the task alive and waits for its row
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{change(t, &taken.Tasks[0], workflow.Cancel{Reason: "over again"})})
 	require.NoError(t, err)
-	require.NoError(t, <-told)
+	require.NoError(t, <-done)
 
 	tellEnds(t, s)
 	require.Zero(t, db.QueryInt(t, held))
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_messages`))
 }
 
-// What holds a task that waits for others is taken from under it: the sweep finds
-// it, and it is released.
+// A waiting task loses its messages: the sweep finds it, and it is released.
 func TestTasksThatNothingReleasesAreFound(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -145,7 +144,7 @@ func TestTasksThatNothingReleasesAreFound(t *testing.T) {
 		require.NoError(t, err)
 		stranded := want
 		if !dry {
-			stranded = nil // they are looked at again
+			stranded = nil // they are checked again
 		}
 		require.Len(t, report.Violations, len(stranded))
 		for i := range report.Violations {
@@ -179,8 +178,8 @@ func TestTasksThatNothingReleasesAreFound(t *testing.T) {
 	require.Equal(t, []store.Violation{{TaskUUID: held, Problem: "the task waits for others, and nothing will release it"}}, report.Violations)
 }
 
-// Many orchestrators look at dependencies and tell of ends at once, while tasks
-// come to depend on others that are ending.
+// Many orchestrators process dependencies and ends at once, while tasks come to depend on
+// ending ones.
 func TestDependenciesAreMetWhoeverTellsOfThem(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -207,14 +206,13 @@ func TestDependenciesAreMetWhoeverTellsOfThem(t *testing.T) {
 	for range 3 {
 		require.NoError(t, <-errs)
 	}
-	for told := tellEnds(t, s); told.Messages > 0; told = tellEnds(t, s) { // what one had in hand when the others looked
+	for done := tellEnds(t, s); done.Messages > 0; done = tellEnds(t, s) { // messages held by one while the others looked
 	}
 	require.Zero(t, db.QueryInt(t, held), "tasks that nothing will release")
 	require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_dependencies`))
 }
 
-// tellUntilIdle answers messages until all tasks have been created and nothing is
-// left.
+// tellUntilIdle processes messages until all tasks have been created and none is left.
 func tellUntilIdle(ctx context.Context, s *store.Store, created <-chan struct{}) error {
 	for last := false; ; {
 		select {
@@ -226,15 +224,15 @@ func tellUntilIdle(ctx context.Context, s *store.Store, created <-chan struct{})
 		if err != nil {
 			return err
 		}
-		told, err := s.TellEnds(ctx, 20)
-		if err != nil || last && found+told.Messages == 0 {
+		done, err := s.TellEnds(ctx, 20)
+		if err != nil || last && found+done.Messages == 0 {
 			return err
 		}
 	}
 }
 
-// An operator acts on steps of a task that waits for others: the step that is held
-// stays held, and goes on when they have ended.
+// An operator acts on steps of a waiting task: its steps stay held, and continue when the
+// others have ended.
 func TestStepsOfATaskThatWaitsAreActedOn(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -258,8 +256,8 @@ func TestStepsOfATaskThatWaitsAreActedOn(t *testing.T) {
 	require.Equal(t, 0, claimed[0].Step)
 }
 
-// A task is taken for an action on a step while an apply lets its next step move
-// into its row: that step gets a row of its own all the same.
+// A task is taken for an action on a step while an apply moves its next step into its
+// row: that step gets its own row nevertheless.
 func TestAStepIsSpreadThatHasJustMovedIn(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

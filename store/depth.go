@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// queueDepth counts lane by lane, so that a long one hides no other and an
-// empty namespace is shown as empty.
+// queueDepth counts lane by lane, so that a long one hides no other and an empty
+// namespace is included.
 // Index: board_claimable.
 var queueDepth = `
 with recursive ` + everyLane(2, 5) + `, counted as materialized (
@@ -22,9 +22,8 @@ with recursive ` + everyLane(2, 5) + `, counted as materialized (
 )
 select n.name, coalesce((select least(depth, $1::int) from counted c where c.namespace_id = n.namespace_id), 0)::int from tasker.namespaces n`
 
-// QueueDepth counts the claimable steps of every namespace, each up to limit:
-// how long a queue is beyond that does not matter to anybody, and counting it
-// would cost the more the worse things are.
+// QueueDepth counts the claimable steps of every namespace, each up to limit: exact
+// numbers beyond it have no use, and counting them would cost most under overload.
 func (s *Store) QueueDepth(ctx context.Context, limit int) (map[string]int, error) {
 	depth := map[string]int{}
 	err := s.call(ctx, "queue_depth", "count the claimable steps", func(ctx context.Context, db *conn) error {
@@ -39,15 +38,15 @@ func (s *Store) QueueDepth(ctx context.Context, limit int) (map[string]int, erro
 			depth[namespace] = steps
 			return nil
 		}); err == nil {
-			_ = s.moveClaimable(ctx, db, time.Since(begin)) // what was counted counts
+			_ = s.moveClaimable(ctx, db, time.Since(begin)) // the counts are valid regardless of an error
 		}
 		return err
 	})
 	return depth, err
 }
 
-// ClaimsEver is how many claims there have been, those included that were handed
-// back. It goes back where the database does.
+// ClaimsEver is the number of claims so far, including those handed back. It goes back if
+// the database does.
 func (s *Store) ClaimsEver(ctx context.Context) (claims uint64, err error) {
 	err = s.repeatable(ctx, "claims_ever", "count the claims", func(ctx context.Context, db *conn) error {
 		return db.QueryRow(ctx, `select last_value from tasker.claim_token`).Scan(&claims)

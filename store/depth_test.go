@@ -23,14 +23,13 @@ func TestQueueDepthIsCountedUpToItsLimitInEveryNamespace(t *testing.T) {
 	claim(t, s, busy, 1)
 	depth, err = s.QueueDepth(t.Context(), 3)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{"shapes": 3, "idle": 0, "other": 2}, depth, "what is claimed waits no more, and counting ends at the limit")
+	require.Equal(t, map[string]int{"shapes": 3, "idle": 0, "other": 2}, depth, "claimed steps do not wait, and counting ends at the limit")
 	s.Close()
 	_, err = s.QueueDepth(t.Context(), 3)
 	require.Error(t, err)
 }
 
-// A list must not compile what is compiled already, and must not miss what is
-// not.
+// A list must not compile cached plans again, and must not miss others.
 func TestPlansTakesWhatTheCacheHas(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -48,14 +47,14 @@ func TestPlansTakesWhatTheCacheHas(t *testing.T) {
 		require.Equal(t, "2.0.0", plans[1].Template.Version)
 		second, err := s.PlanByID(t.Context(), plans[1].ID)
 		require.NoError(t, err)
-		require.Same(t, second, plans[1].Plan, "what was read is kept")
+		require.Same(t, second, plans[1].Plan, "read plans are cached")
 	}
 	fresh, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 2})
 	require.NoError(t, err)
 	t.Cleanup(fresh.Close)
 	plans, err := fresh.Plans(t.Context(), "")
 	require.NoError(t, err)
-	require.Len(t, plans, 2, "a cache without anything")
+	require.Len(t, plans, 2, "an empty cache")
 
 	none, err := s.Plans(t.Context(), "elsewhere")
 	require.NoError(t, err)

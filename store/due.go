@@ -10,9 +10,9 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// promoteDue makes steps claimable whose time has come, and ends waits whose time
-// is over: those become reports. The moment is read once:
-// compared with the clock itself, every step of the future would be looked at.
+// promoteDue makes due steps claimable and ends waits whose time is over: those become
+// reports. The time is read once: compared with the clock function, every future step
+// would be read.
 // Index: board_due.
 const promoteDue = `
 with due as materialized (
@@ -34,9 +34,9 @@ with due as materialized (
 select coalesce(n.name, ''), m.callable, m.lane, m.state, count(*), count(sub_task)
 from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.callable, m.lane, m.state`
 
-// Promoted says what a promotion has done.
+// Promoted is the result of a promotion.
 type Promoted struct {
-	Steps   int             // that are claimable now, or whose wait is over
+	Steps   int             // now claimable, or with an ended wait
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
@@ -83,11 +83,11 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 	return p, err
 }
 
-// expireLeases turns lost claims into reports of their loss, so that they go
-// the way of every other result. The token stays for the record; a late result
-// is refused because the state has moved on. A claim that was made ahead and whose
-// beginning was never announced is claimable again as if it had not been made:
-// its worker has begun no handler, and does not begin one after its lease.
+// expireLeases turns lost claims into reports of their loss, which are applied like every
+// report. The token stays for the record; a late result is rejected because the state has
+// changed. A claim made ahead whose beginning was never announced is claimable again as
+// if it had not been made: its worker has begun no handler, and does not begin one after
+// its lease.
 // Index: board_lease, and the primary key of begun_claims.
 const expireLeases = `
 with lost as materialized (
@@ -114,7 +114,7 @@ union all
 select n.name, b.callable, b.lane, count(*)
 from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name, b.callable, b.lane`
 
-// Expired says what became of claims whose leases have run out.
+// Expired is the outcome of claims whose leases have ended.
 type Expired struct {
 	Lost    int             // to be applied as attempts that ended with a lost lease
 	Unbegun int             // claimable again: no handler had begun
@@ -156,8 +156,8 @@ func (s *Store) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
 	return e, err
 }
 
-// inTxThenNotify is inTx for flows that know their signals only when they have
-// run. A signal that cannot be sent after the commit is no failure of the flow.
+// inTxThenNotify is inTx for flows whose signals are known only after they have run. A
+// signal that cannot be sent after the commit is not a failure of the flow.
 func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx) ([]signal.Signal, error)) error {
 	var signals []signal.Signal
 	err := s.inTx(ctx, db, func(tx pgx.Tx) (err error) {
@@ -176,25 +176,25 @@ func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx)
 	return err
 }
 
-// Horizon is when the board will next need attention by itself.
+// Horizon is when the board next needs attention without a signal.
 type Horizon struct {
 	NextDue      time.Duration // until the earliest due step; negative: none
 	NextLease    time.Duration // until the earliest end of a lease; negative: none
 	NextSchedule time.Duration // until the earliest run of a schedule; negative: none
-	Engine       bool          // there are steps that the engine is to begin
-	Messages     bool          // there are messages about tasks, or events to be brought to them
+	Engine       bool          // there are steps for the engine to begin
+	Messages     bool          // there are messages about tasks, or events to deliver to them
 	Since        Since
 }
 
-// Since is for how long there has been something to do, by the database's clock:
-// from when the earliest of each was due; 0 where none is.
+// Since is for how long work has been due, by the database's clock: since the earliest of
+// each was due; 0 without any.
 type Since struct {
 	Due, Lease, Schedule time.Duration
-	Engine               time.Duration // the first in line
-	Messages             time.Duration // the first about a task; events that are to be brought do not tell
+	Engine               time.Duration // the first in the queue
+	Messages             time.Duration // the first about a task; events to deliver have no time
 }
 
-// Next is the nearest of them; negative when there is none.
+// Next is the nearest of them; negative without any.
 func (h Horizon) Next() time.Duration {
 	if h.Engine || h.Messages {
 		return 0
@@ -206,9 +206,9 @@ func (h Horizon) Next() time.Duration {
 	return slices.Min(d)
 }
 
-// horizon reads the ends of three indexes, of the board from a moment on, and
-// whether two lists are empty: in how many seconds each is due, negative where
-// that was so long ago; no row at all is null.
+// horizon reads the ends of three indexes, of the board from a moment on, and whether two
+// lists are empty: in how many seconds each is due, negative if overdue; null without a
+// row.
 // Index: board_due, board_lease, schedules_due, board_claimable.
 const horizon = `
 select (select extract(epoch from due_at - clock_timestamp())::float8 from tasker.board
@@ -222,8 +222,8 @@ select (select extract(epoch from due_at - clock_timestamp())::float8 from taske
        least((select extract(epoch from sent_at - clock_timestamp())::float8 from tasker.task_messages limit 1),
              (select 0::float8 from tasker.event_deliveries limit 1))`
 
-// Horizon asks when the next step is due, the next lease ends and the next
-// schedule runs.
+// Horizon returns when the next step is due, the next lease ends and the next schedule
+// runs.
 func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	h := new(dueTimes).horizon()
 	err := s.repeatable(ctx, "horizon", "read the next due time", func(ctx context.Context, db *conn) error {
@@ -236,7 +236,7 @@ func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 			return err
 		}
 		h = at.horizon()
-		_ = s.moveTimes(ctx, db, time.Since(begin)) // what was read counts
+		_ = s.moveTimes(ctx, db, time.Since(begin)) // the result is valid regardless of an error
 		return nil
 	})
 	return h, err
@@ -259,8 +259,7 @@ func (t *dueTimes) horizon() Horizon {
 	return h
 }
 
-// split tells what is to come from what is past; next is negative where there is
-// nothing.
+// split separates the future from the past; next is negative without a value.
 func split(s *float64) (next, since time.Duration) {
 	if s == nil {
 		return -1, 0
@@ -276,9 +275,9 @@ func seconds(s *float64) time.Duration {
 	return time.Duration(*s * float64(time.Second))
 }
 
-// EnsurePartitions creates the ledger's partitions up to daysAhead days from
-// now; it returns how many are new. It gives up quickly when a table is busy:
-// rows without a partition of their own go to the default one.
+// EnsurePartitions creates the ledger's partitions up to daysAhead days from now; it
+// returns the number of new ones. It gives up quickly if a table is busy: rows without a
+// partition go to the default one.
 func (s *Store) EnsurePartitions(ctx context.Context, daysAhead int) (int, error) {
 	var made int
 	err := s.call(ctx, "partitions", "create the ledger's partitions", func(ctx context.Context, db *conn) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// readContexts reads the contexts of the tasks. They are changed under the locks
-// of the tasks only, so what is read stays as it is.
+// readContexts reads the contexts of the tasks. They change only under the locks of the
+// tasks, so the result stays valid.
 // Index: the primary key.
 func (t *Taken) readContexts(ctx context.Context) error {
 	place, ids := t.places()
@@ -35,9 +35,9 @@ type editedColumns struct {
 	contexts []string
 }
 
-// editContexts gives tasks another context, and those that are small to the
-// board as well, as a creation does. What has been claimed keeps what it was
-// given. The identity of the task stays that of its creation.
+// editContexts replaces the contexts of tasks, small ones on the board as well, as a
+// creation does. Claimed steps keep the old one. The identity of the task stays that of
+// its creation.
 // Index: the primary keys.
 const editContexts = `
 with n as materialized (

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// redacted keeps an error's chain but not what could hold a password.
+// redacted keeps an error's chain but no text that could hold a password.
 type redacted struct {
 	text string
 	err  error

@@ -130,7 +130,7 @@ func TestServerThatDoesNotAnswerIsUnavailableInTime(t *testing.T) {
 	require.NoError(t, err)
 	frozen, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	require.NoError(t, err)
-	// Stopped processes keep their sockets open and say nothing.
+	// Stopped processes keep their sockets open and do not answer.
 	frozen = append(frozen, db.Server().PID())
 	for _, pid := range frozen {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
@@ -180,11 +180,11 @@ func TestSlowStatementIsUnavailable(t *testing.T) {
 	holder.Release()
 	holder.Release()
 	_, err = holder.Commit(t.Context(), uuid.Nil, nil)
-	require.Error(t, err, "the tasks have been given back")
+	require.Error(t, err, "the tasks have been released")
 	taken, err := s.TakeTask(t.Context(), id)
 	require.NoError(t, err)
 	taken.Release()
-	require.Zero(t, s.PoolStat().Acquired, "every connection has come back")
+	require.Zero(t, s.PoolStat().Acquired, "every connection is idle again")
 }
 
 func TestCallersOwnCancellationIsNoOutage(t *testing.T) {
@@ -242,7 +242,7 @@ func TestOneConnectionIsEnoughForEveryFlow(t *testing.T) {
 	first := opened()
 	p := plan(t, first, diamondYAML)
 	id := create(t, first, p, 1)[0]
-	// Each of these has to read the plan, which a new store does not know yet.
+	// Each of these has to read the plan, which a new store has not cached.
 	taken, err := opened().TakeTask(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, "diamond", taken.Tasks[0].Plan.Template.Name)
@@ -351,7 +351,7 @@ func TestEveryFlowRunsWithoutPreparedStatements(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Options{URL: db.DSN, NoPreparedStatements: true, MaxConns: 1})
 	require.NoError(t, err)
 	defer s.Close()
-	// What a pooler does to a session between two transactions.
+	// The pooler's reset of a session between two transactions.
 	forget := func() {
 		_, err := s.Execer().Exec(t.Context(), `discard all`, pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)

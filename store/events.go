@@ -13,18 +13,18 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// MadeEvent is what a worker has made of one declared event of a report.
+// MadeEvent is a worker's version of one declared event of a report.
 type MadeEvent struct {
-	Payload  json.RawMessage `json:"payload,omitempty"`  // nil: the plain one
-	Metadata json.RawMessage `json:"metadata,omitempty"` // an object to be added
+	Payload  json.RawMessage `json:"payload,omitempty"`  // nil: the default
+	Metadata json.RawMessage `json:"metadata,omitempty"` // an object to merge
 	Skip     string          `json:"skip,omitempty"`     // why it is not published
 }
 
-// MadeEvents are those of a report by the number of the declaration in the
-// step. What is not in it is plain.
+// MadeEvents are those of a report by the number of the declaration in the step. Missing
+// ones have the default payload.
 type MadeEvents map[int]MadeEvent
 
-// Encode is what travels with the report; nil: all is plain.
+// Encode returns the form sent with the report; nil: all have the default payload.
 func (m MadeEvents) Encode() (json.RawMessage, error) {
 	if len(m) == 0 {
 		return nil, nil
@@ -46,15 +46,15 @@ type PublishedEvent struct {
 	Namespace, Name string
 }
 
-// readEvents reads what workers have made of the events of their reports.
+// readEvents reads the workers' versions of the events of their reports.
 // Index: the primary key.
 const readEvents = `
 select k.at, s.events from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, step_no, at)
 cross join lateral (select events from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s
 where s.events is not null`
 
-// readRest reads what the rules and the events need of what was reported beyond
-// what has come along. It costs nothing where there is none.
+// readRest reads the parts of reports that the rules and the events need and that were
+// not read with the tasks. It runs no statement if there are none.
 func (t *Taken) readRest(ctx context.Context) error {
 	if err := t.readOutcomes(ctx); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (t *Taken) readRest(ctx context.Context) error {
 	var at int
 	var doc []byte
 	_, err = pgx.ForEachRow(rows, []any{&at, &doc}, func() error {
-		if err := json.Unmarshal(doc, &steps[at-1].Events); err != nil { // the others are not to suffer from it
+		if err := json.Unmarshal(doc, &steps[at-1].Events); err != nil { // the other tasks must not be affected
 			of[at-1].Broken = fmt.Errorf("read the events of step %d: %w", numbers[at-1], err)
 		}
 		return nil
@@ -94,20 +94,19 @@ func (t *Taken) readRest(ctx context.Context) error {
 	return err
 }
 
-// eventTurn is held from before the first position is drawn until the commit:
-// whoever has read up to a position will never see a smaller one appear. See
-// docs/decisions/0016.
+// eventTurn is held from before the first position is drawn until the commit: a reader at
+// a position will never see a smaller one appear. See docs/decisions/0016.
 const (
 	eventTurn       = `select pg_advisory_xact_lock($1, $2)`
 	eventTurnObject = -3 // of the class turnLock
 )
 
-// publishEvents writes durable events, in the order in which they come. It is
-// the last statement of its transaction: the attempts are in the ledger, from
-// where it takes what was reported. A failure that no handler has reported (the
-// worker was lost, or its result asks for what cannot be) is told by its reason.
-// Index: the primary keys.
-// An event whose publication has a key is brought to the steps that wait for it.
+// publishEvents writes durable events in order. It is the last statement of its
+// transaction, because it reads the reports from the attempts in the ledger. A failure
+// that no handler has reported (the worker was lost, or its result is invalid) has its
+// reason as error.
+// Index: the primary keys. An event whose publication has a key is delivered to the steps
+// that wait for it.
 const publishEvents = `
 with published as (
 insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome,
@@ -148,12 +147,12 @@ type publishColumns struct {
 	payloads, metadata        []*string
 	keys                      []*string // paths into the payloads
 	spaces                    []string  // the names of the namespaces; not sent
-	keyed                     bool      // there is one with a key
+	keyed                     bool      // one has a key
 }
 
-// add notes the events that follow what was reported of a task. An action of an
-// operator in the same breath changes what a report came to; nothing is
-// published of an end that the handler has not brought about.
+// add adds the events that follow the reports of a task. A concurrent action of an
+// operator can change the outcome of a report; an end that the handler has not caused
+// publishes nothing.
 func (p *publishColumns) add(c *Change) {
 	t := c.Task
 	for i := range t.Reported {
@@ -166,7 +165,7 @@ func (p *publishColumns) add(c *Change) {
 		if r.Outcome != workflow.OutcomeSuccess && outcome == workflow.OutcomeSuccess {
 			continue
 		}
-		// What was made for another end than this does not say the truth.
+		// Events made for another outcome do not apply.
 		own := r.Outcome != workflow.OutcomeLeaseLost && (r.Outcome == workflow.OutcomeSuccess) == (outcome == workflow.OutcomeSuccess)
 		for no := range step.Events {
 			if e := &step.Events[no]; e.Durable() && e.Follows(outcome) {
@@ -176,9 +175,9 @@ func (p *publishColumns) add(c *Change) {
 	}
 }
 
-// event adds one. What goes through a publisher, and was not made by it, is not
-// published, but for failures that the engine has found: no worker has seen
-// those, and there is nothing of the handler's in them.
+// event adds one. An event with a publisher that its publisher has not made is not
+// published, except for failures that the engine has found: no worker has seen those, and
+// they contain nothing from the handler.
 func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanStep, no int, outcome workflow.AttemptOutcome, reason string, own bool) {
 	e := &step.Events[no]
 	made, known := r.Events[no]
@@ -190,7 +189,7 @@ func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanSt
 	p.tasks, p.namespaces = append(p.tasks, t.UUID), append(p.namespaces, t.Plan.Queue)
 	p.steps, p.attempts = append(p.steps, int16(r.Step)), append(p.attempts, int16(r.Attempt)) // #nosec G115 -- as it came
 	p.outcomes, p.names = append(p.outcomes, int16(outcome)), append(p.names, e.Name)
-	var name *string // that of a batch is its own
+	var name *string // a batch has its own
 	if r.Step < len(t.Plan.Steps) {
 		name = &step.Name
 	}
@@ -201,15 +200,15 @@ func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanSt
 	p.keyed = p.keyed || e.Key != ""
 }
 
-// signal tells those who follow events.
+// signal adds the topic for readers of events.
 func (p *publishColumns) signal(topics signalSet) {
 	if len(p.tasks) > 0 {
 		topics.add(signal.TopicEvents)
 	}
 }
 
-// queue adds the statements that publish, where there is something; what was
-// published comes back into done.
+// queue adds the statements that publish, if there are events; done receives the
+// published ones.
 func (p *publishColumns) queue(b *pgx.Batch, done *[]PublishedEvent) {
 	if len(p.tasks) == 0 {
 		return
@@ -221,7 +220,7 @@ func (p *publishColumns) queue(b *pgx.Batch, done *[]PublishedEvent) {
 		_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&e.UUID), &e.Position, (*[16]byte)(&e.CorrelationID)}, func() error {
 			at := len(list)
 			if at >= len(p.tasks) {
-				return fmt.Errorf("publish events: more than the %d asked for", len(p.tasks))
+				return fmt.Errorf("publish events: more than the %d requested", len(p.tasks))
 			}
 			e.Task, e.Namespace, e.Name = uuid.UUID(p.tasks[at]), p.spaces[at], p.names[at]
 			list = append(list, e)
@@ -236,14 +235,14 @@ func (p *publishColumns) arguments() []any {
 	return []any{p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes, p.names, p.stepNames, p.firedBy, p.reasons, p.payloads, p.metadata, p.keys}
 }
 
-// Event is a durable domain event as it is kept.
+// Event is a stored durable domain event.
 type Event struct {
 	UUID          uuid.UUID
 	Position      int64
 	Namespace     string
 	Name, Version string
 	Payload       json.RawMessage
-	Metadata      json.RawMessage // what a publisher has added; nil: nothing
+	Metadata      json.RawMessage // added by a publisher; nil: none
 	Task          uuid.UUID
 	Step, Run     int // see BatchUUID
 	StepName      string

@@ -10,16 +10,15 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Brought is what a call of BringEvents has done.
+// Brought is the result of BringEvents.
 type Brought struct {
 	Events  int
-	Steps   int             // that have waited for them
+	Steps   int             // that have received them
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
-// The statements that bring domain events to the steps that wait for them. Of
-// several with the same key the first one is delivered; who waits for it then
-// waits no more, and the others are kept.
+// The statements that deliver domain events to the steps that wait for them. Of several
+// with the same key the first is delivered, which ends the wait, and the others are kept.
 // Index: the primary keys, board_awaits.
 const (
 	eventsToBring = `
@@ -52,8 +51,8 @@ from unnest($1::uuid[], $2::int[], $3::uuid[]) b(event_uuid, steps, task_uuid) w
 	dropBrought = `delete from tasker.event_deliveries where event_uuid = any ($1::uuid[])`
 )
 
-// BringEvents brings up to limit domain events to the steps that wait for them,
-// or keeps them for the first ones that will, as ReceiveEvent does.
+// BringEvents delivers up to limit domain events to the steps that wait for them, or
+// keeps them for the first that will, as ReceiveEvent does.
 func (s *Store) BringEvents(ctx context.Context, limit int, keepFor time.Duration) (b Brought, err error) {
 	err = s.call(ctx, "bring_events", "bring domain events to those who wait", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
@@ -78,7 +77,7 @@ func (s *Store) BringEvents(ctx context.Context, limit int, keepFor time.Duratio
 			if _, err := tx.Exec(ctx, lockEventKeys, awaits); err != nil {
 				return nil, err
 			}
-			if b.Steps, err = bring(ctx, tx, ids, awaits, keepFor); err != nil {
+			if b.Steps, err = deliver(ctx, tx, ids, awaits, keepFor); err != nil {
 				return nil, err
 			}
 			if b.Steps > 0 {
@@ -91,7 +90,7 @@ func (s *Store) BringEvents(ctx context.Context, limit int, keepFor time.Duratio
 	return b, err
 }
 
-func bring(ctx context.Context, tx pgx.Tx, ids uuids, awaits []string, keepFor time.Duration) (total int, err error) {
+func deliver(ctx context.Context, tx pgx.Tx, ids uuids, awaits []string, keepFor time.Duration) (total int, err error) {
 	rows, err := tx.Query(ctx, bringEvents, ids, awaits, millis(keepFor))
 	if err != nil {
 		return 0, err

@@ -12,9 +12,9 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// BenchmarkApplyWithEvents has two orchestrators apply what 2,000 tasks of one
-// step have reported, fifty at a time: without events, with one event each that
-// everybody publishes in turn, and with four.
+// BenchmarkApplyWithEvents has two orchestrators apply the reports of 2,000 tasks of one
+// step, fifty at a time: without events, with one event each that all publish in turn,
+// and with four.
 func BenchmarkApplyWithEvents(b *testing.B) {
 	const tasks = 2000
 	for name, publishes := range map[string]string{

@@ -15,17 +15,17 @@ type EventFilter struct {
 	Namespace string
 	Pattern   string // of the name, see workflow.CheckEventPattern
 	Task      uuid.UUID
-	After     int64 // the position to go on after
+	After     int64 // the position to continue after
 	Limit     int   // 1–1,000
 }
 
 // EventPage is a piece of a list of events, in the order of their positions.
 type EventPage struct {
 	Events []Event
-	// Next is the position to go on after. It may lie behind the last event, where
-	// others were passed over, or be After where there is nothing yet.
+	// Next is the position to continue after. It may lie behind the last event, if others
+	// were skipped, or be After if there are none yet.
 	Next int64
-	More bool // there is more at once, though perhaps nothing that fits
+	More bool // there are more, though perhaps no matching ones
 }
 
 // eventScan is how many events one call passes over at most.
@@ -35,8 +35,8 @@ const eventScan = 1000
 const eventFields = `e.event_uuid, e.position, e.namespace_name, e.name, e.version, e.payload, e.metadata, e.task_uuid, e.step_no, e.step_name, e.attempt,
        e.outcome, e.correlation_id, e.fired_at, e.fired_by, e.run`
 
-// listEvents looks at events from a position on, namespace by namespace, and
-// keeps those with a fitting name. It tells how far it came also where none fits.
+// listEvents reads events from a position on, namespace by namespace, and selects those
+// with a matching name. It returns how far it came even without a match.
 // Index: domain_events_by_namespace.
 const listEvents = `
 with w as materialized (
@@ -101,8 +101,8 @@ func (s *Store) Events(ctx context.Context, f EventFilter) (page EventPage, err 
 	return page, err
 }
 
-// LastEvent is the position of the newest event of a namespace, or of all where
-// that is ""; 0: there is none.
+// LastEvent returns the position of the newest event of a namespace, or of all if it is
+// ""; 0: none.
 func (s *Store) LastEvent(ctx context.Context, namespace string) (position int64, err error) {
 	err = s.repeatable(ctx, "last_event", "look for the newest domain event", func(ctx context.Context, db *conn) error {
 		return db.QueryRow(ctx, lastEvent, namespace).Scan(&position)

@@ -13,28 +13,28 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// ReceivedEvent is an event from outside; everything in it has been validated.
+// ReceivedEvent is an event from outside; all of it has been validated.
 type ReceivedEvent struct {
-	Namespace string     // of the steps that may wait for it; empty where it is sent to a task
+	Namespace string     // of the steps that may wait for it; empty if sent to a task
 	Name      string     // of the event
-	Key       string     // what tells events of one name apart; empty where it is sent to a task
-	TaskUUID  *uuid.UUID // the task that it is sent to; nil: whoever waits for its key
+	Key       string     // distinguishes events of one name; empty if sent to a task
+	TaskUUID  *uuid.UUID // the task that it is sent to; nil: all steps that wait for its key
 	Payload   json.RawMessage
-	SenderID  string        // the second event with it in a namespace is none; empty: none
-	KeepFor   time.Duration // how long one that nobody waits for is kept for whoever will
+	SenderID  string        // a second event with it in a namespace is a duplicate; empty: none
+	KeepFor   time.Duration // how long an event that no step waits for is kept
 }
 
-// Delivered is what became of an event.
+// Delivered is the outcome of an event.
 type Delivered struct {
 	UUID      uuid.UUID
-	Duplicate bool // it had come before; nothing was done
-	Steps     int  // that have got it, of the first one where it is a duplicate
+	Duplicate bool // it was received before; nothing was done
+	Steps     int  // that have received it; of the first one if it is a duplicate
 	ExpiresAt time.Time
 	Signals   []signal.Signal // to publish, unless the store sends them itself
 }
 
-// lockEventKeys keeps events and those who wait for them from passing each
-// other, key by key and in one order for all.
+// lockEventKeys serializes events and the steps that begin to wait for them, key by key
+// in a global order.
 const lockEventKeys = `
 select pg_advisory_xact_lock(k) from (select distinct hashtextextended(w, 1952543595) as k from unnest($1::text[]) u(w) order by 1) keys`
 
@@ -42,7 +42,7 @@ select pg_advisory_xact_lock(k) from (select distinct hashtextextended(w, 195254
 const eventResult = `jsonb_build_object('event', e.name, 'key', e.key, 'event_uuid', e.event_uuid,
            'received_at', to_char(e.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'payload', e.payload)`
 
-// receiveEvent writes an event down and ends the waits of all who wait for it.
+// receiveEvent records an event and ends the waits for it.
 // Index: received_events_id, board_awaits.
 const receiveEvent = `
 with e as (
@@ -59,15 +59,14 @@ with e as (
 )
 select e.event_uuid, e.expires_at, (select count(*) from reached)::int, (select task_uuid from reached limit 1) from e`
 
-// receivedBefore is the event that had come with the same id.
+// receivedBefore is the earlier event with the same id.
 // Index: received_events_id.
 const receivedBefore = `
 select event_uuid, expires_at, delivered from tasker.received_events where namespace_id = $1 and sender_id = $2`
 
-// ReceiveEvent delivers an event to all steps that wait for it. One that nobody
-// waits for is kept, and the first step that will wait for it gets it at once.
-// The error wraps ErrNotFound where there is no such namespace or task, and
-// ErrTaskEnded.
+// ReceiveEvent delivers an event to all steps that wait for it. If none does, it is kept,
+// and the first step that will wait for it gets it at once. The error wraps ErrNotFound
+// if the namespace or task does not exist, or ErrTaskEnded.
 func (s *Store) ReceiveEvent(ctx context.Context, e ReceivedEvent) (d Delivered, err error) {
 	err = s.call(ctx, "receive_event", "deliver the event", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {

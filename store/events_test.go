@@ -91,13 +91,13 @@ func TestEventsFollowHowAttemptsEnd(t *testing.T) {
 			r := c.report(claimed[0])
 			r.Events = encodedEvents(t, c.made)
 			require.Equal(t, []bool{true}, report(t, s, r))
-			require.Empty(t, messages(t, db), "a report publishes nothing: it is not known yet what it comes to")
+			require.Empty(t, messages(t, db), "a report publishes nothing: its outcome is not decided yet")
 			applyAll(t, s)
 			require.Equal(t, c.want, messages(t, db))
 			require.True(t, db.QueryBool(t, `select bool_and(task_uuid = $1 and step_name = 'pay' and step_no = 0 and attempt = 1 and version = '1.0'
 				and fired_by = case name when 'pay.shaped' then 'shaper' else 'pay' end and (metadata is not null) = (name = 'pay.shaped')
 				and correlation_id = (select coalesce(correlation_id, task_uuid) from tasker.tasks)) from tasker.domain_events`, task))
-			require.True(t, db.QueryBool(t, `select bool_and(events is null) is not false from tasker.board`), "nothing stays behind")
+			require.True(t, db.QueryBool(t, `select bool_and(events is null) is not false from tasker.board`), "nothing is left")
 			require.Equal(t, "pay shop "+claimed[0].TaskUUID.String(), db.QueryString(t, `select distinct concat_ws(' ', message->'metadata'->>'step_name',
 				message->'metadata'->>'namespace', message->'metadata'->>'task_uuid') from tasker.v_domain_events`))
 		})
@@ -114,7 +114,7 @@ func TestAStaleReportPublishesNothing(t *testing.T) {
 	_, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
 	applyAll(t, s)
-	require.Empty(t, messages(t, db), "a lost lease is no end of a handler")
+	require.Empty(t, messages(t, db), "a lost lease is not the end of a handler")
 	second := claim(t, s, p, 1)[0]
 	late := succeed(first, `{"late": true}`)
 	late.Events = encodedEvents(t, store.MadeEvents{6: {Payload: json.RawMessage(`1`)}})
@@ -127,8 +127,8 @@ func TestAStaleReportPublishesNothing(t *testing.T) {
 	require.Equal(t, []string{`pay.done {}`, `pay.any {}`}, messages(t, db))
 }
 
-// TestAStepThatLosesItsLastWorkerHasFailed: nobody can shape that event, and
-// there is nothing of a handler in it.
+// TestAStepThatLosesItsLastWorkerHasFailed: no publisher can make that event, and it
+// contains nothing of a handler.
 func TestAStepThatLosesItsLastWorkerHasFailed(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -145,8 +145,8 @@ func TestAStepThatLosesItsLastWorkerHasFailed(t *testing.T) {
 	require.Equal(t, []string{"pay.failed" + lost, "pay.over" + lost, "pay.any" + lost, "pay.shaped" + lost}, messages(t, db))
 }
 
-// TestADeadOrchestratorPublishesNothing: what it has not committed is published
-// by the next one, once.
+// TestADeadOrchestratorPublishesNothing: the next one publishes what it has not
+// committed, once.
 func TestADeadOrchestratorPublishesNothing(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -192,8 +192,7 @@ func TestACommitTellsWhatItHasPublished(t *testing.T) {
 	}
 }
 
-// TestBatchesPublishUnderTheirOwnNames: an instance has the events of the step
-// that it is one of.
+// TestBatchesPublishUnderTheirOwnNames: an instance has the events of its step.
 func TestBatchesPublishUnderTheirOwnNames(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -223,8 +222,8 @@ steps:
 	require.Equal(t, "part_001 part_002", db.QueryString(t, `select string_agg(step_name, ' ' order by step_name) from tasker.domain_events`))
 }
 
-// TestPositionsRiseInTheOrderOfCommits: two orchestrators publish at once, and
-// whoever reads up to the greatest position there is never misses a smaller one.
+// TestPositionsRiseInTheOrderOfCommits: two orchestrators publish at once, and a reader
+// at the greatest position never misses a smaller one.
 func TestPositionsRiseInTheOrderOfCommits(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -238,7 +237,7 @@ func TestPositionsRiseInTheOrderOfCommits(t *testing.T) {
 		}
 		require.NotContains(t, report(t, s, reports...), false)
 	}
-	// What the rows are seen in, by a reader who goes on from where it is.
+	// The order in which a reader that continues from its position sees the rows.
 	var seen []int64
 	read := func() {
 		rows, err := db.Pool(t).Query(t.Context(), `select position from tasker.domain_events where position > $1 order by position`, append([]int64{0}, seen...)[len(seen)])
@@ -300,8 +299,8 @@ func TestEventsHaveAPartitionForEachDay(t *testing.T) {
 	require.Equal(t, workflow.EventVersion, db.QueryString(t, `select max(version) from tasker.domain_events`))
 }
 
-// An operator acts on another step while a report with events waits to be applied:
-// what the worker has made of the events is published all the same.
+// An operator acts on another step while a report with events waits to be applied: the
+// worker's events are published nevertheless.
 func TestEventsOfAReportOutliveAnAction(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

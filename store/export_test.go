@@ -7,12 +7,12 @@ import (
 // BaselineVersion is the migration that schema.sql is.
 const BaselineVersion = baselineVersion
 
-// MoveFrontiers moves all frontiers as if each scan had been dear and long ago.
-// The first call only notes who writes.
+// MoveFrontiers moves all frontiers as if each scan had been slow and long ago. The first
+// call only records the writers.
 func (s *Store) MoveFrontiers(ctx context.Context) error {
 	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
 		f.mu.Lock()
-		f.latest = dearScan
+		f.latest = slowScan
 		if !f.gen.at.IsZero() {
 			f.gen.at = f.gen.at.Add(-frontierPause)
 		}
@@ -22,13 +22,13 @@ func (s *Store) MoveFrontiers(ctx context.Context) error {
 		f.mu.Unlock()
 	}
 	return s.call(ctx, "frontiers", "move the frontiers", func(ctx context.Context, db *conn) error {
-		if err := s.moveClaimable(ctx, db, dearScan); err != nil {
+		if err := s.moveClaimable(ctx, db, slowScan); err != nil {
 			return err
 		}
-		if err := s.moveReported(ctx, db, dearScan); err != nil {
+		if err := s.moveReported(ctx, db, slowScan); err != nil {
 			return err
 		}
-		return s.moveTimes(ctx, db, dearScan)
+		return s.moveTimes(ctx, db, slowScan)
 	})
 }
 
@@ -47,15 +47,15 @@ func (s *Store) AtFrontier() (bool, int64) {
 	return !f.moved.IsZero(), least
 }
 
-// WithoutFrontiers keeps scans of everything at the beginning. From a frontier
-// they take steps in another order, and when that happens is a matter of time.
+// WithoutFrontiers keeps scans of everything at the beginning. From a frontier they take
+// steps in another order, depending on the time.
 func (s *Store) WithoutFrontiers() {
 	for _, f := range []*frontier{&s.frontiers.claimable, &s.frontiers.reported, &s.frontiers.timed} {
 		f.mu.Lock()
-		f.busy = true // somebody is moving it, for ever
+		f.busy = true // a move that never ends
 		f.mu.Unlock()
 	}
 }
 
-// LanesCoolAtOnce has claims leave lanes out as soon as they were found empty.
+// LanesCoolAtOnce makes claims leave out lanes as soon as they were found empty.
 func (s *Store) LanesCoolAtOnce() { *s.marks.cools = 0 }

@@ -13,8 +13,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// A server that takes connections and never says a word, as one that is frozen
-// does.
+// A server that accepts connections and never answers, like a frozen one.
 func TestAFrozenHostIsPassedOver(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig
@@ -30,8 +29,7 @@ func TestAFrozenHostIsPassedOver(t *testing.T) {
 	s.Close()
 }
 
-// Connections that lead to a server which takes no writes any more are given
-// up, though it answers.
+// Connections to a server that accepts no writes any more are dropped, though it answers.
 func TestAReadOnlyServerIsLeft(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

@@ -7,53 +7,51 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Fate is what became of a claim whose success was reported in a transaction
-// (Work.Report) of which it is not known whether it was committed.
+// Fate is the outcome of a claim whose success was reported in a transaction
+// (Work.Report) whose commit was not answered.
 type Fate uint8
 
 const (
-	// FateOpen says that somebody has the row of the step locked, perhaps that
-	// transaction, which may still be committed. Ask again.
+	// FateOpen: another session has locked the row of the step, perhaps that transaction,
+	// which may still be committed. Retry.
 	FateOpen Fate = iota + 1
-	// FateReported says that it was committed.
+	// FateReported: it was committed.
 	FateReported
-	// FateHeld says that it was rolled back, and the claim still holds.
+	// FateHeld: it was rolled back, and the claim still holds.
 	FateHeld
-	// FateLost says that it was rolled back, and the claim is over.
+	// FateLost: it was rolled back, and the claim is over.
 	FateLost
 )
 
-// The transaction in question has changed the row of its step before its commit
-// was sent, so it has the row locked until it is over. Whoever gets the lock
-// therefore knows that it is over, whatever became of the connection, the pooler
-// and the backend in between; and the version of the row that he gets is the one
-// that it has left behind, or somebody after it. A look without the lock would
-// prove nothing: a commit that still travels may arrive after it.
+// The transaction in question changed the row of its step before its commit was sent, so
+// it holds the row's lock until it ends. A session that gets the lock therefore knows
+// that it has ended, regardless of the connection, the pooler and the backend in between;
+// and it sees the version of the row that the transaction, or a later one, has left. A
+// read without the lock would prove nothing: a commit under way may arrive after it.
 
-// successReported holds for the row of a claim whose success was accepted. A task
-// may have been called off between that and the decision about it; then the step
-// is recorded as cancelled, with its result.
+// successReported holds for the row of a claim whose success was accepted. A task may
+// have been called off before that was applied; then the step is recorded as cancelled,
+// with its result.
 const successReported = `(outcome = 1 or result is not null)`
 
-// lockClaim locks the row of a claim if nobody else has it.
+// lockClaim locks the row of a claim if it is not locked.
 // Index: the primary key.
 const lockClaim = `
 select state, ` + successReported + ` from tasker.board
 where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint
 for update skip locked`
 
-// findClaim tells whether a claim stands on the board, and else how it was
-// recorded. Both are read with one snapshot: what leaves the board enters the
-// ledger in the same transaction.
+// findClaim returns whether a claim is on the board, else how it was recorded. Both are
+// read with one snapshot: what leaves the board enters the ledger in the same
+// transaction.
 // Index: the primary keys.
 const findClaim = `
 select exists (select from tasker.board
                where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint),
        coalesce((select ` + successReported + ` from tasker.step_attempts where task_uuid = $1::uuid and step_no = $4::smallint and token = $5::bigint), false)`
 
-// Fate finds out what became of a claim whose success was reported in a
-// transaction, where the commit was not answered. Only FateOpen is not the last
-// word about that transaction.
+// Fate determines the outcome of a claim whose success was reported in a transaction with
+// an unanswered commit. Every result but FateOpen is final.
 func (p *WorkPool) Fate(ctx context.Context, k ClaimKey) (Fate, error) {
 	var fate Fate
 	err := p.store.repeatable(ctx, "fate", "find out what became of a transaction", func(ctx context.Context, db *conn) (err error) {
@@ -86,9 +84,9 @@ func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
 	return recordedFate(success), nil
 }
 
-// recordedFate is the fate of a claim that is over. Nobody else could have
-// reported a success for it: the end of its lease and an operator's call are
-// recorded under its token as well, without a result.
+// recordedFate is the fate of a claim that is over. No other transaction could have
+// reported a success for it: the end of its lease and an operator's call are recorded
+// under its token as well, without a result.
 func recordedFate(success *bool) Fate {
 	if success != nil && *success {
 		return FateReported

@@ -71,8 +71,8 @@ func TestFleetShowsWhoIsAlive(t *testing.T) {
 	}
 }
 
-// TestDaysInTheDefaultPartitionHoldNothingUp: a day for which no partition was made
-// in time, and which has more rows than are moved under a lock.
+// TestDaysInTheDefaultPartitionHoldNothingUp: a day without a partition that has more
+// rows than are moved under a lock.
 func TestDaysInTheDefaultPartitionHoldNothingUp(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -82,7 +82,7 @@ func TestDaysInTheDefaultPartitionHoldNothingUp(t *testing.T) {
 	require.Equal(t, 10_001, db.QueryInt(t, `select count(*) from tasker.tasks_default`))
 	made, err := s.EnsurePartitions(t.Context(), 11)
 	require.NoError(t, err)
-	require.Equal(t, 6*4-1, made, "all but the one that has its rows elsewhere")
+	require.Equal(t, 6*4-1, made, "all but the day with rows in the default partition")
 	made, err = s.EnsurePartitions(t.Context(), 11)
 	require.NoError(t, err)
 	require.Zero(t, made)

@@ -23,17 +23,16 @@ steps:
     handler: {callable: only}
 `
 
-// flow is one of the hot flows over a number of one-step tasks. Each goes on
-// where the one before it ended.
+// flow is one of the hot flows over a number of one-step tasks. Each continues where the
+// previous one ended.
 type flow struct {
 	name string
-	// statements is the budget for any number of tasks, those inside functions
-	// left out.
+	// statements is the budget for any number of tasks, without those inside functions.
 	statements float64
 	run        func(tb testing.TB, life *life)
 }
 
-// life is what tasks go through.
+// life is the life of tasks, flow by flow.
 type life struct {
 	store   *store.Store
 	plan    *store.Plan
@@ -50,9 +49,9 @@ var flows = []flow{
 		}
 		_, err := l.store.CreateTasks(tb.Context(), tasks)
 		require.NoError(tb, err)
-		hear(l.store, store.CreateSignals(tasks[:1]))
+		receiveLanes(l.store, store.CreateSignals(tasks[:1]))
 	}},
-	{"claim", 2, func(tb testing.TB, l *life) { // a large one waits for its turn first
+	{"claim", 2, func(tb testing.TB, l *life) { // a large one waits for its lock first
 		var err error
 		l.claimed, _, err = l.store.Claim(tb.Context(), store.ClaimRequest{Worker: uuid.Max, Callables: l.plan.Callables, Limit: l.tasks, Lease: time.Minute}, false)
 		require.NoError(tb, err)
@@ -78,7 +77,7 @@ var flows = []flow{
 
 var flowSizes = []int{1, 100}
 
-// TestStatementsDoNotGrowWithTheBatch counts what the server was asked for.
+// TestStatementsDoNotGrowWithTheBatch counts the statements sent to the server.
 func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Private(t, map[string]string{"shared_preload_libraries": "pg_stat_statements"}).New(t)
@@ -108,8 +107,8 @@ func TestStatementsDoNotGrowWithTheBatch(t *testing.T) {
 	}
 }
 
-// BenchmarkFlows takes one-step tasks through their life and tells what each
-// flow takes for each of them.
+// BenchmarkFlows takes one-step tasks through their life and reports the time of each
+// flow per task.
 func BenchmarkFlows(b *testing.B) {
 	for _, tasks := range flowSizes {
 		b.Run(fmt.Sprint(tasks), func(b *testing.B) {

@@ -9,12 +9,12 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// The numbers of batches that were forgotten are given out again (see
-// workflow.Group). tasker.batches has the present ones, of which a number names
-// one; those that tasks had before are moved into tasker.former_batches, by which
-// attempts and the replay of the records tell who had a number when.
+// The numbers of dropped batches are assigned again (see workflow.Group). tasker.batches
+// has the present ones, one per number; those that tasks had before are moved to
+// tasker.former_batches, which shows attempts and the replay of the records which batch
+// had a number when.
 
-// runsOfNumbers counts who has had each number.
+// runsOfNumbers counts the batches that have had each number.
 // Index: the primary keys.
 const runsOfNumbers = `
 select step_no, max(run) + 1 from (
@@ -34,18 +34,18 @@ with gone as (
 insert into tasker.former_batches (task_uuid, since, created_at, run, step_no, template_no, first_no, no_op, name, cursor, isolated)
 select task_uuid, since, created_at, run, step_no, template_no, first_no, no_op, name, cursor, isolated from gone`
 
-	// forgetBatches takes groups out of the present that tasks do not have any more.
+	// forgetBatches removes groups that tasks no longer have from the present ones.
 	// Index: the primary key.
 	forgetBatches = moveBatches + `d.template_no = g.template_no and d.first_no = g.first_no` + movedBatches
 
-	// clearNumbers makes room for groups. What it finds was forgotten by a program
-	// of a version that left such batches where they were.
+	// clearNumbers makes room for groups. What it finds was dropped by an older version
+	// of the program, which left such batches in place.
 	// Index: the primary key.
 	clearNumbers = moveBatches + `(d.template_no = g.template_no or d.step_no between g.first_no and g.first_no + g.members - 1)` + movedBatches
 )
 
-// NextRuns is how many batches of a task have had each number so far, of those
-// that any has had: the Run of one that gets it now.
+// NextRuns returns how many batches of a task have had each used number so far: the Run
+// of the next batch with it.
 func (t *Taken) NextRuns(ctx context.Context, task uuid.UUID) (map[int]int, error) {
 	rows, err := t.conn.Query(ctx, runsOfNumbers, task)
 	if err != nil {
@@ -76,17 +76,15 @@ func (c *groupColumns) add(task uuid.UUID, g *workflow.Group) {
 
 func (c *groupColumns) arguments() []any { return []any{c.tasks, c.templates, c.firsts, c.members} }
 
-// queue adds the statement that takes the groups out of the present, where there
-// are any.
+// queue adds the statement that removes the groups, if there are any.
 func (c *groupColumns) queue(b *pgx.Batch) {
 	if len(c.tasks) > 0 {
 		b.Queue(forgetBatches, c.arguments()...)
 	}
 }
 
-// regroup notes which groups of batches a task gets, and which it does not have
-// any more: those that it had, and those that the same decision has made and
-// forgotten.
+// regroup records the groups of batches that a task gets, and those that it no longer
+// has: earlier ones, and those created and dropped by the same decision.
 func (w *writes) regroup(c *Change) {
 	t := c.Task
 	for _, g := range groupsOf(c.Effects.Batches) {
@@ -102,8 +100,7 @@ func (w *writes) regroup(c *Change) {
 	}
 }
 
-// groupsOf are the groups that batches are members of; those of one stand
-// together.
+// groupsOf are the groups of batches; those of one group are adjacent.
 func groupsOf(batches []workflow.NewBatch) (list []workflow.Group) {
 	for i := range batches {
 		b, last := &batches[i], len(list)-1

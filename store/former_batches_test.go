@@ -16,7 +16,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// splittingYAML has the numbers 0 to 2; its batches come behind them.
+// splittingYAML has the numbers 0 to 2; its batches follow.
 const splittingYAML = `
 name: splitting
 namespace_name: flows
@@ -70,8 +70,7 @@ func newSplittingLike(t testing.TB, yaml string) *splitting {
 	return &splitting{TB: t, store: s, db: db, plan: p, task: create(t, s, p, 1)[0]}
 }
 
-// makes lets the first step make batches, and claims those that are on the board,
-// by number.
+// makes lets the first step create batches, and claims those on the board, by number.
 func (s *splitting) makes(ids ...string) map[int]store.Claimed {
 	s.Helper()
 	claimed := claim(s, s.store, s.plan, 100)
@@ -90,7 +89,7 @@ func (s *splitting) claims() map[int]store.Claimed {
 	return byNumber
 }
 
-// reports reports and applies what must be accepted.
+// reports reports and applies; all reports must be accepted.
 func (s *splitting) reports(list ...store.Report) {
 	s.Helper()
 	require.NotContains(s, report(s, s.store, list...), false)
@@ -109,8 +108,7 @@ func (s *splitting) again() {
 	s.act(workflow.ActionRunAgain, split, workflow.RunAgain{Step: split})
 }
 
-// againBesideReports decides about what is reported and about running again at
-// once.
+// againBesideReports applies reports together with an action that runs the step again.
 func (s *splitting) againBesideReports() {
 	s.Helper()
 	taken, err := s.store.TakeTasks(s.Context(), []uuid.UUID{s.task}, onSteps)
@@ -171,8 +169,8 @@ func (s *splitting) firstRun() map[int]store.Claimed {
 	return run
 }
 
-// TestABatchShowsNothingOfThoseThatHadItsNumber: not their results, errors,
-// attempts, items and checkpoints, and their history goes on naming them.
+// TestABatchShowsNothingOfThoseThatHadItsNumber: not their results, errors, attempts,
+// items and checkpoints, and their history keeps naming them.
 func TestABatchShowsNothingOfThoseThatHadItsNumber(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
@@ -182,7 +180,7 @@ func TestABatchShowsNothingOfThoseThatHadItsNumber(t *testing.T) {
 
 	s.again()
 	require.Empty(t, read(t, s.store, s.task).Batches)
-	require.Zero(t, s.isolated(), "they are processed again, so nobody needs to")
+	require.Zero(t, s.isolated(), "they are processed again")
 	require.Empty(t, s.results())
 	require.Zero(t, s.db.QueryInt(t, `select count(*) from tasker.v_isolated_items`))
 
@@ -193,7 +191,7 @@ func TestABatchShowsNothingOfThoseThatHadItsNumber(t *testing.T) {
 		require.Equal(t, store.BatchUUID(s.task, no, 1), shown.UUID)
 		require.NotEqual(t, store.StepUUID(s.task, no), shown.UUID, "it is another step")
 		c := run[no]
-		require.Equal(t, shown.UUID, c.StepUUID(), "whoever works on it knows it by the same")
+		require.Equal(t, shown.UUID, c.StepUUID(), "its worker has the same")
 		require.Equal(t, name, shown.Name)
 		require.Equal(t, workflow.StepInProgress, shown.State)
 		require.Equal(t, 1, shown.Attempts)
@@ -242,8 +240,8 @@ func TestABatchShowsNothingOfThoseThatHadItsNumber(t *testing.T) {
 	require.Equal(t, []any{"part_y", 4, 1}, []any{last.StepName, last.Step, last.Run})
 }
 
-// TestABatchGoesOnFromNobodysCheckpoint: one that failed before anybody claimed it
-// is reset, and the one that had its number before had saved something.
+// TestABatchGoesOnFromNobodysCheckpoint: a batch that failed before its first claim is
+// reset, and the earlier batch with its number had a checkpoint.
 func TestABatchGoesOnFromNobodysCheckpoint(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
@@ -260,8 +258,7 @@ func TestABatchGoesOnFromNobodysCheckpoint(t *testing.T) {
 	}
 }
 
-// TestADeadLetterTellsOfTheBatchThatFailed, and not of the one that had its
-// number.
+// TestADeadLetterTellsOfTheBatchThatFailed, not of the earlier one with its number.
 func TestADeadLetterTellsOfTheBatchThatFailed(t *testing.T) {
 	t.Parallel()
 	s := newSplittingLike(t, strings.Replace(splittingYAML, "max_attempts: 2", "max_attempts: 1", 1))
@@ -278,8 +275,8 @@ func TestADeadLetterTellsOfTheBatchThatFailed(t *testing.T) {
 	require.NotContains(t, string(letter.Snapshot), "broken", "part_b had the number of part_w, and failed of that")
 }
 
-// TestALateReportOfAFormerBatchIsRefused: its number is given to another batch,
-// which runs, and whatever it sends changes nothing.
+// TestALateReportOfAFormerBatchIsRefused: its number has a new batch, which runs, and the
+// late report changes nothing.
 func TestALateReportOfAFormerBatchIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
@@ -306,14 +303,14 @@ func TestALateReportOfAFormerBatchIsRefused(t *testing.T) {
 	require.Equal(t, `3 part_x "X" 0, 4 part_y  0`, s.results())
 }
 
-// TestTheLargestBatchesRunAnyNumberOfTimes: a run takes the numbers of the run
-// before it, so the task's progress does not grow with the runs.
+// TestTheLargestBatchesRunAnyNumberOfTimes: a run reuses the numbers of the run before
+// it, so the task's progress does not grow with the runs.
 func TestTheLargestBatchesRunAnyNumberOfTimes(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
 	most := 1_000
 	if pgtest.FullSize() {
-		most = 10_000 // three runs of them had room beside each other
+		most = 10_000 // room for three runs of them
 	}
 	ids := make([]string, most)
 	for i := range ids {
@@ -336,9 +333,8 @@ func TestTheLargestBatchesRunAnyNumberOfTimes(t *testing.T) {
 	require.Zero(t, s.db.QueryInt(t, `select count(*) from tasker.batches`))
 }
 
-// TestBatchesLeftByTheVersionBefore: it forgot them where they were, and gave new
-// ones the numbers behind all others. Its statements go on working, and what it
-// has left is no hindrance.
+// TestBatchesLeftByTheVersionBefore: it dropped them in place and gave new ones numbers
+// behind all others. Its statements still work, and its leftovers do no harm.
 func TestBatchesLeftByTheVersionBefore(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
@@ -427,7 +423,7 @@ func TestAReportBesideAnActionThatForgetsItsBatch(t *testing.T) {
 	require.Equal(t, "part_b", s.db.QueryString(t, `select string_agg(step_name, ' ') from tasker.domain_events where name = 'part.done'`))
 }
 
-// TestRecordsOfBatchesAreComplete, or the check says so.
+// TestRecordsOfBatchesAreComplete: otherwise the check reports it.
 func TestRecordsOfBatchesAreComplete(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
@@ -446,7 +442,7 @@ func TestRecordsOfBatchesAreComplete(t *testing.T) {
 	require.Contains(t, problem(), "the 3 batches of step 1 are not on record")
 }
 
-// TestFormerBatchesGoWithTheirTask when retention deletes it.
+// TestFormerBatchesGoWithTheirTask: when retention deletes it.
 func TestFormerBatchesGoWithTheirTask(t *testing.T) {
 	t.Parallel()
 	s := newSplitting(t)
@@ -460,8 +456,8 @@ func TestFormerBatchesGoWithTheirTask(t *testing.T) {
 	require.Zero(t, s.db.QueryInt(t, `select count(*) from tasker.former_batches`))
 }
 
-// TestRecordsOfSplittingTasksReplay: whatever workers and operators do to a task
-// that makes batches, the replay of its records comes to where it stands.
+// TestRecordsOfSplittingTasksReplay: for any actions of workers and operators on a task
+// with batches the replay of its records reaches its state.
 func TestRecordsOfSplittingTasksReplay(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

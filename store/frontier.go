@@ -5,38 +5,36 @@ import (
 	"time"
 )
 
-// While somebody holds an old snapshot, nothing that has died since can be
-// removed, and a scan of an index from its beginning walks over all of it. A
-// frontier is a place in an index before which there is nothing alive and
-// nothing can come any more, so that the scans that look at everything may
+// While a session holds an old snapshot, rows that have died since cannot be removed, and
+// a scan of an index from its beginning reads all of them. A frontier is a place in an
+// index before which no row is alive and none can appear any more, so that full scans may
 // begin there.
 //
-// Numbers and times on the board are drawn by the transaction that writes the
-// row, and only grow. So nothing older than a moment can appear once every
-// transaction has ended that was writing the board in that moment: it held the
-// lock that every writer takes on the table before it draws a number. A
-// transaction that only reads, however old, does not count. One that writes is
-// waited for however long it takes: ours are bounded by the server, but tasks are
-// also created in transactions of others (CreateTasksIn).
+// Numbers and times on the board are drawn by the transaction that writes the row, and
+// only grow. So no older row can appear once every transaction that was writing the board
+// at a moment has ended: it held the lock that every writer takes on the table before it
+// draws a number. A transaction that only reads, however old, does not count. One that
+// writes is waited for without limit: the server bounds those of the engine, but tasks
+// are also created in transactions of other programs (CreateTasksIn).
 const (
-	// dearScan is what a scan may take before the frontier is moved at all: an
-	// index without many dead costs less than looking who writes.
-	dearScan = 10 * time.Millisecond
+	// slowScan is the duration of a scan from which the frontier is moved: an index with
+	// few dead rows costs less than finding the writers.
+	slowScan = 10 * time.Millisecond
 	// frontierPause lies between two moves.
 	frontierPause = time.Second
 	// frontierWhole is how often a scan begins at the beginning all the same.
 	frontierWhole = 10 * time.Minute
 )
 
-// generation is who was writing the board at a moment.
+// generation is the set of transactions writing the board at a moment.
 type generation struct {
-	at      time.Time // by our clock; zero: there is none
+	at      time.Time // by the local clock; zero: none
 	writers map[string]bool
 	seq     int64     // the greatest number drawn by then
 	now     time.Time // by the database's clock
 }
 
-// ended reports whether none of its writers is among those of today.
+// ended reports whether all of its writers have ended.
 func (g *generation) ended(writers []string) bool {
 	for _, w := range writers {
 		if g.writers[w] {
@@ -46,20 +44,20 @@ func (g *generation) ended(writers []string) bool {
 	return true
 }
 
-// frontier is the common part of those of the several indexes. It is safe for
-// concurrent use.
+// frontier is the common part of the frontiers of the indexes. It is safe for concurrent
+// use.
 type frontier struct {
 	mu     sync.Mutex
 	gen    generation
-	moved  time.Time     // by our clock; zero: never, scans begin at the beginning
+	moved  time.Time     // by the local clock; zero: never, scans begin at the beginning
 	whole  time.Time     // when a scan began at the beginning
-	busy   bool          // somebody is moving it
-	void   bool          // it was reset meanwhile
-	latest time.Duration // what the latest scan took
+	busy   bool          // it is being moved
+	void   bool          // it was reset during the move
+	latest time.Duration // duration of the latest scan
 }
 
-// due reports whether it should be moved after a scan that took so long, and
-// reserves the move for the caller, who must call done.
+// due reports whether it should be moved after a scan of that duration, and reserves the
+// move for the caller, who must call done.
 func (f *frontier) due(took time.Duration, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +68,7 @@ func (f *frontier) due(took time.Duration, now time.Time) bool {
 	// One slow scan may have had to prepare its statement, or wait for a busy
 	// machine.
 	took, f.latest = min(took, f.latest), took
-	if took < dearScan || f.busy || now.Sub(last) < frontierPause {
+	if took < slowScan || f.busy || now.Sub(last) < frontierPause {
 		return false
 	}
 	f.busy = true
@@ -88,8 +86,8 @@ func (f *frontier) begin(now time.Time) bool {
 	return true
 }
 
-// step follows a look at who writes the board: it returns the generation that
-// has ended by now, if one has.
+// step records the current writers and returns the generation that has ended by now, if
+// any.
 func (f *frontier) step(now generation, writers []string) (ended generation, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +123,8 @@ func (f *frontier) done(reached bool, now time.Time) {
 	}
 }
 
-// reset forgets everything, and has drop do that with the places. A move that
-// is under way comes to nothing.
+// reset drops the frontier, and its places by calling drop. A move under way has no
+// effect.
 func (f *frontier) reset(drop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

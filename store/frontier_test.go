@@ -14,8 +14,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// copyStep puts a claimable copy of the pattern on the board, under a number of
-// its own.
+// copyStep puts a claimable copy of the pattern on the board, under its own number.
 const copyStep = `
 insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, context, step_no, callable, lane, state, seq, enqueued_at)
 select gen_random_uuid(), 0, plan_id, queue, task_state, priority, progress, requested_at, context, step_no, callable, $1, 2, nextval('tasker.step_seq'), now()
@@ -59,15 +58,15 @@ func (r *frontierRun) end(t *rapid.T, ctx context.Context, at int, commit bool) 
 	return rows
 }
 
-// all claims everything there is with full scans.
+// all claims all steps with full scans.
 func (r *frontierRun) all(t *rapid.T, ctx context.Context) int {
 	claimed, _, err := r.s.Claim(ctx, store.ClaimRequest{Worker: uuid.Max, Callables: r.plan.Callables, Limit: 1000, Lease: time.Minute}, true)
 	require.NoError(t, err)
 	return len(claimed)
 }
 
-// TestNothingComesBehindTheFrontier: whatever is in flight while it moves, a
-// scan from the frontier finds all that is visible.
+// TestNothingComesBehindTheFrontier: whatever runs while it moves, a scan from the
+// frontier finds all visible rows.
 func TestNothingComesBehindTheFrontier(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -81,14 +80,14 @@ func TestNothingComesBehindTheFrontier(t *testing.T) {
 		visible, locked := 0, map[*frontierWriter]int{}
 		for range rapid.IntRange(1, 25).Draw(t, "events") {
 			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
-			case what <= 2 && len(r.writers) < 4: // writes, now or a while
+			case what <= 2 && len(r.writers) < 4: // writes, briefly or for a while
 				w := r.begin(t, ctx)
 				w.rows = rapid.IntRange(1, 3).Draw(t, "rows")
 				for range w.rows {
 					_, err := w.tx.Exec(ctx, copyStep, rapid.SampledFrom([]int{150, 200, 201, 260}).Draw(t, "lane"))
 					require.NoError(t, err)
 				}
-			case what == 3 && len(r.writers) < 4: // a claim that may be undone
+			case what == 3 && len(r.writers) < 4: // a claim that may be rolled back
 				w := r.begin(t, ctx)
 				tag, err := w.tx.Exec(ctx, `update tasker.board set state = 3, token = 1, lease_until = now() where ctid = any (array(
 					select ctid from tasker.board where state = 2 order by lane, seq limit 2 for update skip locked))`)
@@ -125,8 +124,8 @@ func TestNothingComesBehindTheFrontier(t *testing.T) {
 	require.Positive(t, moved, "the frontier has moved at all")
 }
 
-// TestTheFrontierFollows: a scan from it does not walk over what is dead, also
-// while somebody else holds a snapshot and a transaction id.
+// TestTheFrontierFollows: a scan from it does not read dead rows, even while another
+// session holds a snapshot and a transaction id.
 func TestTheFrontierFollows(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

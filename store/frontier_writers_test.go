@@ -7,9 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTheFrontierWaitsForEveryWriter: a transaction of somebody else's that
-// creates a task may be open for as long as its owner likes, and what it has
-// written must not come behind the frontier then.
+// TestTheFrontierWaitsForEveryWriter: a transaction of another program that creates a
+// task may be open indefinitely, and its rows must not appear behind the frontier.
 func TestTheFrontierWaitsForEveryWriter(t *testing.T) {
 	t.Parallel()
 	var f frontier

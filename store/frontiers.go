@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// frontiers are those of the indexes of the board.
+// frontiers are those of the board's indexes.
 type frontiers struct {
 	claimable frontier
 	lanes     map[laneKey]int64 // of claimable, under its lock
@@ -33,9 +33,9 @@ func (f *frontiers) reset() {
 	f.timed.reset(func() { f.due, f.lease = time.Time{}, time.Time{} })
 }
 
-// boardWriters says who may still write what is older than now: numbers first,
-// so that whoever drew one of them is among the writers or has ended. It needs
-// no privilege.
+// boardWriters lists the transactions that may still write rows with older numbers:
+// numbers are read first, so that every transaction that drew one of them is listed or
+// has ended. It needs no privilege.
 const (
 	lastNumber   = `select last_value, clock_timestamp() from tasker.step_seq`
 	boardWriters = `
@@ -44,9 +44,8 @@ where locktype = 'relation' and relation = 'tasker.board'::regclass and mode = '
   and database = (select oid from pg_database where datname = current_database())`
 )
 
-// move looks who writes the board and what of it is alive first, all in one
-// round trip; read adds the statement that reads the latter. ok is false while
-// it is too early to say anything.
+// move reads the writers of the board and its first live rows, in one round trip; read
+// adds the statement for the latter. ok is false while it is too early to decide.
 func (f *frontier) move(ctx context.Context, db *conn, read func(b *pgx.Batch)) (ended generation, ok bool, err error) {
 	var now generation
 	var writers []string
@@ -62,7 +61,7 @@ func (f *frontier) move(ctx context.Context, db *conn, read func(b *pgx.Batch)) 
 	return ended, ok, nil
 }
 
-// firstClaimable reads the first claimable number of each lane; 0: there is none.
+// firstClaimable reads the first claimable number of each lane; 0: none.
 // Index: board_claimable.
 var firstClaimable = `
 with recursive ` + everyLane(1, 4) + `
@@ -70,8 +69,8 @@ select l.callable, l.lane, coalesce((
     select seq from tasker.board where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1), 0)
 from found l`
 
-// moveClaimable moves the frontier of the claimable steps after a scan of
-// everything that took so long.
+// moveClaimable moves the frontier of the claimable steps after a full scan of the given
+// duration.
 func (s *Store) moveClaimable(ctx context.Context, db *conn, took time.Duration) error {
 	f := &s.frontiers.claimable
 	if !f.due(took, time.Now()) {
@@ -110,21 +109,21 @@ func (s *Store) moveClaimable(ctx context.Context, db *conn, took time.Duration)
 	return nil
 }
 
-// moveAll moves all frontiers after a look at all of them. What was read
-// counts, whatever becomes of this.
+// moveAll moves all frontiers after a look at all of them. An error here does not affect
+// what was read.
 func (s *Store) moveAll(ctx context.Context, db *conn, took time.Duration) {
 	_ = s.moveClaimable(ctx, db, took)
 	_ = s.moveReported(ctx, db, took)
 	_ = s.moveTimes(ctx, db, took)
 }
 
-// everyLane is a part of a recursive with that finds the lanes in which something
-// may wait: those of a list, whose three parameters begin with number known, and
-// what is between them, whose five begin with number gaps. There it goes from one
-// lane in which something waits to the next; what it costs depends on how many
-// there are, and not on how many callables there could be. A gap within a callable
-// is bounded by its lanes, any other by its callables: of a comparison of both
-// together the scan of an index would only take the first column for its end.
+// everyLane is a part of a recursive with that finds the lanes in which steps may wait:
+// those of a list, whose three parameters begin with number known, and those between
+// them, whose five begin with number gaps. In gaps it skips from one lane with waiting
+// steps to the next; its cost depends on their number, not on the number of possible
+// callables. A gap within a callable is bounded by its lanes, any other by its callables:
+// with a comparison of both together the scan of an index would take only the first
+// column as its end.
 // Index: board_claimable.
 func everyLane(known, gaps int) string {
 	next := func(from string) string {
@@ -162,8 +161,7 @@ func everyLane(known, gaps int) string {
 // lastLane is above every lane.
 const lastLane = "32767"
 
-// everywhere are the arguments of everyLane: the lanes of the frontier, where there
-// is one.
+// everywhere returns the arguments of everyLane: the lanes of the frontier, if any.
 func (s *Store) everywhere() []any {
 	if !s.frontiers.claimable.begin(time.Now()) {
 		return lanesFrom{}.arguments()
@@ -171,8 +169,7 @@ func (s *Store) everywhere() []any {
 	return s.knownLanes().arguments()
 }
 
-// knownLanes are the lanes known by claims or by the frontier, and how far the
-// latter has come in them.
+// knownLanes returns the lanes known by claims or by the frontier, with its places.
 func (s *Store) knownLanes() (l lanesFrom) {
 	keys := s.marks.known()
 	f := &s.frontiers.claimable
@@ -193,8 +190,8 @@ func compareLanes(a, b laneKey) int {
 	return cmp.Or(cmp.Compare(a.callable, b.callable), cmp.Compare(a.lane, b.lane))
 }
 
-// arguments are those of everyLane: the lanes, which are in the order of the index,
-// and the gaps between them. What the engine runs itself is in neither.
+// arguments returns those of everyLane: the lanes in index order, and the gaps between
+// them. Steps that the engine runs are in neither.
 func (l lanesFrom) arguments() []any {
 	var within struct {
 		callables    []int32
@@ -226,8 +223,8 @@ func (l lanesFrom) arguments() []any {
 		append(above, last.callable), append(below, math.MaxInt32)}
 }
 
-// firstReported reads the first reported number of both kinds, and for how many
-// seconds the older of the two has waited.
+// firstReported reads the first reported number of both kinds, and for how many seconds
+// the older of the two has waited.
 // Index: board_reported, board_reported_apart.
 const firstReported = `
 select coalesce(l.seq, 0), coalesce(a.seq, 0),
@@ -301,8 +298,8 @@ func (s *Store) timesFrom() (due, lease time.Time) {
 // longAgo is before every time on the board.
 var longAgo = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// moveTimes moves the frontier of due times and leases. No transaction sets one
-// that has passed when it begins to write.
+// moveTimes moves the frontier of due times and leases. No transaction sets one that lies
+// in the past when it begins to write.
 func (s *Store) moveTimes(ctx context.Context, db *conn, took time.Duration) error {
 	f := &s.frontiers.timed
 	if !f.due(took, time.Now()) {

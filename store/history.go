@@ -9,30 +9,29 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A database can go back: a standby takes over that lacks the latest commits, or
-// a backup is restored. Then numbers that were drawn are drawn again, and what
-// this process remembers of the board is in the future: scans that begin there
-// are blind. So new connections and scans of everything ask where the database
-// stands, and when it is another server than before, or has drawn fewer numbers,
-// all that is remembered is forgotten. A pooler keeps connections open while the
-// server behind it changes, so new connections alone would not tell.
+// A database can go back: a standby takes over that lacks the latest commits, or a backup
+// is restored. Then numbers are drawn again, and this process's memory of the board is in
+// the future: scans that begin there find nothing. So new connections and full scans
+// query the database's position; if it is another server than before, or has drawn fewer
+// numbers, all memory is dropped. A pooler keeps connections open while the server behind
+// it changes, so new connections alone are not enough.
 const (
-	// whichServer is enough for a connection: a standby that takes over, a server
-	// on a restored volume and one that was restarted began at other times.
+	// whichServer is enough for a connection: a standby that takes over, a server on a
+	// restored volume and a restarted one have other start times.
 	whichServer = `select pg_postmaster_start_time()`
-	// whereItStands finds out a restored schema, too. Those who may draw numbers
-	// may ask this.
+	// whereItStands detects a restored schema, too. Roles that may draw numbers may run
+	// it.
 	whereItStands = `select pg_postmaster_start_time(), coalesce(pg_sequence_last_value('tasker.step_seq'::regclass), 0)`
 )
 
-// history is what was seen of the database. It is safe for concurrent use.
+// history is the last known position of the database. It is safe for concurrent use.
 type history struct {
 	mu     sync.Mutex
-	server time.Time // when the server began; zero: none was seen
-	drawn  int64     // the greatest number that was seen to be drawn
+	server time.Time // start time of the server; zero: unknown
+	drawn  int64     // the greatest known drawn number
 }
 
-// drew notes a number that stands on the board.
+// drew records a number that is on the board.
 func (h *history) drew(number int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,9 +44,8 @@ func (h *history) latest() int64 {
 	return h.drawn
 }
 
-// saw reports whether the database went back. drawn is the latest number by the
-// answer, before what was known of that when it was asked; both are 0 where
-// nothing is known of numbers.
+// saw reports whether the database went back. drawn is the latest number by the answer,
+// before the one known when the query was sent; both are 0 if unknown.
 func (h *history) saw(server time.Time, before, drawn int64) (back bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,21 +58,21 @@ func (h *history) saw(server time.Time, before, drawn int64) (back bool) {
 	return back
 }
 
-// sighting is a question where the database stands, and its answer.
+// sighting is a query of the database's position, with its answer.
 type sighting struct {
 	before, drawn int64
 	server        time.Time
 }
 
-// ask puts the question into a batch, in front of what scans everything.
+// ask adds the query to a batch, before the full scan.
 func (s *Store) ask(b *pgx.Batch) *sighting {
 	q := &sighting{before: s.history.latest()}
 	b.Queue(whereItStands).QueryRow(func(row pgx.Row) error { return row.Scan(&q.server, &q.drawn) })
 	return q
 }
 
-// wentBack reports whether the database went back, and then forgets everything:
-// what was scanned in the same batch began at the wrong place.
+// wentBack reports whether the database went back, and then drops all memory: the scan of
+// the same batch began at the wrong place.
 func (s *Store) wentBack(q *sighting) bool {
 	if !s.history.saw(q.server, q.before, q.drawn) {
 		return false
@@ -83,8 +81,8 @@ func (s *Store) wentBack(q *sighting) bool {
 	return true
 }
 
-// scanAll sends a batch that scans everything, and sends another one when it
-// turns out that the first one began in the future.
+// scanAll sends a batch with a full scan, and repeats it if the first one began in the
+// future.
 func (s *Store) scanAll(ctx context.Context, db *conn, fill func(b *pgx.Batch)) error {
 	for try := 1; ; try++ {
 		b := &pgx.Batch{}
@@ -119,8 +117,7 @@ func (s *Store) connected(first func(context.Context, *pgx.Conn) error) func(con
 	}
 }
 
-// forget forgets all that was learnt from the database as it was. Numbers of
-// plans may have been given to others.
+// forget drops all memory of the database. Numbers of plans may have been assigned again.
 func (s *Store) forget() {
 	s.marks.reset()
 	s.frontiers.reset()

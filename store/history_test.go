@@ -52,23 +52,22 @@ func goesOn(t *testing.T, s *store.Store, p *store.Plan) {
 	taken, err := s.TakeReported(t.Context(), 10, true)
 	require.NoError(t, err)
 	defer taken.Release()
-	require.Len(t, taken.Tasks, 3, "as does one of reports")
+	require.Len(t, taken.Tasks, 3, "as does a full scan of reports")
 	_, err = taken.Commit(t.Context(), uuid.Nil, decide(t, taken.Tasks))
 	require.NoError(t, err)
-	// And all goes on like that, once the places are remembered anew.
+	// And it continues, once the places are known again.
 	for range 3 {
 		require.NoError(t, s.MoveFrontiers(t.Context()))
 	}
 	create(t, s, p, 1)
 	fast, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 100, Lease: time.Minute}, false)
 	require.NoError(t, err)
-	require.NotEmpty(t, fast, "a scan from the marks finds what is new")
+	require.NotEmpty(t, fast, "a scan from the marks finds new steps")
 	require.Len(t, claim(t, s, p, 100), 6+1-len(fast))
 }
 
-// TestScansGoBackWithTheDatabase: the state of an hour ago is restored, or a
-// standby behind a pooler takes over that lacks the latest commits; connections
-// stay as they are.
+// TestScansGoBackWithTheDatabase: an older state is restored, or a standby behind a
+// pooler takes over that lacks the latest commits; connections stay open.
 func TestScansGoBackWithTheDatabase(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -82,8 +81,8 @@ func TestScansGoBackWithTheDatabase(t *testing.T) {
 	goesOn(t, s, p)
 }
 
-// TestAStandbyThatLacksCommitsTakesOver: nothing of the old primary's is
-// remembered, the plans neither, whose numbers are given anew.
+// TestAStandbyThatLacksCommitsTakesOver: nothing of the old primary is remembered, nor
+// are the plans, whose numbers are assigned again.
 func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -111,11 +110,11 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	_, err = s.Execer().Exec(ctx, `update tasker.board set state = 1, due_at = now() - interval '1 hour', enqueued_at = null`)
 	require.NoError(t, err)
 
-	// From here on the standby hears nothing.
+	// From here on the standby receives nothing.
 	behind, err := pgx.Connect(ctx, standby.DSN(db.Name))
 	require.NoError(t, err)
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
-		var there bool // recovery may cancel the statement, which is no answer
+		var there bool // recovery may cancel the statement
 		err := behind.QueryRow(ctx, `select coalesce((select true from tasker.board where state = 1), false)`).Scan(&there)
 		return err == nil && there, fmt.Sprintf("the standby has not caught up: %v", err)
 	})
@@ -123,7 +122,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	require.NoError(t, err)
 	_, err = behind.Exec(ctx, `select pg_reload_conf()`)
 	require.NoError(t, err)
-	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // who was about to connect does not any more
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // no session is about to connect
 		var deaf bool
 		err := behind.QueryRow(ctx, `select current_setting('primary_conninfo') = '' and not exists (select from pg_stat_wal_receiver)`).Scan(&deaf)
 		return err == nil && deaf, fmt.Sprintf("the standby still listens: %v", err)
@@ -147,7 +146,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	_, err = s.RegisterTemplates(ctx, store.Registrant{ID: "test"}, []*workflow.Template{next.Resolve("test")})
 	require.NoError(t, err)
 	if again, err := s.PlanByID(ctx, lost.ID); err == nil {
-		require.Equal(t, next.Name, again.Template.Name, "the number was given again, to another plan")
+		require.Equal(t, next.Name, again.Template.Name, "the number was assigned to another plan")
 	} else {
 		require.ErrorIs(t, err, store.ErrNotFound)
 	}

@@ -8,17 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A process can stop in the middle of a transaction: frozen by the system, a
-// debugger or a hypervisor, or cut off from the network. Its connection stays,
-// its kernel answers for it, and the server keeps all its locks. So every
-// transaction that goes on over a round trip to the client begins with its
-// bounds, in the same round trip: they are settings of the transaction, which
-// work through a pooler, where the settings of a session do not. See
-// docs/decisions/0020 for the list of what is held, and by whom.
+// A process can stop in the middle of a transaction: frozen by the system, a debugger or
+// a hypervisor, or cut off from the network. Its connection stays, its kernel
+// acknowledges for it, and the server keeps all its locks. So every transaction that
+// spans a round trip to the client begins with its bounds, in the same round trip: they
+// are settings of the transaction, which work through a pooler, where session settings do
+// not. See docs/decisions/0020 for the list of locks and their holders.
 
-// holdBounds sets the bounds of a transaction: how long the server waits for the
-// client's next word, how long one statement may take, and how long all of it,
-// which servers before 17 do not know.
+// holdBounds sets the bounds of a transaction: the server's wait for the client, the
+// duration of a statement, and that of the transaction, which servers before 17 do not
+// know.
 const holdBounds = `select set_config(g.name, g.value, true)
 from (values ('idle_in_transaction_session_timeout', '%d'), ('statement_timeout', '%d'), ('transaction_timeout', '%d')) g(name, value)
 where current_setting(g.name, true) is not null`
@@ -28,27 +27,25 @@ func holdStatement(o Options) string {
 	return fmt.Sprintf(holdBounds, o.HoldTimeout.Milliseconds(), o.StatementTimeout.Milliseconds(), 2*o.StatementTimeout.Milliseconds())
 }
 
-// begin begins a transaction with its bounds, in one round trip: without
-// parameters pgx sends it as simple text. mode is how it reads and writes.
+// begin begins a transaction with its bounds, in one round trip: without parameters pgx
+// sends it as simple text. mode is its isolation and access mode.
 func (s *Store) begin(ctx context.Context, db *conn, mode string) (pgx.Tx, error) {
 	return db.BeginTx(ctx, pgx.TxOptions{BeginQuery: "begin " + mode + "; " + s.hold})
 }
 
-// readOnlySnapshot is the mode of reads in several statements that must fit
-// each other.
+// readOnlySnapshot is the mode of several reads that must be consistent.
 const readOnlySnapshot = "isolation level repeatable read read only"
 
 // HoldTimeout is how long the server waits for this process in the middle of a
 // transaction.
 func (s *Store) HoldTimeout() time.Duration { return s.opts.HoldTimeout }
 
-// stuckSessions are those that have one of the product's advisory locks (apply
-// slots, turns of claims and of events) and wait for their client. The time-out
-// of idle transactions ends most of them. It does not see a client that stopped
-// while it was sending a batch or reading rows: such a session is active, waits
-// for the network, and no time-out of the server but that of the whole
-// transaction applies. An active one gets twice the time: a statement that took
-// long may just be sending its rows. Sessions of other roles are left alone,
+// stuckSessions are those that hold one of the product's advisory locks (apply slots,
+// claims and event positions) and wait for their client. The time-out of idle
+// transactions ends most of them. It does not cover a client that stopped while it was
+// sending a batch or reading rows: such a session is active, waits for the network, and
+// only the time-out of the whole transaction applies. An active one gets twice the time:
+// a slow statement may just be sending its rows. Sessions of other roles are not touched,
 // since ending them may not be allowed.
 const stuckSessions = `
 select a.pid, pg_terminate_backend(a.pid)
@@ -59,11 +56,11 @@ join pg_stat_activity a on a.pid = l.pid
 where a.usename = current_user and a.pid <> pg_backend_pid() and a.wait_event_type = 'Client'
   and a.state_change < clock_timestamp() - $1::bigint * interval '1 ms' * case when a.state = 'active' then 2 else 1 end`
 
-// EndStuck ends the sessions of processes that froze while they held what others
-// need, and returns how many. It looks at the server's locks: call it when
-// something was held, or every few seconds, and not in a loop.
+// EndStuck ends the sessions of frozen processes that hold needed locks, and returns
+// their number. It reads the server's locks: call it after a lock wait, or every few
+// seconds, not in a loop.
 func (s *Store) EndStuck(ctx context.Context) (ended int, err error) {
-	err = s.repeatable(ctx, "end_stuck", "end the sessions of processes that froze", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "end_stuck", "end the sessions of frozen processes", func(ctx context.Context, db *conn) error {
 		tag, err := db.Exec(ctx, stuckSessions, s.opts.HoldTimeout.Milliseconds(), int32(turnLock))
 		ended = int(tag.RowsAffected())
 		return err

@@ -26,8 +26,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// bothWays runs a test over a connection to the server and through a pooler in
-// transaction mode, where a session's settings are nobody's.
+// bothWays runs a test over a direct connection and through a pooler in transaction mode,
+// where session settings do not work.
 func bothWays(t *testing.T, run func(t *testing.T, db *pgtest.DB, open func(hold time.Duration) *store.Store)) {
 	opener := func(t *testing.T, o store.Options) func(time.Duration) *store.Store {
 		return func(hold time.Duration) *store.Store {
@@ -63,11 +63,11 @@ func bothWays(t *testing.T, run func(t *testing.T, db *pgtest.DB, open func(hold
 	})
 }
 
-// shortHold is the bound in these tests; a frozen process is one that holds a
-// transaction and says nothing.
+// shortHold is the bound in these tests; a frozen process holds a transaction and sends
+// nothing.
 const shortHold = 300 * time.Millisecond
 
-// reported puts n tasks on the board whose first step has been reported.
+// reported puts n tasks with a reported first step on the board.
 func reported(t *testing.T, s *store.Store, n int) {
 	t.Helper()
 	p := plan(t, s, diamondYAML)
@@ -80,8 +80,8 @@ func reported(t *testing.T, s *store.Store, n int) {
 	report(t, s, reports...)
 }
 
-// TestTheFrozenDoNotStopTheFleet: two orchestrators freeze between taking
-// reports and applying them, with all there is to hold.
+// TestTheFrozenDoNotStopTheFleet: two orchestrators freeze between taking reports and
+// applying them, with all locks held.
 func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, _ *pgtest.DB, open func(time.Duration) *store.Store) {
@@ -109,7 +109,7 @@ func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 			}
 			return applied == tasks, fmt.Sprintf("%d of %d tasks have been applied", applied, tasks)
 		})
-		// What the frozen ones do when they come back changes nothing.
+		// The frozen ones change nothing when they resume.
 		for _, taken := range []*store.Taken{first, second} {
 			_, err := taken.Commit(t.Context(), uuid.Nil, decide(t, taken.Tasks))
 			require.ErrorIs(t, err, store.ErrUnavailable)
@@ -118,9 +118,8 @@ func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 	})
 }
 
-// TestStuckSessionsAreEnded: a process that froze while it was reading rows
-// leaves a session that is active, and that no time-out of the server ends
-// before version 17.
+// TestStuckSessionsAreEnded: a process that froze while reading rows leaves an active
+// session that no time-out of servers before 17 ends.
 func TestStuckSessionsAreEnded(t *testing.T) {
 	t.Parallel()
 	_, db := open(t)
@@ -161,7 +160,7 @@ func TestStuckSessionsAreEnded(t *testing.T) {
 		return left == 0, fmt.Sprintf("%d sessions are there still", left)
 	})
 	require.GreaterOrEqual(t, ended, 2)
-	require.Equal(t, 1, db.QueryInt(t, `select count(*) from pg_stat_activity where pid = $1`, int32(user)), "what is not the product's is left alone")
+	require.Equal(t, 1, db.QueryInt(t, `select count(*) from pg_stat_activity where pid = $1`, int32(user)), "other sessions are not ended")
 }
 
 // TestAReportedStepIsNotHeldForHours: a worker freezes between the report of a

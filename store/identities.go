@@ -16,9 +16,9 @@ import (
 const taskOfIdentity = `
 select task_uuid from tasker.task_identities where identity = $1 and expires_at > statement_timestamp()`
 
-// TaskOfIdentity returns the task that has an identity, or ErrNotFound where
-// there is none or its time is over. The task itself may have been deleted
-// already, as identities may outlive tasks.
+// TaskOfIdentity returns the task that has an identity, or ErrNotFound if there is none
+// or its window is over. The task itself may have been deleted, as identities may outlive
+// tasks.
 func (s *Store) TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error) {
 	var task uuid.UUID
 	err := s.repeatable(ctx, "task_of_identity", "look for the task", func(ctx context.Context, db *conn) error {
@@ -30,8 +30,8 @@ func (s *Store) TaskOfIdentity(ctx context.Context, identity workflow.Identity) 
 	return task, err
 }
 
-// queueZones has the server say whether it knows the time zones by which the
-// identities of templates end: it, and not this program, computes with them.
+// queueZones has the server check the time zones by which the identities of templates
+// end: the server computes with them.
 func queueZones(b *pgx.Batch, templates []*workflow.Template) {
 	asked := map[string]bool{}
 	for _, t := range templates {

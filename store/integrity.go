@@ -33,9 +33,9 @@ const (
 	maxViolations = 1000
 )
 
-// CheckIntegrity replays the ledger of every task, page by page, through the
-// rules and compares what should be there with what is: progress, board rows
-// and end. It can run beside the daemons: each page is one snapshot.
+// CheckIntegrity replays the ledger of every task, page by page, through the rules and
+// compares the result with progress, board rows and end. It can run beside the daemons:
+// each page is one snapshot.
 func (s *Store) CheckIntegrity(ctx context.Context, rules workflow.Rules) (IntegrityReport, error) {
 	var report IntegrityReport
 	after := uuid.Nil
@@ -52,7 +52,7 @@ func (s *Store) CheckIntegrity(ctx context.Context, rules workflow.Rules) (Integ
 	}
 }
 
-// CheckTask is CheckIntegrity for one task; ErrNotFound when there is none.
+// CheckTask is CheckIntegrity for one task; ErrNotFound if it does not exist.
 func (s *Store) CheckTask(ctx context.Context, rules workflow.Rules, task uuid.UUID) (IntegrityReport, error) {
 	report, _, err := s.checkPage(ctx, rules, `task_uuid = $1 limit $2`, task, 1)
 	if err == nil && report.Tasks == 0 {
@@ -77,12 +77,12 @@ type audited struct {
 	progress []byte
 	inline   bool // the task's row carries a step
 	astray   bool // the board has another context than the ledger
-	stranded bool // it waits for others, and nothing will release it
-	orphaned bool // it is a step that does not wait for it
+	stranded bool // it waits for others, and no message will release it
+	orphaned bool // its step does not wait for it
 	board    map[int]auditedStep
 	attempts []auditedAttempt
 	actions  []auditedAction
-	groups   []auditedGroup // in the order in which they were made
+	groups   []auditedGroup // in the order of creation
 }
 
 type auditedStep struct {
@@ -97,21 +97,20 @@ type auditedAttempt struct {
 	reason        *string
 	at            time.Time
 	result        []byte // of a step that creates others
-	decision      string // attempts of one were decided about together
+	decision      string // attempts with one were applied together
 }
 
-// auditedGroup is batches that were made together, those included that the task
-// does not have any more.
+// auditedGroup is batches created together, including those that the task no longer has.
 type auditedGroup struct{ worker, first, count int }
 
-// auditedAction is what an operator or a sweep did.
+// auditedAction is an action of an operator or a sweep.
 type auditedAction struct {
 	kind   string
 	step   *int
 	reason *string
 	at     time.Time
 	result []byte // that an operator gave for a step that creates others
-	// reports is how many reports were decided about together with it.
+	// reports is the number of reports applied together with it.
 	reports int
 }
 
@@ -229,7 +228,7 @@ func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*a
 	return list, tx.SendBatch(ctx, b).Close()
 }
 
-// check replays one task and lists what does not fit.
+// check replays one task and lists the differences.
 func (a *audited) check(rules workflow.Rules) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if (a.live == nil) == (a.final == nil) {
@@ -289,19 +288,19 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 	if err := step(workflow.Created{}); err != nil {
 		return nil, state, err
 	}
-	actions, given := a.actions, map[int][]byte{}
+	actions, byHand := a.actions, map[int][]byte{}
 	var together reports
 	for i, at := range a.attempts {
 		for len(actions) > 0 && actions[0].at.Before(at.at) {
-			if err := actions[0].replay(step, given, nil); err != nil {
+			if err := actions[0].replay(step, byHand, nil); err != nil {
 				return nil, state, err
 			}
 			actions = actions[1:]
 		}
 		if at.manual() {
-			given[at.step] = at.result // the action follows it
+			byHand[at.step] = at.result // the action follows
 		}
-		if in, ok := at.input(); ok { // else cancelled while it ran: told by an action or the end of the task
+		if in, ok := at.input(); ok { // else cancelled while running: an action or the task's end shows it
 			together = append(together, report{at.step, in})
 		}
 		rest := a.attempts[i+1:]
@@ -310,7 +309,7 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 			if len(rest) > 0 && !actions[0].at.Before(rest[0].at) {
 				continue
 			}
-			if err := actions[0].replay(step, given, together.inputs()); err != nil {
+			if err := actions[0].replay(step, byHand, together.inputs()); err != nil {
 				return nil, state, err
 			}
 			actions = actions[1:]
@@ -324,20 +323,19 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 		together = nil
 	}
 	for _, act := range actions {
-		if err := act.replay(step, given, nil); err != nil {
+		if err := act.replay(step, byHand, nil); err != nil {
 			return nil, state, err
 		}
 	}
 	if a.final != nil && workflow.TaskState(*a.final) == workflow.TaskCancelled && !state.Terminal() {
-		if err := step(workflow.Cancel{}); err != nil { // by a version that wrote no action down
+		if err := step(workflow.Cancel{}); err != nil { // by a version that recorded no action
 			return nil, state, err
 		}
 	}
 	return progress, state, nil
 }
 
-// input is the action as the rules know it; false: it changed nothing about
-// what happens next.
+// input is the action as the rules' input; false if it does not affect what happens next.
 func (act *auditedAction) input() (workflow.Input, bool) {
 	step, reason := -1, ""
 	if act.step != nil {
@@ -349,7 +347,7 @@ func (act *auditedAction) input() (workflow.Input, bool) {
 	return workflow.Operation{Action: act.kind, Step: step, Reason: reason, Result: act.result}.Input()
 }
 
-// manual reports whether it is the result that came with an action.
+// manual reports whether the result came with an action.
 func (at *auditedAttempt) manual() bool { return at.reason != nil && *at.reason == manualReason }
 
 func (at auditedAttempt) input() (workflow.Input, bool) {
@@ -367,7 +365,7 @@ func (at auditedAttempt) input() (workflow.Input, bool) {
 		if at.reason != nil && (*at.reason == workflow.ReasonWorkerLost || *at.reason == workflow.ReasonPoison) {
 			return workflow.LeaseLost{Step: at.step, Attempt: at.attempt}, true
 		}
-		// Retryable on purpose: whether it was permanent is the recorded reason.
+		// Retryable on purpose: the recorded reason says whether it was permanent.
 		permanent := at.reason == nil || *at.reason != workflow.ReasonExhausted
 		return workflow.Reported{Step: at.step, Attempt: at.attempt, Retryable: !permanent, RetryAfter: -1}, true
 	default:
@@ -375,9 +373,9 @@ func (at auditedAttempt) input() (workflow.Input, bool) {
 	}
 }
 
-// compare holds the recorded progress and the board against the replay. A
-// delayed start and a retry without delay differ only in whether the step is
-// scheduled, which the board's row tells.
+// compare compares the recorded progress and the board with the replay. A delayed start
+// and a retry without delay differ only in whether the step is scheduled, which the
+// board's row shows.
 func (a *audited) compare(recorded, replayed *workflow.Progress) (problems []string) {
 	if len(recorded.Steps) != len(replayed.Steps) {
 		return []string{fmt.Sprintf("%d steps on record, %d by the ledger", len(recorded.Steps), len(replayed.Steps))}
@@ -389,7 +387,7 @@ func (a *audited) compare(recorded, replayed *workflow.Progress) (problems []str
 			have.Status = want.Status
 		}
 		if _, batch := recorded.Group(no); batch && !have.Status.Ended() && !want.Status.Ended() {
-			want.Status = have.Status // how many are on the board at once is configured
+			want.Status = have.Status // the number on the board at once is configured
 		}
 		if have != want {
 			problems = append(problems, fmt.Sprintf("step %d: %s on record, %s by the ledger", no, describe(have), describe(want)))

@@ -8,14 +8,13 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// report is a recorded attempt as the rules know it.
+// report is a recorded attempt as the rules' input.
 type report struct {
 	step int
 	in   workflow.Input
 }
 
-// madeGroups are all groups of batches that tasks have had, in the order in which
-// they were made.
+// madeGroups are all groups of batches that tasks have had, in the order of creation.
 // Index: the primary keys.
 const madeGroups = `
 select task_uuid, template_no, first_no, count(*)::int from (
@@ -24,11 +23,11 @@ select task_uuid, template_no, first_no, count(*)::int from (
     select task_uuid, template_no, first_no, created_at, since from tasker.former_batches where task_uuid = any ($1)) d
 group by task_uuid, template_no, first_no, created_at order by task_uuid, min(since), first_no`
 
-// numbering gives the batches of a replay the numbers that they got at the time:
-// which ones are free depends on the version of the program that decided.
+// numbering gives the batches of a replay their recorded numbers: which ones are free
+// depends on the version of the program that decided.
 type numbering struct {
 	left []auditedGroup
-	err  error // the first; the rules would take it for a handler's fault
+	err  error // the first; the rules would attribute it to a handler
 }
 
 // next is workflow.Rules.BatchesAt.
@@ -47,7 +46,7 @@ func (n *numbering) next(worker, count int) (first int, err error) {
 	return first, err
 }
 
-// reports are those that were decided about together.
+// reports are those that were applied together.
 type reports []report
 
 // inputs are in the order of steps, in which they were read from the board.
@@ -60,9 +59,9 @@ func (r reports) inputs() []workflow.Input {
 	return list
 }
 
-// decidedWith reports whether the action was decided about together with the reports
-// that have just been gathered, and those of the rest that are older than it:
-// nothing of a task is recorded between an action and its reports.
+// decidedWith reports whether the action was applied together with the reports gathered
+// so far, and those of rest that are older: no record of a task lies between an action
+// and its reports.
 func (act *auditedAction) decidedWith(gathered int, rest []auditedAttempt) bool {
 	for i := range rest {
 		if act.at.Before(rest[i].at) {
@@ -75,11 +74,11 @@ func (act *auditedAction) decidedWith(gathered int, rest []auditedAttempt) bool 
 	return act.reports > 0 && gathered > 0 && gathered <= act.reports
 }
 
-// replay does an action once more, beside the reports that were decided about
-// with it; given are the results that came with actions.
-func (act *auditedAction) replay(step func(...workflow.Input) error, given map[int][]byte, beside []workflow.Input) error {
+// replay repeats an action with the reports applied together with it; byHand are the
+// results that came with actions.
+func (act *auditedAction) replay(step func(...workflow.Input) error, byHand map[int][]byte, beside []workflow.Input) error {
 	if act.step != nil {
-		act.result = given[*act.step]
+		act.result = byHand[*act.step]
 	}
 	if in, decides := act.input(); decides {
 		beside = append(beside, in)

@@ -8,10 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// keepIsolated writes down what the handlers of batches could not process, in
-// the transaction of the reports and behind them: where the report of the same
-// claim was accepted. Once more after an answer that was lost it is the same
-// again.
+// keepIsolated stores the items that batches have isolated, in the transaction of the
+// reports and after them: if the report of the same claim was accepted. A repetition
+// after a lost answer stores the same.
 // Index: the primary keys.
 const keepIsolated = `
 update tasker.batches d set isolated = jsonb_build_object('token', r.token, 'items', r.items::jsonb)
@@ -20,8 +19,8 @@ where d.task_uuid = any (array[r.task_uuid]) and d.step_no = r.step_no
   and exists (select from tasker.board s where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.step_no + 1 and s.step_no = r.step_no
               and s.token = r.token and s.outcome = 1)`
 
-// isolatedArguments are the parameters of keepIsolated; nil where no report has
-// isolated anything, which is how most are.
+// isolatedArguments are the parameters of keepIsolated; nil if no report has isolated
+// items, as most.
 func isolatedArguments(reports []Report, order []int) []any {
 	var (
 		tasks  uuids
@@ -46,25 +45,24 @@ type Isolated struct {
 	Step     int // the batch
 	Run      int // see BatchUUID
 	No       int // in the batch, from 1 on
-	Template int // the step of the plan that the batch is an instance of
+	Template int // the plan's step that the batch instantiates
 	Batch    string
 	Item     json.RawMessage // as the handler named it
 	Error    json.RawMessage // {"message", "error_type", "error_code"?, "retryable"}
-	// ReplayedAs is the task that was made to process it again, the latest; nil:
-	// there is none.
+	// ReplayedAs is the latest task created to process it again; nil: none.
 	ReplayedAs *uuid.UUID
 }
 
 // IsolatedFilter selects items of a task; zero values select all.
 type IsolatedFilter struct {
-	Worker    *int   // the step of the plan whose batches they are of
+	Worker    *int   // the plan's step of their batches
 	Batch     string // its name
 	Retryable *bool
 	Replayed  *bool
 }
 
-// readIsolated lists items in the order of the batches. What counts is the
-// latest group of each worker, and of each batch its newest attempt.
+// readIsolated lists items in the order of the batches: of the latest group of each
+// worker step, and of each batch its newest attempt.
 // Index: the primary keys.
 const readIsolated = `
 select d.step_no, d.run, x.no::int, d.template_no, d.name, x.item -> 'item', x.item -> 'error', (x.item ->> 'replayed_as')::uuid
@@ -80,8 +78,8 @@ where d.task_uuid = $1 and d.isolated is not null and a.outcome = 1 and a.token 
   and ($7::boolean is null or (x.item ? 'replayed_as') = $7)
 order by d.step_no, x.no limit $8`
 
-// Isolated lists up to limit items of a task that were isolated, those behind
-// item afterNo of batch afterStep; 0, 0: from the first on.
+// Isolated lists up to limit isolated items of a task after item afterNo of batch
+// afterStep; 0, 0: from the first.
 func (s *Store) Isolated(ctx context.Context, task uuid.UUID, f IsolatedFilter, afterStep, afterNo, limit int) (list []Isolated, err error) {
 	err = s.repeatable(ctx, "isolated", "read the isolated items", func(ctx context.Context, db *conn) error {
 		list, err = isolatedIn(ctx, db, task, f, afterStep, afterNo, limit)

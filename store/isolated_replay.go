@@ -12,17 +12,16 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// IsolatedReplay is a task that is to process isolated items again.
+// IsolatedReplay is a task that processes isolated items again.
 type IsolatedReplay struct {
-	Of        uuid.UUID // the task that they are of
+	Of        uuid.UUID // the task of the items
 	Filter    IsolatedFilter
 	Limit     int       // items
 	Processor uuid.UUID // recorded on the new task
-	// Actor and Reason are of the action; both are kept with either task.
+	// Actor and Reason are of the action; both tasks record them.
 	Actor, Reason string
-	// Make makes the task of the items, in their order. It is called once, with
-	// at least one item, and may leave the last ones out: used are the first of
-	// them that it has taken.
+	// Make creates the task of the items, in their order. It is called once, with at
+	// least one item, and may leave out the last ones: used is the number of items taken.
 	Make func(items []Isolated) (task BegunTask, used int, err error)
 }
 
@@ -31,10 +30,10 @@ type BegunTask struct {
 	NewTask
 	Progress *workflow.Progress
 	Effects  *workflow.Effects
-	Done     []Performed // how these steps came to be done, in order
+	Done     []Performed // the actions that completed these steps, in order
 }
 
-// lockIsolated lets one replay at a time choose among the items of a task.
+// lockIsolated serializes replays of a task's items.
 // Index: the primary key.
 const lockIsolated = `
 select from tasker.batches where task_uuid = $1 and isolated is not null order by step_no for update`
@@ -50,7 +49,7 @@ set isolated = jsonb_set(d.isolated, '{items}', (
     from jsonb_array_elements(d.isolated -> 'items') with ordinality x(item, no)))
 where d.task_uuid = $1 and d.step_no in (select step_no from chosen)`
 
-// recordReplay tells of it in the history of the task that the items are of.
+// recordReplay records it in the history of the items' task.
 // Index: the primary keys.
 const recordReplay = `
 insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
@@ -59,11 +58,10 @@ from (select coalesce((select task_state from tasker.board where task_uuid = $1 
                       (select task_state from tasker.step_attempts where task_uuid = $1 and task_state is not null limit 1)) as state) t
 where t.state is not null`
 
-// ReplayIsolated creates a task that processes isolated items again and marks
-// them, all in one transaction: no item gets into two tasks of replays that ask
-// for those that have none. used counts the items; 0: there were none, and
-// nothing was created. The signals are to be published unless the store sends
-// them itself.
+// ReplayIsolated creates a task that processes isolated items again and marks them, in
+// one transaction: no item gets into two tasks of replays that select unreplayed items.
+// used counts the items; 0: there were none, and no task was created. The signals are to
+// be published unless the store sends them itself.
 func (s *Store) ReplayIsolated(ctx context.Context, r IsolatedReplay) (created CreatedTask, used int, signals []signal.Signal, err error) {
 	err = s.call(ctx, "replay_isolated", "replay isolated items", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
@@ -138,7 +136,7 @@ func (t *BegunTask) writes(actor string) (*writes, error) {
 		if err := w.performed(&Change{Task: taken, Effects: &went, Actor: actor, Action: &t.Done[i]}); err != nil {
 			return nil, err
 		}
-		taken.State, went.Changes = t.Effects.State, nil // the first of them has brought it there
+		taken.State, went.Changes = t.Effects.State, nil // the first of them has that effect
 	}
 	return &w, nil
 }

@@ -23,8 +23,8 @@ func createUrgent(t *testing.T, s *store.Store, p *store.Plan) (uuid.UUID, []sig
 	return urgent.UUID, store.CreateSignals([]store.NewTask{urgent})
 }
 
-// TestASignalTellsOfALaneThatIsNew: a worker that finds enough where it looked
-// before takes what is urgent first all the same.
+// TestASignalTellsOfALaneThatIsNew: a worker that finds enough in known lanes still takes
+// urgent steps first.
 func TestASignalTellsOfALaneThatIsNew(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -36,22 +36,22 @@ func TestASignalTellsOfALaneThatIsNew(t *testing.T) {
 		return claimed[0].TaskUUID
 	}
 	create(t, s, p, 10)
-	claim(t, s, p, 1) // and gets to know the callable
-	first, told := createUrgent(t, s, p)
+	claim(t, s, p, 1) // and learns the callable
+	first, sent := createUrgent(t, s, p)
 	require.NotEqual(t, first, next(), "a scan from the marks cannot see the lane")
 	for _, odd := range []string{"", "1", ".", "x.100", "1.x", "1.-1", "1.99999", "99999999999.100", "1.100.2"} {
-		s.HearLanes(signal.Signal{Topic: told[0].Topic, Payload: odd})
+		s.HearLanes(signal.Signal{Topic: sent[0].Topic, Payload: odd})
 	}
-	s.HearLanes(signal.Signal{Topic: signal.TopicDue, Payload: told[0].Payload})
+	s.HearLanes(signal.Signal{Topic: signal.TopicDue, Payload: sent[0].Payload})
 	require.NotEqual(t, first, next())
-	hear(s, told)
+	receiveLanes(s, sent)
 	require.Equal(t, first, next())
 	second, _ := createUrgent(t, s, p)
 	require.Equal(t, second, next(), "the lane is known now")
 	next()
 }
 
-// TestALaneIsLookedIntoUntilItIsEmpty, and again when a signal tells of it.
+// TestALaneIsLookedIntoUntilItIsEmpty, and again after a signal.
 func TestALaneIsLookedIntoUntilItIsEmpty(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -62,29 +62,29 @@ func TestALaneIsLookedIntoUntilItIsEmpty(t *testing.T) {
 		require.NoError(t, err)
 		return len(claimed)
 	}
-	createUntold(t, s, p, 3)
-	told := store.CreateSignals([]store.NewTask{newTask(p)})
-	hear(s, told)
+	createUnsignalled(t, s, p, 3)
+	sent := store.CreateSignals([]store.NewTask{newTask(p)})
+	receiveLanes(s, sent)
 	require.Zero(t, fast(5), "the callable is not known yet")
 	known, err := s.Callables(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, known, s.KnownCallables())
-	require.Zero(t, fast(5), "nobody told of it")
-	hear(s, told)
+	require.Zero(t, fast(5), "no signal named it")
+	receiveLanes(s, sent)
 	require.Equal(t, 1, fast(1))
 	require.Equal(t, 2, fast(2), "there was no room for more")
 	require.Zero(t, fast(5))
-	createUntold(t, s, p, 2)
-	require.Zero(t, fast(5), "it is empty for all that is known")
+	createUnsignalled(t, s, p, 2)
+	require.Zero(t, fast(5), "it is empty as far as known")
 	urgent, more := createUrgent(t, s, p)
-	s.HearLanes(signal.Signal{Topic: told[0].Topic, Payload: told[0].Payload + "," + more[0].Payload})
+	s.HearLanes(signal.Signal{Topic: sent[0].Topic, Payload: sent[0].Payload + "," + more[0].Payload})
 	claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 5, Lease: time.Minute}, false)
 	require.NoError(t, err)
 	require.Len(t, claimed, 3)
 	require.Equal(t, urgent, claimed[0].TaskUUID)
 }
 
-// TestALaneStaysWarm: what follows in it soon is found before it is told of.
+// TestALaneStaysWarm: steps that follow soon are found before their signal.
 func TestALaneStaysWarm(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -94,12 +94,11 @@ func TestALaneStaysWarm(t *testing.T) {
 		claimed, _, err := s.Claim(t.Context(), store.ClaimRequest{Callables: p.Callables, Limit: 5, Lease: time.Minute}, false)
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
-		createUntold(t, s, p, 1)
+		createUnsignalled(t, s, p, 1)
 	}
 }
 
-// TestWhateverPutsAStepInLineTellsItsLane: what it calls, and its place among the
-// priorities.
+// TestWhateverPutsAStepInLineTellsItsLane: its callable and its priority.
 func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -108,17 +107,17 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 		return signal.Signal{Topic: signal.WorkerTopic("shapes"), Payload: laneOf(p, step, priority, started)}
 	}
 	require.Equal(t, []signal.Signal{lane(0, 0, false)}, store.CreateSignals([]store.NewTask{newTask(p)}))
-	task, told := createUrgent(t, s, p)
-	require.Equal(t, []signal.Signal{lane(0, 50, false)}, told)
+	task, sent := createUrgent(t, s, p)
+	require.Equal(t, []signal.Signal{lane(0, 50, false)}, sent)
 	both := []store.NewTask{newTask(p), newTask(p)}
 	both[0].Priority = 50
-	require.Equal(t, []signal.Signal{{Topic: told[0].Topic, Payload: laneOf(p, 0, 50, false) + "," + laneOf(p, 0, 0, false)}}, store.CreateSignals(both))
+	require.Equal(t, []signal.Signal{{Topic: sent[0].Topic, Payload: laneOf(p, 0, 50, false) + "," + laneOf(p, 0, 0, false)}}, store.CreateSignals(both))
 	many := make([]store.NewTask, 100)
 	for i := range many {
 		many[i] = newTask(p)
 		many[i].Priority = i
 	}
-	require.Equal(t, []signal.Signal{{Topic: told[0].Topic}}, store.CreateSignals(many), "too many to tell of")
+	require.Equal(t, []signal.Signal{{Topic: sent[0].Topic}}, store.CreateSignals(many), "too many to name")
 
 	commit := func() []signal.Signal {
 		taken, err := s.TakeReported(t.Context(), 10, true)
@@ -145,12 +144,12 @@ func TestWhateverPutsAStepInLineTellsItsLane(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []signal.Signal{lane(1, 50, true)}, expired.Signals, "it had not begun")
 
-	told, err = s.Reprioritise(t.Context(), task, 0, "op", "why")
+	sent, err = s.Reprioritise(t.Context(), task, 0, "op", "why")
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{lane(1, 0, true)}, told)
-	told, err = s.Reprioritise(t.Context(), task, 50, "op", "why")
+	require.Equal(t, []signal.Signal{lane(1, 0, true)}, sent)
+	sent, err = s.Reprioritise(t.Context(), task, 50, "op", "why")
 	require.NoError(t, err)
-	require.Equal(t, []signal.Signal{lane(1, 50, true)}, told)
+	require.Equal(t, []signal.Signal{lane(1, 50, true)}, sent)
 	require.Equal(t, int(store.Lane(50, true)), db.QueryInt(t, `select lane from tasker.board where task_uuid = $1`, task))
 	require.Equal(t, workflow.TaskStepsInProcess, read(t, s, task).State)
 }

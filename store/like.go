@@ -2,12 +2,10 @@ package store
 
 import "github.com/jackc/pgx/v5"
 
-// Like says how a pool connects, for connections of the engine's own: where to,
-// as whom, with which TLS, DialFunc and parameters of the session, and with its
-// hooks BeforeConnect and AfterConnect. What the pool does when it lends a
-// connection or closes one (PrepareConn, BeforeAcquire, AfterRelease,
-// BeforeClose, ShouldPing), its tracer, and how it runs statements stay with the
-// pool.
+// Like returns how a pool connects, for the engine's own connections: its target, user,
+// TLS, DialFunc and session parameters, with the hooks BeforeConnect and AfterConnect.
+// Hooks for acquired or closed connections (PrepareConn, BeforeAcquire, AfterRelease,
+// BeforeClose, ShouldPing), the tracer, and the execution mode stay with the pool.
 func Like(pool *Pool) *PoolConfig {
 	cfg := pool.Config()
 	cfg.PrepareConn, cfg.BeforeAcquire, cfg.AfterRelease, cfg.BeforeClose, cfg.ShouldPing = nil, nil, nil, nil, nil //nolint:staticcheck // it is still called

@@ -21,9 +21,9 @@ type TaskFilter struct {
 	Offset       int
 }
 
-// CountLimit is how far tasks are counted for a list. A filter that selects
-// more says so with TaskPage.CountIsBound: counting further would read the
-// whole ledger for a number nobody pages to.
+// CountLimit bounds the count of tasks for a list. A filter that selects more sets
+// TaskPage.CountIsBound: counting further would read the whole ledger for a number
+// without use.
 const CountLimit = 100_000
 
 // TaskPage is one page of a list, newest first.
@@ -33,11 +33,9 @@ type TaskPage struct {
 	CountIsBound bool // Total is CountLimit and there are more
 }
 
-// listWhere is shared by the page and its count. A pending task that has been
-// claimed is shown as steps_in_process but stored as pending; the filter goes
-// by what is stored.
-// Index: tasks' primary key backwards, or tasks_by_queue; and the primary
-// keys.
+// listWhere is shared by the page and its count. A pending task that has been claimed is
+// shown as steps_in_process but stored as pending; the filter uses the stored state.
+// Index: tasks' primary key backwards, or tasks_by_queue; and the primary keys.
 const listWhere = `
 from tasker.tasks t left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
 where ($1 = '' or t.queue = (select namespace_id from tasker.namespaces where name = $1))

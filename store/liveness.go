@@ -11,11 +11,10 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// WorkerStatus is what the fleet thinks of a worker. The numbers are stored.
+// WorkerStatus is the fleet's judgement of a worker. The numbers are stored.
 type WorkerStatus int16
 
-// The statuses. A dead worker stays dead: its process comes back under a new
-// UUID.
+// The statuses. A dead worker stays dead: its process registers again under a new UUID.
 const (
 	WorkerActive WorkerStatus = iota + 1
 	WorkerStale
@@ -32,9 +31,8 @@ func (s WorkerStatus) String() string {
 	return workerStatusNames[s]
 }
 
-// fadingWorkers are those whose status is no longer what the age of their
-// heartbeat says; $1 and $2 are the ages in ms of stale and dead ones. Workers
-// that signed off are none of these.
+// fadingWorkers are those whose status does not match the age of their heartbeat; $1 and
+// $2 are the ages in ms of stale and dead ones. Workers that signed off are excluded.
 // Index: workers_alive.
 const fadingWorkers = `
 select w.ctid as at, w.worker_uuid, w.worker_id, w.hostname, a.age, b.becomes
@@ -44,8 +42,7 @@ cross join lateral (select case when a.age >= $2::bigint then 3 when a.age >= $1
 where w.status < 3 and w.stopped_at is null and w.status <> b.becomes
 limit $3`
 
-// judgeWorkers gives workers the status they deserve. Whoever is locked is
-// sending a heartbeat.
+// judgeWorkers updates the status of workers. A locked one is sending a heartbeat.
 const judgeWorkers = `
 with found as materialized (` + fadingWorkers + ` for update of w skip locked)
 update tasker.workers w set status = f.becomes, status_since = clock_timestamp()
@@ -54,13 +51,13 @@ returning f.worker_uuid, f.worker_id, f.hostname, f.age, f.becomes`
 
 const previewWorkers = `select worker_uuid, worker_id, hostname, age, becomes from (` + fadingWorkers + `) found`
 
-// anyDead asks for workers that died not long ago and may hold claims.
+// anyDead checks for workers that died recently and may hold claims.
 // Index: workers_dead.
 const anyDead = `exists (select from tasker.workers where status = 3 and status_since > (select clock_timestamp() - interval '1 hour'))`
 
-// claimsOfDead are claims that workers hold which died not long ago. Their
-// leases end by themselves; this is for leases that are longer than the time
-// after which a worker counts as dead.
+// claimsOfDead are the claims of workers that died recently. Their leases end by
+// themselves; this is for leases longer than the time after which a worker counts as
+// dead.
 // Index: workers_dead, board_lease.
 const claimsOfDead = `
 select s.ctid as at from tasker.board s
@@ -69,13 +66,13 @@ where s.state = 3 and s.lease_until > (select clock_timestamp())
                             union all select unnest($2::uuid[])))
 order by s.lease_until limit $1`
 
-// endLeasesOfDead lets the leases of dead workers end now, and they go the way
-// of every other lost lease. A report that comes before that is still accepted.
+// endLeasesOfDead ends the leases of dead workers, which then are handled as lost leases.
+// A report before that is still accepted.
 const endLeasesOfDead = `
 with lost as materialized (` + claimsOfDead + ` for update of s skip locked)
 update tasker.board s set lease_until = clock_timestamp() where s.ctid = any (array(select at from lost))`
 
-// LivenessLimits say when workers are given up.
+// LivenessLimits are the ages at which workers are stale or dead.
 type LivenessLimits struct {
 	Stale, Dead time.Duration // since the last heartbeat
 	Batch       int           // workers, and claims, at once; at least 1
@@ -88,28 +85,27 @@ type WorkerRef struct {
 	HeartbeatAge time.Duration
 }
 
-// Liveness is what a look at the workers brought.
+// Liveness is the result of SweepLiveness.
 type Liveness struct {
-	// Recovered workers send heartbeats again. A heartbeat says so itself, so
-	// these are only those of workers that do not know of it.
+	// Recovered workers send heartbeats again. A heartbeat sets its status itself, so
+	// these are only workers of versions that do not.
 	Stale, Recovered, Dead []WorkerRef
 	Released               int             // claims of dead workers whose leases were ended
 	More                   bool            // a batch was full: there may be more to do at once
 	Signals                []signal.Signal // to publish, unless the store sends them itself
 }
 
-// SweepLiveness gives workers the status that the age of their heartbeat
-// deserves, by the database's clock, and ends the leases of dead ones. A dry run
-// tells what it would do.
+// SweepLiveness updates the status of workers by the age of their heartbeat and the
+// database's clock, and ends the leases of dead ones. A dry run only reports.
 func (s *Store) SweepLiveness(ctx context.Context, l LivenessLimits, dry bool) (Liveness, error) {
 	var found Liveness
-	err := s.call(ctx, "liveness", "look after the workers", func(ctx context.Context, db *conn) error {
+	err := s.call(ctx, "liveness", "check the liveness of workers", func(ctx context.Context, db *conn) error {
 		found = Liveness{}
 		query := `with judged as (` + judgeWorkers + `)`
 		if dry {
 			query = `with judged as (` + previewWorkers + `)`
 		}
-		// Most of the time nobody is dead: then this is all.
+		// Most of the time no worker is dead: then this is all.
 		query += ` select *, false from judged union all select null, '', '', 0, 0, true where ` + anyDead
 		rows, err := db.Query(ctx, query, l.Stale.Milliseconds(), l.Dead.Milliseconds(), l.Batch)
 		if err != nil {
@@ -145,8 +141,7 @@ func (s *Store) SweepLiveness(ctx context.Context, l LivenessLimits, dry bool) (
 	return found, err
 }
 
-// collect takes the workers in; holding says that some have died before who may
-// hold claims.
+// collect reads the workers; holding says that workers that died earlier may hold claims.
 func (f *Liveness) collect(rows pgx.Rows) (holding bool, err error) {
 	var w WorkerRef
 	var id *uuid.UUID
@@ -179,17 +174,17 @@ type WorkerFilter struct {
 	Limit     int    // default and most: 1,000
 }
 
-// WorkerState is a worker as the registry has it.
+// WorkerState is a worker in the registry.
 type WorkerState struct {
 	Daemon
 	Status       WorkerStatus
 	StatusSince  time.Time
 	StartedAt    time.Time
 	HeartbeatAge time.Duration // by the database's clock
-	StoppedAt    *time.Time    // it signed off then
+	StoppedAt    *time.Time    // when it signed off
 }
 
-// Workers lists workers, those that were heard of last first.
+// Workers lists workers, latest heartbeat first.
 func (s *Store) Workers(ctx context.Context, f WorkerFilter) (list []WorkerState, err error) {
 	limit := f.Limit
 	if limit <= 0 || limit > 1000 {

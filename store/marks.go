@@ -8,39 +8,37 @@ import (
 	"time"
 )
 
-// markSlack is how far behind the last key taken a scan starts: a transaction
-// that drew its numbers earlier may commit later. What is older still is found
-// by the next full scan.
+// markSlack is how far before the last key taken a scan starts: a transaction that drew
+// its numbers earlier may commit later. The next full scan finds still older ones.
 const markSlack = 1000
 
 const (
 	// maxHotLanes bounds the lanes that one claim looks into from the marks.
 	maxHotLanes = 64
-	// laneCools is for how long after the latest sign of steps in it a lane is looked
-	// into: so the claims of a busy worker find what follows before its signal comes.
+	// laneCools is how long after the latest sign of steps in it a lane is read: so a
+	// busy worker's claims find the next steps before their signal.
 	laneCools = time.Second
 )
 
-// marks are the moving low-water marks: of the claimable steps per lane, and of
-// the reported steps. A scan from a mark takes what it finds in
-// order, so it may raise the mark to what it found last; unless the mark has
-// been lowered since it began, because then there is older work to do first.
-// A full scan that found more than it could take lowers the mark: the rest is
-// found from there, and need not wait for one full scan after the other.
+// marks are the moving low-water marks: of the claimable steps per lane, and of the
+// reported steps. A scan from a mark takes rows in order, so it may raise the mark to its
+// last row; unless the mark was lowered during the scan, because then there is older work
+// to do first. A full scan that found more than it could take lowers the mark: the rest
+// is found from there, without one full scan after the other.
 //
-// Claims from the marks look into the lanes that are hot: of late a signal told of
-// them, or something was found there, or no claim has had room for more since. So
-// it does not matter how many callables nothing waits for.
+// Claims from the marks read the hot lanes: recently a signal named them, or a scan found
+// steps there, or no claim has had room for more since. So callables without waiting
+// steps cost nothing.
 type marks struct {
 	mu    *sync.Mutex
 	m     map[laneKey]int64
-	hot   map[laneKey]time.Time // the latest sign of steps in it, by our clock
+	hot   map[laneKey]time.Time // the latest sign of steps in it, by the local clock
 	cools *time.Duration        // laneCools but in tests
 	taken *reportMarks
 }
 
-// reportMarks are the marks of the reported steps: of those that stand in
-// their tasks' rows, and of those that stand apart.
+// reportMarks are the marks of the reported steps: of those in their tasks' rows, and of
+// those in rows of their own.
 type reportMarks struct{ lone, apart int64 }
 
 // laneKey is a lane of a callable.
@@ -60,8 +58,8 @@ func newMarks() marks {
 	return marks{mu: &sync.Mutex{}, m: map[laneKey]int64{}, hot: map[laneKey]time.Time{}, cools: new(laneCools), taken: new(reportMarks)}
 }
 
-// of returns the hot lanes of callables in claim order: by lane, and the callables
-// of one lane in the order in which they are asked for.
+// of returns the hot lanes of callables in claim order: by lane, and the callables of one
+// lane in the requested order.
 func (m marks) of(callables []int32) (l lanesFrom) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,16 +87,15 @@ func (m marks) of(callables []int32) (l lanesFrom) {
 	return l
 }
 
-// heard makes a lane hot.
-func (m marks) heard(k laneKey) {
+// heat makes a lane hot.
+func (m marks) heat(k laneKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hot[k] = time.Now()
 }
 
-// emptied notes that a scan with room for more, which began at some time, has taken
-// all there was in the lanes in which it looked: lanes, or in a full one all of the
-// callables.
+// emptied records that a scan with room for more, which began at some time, took all
+// steps of the lanes that it read: lanes, or for a full one all of the callables.
 func (m marks) emptied(callables []int32, found map[laneKey]int64, began lanesFrom, full bool, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +116,7 @@ func (m marks) emptied(callables []int32, found map[laneKey]int64, began lanesFr
 	}
 }
 
-// known are the lanes in which something was found.
+// known returns the lanes in which steps were found.
 func (m marks) known() []laneKey {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,9 +127,8 @@ func (l *lanesFrom) add(k laneKey, from int64) {
 	l.callables, l.lanes, l.from = append(l.callables, k.callable), append(l.lanes, k.lane), append(l.from, from)
 }
 
-// claimed moves the marks of the lanes in which a scan found something. began
-// is where it started, empty for a full scan; more says that a full scan left
-// something behind.
+// claimed moves the marks of the lanes in which a scan found steps. began is where it
+// started, empty for a full scan; more says that a full scan left steps.
 func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,8 +142,8 @@ func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
 	}
 }
 
-// moved is where a mark goes after a scan that began at from and took the
-// oldest there was, up to newest.
+// moved returns the mark after a scan that began at from and took the oldest steps up to
+// newest.
 func moved(mark, from, newest int64, more bool) int64 {
 	to := newest - markSlack
 	switch {
@@ -160,8 +156,8 @@ func moved(mark, from, newest int64, more bool) int64 {
 	}
 }
 
-// applied moves the marks of the reported steps after scans that began at from
-// (0: full ones) and reached so far; 0 is one that says nothing.
+// applied moves the marks of the reported steps after scans that began at from (0: full
+// ones) and reached so far; 0 for a scan without a result.
 func (m marks) applied(from, reached reportMarks, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

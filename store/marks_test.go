@@ -11,11 +11,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// far is more than a scan goes back behind its mark.
+// far is more than a scan starts before its mark.
 const far = 5000
 
-// TestBacklogBehindTheMarkNeedsOneFullScan: a transaction that drew its numbers
-// long ago commits many steps after younger ones have been claimed.
+// TestBacklogBehindTheMarkNeedsOneFullScan: a transaction that drew its numbers early
+// commits many steps after younger ones have been claimed.
 func TestBacklogBehindTheMarkNeedsOneFullScan(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -33,7 +33,7 @@ func TestBacklogBehindTheMarkNeedsOneFullScan(t *testing.T) {
 	db.Exec(t, `update tasker.board set state = 2, due_at = null where state = 1`)
 	require.Zero(t, fast(10), "they are behind the mark")
 	require.Len(t, claim(t, s, p, 10), 10, "a full scan finds them")
-	require.Equal(t, 25, fast(25), "and shows the others the way")
+	require.Equal(t, 25, fast(25), "and lowers the mark for the others")
 	create(t, s, p, 1)
 	require.Equal(t, 16, fast(25), "up to the newest")
 	require.Zero(t, fast(25))
@@ -67,12 +67,11 @@ func TestReportsBehindTheMarkNeedOneFullScan(t *testing.T) {
 	db.Exec(t, `update tasker.board set state = 4, due_at = null where state = 1`)
 	require.Zero(t, take(100, false, true), "they are behind the mark")
 	require.Equal(t, 5, take(5, true, true), "a full scan finds them")
-	require.Equal(t, 15, take(100, false, true), "and shows the others the way")
+	require.Equal(t, 15, take(100, false, true), "and lowers the mark for the others")
 }
 
-// TestLateSiblingDoesNotHideOlderReports: a task comes with all that was
-// reported for it; the mark must not follow its youngest step past the older
-// steps of others.
+// TestLateSiblingDoesNotHideOlderReports: a task comes with all of its reports; the mark
+// must not follow its youngest step past the older steps of others.
 func TestLateSiblingDoesNotHideOlderReports(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -125,7 +124,7 @@ func decide(t testing.TB, tasks []store.TakenTask) []store.Change {
 	return changes
 }
 
-// TestAFullScanWaitsForNobodysTurn: it may be long, and others claim meanwhile.
+// TestAFullScanWaitsForNobodysTurn: it may take long, while others claim.
 func TestAFullScanWaitsForNobodysTurn(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

@@ -13,12 +13,11 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// takeMessages takes messages of one kind out of the table, in the transaction
-// that answers them: where that does not commit, they are there again. Those that
-// another orchestrator is answering are passed over. What the answer reads, it
-// reads in later statements, so it sees all that the senders have committed. A
-// message that is sent meanwhile is a row of its own and is answered by itself:
-// none is lost, and senders wait for no one.
+// takeMessages deletes messages of one kind in the transaction that processes them:
+// without a commit they are there again. Those that another orchestrator is processing
+// are skipped. Processing reads in later statements, so it sees all that the senders have
+// committed. A message sent in the meantime is a row of its own and processed separately:
+// none is lost, and senders do not wait.
 // Index: the primary key, of a table that is empty most of the time.
 const takeMessages = `
 with taken as materialized (
@@ -26,8 +25,8 @@ with taken as materialized (
 )
 delete from tasker.task_messages where ctid = any (array(select at from taken)) returning task_uuid`
 
-// messagesOf takes up to limit messages of one kind; found counts them, and tasks
-// are those that they are about, in order, each once.
+// messagesOf takes up to limit messages of one kind; found counts them, and tasks are
+// their tasks, in order, each once.
 func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks uuids, found int, err error) {
 	rows, err := tx.Query(ctx, takeMessages, kind, limit)
 	if err != nil {
@@ -38,15 +37,15 @@ func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks uu
 	return distinct(tasks), found, err
 }
 
-// Told is what a call of TellEnds has done.
+// Told is the result of TellEnds.
 type Told struct {
 	Messages int
 	Steps    int             // whose tasks have ended
-	Released int             // tasks that have nothing to wait for any more
+	Released int             // tasks whose dependencies are met
 	Signals  []signal.Signal // to publish, unless the store sends them itself
 }
 
-// endedTask is how a task ended that others wait for.
+// endedTask is how a task with dependents ended.
 type endedTask struct {
 	uuid   uuid.UUID
 	state  workflow.TaskState // 0: it does not exist
@@ -54,41 +53,41 @@ type endedTask struct {
 	plan   *Plan
 }
 
-// maxSubResults bounds the results of a task that its step brings, in bytes; the
-// names of those that do not fit are given instead.
+// maxSubResults bounds the results of a sub-workflow passed to its step, in bytes; those
+// that do not fit are named instead.
 const maxSubResults = 1 << 20
 
-// TellEnds tells those who wait for tasks that these have ended: the steps that
-// they are, and the tasks that depend on them. It looks at up to limit ends.
-func (s *Store) TellEnds(ctx context.Context, limit int) (told Told, err error) {
-	err = s.call(ctx, "tell_ends", "tell that tasks have ended", func(ctx context.Context, db *conn) error {
+// TellEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
+// that depend on them. It processes up to limit ends.
+func (s *Store) TellEnds(ctx context.Context, limit int) (done Told, err error) {
+	err = s.call(ctx, "tell_ends", "notify dependents of ended tasks", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			told = Told{}
+			done = Told{}
 			ids, found, err := messagesOf(ctx, tx, messageEnded, limit)
 			if err != nil || found == 0 {
 				return nil, err
 			}
-			told.Messages = found
+			done.Messages = found
 			topics := signalSet{}
 			ended, err := s.endsOf(ctx, tx, ids, topics)
 			if err != nil {
 				return nil, err
 			}
-			// Tasks that depend on them come before steps: that is the order of locks.
-			if told.Released, err = settleDependencies(ctx, tx, ended, topics); err != nil {
+			// Dependent tasks come before steps: that is the order of locks.
+			if done.Released, err = resolveDependencies(ctx, tx, ended, topics); err != nil {
 				return nil, err
 			}
-			if told.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
+			if done.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
 				return nil, err
 			}
-			if told.Steps > 0 {
+			if done.Steps > 0 {
 				topics.add(signal.TopicOrchestration)
 			}
-			told.Signals = topics.signals()
-			return told.Signals, nil
+			done.Signals = topics.signals()
+			return done.Signals, nil
 		})
 	})
-	return told, err
+	return done, err
 }
 
 // howTasksEnded reads the ends of tasks, and which of them are alive.
@@ -106,8 +105,8 @@ where b.task_uuid = any ($1::uuid[]) and b.slot = 0 and n.namespace_id = b.queue
 returning b.task_uuid, b.state = 2, b.callable, b.lane, n.name`
 )
 
-// endsOf reads how tasks ended. One that an operator has brought back since is
-// waited for again; where it has ended once more in between, that is told anew.
+// endsOf reads how tasks ended. A task that an operator has reopened since is waited for
+// again; if it has ended once more, another message says so.
 func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics signalSet) ([]endedTask, error) {
 	rows, err := tx.Query(ctx, howTasksEnded, ids)
 	if err != nil {
@@ -145,7 +144,7 @@ func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics signalS
 	return ended, awaitAll(ctx, tx, back, topics)
 }
 
-// lastResults are those of the steps at the ends of tasks.
+// lastResults are those of the final steps of tasks.
 // Index: the primary key.
 const lastResults = `
 select k.task_uuid, k.step_no, a.result
@@ -154,7 +153,7 @@ cross join lateral (
     select result from tasker.step_attempts
     where task_uuid = k.task_uuid and step_no = k.step_no and outcome = 1 order by token desc limit 1) a`
 
-// lockWaiting locks the steps that wait for something, in the order in which all do.
+// lockWaiting locks waiting steps in the global order.
 // Index: board_awaits.
 const lockWaiting = `select awaits from tasker.board where awaits = any ($1::text[]) order by task_uuid, slot for update`
 
@@ -207,8 +206,8 @@ func (e *endedTask) asStep(results map[string]json.RawMessage) (workflow.StepEnd
 	return workflow.Failed(workflow.ErrorTypeSubTask, message, true), nil
 }
 
-// withinBounds takes results out until the rest fits; it names those, the largest
-// first.
+// withinBounds removes results, the largest first, until the others fit; it returns their
+// names.
 func withinBounds(results map[string]json.RawMessage) (omitted []string) {
 	size := 0
 	for _, r := range results {
@@ -228,7 +227,7 @@ func withinBounds(results map[string]json.RawMessage) (omitted []string) {
 	return omitted
 }
 
-// resultsOf are the results of the steps that nothing depends on, by name.
+// resultsOf returns the results of final steps, by name.
 func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID]map[string]json.RawMessage, error) {
 	results := make(map[uuid.UUID]map[string]json.RawMessage, len(ended))
 	plans := make(map[uuid.UUID]*Plan, len(ended))
@@ -266,20 +265,20 @@ func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID
 	return results, err
 }
 
-// StopMessage says that a task is to be cancelled.
+// StopMessage is the request to cancel a task.
 type StopMessage struct {
 	ID     int64
 	Task   uuid.UUID
-	Failed bool // because a task that it depends on has failed; else because the step that it is was called off
+	Failed bool // because a task that it depends on has failed; else because its step was called off
 
 	kind int16
 }
 
-// StopMessages are up to limit tasks that are to be cancelled. They stay until
-// DropStopMessages says that it was done: other orchestrators may find them too.
+// StopMessages returns up to limit tasks to cancel. They stay until DropStopMessages:
+// other orchestrators may find them too.
 // Index: the primary key.
 func (s *Store) StopMessages(ctx context.Context, limit int) (messages []StopMessage, err error) {
-	err = s.repeatable(ctx, "stop_messages", "look which tasks are to be cancelled", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "stop_messages", "look for tasks to cancel", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, `select message_id, task_uuid, kind from tasker.task_messages where kind = any (array[2, 4]) order by kind, task_uuid, message_id limit $1`, limit)
 		if err != nil {
 			return err
@@ -294,8 +293,8 @@ func (s *Store) StopMessages(ctx context.Context, limit int) (messages []StopMes
 	return messages, err
 }
 
-// dropStopMessages takes messages out one by one: another one about the same task
-// may have come since.
+// dropStopMessages deletes messages one by one: there may be a newer one about the same
+// task.
 // Index: the primary key.
 const dropStopMessages = `
 delete from tasker.task_messages m using unnest($1::smallint[], $2::uuid[], $3::bigint[]) d(kind, task_uuid, message_id)
@@ -307,7 +306,7 @@ func (s *Store) DropStopMessages(ctx context.Context, messages []StopMessage) er
 	for i := range messages {
 		kinds[i], tasks[i], ids[i] = messages[i].kind, messages[i].Task, messages[i].ID
 	}
-	return s.call(ctx, "drop_messages", "forget which tasks were to be cancelled", func(ctx context.Context, db *conn) error {
+	return s.call(ctx, "drop_messages", "drop the messages about tasks to cancel", func(ctx context.Context, db *conn) error {
 		_, err := db.Exec(ctx, dropStopMessages, kinds, tasks, ids)
 		return err
 	})

@@ -43,7 +43,7 @@ func (m *model) applyTwo(t *rapid.T) {
 		}
 		want = append(want, id)
 	}
-	require.Equal(t, want, uuids(b), "what one has the other does not get")
+	require.Equal(t, want, uuids(b), "the other does not get the same")
 	require.Equal(t, skipped, b.Skipped)
 	both := []*store.Taken{a, b}
 	if rapid.Bool().Draw(t, "second first") {
@@ -54,8 +54,8 @@ func (m *model) applyTwo(t *rapid.T) {
 	}
 }
 
-// passedOver is how many lone steps a look passes over whose tasks are held, where
-// its limit lets it see them.
+// passedOver is the number of lone steps that a look skips because their tasks are held,
+// as far as its limit lets it see them.
 func (m *model) passedOver(limit int, held []uuid.UUID) int {
 	free, all := 0, 0
 	for id, task := range m.tasks {
@@ -78,8 +78,8 @@ func uuids(taken *store.Taken) (ids []uuid.UUID) {
 	return ids
 }
 
-// reported are the tasks of the oldest reported steps of either kind, by key.
-// Lone ones that somebody holds are passed over.
+// reported are the tasks of the oldest reported steps of either kind, by key. Held lone
+// ones are skipped.
 func (m *model) reported(limit int, held ...uuid.UUID) (ids []uuid.UUID) {
 	type found struct {
 		id  uuid.UUID
@@ -108,7 +108,7 @@ func (m *model) reported(limit int, held ...uuid.UUID) (ids []uuid.UUID) {
 	return slices.Compact(ids)
 }
 
-// commit decides about taken tasks, in the store and in the model.
+// commit commits taken tasks, in the store and in the model.
 func (m *model) commit(t *rapid.T, taken *store.Taken) {
 	if len(taken.Tasks) == 0 {
 		return
@@ -139,13 +139,13 @@ func (m *model) commit(t *rapid.T, taken *store.Taken) {
 	require.Equal(t, finished, done.Finished)
 }
 
-// decide runs the rules and does to the model what the store must do.
+// decide runs the rules and changes the model as the store must.
 func (m *model) decide(t *rapid.T, got *store.TakenTask, in ...workflow.Input) store.Change {
 	progress, effects, err := workflow.Advance(got.Plan.Plan, got.State, got.Progress, modelRules, in...)
 	require.NoError(t, err)
 	task, lane := m.tasks[got.UUID], store.Lane(got.Priority, true)
 	record := func(no int, outcome workflow.AttemptOutcome) {
-		// One that was handed back has no token; its checkpoint is not lost.
+		// A step that was handed back has no token; its checkpoint is not lost.
 		if s := task.steps[no]; s.token != 0 || s.saved != 0 {
 			m.ledger[ledgerLine(got.UUID, no, s.attempt, s.token, outcome, s.saved)] = true
 		}
@@ -170,8 +170,8 @@ func (m *model) decide(t *rapid.T, got *store.TakenTask, in ...workflow.Input) s
 	return store.Change{Task: got, Progress: progress, Effects: effects, Actor: "model"}
 }
 
-// ledgerLine is an attempt on record. What was called off in line has a token
-// that nobody knows; 0 stands for it.
+// ledgerLine is an attempt on record. A step called off while waiting has an unknown
+// token; 0 stands for it.
 func ledgerLine(task uuid.UUID, step, attempt int, token int64, outcome workflow.AttemptOutcome, saved int) string {
 	return fmt.Sprintf("%s step %d attempt %d token %d %s, saved %d", task, step, attempt, token, outcome, saved)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// compare holds everything the database has against the model, and learns the
-// sequence numbers.
+// compare compares the whole database with the model, and reads the sequence numbers.
 func (m *model) compare(t *rapid.T) {
 	m.compareSteps(t)
 	m.compareTasks(t)
@@ -113,8 +112,8 @@ func (m *model) compareTasks(t *rapid.T) {
 	require.Equal(t, len(m.tasks), count)
 }
 
-// finish drives every task to its end: what runs succeeds, what is blocked is
-// cancelled. Then nothing may be left, and the records must agree.
+// finish runs every task to its end: running steps succeed, blocked ones are cancelled.
+// Then nothing may be left, and the records must agree.
 func (m *model) finish(t *rapid.T) {
 	for _, id := range m.order {
 		if m.tasks[id].state == workflow.TaskBlockedByFailures {

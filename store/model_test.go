@@ -26,9 +26,9 @@ import (
 var modelRules = workflow.Rules{MaxCrashes: 2, Backoff: workflow.BackoffDefaults{
 	Delays: []time.Duration{time.Hour}, Multiplier: 1, Max: 24 * time.Hour}}
 
-// TestStoreDoesWhatTheModelSays runs random commands against the store and
-// against a model in memory, and compares the whole board and ledger after
-// each. More of it: -rapid.checks=1000.
+// TestStoreDoesWhatTheModelSays runs random commands against the store and a model in
+// memory, and compares the whole board and ledger after each. For more:
+// -rapid.checks=1000.
 func TestStoreDoesWhatTheModelSays(t *testing.T) {
 	checks := flag.Lookup("rapid.checks")
 	if checks.Value.String() == checks.DefValue {
@@ -69,7 +69,7 @@ func TestStoreDoesWhatTheModelSays(t *testing.T) {
 	})
 }
 
-// model is what must be. Its steps are those on the board.
+// model is the expected state. Its steps are those on the board.
 type model struct {
 	ctx    context.Context
 	pool   *pgxpool.Pool
@@ -80,7 +80,7 @@ type model struct {
 	order      []uuid.UUID
 	identities map[workflow.Identity]uuid.UUID
 	claims     []store.ClaimKey        // every claim ever made
-	standing   map[int64]store.Claimed // of claims that tell it, by token
+	standing   map[int64]store.Claimed // of claims that have it, by token
 	accepted   map[int64]bool          // tokens for which a result was taken
 	ledger     map[string]bool         // task/step/attempt/token/outcome/checkpoint
 	cursor     int                     // of the latest checkpoint
@@ -105,7 +105,7 @@ type modelStep struct {
 	outcome    workflow.AttemptOutcome
 	retryable  bool
 	retryAfter time.Duration
-	saved      int // the cursor of its checkpoint; 0: there is none
+	saved      int // the cursor of its checkpoint; 0: none
 }
 
 // newModel empties the database and registers random templates.
@@ -209,7 +209,7 @@ func placed(dueIn time.Duration) int16 {
 	return 2
 }
 
-// laneName is a lane of a callable as the marks know it.
+// laneName is a lane of a callable as in the marks.
 func laneName(callable int32, lane int16) string { return fmt.Sprint(callable, "/", lane) }
 
 // callables are those of the plans, each once.
@@ -263,8 +263,8 @@ func (m *model) claim(t *rapid.T) {
 	}
 }
 
-// looked notes in which lanes the next scan from the marks looks: in those in which
-// something was found, until a claim with room for more finds nothing there.
+// looked records which lanes the next scan from the marks reads: those in which steps
+// were found, until a claim with room for more finds none there.
 func (m *model) looked(at int, req store.ClaimRequest, claimed []store.Claimed) {
 	found := map[string]bool{}
 	for i := range claimed {
@@ -279,7 +279,7 @@ func (m *model) looked(at int, req store.ClaimRequest, claimed []store.Claimed) 
 	maps.Copy(m.known[at], found)
 }
 
-// claimable is what a claim must take, in its order.
+// claimable is what a claim must take, in order.
 func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.ClaimKey {
 	type candidate struct {
 		key   store.ClaimKey
@@ -313,7 +313,7 @@ func (m *model) claimable(req store.ClaimRequest, at int, full bool) []store.Cla
 	return keys
 }
 
-// someClaims draws claims, valid and stale ones, and some that never were.
+// someClaims draws claims: valid, stale and invented ones.
 func (m *model) someClaims(t *rapid.T) []store.ClaimKey {
 	if len(m.claims) == 0 {
 		t.Skip("nothing was claimed")
@@ -350,7 +350,7 @@ func (m *model) report(t *rapid.T) {
 		}
 		reports[i] = r
 		if s := m.held(k); s != nil {
-			require.False(t, m.accepted[k.Token], "a token is good for one result")
+			require.False(t, m.accepted[k.Token], "a token accepts one result")
 			m.accepted[k.Token], want[i] = true, true
 			s.state, s.retryable, s.retryAfter, s.outcome = 4, r.Retryable, r.RetryAfter, workflow.OutcomeFailed
 			if r.Success {
@@ -387,11 +387,11 @@ func (m *model) handBack(t *rapid.T) {
 	}
 	got, err := m.stores[m.anyStore(t)].HandBack(m.ctx, claims)
 	require.NoError(t, err)
-	told := map[signal.Topic]bool{}
+	sent := map[signal.Topic]bool{}
 	for _, s := range got {
-		told[s.Topic] = true
+		sent[s.Topic] = true
 	}
-	require.Equal(t, namespaces, told)
+	require.Equal(t, namespaces, sent)
 }
 
 func (m *model) expire(t *rapid.T) {
@@ -431,7 +431,7 @@ func (m *model) promote(t *rapid.T) {
 	}
 }
 
-// makeDue brings the time of scheduled steps.
+// makeDue makes scheduled steps due.
 func (m *model) makeDue(t *rapid.T, wanted func() bool) (due []*modelStep) {
 	for _, id := range m.order {
 		for no := range m.tasks[id].plan.Steps {

@@ -12,12 +12,12 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// NamespaceState is a namespace as operators see it.
+// NamespaceState is a namespace for operators.
 type NamespaceState struct {
 	ID                    int32
 	Name                  string
 	CreatedAt             time.Time
-	PausedAt              *time.Time // nil: it is not paused
+	PausedAt              *time.Time // nil: not paused
 	PausedBy, PauseReason *string
 	PausedCallables       []PausedCallable // by name
 }
@@ -67,14 +67,14 @@ const listPausedCallables = `
 select distinct on (namespace_id, callable) namespace_id, callable, paused_at, paused_by, pause_reason
 from tasker.callables where paused_at is not null order by namespace_id, callable, paused_at limit 10000`
 
-// Pause says of what claims are paused, or resumed, and by whom.
+// Pause pauses or resumes claims.
 type Pause struct {
 	Namespace     string
 	Callable      string // of the namespace, with all methods and resolvers; empty: all
 	Actor, Reason string
 }
 
-// The record of an operator's action is written with the change: $2 is who, $3 why.
+// An operator's action is recorded with the change: $2 is the actor, $3 the reason.
 // Index: the unique name, callables_named.
 const (
 	pauseNamespace = `
@@ -106,20 +106,18 @@ select $2::text, $3::text, `
 	recordCallable  = `, jsonb_build_object('namespace', name, 'callable', callable), 1, 1, false from (select distinct * from changed) c`
 )
 
-// Pause stops claims of a namespace's steps, or of those that call something, and
-// records that. What runs goes on, and what it leads to waits. Pausing what is paused
-// changes who and why, not since when. The error wraps ErrNotFound where there is
-// none of that name.
+// Pause stops claims of a namespace's steps, or of those with a callable, and records it.
+// Running steps continue, their successors wait. Pausing again changes actor and reason,
+// not the time. The error wraps ErrNotFound if the name does not exist.
 func (s *Store) Pause(ctx context.Context, p Pause) error {
 	return s.call(ctx, "pause", "pause claims", func(ctx context.Context, db *conn) error {
 		return p.change(ctx, db, pauseNamespace, pauseCallable)
 	})
 }
 
-// Resume ends a pause, and records that; it does no harm where there is none. A
-// callable of a paused namespace stays paused with it. The signals are to publish,
-// unless the store sends them itself. The error wraps ErrNotFound where there is
-// none of that name.
+// Resume ends a pause, if any, and records it. A callable of a paused namespace stays
+// paused with it. The signals are to publish, unless the store sends them itself. The
+// error wraps ErrNotFound if the name does not exist.
 func (s *Store) Resume(ctx context.Context, p Pause) (signals []signal.Signal, err error) {
 	err = s.call(ctx, "resume", "resume claims", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
@@ -133,7 +131,7 @@ func (s *Store) Resume(ctx context.Context, p Pause) (signals []signal.Signal, e
 	return signals, err
 }
 
-// change runs the one or the other statement.
+// change runs one of the two statements.
 func (p *Pause) change(ctx context.Context, db execer, ofNamespace, ofCallable string) error {
 	args := []any{p.Namespace, p.Actor, p.Reason}
 	if p.Callable != "" {
@@ -151,20 +149,19 @@ type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// OperatorAction is something that an operator did, or tried to see what it
-// would do.
+// OperatorAction is an action of an operator, or a dry run of one.
 type OperatorAction struct {
 	ID               int64     // given by RecordAction
 	At               time.Time // given by RecordAction
 	Actor            string
 	Action           string // such as cancel or pause_namespace
 	Reason           string
-	Target           any // what it was aimed at, written as JSON; a json.RawMessage when it is read
-	Matched, Changed int // how many it was aimed at and did something to
+	Target           any // the selection, written as JSON; a json.RawMessage when read
+	Matched, Changed int // numbers of selected and changed items
 	DryRun           bool
 }
 
-// RecordAction writes down what an operator did.
+// RecordAction records an operator's action.
 func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
 	return s.call(ctx, "record_action", "record the operator's action", func(ctx context.Context, db *conn) error {
 		return insertAction(ctx, db, a)

@@ -33,22 +33,22 @@ func listen(t *testing.T, dsn string) ear {
 	return ear{t, conn}
 }
 
-func (e ear) hears(topic signal.Topic) string {
+func (e ear) receives(topic signal.Topic) string {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(e.t.Context(), 10*time.Second)
 	defer cancel()
 	n, err := e.conn.WaitForNotification(ctx)
-	require.NoError(e.t, err, "nothing heard on %s", topic)
+	require.NoError(e.t, err, "no signal on %s", topic)
 	require.Equal(e.t, string(topic), n.Channel)
 	return n.Payload
 }
 
-func (e ear) hearsNothing() {
+func (e ear) receivesNothing() {
 	e.t.Helper()
-	// What was sent before this has been delivered when this comes back.
+	// Everything sent before is delivered when this returns.
 	_, err := e.conn.Exec(e.t.Context(), `select pg_notify($1, 'end')`, string(signal.TopicTasks))
 	require.NoError(e.t, err)
-	require.Equal(e.t, "end", e.hears(signal.TopicTasks))
+	require.Equal(e.t, "end", e.receives(signal.TopicTasks))
 }
 
 func TestSignalsFollowTheCommit(t *testing.T) {
@@ -64,19 +64,19 @@ func TestSignalsFollowTheCommit(t *testing.T) {
 	e := listen(t, db.DSN)
 
 	id := create(t, s, p, 1)[0]
-	e.hears(signal.WorkerTopic("shapes"))
+	e.receives(signal.WorkerTopic("shapes"))
 	c := claim(t, s, p, 1)[0]
 	require.Equal(t, []bool{true}, report(t, s, succeed(c, `1`)))
-	e.hears(signal.TopicOrchestration)
+	e.receives(signal.TopicOrchestration)
 	applyAll(t, s)
-	e.hears(signal.WorkerTopic("shapes"))
+	e.receives(signal.WorkerTopic("shapes"))
 
 	bad := claim(t, s, p, 1)[0]
 	_, err = s.Report(t.Context(), []store.Report{{ClaimKey: key(bad), Success: true, Result: []byte(`"\u0000"`), RetryAfter: -1}})
 	require.Error(t, err)
-	e.hearsNothing()
+	e.receivesNothing()
 	require.Equal(t, []bool{true}, report(t, s, succeed(bad, `2`)), "the connection is as good as before")
-	e.hears(signal.TopicOrchestration)
+	e.receives(signal.TopicOrchestration)
 
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	require.Empty(t, mustExpire(t, s))
@@ -84,7 +84,7 @@ func TestSignalsFollowTheCommit(t *testing.T) {
 	db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3`)
 	_, err = s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
-	e.hears(signal.TopicOrchestration)
+	e.receives(signal.TopicOrchestration)
 
 	watched, err := s.Watch(t.Context(), id)
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestSignalsFollowTheCommit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{{Task: task, Progress: progress, Effects: effects, Actor: "test"}})
 	require.NoError(t, err)
-	require.Equal(t, id.String(), e.hears(signal.TopicTasks), "those who wait for the task are told which")
+	require.Equal(t, id.String(), e.receives(signal.TopicTasks), "clients that wait for the task get its id")
 }
 
 func mustExpire(t *testing.T, s *store.Store) (none []int) {

@@ -16,9 +16,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestOperationStatementsStayOnTheirIndexes looks at the plans of what sweeps
-// and operators run: on large tables, and with plans that were made while the
-// tables were small.
+// TestOperationStatementsStayOnTheirIndexes checks the plans of the statements of sweeps
+// and operators: on large tables, and with plans made while the tables were small.
 func TestOperationStatementsStayOnTheirIndexes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills large tables")
@@ -37,7 +36,7 @@ func TestOperationStatementsStayOnTheirIndexes(t *testing.T) {
 	check := func(t *testing.T, e *explainer, items int) {
 		for _, c := range big.operationStatements(t, db, items) {
 			if e == old && c.name == "pastDeadline" {
-				continue // reads and sorts all deadlines that have passed until the table is analyzed
+				continue // reads and sorts all passed deadlines until the table is analyzed
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, items), func(t *testing.T) { e.check(t, c) })
 		}
@@ -49,8 +48,8 @@ func TestOperationStatementsStayOnTheirIndexes(t *testing.T) {
 	}
 }
 
-// fillOperations gives every tenth ended task a closed dead letter and every
-// tenth waiting one an open one; it spreads deadlines, identities and workers.
+// fillOperations gives every tenth ended task a closed dead letter and every tenth
+// waiting one an open one; it spreads deadlines, identities and workers.
 func (f fixture) fillOperations(t *testing.T, db *pgtest.DB) {
 	first, ended, last := f.from+1, f.from+f.finished, f.from+f.finished+f.waiting
 	db.Exec(t, `insert into tasker.dlq_entries (task_uuid, dlq_timestamp, queue, plan_id, original_state, reason, resolution,

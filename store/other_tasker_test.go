@@ -9,7 +9,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// A database that belongs to the Tasker in Rust is left alone.
+// A database of the Tasker in Rust is not touched.
 func TestADatabaseOfAnotherTasker(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -27,5 +27,5 @@ func TestADatabaseOfAnotherTasker(t *testing.T) {
 	err = s.CheckSchema(t.Context())
 	require.ErrorIs(t, err, store.ErrSchema)
 	require.ErrorContains(t, err, "give this program a database of its own")
-	require.Equal(t, 2, db.QueryInt(t, `select count(*)::int from pg_tables where schemaname = 'tasker'`), "nothing was made")
+	require.Equal(t, 2, db.QueryInt(t, `select count(*)::int from pg_tables where schemaname = 'tasker'`), "nothing was created")
 }

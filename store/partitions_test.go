@@ -21,8 +21,8 @@ func idOf(at time.Time) uuid.UUID {
 	return id
 }
 
-// TestTasksOfAClockThatIsDaysAhead: their day has no partition yet, and gets one
-// all the same when its turn comes.
+// TestTasksOfAClockThatIsDaysAhead: their day has no partition yet, and gets one later
+// nevertheless.
 func TestTasksOfAClockThatIsDaysAhead(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

@@ -13,8 +13,8 @@ import (
 )
 
 // lockRow locks a row of the board, as Watch, a heartbeat or an operator's action
-// does for a moment, until letGo is called.
-func lockRow(t *testing.T, db *pgtest.DB, task uuid.UUID, slot int) (letGo func()) {
+// does for a moment, until release is called.
+func lockRow(t *testing.T, db *pgtest.DB, task uuid.UUID, slot int) (release func()) {
 	t.Helper()
 	tx, err := db.Pool(t).Begin(t.Context())
 	require.NoError(t, err)
@@ -34,9 +34,9 @@ steps:
     handler: {callable: shapes.only}
 `
 
-// TestALookTellsOfReportsThatItPassedOver: a signal is used up by the look that
-// follows it. One that passes over a reported step because its row is locked has
-// to say so, whatever the lock is for; otherwise only a poll finds the step.
+// TestALookTellsOfReportsThatItPassedOver: a look uses up its signal. If it skips a
+// reported step whose row is locked, it must report that, whatever the lock is for;
+// otherwise only a poll finds the step.
 func TestALookTellsOfReportsThatItPassedOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -54,12 +54,12 @@ func TestALookTellsOfReportsThatItPassedOver(t *testing.T) {
 					applyAll(t, s)
 					require.Equal(t, []bool{true}, report(t, s, succeed(claim(t, s, p, 1)[0], `1`)))
 				}
-				letGo := lockRow(t, db, id, 0)
+				release := lockRow(t, db, id, 0)
 				taken, err := s.TakeReported(t.Context(), 100, full)
 				require.NoError(t, err)
 				require.Empty(t, taken.Tasks)
 				require.Equal(t, 1, taken.Skipped)
-				letGo()
+				release()
 				taken, err = s.TakeReported(t.Context(), 100, full)
 				require.NoError(t, err)
 				defer taken.Release()
@@ -70,7 +70,7 @@ func TestALookTellsOfReportsThatItPassedOver(t *testing.T) {
 	}
 }
 
-// TestALookTellsOfReportsPassedOverBesideOthers: also where it found others.
+// TestALookTellsOfReportsPassedOverBesideOthers: also if it found others.
 func TestALookTellsOfReportsPassedOverBesideOthers(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -92,7 +92,7 @@ func TestALookTellsOfReportsPassedOverBesideOthers(t *testing.T) {
 	require.NoError(t, err)
 	defer second.Release()
 	require.Empty(t, second.Tasks)
-	require.Equal(t, 3, second.Skipped, "also what another orchestrator holds, which may die over it")
+	require.Equal(t, 3, second.Skipped, "also those held by another orchestrator, which may die")
 }
 
 // TestALookTellsOfStepsThatItPassedOver is the same for claims.
@@ -112,7 +112,7 @@ func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 				t.Parallel()
 				s, db := open(t)
 				p := plan(t, s, c.yaml)
-				if c.slot > 0 { // the marks know no lane in which nothing has been claimed
+				if c.slot > 0 { // the marks hold only lanes with claims
 					create(t, s, p, 1)
 					require.Equal(t, []bool{true}, report(t, s, succeed(claim(t, s, p, 1)[0], `1`)))
 					applyAll(t, s)
@@ -141,15 +141,15 @@ func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 					require.NoError(t, err)
 					return len(list), rest
 				}
-				letGo := lockRow(t, db, ids[0], c.slot)
+				release := lockRow(t, db, ids[0], c.slot)
 				rows := db.QueryInt(t, `select count(*) from tasker.board where state = 2`)
 				found, rest := look()
 				require.Equal(t, rows-1, found)
 				require.Equal(t, store.RestLocked, rest)
 				found, rest = look()
-				require.Zero(t, found, "there is nothing but what is locked")
+				require.Zero(t, found, "all steps are locked")
 				require.Equal(t, store.RestLocked, rest)
-				letGo()
+				release()
 				found, rest = look()
 				require.Equal(t, 1, found)
 				require.Zero(t, rest)
@@ -161,8 +161,8 @@ func TestALookTellsOfStepsThatItPassedOver(t *testing.T) {
 	}
 }
 
-// TestAFullClaimTellsNothing: one that got as many as it asked for is followed by
-// another anyway, and does not look further.
+// TestAFullClaimTellsNothing: a claim that filled its limit is followed by another
+// anyway, and does not check further.
 func TestAFullClaimTellsNothing(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

@@ -14,20 +14,20 @@ import (
 // not make the database look ill.
 func TestPingWaitsForNoConnectionOfThePool(t *testing.T) {
 	t.Parallel()
-	told := make(chan string, 16)
+	flows := make(chan string, 16)
 	s, err := Open(t.Context(), Options{URL: pgtest.New(t).DSN, MaxConns: 1, Observe: func(flow string, _ time.Duration, err error) {
 		if err == nil {
-			told <- flow
+			flows <- flow
 		}
 	}})
 	require.NoError(t, err)
 	defer s.Close()
-	require.Equal(t, "ping", <-told)
+	require.Equal(t, "ping", <-flows)
 	held, err := s.pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer held.Release()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	require.NoError(t, s.Ping(ctx))
-	require.Equal(t, "ping", <-told, "a sign of life for the circuit breakers")
+	require.Equal(t, "ping", <-flows, "a sign of life for the circuit breakers")
 }

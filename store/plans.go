@@ -22,8 +22,8 @@ type Plan struct {
 	*workflow.Plan
 	ID    int32
 	Queue int32 // the id of the namespace
-	// Callables says, by step number, in which line a step waits; 0: in that of the
-	// engine, which runs it itself.
+	// Callables is, by step number, the callable whose line a step waits in; 0: that of
+	// the engine, which runs the step itself.
 	Callables []int32
 	// InputSchema checks contexts; nil accepts everything.
 	InputSchema *workflow.InputSchema
@@ -33,13 +33,11 @@ type Plan struct {
 	// first are the callables that tasks begin with.
 	first []int32
 
-	// used says that tasks have used it, whatever becomes of transactions that
-	// are under way.
+	// used says that tasks have used it, regardless of open transactions.
 	used atomic.Bool
 }
 
-// planTTL bounds how long a replica that hears no signals may use a version
-// after another one has taken its place.
+// planTTL bounds how long a replica that receives no signals may use a replaced version.
 const planTTL = 5 * time.Second
 
 // maxCachedPlans bounds the cache; a plan that falls out is read again.
@@ -98,7 +96,7 @@ func (c *planCache) numbered(id int32) (*Plan, bool) {
 	return p, ok
 }
 
-// known is what the cache holds now, by id.
+// known returns the cached plans by id.
 func (c *planCache) known() map[int32]*Plan {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -113,8 +111,8 @@ func (c *planCache) forget() {
 	clear(c.byName)
 }
 
-// ForgetPlanNames makes the next look-up by name read the database; call it
-// when a signal says that the registry changed.
+// ForgetPlanNames makes the next lookup by name read the database; call it when a signal
+// says that the registry changed.
 func (s *Store) ForgetPlanNames() {
 	s.plans.mu.Lock()
 	defer s.plans.mu.Unlock()
@@ -132,7 +130,7 @@ const planHighest = `select ` + planColumns + ` from tasker.plans p join tasker.
 	where n.name = $1 and p.name = $2 and p.current and p.deprecated_at is null
 	order by p.version_key desc, p.version collate "C" desc limit 1`
 
-// lookUp is the statement that finds a plan, and what it needs.
+// lookUp returns the statement that finds a plan, with its arguments.
 func (k planKey) lookUp() (query string, args []any) {
 	if k.version == "" {
 		return planHighest, []any{k.namespace, k.name}
@@ -175,8 +173,8 @@ func (s *Store) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 // Index: the primary key.
 const readPlan = `select ` + planColumns + ` from tasker.plans p where p.plan_id = $1`
 
-// planOn is PlanByID for those who have a connection already: to wait for a
-// second one while holding the first would let a busy pool wait for itself.
+// planOn is PlanByID for callers that already have a connection: waiting for a second one
+// while holding the first could deadlock a busy pool.
 func (s *Store) planOn(ctx context.Context, db querier, id int32) (*Plan, error) {
 	if p, ok := s.plans.numbered(id); ok {
 		return p, nil
@@ -184,8 +182,8 @@ func (s *Store) planOn(ctx context.Context, db querier, id int32) (*Plan, error)
 	return s.plans.read(ctx, db, readPlan, id)
 }
 
-// ReadPlans has PlanByID remember many plans. What cannot be read is left to whoever
-// asks for it.
+// ReadPlans caches many plans for PlanByID. Plans that cannot be read are left to later
+// callers.
 func (s *Store) ReadPlans(ctx context.Context, ids []int32) error {
 	if _, missing := s.plans.take(ids); len(missing) == 0 {
 		return nil
@@ -196,7 +194,7 @@ func (s *Store) ReadPlans(ctx context.Context, ids []int32) error {
 	})
 }
 
-// plans are many by id, and why others cannot be used.
+// plans are plans by id, and errors of the unusable ones.
 type plans struct {
 	usable map[int32]*Plan
 	broken map[int32]error
@@ -213,8 +211,8 @@ func (p plans) of(id int32) (*Plan, error) {
 	return nil, ErrNotFound
 }
 
-// take returns those of some plans that the cache has, and the ids of the others,
-// each once; 0 is no plan.
+// take returns the cached ones of some plans, and the ids of the others, each once; 0 is
+// no plan.
 func (c *planCache) take(ids []int32) (p plans, missing []int32) {
 	p = plans{usable: make(map[int32]*Plan, 1), broken: map[int32]error{}}
 	c.mu.RLock()
@@ -230,7 +228,7 @@ func (c *planCache) take(ids []int32) (p plans, missing []int32) {
 	return p, missing
 }
 
-// plansOn is planOn for many: one statement reads those that the cache does not have.
+// plansOn is planOn for many: one statement reads those that are not cached.
 // Index: the primary key.
 func (s *Store) plansOn(ctx context.Context, db querier, ids []int32) (plans, error) {
 	p, missing := s.plans.take(ids)
@@ -260,7 +258,7 @@ func (c *planCache) read(ctx context.Context, db querier, query string, args ...
 	return plan, err
 }
 
-// planRow is a plan as it is stored.
+// planRow is a stored plan.
 type planRow struct {
 	id, queue int32
 	document  []byte
@@ -280,7 +278,7 @@ func (c *planCache) scan(row pgx.CollectableRow) (*Plan, error) {
 	return c.compile(r)
 }
 
-// compile makes a plan of its row and remembers it.
+// compile makes a plan of its row and caches it.
 func (c *planCache) compile(r planRow) (*Plan, error) {
 	if p, ok := c.numbered(r.id); ok {
 		c.put(p, r.current, time.Now())
@@ -319,12 +317,12 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 // ListedPlan is a current plan in a list.
 type ListedPlan struct {
 	*Plan
-	DeprecatedAt *time.Time // of its version; nil: it is not
+	DeprecatedAt *time.Time // of its version; nil: not deprecated
 }
 
-// Plans lists the current plans, ordered by namespace, name and version; an
-// empty namespace means all. At most 10,000 are returned. Only those that the
-// cache does not hold are read and compiled.
+// Plans lists the current plans, ordered by namespace, name and version; an empty
+// namespace means all. At most 10,000 are returned. Only those not cached are read and
+// compiled.
 func (s *Store) Plans(ctx context.Context, namespace string) ([]ListedPlan, error) {
 	var plans []ListedPlan
 	err := s.repeatable(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {

@@ -25,7 +25,7 @@ type planReport struct {
 	server string
 }
 
-// newPlanReport returns nil where nobody asked for a report.
+// newPlanReport returns nil unless a report was requested.
 func newPlanReport(t *testing.T) *planReport {
 	t.Helper()
 	if *plansFile == "" {
@@ -40,7 +40,7 @@ func (r *planReport) measure(t *testing.T, db *pgtest.DB, f fixture) {
 	r.sizes = append(r.sizes, fmt.Sprintf("%d waiting, %d finished", f.waiting, f.finished))
 	e := newExplainer(t, db.DSN, "force_generic_plan")
 	for _, c := range f.hotStatements(t, db, reportItems) {
-		e.execute(t, c) // what is planned and read for the first time is not what is asked
+		e.execute(t, c) // warms caches and plans
 		plans, took := e.explain(t, c)
 		if len(r.sizes) == 1 {
 			r.names = append(r.names, c.name)
@@ -56,7 +56,7 @@ func (r *planReport) measure(t *testing.T, db *pgtest.DB, f fixture) {
 	}
 }
 
-// render writes the nodes that were executed, one in a line.
+// render writes the executed nodes, one per line.
 func (n *planNode) render(w *strings.Builder, depth int) {
 	if n.Loops > 0 {
 		fmt.Fprintf(w, "%s%s", strings.Repeat("  ", depth), n.Type)

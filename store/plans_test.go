@@ -19,14 +19,14 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// The size of the board and of the ledger under test. The bounds below do not
-// depend on it: a plan that walks over a table needs ten times what they allow.
+// The sizes of the board and the ledger under test. The bounds below do not depend on
+// them: a plan that reads a whole table needs ten times what they allow.
 const (
 	// maxBlocks bounds the blocks that one item may touch: a few descents of
 	// an index and the entries of a new row version.
 	maxBlocks  = 40
-	maxRows    = 8   // that one item may walk over; tags pass over seven in claimAny
-	freeBlocks = 300 // for one statement, whatever it carries
+	maxRows    = 8   // read per item; tags skip seven in claimAny
+	freeBlocks = 300 // for one statement of any size
 )
 
 var (
@@ -40,9 +40,8 @@ var itemsOf = []int{20, 500}
 
 var bigTables = []string{"board", "tasks", "step_attempts", "dlq_entries", "task_identities", "workers", "schedules", "domain_events", "batches", "former_batches"}
 
-// TestHotStatementsStayOnTheirIndexes runs every hot statement over a large
-// board, planned for its parameters and planned for any, and looks at the
-// plans that were really executed.
+// TestHotStatementsStayOnTheirIndexes runs every hot statement over a large board, with
+// custom and generic plans, and checks the executed plans.
 func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a large board")
@@ -73,9 +72,8 @@ func TestHotStatementsStayOnTheirIndexes(t *testing.T) {
 	}
 }
 
-// TestPlansMadeOnSmallTablesHold: a fleet begins with an empty database and
-// keeps the plans that it made there until the tables are analyzed, while its
-// first backlog comes in.
+// TestPlansMadeOnSmallTablesHold: a fleet begins with an empty database and keeps the
+// plans that it made there until the tables are analyzed, while its first backlog grows.
 func TestPlansMadeOnSmallTablesHold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a large board")
@@ -94,9 +92,9 @@ func TestPlansMadeOnSmallTablesHold(t *testing.T) {
 	}
 }
 
-// TestPlansMadeAmongTheDeadHold: while somebody holds an old snapshot, the table
-// may be analyzed in a moment when all that lies in it is dead. It looks empty
-// then, and is as long to walk over as ever.
+// TestPlansMadeAmongTheDeadHold: while a session holds an old snapshot, the table may be
+// analyzed when it holds only dead rows. It then looks empty although it is as long as
+// before.
 func TestPlansMadeAmongTheDeadHold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills a large board")
@@ -114,8 +112,8 @@ func TestPlansMadeAmongTheDeadHold(t *testing.T) {
 	alive := fixture{from: dead.waiting, waiting: 20_000, grown: true}
 	alive.fill(t, db)
 	e := newExplainer(t, db.DSN, "force_generic_plan")
-	// These begin at the beginning of an index, or between lanes of which one is
-	// the other, and walk over what is dead there: that is what the frontier is for.
+	// These begin at the beginning of an index, or between lanes, and read the dead rows
+	// there: that is the purpose of the frontier.
 	walking := []string{"claimAll", "firstTimes", "horizon", "attention", "queueDepth", "unservedLanes", "promoteDue", "expireLeases"}
 	for _, c := range alive.hotStatements(t, db, 20) {
 		if !slices.Contains(walking, c.name) {
@@ -137,13 +135,13 @@ func openPlans(t *testing.T) *pgtest.DB {
 	return db
 }
 
-// fixture is a board of callable 1 with everything, two of its lanes, and the
-// ledger of tasks that have ended.
+// fixture is a board of callable 1 with steps in all states, two of its lanes, and the
+// ledger of ended tasks.
 type fixture struct {
 	from     int // the first of its numbers, less one
 	finished int
 	waiting  int
-	grown    bool // added to another one, with nothing that would make plans anew
+	grown    bool // added to another one, without causing new plans
 }
 
 func (f fixture) fill(t *testing.T, db *pgtest.DB) {
@@ -153,8 +151,8 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 	indexes := db.QueryString(t, secondary)
 	if !f.grown { // most indexes are built afterwards
 		db.Exec(t, `drop index tasker.board_claimable, tasker.board_reported, tasker.board_reported_apart, tasker.board_due, tasker.board_lease`)
-		// Version 7 UUIDs rising with i from a minute before midnight on: plans
-		// are made while the partition of the day is empty.
+		// Version 7 UUIDs rising with i from a minute before midnight: plans are made
+		// while the partition of the day is empty.
 		db.Exec(t, fmt.Sprintf(`create function test_id(i int) returns uuid language sql immutable as $$
 			select (lpad(to_hex(%d + i * 50::bigint), 12, '0')
 				|| '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid $$`, start.UTC().Truncate(24*time.Hour).Add(-time.Minute).UnixMilli()))
@@ -186,9 +184,9 @@ func (f fixture) fill(t *testing.T, db *pgtest.DB) {
 	t.Logf("filled in %v", time.Since(start).Round(time.Second))
 }
 
-// place puts the steps on the board. In twenty: 16 claimable, 2 scheduled, 1
-// running, 1 reported. Every other twenty stand in their tasks' rows, every
-// third task's context in the ledger.
+// place puts the steps on the board. Of twenty: 16 claimable, 2 scheduled, 1 running, 1
+// reported. Every other twenty are in their tasks' rows, every third task's context in
+// the ledger.
 func (f fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
 	const numbers = `(select i, i / 20 % 2 = 0 as inline,
 			case when i % 20 < 16 then 2 when i % 20 < 18 then 1 when i % 20 = 18 then 3 else 4 end as state
@@ -207,16 +205,16 @@ func (f fixture) place(t *testing.T, db *pgtest.DB, after, last int) {
 		select test_id(i), 2, 1, `+step+` from `+numbers+` where not inline`, after, last, f.youngest())
 }
 
-// youngest is from where on the statements find their rows.
+// youngest is where the statements begin to find their rows.
 func (f fixture) youngest() int { return f.from + f.finished + f.waiting*4/10 }
 
-// hotStatement is one statement with what it is given.
+// hotStatement is a statement with its arguments.
 type hotStatement struct {
 	name    string
 	sql     string
 	args    []any
 	items   int
-	touched int // rows it must report to have touched; 0: not looked at
+	touched int // rows that it must affect; 0: not checked
 }
 
 // endedTasks are the first tasks of a fixture that has count ended ones, at most
@@ -372,8 +370,8 @@ steps:
 	return p
 }
 
-// explainer runs statements on a connection that sends the plan of everything
-// it executes, inside functions too, as a notice (auto_explain).
+// explainer runs statements on a connection that sends the plan of everything it
+// executes, also inside functions, as a notice (auto_explain).
 type explainer struct {
 	conn  *pgx.Conn
 	plans []string
@@ -412,8 +410,8 @@ func (e *explainer) execute(t *testing.T, c hotStatement) {
 	require.NoError(t, err, c.name)
 }
 
-// explain executes a statement in a transaction that is rolled back and
-// returns the plans that were executed for it, and how long it took.
+// explain executes a statement in a transaction that is rolled back and returns the
+// executed plans and the duration.
 func (e *explainer) explain(t *testing.T, c hotStatement) ([]planNode, time.Duration) {
 	tx, err := e.conn.Begin(t.Context())
 	require.NoError(t, err)
@@ -429,7 +427,7 @@ func (e *explainer) explain(t *testing.T, c hotStatement) ([]planNode, time.Dura
 	_, err = tx.Exec(t.Context(), `set local auto_explain.log_min_duration = -1`)
 	require.NoError(t, err)
 	if c.touched > 0 {
-		require.EqualValues(t, c.touched, tag.RowsAffected(), "the statement must have something to do")
+		require.EqualValues(t, c.touched, tag.RowsAffected(), "the statement must affect rows")
 	}
 	require.NotEmpty(t, e.plans, "no plan was sent")
 	var plans []planNode
@@ -472,8 +470,8 @@ func isPartOf(relation, table string) bool {
 	return relation == table || relation == table+"_default" || strings.HasPrefix(relation, table+"_20")
 }
 
-// planNode is the part of EXPLAIN's answer that is judged. A node's blocks
-// include those of the nodes below it.
+// planNode is the relevant part of EXPLAIN's output. A node's blocks include those of the
+// nodes below it.
 type planNode struct {
 	Type     string     `json:"Node Type"`
 	Index    string     `json:"Index Name"`

@@ -26,7 +26,7 @@ steps:
     handler: {callable: two}
 `
 
-// sidedYAML has a step beside the one that saves, so that they stand apart.
+// sidedYAML has a step beside the one that saves, so that both have their own rows.
 const sidedYAML = `
 name: sided
 namespace_name: shapes
@@ -42,8 +42,8 @@ steps:
     handler: {callable: two}
 `
 
-// TestProgressStaysWithItsStep through failures and crashes, in the task's row
-// and in a row of its own, and goes no further.
+// TestProgressStaysWithItsStep through failures and crashes, in the task's row and in its
+// own, and reaches no other step.
 func TestProgressStaysWithItsStep(t *testing.T) {
 	t.Parallel()
 	for name, yaml := range map[string]string{"in the task's row": retriedYAML, "apart": sidedYAML} {
@@ -88,11 +88,11 @@ func TestProgressStaysWithItsStep(t *testing.T) {
 			require.Contains(t, string(one.Checkpoint), `"cursor": 20`)
 			require.Equal(t, []bool{true}, report(t, s, succeed(one, `1`)))
 			applyAll(t, s)
-			require.Equal(t, "10 20 20", inLedger(t, db, id, 0), "each attempt with what it had")
+			require.Equal(t, "10 20 20", inLedger(t, db, id, 0), "each attempt with its checkpoint")
 
 			two := next(len(p.Steps) - 1)
 			require.Zero(t, two.Slot, "it moved into the task's row")
-			require.Nil(t, two.Checkpoint, "and got nothing from the step that was there before")
+			require.Nil(t, two.Checkpoint, "without progress of the previous step")
 			require.Nil(t, onBoard(t, db, two))
 			task, err := s.Task(t.Context(), id)
 			require.NoError(t, err)
@@ -107,8 +107,8 @@ func TestProgressStaysWithItsStep(t *testing.T) {
 	}
 }
 
-// TestSettlementsLeaveCheckpointsAlone: a claim does not know what was saved
-// under it since, so the row decides.
+// TestSettlementsLeaveCheckpointsAlone: a claim does not know checkpoints saved under it
+// since, so the row decides.
 func TestSettlementsLeaveCheckpointsAlone(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -134,7 +134,7 @@ func TestSettlementsLeaveCheckpointsAlone(t *testing.T) {
 	requireIntegrity(t, s)
 }
 
-// act does to a task what an operator wants, by the rules.
+// act applies an operator's action to a task, by the rules.
 func act(t testing.TB, s *store.Store, task uuid.UUID, kind string, step int, how store.Taking, in workflow.Input) {
 	t.Helper()
 	taken, err := s.TakeTasks(t.Context(), []uuid.UUID{task}, how)
@@ -151,8 +151,7 @@ func act(t testing.TB, s *store.Store, task uuid.UUID, kind string, step int, ho
 
 var onSteps = store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskComplete), int16(workflow.TaskError)}}
 
-// TestOperatorsAndProgress: a reset goes on, a step that is run again begins
-// afresh.
+// TestOperatorsAndProgress: a reset continues, a step that is run again starts anew.
 func TestOperatorsAndProgress(t *testing.T) {
 	t.Parallel()
 	for name, yaml := range map[string]string{"in the task's row": retriedYAML, "apart": sidedYAML} {
@@ -190,8 +189,8 @@ func TestOperatorsAndProgress(t *testing.T) {
 			require.Contains(t, string(one.Checkpoint), `"cursor": 20`)
 			require.Equal(t, []string{"10"}, onBoard(t, db, one).cursors())
 
-			// Handed back, and then called off while it waits: no attempt tells
-			// of what it had saved.
+			// Handed back, then called off while waiting: no attempt shows its
+			// checkpoint.
 			saveOne(t, s, one, `30`)
 			_, err = s.HandBack(t.Context(), []store.ClaimKey{one.Key()})
 			require.NoError(t, err)
@@ -206,7 +205,7 @@ func TestOperatorsAndProgress(t *testing.T) {
 			act(t, s, id, "run_again", 0, onSteps, workflow.RunAgain{Step: 0})
 			task, err = s.Task(t.Context(), id)
 			require.NoError(t, err)
-			require.Nil(t, task.Steps[0].Checkpoint, "what it had is history")
+			require.Nil(t, task.Steps[0].Checkpoint, "the old checkpoint is history")
 			one = take()
 			require.Nil(t, one.Checkpoint)
 			require.Nil(t, onBoard(t, db, one))
@@ -214,14 +213,14 @@ func TestOperatorsAndProgress(t *testing.T) {
 			applyAll(t, s)
 			act(t, s, id, "reset_for_retry", 0, onSteps, workflow.Reset{Step: 0})
 			one = take()
-			require.Nil(t, one.Checkpoint, "the newest attempt has saved nothing")
+			require.Nil(t, one.Checkpoint, "the newest attempt has no checkpoint")
 			noViolations(t, s)
 		})
 	}
 }
 
-// TestACheckpointFindsAStepThatHasMoved: an action gives the step in a task's
-// row a row of its own.
+// TestACheckpointFindsAStepThatHasMoved: an action gives the step in a task's row its own
+// row.
 func TestACheckpointFindsAStepThatHasMoved(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -232,7 +231,7 @@ func TestACheckpointFindsAStepThatHasMoved(t *testing.T) {
 	saveOne(t, s, one, `1`)
 	taken, err := s.TakeTasks(t.Context(), []uuid.UUID{id}, store.Taking{Spread: true})
 	require.NoError(t, err)
-	// It waits for the row, which is empty when its turn comes.
+	// It waits for the row, which is empty after the wait.
 	answer := make(chan store.SavedCheckpoint, 1)
 	go func() {
 		saved, err := s.SaveCheckpoints(t.Context(), []store.Checkpoint{point(one, `2`, 2)}, 3, time.Minute)
@@ -243,14 +242,14 @@ func TestACheckpointFindsAStepThatHasMoved(t *testing.T) {
 		answer <- saved[0]
 	}()
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
-		return db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == 1, "nobody waits"
+		return db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == 1, "no session waits"
 	})
 	_, err = taken.Commit(t.Context(), uuid.Nil, nil)
 	require.NoError(t, err)
 	require.True(t, (<-answer).Saved)
 	require.Equal(t, 1, db.QueryInt(t, `select slot from tasker.board where step_no = 0`))
 	require.JSONEq(t, `2`, string(onBoard(t, db, one).Cursor))
-	require.Equal(t, []string{"1"}, onBoard(t, db, one).cursors(), "it took its progress along")
+	require.Equal(t, []string{"1"}, onBoard(t, db, one).cursors(), "its progress moved with it")
 	saveOne(t, s, one, `3`)
 	require.Equal(t, 0, db.QueryInt(t, `select count(*) from tasker.board where slot = 0 and checkpoint is not null`))
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// quarantineTasks takes everything of tasks off the board whose records
-// contradict each other, and keeps what was claimed or reported in the ledger.
+// quarantineTasks removes tasks with contradictory records from the board, and records
+// their claims and reports in the ledger.
 // Index: the primary key.
 const quarantineTasks = `
 with gone as (
@@ -36,11 +36,11 @@ type brokenColumns struct {
 func (w *writes) quarantine(c *Change) error {
 	t := c.Task
 	if c.Action == nil || c.Effects.DeadLetter == nil {
-		return errors.New("a quarantine needs its action and its reason")
+		return errors.New("want an action and a reason for a quarantine")
 	}
 	progress := t.Progress
 	if progress == nil {
-		progress = &workflow.Progress{} // what is on record cannot be read
+		progress = &workflow.Progress{} // the recorded progress cannot be read
 	}
 	w.broken.tasks = append(w.broken.tasks, t.UUID)
 	w.broken.reasons = append(w.broken.reasons, c.Action.Reason)
@@ -50,9 +50,9 @@ func (w *writes) quarantine(c *Change) error {
 		w.watched = append(w.watched, t.UUID.String())
 	}
 	if t.Awaited {
-		w.tell(t.UUID)
+		w.notifyDependents(t.UUID)
 	}
-	w.message() // what its steps were is called off
+	w.message() // its sub-workflows are called off
 	w.finished++
 	return w.performed(c)
 }

@@ -13,8 +13,8 @@ import (
 // as an outage: a single connection that broke is replaced sooner.
 const shortOutage = time.Second
 
-// reach knows since when the database has answered without an outage. It is safe
-// for concurrent use.
+// reach tracks since when the database has answered without an outage. It is safe for
+// concurrent use.
 type reach struct {
 	mu     sync.Mutex
 	since  time.Time // the end of the latest outage, or when the store was opened
@@ -22,7 +22,7 @@ type reach struct {
 	broken bool      // a connection broke, or could not be made, after it
 }
 
-// note takes in how a flow ended, at now.
+// note records how a flow ended, at now.
 func (r *reach) note(err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,18 +38,18 @@ func (r *reach) note(err error, now time.Time) {
 	}
 }
 
-// outOfReach reports whether an error tells of a connection that broke or could
-// not be made, or of no answer at all. A statement that the server has ended
-// because it took too long says something about itself.
+// outOfReach reports whether an error means a broken connection, a failed one, or no
+// answer at all. A statement that the server ended because it took too long does not
+// count.
 func outOfReach(err error) bool {
 	var dead *connectionLost
 	var connect *pgconn.ConnectError
 	return !errors.Is(err, context.Canceled) && (errors.As(err, &dead) || errors.As(err, &connect) || errors.Is(err, context.DeadlineExceeded))
 }
 
-// ReachedSince is since when the database has answered without an outage of a
-// second or more, as far as the flows of this store have met one; when the store
-// was opened, if they have not. It is safe for concurrent use.
+// ReachedSince returns since when the database has answered without an outage of a second
+// or more, as far as the flows of this store have met one; otherwise when the store was
+// opened. It is safe for concurrent use.
 func (s *Store) ReachedSince() time.Time {
 	s.reach.mu.Lock()
 	defer s.reach.mu.Unlock()

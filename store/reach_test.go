@@ -22,11 +22,11 @@ func TestWhatCountsAsAnOutage(t *testing.T) {
 		"an idle store finds its connection broken":   {broke, nil, 9 * time.Second, true},
 		"no connection can be made":                   {refused, nil, 2 * time.Second, true},
 		"broken, then refused":                        {broke, refused, time.Second, true},
-		"nothing was asked":                           {nil, nil, time.Hour, false},
+		"no statement":                                {nil, nil, time.Hour, false},
 		"nothing answers":                             {context.DeadlineExceeded, nil, 9 * time.Second, true},
 		"a statement took too long":                   {&pgconn.PgError{Code: "57014"}, nil, 9 * time.Second, false},
 		"the caller gave up":                          {context.Canceled, nil, 9 * time.Second, false},
-		"a request was refused":                       {&pgconn.PgError{Code: "23505"}, nil, 9 * time.Second, false},
+		"a statement was rejected":                    {&pgconn.PgError{Code: "23505"}, nil, 9 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +45,7 @@ func TestWhatCountsAsAnOutage(t *testing.T) {
 			}
 			require.Equal(t, want, r.since)
 			r.note(nil, back.Add(time.Hour))
-			require.Equal(t, want, r.since, "it is told once")
+			require.Equal(t, want, r.since, "it is recorded once")
 		})
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// TestPlansAreReadTogether: a worker that claims steps of many templates asks for
-// their plans once, and one that is not there hides none of the others.
+// TestPlansAreReadTogether: a worker that claims steps of many templates reads their
+// plans in one statement, and a missing one hides none of the others.
 func TestPlansAreReadTogether(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

@@ -13,25 +13,25 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Immutability is what becomes of other content under a version that tasks have
-// used.
+// Immutability is the policy for new content under a version that tasks have used.
 type Immutability string
 
 // The immutabilities; the empty string means VersionsRefuse.
 const (
-	VersionsRefuse Immutability = "refuse" // the version stays as it is
-	VersionsWarn   Immutability = "warn"   // the content takes its place, and that is told
-	VersionsOff    Immutability = "off"    // the content takes its place
+	VersionsRefuse Immutability = "refuse" // the version stays unchanged
+	VersionsWarn   Immutability = "warn"   // the content replaces it, with a warning
+	VersionsOff    Immutability = "off"    // the content replaces it
 )
 
 // Registrant registers templates.
 type Registrant struct {
-	ID          string // of the daemon or operator, for people
+	ID          string // of the daemon or operator
 	Environment string // the templates are resolved for
 	Immutable   Immutability
 }
 
-// VersionConflict is a template version whose content is not what was brought.
+// VersionConflict is a template version whose content differs from the one being
+// registered.
 type VersionConflict struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -39,11 +39,11 @@ type VersionConflict struct {
 	// Brought and Registered are the SHA-256 of both contents in hex.
 	Brought      string    `json:"brought"`
 	Registered   string    `json:"registered"`
-	RegisteredBy string    `json:"registered_by"` // "" where that is not known
+	RegisteredBy string    `json:"registered_by"` // "" if unknown
 	RegisteredAt time.Time `json:"registered_at"`
 }
 
-// What a daemon logs of a conflict.
+// Log messages of daemons about conflicts.
 const (
 	RefusedTemplate  = "a template is refused, because tasks have used its version with other content; give the changed one another version"
 	ReplacedTemplate = "a template version that tasks have used has other content from now on"
@@ -59,14 +59,14 @@ func (c VersionConflict) String() string {
 		by, c.RegisteredAt.UTC().Format(time.RFC3339))
 }
 
-// Registered is what became of templates that were brought. What is in neither
-// list is as it was brought.
+// Registered is the result of a registration. Templates in neither list are registered
+// unchanged.
 type Registered struct {
-	Refused  []VersionConflict // the content that tasks have used stays
-	Replaced []VersionConflict // the content that tasks have used gave way
+	Refused  []VersionConflict // the used content stays
+	Replaced []VersionConflict // the used content was replaced
 }
 
-// registration is templates that are brought, column by column.
+// registration is templates to register, column by column.
 type registration struct {
 	who                         Registrant
 	templates                   []*workflow.Template
@@ -118,11 +118,10 @@ func (r *registration) add(t *workflow.Template, hash []byte, document, steps st
 	r.hashes, r.documents, r.steps = append(r.hashes, hash), append(r.documents, document), append(r.steps, steps)
 }
 
-// RegisterTemplates makes resolved templates the current ones of their
-// versions, and their namespaces queues. Content that is current already is not
-// stored again; running tasks keep the plan they began with. Versions that tasks
-// have used are immutable, unless the registrant says otherwise: other content is
-// told in the answer and is no error.
+// RegisterTemplates makes resolved templates the current ones of their versions, and
+// creates their namespaces. Content that is already current is not stored again; running
+// tasks keep their plan. Versions that tasks have used are immutable, unless the
+// registrant says otherwise: a conflict is part of the answer, not an error.
 func (s *Store) RegisterTemplates(ctx context.Context, who Registrant, templates []*workflow.Template) (done Registered, err error) {
 	if len(templates) == 0 {
 		return done, nil
@@ -146,13 +145,13 @@ func (s *Store) RegisterTemplates(ctx context.Context, who Registrant, templates
 	return done, err
 }
 
-// take has two who register at the same time take turns.
+// take serializes registrations.
 func (*registration) take(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtext('tasker.register_templates'))`)
 	return err
 }
 
-// write stores what may be stored.
+// write stores the templates without conflict.
 func (r *registration) write(ctx context.Context, tx pgx.Tx) (done Registered, err error) {
 	b := &pgx.Batch{}
 	queueZones(b, r.templates)
@@ -193,10 +192,10 @@ func (r *registration) refuses() bool {
 	return r.who.Immutable != VersionsWarn && r.who.Immutable != VersionsOff
 }
 
-// rival is the current plan of a version that is brought.
+// rival is the current plan of a version to register.
 type rival struct {
 	plan int32
-	same bool // it has the content that is brought
+	same bool // it has the same content
 	hash []byte
 	by   string
 	at   time.Time
@@ -207,7 +206,7 @@ func (r *registration) conflict(i int, v *rival) VersionConflict {
 		Brought: hex.EncodeToString(r.hashes[i]), Registered: hex.EncodeToString(v.hash), RegisteredBy: v.by, RegisteredAt: v.at}
 }
 
-// rivals are the current plans by the templates that are brought.
+// rivals returns the current plans of the templates to register.
 // Index: plans_current.
 func (r *registration) rivals(ctx context.Context, tx pgx.Tx) (map[int]*rival, error) {
 	rows, err := tx.Query(ctx, `
@@ -231,9 +230,9 @@ func (r *registration) rivals(ctx context.Context, tx pgx.Tx) (map[int]*rival, e
 	return found, err
 }
 
-// lock keeps those who create tasks from the plans that may have to give way, and
-// says which of these no task has used. One that is locked is about to be used:
-// who refuses does not wait to see whether that transaction commits.
+// lock locks the plans that may be replaced against the creation of tasks, and returns
+// those that no task has used. A locked one is about to be used: a registration that
+// would reject it does not wait for that transaction.
 func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival) (free map[int32]bool, err error) {
 	var wanted []int32
 	for _, v := range found {
@@ -257,8 +256,7 @@ func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival
 	if err != nil {
 		return nil, err
 	}
-	// A statement of its own: the one that locks may not see who used the plans
-	// until it had them.
+	// A statement of its own: the locking one may not see uses committed while it waited.
 	rows, err = tx.Query(ctx, `select p from unnest($1::int[]) p where not exists (select from tasker.plan_uses where plan_id = p)`, nonNil(locked))
 	if err != nil {
 		return nil, err
@@ -271,8 +269,7 @@ func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival
 	return free, err
 }
 
-// registerCallables adds what the steps of templates call and nobody has called
-// before.
+// registerCallables adds the callables of templates that are new.
 // Index: callables_named.
 const registerCallables = `
 insert into tasker.callables (namespace_id, callable, method, resolver)
@@ -283,8 +280,8 @@ cross join lateral jsonb_to_recordset(n.steps::jsonb) d(callable text, method te
 where d.callable is not null
 on conflict do nothing`
 
-// insert makes the templates the current ones of their versions, in the place of
-// the plans that give way.
+// insert makes the templates the current ones of their versions, replacing the plans in
+// give.
 func (r *registration) insert(ctx context.Context, tx pgx.Tx, give []int32) error {
 	b := &pgx.Batch{}
 	b.Queue(`update tasker.plans set current = false where plan_id = any ($1::int[])`, nonNil(give))

@@ -15,49 +15,47 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// ModeDraining stands in place of the deployment mode of a worker that is
-// stopping: it takes no work in any mode, and ends what it holds.
+// ModeDraining replaces the deployment mode of a worker that is stopping: it claims no
+// work and ends its claims.
 const ModeDraining = "Draining"
 
-// Daemon describes a running daemon to the others.
+// Daemon describes a running daemon to the fleet.
 type Daemon struct {
 	UUID       uuid.UUID // new for every start of the process
-	ID         string    // worker_id or processor id, for people
+	ID         string    // worker_id or processor id, for operators
 	Hostname   string
-	Address    string // host:port of its API; "" when it has none
+	Address    string // host:port of its API; "" without one
 	Version    string
 	Mode       string   // deployment mode, or ModeDraining
 	Namespaces []string // of a worker
 	Tags       []string // of a worker
-	// Callables are what a worker claims, see Callable, and Handlers the names that it
-	// has handlers by; of the first MaxHandlersShown the fleet is told.
+	// Callables are those that a worker claims, see Callable, and Handlers the names of
+	// its handlers; the registry shows the first MaxHandlersShown.
 	Callables []int32
 	Handlers  []string
-	// Refused are the templates of a worker whose versions have other content; of the
-	// first MaxRefusedShown the fleet is told.
+	// Refused are the rejected templates of a worker, whose versions have other content;
+	// the registry shows the first MaxRefusedShown.
 	Refused []VersionConflict
-	// Rules are those of an orchestrator that workers may decide by, see AgreedRules;
-	// nil: it has none for them.
+	// Rules are those that an orchestrator publishes for workers, see AgreedRules; nil:
+	// none.
 	Rules json.RawMessage
 }
 
-// MaxHandlersShown bounds the handlers of which a worker tells the fleet.
+// MaxHandlersShown bounds the handlers of a worker in the registry.
 const MaxHandlersShown = 1000
 
-// MaxRefusedShown bounds the refused templates of which a worker tells the fleet.
+// MaxRefusedShown bounds the rejected templates of a worker in the registry.
 const MaxRefusedShown = 100
 
-// workerHeartbeat says that the worker lives, extends the leases of what it
-// holds and answers which claims are no longer its own. It registers the
-// worker when it is new, so a worker that was forgotten simply comes back, and
-// one that was stale is active again. One that was given up stays dead: nothing
-// is extended, and the answer is null. One that has signed off stays signed off: a
-// heartbeat whose caller has gone may still reach the server, and a daemon never
-// comes back under the UUID that it had.
-// It brings the rules of orchestrators back, where those that live agree.
-// It waits for nobody: whoever has a step locked is about to end the claim,
-// or did nothing to it, and then the next heartbeat is early enough. It never
-// makes a lease shorter, and leaves a longer one alone: see extendLease.
+// workerHeartbeat reports that the worker is alive, extends the leases of its claims and
+// returns the lost ones. It registers an unknown worker, so a forgotten one is registered
+// again, and a stale one is active again. A dead one stays dead: nothing is extended, and
+// the answer is null. One that signed off stays so: a heartbeat whose caller has ended
+// may still reach the server, and a daemon never reuses its UUID. It returns the rules of
+// the orchestrators if the live ones agree. It waits for no lock: the holder of a step's
+// lock is about to end the claim, or leaves it unchanged, and then the next heartbeat is
+// early enough. It never shortens a lease and leaves longer ones unchanged: see
+// extendLease.
 // Index: the primary keys; (select $n) as in reportSteps.
 const workerHeartbeat = `
 with alive as (
@@ -93,10 +91,9 @@ select h.token, null from held h where not h.ours
 union all
 select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (array_agg(rules))[1] end from tasker.processors where rules_until > clock_timestamp() and stopped_at is null`
 
-// WorkerHeartbeat extends the leases of claims by lease and returns the tokens
-// of those that are lost: their handlers must stop. The error wraps
-// ErrWorkerDead when the fleet has given the worker up: then all of them are
-// lost to it, and it goes on under a new UUID.
+// WorkerHeartbeat extends the leases of claims by lease and returns the tokens of lost
+// ones: their handlers must stop. The error wraps ErrWorkerDead if the fleet considers
+// the worker dead: then all of them are lost, and it must continue under a new UUID.
 func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
 	keys := claimColumns(claims)
 	refused, err := json.Marshal(nonNil(d.Refused[:min(len(d.Refused), MaxRefusedShown)]))
@@ -117,7 +114,7 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 			switch {
 			case token == nil:
 				dead = true
-			case *token == 0: // no claim has it
+			case *token == 0: // not a claim
 				s.agreed.Store(new(string(rules)))
 			default:
 				lost = append(lost, *token)
@@ -132,9 +129,9 @@ func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey
 	return lost, err
 }
 
-// AgreedRules are those that all orchestrators had published which lived at the
-// latest heartbeat of a worker of this process; "" where there were none, or they did
-// not agree. It is safe for concurrent use.
+// AgreedRules returns the rules that all live orchestrators had published at the latest
+// heartbeat of a worker of this process; "" if there were none, or they differed. It is
+// safe for concurrent use.
 func (s *Store) AgreedRules() string {
 	if agreed := s.agreed.Load(); agreed != nil {
 		return *agreed
@@ -142,20 +139,21 @@ func (s *Store) AgreedRules() string {
 	return ""
 }
 
-// processorAlive says that the orchestrator lives.
+// processorAlive reports that the orchestrator is alive.
 const processorAlive = `
 insert into tasker.processors as p (processor_uuid, processor_id, hostname, version, mode, address, rules, rules_until)
 values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + $8::bigint * interval '1 ms')
 on conflict (processor_uuid) do update set heartbeat_at = clock_timestamp(), mode = excluded.mode, address = excluded.address,
     rules = excluded.rules, rules_until = excluded.rules_until`
 
-// attention is processorAlive that answers what an orchestrator's timer should wait for and what has
-// been in line since before the last heartbeats: whoever should have signalled
-// that may have died between its commit and the signal.
-// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
+// attention is processorAlive that also returns the horizon of the orchestrator's timer
+// and work that has waited since before the last heartbeats: its sender may have died
+// between its commit and the signal.
+// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart,
+// board_claimable.
 var attention = `with recursive alive as (` + processorAlive + `), ` + overdue(9)
 
-// overdue looks at the beginning of every list for what has waited too long; its
+// overdue checks the beginning of every list for work that has waited too long; its
 // parameters, from number p on, are those of lookEverywhere.
 func overdue(p int) string {
 	at := func(n int) string { return "$" + strconv.Itoa(p+n) }
@@ -174,24 +172,23 @@ func overdue(p int) string {
              where n.paused_at is null and f.enqueued_at < clock_timestamp() - ` + at(4) + `::bigint * interval '1 ms')`
 }
 
-// lookEverywhere are the arguments of overdue: the frontiers, and how long
-// something may wait.
+// lookEverywhere returns the arguments of overdue: the frontiers, and how long work may
+// wait.
 func (s *Store) lookEverywhere(patience time.Duration) []any {
 	due, lease := s.timesFrom()
 	reported := s.reportedFrom()
 	return append([]any{due, lease, reported.lone, reported.apart, patience.Milliseconds()}, s.everywhere()...)
 }
 
-// Attention is what a heartbeat of an orchestrator brings back.
+// Attention is the result of an orchestrator's heartbeat.
 type Attention struct {
 	Horizon
-	Signals []signal.Signal // for what has waited suspiciously long
+	Signals []signal.Signal // for work that has waited too long
 }
 
-// ProcessorHeartbeat registers or refreshes an orchestrator, and with attend
-// looks, in the same statement, for what needs attention; overdue is how long
-// something may wait in line before it is signalled again. Its rules hold for three
-// times as long.
+// ProcessorHeartbeat registers or refreshes an orchestrator, and with attend checks, in
+// the same statement, what needs attention; overdue is how long work may wait before it
+// is signalled again. Its rules hold for three times as long.
 func (s *Store) ProcessorHeartbeat(ctx context.Context, d Daemon, overdue time.Duration, attend bool) (Attention, error) {
 	a := Attention{Horizon: new(dueTimes).horizon()}
 	err := s.repeatable(ctx, "processor_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
@@ -244,7 +241,7 @@ func (s *Store) Stopped(ctx context.Context, daemon uuid.UUID) error {
 	})
 }
 
-// Replica is a daemon as the fleet sees it.
+// Replica is a daemon in the fleet.
 type Replica struct {
 	Daemon
 	Kind         string        // "orchestrator" or "worker"

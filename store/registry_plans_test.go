@@ -12,9 +12,9 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-// TestPlansMadeWithFewTemplatesHold: a fleet begins with a template or two, and
-// its connections keep the plans that they made then. With thousands of them a
-// statement that walked over all to find one would do so for each of its tasks.
+// TestPlansMadeWithFewTemplatesHold: a fleet begins with one or two templates, and its
+// connections keep the plans made then. With thousands of templates a statement that
+// reads all to find one would do so for each of its tasks.
 func TestPlansMadeWithFewTemplatesHold(t *testing.T) {
 	t.Parallel()
 	const items = 20
@@ -50,8 +50,8 @@ func TestPlansMadeWithFewTemplatesHold(t *testing.T) {
 
 const otherTemplates = 3000
 
-// fillRegistry adds other namespaces and as many versions of the fixture's
-// template. In every index they come before those that are looked for.
+// fillRegistry adds other namespaces and many versions of the fixture's template. In
+// every index they precede those that are looked up.
 func fillRegistry(t *testing.T, db *pgtest.DB) {
 	db.Exec(t, `insert into tasker.namespaces (namespace_id, name) overriding system value
 		select -i, 'a' || i from generate_series(1, $1::int) i`, otherTemplates)
@@ -59,7 +59,7 @@ func fillRegistry(t *testing.T, db *pgtest.DB) {
 		select -i, 1, 'p', '0.0.' || i, 'test', sha256(i::text::bytea), '{a,b}', '{}', true from generate_series(1, $1::int) i`, otherTemplates)
 }
 
-// fillRegistryUse adds what refers to namespaces.
+// fillRegistryUse adds rows that refer to namespaces.
 func (f fixture) fillRegistryUse(t *testing.T, db *pgtest.DB) {
 	f.fillOperations(t, db)
 	f.fillWaits(t, db)
@@ -67,8 +67,8 @@ func (f fixture) fillRegistryUse(t *testing.T, db *pgtest.DB) {
 		select 1, 'c' || i, '{}', 0 from generate_series($1::int, $2::int) i`, f.from+1, f.from+20)
 }
 
-// checkRegistry executes a statement and bounds the templates and namespaces
-// that it walks over.
+// checkRegistry executes a statement and bounds the templates and namespaces that it
+// reads.
 func (e *explainer) checkRegistry(t *testing.T, c hotStatement) {
 	everywhere := slices.Contains([]string{"queueDepth", "attention", "stuck"}, c.name)
 	if c.name == "queueDepth" {
@@ -82,7 +82,7 @@ func (e *explainer) checkRegistry(t *testing.T, c hotStatement) {
 	t.Logf("%.0f templates, %.0f namespaces, %v", rows["plans"], rows["namespaces"], took.Round(100*time.Microsecond))
 	for _, table := range []string{"plans", "namespaces"} {
 		limit := 2 * c.items
-		if table == "namespaces" && everywhere { // the others, and those that they are told of
+		if table == "namespaces" && everywhere { // the others, and their signals
 			limit += 2 * otherTemplates
 		}
 		if rows[table] > float64(limit) {
@@ -91,8 +91,8 @@ func (e *explainer) checkRegistry(t *testing.T, c hotStatement) {
 	}
 }
 
-// registryStatements are those that find templates and namespaces, and are
-// looked at nowhere else.
+// registryStatements are those that look up templates and namespaces, and are checked
+// only here.
 func (f fixture) registryStatements(t *testing.T, db *pgtest.DB, items int) []hotStatement {
 	many := func(s string) (list []string) {
 		for range items {

@@ -10,8 +10,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// engineQueue is the queue of steps that the engine runs itself: no worker asks
-// for it, whatever namespace the task is of.
+// engineQueue is the queue of steps that the engine runs: no worker claims from it,
+// whatever the task's namespace.
 const engineQueue = 0
 
 func queueOf(p *Plan, step *workflow.PlanStep) int32 {
@@ -21,29 +21,28 @@ func queueOf(p *Plan, step *workflow.PlanStep) int32 {
 	return p.Queue
 }
 
-// callableOf is the line that a step waits in.
+// callableOf returns the callable whose line a step waits in.
 func (p *Plan) callableOf(step *workflow.PlanStep) int32 { return p.Callables[step.No] }
 
 // The kinds of messages about tasks, as in the column.
 const (
-	messageEnded        int16 = iota + 1 // it has ended, and others wait for that
-	messageStop                          // it is to be cancelled with the step that it is
-	messageDependencies                  // what it depends on is to be looked at
-	messageFailed                        // it is to be cancelled: what it depends on has failed
+	messageEnded        int16 = iota + 1 // it has ended and has dependents
+	messageStop                          // cancel it, its step was called off
+	messageDependencies                  // check its dependencies
+	messageFailed                        // cancel it, a dependency has failed
 )
 
-// sendMessages leaves a message about each task, whatever messages there are: one
-// that is being answered may have been answered without what is new.
+// sendMessages adds a message about each task, even if there is one already: that one may
+// be being processed without the news.
 const sendMessages = `
 insert into tasker.task_messages (task_uuid, kind) select task_uuid, $2::smallint from unnest($1::uuid[]) t(task_uuid)`
 
 // calledOff is the task that a step s was, where that was still waited for.
 const calledOff = `case when s.state = 1 then (s.wait ->> 'task_uuid')::uuid end`
 
-// relateTasks adds to tasks that the same transaction has created what they have
-// to do with others. The first steps of one that depends on others are held:
-// they wait, for nothing that comes by itself. Of those that were not created
-// nothing is found.
+// relateTasks adds the relations of tasks created in the same transaction. The first
+// steps of a task with dependencies are held: they wait without a due time. Tasks that
+// were not created are not found.
 // Index: the primary keys.
 const relateTasks = `
 with r as materialized (
@@ -70,7 +69,7 @@ with r as materialized (
 insert into tasker.task_messages (task_uuid, kind)
 select r.task_uuid, 3 from r join living l on l.task_uuid = r.task_uuid and l.slot = 0 where r.depends_on is not null`
 
-// relationColumns are tasks that have to do with others.
+// relationColumns are tasks with relations.
 type relationColumns struct {
 	tasks         uuids
 	parents       []*[16]byte
@@ -79,7 +78,7 @@ type relationColumns struct {
 	lenient       []bool
 }
 
-// relations are those of new tasks; chosen leaves some out, nil takes all.
+// relations are those of new tasks; chosen excludes some, nil includes all.
 func relations(tasks []NewTask, chosen []bool) (c relationColumns) {
 	for i := range tasks {
 		t := &tasks[i]
@@ -121,8 +120,7 @@ func uuidArray(list []uuid.UUID) string {
 	return string(append(b, '}'))
 }
 
-// relate adds the statement for what new tasks have to do with others, where any
-// has.
+// relate adds the statement for relations of new tasks, if there are any.
 func relate(b *pgx.Batch, tasks []NewTask, chosen []bool) {
 	if c := relations(tasks, chosen); len(c.tasks) > 0 {
 		b.Queue(relateTasks, c.arguments()...)
@@ -142,7 +140,7 @@ func (g guest) relate(ctx context.Context, tasks []NewTask, chosen []bool) error
 	return rows.Err()
 }
 
-// UnknownTasksError says that new tasks depend on some that do not exist.
+// UnknownTasksError: new tasks depend on tasks that do not exist.
 type UnknownTasksError struct{ Tasks []uuid.UUID }
 
 // Error implements error.
@@ -150,13 +148,13 @@ func (e *UnknownTasksError) Error() string {
 	return fmt.Sprintf("%d tasks to depend on do not exist, such as %s", len(e.Tasks), e.Tasks[0])
 }
 
-// missingTasks are those that do not exist.
+// missingTasks returns those that do not exist.
 // Index: the primary key.
 const missingTasks = `
 select id from unnest($1::uuid[]) i(id) where not exists (select from tasker.tasks t where t.task_uuid = any (array[i.id])) limit 100`
 
-// checkDependencies looks whether what new tasks depend on exists; it asks
-// nothing where none does.
+// checkDependencies checks that the dependencies of new tasks exist; without dependencies
+// it runs no statement.
 func checkDependencies(ctx context.Context, db querier, tasks []NewTask, chosen []bool) error {
 	var on uuids
 	for i := range tasks {

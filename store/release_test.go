@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestAReleasedLeaseStaysReleased: the heartbeat of the worker that has the step
-// comes every few seconds, also right after an operator took the step from it.
+// TestAReleasedLeaseStaysReleased: the worker that holds the step sends a heartbeat every
+// few seconds, also right after an operator took the step from it.
 func TestAReleasedLeaseStaysReleased(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -25,13 +25,13 @@ func TestAReleasedLeaseStaysReleased(t *testing.T) {
 	require.Equal(t, []signal.Signal{{Topic: signal.TopicOrchestration}}, signals)
 	lost, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.New()}, []store.ClaimKey{key(c)}, time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, []int64{c.Token}, lost, "the worker is told at once")
+	require.Equal(t, []int64{c.Token}, lost, "the worker learns it at once")
 	taken, err := s.TakeReported(t.Context(), 10, false)
 	require.NoError(t, err)
 	defer taken.Release()
 	require.Len(t, taken.Tasks, 1)
 	require.Equal(t, workflow.OutcomeLeaseLost, taken.Tasks[0].Reported[0].Outcome)
-	require.Equal(t, []bool{false}, report(t, s, succeed(c, `1`)), "its result comes too late")
+	require.Equal(t, []bool{false}, report(t, s, succeed(c, `1`)), "its result is late")
 	_, err = s.ReleaseLease(t.Context(), id, 0, "operator", "again")
 	require.ErrorIs(t, err, store.ErrNotFound)
 }

@@ -26,7 +26,7 @@ steps:
   - {name: right, handler: {callable: right}, retry: {retryable: true, max_attempts: 2, backoff: none}}
 `
 
-// branchingSagaYAML is undone while several of its steps are under way.
+// branchingSagaYAML is compensated while several of its steps run.
 const branchingSagaYAML = `
 name: branching_saga
 namespace_name: flows
@@ -41,8 +41,7 @@ steps:
   - {name: tell, depends_on: [book], handler: {callable: tell}}
 `
 
-// operated is a task to which workers and operators do what they can, one after
-// the other.
+// operated is a task on which workers and operators act in turn.
 type operated struct {
 	t     *testing.T
 	ctx   context.Context
@@ -52,13 +51,13 @@ type operated struct {
 	task  uuid.UUID
 }
 
-// report reports what is claimable, as chosen for each.
+// report reports claimable steps, with an outcome chosen for each.
 func (o *operated) report(t *rapid.T) {
 	claimed, _, err := o.store.Claim(o.ctx, store.ClaimRequest{Worker: uuid.Nil, Callables: o.plan.Callables,
 		Limit: rapid.IntRange(1, 3).Draw(t, "claims"), Lease: time.Minute}, true)
 	require.NoError(t, err)
 	if len(claimed) == 0 {
-		t.Skip("nothing is claimable")
+		t.Skip("no claimable step")
 	}
 	for _, c := range claimed {
 		switch rapid.SampledFrom([]string{"success", "failure", "failure for good", "none", "lost"}).Draw(t, "report") {
@@ -76,7 +75,7 @@ func (o *operated) report(t *rapid.T) {
 	}
 }
 
-// result is that of a step: usually the plain one, of one that makes batches some.
+// result is that of a step: usually an ordinary one, of a batchable step some batches.
 func (o *operated) result(t *rapid.T, no int, plain string) string {
 	if no >= len(o.plan.Steps) || o.plan.Steps[no].Kind != workflow.KindBatchable {
 		return plain
@@ -88,18 +87,18 @@ func (o *operated) result(t *rapid.T, no int, plain string) string {
 	return parts(o.plan.Steps[o.plan.Steps[no].Children[0]].Name, ids...)
 }
 
-// step is any of the task, or of its plan.
+// step is any step of the task, or of its plan.
 func (o *operated) step(t *rapid.T, from int) int {
 	task, err := o.store.Task(o.ctx, o.task)
 	require.NoError(t, err)
 	no := rapid.IntRange(from, max(len(o.plan.Steps), len(task.Progress.Steps))-1).Draw(t, "step")
 	if no >= len(o.plan.Steps) && o.plan.Step(task.Progress, no) == nil {
-		t.Skip("nobody has the number")
+		t.Skip("no step has the number")
 	}
 	return no
 }
 
-// apply applies what was reported.
+// apply applies the reports.
 func (o *operated) apply(t *rapid.T) {
 	taken, err := o.store.TakeReported(o.ctx, 100, true)
 	require.NoError(t, err)
@@ -112,14 +111,13 @@ func (o *operated) apply(t *rapid.T) {
 		changes = append(changes, store.Change{Task: x, Progress: progress, Effects: effects, Actor: "test"})
 	}
 	if len(changes) == 0 {
-		t.Skip("nothing was reported")
+		t.Skip("no reports")
 	}
 	_, err = taken.Commit(o.ctx, uuid.Nil, changes)
 	require.NoError(t, err)
 }
 
-// act does an action of an operator beside what was reported, where the rules
-// allow it.
+// act applies an operator's action together with the reports, if the rules allow it.
 func (o *operated) act(t *rapid.T) {
 	all := []int16{int16(workflow.TaskComplete), int16(workflow.TaskError), int16(workflow.TaskCancelled), int16(workflow.TaskResolvedManually)}
 	failed := []int16{int16(workflow.TaskError)}
@@ -189,8 +187,8 @@ func restore(t testing.TB, db *pgtest.DB) {
 	db.Exec(t, `with gone as (delete from tasker.step_attempts returning *) insert into tasker.step_attempts select * from gone`)
 }
 
-// TestRecordsReplay: whatever workers and operators do to a task, in whatever
-// order, the replay of its records comes to where it stands.
+// TestRecordsReplay: for any order of actions of workers and operators the replay of a
+// task's records reaches its state.
 func TestRecordsReplay(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -209,8 +207,8 @@ func TestRecordsReplay(t *testing.T) {
 	})
 }
 
-// TestReopenedTasksReplay: what was reported of a task and applied together is
-// replayed together, however often the task is brought back.
+// TestReopenedTasksReplay: reports of a task that were applied together are replayed
+// together, however often the task is reopened.
 func TestReopenedTasksReplay(t *testing.T) {
 	t.Parallel()
 	well := func(c store.Claimed) store.Report { return succeed(c, `1`) }
@@ -228,7 +226,7 @@ func TestReopenedTasksReplay(t *testing.T) {
 		"both complete":                    {fanYAML, []func(store.Claimed) store.Report{well, well}, workflow.ActionRunAgain},
 		"the first failed":                 {fanYAML, []func(store.Claimed) store.Report{never, well}, workflow.ActionReset},
 		"the second failed":                {fanYAML, []func(store.Claimed) store.Report{well, never}, workflow.ActionRunAgain},
-		"one failed, one is to try again":  {fanYAML, []func(store.Claimed) store.Report{never, again}, workflow.ActionReset},
+		"one failed, one is retried":       {fanYAML, []func(store.Claimed) store.Report{never, again}, workflow.ActionReset},
 		"a saga, of which a branch failed": {branchingSagaYAML, []func(store.Claimed) store.Report{well, never, well}, workflow.ActionRunAgain},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +252,7 @@ func TestReopenedTasksReplay(t *testing.T) {
 				dueNow(t, s, db)
 			}
 			if c.yaml == branchingSagaYAML {
-				run(well) // what its branches depend on
+				run(well) // the dependency of its branches
 			}
 			for range 3 {
 				claimed := claim(t, s, p, 10)

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// ClaimKey names one claim: where the step stands, the step and the fence.
+// ClaimKey identifies one claim: the row of the step, the step and the fence.
 type ClaimKey struct {
 	TaskUUID uuid.UUID
 	Slot     int // of the board's row: 0 for the only step in hand, else step + 1
@@ -29,20 +29,20 @@ type Report struct {
 	Result     json.RawMessage // storable JSON; nil is kept as SQL null
 	Error      json.RawMessage // set when Success is false
 	Retryable  bool
-	RetryAfter time.Duration // negative: the handler asked for nothing
-	// Isolated is for the success of a batch: what of its part it could not
-	// process, as a list of {"item", "error"}; nil: nothing.
+	RetryAfter time.Duration // negative: none requested
+	// Isolated are the items that a successful batch has isolated, as a list of {"item",
+	// "error"}; nil: none.
 	Isolated json.RawMessage
-	// Events is what was made of the step's domain events (MadeEvents.Encode);
-	// nil: they are plain, or there are none.
+	// Events are the step's domain events (MadeEvents.Encode); nil: default payloads, or
+	// no events.
 	Events json.RawMessage
 }
 
-// reportSteps accepts the results whose token still holds the step. The rows
-// come sorted by key, so that all who wait for locks take them in one order.
-// (select $n) hides from the planner how many there are, and a lease stands for
-// state 3: it then expects a handful and stays at the primary key, where it
-// would otherwise read all steps in progress from their partial index.
+// reportSteps accepts the results whose token still holds the step. The rows come sorted
+// by key, so that locks are taken in one order. (select $n) hides the number of rows from
+// the planner, and a lease replaces the condition state = 3: it then expects a few rows
+// and stays at the primary key, where it would otherwise read all steps in progress from
+// their partial index.
 // Index: the primary key.
 const reportSteps = `
 update tasker.board s
@@ -55,14 +55,14 @@ from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]
 where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning s.token, s.step_no`
 
-// Report hands over results, many in one statement. accepted has one entry
-// per report, in order; false means that the claim is no longer the caller's
-// and nothing was changed. Of several reports of one claim the first counts.
+// Report reports results, many in one statement. accepted has one entry per report, in
+// order; false means that the claim is lost and nothing was changed. Of several reports
+// of one claim the first counts.
 func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, err error) {
 	order := reportOrder(reports)
-	held := make(map[int64]int, len(reports)) // steps by token; a token is good for one claim
+	held := make(map[int64]int, len(reports)) // steps by token; a token belongs to one claim
 	err = s.call(ctx, "report", "report results", func(ctx context.Context, db *conn) error {
-		clear(held) // of a try that was undone
+		clear(held) // of a rolled-back try
 		if err := s.report(ctx, db, reports, order, held); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (s *Store) Report(ctx context.Context, reports []Report) (accepted []bool, 
 	return acceptedReports(reports, order, held), nil
 }
 
-// acceptedReports says of each report whether it is among those that were accepted.
+// acceptedReports returns for each report whether it was accepted.
 func acceptedReports(reports []Report, order []int, held map[int64]int) []bool {
 	accepted := make([]bool, len(reports))
 	for _, i := range order {
@@ -87,7 +87,7 @@ func acceptedReports(reports []Report, order []int, held map[int64]int) []bool {
 	return accepted
 }
 
-// report brings one batch and notes what was accepted in held.
+// report sends one batch and records the accepted reports in held.
 func (s *Store) report(ctx context.Context, db *conn, reports []Report, order []int, held map[int64]int) error {
 	return s.transact(ctx, db, ReportSignals(), func(b *pgx.Batch) { queueReports(b, reports, order, held) })
 }
@@ -111,8 +111,8 @@ func collectHeld(rows pgx.Rows, held map[int64]int) error {
 	return err
 }
 
-// movedReports are those that found nothing where their claims were made: an
-// operator's action may have given the steps rows of their own since.
+// movedReports are those that found no row at their claims' place: an operator's action
+// may have given the steps rows of their own since.
 func movedReports(reports []Report, order []int, held map[int64]int) (moved []Report) {
 	for _, i := range order {
 		if _, ours := held[reports[i].Token]; ours {
@@ -127,8 +127,7 @@ func movedReports(reports []Report, order []int, held map[int64]int) (moved []Re
 	return moved
 }
 
-// reportOrder is the order of keys; it leaves out all but the first report of
-// a claim.
+// reportOrder is the order of keys, with only the first report of a claim.
 func reportOrder(reports []Report) []int {
 	order := make([]int, 0, len(reports))
 	seen := make(map[ClaimKey]bool, len(reports))
@@ -142,9 +141,8 @@ func reportOrder(reports []Report) []int {
 	return order
 }
 
-// compareClaims is the order of locks: the rows of tasks come before those of
-// steps, because an action holds the rows of many tasks when it comes to their
-// steps.
+// compareClaims is the order of locks: the rows of tasks precede those of steps, because
+// an action holds the rows of many tasks before it locks their steps.
 func compareClaims(x, y ClaimKey) int {
 	return cmp.Or(cmp.Compare(min(x.Slot, 1), min(y.Slot, 1)), slices.Compare(x.TaskUUID[:], y.TaskUUID[:]), cmp.Compare(x.Step, y.Step), cmp.Compare(x.Token, y.Token))
 }
@@ -154,7 +152,7 @@ func reportArguments(reports []Report, order []int) []any {
 	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
 	outcomes, results, errs := make([]int16, n), make([]*string, n), make([]*string, n)
 	retryable, after := make([]bool, n), make([]*int64, n)
-	var events []*string // null where nobody has any
+	var events []*string // null if no report has any
 	for i, at := range order {
 		r := &reports[at]
 		tasks[i], tokens[i] = r.TaskUUID, r.Token
@@ -186,9 +184,9 @@ func jsonText(raw json.RawMessage) *string {
 	return &s
 }
 
-// handBack returns steps whose handlers have not begun, or have yielded; the
-// execution that did not happen, or goes on elsewhere, is not counted. What a
-// step has saved stays with it. An action may have moved them (ownSlot).
+// handBack returns steps whose handlers have not begun, or have yielded; the execution
+// that did not happen, or continues elsewhere, is not counted. Checkpoints are kept. An
+// action may have moved the steps (ownSlot).
 // Index: the primary key.
 const handBack = `
 update tasker.board s
@@ -198,8 +196,8 @@ from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
 returning (select name from tasker.namespaces where namespace_id = s.queue), s.callable, s.lane`
 
-// HandBack makes claims claimable again for others, as at shutdown. It returns the
-// signals to publish; stale claims are passed over.
+// HandBack makes claims claimable again, as at shutdown. It returns the signals to
+// publish; stale claims are skipped.
 func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signal, error) {
 	if len(claims) == 0 {
 		return nil, nil
@@ -222,9 +220,8 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 	return topics.signals(), err
 }
 
-// claimsAfter are the claims of a worker that are newer than a token. It is for
-// a worker that does not know what it has claimed, and walks over the claims in hand
-// of the fleet.
+// claimsAfter are the claims of a worker with tokens above a given one. It is for a
+// worker that does not know its claims, and reads all claims of the fleet.
 // Index: board_lease.
 const claimsAfter = `
 select task_uuid, slot, step_no, token from tasker.board
@@ -253,8 +250,8 @@ update tasker.board s set lease_until = clock_timestamp()
 from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
 
-// ReleaseLeases lets go of claims whose handlers did not end in time, so that
-// the sweep need not wait for the leases.
+// ReleaseLeases ends the leases of claims whose handlers did not end in time, ahead of
+// their time.
 func (s *Store) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
 	if len(claims) == 0 {
 		return nil
@@ -267,8 +264,8 @@ func (s *Store) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
 	})
 }
 
-// claimColumns are the keys as parameters of a statement. It sorts them: all
-// who wait for locks take them in one order.
+// claimColumns are the keys as parameters of a statement. It sorts them: locks are taken
+// in one order.
 func claimColumns(claims []ClaimKey) []any {
 	n := len(claims)
 	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)

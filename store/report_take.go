@@ -14,20 +14,19 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// lockPatience is how long a transaction that reports and decides at once waits for
-// the row of a task that another holds: that of a sibling is held for a round trip.
-// Behind one that froze nobody shall wait, since a report needs no such lock.
+// lockPatience bounds the wait of a transaction that reports and decides at once for the
+// locked row of a task: a sibling holds it for a round trip. Waiting for a frozen holder
+// is pointless, since a report needs no such lock.
 const lockPatience = 100 * time.Millisecond
 
-// ReportAndTake records the ends of executions, as Report does, and takes their
-// tasks with all that was reported of them and not yet applied, in one round trip
-// and one transaction, which Commit ends: together with what was decided, and of
-// tasks about which nothing was, with the reports alone. accepted has one entry per
-// report, in order; what is false has to go the way of Report, which knows why. So
-// has everything after an error, or after Release.
+// ReportAndTake records the ends of executions, as Report does, and takes their tasks
+// with all reported, not yet applied steps, in one round trip and one transaction, which
+// Commit ends: with the decisions, and for tasks without one with the reports only.
+// accepted has one entry per report, in order; those with false must be sent with Report,
+// which determines the reason. So must all after an error, or after Release.
 //
-// The rows of tasks are locked before those of steps, as by everybody who locks
-// both. A row that is not free after a tenth of a second is an error.
+// The rows of tasks are locked before those of steps, as everywhere. A row that is not
+// free after a tenth of a second is an error.
 func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Taken, accepted []bool, err error) {
 	order := reportOrder(reports)
 	held := make(map[int64]int, len(reports)) // steps by token
@@ -37,7 +36,7 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 	}
 	slices.SortFunc(tasks, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
 	tasks = slices.Compact(tasks)
-	taken = &Taken{store: s, brought: map[stepKey]json.RawMessage{}}
+	taken = &Taken{store: s, reportedResults: map[stepKey]json.RawMessage{}}
 	err = s.timed(ctx, "report_and_take", "report results and take their tasks", func(ctx context.Context) error {
 		return taken.beginAround(ctx, func(b *pgx.Batch) {
 			b.Queue(fmt.Sprintf(waitForLocks, lockPatience.Milliseconds()))
@@ -47,7 +46,7 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 		}, takeTasks, tasks)
 	})
 	if err != nil {
-		clear(held) // it is undone
+		clear(held) // it was rolled back
 	}
 	if len(held) == 0 {
 		taken.Release()
@@ -55,20 +54,20 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 	accepted = acceptedReports(reports, order, held)
 	for i, ok := range accepted {
 		if ok {
-			taken.brought[stepKey{reports[i].TaskUUID, reports[i].Step}] = reports[i].Result
+			taken.reportedResults[stepKey{reports[i].TaskUUID, reports[i].Step}] = reports[i].Result
 		}
 	}
-	taken.bring()
+	taken.attachResults()
 	return taken, accepted, err
 }
 
-// bring gives the steps that create others what they ask for, where it was reported
-// in this transaction.
-func (t *Taken) bring() {
+// attachResults gives the steps that create others their results, if reported in this
+// transaction.
+func (t *Taken) attachResults() {
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
 		for j := range task.Reported {
-			task.Reported[j].Result = t.brought[stepKey{task.UUID, task.Reported[j].Step}]
+			task.Reported[j].Result = t.reportedResults[stepKey{task.UUID, task.Reported[j].Step}]
 		}
 	}
 }
@@ -76,9 +75,8 @@ func (t *Taken) bring() {
 // waitForLocks is for how many ms each statement of a transaction waits for a lock.
 const waitForLocks = `select set_config('lock_timeout', '%d', true)`
 
-// claimPut claims steps that the same transaction has put on the board, for worker
-// $1 and $2 ms, in the order of the list. Nobody else sees them yet, so none is
-// locked.
+// claimPut claims steps that the same transaction has put on the board, for worker $1 and
+// $2 ms, in the order of the list. They are not visible to others yet, so none is locked.
 // Index: the primary key.
 const claimPut = `
 with picked as materialized (
@@ -104,15 +102,15 @@ type stepKey struct {
 	no   int
 }
 
-// putClaims are the steps that a commit puts on the board and claims at once, with
-// what their handlers get and the board does not hold.
+// putClaims are the steps that a commit puts on the board and claims at once, with the
+// inputs that the board does not hold.
 type putClaims struct {
-	taker   *ClaimRequest               // nil: there are none
-	brought map[stepKey]json.RawMessage // by steps whose reports the transaction has accepted
-	tasks   uuids
-	slots   []int16
-	parents map[stepKey][]int // of each of these steps
-	read    struct {          // those with other parents, whose results are in the ledger
+	taker           *ClaimRequest               // nil: none
+	reportedResults map[stepKey]json.RawMessage // results of steps whose reports the transaction has accepted
+	tasks           uuids
+	slots           []int16
+	parents         map[stepKey][]int // of each of these steps
+	read            struct {          // steps with other parents, whose results are in the ledger
 		tasks uuids
 		slots []int16
 		keys  []stepKey
@@ -120,13 +118,13 @@ type putClaims struct {
 	}
 }
 
-// claimInputs are what a claim from the board may lack.
+// claimInputs are inputs that a claim from the board may lack.
 type claimInputs struct {
 	context json.RawMessage
 	results map[int]json.RawMessage
 }
 
-// wants reports whether a step is claimed as it is put on the board, and notes it.
+// wants reports whether a new step is claimed at once, and records it.
 func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanStep) bool {
 	if p.taker == nil || len(p.tasks) >= p.taker.Limit || put.DueIn > 0 || step == nil || step.Kind.ByEngine() ||
 		!p.taker.runs(c.Task.Plan, step) {
@@ -148,12 +146,12 @@ func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanSt
 	return true
 }
 
-// results are those of a step's parents, as they were reported in this transaction;
-// nil where one was not.
+// results are those of a step's parents, as reported in this transaction; nil if one was
+// not.
 func (p *putClaims) results(step stepKey) map[int]json.RawMessage {
 	results := make(map[int]json.RawMessage, len(p.parents[step]))
 	for _, no := range p.parents[step] {
-		result, known := p.brought[stepKey{step.task, no}]
+		result, known := p.reportedResults[stepKey{step.task, no}]
 		if !known {
 			return nil
 		}
@@ -162,7 +160,7 @@ func (p *putClaims) results(step stepKey) map[int]json.RawMessage {
 	return results
 }
 
-// queue adds the statements. The claims come into found.
+// queue adds the statements. found receives the claims.
 func (p *putClaims) queue(b *pgx.Batch, found *claims) {
 	if len(p.tasks) == 0 {
 		return
@@ -180,8 +178,8 @@ func (p *putClaims) queue(b *pgx.Batch, found *claims) {
 	})
 }
 
-// fill gives claims what the transaction has brought and read. What is left is
-// incomplete.
+// fill gives claims the inputs reported and read in the transaction. The remaining claims
+// are incomplete.
 func (p *putClaims) fill(found *claims) {
 	found.incomplete = slices.DeleteFunc(found.incomplete, func(at int) bool {
 		c := &found.list[at]
@@ -195,15 +193,15 @@ func (p *putClaims) fill(found *claims) {
 	})
 }
 
-// inOwnRow reports whether what is put on the board is the only step in hand, and
-// moves into the task's row.
+// inOwnRow reports whether the new step is the only one in hand, and moves into the
+// task's row.
 func (c *Change) inOwnRow() bool {
 	put := c.Effects.Put
 	return len(put) == 1 && inlines(c.Task.Plan, c.Progress, put[0].Step) && inHand(c.Progress) == 1
 }
 
-// complete gives claims the inputs that the board does not hold. After an error the
-// list is without those for which they are missing.
+// complete gives claims the inputs that the board does not hold. After an error the list
+// excludes claims without their inputs.
 func (t *Taken) complete(ctx context.Context, found *claims) error {
 	if len(found.incomplete) == 0 {
 		return nil
@@ -221,7 +219,7 @@ func (t *Taken) complete(ctx context.Context, found *claims) error {
 	return err
 }
 
-// collectReports adds what was reported to the tasks that were taken.
+// collectReports adds the reports to the taken tasks.
 func (t *Taken) collectReports(rows pgx.Rows) error {
 	place, _ := t.places()
 	var id uuid.UUID

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// settleTaken reports successes, decides about their tasks, and claims what follows.
+// settleTaken reports successes, applies them, and claims what follows.
 func settleTaken(t *testing.T, s *store.Store, req store.ClaimRequest, reports ...store.Report) (store.Committed, []bool) {
 	t.Helper()
 	taken, accepted, err := s.ReportAndTake(t.Context(), reports)
@@ -35,8 +35,8 @@ func settleTaken(t *testing.T, s *store.Store, req store.ClaimRequest, reports .
 	return done, accepted
 }
 
-// TestReportAndTakeRunsADiamond: what follows is claimed as it comes into being, with
-// what its parents have brought, from this transaction or from the ledger.
+// TestReportAndTakeRunsADiamond: following steps are claimed on creation, with the
+// results of their parents, from this transaction or from the ledger.
 func TestReportAndTakeRunsADiamond(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -47,7 +47,7 @@ func TestReportAndTakeRunsADiamond(t *testing.T) {
 
 	done, accepted := settleTaken(t, s, req, succeed(*begin, `{"n": 1}`))
 	require.Equal(t, []bool{true}, accepted)
-	require.Empty(t, done.Signals, "nobody else has to know")
+	require.Empty(t, done.Signals, "no signals needed")
 	sides := done.Claimed
 	require.Len(t, sides, 2)
 	for no, c := range sides {
@@ -61,7 +61,7 @@ func TestReportAndTakeRunsADiamond(t *testing.T) {
 	}
 	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where state = 3 and worker = $1 and lease_until > clock_timestamp() and slot > 0`, req.Worker))
 	_, accepted = settleTaken(t, s, req, succeed(sides[0], `2`), succeed(*begin, `0`))
-	require.Equal(t, []bool{true, false}, accepted, "a claim is good for one result")
+	require.Equal(t, []bool{true, false}, accepted, "a claim accepts one result")
 
 	one := req
 	one.Limit = 0
@@ -78,8 +78,8 @@ func TestReportAndTakeRunsADiamond(t *testing.T) {
 	requireIntegrity(t, s)
 }
 
-// TestReportAndTakeJoins: the last branch claims the join, for which the result of
-// the other is in the ledger.
+// TestReportAndTakeJoins: the last branch claims the join, for which the result of the
+// other is in the ledger.
 func TestReportAndTakeJoins(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -95,11 +95,11 @@ func TestReportAndTakeJoins(t *testing.T) {
 	require.Zero(t, end.Slot)
 	require.NotNil(t, end.Task)
 	require.Equal(t, map[int]json.RawMessage{1: json.RawMessage(`2`), 2: json.RawMessage(`3`)}, end.ParentResults)
-	require.True(t, settle(t, s, taker(p, 1), settlement(t, p, &end, `4`))[0].Accepted, "it goes on either way")
+	require.True(t, settle(t, s, taker(p, 1), settlement(t, p, &end, `4`))[0].Accepted, "it continues either way")
 	requireIntegrity(t, s)
 }
 
-// TestReportAndTakeWithoutADecision leaves reports, and has orchestrators told.
+// TestReportAndTakeWithoutADecision keeps the reports and notifies orchestrators.
 func TestReportAndTakeWithoutADecision(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -114,7 +114,7 @@ func TestReportAndTakeWithoutADecision(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []bool{true, true}, accepted)
 	taken.Release()
-	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where state = 3`), "as if nothing had been reported")
+	require.Equal(t, 2, db.QueryInt(t, `select count(*) from tasker.board where state = 3`), "as without a report")
 
 	taken, _, err = s.ReportAndTake(t.Context(), reports)
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestReportAndTakeWithoutADecision(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, false}, accepted)
 	_, err = taken.Commit(t.Context(), uuid.Nil, nil)
-	require.ErrorContains(t, err, "given back", "nothing is held for reports that are refused")
+	require.ErrorContains(t, err, "already been released", "rejected reports hold no locks")
 	requireIntegrity(t, s)
 }
 
@@ -143,21 +143,21 @@ func TestReportAndTakeWaitsForNobodyLong(t *testing.T) {
 	id := create(t, s, p, 1)[0]
 	req := taker(p, 5)
 	done, _ := settleTaken(t, s, req, succeed(*claimLone(t, s, req), `1`))
-	letGo := lockRow(t, db, id, 0)
+	release := lockRow(t, db, id, 0)
 	begin := time.Now()
 	_, accepted, err := s.ReportAndTake(t.Context(), []store.Report{succeed(done.Claimed[0], `2`)})
 	require.ErrorContains(t, err, "lock timeout")
 	require.GreaterOrEqual(t, time.Since(begin), 100*time.Millisecond)
 	require.Equal(t, []bool{false}, accepted)
 	require.Equal(t, []bool{true}, report(t, s, succeed(done.Claimed[0], `2`)))
-	letGo()
-	settleTaken(t, s, req, succeed(done.Claimed[1], `3`)) // with the report of the other
+	release()
+	settleTaken(t, s, req, succeed(done.Claimed[1], `3`)) // with the other one's report
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.board where state = 3 and step_no = 3`))
 	requireIntegrity(t, s)
 }
 
-// TestReportAndTakeClaimsNothingOfAPausedNamespace: what runs ends, and what follows
-// waits.
+// TestReportAndTakeClaimsNothingOfAPausedNamespace: running steps end, and their
+// successors wait.
 func TestReportAndTakeClaimsNothingOfAPausedNamespace(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -173,8 +173,8 @@ func TestReportAndTakeClaimsNothingOfAPausedNamespace(t *testing.T) {
 	requireIntegrity(t, s)
 }
 
-// TestReportAndTakeBringsNoStaleResult: a result that was refused is not what the next
-// step gets, though it came in the same batch.
+// TestReportAndTakeBringsNoStaleResult: the next step does not get a rejected result of
+// the same batch.
 func TestReportAndTakeBringsNoStaleResult(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)

@@ -14,23 +14,22 @@ const (
 	// run makes.
 	retainSteps   = 10
 	retainPreview = 50
-	// keepDaemons is the least time for which a daemon that is gone is kept: a
-	// dead worker must find itself dead when it comes back.
+	// keepDaemons is the least time for which an ended daemon is kept: a dead worker that
+	// resumes must find itself dead.
 	keepDaemons = time.Hour
 )
 
-// RetentionLimits say how long things are kept, by the database's clock.
+// RetentionLimits are the times to keep data, by the database's clock.
 type RetentionLimits struct {
-	// TTL counts from the end of a task; 0 keeps tasks and daemons for ever. A
-	// task may stay up to a day longer, because a day is dropped as a whole.
+	// TTL counts from the end of a task; 0 keeps tasks and daemons for ever. A task may
+	// stay up to a day longer, because a day is dropped as a whole.
 	TTL           time.Duration
 	DeadLetterTTL time.Duration // from the closing of an entry; 0: for ever
 	EventTTL      time.Duration // from the publishing of a domain event; 0: for ever
 	Batch         int           // tasks, and other rows, deleted at once; at least 1
 }
 
-// actionsTTL is for how long operators' actions are kept: as long as what they
-// may have been about.
+// actionsTTL is the time to keep operators' actions: as long as their possible targets.
 func (l RetentionLimits) actionsTTL() time.Duration {
 	if l.TTL <= 0 || l.DeadLetterTTL <= 0 {
 		return 0
@@ -38,7 +37,7 @@ func (l RetentionLimits) actionsTTL() time.Duration {
 	return max(l.TTL, l.DeadLetterTTL)
 }
 
-// Retained says what has gone.
+// Retained counts what was deleted.
 type Retained struct {
 	Days        []string // dropped whole, as YYYYMMDD
 	EventDays   []string // of domain events, dropped whole
@@ -46,18 +45,17 @@ type Retained struct {
 	Events      int      // domain events that had no day, deleted one by one
 	Workers     int      // daemons, orchestrators too
 	Identities  int
-	Received    int // events from outside, that nobody waited for or that were delivered
+	Received    int // events from outside, expired or delivered
 	DeadLetters int
 	Actions     int
-	Busy        int  // days that somebody was using; they are tried again
-	More        bool // there is more to do at once
+	Busy        int  // days in use; they are tried again
+	More        bool // more to do at once
 }
 
-// Retain removes what has had its time, a bounded piece of it at each call.
-// Whole days of the ledger are dropped where nothing lives, no dead letter is
-// open and no task ended within the TTL; elsewhere ended tasks are deleted in
-// batches, never one that is on the board or has an open dead letter. A dry run
-// counts, and looks at a part only where More is true.
+// Retain deletes expired data, a bounded amount per call. Whole days of the ledger are
+// dropped if no task is alive, no dead letter is open and no task ended within the TTL;
+// otherwise ended tasks are deleted in batches, never one that is on the board or has an
+// open dead letter. A dry run counts, and covers only a part if More is true.
 func (s *Store) Retain(ctx context.Context, l RetentionLimits, dry bool) (Retained, error) {
 	r := retaining{store: s, limits: l, dry: dry, memory: &s.aging, steps: retainSteps}
 	if dry {
@@ -113,7 +111,7 @@ func (r *retaining) daemons(ctx context.Context) error {
 	if r.dry {
 		query = countGone
 	}
-	err := r.store.call(ctx, "retain_daemons", "remove daemons that are gone", func(ctx context.Context, db *conn) error {
+	err := r.store.call(ctx, "retain_daemons", "remove ended daemons", func(ctx context.Context, db *conn) error {
 		return db.QueryRow(ctx, query, max(r.limits.TTL, keepDaemons).Milliseconds(), r.limits.Batch).Scan(&r.done.Workers)
 	})
 	r.done.More = r.done.More || r.done.Workers >= r.limits.Batch

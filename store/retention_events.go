@@ -26,14 +26,13 @@ delete from tasker.domain_events_default where event_uuid = any (array(select ev
 	countEvents = `select count(*)::int from (` + oldEvents + `) old`
 )
 
-// events drops the days of domain events that have had their time, whether
-// everybody has read them or not: a consumer that nobody runs any more would
-// keep them for ever.
+// events drops expired days of domain events, even unread ones: an abandoned consumer
+// would keep them for ever.
 func (r *retaining) events(ctx context.Context) (err error) {
 	if r.limits.EventTTL <= 0 {
 		return nil
 	}
-	ttl := max(r.limits.EventTTL, day) // nobody creates an older day anew
+	ttl := max(r.limits.EventTTL, day) // an older day is not created again
 	var days []string
 	err = r.store.repeatable(ctx, "retain_event_days", "list the days of domain events", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, eventDays, ttl.Milliseconds(), retainSteps+1)
@@ -57,7 +56,7 @@ func (r *retaining) events(ctx context.Context) (err error) {
 	return err
 }
 
-// dropEvents takes a day's partition away; see drop.
+// dropEvents drops a day's partition; see drop.
 func (r *retaining) dropEvents(ctx context.Context, name string) error {
 	if r.dry {
 		r.done.EventDays = append(r.done.EventDays, name)

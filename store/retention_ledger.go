@@ -12,20 +12,19 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// lookAgain is how long what a walk left behind in the ledger is left alone
-	// at most.
+	// lookAgain is the longest pause before a walk over remaining rows is repeated.
 	lookAgain = time.Hour
-	// dropLockTimeout bounds how long a drop waits for the ledger, and everybody
-	// else behind it. It is less than the server's deadlock_timeout (1 s), so
-	// that where two wait for each other it is the drop that gives way.
+	// dropLockTimeout bounds how long a drop waits for the ledger, blocking all others
+	// behind it. It is less than the server's deadlock_timeout (1 s), so that in a
+	// deadlock the drop gives way.
 	dropLockTimeout = "500ms"
 	// defaultDay stands for the default partitions.
 	defaultDay = "default"
 )
 
-// aging is what retention remembers of the ledger's days, so that a large one
-// is not read again and again. The zero value remembers nothing; forgetting it
-// costs reading. It is safe for concurrent use.
+// aging is retention's memory of the ledger's days, so that large ones are not read
+// repeatedly. The zero value is empty; losing it costs reads. It is safe for concurrent
+// use.
 type aging struct {
 	mu   sync.Mutex
 	days map[string]walk
@@ -35,11 +34,11 @@ type aging struct {
 type walk struct {
 	at      endKey
 	began   time.Time     // at the beginning; zero: not yet
-	piece   bool          // its ended tasks are deleted in batches
+	piece   bool          // ended tasks are deleted in batches
 	deleted int           // since it began
-	latest  *time.Time    // end of an attempt that was passed over
-	rest    time.Time     // until then the day need not be looked at
-	pause   time.Duration // after the walk before
+	latest  *time.Time    // end of a skipped attempt
+	rest    time.Time     // until then the day is not read
+	pause   time.Duration // after the previous walk
 }
 
 // endKey is a key of step_attempts.
@@ -64,7 +63,7 @@ func (a *aging) remember(name string, w walk) {
 	a.days[name] = w
 }
 
-// keep forgets the days that are not in the list: they have been dropped.
+// keep forgets days that are not in the list: they have been dropped.
 func (a *aging) keep(list []ledgerDay) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,15 +80,15 @@ func (a *aging) keep(list []ledgerDay) {
 type ledgerDay struct {
 	name    string
 	lo, hi  uuid.UUID
-	upto    uuid.UUID     // a task that was created later cannot have ended before the cutoff
-	now     time.Time     // when it was looked at
-	since   time.Duration // it ended; negative: it has not yet
+	upto    uuid.UUID     // later tasks cannot have ended before the cutoff
+	now     time.Time     // when it was read
+	since   time.Duration // since its end; negative: not ended
 	alive   bool          // tasks of it are on the board
 	pending bool          // it has open dead letters
 	stray   bool          // rows of it are in the default partitions
 }
 
-// ledger works on the days, the oldest first, as long as there are steps left.
+// ledger works on the days, oldest first, while steps are left.
 func (r *retaining) ledger(ctx context.Context) error {
 	if r.limits.TTL <= 0 {
 		return nil
@@ -137,13 +136,13 @@ func (r *retaining) ledgerDays(ctx context.Context) (days []ledgerDay, err error
 	return days, err
 }
 
-// over reports whether the whole day lies before the cutoff, and is old enough
-// that nobody creates its partitions anew.
+// over reports whether the whole day lies before the cutoff, and is so old that its
+// partitions are not created again.
 func (r *retaining) over(d *ledgerDay) bool {
 	return d.name != defaultDay && d.since >= max(r.limits.TTL, day)
 }
 
-// late is how long a day must be kept for the sake of what ended in it last.
+// late is how long a day must be kept because of its last end.
 func (r *retaining) late(d *ledgerDay, w *walk) time.Duration {
 	if w.latest == nil {
 		return 0
@@ -151,18 +150,17 @@ func (r *retaining) late(d *ledgerDay, w *walk) time.Duration {
 	return w.latest.Add(r.limits.TTL).Sub(d.now)
 }
 
-// begin says whether to look at a day, and where the walk goes on. A day that is
-// over is read, to be dropped whole. Its ended tasks are deleted piece by piece
-// where something holds it for longer than a day, and so are those of the
-// default partitions and, with a short TTL, of a day that is not over. A walk
-// begins anew where what it is for has changed.
+// begin returns whether to read a day, and where the walk continues. A day that is over
+// is read, to be dropped whole. Its ended tasks are deleted in batches if something holds
+// it for longer than a day, and so are those of the default partitions and, with a short
+// TTL, of a day that is not over. A walk restarts if its purpose has changed.
 func (r *retaining) begin(d *ledgerDay) (walk, bool) {
 	w := r.memory.of(d.name)
 	over := r.over(d)
 	piece := !over || d.alive || d.pending || d.stray || r.late(d, &w) > day
 	switch {
 	case !over && d.name != defaultDay && r.limits.TTL >= day:
-		return w, false // it soon will be
+		return w, false // it will be soon
 	case w.began.IsZero() || w.piece != piece:
 		return walk{began: d.now, piece: piece, latest: w.latest}, true
 	case d.now.Before(w.rest):
@@ -188,7 +186,7 @@ func (r *retaining) walk(ctx context.Context, d *ledgerDay, w *walk) error {
 		case !w.piece && late > day:
 			*w = walk{began: d.now, piece: true, latest: w.latest}
 		case !w.piece && late > 0:
-			w.rest = d.now.Add(late) // and goes on from here
+			w.rest = d.now.Add(late) // and continues from here
 			return nil
 		case ended && r.over(d) && !d.alive && !d.pending && !d.stray && late <= 0:
 			return r.drop(ctx, d, w)
@@ -201,9 +199,9 @@ func (r *retaining) walk(ctx context.Context, d *ledgerDay, w *walk) error {
 	return nil
 }
 
-// rest ends a walk over a day that stays. What is left in it is alive, young or
-// kept, and is looked at again the later, the less there was to do. A day into
-// which more comes is read on from here, and anew after a while.
+// rest ends a walk over a day that stays. The remaining rows are alive, young or kept;
+// the less there was to do, the longer the pause. A day that still gets rows is read on
+// from here, and anew after a while.
 func (r *retaining) rest(d *ledgerDay, w *walk) {
 	switch {
 	case r.over(d):
@@ -217,7 +215,7 @@ func (r *retaining) rest(d *ledgerDay, w *walk) {
 	}
 }
 
-// step reads the next piece of a day, and deletes what has ended in it.
+// step reads the next piece of a day and deletes its expired tasks.
 func (r *retaining) step(ctx context.Context, d *ledgerDay, w *walk) (ended bool, err error) {
 	query, limit := readDayEnds, surveyRows
 	if d.name == defaultDay {
@@ -283,9 +281,8 @@ func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error 
 	return err
 }
 
-// drop takes a day's partitions away, all in one statement: what it locks stops
-// everybody, and must not wait for this process. Where others use the day for
-// longer it is left for later.
+// drop drops a day's partitions in one statement: its locks stop all others, so it must
+// not wait for this process. If the day stays in use, it is left for later.
 func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 	if r.dry {
 		r.done.Days = append(r.done.Days, d.name)
@@ -304,7 +301,7 @@ func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 	case dropped:
 		r.done.Days = append(r.done.Days, d.name)
 	default:
-		*w = walk{} // something came up: read it again
+		*w = walk{} // something changed: read it again
 	}
 	return nil
 }

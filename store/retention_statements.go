@@ -1,9 +1,9 @@
 package store
 
-// ledgerDays are the days of which the ledger has partitions and whose tasks
-// may have ended before the cutoff ($1 ms ago), the oldest first, with what
-// keeps a day from being dropped whole: living tasks, open dead letters, and
-// rows in the default partitions, where a day could not be created.
+// ledgerDays are the days with ledger partitions whose tasks may have ended before the
+// cutoff ($1 ms ago), oldest first, with what prevents dropping a day whole: living
+// tasks, open dead letters, and rows in the default partitions, where a day could not be
+// created.
 // Index: the primary keys, dlq_entries_pending.
 const ledgerDays = `
 select to_char(d.day, 'YYYYMMDD'), b.lo, b.hi, least(b.hi, c.upto), c.now, extract(epoch from c.now - d.ends)::float8,
@@ -36,10 +36,9 @@ const strayRows = `exists (select from tasker.tasks_default where task_uuid >= b
        or exists (select from tasker.batches_default where task_uuid >= b.lo and task_uuid < b.hi)
        or exists (select from tasker.former_batches_default where task_uuid >= b.lo and task_uuid < b.hi)`
 
-// readEnds passes over attempts in the order of the primary key, from a key on,
-// and tells how many there were, the last key, the latest time, and the tasks
-// that ended before the cutoff.
-// Parameters: task, step and token to go on after, the end, how many, and the
+// readEnds reads attempts in the order of the primary key, from a key on, and returns
+// their number, the last key, the latest time, and the tasks that ended before the
+// cutoff. Parameters: task, step and token to continue after, the end, the limit, and the
 // cutoff as ms from now.
 // Index: the primary key.
 const (
@@ -58,15 +57,15 @@ from (select task_uuid, step_no, token from walked order by task_uuid desc, step
 	readDefaultEnds = readEndsHead + `tasker.step_attempts_default` + readEndsTail
 )
 
-// lockEnds locks the ends of tasks, so that nobody brings them back, and tells
-// which have ended still. One that somebody is just bringing back is passed over.
+// lockEnds locks the ends of tasks against reopening, and returns those still ended. A
+// task being reopened is skipped.
 // Index: the primary key.
 const lockEnds = `
 select task_uuid from tasker.step_attempts
 where task_uuid = any ($1::uuid[]) and task_state is not null order by task_uuid for update skip locked`
 
-// deleteTasks takes tasks whose ends are locked out of the ledger, but for those
-// that people still have to look at.
+// deleteTasks deletes tasks whose ends are locked from the ledger, except those with open
+// investigations.
 // Index: the primary keys, dlq_entries_by_task.
 const deleteTasks = `
 with gone as materialized (
@@ -94,7 +93,7 @@ where ` + deletable
 const deletable = `(select true from tasker.board b where b.task_uuid = o.task_uuid limit 1) is null
       and (select true from tasker.dlq_entries d where d.task_uuid = o.task_uuid and d.resolution_timestamp is null limit 1) is null`
 
-// dropDay drops a day of the ledger unless something keeps it.
+// dropDay drops a day of the ledger unless something prevents it.
 const dropDay = `select tasker.drop_ledger_day($1, $2, $3, $4, $5)`
 
 // Registry and operators' records that have had their time, $1 ms.

@@ -80,7 +80,7 @@ func (l *ledger) alive(created time.Time) uuid.UUID {
 	return id
 }
 
-// all calls Retain until there is nothing more to do.
+// all calls Retain until nothing is left to do.
 func (l *ledger) all(limits store.RetentionLimits, dry bool) (sum store.Retained) {
 	l.t.Helper()
 	for calls := 0; ; calls++ {
@@ -113,7 +113,7 @@ func TestWholeDaysAreDropped(t *testing.T) {
 	l := newLedger(t, 20, 12, 5)
 	l.ended(30, dayStart(20).Add(time.Hour), dayStart(20).Add(2*time.Hour))
 	young := l.ended(3, dayStart(5), dayStart(5))
-	require.Equal(t, []string{dayName(20), dayName(12)}, l.all(weekLimits, true).Days, "and the empty one")
+	require.Equal(t, []string{dayName(20), dayName(12)}, l.all(weekLimits, true).Days, "and the empty day")
 	require.Equal(t, 33, l.rows("tasks"), "a dry run drops nothing")
 	require.Equal(t, store.Retained{Days: []string{dayName(20), dayName(12)}}, l.all(weekLimits, false))
 	require.Equal(t, []int{3, 6, 3}, []int{l.rows("tasks"), l.rows("step_attempts"), l.rows("task_events")})
@@ -133,7 +133,7 @@ func TestLateEndsKeepADay(t *testing.T) {
 	l.ended(1, dayStart(10).Add(time.Hour), soon)
 	r := l.all(weekLimits, false)
 	require.Equal(t, []string{dayName(9)}, r.Days)
-	require.Equal(t, 12, r.Tasks, "of the day that stays for days, but not of the one that can be dropped in an hour")
+	require.Equal(t, 12, r.Tasks, "of the day that stays for days, not of the one that can be dropped in an hour")
 	require.True(t, l.has(late[0]))
 	require.Equal(t, 2+13, l.rows("tasks"))
 	l.db.Exec(t, `update tasker.step_attempts set applied_at = $1 where applied_at = $2`, dayStart(9), soon)
@@ -180,8 +180,8 @@ func TestDefaultPartitionIsEmptiedRowByRow(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestHalfCreatedDay: a day's partition could be created for some tables only,
-// and rows of the others went to the default partition.
+// TestHalfCreatedDay: a day's partition could be created for some tables only, and rows
+// of the others are in the default partition.
 func TestHalfCreatedDay(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
@@ -204,7 +204,7 @@ func TestShortTTLDeletesRowByRow(t *testing.T) {
 	require.True(t, l.has(young[0]))
 	require.Equal(t, 4, l.rows("tasks"))
 	more := l.ended(3, now.Add(-100*time.Minute), now.Add(-90*time.Minute))
-	require.Equal(t, 3, l.all(limits, false).Tasks, "the walk goes on with what has ended since")
+	require.Equal(t, 3, l.all(limits, false).Tasks, "the walk continues with tasks ended since")
 	require.False(t, l.has(more[0]))
 	require.Positive(t, l.db.QueryInt(t, `select count(*) from pg_class where relname = 'tasks_'||$1`, dayName(0)), "today stays")
 }
@@ -222,8 +222,7 @@ func TestRetainGivesWayToWhoeverUsesTheLedger(t *testing.T) {
 	require.Equal(t, []string{dayName(20)}, l.all(weekLimits, false).Days)
 }
 
-// TestTaskThatIsBroughtBackIsNotDeleted: whoever brings an ended task back holds
-// its end.
+// TestTaskThatIsBroughtBackIsNotDeleted: a transaction that reopens a task locks its end.
 func TestTaskThatIsBroughtBackIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t, 20)
@@ -270,7 +269,7 @@ func TestRegistryAndRecordsHaveTheirTime(t *testing.T) {
 	require.Equal(t, store.Retained{}, l.all(weekLimits, false))
 }
 
-// TestOldEventsGo: whole days, whoever has read them; and what had no day.
+// TestOldEventsGo: whole days, read or not; and events without a day.
 func TestOldEventsGo(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

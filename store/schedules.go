@@ -15,11 +15,10 @@ import (
 
 // Errors of schedules.
 var (
-	// ErrScheduleExists: there is a schedule of this name in the namespace.
+	// ErrScheduleExists: the namespace has a schedule of this name.
 	ErrScheduleExists = errors.New("a schedule of this name exists")
-	// ErrScheduleChanged: somebody else has changed the schedule since it was
-	// read.
-	ErrScheduleChanged = errors.New("the schedule has been changed meanwhile")
+	// ErrScheduleChanged: the schedule has been changed since it was read.
+	ErrScheduleChanged = errors.New("the schedule has changed since it was read")
 )
 
 // Schedule creates tasks again and again.
@@ -36,23 +35,22 @@ type Schedule struct {
 	MaxCatchUp        int
 	Overlap           schedule.Overlap
 	Jitter            time.Duration // whole seconds
-	// Retries of its tasks, as a request has them; 0 and nil: the template's.
+	// Retries of its tasks, as in a request; 0 and nil: the template's.
 	MaxAttempts int
 	RetryDelays []time.Duration
-	// What happens to it; not for those who write one.
-	PausedAt              *time.Time // nil: it is not paused
+	// Its state, ignored in definitions.
+	PausedAt              *time.Time // nil: not paused
 	PausedBy, PauseReason *string
 	NextRunAt             time.Time
-	LastRunAt             *time.Time // the time that the last run was for
+	LastRunAt             *time.Time // the scheduled time of the last run
 	LastTask              *uuid.UUID
-	LastError             *string // why the last run that was due created no task
+	LastError             *string // why the last due run created no task
 	CreatedAt, UpdatedAt  time.Time
-	Revision              int       // rises with each change of what it says
+	Revision              int       // rises with each change of its definition
 	ReadAt                time.Time // by the database's clock
 }
 
-// Policy is what the schedule does about missed runs and about tasks that are
-// alive.
+// Policy is the schedule's policy for missed runs and for tasks that are alive.
 func (s *Schedule) Policy() schedule.Policy {
 	return schedule.Policy{CatchUp: s.CatchUp, MaxCatchUp: s.MaxCatchUp, Overlap: s.Overlap}
 }
@@ -91,8 +89,8 @@ func scanSchedule(row pgx.CollectableRow) (Schedule, error) {
 	return r.schedule(), err
 }
 
-// oneSchedule runs a statement that returns scheduleColumns of one schedule;
-// the error is ErrNotFound where it returns none.
+// oneSchedule runs a statement that returns scheduleColumns of one schedule; the error is
+// ErrNotFound without one.
 func oneSchedule(ctx context.Context, tx pgx.Tx, sql string, args ...any) (Schedule, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
@@ -105,7 +103,7 @@ func oneSchedule(ctx context.Context, tx pgx.Tx, sql string, args ...any) (Sched
 	return s, err
 }
 
-// changedSchedule is what a change returns of the row it has changed.
+// changedSchedule is the row that a change returns.
 const changedSchedule = `
 select ` + scheduleColumns + ` from changed s join tasker.namespaces n using (namespace_id)`
 
@@ -145,7 +143,7 @@ with changed as (delete from tasker.schedules where schedule_uuid = $1 returning
 with changed as (select * from tasker.schedules where schedule_uuid = $1 for update)` + changedSchedule
 )
 
-// definition lists what a schedule says, as insertSchedule and updateSchedule
+// definition lists the definition of a schedule, as insertSchedule and updateSchedule
 // take it.
 func (s *Schedule) definition(next *time.Time) []any {
 	var delays []int64 // null where there are none
@@ -156,8 +154,8 @@ func (s *Schedule) definition(next *time.Time) []any {
 		int16(s.Overlap), int(s.Jitter / time.Second), next, s.MaxAttempts, delays}
 }
 
-// errDry undoes what was only tried.
-var errDry = errors.New("only tried")
+// errDry rolls back a dry run.
+var errDry = errors.New("dry run")
 
 // changeSchedule runs a change of one schedule together with its record, and
 // has every timer look again. A dry one is undone.
@@ -186,10 +184,10 @@ func (s *Store) changeSchedule(ctx context.Context, flow, doing string, by Opera
 	return sched, signals, err
 }
 
-// CreateSchedule keeps a new schedule, and records who did it. first tells its
-// first run from the database's clock. The signals, here and below, are to
-// publish, unless the store sends them itself. A dry one, here and in
-// UpdateSchedule, changes nothing. The error wraps ErrScheduleExists, or ErrNotFound where there is no such namespace.
+// CreateSchedule stores a new schedule and records the operator. first computes its first
+// run from the database's clock. The signals, here and below, are to publish, unless the
+// store sends them itself. A dry run, here and in UpdateSchedule, changes nothing. The
+// error wraps ErrScheduleExists, or ErrNotFound if the namespace does not exist.
 func (s *Store) CreateSchedule(ctx context.Context, def Schedule, by OperatorAction, first func(now time.Time) time.Time) (Schedule, []signal.Signal, error) {
 	return s.changeSchedule(ctx, "create_schedule", "create the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
 		var now time.Time
@@ -209,8 +207,8 @@ func (s *Store) CreateSchedule(ctx context.Context, def Schedule, by OperatorAct
 	})
 }
 
-// UpdateSchedule changes what a schedule says, if it still is as it was read;
-// next tells its next run from the database's clock, nil: as before. The error
+// UpdateSchedule changes the definition of a schedule, if it is unchanged since it was
+// read; next computes its next run from the database's clock, nil: as before. The error
 // wraps ErrScheduleChanged or ErrNotFound.
 func (s *Store) UpdateSchedule(ctx context.Context, def Schedule, by OperatorAction, next func(now time.Time) time.Time) (Schedule, []signal.Signal, error) {
 	return s.changeSchedule(ctx, "update_schedule", "change the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
@@ -231,9 +229,8 @@ func (s *Store) UpdateSchedule(ctx context.Context, def Schedule, by OperatorAct
 	})
 }
 
-// PauseSchedule keeps a schedule from running. Pausing a paused one changes who
-// and why, not since when. The error, here and below, wraps ErrNotFound where
-// there is none.
+// PauseSchedule pauses a schedule. Pausing again changes actor and reason, not the time.
+// The error, here and below, wraps ErrNotFound if the schedule does not exist.
 func (s *Store) PauseSchedule(ctx context.Context, id uuid.UUID, by OperatorAction) (Schedule, error) {
 	sched, _, err := s.changeSchedule(ctx, "pause_schedule", "pause the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
 		return oneSchedule(ctx, tx, pauseSchedule, id, by.Actor, by.Reason)
@@ -241,8 +238,8 @@ func (s *Store) PauseSchedule(ctx context.Context, id uuid.UUID, by OperatorActi
 	return sched, err
 }
 
-// ResumeSchedule lets a schedule run again; next tells when from what it says
-// and the database's clock. One that is not paused stays as it is.
+// ResumeSchedule resumes a schedule; next computes its next run from its definition and
+// the database's clock. A schedule that is not paused stays unchanged.
 func (s *Store) ResumeSchedule(ctx context.Context, id uuid.UUID, by OperatorAction, next func(s *Schedule) (time.Time, error)) (Schedule, []signal.Signal, error) {
 	return s.changeSchedule(ctx, "resume_schedule", "resume the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
 		sched, err := oneSchedule(ctx, tx, lockSchedule, id)
@@ -257,7 +254,7 @@ func (s *Store) ResumeSchedule(ctx context.Context, id uuid.UUID, by OperatorAct
 	})
 }
 
-// DeleteSchedule forgets a schedule and returns what it was. Its tasks stay.
+// DeleteSchedule deletes a schedule and returns it. Its tasks stay.
 func (s *Store) DeleteSchedule(ctx context.Context, id uuid.UUID, by OperatorAction) (Schedule, error) {
 	sched, _, err := s.changeSchedule(ctx, "delete_schedule", "delete the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
 		return oneSchedule(ctx, tx, deleteSchedule, id)

@@ -12,7 +12,7 @@ import (
 const readSchedule = `
 select ` + scheduleColumns + ` from tasker.schedules s join tasker.namespaces n using (namespace_id) where s.schedule_uuid = $1`
 
-// Schedule reads one schedule; the error wraps ErrNotFound where there is none.
+// Schedule reads one schedule; the error wraps ErrNotFound if it does not exist.
 func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (sched Schedule, err error) {
 	err = s.repeatable(ctx, "schedule", "read the schedule", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, readSchedule, id)

@@ -13,60 +13,57 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// DueSchedule is a schedule that the caller alone may run until the transaction
-// ends.
+// DueSchedule is a due schedule, locked until the transaction ends.
 type DueSchedule struct {
 	Schedule
-	// Plan is the current one of its template version; nil: there is none.
+	// Plan is the current one of its template version; nil: none.
 	Plan *Plan
-	// Broken says why the plan cannot be used although there is one.
+	// Broken says why the existing plan cannot be used.
 	Broken error
-	// Alive says that the task of its last run is alive. It is looked up only
-	// for schedules to which that matters.
+	// Alive says that the task of its last run is alive. It is read only for schedules
+	// whose policy depends on it.
 	Alive bool
 }
 
-// Firing is what has been decided about a due schedule. The zero value leaves
-// it as it is.
+// Firing is the decision about a due schedule. The zero value leaves it unchanged.
 type Firing struct {
 	Tasks []NewTask // in the order of their runs; each with an identity
 	// LastRun is the time that the last of the tasks is for.
 	LastRun time.Time
-	// NextRun is when it is due again; zero: as before.
+	// NextRun is its next due time; zero: as before.
 	NextRun time.Time
-	// Error is kept as Schedule.LastError; empty: there is none any more.
+	// Error is stored as Schedule.LastError; empty: cleared.
 	Error string
-	// Pause pauses the schedule for this reason, because it cannot go on.
+	// Pause pauses the schedule for this reason, because it cannot continue.
 	Pause string
 }
 
-// Fired is what came of due schedules.
+// Fired is the result of running due schedules.
 type Fired struct {
 	Schedules int
-	// Accepted are the tasks that were created; of the others there was one for
-	// the same run already.
+	// Accepted are the created tasks; the others exist already from the same run.
 	Accepted map[uuid.UUID]time.Time
 	Signals  []signal.Signal // to publish, unless the store sends them itself
 }
 
-// pausedByItself is who has paused a schedule that could not go on.
+// pausedByItself is the recorded actor for a schedule that could not continue.
 const pausedByItself = "tasker"
 
 const (
-	// claimDueSchedules takes those whose time has come by the transaction's
-	// clock. Whoever else comes passes them over, and finds them moved on later.
+	// claimDueSchedules takes due schedules by the transaction's clock. Concurrent calls
+	// skip them, and find them advanced later.
 	// Index: schedules_due.
 	claimDueSchedules = `
 with due as materialized (
     select * from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all ($2::uuid[])
     order by next_run_at limit $1 for update skip locked
 )` + describeDue
-	// claimSchedule takes one, due or not, and waits for whoever has it.
+	// claimSchedule takes one, due or not, and waits for its lock.
 	// Index: the primary key.
 	claimSchedule = `
 with due as materialized (select * from tasker.schedules where schedule_uuid = $1 for update)` + describeDue
-	// describeDue adds what the decision needs. The rows come from due, not from
-	// the table: what was locked may be younger than the snapshot.
+	// describeDue adds the inputs of the decision. The rows come from due, not from the
+	// table: the locked version may be younger than the snapshot.
 	// Index: the primary keys, plans_current, plan_uses_plan.
 	describeDue = `
 select ` + scheduleColumns + `, p.plan_id,
@@ -76,8 +73,8 @@ cross join lateral (select name from tasker.namespaces where namespace_id = s.na
 left join lateral (
     select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
 order by s.next_run_at`
-	// advanceSchedules moves schedules on. The task of a run is the one that has
-	// its identity: the new one, or that of the first time.
+	// advanceSchedules advances schedules. The task of a run is the one with its
+	// identity: the new one, or that of the first try.
 	// Index: the primary keys.
 	advanceSchedules = `
 update tasker.schedules s
@@ -90,20 +87,19 @@ from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bytea[], $5::t
 where s.schedule_uuid = any (array[f.schedule_uuid])`
 )
 
-// RunDueSchedules takes up to limit schedules whose time has come, some excepted,
-// has them decided about, creates their tasks and moves them on, in one transaction of a
-// fixed number of statements: a run is made once, or not yet. now is the
-// database's clock. decide has one answer for each schedule, in order; it may be
-// called again when the transaction is undone for the sake of others.
+// RunDueSchedules takes up to limit due schedules, except some, calls decide, creates
+// their tasks and advances them, in one transaction of a fixed number of statements: a
+// run is made once, or not yet. now is the database's clock. decide returns one answer
+// per schedule, in order; it may be called again if the transaction is rolled back
+// because of a conflict.
 func (s *Store) RunDueSchedules(ctx context.Context, limit int, except []uuid.UUID, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
 	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules, []any{limit, nonNil(except)}, nil,
 		func(due []DueSchedule) ([]Firing, error) { return decide(due[0].ReadAt, due), nil })
 }
 
-// RunSchedule is RunDueSchedules for one schedule, whatever the time and even
-// if it is paused, and records who asked for it. Where decide refuses with an
-// error, nothing is changed. The error wraps that, or ErrNotFound where there is
-// no such schedule.
+// RunSchedule is RunDueSchedules for one schedule, at any time and even if it is paused,
+// and records the operator. If decide returns an error, nothing is changed. The error
+// wraps that, or ErrNotFound if the schedule does not exist.
 func (s *Store) RunSchedule(ctx context.Context, id uuid.UUID, by OperatorAction, decide func(now time.Time, due *DueSchedule) (Firing, error)) (Fired, error) {
 	fired, err := s.runSchedules(ctx, "run_schedule", "run the schedule", claimSchedule, []any{id}, &by,
 		func(due []DueSchedule) ([]Firing, error) {
@@ -147,7 +143,7 @@ func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim string, args
 	if err != nil {
 		return nil, err
 	}
-	var ids []int32 // 0: there is no such plan any more
+	var ids []int32 // 0: the plan does not exist any more
 	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (DueSchedule, error) {
 		var r scheduleRow
 		var plan pgtype.Int4

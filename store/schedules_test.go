@@ -36,8 +36,7 @@ func keep(t testing.TB, s *store.Store, name string) store.Schedule {
 	return made
 }
 
-// runEach decides that each schedule makes the run that it is due for, and is
-// due again an hour after now.
+// runEach makes the due run of each schedule, and its next one an hour after now.
 func runEach(t testing.TB) func(now time.Time, due []store.DueSchedule) []store.Firing {
 	return func(now time.Time, due []store.DueSchedule) []store.Firing {
 		firings := make([]store.Firing, len(due))
@@ -109,7 +108,7 @@ func TestSchedulesAreKept(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 	actions, err := s.OperatorActions(t.Context(), 10, 0)
 	require.NoError(t, err)
-	require.Len(t, actions, 3, "what was refused or only tried is not recorded")
+	require.Len(t, actions, 3, "rejected changes and dry runs are not recorded")
 	require.Equal(t, []string{"delete_schedule", "update_schedule", "create_schedule"}, []string{actions[0].Action, actions[1].Action, actions[2].Action})
 	require.JSONEq(t, fmt.Sprintf(`{"schedule_id":%q,"namespace":"flows","name":"nightly"}`, made.UUID), string(actions[0].Target.(json.RawMessage)))
 }
@@ -183,15 +182,15 @@ func TestAPausedScheduleIsNotDue(t *testing.T) {
 	require.True(t, resumed.NextRunAt.Equal(resumed.ReadAt.Add(time.Minute)))
 	same, _, err := s.ResumeSchedule(t.Context(), made.UUID, ana, nil)
 	require.NoError(t, err)
-	require.Equal(t, resumed.NextRunAt, same.NextRunAt, "one that is not paused stays as it is")
+	require.Equal(t, resumed.NextRunAt, same.NextRunAt, "a schedule that is not paused stays unchanged")
 	_, _, err = s.ResumeSchedule(t.Context(), uuid.New(), ana, nil)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = s.PauseSchedule(t.Context(), uuid.New(), ana)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-// TestEachRunIsMadeOnce: many take what is due at once, and later the schedules
-// stand before the same runs again.
+// TestEachRunIsMadeOnce: many run the due schedules at once, and later the schedules are
+// at the same runs again.
 func TestEachRunIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -229,7 +228,7 @@ func TestEachRunIsMadeOnce(t *testing.T) {
 	first := db.QueryString(t, `select string_agg(last_task_uuid::text, ',' order by schedule_uuid) from tasker.schedules`)
 	db.Exec(t, `update tasker.schedules set next_run_at = last_run_at`)
 	all()
-	require.Equal(t, []int{schedules, 2 * schedules}, []int{made, taken}, "they were made before")
+	require.Equal(t, []int{schedules, 2 * schedules}, []int{made, taken}, "they exist already")
 	require.Equal(t, first, db.QueryString(t, `select string_agg(last_task_uuid::text, ',' order by schedule_uuid) from tasker.schedules`))
 	require.Equal(t, schedules, db.QueryInt(t, `select count(*) from tasker.tasks`))
 	require.Equal(t, schedules, db.QueryInt(t, `select count(*) from tasker.board b join tasker.schedules s on b.task_uuid = s.last_task_uuid and slot = 0`))
@@ -244,7 +243,7 @@ func TestARunThatIsCutOffIsMadeOnce(t *testing.T) {
 	plan(t, s, oneStepYAML)
 	keep(t, s, "cut")
 	makeDue(t, db)
-	db.Exec(t, `create sequence cuts`) // it counts on through rollbacks
+	db.Exec(t, `create sequence cuts`) // it keeps counting through rollbacks
 	db.Exec(t, `create function cut() returns trigger language plpgsql as $$ begin
 		if nextval('cuts') = 1 and (select count(*) from tasker.tasks) = 1 then perform pg_terminate_backend(pg_backend_pid()); end if;
 		return new; end $$`)
@@ -322,7 +321,7 @@ func TestOneRunByHand(t *testing.T) {
 	require.Len(t, fired.Accepted, 1)
 	after, err := s.Schedule(t.Context(), made.UUID)
 	require.NoError(t, err)
-	require.Equal(t, made.NextRunAt, after.NextRunAt, "what is due is due still")
+	require.Equal(t, made.NextRunAt, after.NextRunAt, "the due run is still due")
 	require.Contains(t, fired.Accepted, *after.LastTask)
 	refusal := errors.New("no")
 	_, err = s.RunSchedule(t.Context(), made.UUID, ana, func(_ time.Time, due *store.DueSchedule) (store.Firing, error) {

@@ -11,28 +11,27 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Settlement is the success of a claimed step that stands in the row of its
-// task, and what follows from it. Whoever ran the step fills in the first part,
-// whoever knows the rules the second.
+// Settlement is the success of a claimed step in the row of its task, with its effects.
+// The worker sets Claim, Plan and Result; its rules set Progress and Effects.
 type Settlement struct {
-	Claim  *Claimed        // its Task is where the task stood
+	Claim  *Claimed        // its Task is the state of the task
 	Result json.RawMessage // storable JSON
 
 	Plan     *Plan
-	Progress *workflow.Progress // from now on
-	Effects  *workflow.Effects  // nil: nothing is decided, so nothing is settled
+	Progress *workflow.Progress // the new progress
+	Effects  *workflow.Effects  // nil: undecided, not settled
 }
 
 // Settled answers one Settlement.
 type Settled struct {
-	// Accepted says that the success is recorded and its consequences are true.
-	// Otherwise nothing has changed, and it has to be reported.
+	// Accepted says that the success and its effects are committed. Otherwise nothing has
+	// changed, and it must be reported.
 	Accepted bool
-	Watched  bool // the task has ended and somebody waits for that
-	// Next is the step that follows where the caller has it claimed now.
+	Watched  bool // the task has ended and a client waits for it
+	// Next is the following step, if the caller has claimed it now.
 	Next *Claimed
-	// Lease is how long that claim lasts yet; a little less than taker's, or
-	// what the claim before has left, half of it at least.
+	// Lease is the remaining time of that claim: a little less than taker's, or the
+	// remainder of the previous claim's, at least half of it.
 	Lease time.Duration
 }
 
@@ -40,20 +39,20 @@ type Settled struct {
 // reported.
 const maxSettledResult = 64 << 10
 
-// Settle records successes and what follows from them in one transaction and
-// one round trip: a task ends, or its row goes on to the next step. Where that
-// step is one that taker could claim, it is claimed for it with the same
-// statement, up to its Limit; of a paused namespace it waits. The answer has one entry per settlement, in order.
+// Settle records successes and their effects in one transaction and one round trip: a
+// task ends, or its row continues with the next step. If taker could claim that step, the
+// same statement claims it, up to its Limit; in a paused namespace it waits. The answer
+// has one entry per settlement, in order.
 //
-// It takes only what is simple, of claims of taker's worker: one step in hand, one or none next, no change
-// of the task that has to be recorded. The fence is the claim's token, and the
-// progress must be the one it came with. What is not accepted, for whatever
-// reason, has to go the way of Report, which tells whether the claim still
-// holds. After an error it may have happened all the same; then that report is
-// refused, and the step that was claimed comes back when its lease ends.
+// It accepts only simple cases, of claims of taker's worker: one step in hand, one or
+// none next, no change of the task that must be recorded. The fence is the claim's token,
+// and the progress must be the one that it came with. A settlement that is not accepted
+// must be sent with Report, which determines whether the claim still holds. After an
+// error it may have been committed nevertheless; then that report is rejected, and the
+// claimed step is claimable after its lease.
 //
-// The signals in Committed are to be published unless the store sends them
-// itself; that a watched task has ended is always left to the caller.
+// The signals in Committed are to be published unless the store sends them itself; the
+// signal that a watched task has ended is always left to the caller.
 func (s *Store) Settle(ctx context.Context, taker ClaimRequest, list []Settlement) ([]Settled, Committed, error) {
 	w := newSettling(taker, list)
 	done := Committed{NextDue: -1, Signals: w.topics.signals()}
@@ -62,7 +61,7 @@ func (s *Store) Settle(ctx context.Context, taker ClaimRequest, list []Settlemen
 		return answers, done, nil
 	}
 	err := s.call(ctx, "settle", "settle results", func(ctx context.Context, db *conn) error {
-		clear(answers) // of a try that was undone
+		clear(answers) // of a rolled-back try
 		return s.transact(ctx, db, done.Signals, func(b *pgx.Batch) { w.queue(b, answers) })
 	})
 	if err != nil {
@@ -76,9 +75,9 @@ func (s *Store) Settle(ctx context.Context, taker ClaimRequest, list []Settlemen
 	return answers, done, nil
 }
 
-// Fits reports whether Settle takes it: a result that is not too large, of a claim
-// that saved no checkpoint and publishes no events, after which the task is complete
-// or goes on with one step, at once and in the same row.
+// Fits reports whether Settle accepts it: a result that is not too large, of a claim
+// without checkpoints and events, after which the task is complete or continues with one
+// step, at once and in the same row.
 func (x *Settlement) Fits() bool {
 	e := x.Effects
 	if e == nil || x.Plan == nil || x.Claim.Task == nil || x.Claim.Slot != 0 || x.Claim.Checkpoint != nil || len(x.Result) > maxSettledResult {
@@ -103,8 +102,8 @@ func (x *Settlement) Fits() bool {
 	return len(e.Put) == 1 && e.Put[0].DueIn <= 0 && inlines(x.Plan, x.Progress, e.Put[0].Step) && inHand(x.Progress) == 1
 }
 
-// next is the following step as the taker will have claimed it; nil when it
-// may not, or when its inputs are not all at hand. Token and times are missing.
+// next returns the following step as the taker will have claimed it; nil if it may not,
+// or if some inputs are missing. Token and times are unset.
 func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	c, step := x.Claim, &x.Plan.Steps[x.Effects.Put[0].Step]
 	if !taker.runs(x.Plan, step) {
@@ -128,7 +127,7 @@ func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	return &n
 }
 
-// settling is what the statements of Settle take and how their rows come back.
+// settling holds the parameters of Settle's statements and the places of their rows.
 type settling struct {
 	taker  *ClaimRequest
 	list   []Settlement
@@ -151,12 +150,12 @@ type settledColumns struct {
 	progresses [][]byte
 }
 
-// settledMoves are those whose tasks go on.
+// settledMoves are those whose tasks continue.
 type settledMoves struct {
 	settledColumns
 	states  []int16
 	nexts   []int16
-	wanted  []bool // for the taker
+	wanted  []bool // claimed for the taker
 	heirs   []bool // its only parent is the step that it follows in the row
 	lanes   []int16
 	parents []string
@@ -216,7 +215,7 @@ func (w *settling) add(at int) {
 	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
 	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
 	m.callables, m.lasts = append(m.callables, x.Plan.callableOf(step)), append(m.lasts, x.Plan.LastAttempt(x.Progress, put))
-	if !wanted { // where it is and the namespace is paused, resuming signals
+	if !wanted { // if the namespace is paused, Resume sends the signal
 		w.topics.addLane(x.Plan.Template.Namespace, laneKey{x.Plan.callableOf(step), Lane(x.Claim.Priority, true)})
 	}
 }
@@ -232,7 +231,7 @@ func (c *settledColumns) arguments() []any {
 	return []any{c.tasks, c.steps, c.tokens, c.froms, c.before, c.results, c.progresses}
 }
 
-// queue adds a statement for each kind there is. Rows come back into answers.
+// queue adds a statement for each kind present. answers receives the rows.
 func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 	if len(w.ended.tasks) > 0 && len(w.moved.tasks) > 0 {
 		// Each of the statements locks in the order of keys; both together
@@ -263,7 +262,7 @@ func (w *settling) queue(b *pgx.Batch, answers []Settled) {
 				i := w.place[token]
 				answers[i] = Settled{Accepted: true}
 				if w.next[i] == nil || fence == nil || at == nil || left == nil {
-					return nil // not claimed: nobody wanted it, or its namespace is paused
+					return nil // not claimed: not wanted, or its namespace is paused
 				}
 				next := *w.next[i]
 				next.Token, next.EnqueuedAt, next.ClaimedAt = *fence, since, *at

@@ -10,9 +10,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// BenchmarkSettleMoves lets tasks go from step to step of a long chain, each
-// claimed with the settlement of the one before, and tells what a settlement
-// takes for each of them.
+// BenchmarkSettleMoves moves tasks along a long chain, each step claimed with the
+// settlement of the previous one, and reports the time of a settlement per task.
 func BenchmarkSettleMoves(b *testing.B) {
 	const steps = 30
 	var yaml strings.Builder

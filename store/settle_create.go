@@ -21,9 +21,9 @@ where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and step_no is 
       and callable <> all (` + pausedCallables + `)
 returning task_uuid, token, enqueued_at, claimed_at, requested_at`
 
-// CreateAndClaim is CreateTasks that also claims the first steps for taker, up
-// to its Limit, where a task begins with one that the taker may run. Contexts
-// are as they were sent, not yet in the database's form.
+// CreateAndClaim is CreateTasks that also claims the first steps for taker, up to its
+// Limit, if a task begins with a step that the taker may run. Contexts are as sent, not
+// yet in the database's form.
 func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker ClaimRequest) (answers []CreatedTask, claimed []Claimed, err error) {
 	answers = make([]CreatedTask, len(tasks))
 	chosen := distinctIdentities(tasks)
@@ -34,7 +34,7 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 	}
 	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
 	err = s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
-		claimed = nil // of a try that was undone
+		claimed = nil // of a rolled-back try
 		accepted, err := s.insertTasks(ctx, db, tasks, chosen, identityPatience, func(b *pgx.Batch) {
 			if len(ids) == 0 {
 				return
@@ -52,7 +52,7 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 			})
 		})
 		if err != nil {
-			claimed = nil // what was answered has not been committed
+			claimed = nil // the answers were not committed
 			if !identityHeld(err) {
 				return err
 			}
@@ -65,8 +65,8 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 	return answers, claimed, err
 }
 
-// firstSteps are the claims of new tasks' only first steps, of those that the taker
-// may claim; token and times are missing.
+// firstSteps are the claims of new tasks' only first steps that the taker may claim;
+// token and times are unset.
 func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UUID]Claimed {
 	first := make(map[uuid.UUID]Claimed, min(len(tasks), taker.Limit))
 	for i := range tasks {

@@ -69,8 +69,8 @@ steps:
 	requireIntegrity(t, s)
 }
 
-// TestATaskIsWatchedFromItsCreation: who waits for the end of a task from its
-// beginning is told however soon it comes.
+// TestATaskIsWatchedFromItsCreation: a client that waits from the creation on is notified
+// however soon the task ends.
 func TestATaskIsWatchedFromItsCreation(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// takeClaims is Claim, with where the tasks stand.
+// takeClaims is Claim with the states of the tasks.
 func (m *model) takeClaims(t *rapid.T, at int, req store.ClaimRequest, full bool) []store.Claimed {
 	claimed, _, err := m.stores[at].Claim(m.ctx, req, full)
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func (m *model) takeClaims(t *rapid.T, at int, req store.ClaimRequest, full bool
 	return claimed
 }
 
-// settle settles claims, valid and stale ones, and takes what follows.
+// settle settles claims, valid and stale ones, and takes the next steps.
 func (m *model) settle(t *rapid.T) {
 	req := store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Limit: rapid.IntRange(0, 3).Draw(t, "limit"), Lease: time.Hour}
 	for _, c := range m.callables() {
@@ -40,7 +40,7 @@ func (m *model) settle(t *rapid.T) {
 	for _, k := range m.someClaims(t) {
 		if c, ok := m.standing[k.Token]; ok && c.Task != nil {
 			p := m.tasks[k.TaskUUID].plan
-			c.Step = k.Step // forged ones have another
+			c.Step = k.Step // invented ones have another
 			progress, effects, err := workflow.Advance(p.Plan, c.Task.State, c.Task.Progress, modelRules,
 				workflow.Reported{Step: k.Step, Attempt: c.Attempt, Success: true})
 			if err != nil {
@@ -63,7 +63,7 @@ func (m *model) settle(t *rapid.T) {
 	require.Equal(t, finished, done.Finished)
 }
 
-// settled does to the model what one settlement must have done.
+// settled changes the model as one settlement must have done.
 func (m *model) settled(t *rapid.T, req *store.ClaimRequest, s *store.Settlement, a store.Settled) {
 	k, e := s.Claim.Key(), s.Effects
 	task, step := m.tasks[k.TaskUUID], m.held(k)
@@ -73,7 +73,7 @@ func (m *model) settled(t *rapid.T, req *store.ClaimRequest, s *store.Settlement
 			simple = false
 		}
 	}
-	require.Equal(t, step != nil && simple && step.saved == 0, a.Accepted, "what has saved checkpoints goes the ordinary way")
+	require.Equal(t, step != nil && simple && step.saved == 0, a.Accepted, "a step with checkpoints is reported")
 	if !a.Accepted {
 		require.Equal(t, store.Settled{}, a)
 		return

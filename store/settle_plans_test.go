@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// settleStatements has the statements of Settle for the steps in progress that
-// stand in the rows of their tasks, and that of CreateAndClaim.
+// settleStatements are the statements of Settle for the steps in progress in the rows of
+// their tasks, and that of CreateAndClaim.
 func settleStatements(t *testing.T, plan *Plan, held []ClaimKey) (list []hotStatement) {
 	req := ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Callables: []int32{1}, Limit: len(held), Lease: time.Minute}
 	progress := workflow.NewProgress(plan.Plan)

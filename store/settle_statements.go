@@ -1,8 +1,7 @@
 package store
 
-// settled and ofSettled are the beginning of both kinds: the claims that ended,
-// each with the moment in which all of it happens. (select $n) hides from the
-// planner how many there are, see reportSteps.
+// settled and ofSettled begin both kinds: the ended claims, each with the time of the
+// change. (select $n) hides their number from the planner, see reportSteps.
 const (
 	settled = `
 with o as materialized (
@@ -12,10 +11,9 @@ with o as materialized (
                          (select $5::bytea[]), (select $6::text[]), (select $7::bytea[])`
 )
 
-// stillHeld is the fence: the claim holds, and the task stands where it stood
-// when the claim was made. A task under investigation goes the ordinary way, as
-// does one that another task waits for, and a step that has saved checkpoints,
-// which a settlement does not record.
+// stillHeld is the fence: the claim holds, and the task is in the state in which it was
+// claimed. A task with a dead letter is left to the apply, as is one with dependents, and
+// a step with checkpoints, which a settlement does not record.
 const stillHeld = `t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot and t.step_no = o.step_no and t.lease_until is not null and t.token = o.token
       and t.task_state = o.from_state and t.progress = o.before and t.dead_letter is null and t.awaited is null and t.checkpoint is null`
 
@@ -24,8 +22,8 @@ const stillHeld = `t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot an
 const lockSettled = `
 select from tasker.board where task_uuid = any ($1::uuid[]) and slot = 0 order by task_uuid for update`
 
-// settleEnds takes tasks off the board whose last step has succeeded, with the
-// attempt and the end of the task in one row of the ledger.
+// settleEnds removes tasks whose last step has succeeded from the board, with the attempt
+// and the end of the task in one row of the ledger.
 // Index: the primary key.
 const settleEnds = settled + ofSettled + `)
     o(task_uuid, step_no, token, from_state, before, result, progress)
@@ -41,11 +39,11 @@ const settleEnds = settled + ofSettled + `)
 )
 select token, coalesce(watched, false) from gone`
 
-// settleMoves records attempts and lets the rows of their tasks go on to the
-// next step, which is claimable, or claimed at once (taken) for worker $19 and
-// $20 ms where that is wanted and the namespace is not paused. A claim does not change while it is held, so attempt and times come
-// with it and the old row need not be read again. Where more than half of the
-// lease is left it is kept: then no column of an index changes.
+// settleMoves records attempts and moves the rows of their tasks to the next step, which
+// is claimable, or claimed at once (taken) for worker $19 and $20 ms if that is wanted
+// and the namespace is not paused. A claim does not change while it is held, so attempt
+// and times come with it and the old row need not be read again. If more than half of the
+// lease is left it is kept: then no indexed column changes.
 // Index: the primary keys.
 const settleMoves = settled + `, wanted and callable <> all (` + pausedCallables + `) as taken` + ofSettled + `,
                          (select $8::smallint[]), (select $9::smallint[]), (select $10::boolean[]), (select $11::boolean[]),

@@ -93,7 +93,7 @@ func TestSettleRunsAChainToItsEnd(t *testing.T) {
 	require.False(t, two.ClaimedAt.Before(one.ClaimedAt))
 	require.Equal(t, one.Context, two.Context)
 	require.Equal(t, map[int]json.RawMessage{0: json.RawMessage(`{"n": 1}`)}, two.ParentResults)
-	require.False(t, settle(t, s, req, settlement(t, p, one, `0`))[0].Accepted, "a claim is good for one result")
+	require.False(t, settle(t, s, req, settlement(t, p, one, `0`))[0].Accepted, "a claim accepts one result")
 	require.Equal(t, []bool{false}, report(t, s, succeed(*one, `0`)))
 
 	for no := 1; no < 4; no++ {
@@ -102,8 +102,8 @@ func TestSettleRunsAChainToItsEnd(t *testing.T) {
 		require.True(t, a.Accepted)
 		require.Equal(t, no < 3, a.Next != nil)
 	}
-	// The result of the second step did not come with the fourth, so the last
-	// one has to be claimed.
+	// The claim of the fourth step does not include the result of the second, so the last
+	// step must be claimed.
 	last := claimLone(t, s, req)
 	require.Equal(t, map[int]json.RawMessage{1: json.RawMessage(`1`), 3: json.RawMessage(`3`)}, last.ParentResults)
 	_, err := s.Watch(t.Context(), id)
@@ -124,8 +124,7 @@ func TestSettleRunsAChainToItsEnd(t *testing.T) {
 	requireIntegrity(t, s)
 }
 
-// TestSettleClaimsOnlyWhatTheTakerMay: what is not claimed along is claimable
-// for all.
+// TestSettleClaimsOnlyWhatTheTakerMay: steps not claimed at once are claimable by all.
 func TestSettleClaimsOnlyWhatTheTakerMay(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -161,9 +160,8 @@ func TestSettleClaimsOnlyWhatTheTakerMay(t *testing.T) {
 	requireIntegrity(t, s)
 }
 
-// TestSettleRefusesWithoutTheClaim: nothing changes where the fence is lost.
-// TestSettleTakesNothingOfAPausedNamespace: what runs ends, and what follows
-// waits until the namespace is resumed.
+// TestSettleTakesNothingOfAPausedNamespace: running steps end, and their successors wait
+// until the namespace is resumed.
 func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -185,8 +183,8 @@ func TestSettleTakesNothingOfAPausedNamespace(t *testing.T) {
 		list = append(list, settlement(t, of, &claimed[i], `{"n": 1}`))
 	}
 	for i, a := range settle(t, s, req, list...) {
-		require.True(t, a.Accepted, "what ran counts")
-		require.Equal(t, claimed[i].TaskUUID == runs, a.Next != nil, "the other namespace goes on")
+		require.True(t, a.Accepted, "the running step's result counts")
+		require.Equal(t, claimed[i].TaskUUID == runs, a.Next != nil, "the other namespace continues")
 	}
 	require.Equal(t, 1, db.QueryInt(t, `select count(*) from tasker.board where task_uuid = $1 and state = 2 and step_no = 1
 		and attempt = 0 and token is null and worker is null and lease_until is null`, paused))
@@ -271,15 +269,15 @@ func TestSettleLeavesWhatIsNotSimple(t *testing.T) {
 	require.Equal(t, []bool{true, true}, report(t, s, succeed(sides[0], `2`), succeed(sides[1], `3`)))
 	applyAll(t, s)
 
-	// The branches have come together in the task's row.
+	// The branches have joined in the task's row.
 	end := claimLone(t, s, taker(p, 1))
 	require.Len(t, end.ParentResults, 2)
 	require.True(t, settle(t, s, taker(p, 1), settlement(t, p, end, `4`))[0].Accepted)
 	requireIntegrity(t, s)
 }
 
-// TestSettledStepComesBackWhenItsWorkerDies: the answer of a settlement may be
-// lost, and with it the claim.
+// TestSettledStepComesBackWhenItsWorkerDies: the answer of a settlement may be lost, and
+// the claim with it.
 func TestSettledStepComesBackWhenItsWorkerDies(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -348,7 +346,7 @@ func TestSettleEndsAndMovesTogether(t *testing.T) {
 	requireIntegrity(t, s)
 }
 
-// boardText is everything that stands on the board.
+// boardText is the content of the board.
 func boardText(t testing.TB, pool *pgxpool.Pool) (rows string) {
 	t.Helper()
 	require.NoError(t, pool.QueryRow(t.Context(), `select coalesce(string_agg(b::text, E'\n' order by task_uuid, slot), '') from tasker.board b`).Scan(&rows))

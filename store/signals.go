@@ -18,17 +18,17 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// maxToldLanes bounds the lanes that one signal tells of. Where there are more it
-// tells of none, and workers look everywhere.
-const maxToldLanes = 64
+// maxNamedLanes bounds the lanes named in one signal. With more it names none, and workers
+// look everywhere.
+const maxNamedLanes = 64
 
-// signalSet collects signals; those of one transaction are few. A topic has the
-// lanes in which there is something to claim; nil where it tells of none.
+// signalSet collects signals; those of one transaction are few. A topic has the lanes
+// with claimable steps; nil without lanes.
 type signalSet map[signal.Topic]map[laneKey]bool
 
 func (t signalSet) add(topic signal.Topic) { t[topic] = nil }
 
-// addLane adds that there is something to claim in a lane.
+// addLane adds a lane with claimable steps.
 func (t signalSet) addLane(namespace string, k laneKey) {
 	topic := signal.WorkerTopic(namespace)
 	lanes, there := t[topic]
@@ -36,7 +36,7 @@ func (t signalSet) addLane(namespace string, k laneKey) {
 	case !there:
 		t[topic] = map[laneKey]bool{k: true}
 	case lanes != nil:
-		if lanes[k] = true; len(lanes) > maxToldLanes {
+		if lanes[k] = true; len(lanes) > maxNamedLanes {
 			t[topic] = nil
 		}
 	}
@@ -64,20 +64,20 @@ func encodeLanes(lanes map[laneKey]bool) string {
 	return string(b)
 }
 
-// HearLanes takes in a signal to workers that names lanes: the next claims from the
-// marks look there. It reports true where a callable among them is not known yet:
-// whoever gets to know it, see Callables, looks everywhere. Other signals are left
-// alone. It is safe for concurrent use.
-func (s *Store) HearLanes(told signal.Signal) (unknown bool) {
-	if _, forWorkers := told.Topic.WorkerNamespace(); !forWorkers || told.Payload == "" {
+// HearLanes receives a signal to workers that names lanes: the next claims from the marks
+// read them. It returns true if a callable among them is not known yet: a caller that
+// reads it, see Callables, looks everywhere. Other signals are ignored. It is safe for
+// concurrent use.
+func (s *Store) HearLanes(received signal.Signal) (unknown bool) {
+	if _, forWorkers := received.Topic.WorkerNamespace(); !forWorkers || received.Payload == "" {
 		return false
 	}
-	for lane := range strings.SplitSeq(told.Payload, ",") {
+	for lane := range strings.SplitSeq(received.Payload, ",") {
 		k, ok := decodeLane(lane)
 		switch {
 		case !ok:
 		case s.callables.knows(k.callable):
-			s.marks.heard(k)
+			s.marks.heat(k)
 		default:
 			unknown = true
 		}
@@ -95,25 +95,23 @@ func decodeLane(text string) (k laneKey, ok bool) {
 	return laneKey{int32(c), int16(l)}, err == nil && l >= 0 && l <= int64(Lane(workflow.MinPriority, false)) // #nosec G115 -- parsed so
 }
 
-// queueSignals adds the signals of a transaction to it, when signals travel
-// in the WAL. A listener then learns of the commit exactly when it happens,
-// and of nothing that was rolled back.
+// queueSignals adds the signals of a transaction to it, if signals travel in the WAL. A
+// listener then receives them exactly on commit, and none of a rollback.
 func (s *Store) queueSignals(b *pgx.Batch, signals []signal.Signal) {
 	if s.opts.SignalsInTransaction {
 		queueStatement(b, signals, wal.Statement)
 	}
 }
 
-// queueNotify adds the signals as a transaction of their own; see
-// NotifyAfterCommit.
+// queueNotify adds the signals as a transaction of their own; see NotifyAfterCommit.
 func (s *Store) queueNotify(b *pgx.Batch, signals []signal.Signal) {
 	if s.opts.NotifyAfterCommit {
 		queueStatement(b, signals, notify.Statement)
 	}
 }
 
-// queueStatement leaves out what cannot be sent: a topic of ours never is too
-// long, and a hint must not fail the flow that gives it.
+// queueStatement skips signals that cannot be sent: the engine's topics are never too
+// long, and a hint must not fail its flow.
 func queueStatement(b *pgx.Batch, signals []signal.Signal, statement func([]signal.Signal) (string, []any, error)) {
 	sendable := slices.DeleteFunc(slices.Clone(signals), func(s signal.Signal) bool { return s.Validate() != nil })
 	if len(sendable) == 0 {
@@ -138,9 +136,8 @@ func (s *Store) transact(ctx context.Context, db *conn, signals []signal.Signal,
 	return s.commit(ctx, db, b, signals)
 }
 
-// commit ends the transaction that b works in and lets its signals follow on
-// the same trip. Once the commit is answered the flow has succeeded, whatever
-// becomes of the signals: they are hints.
+// commit ends the transaction of b and sends its signals in the same round trip. Once the
+// commit is answered the flow has succeeded, regardless of the signals: they are hints.
 func (s *Store) commit(ctx context.Context, db *conn, b *pgx.Batch, signals []signal.Signal) error {
 	s.queueSignals(b, signals)
 	committed := false
@@ -169,8 +166,8 @@ func (s *Store) notify(ctx context.Context, db *conn, signals []signal.Signal) e
 	return db.SendBatch(ctx, b).Close()
 }
 
-// SendsSignals reports whether the store itself sends the signals of what it
-// commits; if not, the caller publishes them afterwards.
+// SendsSignals reports whether the store itself sends the signals of its commits; if not,
+// the caller publishes them afterwards.
 func (s *Store) SendsSignals() bool { return s.opts.SignalsInTransaction || s.opts.NotifyAfterCommit }
 
 // CreateSignals are the signals of newly created tasks.
@@ -182,9 +179,8 @@ func CreateSignals(tasks []NewTask) []signal.Signal {
 	return topics.signals()
 }
 
-// addCreated adds who has to know of a new task: of due times every timer, and
-// the engine begins its own steps. Whether an instant has come is for the
-// database to say, so both may have to.
+// addCreated adds the topics for a new task: due times for every timer, and the engine's
+// own steps. Only the database knows whether an instant has come, so both may be needed.
 func (t signalSet) addCreated(task *NewTask) {
 	if task.startsLater() || len(task.DependsOn) > 0 || task.Plan.EngineFirst {
 		t.add(signal.TopicDue)

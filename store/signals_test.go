@@ -45,10 +45,10 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	broken.Context = json.RawMessage(`"\u0000"`)
 	_, err = s.CreateTasks(t.Context(), []store.NewTask{newTask(p), broken})
 	require.Error(t, err)
-	require.Empty(t, sent(), "nothing was created")
+	require.Empty(t, sent(), "no task was created")
 
 	c := claim(t, s, p, 1)[0]
-	require.Empty(t, sent(), "a claim is nobody's business")
+	require.Empty(t, sent(), "a claim sends no signal")
 	_, err = s.Report(t.Context(), []store.Report{succeed(c, `"\u0000"`)})
 	require.Error(t, err)
 	require.Empty(t, sent())
@@ -65,7 +65,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 	left, _ := p.StepNumber("left")
 	right, _ := p.StepNumber("right")
 	both := laneOf(p, left, 0, true) + "," + laneOf(p, right, 0, true)
-	require.Equal(t, []signal.Signal{{Topic: shapes.Topic, Payload: both}}, sent(), "of what was applied; who watches signals nothing")
+	require.Equal(t, []signal.Signal{{Topic: shapes.Topic, Payload: both}}, sent(), "for the applied steps; watching sends no signal")
 	for range 2 {
 		for _, c := range claim(t, s, p, 10) {
 			report(t, s, succeed(c, `1`))
@@ -73,7 +73,7 @@ func TestSignalsTravelWithTheCommitAndOnlyWithIt(t *testing.T) {
 		sent()
 		applyAll(t, s)
 	}
-	require.Equal(t, []signal.Signal{{Topic: signal.TopicTasks, Payload: id.String()}}, sent(), "somebody waits for the end")
+	require.Equal(t, []signal.Signal{{Topic: signal.TopicTasks, Payload: id.String()}}, sent(), "a client waits for the end")
 
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
 	promoted, err := s.PromoteDue(t.Context(), 10)

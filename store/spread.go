@@ -2,24 +2,23 @@ package store
 
 import "strings"
 
-// The columns of the board, but for its key and the queue, which both have. A test
-// holds them against the catalogue: who adds a column says here whose it is.
+// The columns of the board, except its key and the queue, which both have. A test
+// compares them with the catalogue: a new column must be added here.
 var (
-	// columnsOfSteps belong to a step and go with it, wherever its row is.
+	// columnsOfSteps belong to a step and move with it.
 	columnsOfSteps = []string{"seq", "token", "lease_until", "claimed_at", "reported_at", "worker", "due_at", "enqueued_at", "retry_after_ms",
 		"callable", "lane", "step_no", "state", "attempt", "outcome", "retryable", "parents", "inputs", "tags", "result", "error", "batch", "checkpoint",
 		"wait", "awaits", "events", "last_attempt", "ahead"}
 	// columnsOfTasks belong to the task and stay in slot 0.
 	columnsOfTasks = []string{"requested_at", "state_since", "updated_at", "processor", "correlation_id", "parent_correlation_id", "plan_id",
 		"task_state", "priority", "watched", "progress", "context", "deadline", "dead_letter", "awaited"}
-	// columnsWithZero are step columns that are 0 where there is no step; the others
-	// are null.
+	// columnsWithZero are step columns that are 0 without a step; the others are null.
 	columnsWithZero = []string{"seq", "callable", "lane", "state", "attempt"}
 )
 
-// spreadTasks gives the step in a task's own row a row of its own, since an
-// action may add others. Whoever runs it finds it there, see ownSlot. A step that is
-// held until other tasks have ended stays held.
+// spreadTasks gives the step in a task's own row its own row, since an action may add
+// others. Its worker finds it there, see ownSlot. A step that is held until other tasks
+// have ended stays held.
 // Index: the primary key.
 var spreadTasks = `
 with held as materialized (

@@ -31,12 +31,11 @@ func TestEveryColumnOfTheBoardHasAnOwner(t *testing.T) {
 		all = append(all, column)
 	}
 	owned := slices.Concat([]string{"task_uuid", "slot", "queue"}, columnsOfSteps, columnsOfTasks)
-	require.ElementsMatch(t, all, owned, "say in store/spread.go whether a new column is of the step or of the task")
+	require.ElementsMatch(t, all, owned, "add a new column to store/spread.go, as one of the step or of the task")
 	require.Subset(t, columnsOfSteps, columnsWithZero)
 }
 
-// A step that gets a row of its own takes with it all that is known of it, and
-// leaves all that is known of the task.
+// A step that gets its own row takes all of its columns, and leaves all of the task's.
 func TestASpreadStepKeepsEverything(t *testing.T) {
 	t.Parallel()
 	db := openPlans(t)
@@ -91,18 +90,18 @@ func TestASpreadStepKeepsEverything(t *testing.T) {
 	}
 }
 
-// A statement that lets another attempt or another step take a row says of every
-// column of the step what becomes of it.
+// A statement that puts another attempt or another step into a row sets every column of
+// the step.
 func TestARowThatGoesOnForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		statement string
-		kept      []string // why: see below
+		kept      []string // see below
 	}{
 		"moveTasks": {moveTasks, nil},
-		// The same step once more, where it stood.
+		// The same step again, in the same row.
 		"retrySteps": {retrySteps, []string{"callable", "step_no", "attempt", "parents", "inputs", "tags", "batch", "checkpoint"}},
-		// Null of a step that is claimed and stands alone; the fence asks for the checkpoint.
+		// Null for a claimed step in the task's row; the fence checks the checkpoint.
 		"settleMoves": {settleMoves, []string{"reported_at", "due_at", "retry_after_ms", "outcome", "retryable", "result", "error", "batch", "checkpoint",
 			"wait", "awaits", "events"}},
 	} {
@@ -118,8 +117,8 @@ func TestARowThatGoesOnForgetsNothing(t *testing.T) {
 	}
 }
 
-// Who locks the rows of several claims takes those of tasks before those of steps,
-// as an action does that holds many tasks when it comes to their steps.
+// The rows of several claims are locked tasks before steps, as an action does that holds
+// many tasks before it locks their steps.
 func TestClaimsAreLockedInTheOrderOfAll(t *testing.T) {
 	t.Parallel()
 	a, b := uuid.UUID{1}, uuid.UUID{2}

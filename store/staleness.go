@@ -14,19 +14,19 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// StaleThresholds say how long a task may stay in a state, and how old it may
-// become; 0 is without end. What a template's lifecycle says wins.
+// StaleThresholds bound the time of a task in a state, and its age; 0: unbounded. A
+// template's lifecycle takes precedence.
 type StaleThresholds struct {
 	WaitingForDependencies time.Duration
 	WaitingForRetry        time.Duration
-	// StepsInProcess counts from the last step that ended. A task that has a
-	// step running, under a lease that is kept up, is held to the limit of its
-	// template only: handlers may take hours.
+	// StepsInProcess counts from the last step that ended. A task with a running step
+	// whose lease is extended has only the limit of its template: handlers may take
+	// hours.
 	StepsInProcess time.Duration
 	MaxLifetime    time.Duration // since the task was requested, or was to start
-	// Checkpoint is the age at which the last checkpoint of a running step is
-	// stale; a step that has saved none has no such limit. It is only shown:
-	// the lease says that the handler lives.
+	// Checkpoint is the age at which the latest checkpoint of a running step is stale; a
+	// step without one has no such limit. It is only shown: the lease shows that the
+	// handler is alive.
 	Checkpoint time.Duration
 }
 
@@ -42,17 +42,16 @@ const (
 // staleWalk is how many tasks one look passes over at most.
 const staleWalk = 10_000
 
-// judgedTasks measures living tasks against their thresholds, the oldest first.
-// Task UUIDs are of version 7, so the primary key is in the order of age, and
-// tasks that are younger than the least threshold are not read. The parts are
-// materialized so that what they compute is computed once.
+// judgedTasks measures living tasks against their thresholds, oldest first. Task UUIDs
+// are of version 7, so the primary key is ordered by age, and tasks younger than the
+// least threshold are not read. The parts are materialized so that they are computed
+// once.
 //
-// The state is the one that is shown: a first step that is claimed, and a retry
-// that has come due, are in process. Of tasks whose steps stand apart that is
-// known when the first of them has been decided on.
-// Parameters: $1 after, $2 how many, then the thresholds in ms (null: none): $3
-// waiting for dependencies, $4 waiting for retry, $5 steps in process, $6 lifetime;
-// $8 is the part of the least threshold from which on tasks are read.
+// The state is the shown one: a claimed first step, and a retry that has come due, are in
+// process. For tasks whose steps have their own rows that is known after the first
+// decision. Parameters: $1 after, $2 limit, then the thresholds in ms (null: none): $3
+// waiting for dependencies, $4 waiting for retry, $5 steps in process, $6 lifetime; $8 is
+// the part of the least threshold from which tasks are read.
 // Index: the primary keys, plans_lifecycle.
 const judgedTasks = `
 with walked as materialized (
@@ -89,7 +88,7 @@ with walked as materialized (
                     when 4 then case when t.own_process is not null then t.own_process
                                      when t.in_state * 10 >= $5::bigint * 8 and ` + runsStep + ` then null else $5::bigint end
                 end as threshold,
-           -- a delayed start that has not come yet counts for nothing
+           -- -- a delayed start in the future does not count
            case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, case when not ` + waitsForLong + ` then $6::bigint end) end as lifetime
     from timed t
 ), judged as materialized (
@@ -98,8 +97,7 @@ with walked as materialized (
     from limited l
 )`
 
-// runsStep is whether a task t has a step that somebody runs, or that waits
-// because it was told to.
+// runsStep is whether a task t has a step that runs, or that waits on purpose.
 const runsStep = `(t.state = 3 or t.state = 0 and exists (
     select from tasker.board where task_uuid = t.task_uuid and slot > 0 and (lease_until is not null or wait is not null)))`
 
@@ -108,8 +106,8 @@ const runsStep = `(t.state = 3 or t.state = 0 and exists (
 const waitsForLong = `(t.state = 0 and t.age * 10 >= $6::bigint * 8 and exists (
     select from tasker.board where task_uuid = t.task_uuid and slot > 0 and wait is not null))`
 
-// staleTasks picks those that are past a threshold and have no open dead
-// letter; a last row tells how far the look came.
+// staleTasks selects those that exceed a threshold and have no open dead letter; a last
+// row says how far the look came.
 const staleTasks = judgedTasks + `
 (select j.task_uuid, j.shown, case when j.in_state >= j.threshold then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
         j.in_state / 60000, j.lived / 60000, case when j.in_state >= j.threshold then j.threshold else j.lifetime end / 60000,
@@ -121,12 +119,10 @@ const staleTasks = judgedTasks + `
 union all
 (select task_uuid, 0, '', 0, 0, 0, '', '', (select count(*) from walked)::int from walked order by task_uuid desc limit 1)`
 
-// warningPart is the part of a threshold from which on something is in the
-// state of a warning.
+// warningPart is the part of a threshold from which the state is a warning.
 const warningPart = `0.8`
 
-// stalenessMonitor shows how near tasks are to the threshold that they are
-// nearest to.
+// stalenessMonitor shows how near tasks are to their nearest threshold.
 const stalenessMonitor = judgedTasks + `
 select j.task_uuid, n.name, j.name, j.shown,
        case when j.in_state::float8 / j.threshold >= j.part then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
@@ -163,9 +159,9 @@ type StaleTask struct {
 	Namespace, Name  string
 }
 
-// StaleTasks lists up to limit tasks that are past a threshold and have no open
-// dead letter. One call passes over 10,000 tasks at most: next is where to go
-// on, uuid.Nil at the end.
+// StaleTasks lists up to limit tasks that exceed a threshold and have no open dead
+// letter. One call reads at most 10,000 tasks: next is where to continue, uuid.Nil at the
+// end.
 func (s *Store) StaleTasks(ctx context.Context, th StaleThresholds, after uuid.UUID, limit int) (stale []StaleTask, next uuid.UUID, err error) {
 	err = s.repeatable(ctx, "stale_tasks", "look for stale tasks", func(ctx context.Context, db *conn) error {
 		stale, next = nil, uuid.Nil
@@ -189,7 +185,7 @@ func (s *Store) StaleTasks(ctx context.Context, th StaleThresholds, after uuid.U
 		})
 		return err
 	})
-	if len(stale) >= limit { // the rest of what was passed over is still to come
+	if len(stale) >= limit { // the remaining tasks are still to be read
 		next = stale[0].UUID
 		for i := range stale {
 			if bytes.Compare(stale[i].UUID[:], next[:]) > 0 {
@@ -200,7 +196,7 @@ func (s *Store) StaleTasks(ctx context.Context, th StaleThresholds, after uuid.U
 	return stale, next, err
 }
 
-// StalenessHealth says how near a task is to its threshold.
+// StalenessHealth is how near a task is to its threshold.
 type StalenessHealth int16
 
 // The healths: below 80 % of the threshold, below it, and past it.
@@ -222,13 +218,13 @@ func (h StalenessHealth) String() string {
 	}
 }
 
-// StalenessEntry is a living task and the threshold that it is nearest to.
+// StalenessEntry is a living task with its nearest threshold.
 type StalenessEntry struct {
 	TaskUUID         uuid.UUID
 	Namespace, Name  string
 	State            workflow.TaskState // as shown
 	Detail           string             // which threshold: one of the Stale… constants
-	MinutesInState   int                // or since the last checkpoint, where that is the threshold
+	MinutesInState   int                // or since the last checkpoint, if that is the threshold
 	MinutesOld       int
 	ThresholdMinutes int
 	Health           StalenessHealth
@@ -236,12 +232,11 @@ type StalenessEntry struct {
 	Part             float64 // of the threshold that has passed; 1: all of it
 }
 
-// StalenessMonitor lists up to limit of the 10,000 oldest living tasks, the
-// stale ones first, then those nearest to a threshold. Tasks that have none are
-// not in it. Those whose steps have not saved a checkpoint for long are in it
-// however young they are.
+// StalenessMonitor lists up to limit of the 10,000 oldest living tasks, stale ones first,
+// then those nearest to a threshold. Tasks without a threshold are excluded. Those whose
+// steps have not saved a checkpoint for long are included at any age.
 func (s *Store) StalenessMonitor(ctx context.Context, th StaleThresholds, limit int) (list []StalenessEntry, err error) {
-	err = s.repeatable(ctx, "staleness_monitor", "look how stale tasks are", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "staleness_monitor", "measure the staleness of tasks", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, stalenessMonitor, th.arguments(uuid.Nil, limit, 0)...)
 		if err != nil {
 			return err
@@ -256,8 +251,7 @@ func (s *Store) StalenessMonitor(ctx context.Context, th StaleThresholds, limit 
 	return list, err
 }
 
-// withStalled adds the tasks of stalled steps, each once: with the threshold
-// that it is nearest to.
+// withStalled adds the tasks of stalled steps, each once, with its nearest threshold.
 func withStalled(list []StalenessEntry, stalled []StalledStep, threshold time.Duration, limit int) []StalenessEntry {
 	known := make(map[uuid.UUID]int, len(list))
 	for i := range list {
@@ -289,8 +283,8 @@ func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
 	return e
 }
 
-// pastDeadline lists tasks that have not begun and whose deadline has passed.
-// One that has begun loses its deadline with the first decision about it.
+// pastDeadline lists tasks that have not begun and whose deadline has passed. A task that
+// has begun loses its deadline with its first decision.
 // Index: board_deadline.
 const pastDeadline = `
 select t.task_uuid from tasker.board t
@@ -312,14 +306,15 @@ func (s *Store) PastDeadline(ctx context.Context, limit int) (tasks []uuid.UUID,
 	return tasks, err
 }
 
-// stuck is what an orchestrator's heartbeat looks at too.
-// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart, board_claimable.
+// stuck is what an orchestrator's heartbeat checks too.
+// Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart,
+// board_claimable.
 var stuck = `with recursive ` + overdue(1)
 
-// OverdueSignals are the signals of what has waited for longer than patience:
-// whoever should have given them may have died before it could.
+// OverdueSignals returns the signals for work that has waited longer than patience: its
+// sender may have died before the signal.
 func (s *Store) OverdueSignals(ctx context.Context, patience time.Duration) (list []signal.Signal, err error) {
-	err = s.repeatable(ctx, "overdue_signals", "look for what nobody was told of", func(ctx context.Context, db *conn) error {
+	err = s.repeatable(ctx, "overdue_signals", "look for work without a signal", func(ctx context.Context, db *conn) error {
 		begin := time.Now()
 		a, err := scanAttention(db.QueryRow(ctx, stuck, s.lookEverywhere(patience)...))
 		if err != nil {

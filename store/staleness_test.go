@@ -23,7 +23,7 @@ steps:
 var thresholds = store.StaleThresholds{WaitingForDependencies: time.Hour, WaitingForRetry: 30 * time.Minute,
 	StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour}
 
-// aged makes a task as if it had been created some minutes ago.
+// aged makes a task as if created some minutes ago.
 func aged(t *testing.T, s *store.Store, p *store.Plan, minutes int) uuid.UUID {
 	t.Helper()
 	n := newTask(p)
@@ -55,7 +55,7 @@ func TestStaleTasksAreFound(t *testing.T) {
 		}
 		return id
 	}
-	add(plain, 100, `task_state = 1`, "") // in line: no threshold but the lifetime
+	add(plain, 100, `task_state = 1`, "") // enqueued: no threshold but the lifetime
 	add(plain, 100, `task_state = 6, state_since = now() - interval '61 minutes'`, store.StaleWaitingForDependencies)
 	add(plain, 100, `task_state = 6, state_since = now() - interval '59 minutes'`, "")
 	add(plain, 100, `task_state = 7, state = 1, due_at = now() + interval '1 hour', state_since = now() - interval '31 minutes'`, store.StaleWaitingForRetry)
@@ -71,7 +71,7 @@ func TestStaleTasksAreFound(t *testing.T) {
 	add(plain, 25*60, `task_state = 1, state = 1, due_at = now() + interval '1 hour'`, "") // a delayed start
 	started := add(plain, 25*60, `task_state = 1`, "")
 	db.Exec(t, `update tasker.tasks set start_at = now() - interval '1 hour' where task_uuid = $1`, started)
-	add(plain, 25*60, `task_state = 6, dead_letter = true`, "") // somebody looks after it
+	add(plain, 25*60, `task_state = 6, dead_letter = true`, "") // has an open dead letter
 
 	got := map[uuid.UUID]string{}
 	var after uuid.UUID
@@ -101,11 +101,11 @@ func TestStaleTasksAreFound(t *testing.T) {
 	health := map[string]int{}
 	last := store.StalenessStale
 	for _, m := range monitor {
-		require.LessOrEqual(t, m.Health, last, "the stale ones come first")
+		require.LessOrEqual(t, m.Health, last, "stale tasks come first")
 		last = m.Health
 		health[m.Health.String()]++
 	}
-	require.Equal(t, len(want)+1, health["stale"], "also the one that somebody looks after")
+	require.Equal(t, len(want)+1, health["stale"], "also the task with an open dead letter")
 	require.Equal(t, 1, health["warning"], "59 of 60 minutes")
 	require.Positive(t, health["healthy"])
 	require.Positive(t, db.QueryInt(t, `select count(*) from tasker.v_task_staleness_monitoring where health_status = 'stale'`))

@@ -16,7 +16,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// documents on the border of what jsonb takes, by whether CheckStorable takes them.
+// documents at the limits of jsonb, with whether CheckStorable accepts them.
 func documents() map[string]bool {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	return map[string]bool{
@@ -35,7 +35,7 @@ func documents() map[string]bool {
 	}
 }
 
-// judged is what CheckStorable says of what is JSON; it need not look at the rest.
+// judged is CheckStorable's result for JSON; other documents are out of scope.
 func judged(doc string) error {
 	if !json.Valid([]byte(doc)) {
 		return errors.New("no JSON")
@@ -51,7 +51,7 @@ func TestStorable(t *testing.T) {
 	}
 }
 
-// What storable takes, the database takes.
+// What CheckStorable accepts, the database accepts.
 func TestTheDatabaseTakesWhatIsStorable(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -91,8 +91,7 @@ func TestTheDatabaseTakesWhatIsStorable(t *testing.T) {
 	})
 }
 
-// Whatever is storable, PostgreSQL takes; whatever the check is given, it comes
-// to an end.
+// PostgreSQL accepts every storable document, and the check terminates for any input.
 func FuzzStorable(f *testing.F) {
 	for doc := range documents() {
 		f.Add([]byte(doc))
@@ -104,6 +103,6 @@ func FuzzStorable(f *testing.F) {
 		}
 		var kept string
 		require.NoError(t, pool.QueryRow(t.Context(), `select $1::text::jsonb::text`, string(doc)).Scan(&kept))
-		require.NoError(t, workflow.CheckStorable([]byte(kept)), "what was kept can be kept again")
+		require.NoError(t, workflow.CheckStorable([]byte(kept)), "stored text can be stored again")
 	})
 }

@@ -24,18 +24,18 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrTaskEnded: the task is terminal, so it cannot be changed this way.
 	ErrTaskEnded = errors.New("task has ended")
-	// ErrWorkerDead: the worker has been given up. All its claims are lost to
-	// it, and it comes back under a new UUID.
-	ErrWorkerDead = errors.New("worker has been given up")
+	// ErrWorkerDead: the fleet considers the worker dead. All its claims are lost, and it
+	// must register under a new UUID.
+	ErrWorkerDead = errors.New("worker is considered dead")
 	// ErrUnavailable: the database cannot be reached or does not answer in
 	// time; trying again later may succeed.
 	ErrUnavailable = errors.New("database unavailable")
-	// ErrSchema: the database's schema is not the one this program knows.
+	// ErrSchema: the database has another schema than this program.
 	ErrSchema = errors.New("schema version")
 )
 
-// Options configure a Store. Where MaxConns or a time-out is zero it is that of
-// common.database by default ([config.Defaults]).
+// Options configure a Store. A zero MaxConns or time-out is that of common.database by
+// default ([config.Defaults]).
 type Options struct {
 	URL              string        // libpq URL or key-value string; may point at PgBouncer
 	Like             *PoolConfig   // in place of URL: connect as a pool does, see the function Like
@@ -44,29 +44,29 @@ type Options struct {
 	MinConns         int32         // kept open when idle; 0: none
 	AcquireTimeout   time.Duration // wait for a connection, then ErrUnavailable
 	ConnectTimeout   time.Duration // for each host
-	IdleTimeout      time.Duration // after which a connection is closed
-	MaxLifetime      time.Duration // after which a connection is replaced
+	IdleTimeout      time.Duration // then a connection is closed
+	MaxLifetime      time.Duration // then a connection is replaced
 	StatementTimeout time.Duration // enforced by the server and as a deadline of every call
 	// NoPreparedStatements is for PgBouncer in transaction mode.
 	NoPreparedStatements bool
-	// HoldTimeout is how long the server waits for the next word of this process
-	// in the middle of a transaction, before it ends it. It works through a pooler.
+	// HoldTimeout is how long the server waits for this process in the middle of a
+	// transaction before ending it. It works through a pooler.
 	HoldTimeout time.Duration
 	// SignalsInTransaction writes signals with pg_logical_emit_message inside
 	// the working transaction (event sources "wal" and "relay").
 	SignalsInTransaction bool
-	// NotifyAfterCommit lets signals ride behind the commit as NOTIFY, on the
-	// same round trip but not in the transaction, which would take a lock for
-	// all databases (event source "notify").
+	// NotifyAfterCommit sends signals as NOTIFY behind the commit, in the same round trip
+	// but not in the transaction, which would take a lock for all databases (event source
+	// "notify").
 	NotifyAfterCommit bool
-	// SlowAcquire is the wait for a connection from which on OnSlowAcquire is
-	// told of it; 0: never.
+	// SlowAcquire is the wait for a connection from which OnSlowAcquire is called; 0:
+	// never.
 	SlowAcquire   time.Duration
 	OnSlowAcquire func(waited time.Duration)
-	// Observe is told of every flow: its name, how long it took, its error.
+	// Observe is called after every flow with its name, duration and error.
 	Observe func(flow string, took time.Duration, err error)
-	// OnForget is told when the database turns out to be another server than
-	// before, or an older state of it, so that what was remembered is forgotten.
+	// OnForget is called when the database turns out to be another server, or an older
+	// state of it, and the store drops its memory.
 	OnForget func()
 }
 
@@ -74,8 +74,8 @@ type Options struct {
 // concurrent use.
 type Store struct {
 	pool *pgxpool.Pool
-	// probe is one connection beside the pool for Ping: that all connections are
-	// in use says nothing about the database.
+	// probe is a connection beside the pool for Ping: a busy pool says nothing about the
+	// database.
 	probe     *pgxpool.Pool
 	opts      Options
 	hold      string // see holdBounds
@@ -85,18 +85,18 @@ type Store struct {
 	callables *callables
 	history   history
 	reach     reach
-	aging     aging // what retention has seen of the ledger
+	aging     aging // retention's memory of the ledger
 	agreed    atomic.Pointer[string]
-	copyPause atomic.Int32 // creations that do without COPY
-	// inLedger is for how many claims yet the ledger is looked into at once.
+	copyPause atomic.Int32 // coming creations without COPY
+	// inLedger is the number of coming claims that read the ledger at once.
 	inLedger atomic.Int32
 
 	closeOnce sync.Once
 }
 
 // Open builds the pool and checks that the database answers; the error wraps
-// ErrUnavailable when it does not. It does not look at the schema: see
-// CheckSchema and Migrate.
+// ErrUnavailable if it does not. It does not check the schema: see CheckSchema and
+// Migrate.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -107,11 +107,11 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		return nil, err
 	}
 	if !opts.NoPreparedStatements {
-		// A pooler in transaction mode refuses unknown start-up parameters.
+		// A pooler in transaction mode rejects unknown start-up parameters.
 		cfg.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(opts.StatementTimeout.Milliseconds())
-		// Every hot statement is written so that one plan serves all values, and
-		// is tested that way with a million rows. Planning it anew for the first
-		// calls on each connection costs more than running it.
+		// Every hot statement is written so that one plan serves all values, and is
+		// tested that way with a million rows. Planning it again for the first calls on
+		// each connection costs more than running it.
 		cfg.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
 		for name, value := range planner {
 			cfg.ConnConfig.RuntimeParams[name] = value
@@ -135,7 +135,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// newProbe prepares the connection of Ping, which is made when it is first used.
+// newProbe prepares the connection of Ping, opened on first use.
 func newProbe(ctx context.Context, opts Options) (*pgxpool.Pool, error) {
 	opts.MaxConns, opts.MinConns, opts.ApplicationName = 1, 0, opts.ApplicationName+"-probe"
 	cfg, err := poolConfig(opts)
@@ -149,7 +149,7 @@ func newProbe(ctx context.Context, opts Options) (*pgxpool.Pool, error) {
 	return probe, nil
 }
 
-// Check refuses options with which Open fails whatever the database does.
+// Check rejects options with which Open always fails.
 func (o Options) Check() error {
 	o, err := o.complete()
 	if err == nil {
@@ -158,7 +158,7 @@ func (o Options) Check() error {
 	return err
 }
 
-// connecting is how connections are made, by URL or like those of a pool.
+// connecting returns how connections are made, by URL or like those of a pool.
 func connecting(url string, like *PoolConfig) (*pgxpool.Config, error) {
 	if like != nil {
 		return like.Copy(), nil
@@ -180,34 +180,32 @@ func poolConfig(opts Options) (*pgxpool.Config, error) {
 	cfg.MaxConnIdleTime, cfg.MaxConnLifetime = opts.IdleTimeout, opts.MaxLifetime
 	cfg.MaxConnLifetimeJitter = opts.MaxLifetime / 10
 	cfg.ConnConfig.ConnectTimeout = opts.ConnectTimeout
-	// A server that is frozen or cut off does not end its connections. Without
-	// a limit each idle one would take the whole wait for a connection to be
-	// found out.
+	// A frozen or unreachable server does not close its connections. Without a limit each
+	// idle one would use the whole wait for a connection before it is dropped.
 	cfg.PingTimeout = pingTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = opts.ApplicationName
 	if opts.NoPreparedStatements {
-		// Types are asked for once and remembered on this side; the server keeps
-		// nothing between transactions. Without types (QueryExecModeExec) pgx
-		// cannot write arrays of UUIDs.
+		// Types are read once and cached in the client; the server keeps nothing between
+		// transactions. Without types (QueryExecModeExec) pgx cannot write arrays of
+		// UUIDs.
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	return cfg, nil
 }
 
-// planner is how connections have statements planned. A plan that was made while
-// the tables were empty is kept for minutes, and on an empty table reading all
-// of it looks cheapest. Every hot statement has an index to go by, row by row:
-// so other ways are off, and walking over a row costs as much as fetching a
-// page. Where there is no other way the planner takes one that is off at a
-// price for which it would compile the plan; so that is off too. A bitmap would
-// read a list from its mark to its end, dead entries and all, where the first few
+// planner is how connections plan statements. A plan made while the tables were empty is
+// kept for minutes, and on an empty table a sequential scan looks cheapest. Every hot
+// statement has an index to use, row by row: so other methods are off, and reading a row
+// costs as much as fetching a page. Without an alternative the planner uses a disabled
+// method at a cost for which it would compile the plan; so that is off too. A bitmap
+// would read a list from its mark to its end, including dead entries, where the first few
 // are wanted.
 var planner = map[string]string{
 	"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
 	"random_page_cost": "1", "cpu_tuple_cost": "1", "cpu_index_tuple_cost": "0.5",
 }
 
-// Close gives all connections back; it is idempotent.
+// Close closes all connections; it is idempotent.
 func (s *Store) Close() {
 	s.closeOnce.Do(func() {
 		s.probe.Close()
@@ -218,9 +216,8 @@ func (s *Store) Close() {
 // pingTimeout bounds the question whether an idle connection still works.
 const pingTimeout = 2 * time.Second
 
-// Ping asks the database for an answer, over a connection of its own: it does not
-// wait for one of the pool. It does not wait longer than the connection timeout
-// for each host of the URL.
+// Ping checks that the database answers, over its own connection: it does not wait for
+// one of the pool. It waits at most the connection timeout for each host of the URL.
 func (s *Store) Ping(ctx context.Context) error { return s.ping(ctx, s.probe) }
 
 func (s *Store) ping(ctx context.Context, pool *pgxpool.Pool) error {
@@ -236,10 +233,10 @@ func (s *Store) ping(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Execer is the pool for those who send signals over it.
+// Execer returns the pool for sending signals.
 func (s *Store) Execer() *pgxpool.Pool { return s.pool }
 
-// PoolStat is what the pool is doing.
+// PoolStat is the state of the pool.
 type PoolStat struct {
 	Max, Total, Acquired, Idle int32
 	Acquires, EmptyAcquires    int64
@@ -260,13 +257,12 @@ func statOf(pool *pgxpool.Pool) PoolStat {
 // conn is one connection of the pool.
 type conn = pgxpool.Conn
 
-// maxTries bounds how often a flow is run that others got in the way of.
+// maxTries bounds the tries of a flow with conflicts.
 const maxTries = 3
 
-// call runs a flow on one connection. fn is run again when the server has
-// undone it to end a deadlock: keys are handed over in one order, but in which
-// order a statement locks them is for its plan to decide, and two reports of
-// the same claims may differ in that.
+// call runs a flow on one connection. fn is run again if the server rolled it back to end
+// a deadlock: keys are sent in one order, but the order in which a statement locks them
+// depends on its plan, and two reports of the same claims may differ in that.
 func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
 	return s.timed(ctx, flow, doing, func(ctx context.Context) error {
 		db, err := s.acquire(ctx)
@@ -282,10 +278,9 @@ func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx contex
 	})
 }
 
-// repeatable is call for flows that may run twice: a second run after one
-// whose answer was lost does no harm. It is repeated once on a new connection
-// when the first one turned out to be dead, as all are after the server has
-// been restarted or another one has taken its place.
+// repeatable is call for flows that may run twice: a second run after a lost answer does
+// no harm. It is repeated once on a new connection if the first one turned out to be
+// dead, as all are after a restart or failover of the server.
 func (s *Store) repeatable(ctx context.Context, flow, doing string, fn func(ctx context.Context, db *conn) error) error {
 	err := s.call(ctx, flow, doing, fn)
 	var dead *connectionLost
@@ -301,16 +296,16 @@ type connectionLost struct{ err error }
 func (e *connectionLost) Error() string { return e.err.Error() }
 func (e *connectionLost) Unwrap() error { return e.err }
 
-// lost marks an error that has cost the connection, and lets go of the idle
-// ones, which most likely lead to the same place. So does a server that takes
-// no writes any more: another one has become the primary.
+// lost marks an error that has cost the connection, and drops the idle ones, which most
+// likely lead to the same server. So does a server that accepts no writes any more:
+// another one has become the primary.
 func (s *Store) lost(db *conn, err error) error {
 	if readOnly(err) {
-		s.pool.Reset() // this one goes when it is released
+		s.pool.Reset() // this one closes when it is released
 		return &connectionLost{err}
 	}
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && heldTooLong(pg) { // the server is where it was
+	if errors.As(err, &pg) && heldTooLong(pg) { // the server is still the same
 		return &connectionLost{err}
 	}
 	if err == nil || !db.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -320,15 +315,15 @@ func (s *Store) lost(db *conn, err error) error {
 	return &connectionLost{err}
 }
 
-// inTheWay reports whether the server has undone a transaction for the sake of
-// others (deadlock, serialisation failure), so that it may be tried again.
+// inTheWay reports whether the server rolled back a transaction because of a conflict
+// (deadlock, serialisation failure), so that it may be retried.
 func inTheWay(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
 }
 
-// Undone reports whether an error says that the server has undone a transaction
-// for the sake of others. It may be tried again.
+// Undone reports whether an error says that the server rolled back a transaction because
+// of a conflict. It may be retried.
 func Undone(err error) bool { return inTheWay(err) }
 
 // acquire waits for a free connection, not longer than AcquireTimeout.
@@ -346,7 +341,7 @@ func (s *Store) acquire(ctx context.Context) (*conn, error) {
 	return db, nil
 }
 
-// timed bounds a flow by a deadline, observes it and gives its error a class.
+// timed bounds a flow by a deadline, observes it and classifies its error.
 func (s *Store) timed(ctx context.Context, flow, doing string, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StatementTimeout+s.opts.AcquireTimeout)
 	defer cancel()
@@ -361,8 +356,8 @@ func (s *Store) timed(ctx context.Context, flow, doing string, fn func(ctx conte
 	return nil
 }
 
-// inTx runs fn in a transaction and commits it. The rollback after a failure
-// has a deadline of its own, so that a cancelled caller leaves nothing open.
+// inTx runs fn in a transaction and commits it. The rollback after a failure has its own
+// deadline, so that a cancelled caller leaves no open transaction.
 func (s *Store) inTx(ctx context.Context, db *conn, fn func(tx pgx.Tx) error) error {
 	tx, err := s.begin(ctx, db, "")
 	if err != nil {
@@ -381,8 +376,8 @@ func (s *Store) rollback(tx pgx.Tx) {
 	_ = tx.Rollback(ctx) // a connection that cannot roll back is closed by the pool
 }
 
-// classify wraps err with what was being done and adds ErrUnavailable when
-// the database could not be reached or gave no answer.
+// classify wraps err with the operation and adds ErrUnavailable if the database could not
+// be reached or did not answer.
 func classify(doing string, err error) error {
 	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrTaskEnded) || errors.Is(err, ErrWorkerDead) {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -411,15 +406,15 @@ func unavailable(err error) bool {
 		errors.As(err, &netErr) || pgconn.SafeToRetry(err) || errors.Is(err, net.ErrClosed) || isEOF(err)
 }
 
-// readOnly reports whether the server refuses to write: a primary that has
-// become a standby.
+// readOnly reports whether the server rejects writes: a primary that has become a
+// standby.
 func readOnly(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "25006"
 }
 
-// heldTooLong reports whether the server has ended a transaction in which it
-// waited for this process for too long.
+// heldTooLong reports whether the server ended a transaction because it waited too long
+// for this process.
 func heldTooLong(err *pgconn.PgError) bool { return err.Code == "25P03" || err.Code == "25P04" }
 
 // StepUUID derives the UUID of a step from its task and number, as
@@ -427,24 +422,24 @@ func heldTooLong(err *pgconn.PgError) bool { return err.Code == "25P03" || err.C
 // xor (step + 1).
 func StepUUID(task uuid.UUID, step int) uuid.UUID {
 	task[14] ^= byte((step + 1) >> 8)
-	task[15] ^= byte(step + 1) // the low byte is what is meant
+	task[15] ^= byte(step + 1) // only the low byte
 	return task
 }
 
-// BatchUUID is the UUID of a step whose number others had before it: a batch made
-// anew is another step than the one that had its number, and what a handler has
-// done under the UUID of that is not done. run is how many had it, as
-// tasker.step_uuid takes it: bytes 10 to 13, xor run.
+// BatchUUID is the UUID of a step whose number earlier steps had: a batch created again
+// is another step, and calls that a handler made under the earlier UUID do not count for
+// it. run is the number of earlier ones, as tasker.step_uuid takes it: bytes 10 to 13,
+// xor run.
 func BatchUUID(task uuid.UUID, step, run int) uuid.UUID {
 	id := StepUUID(task, step)
 	for i := range 4 {
-		id[13-i] ^= byte(run >> (8 * i)) // the low byte is what is meant
+		id[13-i] ^= byte(run >> (8 * i)) // only the low byte
 	}
 	return id
 }
 
-// StepOf takes the UUID of a step of a task apart, see BatchUUID; ok is false
-// where it is of another task.
+// StepOf splits the UUID of a step of a task, see BatchUUID; ok is false if it belongs to
+// another task.
 func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
 	for i := range id {
 		id[i] ^= task[i]
@@ -454,9 +449,9 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) {
 	return step, run, step >= 0 && [10]byte(id[:10]) == [10]byte{}
 }
 
-// Lane is the order of claims inside a queue, smallest first: by priority
-// (higher first), and inside a priority the steps of tasks that have begun
-// before the first steps of new ones, so that what was begun gets finished.
+// Lane is the order of claims in a queue, smallest first: by priority (higher first), and
+// within a priority the steps of tasks that have begun before the first steps of new
+// ones, so that begun tasks finish.
 func Lane(priority int, started bool) int16 {
 	lane := 2 * (workflow.MaxPriority - min(max(priority, workflow.MinPriority), workflow.MaxPriority))
 	if !started {

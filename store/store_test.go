@@ -75,23 +75,23 @@ func newTask(p *store.Plan) store.NewTask {
 		CorrelationID: uuid.Must(uuid.NewV7()), Initiator: "test"}
 }
 
-// create creates tasks and has the store hear of it, as a worker's does.
+// create creates tasks and passes their signals to the store, as a worker does.
 func create(t testing.TB, s *store.Store, p *store.Plan, n int) []uuid.UUID {
 	t.Helper()
 	_, err := s.Callables(t.Context())
 	require.NoError(t, err)
-	ids := createUntold(t, s, p, n)
-	hear(s, store.CreateSignals([]store.NewTask{newTask(p)}))
+	ids := createUnsignalled(t, s, p, n)
+	receiveLanes(s, store.CreateSignals([]store.NewTask{newTask(p)}))
 	return ids
 }
 
-func hear(s *store.Store, signals []signal.Signal) {
-	for _, told := range signals {
-		s.HearLanes(told)
+func receiveLanes(s *store.Store, signals []signal.Signal) {
+	for _, sent := range signals {
+		s.HearLanes(sent)
 	}
 }
 
-func createUntold(t testing.TB, s *store.Store, p *store.Plan, n int) []uuid.UUID {
+func createUnsignalled(t testing.TB, s *store.Store, p *store.Plan, n int) []uuid.UUID {
 	t.Helper()
 	tasks := make([]store.NewTask, n)
 	ids := make([]uuid.UUID, n)
@@ -111,7 +111,7 @@ func createUntold(t testing.TB, s *store.Store, p *store.Plan, n int) []uuid.UUI
 var rules = workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{
 	Delays: []time.Duration{time.Second}, Multiplier: 2, Max: time.Minute}}
 
-// applyAll applies everything reported until nothing is left.
+// applyAll applies all reports until none is left.
 func applyAll(t testing.TB, s *store.Store) (finished int) {
 	t.Helper()
 	for {
@@ -346,7 +346,7 @@ func TestMarksFindNewWorkWithoutAFullScan(t *testing.T) {
 	}
 	require.Zero(t, fast(5), "its lane is not known yet")
 	create(t, s, p, 1)
-	require.Equal(t, 1, fast(5), "of that one it is told")
+	require.Equal(t, 1, fast(5), "that lane was signalled")
 	require.Len(t, claim(t, s, p, 5), 1, "a full scan finds the lane")
 	_, err = s.CreateTasks(t.Context(), []store.NewTask{func() store.NewTask { n := newTask(p); n.Priority = 7; return n }()})
 	require.NoError(t, err)
@@ -423,17 +423,17 @@ func TestSlowAcquiresAreToldOf(t *testing.T) {
 	t.Parallel()
 	_, db := open(t)
 	for slow, want := range map[time.Duration]bool{0: false, 1: true, time.Hour: false} {
-		told := false
-		s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 1, SlowAcquire: slow, OnSlowAcquire: func(time.Duration) { told = true }})
+		slowSeen := false
+		s, err := store.Open(t.Context(), store.Options{URL: db.DSN, MaxConns: 1, SlowAcquire: slow, OnSlowAcquire: func(time.Duration) { slowSeen = true }})
 		require.NoError(t, err)
 		_, err = s.QueueDepth(t.Context(), 1)
 		require.NoError(t, err)
-		require.Equal(t, want, told, slow)
+		require.Equal(t, want, slowSeen, slow)
 		s.Close()
 	}
 }
 
-// A look that finds something due is told for how long it has been so.
+// A look that finds due work reports since when it has been due.
 func TestHorizonTellsSinceWhen(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -462,6 +462,6 @@ func TestHorizonTellsSinceWhen(t *testing.T) {
 	db.Exec(t, `update tasker.board set due_at = clock_timestamp() + interval '1 hour' where state = 1`)
 	h, err = s.Horizon(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, h.Since.Due, "it is still to come")
+	require.Zero(t, h.Since.Due, "it lies in the future")
 	require.InDelta(t, 1, h.NextDue.Hours(), 0.1)
 }

@@ -10,31 +10,31 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// A task that waits for others is held by one of three: a message about it, a
-// message about the end of the other one, or that task itself, which is alive and
-// knows that it is waited for. Every transaction passes from one to the next, so it
-// holds in each snapshot.
+// A task that waits for others is released by one of three: a message about it, a message
+// about the end of the other one, or that task itself, which is alive and marked to
+// notify dependents. Every transaction passes from one to the next, so this holds in each
+// snapshot.
 const (
 	// heldTask is whether the task h waits for others.
 	heldTask = `exists (select from tasker.board b where b.task_uuid = h.task_uuid and b.wait ->> 'kind' = 'tasks')
       and not exists (select from tasker.task_messages m where m.kind = any (array[3, 4]) and m.task_uuid = h.task_uuid)`
-	// untoldEnd is whether nothing will tell of the end of what d depends on.
+	// untoldEnd is whether no message will report the end of what d depends on.
 	untoldEnd = `not exists (select from tasker.board t where t.task_uuid = d.depends_on and t.slot = 0 and t.awaited)
       and not exists (select from tasker.task_messages m where m.kind = 1 and m.task_uuid = d.depends_on)`
 	// strandedTask is whether nothing will release the task h.
 	strandedTask = `(` + heldTask + `
       and (not exists (select from tasker.task_dependencies d where d.task_uuid = h.task_uuid)
            or exists (select from tasker.task_dependencies d where d.task_uuid = h.task_uuid and ` + untoldEnd + `)))`
-	// orphanedTask is whether the living task h is a step that does not wait for it,
-	// although nothing has called it off.
+	// orphanedTask is whether no step waits for the living task h, although it was not
+	// called off.
 	orphanedTask = `(h.parent_task_uuid is not null
       and exists (select from tasker.board b where b.task_uuid = h.task_uuid and b.slot = 0)
       and not exists (select from tasker.board b where b.awaits = '` + awaitsTask + `' || h.task_uuid::text)
       and not exists (select from tasker.task_messages m where m.kind = 2 and m.task_uuid = h.task_uuid))`
 )
 
-// strandedTasks walks over dependencies, from a key on, and tells of which tasks
-// nothing will tell them. A last row says how far it came.
+// strandedTasks reads dependencies, from a key on, and returns tasks that no message will
+// release. A last row says how far it came.
 // Index: the primary keys.
 const strandedTasks = `
 with walked as materialized (
@@ -46,20 +46,20 @@ with walked as materialized (
 union all
 (select task_uuid, depends_on, (select count(*) from walked)::int from walked order by task_uuid desc, depends_on desc limit 1)`
 
-// DependencyPlace is how far a look over dependencies came; the zero value is the
+// DependencyPlace is how far a look at dependencies came; the zero value is the
 // beginning.
 type DependencyPlace struct{ task, on uuid.UUID }
 
-// Stranded are tasks that wait for others, and that nothing would have released.
+// Stranded are waiting tasks that no message would have released.
 type Stranded struct {
 	Tasks []uuid.UUID
-	Next  DependencyPlace // where the next look goes on; zero: this one came to the end
+	Next  DependencyPlace // where the next look continues; zero: this one reached the end
 	// Signals are to publish, unless the store sends them itself.
 	Signals []signal.Signal
 }
 
-// SweepDependencies looks at up to limit dependencies from a place on, and has
-// those looked at anew of which nothing would tell; dry only finds them.
+// SweepDependencies checks up to limit dependencies from a place on, and repairs those
+// that no message would release; dry only finds them.
 func (s *Store) SweepDependencies(ctx context.Context, from DependencyPlace, limit int, dry bool) (found Stranded, err error) {
 	err = s.call(ctx, "sweep_dependencies", "look for tasks that nothing will release", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
@@ -94,8 +94,8 @@ func (s *Store) SweepDependencies(ctx context.Context, from DependencyPlace, lim
 	return found, err
 }
 
-// reopened reports whether an operator has brought the task back: it goes on by
-// itself then, whatever became of the step that it is.
+// reopened reports whether an operator has reopened the task: it then continues
+// independently of its step.
 func (a *audited) reopened() bool {
 	return slices.ContainsFunc(a.actions, func(act auditedAction) bool { return act.step != nil && *act.step >= 0 })
 }

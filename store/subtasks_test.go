@@ -20,8 +20,8 @@ steps:
   - {name: other, handler: {callable: other}}
 `
 
-// beginner begins steps as the rules say; made is called within the transaction,
-// when the task that a step is has been made and not yet created.
+// beginner begins steps by the rules; made is called within the transaction when a
+// sub-workflow's task has been built and not yet created.
 func beginner(made func(uuid.UUID)) store.Beginner {
 	return store.Beginner{
 		Begin: func(e *store.EngineStep) (workflow.Beginning, error) {
@@ -35,7 +35,7 @@ func beginner(made func(uuid.UUID)) store.Beginner {
 	}
 }
 
-// endWith commits what an input makes of a task.
+// endWith commits the effects of an input on a task.
 func endWith(ctx context.Context, s *store.Store, task uuid.UUID, decide func(*store.TakenTask) (store.Change, error)) error {
 	taken, err := s.TakeTask(ctx, task)
 	if err != nil {
@@ -50,8 +50,7 @@ func endWith(ctx context.Context, s *store.Store, task uuid.UUID, decide func(*s
 	return err
 }
 
-// A task that is called off while its step is beginning as another task takes
-// that one with it.
+// A task that is called off while its step begins as another task cancels that one too.
 func TestAStepIsCalledOffWhileItBegins(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(*store.TakenTask) (store.Change, error){
@@ -82,7 +81,7 @@ func TestAStepIsCalledOffWhileItBegins(t *testing.T) {
 			require.True(t, read(t, s, parent).State.Terminal())
 			messages, err := s.StopMessages(t.Context(), 10)
 			require.NoError(t, err)
-			require.Len(t, messages, 1, "the task that the step is goes on by itself")
+			require.Len(t, messages, 1, "the step's task continues independently")
 			require.Equal(t, child, messages[0].Task)
 			require.NoError(t, s.DropStopMessages(t.Context(), messages))
 			require.Zero(t, db.QueryInt(t, `select count(*) from tasker.task_messages`))
@@ -90,8 +89,8 @@ func TestAStepIsCalledOffWhileItBegins(t *testing.T) {
 	}
 }
 
-// A task whose step was called off, and that nothing cancels, is a violation; one
-// that an operator has set going by itself is none.
+// A task whose step was called off, and that no message cancels, is a violation; one that
+// an operator has reopened is not.
 func TestTasksThatGoOnByThemselvesAreFound(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -117,7 +116,7 @@ func TestTasksThatGoOnByThemselvesAreFound(t *testing.T) {
 	require.NoError(t, err)
 	report, err = s.CheckTask(t.Context(), rules, child)
 	require.NoError(t, err)
-	for _, v := range report.Violations { // the cancels of this test are not on record as actions
+	for _, v := range report.Violations { // the cancels of this test are not recorded as actions
 		require.NotContains(t, v.Problem, "goes on")
 	}
 }

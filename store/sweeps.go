@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// takeSweep takes the lease of a sweep that is due, or that somebody wants now,
-// and that nobody is at. The lease stands in a row, so it works through a pooler
-// in transaction mode and ends by itself when its holder is gone.
+// takeSweep takes the lease of a sweep that is due, or requested now, and not running.
+// The lease is in a row, so it works through a pooler in transaction mode and expires
+// with its holder.
 // Index: the primary key.
 const takeSweep = `
 insert into tasker.sweeps as w (name, holder, next_at, lease_until, started_at, runs)
@@ -23,10 +23,10 @@ set holder = excluded.holder, next_at = excluded.next_at, lease_until = excluded
 where (w.next_at <= clock_timestamp() or $5) and coalesce(w.lease_until <= clock_timestamp(), true)
 returning true`
 
-// TakeSweep asks to be the one of the fleet that runs a sweep. It is taken when
-// interval has passed since the last run began, or at once with now, unless
-// somebody else is at it; for at most lease, in which it should be ended with
-// EndSweep. The database's clock decides.
+// TakeSweep tries to become the holder of a sweep in the fleet. It succeeds if interval
+// has passed since the last run began, or with now at once, unless another holder runs
+// it; for at most lease, within which EndSweep should end it. The database's clock
+// decides.
 func (s *Store) TakeSweep(ctx context.Context, name string, holder uuid.UUID, interval, lease time.Duration, now bool) (taken bool, err error) {
 	err = s.call(ctx, "take_sweep", "take the sweep", func(ctx context.Context, db *conn) error {
 		tag, err := db.Exec(ctx, takeSweep, name, holder, interval.Milliseconds(), lease.Milliseconds(), now)
@@ -36,8 +36,8 @@ func (s *Store) TakeSweep(ctx context.Context, name string, holder uuid.UUID, in
 	return taken, err
 }
 
-// EndSweep gives a sweep back with what it brought, as JSON. It does nothing
-// when the lease has gone to somebody else.
+// EndSweep ends a sweep with its result, as JSON. It does nothing if another holder has
+// the lease.
 func (s *Store) EndSweep(ctx context.Context, name string, holder uuid.UUID, result any) error {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -50,16 +50,16 @@ func (s *Store) EndSweep(ctx context.Context, name string, holder uuid.UUID, res
 	})
 }
 
-// SweepState is what is known of a sweep.
+// SweepState is the state of a sweep.
 type SweepState struct {
 	Name       string
 	Running    bool // by the database's clock
 	Holder     uuid.UUID
-	NextAt     time.Time // it is due then
+	NextAt     time.Time // when it is due
 	StartedAt  time.Time
-	FinishedAt *time.Time // of the run that began at StartedAt; nil: it has not ended
+	FinishedAt *time.Time // of the run that began at StartedAt; nil: not ended
 	Runs       int64
-	Result     json.RawMessage // of the last run that ended; nil: none has
+	Result     json.RawMessage // of the last ended run; nil: none
 }
 
 // Sweeps lists all sweeps that ever ran, by name.

@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// taskReader puts the parts of a task together.
+// taskReader assembles the parts of a task.
 type taskReader struct {
 	task     *Task
 	board    map[int]boardRow
@@ -25,8 +25,8 @@ type boardRow struct {
 	reportedAt, dueAt       *time.Time
 	worker                  *uuid.UUID
 	err, checkpoint         json.RawMessage
-	wait                    *wait // nil: it does not wait
-	begun                   bool  // its attempt has
+	wait                    *wait // nil: not waiting
+	begun                   bool  // the attempt has begun
 }
 
 type attemptRow struct {
@@ -165,14 +165,14 @@ func (r *taskReader) build() {
 		if b, on := r.board[no]; on {
 			s.addBoard(b)
 		} else if s.State == workflow.StepPending {
-			s.Checkpoint = nil // of a run before; this one has not begun
+			s.Checkpoint = nil // of an earlier run; this one has not begun
 		}
 		t.Steps = append(t.Steps, s)
 	}
 }
 
-// addAttempt adds the next attempt in the order of claims. Where a result was
-// given by hand, manual says who has given the latest of those.
+// addAttempt adds the next attempt in the order of claims. manual is the latest result
+// set by hand, if any.
 func (s *Step) addAttempt(a attemptRow, manual *Manual) {
 	if s.LastAttemptAt == nil && a.enqueued != nil {
 		s.CreatedAt = *a.enqueued
@@ -188,7 +188,7 @@ func (s *Step) addAttempt(a attemptRow, manual *Manual) {
 		if a.reason != nil && *a.reason == manualReason {
 			s.Manual = manual
 		}
-	case workflow.OutcomeCancelled: // neither: what it would have become is not known
+	case workflow.OutcomeCancelled: // neither: its outcome is not known
 	default:
 		s.LastFailureAt, s.Error, s.Reason = a.reported, a.err, a.reason
 		s.StartedAt, s.ReportedAt = a.claimed, a.reported

@@ -13,8 +13,8 @@ import (
 
 // Errors of task types.
 var (
-	// ErrNoTaskType: there is a template of this name, and it is no task type.
-	ErrNoTaskType = errors.New("a template of this name exists that is no task type")
+	// ErrNoTaskType: the name belongs to a template that is not a task type.
+	ErrNoTaskType = errors.New("the template of this name is not a task type")
 	// ErrVersionUsed: tasks have used the version with other content.
 	ErrVersionUsed = errors.New("tasks have used this version with other content")
 	// ErrTaskTypeAmbiguous: several namespaces have a task type of this name.
@@ -35,22 +35,22 @@ cross join lateral (
     select * from tasker.plans where namespace_id = t.namespace_id and name = t.name and current
     order by deprecated_at is null desc, version_key desc, version collate "C" desc limit 1) p`
 
-	// putTaskType makes a template a task type, or tells who registered it last.
+	// putTaskType makes a template a task type and returns who registered it last.
 	// Index: the primary key; the unique name of the namespace.
 	putTaskType = `
 insert into tasker.task_types (namespace_id, name, version, created_by, updated_by)
 select namespace_id, $2, $3, $4, $4 from tasker.namespaces where name = $1
 on conflict (name, namespace_id) do update set version = excluded.version, updated_by = excluded.updated_by, updated_at = now()`
 
-	// foreignTemplate tells whether the name belongs to a template that is no type.
+	// foreignTemplate checks whether the name belongs to a template that is not a type.
 	// Index: plans_current; the primary key.
 	foreignTemplate = `
 select exists (select from tasker.plans p join tasker.namespaces n using (namespace_id)
                where n.name = $1 and p.name = $2 and p.current
                  and not exists (select from tasker.task_types t where t.namespace_id = p.namespace_id and t.name = p.name))`
 
-	// deleteTaskType forgets a type and takes its templates from those who create
-	// tasks; tasks that exist have their plans by number.
+	// deleteTaskType deletes a type and hides its templates from new tasks; existing
+	// tasks have their plans by number.
 	deleteTaskType = `
 with gone as (
     delete from tasker.task_types t using tasker.namespaces n where n.namespace_id = t.namespace_id and n.name = $1 and t.name = $2
@@ -83,10 +83,10 @@ func (s *Store) oneTaskType(ctx context.Context, db querier, namespace, name str
 	return t, err
 }
 
-// PutTaskType registers the template of a task type and records who did it. The
-// signals, here and below, are to publish, unless the store sends them itself.
-// The error wraps ErrNoTaskType where the name belongs to another template, and
-// ErrVersionUsed where the version is immutable and has other content.
+// PutTaskType registers the template of a task type and records the operator. The
+// signals, here and below, are to publish, unless the store sends them itself. The error
+// wraps ErrNoTaskType if the name belongs to another template, and ErrVersionUsed if the
+// version is immutable and has other content.
 func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, who Registrant, by OperatorAction) (TaskType, []signal.Signal, error) {
 	r, err := newRegistration(who, []*workflow.Template{template})
 	if err != nil {
@@ -117,9 +117,9 @@ func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, wh
 	})
 }
 
-// DeleteTaskType forgets a task type and returns what it was: no more tasks of
-// it are created, those that exist go on. Others may know its plan for some
-// seconds more. The error wraps ErrNotFound where there is none.
+// DeleteTaskType deletes a task type and returns it: no more tasks of it are created,
+// existing ones continue. Other processes may cache its plan for some seconds. The error
+// wraps ErrNotFound if it does not exist.
 func (s *Store) DeleteTaskType(ctx context.Context, namespace, name string, by OperatorAction) (TaskType, []signal.Signal, error) {
 	return s.changeTaskType(ctx, "delete_task_type", "delete the task type", namespace, name, by, func(tx pgx.Tx) (TaskType, error) {
 		was, err := s.oneTaskType(ctx, tx, namespace, name)
@@ -131,8 +131,8 @@ func (s *Store) DeleteTaskType(ctx context.Context, namespace, name string, by O
 	})
 }
 
-// changeTaskType runs a change of one task type together with its record, and
-// has everybody forget which plans are current.
+// changeTaskType runs a change of one task type with its record, and signals that cached
+// plan names are stale.
 func (s *Store) changeTaskType(ctx context.Context, flow, doing, namespace, name string, by OperatorAction,
 	change func(tx pgx.Tx) (TaskType, error)) (t TaskType, signals []signal.Signal, err error) {
 	by.Target, by.Matched, by.Changed = map[string]any{"namespace": namespace, "name": name}, 1, 1
@@ -152,7 +152,7 @@ func (s *Store) changeTaskType(ctx context.Context, flow, doing, namespace, name
 	return t, signals, err
 }
 
-// TaskType reads one task type; the error wraps ErrNotFound where there is none.
+// TaskType reads one task type; the error wraps ErrNotFound if it does not exist.
 func (s *Store) TaskType(ctx context.Context, namespace, name string) (t TaskType, err error) {
 	err = s.repeatable(ctx, "task_type", "read the task type", func(ctx context.Context, db *conn) error {
 		t, err = s.oneTaskType(ctx, db, namespace, name)
@@ -179,8 +179,8 @@ func (s *Store) TaskTypes(ctx context.Context, namespace string, limit, offset i
 	return list, err
 }
 
-// planOfType finds the plan of the highest version of a task type that is not
-// deprecated, in all namespaces where none is named.
+// planOfType finds the plan of the highest version of a task type that is not deprecated,
+// in all namespaces if none is named.
 // Index: the primary keys, plans_highest.
 const planOfType = `select ` + planColumns + `
 from tasker.task_types t join tasker.namespaces n using (namespace_id)
@@ -189,13 +189,13 @@ cross join lateral (
     order by version_key desc, version collate "C" desc limit 1) p
 where t.name = $2 and ($1 = '' or n.name = $1) limit 2`
 
-// typeVersion stands for the version of a task type that is enqueued, in the
-// cache: no template has it.
+// typeVersion stands for the enqueued version of a task type in the cache: no template
+// has it.
 const typeVersion = "\x00type"
 
-// PlanOfType returns the plan of a task type. An empty namespace is the only one
-// that has it; where several have, the error wraps ErrTaskTypeAmbiguous. It wraps
-// ErrNotFound where there is no such type.
+// PlanOfType returns the plan of a task type. With an empty namespace the type must be
+// unique; otherwise the error wraps ErrTaskTypeAmbiguous. It wraps ErrNotFound if the
+// type does not exist.
 func (s *Store) PlanOfType(ctx context.Context, namespace, name string) (*Plan, error) {
 	key := planKey{namespace, name, typeVersion}
 	if plan, ok := s.plans.named(key, time.Now()); ok {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestTaskTypeStatementsStayOnTheirIndexes: also with plans that were made while
-// there were few types.
+// TestTaskTypeStatementsStayOnTheirIndexes: also with plans made while there were few
+// types.
 func TestTaskTypeStatementsStayOnTheirIndexes(t *testing.T) {
 	t.Parallel()
 	db := openPlans(t)

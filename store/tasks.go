@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Task is a task as people see it, alive or ended.
+// Task is a task as shown to users, alive or ended.
 type Task struct {
 	UUID                uuid.UUID
 	Plan                *Plan
@@ -31,20 +31,19 @@ type Task struct {
 	StartAt             *time.Time
 	CompletedAt         *time.Time
 	Progress            *workflow.Progress
-	Parent              *ParentStep // the step that it is; nil: it stands for itself
+	Parent              *ParentStep // its step in the parent task; nil: no parent
 	DependsOn           []uuid.UUID // the tasks that had to end before it
-	Steps               []Step      // every step that exists, in the order of numbers
-	// ContinuesTask is the task whose handler has named this one as what comes
-	// next; nil: none has.
+	Steps               []Step      // every existing step, by number
+	// ContinuesTask is the task whose handler has named this one as the next; nil: none.
 	ContinuesTask *uuid.UUID
 	// ContinuedBy are the tasks that handlers of this one have named, the oldest
 	// first, at most MaxContinuedBy; read with results only.
 	ContinuedBy []uuid.UUID
-	// Batches are the steps created at run time, by number; nil: there are none.
+	// Batches are the steps created at run time, by number; nil: none.
 	Batches map[int]Batch
 }
 
-// Step is a step of a task as people see it.
+// Step is a step of a task as shown to users.
 type Step struct {
 	No            int
 	UUID          uuid.UUID
@@ -53,7 +52,7 @@ type Step struct {
 	Ready         bool // claimable now
 	Attempts      int  // executions begun
 	Crashes       int
-	CreatedAt     time.Time // when it was first put in line; the task's time before that
+	CreatedAt     time.Time // when it was first enqueued; the task's time before that
 	LastAttemptAt *time.Time
 	LastFailureAt *time.Time
 	CompletedAt   *time.Time
@@ -61,21 +60,21 @@ type Step struct {
 	Parents       int
 	ParentsDone   int
 	WorkerUUID    *uuid.UUID
-	StartedAt     *time.Time      // when the attempt that Result or Error is of was claimed,
+	StartedAt     *time.Time      // when the attempt of Result or Error was claimed,
 	ReportedAt    *time.Time      // and when it was reported
 	Result        json.RawMessage // of the attempt that completed it
-	Manual        *Manual         // who gave Result; nil: a handler
+	Manual        *Manual         // the operator who set Result; nil: a handler
 	Error         json.RawMessage // of the newest attempt that failed
-	Reason        *string         // why it failed for good
-	Waiting       *Waiting        // nil: it does not wait
-	Checkpoint    json.RawMessage // what the step, or its newest attempt, has saved; read with results only
+	Reason        *string         // why it failed permanently
+	Waiting       *Waiting        // nil: not waiting
+	Checkpoint    json.RawMessage // of the step, or of its newest attempt; read with results only
 }
 
-// MaxContinuedBy bounds the tasks that are shown as what comes next.
+// MaxContinuedBy bounds the next tasks shown.
 const MaxContinuedBy = 100
 
-// StepName is the name of a step, also of one created at run time; empty where
-// there is none.
+// StepName is the name of a step, also of one created at run time; empty if it does not
+// exist.
 func (t *Task) StepName(no int) string {
 	if no >= 0 && no < len(t.Plan.Steps) {
 		return t.Plan.Steps[no].Name
@@ -83,10 +82,10 @@ func (t *Task) StepName(no int) string {
 	return t.Batches[no].Name
 }
 
-// Manual says where the result of a step comes from that was completed by hand.
+// Manual is the origin of a result that was set by hand.
 type Manual struct {
 	Actor, Reason string
-	Metadata      json.RawMessage // what the actor wants remembered with it; nil: nothing
+	Metadata      json.RawMessage // attached by the actor; nil: none
 }
 
 // Counts derives the counts of a task from its steps.
@@ -115,10 +114,10 @@ func (t *Task) Counts() workflow.StepCounts {
 	return c
 }
 
-// readTask reads a task, its board rows and its attempts, and with the results
-// who has given some by hand and which tasks come next: all in one round trip and one snapshot. The state
-// and progress of a live task stand in its board row, those of an ended one with
-// its attempts.
+// readTask reads a task, its board rows and its attempts, and with the results the
+// operators who set some and the next tasks: all in one round trip and one snapshot. The
+// state and progress of a live task are in its board row, those of an ended one with its
+// attempts.
 // Index: the primary keys.
 const (
 	readTaskRow = `
@@ -131,7 +130,7 @@ select task_uuid, task_state, updated_at, priority, progress,
        step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when $2 then checkpoint end,
        case when state = 1 then wait end, token is not null
 from tasker.board where task_uuid = any ($1)`
-	// readAttempts leaves out batches; of several tasks it reads some in vain.
+	// readAttempts excludes batches; with several tasks it reads some needlessly.
 	readAttempts = `
 select ` + attemptFields + `
 from tasker.step_attempts a where a.task_uuid = any ($1)
@@ -140,8 +139,8 @@ from tasker.step_attempts a where a.task_uuid = any ($1)
                        cross join lateral (select plan_id from tasker.tasks where task_uuid = k.id limit 1) t) d -- one partition for each
                    cross join lateral (select cardinality(steps) as steps from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p)
 order by a.task_uuid, a.step_no, a.token`
-	// readBatchAttempts are those of the batches that tasks have, without those of
-	// the batches that had their numbers before, of which there may be many more.
+	// readBatchAttempts are those of the present batches, without those of former batches
+	// with their numbers, of which there may be many more.
 	readBatchAttempts = `
 select ` + attemptFields + `
 from tasker.batches d cross join lateral (
@@ -156,11 +155,11 @@ from tasker.task_events where task_uuid = any ($1) and (metadata->>'action' = '`
 order by task_uuid, at, seq`
 )
 
-// parts are what of tasks is read beside their steps; each may be large.
+// parts are the optional parts of a task; each may be large.
 type parts struct {
 	context bool
 	results bool // and checkpoints
-	links   bool // who has completed steps by hand, and which tasks come next
+	links   bool // steps completed by hand, and the next tasks
 }
 
 // Task reads one task with its steps and results, or ErrNotFound.
@@ -168,8 +167,8 @@ func (s *Store) Task(ctx context.Context, id uuid.UUID) (*Task, error) {
 	return s.readTask(ctx, id, parts{context: true, results: true, links: true})
 }
 
-// TaskWithoutResults is Task without the results and checkpoints of the steps,
-// which may be many times as large as the rest.
+// TaskWithoutResults is Task without the results and checkpoints of the steps, which may
+// be many times as large as the rest.
 func (s *Store) TaskWithoutResults(ctx context.Context, id uuid.UUID) (*Task, error) {
 	return s.readTask(ctx, id, parts{context: true, links: true})
 }
@@ -185,8 +184,7 @@ func (s *Store) readTask(ctx context.Context, id uuid.UUID, of parts) (*Task, er
 	return tasks[0], nil
 }
 
-// readTasks reads tasks in no particular order, with the parts that are asked
-// for.
+// readTasks reads tasks in no particular order, with the requested parts.
 func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Task, error) {
 	var tasks []*Task
 	err := s.repeatable(ctx, "read_task", "read the task", func(ctx context.Context, db *conn) error {
@@ -240,8 +238,8 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Ta
 	return tasks, err
 }
 
-// Index: the primary keys. A task that runs again has ends behind it; only what
-// the board does not hold has ended.
+// Index: the primary keys. A reopened task has earlier ends; only tasks that the board
+// does not hold have ended.
 const taskEnds = `
 select distinct on (a.task_uuid) a.task_uuid, a.task_state from tasker.step_attempts a
 where a.task_uuid = any ($1) and a.task_state is not null
@@ -270,9 +268,9 @@ func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]wo
 // Index: the primary key.
 const watchTask = `update tasker.board set watched = true where task_uuid = $1 and slot = 0`
 
-// Watch asks for a signal on TopicTasks when the task ends. It answers false where
-// no signal will come: the task has ended already, or does not exist. What passes
-// the row over meanwhile looks again, see Claim and Taken.Skipped.
+// Watch requests a signal on TopicTasks when the task ends. It returns false if there
+// will be none: the task has ended already, or does not exist. Claims and applies that
+// skip the locked row look again, see Claim and Taken.Skipped.
 func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error) {
 	err = s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
 		tag, err := db.Exec(ctx, watchTask, id)
@@ -282,8 +280,8 @@ func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error)
 	return alive, err
 }
 
-// StepResults reads the results of completed steps by number: what a handler
-// asks for beyond its direct parents.
+// StepResults reads the results of completed steps by number: those that a handler reads
+// beyond its direct parents.
 func (s *Store) StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error) {
 	results := map[int]json.RawMessage{}
 	err := s.repeatable(ctx, "step_results", "read results", func(ctx context.Context, db *conn) error {

@@ -120,13 +120,13 @@ func TestStepIsSeenOnItsWay(t *testing.T) {
 
 	report(t, s, fail(c, true, "one"))
 	require.Equal(t, workflow.StepEnqueuedAsErrorForOrchestration, step().State)
-	require.JSONEq(t, `{"message":"one"}`, string(step().Error), "what was reported is seen before it is applied")
+	require.JSONEq(t, `{"message":"one"}`, string(step().Error), "a reported error is shown before it is applied")
 	applyAll(t, s)
 	waiting := step()
 	require.Equal(t, workflow.StepWaitingForRetry, waiting.State)
 	require.NotNil(t, waiting.NextRetryAt)
 	require.NotNil(t, waiting.LastFailureAt)
-	require.Equal(t, enqueued.CreatedAt, waiting.CreatedAt, "it was put in line first before its first attempt")
+	require.Equal(t, enqueued.CreatedAt, waiting.CreatedAt, "it was first enqueued before its first attempt")
 	require.JSONEq(t, `{"message":"one"}`, string(waiting.Error))
 
 	db.Exec(t, `update tasker.board set due_at = now() - interval '1 s' where state = 1`)
@@ -145,7 +145,7 @@ func TestStepIsSeenOnItsWay(t *testing.T) {
 	require.Equal(t, 2, done.Attempts)
 	second := read(t, s, id).Steps[1]
 	require.Equal(t, 1, second.ParentsDone)
-	require.True(t, second.CreatedAt.After(done.CreatedAt), "a later step comes into being later")
+	require.True(t, second.CreatedAt.After(done.CreatedAt), "a later step is created later")
 
 	results, err := s.StepResults(t.Context(), id, []int{0, 1, 77})
 	require.NoError(t, err)

@@ -9,15 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TaskEvent is a transition of a task. Those of the plain way, from the first
-// claim to the complete end, have no actor: nobody writes them down.
+// TaskEvent is a transition of a task. The ordinary ones, from the first claim to the
+// complete end, have no actor and are not recorded.
 type TaskEvent struct {
 	Seconds  float64 // since the task was requested
 	From, To string
 	Actor    string
 	Reason   string
-	// ContextEdited: an operator has changed the context of the task. Both forms
-	// of it are read where they are small (maxShownContext).
+	// ContextEdited: an operator has changed the context of the task. Both versions are
+	// read if they are small (maxShownContext).
 	ContextEdited               bool
 	ContextBefore, ContextAfter json.RawMessage
 }
@@ -25,15 +25,15 @@ type TaskEvent struct {
 // maxShownContext bounds the contexts in a timeline, in bytes of both forms.
 const maxShownContext = "262144"
 
-// StepAttempt is one execution with all its times, in seconds since the task
-// was requested; negative means that it has not come to that.
+// StepAttempt is one execution with all its times, in seconds since the task was
+// requested; negative: not reached.
 type StepAttempt struct {
 	Step, Attempt                        int
 	Token                                int64
 	Enqueued, Claimed, Reported, Applied float64
 	Outcome                              string
 	Worker                               *uuid.UUID      // nil: never claimed
-	Result, Error                        json.RawMessage // from Attempts only; nil where there is none
+	Result, Error                        json.RawMessage // only from Attempts; nil: none
 	Batch                                string          // its name; empty: a step of the plan
 	Run                                  int             // see BatchUUID
 }
@@ -45,12 +45,11 @@ type Timeline struct {
 	Attempts  []StepAttempt
 }
 
-// taskEvents are the recorded transitions between the first claim and the
-// complete end, which the rows of attempts and of the task tell by themselves.
-// A task that was claimed is in process, whatever was stored when the first
-// recorded change came. Recorded times are those of transactions, which may
-// begin before the claim they deal with: none is shown as earlier than the
-// event in front of it.
+// taskEvents are the recorded transitions between the first claim and the complete end,
+// which the rows of attempts and of the task show themselves. A task with a claimed step
+// is in process, whatever the stored state was at the first recorded change. Recorded
+// times are those of transactions, which may begin before the claim they handle: none is
+// shown earlier than the event before it.
 // Index: the primary keys.
 const taskEvents = `
 with begun as (
@@ -76,9 +75,9 @@ from events e cross join lateral (select octet_length(e.context::text) <= ` + ma
 where t.task_uuid = $1
 order by e.part, e.seq limit 10000`
 
-// stepAttempts lists the executions of one step, or of all (null), that have
-// been decided on. Results are read for one step only; of a batch, without those
-// of the batches that had its number before, which the list of all names.
+// stepAttempts lists the applied executions of one step, or of all (null). Results are
+// read for one step only; of a batch, without those of former batches with its number,
+// which the list of all names.
 // Index: the primary keys.
 const stepAttempts = `
 select a.step_no, a.attempt, a.token,
@@ -100,8 +99,7 @@ where task_uuid = $1 and a.step_no >= 0
        and a.token > coalesce((select since from tasker.batches where task_uuid = $1 and step_no = $2::smallint), 0))
 order by a.applied_at, a.token limit 100000`
 
-// Timeline reads the history of a task, or ErrNotFound. Running attempts are
-// not in it.
+// Timeline reads the history of a task, or ErrNotFound. Running attempts are excluded.
 func (s *Store) Timeline(ctx context.Context, task uuid.UUID) (Timeline, error) {
 	tl := Timeline{Completed: -1}
 	err := s.call(ctx, "timeline", "read the history", func(ctx context.Context, db *conn) error {
@@ -128,9 +126,8 @@ func (s *Store) Timeline(ctx context.Context, task uuid.UUID) (Timeline, error) 
 	return tl, err
 }
 
-// Attempts reads the executions of one step with what they brought, in the
-// order in which they were decided on. There are none of a task or a step that
-// does not exist.
+// Attempts reads the executions of one step with their results, in the order in which
+// they were applied. A task or a step that does not exist has none.
 func (s *Store) Attempts(ctx context.Context, task uuid.UUID, step int) ([]StepAttempt, error) {
 	var attempts []StepAttempt
 	err := s.call(ctx, "attempts", "read the executions of a step", func(ctx context.Context, db *conn) error {

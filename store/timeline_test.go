@@ -18,7 +18,7 @@ func changes(events []store.TaskEvent) (list []string) {
 	return list
 }
 
-// The plain way of a task is written down nowhere, and yet it happened.
+// The ordinary transitions of a task are not recorded, and yet shown.
 func TestTimelineOfAPlainTask(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -31,7 +31,7 @@ func TestTimelineOfAPlainTask(t *testing.T) {
 	first := claim(t, s, p, 1)[0]
 	tl, err = s.Timeline(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, []string{"pending steps_in_process"}, changes(tl.Events), "the claim alone says so")
+	require.Equal(t, []string{"pending steps_in_process"}, changes(tl.Events), "the claim alone shows it")
 	require.Positive(t, tl.Events[0].Seconds)
 
 	report(t, s, succeed(first, `1`))
@@ -58,8 +58,8 @@ func TestTimelineOfATaskThatNeverBegan(t *testing.T) {
 	require.Equal(t, []string{"pending cancelled"}, changes(tl.Events))
 }
 
-// A recorded event may bear a time before that of the claim it followed: its
-// transaction had begun earlier.
+// A recorded event may have a time before the claim it followed: its transaction had
+// begun earlier.
 func TestTimelineGoesForward(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/signal/wal"
 )
 
-// The driver's types, for packages that hand transactions on and may not know
-// the driver. They are aliases: whoever writes pgx.Tx means the same type.
+// The driver's types, for packages that pass transactions on without importing the
+// driver. They are aliases: pgx.Tx is the same type.
 type (
 	// Tx is a transaction.
 	Tx = pgx.Tx
@@ -20,20 +20,19 @@ type (
 	TxOptions = pgx.TxOptions
 	// Pool is a pool of connections.
 	Pool = pgxpool.Pool
-	// PoolConfig is what a pool is made of.
+	// PoolConfig is the configuration of a pool.
 	PoolConfig = pgxpool.Config
 )
 
-// querier is what a look needs of a connection or a transaction.
+// querier is the part of a connection or a transaction that reads need.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// guest runs statements in a transaction that is not the store's own, on a
-// connection of which nothing is known: the store's settings for the planner may
-// be missing, and the pool may use any of pgx's modes. So statements are planned
-// anew for each execution, see docs/data-model.md, and types are asked for:
-// without them pgx cannot write arrays of UUIDs.
+// guest runs statements in a transaction of the caller, on a connection with unknown
+// settings: the store's planner settings may be missing, and the pool may use any of
+// pgx's modes. So statements are planned for each execution, see docs/data-model.md, and
+// types are queried: without them pgx cannot write arrays of UUIDs.
 type guest struct {
 	tx   pgx.Tx
 	mode pgx.QueryExecMode
@@ -58,24 +57,22 @@ func (g guest) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// Announce says how those who look for work learn of what was created in a
-// transaction that somebody else commits: nobody here sees the commit, so a
-// signal has to be a part of the transaction. It must be what the fleet listens
-// to (common.signals.event_source).
+// Announce is how the fleet learns of tasks created in a transaction that the caller
+// commits: the engine does not see the commit, so a signal must be part of the
+// transaction. It must match what the fleet listens to (common.signals.event_source).
 type Announce uint8
 
 const (
-	// AnnounceNothing leaves it to the fleet's pollers, to the heartbeats of
-	// orchestrators and to the sweep of signals to find the task: it begins
-	// later, at the latest after half a minute.
+	// AnnounceNothing leaves the task to the fleet's pollers, to the heartbeats of
+	// orchestrators and to the sweep of signals: it begins later, at the latest after
+	// half a minute.
 	AnnounceNothing Announce = iota
-	// AnnounceNotify has the commit send a NOTIFY, for the event source notify.
-	// PostgreSQL lets such commits happen one at a time in the whole server,
-	// and each waits for the disk meanwhile (docs/decisions/0009): under load
-	// AnnounceNothing is the cheaper choice.
+	// AnnounceNotify makes the commit send a NOTIFY, for the event source notify.
+	// PostgreSQL serializes such commits in the whole server, and each waits for the disk
+	// (docs/decisions/0009): under load AnnounceNothing is cheaper.
 	AnnounceNotify
-	// AnnounceWAL writes a logical message into the transaction, for the event
-	// sources wal and relay. It costs nothing worth mentioning.
+	// AnnounceWAL writes a logical message into the transaction, for the event sources
+	// wal and relay. Its cost is negligible.
 	AnnounceWAL
 )
 

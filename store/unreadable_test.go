@@ -10,8 +10,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// TestAPlanThatCannotBeReadHoldsUpItsTasksAlone: a newer program may have written
-// it. Its tasks are left as they are, and those of other plans are taken.
+// TestAPlanThatCannotBeReadHoldsUpItsTasksAlone: a newer program may have written it. Its
+// tasks are left unchanged, and those of other plans are taken.
 func TestAPlanThatCannotBeReadHoldsUpItsTasksAlone(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

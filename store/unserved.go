@@ -11,20 +11,19 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Unserved are steps in line that no live worker can run: none of them offers what
-// they call.
+// Unserved are waiting steps that no live worker can run: none offers their callable.
 type Unserved struct {
 	Namespace string
 	Handler   workflow.HandlerReference
 	Steps     int           // counted up to a limit
-	Waited    time.Duration // how long the oldest of them has been in line
-	// Workers says whether live workers serve the namespace, and Handlers what these
-	// have handlers for, 1,000 names at most.
+	Waited    time.Duration // how long the oldest of them has waited
+	// Workers says whether live workers serve the namespace, and Handlers lists their
+	// handlers, at most 1,000 names.
 	Workers  bool
 	Handlers []string
 }
 
-// String says what is missing, and what may have been meant.
+// String says what is missing, with suggestions.
 func (u *Unserved) String() string {
 	if !u.Workers {
 		return "no worker serves namespace " + u.Namespace
@@ -43,8 +42,8 @@ func (u *Unserved) String() string {
 	return fmt.Sprintf("no worker serves %s; did you mean %s", what, near)
 }
 
-// offered is what live workers offer; $1 is for how many milliseconds a heartbeat
-// says that a worker lives.
+// offered are the callables of live workers; $1 is the age in ms up to which a heartbeat
+// counts.
 const (
 	liveWorkers = `live as materialized (
     select namespaces, callables, handlers from tasker.workers
@@ -74,7 +73,7 @@ cross join lateral (select * from tasker.callables where callable_id = any (arra
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
 order by w.steps desc, c.callable_id limit 1000`
 
-// othersOffer asks whether another live worker offers callable $2.
+// othersOffer checks whether another live worker offers callable $2.
 // Index: workers_alive.
 const othersOffer = `
 select exists (
@@ -82,8 +81,8 @@ select exists (
     where stopped_at is null and status < 3 and heartbeat_at > clock_timestamp() - $3::bigint * interval '1 ms'
       and worker_uuid <> $1 and mode not in ('` + ModeDraining + `', 'Disabled') and $2 = any (callables))`
 
-// OthersOffer reports whether another worker than the given one offers a callable;
-// alive is how old the heartbeat of a live worker may be.
+// OthersOffer reports whether a worker other than the given one offers a callable; alive
+// is the age up to which a heartbeat counts.
 func (s *Store) OthersOffer(ctx context.Context, worker uuid.UUID, callable int32, alive time.Duration) (others bool, err error) {
 	err = s.repeatable(ctx, "others_offer", "look for workers that offer the same", func(ctx context.Context, db *conn) error {
 		return db.QueryRow(ctx, othersOffer, worker, callable, alive.Milliseconds()).Scan(&others)
@@ -91,9 +90,9 @@ func (s *Store) OthersOffer(ctx context.Context, worker uuid.UUID, callable int3
 	return others, err
 }
 
-// Unserved lists the callables that steps wait for and no live worker offers, those
-// with the most steps first, 1,000 at most. alive is how old the heartbeat of a live
-// worker may be; steps are counted up to limit for each.
+// Unserved lists the callables with waiting steps that no live worker offers, most steps
+// first, at most 1,000. alive is the age up to which a heartbeat counts; steps are
+// counted up to limit for each.
 func (s *Store) Unserved(ctx context.Context, alive time.Duration, limit int) (list []Unserved, err error) {
 	err = s.call(ctx, "unserved", "look for steps that no worker can run", func(ctx context.Context, db *conn) error {
 		rows, err := db.Query(ctx, unservedLanes, append([]any{alive.Milliseconds(), limit}, s.everywhere()...)...)
@@ -121,8 +120,8 @@ cross join lateral (select * from tasker.callables where callable_id = any (arra
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[c.namespace_id]) limit 1) n
 where b.state = 2 and b.callable <> all (array(select callable from offered))`
 
-// UnservedSteps tells, by step number, which steps of a task are in line and cannot
-// be run by any live worker; alive is as with Unserved.
+// UnservedSteps returns, by step number, the waiting steps of a task that no live worker
+// can run; alive is as with Unserved.
 func (s *Store) UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]Unserved, error) {
 	steps := map[int]Unserved{}
 	err := s.repeatable(ctx, "unserved_steps", "look for workers that can run the steps", func(ctx context.Context, db *conn) error {

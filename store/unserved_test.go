@@ -11,8 +11,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// TestStepsThatNoWorkerCanRunAreSeen: a worker counts while it lives and as far as
-// what it offers goes.
+// TestStepsThatNoWorkerCanRunAreSeen: a worker counts while it is alive, for its offer.
 func TestStepsThatNoWorkerCanRunAreSeen(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -39,7 +38,7 @@ func TestStepsThatNoWorkerCanRunAreSeen(t *testing.T) {
 	one, gone := uuid.New(), uuid.New()
 	beat(one, "shapes", p.Callables[1:], "b", "a")
 	beat(gone, "shapes", p.Callables, "c")
-	require.Len(t, unserved(5), 1, "only what is elsewhere")
+	require.Len(t, unserved(5), 1, "only those elsewhere")
 	db.Exec(t, `update tasker.workers set heartbeat_at = now() - interval '2 min' where worker_uuid = $1`, gone)
 	beat(one, "elsewhere", p.Callables[1:], "b", "a")
 	require.Equal(t, []store.Unserved{{Namespace: "shapes", Handler: start, Steps: 7, Handlers: []string{}},

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// uuids are UUIDs on their way to the database. pgx would ask each uuid.UUID
-// for its text and parse that again; bytes it sends as they are.
+// uuids are UUIDs in the form for the database. pgx would format each uuid.UUID as text
+// and parse that again; bytes are sent unchanged.
 type uuids = [][16]byte
 
 // distinct are the ids in order, each once.

@@ -34,11 +34,10 @@ func planForUse(ctx context.Context, db querier, plan *Plan) (chosen int32, sett
 	return u.plan, u.settled, err
 }
 
-// UsePlan is called before tasks are created by a plan that PlanNamed returned.
-// From then on no registration changes the content of its version, unless the
-// fleet lets them. It returns the plan to use, which is another one where a
-// registration has taken the place of this one, or ErrNotFound where the
-// version is gone.
+// UsePlan must be called before tasks are created with a plan that PlanNamed returned.
+// After it no registration changes the content of its version, unless the fleet allows
+// that. It returns the plan to use, which is another one if a registration has replaced
+// it, or ErrNotFound if the version was deleted.
 func (s *Store) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
 	if plan.used.Load() {
 		return plan, nil
@@ -57,17 +56,17 @@ func (s *Store) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
 	return plan, nil
 }
 
-// TemplateVersion is what the registry knows of a version beside its content.
+// TemplateVersion is the registry's data about a version besides its content.
 type TemplateVersion struct {
 	Hash         string // SHA-256 of the content, in hex
-	RegisteredBy string // "" where that is not known
+	RegisteredBy string // "" if unknown
 	RegisteredAt time.Time
 	Used         bool       // by tasks
-	DeprecatedAt *time.Time // nil: it is not
+	DeprecatedAt *time.Time // nil: not deprecated
 }
 
-// TemplateVersion reads what the registry knows of a plan; the error wraps
-// ErrNotFound where there is no such plan.
+// TemplateVersion reads the registry's data about a plan; the error wraps ErrNotFound if
+// it does not exist.
 // Index: the primary key, plan_uses_plan.
 func (s *Store) TemplateVersion(ctx context.Context, plan int32) (v TemplateVersion, err error) {
 	err = s.repeatable(ctx, "template_version", "read the template version", func(ctx context.Context, db *conn) error {
@@ -84,15 +83,15 @@ func (s *Store) TemplateVersion(ctx context.Context, plan int32) (v TemplateVers
 	return v, err
 }
 
-// DeprecateVersion keeps a template version from being chosen where a request
-// names none, or lets it be chosen again, and records who did that. The signals
-// are to publish, unless the store sends them itself. The error wraps
-// ErrNotFound where there is no such version.
+// DeprecateVersion excludes a template version from the choice for requests without a
+// version, or includes it again, and records the operator. The signals are to publish,
+// unless the store sends them itself. The error wraps ErrNotFound if the version does not
+// exist.
 func (s *Store) DeprecateVersion(ctx context.Context, namespace, name, version string, deprecated bool, by OperatorAction) (signals []signal.Signal, err error) {
 	by.Target, by.Matched = map[string]any{"namespace": namespace, "name": name, "version": version}, 1
 	err = s.call(ctx, "deprecate_version", "deprecate the template version", func(ctx context.Context, db *conn) error {
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			// A version that is registered meanwhile would not know.
+			// A version registered concurrently would miss it.
 			if err := (*registration)(nil).take(ctx, tx); err != nil {
 				return nil, err
 			}

@@ -31,7 +31,7 @@ func register(t testing.TB, s *store.Store, how store.Immutability, by string, t
 	return done
 }
 
-// callableOf is what the steps of new tasks of a version call.
+// callableOf is the callable of new tasks' steps of a version.
 func callableOf(t testing.TB, s *store.Store, number string) string {
 	t.Helper()
 	s.ForgetPlanNames()
@@ -74,7 +74,7 @@ func TestVersionsThatTasksHaveUsedAreImmutable(t *testing.T) {
 		require.Equal(t, []string{hash(changed), hash(old), "second"}, []string{refused.Brought, refused.Registered, refused.RegisteredBy})
 		require.Contains(t, refused.String(), "shapes/versioned:1: brought "+hash(changed)+", registered "+hash(old)+" (by second at ")
 		require.Equal(t, "old", callableOf(t, s, "1"))
-		require.Equal(t, "other", callableOf(t, s, "2"), "what is right of the same registration counts")
+		require.Equal(t, "other", callableOf(t, s, "2"), "the valid templates of the same registration count")
 	}
 	done := register(t, s, store.VersionsWarn, "fourth", changed)
 	require.Empty(t, done.Refused)
@@ -82,7 +82,7 @@ func TestVersionsThatTasksHaveUsedAreImmutable(t *testing.T) {
 	require.Equal(t, "changed", callableOf(t, s, "1"))
 	require.Empty(t, register(t, s, store.VersionsOff, "fifth", old))
 	require.Equal(t, "old", callableOf(t, s, "1"))
-	require.Len(t, register(t, s, "", "sixth", changed).Refused, 1, "tasks have used what is current again")
+	require.Len(t, register(t, s, "", "sixth", changed).Refused, 1, "tasks have used the now current content")
 }
 
 func TestTheHighestVersionThatIsNotDeprecatedIsChosen(t *testing.T) {
@@ -104,7 +104,7 @@ func TestTheHighestVersionThatIsNotDeprecatedIsChosen(t *testing.T) {
 		signals, err := s.DeprecateVersion(t.Context(), "shapes", "versioned", order[i], true, store.OperatorAction{Actor: "ana", Action: "deprecate_template", Reason: "old"})
 		require.NoError(t, err)
 		require.NotEmpty(t, signals)
-		require.Equal(t, "c", callableOf(t, s, order[i]), "it is still there for those who name it")
+		require.Equal(t, "c", callableOf(t, s, order[i]), "it can still be named")
 	}
 	s.ForgetPlanNames()
 	_, err := s.PlanNamed(t.Context(), "shapes", "versioned", "")
@@ -120,8 +120,8 @@ func TestTheHighestVersionThatIsNotDeprecatedIsChosen(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-// TestTwoContentsOfAVersionRace: two workers bring different content of a new
-// version at the same time, while three orchestrators create tasks of it.
+// TestTwoContentsOfAVersionRace: two workers register different content of a new version
+// at the same time, while three orchestrators create tasks of it.
 func TestTwoContentsOfAVersionRace(t *testing.T) {
 	t.Parallel()
 	first, db := open(t)
@@ -193,8 +193,8 @@ func TestTwoContentsOfAVersionRace(t *testing.T) {
 	noViolations(t, first)
 }
 
-// A transaction of somebody else that creates the first tasks of a version makes
-// nobody wait, and its end decides about nothing that was refused meanwhile.
+// Another program's transaction that creates the first tasks of a version blocks no
+// other, and its end does not change rejections in the meantime.
 func TestVersionsUsedInTransactionsOfOthers(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)
@@ -219,7 +219,7 @@ func TestVersionsUsedInTransactionsOfOthers(t *testing.T) {
 	require.Empty(t, register(t, s, "", "w", version(t, "1", "changed")), "no task of it exists")
 	fresh, err := plans.On(third).UsePlan(t.Context(), p)
 	require.NoError(t, err)
-	require.NotEqual(t, p.ID, fresh.ID, "what was remembered has been replaced before it was used")
+	require.NotEqual(t, p.ID, fresh.ID, "the cached plan was replaced before its use")
 	require.Equal(t, "changed", fresh.Steps[0].Handler.Callable)
 	_, err = store.CreateTasksIn(t.Context(), third, store.AnnounceNothing, newTask(fresh))
 	require.NoError(t, err)
@@ -227,8 +227,8 @@ func TestVersionsUsedInTransactionsOfOthers(t *testing.T) {
 	require.Len(t, register(t, s, "", "w", version(t, "1", "old")).Refused, 1)
 }
 
-// A role that creates tasks in its own transactions has no right to write to the
-// registry, and needs none.
+// A role that creates tasks in its own transactions cannot write to the registry, and
+// need not.
 func TestVersionsUsedByAPlainRole(t *testing.T) {
 	t.Parallel()
 	s, db := open(t)

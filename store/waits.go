@@ -12,9 +12,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// What a waiting step awaits is one text, so that whatever comes finds it by one
-// index: an event by namespace, name and key, a decision by its token, the end
-// of a task by its UUID.
+// What a waiting step awaits is one text, so that one index finds it: an event by
+// namespace, name and key, a decision by its token, the end of a task by its UUID.
 const (
 	awaitsEvent    = "e"
 	awaitsApproval = "a"
@@ -22,8 +21,8 @@ const (
 	awaitsParts    = "\x1f" // cannot be in a name or a key
 )
 
-// eventAwaits is the text of an event: one with a key for whoever knows that, one
-// without for a task.
+// eventAwaits is the text of an event: with a key for steps that know it, without for a
+// task.
 func eventAwaits(namespace, name, key string, task uuid.UUID) string {
 	if key != "" {
 		return awaitsEvent + namespace + awaitsParts + name + awaitsParts + "=" + key
@@ -38,24 +37,23 @@ type wait struct {
 	Key      string          `json:"key,omitempty"`
 	Prompt   string          `json:"prompt,omitempty"`
 	TaskUUID *uuid.UUID      `json:"task_uuid,omitempty"`
-	Outcome  int16           `json:"outcome,omitempty"` // with the three below: what it ends with when it is due
+	Outcome  int16           `json:"outcome,omitempty"` // with the three below: its end when due
 	Retry    bool            `json:"retryable,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    json.RawMessage `json:"error,omitempty"`
 }
 
-// waitForTasks is the kind of wait of a task's first steps, while it depends on
-// others.
+// waitForTasks is the kind of wait of a task's first steps while it depends on others.
 const waitForTasks = "tasks"
 
-// Waiting says what a step waits for.
+// Waiting is what a step waits for.
 type Waiting struct {
 	Kind     string // of the step, or "tasks": those that its task depends on
 	Event    string
 	Key      string
 	Prompt   string
-	TaskUUID *uuid.UUID // the task that the step is
-	Until    *time.Time // nil: as long as it takes
+	TaskUUID *uuid.UUID // the sub-workflow's task
+	Until    *time.Time // nil: without limit
 }
 
 // endColumns are ends of waits, column by column.
@@ -81,8 +79,7 @@ func (c *endColumns) add(end *workflow.StepEnd) {
 	c.results, c.errors = append(c.results, jsonText(end.Result)), append(c.errors, jsonText(end.Error))
 }
 
-// reportWaits ends waits: they become reports like those of workers, and go the
-// way of all of them.
+// reportWaits ends waits: they become reports like those of workers.
 // Index: board_awaits.
 const reportWaits = `
 update tasker.board s
@@ -93,19 +90,19 @@ from unnest((select $1::text[]), (select $2::smallint[]), (select $3::boolean[])
 where s.awaits = any (array[r.awaits collate "C"])
 returning s.task_uuid, s.step_no`
 
-// Approval is a step that waits for somebody to decide.
+// Approval is a step that waits for a decision.
 type Approval struct {
-	Token           string // who knows it may decide, once
+	Token           string // allows one decision
 	TaskUUID        uuid.UUID
 	StepUUID        uuid.UUID
 	Namespace, Task string // the name of the template
 	Step            string
 	Prompt          string
 	Since           time.Time
-	Until           *time.Time // nil: as long as it takes
+	Until           *time.Time // nil: without limit
 }
 
-// approvals reads waiting approvals with where they stand.
+// approvals reads waiting approvals with their steps.
 const approvals = `
 select substr(s.awaits, 2), s.task_uuid, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', ''), s.claimed_at, s.due_at, clock_timestamp()
 from tasker.board s
@@ -146,7 +143,7 @@ func (s *Store) Approvals(ctx context.Context, f ApprovalFilter) (list []Approva
 	return list, err
 }
 
-// standingApproval is an approval with what deciding about it needs.
+// standingApproval is an approval with the data for its decision.
 type standingApproval struct {
 	step *workflow.PlanStep
 	now  time.Time
@@ -187,8 +184,8 @@ func (s *Store) collectApprovals(ctx context.Context, db querier, rows pgx.Rows)
 	return list, standing, nil
 }
 
-// Approval reads the one with a token; the error wraps ErrNotFound where it has
-// been decided, or never was.
+// Approval reads the approval with a token; the error wraps ErrNotFound if it has been
+// decided, or never existed.
 // Index: board_awaits.
 func (s *Store) Approval(ctx context.Context, token string) (a Approval, err error) {
 	err = s.repeatable(ctx, "approval", "look for the approval", func(ctx context.Context, db *conn) error {
@@ -208,9 +205,9 @@ func (s *Store) Approval(ctx context.Context, token string) (a Approval, err err
 	return a, err
 }
 
-// Decide ends the wait of the approval with a token; a second decision finds
-// nothing, and the error wraps ErrNotFound. The signals are to publish, unless
-// the store sends them itself.
+// Decide ends the wait of the approval with a token; a second decision finds none, and
+// the error wraps ErrNotFound. The signals are to publish, unless the store sends them
+// itself.
 // Index: board_awaits.
 func (s *Store) Decide(ctx context.Context, token string, d workflow.Decision) (a Approval, signals []signal.Signal, err error) {
 	err = s.call(ctx, "decide", "decide about the approval", func(ctx context.Context, db *conn) error {
@@ -247,7 +244,7 @@ func (s *Store) Decide(ctx context.Context, token string, d workflow.Decision) (
 	return a, signals, err
 }
 
-// reportEnds ends waits, each with its end; it returns how many steps that were.
+// reportEnds ends waits, each with its end; it returns the number of steps.
 func reportEnds(ctx context.Context, tx pgx.Tx, awaits []string, ends []workflow.StepEnd) (int, error) {
 	var c endColumns
 	for i := range ends {

@@ -23,10 +23,10 @@ type EngineStep struct {
 	Attempt       int // 1 for the first
 	Priority      int
 	CorrelationID uuid.UUID
-	// Depth is how many tasks there are above the task; of KindTask only.
+	// Depth is the number of the task's ancestors; of KindTask only.
 	Depth int
-	// Scope is what the step's references are resolved in. Context and results
-	// are there where it has any (workflow.StepTemplate.Refers).
+	// Scope resolves the step's references. Context and results are set if it has any
+	// (workflow.StepTemplate.Refers).
 	Scope workflow.Scope
 
 	slot int16
@@ -37,25 +37,24 @@ func (e *EngineStep) Key() ClaimKey {
 	return ClaimKey{TaskUUID: e.TaskUUID, Slot: int(e.slot), Step: e.Step.No, Token: int64(e.Attempt)}
 }
 
-// Beginner decides what steps begin with.
+// Beginner decides how steps begin.
 type Beginner struct {
-	// Begin says what a step waits for. Its error is the end of the step, for
-	// people to read.
+	// Begin returns what a step waits for. Its error ends the step, with a text for
+	// users.
 	Begin func(*EngineStep) (workflow.Beginning, error)
-	// Task makes the task that a step is; plan is nil where there is none of its
-	// name. Its error is the end of the step too.
+	// Task builds the task of a sub-workflow; plan is nil if no template has its name.
+	// Its error ends the step too.
 	Task func(step *EngineStep, sub *workflow.SubTask, plan *Plan) (NewTask, error)
 }
 
-// Begun says what a call of BeginSteps has done.
+// Begun is the result of BeginSteps.
 type Begun struct {
 	Steps   int             // begun, or ended at once
-	Tasks   []NewTask       // that steps are
+	Tasks   []NewTask       // of sub-workflows
 	Signals []signal.Signal // to publish, unless the store sends them itself
 }
 
-// Steps that the engine is to begin. Whoever holds one is about to begin it, or
-// to take it off the board.
+// Steps for the engine to begin. A locked one is about to begin, or to leave the board.
 // Index: board_claimable, then the primary key.
 const engineSteps = `
 with picked as materialized (
@@ -67,10 +66,9 @@ cross join lateral (select plan_id, priority, correlation_id from tasker.board w
 where s.ctid = any (array(select at from picked))
 order by s.task_uuid, s.slot`
 
-// BeginSteps begins up to limit steps that the engine runs itself, in one
-// transaction of a bounded number of statements: waits are armed, events that
-// came before are consumed, tasks are created. What cannot begin is reported as
-// failed.
+// BeginSteps begins up to limit steps that the engine runs, in one transaction of a
+// bounded number of statements: waits are armed, earlier events are consumed, tasks are
+// created. Steps that cannot begin are reported as failed.
 func (s *Store) BeginSteps(ctx context.Context, limit int, how Beginner) (Begun, error) {
 	var begun Begun
 	err := s.call(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, db *conn) error {
@@ -91,9 +89,9 @@ type beginning struct {
 	how    Beginner
 	steps  []EngineStep
 	begun  []workflow.Beginning // of each step
-	ends   []*workflow.StepEnd  // of those that end at once
+	ends   []*workflow.StepEnd  // of steps that end at once
 	waits  []wait
-	awaits []string // empty: nothing is delivered to it
+	awaits []string // empty: receives no event
 	tasks  []NewTask
 	topics signalSet
 }
@@ -236,13 +234,13 @@ func (b *beginning) readDepths(ctx context.Context, of []int) error {
 	return err
 }
 
-// fail ends a step that cannot begin; it would fail each time.
+// fail ends a step that cannot begin; a retry would fail too.
 func (b *beginning) fail(i int, err error) {
 	end := workflow.Failed(workflow.ErrorTypeCannotRun, err.Error(), false)
 	b.ends[i], b.awaits[i] = &end, ""
 }
 
-// describe says what a step waits for, and how it ends when it is due.
+// describe records what a step waits for, and its end when due.
 func (b *beginning) describe(i int) {
 	e, begun := &b.steps[i], &b.begun[i]
 	w := &b.waits[i]
@@ -256,12 +254,11 @@ func (b *beginning) describe(i int) {
 	case workflow.KindWaitForEvent:
 		b.awaits[i] = eventAwaits(e.Plan.Template.Namespace, begun.Event, begun.Key, e.TaskUUID)
 	case workflow.KindApproval:
-		b.awaits[i] = awaitsApproval + uuid.NewString() // random: who does not know it cannot guess it
+		b.awaits[i] = awaitsApproval + uuid.NewString() // random, so that it cannot be guessed
 	}
 }
 
-// keptEvents are the oldest events that nobody has had, as many as there are who
-// wait for them.
+// keptEvents are the oldest undelivered events, as many as steps wait for them.
 // Index: received_events_kept.
 const keptEvents = `
 select e.event_uuid, e.awaits, ` + eventResult + `
@@ -271,14 +268,14 @@ cross join lateral (
     where awaits = w.awaits collate "C" and delivered = 0 and expires_at > clock_timestamp() order by event_uuid limit w.n) e
 order by e.awaits, e.event_uuid`
 
-// takeKept writes down who has had them.
+// takeKept records their receivers.
 // Index: the primary key.
 const takeKept = `
 update tasker.received_events e set delivered = 1, taken_by = t.task_uuid
 from unnest($1::uuid[], $2::uuid[]) t(event_uuid, task_uuid) where e.event_uuid = any (array[t.event_uuid])`
 
-// takeEvents gives waiting steps the events that came before them. While the
-// keys are locked none can come in between.
+// takeEvents gives waiting steps the events that arrived before them. While the keys are
+// locked none can arrive in between.
 func (b *beginning) takeEvents(ctx context.Context) error {
 	waiting := map[string][]int{}
 	var keys []string
@@ -387,7 +384,7 @@ func (b *beginning) createTasks(ctx context.Context) error {
 		return err
 	}
 	if len(accepted) != len(b.tasks) {
-		return fmt.Errorf("%d of %d tasks were created", len(accepted), len(b.tasks)) // they have no identities
+		return fmt.Errorf("%d of %d tasks were created", len(accepted), len(b.tasks)) // they have no identities, so all must be
 	}
 	for _, s := range signals {
 		b.topics.add(s.Topic)
@@ -395,7 +392,7 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	return nil
 }
 
-// armSteps lets attempts begin: a step waits, or has ended at once.
+// armSteps begins attempts: a step waits, or has ended at once.
 // Index: the primary key.
 const armSteps = `
 update tasker.board s

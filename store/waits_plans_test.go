@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-// TestWaitStatementsStayOnTheirIndexes looks at the plans of what begins and ends
-// waits, on large tables.
+// TestWaitStatementsStayOnTheirIndexes checks the plans of the statements that begin and
+// end waits, on large tables.
 func TestWaitStatementsStayOnTheirIndexes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills large tables")
@@ -39,8 +39,8 @@ func TestWaitStatementsStayOnTheirIndexes(t *testing.T) {
 	t.Run("generic", func(t *testing.T) { check(t, newExplainer(t, db.DSN, "force_generic_plan"), 50) })
 }
 
-// fillWaits gives every tenth living task a step that waits and one that is to
-// begin, an event that is kept and one that was delivered, and a dependency.
+// fillWaits gives every tenth living task a waiting step and one to begin, a kept event
+// and a delivered one, and a dependency.
 func (f fixture) fillWaits(t *testing.T, db *pgtest.DB) {
 	first, last := f.from+f.finished+1, f.from+f.finished+f.waiting
 	db.Exec(t, `insert into tasker.board (task_uuid, slot, step_no, queue, lane, state, seq, attempt, token, claimed_at, wait, awaits)

@@ -13,22 +13,20 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Work is a transaction in which a handler works. Its last statement is the
-// report of the handler's step, with the same fence as any other report; so what
-// the handler wrote and the end of its step become true together, or neither
-// does.
+// Work is a transaction of a handler. Its last statement is the report of the handler's
+// step, with the same fence as any report; so the handler's writes and the end of its
+// step are committed together or not at all.
 //
-// The row of the step is locked by that last statement and not before. Until
-// then heartbeats extend the lease as ever, and operators may call the step off;
-// both find out at the report. From then on to the commit, a round trip later,
-// whoever wants the row waits or passes it over. Nothing of the product waits
-// for a row of this transaction while it holds the row of the step, but for
-// tasks with the same identity as one created here (see CreateTasksIn), and
-// those who do hold no rows of steps. So it cannot be part of a deadlock with
-// them; with another handler that takes the user's rows in another order it can,
-// and then fails as any transaction does.
+// That last statement locks the row of the step, and nothing before does. Until then
+// heartbeats extend the lease, and operators may call the step off; the report detects
+// both. From then to the commit, a round trip later, others wait for the row or skip it.
+// The product waits for rows of this transaction while holding the row of the step in one
+// case only: tasks with the same identity as one created here (see CreateTasksIn), and
+// those transactions hold no rows of steps. So it cannot deadlock with them; with another
+// handler that locks the user's rows in another order it can, and then fails as any
+// transaction does.
 //
-// It belongs to the goroutine of the handler, but for Cut.
+// It belongs to the goroutine of the handler, except Cut.
 type Work struct {
 	pool    *WorkPool
 	db      *conn
@@ -43,19 +41,19 @@ type Work struct {
 
 // Errors of Work that callers branch on.
 var (
-	// ErrCommitUnknown: the connection broke while the commit was under way, so
-	// it may have happened. See WorkPool.Fate.
-	ErrCommitUnknown = errors.New("whether the transaction was committed is not known")
-	// ErrWorkFailed: the handler has left the transaction in a state in which it
-	// can only be rolled back.
+	// ErrCommitUnknown: the connection broke during the commit, so it may have been
+	// committed. See WorkPool.Fate.
+	ErrCommitUnknown = errors.New("the outcome of the commit is not known")
+	// ErrWorkFailed: the handler has left the transaction in a state that can only be
+	// rolled back.
 	ErrWorkFailed = errors.New("the transaction of the handler cannot be committed")
-	// ErrWorkEnded: the handler has ended the transaction by a statement of its
-	// own. What it wrote before may be there, without the end of the step.
-	ErrWorkEnded = errors.New("the handler has ended its transaction by itself")
+	// ErrWorkEnded: the handler has ended the transaction by a statement of its own. Its
+	// earlier writes may be committed, without the end of the step.
+	ErrWorkEnded = errors.New("the handler has ended its transaction itself")
 )
 
-// Tx is what the handler is given. It cannot be committed or rolled back;
-// savepoints (Begin) can.
+// Tx returns the handler's transaction. It cannot be committed or rolled back; savepoints
+// (Begin) can.
 func (w *Work) Tx() Tx { return w.handed }
 
 // Within reports whether tx is this transaction, or a savepoint in it.
@@ -64,8 +62,7 @@ func (w *Work) Within(tx Tx) bool { return tx.Conn() == w.tx.Conn() }
 // Announce has signals sent with the commit.
 func (w *Work) Announce(signals ...signal.Signal) { w.signals = append(w.signals, signals...) }
 
-// Signals are those to publish after the commit, unless the store sends them
-// itself.
+// Signals returns those to publish after the commit, unless the store sends them itself.
 func (w *Work) Signals() []signal.Signal { return w.signals }
 
 // workTx keeps the end of the transaction from the handler.
@@ -79,16 +76,15 @@ func (*workTx) Commit(context.Context) error { return errNotYours }
 // Rollback implements pgx.Tx.
 func (*workTx) Rollback(context.Context) error { return errNotYours }
 
-// Report reports the end of the step within the transaction. accepted is false
-// where the claim is not the caller's any more; then, and after an error, the
-// transaction must be rolled back.
+// Report reports the end of the step within the transaction. accepted is false if the
+// claim is lost; then, and after an error, the transaction must be rolled back.
 func (w *Work) Report(ctx context.Context, r Report) (accepted bool, err error) {
 	if err := w.reportable(); err != nil {
 		return false, err
 	}
 	defer w.observe("report_in", time.Now(), &err)
-	// From here on the row of the step is locked, which others may need; the
-	// bound of the handler may be hours.
+	// From here on the row of the step is locked, which others may need; the bound of the
+	// handler may be hours.
 	if err := guestOf(w.tx).exec(ctx, holdReported, strconv.FormatInt(w.pool.store.opts.HoldTimeout.Milliseconds(), 10)); err != nil {
 		return false, classify("bound the transaction of a handler", err)
 	}
@@ -98,7 +94,7 @@ func (w *Work) Report(ctx context.Context, r Report) (accepted bool, err error) 
 // holdReported bounds the way from the report to the commit.
 const holdReported = `select set_config('idle_in_transaction_session_timeout', $1::text, true)`
 
-// reportable looks at what the handler has left behind.
+// reportable checks the state in which the handler left the transaction.
 func (w *Work) reportable() error {
 	if w.over() {
 		return pgx.ErrTxClosed
@@ -117,8 +113,8 @@ func (w *Work) reportable() error {
 	return nil
 }
 
-// ReportIn reports the end of one step within a transaction that its caller
-// ends. The fence is that of Store.Report: false means that nothing was changed.
+// ReportIn reports the end of one step within a transaction that its caller ends. The
+// fence is that of Store.Report: false means that nothing was changed.
 func ReportIn(ctx context.Context, tx Tx, r Report) (accepted bool, err error) {
 	g, held := guestOf(tx), make(map[int64]int, 1)
 	reports := []Report{r}
@@ -134,20 +130,20 @@ func ReportIn(ctx context.Context, tx Tx, r Report) (accepted bool, err error) {
 	}
 	if isolated := isolatedArguments([]Report{r}, []int{0}); isolated != nil && len(held) == 1 {
 		if err := g.exec(ctx, keepIsolated, isolated...); err != nil {
-			return false, classify("keep the isolated items in a transaction", err)
+			return false, classify("store the isolated items in a transaction", err)
 		}
 	}
 	return len(held) == 1, nil
 }
 
-// Commit commits the transaction and sends its signals the store's way. After an
-// error the transaction is over: it wraps ErrCommitUnknown where it may have
-// been committed, and otherwise it was not.
+// Commit commits the transaction and sends its signals the store's way. After an error
+// the transaction is over: it wraps ErrCommitUnknown if it may have been committed, and
+// otherwise it was not.
 func (w *Work) Commit(ctx context.Context) (err error) {
 	defer w.observe("commit_work", time.Now(), &err)
 	defer w.end()
 	s := w.pool.store
-	if err := w.reportable(); err != nil { // then nothing is sent
+	if err := w.reportable(); err != nil { // then no signal is sent
 		w.rollback()
 		return err
 	}
@@ -163,15 +159,15 @@ func (w *Work) Commit(ctx context.Context) (err error) {
 		}
 		return classify("commit the transaction of a handler", err)
 	}
-	_ = s.notify(ctx, w.db, w.signals) // a hint; what counts has been committed
+	_ = s.notify(ctx, w.db, w.signals) // a hint; the transaction is committed
 	return nil
 }
 
-// aborted reports whether a commit that failed is certain not to have happened:
-// the server says so, and goes on. A server that ends the connection may do so
-// after the commit, and a pooler may tell of it as of any other error. What the
-// driver says is no proof: after a statement whose answer never came pgx 5.12
-// returns "conn closed", which counts as "never sent" (pgconn.SafeToRetry).
+// aborted reports whether a failed commit certainly did not happen: the server says so
+// and keeps the connection. A server that ends the connection may do so after the commit,
+// and a pooler may report that like any other error. The driver's judgement is no proof:
+// after an unanswered statement pgx 5.12 returns "conn closed", which counts as "never
+// sent" (pgconn.SafeToRetry).
 func aborted(err error) bool {
 	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
 		return true
@@ -187,13 +183,13 @@ func aborted(err error) bool {
 	return true
 }
 
-// Rollback undoes everything. It does nothing after the end of the transaction.
+// Rollback rolls back. It does nothing after the end of the transaction.
 func (w *Work) Rollback() {
 	w.rollback()
 	w.end()
 }
 
-// over reports whether the connection has been given back.
+// over reports whether the connection has been released.
 func (w *Work) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,8 +205,8 @@ func (w *Work) rollback() {
 	}
 }
 
-// end gives the connection back, once. One that was cut is not to be used by
-// anybody else, whatever the driver thinks of it.
+// end releases the connection, once. One that was cut must not be reused, whatever the
+// driver's state of it.
 func (w *Work) end() {
 	w.mu.Lock()
 	over, cut := w.ended, w.cut
@@ -228,14 +224,13 @@ func (w *Work) end() {
 	w.db.Release()
 }
 
-// cutPatience bounds the asking of the server to let go.
+// cutPatience bounds the request to the server to cancel.
 const cutPatience = 2 * time.Second
 
-// Cut breaks the connection of a transaction that is of no use any more while
-// its handler still has it. The server then rolls it back: at once when it waits
-// for the next statement, and a statement that runs is called off. So the rows
-// it has locked are free for the next attempt, however long the handler goes on.
-// It may be called from any goroutine.
+// Cut breaks the connection of a transaction that has become useless while its handler
+// still uses it. The server then rolls it back: at once if it waits for the next
+// statement, and a running statement is cancelled. So its row locks are free for the next
+// attempt, however long the handler continues. It may be called from any goroutine.
 func (w *Work) Cut() {
 	w.mu.Lock()
 	if w.ended || w.cut {
@@ -245,7 +240,7 @@ func (w *Work) Cut() {
 	w.cut = true
 	c := w.db.Conn().PgConn()
 	w.mu.Unlock()
-	_ = c.Conn().Close() // the driver finds out by itself
+	_ = c.Conn().Close() // the driver detects it
 	ctx, cancel := context.WithTimeout(context.Background(), cutPatience)
 	defer cancel()
 	_ = c.CancelRequest(ctx)

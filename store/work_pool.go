@@ -17,11 +17,10 @@ import (
 	"github.com/tasker-go/tasker/config"
 )
 
-// WorkPool gives handlers transactions in which what they write and the end of
-// their step become true together; see Work. A handler holds a connection for as
-// long as it runs, so its connections are none of the store's: however many
-// handlers wait, claims, heartbeats and reports do not. It is safe for
-// concurrent use.
+// WorkPool provides transactions in which a handler's writes and the end of its step are
+// committed together; see Work. A handler holds a connection while it runs, so the pool's
+// connections are separate from the store's: however many handlers wait, claims,
+// heartbeats and reports do not. It is safe for concurrent use.
 type WorkPool struct {
 	store *Store
 	pool  *pgxpool.Pool
@@ -29,22 +28,22 @@ type WorkPool struct {
 
 	mu     sync.Mutex
 	open   map[*Work]bool
-	ended  bool          // no more are begun
-	closed chan struct{} // closed when a pool of its own is; nil until that begins
+	ended  bool          // no new ones begin
+	closed chan struct{} // closed when its own pool is; nil until closing begins
 }
 
 // WorkPoolOptions describe a WorkPool.
 type WorkPoolOptions struct {
-	// Pool is somebody else's, which is not closed. It must lead to the store's
-	// database (see Check), and must not be the store's own. nil makes one.
+	// Pool is a pool of the caller, not closed here. It must lead to the store's database
+	// (see Check), and must not be the store's own. nil: a new pool.
 	Pool *Pool
-	// MaxConns of one that is made. Required for that.
+	// MaxConns of a new pool. Required for that.
 	MaxConns int32
 }
 
-// OpenWorkPool makes a pool; it connects when the first transaction begins. Of
-// the store's settings its connections have what concerns connecting. They do
-// not have those for the planner: the statements of handlers are not ours.
+// OpenWorkPool makes a pool; it connects when the first transaction begins. Its
+// connections have the store's connection settings. They do not have those for the
+// planner: handlers run their own statements.
 func (s *Store) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 	p := &WorkPool{store: s, pool: o.Pool, open: map[*Work]bool{}}
 	if p.pool != nil {
@@ -63,7 +62,7 @@ func (s *Store) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not bounded by the caller: it is for the pool's own upkeep.
+	// Not bounded by the caller: for the pool's background work.
 	if p.pool, err = pgxpool.NewWithConfig(context.Background(), cfg); err != nil {
 		return nil, fmt.Errorf("open the pool for transactions of handlers: %w", redact(err))
 	}
@@ -71,9 +70,8 @@ func (s *Store) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 	return p, nil
 }
 
-// Check reports whether the pool leads to the database in which the store has
-// registered a worker. In any other one no report would ever be accepted, or
-// worse: one of a copy.
+// Check verifies that the pool leads to the database in which the store has registered a
+// worker. In any other one no report would be accepted, or worse: one of a copy.
 func (p *WorkPool) Check(ctx context.Context, worker uuid.UUID) error {
 	var known bool
 	err := p.pool.QueryRow(ctx, `select exists (select from tasker.workers where worker_uuid = $1::text::uuid) and not pg_is_in_recovery()`,
@@ -94,9 +92,9 @@ func (p *WorkPool) Stat() PoolStat { return statOf(p.pool) }
 // transactions are over.
 const closePatience = time.Second
 
-// Close cuts off the transactions that are open and closes the connections of a
-// pool that was made for the store. It does not wait for handlers for longer
-// than a second; their connections are closed when they come back.
+// Close cuts the open transactions and closes the connections of a pool made for the
+// store. It waits at most a second for handlers; their connections are closed when
+// released.
 func (p *WorkPool) Close(ctx context.Context) error {
 	var group conc.WaitGroup
 	for _, w := range p.end() {
@@ -116,7 +114,7 @@ func (p *WorkPool) Close(ctx context.Context) error {
 	}
 }
 
-// end keeps further transactions from beginning and lists those that are open.
+// end stops new transactions and returns the open ones.
 func (p *WorkPool) end() []*Work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +147,8 @@ func (p *WorkPool) remove(w *Work) {
 
 // WorkOptions say for which execution a transaction is.
 type WorkOptions struct {
-	// Tx says how it begins. What a handler's transaction cannot be is refused,
-	// see CheckWorkTx.
+	// Tx are the options of the transaction. Unsuitable ones are rejected, see
+	// CheckWorkTx.
 	Tx TxOptions
 	// Claim is the execution whose end will be reported in it.
 	Claim ClaimKey
@@ -160,16 +158,15 @@ type WorkOptions struct {
 	Lease time.Duration
 }
 
-// ErrClaimLost says that the claim is not the caller's any more.
+// ErrClaimLost: the caller has lost the claim.
 var ErrClaimLost = errors.New("the claim is lost")
 
 // workMargin is how much longer than its handler a transaction may last, by the
 // server's clock: for the report, the commit, and clocks that differ.
 const workMargin = 15 * time.Second
 
-// Begin begins a transaction for a handler. ctx bounds the wait for a free
-// connection, too. The error wraps ErrUnavailable when the database cannot be
-// reached.
+// Begin begins a transaction for a handler. ctx also bounds the wait for a free
+// connection. The error wraps ErrUnavailable if the database cannot be reached.
 func (p *WorkPool) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	if err := CheckWorkTx(o.Tx); err != nil {
 		return nil, err
@@ -180,7 +177,7 @@ func (p *WorkPool) Begin(ctx context.Context, o WorkOptions) (*Work, error) {
 	}
 	w := &Work{pool: p, db: db}
 	if err := p.begin(ctx, w, o); err != nil {
-		db.Release() // which closes a connection that is in a transaction
+		db.Release() // closes a connection in a transaction
 		return nil, classify("begin the transaction of a handler", err)
 	}
 	if !p.add(w) {
@@ -208,24 +205,23 @@ func (p *WorkPool) begin(ctx context.Context, w *Work, o WorkOptions) (err error
 	return err
 }
 
-// guardWork bounds a transaction by the server's clock, for the case that nobody
-// on this side can: a process that froze, a network that is cut. Without it the
-// rows a handler has written would stay locked, and its snapshot would keep the
-// dead rows of the whole database from being vacuumed. Where the database, the
-// role or the pool has limits of its own, those count. transaction_timeout
-// exists from PostgreSQL 17 on; before, each statement is bounded, and each
-// pause between two.
+// guardWork bounds a transaction by the server's clock, in case this process cannot: it
+// is frozen, or the network is cut. Otherwise the rows a handler has written would stay
+// locked, and its snapshot would keep the dead rows of the whole database from being
+// vacuumed. Limits of the database, the role or the pool take precedence.
+// transaction_timeout exists from PostgreSQL 17 on; before, each statement is bounded,
+// and each pause between two.
 const guardWork = `select set_config(g.name, '%d', true)
 from (values ('statement_timeout'), ('idle_in_transaction_session_timeout'), ('transaction_timeout')) g(name)
 where current_setting(g.name, true) = '0'`
 
-// CheckWorkTx refuses options with which no step can be reported: read only, or
-// statements of the caller's own for the beginning and the end.
+// CheckWorkTx rejects options with which no step can be reported: read only, or custom
+// statements for begin and commit.
 func CheckWorkTx(o TxOptions) error {
 	levels := []pgx.TxIsoLevel{"", pgx.Serializable, pgx.RepeatableRead, pgx.ReadCommitted, pgx.ReadUncommitted}
 	switch {
 	case !slices.Contains(levels, o.IsoLevel):
-		return fmt.Errorf("%q is no isolation level", o.IsoLevel)
+		return fmt.Errorf("invalid isolation level %q", o.IsoLevel)
 	case o.AccessMode == pgx.ReadOnly:
 		return errors.New("the transaction of a handler cannot be read only: the end of the step is written in it")
 	case o.DeferrableMode == pgx.Deferrable:
@@ -236,18 +232,17 @@ func CheckWorkTx(o TxOptions) error {
 	return nil
 }
 
-// extendLease gives a claim a lease that no heartbeat will touch for the time of
-// its handler, because none makes a lease shorter. That is for transactions
-// with a snapshot: PostgreSQL lets them change no row that has changed since,
-// so the first heartbeat would already have cost them the report at their end.
-// The price is that a step whose worker dies waits that long, or until the
+// extendLease gives a claim a lease for the whole time of its handler; no heartbeat
+// shortens it. It is for transactions with a snapshot: PostgreSQL does not let them
+// change a row that has changed since, so the first heartbeat would make the report at
+// their end fail. The price: a step whose worker dies waits that long, or until the
 // worker counts as dead, which ends the lease.
 // Index: the primary key.
 const extendLease = `
 update tasker.board set lease_until = greatest(lease_until, clock_timestamp() + $6::bigint * interval '1 ms')
 where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and lease_until is not null and token = $5::bigint`
 
-// extendLease returns ErrClaimLost where there is nothing to extend.
+// extendLease returns ErrClaimLost if the claim does not hold.
 func (s *Store) extendLease(ctx context.Context, k ClaimKey, lease time.Duration) error {
 	return s.call(ctx, "extend_lease", "extend the lease of a claim", func(ctx context.Context, db *conn) error {
 		tag, err := db.Exec(ctx, extendLease, [16]byte(k.TaskUUID), k.Slot, k.Step+1, k.Step, k.Token, lease.Milliseconds())

@@ -35,11 +35,11 @@ func TestWorkIsBoundedByTheServer(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Rollback()
 	require.NoError(t, w.Tx().QueryRow(t.Context(), `select current_setting('statement_timeout'), current_setting('enable_seqscan')`).Scan(&statement, &idle))
-	require.Equal(t, "7s", statement, "what the database says counts")
+	require.Equal(t, "7s", statement, "the database's setting takes precedence")
 	require.Equal(t, "on", idle, "the store's settings for the planner are not for handlers")
 }
 
-// A lock on the row says that the transaction in question has not ended.
+// A lock on the row means that the transaction in question has not ended.
 func TestFateOfACommit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, store.Options{})
@@ -173,8 +173,8 @@ func TestClosingThePoolCutsOffWhatIsOpen(t *testing.T) {
 	require.Zero(t, s.receipts())
 }
 
-// Whoever takes a task off the board without a look at what was reported (a
-// quarantine) records the result all the same.
+// A statement that removes a task from the board without reading reports (a quarantine)
+// records the result nevertheless.
 func TestFateOfACommitThatWasCalledOff(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, store.Options{})
@@ -183,8 +183,8 @@ func TestFateOfACommitThatWasCalledOff(t *testing.T) {
 	_, err := w.Report(t.Context(), succeed(voided, `1`))
 	require.NoError(t, err)
 	require.NoError(t, w.Commit(t.Context()))
-	cancel(t, s.Store, voided.TaskUUID, "before anybody has decided about the result")
+	cancel(t, s.Store, voided.TaskUUID, "before the result is applied")
 	fate, err := s.works.Fate(t.Context(), key(voided))
 	require.NoError(t, err)
-	require.Equal(t, store.FateReported, fate, "it was committed, whatever became of the task")
+	require.Equal(t, store.FateReported, fate, "it was committed, whatever the end of the task")
 }

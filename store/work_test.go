@@ -16,8 +16,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// shop is a store with one claim in hand, a table of the user's own, and a pool
-// for handlers.
+// shop is a store with one claim in hand, a table of the user, and a pool for handlers.
 type shop struct {
 	*store.Store
 	db    *pgtest.DB
@@ -51,7 +50,7 @@ func (s *shop) claimOne() store.Claimed {
 	return claimed[0]
 }
 
-// givenBack waits until the pool has all its connections: it closes broken ones in
+// givenBack waits until all connections of the pool are idle: it closes broken ones in
 // the background.
 func (s *shop) givenBack() {
 	s.t.Helper()
@@ -78,7 +77,7 @@ func (s *shop) state(c store.Claimed) int {
 	return s.db.QueryInt(s.t, `select state from tasker.board where task_uuid = $1`, c.TaskUUID)
 }
 
-// patience with what happens in a moment.
+// patience bounds the wait for something that happens soon.
 const patience = 60 * time.Second
 
 func TestWorkAndReportAreOne(t *testing.T) {
@@ -94,26 +93,26 @@ func TestWorkAndReportAreOne(t *testing.T) {
 func workAndReport(t *testing.T, s *shop) {
 	ear := listen(t, s.db.DSN)
 	c := s.claimOne()
-	ear.hears(signal.WorkerTopic("shapes"))
+	ear.receives(signal.WorkerTopic("shapes"))
 	w := s.begin(c, store.TxOptions{})
 	s.write(w)
 	accepted, err := w.Report(t.Context(), succeed(c, `{"a":1}`))
 	require.NoError(t, err)
 	require.True(t, accepted)
 	require.Zero(t, s.receipts())
-	require.Equal(t, 3, s.state(c), "nobody sees anything before the commit")
+	require.Equal(t, 3, s.state(c), "nothing is visible before the commit")
 
 	lost, err := s.WorkerHeartbeat(t.Context(), store.Daemon{UUID: uuid.New()}, []store.ClaimKey{key(c)}, time.Minute)
-	require.NoError(t, err, "a heartbeat waits for nobody")
+	require.NoError(t, err, "a heartbeat waits for no lock")
 	require.Empty(t, lost)
 	expired, err := s.ExpireLeases(t.Context(), 10)
 	require.NoError(t, err)
 	require.Zero(t, expired.Lost)
-	ear.hearsNothing()
+	ear.receivesNothing()
 
 	w.Announce(store.ReportSignals()...)
 	require.NoError(t, w.Commit(t.Context()))
-	ear.hears(signal.TopicOrchestration)
+	ear.receives(signal.TopicOrchestration)
 	require.Equal(t, 1, s.receipts())
 	require.Equal(t, 4, s.state(c))
 	require.True(t, s.db.QueryBool(t, `select outcome = 1 and result = '{"a":1}' and lease_until is null and reported_at is not null
@@ -219,7 +218,7 @@ func TestWhatHandlersMayNotDoToTheirTransaction(t *testing.T) {
 		late = tx
 	}))
 	_, err := late.Exec(t.Context(), `select 1`)
-	require.ErrorIs(t, err, pgx.ErrTxClosed, "the connection is somebody else's by now")
+	require.ErrorIs(t, err, pgx.ErrTxClosed, "the connection is reused by now")
 
 	require.ErrorIs(t, misuse(func(ctx context.Context, tx store.Tx) {
 		_, err := tx.Exec(ctx, `insert into nowhere values (1)`)
@@ -248,8 +247,8 @@ func TestWhatHandlersMayNotDoToTheirTransaction(t *testing.T) {
 	}
 }
 
-// Heartbeats change the row of the step. A transaction with a snapshot may not
-// change it after that.
+// Heartbeats change the row of the step. A transaction with a snapshot cannot change it
+// after that.
 func TestWorkWithASnapshotIsReportedInSpiteOfHeartbeats(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, store.Options{})
@@ -294,7 +293,7 @@ func TestHeartbeatsNeverShortenALease(t *testing.T) {
 	require.Greater(t, left(), 3000)
 }
 
-// An action may have given the step a row of its own meanwhile.
+// An action may have given the step its own row in the meantime.
 func TestWorkIsReportedWhereTheStepStandsNow(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, store.Options{})
@@ -355,7 +354,7 @@ func TestWorkBesideTheEngine(t *testing.T) {
 	require.Equal(t, rounds, s.receipts())
 }
 
-// What a worker has claimed without knowing is found by its tokens.
+// Claims that a worker does not know are found by their tokens.
 func TestClaimsAfterAToken(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)

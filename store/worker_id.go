@@ -11,45 +11,44 @@ import (
 	"github.com/tasker-go/tasker/signal"
 )
 
-// Namesake is a worker that runs, or has died, under the worker_id that another one
-// wants for itself.
+// Namesake is a worker, alive or dead, with the worker_id that another one requests.
 type Namesake struct {
 	UUID         uuid.UUID
 	Hostname     string
 	HeartbeatAt  time.Time     // by the database's clock
-	HeartbeatAge time.Duration // by the same
+	HeartbeatAge time.Duration // by the database's clock
 }
 
-// TakenWorkerID is what became of a request for a worker_id.
+// TakenWorkerID is the result of a request for a worker_id.
 type TakenWorkerID struct {
-	// Others have the worker_id. Unless it is empty nothing has changed.
+	// Others have the worker_id. If there are any nothing has changed.
 	Others []Namesake
-	// Released are the claims of those that died under it; their leases have ended.
+	// Released is the number of claims of dead ones; their leases have ended.
 	Released int
 	Signals  []signal.Signal // to publish, unless the store sends them itself
 }
 
 const (
-	// maxNamesakes bounds how many are told of at once.
+	// maxNamesakes bounds the namesakes returned at once.
 	maxNamesakes = 100
-	// maxInherited bounds the leases that end at once; the sweep after the workers
-	// ends the others.
+	// maxInherited bounds the leases that end at once; the liveness sweep ends the
+	// others.
 	maxInherited = 10_000
 )
 
-// One after the other decides who has a worker_id.
+// Requests for a worker_id are serialized.
 const workerIDTurn = `select pg_advisory_xact_lock(hashtextextended('tasker.worker_id ' || $1, 0))`
 
-// namesakes have worker_id $1, and neither signed off nor were given up. Their rows
-// are locked: a heartbeat comes before the decision or is refused after it.
+// namesakes have worker_id $1, and neither signed off nor are dead. Their rows are
+// locked: a heartbeat precedes the decision or is rejected after it.
 const namesakes = `
 select worker_uuid, hostname, heartbeat_at, (extract(epoch from clock_timestamp() - heartbeat_at) * 1000)::bigint
 from tasker.workers
 where worker_id = $1 and worker_uuid <> $2 and status < 3 and stopped_at is null
 order by worker_uuid limit $3 for update`
 
-// succeedWorkers gives up namesakes $7 and registers their successor, whose first
-// heartbeat tells the rest.
+// succeedWorkers marks namesakes $7 as dead and registers their successor, whose first
+// heartbeat adds the rest.
 // Index: the primary key.
 const succeedWorkers = `
 with dead as (
@@ -58,10 +57,10 @@ with dead as (
 insert into tasker.workers (worker_uuid, worker_id, hostname, version, mode, namespaces)
 values ($1, $2, $3, $4, $5, $6) on conflict (worker_uuid) do nothing`
 
-// TakeWorkerID registers a worker under its ID if no other one has that. Those of
-// dead whose last heartbeat is silence old by the database's clock count as dead:
-// they are given up, and their leases end. Who is in dead has been watched long
-// enough for a living one to send a heartbeat.
+// TakeWorkerID registers a worker under its ID if no other one has that. Workers in dead
+// whose last heartbeat is silence old by the database's clock count as dead: their leases
+// end. The caller has watched those in dead long enough for a living one to send a
+// heartbeat.
 func (s *Store) TakeWorkerID(ctx context.Context, d Daemon, dead []uuid.UUID, silence time.Duration) (TakenWorkerID, error) {
 	var taken TakenWorkerID
 	given := make(map[uuid.UUID]bool, len(dead))

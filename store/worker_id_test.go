@@ -19,7 +19,7 @@ func underID(id string) store.Daemon {
 }
 
 // TestASuccessorReleasesWhatADeadWorkerHeld: the claims of its predecessor, and no
-// others, go the way of a lost lease; and the predecessor stays dead.
+// others, become lost leases; and the predecessor stays dead.
 func TestASuccessorReleasesWhatADeadWorkerHeld(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
@@ -39,7 +39,7 @@ func TestASuccessorReleasesWhatADeadWorkerHeld(t *testing.T) {
 	next := underID("payments-0")
 	taken, err := s.TakeWorkerID(t.Context(), next, nil, time.Millisecond)
 	require.NoError(t, err)
-	require.Len(t, taken.Others, 1, "nobody has watched it yet")
+	require.Len(t, taken.Others, 1, "it has not been watched yet")
 	require.Equal(t, dead.UUID, taken.Others[0].UUID)
 	require.Equal(t, "node-7", taken.Others[0].Hostname)
 	taken, err = s.TakeWorkerID(t.Context(), next, []uuid.UUID{dead.UUID}, time.Hour)
@@ -105,5 +105,5 @@ func TestOneOfManySuccessorsTakesTheWorkerID(t *testing.T) {
 	require.NoError(t, s.Stopped(t.Context(), first[0]))
 	taken, err := s.TakeWorkerID(t.Context(), underID("payments-0"), nil, time.Hour)
 	require.NoError(t, err)
-	require.Empty(t, taken.Others, "who signs off leaves it to the next")
+	require.Empty(t, taken.Others, "a signed-off worker frees it")
 }

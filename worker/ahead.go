@@ -12,32 +12,30 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Claiming ahead. A worker that claims only what it has permits for asks the
-// database once per handful of steps when its handlers take microseconds. It
-// therefore claims as many more as will begin soon: none when handlers take seconds,
-// hundreds when they take nothing.
+// Claiming ahead. If a worker claims only for its free permits and its handlers take
+// microseconds, it queries the database once per handful of steps. It therefore also
+// claims the steps that will begin soon: none when handlers take seconds, hundreds when
+// they take nothing.
 const (
 	// maxAhead bounds the steps claimed beyond the permits.
 	maxAhead = 500
-	// aheadCover is how many round trips of a claim the steps in hand should
-	// last: one is under way while the other is being worked off. soon is for how
-	// long they should last at least, so that few permits do not cost a claim for
-	// every few steps: of 1 ms each, 4 permits worked off 2.7 k/s without it, and
-	// 3.7 k/s with it.
+	// aheadCover is how many round trips of a claim the steps in hand should last: one
+	// claim is under way while the steps of the other run. soon is the least time they
+	// should last, so that few permits do not cost a claim per few steps: with steps of 1
+	// ms, 4 permits run 2.7 k/s without it and 3.7 k/s with it.
 	aheadCover = 2
 	soon       = 10 * time.Millisecond
-	// maxAheadAge is how long a step claimed ahead may wait for its permit.
-	// Then the handlers have become slow, and others may have permits free.
+	// maxAheadAge is how long a step claimed ahead may wait for a permit. After that the
+	// handlers have become slow, and other workers may have free permits.
 	maxAheadAge = time.Second
-	// memory is the weight of the past in the averages, out of one.
+	// memory is the weight of old values in the averages, out of one.
 	memory = 0.9
 )
 
-// pace is what was measured of late. Its zero value knows nothing and claims
-// nothing ahead.
+// pace holds the recent averages. Its zero value claims nothing ahead.
 type pace struct {
 	service time.Duration // of a step, while it has a permit
-	claim   time.Duration // of a claim, from asking to having
+	claim   time.Duration // of a claim, from the request to the answer
 }
 
 func (p *pace) served(took time.Duration) {
@@ -45,7 +43,7 @@ func (p *pace) served(took time.Duration) {
 }
 func (p *pace) claimed(took time.Duration) { p.claim = average(p.claim, took) }
 
-// slowed forgets how fast it was: steps claimed ahead have waited this long.
+// slowed raises the service time: steps claimed ahead have waited this long.
 func (p *pace) slowed(took time.Duration) { p.service = max(p.service, took) }
 
 func average(past, now time.Duration) time.Duration {
@@ -55,12 +53,13 @@ func average(past, now time.Duration) time.Duration {
 	return time.Duration(memory*float64(past) + (1-memory)*float64(now))
 }
 
-// ahead is how many steps to have claimed beyond the permits, at least floor.
+// ahead returns how many steps to have claimed beyond the permits, at least floor.
 func (p *pace) ahead(permits, floor int) int {
 	return max(floor, p.begin(permits, max(aheadCover*p.claim, soon)))
 }
 
-// begin is how many steps begin within some time, as long as there are any; maxAhead at most.
+// begin returns how many steps begin within the time while there are any; maxAhead at
+// most.
 func (p *pace) begin(permits int, within time.Duration) int {
 	if p.service <= 0 || p.claim <= 0 {
 		return 0
@@ -75,18 +74,18 @@ func (s *slots) aheadLocked() int {
 	return s.pace.ahead(s.limit, s.prefetch)
 }
 
-// announced is what the database knows of the claims made ahead that begin here. A
-// claim that is lost before its beginning was announced uses up no attempt.
+// announced is what the database knows about claims made ahead that begin here. A claim
+// that is lost before its beginning was announced uses no attempt.
 type announced struct {
-	worker  uuid.UUID
-	token   int64 // claims of worker up to it may begin
-	telling bool  // an announcement is under way
-	refused int   // for how many claims yet nothing is asked for ahead
+	worker   uuid.UUID
+	token    int64 // claims of worker up to it may begin
+	underWay bool  // an announcement is under way
+	refused  int   // number of coming claims that claim nothing ahead
 }
 
-// refusals is for how many claims nothing is claimed ahead after one that got
-// nothing ahead, because what waits is on its last attempt: each would lock what
-// it does not get.
+// refusals is the number of claims without claiming ahead after a claim that got nothing
+// ahead because the waiting steps are on their last attempt: each such claim would lock
+// rows that it does not get.
 const refusals = 32
 
 // covers reports whether an execution may begin.
@@ -94,7 +93,7 @@ func (a *announced) covers(x *execution) bool {
 	return !x.claim.Ahead || x.worker == a.worker && x.key.Token <= a.token
 }
 
-// to notes that claims of a worker up to a token may begin.
+// to records that claims of a worker up to a token may begin.
 func (a *announced) to(worker uuid.UUID, token int64) {
 	if worker != a.worker {
 		a.worker, a.token = worker, 0
@@ -102,8 +101,8 @@ func (a *announced) to(worker uuid.UUID, token int64) {
 	a.token = max(a.token, token)
 }
 
-// claimedAhead notes what a claim has announced, before its steps are added, and
-// whether it got something ahead.
+// claimedAhead records what a claim has announced, before its steps are added, and
+// whether it got steps ahead.
 func (s *slots) claimedAhead(r *store.ClaimRequest, claimed []store.Claimed, rest store.Rest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +117,8 @@ func (s *slots) claimedAhead(r *store.ClaimRequest, claimed []store.Claimed, res
 	}
 }
 
-// inOrder puts those first that may begin without an announcement, and the others in
-// the order of their tokens, in which they are announced.
+// inOrder sorts the executions that may begin without an announcement first, then the
+// others by token, the order in which they are announced.
 func inOrder(claimed []*execution) []*execution {
 	slices.SortStableFunc(claimed, func(a, b *execution) int {
 		switch {
@@ -135,10 +134,10 @@ func inOrder(claimed []*execution) []*execution {
 	return claimed
 }
 
-// tellLocked reports whether the caller is to announce what begins next. That is
-// done before it is wanted: while one round trip lasts, permits shall not be free.
-func (s *slots) tellLocked() bool {
-	if s.announced.telling || s.draining {
+// mustAnnounceLocked reports whether the caller must announce what begins next. It is
+// announced early, so that no permit is free during the round trip.
+func (s *slots) mustAnnounceLocked() bool {
+	if s.announced.underWay || s.draining {
 		return false
 	}
 	lead := s.leadLocked()
@@ -147,21 +146,21 @@ func (s *slots) tellLocked() bool {
 			return false
 		}
 		if !s.announced.covers(x) {
-			s.announced.telling = true
+			s.announced.underWay = true
 			return true
 		}
 	}
 	return false
 }
 
-// leadLocked is how many executions begin during one round trip.
+// leadLocked returns how many executions begin during one round trip.
 func (s *slots) leadLocked() int {
 	return max(s.pace.begin(s.limit, s.pace.claim), s.prefetch/aheadCover, 1)
 }
 
-// toTell is what to announce now: of the claims of one worker as many as begin in
-// the next two round trips. before is what was announced last.
-func (s *slots) toTell() (worker uuid.UUID, before, token int64) {
+// nextAnnouncement returns what to announce now: of one worker's claims as many as begin
+// in the next two round trips. before is what was announced last.
+func (s *slots) nextAnnouncement() (worker uuid.UUID, before, token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := 2 * s.leadLocked()
@@ -181,24 +180,24 @@ func (s *slots) toTell() (worker uuid.UUID, before, token int64) {
 	return worker, before, token
 }
 
-// told notes an announcement, unless it has failed, and returns what begins; again
-// is as tell of end.
-func (s *slots) told(worker uuid.UUID, token int64, err error) (begin []*execution, again bool) {
+// announcementDone records an announcement that succeeded and returns what begins; again
+// means the same as announce of ended.
+func (s *slots) announcementDone(worker uuid.UUID, token int64, err error) (begin []*execution, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.announced.telling = false
+	s.announced.underWay = false
 	if err == nil && token > 0 {
 		s.announced.to(worker, token)
 	}
-	return s.beginLocked(time.Now()), s.tellLocked()
+	return s.beginLocked(time.Now()), s.mustAnnounceLocked()
 }
 
-// announce has the database know that steps begin which were claimed ahead, and
-// begins them. While the database is away it tries again until what it could begin
-// is gone; their leases end meanwhile.
+// announce announces to the database that steps claimed ahead begin, and begins them.
+// While the database is unavailable it retries until no such step is left; their leases
+// end meanwhile.
 func (e *engine) announce() {
 	for try, again := 0, true; again; {
-		worker, before, token := e.slots.toTell()
+		worker, before, token := e.slots.nextAnnouncement()
 		var err error
 		if token > 0 {
 			ctx, cancel := context.WithTimeout(e.base, e.cfg.Lease/2)
@@ -214,22 +213,22 @@ func (e *engine) announce() {
 			try = 0
 		}
 		var begin []*execution
-		begin, again = e.slots.told(worker, token, err)
+		begin, again = e.slots.announcementDone(worker, token, err)
 		for _, x := range begin {
 			e.start(x)
 		}
 	}
 }
 
-// claimTook notes how long a claim that found something took.
+// claimTook records the duration of a claim that found steps.
 func (s *slots) claimTook(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pace.claimed(took)
 }
 
-// stale takes out the steps claimed ahead that have waited too long for a
-// permit; they stay ours until they are handed back.
+// stale removes the steps claimed ahead that have waited too long for a permit; the
+// worker keeps their claims until they are handed back.
 func (s *slots) stale(now time.Time) (list []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 func TestClaimingAheadFollowsTheHandlers(t *testing.T) {
 	t.Parallel()
 	var p pace
-	require.Equal(t, 3, p.ahead(10, 3), "nothing is known yet")
+	require.Equal(t, 3, p.ahead(10, 3), "no measurement yet")
 	p.claimed(2 * time.Millisecond)
 	p.served(400 * time.Microsecond)
 	require.Equal(t, 250, p.ahead(10, 0), "10 ms of work")
@@ -23,7 +23,7 @@ func TestClaimingAheadFollowsTheHandlers(t *testing.T) {
 	p.claim = 10 * time.Millisecond
 	require.Equal(t, 500, p.ahead(10, 0), "two round trips")
 	p.slowed(time.Second)
-	require.Zero(t, p.ahead(10, 0), "slow handlers want nothing ahead")
+	require.Zero(t, p.ahead(10, 0), "slow handlers claim nothing ahead")
 	for range 200 {
 		p.served(10 * time.Microsecond)
 	}
@@ -56,9 +56,9 @@ func TestStaleStepsAreGivenBack(t *testing.T) {
 	}
 	begin, _ := s.add(all)
 	require.Len(t, begin, 1)
-	require.Empty(t, s.stale(time.Now()), "they have just come")
+	require.Empty(t, s.stale(time.Now()), "just claimed")
 	stale := s.stale(time.Now().Add(2 * maxAheadAge))
-	require.Equal(t, all[2:], stale, "all but what was configured to wait")
+	require.Equal(t, all[2:], stale, "all but the configured prefetch")
 	require.Equal(t, 1, s.usage().waiting)
 	require.Zero(t, s.room())
 }
@@ -74,8 +74,8 @@ func TestQueuesTakeTurns(t *testing.T) {
 	require.Len(t, first, 3)
 }
 
-// TestStepsClaimedAheadBeginWhenThatIsKnown: a handler begins only when the
-// database knows that it does, and others wait behind it.
+// TestStepsClaimedAheadBeginWhenThatIsKnown: a handler begins only after its beginning
+// was announced to the database, and others wait behind it.
 func TestStepsClaimedAheadBeginWhenThatIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestStepsClaimedAheadBeginWhenThatIsKnown(t *testing.T) {
 		r.offer(22, stepOnly)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		require.EqualValues(t, 2, ran.Load(), "only what began with the claim")
+		require.EqualValues(t, 2, ran.Load(), "only the steps that began with the claim")
 		r.board.set(func(b *fakeBoard) { b.deafBegin = nil })
 		time.Sleep(30 * time.Second)
 		synctest.Wait()

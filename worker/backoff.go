@@ -8,13 +8,13 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 )
 
-// patience is how the engine repeats what the database did not answer.
+// patience is the backoff for statements that the database did not answer.
 func patience() deploymode.Backoff {
 	return deploymode.Backoff{Base: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.5}
 }
 
-// pause waits before repetition n (0 for the first), not less than least, or
-// returns the cause of ctx's end.
+// pause waits before retry n (0 for the first), at least least, or returns the cause of
+// ctx's end.
 func pause(ctx context.Context, n int, least time.Duration) error {
 	t := time.NewTimer(max(patience().Delay(n, rand.Float64()), least))
 	defer t.Stop()

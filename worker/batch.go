@@ -9,24 +9,24 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Batch is the part of the work that a batch_worker step is to do.
+// Batch is the part of the work that a step of type batch_worker does.
 type Batch struct {
 	ID string
-	// Start and End are whatever the batchable step made of them; End is
-	// exclusive. RangeOf reads them as numbers.
+	// Start and End are set by the batchable step; End is exclusive. RangeOf reads them
+	// as numbers.
 	Start, End json.RawMessage
 	Size       int64 // items, as the batchable step counted them
-	// NoOp says that there is nothing to do: the batchable step found nothing.
+	// NoOp says that the batchable step found nothing to do.
 	NoOp            bool
 	CursorField     string // what the cursors count, as in the template
-	FailureStrategy string // of items too: workflow.FailFast and its like
-	// HasItems says that it is about a list of items (BatchItems), and that Start
-	// and End mean nothing.
+	FailureStrategy string // also for items: workflow.FailFast etc.
+	// HasItems says that the batch consists of a list of items (BatchItems); Start and
+	// End are unset.
 	HasItems bool
 }
 
-// Batch returns the part of the work that this step is to do; ok is false for a
-// step that is not a batch.
+// Batch returns the part of the work that this step does; ok is false for a step that is
+// not a batch.
 func (c *StepContext) Batch() (b Batch, ok bool) {
 	work := c.claim.Batch
 	if work == nil {
@@ -40,42 +40,40 @@ func (c *StepContext) Batch() (b Batch, ok bool) {
 	return b, true
 }
 
-// RangeOf returns the cursors of a batch as the numbers from (included) and to
-// (not included); it is an error when the step is no batch, or its cursors are
-// no whole numbers.
+// RangeOf returns the cursors of a batch as numbers, from included, to not. It returns an
+// error if the step is not a batch or its cursors are not whole numbers.
 func RangeOf(c *StepContext) (from, to int64, err error) {
 	b, ok := c.Batch()
 	if !ok {
 		return 0, 0, fmt.Errorf("step %q is not a batch", c.StepName())
 	}
 	if b.HasItems {
-		return 0, 0, Permanent(typed(TypeItemsNotRead, "batch %q is about %d items and not about a range; ask for them (BatchItems, ItemsOf)", b.ID, b.Size))
+		return 0, 0, Permanent(typed(TypeItemsNotRead, "batch %q has %d items and no range; read them with BatchItems or ItemsOf", b.ID, b.Size))
 	}
 	if err := json.Unmarshal(b.Start, &from); err != nil {
-		return 0, 0, fmt.Errorf("the start of batch %q is no whole number: %w", b.ID, err)
+		return 0, 0, fmt.Errorf("invalid start of batch %q: want a whole number: %w", b.ID, err)
 	}
 	if err := json.Unmarshal(b.End, &to); err != nil {
-		return 0, 0, fmt.Errorf("the end of batch %q is no whole number: %w", b.ID, err)
+		return 0, 0, fmt.Errorf("invalid end of batch %q: want a whole number: %w", b.ID, err)
 	}
 	return from, to, nil
 }
 
-// BatchResult is what one batch has come to.
+// BatchResult is the result of one batch.
 type BatchResult struct {
 	StepName string
 	BatchID  string
-	NoOp     bool            // a placeholder: there was nothing to do
+	NoOp     bool            // a placeholder without work
 	Result   json.RawMessage // nil: it failed, or was resolved by hand
-	Isolated int             // items that its handler could not process
+	Isolated int             // items that the handler could not process
 }
 
-// batchPage is how many results of batches are read at once.
+// batchPage is the number of batch results read per query.
 const batchPage = 1000
 
-// BatchResults returns what the batches of a worker step have come to, in the
-// order in which they were made; it is for the step that joins them. They are
-// read from the database when first asked for. The error wraps ErrUnknownStep
-// when the step does not depend on such a worker.
+// BatchResults returns the results of a worker step's batches in the order of their
+// creation; it is for the step that joins them. They are read from the database on first
+// use. The error wraps ErrUnknownStep if the step does not depend on such a worker step.
 func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 	no, ok := c.plan.StepNumber(workerStep)
 	if !ok || !c.dependsOnBatches(no) {
@@ -92,8 +90,7 @@ func (c *StepContext) BatchResults(workerStep string) ([]BatchResult, error) {
 	return results, nil
 }
 
-// dependsOnBatches reports whether a step is a worker of batches that stands in
-// front of this one.
+// dependsOnBatches reports whether a step is a batch worker that this step depends on.
 func (c *StepContext) dependsOnBatches(no int) bool {
 	if c.plan.Steps[no].Kind != workflow.KindBatchWorker {
 		return false
@@ -106,7 +103,7 @@ func (c *StepContext) dependsOnBatches(no int) bool {
 	return false
 }
 
-// batchResults reads them once.
+// batchResults reads the results once.
 func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
 	c.mu.Lock()
 	list, known := c.batches[template]
@@ -133,8 +130,8 @@ func (c *StepContext) batchResults(template int) ([]store.BatchResult, error) {
 	return list, nil
 }
 
-// batchNamed finds the result of a batch by the name of its step; ok is false
-// when no worker in front of this step has such a batch.
+// batchNamed returns the result of a batch by the name of its step; ok is false if no
+// worker step that this one depends on has such a batch.
 func (c *StepContext) batchNamed(name string) (result json.RawMessage, ok bool, err error) {
 	for _, no := range c.plan.Ancestors(c.step.No) {
 		if !c.dependsOnBatches(no) || !strings.HasPrefix(name, c.plan.Steps[no].Name+"_") {

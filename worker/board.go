@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// board is what the engine needs of *store.Store; tests bring their own.
+// board is the part of *store.Store that the engine uses; tests have a fake.
 type board interface {
 	Claim(ctx context.Context, req store.ClaimRequest, full bool) (claimed []store.Claimed, rest store.Rest, err error)
 	BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error
@@ -37,7 +37,7 @@ type board interface {
 	RegisterTemplates(ctx context.Context, who store.Registrant, templates []*workflow.Template) (store.Registered, error)
 	CheckSchema(ctx context.Context) error
 	ForgetPlanNames()
-	HearLanes(told signal.Signal) (unknown bool)
+	HearLanes(received signal.Signal) (unknown bool)
 	SendsSignals() bool
 }
 

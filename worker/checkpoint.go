@@ -9,25 +9,22 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Checkpoint saves how far the handler is and lets it go on. A later execution
-// of the step, after a failure, a crash or a hand-over to another worker, finds
-// the latest checkpoint (HasCheckpoint, CheckpointAs, AccumulatedAs).
+// Checkpoint saves the progress of the handler, which then continues. A later execution
+// of the step, after a failure, a crash or a hand-over to another worker, finds the
+// latest checkpoint (HasCheckpoint, CheckpointAs, AccumulatedAs).
 //
-// cursor is where to go on and may be of any type with a JSON form; it should
-// only move forward and name one place. itemsProcessed counts from the first
-// execution on. accumulated is a summary of what was found so far; nil keeps
-// none, also where the checkpoint before had one.
+// cursor is the position to continue from, of any type with a JSON form; it should only
+// move forward and name one position. itemsProcessed counts from the first execution.
+// accumulated is a summary of the results so far; nil clears an earlier one.
 //
-// The call waits for the database, for CheckpointConfig.SaveTimeout at most, and
-// extends the lease. What was done since the checkpoint may be done again. The
-// errors:
+// The call waits for the database, CheckpointConfig.SaveTimeout at most, and extends the
+// lease. Work since the checkpoint may be repeated. The errors:
 //
-//   - ErrLeaseLost: the step is no longer this worker's, and the context has
-//     ended. Stop.
-//   - a *CheckpointError: cursor or accumulated cannot be kept. Nothing was sent.
-//     It is marked Permanent, because another execution would bring the same.
+//   - ErrLeaseLost: the claim is lost and the context has ended. Stop.
+//   - a *CheckpointError: cursor or accumulated cannot be stored. Nothing was sent.
+//     It is marked Permanent, because another execution would produce the same.
 //   - store.ErrUnavailable: the database did not answer in time. The checkpoint
-//     may have been saved all the same; the handler may go on.
+//     may have been saved nevertheless; the handler may continue.
 //
 // A handler that works in a transaction cannot save checkpoints, nor yield.
 //
@@ -43,32 +40,31 @@ func (c *StepContext) Checkpoint(cursor any, itemsProcessed int64, accumulated a
 	return c.saver.checkpoint(c, p)
 }
 
-// errNoCheckpoint refuses what would outlive a transaction that is rolled back,
-// or roll back what it tells of.
+// errNoCheckpoint rejects checkpoints that would outlive a rolled-back transaction, or
+// roll back the work that they describe.
 var errNoCheckpoint = Permanent(typed(TypeCheckpointNotStored,
-	"a handler that works in a transaction cannot save checkpoints: what it writes and how far it is are kept together, when it ends"))
+	"a handler that works in a transaction cannot save checkpoints: its writes and its progress are committed together at its end"))
 
-// Yield is what a handler returns to end this execution and be called again
-// from the top, with the checkpoint at hand:
+// Yield is what a handler returns to end this execution and be called again from the
+// beginning, with the checkpoint available:
 //
 //	return nil, worker.Yield(next, processed, sums)
 //
-// The arguments are those of StepContext.Checkpoint. The step stays in progress
-// under the same claim: no attempt is used, its time limit begins anew, and
-// other steps that wait for the worker come first. Where nobody else wants the
-// permit it goes on at once. Where it waits longer than a second for a permit,
-// or the worker is shutting down, the step is handed back, and goes on wherever
-// it is claimed next.
+// The arguments are those of StepContext.Checkpoint. The step stays in progress under the
+// same claim: no attempt is used, its time limit starts anew, and other steps that wait
+// for the worker run first. If no other step needs the permit, the step continues at
+// once. If it waits longer than a second for a permit, or the worker is shutting down,
+// the step is handed back and continues where it is claimed next.
 //
-// While the database is away the checkpoint is kept and tried again. Where it
-// is refused because the claim is lost, the execution has ended, and somebody
-// else goes on from the latest checkpoint that was saved. One that cannot be
-// kept is a permanent failure of type TypeCheckpointNotStored.
+// While the database is unavailable the checkpoint is kept and retried. If it is rejected
+// because the claim is lost, the execution has ended, and the next claimant continues
+// from the latest saved checkpoint. A checkpoint that cannot be stored is a permanent
+// failure of type TypeCheckpointNotStored.
 func Yield(cursor any, itemsProcessed int64, accumulated any) error {
 	return &yieldError{cursor: cursor, items: itemsProcessed, accumulated: accumulated}
 }
 
-// yieldError is a checkpoint as a handler gives it.
+// yieldError is a checkpoint returned by a handler.
 type yieldError struct {
 	cursor, accumulated any
 	items               int64
@@ -78,8 +74,8 @@ func (e *yieldError) Error() string {
 	return fmt.Sprintf("the handler yields after %d items", e.items)
 }
 
-// yielded returns the checkpoint that an error stands for; nil when it is a
-// failure. A mark around it makes it one.
+// yielded returns the checkpoint in an error; nil if it is a failure. A mark around a
+// yield makes it a failure.
 func yielded(err error) *yieldError {
 	var y *yieldError
 	var verdict *verdictError
@@ -89,23 +85,23 @@ func yielded(err error) *yieldError {
 	return y
 }
 
-// CheckpointError says what of a checkpoint cannot be kept.
+// CheckpointError says which part of a checkpoint cannot be stored.
 type CheckpointError struct {
 	Part  string // as in the record: cursor, items_processed or accumulated_results
-	Size  int    // in bytes of JSON, where that is what is wrong; else 0
+	Size  int    // in bytes of JSON if it is too large; else 0
 	Limit int    // of Part, in bytes
 	err   error
 }
 
 func (e *CheckpointError) Error() string {
-	return fmt.Sprintf("the checkpoint's %s cannot be kept: %v", e.Part, e.err)
+	return fmt.Sprintf("store the checkpoint's %s: %v", e.Part, e.err)
 }
 func (e *CheckpointError) Unwrap() error { return e.err }
 
-// ErrorType is what a failure over it is called.
+// ErrorType returns the error_type of the failure.
 func (e *CheckpointError) ErrorType() string { return TypeCheckpointNotStored }
 
-// encode checks a checkpoint and gives it the form in which it is sent.
+// encode checks a checkpoint and encodes it for the database.
 func (e *yieldError) encode(key store.ClaimKey, limits CheckpointConfig) (store.Checkpoint, error) {
 	c := store.Checkpoint{ClaimKey: key, Items: e.items}
 	if e.items < 0 {
@@ -139,31 +135,30 @@ func encodePart(part string, value any, limit int) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// checkpoint is progress as it is read.
+// checkpoint is progress as read from a claim.
 type checkpoint struct {
 	Cursor      json.RawMessage `json:"cursor"`
 	Items       int64           `json:"items_processed"`
 	Timestamp   time.Time       `json:"timestamp"`
 	Accumulated json.RawMessage `json:"accumulated_results,omitempty"`
-	// Isolated is what a batch had isolated by then.
+	// Isolated are the items that a batch had isolated by then.
 	Isolated []json.RawMessage `json:"isolated_items,omitempty"`
 }
 
-// listOf are the entries of a list that was encoded here; nil: none.
+// listOf returns the entries of a list that was encoded here; nil: none.
 func listOf(doc json.RawMessage) []json.RawMessage {
 	if doc == nil {
 		return nil
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(doc, &list) != nil {
-		return nil // it has been JSON before
+		return nil // it was encoded here
 	}
 	return list
 }
 
-// progressOf is the checkpoint that came with a claim, nil when there is none.
-// One that cannot be read, which only a foreign hand can have written, counts
-// as none.
+// progressOf returns the checkpoint of a claim, nil without one. An unreadable one, which
+// only another program can have written, counts as none.
 func progressOf(claim *store.Claimed) *checkpoint {
 	if claim.Checkpoint == nil {
 		return nil
@@ -175,8 +170,7 @@ func progressOf(claim *store.Claimed) *checkpoint {
 	return p
 }
 
-// saved returns the latest checkpoint: the one that came with the claim, or the
-// one that this execution has saved since.
+// saved returns the latest checkpoint: from the claim, or saved by this execution since.
 func (c *StepContext) saved() *checkpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +180,7 @@ func (c *StepContext) saved() *checkpoint {
 	return c.latest
 }
 
-// keeps reports whether there is a checkpoint that this execution knows of.
+// keeps reports whether this execution has a checkpoint.
 func (c *StepContext) keeps() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,11 +193,11 @@ func (c *StepContext) keep(p *checkpoint) {
 	c.resumed, c.latest = true, p
 }
 
-// HasCheckpoint reports whether there is progress to go on from.
+// HasCheckpoint reports whether there is saved progress.
 func (c *StepContext) HasCheckpoint() bool { return c.saved() != nil }
 
-// CheckpointCursor is the cursor of the latest checkpoint as JSON; nil when
-// there is no checkpoint. CheckpointAs is the typed form.
+// CheckpointCursor returns the cursor of the latest checkpoint as JSON; nil without a
+// checkpoint. CheckpointAs is the typed form.
 func (c *StepContext) CheckpointCursor() json.RawMessage {
 	if p := c.saved(); p != nil {
 		return p.Cursor
@@ -211,8 +205,8 @@ func (c *StepContext) CheckpointCursor() json.RawMessage {
 	return nil
 }
 
-// CheckpointItemsProcessed is how many items had been processed at the latest
-// checkpoint; 0 when there is none.
+// CheckpointItemsProcessed returns the number of items processed at the latest
+// checkpoint; 0 without one.
 func (c *StepContext) CheckpointItemsProcessed() int64 {
 	if p := c.saved(); p != nil {
 		return p.Items
@@ -220,8 +214,8 @@ func (c *StepContext) CheckpointItemsProcessed() int64 {
 	return 0
 }
 
-// CheckpointTime is when the latest checkpoint was saved, by the clock of the
-// database; the zero time when there is none.
+// CheckpointTime returns when the latest checkpoint was saved, by the clock of the
+// database; the zero time without one.
 func (c *StepContext) CheckpointTime() time.Time {
 	if p := c.saved(); p != nil {
 		return p.Timestamp
@@ -229,8 +223,8 @@ func (c *StepContext) CheckpointTime() time.Time {
 	return time.Time{}
 }
 
-// AccumulatedResults is what the latest checkpoint has accumulated, as JSON; nil
-// when there is nothing. AccumulatedAs is the typed form.
+// AccumulatedResults returns the accumulated results of the latest checkpoint as JSON;
+// nil without any. AccumulatedAs is the typed form.
 func (c *StepContext) AccumulatedResults() json.RawMessage {
 	if p := c.saved(); p != nil {
 		return p.Accumulated
@@ -238,15 +232,15 @@ func (c *StepContext) AccumulatedResults() json.RawMessage {
 	return nil
 }
 
-// CheckpointAs decodes the cursor of the latest checkpoint. Without a checkpoint
-// it is the zero value, with which the first execution begins; HasCheckpoint
-// tells them apart.
+// CheckpointAs decodes the cursor of the latest checkpoint. Without a checkpoint it
+// returns the zero value, with which the first execution starts; HasCheckpoint
+// distinguishes the two.
 func CheckpointAs[T any](c *StepContext) (T, error) {
 	return decodeProgress[T](c.CheckpointCursor(), "cursor")
 }
 
-// AccumulatedAs decodes what the latest checkpoint has accumulated; the zero
-// value when there is nothing.
+// AccumulatedAs decodes the accumulated results of the latest checkpoint; the zero value
+// without any.
 func AccumulatedAs[T any](c *StepContext) (T, error) {
 	return decodeProgress[T](c.AccumulatedResults(), "accumulated results")
 }

@@ -24,7 +24,7 @@ type counts struct {
 	Runs int `json:"runs"`
 }
 
-// slicing works off items in slices and yields after each.
+// slicing processes items in slices and yields after each.
 func slicing(total, slice int) HandlerFunc {
 	return func(ctx *StepContext) (any, error) {
 		at, err := CheckpointAs[int](ctx)
@@ -67,8 +67,8 @@ func TestYieldRunsTheStepAgain(t *testing.T) {
 	})
 }
 
-// TestAccessorsTellOfTheCheckpoint, of the one that came with the step and of
-// those that the execution saves itself.
+// TestAccessorsTellOfTheCheckpoint: of the checkpoint of the claim and of those that the
+// execution saves.
 func TestAccessorsTellOfTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	none := contextOf(t, "third", nil, nil)
@@ -100,7 +100,7 @@ func TestAccessorsTellOfTheCheckpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, list)
 	_, err = AccumulatedAs[map[string]int](some)
-	require.ErrorContains(t, err, "accumulated results of the checkpoint", "what was saved as a list is not read as an object")
+	require.ErrorContains(t, err, "accumulated results of the checkpoint", "a saved list is not read as an object")
 	_, err = CheckpointAs[string](some)
 	require.ErrorContains(t, err, "cursor of the checkpoint")
 
@@ -139,8 +139,7 @@ func TestCheckpointWithoutLeaving(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeKeptIsNotSent: it is refused before anything is asked of the
-// database, and no attempt would help.
+// TestWhatCannotBeKeptIsNotSent: it is rejected before a statement is sent, permanently.
 func TestWhatCannotBeKeptIsNotSent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -195,7 +194,7 @@ func TestWhatCannotBeKeptIsNotSent(t *testing.T) {
 	}
 }
 
-// TestTheServerRefusesTheContent: that costs no other step its checkpoint.
+// TestTheServerRefusesTheContent: other steps keep their checkpoints.
 func TestTheServerRefusesTheContent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,31 +231,30 @@ func TestTheServerRefusesTheContent(t *testing.T) {
 	})
 }
 
-// TestALostClaimSavesNothing: the handler is told to stop, and a yield ends the
-// execution.
+// TestALostClaimSavesNothing: the handler's context ends, and a yield ends the execution.
 func TestALostClaimSavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		metrics := telemetry.Discard()
-		told := make(chan error, 2)
+		errs := make(chan error, 2)
 		var r *rig
 		r = newRig(t, Config{MaxConcurrent: 2, Metrics: metrics, Lease: time.Hour, HeartbeatInterval: 20 * time.Minute}, func(ctx *StepContext) (any, error) {
-			r.board.set(func(b *fakeBoard) { delete(b.held, ctx.Token()) }) // somebody else has it
+			r.board.set(func(b *fakeBoard) { delete(b.held, ctx.Token()) }) // claimed by another worker
 			if ctx.StepName() == "once" {
 				return nil, Yield(1, 1, nil)
 			}
 			err := ctx.Checkpoint(1, 1, nil)
-			told <- err
+			errs <- err
 			<-ctx.Done() // at once, not with the next heartbeat
-			told <- context.Cause(ctx)
+			errs <- context.Cause(ctx)
 			require.ErrorIs(t, ctx.Checkpoint(2, 2, nil), ErrLeaseLost)
 			return nil, err
 		})
 		r.start(t)
 		r.offer(1, stepOnly)
 		r.offer(1, stepOnce)
-		require.ErrorIs(t, <-told, ErrLeaseLost)
-		require.ErrorIs(t, <-told, ErrLeaseLost)
+		require.ErrorIs(t, <-errs, ErrLeaseLost)
+		require.ErrorIs(t, <-errs, ErrLeaseLost)
 		require.Empty(t, r.board.reported())
 		require.Empty(t, r.board.cursors())
 		h := r.Health()
@@ -298,7 +296,7 @@ func TestSavingHasAnEnd(t *testing.T) {
 	})
 }
 
-// TestASavedCheckpointKeepsTheLease where heartbeats do not get through.
+// TestASavedCheckpointKeepsTheLease while heartbeats fail.
 func TestASavedCheckpointKeepsTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -323,7 +321,7 @@ func TestASavedCheckpointKeepsTheLease(t *testing.T) {
 	})
 }
 
-// TestAMarkedYieldIsAFailure: the mark is what the handler says last.
+// TestAMarkedYieldIsAFailure: the outermost mark counts.
 func TestAMarkedYieldIsAFailure(t *testing.T) {
 	t.Parallel()
 	require.NotNil(t, yielded(Yield(1, 1, nil)))

@@ -23,126 +23,124 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Everywhere as a namespace means all of them.
+// Everywhere as a namespace means all namespaces.
 const Everywhere = "*"
 
-// Config describes a Worker. Store or DatabaseURL is required. A field that is
-// zero and names a key has the default of that key ([config.Defaults]).
+// Config configures a Worker. Store or DatabaseURL is required. A zero field that names a
+// key has the default of that key ([config.Defaults]).
 type Config struct {
-	// Store is used and not closed; without it the worker opens its own with
-	// DatabaseURL (libpq URL or key-value string) and closes it.
+	// Store is used and not closed; without it the worker opens and closes its own with
+	// DatabaseURL (libpq URL or key-value string).
 	Store       *store.Store
 	DatabaseURL string
-	// MaxConnections of a store of its own (common.database.pool.max_connections).
+	// MaxConnections of the worker's own store (common.database.pool.max_connections).
 	MaxConnections int32
 
-	// EventSource is where signals come from. Without it EventSourceName ("notify",
-	// "wal", "relay" or "none"; common.signals.event_source) makes one that
-	// connects to ListenerURL, which must reach the server directly and not
-	// through a pooler; default DatabaseURL. With neither URL the worker polls.
+	// EventSource receives signals. Without it EventSourceName ("notify", "wal", "relay"
+	// or "none"; common.signals.event_source) makes one that connects to ListenerURL,
+	// which must reach the server directly and not through a pooler; default DatabaseURL.
+	// With neither URL the worker polls.
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
-	// Publisher tells others of what the worker has done; default one over the
-	// store's connections.
+	// Publisher sends the worker's signals; default one over the store's connections.
 	Publisher signal.Publisher
 
-	// Namespaces to serve; empty means those of the registered templates.
-	// Every, or the namespace "*", means all there are and will be.
+	// Namespaces to serve; empty means those of the registered templates. Every, or the
+	// namespace "*", means all, including later ones.
 	Namespaces []string
 	Every      bool
 	// Tags the worker carries; a step's tags must be among them.
 	Tags []string
 	// Environment selects the overrides of the templates; default "".
 	Environment string
-	// Immutable is what becomes of a template whose version tasks have used with
-	// other content (common.task_templates.immutable). A worker runs without one
-	// that is refused.
+	// Immutable is the policy for a template whose version tasks have used with other
+	// content (common.task_templates.immutable). A worker runs without a rejected
+	// template.
 	Immutable store.Immutability
 
 	// Mode in which work is found (worker.event_systems.worker.deployment_mode).
 	Mode deploymode.Mode
-	// Events tunes how work is found. Its Mode, Source, Topics, Logger and
-	// Metrics are taken from here (worker.event_systems.worker).
+	// Events configures the event system. Its Mode, Source, Topics, Logger and Metrics
+	// are taken from here (worker.event_systems.worker).
 	Events coordinator.Config
 
-	// MaxConcurrent is how many handlers run at once
+	// MaxConcurrent bounds the handlers that run at once
 	// (worker.mpsc_channels.handler_dispatch.max_concurrent_handlers).
 	MaxConcurrent int
-	// Prefetch is how many more steps may be claimed ahead (worker.prefetch).
-	// They are handed back when the worker stops.
+	// Prefetch is the number of steps that may be claimed ahead (worker.prefetch). They
+	// are handed back when the worker stops.
 	Prefetch int
-	// HandlerTimeout limits a handler whose template sets no limit
+	// HandlerTimeout limits handlers whose template sets no limit
 	// (worker.mpsc_channels.handler_dispatch.handler_timeout_ms).
 	HandlerTimeout time.Duration
 	// MaxResultBytes bounds the JSON of a handler's result; default 1 MiB.
 	MaxResultBytes int
 	// Report bounds the transactions that report outcomes.
 	Report ReportConfig
-	// Checkpoint bounds what handlers save of their progress.
+	// Checkpoint bounds the checkpoints of handlers.
 	Checkpoint CheckpointConfig
-	// Isolation bounds what handlers of batches could not process.
+	// Isolation bounds the items that handlers of batches isolate.
 	Isolation IsolationConfig
-	// DomainEvents bounds what is made of the events that steps declare.
+	// DomainEvents bounds the events that steps publish.
 	DomainEvents DomainEventConfig
-	// Transactions are those of handlers that work in one.
+	// Transactions configures handlers that work in a transaction.
 	Transactions TransactionConfig
 
 	// Lease is how long a claim lasts without a heartbeat (worker.lease_seconds).
 	Lease time.Duration
-	// LeaseGrace is how long handlers run on after their lease has ended while no
-	// heartbeat gets through (worker.lease_grace_seconds); negative: not at all.
+	// LeaseGrace is how long handlers continue after the end of their lease while
+	// heartbeats fail (worker.lease_grace_seconds); negative: not at all.
 	LeaseGrace time.Duration
-	// HeartbeatInterval is how often leases are extended, at most a third of
+	// HeartbeatInterval is the interval at which leases are extended, at most a third of
 	// Lease (worker.heartbeat_interval_ms).
 	HeartbeatInterval time.Duration
-	// ShutdownTimeout bounds Stop where its context has no deadline, and Run's
-	// stopping; default 30 s.
+	// ShutdownTimeout bounds Stop if its context has no deadline, and the stop of Run;
+	// default 30 s.
 	ShutdownTimeout time.Duration
 
-	// WorkerID names the worker for people; default the host's name and the
-	// process id. Version is that of the program around it; default "dev".
+	// WorkerID names the worker for operators; default the host's name and the process
+	// id. Version is that of the program; default "dev".
 	WorkerID string
 	Version  string
 	// Exclusive says that no other worker runs under the WorkerID. Start fails with
-	// ErrWorkerIDInUse while one lives, and takes at once from one that has died what
-	// it held; a worker that learns that another one has taken its place ends.
+	// ErrWorkerIDInUse while another one is alive, and takes over the steps of a dead one
+	// at once; a worker that finds its WorkerID taken over ends.
 	Exclusive bool
 
-	Logger  *zap.Logger // default none
-	Metrics *Metrics    // default none
+	Logger  *zap.Logger // default: no logging
+	Metrics *Metrics    // default: no metrics
 }
 
 // Metrics is the catalogue of the product's metrics, see NewMetrics.
 type Metrics = telemetry.Metrics
 
-// NewMetrics registers the catalogue on reg and returns it. A second call with the
-// same registry returns the collectors that exist, so several workers of a program
-// may share it. It panics where reg holds a metric of the same name and another shape.
+// NewMetrics registers the catalogue on reg and returns it. A second call with the same
+// registry returns the existing collectors, so several workers of a program may share it.
+// It panics if reg holds a metric of the same name and another shape.
 func NewMetrics(reg prometheus.Registerer) *Metrics { return telemetry.NewMetrics(reg) }
 
 // ReportConfig bounds the reporting of outcomes.
 type ReportConfig struct {
-	// MaxBatch is how many outcomes one transaction reports
-	// (worker.report.batch_size).
+	// MaxBatch bounds the outcomes per transaction (worker.report.batch_size).
 	MaxBatch int
-	// MaxPending is how many outcomes may wait to be reported
+	// MaxPending bounds the outcomes that wait to be reported
 	// (worker.report.max_pending).
 	MaxPending int
 	// ClaimBelow is the share of MaxPending, above 0 to 1, at which claiming stops
 	// (worker.mpsc_channels.handler_dispatch.load_shedding).
 	ClaimBelow float64
-	// WarnFrom is the share of MaxPending from which on a warning is logged
-	// (load_shedding as well); negative: never.
+	// WarnFrom is the share of MaxPending from which a warning is logged (load_shedding
+	// as well); negative: never.
 	WarnFrom float64
-	// SlowAfter is the duration of a report that is logged as slow
+	// SlowAfter is the duration from which a report is logged as slow
 	// (worker.circuit_breakers.ffi_completion_send.slow_send_threshold_ms).
 	SlowAfter time.Duration
-	// Only has successes reported like failures, so that an orchestrator decides what
-	// follows (worker.report.settle is false).
+	// Only makes the worker report successes like failures, so that an orchestrator
+	// decides what follows (worker.report.settle is false).
 	Only bool
-	// Breaker is asked before each report; while it is open nothing is claimed
-	// either. nil lets all through. Outcomes wait, they are never dropped.
+	// Breaker guards reports; while it is open the worker claims nothing either. nil: no
+	// breaker. Outcomes wait and are never dropped.
 	Breaker *breaker.Breaker
 }
 
@@ -150,18 +148,18 @@ type ReportConfig struct {
 type CheckpointConfig struct {
 	// MaxCursorBytes bounds the JSON of a cursor.
 	MaxCursorBytes int
-	// MaxAccumulatedBytes bounds the JSON of accumulated results. Each checkpoint
-	// writes all of it.
+	// MaxAccumulatedBytes bounds the JSON of accumulated results. Each checkpoint writes
+	// all of it.
 	MaxAccumulatedBytes int
-	// MaxHistory is how many earlier cursors of a step are kept for people, the
-	// newest; negative for none.
+	// MaxHistory is the number of newest earlier cursors of a step kept for operators;
+	// negative for none.
 	MaxHistory int
-	// SaveTimeout is how long StepContext.Checkpoint waits for the database.
-	// Yields are kept until they are answered.
+	// SaveTimeout bounds the wait of StepContext.Checkpoint for the database. Yields are
+	// retried until they are answered.
 	SaveTimeout time.Duration
 }
 
-// withDefaults fills in what is missing and refuses what cannot work.
+// withDefaults sets defaults and rejects invalid settings.
 func (c Config) withDefaults() (Config, error) {
 	defaults, err := config.Defaults()
 	if err != nil {
@@ -193,22 +191,22 @@ func (c Config) check() error {
 		config.Positive("Report.MaxBatch", c.Report.MaxBatch), config.Positive("Report.MaxPending", c.Report.MaxPending),
 		config.Positive("HeartbeatInterval", c.HeartbeatInterval), config.Positive("DomainEvents.Buffer", c.DomainEvents.Buffer))
 	refuse(c.Report.ClaimBelow < 0 || c.Report.ClaimBelow > 1, "invalid Report.ClaimBelow %v: want more than 0, at most 1", c.Report.ClaimBelow)
-	refuse(c.Store == nil && c.DatabaseURL == "", "neither Store nor DatabaseURL is set")
+	refuse(c.Store == nil && c.DatabaseURL == "", "want Store or DatabaseURL")
 	_, known := deploymode.Parse(string(c.Mode))
-	refuse(!known, "%q is no deployment mode", c.Mode)
+	refuse(!known, "invalid Mode %q", c.Mode)
 	sources := []string{notify.Name, wal.Name, relay.Name, "none"}
-	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "EventSourceName %q is none of %v", c.EventSourceName, sources)
+	refuse(c.EventSource == nil && !slices.Contains(sources, c.EventSourceName), "invalid EventSourceName %q: want one of %v", c.EventSourceName, sources)
 	refuse(!slices.Contains([]UnknownPublisher{PublishPlain, PublishNothing, PublishError}, c.DomainEvents.UnknownPublisher),
-		"DomainEvents.UnknownPublisher %q is none of default, nothing and error", c.DomainEvents.UnknownPublisher)
+		"invalid DomainEvents.UnknownPublisher %q: want default, nothing or error", c.DomainEvents.UnknownPublisher)
 	refuse(!slices.Contains([]store.Immutability{store.VersionsRefuse, store.VersionsWarn, store.VersionsOff}, c.Immutable),
-		"Immutable %q is none of refuse, warn and off", c.Immutable)
-	refuse(c.Prefetch < 0, "Prefetch %d is negative", c.Prefetch)
-	refuse(c.Lease < 100*time.Millisecond, "Lease %v is shorter than 100 ms", c.Lease)
-	refuse(c.HeartbeatInterval > c.Lease/3, "HeartbeatInterval %v is more than a third of Lease %v", c.HeartbeatInterval, c.Lease)
+		"invalid Immutable %q: want refuse, warn or off", c.Immutable)
+	refuse(c.Prefetch < 0, "invalid Prefetch %d: want at least 0", c.Prefetch)
+	refuse(c.Lease < 100*time.Millisecond, "invalid Lease %v: want at least 100 ms", c.Lease)
+	refuse(c.HeartbeatInterval > c.Lease/3, "invalid HeartbeatInterval %v: want at most a third of Lease %v", c.HeartbeatInterval, c.Lease)
 	for _, name := range c.Namespaces {
 		if name != Everywhere {
 			err := signal.WorkerTopic(name).Validate()
-			refuse(name == "" || err != nil, "namespace %q cannot be listened to: %w", name, err)
+			refuse(name == "" || err != nil, "invalid namespace %q: %w", name, err)
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/tasker-go/tasker/worker/events"
 )
 
-// Configure translates the settings of a worker. What it connects to is left
-// out, and so are its parts.
+// Configure translates the settings of a worker, except its connections and parts.
 func Configure(c *config.Loaded) Config {
 	w, dispatch := c.Worker, c.Worker.MPSCChannels.HandlerDispatch
 	return Config{
@@ -40,7 +39,8 @@ func configureEvents(w config.Worker) DomainEventConfig {
 		Bus:           events.Config{Buffer: bus.BroadcastBufferSize, Timeout: bus.DispatchTimeout, QuietErrors: !bus.LogSubscriberErrors}}
 }
 
-// orNone says "none" in the words of a Config, where 0 is what was left out.
+// orNone translates 0 ("none" in the settings) to a negative value, since 0 in a Config
+// means unset.
 func orNone[N int | time.Duration](n N) N {
 	if n == 0 {
 		return -1
@@ -48,8 +48,7 @@ func orNone[N int | time.Duration](n N) N {
 	return n
 }
 
-// claimBelow is the share of the waiting reports at which the worker stops
-// claiming.
+// claimBelow is the share of pending reports at which the worker stops claiming.
 func claimBelow(l config.LoadShedding) float64 {
 	if !l.Enabled {
 		return 1
@@ -57,7 +56,7 @@ func claimBelow(l config.LoadShedding) float64 {
 	return max(l.CapacityThresholdPercent/100, math.SmallestNonzeroFloat64)
 }
 
-// warnFrom is the share of the waiting reports that is warned of.
+// warnFrom is the share of pending reports from which a warning is logged.
 func warnFrom(l config.LoadShedding) float64 {
 	if !l.Enabled || l.WarningThresholdPercent == 0 {
 		return -1

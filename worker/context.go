@@ -15,13 +15,13 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// StepContext is what a handler is given: the context of its execution and
-// everything it may want to know of its task and step. The context ends when
-// the step's time limit passes, when the claim is lost or when the worker ends
-// by force; context.Cause tells which (ErrTimeout, ErrLeaseLost, ErrShutdown).
+// StepContext is the context of an execution and gives the handler access to its task and
+// step. It ends when the step's time limit passes, when the claim is lost or when the
+// worker ends by force; context.Cause distinguishes them (ErrTimeout, ErrLeaseLost,
+// ErrShutdown).
 //
-// It is safe for concurrent use, and may be used by functions that take a
-// context.Context. It is of no use once the handler has returned.
+// It is safe for concurrent use and may be passed as a context.Context. It must not be
+// used after the handler has returned.
 type StepContext struct {
 	context.Context
 
@@ -36,8 +36,8 @@ type StepContext struct {
 	run      *execution // nil outside of a worker
 
 	// For batches.
-	isolating *isolation  // nil: it may isolate nothing
-	listed    atomic.Bool // the items that it is about have been asked for
+	isolating *isolation  // nil: items cannot be isolated
+	listed    atomic.Bool // the handler has read the items
 
 	// For Checkpoint.
 	saver  *saver
@@ -49,19 +49,20 @@ type StepContext struct {
 	name      sync.Once
 	named     *zap.Logger
 	mu        sync.Mutex
-	fetched   map[int]json.RawMessage // results beyond the direct parents; nil values are absent ones
+	fetched   map[int]json.RawMessage // results beyond the direct parents; nil: absent
 	batches   map[int][]store.BatchResult
 	resumed   bool        // latest has been set
 	latest    *checkpoint // nil: there is none
 }
 
-// results reads what other steps have come to.
+// results reads the results of other steps.
 type results interface {
-	// StepResults are those of completed steps by number.
+	// StepResults returns those of completed steps by number.
 	StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
-	// BatchResults are those of the batches of a worker step, page by page.
+	// BatchResults returns those of the batches of a worker step, page by page.
 	BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]store.BatchResult, error)
-	// BatchableResult is that of the step which made batches, without the list of them.
+	// BatchableResult returns that of the step which made batches, without the list of
+	// them.
 	BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)
 }
 
@@ -74,8 +75,8 @@ func (c *StepContext) init(ctx context.Context, claim *store.Claimed, plan *work
 // TaskUUID identifies the task.
 func (c *StepContext) TaskUUID() uuid.UUID { return c.claim.TaskUUID }
 
-// StepUUID identifies the step; it is the same in every attempt. Batches that are
-// made anew are other steps than those before.
+// StepUUID identifies the step; it is the same in every attempt. Batches that are created
+// again are new steps.
 func (c *StepContext) StepUUID() uuid.UUID { return c.claim.StepUUID() }
 
 // StepName is the name of the step in its template; a batch has its own, such
@@ -99,8 +100,7 @@ func (c *StepContext) Version() string { return c.template.Version }
 // CorrelationID links the task with the request that caused it.
 func (c *StepContext) CorrelationID() uuid.UUID { return c.claim.CorrelationID }
 
-// ParentCorrelationID is that of the task which caused this one; ok is false
-// when there is none.
+// ParentCorrelationID is that of the task which caused this one; ok is false without one.
 func (c *StepContext) ParentCorrelationID() (id uuid.UUID, ok bool) {
 	if c.claim.ParentCorrelationID == nil {
 		return uuid.Nil, false
@@ -108,43 +108,43 @@ func (c *StepContext) ParentCorrelationID() (id uuid.UUID, ok bool) {
 	return *c.claim.ParentCorrelationID, true
 }
 
-// Priority is that of the task: workflow.MinPriority to workflow.MaxPriority,
-// higher runs first.
+// Priority is that of the task: workflow.MinPriority to workflow.MaxPriority, higher runs
+// first.
 func (c *StepContext) Priority() int { return c.claim.Priority }
 
 // RequestedAt is when the task was created, by the clock of the database.
 func (c *StepContext) RequestedAt() time.Time { return c.claim.RequestedAt }
 
-// Attempt is the number of this attempt: 1 for the first. Executions that yield
-// and go on are one attempt.
+// Attempt is the number of this attempt: 1 for the first. Executions that yield and
+// continue are one attempt.
 func (c *StepContext) Attempt() int { return c.claim.Attempt }
 
-// Token is the fence of the claim: unique, and greater than that of every claim
-// of the step before. A service that keeps the greatest it has seen can refuse
-// what a worker sends that has lost its claim and does not know it yet.
+// Token is the fence of the claim: unique, and greater than the tokens of all earlier
+// claims of the step. A service that keeps the greatest token it has seen can reject
+// requests of a worker that has lost its claim without knowing.
 func (c *StepContext) Token() int64 { return c.claim.Token }
 
-// MaxAttempts is how many executions the step may have, the first included.
+// MaxAttempts is the number of attempts that the step may have, the first included.
 func (c *StepContext) MaxAttempts() int {
 	return workflow.AttemptsOf(c.step.StepTemplate, c.claim.MaxAttempts)
 }
 
-// IsRetry reports whether an attempt before this one has failed or was lost.
+// IsRetry reports whether an earlier attempt has failed or was lost.
 func (c *StepContext) IsRetry() bool { return c.claim.Attempt > 1 }
 
-// IsLastAttempt reports whether a failure of this execution is the last word.
+// IsLastAttempt reports whether a failure of this execution is final.
 func (c *StepContext) IsLastAttempt() bool { return c.claim.Attempt >= c.MaxAttempts() }
 
-// IdempotencyKey is the same for every attempt of this step and different for
-// every other step: hand it to whatever must not happen twice.
+// IdempotencyKey is the same for every attempt of this step and differs between steps:
+// pass it to calls that must not happen twice.
 func (c *StepContext) IdempotencyKey() string { return c.StepUUID().String() }
 
-// Config is the handler's configuration from the template
-// (handler.initialization). It is shared by all executions: do not change it.
+// Config is the handler's configuration from the template (handler.initialization). It is
+// shared by all executions: do not change it.
 func (c *StepContext) Config() map[string]any { return c.step.Handler.Initialization }
 
-// ConfigAs decodes the handler's configuration into a type of its own. A
-// template without initialization counts as an empty object.
+// ConfigAs decodes the handler's configuration into a type. A template without
+// initialization counts as an empty object.
 func ConfigAs[T any](c *StepContext) (T, error) {
 	var v T
 	config := c.Config()
@@ -172,10 +172,9 @@ func (c *StepContext) Logger() *zap.Logger {
 	return c.named
 }
 
-// Progress says how far the handler is: a fraction from 0 to 1 (others are
-// brought into that range) and a message of at most 500 bytes. It is kept in
-// memory, shown in the worker's health, and logged at debug level once per
-// second at most, so it may be called as often as one likes.
+// Progress reports the handler's progress: a fraction, clamped to 0–1, and a message of
+// at most 500 bytes. It is kept in memory, shown in the worker's health, and logged at
+// debug level once per second at most, so frequent calls are cheap.
 func (c *StepContext) Progress(fraction float64, message string) {
 	if c.report.set(fraction, message) {
 		c.Logger().Debug("progress", zap.Float64("fraction", fraction), zap.String("progress", clip(message, maxProgress)))

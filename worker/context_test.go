@@ -55,7 +55,7 @@ func contextOf(t *testing.T, step string, change func(c *store.Claimed), board r
 	return s
 }
 
-// fetching answers for a step's results.
+// fetching is a function as results.
 type fetching func(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error)
 
 func (f fetching) StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error) {
@@ -178,14 +178,14 @@ func TestDependencyResults(t *testing.T) {
 	for range 3 {
 		n, err := ResultOf[int](c, "first")
 		require.NoError(t, err)
-		require.Equal(t, 42, n, "taken out of its envelope")
+		require.Equal(t, 42, n, "unwrapped from its envelope")
 	}
 	require.Equal(t, 1, asked, "read once")
 	raw, err = c.DependencyResult("first")
 	require.NoError(t, err)
 	require.JSONEq(t, `{"result":42}`, string(raw), "as it is stored")
 
-	for _, name := range []string{"aside", "third", "nobody", ""} {
+	for _, name := range []string{"aside", "third", "missing", ""} {
 		_, err = c.DependencyResult(name)
 		require.ErrorIs(t, err, ErrUnknownStep)
 		require.ErrorContains(t, err, `"`+name+`"`)
@@ -228,7 +228,7 @@ func TestEnvelopes(t *testing.T) {
 	require.Equal(t, total{3}, got)
 	mine, err := ResultOf[own](of(`{"result":{"total":3}}`), "first")
 	require.NoError(t, err)
-	require.Equal(t, own{total{3}}, mine, "a type that has the field itself is not cheated of it")
+	require.Equal(t, own{total{3}}, mine, "a type with the field keeps it")
 	both, err := ResultOf[map[string]int](of(`{"result":1,"more":2}`), "first")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"result": 1, "more": 2}, both, "not an envelope")

@@ -10,40 +10,37 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// NextTask is the task that continues the one of the handler, see Continue. What
-// is left empty is taken from the handler's task: the namespace, the name with
-// the version, the context, the priority, the correlation id, the parent
-// correlation id, the initiator, the source system and the tags. A template of
-// another name has the highest version that is not deprecated where none is given.
+// NextTask is the task that continues the handler's task, see Continue. Empty fields are
+// taken from the handler's task: the namespace, the name with the version, the context,
+// the priority, the correlation id, the parent correlation id, the initiator, the source
+// system and the tags. A template of another name without a version gets the highest
+// version that is not deprecated.
 //
 // Without an idempotency key the next task is never a duplicate, so a task may be
 // continued by one with the same context.
 type NextTask = TaskRequest
 
-// Continue is what a handler returns to end its step with a result and to name
-// the task that comes next:
+// Continue is what a handler returns to end its step with a result and to create the next
+// task:
 //
 //	return worker.Continue(result, worker.NextTask{Name: "collect", Version: "1.0.0", StartIn: time.Hour})
 //
-// The end of the step and the new task become true together, or neither does: in
-// the transaction of the handler where it works in one, and else in one that the
-// engine begins for it. So there is one next task for each execution whose
-// success was accepted, wherever a process dies; a result that comes too late
-// creates nothing. Both tasks show each other.
+// The end of the step and the new task are committed together: in the transaction of the
+// handler if it has one, else in one that the engine begins. So each execution whose
+// success was accepted has one next task, wherever a process dies; a result that comes
+// too late creates nothing. Both tasks refer to each other.
 //
-// A task that was created before under the idempotency key of the request is the
-// next task, and stays as it is. A request that is refused (a context that does
-// not fit its template, a template that is not registered) is a permanent
-// failure of type TypeNextTaskRefused.
+// An existing task with the request's idempotency key is the next task, unchanged. A
+// rejected request (a context that does not fit its template, an unregistered template)
+// is a permanent failure of type TypeNextTaskRefused.
 //
-// It works in every kind of step; the task that is continued goes on with the
-// steps it has left. What else it may come to is not waited for. Whether the queue
-// is full (back-pressure) is not asked.
+// Continue works in every type of step; the continued task proceeds with its remaining
+// steps, and its outcome does not matter. Back-pressure does not apply.
 func Continue[Out any](result Out, next NextTask) (Out, error) {
 	return result, &continueError{result, next}
 }
 
-// continueError is a result and what comes next, as a handler gives them.
+// continueError is a handler's result with its next task.
 type continueError struct {
 	result any
 	next   NextTask
@@ -53,8 +50,8 @@ func (e *continueError) Error() string {
 	return fmt.Sprintf("the handler continues with the task %s", e.next.Name)
 }
 
-// continued returns what comes next; nil where the error is a failure. A mark
-// around it makes it one, as around a yield.
+// continued returns the next task; nil if the error is a failure. A mark around it makes
+// it a failure, as around a yield.
 func continued(err error) *continueError {
 	var c *continueError
 	var verdict *verdictError
@@ -65,9 +62,8 @@ func continued(err error) *continueError {
 	return c
 }
 
-// Continued returns the task that a handler has named as what comes next, from
-// the error that it returned: for tests of handlers, and for functions around
-// them. ok is false where the error is a failure, or none.
+// Continued returns the next task from the error that a handler returned: for tests of
+// handlers and for functions around them. ok is false if the error is a failure or nil.
 func Continued(err error) (next NextTask, ok bool) {
 	c := continued(err)
 	if c == nil {
@@ -76,12 +72,12 @@ func Continued(err error) (next NextTask, ok bool) {
 	return c.next, true
 }
 
-// continuePatience bounds the wait for a connection of a handler that has ended
-// well although the worker is shutting down.
+// continuePatience bounds the wait for a connection for a handler that succeeded while
+// the worker shuts down.
 const continuePatience = 2 * time.Second
 
-// continueWith has the next task created with the report, in a transaction that
-// is begun for it where the handler has none.
+// continueWith creates the next task with the report, in a transaction of its own if the
+// handler has none.
 func (e *engine) continueWith(x *execution, next *NextTask) error {
 	if x.tx == nil {
 		if err := e.beginToContinue(x); err != nil {
@@ -93,7 +89,7 @@ func (e *engine) continueWith(x *execution, next *NextTask) error {
 }
 
 func (e *engine) beginToContinue(x *execution) error {
-	err := x.life.why()
+	err := x.ctx.why()
 	if err == nil {
 		_, err = e.begin(x, store.TxOptions{})
 	}
@@ -109,16 +105,16 @@ func (e *engine) beginToContinue(x *execution) error {
 // createNext creates the next task in the transaction of the execution.
 func (e *engine) createNext(ctx context.Context, x *execution, next *NextTask) error {
 	r := x.context.nextRequest(next)
-	alike := r.IdempotencyKey == "" // as far as anybody knows
+	alike := r.IdempotencyKey == "" // as far as the engine knows
 	if alike {
-		r.IdempotencyKey = fmt.Sprintf("%s/%d", x.context.StepUUID(), x.key.Token) // tells of which execution it is
+		r.IdempotencyKey = fmt.Sprintf("%s/%d", x.context.StepUUID(), x.key.Token) // identifies the execution
 	}
-	task, err := submission.Prepare(ctx, e.works.store, &r)
+	task, err := submission.Prepare(ctx, e.txPool.store, &r)
 	if err != nil {
 		return notContinued(err)
 	}
 	if alike {
-		task.Identity = nil // or a task could not be continued with the context it has
+		task.Identity = nil // or a task could not continue with its own context
 	}
 	created, err := x.tx.work.Continue(ctx, store.Continuation{Claim: x.key, StepName: x.context.StepName(), Actor: e.cfg.WorkerID, Next: task})
 	if err != nil {
@@ -130,7 +126,7 @@ func (e *engine) createNext(ctx context.Context, x *execution, next *NextTask) e
 	return nil
 }
 
-// nextRequest fills in what a handler has left to the engine.
+// nextRequest fills in the fields that the handler left empty.
 func (c *StepContext) nextRequest(next *NextTask) TaskRequest {
 	r := *next
 	if r.Namespace == "" {

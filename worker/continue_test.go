@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What functions around a handler may do to its next task.
+// TestContinued: what functions around a handler may do with its next task.
 func TestContinued(t *testing.T) {
 	t.Parallel()
 	result, err := Continue("done", NextTask{Name: "next", Version: "2.0.0"})

@@ -8,8 +8,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Tasks that handlers create, see StepContext.CreateTask. What is right for the
-// API is right for them: the rules stand in package submission.
+// Tasks that handlers create, see StepContext.CreateTask. They follow the rules of the
+// API, which package submission holds.
 type (
 	// TaskRequest asks for a task.
 	TaskRequest = submission.Request
@@ -23,24 +23,22 @@ type (
 	UnknownTemplateError = submission.UnknownTemplateError
 )
 
-// CreateTask creates a task within a transaction: that of the handler, a
-// savepoint in it, or one of the handler's own to the engine's database. The
-// task exists when that is committed, and never if it is not.
+// CreateTask creates a task in a transaction: the handler's, a savepoint in it, or
+// another one of the handler to the engine's database. The task exists if that is
+// committed.
 //
-// The rules are those of POST /v1/tasks. A request without a parent correlation
-// id gets the correlation id of the handler's task. The error is an
-// *InvalidTaskError, *UnknownTemplateError or *DuplicateTaskError where the
-// request is to blame, and then the transaction goes on as if nothing had been
-// asked. After an error of the database it can only be rolled back.
+// The rules are those of POST /v1/tasks. A request without a parent correlation id gets
+// the correlation id of the handler's task. If the request is invalid, the error is an
+// *InvalidTaskError, *UnknownTemplateError or *DuplicateTaskError, and the transaction
+// can continue. After an error of the database it can only be rolled back.
 //
 // The identity of the task stays locked until the commit, so create late; see
-// store.CreateTasksIn. Whether the queue is full (back-pressure) is not asked.
+// store.CreateTasksIn. Back-pressure does not apply.
 //
-// In the handler's transaction, those who look for work are told after the
-// commit. In another one, which the engine does not see end, a signal is a part
-// of it.
+// In the handler's transaction the engine signals the task after the commit. In another
+// one, whose end the engine does not see, the signal is part of the transaction.
 func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error) {
-	if c.run == nil || c.run.engine.works.store == nil {
+	if c.run == nil || c.run.engine.txPool.store == nil {
 		return CreatedTask{}, errors.New("create a task: there is no engine around the handler")
 	}
 	if r.ParentCorrelationID == nil {
@@ -50,12 +48,12 @@ func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error
 	e, own := c.run.engine, c.run.tx.within(tx)
 	how := store.AnnounceNothing
 	if !own {
-		how = e.works.announce
+		how = e.txPool.announce
 	}
-	created, signals, err := submission.Into(c, tx, e.works.store, how, &r)
+	created, signals, err := submission.Into(c, tx, e.txPool.store, how, &r)
 	if err == nil && own && !created.Existing {
 		c.run.tx.work.Announce(signals...)
-		if tx == c.run.tx.work.Tx() { // what becomes of a savepoint is not known here
+		if tx == c.run.tx.work.Tx() { // the outcome of a savepoint is not known here
 			c.run.tx.created = append(c.run.tx.created, r.Namespace)
 		}
 	}
@@ -65,8 +63,8 @@ func (c *StepContext) CreateTask(tx store.Tx, r TaskRequest) (CreatedTask, error
 // within reports whether tx is the handler's transaction or a savepoint in it.
 func (t *transaction) within(tx store.Tx) bool { return t != nil && t.work.Within(tx) }
 
-// announcement is how transactions that the engine does not commit tell of what
-// was created in them.
+// announcement is how transactions that the engine does not commit signal the tasks
+// created in them.
 func (w *Worker) announcement() store.Announce {
 	switch {
 	case w.inWAL():

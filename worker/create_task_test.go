@@ -40,7 +40,7 @@ func TestHandlersMayCreateTasks(t *testing.T) {
 			return nil, err
 		}
 		if _, err := ctx.CreateTask(tx, request); !errors.As(err, &duplicate) || duplicate.Existing != child.UUID {
-			return nil, fmt.Errorf("not told of the duplicate: %w", err)
+			return nil, fmt.Errorf("the duplicate was not reported: %w", err)
 		}
 		bad := request
 		bad.Name = "nothing"
@@ -78,7 +78,7 @@ func TestHandlersMayCreateTasks(t *testing.T) {
 	require.Equal(t, 20, c.books())
 	require.Equal(t, 10, c.db.QueryInt(t, `select count(*) from tasker.tasks where idempotency_key like 'child-%'`))
 	require.Equal(t, 10, c.db.QueryInt(t, `select count(*) from tasker.tasks c join tasker.tasks p on p.correlation_id = c.parent_correlation_id where c.idempotency_key is not null`))
-	pgtest.Eventually(t, patient, func() (bool, string) { // counted after the commit, which is seen at once
+	pgtest.Eventually(t, patient, func() (bool, string) { // counted after the commit becomes visible
 		n := testutil.ToFloat64(c.metrics.TasksCreated.WithLabelValues("books"))
 		return n >= 10, fmt.Sprint(n, " are counted")
 	})
@@ -94,8 +94,8 @@ func TestHandlersMayCreateTasks(t *testing.T) {
 	}
 }
 
-// A handler with a transaction of its own: the engine does not see its commit,
-// so the signal must be a part of it.
+// A handler with its own transaction: the engine does not see its commit, so the signal
+// must be part of it.
 func TestTasksCreatedInATransactionOfTheHandlersOwn(t *testing.T) {
 	t.Parallel()
 	b, tmpl := newBench(t, "notify"), template(t, booksYAML)

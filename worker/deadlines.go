@@ -2,17 +2,17 @@ package worker
 
 import "time"
 
-// deadlines watches the time limits of all executions with one timer: it is
-// set for the earliest that was ever asked for and not seen to yet, so under
-// load it hardly ever moves. Its fields are guarded by the slots' lock.
+// deadlines watches the time limits of all executions with one timer: it is set to the
+// earliest limit not yet handled, so under load it hardly ever moves. Its fields are
+// guarded by the slots' lock.
 type deadlines struct {
 	timer   *time.Timer
-	at      time.Time // what timer is set for; zero: it is not
-	passed  func()    // called in a goroutine of its own when some may have passed; it must not panic
+	at      time.Time // when the timer fires; zero: not set
+	passed  func()    // called in its own goroutine when limits may have passed; must not panic
 	stopped bool
 }
 
-// watch sees to it that passed is called at a deadline.
+// watch ensures that passed is called at a deadline.
 func (d *deadlines) watch(at, now time.Time) {
 	if d.stopped || !d.at.IsZero() && !at.Before(d.at) {
 		return
@@ -25,8 +25,8 @@ func (d *deadlines) watch(at, now time.Time) {
 	d.timer.Reset(at.Sub(now))
 }
 
-// overdue ends the executions whose time limit has passed and returns those to
-// report. Their permits come back when their handlers have really ended.
+// overdue ends the executions whose time limit has passed and returns those to report.
+// Their permits come back when their handlers return.
 func (s *slots) overdue(now time.Time) (late []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,9 +39,9 @@ func (s *slots) overdue(now time.Time) (late []*execution) {
 			if next.IsZero() || x.deadline.Before(next) {
 				next = x.deadline
 			}
-		case x.life.expire(): // else it was told to end before, which is why it will
+		case x.ctx.expire(): // else its context has ended already, for another reason
 			s.zombieLocked(x)
-			s.settleLocked(x, false)
+			s.winReportLocked(x, false)
 			late = append(late, x)
 		}
 	}
@@ -51,10 +51,10 @@ func (s *slots) overdue(now time.Time) (late []*execution) {
 	return late
 }
 
-// watchAgainAfter is the pause after a look at the deadlines that failed.
+// watchAgainAfter is the delay after a failed look at the deadlines.
 const watchAgainAfter = time.Second
 
-// watchAgain has the deadlines looked at again after a look that failed.
+// watchAgain schedules another look at the deadlines after a failed one.
 func (s *slots) watchAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,14 +62,14 @@ func (s *slots) watchAgain() {
 	s.deadlines.watch(now.Add(watchAgainAfter), now)
 }
 
-// limitLocked begins the time of a handler.
+// limitLocked starts the time limit of a handler.
 func (s *slots) limitLocked(x *execution, now time.Time) {
 	x.deadline = now.Add(x.job.limit)
-	x.life.limit(x.deadline)
+	x.ctx.limit(x.deadline)
 	s.deadlines.watch(x.deadline, now)
 }
 
-// close ends the watching of deadlines and the contexts of what still runs.
+// close stops the watch and ends the contexts of running executions.
 func (s *slots) close(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,6 +78,6 @@ func (s *slots) close(cause error) {
 		s.deadlines.timer.Stop()
 	}
 	for _, x := range s.running {
-		x.life.end(cause)
+		x.ctx.end(cause)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// TestTheWatchOverTimeLimitsSurvivesAPanic: nobody stands above the goroutine of
-// its timer, so the process would end. One step's end cannot be told; the
-// others' can, and the watch goes on.
+// TestTheWatchOverTimeLimitsSurvivesAPanic: a panic in the timer's goroutine would end
+// the process. One step's end cannot be reported; the others' can, and the watch
+// continues.
 func TestTheWatchOverTimeLimitsSurvivesAPanic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,10 +42,10 @@ func TestTheWatchOverTimeLimitsSurvivesAPanic(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
 		got := r.board.reported()
-		require.Len(t, got, 1, "the other one")
+		require.Len(t, got, 1, "the other step")
 		require.Equal(t, TypeTimeout, decodeFailure(t, got[0]).Type)
 		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return len(b.held) }))
-		require.Empty(t, r.parts.engine.slots.held(), "the lease of what could not be told is not kept up")
+		require.Empty(t, r.parts.engine.slots.held(), "the lease of the unreported step is not extended")
 		require.InDelta(t, 1, testutil.ToFloat64(metrics.LoopRestarts.WithLabelValues(deadlinesLoop)), 0)
 		require.Equal(t, 1, logs.FilterFieldKey("stack").Len())
 
@@ -55,7 +55,7 @@ func TestTheWatchOverTimeLimitsSurvivesAPanic(t *testing.T) {
 		r.offer(1, stepLimited)
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
-		require.Len(t, r.board.reported(), 2, "the watch goes on")
+		require.Len(t, r.board.reported(), 2, "the watch continues")
 		close(release)
 		r.stop(t)
 	})
@@ -83,7 +83,7 @@ func TestAFailedLookAtTheTimeLimitsIsRepeated(t *testing.T) {
 		r.offer(2, stepLimited)
 		time.Sleep(5*time.Second + watchAgainAfter)
 		synctest.Wait()
-		require.Len(t, r.board.reported(), 1, "the one after")
+		require.Len(t, r.board.reported(), 1, "the repeated look")
 		close(release)
 		r.stop(t)
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/worker/events"
 )
 
-// engineConfig is the part of Config that the engine works by.
+// engineConfig is the part of Config that the engine uses.
 type engineConfig struct {
 	MaxConcurrent  int
 	Prefetch       int
@@ -32,7 +32,7 @@ type engineConfig struct {
 	WorkerID       string  // names the worker in the history of tasks
 }
 
-// engine claims steps, runs them and has their outcomes reported.
+// engine claims steps, runs them and reports their outcomes.
 type engine struct {
 	cfg        engineConfig
 	id         *identity
@@ -46,23 +46,23 @@ type engine struct {
 	publishing *publishing
 	scans      fullScans // used by Look alone
 	unknown    unknown
-	looks      func() bool // whether the mode lets it look for work
-	wake       func()      // asks for another look; never blocks
-	beat       func()      // asks for a heartbeat before its time; never blocks
+	looks      func() bool // whether the mode allows looks
+	wake       func()      // requests another look; never blocks
+	beat       func()      // requests an early heartbeat; never blocks
 	publisher  signal.Publisher
 	log        *zap.Logger
 	metrics    *telemetry.Metrics
 	count      *counters
-	works      *works
+	txPool     *txPool
 
-	base   context.Context // of bringing reports; ends when the worker is closed
-	cancel context.CancelCauseFunc
-	told   context.Context // ends when handlers are told to end
-	tell   context.CancelCauseFunc
-	group  conc.WaitGroup // the handlers' goroutines
+	base        context.Context // for sending reports; ends when the worker is closed
+	cancel      context.CancelCauseFunc
+	handlersCtx context.Context // ends when the handlers are cancelled
+	endHandlers context.CancelCauseFunc
+	group       conc.WaitGroup // the handlers' goroutines
 }
 
-// counters count since the worker was made.
+// counters count since the worker was created.
 type counters struct {
 	claimed, succeeded, failed, stale, leasesLost atomic.Uint64
 }
@@ -76,7 +76,7 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	e.slots.deadlines.passed = e.endOverdue
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
-	e.told, e.tell = context.WithCancelCause(e.base)
+	e.handlersCtx, e.endHandlers = context.WithCancelCause(e.base)
 	e.reporter = newReporter(e, publisher)
 	e.saver = newSaver(e)
 	others := newReplicas(id.get(), cfg.DomainEvents.RememberedIDs, cfg.Bus, publisher, log, m)
@@ -85,13 +85,13 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	return e
 }
 
-// close ends the contexts of all that still runs.
+// close ends the contexts of everything that still runs.
 func (e *engine) close() {
 	e.slots.close(ErrShutdown)
 	e.cancel(ErrShutdown)
 }
 
-// start runs an execution that has a permit, and those that inherit it.
+// start runs an execution that has a permit, and then those that inherit the permit.
 func (e *engine) start(x *execution) {
 	e.metrics.HandlersActive.Inc()
 	e.group.Go(func() { e.work(x) })
@@ -104,8 +104,8 @@ func (e *engine) work(x *execution) {
 		if ended {
 			return
 		}
-		// The handler has ended this goroutine (runtime.Goexit), or there is a
-		// mistake in this package; the permit must not be lost over it.
+		// The handler has called runtime.Goexit, or this package has a bug; the permit
+		// must not be lost.
 		if r := recover(); r != nil {
 			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}

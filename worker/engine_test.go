@@ -78,7 +78,7 @@ func newRig(t *testing.T, cfg Config, do HandlerFunc) *rig {
 func (r *rig) start(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Start(t.Context()))
-	t.Cleanup(func() { // or a bubble would panic about what is left, and end the other tests
+	t.Cleanup(func() { // or synctest panics about running goroutines and ends the other tests
 		if t.Failed() {
 			_ = r.Stop(context.WithoutCancel(t.Context()))
 		}
@@ -86,7 +86,7 @@ func (r *rig) start(t *testing.T) {
 	synctest.Wait()
 }
 
-// offer makes work claimable and says so.
+// offer makes work claimable and signals it.
 func (r *rig) offer(n, step int) {
 	r.board.put(n, step)
 	r.signal()
@@ -163,9 +163,9 @@ func TestPermitsBoundHandlers(t *testing.T) {
 		claims := func(b *fakeBoard) int { return len(b.claims) }
 		before := r.board.number(claims)
 		r.signal()
-		require.Equal(t, before, r.board.number(claims), "without room the database is not even asked")
+		require.Equal(t, before, r.board.number(claims), "without room no statement is sent")
 
-		release <- struct{}{} // one ends: a prefetched one begins, and another is claimed at once
+		release <- struct{}{} // one ends: a prefetched step begins, and another is claimed at once
 		synctest.Wait()
 		require.EqualValues(t, 7, r.Health().Claimed)
 		close(release)
@@ -186,7 +186,7 @@ func TestUnknownHandlerAndPlan(t *testing.T) {
 		r.offer(1, 0)
 		f := decodeFailure(t, r.board.reported()[0])
 		require.Equal(t, TypeHandlerNotFound, f.Type)
-		require.True(t, f.Retryable, "another worker may have it")
+		require.True(t, f.Retryable, "another worker may have the handler")
 		require.Contains(t, f.Message, "elsewhere")
 
 		r.offer(1, 9) // no such step
@@ -236,18 +236,18 @@ func TestFullScanAfterAnEmptyFastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, func(*StepContext) (any, error) { return 1, nil })
 		r.start(t)
-		time.Sleep(emptyPause) // of the bubble's clock; the start has just looked
+		time.Sleep(emptyPause) // of the bubble's clock; Start has just looked
 		r.board.set(func(b *fakeBoard) { b.hidden = true })
 		r.offer(3, stepOnly)
-		time.Sleep(emptyPause) // where a poll has looked meanwhile
+		time.Sleep(emptyPause) // if a poll has looked meanwhile
 		synctest.Wait()
 		require.Len(t, r.board.reported(), 3)
 		r.stop(t)
 	})
 }
 
-// A claim that passes over a step whose row is locked has used up the signal, so
-// it is repeated within milliseconds.
+// A claim that skips a step whose row is locked has used up the signal, so it is repeated
+// within milliseconds.
 func TestAClaimThatPassesOverStepsIsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestAClaimThatPassesOverStepsIsRepeated(t *testing.T) {
 		time.Sleep(emptyPause)
 		r.board.set(func(b *fakeBoard) { b.locked = 5 })
 		r.offer(1, stepOnly)
-		time.Sleep(40 * lockedRetry) // of the bubble's clock; a poll comes later, with hardly an exception
+		time.Sleep(40 * lockedRetry) // of the bubble's clock; a poll almost always comes later
 		synctest.Wait()
 		require.Len(t, r.board.reported(), 1)
 		r.stop(t)
@@ -315,7 +315,7 @@ func TestManyHandlersManySignals(t *testing.T) {
 	})
 }
 
-// A worker of somebody's own program has the defaults of the daemon.
+// An embedded worker has the defaults of the daemon.
 func TestDefaultsOfAWorkerAreThoseOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	defaults, err := config.Defaults()
@@ -323,7 +323,7 @@ func TestDefaultsOfAWorkerAreThoseOfTheConfiguration(t *testing.T) {
 	w, err := New(Config{DatabaseURL: "postgres://unused"})
 	require.NoError(t, err)
 	want := Configure(defaults)
-	for _, c := range []*Config{&want, &w.cfg} { // what belongs to the process, and functions, which are never equal
+	for _, c := range []*Config{&want, &w.cfg} { // fields of the process, and functions, which are never equal
 		c.WorkerID, c.Version, c.DatabaseURL, c.ListenerURL, c.Logger, c.Metrics = "", "", "", "", nil, nil
 		c.MaxResultBytes, c.ShutdownTimeout, c.Namespaces, c.Tags = 0, 0, nil, nil
 	}

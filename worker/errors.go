@@ -8,25 +8,24 @@ import (
 
 // Errors that callers and handlers branch on.
 var (
-	// ErrLeaseLost is the cause of a handler's context when the claim of its
-	// step is gone: whatever it returns changes nothing any more.
+	// ErrLeaseLost is the cause of a handler's context when the claim of its step is
+	// lost: the handler's result changes nothing.
 	ErrLeaseLost = errors.New("the lease of the step is lost")
-	// ErrTimeout is the cause of a handler's context when the time limit of
-	// its step has passed.
+	// ErrTimeout is the cause of a handler's context when the time limit of its step has
+	// passed.
 	ErrTimeout = errors.New("the step ran out of time")
-	// ErrShutdown is the cause of a handler's context when the worker ends
-	// and cannot wait any longer. A handler that returns because of it has not
-	// failed: its step runs again elsewhere.
+	// ErrShutdown is the cause of a handler's context when the worker stops and the grace
+	// period is over. A handler that returns because of it has not failed: its step runs
+	// again elsewhere.
 	ErrShutdown = errors.New("the worker is shutting down")
-	// ErrAbsent: the input field, or the result of the step, is not there.
+	// ErrAbsent: the input field or the step's result does not exist.
 	ErrAbsent = errors.New("absent")
-	// ErrUnknownStep: the name is not that of a step this one depends on,
-	// directly or not.
+	// ErrUnknownStep: this step does not depend on a step of that name, directly or not.
 	ErrUnknownStep = errors.New("not a step this one depends on")
 )
 
-// The values of error_type that the engine gives. A handler's error brings its
-// own with a method ErrorType() string.
+// The values of error_type that the engine sets. A handler's error sets its own with a
+// method ErrorType() string.
 const (
 	TypeRetryable        = "RetryableError"     // the handler returned Retryable
 	TypePermanent        = "PermanentError"     // the handler returned Permanent
@@ -34,34 +33,34 @@ const (
 	TypeInvalidInput     = "InvalidInput"       // the input does not fit a typed handler
 	TypePanic            = "PanicError"         // the handler panicked
 	TypeTimeout          = "Timeout"            // the step's time limit has passed
-	TypeHandlerNotFound  = "HandlerNotFound"    // no handler here; another worker may have it
+	TypeHandlerNotFound  = "HandlerNotFound"    // no handler in this worker; another one may have it
 	TypeMethodNotFound   = "MethodNotFound"     // the handler has no such method
 	TypeResolution       = "ResolutionError"    // a resolver failed
 	TypePlanUnreadable   = "PlanUnreadable"     // the step's plan cannot be used by this worker
 	TypeResultNotEncoded = "ResultNotEncodable" // the result has no JSON form
-	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be kept: its size or its content
+	TypeResultNotStored  = "ResultNotStorable"  // the result cannot be stored: its size or its content
 	TypeInvalidOutcome   = "InvalidOutcome"     // the result asks for steps that a step of its type cannot create
-	// TypeNotIsolated is of an item of a batch that cannot be isolated, see StepContext.Isolate.
+	// TypeNotIsolated: an item of a batch cannot be isolated, see StepContext.Isolate.
 	TypeNotIsolated = "ItemNotIsolated"
-	// TypeItemsNotRead is of a batch about items that its handler has not asked for, see StepContext.BatchItems.
+	// TypeItemsNotRead: the handler of a batch with items has not read them, see
+	// StepContext.BatchItems.
 	TypeItemsNotRead = "ItemsNotRead"
-	// TypeCheckpointNotStored is of a checkpoint that cannot be kept, see CheckpointError.
+	// TypeCheckpointNotStored: a checkpoint cannot be stored, see CheckpointError.
 	TypeCheckpointNotStored = "CheckpointNotStorable"
 
-	// TypeNextTaskRefused is of a next task (Continue) that cannot be created.
+	// TypeNextTaskRefused: a next task (Continue) cannot be created.
 	TypeNextTaskRefused = "NextTaskRefused"
 
-	// Of handlers that work in a transaction.
-	TypeTransaction   = "TransactionFailed"    // it could not be begun or committed, or was lost; it is rolled back
-	TypeSerialization = "SerializationFailure" // the server has undone it for the sake of others (SQLSTATE 40001, 40P01)
+	// Types for handlers that work in a transaction.
+	TypeTransaction   = "TransactionFailed"    // it was not begun or committed, or was lost; it is rolled back
+	TypeSerialization = "SerializationFailure" // rolled back by the server because of a conflict (SQLSTATE 40001, 40P01)
 )
 
-// Retryable marks err as a failure after which the step may run again. A
-// positive delay asks for the next attempt no earlier than after that time and
-// wins over the step's backoff; without one the backoff decides. A nil err
-// stays nil.
+// Retryable marks err as a failure after which the step may run again. A positive delay
+// is the least time to the next attempt and overrides the step's backoff; otherwise the
+// backoff decides. A nil err stays nil.
 //
-// Plain errors are retryable as well; the outermost mark of a chain counts.
+// Unmarked errors are retryable as well; the outermost mark of a chain counts.
 func Retryable(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -69,8 +68,7 @@ func Retryable(err error, after time.Duration) error {
 	return &verdictError{err: err, retryable: true, after: after}
 }
 
-// Permanent marks err as a failure that another attempt cannot mend. A nil err
-// stays nil.
+// Permanent marks err as a failure that another attempt cannot fix. A nil err stays nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -78,8 +76,8 @@ func Permanent(err error) error {
 	return &verdictError{err: err}
 }
 
-// WithCode gives err a code of the handler's own vocabulary, kept as
-// error_code. It does not change whether err is retryable. A nil err stays nil.
+// WithCode gives err a code from the handler's vocabulary, stored as error_code. It does
+// not change whether err is retryable. A nil err stays nil.
 func WithCode(err error, code string) error {
 	if err == nil {
 		return nil
@@ -87,8 +85,8 @@ func WithCode(err error, code string) error {
 	return &codedError{err: err, code: code}
 }
 
-// WithDetails gives err facts that are kept, as JSON, under context. What has
-// no JSON form or is too big is left out. A nil err stays nil.
+// WithDetails gives err facts that are stored as JSON under context. Details without a
+// JSON form, or too large, are dropped. A nil err stays nil.
 func WithDetails(err error, details map[string]any) error {
 	if err == nil {
 		return nil
@@ -121,7 +119,7 @@ type detailedError struct {
 func (e *detailedError) Error() string { return e.err.Error() }
 func (e *detailedError) Unwrap() error { return e.err }
 
-// typedError is a failure the engine found; kind is its error_type.
+// typedError is a failure that the engine found; kind is its error_type.
 type typedError struct {
 	kind string
 	err  error

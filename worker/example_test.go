@@ -24,8 +24,8 @@ type receipt struct {
 
 var errDeclined = errors.New("the card was declined")
 
-// charge is a typed handler: the order is decoded from the task's context, the
-// receipt becomes the step's result.
+// charge is a typed handler: the order is decoded from the task's context, the receipt
+// becomes the step's result.
 func charge(ctx *worker.StepContext, o order) (receipt, error) {
 	if o.Amount <= 0 {
 		return receipt{}, worker.WithCode(worker.Permanent(fmt.Errorf("amount %d is not positive", o.Amount)), "BAD_AMOUNT")
@@ -41,12 +41,12 @@ func charge(ctx *worker.StepContext, o order) (receipt, error) {
 	return receipt{Number: number}, nil
 }
 
-// pay stands for a call to somebody else; it watches its context.
+// pay stands for a call to another service; it watches its context.
 func pay(ctx context.Context, _ order, key string) (string, error) {
 	return "R-" + key, ctx.Err()
 }
 
-// notify uses the result of a step before it and its own configuration.
+// notify uses the result of an earlier step and its own configuration.
 func notify(ctx *worker.StepContext) (any, error) {
 	r, err := worker.ResultOf[receipt](ctx, "charge")
 	if err != nil {
@@ -73,7 +73,7 @@ func Example() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	// Start returns what went wrong here, too.
+	// Start also returns the errors of these calls.
 	err = errors.Join(
 		worker.Handle(w, "payments.charge", charge, worker.Strict()),
 		w.Register("payments.notify", worker.HandlerFunc(notify)),
@@ -92,7 +92,7 @@ func Example() {
 			http.Error(rw, reason, http.StatusServiceUnavailable)
 		}
 	})
-	// The first signal drains: handlers are waited for, the rest is handed back.
+	// The first signal drains: the worker waits for handlers and hands the rest back.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := w.Run(ctx); err != nil {

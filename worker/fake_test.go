@@ -17,14 +17,14 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// fakeBoard is a board in memory with one plan, one queue and no orchestrator:
-// what is reported stays reported.
+// fakeBoard is a board in memory with one plan, one queue and no orchestrator: reported
+// steps stay reported.
 type fakeBoard struct {
-	dead         uuid.UUID // the worker that the fleet has given up
+	dead         uuid.UUID // the worker that the fleet considers dead
 	mu           sync.Mutex
 	plan         *store.Plan
 	claimable    []store.Claimed
-	locked       int // claims that pass over what is claimable
+	locked       int // claims that skip claimable steps
 	held         map[int64]store.Claimed
 	reports      []store.Report
 	saves        []store.Checkpoint
@@ -41,9 +41,9 @@ type fakeBoard struct {
 	deaf         error                       // heartbeats fail with it
 	others       bool                        // offer what this worker offers
 	namesake     func() store.Namesake       // has the worker_id
-	succeeded    []uuid.UUID                 // who have taken the worker_id from it
+	succeeded    []uuid.UUID                 // workers that took over the worker_id
 	deafHandBack error                       // handing back fails with it
-	refuse       func(r *store.Report) error // of what is in a report
+	refuse       func(r *store.Report) error // by the content of a report
 	queues       map[string]int32
 	mute         int              // claims whose answers are lost
 	answer       store.Registered // to the templates
@@ -114,7 +114,7 @@ func (b *fakeBoard) reported() []store.Report {
 	return slices.Clone(b.reports)
 }
 
-// BeginClaims notes what was announced. Steps claimed ahead must not begin before.
+// BeginClaims records announcements. Steps claimed ahead must not begin before.
 func (b *fakeBoard) BeginClaims(ctx context.Context, _ uuid.UUID, _, token int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +125,7 @@ func (b *fakeBoard) BeginClaims(ctx context.Context, _ uuid.UUID, _, token int64
 	return nil
 }
 
-// begunUpTo is the token up to which the beginning of steps was announced.
+// begunUpTo returns the last announced token.
 func (b *fakeBoard) begunUpTo() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,14 +192,14 @@ func (b *fakeBoard) Report(_ context.Context, reports []store.Report) ([]bool, e
 	return accepted, nil
 }
 
-// SaveCheckpoints keeps them with the claims, as a later claim shall find them.
+// SaveCheckpoints stores them with the claims, where a later claim finds them.
 func (b *fakeBoard) SaveCheckpoints(ctx context.Context, list []store.Checkpoint, _ int, lease time.Duration) ([]store.SavedCheckpoint, error) {
 	b.mu.Lock()
 	takes := b.saveTakes
 	b.mu.Unlock()
 	if takes > 0 {
 		select {
-		case <-time.After(takes): // takes time: of a bubble
+		case <-time.After(takes): // takes time: of a bubble's clock
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -237,7 +237,7 @@ func (b *fakeBoard) cursors() (list []string) {
 	return list
 }
 
-// ClaimsAfter knows nothing of workers: the board has one.
+// ClaimsAfter ignores the worker: the board has one.
 func (b *fakeBoard) ClaimsAfter(_ context.Context, _ uuid.UUID, after int64) (keys []store.ClaimKey, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -294,7 +294,7 @@ func (b *fakeBoard) WorkerHeartbeat(_ context.Context, d store.Daemon, claims []
 	return lost, nil
 }
 
-// TakeWorkerID gives the worker_id to whoever asks, unless it is somebody's.
+// TakeWorkerID grants the worker_id unless another worker has it.
 func (b *fakeBoard) TakeWorkerID(_ context.Context, d store.Daemon, dead []uuid.UUID, silence time.Duration) (store.TakenWorkerID, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -339,7 +339,7 @@ func (b *fakeBoard) err() error {
 	return b.down
 }
 
-// OthersOffer says what it is told to.
+// OthersOffer returns the configured answer.
 func (b *fakeBoard) OthersOffer(context.Context, uuid.UUID, int32, time.Duration) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -352,7 +352,7 @@ func (b *fakeBoard) ReadPlans(context.Context, []int32) error { return b.err() }
 // CallablesVersion never changes.
 func (b *fakeBoard) CallablesVersion() uint64 { return 1 }
 
-// KnownCallables are those of the plan, one for each step.
+// KnownCallables returns one callable for each step of the plan.
 func (b *fakeBoard) KnownCallables() []store.Callable {
 	b.mu.Lock()
 	defer b.mu.Unlock()

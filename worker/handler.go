@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Handler is the code of a step. Call returns the result, which must have a
-// JSON form, or an error (see Retryable, Permanent, WithCode). It must watch
-// its context: when that ends nobody waits for it any more. Handlers are called
-// from many goroutines at once and may be called again for the same step.
+// Handler is the code of a step. Call returns the result, which must have a JSON form, or
+// an error (see Retryable, Permanent, WithCode). It must watch its context, after whose
+// end the result is ignored. Handlers are called from many goroutines at once and may be
+// called again for the same step.
 type Handler interface {
 	Call(ctx *StepContext) (any, error)
 }
@@ -28,7 +28,7 @@ type MethodHandler interface {
 	Method(name string) (fn HandlerFunc, ok bool)
 }
 
-// defaultMethod is the entry point of a template that names none.
+// defaultMethod is the entry point of a template without a method.
 const defaultMethod = "call"
 
 // methods is a MethodHandler made of functions.
@@ -52,7 +52,7 @@ func (m *methods) Method(name string) (HandlerFunc, bool) {
 	return fn, ok
 }
 
-// entry picks the entry point of a handler.
+// entry returns the entry point of a handler.
 func entry(callable, method string, h Handler) (HandlerFunc, error) {
 	if method == "" {
 		method = defaultMethod
@@ -71,7 +71,7 @@ func entry(callable, method string, h Handler) (HandlerFunc, error) {
 	return nil, methodNotFound(callable, method, h)
 }
 
-// methodNotFound is permanent: the same handler will not grow the method.
+// methodNotFound is permanent: another attempt finds the same handler.
 func methodNotFound(callable, method string, h Handler) error {
 	hint := ""
 	if m, ok := h.(*methods); ok {

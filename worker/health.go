@@ -18,7 +18,7 @@ import (
 // maxHealthSteps bounds the running steps listed in a health report.
 const maxHealthSteps = 100
 
-// Health is what a worker tells about itself.
+// Health is the state that a worker reports.
 type Health struct {
 	WorkerID   string    `json:"worker_id"`
 	WorkerUUID uuid.UUID `json:"worker_uuid"`
@@ -30,9 +30,9 @@ type Health struct {
 	Missing  []string `json:"missing_namespaces,omitempty"`
 	Handlers []string `json:"handlers,omitempty"`
 
-	// Limit is how many handlers may run at once, Running how many do. Of them
-	// Zombies are waited for by nobody: their time limit has passed or their
-	// lease is lost, and they have not ended.
+	// Limit is the number of permits, Running the number of handlers that run. Zombies of
+	// them have ended for the worker (time limit passed or lease lost) but have not
+	// returned.
 	Limit      int `json:"handlers_limit"`
 	Running    int `json:"handlers_running"`
 	Zombies    int `json:"handlers_zombie"`
@@ -46,15 +46,15 @@ type Health struct {
 	Claimed    uint64 `json:"claimed"`
 	Succeeded  uint64 `json:"succeeded"`
 	Failed     uint64 `json:"failed"`
-	Stale      uint64 `json:"stale"` // outcomes that came too late
+	Stale      uint64 `json:"stale"` // outcomes rejected as late
 	LeasesLost uint64 `json:"leases_lost"`
 
-	// HeartbeatAge is the time since the latest heartbeat that got through.
+	// HeartbeatAge is the time since the latest successful heartbeat.
 	HeartbeatAge      time.Duration `json:"heartbeat_age_ns"`
 	HeartbeatFailures int           `json:"heartbeat_failures"` // in a row
 	HeartbeatError    string        `json:"heartbeat_error,omitempty"`
 
-	// Events is how work is found; nil while the worker does not run.
+	// Events is the health of the event system; nil while the worker does not run.
 	Events *coordinator.Health `json:"events,omitempty"`
 	// DeadLoops names the loops that should run and do not.
 	DeadLoops []string `json:"dead_loops,omitempty"`
@@ -72,14 +72,14 @@ type RunningStep struct {
 	Message  string        `json:"message,omitempty"`
 }
 
-// running returns the parts while they exist.
+// current returns the parts while they exist.
 func (w *Worker) current() (*parts, state) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.parts, w.state
 }
 
-// Health returns the present state; it asks nobody.
+// Health returns the present state without I/O.
 func (w *Worker) Health() Health {
 	p, s := w.current()
 	h := Health{WorkerID: w.cfg.WorkerID, WorkerUUID: w.ID(), State: string(s), Limit: w.cfg.MaxConcurrent, Handlers: w.registry.names()}
@@ -122,21 +122,21 @@ func (w *Worker) readiness(s state, h Health) (bool, string) {
 	case len(h.DeadLoops) > 0:
 		return false, "not running: " + strings.Join(h.DeadLoops, ", ")
 	case h.HeartbeatAge > w.cfg.Lease:
-		return false, fmt.Sprintf("no heartbeat got through for %v: %s", h.HeartbeatAge.Round(time.Second), h.HeartbeatError)
+		return false, fmt.Sprintf("no successful heartbeat for %v: %s", h.HeartbeatAge.Round(time.Second), h.HeartbeatError)
 	case h.Zombies >= h.Limit:
 		return false, fmt.Sprintf("all %d permits are taken by handlers that ignore the end of their context", h.Limit)
 	}
 	return true, h.Events.Reason
 }
 
-// Ready reports whether the worker can be relied on to run steps, and why not,
-// or what is wrong although it can.
+// Ready reports whether the worker can run steps, with the reason, or with a warning
+// although it can.
 func (w *Worker) Ready() (ready bool, reason string) {
 	h := w.Health()
 	return h.Ready, h.Reason
 }
 
-// Mode is the effective deployment mode.
+// Mode returns the effective deployment mode.
 func (w *Worker) Mode() deploymode.Mode {
 	if p, _ := w.current(); p != nil {
 		return p.system.Mode()
@@ -144,34 +144,34 @@ func (w *Worker) Mode() deploymode.Mode {
 	return w.cfg.Mode
 }
 
-// SetMode changes how a running worker finds work; see
-// coordinator.EventSystem.SetMode. Nothing claimed is dropped.
+// SetMode changes the mode of a running worker; see coordinator.EventSystem.SetMode.
+// Claims are kept.
 func (w *Worker) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	p, s := w.current()
 	if p == nil || s != stateRunning {
-		return errors.New("change the mode: the worker does not run")
+		return errors.New("change the mode: the worker is not running")
 	}
 	return p.system.SetMode(ctx, mode)
 }
 
-// Reload follows changed settings of a running worker; see
+// Reload applies changed settings to a running worker; see
 // coordinator.EventSystem.Reload.
 func (w *Worker) Reload(ctx context.Context, next coordinator.Settings) error {
 	p, s := w.current()
 	if p == nil || s != stateRunning {
-		return errors.New("follow the settings: the worker does not run")
+		return errors.New("apply the settings: the worker is not running")
 	}
 	return p.system.Reload(ctx, next)
 }
 
-// countSignals returns a function that brings the metrics up to what the
-// worker's own sender has counted.
+// countSignals returns a function that updates the metrics from the counts of the
+// worker's own sender.
 func (p *parts) countSignals(m *telemetry.Metrics) func() {
 	if p.sender == nil {
 		return nil
 	}
 	last := p.sender.Stats()
-	return func() { // by the heartbeat alone
+	return func() { // called only by the heartbeat
 		now := p.sender.Stats()
 		m.SignalsSent.Add(float64(now.Sent - last.Sent))
 		m.SignalsCoalesced.Add(float64(now.Coalesced - last.Coalesced))

@@ -12,30 +12,30 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// heartbeat says that the worker lives and keeps its leases. A claim that the
-// database says is gone is given up at once, and one whose lease has ended by this
-// machine's clock because no heartbeat got through after a grace: most likely the
-// database is away for everybody, and then no lease ends there either.
+// heartbeat reports that the worker is alive and extends its leases. It gives up a claim
+// at once if the database says it is lost, and after a grace if the lease has ended by
+// the local clock because heartbeats fail: most likely the database is unavailable for
+// all workers, and then no lease ends there either.
 type heartbeat struct {
 	e        *engine
 	interval time.Duration
 	describe func() store.Daemon
-	onBeat   func()        // after each that got through; for what is done as rarely
-	soon     chan struct{} // with one place: a heartbeat is wanted before its time
-	// take sees to it that a worker which came back as another one has its WorkerID
-	// for itself, and fatal ends one that has not; take is nil where it does not matter.
+	onBeat   func()        // called after each success
+	soon     chan struct{} // capacity 1: an early heartbeat is requested
+	// take secures the WorkerID for a worker that registered again under a new UUID;
+	// fatal ends a worker that fails to. take is nil for workers that are not Exclusive.
 	take  func(ctx context.Context) error
 	fatal func(error)
-	alone bool // nothing is to be taken; used by one goroutine at a time
+	alone bool // no WorkerID to take; used by one goroutine at a time
 
 	mu       sync.Mutex
-	last     time.Time // when the latest that got through was sent
+	last     time.Time // when the latest successful one was sent
 	failures int       // in a row
-	warned   bool      // that many outcomes wait; used by run alone
+	warned   bool      // many outcomes are pending; used only by run
 	lastErr  error
 }
 
-// run beats until ctx ends.
+// run sends heartbeats until ctx ends.
 func (h *heartbeat) run(ctx context.Context) error {
 	timer := time.NewTimer(h.interval)
 	defer timer.Stop()
@@ -48,7 +48,7 @@ func (h *heartbeat) run(ctx context.Context) error {
 		}
 		err := h.beat(ctx)
 		h.warnOfPending()
-		h.e.resume() // should a look that was due not come
+		h.e.resume() // in case a due look does not come
 		next := h.interval
 		if err != nil {
 			next = max(h.interval/5, 50*time.Millisecond)
@@ -60,8 +60,8 @@ func (h *heartbeat) run(ctx context.Context) error {
 	}
 }
 
-// warnOfPending tells when many outcomes wait to be reported, once until they
-// are fewer again.
+// warnOfPending warns once when many outcomes are pending, again only after there were
+// fewer.
 func (h *heartbeat) warnOfPending() {
 	c := h.e.cfg.Report
 	waiting := h.e.slots.usage().reporting
@@ -72,8 +72,8 @@ func (h *heartbeat) warnOfPending() {
 	h.warned = many
 }
 
-// beatSoon asks for a heartbeat now. Whoever called off a step wants its worker
-// to learn of it.
+// beatSoon requests a heartbeat now: the worker learns from it that an operator called
+// off a step.
 func (h *heartbeat) beatSoon() {
 	select {
 	case h.soon <- struct{}{}:
@@ -83,7 +83,7 @@ func (h *heartbeat) beatSoon() {
 
 // beat sends one heartbeat.
 func (h *heartbeat) beat(ctx context.Context) error {
-	// Longer than this it must not take, or leases end while it hangs.
+	// A longer heartbeat would let leases end while it hangs.
 	ctx, cancel := context.WithTimeout(ctx, min(max(h.interval, time.Second), h.e.cfg.Lease/3))
 	defer cancel()
 	if err := h.takeID(ctx); err != nil {
@@ -107,7 +107,7 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	return nil
 }
 
-// takeID comes before the first heartbeat under a new UUID.
+// takeID runs before the first heartbeat under a new UUID.
 func (h *heartbeat) takeID(ctx context.Context) error {
 	if h.alone || h.take == nil {
 		return nil
@@ -120,8 +120,8 @@ func (h *heartbeat) takeID(ctx context.Context) error {
 	return err
 }
 
-// reborn follows that the fleet has taken the worker for dead: others run its
-// steps, so it gives up everything and comes back as another one.
+// reborn handles that the fleet considers the worker dead: other workers run its steps,
+// so it gives up all claims and registers under a new UUID.
 func (h *heartbeat) reborn(held []store.ClaimKey) error {
 	tokens := make([]int64, len(held))
 	for i, k := range held {
@@ -132,17 +132,18 @@ func (h *heartbeat) reborn(held []store.ClaimKey) error {
 		return fmt.Errorf("register again: %w", err)
 	}
 	h.alone = false
-	h.e.lose(h.e.slots.lose(tokens), "the fleet has taken this worker for dead")
-	h.e.log.Warn("the fleet has taken this worker for dead; it registers again",
+	h.e.lose(h.e.slots.lose(tokens), "the fleet considered this worker dead")
+	h.e.log.Warn("the fleet considered this worker dead; it registers again",
 		zap.Stringer("worker_uuid", before), zap.Stringer("as", h.e.id.get()))
 	h.beatSoon()
 	return nil
 }
 
-// expire gives up what must be presumed lost, and says when to come back.
+// expire gives up claims that must be presumed lost and returns the time to the next
+// check.
 func (h *heartbeat) expire() time.Duration {
 	lost, next := h.e.slots.expire(time.Now(), h.e.cfg.LeaseGrace)
-	h.e.lose(lost, "no heartbeat got through in time")
+	h.e.lose(lost, "no heartbeat succeeded in time")
 	return next
 }
 
@@ -151,7 +152,7 @@ func (h *heartbeat) note(sent time.Time, err error) {
 	defer h.mu.Unlock()
 	if err == nil {
 		if h.failures > 0 {
-			h.e.log.Info("heartbeats get through again", zap.Int("failures", h.failures))
+			h.e.log.Info("heartbeats succeed again", zap.Int("failures", h.failures))
 		}
 		h.last, h.failures, h.lastErr = sent, 0, nil
 		return
@@ -171,12 +172,12 @@ func (h *heartbeat) state() (age time.Duration, failures int, err error) {
 	return age, h.failures, h.lastErr
 }
 
-// lose counts and logs claims that were given up; their handlers have been told.
+// lose counts and logs claims that were given up; their handlers' contexts have ended.
 func (e *engine) lose(lost []*execution, why string) {
 	if len(lost) == 0 {
 		return
 	}
-	e.unknown.giveUp() // one of these could not be told from what has not begun
+	e.unknown.giveUp() // one of these cannot be distinguished from claims that have not begun
 	e.count.leasesLost.Add(uint64(len(lost)))
 	e.metrics.LeasesLost.Add(float64(len(lost)))
 	for _, x := range lost {

@@ -6,9 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// identity is under which UUID the worker is known to the fleet. It changes
-// when the fleet has taken the worker for dead: what it held then is not its
-// own any more, and it comes back as another one.
+// identity is the worker's UUID in the fleet. It changes when the fleet considers the
+// worker dead: its claims are lost, and it registers as a new worker.
 type identity struct{ id atomic.Pointer[uuid.UUID] }
 
 func newIdentity(id uuid.UUID) *identity {
@@ -19,7 +18,7 @@ func newIdentity(id uuid.UUID) *identity {
 
 func (i *identity) get() uuid.UUID { return *i.id.Load() }
 
-// renew makes another UUID; it returns an error when there is no randomness.
+// renew makes a new UUID; it returns an error if the random source fails.
 func (i *identity) renew() error {
 	id, err := uuid.NewV7()
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Input is the task's context as it was stored. Do not change it.
+// Input returns the task's context as stored. Do not change it.
 func (c *StepContext) Input() json.RawMessage { return c.claim.Context }
 
 // InputAs decodes the task's context.
@@ -19,9 +19,9 @@ func InputAs[T any](c *StepContext) (T, error) {
 	return v, nil
 }
 
-// InputValue returns one field of the task's context in Go's JSON types;
-// numbers are json.Number, because a float64 would change large ones. ok is
-// false when the field does not exist. Field is the typed form.
+// InputValue returns one field of the task's context as Go's JSON types; numbers are
+// json.Number, because a float64 would change large ones. ok is false if the field does
+// not exist. Field is the typed form.
 func (c *StepContext) InputValue(key string) (value any, ok bool) {
 	fields, err := c.fields()
 	if err != nil {
@@ -39,8 +39,8 @@ func (c *StepContext) InputValue(key string) (value any, ok bool) {
 	return value, true
 }
 
-// Field decodes one field of the task's context. The error wraps ErrAbsent
-// when the field does not exist.
+// Field decodes one field of the task's context. The error wraps ErrAbsent if the field
+// does not exist.
 func Field[T any](c *StepContext, key string) (T, error) {
 	var v T
 	fields, err := c.fields()
@@ -57,8 +57,8 @@ func Field[T any](c *StepContext, key string) (T, error) {
 	return v, nil
 }
 
-// FieldOr is Field with a value for a field that does not exist or is null. A
-// field of another type stays an error.
+// FieldOr is Field with a value for a field that does not exist or is null. A field of
+// another type is still an error.
 func FieldOr[T any](c *StepContext, key string, absent T) (T, error) {
 	if fields, err := c.fields(); err == nil && string(fields[key]) == "null" {
 		return absent, nil

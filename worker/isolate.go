@@ -20,47 +20,46 @@ type IsolationConfig struct {
 	MaxItems int
 	// MaxItemBytes bounds the JSON of an item.
 	MaxItemBytes int
-	// MaxBytes bounds the JSON of all items of a batch with their errors. Each
-	// checkpoint of the batch writes all of it.
+	// MaxBytes bounds the JSON of all items of a batch with their errors. Each checkpoint
+	// of the batch writes all of it.
 	MaxBytes int
 }
 
-// maxIsolatedMessage bounds what is kept of why an item was isolated, in bytes.
+// maxIsolatedMessage bounds the stored reason for isolating an item, in bytes.
 const maxIsolatedMessage = 1 << 10
 
-// isolatedItem is an item in the form in which it is kept.
+// isolatedItem is an item in its stored form.
 type isolatedItem struct {
 	Item  json.RawMessage `json:"item"`
 	Error failure         `json:"error"`
 }
 
-// isolation is what a batch has isolated so far.
+// isolation holds the items that a batch has isolated so far.
 type isolation struct {
 	mu       sync.Mutex
 	limits   IsolationConfig
 	items    []json.RawMessage // encoded
 	places   map[string]int    // by the JSON of the item
 	bytes    int
-	refused  error // the first item that could not be kept; the batch must not succeed
+	refused  error // of the first item that could not be stored; the batch must not succeed
 	refusals prometheus.Counter
 }
 
-// Isolate notes an item of a batch that could not be processed, and why. The
-// batch goes on with the others and succeeds; the items are kept with that
-// success, shown to people, and can be replayed. It is for batches whose template
-// says failure_strategy: isolate.
+// Isolate records an item of a batch that could not be processed, and why. The batch
+// continues with the others and succeeds; the items are stored with that success, shown
+// to operators, and can be replayed. It is for batches whose template says
+// failure_strategy: isolate.
 //
-// item tells a replay what to process: any value with a JSON form, such as a key
-// or a row. The marks of why (Retryable, Permanent, WithCode) are kept, and so is
-// the beginning of its text. An item that is isolated twice counts once, with
-// the later reason. What an attempt has isolated and not saved with a checkpoint
-// is forgotten when it fails, since the next one comes to these items again; a
-// checkpoint, or a yield, keeps what was isolated before it.
+// item tells a replay what to process: any value with a JSON form, such as a key or a
+// row. The marks of why (Retryable, Permanent, WithCode) and the beginning of its text
+// are stored. An item isolated twice counts once, with the later reason. Items that an
+// attempt has isolated and not saved with a checkpoint are dropped when it fails, since
+// the next attempt processes them again; a checkpoint, or a yield, saves the items
+// isolated before it.
 //
-// The error is permanent, and the batch should end with it: the step is no such
-// batch, the item has no JSON form, or there is more than may be isolated
-// (IsolationConfig). A batch that goes on all the same fails when it ends,
-// because nobody would ever know of the item.
+// The error is permanent, and the batch should end with it: the step is not such a batch,
+// the item has no JSON form, or a bound of IsolationConfig is exceeded. A batch that
+// ignores the error fails at its end, because the item would be lost.
 func (c *StepContext) Isolate(item any, why error) error {
 	b, ok := c.Batch()
 	switch {
@@ -70,7 +69,7 @@ func (c *StepContext) Isolate(item any, why error) error {
 		return Permanent(typed(TypeNotIsolated, "isolate an item: template %s/%s:%s gives step %q the failure_strategy %s, which isolates nothing",
 			c.Namespace(), c.TaskName(), c.Version(), c.step.Name, c.step.FailureStrategy()))
 	case why == nil:
-		return Permanent(errors.New("isolate an item: without a reason nobody can tell what to do about it"))
+		return Permanent(errors.New("isolate an item: want a reason"))
 	case c.isolating == nil:
 		return errors.New("isolate an item: the context does not belong to an execution")
 	}
@@ -135,16 +134,16 @@ func (i *isolation) keep(key string, doc json.RawMessage) error {
 	return nil
 }
 
-// resume goes on from what a checkpoint has kept.
+// resume restores the items of a checkpoint.
 func (i *isolation) resume(kept []json.RawMessage) {
 	for _, doc := range kept {
 		var item struct {
 			Item json.RawMessage `json:"item"`
 		}
 		if json.Unmarshal(doc, &item) != nil {
-			continue // only a foreign hand can have written it
+			continue // only another program can have written it
 		}
-		// As it was kept, whatever the bounds are now.
+		// Restored whatever the bounds are now.
 		if i.places == nil {
 			i.places = map[string]int{}
 		}
@@ -154,8 +153,8 @@ func (i *isolation) resume(kept []json.RawMessage) {
 	}
 }
 
-// canonical is the same for the JSON of an item before and after it has been in
-// the database, which orders keys in its own way.
+// canonical is the same for the JSON of an item before and after it was in the database,
+// which reorders keys.
 func canonical(raw json.RawMessage) string {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -168,7 +167,7 @@ func canonical(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// encoded are the items as they are sent; nil: there are none.
+// encoded returns the items in the form in which they are sent; nil: none.
 func (i *isolation) encoded() json.RawMessage {
 	if i == nil {
 		return nil
@@ -188,7 +187,7 @@ func (i *isolation) encoded() json.RawMessage {
 	return append(doc, ']')
 }
 
-// countIsolated counts what a batch that has succeeded could not process.
+// countIsolated counts the items that a successful batch has isolated.
 func (e *engine) countIsolated(x *execution) {
 	i := x.context.isolating
 	if i == nil {
@@ -199,7 +198,7 @@ func (e *engine) countIsolated(x *execution) {
 	e.metrics.ItemsIsolated.WithLabelValues(x.job.plan.Template.Namespace).Add(float64(len(i.items)))
 }
 
-// mayIsolate gives an execution of a batch room for what it isolates.
+// mayIsolate prepares an execution of a batch for isolating items.
 func (c *StepContext) mayIsolate(limits IsolationConfig, metrics *telemetry.Metrics) {
 	if c.claim.Batch == nil || c.step.FailureStrategy() != workflow.IsolateFailed {
 		return
@@ -210,13 +209,13 @@ func (c *StepContext) mayIsolate(limits IsolationConfig, metrics *telemetry.Metr
 	}
 }
 
-// unheeded is why a batch must not count as done although its handler says so.
+// unheeded returns why a batch must fail although its handler succeeded.
 func (c *StepContext) unheeded() error {
 	if c.claim == nil || c.claim.Batch == nil {
 		return nil
 	}
 	if len(c.claim.Batch.Cursor.Items) > 0 && !c.listed.Load() {
-		return Permanent(typed(TypeItemsNotRead, "batch %s is about %d items, and the handler has not asked for them (BatchItems, ItemsOf)",
+		return Permanent(typed(TypeItemsNotRead, "batch %s has %d items, and the handler has not read them (BatchItems, ItemsOf)",
 			c.StepName(), len(c.claim.Batch.Cursor.Items)))
 	}
 	if i := c.isolating; i != nil {
@@ -227,11 +226,10 @@ func (c *StepContext) unheeded() error {
 	return nil
 }
 
-// BatchItems are the items that a batch is about; ok is false where it is about
-// what lies between its cursors instead. Replays of isolated items make such
-// batches, with the items as Isolate was given them, and so may a batchable step.
-// A handler that isolates has to ask: a batch with items that were not asked for
-// fails.
+// BatchItems returns the items of a batch; ok is false if the batch has cursors instead.
+// Replays of isolated items create such batches, with the items as passed to Isolate, and
+// so may a batchable step. A handler that isolates must read them: a batch whose items
+// were not read fails.
 func (c *StepContext) BatchItems() (items []json.RawMessage, ok bool) {
 	work := c.claim.Batch
 	if work == nil || len(work.Cursor.Items) == 0 {

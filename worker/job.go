@@ -13,8 +13,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// job is what is the same for all executions of a step of a plan. Those of one
-// claim share it.
+// job is what all executions of a step of a plan have in common. Those of one claim share
+// it.
 type job struct {
 	plan  *workflow.Plan
 	step  *workflow.PlanStep
@@ -23,13 +23,13 @@ type job struct {
 	took  prometheus.Observer
 }
 
-// jobKey is what makes executions of one claim alike.
+// jobKey identifies executions of one claim that share a job.
 type jobKey struct {
 	plan int32
 	step int
 }
 
-// job works out what is to be done for a step.
+// job prepares the execution of a step.
 func (e *engine) job(plan *store.Plan, key jobKey) (*job, error) {
 	if !usable(plan.Plan, key.step) {
 		return nil, typed(TypePlanUnreadable, "plan %d has no step %d", key.plan, key.step)
@@ -45,8 +45,8 @@ func (e *engine) job(plan *store.Plan, key jobKey) (*job, error) {
 	return j, nil
 }
 
-// prepare makes executions of what was claimed and gives each its job. A plan
-// that cannot be read now is left to the executions, which ask again.
+// prepare makes executions of claimed steps and gives each its job. If a plan cannot be
+// read now, the executions read it.
 func (e *engine) prepare(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) []*execution {
 	executions := make([]*execution, len(claimed))
 	plans := make([]int32, len(claimed))
@@ -70,7 +70,7 @@ func (e *engine) prepare(ctx context.Context, worker uuid.UUID, claimed []store.
 	return executions
 }
 
-// readAhead returns nil where the plan is not to be had, or not usable.
+// readAhead returns nil if the plan cannot be read or used.
 func (e *engine) readAhead(ctx context.Context, key jobKey) *job {
 	plan, err := e.board.PlanByID(ctx, key.plan)
 	if err != nil {
@@ -84,11 +84,11 @@ func (e *engine) readAhead(ctx context.Context, key jobKey) *job {
 	return j
 }
 
-// awaitJob finds the job of an execution that came without one. While the
-// database is away it asks again, until the claim is lost or the worker ends.
+// awaitJob finds the job of an execution without one. While the database is unavailable
+// it retries until the claim is lost or the worker ends.
 func (e *engine) awaitJob(x *execution) error {
 	for n := 0; ; n++ {
-		plan, err := e.board.PlanByID(&x.life, x.claim.PlanID)
+		plan, err := e.board.PlanByID(&x.ctx, x.claim.PlanID)
 		switch {
 		case err == nil:
 			j, err := e.job(plan, x.jobKey())
@@ -96,10 +96,10 @@ func (e *engine) awaitJob(x *execution) error {
 				e.slots.describe(x, j)
 			}
 			return err
-		case !errors.Is(err, store.ErrUnavailable) && x.life.Err() == nil:
+		case !errors.Is(err, store.ErrUnavailable) && x.ctx.Err() == nil:
 			return typed(TypePlanUnreadable, "the plan of the step cannot be used: %w", err)
 		}
-		if err := pause(&x.life, n, 0); err != nil {
+		if err := pause(&x.ctx, n, 0); err != nil {
 			return err
 		}
 	}

@@ -70,11 +70,11 @@ func TestHandlerThatIgnoresItsContext(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		got = r.board.reported()
-		require.Len(t, got, 2, "the next one began only now")
+		require.Len(t, got, 2, "the next step began only now")
 		require.True(t, got[1].Success)
 		require.Zero(t, r.Health().Zombies)
 		require.Zero(t, testutil.ToFloat64(metrics.HandlersZombie))
-		require.Zero(t, r.Health().Stale, "what came too late was not even sent")
+		require.Zero(t, r.Health().Stale, "the late outcome was not sent")
 		r.stop(t)
 	})
 }
@@ -90,13 +90,13 @@ func TestLostLeaseEndsTheHandler(t *testing.T) {
 		})
 		r.start(t)
 		r.offer(2, stepOnly)
-		r.board.set(func(b *fakeBoard) { clear(b.held) }) // somebody else has them
+		r.board.set(func(b *fakeBoard) { clear(b.held) }) // claimed by another worker
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		require.ErrorIs(t, <-cause, ErrLeaseLost)
 		require.Empty(t, r.board.reported())
 		h := r.Health()
-		require.EqualValues(t, 2, h.LeasesLost, "the prefetched one as well, which never begins")
+		require.EqualValues(t, 2, h.LeasesLost, "also the prefetched step, which never begins")
 		require.Zero(t, h.Running+h.Prefetched)
 		r.offer(1, stepOnly)
 		require.Equal(t, 1, r.Health().Running, "there is room again")
@@ -106,8 +106,8 @@ func TestLostLeaseEndsTheHandler(t *testing.T) {
 	})
 }
 
-// TestTheFleetTakesTheWorkerForDead: it gives up everything, comes back under
-// another UUID at once, and works on.
+// TestTheFleetTakesTheWorkerForDead: it gives up everything, registers under another UUID
+// at once, and continues to work.
 func TestTheFleetTakesTheWorkerForDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,13 +176,13 @@ func TestSuccessAfterALostLeaseIsDecidedByTheFence(t *testing.T) {
 	}
 }
 
-// TestHandlersEndAGraceAfterTheirLeaseWithoutHeartbeats: the database may be away
-// for everybody, so a handler is not ended with its lease, but a grace later.
+// TestHandlersEndAGraceAfterTheirLeaseWithoutHeartbeats: the database may be unavailable
+// for all workers, so a handler ends not with its lease, but a grace later.
 func TestHandlersEndAGraceAfterTheirLeaseWithoutHeartbeats(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config Config
-		ends   time.Duration // the handler, after the last heartbeat that got through
+		ends   time.Duration // the handler, after the last successful heartbeat
 	}{
 		"by default": {Config{}, 10*time.Second + 50*time.Second},
 		"set":        {Config{Lease: time.Minute, LeaseGrace: 30 * time.Second}, 90 * time.Second},
@@ -229,9 +229,8 @@ func TestHandlersEndAGraceAfterTheirLeaseWithoutHeartbeats(t *testing.T) {
 	}
 }
 
-// TestAHandlerOutlivesAnOutageOfTheDatabase: nobody could take its step away, and
-// the first heartbeat that gets through extends its lease again. A handler of any
-// length runs once.
+// TestAHandlerOutlivesAnOutageOfTheDatabase: no worker could claim its step, and the
+// first successful heartbeat extends its lease again. A handler of any length runs once.
 func TestAHandlerOutlivesAnOutageOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,10 +7,9 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// What the slots know of leases: which claims to keep alive, and what becomes
-// of those that were lost.
+// Leases in the slots: which claims to extend, and what follows from lost ones.
 
-// held lists the claims to keep alive.
+// held lists the claims to extend.
 func (s *slots) held() []store.ClaimKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,7 +20,7 @@ func (s *slots) held() []store.ClaimKey {
 	return keys
 }
 
-// extended notes that the leases of claims end no earlier than at end.
+// extended records that the leases of claims end no earlier than at end.
 func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,10 +31,10 @@ func (s *slots) extended(keys []store.ClaimKey, end time.Time) {
 	}
 }
 
-// lose gives up the claims with the given tokens and ends their handlers. What
-// is being reported is left to the report: it may have been accepted already,
-// which looks the same from here. What has yielded is left to its checkpoint, and
-// what is being handed back to the answer of that.
+// lose gives up the claims with the given tokens and ends their handlers. A claim whose
+// outcome is being reported is left to the report: it may have been accepted already,
+// which looks the same here. A yielded one is left to its checkpoint, and one being
+// handed back to that answer.
 func (s *slots) lose(tokens []int64) (lost []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,8 +46,8 @@ func (s *slots) lose(tokens []int64) (lost []*execution) {
 	return lost
 }
 
-// expire gives up the claims whose leases have ended a grace ago, and returns how
-// long it is until the next one; negative when there is none.
+// expire gives up the claims whose leases ended more than grace ago, and returns the time
+// until the next one; negative without one.
 func (s *slots) expire(now time.Time, grace time.Duration) (lost []*execution, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +74,7 @@ func (s *slots) loseLocked(x *execution) bool {
 		s.waiting, s.yielded = slices.DeleteFunc(s.waiting, is), slices.DeleteFunc(s.yielded, is)
 	case phaseRunning:
 		s.zombieLocked(x)
-		x.life.end(ErrLeaseLost)
+		x.ctx.end(ErrLeaseLost)
 	default:
 		return false
 	}

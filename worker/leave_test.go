@@ -11,11 +11,12 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestAStepIsLeftToOthersOnlyWhereThereAreSome: else its failure has to be seen.
+// TestAStepIsLeftToOthersOnlyWhereThereAreSome: without other workers the failure must be
+// visible.
 func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 	t.Parallel()
 	broken := fakeResolver{name: "broken", priority: 1, err: errors.New("the registry is down")}
-	for name, others := range map[string]bool{"others": true, "nobody else": false} {
+	for name, others := range map[string]bool{"others": true, "no others": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -34,7 +35,7 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 				require.Empty(t, r.board.reported())
 				require.NotEmpty(t, r.board.handed)
 				require.NotContains(t, r.parts.queues.callables(), int32(stepOnly+1), "it is not offered for a while")
-				r.board.set(func(b *fakeBoard) { b.claimable = nil }) // another worker has it
+				r.board.set(func(b *fakeBoard) { b.claimable = nil }) // claimed by another worker
 				time.Sleep(leftFor + time.Second)
 				r.parts.queues.reofferNew()
 				require.Equal(t, offered, r.parts.queues.callables())
@@ -45,8 +46,8 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatCanRunItGetsTheStep: a resolver of one of two workers is down, and no
-// attempt is used up for that.
+// TestAWorkerThatCanRunItGetsTheStep: a resolver of one of two workers fails, and no
+// attempt is used for that.
 func TestAWorkerThatCanRunItGetsTheStep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "notify")

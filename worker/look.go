@@ -18,16 +18,16 @@ import (
 // maxClaim bounds the steps of one claim; a full one is followed by another.
 const maxClaim = 500
 
-// Look implements coordinator.Work: it claims as many steps as there is room
-// for and sets them going. It is never called twice at once.
+// Look implements coordinator.Work: it claims as many steps as there is room for and
+// starts them. It is never called concurrently.
 func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 	awaited := e.slots.awaited()
 	out, err := e.look(ctx, w)
-	if awaited { // what has yielded goes on behind what was found
+	if awaited { // yielded steps continue behind the found ones
 		e.resume()
 	}
 	if e.cfg.Report.Breaker.Wait() == 0 && e.slots.usage().waiting > e.cfg.Prefetch && (out.RetryIn == 0 || out.RetryIn > maxAheadAge) {
-		out.RetryIn = maxAheadAge // to give back what still waits then
+		out.RetryIn = maxAheadAge // to hand back what still waits then
 	}
 	return out, err
 }
@@ -41,7 +41,7 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		e.beat() // an operator may have called off what runs here
 	}
 	if wait := e.cfg.Report.Breaker.Wait(); wait > 0 {
-		out.RetryIn = wait // what is run now could not be reported
+		out.RetryIn = wait // an outcome could not be reported now
 		return out, nil
 	}
 	room := e.slots.room()
@@ -49,7 +49,7 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 		return out, nil
 	}
 	if e.queues.reofferNew() {
-		e.beat() // the fleet is to know what is offered
+		e.beat() // reports the new offer
 	}
 	want := min(room, maxClaim)
 	eager := w.Reason == coordinator.ReasonCatchUp || w.Reason == coordinator.ReasonPoll
@@ -69,27 +69,27 @@ func (e *engine) look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	}
 	e.scans.quiet = out.Found == 0
 	if got.all(want) {
-		out.More = e.slots.owe() // or when a permit comes back
+		out.More = e.slots.owe() // or when a permit is free
 	}
 	return out, err
 }
 
-// hear takes in a signal before it wakes anybody. It reports whether that is all
-// that is to be done about it.
-func (e *engine) hear(told signal.Signal) bool {
-	e.hearLanes(told)
-	return e.publishing.replicas.take(told)
+// receive handles a signal before it wakes the worker. It reports whether no wake is
+// needed.
+func (e *engine) receive(received signal.Signal) bool {
+	e.receiveLanes(received)
+	return e.publishing.replicas.take(received)
 }
 
-// hearLanes takes in where there is something to claim.
-func (e *engine) hearLanes(told signal.Signal) {
-	if e.board.HearLanes(told) {
+// receiveLanes records where there is something to claim.
+func (e *engine) receiveLanes(received signal.Signal) {
+	if e.board.HearLanes(received) {
 		e.queues.kick()
 	}
 }
 
-// inTurn begins with any of the callables, so that a long line does not keep the
-// others waiting. Chance, because turns could fall into step with the looks.
+// inTurn starts with a random callable, so that a long line does not starve the others.
+// Random, because turns could synchronize with the looks.
 func inTurn(callables []int32) []int32 {
 	if len(callables) < 2 {
 		return callables
@@ -98,8 +98,8 @@ func inTurn(callables []int32) []int32 {
 	return append(slices.Clone(callables[first:]), callables[:first]...)
 }
 
-// giveBackStale hands back what was claimed ahead of handlers that have become
-// slow: others may have permits free.
+// giveBackStale hands back steps claimed ahead of handlers that have become slow: other
+// workers may have free permits.
 func (e *engine) giveBackStale(ctx context.Context) {
 	stale := e.slots.stale(time.Now())
 	if len(stale) == 0 {
@@ -113,27 +113,27 @@ func (e *engine) giveBackStale(ctx context.Context) {
 	e.log.Debug("handed back steps claimed ahead", zap.Int("steps", len(stale)))
 }
 
-// lockedRetry is how soon a look is repeated that has passed over steps whose rows
-// were locked: a transaction holds them for a round trip, most of the time.
+// lockedRetry is the delay before a look is repeated that skipped steps whose rows were
+// locked: most transactions hold them for a round trip.
 const lockedRetry = 5 * time.Millisecond
 
-// haul is what a claim, or several, have brought.
+// haul is the result of one or several claims.
 type haul struct {
 	found  int
 	rest   store.Rest
-	waited time.Duration // the longest that one of them was in line
+	waited time.Duration // the longest time a step was in line
 }
 
 func (h *haul) add(other haul) {
 	h.found, h.rest, h.waited = h.found+other.found, h.rest|other.rest, max(h.waited, other.waited)
 }
 
-// all reports whether it is all that the worker may have now: there can be more
-// for the permits that come back.
+// all reports whether the worker got all it may have now: there can be more for permits
+// that come back.
 func (h *haul) all(want int) bool { return h.found == want || h.rest&store.RestLast != 0 }
 
-// claimFromMarks looks where work was last, then everywhere where that gave
-// less than wanted and a full scan may be made; if it may not yet, out says when.
+// claimFromMarks looks from the marks, then everywhere if that gave less than wanted and
+// a full scan is allowed; if it is not allowed yet, out says when.
 func (e *engine) claimFromMarks(ctx context.Context, want int, eager bool, out *coordinator.Outcome) (haul, error) {
 	got, err := e.claim(ctx, want, false)
 	if err != nil || got.all(want) {
@@ -156,8 +156,8 @@ func (e *engine) claimFromMarks(ctx context.Context, want int, eager bool, out *
 	return got, err
 }
 
-// claimAll looks everywhere, and once more where it has learnt of callables that
-// the worker can run.
+// claimAll looks everywhere, and once more if the claim reported new callables that the
+// worker can run.
 func (e *engine) claimAll(ctx context.Context, want int) (haul, error) {
 	begin := time.Now()
 	got, err := e.claim(ctx, want, true)
@@ -170,10 +170,10 @@ func (e *engine) claimAll(ctx context.Context, want int) (haul, error) {
 	return got, err
 }
 
-// claim takes steps and sets those going for which there is a permit.
+// claim claims steps and starts those for which there is a permit.
 func (e *engine) claim(ctx context.Context, want int, full bool) (got haul, err error) {
-	// The end of a look must not tear a claim whose answer is on its way: the
-	// steps would be ours until the lease ends, and we would not know.
+	// The end of a look must not abort a claim whose answer is under way: the steps would
+	// be claimed until the lease ends without the worker knowing.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.cfg.Lease/2)
 	defer cancel()
 	if err := e.giveBackUnknown(ctx); err != nil {
@@ -206,7 +206,7 @@ func (e *engine) claimRequest(limit int) store.ClaimRequest {
 	return store.ClaimRequest{Worker: e.id.get(), Callables: inTurn(e.queues.callables()), Tags: e.cfg.Tags, Limit: limit, Lease: e.cfg.Lease}
 }
 
-// take sets claims going for which there is a permit; the others wait.
+// take starts claims for which there is a permit; the others wait.
 func (e *engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Claimed, leaseEnd time.Time) {
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
@@ -214,13 +214,13 @@ func (e *engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Cla
 	e.takeIn(e.prepare(ctx, worker, claimed, leaseEnd))
 }
 
-// takeIn takes claims in and sets those going that may begin.
+// takeIn adds claims and starts those that may begin.
 func (e *engine) takeIn(list []*execution) {
-	begin, tell := e.slots.add(list)
+	begin, announce := e.slots.add(list)
 	for _, x := range begin {
 		e.start(x)
 	}
-	if tell {
+	if announce {
 		e.group.Go(e.announce)
 	}
 }

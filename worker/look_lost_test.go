@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClaimsWhoseAnswerWasLost cost no attempt: three of them made a step poison.
+// TestClaimsWhoseAnswerWasLost: they use no attempt; three of them made a step poison.
 func TestClaimsWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

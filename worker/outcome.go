@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Bounds of what is kept of a failure, in bytes.
+// Bounds of the stored failure, in bytes.
 const (
 	maxErrorMessage = 8 << 10
 	maxErrorType    = 255
@@ -19,11 +19,11 @@ const (
 	maxErrorDetails = 64 << 10
 )
 
-// noDelay says that a handler asked for none.
+// noDelay: the handler requested no delay.
 const noDelay = time.Duration(-1)
 
-// encodeResult turns what a handler returned into the JSON to keep. What
-// cannot be kept is a permanent failure: the handler would return it again.
+// encodeResult encodes a handler's result as JSON. A result that cannot be stored is a
+// permanent failure: the handler would return it again.
 func encodeResult(value any, limit int) (json.RawMessage, error) {
 	if value == nil {
 		return json.RawMessage("null"), nil
@@ -38,7 +38,7 @@ func encodeResult(value any, limit int) (json.RawMessage, error) {
 	return doc, nil
 }
 
-// failure is what an error comes to.
+// failure is an error as it is reported.
 type failure struct {
 	Message   string          `json:"message"`
 	Type      string          `json:"error_type"`
@@ -46,7 +46,7 @@ type failure struct {
 	Retryable bool            `json:"retryable"`
 	Context   json.RawMessage `json:"context,omitempty"`
 
-	after time.Duration // noDelay: none asked for
+	after time.Duration // noDelay: none requested
 }
 
 // failureOf reads the marks of an error; of each kind the outermost counts.
@@ -77,7 +77,7 @@ func failureOf(err error) failure {
 	return f
 }
 
-// encodeDetails keeps the details of an error, or says why it cannot.
+// encodeDetails encodes the details of an error, or the reason why it cannot.
 func encodeDetails(details map[string]any) json.RawMessage {
 	doc, err := json.Marshal(details)
 	if err == nil {
@@ -93,8 +93,8 @@ func encodeDetails(details map[string]any) json.RawMessage {
 	return doc
 }
 
-// storable returns an error that says in words why a document of at most limit
-// bytes (0: any number) cannot be kept.
+// storable returns a readable error if a document cannot be stored in at most limit bytes
+// (0: any number).
 func storable(doc json.RawMessage, limit int) error {
 	if limit > 0 && len(doc) > limit {
 		return fmt.Errorf("it has %d bytes, more than %d", len(doc), limit)
@@ -102,20 +102,20 @@ func storable(doc json.RawMessage, limit int) error {
 	return workflow.CheckStorable(doc)
 }
 
-// storableText is s with at most n bytes and without what no text in the
-// database can hold.
+// storableText clips s to n bytes and removes characters that the database cannot store
+// in text.
 func storableText(s string, n int) string {
 	const replacement = "\uFFFD"
 	s = strings.ToValidUTF8(strings.ReplaceAll(clip(s, n), "\x00", replacement), replacement)
-	return clip(s, n) // a replacement is longer than what it stands for
+	return clip(s, n) // a replacement is longer than the original
 }
 
-// reportSuccess and reportFailure are what is handed over about a claim.
+// reportSuccess and reportFailure make the report of a claim.
 func reportSuccess(key store.ClaimKey, result json.RawMessage) store.Report {
 	return store.Report{ClaimKey: key, Success: true, Result: result, RetryAfter: noDelay}
 }
 
-// success is the same of an execution, with what its batch has isolated.
+// success makes the report of an execution, with the items that its batch has isolated.
 func (x *execution) success(result json.RawMessage) store.Report {
 	r := reportSuccess(x.key, result)
 	r.Isolated = x.context.isolating.encoded()
@@ -124,7 +124,7 @@ func (x *execution) success(result json.RawMessage) store.Report {
 
 func reportFailure(key store.ClaimKey, f failure) store.Report {
 	doc, err := json.Marshal(f)
-	if err != nil { // only texts and checked JSON are in it
+	if err != nil { // it holds only texts and checked JSON
 		doc = json.RawMessage(`{"message":"the failure has no JSON form","error_type":"` + TypeUnexpected + `","retryable":true}`)
 	}
 	return store.Report{ClaimKey: key, Error: doc, Retryable: f.Retryable, RetryAfter: f.after}

@@ -54,7 +54,7 @@ func TestFailureOf(t *testing.T) {
 	require.ErrorIs(t, WithDetails(WithCode(Permanent(Retryable(base, 0)), "x"), nil), base)
 }
 
-// Whatever a handler's error holds, its report can be stored and is bounded.
+// Whatever a handler's error contains, its report can be stored and is bounded.
 func TestFailuresCanAlwaysBeStored(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -111,16 +111,16 @@ func TestFullScans(t *testing.T) {
 	require.False(t, f.overdue(now.Add(fullScanEvery-1)))
 	require.True(t, f.overdue(now.Add(fullScanEvery)))
 
-	f.made(begin, begin.Add(time.Second), false) // dear, but for once
+	f.made(begin, begin.Add(time.Second), false) // expensive, but only once
 	require.Zero(t, f.wait(f.ended, 0))
-	f.made(begin, begin.Add(time.Second), false) // dear
+	f.made(begin, begin.Add(time.Second), false) // expensive
 	now = f.ended
 	require.Equal(t, 20*time.Second, f.wait(now, 0), "however eager")
 	require.False(t, f.overdue(now.Add(20*time.Second-1)))
 	require.True(t, f.overdue(now.Add(20*time.Second)))
 
 	f.made(begin, begin.Add(time.Second), true)
-	require.Zero(t, f.wait(f.ended, partPause), "however dear: it has left something")
+	require.Zero(t, f.wait(f.ended, partPause), "however expensive: it left work behind")
 }
 
 func TestClip(t *testing.T) {

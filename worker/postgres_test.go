@@ -45,7 +45,7 @@ steps:
 
 const patient = 30 * time.Second
 
-// bench is a database with a store, and an orchestrator moved by hand.
+// bench is a database with a store, and an orchestrator that tests run step by step.
 type bench struct {
 	*store.Store
 	db     *pgtest.DB
@@ -78,7 +78,7 @@ func template(t *testing.T, yaml string) *workflow.Template {
 	return tmpl
 }
 
-// worker returns one for a template that is not started.
+// worker returns a worker for a template, not started.
 func (b *bench) worker(t *testing.T, cfg Config, tmpl *workflow.Template) *Worker {
 	t.Helper()
 	cfg.DatabaseURL, cfg.EventSourceName = b.db.DSN, b.source
@@ -125,7 +125,7 @@ func (b *bench) create(t *testing.T, tmpl *workflow.Template, n int) []uuid.UUID
 	return ids
 }
 
-// orchestrate applies what was reported and promotes what is due, once.
+// orchestrate applies reports and promotes due steps, once.
 func (b *bench) orchestrate(t *testing.T) {
 	t.Helper()
 	rules := workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{Delays: []time.Duration{time.Millisecond}, Multiplier: 1, Max: time.Second}}
@@ -194,12 +194,12 @@ func registerDiamond(t *testing.T, w *Worker) {
 		if err != nil {
 			return nil, err
 		}
-		first, err := ResultOf[int](ctx, "start") // an ancestor, read when asked for
+		first, err := ResultOf[int](ctx, "start") // an ancestor, read on first use
 		return map[string]int{"total": left + right, "first": first}, err
 	})))
 }
 
-// quick finds work within tests' time in every mode.
+// quick finds work within a test's time in every mode.
 func quick() coordinator.Config {
 	return coordinator.Config{
 		Poller:   poller.Config{Interval: 20 * time.Millisecond, RelaxedInterval: time.Minute},
@@ -354,7 +354,7 @@ func TestAnExpiredLeaseIsFenced(t *testing.T) {
 	pgtest.Eventually(t, patient, func() (bool, string) {
 		return w.Health().Running == 1, "not begun"
 	})
-	// As if the worker had been away for too long.
+	// As if the worker had not sent heartbeats for too long.
 	pgtest.Eventually(t, patient, func() (bool, string) {
 		b.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and attempt = 1`)
 		n, err := b.ExpireLeases(t.Context(), 10)
@@ -383,7 +383,8 @@ func TestConnectionsThatBreak(t *testing.T) {
 		ids = append(ids, b.create(t, tmpl, 50)...)
 		b.db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name like 'tasker-worker%'`)
 	}
-	// A claim whose answer was lost with its connection comes back by its lease.
+	// A claim whose answer was lost with its connection is claimable again after its
+	// lease.
 	pgtest.Eventually(t, patient, func() (bool, string) {
 		b.db.Exec(t, `update tasker.board set lease_until = now() - interval '1 s' where state = 3 and claimed_at < now() - interval '3 s'`)
 		b.orchestrate(t)

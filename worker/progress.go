@@ -13,7 +13,7 @@ const maxProgress = 500
 // progressLogInterval is how often one execution's progress is logged.
 const progressLogInterval = time.Second
 
-// progress is what a handler said last of how far it is.
+// progress is the latest progress reported by a handler.
 type progress struct {
 	mu       sync.Mutex
 	fraction float64
@@ -21,7 +21,7 @@ type progress struct {
 	logged   time.Time
 }
 
-// set remembers a report and reports whether it is time to log one.
+// set stores a report and reports whether to log it.
 func (p *progress) set(fraction float64, message string) bool {
 	if math.IsNaN(fraction) {
 		fraction = 0
@@ -43,7 +43,7 @@ func (p *progress) get() (fraction float64, message string) {
 	return p.fraction, p.message
 }
 
-// clip cuts s to at most n bytes, at the end of a character.
+// clip cuts s to at most n bytes at a character boundary.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

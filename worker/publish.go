@@ -20,70 +20,68 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// DomainEventConfig bounds what a worker does about domain events
+// DomainEventConfig configures how a worker publishes domain events
 // (worker.domain_events, and of worker.mpsc_channels domain_events and
 // in_process_events).
 type DomainEventConfig struct {
-	// MaxPayloadBytes bounds the JSON of a payload, also of the plain one, which
-	// is the result.
+	// MaxPayloadBytes bounds the JSON of a payload, also of the default one, the result.
 	MaxPayloadBytes int
-	// PublisherTimeout limits the work of a publisher on one event. The end of the
-	// step is not reported before.
+	// PublisherTimeout limits a publisher's work on one event. The end of the step is
+	// reported after it.
 	PublisherTimeout time.Duration
-	// Buffer is how many ended steps with fast events may wait to be handed to
-	// the subscribers. Beyond it their events are lost.
+	// Buffer is the number of ended steps with fast events that may wait for the
+	// subscribers. Beyond it events are lost.
 	Buffer int
-	// QuietDrops keeps what is lost for a full buffer out of the log.
+	// QuietDrops suppresses the log of events lost to a full buffer.
 	QuietDrops bool
-	// DrainTimeout bounds the handing over of what is left when the worker stops.
+	// DrainTimeout bounds the delivery of buffered events when the worker stops.
 	DrainTimeout time.Duration
-	// RememberedIDs is how many ids of events from other workers are remembered,
-	// so that none is delivered twice; negative for none.
+	// RememberedIDs is the number of ids of other workers' events that are remembered, so
+	// that no event is delivered twice; negative for none.
 	RememberedIDs int
-	// UnknownPublisher is what becomes of an event whose publisher the worker does not
+	// UnknownPublisher is the policy for an event whose publisher the worker does not
 	// have.
 	UnknownPublisher UnknownPublisher
 	// Bus bounds the subscribers. Its Logger and Metrics are taken from Config.
 	Bus events.Config
 }
 
-// UnknownPublisher is what becomes of an event whose publisher the worker does
-// not have.
+// UnknownPublisher is the policy for an event whose publisher the worker does not have.
 type UnknownPublisher string
 
-// The ways with unknown publishers. Whatever it is, the worker warns of those that
-// its own templates name.
+// The policies for unknown publishers. With each of them the worker warns about those
+// that its own templates name.
 const (
-	// PublishPlain publishes the event with the plain payload, as events without a
-	// publisher are; the first one of each publisher is logged.
+	// PublishPlain publishes the event with the default payload, as events without a
+	// publisher are; the first event of each publisher is logged.
 	PublishPlain UnknownPublisher = "default"
-	// PublishNothing does not publish it. That is logged and counted.
+	// PublishNothing does not publish the event. That is logged and counted.
 	PublishNothing UnknownPublisher = "nothing"
-	// PublishError is PublishNothing for templates of others; with one of its own
-	// the worker does not start.
+	// PublishError is PublishNothing for templates of other workers; if its own templates
+	// name an unknown publisher, the worker does not start.
 	PublishError UnknownPublisher = "error"
 )
 
-// maxEventMetadata bounds what a publisher adds to the metadata, in bytes.
+// maxEventMetadata bounds the metadata that a publisher adds, in bytes.
 const maxEventMetadata = 16 << 10
 
 // The values of the label reason of the metric DomainEventsFailed.
 const (
 	eventSchema           = "schema"            // the payload does not fit the declared schema
 	eventTooLarge         = "too_large"         // the payload is too long
-	eventNotStorable      = "not_storable"      // the payload or the metadata have no JSON form that can be kept
+	eventNotStorable      = "not_storable"      // the payload or the metadata have no storable JSON form
 	eventUnknownPublisher = "unknown_publisher" // this worker does not have it
 	eventPublisherError   = "publisher_error"
 	eventPublisherPanic   = "publisher_panic"
 	eventPublisherTimeout = "publisher_timeout"
-	eventBusy             = "busy" // as many publishers as may run were running all the time
+	eventBusy             = "busy" // all permits of publishers were taken all the time
 
-	eventVetoed = "vetoed" // by its publisher; no failure
+	eventVetoed = "vetoed" // by its publisher; not a failure
 )
 
-// publishing makes and routes the events of steps that declare some: they are
-// made before the end of a step is reported, and routed when that has been
-// accepted. It is safe for concurrent use.
+// publishing makes and routes the events of steps that declare some: it makes them before
+// the end of a step is reported and routes them when the report has been accepted. It is
+// safe for concurrent use.
 type publishing struct {
 	cfg        DomainEventConfig
 	publishers *publishers
@@ -93,7 +91,7 @@ type publishing struct {
 	metrics    *telemetry.Metrics
 	base       context.Context
 	permits    chan struct{} // of the publishers that run
-	missed     sync.Map      // names of publishers that are not here, of which the log knows
+	missed     sync.Map      // names of missing publishers, already logged
 	running    conc.WaitGroup
 
 	mu      sync.Mutex
@@ -105,17 +103,17 @@ type publishing struct {
 	count routed
 }
 
-// routed counts events whose steps' ends were accepted.
+// routed counts events of steps whose reports were accepted.
 type routed struct {
 	durable, fast, broadcast, undelivered, failed atomic.Uint64
 }
 
-// publication is what follows from the end of one execution.
+// publication are the events that follow the end of one execution.
 type publication struct {
 	list []publishable
 }
 
-// publishable is one event of it that is published.
+// publishable is one event to publish.
 type publishable struct {
 	declared  *workflow.Event
 	publisher *Publisher
@@ -128,7 +126,7 @@ func newPublishing(base context.Context, cfg DomainEventConfig, p *publishers, b
 		permits: make(chan struct{}, max(permits, 1)), queue: make(chan *publication, cfg.Buffer)}
 }
 
-// asks reports whether publishers have a say in the end of an execution.
+// asks reports whether a publisher makes an event of the execution's end.
 func (p *publishing) asks(x *execution) bool {
 	if x.job == nil {
 		return false
@@ -141,11 +139,10 @@ func (p *publishing) asks(x *execution) bool {
 	return false
 }
 
-// prepare makes the events that follow what is about to be reported of an
-// execution: outcome holds the report, and takes along what the orchestrator
-// needs. Whoever calls it has the right to report. f is the failure, nil for a
-// success. With plain nobody's publisher is asked: the engine itself has made
-// this failure of what the handler has left.
+// prepare makes the events of an execution that is about to be reported: outcome holds
+// the report and takes along what the orchestrator needs. The caller has the right to
+// report. f is the failure, nil for a success. With plain no publisher is called: the
+// engine itself has made this failure.
 func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 	if x.job == nil || len(x.job.step.Events) == 0 {
 		return
@@ -175,13 +172,13 @@ func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 		}
 	}
 	doc, err := made.Encode()
-	if err != nil { // all that is in it is JSON
+	if err != nil { // all of its content is JSON
 		p.log.Error("the events of a step are lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
 	}
 	r.Events = doc
 }
 
-// about tells a publisher what its event is about.
+// about makes the StepEvent of an event for its publisher.
 func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f *failure) *StepEvent {
 	t, step := x.job.plan.Template, x.job.step
 	e := &StepEvent{Name: d.Name, Condition: d.Condition, DeliveryMode: d.DeliveryMode,
@@ -201,7 +198,7 @@ func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f 
 	return e
 }
 
-// eventOf is the event as subscribers see it.
+// eventOf makes the event that subscribers receive.
 func eventOf(about *StepEvent, d *workflow.Event, step *workflow.PlanStep, m store.MadeEvent) events.Event {
 	e := events.Event{ID: uuid.Must(uuid.NewV7()).String(), Name: d.Name, Version: workflow.EventVersion, Payload: about.Payload,
 		Metadata: events.Metadata{TaskUUID: about.TaskUUID.String(), StepUUID: about.StepUUID.String(), StepName: about.StepName,
@@ -213,8 +210,8 @@ func eventOf(about *StepEvent, d *workflow.Event, step *workflow.PlanStep, m sto
 	return e
 }
 
-// make makes one event. Skip says why it is not published; the error, what has
-// failed.
+// make makes one event. Skip is the reason for not publishing it; the error is the
+// failure.
 func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m store.MadeEvent, who *Publisher, err error) {
 	if d.Publisher != "" && !plain {
 		var known bool
@@ -224,14 +221,14 @@ func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m st
 				return m, who, err
 			}
 		case p.cfg.UnknownPublisher != PublishPlain:
-			return store.MadeEvent{Skip: eventUnknownPublisher}, nil, fmt.Errorf("there is no publisher %q in this worker", d.Publisher)
+			return store.MadeEvent{Skip: eventUnknownPublisher}, nil, fmt.Errorf("publisher %q is not registered in this worker", d.Publisher)
 		default:
 			p.warnOfPlain(about, d)
 			plain = true
 		}
 	}
 	if d.Publisher != "" && plain {
-		m.Payload = about.Payload // what comes through no publisher would be missed
+		m.Payload = about.Payload // without the publisher's payload subscribers would miss the event
 	}
 	payload := m.Payload
 	if payload == nil {
@@ -246,9 +243,9 @@ func (p *publishing) make(about *StepEvent, d *workflow.Event, plain bool) (m st
 	return m, who, nil
 }
 
-// warnOfPlain tells, once for each publisher, that events are published without it.
+// warnOfPlain warns, once per publisher, that events are published without it.
 func (p *publishing) warnOfPlain(about *StepEvent, d *workflow.Event) {
-	if _, told := p.missed.LoadOrStore(d.Publisher, true); told {
+	if _, known := p.missed.LoadOrStore(d.Publisher, true); known {
 		return
 	}
 	p.log.Warn("domain events are published with the plain payload, because this worker does not have their publisher",
@@ -261,7 +258,7 @@ var (
 	errPublisherTooSlow = errors.New("the publisher did not end in time")
 )
 
-// ask has a publisher make an event.
+// ask calls a publisher to make an event.
 func (p *publishing) ask(who *Publisher, about *StepEvent) (store.MadeEvent, error) {
 	m, err := within(p, func(ctx context.Context) (store.MadeEvent, error) { return who.make(ctx, about) })
 	var panicked *lifecycle.PanicError
@@ -283,7 +280,7 @@ func (p *publishing) ask(who *Publisher, about *StepEvent) (store.MadeEvent, err
 	return store.MadeEvent{Skip: m.Skip}, err
 }
 
-// make calls the functions of the publisher in their order.
+// make calls the functions of the publisher in order.
 func (who *Publisher) make(ctx context.Context, about *StepEvent) (m store.MadeEvent, err error) {
 	if who.Before != nil {
 		if err := who.Before(ctx, about); err != nil {
@@ -316,7 +313,7 @@ func (who *Publisher) make(ctx context.Context, about *StepEvent) (m store.MadeE
 	return m, nil
 }
 
-// notStorableError is of what a publisher has made and nobody can keep.
+// notStorableError is for output of a publisher that cannot be stored.
 type notStorableError struct{ error }
 
 func encodeEvent(value any, limit int) (json.RawMessage, error) {
@@ -325,14 +322,13 @@ func encodeEvent(value any, limit int) (json.RawMessage, error) {
 		err = storable(doc, limit)
 	}
 	if err != nil {
-		return nil, &notStorableError{fmt.Errorf("what the publisher has made cannot be kept: %w", err)}
+		return nil, &notStorableError{fmt.Errorf("the publisher's output cannot be stored: %w", err)}
 	}
 	return doc, nil
 }
 
-// within calls a function of a publisher and waits for it no longer than it may
-// take. One that goes on has its permit until it ends, so that their number is
-// bounded.
+// within calls a function of a publisher and waits for it until its time limit. A
+// function that continues keeps its permit until it returns, which bounds their number.
 func within[T any](p *publishing, f func(ctx context.Context) (T, error)) (none T, err error) {
 	ctx, cancel := context.WithTimeout(p.base, p.cfg.PublisherTimeout)
 	defer cancel()
@@ -360,7 +356,7 @@ func within[T any](p *publishing, f func(ctx context.Context) (T, error)) (none 
 	}
 }
 
-// failed tells of an event that is not published.
+// failed logs and counts an event that is not published.
 func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher, reason string, err error) {
 	if d.Durable() {
 		p.count.failed.Add(1)
@@ -378,8 +374,7 @@ func (p *publishing) failed(about *StepEvent, d *workflow.Event, who *Publisher,
 	}
 }
 
-// accepted routes the events of an execution whose end was accepted. It never
-// waits.
+// accepted routes the events of an execution whose report was accepted. It never blocks.
 func (p *publishing) accepted(x *execution) {
 	pub := x.published
 	if pub == nil {
@@ -426,7 +421,7 @@ func (p *publishing) enqueue(pub *publication) bool {
 	}
 }
 
-// start begins to dispatch what was enqueued.
+// start begins to dispatch enqueued events.
 func (p *publishing) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -447,7 +442,7 @@ func (p *publishing) dispatch(e *publishable) {
 	if e.declared.Fast() {
 		p.bus.Publish(e.event)
 		p.replicas.send(e.event)
-		if !e.declared.Durable() { // else it is counted where it is committed
+		if !e.declared.Durable() { // durable ones are counted on commit
 			p.metrics.DomainEventsPublished.WithLabelValues(e.declared.Name, e.about.Namespace).Inc()
 		}
 		p.log.Debug("Domain event published", zap.String("event_id", e.event.ID), zap.String("event_name", e.event.Name),
@@ -463,11 +458,11 @@ func (p *publishing) dispatch(e *publishable) {
 	}
 }
 
-// stop hands over what is left and ends the bus, within the drain time.
+// stop delivers the buffered events and stops the bus, within the drain time.
 func (p *publishing) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.DrainTimeout)
 	defer cancel()
-	p.start() // what waits is still to be brought
+	p.start() // buffered events are still to be delivered
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
@@ -489,15 +484,15 @@ func (p *publishing) stop(ctx context.Context) error {
 	return p.bus.Stop(ctx)
 }
 
-// EventStats count the domain events of a worker since it was made.
+// EventStats counts the domain events of a worker since it was created.
 type EventStats struct {
-	Durable, Fast, Broadcast uint64 // routed, once the ends of their steps were accepted
-	FastFailed               uint64 // lost before they came to the bus
-	DurableFailed            uint64 // not published for a failure
+	Durable, Fast, Broadcast uint64 // routed after the reports of their steps were accepted
+	FastFailed               uint64 // lost before they reached the bus
+	DurableFailed            uint64 // not published because of a failure
 	Bus                      events.Stats
 }
 
-// EventStats reports what has become of the events of this worker's steps.
+// EventStats returns the counts of events of this worker's steps.
 func (w *Worker) EventStats() EventStats {
 	s := EventStats{Bus: w.bus.Stats()}
 	if p, _ := w.current(); p != nil && p.engine != nil {

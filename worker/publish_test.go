@@ -37,14 +37,14 @@ steps:
       - {name: local.over, condition: permanent_failure, delivery_mode: fast, schema: {}}
 `
 
-// ears note the fast events that come.
-type ears struct {
+// eventLog records the fast events that a subscriber receives.
+type eventLog struct {
 	mu   sync.Mutex
 	list []events.Event
 }
 
-func (h *ears) subscriber(patterns ...string) events.Subscriber {
-	return events.Subscriber{Name: "ears", Patterns: patterns, Handle: func(_ context.Context, e events.Event) error {
+func (h *eventLog) subscriber(patterns ...string) events.Subscriber {
+	return events.Subscriber{Name: "eventLog", Patterns: patterns, Handle: func(_ context.Context, e events.Event) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.list = append(h.list, e)
@@ -52,7 +52,7 @@ func (h *ears) subscriber(patterns ...string) events.Subscriber {
 	}}
 }
 
-func (h *ears) heard() (list []string) {
+func (h *eventLog) received() (list []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.list {
@@ -68,10 +68,10 @@ func shaper() Publisher {
 }
 
 // publishingRig is a rig whose only step publishes.
-func publishingRig(t *testing.T, cfg Config, do HandlerFunc, p ...Publisher) (*rig, *ears) {
+func publishingRig(t *testing.T, cfg Config, do HandlerFunc, p ...Publisher) (*rig, *eventLog) {
 	t.Helper()
 	cfg.Metrics = telemetry.Discard()
-	r, h := newRig(t, cfg, do), &ears{}
+	r, h := newRig(t, cfg, do), &eventLog{}
 	r.board.plan = compiled(t, publishingYAML)
 	for i := range p {
 		require.NoError(t, r.RegisterPublisher(p[i]))
@@ -106,7 +106,7 @@ func TestWhatPublishersMakeTravelsWithTheReport(t *testing.T) {
 		made := r.runOne(t)
 		require.JSONEq(t, `{"1": {"payload": {"ok": true, "shaped": 1}, "metadata": {"of": "only"}},
 			"3": {"payload": {"ok": true, "shaped": 1}, "metadata": {"of": "only"}}}`, made, "a plain payload is in the result already")
-		require.Equal(t, []string{`local.done {"n":1}`, `both.done {"ok":true,"shaped":1}`}, h.heard())
+		require.Equal(t, []string{`local.done {"n":1}`, `both.done {"ok":true,"shaped":1}`}, h.received())
 		require.Equal(t, []string{"shaped.done", "both.done"}, after)
 		s := r.EventStats()
 		require.Equal(t, [5]uint64{2, 1, 1, 0, 0}, [5]uint64{s.Durable, s.Fast, s.Broadcast, s.FastFailed, s.DurableFailed})
@@ -122,11 +122,11 @@ func TestEventsOfFailures(t *testing.T) {
 		r, h := publishingRig(t, Config{}, func(*StepContext) (any, error) { return nil, Permanent(WithCode(errors.New("no"), "C")) }, shaper())
 		require.JSONEq(t, `{"1": {"payload": {"ok": false, "shaped": 1}}}`, r.runOne(t))
 		const failure = `{"error":{"message":"no","error_type":"PermanentError","error_code":"C","retryable":false},"error_code":"C","error_message":"no"}`
-		require.Equal(t, []string{"local.done " + failure, "local.over " + failure}, h.heard())
+		require.Equal(t, []string{"local.done " + failure, "local.over " + failure}, h.received())
 	})
 }
 
-// TestPublishersThatFail: whatever they do, the step has ended as it has.
+// TestPublishersThatFail: the outcome of the step does not change.
 func TestPublishersThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(p *Publisher)
@@ -154,16 +154,16 @@ func TestPublishersThatFail(t *testing.T) {
 		"vetoes": {func(p *Publisher) {
 			p.ShouldPublish = func(context.Context, *StepEvent) (bool, error) { return false, nil }
 		}, eventVetoed},
-		"other name": {func(p *Publisher) { p.Name = "somebody" }, eventUnknownPublisher},
+		"other name": {func(p *Publisher) { p.Name = "missing" }, eventUnknownPublisher},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := shaper()
-				told := make(chan error, 10)
-				p.Failed = func(_ context.Context, _ *StepEvent, err error) { told <- err }
+				hooked := make(chan error, 10)
+				p.Failed = func(_ context.Context, _ *StepEvent, err error) { hooked <- err }
 				c.change(&p)
 				released := make(chan struct{})
-				if name == "deaf" { // the bubble ends with it
+				if name == "deaf" { // until the end of the bubble
 					p.Payload = func(context.Context, *StepEvent) (any, error) { <-released; return nil, nil }
 				}
 				r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{MaxPayloadBytes: 1000, UnknownPublisher: PublishNothing}}, countsOne, p)
@@ -189,7 +189,7 @@ func TestPublishersThatFail(t *testing.T) {
 				}
 				require.InEpsilon(t, 1, failed, 0)
 				if c.reason != eventUnknownPublisher {
-					require.NotEmpty(t, told)
+					require.NotEmpty(t, hooked)
 				}
 			})
 		})
@@ -201,19 +201,19 @@ func TestEventsWithoutTheirPublisher(t *testing.T) {
 		core, lines := observer.New(zap.WarnLevel)
 		shapes := func(*StepContext) (any, error) { return map[string]int{"shaped": 1}, nil }
 		r, _ := publishingRig(t, Config{Logger: zap.New(core)}, shapes)
-		require.JSONEq(t, `{"shaped":1}`, madePayload(t, r.runOne(t)), "a durable event goes out all the same")
-		told := lines.FilterField(zap.String("publisher", "shaper"))
-		require.Equal(t, 1, told.Len())
+		require.JSONEq(t, `{"shaped":1}`, madePayload(t, r.runOne(t)), "the durable event is published nevertheless")
+		logged := lines.FilterField(zap.String("publisher", "shaper"))
+		require.Equal(t, 1, logged.Len())
 		require.Zero(t, testutil.ToFloat64(r.cfg.Metrics.DomainEventsFailed.WithLabelValues("shaped.done", "tests", eventUnknownPublisher)))
 	})
 	_, err := New(Config{DatabaseURL: "x", DomainEvents: DomainEventConfig{UnknownPublisher: "perhaps"}})
-	require.ErrorContains(t, err, `"perhaps" is none of default, nothing and error`)
+	require.ErrorContains(t, err, `invalid DomainEvents.UnknownPublisher "perhaps": want default, nothing or error`)
 }
 
 func TestAWorkerThatWantsAllItsPublishers(t *testing.T) {
 	r, _ := publishingRig(t, Config{DomainEvents: DomainEventConfig{UnknownPublisher: PublishError}}, countsOne)
 	require.NoError(t, r.RegisterTemplate(r.board.plan.Template))
-	require.ErrorContains(t, r.Start(t.Context()), `there are no publishers ["shaper"] in this worker`)
+	require.ErrorContains(t, r.Start(t.Context()), `publishers ["shaper"] are not registered in this worker`)
 }
 
 // madePayload is the payload of the event that goes through the publisher.
@@ -234,13 +234,13 @@ func TestAResultThatDoesNotFitIsNotPublished(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal([]byte(r.runOne(t)), &made))
 		require.Equal(t, eventSchema, made["0"].Skip)
-		require.Equal(t, []string{"local.done 7", `both.done {"ok":true,"shaped":1}`}, h.heard())
+		require.Equal(t, []string{"local.done 7", `both.done {"ok":true,"shaped":1}`}, h.received())
 		require.Equal(t, uint64(1), r.EventStats().DurableFailed)
 	})
 }
 
-// TestAStaleReportReachesNoSubscriber: fast events are handed on when the end of
-// the step was accepted.
+// TestAStaleReportReachesNoSubscriber: fast events are delivered after the report was
+// accepted.
 func TestAStaleReportReachesNoSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := publishingRig(t, Config{}, func(ctx *StepContext) (any, error) {
@@ -252,14 +252,14 @@ func TestAStaleReportReachesNoSubscriber(t *testing.T) {
 		r.board.set(func(b *fakeBoard) { clear(b.held) })
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		require.Empty(t, h.heard())
+		require.Empty(t, h.received())
 		require.NoError(t, r.Stop(t.Context()))
 		require.Zero(t, r.EventStats().Fast)
 	})
 }
 
-// TestATimeLimitIsPublished: the watch over time limits does not wait for a
-// publisher, and the handler that goes on is asked nothing.
+// TestATimeLimitIsPublished: the watch over time limits does not wait for a publisher,
+// and the still-running handler has no influence.
 func TestATimeLimitIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan struct{})
@@ -271,11 +271,11 @@ func TestATimeLimitIsPublished(t *testing.T) {
 		reports := r.board.reported()
 		require.Len(t, reports, 1)
 		require.JSONEq(t, `{"1": {"payload": {"ok": false, "shaped": 1}}}`, string(reports[0].Events))
-		require.Len(t, h.heard(), 1)
-		require.Contains(t, h.heard()[0], `"error_type":"Timeout"`)
+		require.Len(t, h.received(), 1)
+		require.Contains(t, h.received()[0], `"error_type":"Timeout"`)
 		close(released)
 		require.NoError(t, r.Stop(t.Context()))
-		require.Len(t, h.heard(), 1)
+		require.Len(t, h.received(), 1)
 	})
 }
 
@@ -283,9 +283,9 @@ func TestAPublisherHasOneName(t *testing.T) {
 	w, err := New(Config{DatabaseURL: "postgres://unused", Namespaces: []string{"n"}})
 	require.NoError(t, err)
 	require.NoError(t, w.RegisterPublisher(shaper()))
-	require.ErrorContains(t, w.RegisterPublisher(shaper()), "taken")
-	require.ErrorContains(t, w.RegisterPublisher(Publisher{}), "no name")
+	require.ErrorContains(t, w.RegisterPublisher(shaper()), "already registered")
+	require.ErrorContains(t, w.RegisterPublisher(Publisher{}), "want a name")
 	require.ErrorContains(t, w.Subscribe(events.Subscriber{Name: "x"}), "no Handle")
-	require.ErrorContains(t, w.Start(t.Context()), "taken")
+	require.ErrorContains(t, w.Start(t.Context()), "already registered")
 	require.NoError(t, w.Stop(t.Context()))
 }

@@ -15,33 +15,33 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Publisher makes what is published of a step, for the events whose template
-// names it (publishes_events[].publisher). Any of its functions may be nil. They
-// are called after the handler has ended and before its end is reported, within
-// DomainEventConfig.PublisherTimeout, from many goroutines at once. What they do
-// never changes what the step comes to: an error, a panic or a time limit that
-// passes keeps the event from being published, and is logged and counted.
+// Publisher makes the published events of a step, for those whose template names it
+// (publishes_events[].publisher). Any of its functions may be nil. They are called after
+// the handler has ended and before its end is reported, within
+// DomainEventConfig.PublisherTimeout, from many goroutines at once. They never change the
+// outcome of the step: after an error, a panic or a timeout the event is not published,
+// which is logged and counted.
 type Publisher struct {
-	// Name is what the template says.
+	// Name is the name that templates use.
 	Name string
-	// Before is called first; an error ends it there.
+	// Before is called first; after an error the event is not published.
 	Before func(ctx context.Context, e *StepEvent) error
-	// ShouldPublish can keep an event from being published; that is no failure.
+	// ShouldPublish returns whether to publish the event; false is not a failure.
 	ShouldPublish func(ctx context.Context, e *StepEvent) (bool, error)
-	// Payload makes the payload, of any type with a JSON form. Default: the plain
-	// one (StepEvent.Payload).
+	// Payload makes the payload, of any type with a JSON form. Default:
+	// StepEvent.Payload.
 	Payload func(ctx context.Context, e *StepEvent) (any, error)
-	// Metadata is added to that of the event, under its keys.
+	// Metadata is added to the metadata of the event, under its keys.
 	Metadata func(ctx context.Context, e *StepEvent) (map[string]any, error)
-	// After is called once the end of the step has been accepted. A durable event
-	// is published then by the transaction that decides what follows.
+	// After is called after the report of the step was accepted. A durable event is
+	// published then by the transaction that applies the report.
 	After func(ctx context.Context, e *StepEvent)
-	// Failed is called when the event is not published for a failure.
+	// Failed is called when the event is not published because of a failure.
 	Failed func(ctx context.Context, e *StepEvent, err error)
 }
 
-// StepEvent is what a publisher is given: a declared event and the end of the
-// step that it follows. It must not be changed.
+// StepEvent is the input of a publisher: a declared event and the end of the step that it
+// follows. It must not be changed.
 type StepEvent struct {
 	Name, Condition, DeliveryMode string
 
@@ -50,28 +50,27 @@ type StepEvent struct {
 	Attempt                                    int
 	Context                                    json.RawMessage // the task's
 	Outcome                                    workflow.AttemptOutcome
-	Result                                     json.RawMessage        // of a success
-	Failure                                    *workflow.EventFailure // of a failure
-	Payload                                    json.RawMessage        // the plain one
+	Result                                     json.RawMessage        // if successful
+	Failure                                    *workflow.EventFailure // if failed
+	Payload                                    json.RawMessage        // the default
 }
 
-// Success says whether the handler has returned a result.
+// Success reports whether the handler has returned a result.
 func (e *StepEvent) Success() bool { return e.Outcome == workflow.OutcomeSuccess }
 
-// RegisterPublisher makes a publisher known by its name. The error (no name, one
-// that is taken) is returned by Start again.
+// RegisterPublisher registers a publisher by its name. Start returns the error (no name,
+// a duplicate name) again.
 func (w *Worker) RegisterPublisher(p Publisher) error { return w.remember(w.publishers.add(p)) }
 
-// Subscribe has a function told of the fast events of this worker and, while it
-// listens to signals, of the others that serve its namespaces; see
-// events.Subscriber. It may be called while the worker runs. The error is
-// returned by Start again.
+// Subscribe calls a function with the fast events of this worker and, while it listens to
+// signals, of the others that serve its namespaces; see events.Subscriber. It may be
+// called while the worker runs. Start returns the error again.
 func (w *Worker) Subscribe(s events.Subscriber) error {
 	if err := w.bus.Subscribe(s); err != nil {
 		return w.remember(err)
 	}
 	if p, _ := w.current(); p != nil {
-		p.queues.kick() // the first one wants other topics
+		p.queues.kick() // the first subscriber needs other topics
 	}
 	return nil
 }
@@ -86,12 +85,12 @@ func newPublishers() *publishers { return &publishers{byName: map[string]*Publis
 
 func (r *publishers) add(p Publisher) error {
 	if p.Name == "" {
-		return errors.New("register a publisher: it has no name")
+		return errors.New("register a publisher: want a name")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, twice := r.byName[p.Name]; twice {
-		return fmt.Errorf("register publisher %q: the name is taken", p.Name)
+		return fmt.Errorf("register publisher %q: the name is already registered", p.Name)
 	}
 	r.byName[p.Name] = &p
 	return nil
@@ -104,7 +103,7 @@ func (r *publishers) get(name string) (*Publisher, bool) {
 	return p, ok
 }
 
-// missing lists the publishers that a template names and nobody has registered.
+// missing lists the publishers that a template names and the worker does not have.
 func (r *publishers) missing(t *workflow.Template) []string {
 	names := map[string]bool{}
 	for i := range t.Steps {

@@ -14,25 +14,25 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// queues knows what the worker claims: the callables of its namespaces, or of all,
-// that it has handlers for. A namespace that does not exist yet is waited for. It
-// is safe for concurrent use.
+// queues holds what the worker claims: the callables of its namespaces, or of all, that
+// it has handlers for. It waits for namespaces that do not exist yet. It is safe for
+// concurrent use.
 type queues struct {
 	board board
-	names []string // wanted; ignored when every is set
+	names []string // configured; ignored if every is set
 	every bool
 	can   func(workflow.HandlerReference) bool // whether the worker can run it
 	log   *zap.Logger
 
-	kicked chan struct{}  // holds one: read the namespaces again
-	fast   func() bool    // whether fast events of others are wanted
-	told   []signal.Topic // what the listener was told last; of build, then of watch alone
+	kicked   chan struct{}  // capacity 1: read the namespaces again
+	fast     func() bool    // whether the worker receives fast events of others
+	listened []signal.Topic // last topics given to the listener; used by build, then only by watch
 
 	mu     sync.RWMutex
 	byName map[string]int32
 	byID   map[int32]string
 	offer  []int32
-	offers uint64              // version of the callables that offer was chosen from
+	offers uint64              // version of the callables behind offer
 	left   map[int32]time.Time // callables that are not offered before then
 }
 
@@ -40,28 +40,28 @@ func newQueues(b board, names []string, every bool, can func(workflow.HandlerRef
 	return &queues{board: b, names: names, every: every, can: can, log: log, kicked: make(chan struct{}, 1), left: map[int32]time.Time{}, fast: func() bool { return false }}
 }
 
-// callables are those to claim, in the order of their ids.
+// callables returns those to claim, in the order of their ids.
 func (q *queues) callables() []int32 {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return q.offer
 }
 
-// none reports whether there is no namespace to serve yet.
+// none reports whether no namespace can be served yet.
 func (q *queues) none() bool {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return len(q.byID) == 0
 }
 
-// name is the namespace of a queue.
+// name returns the namespace of a queue.
 func (q *queues) name(id int32) string {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	return q.byID[id]
 }
 
-// wanted are the namespaces to serve, whether they exist or not.
+// wanted returns the namespaces to serve, whether they exist or not.
 func (q *queues) wanted() []string {
 	if !q.every {
 		return q.names
@@ -71,7 +71,7 @@ func (q *queues) wanted() []string {
 	return slices.Sorted(maps.Keys(q.byName))
 }
 
-// missing are the namespaces that do not exist yet.
+// missing returns the namespaces that do not exist yet.
 func (q *queues) missing() []string {
 	if q.every {
 		return nil
@@ -84,8 +84,8 @@ func (q *queues) missing() []string {
 	})
 }
 
-// topics are what the listener must hear. Namespaces that do not exist yet are
-// among them.
+// topics returns the topics for the listener, including those of namespaces that do not
+// exist yet.
 func (q *queues) topics() []signal.Topic {
 	topics, fast := []signal.Topic{signal.TopicControl}, q.fast()
 	for _, name := range q.wanted() {
@@ -97,15 +97,15 @@ func (q *queues) topics() []signal.Topic {
 	return topics
 }
 
-// reoffer looks which of the callables that are known the worker can run, and
-// reports whether they are others than before.
+// reoffer computes which known callables the worker can run and reports whether they have
+// changed.
 func (q *queues) reoffer() (changed bool) {
 	var offer []int32
 	q.mu.RLock()
 	served := q.byID
 	q.mu.RUnlock()
 	version, left := q.board.CallablesVersion(), q.stillLeft(time.Now())
-	for _, c := range q.board.KnownCallables() { // asked without the lock: resolvers are not ours
+	for _, c := range q.board.KnownCallables() { // called without the lock: resolvers are foreign code
 		if _, ours := served[c.Namespace]; ours && !left[c.ID] && q.can(c.Handler) {
 			offer = append(offer, c.ID)
 		}
@@ -117,7 +117,7 @@ func (q *queues) reoffer() (changed bool) {
 	return changed
 }
 
-// leave stops offering a callable until an instant.
+// leave stops offering a callable until a time.
 func (q *queues) leave(callable int32, until time.Time) {
 	q.mu.Lock()
 	q.left[callable] = until
@@ -125,7 +125,7 @@ func (q *queues) leave(callable int32, until time.Time) {
 	q.reoffer()
 }
 
-// stillLeft are the callables that are not offered now; the others are forgotten.
+// stillLeft returns the callables that are not offered now and forgets the others.
 func (q *queues) stillLeft(now time.Time) map[int32]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,7 +138,7 @@ func (q *queues) stillLeft(now time.Time) map[int32]bool {
 	return left
 }
 
-// reofferNew is reoffer where callables have become known since, or are offered again.
+// reofferNew calls reoffer if there are new callables or some are offered again.
 func (q *queues) reofferNew() (changed bool) {
 	q.mu.RLock()
 	current, now := q.offers == q.board.CallablesVersion(), time.Now()
@@ -149,8 +149,8 @@ func (q *queues) reofferNew() (changed bool) {
 	return !current && q.reoffer()
 }
 
-// refresh reads the namespaces and their callables, and reports whether there are
-// others than before to claim.
+// refresh reads the namespaces and their callables and reports whether those to claim
+// have changed.
 func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 	names := q.names
 	if q.every {
@@ -174,7 +174,7 @@ func (q *queues) refresh(ctx context.Context) (changed bool, err error) {
 	return q.reoffer() || changed, nil
 }
 
-// kick asks for a refresh soon; it never blocks.
+// kick requests a refresh; it never blocks.
 func (q *queues) kick() {
 	select {
 	case q.kicked <- struct{}{}:
@@ -182,8 +182,8 @@ func (q *queues) kick() {
 	}
 }
 
-// watch refreshes when kicked, and every so often while a namespace is missing
-// or all are served. onChange is told of other topics to listen to.
+// watch refreshes when kicked, and periodically while a namespace is missing or all are
+// served. onChange receives changed topics to listen to.
 func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(ctx context.Context, topics []signal.Topic)) error {
 	timer := time.NewTimer(every)
 	defer timer.Stop()
@@ -201,7 +201,7 @@ func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(c
 		}
 		changed, err := q.refresh(ctx)
 		if err != nil {
-			// The kick must not be forgotten.
+			// Repeat the kick.
 			q.log.Debug("namespaces not read", zap.Error(err))
 			if err := pause(ctx, 3, 0); err != nil {
 				return err
@@ -210,11 +210,11 @@ func (q *queues) watch(ctx context.Context, every time.Duration, onChange func(c
 			continue
 		}
 		if changed {
-			q.log.Info("what is served has changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()),
+			q.log.Info("the served namespaces or callables have changed", zap.Strings("namespaces", q.wanted()), zap.Strings("missing", q.missing()),
 				zap.Int("callables", len(q.callables())))
 		}
-		if topics := q.topics(); changed || !slices.Equal(topics, q.told) {
-			q.told = topics
+		if topics := q.topics(); changed || !slices.Equal(topics, q.listened) {
+			q.listened = topics
 			onChange(ctx, topics)
 		}
 	}

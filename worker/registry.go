@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// maxCallable is the longest callable a template may have, in bytes here.
+// maxCallable bounds the length of a template's callable, in bytes here.
 const maxCallable = 500
 
-// registry holds the handlers by the names they were registered with. It is
-// safe for concurrent use, so handlers may be added while the worker runs.
+// registry holds the handlers by their registered names. It is safe for concurrent use,
+// so handlers may be added while the worker runs.
 type registry struct {
 	mu        sync.RWMutex
 	handlers  map[string]Handler
@@ -25,14 +25,14 @@ func newRegistry() *registry {
 func (r *registry) add(name string, h Handler) error {
 	switch {
 	case name == "" || len(name) > maxCallable:
-		return fmt.Errorf("register a handler: the name %.64q must have 1 to %d bytes", name, maxCallable)
+		return fmt.Errorf("register a handler: invalid name %.64q: want 1–%d bytes", name, maxCallable)
 	case isNil(h):
-		return fmt.Errorf("register handler %q: it is nil", name)
+		return fmt.Errorf("register handler %q: the handler is nil", name)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, twice := r.handlers[name]; twice {
-		return fmt.Errorf("register handler %q: the name is taken", name)
+		return fmt.Errorf("register handler %q: the name is already registered", name)
 	}
 	r.handlers[name] = h
 	c := canonicalName(name)
@@ -59,7 +59,7 @@ func (r *registry) get(name string) (Handler, bool) {
 	return h, ok
 }
 
-// spelled returns the registered names with one canonical form.
+// spelled returns the registered names that have one canonical form.
 func (r *registry) spelled(canonical string) []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -18,7 +18,7 @@ import (
 const (
 	fastSent        = "sent"
 	fastTooLarge    = "too_large"
-	fastNotSendable = "not_sendable" // no signal can carry its topic or its text
+	fastNotSendable = "not_sendable" // its topic or its text does not fit a signal
 
 	fastDelivered = "delivered"
 	fastDuplicate = "duplicate"
@@ -26,23 +26,22 @@ const (
 	fastLost      = "lost"
 )
 
-// replicas carries fast events between the workers of a namespace, in the
-// payloads of signals. What is sent is already with the subscribers of this
-// process, so an event that cannot be sent costs a count. It is safe for
-// concurrent use.
+// replicas carries fast events between the workers of a namespace, in the payloads of
+// signals. Sent events have already reached the subscribers of this process, so an event
+// that cannot be sent is only counted. It is safe for concurrent use.
 type replicas struct {
-	origin    string // of what is sent from here; the same for the worker's whole life
+	origin    string // of sent events; constant for the worker's life
 	bus       *events.Bus
 	recent    *events.Recent
 	publisher signal.Publisher
-	listens   func() bool // whether the mode has a listener; without one events stay local
+	listens   func() bool // whether the mode has a listener; without it events stay local
 	log       *zap.Logger
 	metrics   *telemetry.Metrics
-	warned    sync.Once // of something malformed
+	warned    sync.Once // about malformed signals
 }
 
-// fastSignal is the payload of a signal on a FastTopic. Fields may be added to
-// it: workers of several versions understand each other.
+// fastSignal is the payload of a signal on a FastTopic. Fields may be added to it:
+// workers of different versions must understand each other.
 type fastSignal struct {
 	Origin string       `json:"origin"`
 	Event  events.Event `json:"event"`
@@ -53,7 +52,7 @@ func newReplicas(origin uuid.UUID, remembered int, bus *events.Bus, p signal.Pub
 		listens: func() bool { return false }, log: log, metrics: m}
 }
 
-// send tells the other workers of an event. It never waits.
+// send sends an event to the other workers. It never blocks.
 func (r *replicas) send(e events.Event) {
 	if !r.listens() {
 		return
@@ -67,7 +66,7 @@ func (r *replicas) send(e events.Event) {
 
 func (r *replicas) hand(e events.Event) (outcome string) {
 	if len(e.Payload) > signal.MaxPayloadBytes {
-		return fastTooLarge // without making it longer first
+		return fastTooLarge // checked before encoding makes it longer
 	}
 	doc, err := json.Marshal(fastSignal{Origin: r.origin, Event: e})
 	if err == nil && len(doc) > signal.MaxPayloadBytes {
@@ -81,7 +80,7 @@ func (r *replicas) hand(e events.Event) (outcome string) {
 	return fastSent
 }
 
-// take is offered each signal and takes those with fast events. It never waits.
+// take handles signals with fast events and reports whether s is one. It never blocks.
 func (r *replicas) take(s signal.Signal) (taken bool) {
 	namespace, ok := s.Topic.FastNamespace()
 	if !ok {
@@ -93,10 +92,9 @@ func (r *replicas) take(s signal.Signal) (taken bool) {
 	return true
 }
 
-// receive delivers an event of another worker; there is no outcome where it is
-// one of our own.
+// receive delivers an event of another worker; no outcome for an event of its own.
 func (r *replicas) receive(namespace, payload string) (outcome string) {
-	if payload == "" { // payloads were given up for their number
+	if payload == "" { // payloads were dropped because there were too many
 		return fastLost
 	}
 	var in fastSignal
@@ -117,18 +115,18 @@ func (r *replicas) receive(namespace, payload string) (outcome string) {
 	return fastDelivered
 }
 
-// decode reads and checks what anybody may have sent who reaches the database.
+// decode reads and checks a payload, which any client of the database can send.
 func (s *fastSignal) decode(namespace, payload string) (id uuid.UUID, err error) {
 	if err = json.Unmarshal([]byte(payload), s); err != nil {
 		return id, fmt.Errorf("decode the event: %w", err)
 	}
 	switch {
 	case s.Origin == "":
-		return id, errors.New("it has no origin")
+		return id, errors.New("no origin")
 	case s.Event.Name == "" || s.Event.Payload == nil:
-		return id, errors.New("the event has no name or no payload")
+		return id, errors.New("no event name or no payload")
 	case s.Event.Metadata.Namespace != namespace:
-		return id, errors.New("the event is of another namespace than its topic")
+		return id, errors.New("the event and its topic have different namespaces")
 	}
 	if id, err = uuid.Parse(s.Event.ID); err != nil {
 		return id, fmt.Errorf("the event's id: %w", err)

@@ -24,7 +24,7 @@ import (
 
 const elsewhere = "0197f5a0-0000-7000-8000-0000000000ff"
 
-// fromElsewhere is the signal of an event that another worker has published.
+// fromElsewhere is the signal of another worker's event.
 func fromElsewhere(t *testing.T, change func(*fastSignal)) signal.Signal {
 	t.Helper()
 	in := fastSignal{Origin: elsewhere, Event: events.Event{ID: uuid.NewString(), Name: "far.done", Version: "1.0", Payload: json.RawMessage(`{"n":2}`),
@@ -45,8 +45,8 @@ func sent(m *telemetry.Metrics, outcome string) float64 {
 	return testutil.ToFloat64(m.DomainEventsSent.WithLabelValues(outcome))
 }
 
-// fastOnes are the signals with fast events that a rig has sent.
-func (r *rig) fastOnes() int {
+// fastSignals counts the sent signals with fast events.
+func (r *rig) fastSignals() int {
 	n := 0
 	for _, topic := range r.sent.topics() {
 		if topic == signal.FastTopic("tests") {
@@ -64,8 +64,8 @@ func TestOnesOwnEventsAreHeardOnce(t *testing.T) {
 		r.offer(1, 0)
 		synctest.Wait()
 		require.NoError(t, r.Stop(t.Context()))
-		require.Equal(t, []string{`local.done {"n":1}`, `both.done {"ok":true,"shaped":1}`}, h.heard())
-		require.Equal(t, 2, r.fastOnes())
+		require.Equal(t, []string{`local.done {"n":1}`, `both.done {"ok":true,"shaped":1}`}, h.received())
+		require.Equal(t, 2, r.fastSignals())
 		require.InEpsilon(t, 2, sent(r.cfg.Metrics, fastSent), 0)
 		for _, outcome := range []string{fastDelivered, fastDuplicate, fastMalformed, fastLost} {
 			require.Zero(t, received(r.cfg.Metrics, outcome), outcome)
@@ -73,18 +73,18 @@ func TestOnesOwnEventsAreHeardOnce(t *testing.T) {
 	})
 }
 
-// TestWithoutAListenerEventsStayLocal, and nobody is told of them.
+// TestWithoutAListenerEventsStayLocal: no signal is sent.
 func TestWithoutAListenerEventsStayLocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := publishingRig(t, Config{Mode: deploymode.PollingOnly}, countsOne, shaper())
 		r.runOne(t)
-		require.Len(t, h.heard(), 2)
-		require.Zero(t, r.fastOnes())
+		require.Len(t, h.received(), 2)
+		require.Zero(t, r.fastSignals())
 		require.Zero(t, sent(r.cfg.Metrics, fastSent))
 	})
 }
 
-// TestLargeEventsStayLocal: those that no signal can carry, by one byte.
+// TestLargeEventsStayLocal: events that exceed a signal by one byte.
 func TestLargeEventsStayLocal(t *testing.T) {
 	var handed published
 	m := telemetry.Discard()
@@ -113,7 +113,7 @@ func TestLargeEventsStayLocal(t *testing.T) {
 	require.Len(t, handed.topics(), 1)
 }
 
-// TestEventsOfOtherWorkers come as they were, once, and wake nobody.
+// TestEventsOfOtherWorkers: they are delivered unchanged, once, and wake no look.
 func TestEventsOfOtherWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := publishingRig(t, Config{}, countsOne)
@@ -131,12 +131,12 @@ func TestEventsOfOtherWorkers(t *testing.T) {
 		require.Equal(t, []events.Event{want.Event}, h.list)
 		require.InEpsilon(t, 1, received(r.cfg.Metrics, fastDelivered), 0)
 		require.InEpsilon(t, 1, received(r.cfg.Metrics, fastDuplicate), 0)
-		require.Zero(t, r.fastOnes(), "what was heard is not told again")
-		require.Zero(t, r.EventStats().Fast, "it is no event of this worker's steps")
+		require.Zero(t, r.fastSignals(), "received events are not sent again")
+		require.Zero(t, r.EventStats().Fast, "not an event of this worker's steps")
 	})
 }
 
-// TestSignalsThatHoldNoEvent: anybody who reaches the database can send some.
+// TestSignalsThatHoldNoEvent: any client of the database can send some.
 func TestSignalsThatHoldNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -156,14 +156,14 @@ func TestSignalsThatHoldNoEvent(t *testing.T) {
 		r.bus.Publish(signal.Signal{Topic: whole.Topic}, whole)
 		synctest.Wait()
 		require.NoError(t, r.Stop(t.Context()))
-		require.Equal(t, []string{`far.done {"n":2}`}, h.heard())
+		require.Equal(t, []string{`far.done {"n":2}`}, h.received())
 		require.InEpsilon(t, len(bad), received(r.cfg.Metrics, fastMalformed), 0)
 		require.InEpsilon(t, 1, received(r.cfg.Metrics, fastLost), 0)
 		require.Equal(t, 1, logs.FilterMessageSnippet("holds no fast domain event").Len())
 	})
 }
 
-// TestListeningFollowsTheFirstSubscriber: a worker without any hears nothing.
+// TestListeningFollowsTheFirstSubscriber: a worker without subscribers receives nothing.
 func TestListeningFollowsTheFirstSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := telemetry.Discard()
@@ -172,38 +172,38 @@ func TestListeningFollowsTheFirstSubscriber(t *testing.T) {
 		r.bus.Publish(fromElsewhere(t, nil))
 		synctest.Wait()
 		require.Zero(t, received(m, fastDelivered))
-		var h ears
+		var h eventLog
 		require.NoError(t, r.Subscribe(h.subscriber("far.*")))
 		synctest.Wait()
 		r.bus.Publish(fromElsewhere(t, nil))
 		synctest.Wait()
 		require.NoError(t, r.Stop(t.Context()))
-		require.Len(t, h.heard(), 1)
+		require.Len(t, h.received(), 1)
 		require.InEpsilon(t, 1, received(m, fastDelivered), 0)
 	})
 }
 
-// TestASubscriberOfTheStart is there whenever it comes: also between the choice
-// of the topics and the end of the start.
+// TestASubscriberOfTheStart: a subscriber counts whenever it is added, also between the
+// choice of the topics and the end of Start.
 func TestASubscriberOfTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueues(newFakeBoard(t, oneYAML), []string{"tests"}, false, func(workflow.HandlerReference) bool { return true }, zap.NewNop())
 		_, err := q.refresh(t.Context())
 		require.NoError(t, err)
-		q.told = q.topics()
+		q.listened = q.topics()
 		q.fast = func() bool { return true }
 		q.kick()
 		ctx, cancel := context.WithCancel(t.Context())
-		var told [][]signal.Topic
+		var changes [][]signal.Topic
 		ended := make(chan error, 1)
 		go func() {
-			ended <- q.watch(ctx, time.Second, func(_ context.Context, topics []signal.Topic) { told = append(told, slices.Clone(topics)) })
+			ended <- q.watch(ctx, time.Second, func(_ context.Context, topics []signal.Topic) { changes = append(changes, slices.Clone(topics)) })
 		}()
 		synctest.Wait()
 		q.kick()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
-		require.Equal(t, [][]signal.Topic{{signal.TopicControl, signal.WorkerTopic("tests"), signal.FastTopic("tests")}}, told, "once, not again")
+		require.Equal(t, [][]signal.Topic{{signal.TopicControl, signal.WorkerTopic("tests"), signal.FastTopic("tests")}}, changes, "once, not again")
 	})
 }

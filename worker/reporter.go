@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// maxReportBytes bounds the results in one statement; a larger one travels
-	// alone.
+	// maxReportBytes bounds the results in one statement; a larger result goes alone.
 	maxReportBytes = 8 << 20
-	// reportPatience bounds one flush; what is not accepted or refused by then
-	// is put in line again.
+	// reportPatience bounds one flush; outcomes without an answer by then are enqueued
+	// again.
 	reportPatience = time.Minute
 )
 
-// outcome is a report on its way to the database. It is a part of its
-// execution; whoever got the right to report fills it in.
+// outcome is a report under way to the database. It is a part of its execution; the
+// holder of the right to report fills it in.
 type outcome struct {
 	x      *execution
 	report store.Report
@@ -35,10 +34,9 @@ func (x *execution) reported(r store.Report) *outcome {
 	return &x.outcome
 }
 
-// reporter hands outcomes over in batches that form by themselves. While the
-// database is away they are repeated, in order, until they are accepted or
-// refused; nothing is dropped. The slots bound how many there are, so handing
-// one over never waits for room.
+// reporter sends outcomes in batches that form by themselves. While the database is
+// unavailable they are retried, in order, until they are accepted or rejected; none is
+// dropped. The slots bound their number, so adding one never waits for room.
 type reporter struct {
 	e         *engine
 	publisher signal.Publisher
@@ -54,7 +52,7 @@ func newReporter(e *engine, publisher signal.Publisher) *reporter {
 	r.batch = command.NewAsyncBatcher(command.BatcherConfig{
 		Name:     "worker-report",
 		MaxBatch: e.cfg.Report.MaxBatch,
-		// Claiming stops at MaxPending; what was claimed by then may still end.
+		// Claiming stops at MaxPending; the steps claimed by then may still end.
 		MaxPending:   e.cfg.Report.MaxPending + 2*(e.cfg.MaxConcurrent+e.cfg.Prefetch),
 		FlushTimeout: reportPatience,
 		Logger:       e.log,
@@ -65,21 +63,20 @@ func newReporter(e *engine, publisher signal.Publisher) *reporter {
 
 func (r *reporter) succeeded(x *execution, result json.RawMessage) {
 	r.compose(x, result, nil)
-	r.bring(&x.outcome)
+	r.submit(&x.outcome)
 }
 
 func (r *reporter) failed(x *execution, err error) {
 	r.compose(x, nil, err)
-	r.bring(&x.outcome)
+	r.submit(&x.outcome)
 }
 
-// fields identify an execution in the log. Whoever calls it has the right to
-// report.
+// fields identify an execution in the log. The caller has the right to report.
 func (x *execution) fields() []zap.Field {
 	list := []zap.Field{zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Int("attempt", x.claim.Attempt),
 		zap.Stringer("correlation_id", x.claim.CorrelationID)}
 	if x.job == nil {
-		return list // its template could not be read
+		return list // the template could not be read
 	}
 	t, step := x.job.plan.Template, x.job.step.Name
 	if x.claim.Batch != nil {
@@ -88,8 +85,8 @@ func (x *execution) fields() []zap.Field {
 	return append(list, zap.String("namespace", t.Namespace), zap.String("template", t.Name), zap.String("step", step))
 }
 
-// compose makes the report of an execution that it is ours to report, with what
-// its step publishes.
+// compose makes the report of an execution, with the events of its step. The caller has
+// the right to report.
 func (r *reporter) compose(x *execution, result json.RawMessage, err error) {
 	if err == nil {
 		r.e.count.succeeded.Add(1)
@@ -106,19 +103,19 @@ func (r *reporter) compose(x *execution, result json.RawMessage, err error) {
 	r.e.publishing.prepare(x, &f, false)
 }
 
-func (r *reporter) bring(o *outcome) {
+func (r *reporter) submit(o *outcome) {
 	if err := r.batch.Add(r.e.base, o); err != nil {
-		// Only after Stop; the claim is among those whose leases are released.
+		// Only after Stop; the lease of the claim is released.
 		r.e.log.Error("outcome of a step not reported", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step), zap.Error(err))
 	}
 }
 
-// answered is told of the fate of outcomes that shared a flush.
+// answered handles the answers of outcomes that shared a flush.
 func (r *reporter) answered(list []command.Answer[*outcome, bool]) {
 	settled := make([]*execution, 0, len(list))
 	for _, a := range list {
 		if a.Err != nil {
-			r.bring(a.Item)
+			r.submit(a.Item)
 			continue
 		}
 		if a.Result {
@@ -136,7 +133,7 @@ func (r *reporter) answered(list []command.Answer[*outcome, bool]) {
 func (r *reporter) stale(o *outcome) {
 	r.e.count.stale.Add(1)
 	r.e.metrics.StaleResults.Inc()
-	r.e.log.Warn("the outcome of a step came too late and was refused: its claim is no longer ours",
+	r.e.log.Warn("the outcome of a step came too late and was rejected: the claim is lost",
 		zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step),
 		zap.Int("attempt", o.x.claim.Attempt), zap.Bool("success", o.report.Success))
 }
@@ -162,9 +159,9 @@ func (r *reporter) flush(ctx context.Context, items []*outcome) ([]bool, error) 
 	return accepted, batchError(errs)
 }
 
-// replace reports, in place of what the database refused, that it did.
+// replace reports, in place of an outcome that the database rejected, this rejection.
 func (r *reporter) replace(ctx context.Context, o *outcome, why error) (bool, error) {
-	r.e.log.Error("the database refuses the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step), zap.Error(why))
+	r.e.log.Error("the database rejects the outcome of a step", zap.Stringer("task_uuid", o.x.key.TaskUUID), zap.Int("step_no", o.x.key.Step), zap.Error(why))
 	f := failureOf(refusal(why))
 	o.report = reportFailure(o.x.key, f)
 	r.e.publishing.prepare(o.x, &f, true)
@@ -175,14 +172,14 @@ func (r *reporter) replace(ctx context.Context, o *outcome, why error) (bool, er
 	return answers[0], nil
 }
 
-// deliver repeats one statement until it gets an answer, the database refuses
-// its content, or ctx ends.
+// deliver retries one statement until it gets an answer, the database rejects its
+// content, or ctx ends.
 func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error) {
 	reports := make([]store.Report, len(items))
 	for i, o := range items {
 		reports[i] = o.report
 	}
-	return insist(ctx, r.e, "reports", len(items), func(ctx context.Context) ([]bool, error) {
+	return retryUntilAnswered(ctx, r.e, "reports", len(items), func(ctx context.Context) ([]bool, error) {
 		begin := time.Now()
 		answers, err := r.e.board.Report(ctx, reports)
 		if took := time.Since(begin); took >= r.e.cfg.Report.SlowAfter {
@@ -192,14 +189,14 @@ func (r *reporter) deliver(ctx context.Context, items []*outcome) ([]bool, error
 	})
 }
 
-// refused reports whether an error is about what the statement holds, so that
-// repeating it cannot help: data exceptions, violated constraints, limits.
+// refused reports whether an error is about the content of the statement, so that a retry
+// cannot help: data exceptions, violated constraints, limits.
 func refused(err error) bool {
 	code := sqlState(err)
 	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "54")
 }
 
-// sqlState returns the five characters of an error from the server, or "".
+// sqlState returns the SQLSTATE of an error from the server, or "".
 func sqlState(err error) string {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {

@@ -45,7 +45,7 @@ func TestFailuresAreReported(t *testing.T) {
 				r.start(t)
 				r.offer(2, stepOnly)
 				got := r.board.reported()
-				require.Len(t, got, 2, "the permit came back")
+				require.Len(t, got, 2, "the permit is free again")
 				f := decodeFailure(t, got[0])
 				require.Equal(t, c.kind, f.Type)
 				require.Equal(t, c.retryable, f.Retryable)
@@ -73,10 +73,10 @@ func TestReportsAreRepeatedWhileTheDatabaseIsAway(t *testing.T) {
 		r.offer(5, stepOnly)
 		r.board.set(func(b *fakeBoard) { b.down = store.ErrUnavailable })
 		close(release)
-		time.Sleep(3 * time.Minute) // longer than a flush is patient, and than the lease
+		time.Sleep(3 * time.Minute) // longer than a flush lasts, and than the lease
 		synctest.Wait()
 		require.Equal(t, 5, r.Health().Reporting)
-		require.Zero(t, r.Health().LeasesLost, "what is being reported is not given up")
+		require.Zero(t, r.Health().LeasesLost, "outcomes being reported are not given up")
 		r.board.set(func(b *fakeBoard) { b.down = nil })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -102,7 +102,7 @@ func TestClaimingStopsWhenTooMuchIsPending(t *testing.T) {
 		r.board.set(func(b *fakeBoard) { b.refuse = nil })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.Len(t, r.board.reported(), 20, "it went on by itself")
+		require.Len(t, r.board.reported(), 20, "it continued by itself")
 		r.stop(t)
 	})
 }
@@ -119,7 +119,7 @@ func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 			batch = append(batch, &outcome{x, reportSuccess(x.key, json.RawMessage(`1`))})
 		}
 		r.board.set(func(b *fakeBoard) {
-			delete(b.held, 7) // and one comes too late
+			delete(b.held, 7) // and one report comes too late
 			b.refuse = func(rep *store.Report) error {
 				if rep.Success && (rep.Token == 4 || rep.Token == 5) {
 					return fmt.Errorf("report results: %w", errRefused)
@@ -156,12 +156,12 @@ func TestLargeResultsTravelInSeveralStatements(t *testing.T) {
 	}
 	size := func(o *outcome) int { return len(o.report.Result) }
 	require.Equal(t, 3, fitting(of(1, 1, 1), size))
-	require.Equal(t, 1, fitting(of(maxReportBytes+1, 1), size), "a large one travels alone")
+	require.Equal(t, 1, fitting(of(maxReportBytes+1, 1), size), "a large one goes alone")
 	require.Equal(t, 2, fitting(of(maxReportBytes/2, maxReportBytes/2, 1), size))
 	require.Equal(t, 2, fitting(of(maxReportBytes/2, 1), size))
 }
 
-// What is slow, and what piles up, is said once.
+// Slow and pending reports are logged once.
 func TestSlowAndPendingReportsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestSlowAndPendingReportsAreWarnedOf(t *testing.T) {
 	})
 }
 
-// slowBoard takes its time over reports.
+// slowBoard is slow with reports.
 type slowBoard struct {
 	*fakeBoard
 	takes atomic.Int64

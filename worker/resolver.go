@@ -12,20 +12,20 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Resolver finds the handler a template addresses. The worker asks its
-// resolvers in ascending priority; the first that can resolve decides. A
-// template's handler.resolver names one directly. Resolvers are called from
-// many goroutines at once, for every step, and must be quick.
+// Resolver finds the handler of a template. The worker tries its resolvers in ascending
+// priority; the first that can resolve decides. A template's handler.resolver names one
+// directly. Resolvers are called from many goroutines at once, for every step, and must
+// be fast.
 type Resolver interface {
-	// Name is what handler.resolver says.
+	// Name is the value for handler.resolver.
 	Name() string
 	// Priority orders the chain, smallest first. The built-in resolvers have
 	// PriorityExplicit and PriorityConvention.
 	Priority() int
-	// CanResolve reports whether Resolve should be asked.
+	// CanResolve reports whether Resolve should be called.
 	CanResolve(def workflow.HandlerReference) bool
-	// Resolve returns the handler. An error is a failure of the step that is
-	// retryable unless it is marked Permanent.
+	// Resolve returns the handler. An error is a retryable failure of the step unless it
+	// is marked Permanent.
 	Resolve(def workflow.HandlerReference) (Handler, error)
 }
 
@@ -41,7 +41,7 @@ const (
 	ResolverConvention = "class_constant"
 )
 
-// builtIn translates the other names templates use for the built-in resolvers.
+// builtIn translates the aliases of the built-in resolvers in templates.
 func builtIn(name string) string {
 	switch name {
 	case "ExplicitMappingResolver":
@@ -56,7 +56,7 @@ func builtIn(name string) string {
 type chain struct {
 	mu        sync.RWMutex
 	resolvers []Resolver
-	registry  *registry // whose names are suggested
+	registry  *registry // for suggestions
 }
 
 func newChain(r *registry) *chain {
@@ -65,16 +65,16 @@ func newChain(r *registry) *chain {
 
 func (c *chain) add(r Resolver) error {
 	if r == nil || r.Name() == "" {
-		return errors.New("add a resolver: it has no name")
+		return errors.New("add a resolver: want a name")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, other := range c.resolvers {
 		if other.Name() == r.Name() {
-			return fmt.Errorf("add a resolver: there is one called %q already", r.Name())
+			return fmt.Errorf("add a resolver: the name %q is already registered", r.Name())
 		}
 	}
-	// A new slice, so that those who hold the old one are not disturbed.
+	// A new slice, because readers may hold the old one.
 	c.resolvers = append(slices.Clone(c.resolvers), r)
 	slices.SortStableFunc(c.resolvers, func(a, b Resolver) int { return a.Priority() - b.Priority() })
 	return nil
@@ -86,8 +86,8 @@ func (c *chain) all() []Resolver {
 	return c.resolvers
 }
 
-// find returns the resolver that decides; nil: there is none. asked are those that
-// could have decided; nil where the template names one that this worker does not have.
+// find returns the resolver that decides; nil without one. asked are the resolvers that
+// could have decided; nil if the template names one that this worker does not have.
 func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Resolver) {
 	asked = c.all()
 	if def.Resolver != "" {
@@ -105,10 +105,9 @@ func (c *chain) find(def workflow.HandlerReference) (found Resolver, asked []Res
 	return nil, asked
 }
 
-// offers reports whether the worker claims the steps that address their handler so:
-// whether there is a resolver that takes it on. The handlers of the built-in ones
-// must have the method too, since another worker may have one that does. A resolver
-// that panics offers nothing.
+// offers reports whether the worker claims steps with this handler reference: whether a
+// resolver accepts it. Handlers of the built-in resolvers must have the method too, since
+// another worker may have a handler that does. A resolver that panics offers nothing.
 func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 	err := lifecycle.Guard(func() error {
 		r, _ := c.find(def)
@@ -122,14 +121,14 @@ func (c *chain) offers(def workflow.HandlerReference) (can bool) {
 	return can && err == nil
 }
 
-// resolve finds the function that runs a step.
+// resolve returns the function that runs a step.
 func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
 	r, tried := c.find(def)
 	switch {
 	case r != nil:
 		return resolveWith(r, def)
 	case tried == nil:
-		return nil, typed(TypeHandlerNotFound, "callable %q asks for the resolver %q, which this worker does not have (it has %s)",
+		return nil, typed(TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
 			def.Callable, def.Resolver, strings.Join(resolverNames(c.all()), ", "))
 	}
 	if near := workflow.Nearest(def.Callable, c.registry.names()); near != "" {
@@ -153,7 +152,7 @@ func resolveWith(r Resolver, def workflow.HandlerReference) (HandlerFunc, error)
 	return entry(def.Callable, def.Method, h)
 }
 
-// asResolution gives a resolver's error the type of its kind where it has none.
+// asResolution gives a resolver's error the type TypeResolution if it has none.
 func asResolution(err error) error {
 	var own interface{ ErrorType() string }
 	if errors.As(err, &own) {
@@ -180,7 +179,7 @@ func resolverNames(resolvers []Resolver) []string {
 	return names
 }
 
-// explicitResolver finds handlers by the exact name they were registered with.
+// explicitResolver finds handlers by their exact registered names.
 type explicitResolver struct{ *registry }
 
 // Name implements Resolver.
@@ -201,9 +200,9 @@ func (r explicitResolver) Resolve(def workflow.HandlerReference) (Handler, error
 	return h, nil
 }
 
-// conventionResolver stands where other engines load a class by its name: it
-// finds the handler whose registered name says the same in another spelling,
-// so that templates written for them run unchanged.
+// conventionResolver replaces the class loading of other engines: it finds the handler
+// whose registered name is another spelling of the callable, so that their templates run
+// unchanged.
 type conventionResolver struct{ *registry }
 
 // Name implements Resolver.
@@ -227,7 +226,7 @@ func (r conventionResolver) Resolve(def workflow.HandlerReference) (Handler, err
 	return h, nil
 }
 
-// canonicalName folds the spellings of a callable into one: the class path
+// canonicalName maps the spellings of a callable to one: the class path
 // "Payments::ChargeCardHandler" and the names "payments.charge_card" and
 // "payments.charge_card_handler" are the same.
 func canonicalName(callable string) string {
@@ -243,8 +242,8 @@ func canonicalName(callable string) string {
 	return strings.Join(parts, ".")
 }
 
-// snakeCase turns ChargeCard and charge-card into charge_card. A run of
-// capitals is one word: HTTPCall is http_call.
+// snakeCase turns ChargeCard and charge-card into charge_card. A run of capitals is one
+// word: HTTPCall is http_call.
 func snakeCase(s string) string {
 	runes := []rune(s)
 	var b strings.Builder

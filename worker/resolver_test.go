@@ -63,27 +63,27 @@ func TestResolution(t *testing.T) {
 		kind      string // the type of the failure
 		retryable bool
 	}{
-		"exact":                     {def: ref{Callable: "payments.charge_card"}, want: "explicit"},
-		"class path":                {def: ref{Callable: "Payments::ChargeCardHandler"}, want: "explicit"},
-		"class path with dots":      {def: ref{Callable: "payments.ChargeCard"}, want: "explicit"},
-		"registered with suffix":    {def: ref{Callable: "Payments::Refund"}, want: "refund"},
-		"two of one spelling":       {def: ref{Callable: "Shop::Pay"}, kind: TypeResolution},
-		"exact before spelling":     {def: ref{Callable: "shop.pay"}, want: "pay one"},
-		"by priority":               {def: ref{Callable: "service://x"}, want: "service"},
-		"last resort":               {def: ref{Callable: "whatever"}, want: "late"},
-		"hint":                      {def: ref{Callable: "payments.charge_card", Resolver: "late"}, want: "late"},
-		"hint by another name":      {def: ref{Callable: "Payments::ChargeCard", Resolver: "ClassConstantResolver"}, want: "explicit"},
-		"hint that cannot":          {def: ref{Callable: "payments.nothing", Resolver: "explicit_mapping"}, kind: TypeHandlerNotFound, retryable: true},
-		"unknown hint":              {def: ref{Callable: "payments.charge_card", Resolver: "magic"}, kind: TypeHandlerNotFound, retryable: true},
-		"resolver fails":            {def: ref{Callable: "broken://x"}, kind: TypeResolution, retryable: true},
-		"resolver returns nothing":  {def: ref{Callable: "empty://x"}, kind: TypeResolution, retryable: true},
-		"default method":            {def: ref{Callable: "orders"}, want: "called"},
-		"method":                    {def: ref{Callable: "orders", Method: "cancel"}, want: "cancelled"},
-		"no such method":            {def: ref{Callable: "orders", Method: "ship"}, kind: TypeMethodNotFound},
-		"no default method":         {def: ref{Callable: "no_call"}, kind: TypeMethodNotFound},
-		"method of a function":      {def: ref{Callable: "payments.charge_card", Method: "refund"}, kind: TypeMethodNotFound},
-		"call of a function":        {def: ref{Callable: "payments.charge_card", Method: "call"}, want: "explicit"},
-		"method through a resolver": {def: ref{Callable: "service://x", Method: "ship"}, kind: TypeMethodNotFound},
+		"exact":                       {def: ref{Callable: "payments.charge_card"}, want: "explicit"},
+		"class path":                  {def: ref{Callable: "Payments::ChargeCardHandler"}, want: "explicit"},
+		"class path with dots":        {def: ref{Callable: "payments.ChargeCard"}, want: "explicit"},
+		"registered with suffix":      {def: ref{Callable: "Payments::Refund"}, want: "refund"},
+		"two names with one spelling": {def: ref{Callable: "Shop::Pay"}, kind: TypeResolution},
+		"exact before spelling":       {def: ref{Callable: "shop.pay"}, want: "pay one"},
+		"by priority":                 {def: ref{Callable: "service://x"}, want: "service"},
+		"last resort":                 {def: ref{Callable: "whatever"}, want: "late"},
+		"hint":                        {def: ref{Callable: "payments.charge_card", Resolver: "late"}, want: "late"},
+		"hint by another name":        {def: ref{Callable: "Payments::ChargeCard", Resolver: "ClassConstantResolver"}, want: "explicit"},
+		"hint that cannot":            {def: ref{Callable: "payments.nothing", Resolver: "explicit_mapping"}, kind: TypeHandlerNotFound, retryable: true},
+		"unknown hint":                {def: ref{Callable: "payments.charge_card", Resolver: "magic"}, kind: TypeHandlerNotFound, retryable: true},
+		"resolver fails":              {def: ref{Callable: "broken://x"}, kind: TypeResolution, retryable: true},
+		"resolver returns nothing":    {def: ref{Callable: "empty://x"}, kind: TypeResolution, retryable: true},
+		"default method":              {def: ref{Callable: "orders"}, want: "called"},
+		"method":                      {def: ref{Callable: "orders", Method: "cancel"}, want: "cancelled"},
+		"no such method":              {def: ref{Callable: "orders", Method: "ship"}, kind: TypeMethodNotFound},
+		"no default method":           {def: ref{Callable: "no_call"}, kind: TypeMethodNotFound},
+		"method of a function":        {def: ref{Callable: "payments.charge_card", Method: "refund"}, kind: TypeMethodNotFound},
+		"call of a function":          {def: ref{Callable: "payments.charge_card", Method: "call"}, want: "explicit"},
+		"method through a resolver":   {def: ref{Callable: "service://x", Method: "ship"}, kind: TypeMethodNotFound},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func shortest(callable, method string) string {
 
 func TestCanonicalNames(t *testing.T) {
 	t.Parallel()
-	for given, want := range map[string]string{
+	for input, want := range map[string]string{
 		"Payments::ChargeCardHandler":     "payments.charge_card",
 		"payments.charge_card":            "payments.charge_card",
 		"payments.charge-card":            "payments.charge_card",
@@ -129,7 +129,7 @@ func TestCanonicalNames(t *testing.T) {
 		"":                                "",
 		"::":                              "",
 	} {
-		require.Equal(t, want, canonicalName(given), given)
+		require.Equal(t, want, canonicalName(input), input)
 	}
 }
 

@@ -10,13 +10,12 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// DependencyResult returns the result of a step this one depends on, directly
-// or not, as its handler left it. Those of the direct parents came with the
-// claim; others are read from the database when first asked for.
+// DependencyResult returns the result of a step this one depends on, directly or not, as
+// its handler returned it. Results of direct parents came with the claim; others are read
+// from the database on first use.
 //
-// The error wraps ErrUnknownStep when there is no such ancestor, and ErrAbsent
-// when the ancestor has no result (it was resolved by hand, or never came into
-// being).
+// The error wraps ErrUnknownStep if there is no such ancestor, and ErrAbsent if the
+// ancestor has no result (it was resolved by hand, or never created).
 func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 	no, ok := c.plan.StepNumber(name)
 	if !ok {
@@ -49,10 +48,9 @@ func (c *StepContext) DependencyResult(name string) (json.RawMessage, error) {
 	return present(name, raw)
 }
 
-// DependencyResults returns the results of the direct parents that have one, by
-// name. Those of batches, which may be many, are had from BatchResults; a batch
-// has that of the step which made it from DependencyResult, without the list of
-// all batches.
+// DependencyResults returns the results of the direct parents that have one, by name.
+// Those of batches, which may be many, are in BatchResults; a batch gets the result of
+// the step that created it from DependencyResult, without the list of all batches.
 func (c *StepContext) DependencyResults() map[string]json.RawMessage {
 	results := make(map[string]json.RawMessage, len(c.step.Parents))
 	for _, no := range c.step.Parents {
@@ -63,9 +61,9 @@ func (c *StepContext) DependencyResults() map[string]json.RawMessage {
 	return results
 }
 
-// ResultOf decodes the result of a step this one depends on. An object with
-// the single key "result" is taken for an envelope and unwrapped, unless T has
-// such a field itself. The errors are those of DependencyResult.
+// ResultOf decodes the result of a step this one depends on. An object with the single
+// key "result" is an envelope and unwrapped, unless T has such a field itself. The errors
+// are those of DependencyResult.
 func ResultOf[T any](c *StepContext, name string) (T, error) {
 	var v T
 	raw, err := c.DependencyResult(name)
@@ -111,7 +109,7 @@ func (c *StepContext) ancestor(no int) (json.RawMessage, error) {
 
 const envelopeKey = "result"
 
-// unwrapped takes a value out of an envelope, and leaves what is none alone.
+// unwrapped returns the value in an envelope; other values unchanged.
 func unwrapped(raw json.RawMessage) json.RawMessage {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil || len(object) != 1 {
@@ -143,5 +141,5 @@ func hasResultField(t reflect.Type) bool {
 	return false
 }
 
-// usable reports whether a claim fits the plan it names.
+// usable reports whether a claim matches the plan it names.
 func usable(plan *workflow.Plan, step int) bool { return step >= 0 && step < len(plan.Steps) }

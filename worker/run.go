@@ -14,20 +14,20 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// errGivenUp says that an execution did not fail, and its end is not reported: the
-// worker is shutting down, or has left the step to another one.
+// errGivenUp says that an execution did not fail and is not reported: the worker is
+// shutting down, or has left the step to another worker.
 var errGivenUp = errors.New("the execution was given up")
 
 // execute runs one step to its end in this goroutine.
 func (e *engine) execute(x *execution) (json.RawMessage, error) {
-	defer x.life.end(context.Canceled) // lets go of whatever was derived from it
+	defer x.ctx.end(context.Canceled) // releases derived contexts
 	if x.job == nil {
 		if err := e.awaitJob(x); err != nil {
-			return nil, unlessShutdown(&x.life, err)
+			return nil, unlessShutdown(&x.ctx, err)
 		}
 	}
-	if x.life.Err() != nil {
-		return nil, unlessShutdown(&x.life, x.life.why())
+	if x.ctx.Err() != nil {
+		return nil, unlessShutdown(&x.ctx, x.ctx.why())
 	}
 	handler, err := e.chain.resolve(x.job.step.Handler)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 		}
 		return nil, err
 	}
-	x.context.init(&x.life, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
+	x.context.init(&x.ctx, &x.claim, x.job.plan, e.board, &e.shared, e.log, &x.progress)
 	x.context.saver, x.context.run = e.saver, x
 	x.context.mayIsolate(e.cfg.Isolation, e.metrics)
 	result, next, err := e.call(x, handler)
@@ -55,40 +55,40 @@ func (e *engine) execute(x *execution) (json.RawMessage, error) {
 	return result, nil
 }
 
-// leftFor is for how long a worker does not claim what it could not find a handler for.
+// leftFor is how long a worker does not claim a callable for which it found no handler.
 const leftFor = 10 * time.Second
 
-// leave hands a step back for which a resolver that wanted it has no handler after all, where
-// another worker offers what it calls: no attempt is used up, and this worker claims
-// nothing of that kind for a while.
+// leave hands back a step for which the accepting resolver found no handler, if another
+// worker offers its callable: no attempt is used, and this worker does not claim the
+// callable for a while.
 func (e *engine) leave(x *execution, why error) bool {
 	callable := e.callableOf(x)
-	others, err := e.board.OthersOffer(&x.life, x.worker, callable, e.cfg.Lease)
+	others, err := e.board.OthersOffer(&x.ctx, x.worker, callable, e.cfg.Lease)
 	if err != nil || !others {
 		return false
 	}
 	e.queues.leave(callable, time.Now().Add(leftFor))
-	e.beat() // the others are not to take this one for able
-	if err := e.handBack(&x.life, []*execution{x}); err != nil {
+	e.beat() // so that others do not rely on this worker
+	if err := e.handBack(&x.ctx, []*execution{x}); err != nil {
 		e.log.Debug("a step was not left to others", zap.Error(err))
 		return false
 	}
-	e.log.Warn("left a step to other workers: its handler was not found here", zap.Stringer("task_uuid", x.key.TaskUUID),
+	e.log.Warn("left a step to other workers: its handler was not found in this worker", zap.Stringer("task_uuid", x.key.TaskUUID),
 		zap.Int("step_no", x.key.Step), zap.Duration("for", leftFor), zap.Error(why))
 	return true
 }
 
-// callableOf is what an execution calls; 0 where its plan is not to be had any more.
+// callableOf returns the callable of an execution; 0 if its plan cannot be read any more.
 func (e *engine) callableOf(x *execution) int32 {
-	plan, err := e.board.PlanByID(&x.life, x.claim.PlanID) // in the cache: its job is known
+	plan, err := e.board.PlanByID(&x.ctx, x.claim.PlanID) // in the cache: its job is known
 	if err != nil {
 		return 0
 	}
 	return plan.Callables[x.claim.PlanStep()]
 }
 
-// yielding is what a yield comes to: a place to go on from, or a failure where
-// its checkpoint cannot be kept.
+// yielding turns a yield into a checkpoint to continue from, or into a failure if the
+// checkpoint cannot be stored.
 func (e *engine) yielding(x *execution, y *yieldError) error {
 	point, err := y.encode(x.key, e.cfg.Checkpoint)
 	if err != nil {
@@ -99,9 +99,9 @@ func (e *engine) yielding(x *execution, y *yieldError) error {
 	return &savePoint{point}
 }
 
-// call calls the handler. When its time limit passes, the failure is reported
-// at once, whatever it does; its permit comes back when it has really ended.
-// next is the task that the handler names as what comes next; nil: none.
+// call calls the handler. When its time limit passes, the failure is reported at once;
+// the permit comes back when the handler returns. next is the next task that the handler
+// names; nil: none.
 func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage, next *NextTask, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -131,24 +131,23 @@ func (e *engine) call(x *execution, handler HandlerFunc) (result json.RawMessage
 // deadlinesLoop is the name of the watch over time limits in logs and metrics.
 const deadlinesLoop = "worker-deadlines"
 
-// endOverdue reports what has run out of time. It has a goroutine of a timer,
-// where a panic would end the process.
+// endOverdue reports the steps that timed out. It runs in a timer's goroutine, where a
+// panic would end the process.
 func (e *engine) endOverdue() {
 	var late []*execution
 	if !e.survived(func() { late = e.slots.overdue(time.Now()) }) {
 		e.slots.watchAgain()
 	}
 	for _, x := range late {
-		// A claim whose end cannot be told must not be kept: its lease would
-		// never end.
+		// A claim whose end cannot be reported must be dropped, or its lease would never
+		// end.
 		if !e.survived(func() { e.endLate(x) }) && e.slots.done(x) {
 			e.wake()
 		}
 	}
 }
 
-// endLate reports that an execution has run out of time. Where publishers have a
-// say in what is told of it the watch does not wait for them.
+// endLate reports that an execution has timed out. It does not wait for publishers.
 func (e *engine) endLate(x *execution) {
 	if x.job == nil || len(x.job.step.Events) == 0 {
 		e.reporter.failed(x, timedOut(x))
@@ -161,8 +160,7 @@ func (e *engine) endLate(x *execution) {
 	})
 }
 
-// survived calls f and reports whether it came back; a panic is logged and
-// counted.
+// survived calls f and reports whether it returned; a panic is logged and counted.
 func (e *engine) survived(f func()) bool {
 	err := lifecycle.Guard(func() error { f(); return nil })
 	if err == nil {
@@ -176,7 +174,7 @@ func (e *engine) survived(f func()) bool {
 	return false
 }
 
-// verdict is what an error comes to in the light of how the context ended.
+// verdict turns an error into the outcome, considering how the context ended.
 func (e *engine) verdict(x *execution, err error) error {
 	var panicked *lifecycle.PanicError
 	var marked *verdictError
@@ -186,13 +184,13 @@ func (e *engine) verdict(x *execution, err error) error {
 		return typed(TypePanic, "the handler panicked: %v", panicked.Value)
 	case errors.As(err, &marked) && !marked.retryable:
 		return err
-	case errors.Is(x.life.why(), ErrTimeout):
+	case errors.Is(x.ctx.why(), ErrTimeout):
 		return timedOut(x)
 	}
-	return unlessShutdown(&x.life, err)
+	return unlessShutdown(&x.ctx, err)
 }
 
-func unlessShutdown(l *life, err error) error {
+func unlessShutdown(l *lazyContext, err error) error {
 	if errors.Is(l.why(), ErrShutdown) {
 		return fmt.Errorf("%w: %w", errGivenUp, err)
 	}
@@ -206,15 +204,15 @@ func timedOut(x *execution) error {
 	return typed(TypeTimeout, "the handler did not end within %v", x.job.limit)
 }
 
-// finish gives the permit back, then has the outcome reported where it is the
-// first to say how the execution ended. next is what goes on with the permit.
+// finish frees the permit and reports the outcome if it is the first to end the
+// execution. next continues with the permit.
 func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *execution) {
 	how := endedWell
 	var point *savePoint
 	switch {
 	case errors.As(err, &point):
 		how = endedByYield
-	case x.tx.settled():
+	case x.tx.reported():
 		how = endedInTx
 	case errors.Is(err, errGivenUp):
 		how = endedByStop
@@ -223,11 +221,11 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	}
 	ours := false
 	if (how == endedWell || how == endedBadly) && e.publishing.asks(x) {
-		// The permit is kept meanwhile: slow publishers slow their own steps down.
-		if ours = e.slots.settle(x, err == nil); ours {
+		// The permit is kept during this: slow publishers slow down their own steps.
+		if ours = e.slots.winReport(x, err == nil); ours {
 			e.reporter.compose(x, result, err)
 		}
-		how = endedSettled
+		how = endedReported
 	}
 	after := e.slots.end(x, how)
 	if after.look {
@@ -236,7 +234,7 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 		}
 		e.wake()
 	}
-	if after.tell {
+	if after.announce {
 		e.group.Go(e.announce)
 	}
 	if x.context.Context != nil { // the handler was called
@@ -246,7 +244,7 @@ func (e *engine) finish(x *execution, result json.RawMessage, err error) (next *
 	case how == endedInTx:
 		e.endedInTx(x, err)
 	case ours:
-		e.reporter.bring(&x.outcome)
+		e.reporter.submit(&x.outcome)
 	case !after.report:
 		e.log.Debug("the end of a step is not reported", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
 	case point != nil:

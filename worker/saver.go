@@ -13,14 +13,14 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Why a checkpoint was refused, as in the label of the metric.
+// Reasons for rejecting a checkpoint, the label of the metric.
 const (
 	refusedLeaseLost  = "lease_lost"
 	refusedTooLarge   = "too_large"
 	refusedUnstorable = "not_storable"
 )
 
-// saving is a checkpoint on its way to the database.
+// saving is a checkpoint under way to the database.
 type saving struct {
 	x          *execution
 	checkpoint store.Checkpoint
@@ -30,13 +30,13 @@ type saving struct {
 // kept is the answer to a saving.
 type kept struct {
 	store.SavedCheckpoint
-	leaseEnd time.Time // by our clock
+	leaseEnd time.Time // by the local clock
 }
 
-// saver hands checkpoints over: those that handlers wait for and those with
-// which they have ended. Both go the same way, in order, and never take more
-// than one connection: the heartbeat shall find one, however many handlers save
-// at once. While the database is away they are repeated like outcomes.
+// saver sends checkpoints: those that handlers wait for and those of yields. Both go the
+// same way, in order, over at most one connection, so that the heartbeat finds a free one
+// however many handlers save at once. While the database is unavailable they are retried
+// like outcomes.
 type saver struct {
 	e     *engine
 	batch *command.Batcher[*saving, kept]
@@ -48,8 +48,8 @@ func newSaver(e *engine) *saver {
 	s.batch = command.NewAsyncBatcher(command.BatcherConfig{
 		Name:     "worker-checkpoint",
 		MaxBatch: e.cfg.Report.MaxBatch,
-		// Room for every yield, and for what handlers have given up waiting for
-		// during one flush: bringing a yield once more never waits for a place.
+		// Room for every yield, and for checkpoints that handlers stopped waiting for
+		// during one flush: sending a yield again never waits for room.
 		MaxPending:   (4 + int(reportPatience/max(e.cfg.Checkpoint.SaveTimeout, time.Second))) * max(handlers, 1),
 		FlushTimeout: reportPatience,
 		Logger:       e.log,
@@ -58,8 +58,8 @@ func newSaver(e *engine) *saver {
 	return s
 }
 
-// checkpoint saves for a handler that goes on, and waits for the answer. Calls
-// of one handler are made one after the other.
+// checkpoint saves for a handler that continues, and waits for the answer. Calls of one
+// handler are serialized.
 func (s *saver) checkpoint(c *StepContext, y *yieldError) error {
 	x := c.run
 	point, err := y.encode(x.key, s.e.cfg.Checkpoint)
@@ -70,13 +70,13 @@ func (s *saver) checkpoint(c *StepContext, y *yieldError) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
 	point.Isolated = c.isolating.encoded()
-	if why := x.life.why(); why != nil && !errors.Is(why, ErrShutdown) {
+	if why := x.ctx.why(); why != nil && !errors.Is(why, ErrShutdown) {
 		return fmt.Errorf("save a checkpoint: %w", why)
 	}
 	ctx, cancel := context.WithTimeout(s.e.base, s.e.cfg.Checkpoint.SaveTimeout)
 	defer cancel()
-	defer context.AfterFunc(&x.life, func() {
-		if !errors.Is(x.life.why(), ErrShutdown) { // then it is the last that can be done
+	defer context.AfterFunc(&x.ctx, func() {
+		if !errors.Is(x.ctx.why(), ErrShutdown) { // then this is the last checkpoint
 			cancel()
 		}
 	})()
@@ -96,9 +96,9 @@ func (s *saver) checkpoint(c *StepContext, y *yieldError) error {
 	return nil
 }
 
-// notSaved is what a handler is told of a checkpoint without an answer.
+// notSaved is the handler's error for a checkpoint without an answer.
 func (s *saver) notSaved(x *execution, err error) error {
-	why := x.life.why()
+	why := x.ctx.why()
 	switch {
 	case refused(err):
 		err = &CheckpointError{Part: "content", err: err}
@@ -112,26 +112,26 @@ func (s *saver) notSaved(x *execution, err error) error {
 	return fmt.Errorf("save a checkpoint: %w: %w", store.ErrUnavailable, err)
 }
 
-// savePoint is what an execution has ended with: a checkpoint to go on from.
+// savePoint is the end of an execution with a checkpoint to continue from.
 type savePoint struct{ store.Checkpoint }
 
 // Error implements error.
-func (p *savePoint) Error() string { return fmt.Sprintf("it yields after %d items", p.Items) }
+func (p *savePoint) Error() string { return fmt.Sprintf("the handler yields after %d items", p.Items) }
 
-// yields takes over an execution whose handler has yielded.
+// yields accepts an execution whose handler has yielded.
 func (s *saver) yields(x *execution, p *savePoint) {
 	s.e.metrics.StepYields.WithLabelValues(x.job.plan.Template.Namespace).Inc()
-	s.bring(&saving{x: x, checkpoint: p.Checkpoint, yielded: time.Now()})
+	s.submit(&saving{x: x, checkpoint: p.Checkpoint, yielded: time.Now()})
 }
 
-func (s *saver) bring(v *saving) {
+func (s *saver) submit(v *saving) {
 	if err := s.batch.Add(s.e.base, v); err != nil {
-		// Only after Stop; the claim is among those that are handed back.
+		// Only after Stop; the claim is handed back.
 		s.e.log.Warn("the checkpoint of a step was not saved", zap.Stringer("task_uuid", v.x.key.TaskUUID), zap.Int("step_no", v.x.key.Step), zap.Error(err))
 	}
 }
 
-// answered is told of the fate of yields that shared a flush.
+// answered handles the answers of yields that shared a flush.
 func (s *saver) answered(list []command.Answer[*saving, kept]) {
 	for _, a := range list {
 		x := a.Item.x
@@ -147,23 +147,22 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 				s.e.reporter.failed(x, Permanent(err))
 			}
 		default:
-			s.bring(a.Item)
+			s.submit(a.Item)
 		}
 	}
 }
 
-// goOn has a step that has yielded run again, behind the others that wait for a
-// permit.
+// goOn reruns a step that has yielded, behind the others that wait for a permit.
 func (s *saver) goOn(v *saving, answer kept) {
 	s.saved(v)
 	claim := v.x.claim
 	progress, err := json.Marshal(checkpoint{Cursor: v.checkpoint.Cursor, Items: v.checkpoint.Items, Timestamp: answer.At,
 		Accumulated: v.checkpoint.Accumulated, Isolated: listOf(v.checkpoint.Isolated)})
-	if err != nil { // what is in it has been JSON before
+	if err != nil { // its content was JSON before
 		s.e.log.Error("the checkpoint of a step has no JSON form", zap.Error(err))
 		progress = nil
 	}
-	claim.Checkpoint, claim.Ahead = progress, false // its beginning has been announced
+	claim.Checkpoint, claim.Ahead = progress, false // its beginning was announced
 	next := newExecution(claim, answer.leaseEnd)
 	next.job = v.x.job
 	begin := s.e.slots.goOn(v.x, next)
@@ -171,7 +170,7 @@ func (s *saver) goOn(v *saving, answer kept) {
 		s.e.start(x)
 	}
 	if len(begin) == 0 {
-		s.e.wake() // to hand it back should it wait for long
+		s.e.wake() // hands it back if it waits too long
 	}
 	s.e.metrics.CheckpointRedispatch.Observe(time.Since(v.yielded).Seconds())
 }
@@ -183,13 +182,13 @@ func (s *saver) saved(v *saving) {
 		zap.Int64("items_processed", v.checkpoint.Items), zap.Bool("yielded", !v.yielded.IsZero()))
 }
 
-// lost gives up claims whose checkpoints were refused.
+// lost gives up claims whose checkpoints were rejected.
 func (s *saver) lost(list []*execution) {
 	s.e.metrics.CheckpointsRefused.WithLabelValues(refusedLeaseLost).Inc()
-	s.e.lose(list, "a checkpoint was refused: the claim is no longer ours")
+	s.e.lose(list, "a checkpoint was rejected: the claim is lost")
 }
 
-// refused counts a checkpoint that cannot be kept.
+// refused counts a checkpoint that cannot be stored.
 func (s *saver) refused(err error) {
 	reason := refusedUnstorable
 	var what *CheckpointError
@@ -214,14 +213,14 @@ func (s *saver) flush(ctx context.Context, items []*saving) ([]kept, error) {
 	return answers, batchError(errs)
 }
 
-// deliver repeats one statement until it gets an answer, the database refuses
-// its content, or ctx ends.
+// deliver retries one statement until it gets an answer, the database rejects its
+// content, or ctx ends.
 func (s *saver) deliver(ctx context.Context, items []*saving) ([]kept, error) {
 	list := make([]store.Checkpoint, len(items))
 	for i, v := range items {
 		list[i] = v.checkpoint
 	}
-	return insist(ctx, s.e, "checkpoints", len(items), func(ctx context.Context) ([]kept, error) {
+	return retryUntilAnswered(ctx, s.e, "checkpoints", len(items), func(ctx context.Context) ([]kept, error) {
 		sent := time.Now()
 		saved, err := s.e.board.SaveCheckpoints(ctx, list, s.e.cfg.Checkpoint.MaxHistory, s.e.cfg.Lease)
 		answers := make([]kept, len(saved))
@@ -232,10 +231,10 @@ func (s *saver) deliver(ctx context.Context, items []*saving) ([]kept, error) {
 	})
 }
 
-// stop waits for the yields under way and ends the saving.
+// stop waits for the yields under way and stops saving.
 func (s *saver) stop(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
-	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/3) // the rest is for reports and leases
+	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/3) // the remaining time is for reports and leases
 	defer cancel()
 	err := s.e.slots.waitFor(ctx, func(u usage) bool { return u.yielding == 0 })
 	if err != nil {

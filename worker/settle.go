@@ -16,12 +16,12 @@ import (
 
 // settler decides what follows from successes; *settle.Settler is one.
 type settler interface {
-	// Settle is never called twice at once by one worker.
+	// Settle is never called concurrently by one worker.
 	Settle(ctx context.Context, taker store.ClaimRequest, list []settle.Success) (settle.Result, error)
 }
 
-// settleFirst is flush of a worker that settles: what can be settled is, and the
-// rest is reported.
+// settleFirst is flush of a worker that settles: it settles what it can and reports the
+// rest.
 func (r *reporter) settleFirst(ctx context.Context, items []*outcome) ([]bool, error) {
 	accepted := r.e.settle(ctx, items)
 	left, places := make([]*outcome, 0, len(items)), make([]int, 0, len(items))
@@ -48,12 +48,12 @@ func (r *reporter) settleFirst(ctx context.Context, items []*outcome) ([]bool, e
 	return accepted, &command.BatchError{Errs: errs}
 }
 
-// settle has successes settled and takes the steps that follow. It reports
-// which were accepted.
+// settle settles successes and takes the steps that follow. It reports which were
+// accepted.
 func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool) {
 	accepted = make([]bool, len(items))
 	list, places := make([]settle.Success, 0, len(items)), make([]int, 0, len(items))
-	size, follow := 0, 0 // at most as many steps
+	size, follow := 0, 0 // as many steps at most
 	for i, o := range items {
 		if o.report.Success && size < maxReportBytes {
 			follow += len(o.x.job.step.Children)
@@ -65,7 +65,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	if len(list) == 0 {
 		return accepted
 	}
-	// Like a claim: the leases of the steps that follow must not end meanwhile.
+	// As with a claim, the leases of the steps that follow must not end during the call.
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.Lease/2)
 	defer cancel()
 	before := e.unknown.begin()
@@ -79,7 +79,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	}
 	if err != nil {
 		say := e.log.Warn
-		if store.LockTimeout(err) { // somebody holds a task, frozen perhaps; it is told elsewhere
+		if store.LockTimeout(err) { // a frozen session may hold a task; orchestrators log its end
 			say = e.log.Debug
 		}
 		say("successes were not settled and are reported", zap.Int("steps", len(list)), zap.Error(err))
@@ -97,7 +97,7 @@ func (e *engine) settle(ctx context.Context, items []*outcome) (accepted []bool)
 	return accepted
 }
 
-// promise is the slots', unless the worker is to look for nothing.
+// promise is the slots', 0 if the worker must not look for work.
 func (e *engine) promise(want int) int {
 	if !e.looks() || e.cfg.Report.Breaker.Wait() > 0 {
 		return 0
@@ -105,9 +105,9 @@ func (e *engine) promise(want int) int {
 	return e.slots.promise(want)
 }
 
-// Offer says what the worker would claim now of tasks that are about to be
-// created in its process, for up to want steps; it implements
-// orchestration.Taker. It is safe for concurrent use.
+// Offer returns what the worker would claim now of tasks about to be created in its
+// process, for up to want steps; it implements orchestration.Taker. It is safe for
+// concurrent use.
 func (w *Worker) Offer(want int) (store.ClaimRequest, func(claimed []store.Claimed, lost bool)) {
 	w.mu.Lock()
 	p := w.parts
@@ -137,10 +137,9 @@ func (w *Worker) Offer(want int) (store.ClaimRequest, func(claimed []store.Claim
 	}
 }
 
-// promise sets permits aside for up to want steps that are claimed as they come
-// into being, and returns for how many. They pass by all that waits on the
-// board, so there must be nothing: the latest look has found less than it asked
-// for, and no other is due.
+// promise reserves permits for up to want steps that are claimed on creation, and returns
+// their number. Such steps bypass the steps that wait on the board, so there must be
+// none: the latest look found less than it asked for, and no other is due.
 func (s *slots) promise(want int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,9 +151,9 @@ func (s *slots) promise(want int) int {
 	return room
 }
 
-// looked notes whether a look has left nothing on the board that it could see. It
-// reports whether the look before had left nothing either: then what has been
-// found came since, or was missed.
+// looked records whether a look has left nothing visible on the board. It reports whether
+// the look before had left nothing either: then the found steps are new since, or were
+// missed.
 func (s *slots) looked(dry bool) (before bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +161,8 @@ func (s *slots) looked(dry bool) (before bool) {
 	return before
 }
 
-// keep ends a promise: what was claimed for it is about to be added. look is
-// as with end.
+// keep ends a promise: the steps claimed for it are about to be added. look means the
+// same as for ended.
 func (s *slots) keep(room int) (look bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,9 +170,9 @@ func (s *slots) keep(room int) (look bool) {
 	return s.payLocked()
 }
 
-// Hear takes signals that a daemon of the same process sends, before they have
-// been to the database and back. It never blocks, and does nothing while the
-// worker does not run or is to poll only.
+// Hear receives signals that a daemon of the same process sends, ahead of their way
+// through the database. It never blocks, and does nothing while the worker does not run
+// or only polls.
 func (w *Worker) Hear(signals ...signal.Signal) {
 	w.mu.Lock()
 	p := w.parts
@@ -184,7 +183,7 @@ func (w *Worker) Hear(signals ...signal.Signal) {
 	topics := signal.NewTopicSet(p.queues.topics())
 	for _, s := range signals {
 		if topics.Has(s.Topic) {
-			p.engine.hearLanes(s)
+			p.engine.receiveLanes(s)
 			p.system.Wake(coordinator.ReasonSignal, s.Topic)
 		}
 	}

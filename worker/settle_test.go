@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestPromisesOnlyWhereNothingWaits: a step that is claimed as it comes into
-// being passes by what waits on the board, whatever its priority.
+// TestPromisesOnlyWhereNothingWaits: a step that is claimed on creation bypasses the
+// steps on the board, whatever their priority.
 func TestPromisesOnlyWhereNothingWaits(t *testing.T) {
 	t.Parallel()
 	claims := func(tokens ...int64) (list []*execution) {
@@ -53,7 +53,7 @@ func TestPromisesOnlyWhereNothingWaits(t *testing.T) {
 	}
 }
 
-// TestAPromiseTakesRoomFromLooks and pays the look that it kept waiting.
+// TestAPromiseTakesRoomFromLooks: its end pays the look that it delayed.
 func TestAPromiseTakesRoomFromLooks(t *testing.T) {
 	t.Parallel()
 	s := newSlots(3, 0, 10)
@@ -64,7 +64,7 @@ func TestAPromiseTakesRoomFromLooks(t *testing.T) {
 	require.Equal(t, 3, s.room())
 }
 
-// loses is a settler whose first answer does not come.
+// loses is a settler whose first answer is lost.
 type loses struct {
 	settler
 	lost atomic.Bool
@@ -78,8 +78,8 @@ func (l *loses) Settle(ctx context.Context, taker store.ClaimRequest, list []set
 	return r, err
 }
 
-// TestASettlementWhoseAnswerIsLost: it has happened, and the steps that were claimed
-// with it are handed back. Nobody waits for a lease, and no attempt is used up.
+// TestASettlementWhoseAnswerIsLost: it was committed, and the steps claimed with it are
+// handed back. No step waits for the end of a lease, and no attempt is used.
 func TestASettlementWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, yaml := range map[string]string{"chain": `
@@ -109,30 +109,30 @@ steps:
 			}
 			require.NoError(t, w.Register("do", says("done")))
 			start(t, w)
-			// Which tasks are settled with a claim is chance: a look may be due.
+			// Which tasks are settled with a claim is random: a look may be due.
 			for !l.lost.Load() {
 				ids := b.create(t, tmpl, 1)
 				b.finish(t, ids, workflow.TaskComplete)
 			}
 			require.Zero(t, b.db.QueryInt(t, `select count(*) from tasker.step_attempts where attempt > 1`))
-			require.EqualValues(t, 1, w.Health().Stale, "what was settled could not be reported")
+			require.EqualValues(t, 1, w.Health().Stale, "a settled step could not be reported")
 		})
 	}
 }
 
-// TestKnownClaimsAreNotHandedBack: of what the database lists, only what this worker
-// has never heard of is an answer that was lost.
+// TestKnownClaimsAreNotHandedBack: of the claims that the database lists, only those
+// unknown to this worker belong to a lost answer.
 func TestKnownClaimsAreNotHandedBack(t *testing.T) {
 	t.Parallel()
 	s := newSlots(2, 1, 10)
 	begun, _ := s.add([]*execution{newExecution(store.Claimed{Token: 1}, time.Now().Add(time.Hour)), newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Hour)),
 		newExecution(store.Claimed{Token: 3}, time.Now().Add(time.Hour))})
 	require.Len(t, begun, 2)
-	s.lose([]int64{1}) // its handler runs on
-	require.Equal(t, []store.ClaimKey{{Token: 4}}, s.strange([]store.ClaimKey{{Token: 1}, {Token: 2}, {Token: 3}, {Token: 4}}))
+	s.lose([]int64{1}) // its handler continues
+	require.Equal(t, []store.ClaimKey{{Token: 4}}, s.unaccounted([]store.ClaimKey{{Token: 1}, {Token: 2}, {Token: 3}, {Token: 4}}))
 }
 
-// TestALostAnswerWaitsForClaimsOnTheirWay and is given up when a claim is lost.
+// TestALostAnswerWaitsForClaimsOnTheirWay: it is given up when a claim is lost.
 func TestALostAnswerWaitsForClaimsOnTheirWay(t *testing.T) {
 	t.Parallel()
 	var u unknown
@@ -146,7 +146,7 @@ func TestALostAnswerWaitsForClaimsOnTheirWay(t *testing.T) {
 	u.lose(id, 9)
 	require.Equal(t, &lostAnswer{id, 3}, u.answer())
 	u.lose(uuid.Max, 9)
-	require.Equal(t, &lostAnswer{uuid.Max, 9}, u.answer(), "what was claimed as another is lost with it")
+	require.Equal(t, &lostAnswer{uuid.Max, 9}, u.answer(), "claims under another UUID are lost with it")
 	u.giveUp()
 	require.Nil(t, u.answer())
 }

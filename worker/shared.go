@@ -8,31 +8,30 @@ import (
 	"github.com/google/uuid"
 )
 
-// What is remembered of results that many executions want, at most.
+// Bounds of remembered results that many executions share.
 const (
 	maxSharedResults = 256
 	maxSharedBytes   = 16 << 20
 )
 
-// sharedKey names the result of a batchable step for the batches that it made: it
-// may run again and make batches anew, under the same numbers.
+// sharedKey identifies the result of a batchable step for the batches that it created: a
+// repeated step creates batches again under the same numbers.
 type sharedKey struct {
 	task        uuid.UUID
 	step, first int
 	since       int64
 }
 
-// sharedResults are results of batchable steps, which all of their batches may
-// want: hundreds of them in this process. What is remembered is bounded, and
-// forgotten all at once. It is safe for concurrent use.
+// sharedResults caches results of batchable steps, which all of their batches may read:
+// hundreds of them in this process. The cache is bounded and cleared as a whole. It is
+// safe for concurrent use.
 type sharedResults struct {
 	mu    sync.Mutex
 	known map[sharedKey]json.RawMessage
 	bytes int
 }
 
-// get returns a result, read once; two executions that ask at once may both
-// read it.
+// get returns a result, read once; two concurrent executions may both read it.
 func (s *sharedResults) get(ctx context.Context, key sharedKey, read func(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error)) (json.RawMessage, error) {
 	s.mu.Lock()
 	raw, ok := s.known[key]

@@ -12,47 +12,45 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// phase is where an execution stands. A phase is only ever left for a later
-// one.
+// phase is the state of an execution. Phases only advance.
 type phase uint8
 
 const (
 	phaseWaiting   phase = iota + 1 // claimed, waits for a permit
 	phaseRunning                    // its handler runs
-	phaseYielding                   // its handler has yielded; the checkpoint is on the way to the database
-	phaseReporting                  // its outcome is on the way to the database
+	phaseYielding                   // its handler has yielded; the checkpoint is under way to the database
+	phaseReporting                  // its outcome is under way to the database
 	phaseReturned                   // its handler gave up because of the shutdown
-	phaseGone                       // the claim is settled, handed back or lost
+	phaseGone                       // the claim is reported, handed back or lost
 )
 
-// execution is one claimed step in the worker's hands, with everything that is
-// needed until its outcome is reported. It is not used again: a handler may
-// keep its context longer than it should.
+// execution is one claimed step with everything needed until its outcome is reported. It
+// is not reused: a handler may keep its context longer than it should.
 type execution struct {
 	engine   *engine
 	claim    store.Claimed
-	worker   uuid.UUID // under which it was claimed, if it was ahead
+	worker   uuid.UUID // under which it was claimed, if ahead
 	key      store.ClaimKey
 	progress progress
-	life     life
-	context  StepContext // what the handler is given
-	outcome  outcome     // of whoever had it settled
-	// published is what is published of it once its end was accepted; nil: nothing.
+	ctx      lazyContext
+	context  StepContext // the handler's context
+	outcome  outcome     // filled in by the holder of the right to report
+	// published are the events to route after its report was accepted; nil: none.
 	published *publication
-	tx        *transaction // of a handler that asked for one; its goroutine's own
+	tx        *transaction // of a handler that works in one; used only by its goroutine
 	// queued: the handler waits for the connection of its transaction.
 	queued atomic.Bool
 
-	// The rest is guarded by the slots' lock. The goroutine that has the
-	// permit may read job, which does not change once it is set.
+	// The fields below are guarded by the slots' lock. The goroutine that has the permit
+	// may read job, which does not change once set.
 	job      *job // nil: not known yet
 	phase    phase
-	zombie   bool // nobody waits for its handler any more, which still runs
-	lost     bool // the claim is gone; a failure is not worth reporting
-	handing  bool // it is being handed back: the answer tells whether it is ours
-	permit   int  // its place in running, counted from 1; 0: it has none
+	zombie   bool // reported or lost, but its handler still runs
+	lost     bool // the claim is lost; a failure need not be reported
+	handing  bool // being handed back; the answer shows whether the claim still holds
+	permit   int  // its index in running, from 1; 0: none
 	leaseEnd time.Time
-	since    time.Time // when it was claimed, by our clock
+	since    time.Time // when it was claimed, by the local clock
 	began    time.Time // when it got its permit
 	deadline time.Time // of its handler
 }
@@ -66,35 +64,35 @@ func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
 
 func (x *execution) jobKey() jobKey { return jobKey{x.claim.PlanID, x.claim.PlanStep()} }
 
-// slots keeps account of permits and claims. A permit belongs to a handler's
-// goroutine until it really ends, also when its outcome was reported long ago
-// (time limit) or matters to nobody any more (lease lost): so the number of
-// handlers running is bounded whatever they do. It is safe for concurrent use.
+// slots accounts for permits and claims. A permit belongs to a handler's goroutine until
+// it returns, even if its outcome was reported long ago (time limit) or does not count
+// any more (lease lost): so the number of running handlers is bounded. It is safe for
+// concurrent use.
 //
-// A step takes the lock once, when its handler has ended: the end of one and
-// the beginning of the next on its permit are one change of the account.
+// A step takes the lock once, when its handler has ended: the end of one handler and the
+// beginning of the next on its permit are one change.
 type slots struct {
 	limit      int // permits
-	prefetch   int // claims that may wait for a permit, however slow the handlers
-	maxPending int // outcomes on the way to the database beyond which nothing is claimed
+	prefetch   int // claims that may wait for a permit, even with slow handlers
+	maxPending int // pending outcomes beyond which nothing is claimed
 
 	mu        sync.Mutex
-	claims    map[int64]*execution // by token: everything whose claim is ours
-	running   []*execution         // everything that has a permit, in no order
+	claims    map[int64]*execution // by token: all held claims
+	running   []*execution         // all with a permit, unordered
 	waiting   []*execution
-	yielded   []*execution // saved, and waits for a look before it waits
+	yielded   []*execution // saved, wait for a look before they wait for a permit
 	pace      pace
 	announced announced
-	promised  int // permits for steps that are being claimed along with a settlement
+	promised  int // permits for steps that are being claimed with a settlement
 	reporting int
-	yielding  int // checkpoints on the way to the database, of executions that have ended
+	yielding  int // checkpoints under way to the database, of ended executions
 	zombies   int
-	onZombies func(count int) // called under the lock when zombies has changed
+	onZombies func(count int) // called under the lock when zombies changes
 	owed      bool            // a look is due as soon as there is room
 	dry       bool            // the latest look has found less than it asked for
-	lookFirst bool            // a look is due before what has yielded goes on
+	lookFirst bool            // a look is due before yielded steps continue
 	draining  bool
-	changed   chan struct{} // closed when something ends; made when somebody waits
+	changed   chan struct{} // closed when something ends; created by a waiter
 	deadlines deadlines
 }
 
@@ -104,7 +102,7 @@ func newSlots(limit, prefetch, maxPending int) *slots {
 		deadlines: deadlines{passed: func() {}}}
 }
 
-// room is how many steps may be claimed now. Without any the look is owed.
+// room returns how many steps may be claimed now. Without room a look is owed.
 func (s *slots) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +111,7 @@ func (s *slots) room() int {
 	return room
 }
 
-// beyond is how many of so many claims would not begin at once.
+// beyond returns how many of so many claims would not begin at once.
 func (s *slots) beyond(claims int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +126,8 @@ func (s *slots) roomLocked() int {
 	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting)-s.promised-over, 0)
 }
 
-// owe remembers that there is more to claim than there was room for, and
-// reports whether there is room again already.
+// owe records that there is more to claim than there was room for, and reports whether
+// there is room again already.
 func (s *slots) owe() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,10 +138,10 @@ func (s *slots) owe() bool {
 	return s.payLocked()
 }
 
-// payLocked reports whether the look that is owed should happen now.
+// payLocked reports whether the owed look should happen now.
 func (s *slots) payLocked() bool {
-	// Half of what is claimed ahead is worked off before more is asked for:
-	// claims of one step each would cost as much as those of many.
+	// Half of the steps claimed ahead run before the next claim: claims of one step each
+	// would cost as much as claims of many.
 	if room := s.roomLocked(); !s.owed || room == 0 || len(s.waiting) > s.aheadLocked()/2 {
 		return false
 	}
@@ -151,17 +149,17 @@ func (s *slots) payLocked() bool {
 	return true
 }
 
-// payNow is payLocked for those who made room by other means.
+// payNow is payLocked for callers that made room by other means.
 func (s *slots) payNow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.payLocked()
 }
 
-// add takes claims in and returns those that begin at once; the caller must
-// run them. While draining none begins: they wait to be handed back. tell is as
-// with end.
-func (s *slots) add(claimed []*execution) (begin []*execution, tell bool) {
+// add adds claims and returns those that begin at once; the caller must run them. While
+// draining none begins: they wait to be handed back. announce means the same as for
+// ended.
+func (s *slots) add(claimed []*execution) (begin []*execution, announce bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -170,14 +168,13 @@ func (s *slots) add(claimed []*execution) (begin []*execution, tell bool) {
 		s.claims[x.key.Token] = x
 	}
 	s.waiting = append(s.waiting, inOrder(claimed)...)
-	return s.beginLocked(now), s.tellLocked()
+	return s.beginLocked(now), s.mustAnnounceLocked()
 }
 
-// nextLocked gives a permit to the claim that waits longest. A claim whose lease
-// is over by our clock does not begin, since another worker may have the step: it
-// waits for expire, or for the heartbeat that extended its lease after all. One
-// that was made ahead waits until its beginning has been announced, and all behind
-// it with it.
+// nextLocked gives a permit to the claim that has waited longest. A claim whose lease has
+// ended by the local clock does not begin, since another worker may have the step: it
+// waits for expire, or for a heartbeat that extended its lease after all. A claim made
+// ahead waits until its beginning has been announced, and so do all behind it.
 func (s *slots) nextLocked(now time.Time) *execution {
 	if s.draining || len(s.running) >= s.limit {
 		return nil
@@ -201,8 +198,8 @@ func (s *slots) nextLocked(now time.Time) *execution {
 	return x
 }
 
-// describe gives an execution the job it came without; the time of its handler
-// begins now.
+// describe sets the job of an execution without one; the time limit of its handler starts
+// now.
 func (s *slots) describe(x *execution, j *job) {
 	now := time.Now()
 	s.mu.Lock()
@@ -215,18 +212,18 @@ func (s *slots) describe(x *execution, j *job) {
 type ending uint8
 
 const (
-	endedWell    ending = iota + 1
-	endedBadly          // it failed
-	endedByStop         // it gave up because of the shutdown
-	endedByYield        // it wants to go on from a checkpoint
-	endedInTx           // the right to report its end has been taken by settle
-	endedSettled        // the same, and its report is made
+	endedWell     ending = iota + 1
+	endedBadly           // it failed
+	endedByStop          // it ended because of the shutdown
+	endedByYield         // it continues from a checkpoint
+	endedInTx            // the right to report was taken by winReport
+	endedReported        // the same, and the report is composed
 )
 
-// settleLocked asks for the right to report the end of an execution; only the
-// first who asks gets it. A failure under a lost claim is not worth a report; a
-// success is, and the fence decides about it.
-func (s *slots) settleLocked(x *execution, success bool) bool {
+// winReportLocked requests the right to report the end of an execution; only the first
+// caller gets it. A failure under a lost claim need not be reported; a success is, and
+// the fence decides.
+func (s *slots) winReportLocked(x *execution, success bool) bool {
 	switch {
 	case x.phase == phaseRunning:
 	case x.phase == phaseGone && x.lost && success:
@@ -240,13 +237,13 @@ func (s *slots) settleLocked(x *execution, success bool) bool {
 	return true
 }
 
-// settle asks for the right to report the end of an execution before its permit
-// is given back. From then on nobody else reports it: neither its time limit nor
-// the loss of its lease.
-func (s *slots) settle(x *execution, success bool) bool {
+// winReport requests the right to report the end of an execution before its permit is
+// free. After that nothing else reports it: neither its time limit nor the loss of its
+// lease.
+func (s *slots) winReport(x *execution, success bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.settleLocked(x, success)
+	return s.winReportLocked(x, success)
 }
 
 func (s *slots) zombieLocked(x *execution) {
@@ -257,26 +254,26 @@ func (s *slots) zombieLocked(x *execution) {
 	}
 }
 
-// ended is what follows from the end of a handler.
+// ended is what follows the end of a handler.
 type ended struct {
-	took   time.Duration // since it got its permit
-	report bool          // its end is to be reported, or its checkpoint saved, by whoever is told so
-	next   *execution    // goes on with the permit
-	look   bool          // a look is owed and there is room
-	tell   bool          // whoever is told so announces what begins next
+	took     time.Duration // since it got its permit
+	report   bool          // the caller must report the end or save the checkpoint
+	next     *execution    // continues with the permit
+	look     bool          // a look is owed and there is room
+	announce bool          // the caller must announce what begins next
 }
 
-// end takes the permit of an execution whose handler has ended.
+// end frees the permit of an execution whose handler has ended.
 func (s *slots) end(x *execution, how ending) (e ended) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case how == endedInTx || how == endedSettled:
+	case how == endedInTx || how == endedReported:
 	case how == endedByYield:
 		e.report = s.yieldLocked(x)
 	case how != endedByStop:
-		e.report = s.settleLocked(x, how == endedWell)
+		e.report = s.winReportLocked(x, how == endedWell)
 	case x.phase == phaseRunning:
 		x.phase = phaseReturned
 	}
@@ -285,7 +282,7 @@ func (s *slots) end(x *execution, how ending) (e ended) {
 	s.pace.served(e.took)
 	s.changedLocked()
 	e.next, e.look = s.nextLocked(now), s.payLocked()
-	e.tell = s.tellLocked()
+	e.announce = s.mustAnnounceLocked()
 	return e
 }
 
@@ -302,7 +299,7 @@ func (s *slots) releaseLocked(x *execution) {
 	}
 }
 
-// done forgets claims whose reports were answered; look is as with end.
+// done removes claims whose reports were answered; look means the same as for ended.
 func (s *slots) done(list ...*execution) (look bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,8 +315,8 @@ func (s *slots) done(list ...*execution) (look bool) {
 	return s.payLocked()
 }
 
-// drain stops the beginning of handlers and lists what has not begun since it
-// was last called. It stays ours until it is forgotten.
+// drain stops the start of handlers and lists the claims that have not begun since the
+// last call. They stay held until forget.
 func (s *slots) drain() (unstarted []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,8 +326,8 @@ func (s *slots) drain() (unstarted []*execution) {
 	return unstarted
 }
 
-// hand notes that claims are being handed back, or that this has failed.
-// Meanwhile a heartbeat that no longer finds them has not seen them lost.
+// hand records that claims are being handed back, or that this has failed. During the
+// call a heartbeat that no longer finds them does not count them as lost.
 func (s *slots) hand(list []*execution, underWay bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +346,7 @@ func (s *slots) forget(list []*execution) {
 	}
 }
 
-// waitFor returns once cond holds for the account, or with the error of ctx.
+// waitFor returns when cond holds, or with the error of ctx.
 func (s *slots) waitFor(ctx context.Context, cond func(usage) bool) error {
 	for {
 		s.mu.Lock()
@@ -382,13 +379,13 @@ func (s *slots) cancelAll(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.running {
-		x.life.end(cause)
+		x.ctx.end(cause)
 	}
 }
 
-// remains takes out every claim that is left: those whose handlers did not
-// begin, yielded, or gave up because they were told to, and those that still run
-// or could not be reported.
+// remains removes every remaining claim: unfinished ones, whose handlers did not begin,
+// yielded, or ended because of the shutdown, and the rest, which still run or could not
+// be reported.
 func (s *slots) remains() (unfinished, rest []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// TestSlotsKeepAccount drives the slots through random histories and compares
-// them with what can be counted from outside.
+// TestSlotsKeepAccount drives the slots through random histories and compares them with a
+// model.
 func TestSlotsKeepAccount(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -42,7 +42,7 @@ type slotsModel struct {
 	next      int64
 	running   map[*execution]bool // goroutines that have not ended
 	reporting map[*execution]bool
-	yielding  map[*execution]bool // their checkpoints are on the way
+	yielding  map[*execution]bool // their checkpoints are under way
 	tokens    []*execution        // everything ever claimed
 	owed      bool                // a look was owed and not paid
 }
@@ -73,7 +73,7 @@ func (m *slotsModel) claim(t *rapid.T) {
 	}
 }
 
-// pick chooses one of a set in a way that can be repeated.
+// pick chooses an element of a set reproducibly.
 func (m *slotsModel) pick(t *rapid.T, set map[*execution]bool) *execution {
 	var list []*execution
 	for _, x := range m.tokens {
@@ -109,7 +109,7 @@ func (m *slotsModel) end(t *rapid.T) {
 	m.paid(e.look)
 }
 
-// yield ends a handler that wants to go on.
+// yield ends a handler that wants to continue.
 func (m *slotsModel) yield(t *rapid.T) {
 	x := m.pick(t, m.running)
 	e := m.slots.end(x, endedByYield)
@@ -126,7 +126,7 @@ func (m *slotsModel) yield(t *rapid.T) {
 	}
 }
 
-// saved answers the checkpoint of one that has yielded.
+// saved answers the checkpoint of a yielded execution.
 func (m *slotsModel) saved(t *rapid.T) {
 	x := m.pick(t, m.yielding)
 	delete(m.yielding, x)
@@ -145,13 +145,13 @@ func (m *slotsModel) saved(t *rapid.T) {
 		next.job, m.tokens = x.job, append(m.tokens, next)
 		m.begin(m.slots.goOn(x, next))
 		if len(m.slots.goOn(x, next)) > 0 {
-			t.Fatal("it went on twice")
+			t.Fatal("it continued twice")
 		}
 	}
 	m.paid(m.slots.payNow())
 }
 
-// look is the end of one that was awaited.
+// look ends an awaited look.
 func (m *slotsModel) look(*rapid.T) {
 	if m.slots.awaited() {
 		m.begin(m.slots.resume())
@@ -176,7 +176,7 @@ func (m *slotsModel) lose(t *rapid.T) {
 	x := rapid.SampledFrom(m.tokens).Draw(t, "x")
 	for _, lost := range m.slots.lose([]int64{x.key.Token}) {
 		if m.reporting[lost] {
-			t.Fatal("what is being reported was given up")
+			t.Fatal("an outcome being reported was given up")
 		}
 	}
 	m.paid(m.slots.payNow())
@@ -185,7 +185,7 @@ func (m *slotsModel) lose(t *rapid.T) {
 func (m *slotsModel) expire(t *rapid.T) {
 	_, next := m.slots.expire(time.Now().Add(time.Duration(rapid.Int64Range(0, m.next).Draw(t, "hours"))*time.Hour), 0)
 	if next == 0 {
-		t.Fatal("left something that has ended")
+		t.Fatal("left an ended execution")
 	}
 	m.paid(m.slots.payNow())
 }
@@ -216,18 +216,18 @@ func (m *slotsModel) check(t *rapid.T) {
 		t.Fatalf("a claim waits beside a free permit: %+v", u)
 	}
 	if !s.awaited() && len(s.yielded) > 0 {
-		t.Fatalf("what has yielded waits for nothing: %+v", u)
+		t.Fatalf("yielded steps wait without a reason: %+v", u)
 	}
 	if len(s.running) != u.running || len(s.held()) < u.waiting+u.reporting+u.yielding {
 		t.Fatalf("claims forgotten: %d held, %+v", len(s.held()), u)
 	}
 	if m.owed && s.roomLocked() > 0 && u.waiting <= s.aheadLocked()/2 {
-		t.Fatalf("there is room and the look that is owed was not asked for: %+v", u)
+		t.Fatalf("there is room and the owed look was not requested: %+v", u)
 	}
 }
 
-// TestWhatIsHandedBackIsNotLost: a heartbeat may find the board without it before
-// the answer has come.
+// TestWhatIsHandedBackIsNotLost: a heartbeat may find the claim gone before the answer
+// has come.
 func TestWhatIsHandedBackIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := newSlots(1, 2, 5)
@@ -242,7 +242,7 @@ func TestWhatIsHandedBackIsNotLost(t *testing.T) {
 	require.Len(t, list, 2, "the third runs")
 	s.hand(list, true)
 	lost, _ := s.expire(end.Add(time.Second), 0)
-	require.Len(t, append(lost, s.lose(tokens)...), 1, "the one that runs")
+	require.Len(t, append(lost, s.lose(tokens)...), 1, "the running step")
 	s.hand(list, false)
 	require.Len(t, s.lose(tokens), 2)
 }

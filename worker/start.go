@@ -22,15 +22,15 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// parts is what a worker consists of while it runs.
+// parts are the components of a running worker.
 type parts struct {
-	store     *store.Store // its own; nil when it was given one
+	store     *store.Store // its own; nil if configured
 	board     board
-	sender    *signal.Sender // its own publisher; nil when it was given one
+	sender    *signal.Sender // its own publisher; nil if configured
 	publisher signal.Publisher
 	engine    *engine
-	works     *works
-	refused   []store.VersionConflict // templates; set before anything runs
+	txPool    *txPool
+	refused   []store.VersionConflict // templates; set before the loops run
 	queues    *queues
 	heartbeat *heartbeat
 	beats     *lifecycle.Loop
@@ -38,10 +38,9 @@ type parts struct {
 	system    *coordinator.EventSystem
 }
 
-// Start connects, registers the templates and begins to work; ctx bounds the
-// starting only. The database must answer and have the schema this program
-// knows. An error leaves nothing running, and Start may be tried again. After
-// Stop it returns an error.
+// Start connects, registers the templates and begins to work; ctx bounds only the start.
+// The database must answer and have the schema of this program. After an error nothing
+// runs, and Start may be repeated. After Stop it returns an error.
 func (w *Worker) Start(ctx context.Context) error {
 	w.mu.Lock()
 	switch {
@@ -62,7 +61,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err == nil {
 		w.state, w.parts = stateRunning, p
 		w.mu.Unlock()
-		if w.bus.Subscribed() { // perhaps only since the topics were decided on
+		if w.bus.Subscribed() { // perhaps only after the topics were chosen
 			p.queues.kick()
 		}
 		w.cfg.Logger.Info("worker started", zap.String("worker_id", w.cfg.WorkerID), zap.Stringer("worker_uuid", w.ID()),
@@ -85,8 +84,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	return fmt.Errorf("start the worker: %w", err)
 }
 
-// assemble builds and starts the parts from the bottom up. What it has made
-// when it fails is closed by the caller.
+// assemble creates and starts the parts from the bottom up. After an error the caller
+// closes what it has created.
 func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.Template) error {
 	if err := w.openStore(ctx, p); err != nil {
 		return err
@@ -101,7 +100,7 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if err != nil {
 		return err
 	}
-	p.works = &works{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
+	p.txPool = &txPool{cfg: w.cfg.Transactions, store: w.rows(p), announce: w.announcement()}
 	p.queues = newQueues(p.board, names, w.cfg.Every, w.chain.offers, w.cfg.Logger)
 	p.queues.fast = w.bus.Subscribed
 	if _, err := p.queues.refresh(ctx); err != nil {
@@ -114,16 +113,16 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	w.build(p, source)
 	if w.cfg.Exclusive {
 		if err := w.takeWorkerID(ctx, p, w.cfg.HeartbeatInterval/2); err != nil {
-			return fmt.Errorf("take the worker_id: %w", err)
+			return fmt.Errorf("acquire the worker_id: %w", err)
 		}
 		p.heartbeat.alone = true
 		p.heartbeat.take = func(ctx context.Context) error { return w.takeWorkerID(ctx, p, 0) }
 	}
-	// The fleet must know the worker before it claims.
+	// The fleet must know the worker before its first claim.
 	if err := p.heartbeat.beat(ctx); err != nil {
 		return fmt.Errorf("register the worker: %w", err)
 	}
-	if err := w.checkWorks(ctx, p); err != nil {
+	if err := w.checkTxPool(ctx, p); err != nil {
 		return err
 	}
 	if err := errors.Join(p.beats.Start(ctx), p.watch.Start(ctx), p.system.Start(ctx)); err != nil {
@@ -134,13 +133,13 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	return nil
 }
 
-// checkWorks sees to it that a pool of somebody else's leads to the database in
-// which the worker has just been registered.
-func (w *Worker) checkWorks(ctx context.Context, p *parts) error {
+// checkTxPool checks that a configured pool leads to the database in which the worker has
+// just registered.
+func (w *Worker) checkTxPool(ctx context.Context, p *parts) error {
 	if w.cfg.Transactions.Pool == nil {
 		return nil
 	}
-	pool, err := p.works.open()
+	pool, err := p.txPool.open()
 	if err != nil {
 		return err
 	}
@@ -184,7 +183,7 @@ func (w *Worker) inWAL() bool {
 	return name == wal.Name || name == relay.Name
 }
 
-// rows is the store the worker works with, its own or the one it was given.
+// rows returns the store of the worker, its own or the configured one.
 func (w *Worker) rows(p *parts) *store.Store {
 	if p.store != nil {
 		return p.store
@@ -192,7 +191,7 @@ func (w *Worker) rows(p *parts) *store.Store {
 	return w.cfg.Store
 }
 
-// transport carries the signals the way the event source receives them.
+// transport returns the way of sending that matches the event source.
 func (w *Worker) transport(p *parts) signal.Transport {
 	s := w.rows(p)
 	if w.inWAL() {
@@ -222,15 +221,15 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 		resolved[i] = t.Resolve(w.cfg.Environment)
 		if names := w.publishers.missing(resolved[i]); len(names) > 0 {
 			if w.cfg.DomainEvents.UnknownPublisher == PublishError {
-				return fmt.Errorf("template %s/%s:%s: there are no publishers %q in this worker", t.Namespace, t.Name, t.Version, names)
+				return fmt.Errorf("template %s/%s:%s: publishers %q are not registered in this worker", t.Namespace, t.Name, t.Version, names)
 			}
-			w.cfg.Logger.Warn("publishers that a registered template names are not in this worker", zap.String("template", t.Name),
+			w.cfg.Logger.Warn("a registered template names publishers that this worker does not have", zap.String("template", t.Name),
 				zap.Strings("publishers", names), zap.String("published_instead", string(w.cfg.DomainEvents.UnknownPublisher)))
 		}
 		for s := range resolved[i].Steps {
 			step := &resolved[i].Steps[s]
 			if step.Kind.ByEngine() {
-				continue // nobody calls anything for it
+				continue // it has no handler
 			}
 			if err := w.CanResolve(step.Handler); err != nil {
 				w.cfg.Logger.Warn("a step of a registered template has no handler in this worker",
@@ -253,7 +252,7 @@ func (w *Worker) registerTemplates(ctx context.Context, p *parts, templates []*w
 	return nil
 }
 
-// namespaces are the configured ones, else those of the templates.
+// namespaces returns the configured ones, else those of the templates.
 func (w *Worker) namespaces(templates []*workflow.Template) ([]string, error) {
 	if w.cfg.Every || len(w.cfg.Namespaces) > 0 {
 		return w.cfg.Namespaces, nil
@@ -284,7 +283,7 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 	return notify.New(notify.Config{DSN: url, ApplicationName: "tasker-worker-listener"}, w.transport(p))
 }
 
-// build makes the parts that look for work and keep it.
+// build makes the parts that find work and hold it.
 func (w *Worker) build(p *parts, source signal.Source) {
 	c, log := w.cfg, w.cfg.Logger
 	cfg := engineConfig{
@@ -299,12 +298,12 @@ func (w *Worker) build(p *parts, source signal.Source) {
 		}
 	}
 	p.engine = newEngine(cfg, w.id, p.board, w.chain, p.queues, p.publisher, log, c.Metrics)
-	p.engine.works = p.works
+	p.engine.txPool = p.txPool
 
 	events := c.Events
-	p.queues.told = p.queues.topics()
-	events.Mode, events.Source, events.Topics = c.Mode, source, p.queues.told
-	events.Take = p.engine.hear
+	p.queues.listened = p.queues.topics()
+	events.Mode, events.Source, events.Topics = c.Mode, source, p.queues.listened
+	events.Take = p.engine.receive
 	events.Logger, events.Metrics = log, c.Metrics
 	events.OnFatal = w.onFatal(events.OnFatal)
 	p.system = coordinator.New(events, p.engine)
@@ -342,7 +341,7 @@ func (w *Worker) daemon(mode deploymode.Mode, namespaces []string) store.Daemon 
 		Mode: shown, Namespaces: namespaces, Tags: w.cfg.Tags}
 }
 
-// onFatal tells Run, and whoever else wanted to know.
+// onFatal returns a function that reports a fatal error to Run and calls also.
 func (w *Worker) onFatal(also func(error)) func(error) {
 	return func(err error) {
 		select {
@@ -355,14 +354,13 @@ func (w *Worker) onFatal(also func(error)) func(error) {
 	}
 }
 
-// topicsChanged has the listener hear other topics and everything be
-// looked at once.
+// topicsChanged updates the listener's topics and requests a look at everything.
 func (p *parts) topicsChanged(ctx context.Context, topics []signal.Topic) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := p.system.SetTopics(ctx, topics); err != nil {
-		p.engine.log.Debug("the listener has not taken the topics yet", zap.Error(err))
+		p.engine.log.Debug("the listener has not applied the topics yet", zap.Error(err))
 	}
 	p.system.Wake(coordinator.ReasonCatchUp)
-	p.engine.beat() // the fleet is to know what is offered
+	p.engine.beat() // reports the new offer
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// busyBoard has a number of steps to give away, at no cost of its own.
+// busyBoard offers a number of steps at no cost of its own.
 type busyBoard struct {
 	*fakeBoard
 
@@ -58,8 +58,8 @@ func (b *busyBoard) Report(_ context.Context, reports []store.Report) ([]bool, e
 	return b.accepted[:len(reports)], nil
 }
 
-// BenchmarkStep is what the engine itself spends on a step whose handler does
-// next to nothing, from the claim's answer to the report's.
+// BenchmarkStep measures the engine's overhead per step with a trivial handler, from the
+// claim's answer to the report's.
 func BenchmarkStep(b *testing.B) {
 	type in struct {
 		N int `json:"n"`
@@ -67,7 +67,7 @@ func BenchmarkStep(b *testing.B) {
 	for name, do := range map[string]HandlerFunc{
 		"plain": func(*StepContext) (any, error) { return nil, nil },
 		"typed": Typed(func(_ *StepContext, i in) (map[string]int, error) { return map[string]int{"n": i.N * i.N}, nil }),
-		"waits": func(ctx *StepContext) (any, error) { // asks for its end, as whoever calls others does
+		"waits": func(ctx *StepContext) (any, error) { // uses Done, like handlers that call other services
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()

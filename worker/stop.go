@@ -12,15 +12,14 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Stop ends the worker in order: no more is claimed; what has not begun is
-// handed back; handlers are waited for; their outcomes are reported; the leases
-// of the rest are released, so that other workers need not wait for them to
-// end. Handlers have until shortly before the deadline of ctx (ShutdownTimeout
-// when it has none); then their contexts end with ErrShutdown. However little
-// time there is, letting go of the claims is given a second.
+// Stop stops the worker in order: it claims no more; hands back what has not begun; waits
+// for handlers; reports their outcomes; releases the remaining leases, so that other
+// workers need not wait for their end. Handlers have until shortly before the deadline of
+// ctx (ShutdownTimeout without one); then their contexts end with ErrShutdown. Releasing
+// the claims gets at least a second, however little time there is.
 //
-// A second call while the first is at work forces it: handlers are not waited
-// for any longer. The error says what could not be ended or handed over.
+// A second call during the first forces it: it stops waiting for handlers. The error says
+// what could not be ended or handed over.
 func (w *Worker) Stop(ctx context.Context) error { return w.stop(ctx, true) }
 
 func (w *Worker) stop(ctx context.Context, force bool) error {
@@ -76,24 +75,23 @@ func (w *Worker) awaitStopped(ctx context.Context) error {
 }
 
 const (
-	// letGoTime is the least that handing back, releasing and signing off get.
-	letGoTime = time.Second
-	// handlerGrace is how long handlers that were told to end are waited for,
-	// at most.
+	// releaseTime is the least time for handing back, releasing and signing off.
+	releaseTime = time.Second
+	// handlerGrace bounds the wait for handlers whose contexts have ended.
 	handlerGrace = 2500 * time.Millisecond
 )
 
-// margin is what remains of the time for stopping when handlers are told to
-// end: for reporting, releasing and signing off.
+// margin is the part of the stop time that remains for reporting, releasing and signing
+// off when the handlers' contexts end.
 func margin(left time.Duration) time.Duration {
 	return min(max(left/5, 100*time.Millisecond), 2*handlerGrace, max(left, 0))
 }
 
-// drain is Stop's list of stages.
+// drain lists the stages of Stop.
 func (w *Worker) drain(ctx context.Context, p *parts) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), letGoTime)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 		defer cancel()
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -101,13 +99,13 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 		ctx, cancel = context.WithTimeout(ctx, w.cfg.ShutdownTimeout)
 		defer cancel()
 	}
-	p.heartbeat.beatSoon() // which tells the fleet
+	p.heartbeat.beatSoon() // reports the state to the fleet
 	failed := w.stopClaiming(ctx, p)
 	failed = append(failed, w.awaitHandlers(ctx, p))
 	failed = append(failed, p.engine.saver.stop(ctx), p.engine.reporter.stop(ctx))
 	failed = append(failed, p.engine.publishing.stop(ctx))
 	left := p.engine.slots.usage().running
-	failed = append(failed, w.letGo(ctx, p))
+	failed = append(failed, w.releaseAll(ctx, p))
 	if left == 0 {
 		p.engine.group.Wait()
 	}
@@ -119,14 +117,14 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 	return nil
 }
 
-// final is the rest of the time for stopping, and a second at least.
+// final is the remaining stop time, at least a second.
 func final(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline()
-	return context.WithTimeout(context.WithoutCancel(ctx), max(time.Until(deadline), letGoTime))
+	return context.WithTimeout(context.WithoutCancel(ctx), max(time.Until(deadline), releaseTime))
 }
 
-// letGo gives back every claim that is left, signs off and closes.
-func (w *Worker) letGo(ctx context.Context, p *parts) error {
+// releaseAll gives back every remaining claim, signs off and closes.
+func (w *Worker) releaseAll(ctx context.Context, p *parts) error {
 	ctx, cancel := final(ctx)
 	defer cancel()
 	// A heartbeat from here on could extend a lease after its release.
@@ -136,9 +134,9 @@ func (w *Worker) letGo(ctx context.Context, p *parts) error {
 	return err
 }
 
-// awaitHandlers waits for the handlers as long as there is time, then tells
-// those that are left to end. Zombies are not waited for: what became of their
-// steps is known. Steps that yield meanwhile are handed back.
+// awaitHandlers waits for the handlers while there is time, then ends the contexts of the
+// others. It does not wait for zombies: their steps are decided. Steps that yield in the
+// meantime are handed back.
 func (w *Worker) awaitHandlers(ctx context.Context, p *parts) error {
 	e := p.engine
 	deadline, _ := ctx.Deadline()
@@ -159,11 +157,11 @@ func (w *Worker) awaitHandlers(ctx context.Context, p *parts) error {
 		}
 		break
 	}
-	return e.tellHandlers(ctx, min(time.Until(deadline)/2, handlerGrace))
+	return e.cancelHandlers(ctx, min(time.Until(deadline)/2, handlerGrace))
 }
 
-// untilForced calls cancel when Stop is called again. The function it returns
-// ends that and must be called.
+// untilForced calls cancel when Stop is called again. The returned function ends that and
+// must be called.
 func (w *Worker) untilForced(cancel context.CancelFunc, e *engine) (done func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	e.group.Go(func() {
@@ -180,19 +178,19 @@ func (w *Worker) untilForced(cancel context.CancelFunc, e *engine) (done func())
 	}
 }
 
-// stopClaiming hands back what has not begun and ends the looks.
+// stopClaiming hands back what has not begun and stops the looks.
 func (w *Worker) stopClaiming(ctx context.Context, p *parts) (failed []error) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/3) // a claim may hang
 	defer cancel()
-	w.cfg.Logger.Info("stopping: no more is claimed")
+	w.cfg.Logger.Info("stopping: claiming has ended")
 	failed = append(failed, p.handBack(ctx, p.engine.slots.drain()))
 	failed = append(failed, p.system.Stop(ctx))
-	// A look that was under way may have claimed some more.
+	// A look under way may have claimed some more.
 	return append(failed, p.handBack(ctx, p.engine.slots.drain()))
 }
 
-// handBack is the engine's, with a word about it.
+// handBack calls the engine's and logs the result.
 func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 	if len(unstarted) == 0 {
 		return nil
@@ -204,8 +202,8 @@ func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 	return nil
 }
 
-// handBack makes claims claimable by others and tells them. What it could not
-// hand back is tried once more at the end.
+// handBack makes claims claimable by other workers and signals them. A failed hand-back
+// is repeated once at the end.
 func (e *engine) handBack(ctx context.Context, list []*execution) error {
 	e.slots.hand(list, true)
 	signals, err := e.board.HandBack(ctx, keysOf(list))
@@ -218,10 +216,10 @@ func (e *engine) handBack(ctx context.Context, list []*execution) error {
 	return nil
 }
 
-// tellHandlers ends the contexts of the handlers and gives them a moment.
-func (e *engine) tellHandlers(ctx context.Context, moment time.Duration) error {
+// cancelHandlers ends the contexts of the handlers and waits a moment.
+func (e *engine) cancelHandlers(ctx context.Context, moment time.Duration) error {
 	e.slots.cancelAll(ErrShutdown)
-	e.tell(ErrShutdown)
+	e.endHandlers(ErrShutdown)
 	ctx, cancel := context.WithTimeout(ctx, moment)
 	defer cancel()
 	if e.slots.waitFor(ctx, func(u usage) bool { return u.running == 0 }) == nil {
@@ -234,11 +232,11 @@ func (e *engine) tellHandlers(ctx context.Context, moment time.Duration) error {
 	return fmt.Errorf("%d handlers still run", e.slots.usage().running)
 }
 
-// stop waits for the reports under way and ends the reporting.
+// stop waits for the reports under way and stops reporting.
 func (r *reporter) stop(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
-	ctx, cancel := context.WithTimeout(ctx, left-left/4) // the rest is for the leases
+	ctx, cancel := context.WithTimeout(ctx, left-left/4) // the remaining time is for the leases
 	defer cancel()
 	err := r.e.slots.waitFor(ctx, func(u usage) bool { return u.reporting == 0 })
 	if err != nil {
@@ -247,13 +245,13 @@ func (r *reporter) stop(ctx context.Context) error {
 	return errors.Join(err, r.batch.Stop(ctx))
 }
 
-// handOver lets go of every claim that is left.
+// handOver gives back every remaining claim.
 func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
 	unfinished, rest := p.engine.slots.remains()
 	var again []*execution
 	for _, x := range unfinished {
-		// A step that may not be repeated is left to the rules: whether its
-		// handler has had an effect is not known. One that yielded is to go on.
+		// A step that may not be repeated is left to the rules: its handler may have had
+		// an effect. A yielded one continues.
 		if x.phase == phaseWaiting || x.phase == phaseYielding || p.engine.repeatable(ctx, x) {
 			again = append(again, x)
 		} else {
@@ -274,13 +272,13 @@ func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
 	return err
 }
 
-// repeatable reports whether the template lets a step run more than once.
+// repeatable reports whether the template allows a step to run more than once.
 func (e *engine) repeatable(ctx context.Context, x *execution) bool {
 	plan, err := e.board.PlanByID(ctx, x.claim.PlanID) // in the cache: the step has run
 	return err == nil && usable(plan.Plan, x.claim.PlanStep()) && plan.Steps[x.claim.PlanStep()].Retry.Retryable
 }
 
-// close ends what the parts own, however far the starting came.
+// close closes the parts, however far Start came.
 func (p *parts) close(ctx context.Context, log *zap.Logger) {
 	note := func(what string, err error) {
 		if err != nil {
@@ -295,8 +293,8 @@ func (p *parts) close(ctx context.Context, log *zap.Logger) {
 		note("reports", p.engine.reporter.batch.Stop(ctx))
 		p.engine.close()
 	}
-	if p.works != nil {
-		note("transactions of handlers", p.works.close(ctx))
+	if p.txPool != nil {
+		note("transactions of handlers", p.txPool.close(ctx))
 	}
 	if p.sender != nil {
 		note("signals", p.sender.Stop(ctx))

@@ -28,13 +28,13 @@ func TestStopWaitsAndHandsBack(t *testing.T) {
 		begin := time.Now()
 		r.stop(t) // within the default of 30 s
 		require.Equal(t, 10*time.Second, time.Since(begin))
-		require.Len(t, r.board.handed, 3, "the prefetched ones")
+		require.Len(t, r.board.handed, 3, "the prefetched steps")
 		require.Equal(t, 1, r.board.handBacks)
 		require.Zero(t, r.Health().LeasesLost)
 		require.Len(t, r.board.reported(), 2)
 		require.Empty(t, r.board.released)
 		require.Len(t, r.board.claimable, 7)
-		require.Contains(t, r.sent.topics(), signal.WorkerTopic("tests"), "others are told of what was handed back")
+		require.Contains(t, r.sent.topics(), signal.WorkerTopic("tests"), "handed-back steps are signalled")
 		require.Equal(t, 1, r.board.stopped)
 		require.Equal(t, "stopped", r.Health().State)
 		require.NoError(t, r.Stop(t.Context()), "a second time is harmless")
@@ -67,10 +67,10 @@ func TestStopEndsHandlersAtTheDeadline(t *testing.T) {
 		require.NoError(t, r.Stop(ctx))
 		require.Equal(t, 8*time.Second, time.Since(begin), "the deadline less the margin")
 		got := r.board.reported()
-		require.Len(t, got, 1, "giving up is no failure")
+		require.Len(t, got, 1, "ending because of the shutdown is not a failure")
 		require.True(t, got[0].Success)
-		require.Len(t, r.board.handed, 2, "what may run again does so at once")
-		require.Len(t, r.board.released, 1, "what may not is left to the rules")
+		require.Len(t, r.board.handed, 2, "a repeatable step is handed back")
+		require.Len(t, r.board.released, 1, "another one is left to the rules")
 	})
 }
 
@@ -154,8 +154,8 @@ func TestStopWithACancelledContext(t *testing.T) {
 		cancel()
 		begin := time.Now()
 		require.NoError(t, r.Stop(ctx))
-		require.LessOrEqual(t, time.Since(begin), 2*letGoTime)
-		require.Len(t, r.board.handed, 1, "letting go is given a moment")
+		require.LessOrEqual(t, time.Since(begin), 2*releaseTime)
+		require.Len(t, r.board.handed, 1, "releasing gets a moment")
 	})
 }
 
@@ -178,14 +178,14 @@ func TestRunEndsWhenTheListenerFailsForGood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, func(*StepContext) (any, error) { return 1, nil })
-		var told error
+		var reported error
 		done := make(chan error, 1)
 		go func() { done <- r.Run(t.Context()) }()
 		synctest.Wait()
 		broken := errors.New("the listener failed")
-		r.onFatal(func(err error) { told = err })(broken)
+		r.onFatal(func(err error) { reported = err })(broken)
 		require.ErrorIs(t, <-done, broken)
-		require.Equal(t, broken, told)
+		require.Equal(t, broken, reported)
 		require.Equal(t, 1, r.board.stopped)
 	})
 }
@@ -233,7 +233,7 @@ func TestHandingBackIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, r.board.number(func(b *fakeBoard) int { return len(b.handed) }))
 		r.board.set(func(b *fakeBoard) { b.deafHandBack = nil })
-		require.ErrorIs(t, <-done, store.ErrUnavailable, "it is told of all the same")
+		require.ErrorIs(t, <-done, store.ErrUnavailable, "the error is reported nevertheless")
 		require.Len(t, r.board.handed, 3)
 		require.Len(t, r.board.reported(), 1)
 	})

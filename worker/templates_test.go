@@ -29,13 +29,13 @@ func TestLoadTemplates(t *testing.T) {
 	w := newTestWorker(t)
 	require.NoError(t, w.LoadTemplates(dir))
 	require.Len(t, w.templates, 2)
-	require.ErrorContains(t, w.LoadTemplates(filepath.Join(dir, "a.yaml")), "there is one already")
+	require.ErrorContains(t, w.LoadTemplates(filepath.Join(dir, "a.yaml")), "already registered")
 
 	write(t, filepath.Join(dir, "bad.yaml"), "name: x\nsteps: 5\n")
 	write(t, filepath.Join(dir, "worse.json"), "{")
 	err := newTestWorker(t).LoadTemplates(dir)
 	require.ErrorContains(t, err, "bad.yaml:2")
-	require.ErrorContains(t, err, "worse.json", "every file is looked at")
+	require.ErrorContains(t, err, "worse.json", "every file is read")
 }
 
 func TestTemplatesAreRegisteredAtStart(t *testing.T) {
@@ -49,10 +49,10 @@ func TestTemplatesAreRegisteredAtStart(t *testing.T) {
 		r.start(t)
 		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return b.registers }))
 		require.Equal(t, []string{"tests"}, r.Health().Namespaces)
-		require.Contains(t, r.sent.topics(), signal.TopicControl, "others learn of it")
+		require.Contains(t, r.sent.topics(), signal.TopicControl, "the change is signalled")
 		missing := logs.FilterMessageSnippet("no handler").All()
 		require.Len(t, missing, 4, "the steps of the other template")
-		require.ErrorContains(t, r.RegisterTemplate(template(t, diamondYAML)), "has been started")
+		require.ErrorContains(t, r.RegisterTemplate(template(t, diamondYAML)), "has already been started")
 		r.stop(t)
 	})
 }

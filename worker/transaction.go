@@ -13,44 +13,43 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// transaction is that of an execution whose handler asked for one. It belongs to
-// the handler's goroutine.
+// transaction is the transaction of an execution. It belongs to the handler's goroutine.
 type transaction struct {
 	work    *store.Work
-	unwatch func() bool   // ends the watch over the life; false: it has seen its end
-	watched chan struct{} // closed when the watch has done what it does then
+	unwatch func() bool   // stops watching the context; false: it has ended
+	watched chan struct{} // closed when the watch has finished
 	end     txEnd
 	created []string  // namespaces of the tasks created in it
-	next    *NextTask // to create with the report; nil: none
+	next    *NextTask // created with the report; nil: none
 }
 
-// txEnd is how the end of a step was reported that had a transaction.
+// txEnd is how the end of a step with a transaction was reported.
 type txEnd uint8
 
 const (
-	// txNotReported: it is reported like any other.
+	// txNotReported: it is reported like any other step.
 	txNotReported txEnd = iota
-	// txFailed: nobody else may report it; it is a failure.
+	// txFailed: a failure, which only the caller may report.
 	txFailed
 	// txAccepted: it was committed with the transaction.
 	txAccepted
-	// txStale: the fence has refused it, and the transaction with it.
+	// txStale: rejected by the fence, and rolled back.
 	txStale
-	// txUnknown: the worker ends before it is known whether it was committed.
+	// txUnknown: the worker ends before the outcome of the commit is known.
 	txUnknown
 )
 
-func (t *transaction) settled() bool { return t != nil && t.end != txNotReported }
+func (t *transaction) reported() bool { return t != nil && t.end != txNotReported }
 
-// commitPatience bounds the report and the commit of a transaction. The lease is
-// kept up meanwhile.
+// commitPatience bounds the report and the commit of a transaction. Heartbeats extend the
+// lease during this time.
 const commitPatience = 30 * time.Second
 
-// begin begins the transaction of an execution, once. While the database is
-// away, or no connection is free, it waits: until the handler's time is over,
-// the claim is lost or the worker ends.
+// begin begins the transaction of an execution, once. While the database is unavailable,
+// or no connection is free, it waits: until the handler's time limit passes, the claim is
+// lost or the worker ends.
 func (e *engine) begin(x *execution, o store.TxOptions) (store.Tx, error) {
-	return e.beginUnder(&x.life, x, o)
+	return e.beginUnder(&x.ctx, x, o)
 }
 
 // beginUnder is begin with the context that bounds the wait.
@@ -61,7 +60,7 @@ func (e *engine) beginUnder(ctx context.Context, x *execution, o store.TxOptions
 	if err := store.CheckWorkTx(o); err != nil {
 		return nil, Permanent(typed(TypeTransaction, "%w", err))
 	}
-	pool, err := e.works.open()
+	pool, err := e.txPool.open()
 	if err != nil {
 		return nil, typed(TypeTransaction, "%w", err)
 	}
@@ -79,7 +78,7 @@ func (e *engine) beginUnder(ctx context.Context, x *execution, o store.TxOptions
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, store.ErrClaimLost):
-			e.lose(e.slots.lose([]int64{x.key.Token}), "its transaction found the claim gone")
+			e.lose(e.slots.lose([]int64{x.key.Token}), "its transaction found the claim lost")
 			return nil, ErrLeaseLost
 		case !errors.Is(err, store.ErrUnavailable):
 			return nil, inTxFailed(err, "no transaction could be begun for the handler")
@@ -90,16 +89,16 @@ func (e *engine) beginUnder(ctx context.Context, x *execution, o store.TxOptions
 	}
 }
 
-// watch cuts a transaction off as soon as it cannot be committed any more: its
-// time has passed, or its claim is lost. Otherwise a handler that ignores the end
-// of its context would keep the rows locked that the next attempt wants. A
-// handler that is told of a shutdown may still end well.
+// watch closes the connection of a transaction that cannot be committed any more: the
+// time limit has passed, or the claim is lost. Otherwise a handler that ignores the end
+// of its context would hold row locks that the next attempt needs. During a shutdown a
+// handler may still succeed.
 func (e *engine) watch(x *execution, work *store.Work) *transaction {
 	t := &transaction{work: work, watched: make(chan struct{})}
-	t.unwatch = context.AfterFunc(&x.life, func() {
+	t.unwatch = context.AfterFunc(&x.ctx, func() {
 		defer close(t.watched)
 		err := lifecycle.Guard(func() error {
-			if why := x.life.why(); errors.Is(why, ErrTimeout) || errors.Is(why, ErrLeaseLost) {
+			if why := x.ctx.why(); errors.Is(why, ErrTimeout) || errors.Is(why, ErrLeaseLost) {
 				work.Cut()
 			}
 			return nil
@@ -111,14 +110,14 @@ func (e *engine) watch(x *execution, work *store.Work) *transaction {
 	return t
 }
 
-// stopWatching returns when the watch does nothing any more.
+// stopWatching returns when the watch has ended.
 func (t *transaction) stopWatching() {
 	if !t.unwatch() {
 		<-t.watched
 	}
 }
 
-// abandon rolls back what is open yet.
+// abandon rolls back an open transaction.
 func (e *engine) abandon(x *execution) {
 	if x.tx == nil {
 		return
@@ -127,14 +126,13 @@ func (e *engine) abandon(x *execution) {
 	x.tx.work.Rollback()
 }
 
-// errTooLate says that somebody else has reported the end of the execution.
+// errTooLate says that the end of the execution has already been reported.
 var errTooLate = errors.New("the handler ended after its time")
 
-// conclude ends the transaction of a handler that has ended. A failure is rolled
-// back and goes the way of all failures. For a success the right to report it is
-// asked for first: whoever has it is alone with the execution, so a time limit
-// that passes during the commit does not become a failure of what is being
-// committed.
+// conclude ends the transaction of a handler that has ended. It rolls back a failure,
+// which is reported like all failures. For a success it first acquires the right to
+// report, so that a time limit that passes during the commit does not become a failure of
+// the step being committed.
 func (e *engine) conclude(x *execution, result json.RawMessage, err error) (json.RawMessage, error) {
 	if yielded(err) != nil {
 		err = errNoCheckpoint
@@ -144,25 +142,25 @@ func (e *engine) conclude(x *execution, result json.RawMessage, err error) (json
 		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
 		return nil, e.verdict(x, serialization(err))
 	}
-	if !e.slots.settle(x, true) {
+	if !e.slots.winReport(x, true) {
 		e.abandon(x)
 		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
 		return nil, errTooLate
 	}
-	x.tx.end = txFailed // unless it comes to something else
+	x.tx.end = txFailed // unless changed below
 	x.tx.end, err = e.commit(x, result)
 	e.metrics.Transactions.WithLabelValues(x.tx.end.String()).Inc()
 	return result, err
 }
 
-// commit reports the success of an execution in its transaction and commits
-// that. The error says why it failed.
+// commit reports the success of an execution in its transaction and commits. The error is
+// the cause of a failure.
 func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 	work := x.tx.work
-	defer work.Rollback() // of what was not committed
+	defer work.Rollback() // if not committed
 	x.tx.stopWatching()
-	switch why := x.life.why(); {
-	case errors.Is(why, ErrLeaseLost): // and its connection cut
+	switch why := x.ctx.why(); {
+	case errors.Is(why, ErrLeaseLost): // and its connection closed
 		return txStale, nil
 	case errors.Is(why, ErrTimeout):
 		return txFailed, timedOut(x)
@@ -194,21 +192,21 @@ func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 	return txFailed, inTxFailed(err, "the transaction of the handler was not committed")
 }
 
-// findOut asks what became of a commit whose answer was lost, until the database
-// knows. Nothing is reported meanwhile: a failure could be that of a success.
-// It could not undo it, since the fence would refuse it, but it would wait for
-// the transaction with all the reports beside it. Nor is the step begun again
-// here: as long as the transaction may still be committed, the row of the step
-// is locked, so that its lease cannot be taken to have ended either. The server
-// ends such a transaction by its own clock (see store.Work), so the answer comes.
+// findOut queries the outcome of a commit whose answer was lost, until the database
+// knows. Nothing is reported in the meantime: it could be a failure of a success. The
+// fence would reject that, but the report would wait for the transaction, with all
+// reports of its batch. Nor is the step begun again here: while the transaction may still
+// be committed, it locks the row of the step, so that its lease cannot be considered over
+// either. The server ends such a transaction by its own clock (see store.Work), so there
+// will be an answer.
 //
-// A worker that has to stop before lets go; the row says what is true, and if
-// the claim still holds its lease brings the step back.
+// A worker that must stop earlier gives up; the row is authoritative, and if the claim
+// still holds, the end of its lease makes the step claimable.
 func (e *engine) findOut(x *execution, why error) (txEnd, error) {
 	e.metrics.CommitsUnknown.Inc()
-	e.log.Warn("the commit of a handler's transaction was not answered; asking what became of it",
+	e.log.Warn("the commit of a handler's transaction was not answered; querying its outcome",
 		zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(why))
-	pool, err := e.works.open()
+	pool, err := e.txPool.open()
 	if err != nil {
 		return txUnknown, err
 	}
@@ -216,7 +214,7 @@ func (e *engine) findOut(x *execution, why error) (txEnd, error) {
 		fate, err := pool.Fate(e.base, x.key)
 		switch {
 		case err != nil:
-			e.log.Debug("not found out yet", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Error(err))
+			e.log.Debug("the outcome of the commit is not known yet", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Error(err))
 		case fate == store.FateReported:
 			return txAccepted, nil
 		case fate == store.FateHeld:
@@ -224,13 +222,13 @@ func (e *engine) findOut(x *execution, why error) (txEnd, error) {
 		case fate == store.FateLost:
 			return txStale, nil
 		}
-		if stop := pause(e.told, n, e.cfg.Report.Breaker.Wait()); stop != nil {
+		if stop := pause(e.handlersCtx, n, e.cfg.Report.Breaker.Wait()); stop != nil {
 			return txUnknown, fmt.Errorf("%w: %w", stop, why)
 		}
 	}
 }
 
-// endedInTx follows the end of an execution that nobody else may report.
+// endedInTx handles the end of an execution that only the caller may report.
 func (e *engine) endedInTx(x *execution, err error) {
 	switch x.tx.end {
 	case txFailed:
@@ -250,7 +248,7 @@ func (e *engine) endedInTx(x *execution, err error) {
 		e.count.succeeded.Add(1)
 		e.reporter.stale(x.reported(reportSuccess(x.key, nil)))
 	default:
-		e.log.Error("stopping: whether a step was committed with its transaction is not known; its lease will tell",
+		e.log.Error("stopping: the outcome of a step's transaction is not known; if it was rolled back, the step is claimable after its lease",
 			zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
 	}
 	if e.slots.done(x) {
@@ -258,8 +256,8 @@ func (e *engine) endedInTx(x *execution, err error) {
 	}
 }
 
-// notReported is the failure of a step whose result could not be written into
-// its transaction.
+// notReported is the failure of a step whose result could not be written in its
+// transaction.
 func notReported(err error) error {
 	switch {
 	case refused(err):
@@ -275,8 +273,7 @@ func refusal(err error) error {
 	return Permanent(typed(TypeResultNotStored, "the database refuses to store the handler's outcome (SQLSTATE %s)", sqlState(err)))
 }
 
-// inTxFailed is a failure of the transaction itself, after which the step may
-// run again.
+// inTxFailed is a failure of the transaction itself, after which the step may run again.
 func inTxFailed(err error, what string) error {
 	if conflict(err) {
 		return serialization(err)
@@ -288,8 +285,8 @@ func inTxFailed(err error, what string) error {
 	return failed
 }
 
-// serialization gives the error of a handler the type of a transaction that the
-// server has undone for the sake of others. A handler's own mark counts.
+// serialization gives a handler's error the type of a transaction that the server rolled
+// back because of a conflict. The handler's own mark takes precedence.
 func serialization(err error) error {
 	var marked *verdictError
 	if !conflict(err) || errors.As(err, &marked) {
@@ -298,8 +295,7 @@ func serialization(err error) error {
 	return WithCode(&typedError{kind: TypeSerialization, err: err}, sqlState(err))
 }
 
-// conflict reports whether the server has undone a transaction for the sake of
-// others.
+// conflict reports whether the server rolled back a transaction because of a conflict.
 func conflict(err error) bool {
 	code := sqlState(err)
 	return code == "40001" || code == "40P01"
@@ -312,7 +308,7 @@ const (
 	txRefused    = "refused"
 )
 
-// String is the outcome in metrics.
+// String returns the outcome label in metrics.
 func (t txEnd) String() string {
 	switch t {
 	case txAccepted:

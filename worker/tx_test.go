@@ -35,7 +35,7 @@ steps:
     retry: {retryable: true, max_attempts: 3, backoff: fixed, backoff_base_ms: 10}
 `
 
-// counter is a desk where handlers write into a book of the user's.
+// counter is a worker whose handlers write into a table of the user.
 type counter struct {
 	*bench
 	*Worker
@@ -56,7 +56,7 @@ func newCounter(t *testing.T, cfg Config, source string, book HandlerFunc) *coun
 	return c
 }
 
-// record is what every handler does first.
+// record is the first write of every handler.
 func record(ctx *StepContext, tx store.Tx) error {
 	_, err := tx.Exec(ctx, `insert into books values ($1, $2)`, ctx.StepUUID(), ctx.Attempt())
 	return err
@@ -68,7 +68,7 @@ func (c *counter) outcomes(outcome string) float64 {
 	return testutil.ToFloat64(c.metrics.Transactions.WithLabelValues(outcome))
 }
 
-// failures are the types of the errors of a task's attempts, in order.
+// failures lists the error types of a task's attempts, in order.
 func (c *counter) failures(task uuid.UUID) string {
 	return c.db.QueryString(c.t, `select coalesce(string_agg(error->>'error_type', ' ' order by attempt), '') from tasker.step_attempts where task_uuid = $1`, task)
 }
@@ -121,8 +121,7 @@ func TestWorkersWithoutTransactionsOpenNoPool(t *testing.T) {
 	require.Equal(t, store.PoolStat{Max: 10}, c.TransactionPool())
 }
 
-// Each failure leaves neither the row nor the completion, and is recorded as
-// what it was.
+// Each failure leaves neither the row nor the completion, and is recorded as itself.
 func TestWhatFailsIsRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -165,15 +164,15 @@ func TestWhatFailsIsRolledBack(t *testing.T) {
 			c.all(func(h Health) bool { return h.Running == 0 && h.Reporting == 0 })
 			pgtest.Eventually(t, patient, func() (bool, string) { // the pool closes broken connections in the background
 				n := c.TransactionPool().Acquired
-				return n == 0, fmt.Sprint(n, " connections have not come back")
+				return n == 0, fmt.Sprint(n, " connections are still in use")
 			})
 			require.Zero(t, c.outcomes("committed"))
 		})
 	}
 }
 
-// A handler that does not notice the end of its time keeps its permit, but not
-// the locks of its transaction: the next attempt wants the same rows.
+// A handler that ignores the end of its time keeps its permit, but not the locks of its
+// transaction: the next attempt needs the same rows.
 func TestAZombieHoldsNoLocks(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -194,10 +193,10 @@ func TestAZombieHoldsNoLocks(t *testing.T) {
 	c.all(func(h Health) bool { return h.Zombies == 0 })
 	require.Equal(t, 9, c.db.QueryInt(t, `select n from stock`))
 	require.Equal(t, "Timeout", c.failures(ids[0]))
-	require.Zero(t, c.Health().Stale, "what came too late was not even brought")
+	require.Zero(t, c.Health().Stale, "the late outcome was not sent")
 }
 
-// The claim is lost while the handler works: by its lease, by an operator.
+// The claim is lost while the handler works: by its lease, or by an operator.
 func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(t *testing.T, c *counter, task uuid.UUID){
@@ -218,12 +217,12 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 			require.NoError(t, err)
 		},
 	} {
-		for _, told := range []bool{true, false} { // whether the worker learns of it before the handler ends
-			t.Run(fmt.Sprintf("%s/told=%v", name, told), func(t *testing.T) {
+		for _, notified := range []bool{true, false} { // whether the worker learns of it before the handler ends
+			t.Run(fmt.Sprintf("%s/notified=%v", name, notified), func(t *testing.T) {
 				t.Parallel()
 				recorded, release := make(chan struct{}), make(chan struct{})
 				cfg := Config{MaxConcurrent: 2, HeartbeatInterval: 20 * time.Millisecond}
-				if !told {
+				if !notified {
 					cfg.HeartbeatInterval, cfg.Lease = time.Minute, 5*time.Minute
 				}
 				c := newCounter(t, cfg, "notify", InTx(func(ctx *StepContext, tx store.Tx) (any, error) {
@@ -235,15 +234,15 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 					return "from " + fmt.Sprint(ctx.Attempt()), err
 				}))
 				ids := c.create(t, c.tmpl, 1)
-				<-recorded // a worker that is told breaks off what the handler still does
+				<-recorded // a notified worker aborts what the handler still does
 				lose(t, c, ids[0])
-				if told {
+				if notified {
 					c.all(func(h Health) bool { return h.LeasesLost == 1 })
 				}
 				close(release)
 				c.all(func(h Health) bool { return h.Stale == 1 && h.Running == 0 })
 				require.InDelta(t, 1, c.outcomes("refused"), 0)
-				pgtest.Eventually(t, patient, func() (bool, string) { // counted after the health
+				pgtest.Eventually(t, patient, func() (bool, string) { // counted later than the health
 					n := testutil.ToFloat64(c.metrics.StaleResults)
 					return n == 1, fmt.Sprint(n, " stale results are counted")
 				})
@@ -262,7 +261,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 	}
 }
 
-// An operator may call a step off at any moment, the report's included.
+// An operator may call a step off at any moment, also during the report.
 func TestConflictsOfSerializableTransactionsAreRetried(t *testing.T) {
 	t.Parallel()
 	var met sync.WaitGroup
@@ -289,8 +288,7 @@ func TestConflictsOfSerializableTransactionsAreRetried(t *testing.T) {
 	require.Equal(t, "40001", c.db.QueryString(t, `select error->>'error_code' from tasker.step_attempts where error is not null`))
 }
 
-// More handlers than connections wait for them; claims, heartbeats and reports
-// do not.
+// Handlers beyond the number of connections wait; claims, heartbeats and reports do not.
 func TestThePoolOfTransactionsIsBounded(t *testing.T) {
 	t.Parallel()
 	var inside, most atomic.Int32
@@ -312,7 +310,7 @@ func TestThePoolOfTransactionsIsBounded(t *testing.T) {
 	pgtest.Eventually(t, patient, func() (bool, string) {
 		return c.db.QueryInt(t, `select (extract(epoch from heartbeat_at) * 1000)::bigint from tasker.workers`) > beats, "no heartbeat"
 	})
-	// Those that wait have their time limit, and it is told what they waited for.
+	// Waiting handlers have their time limit, and the error names the reason.
 	pgtest.Eventually(t, patient, func() (bool, string) {
 		c.orchestrate(t)
 		n := c.db.QueryInt(t, `select count(*) from tasker.step_attempts where error->>'message' like '%got no connection for its transaction%'`)
@@ -357,15 +355,15 @@ func TestRegisteringHandlersInTransactions(t *testing.T) {
 
 	ctx := contextOf(t, "first", nil, nil)
 	_, err = InTx(func(*StepContext, store.Tx) (any, error) { return nil, nil })(ctx)
-	require.ErrorContains(t, err, "runs in a worker only")
+	require.ErrorContains(t, err, "needs a worker")
 	_, err = ctx.CreateTask(nil, TaskRequest{})
 	require.Error(t, err)
 	_, err = TypedTx(func(*StepContext, store.Tx, []int) (any, error) { return nil, nil })(ctx)
 	require.Equal(t, TypeInvalidInput, failureOf(err).Type, "no transaction is begun for input that does not fit")
 }
 
-// Shutdown: a handler that ends well in its grace is committed, one that gives
-// up is handed back, and both leave nothing open.
+// Shutdown: a handler that succeeds in its grace is committed, one that ends early is
+// handed back, and both leave no transaction open.
 func TestStoppingWithTransactionsOpen(t *testing.T) {
 	t.Parallel()
 	recorded := make(chan struct{}, 2)
@@ -394,8 +392,8 @@ func TestStoppingWithTransactionsOpen(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-// stopAtOnce stops a worker and tells its handlers so at once, which leaves them
-// all the time that handlers get.
+// stopAtOnce stops a worker and cancels its handlers at once, which leaves them all of
+// the handlers' grace.
 func stopAtOnce(t *testing.T, w *Worker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

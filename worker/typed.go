@@ -10,7 +10,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// HandleOption changes how Handle decodes, and what HandleTx begins.
+// HandleOption configures how Handle decodes and what HandleTx begins.
 type HandleOption func(*handleOptions)
 
 type handleOptions struct {
@@ -33,12 +33,12 @@ func (o *handleOptions) decode(ctx *StepContext, in any) error {
 	return nil
 }
 
-// Strict refuses contexts that have fields the input type does not know.
+// Strict rejects contexts with fields unknown to the input type.
 func Strict() HandleOption { return func(o *handleOptions) { o.strict = true } }
 
-// Handle registers a handler with types: In is decoded from the task's
-// context, Out is the result. A context that does not fit In is a permanent
-// failure of type InvalidInput. The errors are those of Worker.Register.
+// Handle registers a typed handler: In is decoded from the task's context, Out is the
+// result. A context that does not fit In is a permanent failure of type InvalidInput. The
+// errors are those of Worker.Register.
 func Handle[In, Out any](w *Worker, name string, fn func(ctx *StepContext, in In) (Out, error), options ...HandleOption) error {
 	if fn == nil {
 		return w.Register(name, nil)
@@ -46,8 +46,8 @@ func Handle[In, Out any](w *Worker, name string, fn func(ctx *StepContext, in In
 	return w.Register(name, Typed(fn, options...))
 }
 
-// Typed turns a function with types into a HandlerFunc, for RegisterMethods
-// and for tests; see Handle.
+// Typed turns a typed function into a HandlerFunc, for RegisterMethods and for tests; see
+// Handle.
 func Typed[In, Out any](fn func(ctx *StepContext, in In) (Out, error), options ...HandleOption) HandlerFunc {
 	o := optionsOf(options)
 	return func(ctx *StepContext) (any, error) {
@@ -62,7 +62,7 @@ func Typed[In, Out any](fn func(ctx *StepContext, in In) (Out, error), options .
 // decodeInto decodes exactly one JSON document.
 func decodeInto(doc json.RawMessage, into any, strict bool) error {
 	if len(doc) == 0 {
-		return fmt.Errorf("there is no JSON document: %w", ErrAbsent)
+		return fmt.Errorf("no JSON document: %w", ErrAbsent)
 	}
 	if !strict {
 		return json.Unmarshal(doc, into)
@@ -73,7 +73,7 @@ func decodeInto(doc json.RawMessage, into any, strict bool) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the JSON document")
+		return errors.New("unexpected data after the JSON document")
 	}
 	return nil
 }

@@ -11,27 +11,26 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// unknown are the claims that may have been made for the worker without its
-// knowledge: those of statements whose answers were lost. No handler has begun, so no
-// attempt is to be lost: they are handed back. It is safe for concurrent use.
+// unknown tracks claims that the worker may hold without knowing: those of statements
+// whose answers were lost. No handler has begun and no attempt may be used for them, so
+// they are handed back. It is safe for concurrent use.
 type unknown struct {
-	// claiming is held for reading while steps are claimed, until the slots know
-	// them.
+	// claiming is held for reading while steps are claimed, until they are in the slots.
 	claiming sync.RWMutex
 
 	mu     sync.Mutex
-	newest int64       // token that the slots were told of
+	newest int64       // token in the slots
 	lost   *lostAnswer // nil: none
 }
 
-// lostAnswer is a statement of which it is not known what it has claimed.
+// lostAnswer is a statement whose claims are not known.
 type lostAnswer struct {
 	worker uuid.UUID
 	after  int64 // older than all of its tokens
 }
 
-// begin is to be called before steps are claimed, and end when they are in the
-// slots. before is older than the tokens that are drawn in between.
+// begin must be called before steps are claimed, and end when they are in the slots.
+// before is less than the tokens that are drawn in between.
 func (u *unknown) begin() (before int64) {
 	u.claiming.RLock()
 	u.mu.Lock()
@@ -41,7 +40,7 @@ func (u *unknown) begin() (before int64) {
 
 func (u *unknown) end() { u.claiming.RUnlock() }
 
-// took notes the tokens of claims that have come.
+// took records the tokens of received claims.
 func (u *unknown) took(claimed []store.Claimed) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -50,7 +49,7 @@ func (u *unknown) took(claimed []store.Claimed) {
 	}
 }
 
-// lose notes a lost answer.
+// lose records a lost answer.
 func (u *unknown) lose(worker uuid.UUID, after int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -66,7 +65,7 @@ func (u *unknown) answer() *lostAnswer {
 	return u.lost
 }
 
-// forget gives up on a lost answer: leases bring back what it may have claimed.
+// forget drops a lost answer: its claims end with their leases.
 func (u *unknown) forget(lost *lostAnswer) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -75,11 +74,11 @@ func (u *unknown) forget(lost *lostAnswer) {
 	}
 }
 
-// giveUp is forget for whatever is lost.
+// giveUp drops the lost answer, if any.
 func (u *unknown) giveUp() { u.forget(u.answer()) }
 
-// giveBackUnknown hands back what may have been claimed by statements whose answers
-// were lost. While another is on its way it waits for the next look.
+// giveBackUnknown hands back what statements with lost answers may have claimed. While
+// another claim is under way it waits for the next look.
 func (e *engine) giveBackUnknown(ctx context.Context) error {
 	lost := e.unknown.answer()
 	if lost == nil || !e.unknown.claiming.TryLock() {
@@ -90,7 +89,7 @@ func (e *engine) giveBackUnknown(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for claims whose answer was lost: %w", err)
 	}
-	if keys = e.slots.strange(keys); len(keys) > 0 {
+	if keys = e.slots.unaccounted(keys); len(keys) > 0 {
 		signals, err := e.board.HandBack(ctx, keys)
 		if err != nil {
 			return fmt.Errorf("hand back claims whose answer was lost: %w", err)
@@ -102,18 +101,18 @@ func (e *engine) giveBackUnknown(ctx context.Context) error {
 	return nil
 }
 
-// strange are those of some claims that the account does not know.
-func (s *slots) strange(keys []store.ClaimKey) (strange []store.ClaimKey) {
+// unaccounted returns the claims that the slots do not hold.
+func (s *slots) unaccounted(keys []store.ClaimKey) (unaccounted []store.ClaimKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	running := make(map[int64]bool, len(s.running)) // also under a claim that was lost
+	running := make(map[int64]bool, len(s.running)) // also under a lost claim
 	for _, x := range s.running {
 		running[x.key.Token] = true
 	}
 	for _, k := range keys {
 		if s.claims[k.Token] == nil && !running[k.Token] {
-			strange = append(strange, k)
+			unaccounted = append(unaccounted, k)
 		}
 	}
-	return strange
+	return unaccounted
 }

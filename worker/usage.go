@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// usage is a snapshot of the account.
+// usage is a snapshot of the slots.
 type usage struct {
 	running   int // permits taken, zombies included
 	waiting   int // claims without a permit
-	reporting int // outcomes on the way to the database
-	yielding  int // checkpoints on the way there, of steps that run again
-	zombies   int // handlers nobody waits for any more
+	reporting int // outcomes under way to the database
+	yielding  int // checkpoints under way to the database, of steps that run again
+	zombies   int // handlers still running after their end was reported or lost
 }
 
 func (s *slots) usage() usage {
@@ -42,7 +42,7 @@ func (s *slots) steps(limit int) []RunningStep {
 	return steps
 }
 
-// name wants the lock held.
+// name requires the lock.
 func (x *execution) name() string {
 	if x.job == nil {
 		return ""

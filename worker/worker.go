@@ -18,9 +18,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Worker runs the steps of its namespaces. It is made by New, given handlers
-// and templates, and has one life: Start, then Stop. It is safe for concurrent
-// use.
+// Worker runs the steps of its namespaces. New creates it; it gets handlers and templates
+// and is used once: Start, then Stop. It is safe for concurrent use.
 type Worker struct {
 	cfg        Config
 	id         *identity
@@ -28,11 +27,11 @@ type Worker struct {
 	chain      *chain
 	publishers *publishers
 	bus        *events.Bus
-	board      board                 // instead of a store, in tests
+	board      board                 // replaces the store in tests
 	around     func(settler) settler // in tests
-	fatal      chan error            // holds one: the event system gave up
+	fatal      chan error            // capacity 1: the event system gave up
 	force      chan struct{}
-	stopped    chan struct{} // closed when Stop is through
+	stopped    chan struct{} // closed at the end of Stop
 
 	mu        sync.Mutex
 	state     state
@@ -45,7 +44,7 @@ type Worker struct {
 
 type templateKey struct{ namespace, name, version string }
 
-// state is where a worker stands.
+// state is the state of a worker's life cycle.
 type state string
 
 const (
@@ -56,8 +55,8 @@ const (
 	stateStopped  state = "stopped"
 )
 
-// New returns a worker that is not running. The error names everything that is
-// wrong with the configuration; nothing is connected to yet.
+// New returns a worker that does not run yet. The error lists every problem of the
+// configuration; it connects to nothing.
 func New(cfg Config) (*Worker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -65,12 +64,12 @@ func New(cfg Config) (*Worker, error) {
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return nil, fmt.Errorf("make the worker's id: %w", err)
+		return nil, fmt.Errorf("generate the worker's id: %w", err)
 	}
 	r := newRegistry()
-	heard := cfg.DomainEvents.Bus
-	heard.Logger, heard.Metrics = cfg.Logger, cfg.Metrics
-	bus, err := events.NewBus(heard)
+	busConfig := cfg.DomainEvents.Bus
+	busConfig.Logger, busConfig.Metrics = cfg.Logger, cfg.Metrics
+	bus, err := events.NewBus(busConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -81,13 +80,13 @@ func New(cfg Config) (*Worker, error) {
 	}, nil
 }
 
-// ID identifies this worker in the fleet. It changes when the fleet has taken
-// the worker for dead and it comes back.
+// ID identifies this worker in the fleet. It changes when the fleet considered the worker
+// dead and it registers again.
 func (w *Worker) ID() uuid.UUID { return w.id.get() }
 
-// SetAddress tells the fleet where the API of the program around the worker
-// listens, as host:port: operators find it by that. A running worker tells it
-// with a heartbeat at once; "" stands for no API. It may be called at any time.
+// SetAddress sets where the API of the program listens, as host:port, for operators to
+// find. A running worker reports it with a heartbeat at once; "" means no API. It may be
+// called at any time.
 func (w *Worker) SetAddress(address string) {
 	w.mu.Lock()
 	w.address = address
@@ -98,43 +97,42 @@ func (w *Worker) SetAddress(address string) {
 	}
 }
 
-// Register makes a handler known by name, which is what handler.callable of a
-// template says. Registering is possible while the worker runs. The error (no
-// name, no handler, a name that is taken) is returned by Start again.
+// Register registers a handler by name, for handler.callable of templates. It may be
+// called while the worker runs. Start returns the error (no name, no handler, a duplicate
+// name) again.
 func (w *Worker) Register(name string, h Handler) error {
 	return w.remember(w.registry.add(name, h))
 }
 
-// RegisterMethods makes a handler of several functions known; handler.method of
-// a template chooses one, "call" where it says nothing. The errors are those of
-// Register.
+// RegisterMethods registers a handler made of functions; handler.method of a template
+// selects one, default "call". The errors are those of Register.
 func (w *Worker) RegisterMethods(name string, byName map[string]HandlerFunc) error {
 	if len(byName) == 0 {
-		return w.remember(fmt.Errorf("register handler %q: it has no methods", name))
+		return w.remember(fmt.Errorf("register handler %q: want methods", name))
 	}
 	for method, fn := range byName {
 		if method == "" || fn == nil {
-			return w.remember(fmt.Errorf("register handler %q: the method %q is nil or has no name", name, method))
+			return w.remember(fmt.Errorf("register handler %q: method %q is nil or has no name", name, method))
 		}
 	}
 	return w.Register(name, &methods{callable: name, byName: maps.Clone(byName)})
 }
 
-// AddResolver puts a resolver into the chain. The error (no name, a name that
-// is taken) is returned by Start again.
+// AddResolver adds a resolver to the chain. Start returns the error (no name, a duplicate
+// name) again.
 func (w *Worker) AddResolver(r Resolver) error { return w.remember(w.chain.add(r)) }
 
 // Handlers lists the names of the registered handlers in order.
 func (w *Worker) Handlers() []string { return w.registry.names() }
 
-// CanResolve tells why the worker could not run a step whose template
-// addresses its handler so; nil means that it could.
+// CanResolve returns why the worker could not run a step with this handler reference; nil
+// if it can.
 func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 	_, err := w.chain.resolve(def)
 	return err
 }
 
-// offerAnew has a worker that runs claim what it can run now.
+// offerAnew makes a running worker claim what it can run now.
 func (w *Worker) offerAnew() {
 	w.mu.Lock()
 	p := w.parts
@@ -158,12 +156,12 @@ func (w *Worker) remember(err error) error {
 	return err
 }
 
-// RegisterTemplate has a template registered in the database when the worker
-// starts, as it holds in the worker's environment. A second one of the same
-// namespace, name and version is refused; so is any after Start.
+// RegisterTemplate registers a template in the database when the worker starts, with the
+// overrides of the worker's environment. A second template of the same namespace, name
+// and version is rejected; so is any after Start.
 func (w *Worker) RegisterTemplate(t *workflow.Template) error {
 	if t == nil {
-		return w.remember(errors.New("register a template: it is nil"))
+		return w.remember(errors.New("register a template: the template is nil"))
 	}
 	err := w.addTemplate(t)
 	return w.remember(err)
@@ -177,19 +175,19 @@ func (w *Worker) addTemplate(t *workflow.Template) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state != stateIdle {
-		return fmt.Errorf("register template %s/%s:%s: the worker has been started", t.Namespace, t.Name, t.Version)
+		return fmt.Errorf("register template %s/%s:%s: the worker has already been started", t.Namespace, t.Name, t.Version)
 	}
 	if _, twice := w.templates[key]; twice {
-		return fmt.Errorf("register template %s/%s:%s: there is one already", t.Namespace, t.Name, t.Version)
+		return fmt.Errorf("register template %s/%s:%s: already registered", t.Namespace, t.Name, t.Version)
 	}
 	w.templates[key] = t
 	return nil
 }
 
-// LoadTemplates registers the templates in files, and in all *.yaml, *.yml and
-// *.json files of directories and those below them. The error names every
-// problem with its line and column, then the warnings about the same files.
-// Warnings are logged when all files can be used.
+// LoadTemplates registers the templates in files, and in all *.yaml, *.yml and *.json
+// files of directories, recursively. The error lists every problem with its line and
+// column, then the warnings about the same files. If all files are valid, warnings are
+// logged.
 func (w *Worker) LoadTemplates(paths ...string) error {
 	var (
 		wrong    []error
@@ -217,7 +215,7 @@ func (w *Worker) LoadTemplates(paths ...string) error {
 	return nil
 }
 
-// loadTemplate returns the warnings about a file that can be used.
+// loadTemplate returns the warnings about a valid file.
 func (w *Worker) loadTemplate(file string) (warnings workflow.Problems, err error) {
 	src, err := os.ReadFile(file) // #nosec G304 -- the caller names it
 	if err != nil {
@@ -230,7 +228,7 @@ func (w *Worker) loadTemplate(file string) (warnings workflow.Problems, err erro
 	return problems, w.addTemplate(t)
 }
 
-// templateFiles lists the files behind a path in order.
+// templateFiles lists the files of a path in order.
 func templateFiles(path string) (files []string, err error) {
 	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -246,8 +244,8 @@ func templateFiles(path string) (files []string, err error) {
 	return files, err
 }
 
-// Run starts the worker, waits until ctx ends (or the event system gives up for
-// good, see coordinator.Config), and stops it within ShutdownTimeout.
+// Run starts the worker, waits until ctx ends or the event system gives up (see
+// coordinator.Config), and stops it within ShutdownTimeout.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.Start(ctx); err != nil {
 		return err

@@ -10,21 +10,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrWorkerIDInUse says that another worker runs under the WorkerID, which is to be
-// Exclusive.
+// ErrWorkerIDInUse: another worker runs under the WorkerID, which is Exclusive.
 var ErrWorkerIDInUse = errors.New("worker_id is in use")
 
-// sighting is when a worker of the same WorkerID was first seen, and its last
+// sighting is when another worker with the WorkerID was first seen, and its last
 // heartbeat at that time.
 type sighting struct {
 	at, heartbeat time.Time
 }
 
-// takeWorkerID returns when no other worker runs under the WorkerID. One that has
-// died there is missed after one and a half heartbeats, and gives up its claims at
-// once instead of when their leases end. A living one is heard within one: while
-// the database is away it sends five times as often, so a heartbeat that is old
-// since nobody could send proves nothing before half an interval has been watched.
+// takeWorkerID returns when no other worker runs under the WorkerID. It detects a dead
+// one after one and a half heartbeats and releases its claims at once instead of at the
+// end of their leases. A living one sends within one interval: while the database is
+// unavailable it retries five times as often, so a heartbeat that is old because none
+// could be sent proves nothing before half an interval has been watched.
 func (w *Worker) takeWorkerID(ctx context.Context, p *parts, watch time.Duration) error {
 	d, interval := p.heartbeat.describe(), w.cfg.HeartbeatInterval
 	seen := map[uuid.UUID]sighting{}
@@ -41,7 +40,7 @@ func (w *Worker) takeWorkerID(ctx context.Context, p *parts, watch time.Duration
 		}
 		if len(taken.Others) == 0 {
 			if len(silent) > 0 {
-				w.cfg.Logger.Info("took over from a worker of the same worker_id that died", zap.String("worker_id", d.ID),
+				w.cfg.Logger.Info("took over from a dead worker with the same worker_id", zap.String("worker_id", d.ID),
 					zap.Stringers("worker_uuids", silent), zap.Int("released", taken.Released))
 			}
 			p.publisher.Publish(taken.Signals...)
@@ -53,7 +52,7 @@ func (w *Worker) takeWorkerID(ctx context.Context, p *parts, watch time.Duration
 				seen[o.UUID] = sighting{at: time.Now(), heartbeat: o.HeartbeatAt}
 			}
 			if known && (o.HeartbeatAt.After(s.heartbeat) || watch == 0) {
-				return fmt.Errorf("%w: %q is that of worker %s on %s, whose last heartbeat came %v ago; set another worker.worker_id, or none",
+				return fmt.Errorf("%w: %q belongs to worker %s on %s, whose last heartbeat was %v ago; set another worker.worker_id, or none",
 					ErrWorkerIDInUse, d.ID, o.UUID, o.Hostname, o.HeartbeatAge.Round(time.Millisecond))
 			}
 		}

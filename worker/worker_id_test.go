@@ -16,15 +16,15 @@ func exclusive() Config {
 	return Config{WorkerID: "payments-0", Exclusive: true, HeartbeatInterval: 3 * time.Second, Lease: 10 * time.Second}
 }
 
-// TestTheWorkerIDOfADeadWorkerIsTaken: it is missed after one and a half heartbeats,
-// however old its last one was when its successor came.
+// TestTheWorkerIDOfADeadWorkerIsTaken: its death is detected after one and a half
+// heartbeats, however old its last one was when its successor started.
 func TestTheWorkerIDOfADeadWorkerIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ age, after time.Duration }{
-		"restarted at once":        {age: 0, after: 4500 * time.Millisecond},
-		"restarted after seconds":  {age: 2 * time.Second, after: 2500 * time.Millisecond},
-		"the database was away":    {age: time.Minute, after: 1500 * time.Millisecond},
-		"nobody had the worker_id": {age: -1},
+		"restarted at once":           {age: 0, after: 4500 * time.Millisecond},
+		"restarted after seconds":     {age: 2 * time.Second, after: 2500 * time.Millisecond},
+		"the database was away":       {age: time.Minute, after: 1500 * time.Millisecond},
+		"no worker had the worker_id": {age: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,16 +50,16 @@ func TestASecondWorkerOfAWorkerIDDoesNotStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, exclusive(), func(*StepContext) (any, error) { return nil, nil })
-		lives, id := time.Now().Add(-time.Minute), uuid.New() // the database was away until now
+		lives, id := time.Now().Add(-time.Minute), uuid.New() // the database was unavailable until now
 		r.board.namesake = func() store.Namesake {
 			return store.Namesake{UUID: id, Hostname: "node-7", HeartbeatAt: lives.Add(time.Since(lives).Truncate(time.Second))}
 		}
 		err := r.Start(t.Context())
 		require.ErrorIs(t, err, ErrWorkerIDInUse)
-		require.ErrorContains(t, err, `"payments-0" is that of worker `+id.String()+` on node-7`)
+		require.ErrorContains(t, err, `"payments-0" belongs to worker `+id.String()+` on node-7`)
 		require.Empty(t, r.board.daemons, "it never sent a heartbeat")
 
-		r.board.namesake = nil // the other one has signed off
+		r.board.namesake = nil // the other worker has signed off
 		r.start(t)
 		r.stop(t)
 	})
@@ -82,7 +82,7 @@ func TestAWorkerWhoseIDWasTakenEnds(t *testing.T) {
 		time.Sleep(cfg.HeartbeatInterval + time.Second)
 		synctest.Wait()
 		require.ErrorIs(t, <-fatal, ErrWorkerIDInUse)
-		require.Empty(t, r.board.daemons, "it does not come back beside its successor")
+		require.Empty(t, r.board.daemons, "it does not register beside its successor")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.NoError(t, r.Stop(ctx))

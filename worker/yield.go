@@ -2,15 +2,13 @@ package worker
 
 import "time"
 
-// What the slots know of executions that have yielded. Such a one gives its
-// permit back and keeps its claim; once its checkpoint is saved another
-// execution of the same claim gets in line, behind everything that waits for a
-// permit. What waits on the board comes before it too, if there is anything: the
-// look that its permit pays for is made first.
+// Yielded executions in the slots. A yielded execution frees its permit and keeps its
+// claim; after its checkpoint is saved another execution of the same claim is enqueued
+// behind all that wait for a permit. Steps on the board come before it too: the look that
+// its permit pays for is made first.
 
-// yieldLocked is the end of an execution that wants to go on; it reports
-// whether its checkpoint is to be saved. After the loss of the claim or the
-// time limit nobody goes on from it.
+// yieldLocked ends an execution that yields; it reports whether its checkpoint is to be
+// saved: not after the loss of the claim or the time limit.
 func (s *slots) yieldLocked(x *execution) bool {
 	if x.phase != phaseRunning {
 		return false
@@ -20,8 +18,8 @@ func (s *slots) yieldLocked(x *execution) bool {
 	return true
 }
 
-// endYieldLocked ends the saving of a checkpoint, unless the claim was given up
-// meanwhile.
+// endYieldLocked ends the saving of a checkpoint, unless the claim was given up in the
+// meantime.
 func (s *slots) endYieldLocked(x *execution) bool {
 	if x.phase != phaseYielding || s.claims[x.key.Token] != x {
 		return false
@@ -31,8 +29,8 @@ func (s *slots) endYieldLocked(x *execution) bool {
 	return true
 }
 
-// goOn puts next in the place of x, which has yielded and whose checkpoint is
-// saved, and returns what begins at once. While draining nothing does.
+// goOn replaces x, which has yielded and whose checkpoint is saved, by next and returns
+// what begins at once: nothing while draining.
 func (s *slots) goOn(x, next *execution) (begin []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +40,7 @@ func (s *slots) goOn(x, next *execution) (begin []*execution) {
 	now := time.Now()
 	x.phase = phaseGone
 	next.since = now
-	if x.leaseEnd.After(next.leaseEnd) { // a heartbeat came after the checkpoint
+	if x.leaseEnd.After(next.leaseEnd) { // extended by a heartbeat after the checkpoint
 		next.leaseEnd = x.leaseEnd
 	}
 	s.claims[next.key.Token] = next
@@ -54,7 +52,7 @@ func (s *slots) goOn(x, next *execution) (begin []*execution) {
 	return s.beginLocked(now)
 }
 
-// beginLocked gives out the permits there are.
+// beginLocked assigns the free permits.
 func (s *slots) beginLocked(now time.Time) (begin []*execution) {
 	for x := s.nextLocked(now); x != nil; x = s.nextLocked(now) {
 		begin = append(begin, x)
@@ -62,7 +60,7 @@ func (s *slots) beginLocked(now time.Time) (begin []*execution) {
 	return begin
 }
 
-// giveUp ends an execution whose checkpoint was refused: its claim is lost.
+// giveUp ends an execution whose checkpoint was rejected: its claim is lost.
 func (s *slots) giveUp(x *execution) []*execution {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,22 +84,21 @@ func (s *slots) failYield(x *execution) bool {
 	return true
 }
 
-// letOthersFirst keeps what has yielded from going on until the next look has
-// ended.
+// letOthersFirst keeps yielded steps waiting until the next look has ended.
 func (s *slots) letOthersFirst() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lookFirst = true
 }
 
-// awaited reports whether what has yielded waits for the look that begins now.
+// awaited reports whether yielded steps wait for the look that begins now.
 func (s *slots) awaited() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lookFirst
 }
 
-// resume puts what has yielded in line, and returns what begins at once.
+// resume enqueues the yielded steps and returns what begins at once.
 func (s *slots) resume() (begin []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,15 +108,15 @@ func (s *slots) resume() (begin []*execution) {
 	return s.beginLocked(time.Now())
 }
 
-// resume is the slots', after a look; the heartbeat is its net.
+// resume calls the slots' after a look; the heartbeat is its fallback.
 func (e *engine) resume() {
 	for _, x := range e.slots.resume() {
 		e.start(x)
 	}
 }
 
-// asideLocked is how many of the claims in hand keep no room from others: what
-// has yielded and is being saved, as many as there are permits at most.
+// asideLocked returns how many held claims take no room: yielded ones that are being
+// saved, at most as many as there are permits.
 func (s *slots) asideLocked() int {
 	return min(s.yielding+len(s.yielded), s.limit)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// TestYieldsOutliveTheDatabase like outcomes do: they are kept and tried again.
+// TestYieldsOutliveTheDatabase: like outcomes they are kept and retried.
 func TestYieldsOutliveTheDatabase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -36,8 +36,8 @@ func TestYieldsOutliveTheDatabase(t *testing.T) {
 	})
 }
 
-// TestYieldsDoNotPileUp: while their checkpoints are not answered, no more than
-// as many again are claimed beside them.
+// TestYieldsDoNotPileUp: while their checkpoints are unanswered, at most as many steps
+// again are claimed beside them.
 func TestYieldsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -58,12 +58,12 @@ func TestYieldsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// TestOthersComeBeforeAStepThatYields, those that wait here and those that wait
-// on the board, however soon its checkpoint is saved.
+// TestOthersComeBeforeAStepThatYields: steps that wait in the worker and on the board,
+// however soon the checkpoint is saved.
 func TestOthersComeBeforeAStepThatYields(t *testing.T) {
 	t.Parallel()
 	for prefetch, want := range map[int][]string{
-		0: {"only0", "once0", "only1", "once0", "only2", "only3"}, // one is claimed for each turn
+		0: {"only0", "once0", "only1", "once0", "only2", "only3"}, // one step is claimed per turn
 		2: {"only0", "once0", "once0", "only1", "only2", "only3"},
 	} {
 		for _, takes := range []time.Duration{0, 50 * time.Millisecond} {
@@ -97,7 +97,7 @@ func TestOthersComeBeforeAStepThatYields(t *testing.T) {
 	}
 }
 
-// TestYieldingStepsTakeTurns on one permit, without anything being claimed anew.
+// TestYieldingStepsTakeTurns on one permit, without further claims.
 func TestYieldingStepsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestYieldingStepsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestAYieldThatWaitsLongIsHandedBack: another worker may have a permit free.
+// TestAYieldThatWaitsLongIsHandedBack: another worker may have a free permit.
 func TestAYieldThatWaitsLongIsHandedBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestAYieldThatWaitsLongIsHandedBack(t *testing.T) {
 		r.start(t)
 		r.offer(1, stepOnly)
 		r.offer(1, stepOnce)
-		time.Sleep(2*maxAheadAge + time.Millisecond) // it yields after one
+		time.Sleep(2*maxAheadAge + time.Millisecond) // it yields after one item
 		synctest.Wait()
 		require.Len(t, r.board.handed, 1)
 		r.board.set(func(b *fakeBoard) {
@@ -158,7 +158,7 @@ func TestAYieldThatWaitsLongIsHandedBack(t *testing.T) {
 	})
 }
 
-// TestDrainHandsBackWhatYields while other handlers are still waited for.
+// TestDrainHandsBackWhatYields while other handlers still run.
 func TestDrainHandsBackWhatYields(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestDrainHandsBackWhatYields(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Equal(t, "draining", r.Health().State)
-		require.Len(t, r.board.handed, 1, "also one that may not be repeated: it goes on")
+		require.Len(t, r.board.handed, 1, "also a step that may not be repeated: it continues")
 		r.board.set(func(b *fakeBoard) {
 			require.Contains(t, string(b.claimable[0].Checkpoint), `"cursor":3`)
 			require.Zero(t, b.claimable[0].Attempt)
@@ -191,8 +191,7 @@ func TestDrainHandsBackWhatYields(t *testing.T) {
 	})
 }
 
-// TestStopSavesTheLastWord: handlers that are told to end may save what they
-// have, and yield.
+// TestStopSavesTheLastWord: handlers whose contexts have ended may still save, and yield.
 func TestStopSavesTheLastWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +214,7 @@ func TestStopSavesTheLastWord(t *testing.T) {
 	})
 }
 
-// TestStopWithYieldsThatCannotBeSaved comes to its end in time.
+// TestStopWithYieldsThatCannotBeSaved: it ends in time.
 func TestStopWithYieldsThatCannotBeSaved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,7 +231,7 @@ func TestStopWithYieldsThatCannotBeSaved(t *testing.T) {
 	})
 }
 
-// TestYieldsLeaveTheTimeLimitBehind: each execution has its own.
+// TestYieldsLeaveTheTimeLimitBehind: each execution has its own limit.
 func TestYieldsLeaveTheTimeLimitBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,8 +254,7 @@ func TestYieldsLeaveTheTimeLimitBehind(t *testing.T) {
 	})
 }
 
-// TestAYieldNeedsNoLook: the heartbeat sees to it where the mode has forbidden
-// the look that was due.
+// TestAYieldNeedsNoLook: the heartbeat resumes it if the mode has forbidden the due look.
 func TestAYieldNeedsNoLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -279,8 +277,8 @@ func TestAYieldNeedsNoLook(t *testing.T) {
 	})
 }
 
-// TestAYieldUnderALeaseThatIsOverDoesNotGoOn: its checkpoint was saved, but the
-// answer came when the lease was over by our clock.
+// TestAYieldUnderALeaseThatIsOverDoesNotGoOn: its checkpoint was saved, but the answer
+// came after the end of the lease by the local clock.
 func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +304,7 @@ func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
 	})
 }
 
-// added is what begins when one claim is added.
+// added returns what begins when one claim is added.
 func added(s *slots, x *execution) []*execution {
 	begin, _ := s.add([]*execution{x})
 	return begin

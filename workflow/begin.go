@@ -154,7 +154,7 @@ func (b *Beginning) wait(step *PlanStep, scope *Scope) (err error) {
 	}
 	switch {
 	case w.OnTimeout != WaitContinues:
-		what := "nobody has decided within " + w.Timeout
+		what := "no decision within " + w.Timeout
 		if step.Kind == KindWaitForEvent {
 			what = fmt.Sprintf("the event %s did not come within %s", w.Event, w.Timeout)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// stepActionBody is what is read of a client.StepAction.
+// stepActionBody decodes a client.StepAction.
 type stepActionBody struct {
 	ActionType     *string `json:"action_type"`
 	Reason         *string `json:"reason"`
@@ -26,8 +26,7 @@ type stepActionBody struct {
 	} `json:"completion_data"`
 }
 
-// action turns the body into what the engine takes; its step is still to be
-// set.
+// action converts the body for the engine; the caller sets its step.
 func (b *stepActionBody) action() (orchestration.Action, error) {
 	if b.ActionType == nil {
 		return orchestration.Action{}, unprocessable("missing field: action_type")
@@ -48,7 +47,7 @@ func (b *stepActionBody) action() (orchestration.Action, error) {
 		who("completed_by", b.CompletedBy)
 		b.completion(&c, &a)
 	default:
-		return a, unprocessable(fmt.Sprintf("%q is no action_type (reset_for_retry, resolve_manually, complete_manually)",
+		return a, unprocessable(fmt.Sprintf("invalid action_type %q: want one of (reset_for_retry, resolve_manually, complete_manually)",
 			clip(*b.ActionType, 64)))
 	}
 	return a, c.err()
@@ -74,7 +73,7 @@ func resultOr(c *checked, name string, raw json.RawMessage) json.RawMessage {
 	return c.value(name, raw)
 }
 
-// taskActionBody is what is read of a client.TaskAction.
+// taskActionBody decodes a client.TaskAction.
 type taskActionBody struct {
 	Action       *string         `json:"action"`
 	StepUUID     *string         `json:"step_uuid"`
@@ -90,7 +89,7 @@ type taskActionBody struct {
 // new one another.
 var editing = []string{client.ActionReplay, client.ActionRunAgain, client.ActionReset}
 
-// edit reads how the context is to be changed; nil: it is not.
+// edit reads the change of the context; nil: none.
 func (b *taskActionBody) edit(c *checked) *orchestration.ContextEdit {
 	c.only("context", len(b.Context) > 0, *b.Action, editing...)
 	c.only("context_patch", len(b.ContextPatch) > 0, *b.Action, editing...)
@@ -104,8 +103,8 @@ func (b *taskActionBody) edit(c *checked) *orchestration.ContextEdit {
 	return e
 }
 
-// engineKinds are the actions that the engine carries out by itself; the
-// others, replay and dead_letter, are not among its kinds.
+// engineKinds are the actions of the engine; replay and dead_letter are not among its
+// kinds.
 var engineKinds = map[string]orchestration.ActionKind{
 	client.ActionCancel: orchestration.ActionCancel, client.ActionFail: orchestration.ActionFail,
 	client.ActionResolve: orchestration.ActionResolveManually, client.ActionReset: orchestration.ActionResetForRetry,
@@ -116,8 +115,7 @@ var engineKinds = map[string]orchestration.ActionKind{
 // onSteps are the actions that need a step; resolve may have one.
 var onSteps = []string{client.ActionReset, client.ActionComplete, client.ActionRunAgain, client.ActionReleaseLease}
 
-// action turns the body into what the engine takes. That of a replay or a
-// dead letter has no kind.
+// action converts the body for the engine. A replay or a dead letter has no kind.
 func (b *taskActionBody) action() (orchestration.Action, error) {
 	if b.Action == nil {
 		return orchestration.Action{}, unprocessable("missing field: action")
@@ -144,7 +142,7 @@ func (b *taskActionBody) action() (orchestration.Action, error) {
 	return a, c.err()
 }
 
-// checkOperands holds what an action is given against what it needs.
+// checkOperands checks that an action has the fields that it needs and no others.
 func checkOperands(c *checked, action, stepField string, step bool, priority *int, result json.RawMessage) {
 	c.only(stepField, step, action, append([]string{client.ActionResolve}, onSteps...)...)
 	c.only("priority", priority != nil, action, client.ActionReprioritise)
@@ -169,10 +167,10 @@ func unknownAction(action string, more ...string) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return unprocessable(fmt.Sprintf("%q is no action (%s)", clip(action, 64), strings.Join(names, ", ")))
+	return unprocessable(fmt.Sprintf("invalid action %q: want one of %s", clip(action, 64), strings.Join(names, ", ")))
 }
 
-// bulkBody is what is read of a client.BulkAction.
+// bulkBody decodes a client.BulkAction.
 type bulkBody struct {
 	Filter   json.RawMessage `json:"filter"`
 	Action   *string         `json:"action"`
@@ -184,7 +182,7 @@ type bulkBody struct {
 	Limit    *int            `json:"limit"`
 }
 
-// bulk turns the body into what the engine takes.
+// bulk converts the body for the engine.
 func (b *bulkBody) bulk() (orchestration.Bulk, error) {
 	bulk := orchestration.Bulk{DryRun: b.DryRun == nil || *b.DryRun}
 	if b.Action == nil {
@@ -223,8 +221,7 @@ func readBulkFilter(raw json.RawMessage) (f client.BulkFilter, err error) {
 	return f, decode(raw, &f)
 }
 
-// bulkFilterOf checks a filter. One that names nothing would mean everything,
-// which nobody says by leaving something out.
+// bulkFilterOf checks a filter. An empty one is rejected: it would select everything.
 func bulkFilterOf(c *checked, f client.BulkFilter) orchestration.TaskSelection {
 	w := orchestration.TaskSelection{
 		Namespace: c.text("filter.namespace", f.Namespace, orchestration.MaxNameLength),
@@ -240,7 +237,7 @@ func bulkFilterOf(c *checked, f client.BulkFilter) orchestration.TaskSelection {
 		w.CreatedAfter = &f.CreatedAfter.Time
 	}
 	if w.Namespace == "" && w.Name == "" && w.Version == "" && w.Tag == "" && len(f.States) == 0 && w.CreatedBefore == nil && w.CreatedAfter == nil {
-		c.add("filter must name something: namespace, name, version, states, tag, created_before or created_after")
+		c.add("filter must have a condition: namespace, name, version, states, tag, created_before or created_after")
 	}
 	return w
 }

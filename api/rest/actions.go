@@ -15,30 +15,29 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Actions is what operators can do to tasks; *orchestration.Orchestrator is
-// one. Whatever it does it records with the actor and the reason.
+// Actions are the actions of operators on tasks; *orchestration.Orchestrator implements
+// it. It records each with the actor and the reason.
 type Actions interface {
-	// Act does something to one task; the error may be an
-	// *orchestration.InvalidError or *orchestration.TransitionError, or wrap
-	// store.ErrNotFound or store.ErrTaskEnded.
+	// Act acts on one task; the error may be an *orchestration.InvalidError or
+	// *orchestration.TransitionError, or wrap store.ErrNotFound or store.ErrTaskEnded.
 	Act(ctx context.Context, task uuid.UUID, a orchestration.Action) error
 	// ActOnMany does the same to many.
 	ActOnMany(ctx context.Context, b orchestration.Bulk) (orchestration.BulkResult, error)
-	// Preview tells what Act would do; its errors are those of Act.
+	// Preview computes the effect of Act; its errors are those of Act.
 	Preview(ctx context.Context, task uuid.UUID, a orchestration.Action) (orchestration.Preview, error)
-	// PreviewReplay tells with which context Replay would create a task.
+	// PreviewReplay computes the context with which Replay would create a task.
 	PreviewReplay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Preview, error)
 	// Replay creates a task that does the same again.
 	Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error)
-	// ReplayDeadLetters replays many. Like that of ActOnMany, its result tells
-	// how far it came when there is an error too.
+	// ReplayDeadLetters replays many. Like ActOnMany, it returns the partial result with
+	// an error.
 	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
-	// Pause and Resume are about a namespace, or a callable of it; the error wraps
-	// store.ErrNotFound where there is none.
+	// Pause and Resume act on a namespace, or a callable of it; the error wraps
+	// store.ErrNotFound if it does not exist.
 	Pause(ctx context.Context, p store.Pause) error
 	Resume(ctx context.Context, p store.Pause) error
-	// DeprecateTemplate marks a template version, or takes the mark off; the error
-	// wraps store.ErrNotFound where there is no such version.
+	// DeprecateTemplate marks a template version as deprecated, or removes the mark; the
+	// error wraps store.ErrNotFound if the version does not exist.
 	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
 }
 
@@ -47,7 +46,7 @@ type actionRoutes struct {
 	*api
 	tasks   *taskRoutes
 	actions Actions
-	letters DeadLetters // nil: no task can be put there by hand
+	letters DeadLetters // nil: no entry can be opened by hand
 }
 
 func (r *actionRoutes) add() {
@@ -56,9 +55,9 @@ func (r *actionRoutes) add() {
 	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions", id: "act-on-task", tag: tasksTag,
 		summary: "Act on a task by hand; a replay answers with the new task", body: client.TaskAction{}}, r.actOnTask)
 	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions/preview", id: "preview-action", tag: tasksTag,
-		summary: "Tell what an action on a task would do", body: client.TaskAction{}}, r.preview)
+		summary: "Preview an action on a task", body: client.TaskAction{}}, r.preview)
 	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/actions", id: "act-on-tasks", tag: tasksTag,
-		summary: "Act on many tasks, or tell what that would do", body: client.BulkAction{}}, r.actOnMany)
+		summary: "Act on many tasks, or preview it", body: client.BulkAction{}}, r.actOnMany)
 }
 
 // actOnStep answers PATCH of a step.
@@ -94,7 +93,7 @@ func (r *actionRoutes) actOnStep(ctx context.Context, in *stepPath) (*client.Ste
 	return &shown, err
 }
 
-// checkStep reports why there is no such step of the task.
+// checkStep returns an error if the task has no such step.
 func (r *actionRoutes) checkStep(ctx context.Context, taskID, stepID uuid.UUID) error {
 	task, err := r.tasks.store.Task(ctx, taskID)
 	if err != nil {
@@ -172,16 +171,16 @@ func replayOf(a *orchestration.Action) orchestration.Replay {
 	return orchestration.Replay{Actor: a.Actor, Reason: a.Reason, Edit: a.Edit}
 }
 
-// ofTask says which task there is none of.
+// ofTask adds the task to a not-found error.
 func ofTask(id uuid.UUID, err error) error {
-	var told *failure
-	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &told) {
+	var known *failure
+	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &known) {
 		return notFound(fmt.Sprintf("Task not found: %s", id))
 	}
 	return err
 }
 
-// refusedTask says why an action was not carried out.
+// refusedTask explains why an action was rejected.
 func (r *actionRoutes) refusedTask(ctx context.Context, id uuid.UUID, action string, err error) error {
 	switch {
 	case action == client.ActionCancel:
@@ -192,11 +191,10 @@ func (r *actionRoutes) refusedTask(ctx context.Context, id uuid.UUID, action str
 	return ofTask(id, err)
 }
 
-// butActed keeps the news that an action was carried out when only showing the
-// outcome failed.
+// butActed says that an action was carried out although showing the outcome failed.
 func butActed(id uuid.UUID, err error) error {
 	f := &failure{status: http.StatusServiceUnavailable, code: codeUnavailable, taskUUID: id.String(),
-		message: fmt.Sprintf("It was done, but task %s could not be read back", id)}
+		message: fmt.Sprintf("The action was carried out, but task %s could not be read back", id)}
 	return fmt.Errorf("show the task after the action: %w", errors.Join(f, err))
 }
 
@@ -217,13 +215,13 @@ func (r *actionRoutes) actOnMany(ctx context.Context, _ *struct{}) (*client.Bulk
 	return bulkResultOf(done), nil
 }
 
-// partly keeps the news of how far many things came before they failed.
+// partly adds the progress of a bulk action to its error.
 func partly(ctx context.Context, done orchestration.BulkResult, err error) error {
 	if done.Changed == 0 {
 		return err
 	}
 	f := *classify(ctx, err)
-	f.message = fmt.Sprintf("%s. %d of %d were done before that; asking again goes on from there", f.message, done.Changed, done.Matched)
+	f.message = fmt.Sprintf("%s. %d of %d were done before that; repeating the request continues from there", f.message, done.Changed, done.Matched)
 	return fmt.Errorf("%d of %d were done: %w", done.Changed, done.Matched, errors.Join(&f, err))
 }
 

@@ -31,8 +31,8 @@ func TestStepActions(t *testing.T) {
 	o := &fakeOperator{}
 	h := newHouse(t, operated(o))
 	for body, want := range map[string]orchestration.Action{
-		`{"action_type":"reset_for_retry","reason":"fixed","reset_by":"ana"}`:                         {Kind: orchestration.ActionResetForRetry, Reason: "fixed", Actor: "ana"},
-		`{"action_type":"resolve_manually","reason":"fixed","resolved_by":"ana","reset_by":"nobody"}`: {Kind: orchestration.ActionResolveManually, Reason: "fixed", Actor: "ana"},
+		`{"action_type":"reset_for_retry","reason":"fixed","reset_by":"ana"}`:                        {Kind: orchestration.ActionResetForRetry, Reason: "fixed", Actor: "ana"},
+		`{"action_type":"resolve_manually","reason":"fixed","resolved_by":"ana","reset_by":"other"}`: {Kind: orchestration.ActionResolveManually, Reason: "fixed", Actor: "ana"},
 		`{"action_type":"complete_manually","reason":"fixed","completed_by":"ana","completion_data":{"result":{"total":12},"metadata":{"ticket":"X-1"}},"other":1}`: {
 			Kind: orchestration.ActionCompleteManually, Reason: "fixed", Actor: "ana", Result: json.RawMessage(`{"total":12}`), Metadata: json.RawMessage(`{"ticket":"X-1"}`)},
 		`{"action_type":"complete_manually","reason":"fixed","completed_by":"ana","completion_data":{"result":null}}`: {
@@ -58,7 +58,7 @@ func TestStepActionsThatAreNone(t *testing.T) {
 		`[]`:                                {422, "UNPROCESSABLE_ENTITY", "JSON object"},
 		`{}`:                                {422, "UNPROCESSABLE_ENTITY", "missing field: action_type"},
 		`{"action_type":7}`:                 {422, "UNPROCESSABLE_ENTITY", "action_type"},
-		`{"action_type":"explode"}`:         {422, "UNPROCESSABLE_ENTITY", `"explode" is no action_type`},
+		`{"action_type":"explode"}`:         {422, "UNPROCESSABLE_ENTITY", `invalid action_type "explode"`},
 		`{"action_type":"reset_for_retry"}`: {422, "UNPROCESSABLE_ENTITY", "missing field: reason, reset_by"},
 		`{"action_type":"resolve_manually","reason":"r","reset_by":"b"}`:                                                           {422, "UNPROCESSABLE_ENTITY", "missing field: resolved_by"},
 		`{"action_type":"complete_manually","reason":"r","completed_by":"b"}`:                                                      {422, "UNPROCESSABLE_ENTITY", "missing field: completion_data"},
@@ -86,7 +86,7 @@ func TestStepActionsThatAreNone(t *testing.T) {
 		code := map[int]string{400: "BAD_REQUEST", 404: "NOT_FOUND"}[want.status]
 		require.Equal(t, want.says, h.do(http.MethodPatch, path, good).refused(t, want.status, code).Message)
 	}
-	require.Empty(t, o.taken(), "nothing of this reached the engine")
+	require.Empty(t, o.taken(), "no request reached the engine")
 
 	o.fails(fmt.Errorf("act: %w", &workflow.NotAllowedError{Action: "reset_for_retry", Step: "left", From: "complete"}))
 	require.Equal(t, "Cannot manually resolve step: invalid transition from complete to ResetForRetry",
@@ -162,7 +162,7 @@ func TestTaskActionsThatAreNone(t *testing.T) {
 	}{
 		`{"action":"cancel","actor":"a"}`:                                                             {422, "missing field: reason"},
 		`{"actor":"a","reason":"r"}`:                                                                  {422, "missing field: action"},
-		`{"action":"explode","actor":"a","reason":"r"}`:                                               {422, `"explode" is no action`},
+		`{"action":"explode","actor":"a","reason":"r"}`:                                               {422, `invalid action "explode"`},
 		`{"actor":"a","reason":"r","action":"run_again"}`:                                             {422, "missing field: step_uuid"},
 		`{"actor":"a","reason":"r","action":"cancel"` + step + `}`:                                    {400, "step_uuid is for"},
 		`{"actor":"a","reason":"r","action":"run_again","step_uuid":"x"}`:                             {422, "step_uuid must be a UUID"},
@@ -201,7 +201,7 @@ func TestTaskActionsThatAreNone(t *testing.T) {
 	require.Equal(t, againID.String(), h.do(http.MethodPost, actionsPath, `{"actor":"a","reason":"r","action":"replay"}`).refused(t, 409, "CONFLICT").TaskUUID)
 }
 
-// What was done must not look undone because it could not be shown.
+// An action must not look failed because its outcome could not be shown.
 func TestActionsThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	o := &fakeOperator{}
@@ -209,7 +209,7 @@ func TestActionsThatCannotBeShown(t *testing.T) {
 	h.store.fails(store.ErrUnavailable)
 	e := h.do(http.MethodPost, actionsPath, `{"actor":"a","reason":"r","action":"cancel"}`).refused(t, 503, "SERVICE_UNAVAILABLE")
 	require.Equal(t, taskID.String(), e.TaskUUID)
-	require.Contains(t, e.Message, "It was done")
+	require.Contains(t, e.Message, "The action was carried out")
 }
 
 func TestBulkActions(t *testing.T) {
@@ -218,7 +218,7 @@ func TestBulkActions(t *testing.T) {
 	h := newHouse(t, operated(o))
 	var got client.BulkResult
 	h.do(http.MethodPost, bulkPath, `{"filter":{"namespace":"shapes"},"action":"cancel","reason":"r","actor":"a"}`).into(t, &got)
-	require.True(t, got.DryRun, "nothing is done that is not asked for")
+	require.True(t, got.DryRun, "dry by default")
 	require.Equal(t, 150, got.Matched)
 	require.Equal(t, 140, got.Changed)
 	require.Equal(t, 10, got.Skipped)
@@ -257,13 +257,13 @@ func TestBulkActionsThatAreNone(t *testing.T) {
 		`{"action":"cancel","reason":"r","actor":"a"}`:                         {422, "missing field: filter"},
 		`{"action":"cancel","filter":{"tag":"x"}}`:                             {422, "missing field: reason, actor"},
 		`{"action":"replay","filter":{"tag":"x"},"reason":"r","actor":"a"}`:    {400, "/v1/dlq/replay"},
-		`{"action":"explode","filter":{"tag":"x"},"reason":"r","actor":"a"}`:   {422, "is no action"},
+		`{"action":"explode","filter":{"tag":"x"},"reason":"r","actor":"a"}`:   {422, "invalid action"},
 		`{"action":"run_again","filter":{"tag":"x"},"reason":"r","actor":"a"}`: {422, "missing field: filter.step_name"},
 		with(`null`, ``):                       {422, "missing field: filter"},
 		with(`[]`, ``):                         {422, "filter must be a JSON object"},
-		with(`{}`, ``):                         {400, "filter must name something"},
-		with(`{"states":[]}`, ``):              {400, "filter must name something"},
-		with(`{"step_name":"left"}`, ``):       {400, "filter must name something"},
+		with(`{}`, ``):                         {400, "filter must have a condition"},
+		with(`{"states":[]}`, ``):              {400, "filter must have a condition"},
+		with(`{"step_name":"left"}`, ``):       {400, "filter must have a condition"},
 		with(`{"namspace":"x","tag":"y"}`, ``): {422, `filter has no condition "namspace"`},
 		with(`{"states":["broken"]}`, ``):      {400, `"broken" is not a task state`},
 		with(`{"states":"error"}`, ``):         {422, "states must not be of JSON type string"},
@@ -289,7 +289,7 @@ func TestCancelSaysWhoAndWhy(t *testing.T) {
 	require.Equal(t, 200, h.do(http.MethodDelete, path, "").StatusCode)
 	require.Equal(t, 200, h.do(http.MethodDelete, path+"?actor=ana&reason=wrong+import", "").StatusCode)
 	require.Equal(t, 200, h.do(http.MethodDelete, path+"?actor=ana", `{"actor":"ben","reason":"why"}`).StatusCode)
-	require.Equal(t, 200, h.do(http.MethodDelete, path, `no JSON, and nobody said so`, "Content-Type", "text/plain").StatusCode)
+	require.Equal(t, 200, h.do(http.MethodDelete, path, `not JSON, and not declared as JSON`, "Content-Type", "text/plain").StatusCode)
 	require.Equal(t, []string{"orchestrator-1", "ana", "ben", "orchestrator-1"}, h.engine.cancelled)
 	require.Equal(t, []string{"cancelled over the API", "wrong import", "why", "cancelled over the API"}, h.engine.reasons)
 	h.do(http.MethodDelete, path, `{`).refused(t, 400, "JSON_ERROR")
@@ -300,7 +300,7 @@ func TestCancelSaysWhoAndWhy(t *testing.T) {
 	require.Len(t, h.engine.cancelled, 4)
 }
 
-// What nobody is behind does not exist.
+// Routes without an implementation do not exist.
 func TestRoutesOfOperatorsNeedThem(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

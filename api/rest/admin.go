@@ -19,8 +19,8 @@ const (
 	fleetAge = 10 * time.Minute
 	// FleetLive is how old a sign of life may be: three missed heartbeats.
 	FleetLive = 30 * time.Second
-	// fleetStopped is how long a daemon is shown that has signed off: it is missed
-	// by nobody, but one that just went explains what is seen.
+	// fleetStopped is how long a daemon that signed off is shown: a recent end explains
+	// its effects.
 	fleetStopped = time.Minute
 )
 
@@ -41,7 +41,7 @@ func (r *adminRoutes) add() {
 
 func (r *adminRoutes) addFleet() {
 	add(r.api, operation{method: http.MethodGet, path: "/v1/admin/fleet", id: "get-fleet", tag: "administration", failure: shapeProblem,
-		summary: "List the daemons that gave a sign of life recently"}, r.fleet)
+		summary: "List the daemons with a recent heartbeat"}, r.fleet)
 }
 
 func (r *adminRoutes) mode(context.Context, *struct{}) (*client.DeploymentMode, error) {
@@ -60,7 +60,7 @@ func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}) (*client.Deploym
 	}
 	mode, ok := deploymode.Parse(*body.Mode)
 	if !ok {
-		return nil, unprocessable(fmt.Sprintf("%q is no deployment mode (PollingOnly, EventDrivenOnly, Hybrid, Disabled)", clip(*body.Mode, 64)))
+		return nil, unprocessable(fmt.Sprintf("invalid deployment mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", clip(*body.Mode, 64)))
 	}
 	before := r.status.Mode()
 	if err := r.status.SetMode(ctx, mode); err != nil {
@@ -73,7 +73,7 @@ func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}) (*client.Deploym
 	return &client.DeploymentMode{Mode: string(r.status.Mode())}, nil
 }
 
-// refused explains why the mode is as it was.
+// refused explains why the mode is unchanged.
 func (r *adminRoutes) refused(ctx context.Context, mode deploymode.Mode, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -116,13 +116,13 @@ func fleetOf(replicas []store.Replica) *client.Fleet {
 
 func live(r store.Replica) bool { return !r.Stopped && r.HeartbeatAge <= FleetLive }
 
-// fleetWarning asks for a live poller among the orchestrators and for each
-// namespace that workers serve.
+// fleetWarning checks for a live poller among the orchestrators and for each namespace
+// with workers.
 func fleetWarning(replicas []store.Replica) string {
 	var list []deploymode.Replica
 	for _, r := range replicas {
 		if r.Mode == store.ModeDraining {
-			continue // it is leaving
+			continue // it is stopping
 		}
 		mode, _ := deploymode.Parse(r.Mode)
 		replica := deploymode.Replica{ID: r.ID, System: r.Kind, Mode: mode, Live: live(r)}

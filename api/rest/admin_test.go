@@ -46,7 +46,7 @@ func TestDeploymentMode(t *testing.T) {
 	h.get("/v1/admin/nothing").problem(t, 404)
 }
 
-// sorted brings the methods of an Allow header into one order.
+// sorted sorts the methods of an Allow header.
 func sorted(allow string) string {
 	out := []string{}
 	for _, m := range []string{"PUT", "GET", "HEAD"} {
@@ -61,8 +61,8 @@ func TestDeploymentModeThatCannotBe(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	for text, c := range map[string]struct {
-		err  error
-		told bool
+		err   error
+		shown bool
 	}{
 		"no event source is configured": {errors.New("no event source is configured"), true},
 		"db-7":                          {fmt.Errorf("connect to db-7: %w", store.ErrUnavailable), false},
@@ -71,7 +71,7 @@ func TestDeploymentModeThatCannotBe(t *testing.T) {
 		h.engine.change(func(s *fakeStatus) { s.modeErr = c.err })
 		detail := h.do(http.MethodPut, modePath, `{"mode":"EventDrivenOnly"}`).problem(t, 409)
 		require.Contains(t, detail, "still Hybrid, not EventDrivenOnly")
-		require.Equal(t, c.told, strings.Contains(detail, text), detail)
+		require.Equal(t, c.shown, strings.Contains(detail, text), detail)
 	}
 	require.Equal(t, deploymode.Hybrid, h.engine.Mode())
 }
@@ -91,7 +91,7 @@ func TestFleet(t *testing.T) {
 	before := len(fleet.Replicas)
 	h.store.fleet[0].Stopped = true
 	h.get("/v1/admin/fleet").into(t, &fleet)
-	require.Len(t, fleet.Replicas, before, "one that just signed off is shown")
+	require.Len(t, fleet.Replicas, before, "a daemon that just signed off is shown")
 	h.store.fleet[0].HeartbeatAge = 2 * time.Minute
 	h.get("/v1/admin/fleet").into(t, &fleet)
 	require.Len(t, fleet.Replicas, before-1, "and then forgotten")

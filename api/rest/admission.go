@@ -7,17 +7,16 @@ import (
 	"github.com/tasker-go/tasker/internal/backpressure"
 )
 
-// Admission lets new tasks in or turns them away; *backpressure.Admission is
-// one.
+// Admission admits or rejects new tasks; *backpressure.Admission implements it.
 type Admission interface {
-	// AdmitRequest is asked before the body of a creation is read.
+	// AdmitRequest is called before the body of a creation is read.
 	AdmitRequest() (r backpressure.Refusal, ok bool)
-	// AdmitTask is asked for each task of a request that was let in.
+	// AdmitTask is called for each task of an admitted request.
 	AdmitTask(namespace string) (r backpressure.Refusal, ok bool)
 }
 
-// admitRequest says why a creation is turned away before its body is read.
-// Where nobody decides about that, the command channel does.
+// admitRequest returns why a creation is rejected before its body is read. Without an
+// Admission the command channel decides.
 func (t *taskRoutes) admitRequest() error {
 	if t.admission == nil {
 		return nearlyFull(t.engine.Saturation())
@@ -28,7 +27,7 @@ func (t *taskRoutes) admitRequest() error {
 	return nil
 }
 
-// admitTask says why a task of the namespace is turned away.
+// admitTask returns why a task of the namespace is rejected.
 func (t *taskRoutes) admitTask(namespace string) error {
 	if t.admission == nil {
 		return nil
@@ -48,7 +47,7 @@ func refusal(r backpressure.Refusal) *failure {
 	return f
 }
 
-// nearlyFull turns new tasks away while the command channel is nearly full.
+// nearlyFull rejects new tasks while the command channel is nearly full.
 func nearlyFull(saturation float64) error {
 	retry := 15 * time.Second
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// bodies has a good body for every route that takes one.
+// bodies returns a valid body for every route with one.
 func bodies() map[string]string {
 	step, task, letter := leftStep.String(), taskID.String(), letterID.String()
 	return map[string]string{
@@ -66,7 +66,7 @@ func neverGood() []string {
 		strings.Repeat("[", 20_000), `{"reason":"` + strings.Repeat("x", 3<<20) + `"}`, strings.Repeat(`{"a":`, 20_000)}
 }
 
-// instead are values that something else may be expected in place of.
+// instead are values of other types.
 func instead() []json.RawMessage {
 	list := []json.RawMessage{}
 	for _, text := range []string{`null`, `7`, `-1`, `1.5`, `99999999999999999999`, `1e400`, `true`, `""`, `"x"`, `" "`, `"\u0000"`, `"a\u0000b"`, `"\ud800"`, `[]`, `[1]`, `[null]`, `{}`,
@@ -77,8 +77,8 @@ func instead() []json.RawMessage {
 	return list
 }
 
-// odd returns body with one value, at any depth of two, replaced by each of the
-// odd ones, removed, or doubled in another case.
+// odd returns body with one value, at two levels of depth, replaced by each of the odd
+// ones, removed, or doubled in another case.
 func odd(t testing.TB, body string) (all []string) {
 	t.Helper()
 	var object map[string]json.RawMessage
@@ -110,8 +110,7 @@ func odd(t testing.TB, body string) (all []string) {
 	return all
 }
 
-// guarded is a house whose people are all there and that fails the test where
-// something is logged that only a mistake of ours leads to.
+// guarded is a house with all parts that fails the test if a log shows an internal error.
 func guarded(t testing.TB) (*house, *fakeOperator) {
 	o := &fakeOperator{}
 	h := newHouse(t, operated(o), func(c *rest.Config, _ *rest.Orchestrator) { c.MaxBodyBytes = 2 << 20 })
@@ -133,8 +132,8 @@ func serve(h *house, o *fakeOperator, route, body string) (status int, reached [
 	return w.Code, o.taken()
 }
 
-// What is no body of a route is refused with an id, reaches nobody and leaves
-// no stack in the log.
+// An invalid body is rejected with an id, reaches no engine and leaves no stack in the
+// log.
 func TestBadBodiesCostNothing(t *testing.T) {
 	t.Parallel()
 	h, o := guarded(t)
@@ -155,7 +154,7 @@ func TestBadBodiesCostNothing(t *testing.T) {
 	require.Len(t, h.engine.created, 4)
 }
 
-// A body with something odd in it is taken or refused, never a failure of ours.
+// A body with odd values is accepted or rejected, never an internal error.
 func TestOddBodies(t *testing.T) {
 	t.Parallel()
 	h, o := guarded(t)
@@ -177,12 +176,12 @@ func TestOddBodies(t *testing.T) {
 	require.Greater(t, refused, sent/2)
 }
 
-// checkReached looks for what the engine must never be asked for.
+// checkReached checks what the engine must never receive.
 func checkReached(t testing.TB, reached []acted) {
 	t.Helper()
 	text := func(what, s string, limit int) {
 		if s == "" || len(s) > 4*limit || strings.ContainsRune(s, 0) {
-			require.Fail(t, "got through", "%s: %.100q", what, s)
+			require.Fail(t, "invalid text reached the engine", "%s: %.100q", what, s)
 		}
 	}
 	for _, a := range reached {
@@ -217,7 +216,7 @@ func checkReached(t testing.TB, reached []acted) {
 
 var parameter = regexp.MustCompile(`\{[^}]*\}`)
 
-// Whatever stands in the path and the query, it is an answer below 500.
+// Any path and query has an answer below 500.
 func TestOddPathsAndQueries(t *testing.T) {
 	t.Parallel()
 	h, o := guarded(t)
@@ -249,8 +248,8 @@ func TestOddPathsAndQueries(t *testing.T) {
 	}
 }
 
-// FuzzOperators sends any body to any of the routes: the answer is never a 5xx,
-// and what gets through is what the engine may be asked for.
+// FuzzOperators sends any body to any of the routes: the answer is never a 5xx, and the
+// engine receives only valid requests.
 func FuzzOperators(f *testing.F) {
 	all := bodies()
 	routes := slices.Sorted(maps.Keys(all))

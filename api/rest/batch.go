@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// maxBatches is how many batches are read and created at once; the rest
-	// waits, its bodies unread. It bounds the memory that batches take.
+	// maxBatches bounds the batches read and created at once; the others wait, their
+	// bodies unread. It bounds the memory of batches.
 	maxBatches = 4
-	// maxBatchWait is how long a batch waits for its turn before it is told to
-	// come back after batchRetry.
+	// maxBatchWait is how long a batch waits before it is answered with Retry-After:
+	// batchRetry.
 	maxBatchWait = 5 * time.Second
 	batchRetry   = 2 * time.Second
-	// batchBodies is how many times the bound of other bodies a batch may have.
+	// batchBodies is the bound of a batch as a multiple of the bound of other bodies.
 	batchBodies = 8
-	// usualTask is how long a task is, more or less: room is made for so many.
+	// usualTask is the approximate length of a task, for allocation.
 	usualTask = 200
 )
 
-// createMany answers POST /v1/tasks/batch: each task for itself, in order. The
-// whole is refused only when it is no batch, or when nothing was created and
-// the reason is not in the tasks.
+// createMany answers POST /v1/tasks/batch: each task separately, in order. The whole is
+// rejected only if it is not a batch, or if no task was created for a reason outside of
+// the tasks.
 func (t *taskRoutes) createMany(x *exchange) error {
 	if err := t.admitRequest(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (t *taskRoutes) createMany(x *exchange) error {
 	return nil
 }
 
-// enterBatch waits for a place; the caller gives it back.
+// enterBatch waits for a place, which the caller must release.
 func (t *taskRoutes) enterBatch(ctx context.Context) error {
 	select {
 	case t.bulk <- struct{}{}:
@@ -95,7 +95,7 @@ type batchEntry struct {
 	err     error
 }
 
-// add takes the next task.
+// add adds the next task.
 func (b *batch) add(body *createBody, err error) {
 	var request orchestration.Request
 	if err == nil {
@@ -107,7 +107,7 @@ func (b *batch) add(body *createBody, err error) {
 	}
 }
 
-// turnAway takes out the tasks that are not admitted now.
+// turnAway removes the tasks that are not admitted now.
 func (b *batch) turnAway(admit func(namespace string) error) {
 	kept := b.requests[:0]
 	for i := range b.entries {
@@ -124,7 +124,7 @@ func (b *batch) turnAway(admit func(namespace string) error) {
 	b.requests = kept
 }
 
-// read takes a body apart.
+// read decodes a body.
 func (b *batch) read(raw []byte) error {
 	likely := min(len(raw)/usualTask+1, client.MaxBatchTasks)
 	b.requests, b.entries = make([]orchestration.Request, 0, likely), make([]batchEntry, 0, likely)
@@ -150,8 +150,8 @@ func (b *batch) read(raw []byte) error {
 	return nil
 }
 
-// readPlain reads a batch whose every task is plain; false when it is not.
-// More tasks than allowed are not read to their end.
+// readPlain reads a batch whose every task is plain; false if it is not. It stops when
+// there are too many tasks.
 func (b *batch) readPlain(raw []byte) bool {
 	r := plainReader{text: raw}
 	if !r.next('{') {
@@ -183,12 +183,12 @@ func (*batch) checkSize(n int) error {
 	return nil
 }
 
-// answer puts the outcomes in the order of the tasks. fail makes an answer of
-// an error; server is the first failure that no task is to blame for.
+// answer returns the outcomes in the order of the tasks. fail converts an error; server
+// is the first failure that no task caused.
 func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *failure) (answer *client.TaskBatch, server *failure) {
 	answer = &client.TaskBatch{Results: make([]client.TaskBatchResult, len(b.entries))}
-	var last error // one cause makes one line in the log, whoever it struck
-	var told *failure
+	var last error // each cause is logged once
+	var lastFailure *failure
 	for i, entry := range b.entries {
 		result := &answer.Results[i]
 		result.Index = i
@@ -205,20 +205,20 @@ func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *f
 			}
 			continue
 		}
-		if told == nil || !errors.Is(err, last) {
-			last, told = err, fail(err)
+		if lastFailure == nil || !errors.Is(err, last) {
+			last, lastFailure = err, fail(err)
 		}
 		answer.Failed++
-		detail := told.detail()
+		detail := lastFailure.detail()
 		result.Error = &detail
-		if (told.status >= http.StatusInternalServerError || told.status == http.StatusRequestTimeout) && server == nil {
-			server = told
+		if (lastFailure.status >= http.StatusInternalServerError || lastFailure.status == http.StatusRequestTimeout) && server == nil {
+			server = lastFailure
 		}
 	}
 	return answer, server
 }
 
-// appendBatch writes what encoding/json makes of the answer.
+// appendBatch writes the same JSON as encoding/json.
 func appendBatch(b []byte, answer *client.TaskBatch) []byte {
 	b = strconv.AppendInt(append(b, `{"created":`...), int64(answer.Created), 10)
 	b = strconv.AppendInt(append(b, `,"failed":`...), int64(answer.Failed), 10)

@@ -31,7 +31,7 @@ func TestBatchAnswersForEachTask(t *testing.T) {
 		"bad": &orchestration.InvalidError{Problems: []string{"version must not be empty"}},
 	}
 	named := func(name string) string { return strings.Replace(goodBody, `"diamond"`, `"`+name+`"`, 1) + "}" }
-	for _, spelling := range []string{"", `,"tasks_of":"nobody"`} { // plain, and left to encoding/json
+	for _, spelling := range []string{"", `,"tasks_of":"none"`} { // plain, and read by encoding/json
 		body := strings.TrimSuffix(batchOf(named("diamond"), named("twice"), `{"name":7}`, named("nowhere"), `{"name":"x"}`, named("bad"),
 			goodBody+`,"delay_seconds":-1}`, goodBody+`,"start_at":"tomorrow"}`, goodBody+`,"priority":3}`), "}") + spelling + "}"
 		var got client.TaskBatch
@@ -87,8 +87,8 @@ func TestBatchThatIsNone(t *testing.T) {
 	require.Equal(t, client.MaxBatchTasks, got.Failed, "not one of them has a name")
 }
 
-// Only where no task was created, and none is to blame, the answer is a
-// failure: then the same request may be sent again.
+// The answer is a failure only if no task was created, and none is the cause: then the
+// same request may be repeated.
 func TestBatchWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -120,7 +120,7 @@ func TestBatchUnderPressure(t *testing.T) {
 	require.Empty(t, h.engine.created)
 }
 
-// A batch that finds too many others waits with its body unread.
+// Batches beyond the limit wait with their bodies unread.
 func TestBatchesTakeTurns(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

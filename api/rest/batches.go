@@ -20,7 +20,7 @@ func (t *taskRoutes) batches(ctx context.Context, in *taskInput) (*client.Batche
 	return batchesOf(task), nil
 }
 
-// batchesOf is how far the batches of a task are, as the API shows it.
+// batchesOf is the progress of a task's batches for the API.
 func batchesOf(t *store.Task) *client.Batches {
 	w := &client.Batches{TaskUUID: t.UUID.String(), Groups: make([]client.BatchGroup, 0, len(t.Progress.Groups))}
 	for i := range t.Progress.Groups {
@@ -77,8 +77,8 @@ func countBatch(w *client.BatchGroup, s *store.Step, items int64) {
 	}
 }
 
-// setSpeed works out the speed and what it means for the rest. Both ends of the
-// time are the database's.
+// setSpeed computes the speed and the remaining time. Both ends of the time are the
+// database's.
 func setSpeed(w *client.BatchGroup) {
 	if w.StartedAt == nil || w.LastEndedAt == nil || w.CompletedItems == 0 {
 		return

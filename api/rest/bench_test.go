@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// promptEngine creates nothing, at once.
+// promptEngine creates no tasks and answers at once.
 type promptEngine struct {
 	*fakeEngine
 	created orchestration.Created
@@ -32,7 +32,7 @@ func (e *promptEngine) CreateMany(_ context.Context, requests []orchestration.Re
 	return results
 }
 
-// What the API adds to a creation: reading, checking its form, answering.
+// The API's part of a creation: reading, checking, answering.
 func BenchmarkCreate(b *testing.B) { benchmark(b, "/v1/tasks", goodBody+"}", 1) }
 
 func BenchmarkCreateEscaped(b *testing.B) {
@@ -66,7 +66,7 @@ func benchmark(b *testing.B, path, body string, tasks int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*tasks), "ns/task")
 }
 
-// nowhere forgets what is written to it.
+// nowhere discards what is written to it.
 type nowhere struct {
 	header http.Header
 	status int

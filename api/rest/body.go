@@ -15,9 +15,9 @@ import (
 	"unicode/utf8"
 )
 
-// readBody reads the body of the request of ctx and decodes it into v: 415
-// without a JSON content type, 413 beyond the limit, 408 when it comes too
-// slowly, 400 when it is no JSON, 422 when it is other JSON than v.
+// readBody reads the body of the request of ctx and decodes it into v: 415 without a JSON
+// content type, 413 beyond the limit, 408 if it arrives too slowly, 400 if it is not
+// JSON, 422 if it is other JSON than v.
 func readBody(ctx context.Context, v any) error {
 	x := exchangeOf(ctx)
 	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
@@ -27,7 +27,7 @@ func readBody(ctx context.Context, v any) error {
 	return decode(raw, v)
 }
 
-// firstRead is what is made ready for a body that does not say how long it is.
+// firstRead is the initial buffer for a body of unknown length.
 const firstRead = 64 << 10
 
 // readRaw reads the body of a request, at most limit bytes.
@@ -57,7 +57,7 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 		return nil, unread(err, limit)
 	}
 	if x.body.bytes > 0 {
-		_ = x.body.become(int64(len(raw))) // not more than it has
+		_ = x.body.become(int64(len(raw))) // not more than the share
 	}
 	// From here on the connection is only watched for its end; a deadline would
 	// look like one.
@@ -65,11 +65,11 @@ func readRaw(x *exchange, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// discard reads a body that nobody wants, piece by piece. Were it left unread, the
-// connection would be closed under a client that still sends, which then sees a
-// broken connection in place of the answer.
+// discard reads an unused body piece by piece. Otherwise the connection would be closed
+// under a client that still sends, which then sees a broken connection instead of the
+// answer.
 func discard(x *exchange, limit int64) {
-	_, _ = io.Copy(io.Discard, http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit)) // whoever cannot send gets no answer either
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(x.ResponseWriter, x.request.Body, limit)) // a client that cannot send gets no answer either
 }
 
 // readInto appends all that is read to b.
@@ -99,7 +99,7 @@ func unread(err error, limit int64) error {
 	case errors.As(err, &beyond):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The body came too slowly"}
+		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The body arrived too slowly"}
 	}
 	return badRequest("The body could not be read")
 }

@@ -15,8 +15,8 @@ import (
 // Breakers are the circuit breakers of a daemon; *breaker.Set is one.
 type Breakers interface {
 	Health() []breaker.Health
-	// Force holds a breaker open or closed or lets it decide again; the error
-	// wraps breaker.ErrUnknown.
+	// Force holds a breaker open or closed or makes it automatic; the error wraps
+	// breaker.ErrUnknown.
 	Force(name string, c breaker.Control) error
 }
 
@@ -32,7 +32,7 @@ func (r *breakerRoutes) add() {
 	add(r.api, operation{method: http.MethodGet, path: path, id: "list-breakers", tag: tag, failure: shapeProblem,
 		summary: "List the circuit breakers of this daemon"}, r.list)
 	add(r.api, operation{method: http.MethodPut, path: path + "/{name}", id: "force-breaker", tag: tag, failure: shapeProblem,
-		summary: "Hold a circuit breaker open or closed, or let it decide again", body: client.BreakerForce{}}, r.force)
+		summary: "Hold a circuit breaker open or closed, or make it automatic", body: client.BreakerForce{}}, r.force)
 }
 
 func (r *breakerRoutes) list(context.Context, *struct{}) (*client.BreakerList, error) {
@@ -43,8 +43,7 @@ func (r *breakerRoutes) list(context.Context, *struct{}) (*client.BreakerList, e
 	return list, nil
 }
 
-// breakerOf leaves the text of the last error out: it may name what must not
-// leave the house.
+// breakerOf omits the text of the last error: it may name hosts or users.
 func breakerOf(h *breaker.Health) client.Breaker {
 	return client.Breaker{
 		Name: h.Component, State: h.State.String(), Control: h.Control.String(), Since: unlessZero(h.Since),
@@ -67,7 +66,7 @@ func (r *breakerRoutes) force(ctx context.Context, in *struct {
 	}
 	control, err := breaker.ParseControl(*body.State)
 	if err != nil {
-		return nil, unprocessable(fmt.Sprintf("%q is no state to force (forced_open, forced_closed, automatic)", clip(*body.State, 64)))
+		return nil, unprocessable(fmt.Sprintf("invalid state %q: want forced_open, forced_closed or automatic", clip(*body.State, 64)))
 	}
 	if err := r.breakers.Force(in.Name, control); errors.Is(err, breaker.ErrUnknown) {
 		return nil, notFound(fmt.Sprintf("Circuit breaker not found: %q", clip(in.Name, 64)))

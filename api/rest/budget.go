@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// budgetWait is how long a request waits for its share of a budget before it
-	// is told to come back after budgetRetry.
+	// budgetWait is how long a request waits for its share of a budget before it is
+	// answered with Retry-After: budgetRetry.
 	budgetWait  = 5 * time.Second
 	budgetRetry = 2 * time.Second
-	// smallBody is a body that needs no share: what bounds those is the number of
-	// connections.
+	// smallBody is the size of bodies that need no share: the number of connections
+	// bounds those.
 	smallBody = 16 << 10
-	// usualAnswer is the share of an answer of which is not known yet how long it
-	// will be. It also bounds how many requests read at once.
+	// usualAnswer is the share of an answer of unknown length. It also bounds the
+	// requests that read at once.
 	usualAnswer = 1 << 20
 )
 
-// budget is bytes that requests may take up together. Requests get their shares
-// in the order in which they come. It is safe for concurrent use.
+// budget bounds the bytes of concurrent requests. Requests get their shares in the order
+// of arrival. It is safe for concurrent use.
 type budget struct {
 	name    string
 	total   int64
@@ -41,7 +41,7 @@ func newBudget(name string, total int64, m *telemetry.Metrics) *budget {
 		held: m.WebBudgetHeld.WithLabelValues(name), refused: m.WebBudgetRefused.WithLabelValues(name)}
 }
 
-// share is what one request has of a budget. It belongs to one goroutine.
+// share is a request's part of a budget. It belongs to one goroutine.
 type share struct {
 	budget *budget
 	bytes  int64
@@ -59,8 +59,8 @@ func (s *share) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// become makes the share n bytes. Where that is more it does not wait: what waits
-// for memory must not hold some.
+// become sets the share to n bytes. It does not wait for more: a waiting request must not
+// hold memory.
 func (s *share) become(n int64) error {
 	more := min(n, s.budget.total) - s.bytes
 	switch {
@@ -89,5 +89,5 @@ func (s *share) giveBack() {
 func (s *share) refuse() error {
 	s.budget.refused.Inc()
 	return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: budgetRetry,
-		message: fmt.Sprintf("The requests under way take up all of the %d bytes that there are for %s", s.budget.total, s.budget.name)}
+		message: fmt.Sprintf("The requests under way use all of the %d bytes for %s", s.budget.total, s.budget.name)}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// TestBodiesShareABudget: a body that finds no room is told to come back, small
-// ones always have some, and what was taken is given back.
+// TestBodiesShareABudget: a body without room gets Retry-After, small ones always have
+// room, and shares are released.
 func TestBodiesShareABudget(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics(prometheus.NewRegistry())
@@ -41,7 +41,7 @@ func TestBodiesShareABudget(t *testing.T) {
 	r.refused(t, http.StatusServiceUnavailable, "BACKPRESSURE")
 	require.Equal(t, "2", r.Header.Get("Retry-After"))
 	require.InDelta(t, 1, testutil.ToFloat64(m.WebBudgetRefused.WithLabelValues("bodies")), 0)
-	require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", goodBody+"}").StatusCode, "a small one needs none")
+	require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", goodBody+"}").StatusCode, "a small body needs no share")
 
 	_, err = io.WriteString(slow, large[10:])
 	require.NoError(t, err)
@@ -54,8 +54,8 @@ func TestBodiesShareABudget(t *testing.T) {
 	require.Zero(t, held())
 }
 
-// TestARefusedBodyIsReadToItsEnd: a client that is told to come back while it still
-// sends gets its answer, and keeps its connection.
+// TestARefusedBodyIsReadToItsEnd: a client that gets Retry-After while it still sends
+// receives its answer, and keeps its connection.
 func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics(prometheus.NewRegistry())
@@ -71,7 +71,7 @@ func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 		_, err := fmt.Fprintf(conn, "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", length)
 		require.NoError(t, err)
 	}
-	begin(dial(), 700_000) // and nothing more comes
+	begin(dial(), 700_000) // and sends nothing more
 	held := func() bool { return testutil.ToFloat64(m.WebBudgetHeld.WithLabelValues("bodies")) > 0 }
 	require.Eventually(t, held, 30*time.Second, time.Millisecond)
 
@@ -98,7 +98,7 @@ func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
 	require.Equal(t, http.StatusOK, answer.StatusCode)
 }
 
-// TestAnswersShareABudget: what is read for an answer has to fit.
+// TestAnswersShareABudget: data read for an answer must fit.
 func TestAnswersShareABudget(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics(prometheus.NewRegistry())
@@ -110,7 +110,7 @@ func TestAnswersShareABudget(t *testing.T) {
 	require.JSONEq(t, "null", string(list.Tasks[0].Context))
 	var task client.Task
 	h.get("/v1/tasks/"+taskID.String()).into(t, &task)
-	require.Len(t, task.Context, len(h.store.task.Context), "one is shown, however long it is")
+	require.Len(t, task.Context, len(h.store.task.Context), "a single task of any length is shown")
 	require.Zero(t, testutil.ToFloat64(m.WebBudgetHeld.WithLabelValues("answers")))
 
 	h.store.task.Context = []byte(`{"x":1}`)

@@ -13,12 +13,12 @@ import (
 
 // Chains reads the tasks before and behind a task; *store.Store is one.
 type Chains interface {
-	// Chain follows the chain of a task, up to limit links in each direction; the
-	// error wraps store.ErrNotFound when there is no such task.
+	// Chain follows the chain of a task, up to limit links in each direction; the error
+	// wraps store.ErrNotFound if the task does not exist.
 	Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error)
 }
 
-// chainInput selects a task and says how far to go.
+// chainInput selects a task and the length.
 type chainInput struct {
 	UUID  string `path:"uuid" format:"uuid"`
 	Limit number `query:"limit" doc:"How many links in each direction, 1 to 500; 50 when absent"`

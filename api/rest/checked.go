@@ -11,9 +11,8 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// checked collects what is wrong with the body of an operator's request, so
-// that all of it is told at once. A field that is missing is 422, a value that
-// is out of bounds 400.
+// checked collects the problems of an operator's request body, so that all are reported
+// at once. A missing field is 422, a value out of bounds 400.
 type checked struct{ missing, problems []string }
 
 func (c *checked) add(format string, args ...any) {
@@ -46,7 +45,7 @@ func (c *checked) required(name string, value *string, limit int) string {
 	return c.text(name, *value, limit)
 }
 
-// text returns a text of at most limit characters that PostgreSQL can keep.
+// text returns a text of at most limit characters that PostgreSQL can store.
 func (c *checked) text(name, value string, limit int) string {
 	switch {
 	case len(value) > limit && utf8.RuneCountInString(value) > limit:
@@ -76,7 +75,7 @@ func (c *checked) id(name string, value *string) (id uuid.UUID) {
 	return id
 }
 
-// within returns a number from minimum to maximum, fallback when there is none.
+// within returns a number from minimum to maximum, fallback without one.
 func (c *checked) within(name string, value *int, minimum, maximum, fallback int) int {
 	if value == nil {
 		return fallback
@@ -87,13 +86,13 @@ func (c *checked) within(name string, value *int, minimum, maximum, fallback int
 	return *value
 }
 
-// value returns JSON that can be stored: within the bounds of a context and
-// without what PostgreSQL cannot keep. JSON null counts as nothing.
+// value returns storable JSON: within the bounds of a context and without values that
+// PostgreSQL cannot store. JSON null counts as absent.
 func (c *checked) value(name string, raw json.RawMessage) json.RawMessage {
 	if absent(raw) {
 		return nil
 	}
-	// A context is an object; what is to be checked is put into one.
+	// A context is an object; the value is checked inside of one.
 	whole := make([]byte, 0, len(raw)+8)
 	whole = append(append(append(whole, `{"v":`...), raw...), '}')
 	if err := orchestration.CheckContext(whole); err != nil {
@@ -103,12 +102,12 @@ func (c *checked) value(name string, raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// object is value for what must be an object.
+// object is value for an object.
 func (c *checked) object(name string, raw json.RawMessage) json.RawMessage {
 	if absent(raw) {
 		return nil
 	}
-	if raw[0] != '{' { // the decoder leaves no white space before a value
+	if raw[0] != '{' { // the decoder removes white space before a value
 		c.add("%s must be a JSON object", name)
 		return nil
 	}
@@ -118,8 +117,7 @@ func (c *checked) object(name string, raw json.RawMessage) json.RawMessage {
 // absent reports whether a value is missing or null.
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// only refuses a field that an action has no use for: whoever sends it means
-// something else.
+// only rejects a field that an action does not use: its sender expects another effect.
 func (c *checked) only(name string, there bool, action string, actions ...string) {
 	if !there {
 		return
@@ -132,8 +130,8 @@ func (c *checked) only(name string, there bool, action string, actions ...string
 	c.add("%s is for %s only", name, strings.Join(actions, " and "))
 }
 
-// knownKeys refuses keys of a filter that do not exist. Elsewhere such keys are
-// ignored, but a condition that is misspelled would select more than is meant.
+// knownKeys rejects unknown keys of a filter. Elsewhere such keys are ignored, but a
+// misspelled condition would select too much.
 func knownKeys(name string, raw json.RawMessage, known ...string) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {

@@ -19,20 +19,20 @@ import (
 const (
 	// pingTimeout bounds the database's part of a health check.
 	pingTimeout = 2 * time.Second
-	// pingAge is how long an answer of the database is good: health routes are
-	// open to everyone and must not become load.
+	// pingAge is how long an answer of the database is cached: health routes are public
+	// and must not cause load.
 	pingAge = time.Second
 )
 
-// pingCache asks the database at most once per pingAge, one at a time.
+// pingCache pings the database at most once per pingAge, one at a time.
 type pingCache struct {
 	mu   sync.Mutex
 	at   time.Time
 	last telemetry.Check
 }
 
-// check returns a healthy check, or an unhealthy one with a message that may be
-// shown. Of no database nothing is known.
+// check returns a healthy check, or an unhealthy one with a message that may be shown.
+// Without a database it is unknown.
 func (p *pingCache) check(ctx context.Context, d Database) telemetry.Check {
 	if d == nil {
 		return telemetry.Check{Status: deploymode.Unknown}
@@ -42,7 +42,7 @@ func (p *pingCache) check(ctx context.Context, d Database) telemetry.Check {
 	if !p.at.IsZero() && time.Since(p.at) < pingAge {
 		return p.last
 	}
-	// A caller that leaves must not make the database look ill to the others.
+	// A caller that leaves must not make the check fail for the others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTimeout)
 	defer cancel()
 	p.last = telemetry.RunCheck(ctx, d.Ping)
@@ -71,14 +71,14 @@ func (h *healthRoutes) readinessChecks(database telemetry.Check) map[string]tele
 	}
 }
 
-// detailedChecks are those and the ones that only inform.
+// detailedChecks are those and the informational ones.
 func (h *healthRoutes) detailedChecks(database telemetry.Check) map[string]telemetry.Check {
 	checks := h.readinessChecks(database)
 	unknown := telemetry.Check{Status: deploymode.Unknown, Message: "not measured"}
 	if h.worker != nil {
 		checks["event_system"] = systemsCheck(h.status)
 		checks["step_processing"] = unknown
-		checks["circuit_breakers"] = noBreaker() // until the daemon tells of them
+		checks["circuit_breakers"] = noBreaker() // unless the daemon has some
 		return checks
 	}
 	checks["pool_utilization"] = poolCheck(h.database.PoolStat())
@@ -107,7 +107,7 @@ func noBreaker() telemetry.Check {
 	return telemetry.Check{Status: deploymode.Unknown, Message: "this daemon has no such circuit breaker"}
 }
 
-// breakerState puts a check of a circuit breaker into the words of clients.
+// breakerState translates a check of a circuit breaker for clients.
 func breakerState(c telemetry.Check) string {
 	switch c.Status {
 	case deploymode.Healthy:
@@ -120,7 +120,7 @@ func breakerState(c telemetry.Check) string {
 	return "unknown"
 }
 
-// systemsCheck is the worst of the event systems, with what they say.
+// systemsCheck is the worst check of the event systems, with their messages.
 func systemsCheck(s Status) telemetry.Check {
 	var levels []deploymode.Level
 	var reasons []string
@@ -172,7 +172,7 @@ func poolOf(s store.PoolStat) *client.PoolUtilization {
 	return &client.PoolUtilization{TaskerPool: d, PGMQPool: d}
 }
 
-// overall is healthy or degraded; what is unknown does not degrade.
+// overall is healthy or degraded; an unknown check does not degrade.
 func overall(checks map[string]telemetry.Check) string {
 	for _, c := range checks {
 		if c.Status == deploymode.Degraded || c.Status == deploymode.Unhealthy {
@@ -194,7 +194,7 @@ func checksOf(checks map[string]telemetry.Check, worker bool) map[string]client.
 	return w
 }
 
-// eventSystemOf is an event system as the API shows it.
+// eventSystemOf is an event system for the API.
 func eventSystemOf(h coordinator.Health) client.EventSystem {
 	w := client.EventSystem{
 		Mode: string(h.Mode), ConfiguredMode: string(h.ConfiguredMode), Status: string(h.Status), Ready: h.Ready, Reason: withoutErrors(h.Reason, h),
@@ -219,8 +219,8 @@ func unlessZero(t time.Time) *client.Time {
 	return &client.Time{Time: t}
 }
 
-// withoutErrors takes the texts of errors out of a reason: they may name hosts
-// and tables, and health is open to all.
+// withoutErrors removes the texts of errors from a reason: they may name hosts and
+// tables, and health is public.
 func withoutErrors(reason string, systems ...coordinator.Health) string {
 	for _, h := range systems {
 		texts := []string{h.LastError, h.Poller.LastError}

@@ -17,8 +17,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// createBody is what is read of a client.TaskRequest; pointers tell what is
-// missing. Other keys are ignored, requested_at and options among them.
+// createBody decodes a client.TaskRequest; nil pointers are missing fields. Other keys
+// are ignored, including requested_at and options.
 type createBody struct {
 	Name                *string         `json:"name"`
 	Namespace           *string         `json:"namespace"`
@@ -64,8 +64,8 @@ func (b *createBody) missing() error {
 	return unprocessable("missing field: " + strings.Join(names, ", "))
 }
 
-// request turns the body into what the engine takes. correlation is the
-// header's, used when the body has none.
+// request converts the body for the engine. correlation is the header's, used if the body
+// has none.
 func (b *createBody) request(correlation string, now time.Time) (orchestration.Request, error) {
 	r := orchestration.Request{}
 	if err := b.missing(); err != nil {
@@ -76,7 +76,7 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 		Initiator: *b.Initiator, SourceSystem: *b.SourceSystem, Reason: *b.Reason,
 		Tags: b.Tags, IdempotencyKey: b.IdempotencyKey, Conflict: submission.ConflictPolicy(b.ConflictPolicy),
 	}
-	if b.Version != nil { // where it is absent, the highest is meant; one that is empty is a mistake
+	if b.Version != nil { // absent: the highest; empty: an error
 		if r.Version = *b.Version; r.Version == "" {
 			return r, badRequest("version must not be empty")
 		}
@@ -95,16 +95,16 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 		return r, err
 	}
 	if r.CorrelationID == nil && correlation != "" {
-		// The header is other software's as well: what is no UUID is not ours.
+		// Other software uses the header too: a value that is not a UUID is ignored.
 		if id, err := uuid.Parse(correlation); err == nil {
 			r.CorrelationID = &id
 		}
 	}
-	r.DeadlineIn, err = submission.DeadlineIn(given(b.Deadline), now)
+	r.DeadlineIn, err = submission.DeadlineIn(timeOf(b.Deadline), now)
 	return r, err
 }
 
-// options reads what may be given in more than one form.
+// options reads fields with several forms.
 func (b *createBody) options(r *orchestration.Request, now time.Time) error {
 	if err := r.Urgency(b.Priority, b.PriorityLevel); err != nil {
 		return err
@@ -112,11 +112,11 @@ func (b *createBody) options(r *orchestration.Request, now time.Time) error {
 	if err := r.Retries(b.MaxAttempts, b.RetryDelays); err != nil {
 		return err
 	}
-	return r.Start(given(b.StartAt), b.DelaySeconds, now)
+	return r.Start(timeOf(b.StartAt), b.DelaySeconds, now)
 }
 
-// given is a time of the API as Go has it.
-func given(t *client.Time) *time.Time {
+// timeOf converts a time of the API.
+func timeOf(t *client.Time) *time.Time {
 	if t == nil {
 		return nil
 	}
@@ -181,8 +181,8 @@ func (t *taskRoutes) create(x *exchange) error {
 	return t.showCreated(x, &request, &created)
 }
 
-// showCreated shows a new task. Nothing is read: what a task begins with
-// follows from its plan and the request.
+// showCreated shows a new task without reading it: its first state follows from its plan
+// and the request.
 func (t *taskRoutes) showCreated(x *exchange, r *orchestration.Request, created *orchestration.Created) error {
 	if r.StartIn <= 0 && r.StartAt == nil && r.Override() == nil && len(r.DependsOn) == 0 {
 		first, err := t.firsts.of(created.Plan)
@@ -200,7 +200,7 @@ func (t *taskRoutes) showCreated(x *exchange, r *orchestration.Request, created 
 	return x.answer(taskOf(task, true))
 }
 
-// newTaskOf is what was created for a request.
+// newTaskOf is the task created for a request.
 func newTaskOf(r *orchestration.Request, created *orchestration.Created) store.NewTask {
 	t := store.NewTask{
 		UUID: created.UUID, Plan: created.Plan, Context: r.Context, CorrelationID: created.CorrelationID, ParentCorrelationID: r.ParentCorrelationID,
@@ -213,8 +213,8 @@ func newTaskOf(r *orchestration.Request, created *orchestration.Created) store.N
 	return t
 }
 
-// butCreated keeps the news that the task exists when only showing it failed, so
-// that nobody takes the failure for that of the creation.
+// butCreated says that the task exists although showing it failed, so that the failure is
+// not taken for that of the creation.
 func butCreated(id uuid.UUID, err error) error {
 	f := &failure{status: http.StatusServiceUnavailable, code: codeUnavailable, taskUUID: id.String(),
 		message: fmt.Sprintf("The task was created as %s, but could not be read back", id)}

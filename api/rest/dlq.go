@@ -15,32 +15,31 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// DeadLetters is what the API wants of the dead-letter queue; *store.Store is
-// one.
+// DeadLetters is the dead-letter queue for the API; *store.Store implements it.
 type DeadLetters interface {
 	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error)
-	// DeadLetter, DeadLetterOfTask (the newest) and UpdateDeadLetter answer
-	// store.ErrNotFound when there is none.
+	// DeadLetter, DeadLetterOfTask (the newest) and UpdateDeadLetter return
+	// store.ErrNotFound if there is none.
 	DeadLetter(ctx context.Context, id uuid.UUID) (store.DeadLetter, error)
 	DeadLetterOfTask(ctx context.Context, task uuid.UUID) (store.DeadLetter, error)
 	UpdateDeadLetter(ctx context.Context, id uuid.UUID, u store.DeadLetterUpdate) (store.DeadLetter, error)
 	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
 	InvestigationQueue(ctx context.Context, limit int) ([]store.QueueEntry, error)
 	StalenessMonitor(ctx context.Context, th store.StaleThresholds, limit int) ([]store.StalenessEntry, error)
-	// OpenDeadLetter puts a task there; created is false when it has a pending
-	// entry, to which what is told is added.
+	// OpenDeadLetter opens an entry; created is false if the task has a pending one, to
+	// which the detail is added.
 	OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workflow.DeadLetterReason, detail, actor string,
 		metadata json.RawMessage) (l store.DeadLetter, created bool, err error)
-	// PurgeDeadLetters forgets closed entries and returns how many, or how many
-	// it would.
+	// PurgeDeadLetters deletes closed entries and returns their number, or with dry only
+	// the number.
 	PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, dry bool) (int, error)
-	// RecordAction keeps what an operator did.
+	// RecordAction records an operator's action.
 	RecordAction(ctx context.Context, a store.OperatorAction) error
 }
 
 const dlqTag = "dlq"
 
-// dlqRoutes show the dead-letter queue and change it.
+// dlqRoutes show and change the dead-letter queue.
 type dlqRoutes struct {
 	*api
 	letters    DeadLetters
@@ -56,16 +55,16 @@ func (r *dlqRoutes) add() {
 	add(r.api, get("/v1/dlq/task/{task_uuid}", "get-dlq-entry-of-task", "Show the newest entry of a task"), r.ofTask)
 	add(r.api, get("/v1/dlq/stats", "get-dlq-stats", "Count the entries by reason"), r.stats)
 	add(r.api, get("/v1/dlq/investigation-queue", "get-dlq-investigation-queue", "List pending entries, the most urgent first"), r.queue)
-	add(r.api, get("/v1/dlq/staleness", "get-dlq-staleness", "List living tasks by how they stand to their thresholds, stale ones first"), r.staleness)
+	add(r.api, get("/v1/dlq/staleness", "get-dlq-staleness", "List living tasks by their nearest threshold, stale ones first"), r.staleness)
 	add(r.api, operation{method: http.MethodPatch, path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "update-dlq-entry", tag: dlqTag,
 		summary: "Change an investigation", body: client.DLQUpdate{}}, r.update)
 	add(r.api, operation{method: http.MethodPost, path: "/v1/dlq/entries", id: "add-dlq-entry", tag: dlqTag,
 		summary: "Put a task into the dead-letter queue by hand", body: client.DLQAdd{}}, r.open)
 	add(r.api, operation{method: http.MethodPost, path: "/v1/dlq/purge", id: "purge-dlq", tag: dlqTag,
-		summary: "Forget closed entries, or tell how many", body: client.DLQPurge{}}, r.purge)
+		summary: "Delete closed entries, or count them", body: client.DLQPurge{}}, r.purge)
 	if r.actions != nil {
 		add(r.api, operation{method: http.MethodPost, path: "/v1/dlq/replay", id: "replay-dlq", tag: dlqTag,
-			summary: "Create tasks that do the same again, or tell which", body: client.DLQReplay{}}, r.replay)
+			summary: "Replay entries as new tasks, or list them", body: client.DLQReplay{}}, r.replay)
 	}
 }
 
@@ -160,7 +159,7 @@ func (r *dlqRoutes) update(ctx context.Context, in *struct {
 	return &client.DLQUpdated{Success: true, Message: "Investigation status updated successfully", DLQEntryUUID: id.String()}, nil
 }
 
-// ofEntry says which entry there is none of.
+// ofEntry adds the entry to a not-found error.
 func ofEntry(id uuid.UUID, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return notFound(fmt.Sprintf("DLQ entry not found: %s", id))
@@ -236,11 +235,11 @@ func (r *dlqRoutes) open(ctx context.Context, _ *struct{}) (*client.DLQEntry, er
 	return dlqEntryOf(l), nil
 }
 
-// openLetter puts a task into the queue. One that is there already stays as it
-// is but for what is added to its entry.
+// openLetter opens an entry for a task. A pending one stays unchanged except for the
+// added detail.
 func openLetter(ctx context.Context, letters DeadLetters, task uuid.UUID, reason, actor string, metadata json.RawMessage) (*store.DeadLetter, error) {
 	if letters == nil {
-		return nil, badRequest("There is no dead-letter queue here")
+		return nil, badRequest("This daemon has no dead-letter queue")
 	}
 	l, _, err := letters.OpenDeadLetter(ctx, task, workflow.DeadLetterManual, reason, actor, metadata)
 	return &l, err

@@ -27,7 +27,7 @@ const (
 
 var entryPath = "/v1/dlq/entry/" + letterID.String()
 
-// The forms of the six routes that Tasker has are those of its clients.
+// The forms of the six routes that Tasker has match its clients.
 func TestDLQ(t *testing.T) {
 	t.Parallel()
 	o := &fakeOperator{}
@@ -44,7 +44,7 @@ func TestDLQ(t *testing.T) {
 	require.Equal(t, 200, h.get(dlqPath+"?resolution_status=ManuallyResolved&dlq_reason=WorkerUnavailable&namespace=n&task_name=t&limit=1000&offset=100000").StatusCode)
 	require.Equal(t, []acted{{"list", store.DeadLetterFilter{Resolution: ref(store.ResolutionManuallyResolved), Reason: ref(workflow.DeadLetterWorkerUnavailable),
 		Namespace: "n", Name: "t", Limit: 1000, Offset: 100_000}}}, o.taken())
-	// As everything else is spelled, and as the summary of a task and gRPC spell it.
+	// The spelling of the other routes, of a task's summary and of gRPC.
 	require.Equal(t, 200, h.get(dlqPath+"?resolution_status=manually_resolved&dlq_reason=worker_unavailable").StatusCode)
 	require.Equal(t, []acted{{"list", store.DeadLetterFilter{Resolution: ref(store.ResolutionManuallyResolved),
 		Reason: ref(workflow.DeadLetterWorkerUnavailable), Limit: 50}}}, o.taken())
@@ -57,10 +57,10 @@ func TestDLQ(t *testing.T) {
 	}
 	o.taken()
 	for query, says := range map[string]string{
-		"resolution_status=open": "none of Pending, ManuallyResolved, PermanentlyFailed, Cancelled", "dlq_reason=odd": "none of StalenessTimeout",
+		"resolution_status=open": "want one of Pending, ManuallyResolved, PermanentlyFailed, Cancelled", "dlq_reason=odd": "want one of StalenessTimeout",
 		"limit=0": "limit must be between 1 and 1000", "limit=1001": "limit must be between", "limit=x": "limit must be between",
 		"offset=-1": "offset must be between 0 and 100000", "offset=100001": "offset must be between", "namespace=%00": "namespace must be text",
-		"task_name=" + strings.Repeat("x", 65): "task_name must have at most 64", "resolution_status=%ff": "none of",
+		"task_name=" + strings.Repeat("x", 65): "task_name must have at most 64", "resolution_status=%ff": "want one of",
 	} {
 		require.Contains(t, h.get(dlqPath+"?"+query).refused(t, 400, "BAD_REQUEST").Message, says, query)
 	}
@@ -141,7 +141,7 @@ func TestDLQReplay(t *testing.T) {
 
 	many := `{"filter":{"dlq_reason":"MaxRetriesExceeded","namespace":"n","task_name":"t","since":"2026-03-21T10:11:12.123456Z"},"reason":"r","actor":"a"`
 	h.do(http.MethodPost, replayPath, many+`}`).into(t, &got)
-	require.True(t, got.DryRun, "nothing is done that is not asked for")
+	require.True(t, got.DryRun, "dry by default")
 	got = client.BulkResult{}
 	h.do(http.MethodPost, replayPath, many+`,"dry_run":false,"per_second":100,"limit":1000}`).into(t, &got)
 	require.Equal(t, client.BulkResult{Matched: 3, Changed: 2, Skipped: 1, Tasks: []string{taskID.String()}}, got)
@@ -173,7 +173,7 @@ func TestDLQReplayThatIsNone(t *testing.T) {
 		one + `,"limit":1}`:                      {400, "are for many entries"},
 		one + `,"filter":{"namespace":"n"}}`:     {400, "are for many entries"},
 		one + `,"context":7}`:                    {400, "context must be a JSON object"},
-		`{"reason":"r","actor":"a","filter":{}}`: {400, "filter must name something"},
+		`{"reason":"r","actor":"a","filter":{}}`: {400, "filter must have a condition"},
 		`{"reason":"r","actor":"a","filter":{"resolution_status":"Cancelled"}}`: {400, "can only be Pending"},
 		`{"reason":"r","actor":"a","filter":{"dlq_reason":"odd"}}`:              {422, "filter.dlq_reason"},
 		`{"reason":"r","actor":"a","filter":{"reason":"ManualDlq"}}`:            {422, `no condition "reason"`},
@@ -222,7 +222,7 @@ func TestDLQPurge(t *testing.T) {
 	require.Empty(t, o.taken())
 }
 
-// Without those who create tasks nothing is replayed, and nothing else misses.
+// Without an engine there are no replays; the other routes work.
 func TestDLQWithoutReplay(t *testing.T) {
 	t.Parallel()
 	o := &fakeOperator{}

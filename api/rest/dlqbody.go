@@ -18,7 +18,7 @@ const (
 	maxPurgeAge = 10 * 366 * 24 * time.Hour
 )
 
-// dlqUpdateBody is what is read of a client.DLQUpdate.
+// dlqUpdateBody decodes a client.DLQUpdate.
 type dlqUpdateBody struct {
 	ResolutionStatus *string         `json:"resolution_status"`
 	ResolutionNotes  *string         `json:"resolution_notes"`
@@ -46,7 +46,7 @@ func (b *dlqUpdateBody) update() (u store.DeadLetterUpdate, err error) {
 	return u, c.err()
 }
 
-// dlqAddBody is what is read of a client.DLQAdd.
+// dlqAddBody decodes a client.DLQAdd.
 type dlqAddBody struct {
 	TaskUUID *string         `json:"task_uuid"`
 	Reason   *string         `json:"reason"`
@@ -54,7 +54,7 @@ type dlqAddBody struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-// dlqPurgeBody is what is read of a client.DLQPurge.
+// dlqPurgeBody decodes a client.DLQPurge.
 type dlqPurgeBody struct {
 	OlderThanSeconds *int64  `json:"older_than_seconds"`
 	Limit            *int    `json:"limit"`
@@ -87,7 +87,7 @@ func (b *dlqPurgeBody) purge() (p purging, err error) {
 	return p, c.err()
 }
 
-// dlqReplayBody is what is read of a client.DLQReplay.
+// dlqReplayBody decodes a client.DLQReplay.
 type dlqReplayBody struct {
 	EntryUUID *string         `json:"dlq_entry_uuid"`
 	Filter    json.RawMessage `json:"filter"`
@@ -99,8 +99,7 @@ type dlqReplayBody struct {
 	DryRun    *bool           `json:"dry_run"`
 }
 
-// one reads the replay of one entry, which is carried out unless it is said to
-// be dry.
+// one reads the replay of one entry, carried out unless dry is set.
 func (b *dlqReplayBody) one() (entry uuid.UUID, r orchestration.Replay, dry bool, err error) {
 	var c checked
 	entry = c.id("dlq_entry_uuid", b.EntryUUID)
@@ -114,8 +113,7 @@ func (b *dlqReplayBody) one() (entry uuid.UUID, r orchestration.Replay, dry bool
 	return entry, r, b.DryRun != nil && *b.DryRun, c.err()
 }
 
-// many reads the replay of those that match a filter, which must have ended
-// within room.
+// many reads the replay of the entries that match a filter; it must end within room.
 func (b *dlqReplayBody) many(room time.Duration) (r orchestration.ReplayMany, err error) {
 	if absent(b.Filter) {
 		return r, unprocessable("missing field: dlq_entry_uuid or filter")
@@ -151,10 +149,10 @@ func (b *dlqReplayBody) filter(c *checked) (f store.DeadLetterFilter, err error)
 		return f, err
 	}
 	if w == (client.DLQFilter{}) {
-		c.add("filter must name something: resolution_status (Pending), dlq_reason, namespace, task_name, since or until")
+		c.add("filter must have a condition: resolution_status (Pending), dlq_reason, namespace, task_name, since or until")
 	}
 	if w.ResolutionStatus != "" && w.ResolutionStatus != client.ResolutionPending && w.ResolutionStatus != snake(client.ResolutionPending) {
-		c.add("filter.resolution_status can only be Pending: what is closed is replayed one by one")
+		c.add("filter.resolution_status can only be Pending: closed entries are replayed one by one")
 	}
 	pending := store.ResolutionPending
 	f.Resolution = &pending

@@ -45,7 +45,7 @@ func valueOf[T any](list []named[T], name string) (*T, error) {
 		}
 		names[i] = n.name
 	}
-	return nil, fmt.Errorf("%q is none of %s", clip(name, 64), strings.Join(names, ", "))
+	return nil, fmt.Errorf("invalid value %q: want one of %s", clip(name, 64), strings.Join(names, ", "))
 }
 
 // snake spells a PascalCase name as everything else is spelled.
@@ -78,7 +78,7 @@ func reasonNamed(name string) (*workflow.DeadLetterReason, error) {
 	return valueOf(letterReasons, name)
 }
 
-// dlqEntryOf is an entry as the API shows it.
+// dlqEntryOf is an entry for the API.
 func dlqEntryOf(l *store.DeadLetter) *client.DLQEntry {
 	w := &client.DLQEntry{
 		DLQEntryUUID: l.UUID.String(), TaskUUID: l.TaskUUID.String(), OriginalState: l.OriginalState.String(),
@@ -95,7 +95,7 @@ func dlqEntryOf(l *store.DeadLetter) *client.DLQEntry {
 	return w
 }
 
-// failureIn is the failed step of a task as it was when its entry was made.
+// failureIn is the failed step of a task at the time of its entry.
 func failureIn(snapshot json.RawMessage) (step string, failure *client.StepError) {
 	var s struct {
 		Step  string       `json:"step"`
@@ -106,7 +106,7 @@ func failureIn(snapshot json.RawMessage) (step string, failure *client.StepError
 	}
 	failure = &client.StepError{Message: s.Error.Message, ErrorType: s.Error.Type, Retryable: s.Error.Retryable != nil && *s.Error.Retryable}
 	if json.Unmarshal(s.Error.Context, &failure.Context) != nil {
-		failure.Context = nil // not an object: the message has to do
+		failure.Context = nil // not an object: the message is enough
 	}
 	return s.Step, failure
 }
@@ -149,5 +149,5 @@ func stalenessOf(e *store.StalenessEntry) client.StalenessEntry {
 	}
 }
 
-// int32Of cuts a number to what the wire has room for.
+// int32Of clamps a number to 32 bits.
 func int32Of(n int) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) } // #nosec G115 -- bounded

@@ -24,7 +24,7 @@ var docsScript string
 //go:embed docs.css
 var docsStyle string
 
-// addDocs serves the document of the routes added so far, and a page for it.
+// addDocs serves the document of the routes added so far, and its page.
 func (a *api) addDocs() error {
 	document, err := json.Marshal(a.huma.OpenAPI())
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *api) addMetrics() {
 	a.mux.HandleFunc("GET /metrics", h.ServeHTTP)
 }
 
-// metricsLog lets promhttp write to our log.
+// metricsLog writes promhttp's messages to the log.
 type metricsLog struct{ log *zap.Logger }
 
 // Println implements promhttp.Logger.

@@ -20,8 +20,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// doors are the ways by which JSON comes in, each with a function that brings a
-// document and says why it was refused; nil: it was taken.
+// doors are the ways by which JSON enters, each with a function that sends a document and
+// returns why it was rejected; nil: accepted.
 func (w *ways) doors() map[string]func(doc json.RawMessage) error {
 	ctx := w.t.Context()
 	made := func(doc json.RawMessage) client.TaskRequest {
@@ -83,7 +83,7 @@ func (w *ways) doors() map[string]func(doc json.RawMessage) error {
 			require.NoError(w.t, err)
 			_, err = pgclient.New(pgclient.AnnounceNothing).CreateTaskTx(ctx, tx, made(doc))
 			_, broken := tx.Exec(ctx, `select 1`)
-			require.NoError(w.t, broken, "the transaction of the caller goes on")
+			require.NoError(w.t, broken, "the transaction of the caller can continue")
 			return err
 		},
 		"handler": func(doc json.RawMessage) error {
@@ -99,7 +99,7 @@ func (w *ways) doors() map[string]func(doc json.RawMessage) error {
 	}
 }
 
-// refused asserts that the sender is told that it is to blame.
+// refused asserts that the error blames the sender.
 func refused(t *testing.T, err error, doc string) {
 	t.Helper()
 	var answer *client.Error
@@ -113,8 +113,8 @@ func refused(t *testing.T, err error, doc string) {
 	require.NotContains(t, err.Error(), "SQLSTATE")
 }
 
-// TestWhatCannotBeStoredIsRefusedAtEveryDoor: by the same definition, in words,
-// and before the database is asked.
+// TestWhatCannotBeStoredIsRefusedAtEveryDoor: by the same definition, in words, and
+// before a statement is sent.
 func TestWhatCannotBeStoredIsRefusedAtEveryDoor(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)
@@ -128,10 +128,10 @@ func TestWhatCannotBeStoredIsRefusedAtEveryDoor(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what follows the document", func(t *testing.T) {
+	t.Run("data after the document", func(t *testing.T) {
 		refused(t, w.doors()["pgclient"](json.RawMessage(`{"v":1} {`)), "two")
 	})
-	t.Run("two numbers that no double tells apart", func(t *testing.T) {
+	t.Run("two numbers equal as doubles", func(t *testing.T) {
 		create := w.doors()["create by context"]
 		require.NoError(t, create(json.RawMessage(`{"amount":2.000000000000000001}`)))
 		require.NoError(t, create(json.RawMessage(`{"amount":2.000000000000000002}`)))
@@ -141,8 +141,8 @@ func TestWhatCannotBeStoredIsRefusedAtEveryDoor(t *testing.T) {
 	})
 }
 
-// TestTextOfAddressesIsText: what stands in paths and queries is text that the
-// database can compare, or the sender is told.
+// TestTextOfAddressesIsText: paths and queries contain text that the database can
+// compare, or are rejected.
 func TestTextOfAddressesIsText(t *testing.T) {
 	t.Parallel()
 	w := newWays(t)

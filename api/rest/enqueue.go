@@ -13,8 +13,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// enqueueBody is what is read of a client.EnqueueRequest: a creation that names
-// a type in place of a template.
+// enqueueBody decodes a client.EnqueueRequest: a creation that names a type instead of a
+// template.
 type enqueueBody struct {
 	createBody
 	Type    *string         `json:"type"`
@@ -22,7 +22,7 @@ type enqueueBody struct {
 	Queue   string          `json:"queue"`
 }
 
-// check finds what needs no type.
+// check checks what does not depend on the type.
 func (b *enqueueBody) check() error {
 	var c checked
 	c.required("type", b.Type, orchestration.MaxNameLength)
@@ -33,8 +33,7 @@ func (b *enqueueBody) check() error {
 	return c.err()
 }
 
-// fill completes the creation with what follows from the type. Who creates it
-// may be left out, as a queue asks nobody.
+// fill completes the creation from the type. The initiator is optional here.
 func (b *enqueueBody) fill(template *workflow.Template) {
 	b.Name, b.Namespace, b.Version, b.Context = &template.Name, &template.Namespace, &template.Version, b.Payload
 	for _, text := range []**string{&b.Initiator, &b.SourceSystem, &b.Reason} {
@@ -47,8 +46,8 @@ func (b *enqueueBody) fill(template *workflow.Template) {
 	}
 }
 
-// enqueue answers POST /v1/enqueue: 201 for a new task, 200 for the one that
-// exists for the key.
+// enqueue answers POST /v1/enqueue: 201 for a new task, 200 for the existing one with the
+// key.
 func (r *typeRoutes) enqueue(x *exchange) error {
 	if err := r.tasks.admitRequest(); err != nil {
 		return err
@@ -94,8 +93,7 @@ func (r *typeRoutes) enqueue(x *exchange) error {
 	return x.answer(answer)
 }
 
-// inPayload tells what is wrong with a context as what is wrong with the
-// payload.
+// inPayload turns problems of a context into problems of the payload.
 func inPayload(err error) error {
 	var invalid *submission.InvalidError
 	if !errors.As(err, &invalid) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// bodyWhy is who acts and why, as bodies say it where they need not.
+// bodyWhy is the optional actor and reason of a body.
 type bodyWhy struct {
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
@@ -22,7 +22,7 @@ func (b *bodyWhy) check(c *checked) {
 	c.text("actor", b.Actor, orchestration.MaxTextLength)
 }
 
-// action is the record of what is done; what the body leaves out has defaults.
+// action is the record of the action; missing fields have defaults.
 func (b *bodyWhy) action(name, actor, reason string) store.OperatorAction {
 	a := store.OperatorAction{Action: name, Actor: actor, Reason: reason}
 	if strings.TrimSpace(b.Actor) != "" {
@@ -34,7 +34,7 @@ func (b *bodyWhy) action(name, actor, reason string) store.OperatorAction {
 	return a
 }
 
-// consumerBody is what is read of a client.EventConsumerRequest.
+// consumerBody decodes a client.EventConsumerRequest.
 type consumerBody struct {
 	Name      *string  `json:"name"`
 	Namespace *string  `json:"namespace"`
@@ -66,7 +66,7 @@ func (b *consumerBody) definition() (def store.EventConsumer, from store.EventPl
 	return def, from, c.err()
 }
 
-// pattern notes what is wrong with a pattern for names of events.
+// pattern checks a pattern for names of events.
 func (c *checked) pattern(p string) {
 	if err := workflow.CheckEventPattern(p); err != nil {
 		c.add("%s", strings.ToValidUTF8(err.Error(), "?"))

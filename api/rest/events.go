@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Events is what the API wants of durable domain events; *store.Store is one.
+// Events are durable domain events for the API; *store.Store implements it.
 type Events interface {
 	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
 	LastEvent(ctx context.Context, namespace string) (position int64, err error)
@@ -36,16 +36,16 @@ type eventRoutes struct {
 func (r *eventRoutes) add() {
 	const tag, all, one = "events", "/v1/event-consumers", "/v1/event-consumers/{name}"
 	add(r.api, operation{method: http.MethodGet, path: "/v1/events", id: "list-events", tag: tag, summary: "List durable domain events by position"}, r.list)
-	add(r.api, operation{method: http.MethodPost, path: all, id: "create-event-consumer", tag: tag, summary: "Keep a place among the events of a namespace",
+	add(r.api, operation{method: http.MethodPost, path: all, id: "create-event-consumer", tag: tag, summary: "Create a consumer for the events of a namespace",
 		body: client.EventConsumerRequest{}}, r.create)
 	add(r.api, operation{method: http.MethodGet, path: all, id: "list-event-consumers", tag: tag, summary: "List consumers by name"}, r.consumers)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-event-consumer", tag: tag, summary: "Show a consumer and how far behind it is"}, r.get)
-	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-event-consumer", tag: tag, summary: "Forget a consumer; events stay"}, r.remove)
-	add(r.api, operation{method: http.MethodPost, path: one + "/claim", id: "claim-events", tag: tag, summary: "Take the next events of a consumer",
+	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-event-consumer", tag: tag, summary: "Delete a consumer; events stay"}, r.remove)
+	add(r.api, operation{method: http.MethodPost, path: one + "/claim", id: "claim-events", tag: tag, summary: "Claim the next events of a consumer",
 		body: client.EventClaim{}}, r.claim)
-	add(r.api, operation{method: http.MethodPost, path: one + "/ack", id: "ack-events", tag: tag, summary: "Say that everything up to a position is done",
+	add(r.api, operation{method: http.MethodPost, path: one + "/ack", id: "ack-events", tag: tag, summary: "Acknowledge everything up to a position",
 		body: client.EventAck{}}, r.ack)
-	add(r.api, operation{method: http.MethodPost, path: one + "/reset", id: "reset-event-consumer", tag: tag, summary: "Put a consumer somewhere else",
+	add(r.api, operation{method: http.MethodPost, path: one + "/reset", id: "reset-event-consumer", tag: tag, summary: "Move a consumer to another position",
 		body: client.EventReset{}}, r.reset)
 }
 
@@ -100,10 +100,10 @@ type consumerInput struct {
 	Name string `path:"name"`
 }
 
-// consumerWhy is that and, where there is no body, who acts and why.
+// consumerWhy adds, for requests without a body, actor and reason.
 type consumerWhy struct {
 	Name   string `path:"name"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor  string `query:"actor" doc:"Who acts"`
 }
 
@@ -226,26 +226,26 @@ func (r *eventRoutes) ack(ctx context.Context, in *consumerInput) (*client.Event
 	return consumerOf(&consumer, ofConsumer(in.Name, err))
 }
 
-// ofConsumer says which consumer there is none of, and who is in the way.
+// ofConsumer adds the consumer to a not-found or conflict error.
 func ofConsumer(name string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return notFound("Event consumer not found: " + clip(name, 64))
 	case errors.Is(err, store.ErrConsumerBusy):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "Another worker has events of this consumer in hand"}
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "Another worker has claimed events of this consumer"}
 	case errors.Is(err, store.ErrConsumerLost):
 		return &failure{status: http.StatusConflict, code: codeConflict, message: "The events have been given back, or handed to another worker"}
 	}
 	return err
 }
 
-// consumerOf is the answer of what reads or changes a consumer.
+// consumerOf is the answer with a consumer.
 func consumerOf(c *store.EventConsumer, err error) (*client.EventConsumer, error) {
 	switch {
 	case errors.Is(err, store.ErrConsumerExists):
 		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "An event consumer of this name exists"}
 	case errors.Is(err, store.ErrTooManyConsumers):
-		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "There are as many event consumers as there may be"}
+		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The limit of event consumers is reached"}
 	case err != nil:
 		return nil, err
 	}

@@ -29,8 +29,8 @@ func eventNames(list []client.Event) string {
 	return strings.Join(names, " ")
 }
 
-// TestEventsOverTheAPI: consumers are made, read and move on, and lose what they
-// have in hand to others.
+// TestEventsOverTheAPI: consumers are created, read and advance, and lose their claimed
+// events to others.
 func TestEventsOverTheAPI(t *testing.T) {
 	t.Parallel()
 	c, e := operatedHouse(t)
@@ -87,7 +87,7 @@ func TestEventsOverTheAPI(t *testing.T) {
 	_, err = c.CreateEventConsumer(ctx, client.EventConsumerRequest{Name: "second", Namespace: "shapes", From: client.EventsFromNow})
 	require.NoError(t, err)
 	_, err = c.CreateEventConsumer(ctx, client.EventConsumerRequest{Name: "third", Namespace: "shapes"})
-	require.True(t, client.IsConflict(err), "there may be two: %v", err)
+	require.True(t, client.IsConflict(err), "the limit is two: %v", err)
 	all, err := c.EventConsumers(ctx)
 	require.NoError(t, err)
 	require.Len(t, all.Consumers, 2)
@@ -130,9 +130,9 @@ func TestBadRequestsAboutEvents(t *testing.T) {
 		"lease_seconds must be between":                second(c.ClaimEvents(ctx, "x", client.EventClaim{Worker: "w", LeaseSeconds: 100_000})),
 		"position must not be negative":                second(c.AckEvents(ctx, "x", client.EventAck{Position: -1})),
 	} {
-		var told *client.Error
-		require.ErrorAs(t, err, &told, name)
-		require.Equal(t, http.StatusBadRequest, told.Status, "%s: %v", name, err)
+		var refusal *client.Error
+		require.ErrorAs(t, err, &refusal, name)
+		require.Equal(t, http.StatusBadRequest, refusal.Status, "%s: %v", name, err)
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -17,11 +17,11 @@ import (
 
 const (
 	eventStreamPath = "/v1/events/stream"
-	// streamLife ends a stream; its client goes on with another one from the last
-	// event that it has seen. So streams spread over replicas again.
+	// streamLife ends a stream; its client continues with another one from its last
+	// event. So streams are spread over replicas again.
 	streamLife = time.Hour
-	// streamPoll is the net under the signals, streamBeat how often a stream shows
-	// that it lives, streamWrite how long a client may take to read a page.
+	// streamPoll is the fallback of the signals, streamBeat the interval of keep-alives,
+	// streamWrite the time for a client to read a page.
 	streamPoll  = 2 * time.Second
 	streamBeat  = 15 * time.Second
 	streamWrite = 10 * time.Second
@@ -29,25 +29,25 @@ const (
 	streamPage = 100
 )
 
-// eventStreams brings events to those who keep a connection open.
+// eventStreams sends events to clients over open connections.
 type eventStreams struct {
 	*api
-	events  Events
-	news    func() <-chan struct{} // nil: there is only the poll
-	places  chan struct{}
-	refused func()
+	events    Events
+	published func() <-chan struct{} // nil: only the poll
+	places    chan struct{}
+	refused   func()
 }
 
 func (s *eventStreams) add() {
 	addOwn[eventQuery, client.Event](s.api, operation{method: http.MethodGet, path: eventStreamPath, id: "stream-events", tag: "events",
-		summary: "Follow durable domain events (server-sent events); goes on after Last-Event-ID"}, s.serve)
+		summary: "Follow durable domain events (server-sent events); continues after Last-Event-ID"}, s.serve)
 	// Not JSON, but events whose data is.
 	answer := s.huma.OpenAPI().Paths[eventStreamPath].Get.Responses["200"]
 	answer.Content = map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}
 }
 
-// filter reads from where on which events are wanted: behind the last one that
-// the client has seen, else behind after, else from now on.
+// filter reads the start position: after the last event that the client has seen, else
+// after the parameter after, else now.
 func (s *eventStreams) filter(ctx context.Context, r *http.Request) (store.EventFilter, error) {
 	q := r.URL.Query()
 	in := eventQuery{Namespace: q.Get("namespace"), Name: q.Get("name"), Task: q.Get("task_uuid"), After: q.Get("after")}
@@ -74,7 +74,7 @@ func (s *eventStreams) serve(x *exchange) error {
 	default:
 		s.refused()
 		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
-			message: "There are as many streams of events as there may be"}
+			message: "The limit of event streams is reached"}
 	}
 	ctx := x.request.Context()
 	f, err := s.filter(ctx, x.request)
@@ -90,7 +90,7 @@ func (s *eventStreams) serve(x *exchange) error {
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	for x.left == nil {
-		more := s.bring(ctx, &f, &w, beat.C)
+		more := s.sendNew(ctx, &f, &w, beat.C)
 		if !more {
 			break
 		}
@@ -98,11 +98,11 @@ func (s *eventStreams) serve(x *exchange) error {
 	return nil
 }
 
-// bring looks once and waits until there may be more; false: the stream ends.
-func (s *eventStreams) bring(ctx context.Context, f *store.EventFilter, w *streamWriter, beat <-chan time.Time) bool {
-	var news <-chan struct{}
-	if s.news != nil {
-		news = s.news() // before the look
+// sendNew sends new events and waits until there may be more; false: the stream ends.
+func (s *eventStreams) sendNew(ctx context.Context, f *store.EventFilter, w *streamWriter, beat <-chan time.Time) bool {
+	var published <-chan struct{}
+	if s.published != nil {
+		published = s.published() // before the look
 	}
 	page, err := s.events.Events(ctx, *f)
 	switch {
@@ -113,7 +113,7 @@ func (s *eventStreams) bring(ctx context.Context, f *store.EventFilter, w *strea
 		}
 	case ctx.Err() == nil && !errors.Is(err, context.Canceled):
 		s.log.Warn("a stream of events waits for the database", zap.Error(err))
-		news = nil // not before the poll
+		published = nil // not before the poll
 	}
 	poll := time.NewTimer(streamPoll)
 	defer poll.Stop()
@@ -127,7 +127,7 @@ func (s *eventStreams) bring(ctx context.Context, f *store.EventFilter, w *strea
 			if w.send([]byte(": beat\n\n")); w.x.left != nil {
 				return false
 			}
-		case <-news:
+		case <-published:
 			return true
 		case <-poll.C:
 			return true
@@ -135,7 +135,7 @@ func (s *eventStreams) bring(ctx context.Context, f *store.EventFilter, w *strea
 	}
 }
 
-// streamWriter writes to a client that keeps its connection open.
+// streamWriter writes to a client over an open connection.
 type streamWriter struct {
 	x       *exchange
 	control *http.ResponseController
@@ -156,7 +156,7 @@ func (w *streamWriter) events(list []client.Event) {
 	w.send(b.Bytes())
 }
 
-// send has a deadline of its own: the server's is for ordinary answers.
+// send has its own deadline: the server's is for ordinary answers.
 func (w *streamWriter) send(text []byte) {
 	_ = w.control.SetWriteDeadline(time.Now().Add(streamWrite)) // a recorder in a test has none
 	_, _ = w.x.Write(text)                                      // never an error, see there
@@ -165,7 +165,7 @@ func (w *streamWriter) send(text []byte) {
 	}
 }
 
-// oneWord keeps a name from ending the line that it stands in.
+// oneWord removes line breaks from a name.
 func oneWord(name string) string {
 	return string(bytes.Map(func(r rune) rune {
 		if r < ' ' {

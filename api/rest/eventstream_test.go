@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-// listen opens a stream; lines are those that come, until it is left.
+// listen opens a stream; lines are the received ones, until leave is called.
 func listen(t *testing.T, base, query, lastEventID string) (lines func() string, leave func(), status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -44,8 +44,8 @@ func listen(t *testing.T, base, query, lastEventID string) (lines func() string,
 		}, resp.StatusCode
 }
 
-// TestStreamsGoOnWhereTheyWereLeft: an id that was seen is where the next stream
-// begins, and what does not fit is passed over.
+// TestStreamsGoOnWhereTheyWereLeft: the next stream begins after the last seen id, and
+// events that do not match are skipped.
 func TestStreamsGoOnWhereTheyWereLeft(t *testing.T) {
 	t.Parallel()
 	base, _, e := operatedAt(t)
@@ -54,7 +54,7 @@ func TestStreamsGoOnWhereTheyWereLeft(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, []string{"id: 1", "event: pay.a", "id: 3", "event: pay.b"}, []string{lines(), lines(), lines(), lines()})
 	emit(t, e, "shapes", "pay.c")
-	require.Equal(t, []string{"id: 4", "event: pay.c"}, []string{lines(), lines()}, "nobody has signalled it")
+	require.Equal(t, []string{"id: 4", "event: pay.c"}, []string{lines(), lines()}, "no signal was sent")
 	leave()
 	emit(t, e, "shapes", "pay.d", "pay.e")
 	lines, leave, _ = listen(t, base, "after=0&name=pay.*", "4")
@@ -81,14 +81,14 @@ func TestStreamsAreBounded(t *testing.T) {
 		return status == http.StatusOK
 	}, 30*time.Second, 20*time.Millisecond, "a place is free again")
 	second()
-	require.Eventually(t, func() bool { // those before may hold their places still
+	require.Eventually(t, func() bool { // earlier streams may still be open
 		_, bad, status := listen(t, base, "after=x", "")
 		bad()
 		return status == http.StatusBadRequest
 	}, 30*time.Second, 20*time.Millisecond)
 }
 
-// TestTheClientFollowsEvents, and those of now on only where it is asked to.
+// TestTheClientFollowsEvents: from the beginning, or from now on.
 func TestTheClientFollowsEvents(t *testing.T) {
 	t.Parallel()
 	base, transport, e := operatedAt(t)

@@ -12,17 +12,16 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
-// exchange is one request and what has become of it. It stands between the
-// handlers and the connection.
+// exchange is one request with its answer. It is between the handlers and the connection.
 type exchange struct {
 	http.ResponseWriter
 	server  *Server
 	request *http.Request
 	id      string
-	route   string // the pattern that matched; empty: none did
+	route   string // the matched pattern; empty: none
 	status  int
 	bytes   int64
-	muted   bool  // the body that follows is not for the client
+	muted   bool  // the following body is not for the client
 	left    error // why the client did not get its answer
 
 	body    share // of the budget of bodies
@@ -37,8 +36,8 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// WriteHeader implements http.ResponseWriter. The multiplexer's own answers to
-// unknown routes and methods are given the shape of all other failures.
+// WriteHeader implements http.ResponseWriter. The multiplexer's own answers to unknown
+// routes and methods get the shape of all failures.
 func (x *exchange) WriteHeader(status int) {
 	if x.status != 0 {
 		return
@@ -52,8 +51,8 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements io.Writer. That the client has left is nobody's failure, so
-// handlers do not learn of it.
+// Write implements io.Writer. It returns no error if the client has left, which is not a
+// failure of the handler.
 func (x *exchange) Write(p []byte) (int, error) {
 	if x.muted {
 		return len(p), nil
@@ -69,14 +68,14 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Unwrap lets http.ResponseController find the connection.
+// Unwrap gives http.ResponseController the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// refuse answers with a failure outside of the operations.
+// refuse answers with a failure outside of operations.
 func (x *exchange) refuse(f *failure) {
 	f.finish(x)
 	x.Header().Del("Content-Length")
-	status, body := x.told(f)
+	status, body := x.encodeFailure(f)
 	x.status = status
 	x.ResponseWriter.WriteHeader(status)
 	n, _ := x.ResponseWriter.Write(body) // the client is gone if this fails
@@ -85,13 +84,13 @@ func (x *exchange) refuse(f *failure) {
 
 // fail answers with a failure of an operation.
 func (x *exchange) fail(f *failure) {
-	status, body := x.told(f)
+	status, body := x.encodeFailure(f)
 	x.WriteHeader(status)
 	_, _ = x.Write(append(body, '\n')) // never an error, see there
 }
 
-// told sets the headers of a failure and returns the rest of the answer.
-func (x *exchange) told(f *failure) (status int, body []byte) {
+// encodeFailure sets the headers of a failure and returns status and body.
+func (x *exchange) encodeFailure(f *failure) (status int, body []byte) {
 	h := x.Header()
 	for name, values := range f.GetHeaders() {
 		h[name] = values
@@ -126,7 +125,7 @@ func (x *exchange) answerWith(status int, v any) error {
 	return nil
 }
 
-// maxKept bounds the buffers that are kept for later answers.
+// maxKept bounds the buffers kept for later answers.
 const maxKept = 64 << 10
 
 // write answers with the JSON that fill appends.
@@ -152,7 +151,7 @@ func unmatched(status int, r *http.Request) *failure {
 	return &failure{status: status, code: codeNotFound, message: "There is no such route"}
 }
 
-// serve wraps the routes in what every request gets.
+// serveExchange wraps the routes with what every request needs.
 func (s *Server) serveExchange(routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
@@ -187,12 +186,12 @@ func (s *Server) serveExchange(routes http.Handler) http.Handler {
 	})
 }
 
-// end answers for a handler that panicked and writes the line in the log.
+// end answers for a handler that panicked and logs the request.
 func (x *exchange) end(begin time.Time, err error) {
 	if err != nil {
 		x.server.log.Error("a request's handler panicked", append(x.fields(), zap.Error(err), lifecycle.StackField(err))...)
 		if x.status != 0 {
-			// Half an answer is out: only a broken connection tells the client.
+			// Half of the answer is sent: only a broken connection shows the failure.
 			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to break a connection off
 		}
 		x.refuse(internal(codeInternal))
@@ -201,7 +200,7 @@ func (x *exchange) end(begin time.Time, err error) {
 	if x.status >= http.StatusInternalServerError {
 		level = zap.WarnLevel
 	}
-	// The fields are put together only where they are wanted.
+	// The fields are collected only if needed.
 	if line := x.server.log.Check(level, "request"); line != nil {
 		line.Write(append(x.fields(), zap.String("route", x.route), zap.Int("status", x.status),
 			zap.Int64("bytes", x.bytes), zap.Duration("took", time.Since(begin)), zap.NamedError("left", x.left))...)
@@ -213,9 +212,9 @@ func (x *exchange) fields() []zap.Field {
 	return []zap.Field{zap.String("request_id", x.id), zap.String("method", x.request.Method), zap.String("path", clip(x.request.URL.Path, 200))}
 }
 
-// crossOrigin lets browsers of any origin use the API, as Tasker does, except
-// for the routes that change the daemon itself. It reports whether the request
-// was a preflight and is answered.
+// crossOrigin lets browsers of any origin use the API, as Tasker does, except for the
+// routes that change the daemon itself. It reports whether the request was a preflight
+// and is answered.
 func crossOrigin(x *exchange, r *http.Request) bool {
 	if r.Header.Get("Origin") == "" || isAdmin(r) {
 		return false

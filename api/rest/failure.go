@@ -35,9 +35,9 @@ const (
 	codeUnavailable  = "SERVICE_UNAVAILABLE"
 	codeBackpressure = "BACKPRESSURE"
 	codeBreakerOpen  = "CIRCUIT_BREAKER_OPEN"
-	databaseRetry    = 5 * time.Second // Retry-After while the database is away
-	shutdownRetry    = 2 * time.Second // and while the daemon goes down
-	busyRetry        = 2 * time.Second // and while somebody's transaction has to end first
+	databaseRetry    = 5 * time.Second // Retry-After while the database is unavailable
+	shutdownRetry    = 2 * time.Second // and while the daemon stops
+	busyRetry        = 2 * time.Second // and while another transaction must end first
 	problemMediaType = "application/problem+json"
 )
 
@@ -50,14 +50,14 @@ const (
 	shapeFlat                  // {"error","message","timestamp","request_id"}: Tasker's worker
 )
 
-// failure is an answer that is none. It is an error that huma can write.
+// failure is the answer to a failed request. It is an error that huma can write.
 type failure struct {
 	status     int
 	code       string
 	message    string
 	retryAfter time.Duration
 	taskUUID   string
-	location   string // where to find what is in the way
+	location   string // the conflicting resource
 	shape      shape
 	requestID  string
 	showID     bool
@@ -102,7 +102,7 @@ type problem struct {
 	Code     string `json:"code"`
 }
 
-// flatError is a failure as a worker tells it.
+// flatError is a failure in a worker's shape.
 type flatError struct {
 	Error     string      `json:"error"`
 	Message   string      `json:"message"`
@@ -123,7 +123,7 @@ func (f *failure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(client.ErrorBody{Error: f.detail()})
 }
 
-// detail is a failure as it stands inside of an envelope.
+// detail is a failure as in an envelope.
 func (f *failure) detail() client.ErrorDetail {
 	d := client.ErrorDetail{Code: f.code, Message: f.message, RetryAfterSeconds: f.retrySeconds(), TaskUUID: f.taskUUID}
 	if f.showID {
@@ -142,7 +142,7 @@ func flatCode(code string) string {
 	return string(lower)
 }
 
-// finish fills in what depends on the request.
+// finish sets the fields that depend on the request.
 func (f *failure) finish(x *exchange) {
 	f.requestID, f.at = x.id, time.Now()
 	switch {
@@ -170,15 +170,15 @@ func unavailable(message string, retryAfter time.Duration) *failure {
 }
 
 func internal(code string) *failure {
-	message := "Something unexpected happened; the log has the details under the request id"
+	message := "An unexpected error occurred; the log has the details under the request id"
 	if code == codeDatabase {
 		message = "Database operation failed"
 	}
 	return &failure{status: http.StatusInternalServerError, code: code, message: message, showID: true}
 }
 
-// fail turns an error of an operation into the answer to give. What the sender
-// cannot mend is logged here and not told.
+// fail converts an error of an operation to an answer. Errors that the sender cannot fix
+// are logged and not shown.
 func (s *Server) fail(ctx context.Context, err error) *failure {
 	x := exchangeOf(ctx)
 	f := classify(ctx, err)
@@ -194,18 +194,18 @@ func (s *Server) fail(ctx context.Context, err error) *failure {
 }
 
 func classify(ctx context.Context, err error) *failure {
-	var told *failure
-	if errors.As(err, &told) {
-		return told
+	var known *failure
+	if errors.As(err, &known) {
+		return known
 	}
 	if f := blameSender(err); f != nil {
 		return f
 	}
 	var open *breaker.OpenError
 	switch {
-	case errors.As(err, &open): // whatever the request's own time is
+	case errors.As(err, &open): // regardless of the request's deadline
 		return &failure{status: http.StatusServiceUnavailable, code: codeBreakerOpen, retryAfter: max(open.RetryAfter, time.Second),
-			message: "The database does not answer at the moment; requests that need it are refused until it does"}
+			message: "The database does not answer at the moment; requests that need it are rejected until it does"}
 	case ctx.Err() != nil:
 		return &failure{status: http.StatusRequestTimeout, code: codeTimeout, message: "The request took too long"}
 	case errors.Is(err, store.ErrUnavailable):
@@ -222,7 +222,7 @@ func classify(ctx context.Context, err error) *failure {
 	return internal(codeInternal)
 }
 
-// blameSender recognises what the sender of the request can mend.
+// blameSender recognises errors that the sender of the request can fix.
 func blameSender(err error) *failure {
 	var (
 		invalid   *orchestration.InvalidError
@@ -241,7 +241,7 @@ func blameSender(err error) *failure {
 	case errors.As(err, &untyped):
 		return badRequest(clip(untyped.Error(), 200))
 	case errors.Is(err, store.ErrNoTaskType):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "A template of this name exists that is no task type"}
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "The template of this name is not a task type"}
 	case errors.Is(err, store.ErrVersionUsed):
 		return &failure{status: http.StatusConflict, code: codeConflict, message: "Tasks have used this version with other content; give the changed type another version"}
 	case errors.As(err, &duplicate):
@@ -260,7 +260,7 @@ func blameSender(err error) *failure {
 	case errors.Is(err, store.ErrScheduleExists):
 		return &failure{status: http.StatusConflict, code: codeConflict, message: "A schedule of this name exists in the namespace"}
 	case errors.Is(err, store.ErrScheduleChanged):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "The schedule was changed by others at the same time"}
+		return &failure{status: http.StatusConflict, code: codeConflict, message: "The schedule has changed since it was read"}
 	case errors.Is(err, store.ErrTaskEnded):
 		return badRequest("Cannot cancel a completed task")
 	case errors.Is(err, store.ErrNotFound):
@@ -269,8 +269,8 @@ func blameSender(err error) *failure {
 	return nil
 }
 
-// tellable reports whether the text of an error may leave the house: it comes
-// from neither the database nor the network.
+// tellable reports whether the text of an error may be shown: it comes from neither the
+// database nor the network.
 func tellable(err error) bool {
 	var sql interface{ SQLState() string }
 	var network net.Error

@@ -91,7 +91,7 @@ func aTask() *store.Task {
 	}
 }
 
-// fakeStatus is a daemon that is well unless told otherwise.
+// fakeStatus is a healthy daemon by default.
 type fakeStatus struct {
 	mu         sync.Mutex
 	mode       deploymode.Mode
@@ -161,12 +161,12 @@ func (f *fakeStatus) Ready() (bool, string) {
 	return f.notReady == "", f.notReady
 }
 
-// fakeEngine takes every request down.
+// fakeEngine records every request.
 type fakeEngine struct {
 	*fakeStatus
 	created   []orchestration.Request
 	createErr error
-	existing  bool             // every task exists already
+	existing  bool             // every task is a duplicate
 	failOn    map[string]error // by the name of the template
 	cancelErr error
 	cancelled []string
@@ -224,7 +224,7 @@ func (f *fakeEngine) Wait(ctx context.Context, _ uuid.UUID) (bool, error) {
 	return f.wait(ctx)
 }
 
-// fakeStore knows one task and one template.
+// fakeStore has one task and one template.
 type fakeStore struct {
 	unserved map[int]store.Unserved
 	mu       sync.Mutex
@@ -237,7 +237,7 @@ type fakeStore struct {
 	fleet    []store.Replica
 	pool     store.PoolStat
 	pings    int
-	chained  []int // limits asked for
+	chained  []int // requested limits
 }
 
 func newFakeStore() *fakeStore {
@@ -284,8 +284,7 @@ func (f *fakeStore) Task(_ context.Context, id uuid.UUID) (*store.Task, error) {
 	return f.task, nil
 }
 
-// UnservedSteps answers as if live workers could run all steps but those that it
-// was told of.
+// UnservedSteps returns the configured steps.
 func (f *fakeStore) UnservedSteps(context.Context, uuid.UUID, time.Duration) (map[int]store.Unserved, error) {
 	return f.unserved, nil
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// firstAnswer answers the creation of tasks of one plan. What is the same for
-// all of them is encoded once; the rest is put in between. The outcome is what
-// encoding/json makes of the client.Task.
+// firstAnswer answers the creation of tasks of one plan. The common part is encoded once;
+// the rest is inserted. The result equals encoding/json's of the client.Task.
 type firstAnswer struct {
 	head  []byte // from "name" to "status"
 	tail  []byte // from "total_steps" to the beginning of "steps"
@@ -32,8 +31,8 @@ type firstStep struct {
 	rest []byte
 }
 
-// newFirstAnswer encodes a task of the plan and takes it apart. A quote inside
-// of a text is escaped, so what is cut at are keys.
+// newFirstAnswer encodes a task of the plan and splits it. Quotes inside of texts are
+// escaped, so it splits at keys.
 func newFirstAnswer(plan *store.Plan) (*firstAnswer, error) {
 	sample := store.NewTask{Plan: plan, Context: json.RawMessage(`{}`)}
 	task, err := sample.AsCreated(time.Time{})
@@ -67,7 +66,7 @@ func newFirstAnswer(plan *store.Plan) (*firstAnswer, error) {
 		a.steps = append(a.steps, firstStep{no: task.Steps[i].No, rest: bytes.TrimSuffix(rest, []byte("\n"))})
 	}
 	if !inside {
-		return nil, fmt.Errorf("a task is not encoded as it was: %s", text)
+		return nil, fmt.Errorf("the encoding of a task differs: %s", text)
 	}
 	return a, nil
 }
@@ -155,7 +154,7 @@ func appendCompact(b []byte, value []byte) []byte {
 			inside = !inside
 			b = append(b, c)
 		case c == '\\':
-			b = append(b, c, value[i+1]) // only inside, and never the last
+			b = append(b, c, value[i+1]) // only inside, never the last
 			i++
 		case !inside && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
 		default:
@@ -165,7 +164,7 @@ func appendCompact(b []byte, value []byte) []byte {
 	return b
 }
 
-// encode writes JSON as all answers have it.
+// encode encodes an answer as JSON.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -176,12 +175,10 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// maxFirstAnswers bounds the memory of firstAnswers; what falls out is made
-// again.
+// maxFirstAnswers bounds the memory of firstAnswers; evicted ones are made again.
 const maxFirstAnswers = 1024
 
-// firstAnswers keeps the answers of the plans in use. It is safe for
-// concurrent use.
+// firstAnswers caches the answers of the plans in use. It is safe for concurrent use.
 type firstAnswers struct {
 	mu   sync.RWMutex
 	kept map[int32]*firstAnswer

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzCreate sends any body: the answer is never a 5xx and never a panic, and
-// what gets through to the engine has the required fields.
+// FuzzCreate sends any body: the answer is never a 5xx and never a panic, and requests
+// that reach the engine have the required fields.
 func FuzzCreate(f *testing.F) {
 	for _, seed := range []string{
 		goodBody + "}", `{}`, `[]`, `null`, `"x"`, `{`, `{"name":1}`, goodBody + `,"priority":1e400}`, goodBody + `,"delay_seconds":-0}`,
@@ -24,7 +24,7 @@ func FuzzCreate(f *testing.F) {
 		}
 		for _, r := range h.engine.created {
 			if len(r.Context) == 0 || r.StartIn < 0 {
-				t.Fatalf("got through: %+v", r)
+				t.Fatalf("reached the engine: %+v", r)
 			}
 		}
 	})

@@ -38,8 +38,7 @@ type house struct {
 	schema *contract
 }
 
-// bounded takes the bounds that cfg leaves out from the defaults of the
-// configuration.
+// bounded sets the bounds missing in cfg to the defaults of the configuration.
 func bounded(t testing.TB, cfg rest.Config) rest.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
@@ -49,7 +48,7 @@ func bounded(t testing.TB, cfg rest.Config) rest.Config {
 	return config.Or(cfg, web)
 }
 
-// Defaults are those of the configuration: what is left out is refused.
+// Defaults are those of the configuration: missing bounds are rejected.
 func TestNoBoundIsInvented(t *testing.T) {
 	t.Parallel()
 	o := rest.Orchestrator{Engine: newFakeEngine(), Store: newFakeStore()}
@@ -195,7 +194,7 @@ func newContract(t testing.TB, document []byte) *contract {
 	return c
 }
 
-// check skips what is no operation: pages, metrics, unknown routes.
+// check skips what is not an operation: pages, metrics, unknown routes.
 func (c *contract) check(t testing.TB, method, path string, r reply) {
 	t.Helper()
 	template, item := c.find(path)
@@ -237,13 +236,13 @@ next:
 	return "", nil
 }
 
-// await receives from a channel, or fails when nothing comes.
+// await receives from a channel, or fails after a time-out.
 func await[T any](t testing.TB, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(10 * time.Second):
-		require.Fail(t, "nothing came within ten seconds")
+		require.Fail(t, "nothing received within ten seconds")
 	}
 	return v
 }

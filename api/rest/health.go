@@ -18,8 +18,8 @@ import (
 
 const healthTag = "health"
 
-// healthRoutes answer whether the process lives, can serve, and what is wrong.
-// They need no credentials, so they must stay cheap.
+// healthRoutes answer whether the process is live, ready, and what is wrong. They need no
+// credentials, so they must be cheap.
 type healthRoutes struct {
 	*api
 	status   Status
@@ -27,7 +27,7 @@ type healthRoutes struct {
 	ping     pingCache
 	loaded   func() (bool, string)
 	extra    func(ctx context.Context) map[string]telemetry.Check
-	breakers Breakers // nil: there are none
+	breakers Breakers // nil: none
 	worker   *Worker  // nil in an orchestrator
 	started  time.Time
 	served   atomic.Bool // has been ready once
@@ -49,7 +49,7 @@ func (h *healthRoutes) add(failure shape) {
 	basic.summary = "Does the daemon answer?"
 	live.summary = "Do the process and its loops run? 503 when not"
 	ready.summary = "Can it serve? 503 with the reason when not"
-	detailed.summary = "Everything it knows of its condition; always 200"
+	detailed.summary = "All checks; always 200"
 	add(h.api, basic, h.basic)
 	add(h.api, live, h.live)
 	add(h.api, ready, h.ready)
@@ -68,9 +68,9 @@ func (h *healthRoutes) basic(context.Context, *struct{}) (*client.Health, error)
 	return h.short("healthy"), nil
 }
 
-// live looks for what only a new start can mend: a loop that is stuck, or a
-// server that has ended. A loop that died is being restarted, and a database
-// that is away comes back; neither is a reason to kill the process.
+// live checks for what only a restart can fix: a loop that is stuck, or a server that has
+// ended. A dead loop is restarted, and an unavailable database comes back; neither is a
+// reason to kill the process.
 func (h *healthRoutes) live(context.Context, *struct{}) (*client.Health, error) {
 	if stuck := h.stuck(); len(stuck) > 0 {
 		return nil, unavailable("These loops are stuck: "+strings.Join(stuck, ", "), 0)
@@ -102,7 +102,7 @@ func (h *healthRoutes) stuck() (names []string) {
 	return names
 }
 
-// notReady says why requests should go elsewhere; "" when they should not.
+// notReady returns why requests should go elsewhere; "" if ready.
 func (h *healthRoutes) notReady(database telemetry.Check) string {
 	if h.draining.Load() {
 		return "the daemon is draining"
@@ -174,7 +174,7 @@ func (h *healthRoutes) fleetWarning(ctx context.Context, database telemetry.Chec
 	return fleetWarning(remembered(replicas))
 }
 
-// report fills in what ready and detailed have in common.
+// report sets the common fields of ready and detailed.
 func (h *healthRoutes) report() *client.DetailedHealth {
 	w := &client.DetailedHealth{Timestamp: client.Time{Time: time.Now()}}
 	var pool store.PoolStat

@@ -20,7 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// frozen replaces what differs from run to run.
+// frozen replaces values that differ from run to run.
 func frozen(t testing.TB, r reply) []byte {
 	t.Helper()
 	var v map[string]any
@@ -105,7 +105,7 @@ func TestDraining(t *testing.T) {
 	h.server.Drain()
 	require.Contains(t, h.get("/health/ready").refused(t, 503, "SERVICE_UNAVAILABLE").Message, "draining")
 	require.Equal(t, http.StatusOK, h.get("/health/live").StatusCode)
-	require.Equal(t, http.StatusOK, h.get("/v1/tasks").StatusCode, "others finish their work")
+	require.Equal(t, http.StatusOK, h.get("/v1/tasks").StatusCode, "other requests finish")
 	var detailed client.DetailedHealth
 	h.get("/health/detailed").into(t, &detailed)
 	require.Equal(t, "GracefulShutdown", detailed.Info.OperationalState)
@@ -166,8 +166,8 @@ func TestDetailedHealthJudges(t *testing.T) {
 	require.Contains(t, got.FleetWarning, "worker shapes: none of 1 live replicas polls")
 }
 
-// Nothing is made up: without a breaker its state is unknown. Probes show it as
-// well, and are ready whatever it is.
+// Without a breaker its state is unknown. Probes show it as well, and are ready in any
+// state.
 func TestCircuitBreakerIsShownWhereThereIsOne(t *testing.T) {
 	t.Parallel()
 	for want, b := range map[string]rest.Breakers{

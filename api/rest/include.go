@@ -16,15 +16,14 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// included is what an answer has beside what it always has.
+// included are the optional parts of an answer.
 type included struct {
 	context bool
 	results bool // of the last steps
 	all     bool // of all of them
 }
 
-// parseInclude reads a list such as "results,context", of which allowed may be
-// asked for.
+// parseInclude reads a list such as "results,context" of allowed words.
 func parseInclude(text string, allowed ...string) (in included, err error) {
 	if text == "" {
 		return in, nil
@@ -40,7 +39,7 @@ func parseInclude(text string, allowed ...string) (in included, err error) {
 	return in, nil
 }
 
-// display is how a task is to be shown: after waiting for its end, and with what.
+// display is how to show a task: after waiting for its end, and its parts.
 type display struct {
 	wait    time.Duration
 	include included
@@ -71,7 +70,7 @@ func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, how display) (*clie
 		return nil, err
 	}
 	w := taskOf(task, true)
-	if err := t.tellUnserved(ctx, task, w); err != nil {
+	if err := t.addUnserved(ctx, task, w); err != nil {
 		return nil, err
 	}
 	if how.include.results {
@@ -80,8 +79,8 @@ func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, how display) (*clie
 	return w, nil
 }
 
-// tellUnserved adds which steps in line no live worker can run.
-func (t *taskRoutes) tellUnserved(ctx context.Context, task *store.Task, w *client.Task) error {
+// addUnserved adds the waiting steps that no live worker can run.
+func (t *taskRoutes) addUnserved(ctx context.Context, task *store.Task, w *client.Task) error {
 	counts := task.Counts()
 	if counts.Ready == 0 {
 		return nil
@@ -103,9 +102,8 @@ func (t *taskRoutes) tellUnserved(ctx context.Context, task *store.Task, w *clie
 	return nil
 }
 
-// outcomesOf is what the steps of a task have brought, by name: the results of
-// those behind which there is none, or of all, and what went wrong in any that
-// has no result.
+// outcomesOf returns results by step name: of the last steps, or of all, and the failures
+// of steps without a result.
 func outcomesOf(t *store.Task, all bool) (results map[string]json.RawMessage, failures map[string]client.StepError) {
 	results, failures = map[string]json.RawMessage{}, map[string]client.StepError{}
 	for i := range t.Steps {
@@ -122,8 +120,8 @@ func outcomesOf(t *store.Task, all bool) (results map[string]json.RawMessage, fa
 	return results, failures
 }
 
-// isLast reports whether no step of the task comes after a step. Where the step
-// behind is a template of batches, its batches count.
+// isLast reports whether no step of the task follows a step. If the following step is a
+// template of batches, its batches count.
 func isLast(t *store.Task, no int) bool {
 	step := t.Plan.Step(t.Progress, no)
 	return step != nil && !slices.ContainsFunc(step.Children, func(child int) bool {

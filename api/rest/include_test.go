@@ -13,8 +13,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestResultsAreShownWhereTheyAreAskedFor: of the last steps or of all, with what
-// went wrong.
+// TestResultsAreShownWhereTheyAreAskedFor: of the last steps or of all, with failures.
 func TestResultsAreShownWhereTheyAreAskedFor(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// intake lets requests in until it is closed, and knows when those that were
-// let in have ended. Probes and metrics need not ask. It is safe for concurrent
-// use.
+// intake admits requests until it is closed, and knows when the admitted ones have ended.
+// Probes and metrics bypass it. It is safe for concurrent use.
 type intake struct {
 	mu     sync.Mutex
 	open   int // under way
@@ -18,7 +17,7 @@ type intake struct {
 	empty  chan struct{} // closed once it is closed and none is under way
 }
 
-// enter lets a request in, which must leave; false: no more are taken.
+// enter admits a request, which must call leave; false: closed.
 func (i *intake) enter() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -37,7 +36,7 @@ func (i *intake) leave() {
 	}
 }
 
-// close takes no more; the channel is closed when all have left.
+// close admits no more; the channel is closed when all have left.
 func (i *intake) close() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,16 +55,16 @@ func (i *intake) underWay() int {
 	return i.open
 }
 
-// isProbe reports whether a request asks about the daemon itself. It is answered
-// until the very end, and out of none of the budgets.
+// isProbe reports whether a request is about the daemon itself. It is answered until the
+// end, without a share of a budget.
 func isProbe(r *http.Request) bool {
 	path := r.URL.Path
 	return path == "/health" || strings.HasPrefix(path, "/health/") || path == "/metrics" || strings.HasPrefix(path, "/metrics/")
 }
 
-// Finish takes no more requests but those for health and metrics, answers those
-// that wait for a task with its present state, and returns when the others have
-// ended. When ctx ends first they go on, and Stop cuts them off.
+// Finish admits only requests for health and metrics, answers those that wait for a task
+// with its present state, and returns when the others have ended. If ctx ends first they
+// continue, and Stop closes them.
 func (s *Server) Finish(ctx context.Context) error {
 	s.Drain()
 	s.stop()

@@ -39,7 +39,7 @@ func TestADuplicateKeySaysWhereTheTaskIs(t *testing.T) {
 	h.engine.createErr = &orchestration.DuplicateError{}
 	r = h.do(http.MethodPost, "/v1/tasks", goodBody+"}")
 	require.Empty(t, r.refused(t, 409, "CONFLICT").TaskUUID)
-	require.Empty(t, r.Header.Get("Location"), "who guesses contexts learns no identifiers")
+	require.Empty(t, r.Header.Get("Location"), "a guessed context reveals no identifiers")
 }
 
 func TestUseTheExistingTask(t *testing.T) {
@@ -57,7 +57,7 @@ func TestUseTheExistingTask(t *testing.T) {
 	require.Equal(t, "true", r.Header.Get("Idempotent-Replayed"))
 	var task client.Task
 	require.NoError(t, json.Unmarshal(r.body, &task))
-	require.Equal(t, "steps_in_process", task.Status, "as it is, not as a new one")
+	require.Equal(t, "steps_in_process", task.Status, "its current state, not a new task's")
 	h.store.fails(store.ErrNotFound)
 	h.do(http.MethodPost, "/v1/tasks", body).refused(t, 404, "NOT_FOUND")
 
@@ -92,7 +92,7 @@ func TestRetriesOfATaskOverTheAPI(t *testing.T) {
 	require.Equal(t, 3, task.MaxAttempts)
 	require.Equal(t, []string{"10s", "1m30s"}, task.RetryDelays)
 	for _, step := range task.Steps {
-		require.Equal(t, map[bool]int{true: 1, false: 3}[step.Name == "right"], step.MaxAttempts, "%s: what is not retryable stays so", step.Name)
+		require.Equal(t, map[bool]int{true: 1, false: 3}[step.Name == "right"], step.MaxAttempts, "%s: a step that is not retryable stays so", step.Name)
 	}
 	for extra, code := range map[string]int{
 		`"retry_delays":["soon"]`: 400, `"retry_delays":[""]`: 400, `"retry_delays":["-1s"]`: 400, `"max_attempts":0`: 200, `"max_attempts":-3`: 200,
@@ -127,8 +127,7 @@ func TestTaskWithAStartShowsIt(t *testing.T) {
 	}
 }
 
-// What the fast reader takes, and what it leaves to encoding/json, are the same
-// in the end.
+// The fast reader and encoding/json give the same result.
 func TestPrioritiesReadAlike(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

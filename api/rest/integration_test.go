@@ -44,7 +44,7 @@ steps:
   - {name: sub, type: task, depends_on: [approve], task: {name: chain, version: 1.0.0, context: {mood: $.steps.approve.data.mood}}}
 `
 
-// moody fails for good, or blocks, when the context says so.
+// moody fails permanently, or blocks, as the context says.
 func moody(ctx *worker.StepContext) (any, error) {
 	wish, err := worker.FieldOr(ctx, "mood", "")
 	if err != nil {
@@ -175,9 +175,9 @@ func TestFailureDuplicateAndCancel(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.CreateTask(ctx, slow)
 	require.True(t, client.IsConflict(err))
-	var told *client.Error
-	require.ErrorAs(t, err, &told)
-	require.Equal(t, running.TaskUUID, told.TaskUUID)
+	var refusal *client.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, running.TaskUUID, refusal.TaskUUID)
 	now, err := c.Task(ctx, running.TaskUUID, 50*time.Millisecond)
 	require.NoError(t, err)
 	require.False(t, now.Terminal())
@@ -238,9 +238,9 @@ func TestABatchOnTheRealOne(t *testing.T) {
 	}
 	require.NotEqual(t, before.TaskUUID, batch.Results[0].TaskUUID)
 	_, err = c.CreateTasks(ctx, nil)
-	var told *client.Error
-	require.ErrorAs(t, err, &told)
-	require.Equal(t, http.StatusUnprocessableEntity, told.Status, "null is no list")
+	var refusal *client.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, http.StatusUnprocessableEntity, refusal.Status, "null is not a list")
 }
 
 func TestTemplatesFleetAndHealthOfTheRealOne(t *testing.T) {
@@ -288,8 +288,8 @@ func workerHouse(t *testing.T, w *worker.Worker) *client.Client {
 	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}})
 }
 
-// A mode that is set over the API is the one by which work is found from then
-// on, in every event system of both daemons.
+// A mode set over the API is the one by which every event system of both daemons then
+// finds work.
 func TestModesSwitchBothDaemons(t *testing.T) {
 	t.Parallel()
 	orchestrator, _, e := realHouse(t)
@@ -326,16 +326,16 @@ func TestModesSwitchBothDaemons(t *testing.T) {
 		run()
 		switch {
 		case !step.listens:
-			// The first one may still be found by the look that a change of mode
-			// begins with; later ones by nothing but polls.
+			// The look at a change of mode may still find the first task; only polls find
+			// later ones.
 			for n := 0; polls() == before; n++ {
-				require.Less(t, n, 50, "there is nothing else that could find them")
+				require.Less(t, n, 50, "only polls can find them")
 				run()
 			}
 		case !step.isPolled:
-			// What a poll has found before may be counted late.
+			// Work of earlier polls may be counted late.
 			for n := 0; polls() != before; n++ {
-				require.Less(t, n, 50, "there are no polls that could find them")
+				require.Less(t, n, 50, "no poll can find them")
 				before = polls()
 				run()
 			}
@@ -343,7 +343,7 @@ func TestModesSwitchBothDaemons(t *testing.T) {
 	}
 }
 
-// What the database cannot keep must be refused, not fail in it.
+// Values that the database cannot store must be rejected before it.
 func TestNoBodyReachesTheDatabaseThatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	_, s, e := realHouse(t)

@@ -15,9 +15,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Isolated is what the API wants of items that batches have isolated;
-// *orchestration.Orchestrator is one. The errors may be an
-// *orchestration.InvalidError, or wrap store.ErrNotFound.
+// Isolated are isolated items for the API; *orchestration.Orchestrator implements it. The
+// errors may be an *orchestration.InvalidError, or wrap store.ErrNotFound.
 type Isolated interface {
 	Isolated(ctx context.Context, task uuid.UUID, q orchestration.IsolatedQuery) (*store.Task, []store.Isolated, error)
 	ReplayIsolated(ctx context.Context, task uuid.UUID, r orchestration.ReplayIsolated) (orchestration.ReplayedIsolated, error)
@@ -32,9 +31,9 @@ type isolatedRoutes struct {
 func (r *isolatedRoutes) add() {
 	const path = "/v1/tasks/{uuid}/batches/isolated"
 	add(r.api, operation{method: http.MethodGet, path: path, id: "list-isolated-items", tag: tasksTag,
-		summary: "List what batches of a task could not process"}, r.list)
+		summary: "List the items that batches of a task have isolated"}, r.list)
 	add(r.api, operation{method: http.MethodPost, path: path + "/replay", id: "replay-isolated-items", tag: tasksTag,
-		summary: "Create a task that processes isolated items again, or tell how many", body: client.IsolatedReplay{}}, r.replay)
+		summary: "Create a task that processes isolated items again, or count them", body: client.IsolatedReplay{}}, r.replay)
 }
 
 // isolatedQuery selects items of a task.
@@ -42,8 +41,8 @@ type isolatedQuery struct {
 	UUID      string `path:"uuid" format:"uuid"`
 	Worker    string `query:"worker_step" doc:"Of the batches of this step"`
 	Batch     string `query:"batch" doc:"Of the batch of this name"`
-	Retryable string `query:"retryable" enum:"true,false" doc:"As the handler has said of the failure"`
-	Replayed  string `query:"replayed" enum:"true,false" doc:"Whether a task was made to process them again"`
+	Retryable string `query:"retryable" enum:"true,false" doc:"As the handler has marked the failure"`
+	Replayed  string `query:"replayed" enum:"true,false" doc:"Whether a task was created to process them again"`
 	After     string `query:"after" doc:"next of the page before"`
 	Limit     number `query:"limit" doc:"1 to 1000; default 100"`
 }
@@ -58,7 +57,7 @@ func (q *isolatedQuery) read() (id uuid.UUID, w orchestration.IsolatedQuery, err
 	w.Retryable, w.Replayed = yesOrNo(&c, "retryable", q.Retryable), yesOrNo(&c, "replayed", q.Replayed)
 	if q.After != "" {
 		if w.AfterStep, w.AfterNo, err = parsePlace(q.After); err != nil {
-			c.add("after must be next of the page before")
+			c.add("after must be next of the previous page")
 		}
 	}
 	if err = c.err(); err != nil {
@@ -68,7 +67,7 @@ func (q *isolatedQuery) read() (id uuid.UUID, w orchestration.IsolatedQuery, err
 	return id, w, err
 }
 
-// yesOrNo reads a flag of a query; nil: it is not there.
+// yesOrNo reads a flag of a query; nil: absent.
 func yesOrNo(c *checked, name, value string) *bool {
 	switch value {
 	case "":
@@ -132,7 +131,7 @@ func isolatedOf(t *store.Task, i *store.Isolated) (client.IsolatedItem, error) {
 	return w, nil
 }
 
-// isolatedReplayBody is what is read of a client.IsolatedReplay.
+// isolatedReplayBody decodes a client.IsolatedReplay.
 type isolatedReplayBody struct {
 	Reason    *string `json:"reason"`
 	Actor     *string `json:"actor"`

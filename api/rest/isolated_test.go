@@ -16,7 +16,7 @@ import (
 
 var isolatedPath = "/v1/tasks/" + taskID.String() + "/batches/isolated"
 
-// fakeIsolated has three items of one task and takes down what is asked for.
+// fakeIsolated has three items of one task and records requests.
 type fakeIsolated struct{ *fakeOperator }
 
 func (f fakeIsolated) Isolated(_ context.Context, task uuid.UUID, q orchestration.IsolatedQuery) (*store.Task, []store.Isolated, error) {

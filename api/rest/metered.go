@@ -9,12 +9,11 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// metered is a store whose answers take their share of the budget: the usual
-// one before anything is read, what they are once that is known. The request
-// keeps it until it has been answered.
+// metered is a store whose answers take their share of the budget: the usual one before
+// the read, the actual one after it. The request keeps it until it has been answered.
 type metered struct{ Store }
 
-// answering takes the share of a request, once.
+// answering acquires the share of a request, once.
 func answering(ctx context.Context) error {
 	if x := exchangeOf(ctx); x != nil && x.answers.bytes == 0 {
 		return x.answers.take(ctx, usualAnswer)
@@ -22,7 +21,7 @@ func answering(ctx context.Context) error {
 	return nil
 }
 
-// answers has the share of a request be what it has read.
+// answers sets the share of a request to the bytes read.
 func answers(ctx context.Context, bytes int64) error {
 	if x := exchangeOf(ctx); x != nil {
 		return x.answers.become(max(bytes, 1))
@@ -80,7 +79,7 @@ func (m metered) Attempts(ctx context.Context, task uuid.UUID, step int) ([]stor
 	return meter(ctx, func() ([]store.StepAttempt, error) { return m.Store.Attempts(ctx, task, step) }, lengthOfAttempts)
 }
 
-// usualRow is what a row takes beside its JSON.
+// usualRow is the size of a row besides its JSON.
 const usualRow = 500
 
 func lengthOfTask(t *store.Task) int64 {
@@ -119,9 +118,9 @@ func (t *taskRoutes) withContexts(ctx context.Context, tasks []*store.Task) erro
 	}
 	x := exchangeOf(ctx)
 	if n > x.answers.budget.total {
-		return badRequest("The contexts of these tasks are longer than all answers may be together; ask for fewer per page")
+		return badRequest("The contexts of these tasks exceed the budget for answers; request fewer per page")
 	}
-	x.answers.giveBack() // nothing large is held while it waits
+	x.answers.giveBack() // no memory is held during the wait
 	if err := x.answers.take(ctx, n+lengthOfTasks(tasks)); err != nil {
 		return err
 	}
@@ -131,7 +130,7 @@ func (t *taskRoutes) withContexts(ctx context.Context, tasks []*store.Task) erro
 	}
 	for _, task := range tasks {
 		task.Context = contexts[task.UUID]
-		if task.Context == nil { // retention has taken the task meanwhile
+		if task.Context == nil { // retention has deleted the task
 			task.Context = json.RawMessage("null")
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Registry is what the API reads of namespaces, workers and sweeps;
-// *store.Store is one.
+// Registry are namespaces, workers and sweeps for the API; *store.Store implements it.
 type Registry interface {
 	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
 	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
@@ -25,7 +24,7 @@ const namespacesTag = "namespaces"
 type namespaceRoutes struct {
 	*api
 	registry Registry
-	actions  Actions // nil: nothing is paused
+	actions  Actions // nil: no pauses
 	actor    string
 }
 
@@ -37,9 +36,9 @@ func (r *namespaceRoutes) add() {
 		return
 	}
 	add(r.api, operation{method: http.MethodPut, path: path, id: "pause-namespace", tag: namespacesTag,
-		summary: "Keep workers from claiming anything of a namespace, or what calls one of its callables", body: client.Why{}}, r.pause)
+		summary: "Pause claims of a namespace, or of one of its callables", body: client.Why{}}, r.pause)
 	add(r.api, operation{method: http.MethodDelete, path: path, id: "resume-namespace", tag: namespacesTag,
-		summary: "Let workers claim again"}, r.resume)
+		summary: "Resume claims"}, r.resume)
 }
 
 func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*client.NamespaceList, error) {
@@ -74,7 +73,7 @@ func noNamespace(name string) error {
 	return notFound(fmt.Sprintf("Namespace not found: %q", clip(name, 64)))
 }
 
-// pauseOf is what a request is about.
+// pauseOf is the target of a request.
 func pauseOf(namespace, callable string) (store.Pause, error) {
 	p := store.Pause{Namespace: namespace, Callable: callable}
 	if err := checkNamespace(namespace); err != nil {
@@ -101,8 +100,8 @@ func (r *namespaceRoutes) pause(ctx context.Context, in *struct {
 
 func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
 	Name     string `path:"name"`
-	Callable string `query:"callable" doc:"Only the steps of the namespace that call this; they may be paused by themselves"`
-	Reason   string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Callable string `query:"callable" doc:"Only the steps of the namespace with this callable, which can be paused separately"`
+	Reason   string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor    string `query:"actor" doc:"Who acts"`
 }) (*client.Namespace, error) {
 	p, err := pauseOf(in.Name, in.Callable)
@@ -117,11 +116,11 @@ func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
 	return r.show(ctx, &p, r.actions.Resume(ctx, p))
 }
 
-// show answers with a namespace after something was done to it.
+// show answers with a namespace after an action.
 func (r *namespaceRoutes) show(ctx context.Context, p *store.Pause, err error) (*client.Namespace, error) {
 	switch {
 	case errors.Is(err, store.ErrNotFound) && p.Callable != "":
-		return nil, notFound(fmt.Sprintf("Callable not found: no step of namespace %q calls %q", clip(p.Namespace, 64), clip(p.Callable, 64)))
+		return nil, notFound(fmt.Sprintf("Callable not found: no step of namespace %q has the callable %q", clip(p.Namespace, 64), clip(p.Callable, 64)))
 	case errors.Is(err, store.ErrNotFound):
 		return nil, noNamespace(p.Namespace)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// What the daemons put behind the routes.
+// The parts that the daemons put behind the routes.
 var (
 	_ rest.Actions     = (*orchestration.Orchestrator)(nil)
 	_ rest.DeadLetters = (*store.Store)(nil)
@@ -105,7 +105,7 @@ func TestRepairByHand(t *testing.T) {
 	why := client.StepAction{ActionType: client.StepResetForRetry, Reason: "again", ResetBy: "ana"}
 	_, err = c.ActOnStep(ctx, task.TaskUUID, secondOf(task), why)
 	require.NoError(t, err)
-	endOf(t, c, task.TaskUUID, "error") // it is in a bad mood still
+	endOf(t, c, task.TaskUUID, "error") // it still fails
 
 	first := task.Steps[0].WorkflowStepUUID
 	_, err = c.ActOnStep(ctx, task.TaskUUID, first, why)
@@ -120,7 +120,7 @@ func TestRepairByHand(t *testing.T) {
 	endOf(t, c, task.TaskUUID, "complete")
 	closed, err := c.DLQEntryOfTask(ctx, task.TaskUUID)
 	require.NoError(t, err)
-	require.Equal(t, client.ResolutionManuallyResolved, closed.ResolutionStatus, "it closes by itself")
+	require.Equal(t, client.ResolutionManuallyResolved, closed.ResolutionStatus, "it closes automatically")
 	dry := false
 	nothing := int64(0)
 	purged, err := c.PurgeDLQ(ctx, client.DLQPurge{OlderThanSeconds: &nothing, Reason: "r", Actor: "a", DryRun: &dry})
@@ -246,7 +246,7 @@ func TestPauseByHand(t *testing.T) {
 	require.True(t, client.IsNotFound(err))
 	_, err = c.PauseCallable(ctx, "shapes", "nothing", client.Why{Reason: "down", Actor: "ana"})
 	require.True(t, client.IsNotFound(err))
-	require.ErrorContains(t, err, `no step of namespace "shapes" calls "nothing"`)
+	require.ErrorContains(t, err, `no step of namespace "shapes" has the callable "nothing"`)
 	n, err = c.PauseCallable(ctx, "shapes", "test.mood", client.Why{Reason: "down", Actor: "ana"})
 	require.NoError(t, err)
 	require.False(t, n.Paused)

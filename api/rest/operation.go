@@ -19,15 +19,15 @@ import (
 	"github.com/tasker-go/tasker/client"
 )
 
-// api is a server while its routes are put together.
+// api is a server under construction.
 type api struct {
 	*Server
 	huma huma.API
 	mux  markedMux
 }
 
-// markedMux tells each exchange which route it took. The routes in own are
-// served by their own functions; huma only describes them.
+// markedMux records in each exchange the route that it took. The routes in own have their
+// own functions; huma only describes them.
 type markedMux struct {
 	*http.ServeMux
 	own map[string]func(*exchange)
@@ -53,8 +53,8 @@ func (m markedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.
 func (s *Server) newAPI(title string) *api {
 	mux := markedMux{http.NewServeMux(), map[string]func(*exchange){}}
 	json := huma.DefaultJSONFormat
-	// Not huma.DefaultConfig: it would add $schema to every answer, and pages
-	// that load scripts from elsewhere.
+	// Not huma.DefaultConfig: it would add $schema to every answer, and pages that load
+	// scripts from other hosts.
 	registry := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -68,8 +68,8 @@ func (s *Server) newAPI(title string) *api {
 	return &api{Server: s, huma: humago.New(mux, config), mux: mux}
 }
 
-// foreignSchema marks the schemas of huma's own failures, which it registers
-// although nothing here answers with them.
+// foreignSchema marks the schemas of huma's own failures, which it registers although no
+// route here uses them.
 const foreignSchema = "huma."
 
 func schemaName(t reflect.Type, hint string) string {
@@ -96,21 +96,20 @@ func (a *api) finish() error {
 	return nil
 }
 
-// operation describes a route. Failure is the shape of what goes wrong there.
+// operation describes a route. Failure is the shape of its failures.
 type operation struct {
 	method, path, id, summary, tag string
 	body                           any // an example of the type of the body
 	failure                        shape
-	// status is that of a success, 200 where it is 0. also says what 200 means
-	// beside another one.
+	// status is that of a success, 200 if it is 0. also describes 200 beside another one.
 	status int
 	also   string
 }
 
 type answer[T any] struct{ Body T }
 
-// add registers a route. Every parameter is text and is checked by the
-// operation itself, so that its failures have one shape and the right status.
+// add registers a route. Every parameter is text and is checked by the operation itself,
+// so that its failures have one shape and the right status.
 func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T, error)) {
 	registry := a.huma.OpenAPI().Components.Schemas
 	o := huma.Operation{
@@ -131,8 +130,8 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 		described.Responses["200"] = &huma.Response{Description: op.also, Content: described.Responses[strconv.Itoa(op.status)].Content}
 	}
 	if op.body != nil {
-		// Described only: the operation reads the body itself, and lets keys
-		// pass that it does not know.
+		// For the description only: the operation reads the body itself, and ignores
+		// unknown keys.
 		schema := registry.Schema(reflect.TypeOf(op.body), true, op.id)
 		registry.SchemaFromRef(schema.Ref).AdditionalProperties = true
 		describe(a.huma.OpenAPI().Paths[op.path], op.method).RequestBody = &huma.RequestBody{
@@ -142,9 +141,9 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 	}
 }
 
-// addOwn registers a route that reads its request and writes its answer
-// itself, without the detours that an answer of any kind takes: for what is
-// asked for thousands of times a second. I and T are for the document.
+// addOwn registers a route that reads its request and writes its answer itself, without
+// huma's overhead: for routes with thousands of requests per second. I and T are for the
+// document.
 func addOwn[I, T any](a *api, op operation, serve func(x *exchange) error) {
 	a.mux.own[op.method+" "+op.path] = func(x *exchange) {
 		if err := serve(x); err != nil {
@@ -187,8 +186,7 @@ type number string
 // Schema implements huma.SchemaProvider.
 func (number) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeInteger} }
 
-// within reads n; a missing one is fallback. minimum and maximum are told in
-// words by complaint.
+// within reads n; a missing one is fallback. complaint names minimum and maximum.
 func (n number) within(minimum, maximum, fallback int, complaint string) (int, error) {
 	if n == "" {
 		return fallback, nil
@@ -205,7 +203,7 @@ type taskInput struct {
 	UUID string `path:"uuid" format:"uuid"`
 }
 
-// parseTask reads a UUID as the task routes complain about it.
+// parseTask reads a UUID with the error text of the task routes.
 func parseTask(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
@@ -215,7 +213,7 @@ func parseTask(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// filterText refuses what PostgreSQL cannot compare with.
+// filterText rejects text that PostgreSQL cannot compare with.
 func filterText(name, value string) error {
 	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 		return badRequest(name + " must be text")
@@ -223,8 +221,8 @@ func filterText(name, value string) error {
 	return nil
 }
 
-// waitOf is how long a request may wait for a task, 0 when it asks for nothing
-// or for something unreadable (which its operation refuses).
+// waitOf is how long a request may wait for a task, 0 without a wait or with an
+// unreadable one (which its operation rejects).
 func (s *Server) waitOf(r *http.Request) time.Duration {
 	if r.URL.Path == eventStreamPath {
 		return streamLife
@@ -239,7 +237,7 @@ func (s *Server) waitOf(r *http.Request) time.Duration {
 	return d
 }
 
-// parseWait reads "30s" or "30" and cuts it to the longest wait there is.
+// parseWait reads "30s" or "30" and caps it at the longest allowed wait.
 func (s *Server) parseWait(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

@@ -30,7 +30,7 @@ type acted struct {
 	with any
 }
 
-// fakeOperator takes down what operators ask for and does nothing.
+// fakeOperator records the requests of operators and does nothing.
 type fakeOperator struct {
 	mu    sync.Mutex
 	calls []acted
@@ -45,7 +45,7 @@ func (f *fakeOperator) note(what string, with any) error {
 	return f.err
 }
 
-// taken returns the calls and forgets them.
+// taken returns the calls and clears them.
 func (f *fakeOperator) taken() []acted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -270,7 +270,7 @@ func (f *fakeBreakers) Force(name string, c breaker.Control) error {
 	return nil
 }
 
-// fakeAdmission turns away all requests, or the tasks of one namespace.
+// fakeAdmission rejects all requests, or the tasks of one namespace.
 type fakeAdmission struct {
 	request   *backpressure.Refusal
 	namespace string

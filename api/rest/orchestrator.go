@@ -19,11 +19,11 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Status is what a daemon tells about itself and lets others change.
+// Status is the state of a daemon, with what others may change.
 type Status interface {
 	// Mode is the deployment mode in force.
 	Mode() deploymode.Mode
-	// SetMode changes it; an error leaves the old one in place.
+	// SetMode changes it; after an error the old one stays.
 	SetMode(ctx context.Context, mode deploymode.Mode) error
 	// Health reports the event systems by name.
 	Health() map[string]coordinator.Health
@@ -46,26 +46,26 @@ type Engine interface {
 	Wait(ctx context.Context, task uuid.UUID) (ended bool, err error)
 }
 
-// Database is what health checks want of the database.
+// Database is the database for health checks.
 type Database interface {
 	Ping(ctx context.Context) error
 	PoolStat() store.PoolStat
 	Fleet(ctx context.Context, maxAge time.Duration) ([]store.Replica, error)
 }
 
-// Store is what the API reads; *store.Store is one.
+// Store are the reads of the API; *store.Store implements it.
 type Store interface {
 	Database
 	Chains
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
-	// TaskWithoutResults is Task without what its steps have brought.
+	// TaskWithoutResults is Task without the results of its steps.
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
-	// UnservedSteps tells which steps of it no live worker can run.
+	// UnservedSteps returns its steps that no live worker can run.
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
 	// TaskOfIdentity finds the task that has an identity, or store.ErrNotFound.
 	TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error)
-	// Tasks lists tasks without contexts, ContextBytes measures those, and
-	// Contexts reads them.
+	// Tasks lists tasks without contexts, ContextBytes measures those, and Contexts reads
+	// them.
 	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
 	ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error)
 	Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error)
@@ -76,28 +76,25 @@ type Store interface {
 	TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error)
 }
 
-// Orchestrator is what an orchestrator's server serves. Engine and Store are
-// required.
+// Orchestrator are the parts of an orchestrator's server. Engine and Store are required.
 type Orchestrator struct {
 	Engine Engine
 	Store  Store
-	// Verify looks for contradictions in the records of a task; its error wraps
-	// store.ErrNotFound when there is none. Without it the route does not
-	// exist.
+	// Verify checks the records of a task for contradictions; its error wraps
+	// store.ErrNotFound if the task does not exist. Without it the route does not exist.
 	Verify func(ctx context.Context, task uuid.UUID) (problems []string, err error)
 	// Loaded reports whether the templates are loaded, and if not why; nil
 	// means that they are.
 	Loaded func() (loaded bool, reason string)
-	// Checks are shown in the detailed health beside the built-in ones and
-	// replace those of the same name; nil means none.
+	// Checks are added to the detailed health and replace built-in ones of the same name;
+	// nil: none.
 	Checks func(ctx context.Context) map[string]telemetry.Check
-	// ID names the daemon as the actor of what is done over the API by those
-	// who name none.
+	// ID is the default actor of actions over the API.
 	ID string
 
-	// What follows may be nil: then its routes do not exist.
+	// The following may be nil: then their routes do not exist.
 
-	// Actions are what operators can do to tasks.
+	// Actions are the actions of operators on tasks.
 	Actions Actions
 	// DeadLetters is the dead-letter queue.
 	DeadLetters DeadLetters
@@ -109,7 +106,7 @@ type Orchestrator struct {
 	Sweeps Sweeps
 	// Schedules create tasks again and again.
 	Schedules Schedules
-	// Waits takes events and decisions for steps that wait.
+	// Waits receives events and decisions for waiting steps.
 	Waits Waits
 	// Isolated are items that batches could not process.
 	Isolated Isolated
@@ -121,13 +118,13 @@ type Orchestrator struct {
 	// at once; nil: they only look from time to time.
 	NewEvents       func() <-chan struct{}
 	MaxEventStreams int
-	// EventStreamRefused is told of each stream beyond that; it must not block.
+	// EventStreamRefused is called for each stream beyond that; it must not block.
 	EventStreamRefused func()
 	// TaskTypes are templates that are registered over the API.
 	TaskTypes TaskTypes
 	// Breakers are the circuit breakers of this daemon.
 	Breakers Breakers
-	// Admission turns new tasks away; without it a full command channel does.
+	// Admission rejects new tasks; without it a full command channel does.
 	Admission Admission
 }
 
@@ -139,7 +136,7 @@ const (
 // NewOrchestrator returns the server of an orchestrator.
 func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	if o.Engine == nil || o.Store == nil {
-		return nil, errors.New("an orchestrator's API needs an engine and a store")
+		return nil, errors.New("want an engine and a store for an orchestrator's API")
 	}
 	if o.Events != nil {
 		if err := errors.Join(config.Positive("MaxEventConsumers", o.MaxEventConsumers), config.Positive("MaxEventStreams", o.MaxEventStreams)); err != nil {
@@ -167,8 +164,7 @@ func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	return s, a.finish()
 }
 
-// addOperations adds the routes of operators, as far as there is something
-// behind them.
+// addOperations adds the routes of operators whose parts are set.
 func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 	if o.Actions != nil {
 		(&actionRoutes{api: a, tasks: tasks, actions: o.Actions, letters: o.DeadLetters}).add()
@@ -195,7 +191,7 @@ func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
 		if o.EventStreamRefused == nil {
 			o.EventStreamRefused = func() {}
 		}
-		(&eventStreams{api: a, events: o.Events, news: o.NewEvents, places: make(chan struct{}, o.MaxEventStreams), refused: o.EventStreamRefused}).add()
+		(&eventStreams{api: a, events: o.Events, published: o.NewEvents, places: make(chan struct{}, o.MaxEventStreams), refused: o.EventStreamRefused}).add()
 	}
 	if o.TaskTypes != nil {
 		(&typeRoutes{api: a, tasks: tasks, types: o.TaskTypes, actor: o.ID}).add()

@@ -7,15 +7,14 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// plainReader reads creations as programs write them: every key known, spelled
-// as documented and there once, no null, and no escape outside of the context.
-// That is nearly every body, and reading it costs a fraction of encoding/json.
-// What is not plain is left to encoding/json, which also finds the words for
-// what is wrong: for a body that is plain both read the same.
+// plainReader reads plain creations: every key known, spelled as documented and present
+// once, no null, and no escape outside of the context. That is nearly every body, and
+// reading it costs a fraction of encoding/json. Other bodies are left to encoding/json,
+// which also words the errors: for a plain body both read the same.
 type plainReader struct {
 	text []byte
 	at   int
-	last plainTask // lends its texts to the next one when they are equal
+	last plainTask // equal texts are reused
 }
 
 // plainTask is a createBody with the texts that its pointers point to.
@@ -47,7 +46,7 @@ func readPlain(raw []byte) (*createBody, bool) {
 	return nil, false
 }
 
-// end reports whether nothing but white space is left.
+// end reports whether only white space is left.
 func (r *plainReader) end() bool {
 	r.skip()
 	return r.at == len(r.text)
@@ -64,7 +63,7 @@ func (r *plainReader) skip() {
 	}
 }
 
-// next goes past white space and c; false when something else comes.
+// next skips white space and c; false if something else follows.
 func (r *plainReader) next(c byte) bool {
 	r.skip()
 	if r.at < len(r.text) && r.text[r.at] == c {
@@ -74,8 +73,8 @@ func (r *plainReader) next(c byte) bool {
 	return false
 }
 
-// task reads one creation; nil when it is not plain. The answer is good until
-// the next call.
+// task reads one creation; nil if it is not plain. The result is valid until the next
+// call.
 func (r *plainReader) task() *createBody {
 	t := &r.last
 	t.body = createBody{}

@@ -34,7 +34,7 @@ func TestMostBodiesArePlain(t *testing.T) {
 	require.JSONEq(t, `{"a":[{"b":"c"}]}`, string(body.Context))
 }
 
-// What is read at sight is what encoding/json reads.
+// The fast reader reads the same as encoding/json.
 func FuzzReadPlain(f *testing.F) {
 	for _, body := range bodies {
 		f.Add(body)
@@ -76,7 +76,7 @@ func planOf(t testing.TB, yaml string) *store.Plan {
 	return &store.Plan{Plan: plan, ID: 1, Queue: 1}
 }
 
-// The answer that is put together is the one that encoding/json writes.
+// The assembled answer equals encoding/json's.
 func TestFirstAnswerIsTheEncodedTask(t *testing.T) {
 	t.Parallel()
 	plan := planOf(t, `

@@ -37,7 +37,7 @@ func (r *actionRoutes) foresee(ctx context.Context, id uuid.UUID, action string,
 	case client.ActionReplay:
 		return r.actions.PreviewReplay(ctx, id, replayOf(&a))
 	case client.ActionDeadLetter:
-		return orchestration.Preview{}, badRequest("there is no preview of " + action)
+		return orchestration.Preview{}, badRequest("no preview of " + action)
 	}
 	return r.actions.Preview(ctx, id, a)
 }
@@ -68,7 +68,7 @@ func previewOf(t *store.Task, action string, p orchestration.Preview) (*client.A
 	return w, err
 }
 
-// contextChanges compares two contexts; without one there is nothing to compare.
+// contextChanges compares two contexts; empty if one is missing.
 func contextChanges(before, after json.RawMessage) (list []client.ContextChange, more bool, err error) {
 	if before == nil || after == nil {
 		return nil, false, nil

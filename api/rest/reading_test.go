@@ -114,7 +114,7 @@ func TestStepAudit(t *testing.T) {
 	first.golden(t, "audit")
 	require.Equal(t, first.body, h.get(target).body, "derived ids must not change")
 
-	// What a cancelled execution had reported before counts, not its end.
+	// The report of a cancelled execution counts, not its end.
 	h.store.timeline.Attempts = []store.StepAttempt{
 		{Step: 1, Attempt: 1, Token: 1, Claimed: 1, Reported: 2, Applied: 3, Outcome: "cancelled", Result: json.RawMessage(`7`)},
 		{Step: 1, Attempt: 2, Token: 2, Claimed: 3, Reported: 4, Applied: 5, Outcome: "cancelled", Error: json.RawMessage(`{"message":"m"}`)},
@@ -172,7 +172,7 @@ func TestStepResults(t *testing.T) {
 	}
 }
 
-// TestStepCheckpoint: the detail shows what a step has saved, a list does not.
+// TestStepCheckpoint: the detail shows a step's checkpoint, a list does not.
 func TestStepCheckpoint(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -205,7 +205,7 @@ func TestStepCheckpoint(t *testing.T) {
 func TestMetadataGivenByHand(t *testing.T) {
 	t.Parallel()
 	const ours = `"completed_by":"ana","completion_reason":"vendor fixed it","manually_completed":true`
-	for given, want := range map[string]string{
+	for input, want := range map[string]string{
 		``:                       `{` + ours + `}`,
 		`null`:                   `{` + ours + `}`,
 		`{"ticket":"X-1"}`:       `{` + ours + `,"ticket":"X-1"}`,
@@ -216,8 +216,8 @@ func TestMetadataGivenByHand(t *testing.T) {
 		h := newHouse(t)
 		step := store.Step{State: workflow.StepComplete, UUID: store.StepUUID(taskID, 0), Name: "start", CreatedAt: began, CompletedAt: at(1),
 			ReportedAt: at(1), Result: json.RawMessage(`{"total":12}`), Manual: &store.Manual{Actor: "ana", Reason: "vendor fixed it"}}
-		if given != "" {
-			step.Manual.Metadata = json.RawMessage(given)
+		if input != "" {
+			step.Manual.Metadata = json.RawMessage(input)
 		}
 		h.store.task.Steps = []store.Step{step}
 		var got client.Step
@@ -252,7 +252,7 @@ func TestTemplates(t *testing.T) {
 	h.get("/v1/templates/shapes/diamond/1.0.0").refused(t, 503, "SERVICE_UNAVAILABLE")
 }
 
-// TestStepsKeepTheOrderOfTheirPlan, whichever of them has run.
+// TestStepsKeepTheOrderOfTheirPlan, regardless of the order of execution.
 func TestStepsKeepTheOrderOfTheirPlan(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

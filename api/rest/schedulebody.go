@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// scheduleBody is what is read of a client.ScheduleRequest and a
-// client.ScheduleUpdate; pointers tell what is there.
+// scheduleBody decodes a client.ScheduleRequest and a client.ScheduleUpdate; nil pointers
+// are missing fields.
 type scheduleBody struct {
 	Name          *string         `json:"name"`
 	Namespace     *string         `json:"namespace"`
@@ -37,8 +37,8 @@ type scheduleBody struct {
 	DryRun        bool            `json:"dry_run"`
 }
 
-// definition reads a new schedule. What a schedule may say beyond that each
-// part can be stored is for the engine to judge.
+// definition reads a new schedule. It checks that each part can be stored; the engine
+// checks the rest.
 func (b *scheduleBody) definition(s *store.Schedule) error {
 	var c checked
 	s.Name = c.required("name", b.Name, orchestration.MaxNameLength)
@@ -56,7 +56,7 @@ func (b *scheduleBody) definition(s *store.Schedule) error {
 	return c.err()
 }
 
-// change reads what is to become of a schedule.
+// change reads the change of a schedule.
 func (b *scheduleBody) change() (func(s *store.Schedule), error) {
 	var c checked
 	if b.Name != nil || b.Namespace != nil {
@@ -64,7 +64,7 @@ func (b *scheduleBody) change() (func(s *store.Schedule), error) {
 	}
 	var tried store.Schedule
 	if !b.apply(&c, &tried) {
-		c.add("there is nothing to change: template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds, max_attempts, retry_delays")
+		c.add("want at least one of template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds, max_attempts, retry_delays")
 	}
 	b.checkWhy(&c)
 	return func(s *store.Schedule) { b.apply(&checked{}, s) }, c.err()
@@ -75,7 +75,7 @@ func (b *scheduleBody) checkWhy(c *checked) {
 	c.text("actor", b.Actor, orchestration.MaxTextLength)
 }
 
-// apply sets what is there and reports whether that is anything.
+// apply sets the given fields and reports whether there are any.
 func (b *scheduleBody) apply(c *checked, s *store.Schedule) (some bool) {
 	text := func(name string, value *string, limit int, to *string) {
 		if value != nil {
@@ -99,8 +99,7 @@ func (b *scheduleBody) apply(c *checked, s *store.Schedule) (some bool) {
 	return b.applyPolicy(c, s) || some
 }
 
-// applyRetries sets the retries of the tasks; 0 and an empty list leave them to
-// the template.
+// applyRetries sets the retries of the tasks; 0 and an empty list mean the template's.
 func (b *scheduleBody) applyRetries(c *checked, s *store.Schedule) (some bool) {
 	if b.MaxAttempts != nil {
 		some, s.MaxAttempts = true, c.within("max_attempts", b.MaxAttempts, 0, workflow.MaxMaxAttempts, 0)
@@ -140,7 +139,7 @@ func (b *scheduleBody) applyPolicy(c *checked, s *store.Schedule) (some bool) {
 	return some
 }
 
-// why says who acts and why, by default over the API.
+// why returns actor and reason, by default over the API.
 func (b *scheduleBody) why(actor, reason string) orchestration.Why {
 	w := orchestration.Why{Actor: actor, Reason: reason, DryRun: b.DryRun}
 	if strings.TrimSpace(b.Actor) != "" {
@@ -152,7 +151,7 @@ func (b *scheduleBody) why(actor, reason string) orchestration.Why {
 	return w
 }
 
-// scheduleOf is a schedule as the API shows it.
+// scheduleOf is a schedule for the API.
 func scheduleOf(s *store.Schedule) client.Schedule {
 	w := client.Schedule{
 		ScheduleID: s.UUID.String(), Namespace: s.Namespace, Name: s.Name, Template: s.Template, Version: s.Version, Cron: s.Cron, TimeZone: s.TimeZone,

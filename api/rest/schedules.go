@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Schedules is what the API wants of schedules; *orchestration.Orchestrator is
-// one. Where there is none of an id, the error wraps store.ErrNotFound.
+// Schedules are schedules for the API; *orchestration.Orchestrator implements it. If an
+// id does not exist, the error wraps store.ErrNotFound.
 type Schedules interface {
 	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
 	Schedules(ctx context.Context, f store.ScheduleFilter) (store.SchedulePage, error)
@@ -40,18 +40,18 @@ type scheduleRoutes struct {
 
 func (r *scheduleRoutes) add() {
 	const tag, all, one = "schedules", "/v1/schedules", "/v1/schedules/{id}"
-	add(r.api, operation{method: http.MethodPost, path: all, id: "create-schedule", tag: tag, summary: "Create tasks again and again",
+	add(r.api, operation{method: http.MethodPost, path: all, id: "create-schedule", tag: tag, summary: "Create a schedule",
 		body: client.ScheduleRequest{}}, r.create)
 	add(r.api, operation{method: http.MethodGet, path: all, id: "list-schedules", tag: tag, summary: "List schedules by namespace and name"}, r.list)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-schedule", tag: tag, summary: "Show a schedule and its next runs"}, r.get)
-	add(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change what a schedule says",
+	add(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule",
 		body: client.ScheduleUpdate{}}, r.update)
-	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Forget a schedule; its tasks stay"}, r.remove)
-	add(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Keep a schedule from running",
+	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Delete a schedule; its tasks stay"}, r.remove)
+	add(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Pause a schedule",
 		body: client.Why{}}, r.pause)
-	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Let a schedule run again"}, r.resume)
-	add(r.api, operation{method: http.MethodPost, path: one + "/run", id: "run-schedule", tag: tag, summary: "Make a run now, beside those that are due"}, r.run)
-	add(r.api, operation{method: http.MethodGet, path: one + "/next", id: "get-next-runs", tag: tag, summary: "Tell when a schedule runs next"}, r.next)
+	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Resume a schedule"}, r.resume)
+	add(r.api, operation{method: http.MethodPost, path: one + "/run", id: "run-schedule", tag: tag, summary: "Run a schedule now, besides its due runs"}, r.run)
+	add(r.api, operation{method: http.MethodGet, path: one + "/next", id: "get-next-runs", tag: tag, summary: "List the next runs of a schedule"}, r.next)
 }
 
 // scheduleInput selects a schedule.
@@ -59,10 +59,10 @@ type scheduleInput struct {
 	ID string `path:"id" format:"uuid"`
 }
 
-// whyInput is that and, where there is no body, who acts and why.
+// whyInput adds, for requests without a body, actor and reason.
 type whyInput struct {
 	ID     string `path:"id" format:"uuid"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor  string `query:"actor" doc:"Who acts"`
 }
 
@@ -152,7 +152,7 @@ func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.Schedul
 	return &client.ScheduleRun{ScheduleID: id.String(), TaskUUID: created.UUID.String()}, nil
 }
 
-// answerable reads who acts on which schedule and why.
+// answerable reads the schedule, the actor and the reason.
 func (r *scheduleRoutes) answerable(ctx context.Context, in *whyInput, reason string) (uuid.UUID, orchestration.Why, error) {
 	id, err := parseTask(in.ID)
 	if err != nil {
@@ -237,7 +237,7 @@ func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.S
 	return list, nil
 }
 
-// ofSchedule says which schedule there is none of.
+// ofSchedule adds the schedule to a not-found error.
 func ofSchedule(id uuid.UUID, err error) error {
 	var unknown *orchestration.UnknownTemplateError
 	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &unknown) {
@@ -246,13 +246,13 @@ func ofSchedule(id uuid.UUID, err error) error {
 	return err
 }
 
-// shown is the answer of what reads or changes a schedule.
+// shown is the answer with a schedule.
 func shown(s store.Schedule, err error) (*client.Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
 	w := scheduleOf(&s)
-	if runs, err := orchestration.NextRuns(&s, shownRuns); err == nil { // else it is paused, and its reason says why
+	if runs, err := orchestration.NextRuns(&s, shownRuns); err == nil { // else it is paused, with a reason
 		w.NextRuns = nextRunsOf(&s, runs)
 	}
 	return &w, nil

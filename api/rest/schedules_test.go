@@ -38,7 +38,7 @@ func aNightlySchedule() store.Schedule {
 		LastRunAt: at(-3600), LastTask: &taskID, LastError: &failed, CreatedAt: began, UpdatedAt: *at(1), Revision: 3, ReadAt: time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)}
 }
 
-// fakeSchedules has one schedule and takes down what is asked for.
+// fakeSchedules has one schedule and records requests.
 type fakeSchedules struct{ *fakeOperator }
 
 func (f fakeSchedules) one(what string, id uuid.UUID, with any) (store.Schedule, error) {
@@ -217,8 +217,7 @@ func TestNoSchedules(t *testing.T) {
 	require.NotContains(t, string(h.server.OpenAPI()), schedulesPath)
 }
 
-// TestSchedulesOfARealEngine: what is wrong leaves no row, and what is right
-// runs.
+// TestSchedulesOfARealEngine: an invalid request leaves no row, a valid one runs.
 func TestSchedulesOfARealEngine(t *testing.T) {
 	t.Parallel()
 	c, e := operatedHouse(t)
@@ -237,11 +236,11 @@ func TestSchedulesOfARealEngine(t *testing.T) {
 		bad := good
 		change(&bad)
 		_, err := c.CreateSchedule(ctx, bad)
-		var told *client.Error
-		require.ErrorAs(t, err, &told, why)
-		require.True(t, told.Status >= 400 && told.Status < 500)
-		require.NotEmpty(t, told.RequestID)
-		require.Contains(t, told.Message, why)
+		var refusal *client.Error
+		require.ErrorAs(t, err, &refusal, why)
+		require.True(t, refusal.Status >= 400 && refusal.Status < 500)
+		require.NotEmpty(t, refusal.RequestID)
+		require.Contains(t, refusal.Message, why)
 	}
 	dry := good
 	dry.DryRun = true

@@ -19,24 +19,24 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// Config is what both daemons' servers have in common, see Configure. Zero values
-// take the defaults named at the fields.
+// Config is common to both daemons' servers, see Configure. Zero fields have the defaults
+// named at them.
 type Config struct {
 	// Address to listen on, host:port; port 0 picks a free one. Required for
 	// Start.
 	Address     string
 	Version     string
 	Environment string
-	// RequestTimeout bounds each request, waiting for a task not counted. Required.
-	// Beyond it the answer is 408.
+	// RequestTimeout bounds each request, without waiting for a task. Required. Beyond it
+	// the answer is 408.
 	RequestTimeout time.Duration
 	// MaxBodyBytes bounds a request's body, then 413. Required.
 	MaxBodyBytes int64
-	// MaxWait bounds ?wait=; longer waits are cut to it. Zero or less forbids
-	// waiting: such requests are answered at once.
+	// MaxWait caps ?wait=. Zero or less forbids waiting: such requests are answered at
+	// once.
 	MaxWait time.Duration
-	// MaxWaiting is how many requests may wait at once; default 10,000. Those
-	// beyond are answered at once.
+	// MaxWaiting bounds the requests that wait at once; default 10,000. Those beyond are
+	// answered at once.
 	MaxWaiting int
 	// HeaderTimeout bounds the reading of a request's header; default 10 s.
 	HeaderTimeout time.Duration
@@ -44,16 +44,15 @@ type Config struct {
 	IdleTimeout time.Duration
 	// MaxHeaderBytes bounds the header; default 64 KiB.
 	MaxHeaderBytes int
-	// BodyBudget is how many bytes the bodies of requests may take up together,
-	// those of up to 16 KiB aside, AnswerBudget the same for what is read to
-	// answer. Both are required. A request that has waited 5 s for its share is
-	// told to come back (503).
+	// BodyBudget bounds the bytes of all bodies of concurrent requests, except those of
+	// up to 16 KiB; AnswerBudget bounds the data read for answers. Both are required. A
+	// request that has waited 5 s for its share gets 503 with Retry-After.
 	BodyBudget, AnswerBudget int64
-	// Telemetry counts what the server does; default none.
+	// Telemetry counts requests; default none.
 	Telemetry *telemetry.Metrics
 	// Metrics are served at /metrics; without them the route does not exist.
 	Metrics prometheus.Gatherer
-	Logger  *zap.Logger // default none
+	Logger  *zap.Logger // default: no logging
 }
 
 func (c Config) withDefaults() Config {
@@ -77,8 +76,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server serves one daemon's API. It implements lifecycle.Service and is safe
-// for concurrent use.
+// Server serves one daemon's API. It implements lifecycle.Service and is safe for
+// concurrent use.
 type Server struct {
 	name    string
 	cfg     Config
@@ -87,7 +86,7 @@ type Server struct {
 	openAPI []byte
 
 	draining atomic.Bool
-	failed   atomic.Bool // serving ended by itself
+	failed   atomic.Bool // serving has ended unexpectedly
 	stopping context.Context
 	stop     context.CancelFunc
 	waiting  atomic.Int64
@@ -117,10 +116,10 @@ func newServer(name string, cfg Config) (*Server, error) {
 // Name implements lifecycle.Service.
 func (s *Server) Name() string { return s.name }
 
-// Handler is the whole API, for tests and for those who bring a listener.
+// Handler returns the whole API, for tests and for callers with their own listener.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// OpenAPI is the OpenAPI 3.1 document as JSON. The caller must not change it.
+// OpenAPI returns the OpenAPI 3.1 document as JSON. The caller must not change it.
 func (s *Server) OpenAPI() []byte { return s.openAPI }
 
 // Addr is the address listened on, nil before Start.
@@ -130,8 +129,8 @@ func (s *Server) Addr() net.Addr {
 	return s.address
 }
 
-// Start implements lifecycle.Service: it listens, and returns when connections
-// are accepted.
+// Start implements lifecycle.Service: it listens, and returns when connections are
+// accepted.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,13 +151,13 @@ func (s *Server) Start(ctx context.Context) error {
 	s.address = listener.Addr()
 	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel)
 	if err != nil {
-		return errors.Join(fmt.Errorf("make the server's log: %w", err), listener.Close())
+		return errors.Join(fmt.Errorf("create the server's log: %w", err), listener.Close())
 	}
 	s.http = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout,
-		// There is no ReadTimeout: it would end waiting requests. Bodies are
-		// read under the request's own deadline.
+		// There is no ReadTimeout: it would end waiting requests. Bodies are read under
+		// the request's deadline.
 		WriteTimeout:   s.cfg.RequestTimeout + s.cfg.MaxWait + 10*time.Second,
 		IdleTimeout:    s.cfg.IdleTimeout,
 		MaxHeaderBytes: s.cfg.MaxHeaderBytes,
@@ -173,18 +172,18 @@ func (s *Server) serve(server *http.Server, listener net.Listener) {
 	err := lifecycle.Guard(func() error { return server.Serve(listener) })
 	if !errors.Is(err, http.ErrServerClosed) {
 		s.failed.Store(true)
-		s.log.Error("serving HTTP has ended by itself", zap.String("server", s.name), zap.Error(err), lifecycle.StackField(err))
+		s.log.Error("serving HTTP has ended unexpectedly", zap.String("server", s.name), zap.Error(err), lifecycle.StackField(err))
 	}
 }
 
-// Drain makes /health/ready answer 503 while everything else goes on, so that
-// no new requests are sent here; connections end with their next answer. Finish
-// and Stop do the same first.
+// Drain makes /health/ready answer 503 while everything else continues, so that no new
+// requests are sent here; connections end with their next answer. Finish and Stop do the
+// same first.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Stop implements lifecycle.Service: requests that wait for a task are
-// answered with its present state, those under way are finished, and when ctx
-// ends first their connections are closed.
+// Stop implements lifecycle.Service: requests that wait for a task are answered with its
+// present state, those under way finish, and if ctx ends first their connections are
+// closed.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Drain()
 	s.stop()
@@ -197,7 +196,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 	err := server.Shutdown(ctx)
 	if err != nil {
-		err = fmt.Errorf("requests were still under way and have been cut off: %w", errors.Join(err, server.Close()))
+		err = fmt.Errorf("requests were still under way and have been aborted: %w", errors.Join(err, server.Close()))
 	}
 	s.group.Wait()
 	return err

@@ -98,7 +98,7 @@ func TestDocs(t *testing.T) {
 	require.Equal(t, http.StatusOK, page.StatusCode)
 	require.Contains(t, page.Header.Get("Content-Security-Policy"), "default-src 'none'")
 	require.Contains(t, string(page.body), "openapi.json")
-	require.NotContains(t, string(page.body), "https://", "the page loads nothing from elsewhere")
+	require.NotContains(t, string(page.body), "https://", "the page loads nothing from other hosts")
 	require.NotContains(t, string(page.body), "/*script*/")
 }
 
@@ -206,7 +206,7 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 	await(t, inside)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorContains(t, h.server.Stop(ctx), "cut off")
+	require.ErrorContains(t, h.server.Stop(ctx), "aborted")
 	require.Error(t, await(t, done))
 	close(release)
 }
@@ -246,7 +246,7 @@ func TestSlowBody(t *testing.T) {
 	require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
 }
 
-// TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor: its length says enough.
+// TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor: its length is enough.
 func TestABodyThatIsAnnouncedTooLargeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, operated(&fakeOperator{}))

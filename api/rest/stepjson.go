@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// stepOf is a step with its result as the API shows it.
+// stepOf is a step with its result for the API.
 func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
 	w := client.Step{
 		StepUUID: s.UUID.String(), TaskUUID: t.UUID.String(), Name: s.Name,
@@ -32,7 +32,7 @@ func stepOf(t *store.Task, s *store.Step) (client.Step, error) {
 	return w, nil
 }
 
-// checkpointOf is the progress that a step has saved; nil when there is none.
+// checkpointOf is the saved progress of a step; nil without any.
 func checkpointOf(s *store.Step) (*client.Checkpoint, error) {
 	if s.Checkpoint == nil {
 		return nil, nil //nolint:nilnil // no checkpoint is an answer
@@ -54,8 +54,8 @@ func lastChange(s *store.Step) time.Time {
 	return last
 }
 
-// resultOf puts the result, or the newest failure, into the envelope that
-// clients know; nil when there is neither.
+// resultOf wraps the result, or the newest failure, in the envelope that clients know;
+// nil without either.
 func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 	r := &client.StepResult{
 		StepUUID: s.UUID.String(),
@@ -83,8 +83,7 @@ func resultOf(t *store.Task, s *store.Step) *client.StepResult {
 	return r
 }
 
-// customOf is the metadata of a result that was given by hand: what the operator
-// gave, with who and why.
+// customOf is the metadata of a result set by hand, with actor and reason.
 func customOf(m *store.Manual) map[string]any {
 	custom := map[string]any{}
 	var object map[string]json.RawMessage
@@ -133,6 +132,6 @@ func setFailure(r *client.StepResult, s *store.Step) {
 	r.Metadata.ErrorCode, r.Metadata.ErrorType = optional(e.Code), optional(e.Type)
 	r.Error = &client.StepError{Message: e.Message, ErrorType: e.Type, Retryable: retryable}
 	if json.Unmarshal(e.Context, &r.Error.Context) != nil {
-		r.Error.Context = nil // not an object: the message has to do
+		r.Error.Context = nil // not an object: the message is enough
 	}
 }

@@ -35,8 +35,8 @@ func (s *stepRoutes) add() {
 		summary: "List the reported executions of a step, newest first"}, s.audit)
 }
 
-// stepPath holds the path parameters of a step's routes. These routes have
-// their own words for a bad UUID.
+// stepPath holds the path parameters of a step's routes. They have their own error text
+// for an invalid UUID.
 type stepPath struct {
 	UUID     string `path:"uuid" format:"uuid"`
 	StepUUID string `path:"step_uuid" format:"uuid"`
@@ -144,8 +144,8 @@ func (s *stepRoutes) audit(ctx context.Context, in *stepPath) ([]client.StepAudi
 	return rows, nil
 }
 
-// auditOf is one reported execution. Its UUIDs are derived from the claim's
-// token, so that they stay the same whenever it is read.
+// auditOf is one reported execution. Its UUIDs are derived from the claim's token, so
+// that they are stable.
 func auditOf(t *store.Task, s *store.Step, a *store.StepAttempt) (client.StepAudit, error) {
 	var token [9]byte
 	binary.BigEndian.PutUint64(token[1:], uint64(a.Token)) // #nosec G115 -- any bits will do
@@ -178,7 +178,7 @@ func auditOf(t *store.Task, s *store.Step, a *store.StepAttempt) (client.StepAud
 	return w, nil
 }
 
-// stepAt is a step as it was when the execution had been reported.
+// stepAt is the step when the execution had been reported.
 func stepAt(t *store.Task, s *store.Step, a *store.StepAttempt) store.Step {
 	moment := func(seconds float64) *time.Time {
 		if seconds < 0 {

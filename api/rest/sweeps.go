@@ -13,10 +13,10 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Sweeps runs a sweep when an operator asks for it; *sweep.Runner is one.
+// Sweeps runs sweeps on request; *sweep.Runner implements it.
 type Sweeps interface {
-	// RunNow runs a sweep at once. The error is that of the run, whose record
-	// says what was done before, or wraps sweep.ErrUnknown or sweep.ErrRunning.
+	// RunNow runs a sweep at once. The error is that of the run, whose record has the
+	// partial result, or wraps sweep.ErrUnknown or sweep.ErrRunning.
 	RunNow(ctx context.Context, name string, dry bool) (sweep.Run, error)
 }
 
@@ -24,7 +24,7 @@ type Sweeps interface {
 type sweepRoutes struct {
 	*api
 	registry Registry
-	sweeps   Sweeps // nil: none is run
+	sweeps   Sweeps // nil: no runs
 }
 
 func (r *sweepRoutes) add() {
@@ -33,7 +33,7 @@ func (r *sweepRoutes) add() {
 		summary: "List the sweeps and their last runs"}, r.list)
 	if r.sweeps != nil {
 		add(r.api, operation{method: http.MethodPost, path: "/v1/sweeps/{name}/run", id: "run-sweep", tag: tag,
-			summary: "Run a sweep now, or tell what it would do", body: client.SweepRequest{}}, r.run)
+			summary: "Run a sweep now, or preview it", body: client.SweepRequest{}}, r.run)
 	}
 }
 

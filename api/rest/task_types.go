@@ -14,8 +14,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TaskTypes is what the API wants of task types; *orchestration.Orchestrator is
-// one. Where there is none of a name, the error wraps store.ErrNotFound.
+// TaskTypes are task types for the API; *orchestration.Orchestrator implements it. If a
+// name does not exist, the error wraps store.ErrNotFound.
 type TaskTypes interface {
 	RegisterTaskType(ctx context.Context, template *workflow.Template, why orchestration.Why) (store.TaskType, error)
 	TaskType(ctx context.Context, namespace, name string) (store.TaskType, error)
@@ -38,11 +38,11 @@ func (r *typeRoutes) add() {
 	add(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it",
 		body: client.TaskTypeRequest{}}, r.put)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
-	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Forget a task type; its tasks go on"}, r.remove)
+	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Delete a task type; its tasks continue"}, r.remove)
 	addOwn[struct{}, *client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
-		also: "The task that exists for the idempotency key", summary: "Create a task of a type", body: client.EnqueueRequest{}}, r.enqueue)
+		also: "The existing task with the idempotency key", summary: "Create a task of a type", body: client.EnqueueRequest{}}, r.enqueue)
 	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
-		summary: "Show where a task of one step stands, or wait for its end"}, r.show)
+		summary: "Show the state of a task of one step, or wait for its end"}, r.show)
 }
 
 // typeInput selects a task type.
@@ -51,11 +51,11 @@ type typeInput struct {
 	Namespace string `query:"namespace" doc:"default when absent"`
 }
 
-// deleteTypeInput is that, and says who deletes it and why.
+// deleteTypeInput adds actor and reason.
 type deleteTypeInput struct {
 	Name      string `path:"name"`
 	Namespace string `query:"namespace" doc:"default when absent"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor     string `query:"actor" doc:"Who acts"`
 }
 
@@ -205,7 +205,7 @@ func enqueuedOf(t *store.Task) *client.EnqueuedTask {
 	return w
 }
 
-// typeOf is a task type as the API shows it.
+// typeOf is a task type for the API.
 func typeOf(t *store.TaskType) *client.TaskType {
 	template := t.Plan.Template
 	step, priority := &template.Steps[0], 0
@@ -231,8 +231,8 @@ func typeOf(t *store.TaskType) *client.TaskType {
 	return w
 }
 
-// templateOf makes a template of what a type says, by way of the reader of
-// template files: a type is held to what every template is held to.
+// templateOf makes a template of a type with the reader of template files: types follow
+// the rules of templates.
 func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, error) {
 	retry := client.TypeRetry{}
 	if r.Retry != nil {
@@ -285,11 +285,11 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 	return template, nil
 }
 
-// typeWords turns the keys of a template into those of a type.
+// typeWords translates the keys of a template to those of a type.
 var typeWords = strings.NewReplacer("steps[0].handler.callable", "handler", "steps[0].retry", "retry", "steps[0].", "",
 	"input_schema", "payload_schema", "namespace_name", "namespace")
 
-// wordsOf is what is wrong with a type, up to ten problems.
+// wordsOf lists the problems of a type, up to ten.
 func wordsOf(problems workflow.Problems) string {
 	var words []string
 	for _, p := range problems.Errors() {

@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// fakeTypes knows one task type, mail/email.send.
+// fakeTypes has one task type, mail/email.send.
 type fakeTypes struct{ *fakeOperator }
 
 func typed(template *workflow.Template) (*store.Plan, error) {
@@ -97,7 +97,7 @@ func TestTaskTypesOverTheAPI(t *testing.T) {
 	template = o.calls[1].with.([]any)[0].(*workflow.Template)
 	require.Equal(t, "default/plain:1.0.0 plain", template.Namespace+"/"+template.Name+":"+template.Version+" "+template.Steps[0].Handler.Callable)
 	require.Equal(t, 3, template.Steps[0].Retry.MaxAttempts)
-	require.Equal(t, workflow.IdentityAlwaysUnique, template.Identity.Strategy, "a queue takes what it is given")
+	require.Equal(t, workflow.IdentityAlwaysUnique, template.Identity.Strategy, "a queue has no duplicates by default")
 
 	h.get("/v1/task-types?namespace=mail&limit=7&offset=3").golden(t, "task_types")
 	require.Equal(t, []any{"mail", 7, 3}, o.calls[2].with)
@@ -136,7 +136,7 @@ func TestTaskTypesAreHeldToWhatTemplatesAre(t *testing.T) {
 	h.do(http.MethodPut, "/v1/task-types/email.send", `{"tags":"x"}`).refused(t, 422, "UNPROCESSABLE_ENTITY")
 	require.Empty(t, o.calls)
 	o.err = store.ErrNoTaskType
-	require.Contains(t, h.do(http.MethodPut, "/v1/task-types/email.send", `{}`).refused(t, 409, "CONFLICT").Message, "no task type")
+	require.Contains(t, h.do(http.MethodPut, "/v1/task-types/email.send", `{}`).refused(t, 409, "CONFLICT").Message, "is not a task type")
 }
 
 func TestEnqueueOverTheAPI(t *testing.T) {
@@ -196,15 +196,15 @@ func TestTaskTypesFromEndToEnd(t *testing.T) {
 	require.Equal(t, client.Enqueued{ID: first.ID, Status: "complete", Queue: "shapes", Existing: true}, *again)
 	in.Payload, in.IdempotencyKey = json.RawMessage(`{"mood":7}`), ""
 	_, err = c.Enqueue(ctx, in)
-	var told *client.Error
-	require.ErrorAs(t, err, &told)
-	require.Contains(t, told.Message, "payload/mood")
+	var refusal *client.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Contains(t, refusal.Message, "payload/mood")
 
 	templates, err := c.Templates(ctx, "shapes")
 	require.NoError(t, err)
-	require.Len(t, templates.Templates, 3, "it is a template like others")
+	require.Len(t, templates.Templates, 3, "it is an ordinary template")
 	_, err = c.PutTaskType(ctx, "chain", client.TaskTypeRequest{Namespace: "shapes"})
-	require.True(t, client.IsConflict(err), "a workflow's name is taken: %v", err)
+	require.True(t, client.IsConflict(err), "the name of a workflow: %v", err)
 	list, err := c.TaskTypes(ctx, client.TaskTypeListOptions{Namespace: "shapes"})
 	require.NoError(t, err)
 	require.Equal(t, []client.TaskType{*made}, list.TaskTypes)

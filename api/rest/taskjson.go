@@ -11,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// taskOf is a task as the API shows it; in lists without steps.
+// taskOf is a task for the API; in lists without steps.
 func taskOf(t *store.Task, steps bool) *client.Task {
 	counts := t.Counts()
 	execution := workflow.DeriveExecution(counts)
@@ -26,7 +26,7 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		ExecutionStatus: string(execution.Status), RecommendedAction: execution.RecommendedAction,
 		CompletionPercentage: execution.Percentage, HealthStatus: execution.Health, Steps: []client.StepReadiness{},
 	}
-	if t.State.Terminal() && t.State != workflow.TaskError { // after a failure there is something to do
+	if t.State.Terminal() && t.State != workflow.TaskError { // a failed task has recommendations
 		w.RecommendedAction = "none"
 	}
 	if t.ParentCorrelationID != nil {
@@ -58,7 +58,7 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 	return w
 }
 
-// durationsOf writes durations as they are read; nil where there are none.
+// durationsOf formats durations; nil if there are none.
 func durationsOf(list []time.Duration) (texts []string) {
 	for _, d := range list {
 		texts = append(texts, d.String())
@@ -111,14 +111,13 @@ func retryPolicy(t *store.Task, s *store.Step) workflow.RetryPolicy {
 	return workflow.RetryPolicy{}
 }
 
-// retryEligible says whether another execution is allowed; the first always
-// is.
+// retryEligible reports whether another execution is allowed; the first always is.
 func retryEligible(t *store.Task, s *store.Step) bool {
 	policy := retryPolicy(t, s)
 	return s.Attempts == 0 || policy.Retryable && s.Attempts < policy.MaxAttempts
 }
 
-// nextRetry leaves out the due time of a first execution that is put off.
+// nextRetry excludes the due time of a delayed first execution.
 func nextRetry(s *store.Step) *time.Time {
 	if s.Attempts == 0 {
 		return nil
@@ -126,7 +125,7 @@ func nextRetry(s *store.Step) *time.Time {
 	return s.NextRetryAt
 }
 
-// timelineOf is the history of a task as the API shows it.
+// timelineOf is the history of a task for the API.
 func timelineOf(t *store.Task, h store.Timeline) *client.Timeline {
 	w := &client.Timeline{
 		TaskUUID: t.UUID.String(), Start: client.Time{Time: t.RequestedAt}, Seconds: happened(h.Completed),

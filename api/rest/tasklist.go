@@ -25,8 +25,8 @@ type listQuery struct {
 	Include      string `query:"include" enum:"context" doc:"context: with the contexts of the tasks, which are null otherwise"`
 }
 
-// filter checks the query. Pages beyond what is counted are refused: reaching
-// them would read the whole ledger.
+// filter checks the query. Pages beyond the counted tasks are rejected: they would read
+// the whole ledger.
 func (q *listQuery) filter() (f store.TaskFilter, page int, err error) {
 	if page, err = q.Page.within(1, 1<<31-1, 1, "page must be >= 1"); err != nil {
 		return f, 0, err
@@ -51,8 +51,7 @@ func (q *listQuery) filter() (f store.TaskFilter, page int, err error) {
 	return f, page, err
 }
 
-// stateFilter accepts the twelve states, and "completed", which older clients
-// ask for.
+// stateFilter accepts the twelve states, and "completed" for older clients.
 func stateFilter(status string) (workflow.TaskState, error) {
 	switch status {
 	case "":

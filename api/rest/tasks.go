@@ -27,14 +27,14 @@ type taskRoutes struct {
 	verify    func(ctx context.Context, task uuid.UUID) (problems []string, err error)
 	actor     string
 	firsts    firstAnswers
-	bulk      chan struct{} // a place for each batch that is read and created
+	bulk      chan struct{} // one place per batch being read and created
 }
 
 func (t *taskRoutes) add() {
 	addOwn[createInput, *client.Task](t.api, operation{method: http.MethodPost, path: "/v1/tasks", id: "create-task", tag: tasksTag,
 		summary: "Create a task", body: client.TaskRequest{}}, t.create)
 	addOwn[struct{}, *client.TaskBatch](t.api, operation{method: http.MethodPost, path: "/v1/tasks/batch", id: "create-tasks", tag: tasksTag,
-		summary: "Create many tasks, each for itself", body: client.TaskBatchRequest{}}, t.createMany)
+		summary: "Create many tasks, each separately", body: client.TaskBatchRequest{}}, t.createMany)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks", id: "list-tasks", tag: tasksTag,
 		summary: "List tasks, newest first"}, t.list)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/by-key", id: "find-task", tag: tasksTag,
@@ -46,7 +46,7 @@ func (t *taskRoutes) add() {
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/timeline", id: "get-timeline", tag: tasksTag,
 		summary: "Show the history of a task"}, t.timeline)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/batches", id: "get-batches", tag: tasksTag,
-		summary: "Show how far the batches of a task are"}, t.batches)
+		summary: "Show the progress of a task's batches"}, t.batches)
 	add(t.api, operation{method: http.MethodGet, path: "/v1/tasks/{uuid}/chain", id: "get-chain", tag: tasksTag,
 		summary: "Show the tasks that a task continues, and those that continue it"}, t.chain)
 	if t.verify != nil {
@@ -55,34 +55,33 @@ func (t *taskRoutes) add() {
 	}
 }
 
-// createInput is what a creation takes beside its body.
+// createInput are the parameters of a creation besides its body.
 type createInput struct {
 	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
-	Include string `query:"include" enum:"results,all_results" doc:"results: what the last steps have brought, and what went wrong, by step; all_results: of every step"`
+	Include string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
 }
 
 // showInput selects a task, and perhaps waits for its end.
 type showInput struct {
 	UUID    string `path:"uuid" format:"uuid"`
 	Wait    string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
-	Include string `query:"include" enum:"results,all_results" doc:"results: what the last steps have brought, and what went wrong, by step; all_results: of every step"`
+	Include string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
 }
 
-// findInput selects a task by the key that its sender gave. Keys are free text,
-// so they go into the query; the path cannot be taken for a task, whose
-// identifiers are UUIDs.
+// findInput selects a task by its idempotency key. Keys are free text, so they are in the
+// query; the path cannot be taken for a task, whose identifiers are UUIDs.
 type findInput struct {
 	Namespace string `query:"namespace" required:"true" doc:"Namespace of the template"`
 	Name      string `query:"name" required:"true" doc:"Name of the template; the version does not matter"`
-	Key       string `query:"idempotency_key" required:"true" doc:"As it was given when the task was created"`
+	Key       string `query:"idempotency_key" required:"true" doc:"As in the creation of the task"`
 	Wait      string `query:"wait" doc:"Answer when the task has ended, or after this time (30s) with its present state"`
-	Include   string `query:"include" enum:"results,all_results" doc:"results: what the last steps have brought, and what went wrong, by step; all_results: of every step"`
+	Include   string `query:"include" enum:"results,all_results" doc:"results: results of the last steps and all failures, by step; all_results: of every step"`
 }
 
-// cancelInput selects a task and says who cancels it and why.
+// cancelInput selects a task, with actor and reason.
 type cancelInput struct {
 	UUID   string `path:"uuid" format:"uuid"`
-	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Reason string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor  string `query:"actor" doc:"Who acts"`
 }
 
@@ -117,8 +116,8 @@ func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, err
 	return t.show(ctx, id, how)
 }
 
-// await returns when the task has ended, the time is over, the server stops,
-// or too many wait already.
+// await returns when the task has ended, the wait is over, the server stops, or too many
+// requests wait already.
 func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration) error {
 	if wait <= 0 || t.stopping.Err() != nil {
 		return nil
@@ -132,7 +131,7 @@ func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration
 	defer context.AfterFunc(t.stopping, cancel)()
 	_, err := t.engine.Wait(ctx, id)
 	if err != nil && ctx.Err() != nil {
-		return nil // the time is over; what became of the task is read anyway
+		return nil // the wait is over; the task is read anyway
 	}
 	return err
 }
@@ -156,7 +155,7 @@ func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task,
 	return t.show(ctx, id, display{})
 }
 
-// notCancelled says why a task was not cancelled, in the words of its state.
+// notCancelled explains why a task was not cancelled, by its state.
 func (t *taskRoutes) notCancelled(ctx context.Context, id uuid.UUID, err error) error {
 	if !errors.Is(err, store.ErrTaskEnded) {
 		return err
@@ -183,7 +182,7 @@ func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timel
 	return timelineOf(task, history), nil
 }
 
-// readTask reads a task without its results; its error says which one does not exist.
+// readTask reads a task without its results; its error names the missing task.
 func readTask(ctx context.Context, s Store, id uuid.UUID) (*store.Task, error) {
 	task, err := s.TaskWithoutResults(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {

@@ -146,7 +146,7 @@ func TestCreatedLaterIsNotReady(t *testing.T) {
 	h.do(http.MethodPost, "/v1/tasks", goodBody+`,"delay_seconds":60}`).into(t, &got)
 	require.Zero(t, got.ReadySteps)
 	require.Equal(t, "pending", got.Steps[0].CurrentState)
-	require.Nil(t, got.Steps[0].NextRetryAt, "the first execution is no retry")
+	require.Nil(t, got.Steps[0].NextRetryAt, "the first execution is not a retry")
 	h.do(http.MethodPost, "/v1/tasks?wait=1s", goodBody+"}").golden(t, "task")
 }
 
@@ -193,7 +193,7 @@ func TestCreateSaysThatItWasCreated(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	h.engine.onCreate = func(context.Context) error { h.store.fails(store.ErrUnavailable); return nil }
-	require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", goodBody+"}").StatusCode, "nothing is read back")
+	require.Equal(t, http.StatusOK, h.do(http.MethodPost, "/v1/tasks", goodBody+"}").StatusCode, "the new task is not read")
 	e := h.do(http.MethodPost, "/v1/tasks?wait=1s", goodBody+"}").refused(t, 503, "SERVICE_UNAVAILABLE")
 	require.Contains(t, e.Message, "was created as "+taskID.String())
 	require.Equal(t, taskID.String(), e.TaskUUID)
@@ -225,7 +225,7 @@ func TestGetTask(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, h.do(http.MethodHead, "/v1/tasks/"+taskID.String(), "").StatusCode)
 }
 
-// TestATaskTellsWhatNoWorkerCanRun: whether all or some of what could run.
+// TestATaskTellsWhatNoWorkerCanRun: all or some of its waiting steps.
 func TestATaskTellsWhatNoWorkerCanRun(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -233,11 +233,11 @@ func TestATaskTellsWhatNoWorkerCanRun(t *testing.T) {
 	for i := range task.Steps {
 		task.Steps[i].Ready, task.Steps[i].State = i < 2, workflow.StepPending
 	}
-	nobody := store.Unserved{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "draw"}, Workers: true, Handlers: []string{"drew"}}
+	step := store.Unserved{Namespace: "shapes", Handler: workflow.HandlerReference{Callable: "draw"}, Workers: true, Handlers: []string{"drew"}}
 	for unserved, want := range map[int]string{0: "has_ready_steps", 1: "has_ready_steps", 2: "waiting_for_worker"} {
 		h.store.unserved = map[int]store.Unserved{}
 		for no := range unserved {
-			h.store.unserved[task.Steps[no].No] = nobody
+			h.store.unserved[task.Steps[no].No] = step
 		}
 		var got client.Task
 		h.get("/v1/tasks/"+taskID.String()).into(t, &got)
@@ -310,7 +310,7 @@ func TestWaitIsBounded(t *testing.T) {
 		first <- w.Code
 	}()
 	await(t, waiting)
-	// The second would close the channel again if it waited.
+	// A second wait would close the channel again.
 	require.Equal(t, http.StatusOK, h.get("/v1/tasks/"+taskID.String()+"?wait=1m").StatusCode)
 	cancel()
 	await(t, first)
@@ -397,7 +397,7 @@ func TestTimelineAndVerify(t *testing.T) {
 	without.get("/v1/tasks/"+taskID.String()+"/verify").refused(t, 404, "NOT_FOUND")
 }
 
-// What has ended needs nothing, unless it failed.
+// An ended task needs no recommendation, unless it failed.
 func TestNothingIsRecommendedForWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[workflow.TaskState]string{workflow.TaskComplete: "none", workflow.TaskCancelled: "none",

@@ -16,7 +16,7 @@ import (
 // templateRoutes show the registered templates, and deprecate versions of them.
 type templateRoutes struct {
 	store   Store
-	actions Actions // nil: nothing is deprecated
+	actions Actions // nil: no deprecation
 	actor   string
 }
 
@@ -31,9 +31,9 @@ func (t *templateRoutes) add(a *api) {
 	}
 	const path = "/v1/templates/{namespace}/{name}/{version}/deprecation"
 	add(a, operation{method: http.MethodPut, path: path, id: "deprecate-template", tag: tag,
-		summary: "Keep a version from being chosen where a request names none", body: client.Why{}}, t.deprecate)
+		summary: "Deprecate a version: requests without a version do not choose it", body: client.Why{}}, t.deprecate)
 	add(a, operation{method: http.MethodDelete, path: path, id: "undeprecate-template", tag: tag,
-		summary: "Let a version be chosen again"}, t.undeprecate)
+		summary: "Undeprecate a version"}, t.undeprecate)
 }
 
 func (t *templateRoutes) list(ctx context.Context, in *struct {
@@ -73,7 +73,7 @@ func (in *templatePath) unknown() error {
 		clip(in.Namespace, 64), clip(in.Name, 64), clip(in.Version, 64)), "?"))
 }
 
-// check refuses what no version can be called.
+// check rejects values that cannot be a version.
 func (in *templatePath) check() error {
 	for _, part := range []string{in.Namespace, in.Name, in.Version} {
 		if filterText("", part) != nil {
@@ -97,7 +97,7 @@ func (t *templateRoutes) undeprecate(ctx context.Context, in *struct {
 	Namespace string `path:"namespace"`
 	Name      string `path:"name"`
 	Version   string `path:"version"`
-	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor goes first"`
+	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor     string `query:"actor" doc:"Who acts"`
 }) (*client.TemplateDetail, error) {
 	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, t.actor, "undeprecated over the API")

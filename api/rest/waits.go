@@ -13,8 +13,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Waits is what the API wants of steps that wait; *orchestration.Orchestrator is
-// one.
+// Waits are waiting steps for the API; *orchestration.Orchestrator implements it.
 type Waits interface {
 	ReceiveEvent(ctx context.Context, e orchestration.Event) (store.Delivered, error)
 	Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, error)
@@ -39,7 +38,7 @@ func (r *waitRoutes) add() {
 		summary: "Deliver an event to the steps that wait for it", body: client.ExternalEvent{}}, r.send)
 	add(r.api, operation{method: http.MethodGet, path: approvals, id: "list-approvals", tag: "waits", summary: "List steps that wait for a decision"}, r.list)
 	add(r.api, operation{method: http.MethodGet, path: approvals + "/{token}", id: "get-approval", tag: "waits",
-		summary: "Show what is to be decided; to look decides nothing"}, r.get)
+		summary: "Show a waiting approval, without deciding"}, r.get)
 	add(r.api, operation{method: http.MethodPost, path: approvals + "/{token}", id: "decide-approval", tag: "waits",
 		summary: "Approve or reject, once", body: client.Verdict{}}, r.decide)
 }
@@ -118,10 +117,10 @@ func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Appr
 
 // tokenInput names an approval.
 type tokenInput struct {
-	Token string `path:"token" doc:"As it was given to whoever decides"`
+	Token string `path:"token" doc:"Token of the approval"`
 }
 
-// parse answers like for a token that is used: nothing else is to be learned.
+// parse answers as for a used token: it reveals nothing else.
 func (in *tokenInput) parse() (string, error) {
 	id, err := uuid.Parse(in.Token)
 	if err != nil {
@@ -131,7 +130,7 @@ func (in *tokenInput) parse() (string, error) {
 }
 
 func noApproval() *failure {
-	return notFound("There is no such approval, or it has been decided")
+	return notFound("The approval does not exist, or has been decided")
 }
 
 func (r *waitRoutes) get(ctx context.Context, in *tokenInput) (*client.Approval, error) {
@@ -184,7 +183,7 @@ func approvalOf(a *store.Approval) *client.Approval {
 		StepName: a.Step, Prompt: a.Prompt, Since: client.Time{Time: a.Since}, Until: instant(a.Until)}
 }
 
-// waitingOf says what a step waits for; nil when it does not wait.
+// waitingOf is what a step waits for; nil if it does not wait.
 func waitingOf(s *store.Step) *client.Waiting {
 	if s.Waiting == nil {
 		return nil

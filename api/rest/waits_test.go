@@ -22,7 +22,7 @@ const (
 	approvalPath  = approvalsPath + "/" + approvalToken
 )
 
-// fakeWaits has one approval, and notes what it is asked for.
+// fakeWaits has one approval, and records requests.
 type fakeWaits struct{ *fakeOperator }
 
 func (f fakeWaits) ReceiveEvent(_ context.Context, e orchestration.Event) (store.Delivered, error) {
@@ -145,7 +145,7 @@ func TestWaitsOverTheAPI(t *testing.T) {
 	require.True(t, client.IsConflict(err), "the task has ended")
 	after.DependsOn, after.IdempotencyKey = []string{uuid.NewString()}, uuid.NewString()
 	_, err = c.CreateTask(ctx, after)
-	var told *client.Error
-	require.ErrorAs(t, err, &told)
-	require.Equal(t, http.StatusBadRequest, told.Status)
+	var refusal *client.Error
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, http.StatusBadRequest, refusal.Status)
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// The templates of TestEveryWayToCreateATask: one to be created, one whose
-// handler creates it, one whose handler continues with it.
+// The templates of TestEveryWayToCreateATask: one to be created, one whose handler
+// creates it, one whose handler continues with it.
 var waysYAML = []string{`
 name: made
 namespace_name: ways
@@ -53,7 +53,7 @@ type ways struct {
 	c     *client.Client
 	base  string
 	web   *http.Client
-	asked sync.Map // what the handlers are to ask for, by the number in their context
+	asked sync.Map // the handlers' requests, by the number in their context
 }
 
 func newWays(t *testing.T) *ways {
@@ -62,7 +62,7 @@ func newWays(t *testing.T) *ways {
 		n, err := worker.Field[string](ctx, "asked")
 		r, _ := w.asked.Load(n)
 		asked, ok := r.(worker.TaskRequest)
-		return asked, errors.Join(err, map[bool]error{false: errors.New("nothing is asked")}[ok])
+		return asked, errors.Join(err, map[bool]error{false: errors.New("no request")}[ok])
 	}
 	w.e = enginetest.Start(t, func(to *worker.Worker) error {
 		for _, text := range waysYAML {
@@ -103,8 +103,8 @@ func newWays(t *testing.T) *ways {
 	return w
 }
 
-// asking is a request in which every field is set, those of which only one may
-// be given in the one or the other variant.
+// asking is a request with every field set; fields that exclude each other are in
+// different variants.
 func (w *ways) asking(variant int) client.TaskRequest {
 	w.t.Helper()
 	sleeper, err := w.c.CreateTask(w.t.Context(), client.TaskRequest{Name: "made", Namespace: "ways", Version: "1.0.0",
@@ -129,8 +129,8 @@ func (w *ways) asking(variant int) client.TaskRequest {
 
 func pointer[T any](v T) *T { return &v }
 
-// arrivals say for each field of a request whether it is what the task has. A
-// field of ConflictPolicy arrives when asking again finds the task.
+// arrivals check for each field of a request whether the task has it. ConflictPolicy is
+// checked by a repetition that finds the task.
 var arrivals = map[string]func(w *ways, id uuid.UUID, r *client.TaskRequest, again func() uuid.UUID){
 	"Name": func(w *ways, id uuid.UUID, r *client.TaskRequest, _ func() uuid.UUID) { w.is(id, "n.template", r.Name) },
 	"Namespace": func(w *ways, id uuid.UUID, r *client.TaskRequest, _ func() uuid.UUID) {
@@ -195,7 +195,7 @@ var arrivals = map[string]func(w *ways, id uuid.UUID, r *client.TaskRequest, aga
 	},
 }
 
-// value reads something of a task as text.
+// value reads an expression of a task as text.
 func (w *ways) value(id uuid.UUID, expression string) string {
 	w.t.Helper()
 	return w.e.DB.QueryString(w.t, `select coalesce((`+expression+`)::text, '') from tasker.tasks t
@@ -245,7 +245,7 @@ var allWays = map[string]way{
 		w.handled("continued", r)
 		return uuid.MustParse(w.e.DB.QueryString(w.t, `select task_uuid::text from tasker.tasks where idempotency_key = $1`, r.IdempotencyKey))
 	}, without: map[string]string{
-		"ConflictPolicy": "a task that has the key already is always the next one",
+		"ConflictPolicy": "an existing task with the key is always the next one",
 	}},
 	"POST /v1/enqueue": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
 		_, err := w.c.PutTaskType(w.t.Context(), "typed", client.TaskTypeRequest{Namespace: "ways", Handler: "ways.made"})
@@ -269,10 +269,10 @@ var allWays = map[string]way{
 		require.NoError(w.t, err)
 		return uuid.MustParse(run.TaskUUID)
 	}, without: map[string]string{
-		"Initiator": "the schedule", "SourceSystem": "the schedule", "Reason": "says when it was due",
+		"Initiator": "the schedule", "SourceSystem": "the schedule", "Reason": "the due time",
 		"PriorityLevel": "schedules have priority only", "CorrelationID": "each run has its own", "ParentCorrelationID": "the schedule's id",
 		"IdempotencyKey": "one per run", "ConflictPolicy": "a run is made once", "StartAt": "cron says when", "DelaySeconds": "jitter_seconds does that",
-		"Deadline": "an instant means nothing to what is created again and again", "DependsOn": "overlap says what a run waits for", "OnDependencyFailure": "see DependsOn",
+		"Deadline": "an instant is useless for repeated tasks", "DependsOn": "overlap says what a run waits for", "OnDependencyFailure": "see DependsOn",
 	}},
 	"replay": {create: func(w *ways, r client.TaskRequest) uuid.UUID {
 		made, err := w.e.Orchestrator.Replay(w.t.Context(), w.post(r), orchestration.Replay{Actor: r.Initiator, Reason: r.Reason})
@@ -282,7 +282,7 @@ var allWays = map[string]way{
 		"CorrelationID": "the new task's own", "ParentCorrelationID": "the correlation id of the old task",
 		"IdempotencyKey": "one per investigation", "ConflictPolicy": "a repetition is always a duplicate",
 		"StartAt": "it starts now", "DelaySeconds": "it starts now", "Deadline": "that of the old task has passed",
-		"DependsOn": "what the old task waited for has ended, or does not matter to the operator", "OnDependencyFailure": "see DependsOn",
+		"DependsOn": "the old dependencies have ended, or do not matter to the operator", "OnDependencyFailure": "see DependsOn",
 	}},
 }
 
@@ -293,7 +293,7 @@ func (w *ways) post(r client.TaskRequest) uuid.UUID {
 	return uuid.MustParse(task.TaskUUID)
 }
 
-// handled has a handler create a task, and returns what it returned.
+// handled runs a handler that creates a task, and returns its result.
 func (w *ways) handled(template string, r client.TaskRequest) json.RawMessage {
 	n := uuid.NewString()
 	w.asked.Store(n, engineRequest(w.t, r))
@@ -302,7 +302,7 @@ func (w *ways) handled(template string, r client.TaskRequest) json.RawMessage {
 	return task.Steps[0].Result
 }
 
-// engineRequest is what a handler asks with. Every field of it must be set.
+// engineRequest is a handler's request. Every field of it must be set.
 func engineRequest(t *testing.T, r client.TaskRequest) worker.TaskRequest {
 	to := worker.TaskRequest{Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context, Initiator: r.Initiator,
 		SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, IdempotencyKey: r.IdempotencyKey, Conflict: submission.ConflictPolicy(r.ConflictPolicy),
@@ -324,8 +324,8 @@ func engineRequest(t *testing.T, r client.TaskRequest) worker.TaskRequest {
 	return to
 }
 
-// alike copies the fields of a request that another kind of request has under the
-// same name and type. All that the other kind has must be set then.
+// alike copies the fields of a request that another kind of request has under the same
+// name and type, all of which must be set then.
 func alike(t *testing.T, r client.TaskRequest, to any) {
 	from, into := reflect.ValueOf(r), reflect.ValueOf(to).Elem()
 	for field, value := range into.Fields() {
@@ -337,8 +337,8 @@ func alike(t *testing.T, r client.TaskRequest, to any) {
 	}
 }
 
-// TestEveryWayToCreateATask: what a request asks for arrives, whichever way it
-// goes, or the way says that it does not offer it.
+// TestEveryWayToCreateATask: every field of a request reaches the task, whichever way it
+// is created, or the way is documented not to offer it.
 func TestEveryWayToCreateATask(t *testing.T) {
 	t.Parallel()
 	for name, way := range allWays {

@@ -8,8 +8,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// requiredWhy reads from the JSON body of a request who acts and why; both must be
-// there.
+// requiredWhy reads the required actor and reason from the JSON body of a request.
 func requiredWhy(ctx context.Context) (client.Why, error) {
 	var body struct {
 		Reason *string `json:"reason"`
@@ -23,9 +22,8 @@ func requiredWhy(ctx context.Context) (client.Why, error) {
 	return client.Why{Reason: reason, Actor: actor}, c.err()
 }
 
-// optionalWhy reads who acts and why where a request needs no body: from the
-// JSON body, where there is one, else from why, which the query told. What
-// neither tells takes the defaults.
+// optionalWhy reads the optional actor and reason: from the JSON body, if any, else from
+// the query's why, else the defaults.
 func optionalWhy(ctx context.Context, why client.Why, actor, reason string) (client.Why, error) {
 	x := exchangeOf(ctx)
 	if x.request.ContentLength != 0 && isJSON(x.request.Header.Get("Content-Type")) {

@@ -12,16 +12,15 @@ import (
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
-// Control is the part of [Status] that a worker has itself; *worker.Worker is
-// one.
+// Control is the part of [Status] that a worker implements; *worker.Worker does.
 type Control interface {
 	Mode() deploymode.Mode
 	SetMode(ctx context.Context, mode deploymode.Mode) error
 	Ready() (ready bool, reason string)
 }
 
-// Worker is what a worker's server serves. ID, Type and Control are required; a
-// nil function or Database tells nothing.
+// Worker are the parts of a worker's server. ID, Type and Control are required; a nil
+// function or Database reports nothing.
 type Worker struct {
 	ID      string // worker_id
 	Type    string // worker_type
@@ -32,15 +31,15 @@ type Worker struct {
 	Loops func() []lifecycle.LoopHealth
 	// Saturation is how full the command channel is, 0 to 1.
 	Saturation func() float64
-	// Database is asked for signs of life; *store.Store is one.
+	// Database is pinged by health checks; *store.Store implements it.
 	Database Database
-	// Namespaces are those the worker serves now.
+	// Namespaces returns those that the worker serves now.
 	Namespaces func() []string
 	// Loaded reports whether templates and handlers are loaded, and if not
 	// why; nil means that they are.
 	Loaded func() (loaded bool, reason string)
-	// Checks are shown in the detailed health beside the built-in ones and
-	// replace those of the same name, such as step_processing.
+	// Checks are added to the detailed health and replace built-in ones of the same name,
+	// such as step_processing.
 	Checks func(ctx context.Context) map[string]telemetry.Check
 	// Events count the domain events; nil: the route does not exist.
 	Events func() client.EventMetrics
@@ -78,7 +77,7 @@ func call[T any](f func() T) (none T) {
 // mode.
 func NewWorker(cfg Config, w Worker) (*Server, error) {
 	if w.ID == "" || w.Type == "" || w.Control == nil {
-		return nil, errors.New("a worker's API needs the worker's id, its type and its control")
+		return nil, errors.New("want the id, the type and the control of the worker for its API")
 	}
 	s, err := newServer(workerServer, cfg)
 	if err != nil {
@@ -92,7 +91,7 @@ func NewWorker(cfg Config, w Worker) (*Server, error) {
 	}
 	if w.Events != nil {
 		add(a, operation{method: http.MethodGet, path: "/metrics/events", id: "event-metrics", tag: "metrics", failure: shapeFlat,
-			summary: "What has become of the domain events of the steps that this worker ran"},
+			summary: "Counts of the domain events of this worker's steps"},
 			func(context.Context, *struct{}) (*client.EventMetrics, error) { m := w.Events(); return &m, nil })
 	}
 	health := newHealthRoutes(a, status, w.Database)

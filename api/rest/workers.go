@@ -10,7 +10,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// workerRoutes show the workers that the registry knows.
+// workerRoutes show the registered workers.
 type workerRoutes struct {
 	*api
 	registry Registry
@@ -18,7 +18,7 @@ type workerRoutes struct {
 
 func (r *workerRoutes) add() {
 	add(r.api, operation{method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: "workers",
-		summary: "List the workers, with the last sign of life first"}, r.list)
+		summary: "List the workers, latest heartbeat first"}, r.list)
 }
 
 var workerStatuses = []named[store.WorkerStatus]{{"active", store.WorkerActive}, {"stale", store.WorkerStale}, {"dead", store.WorkerDead}}

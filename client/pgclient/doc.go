@@ -1,7 +1,6 @@
-// Package pgclient creates tasks, one or many, within a transaction of one's own, in the
-// database of the engine: the task exists when that transaction commits, and
-// never if it does not. A program that writes an order and wants it processed
-// needs no outbox.
+// Package pgclient creates tasks, one or many, within a transaction of the caller, in the
+// database of the engine: the task exists if that transaction commits. A program that
+// writes an order and wants it processed needs no outbox.
 //
 //	tasks := pgclient.New(pgclient.AnnounceNotify)
 //	tx, err := pool.Begin(ctx)
@@ -10,7 +9,7 @@
 //	err = tx.Commit(ctx)
 //
 // CreateTasksTx creates up to client.MaxBatchTasks tasks with as many statements
-// as one, and says of each request what became of it.
+// as one, and returns the outcome of each request.
 //
 // The request is that of package client and the rules are those of
 // POST /v1/tasks, by the same code. What the program's role needs in the
@@ -21,9 +20,9 @@
 // task_messages.
 //
 // It is a package of its own and not a part of package client, because it needs
-// the database driver and the engine's rows. Whoever speaks HTTP only should not
-// compile, link and start those: a stripped program that calls client.CreateTask
+// the database driver and the engine's rows. A program that only uses HTTP
+// should not compile, link and start those: a stripped program that calls client.CreateTask
 // has 6 MB, with this package 9 MB (linux/amd64).
 //
-// What may not enter: SQL (store), what a request has to be (submission).
+// What may not enter: SQL (store), rules about requests (submission).
 package pgclient

@@ -17,7 +17,7 @@ import (
 // commit, or none of them.
 func ExampleClient_CreateTasksTx() {
 	ctx := context.Background()
-	tasks := pgclient.New(pgclient.AnnounceNotify) // keep it: it remembers templates
+	tasks := pgclient.New(pgclient.AnnounceNotify) // keep it: it caches templates
 	process := func(tx pgx.Tx, orders []int) error {
 		if _, err := tx.Exec(ctx, `insert into orders (id) select unnest($1::int[])`, orders); err != nil {
 			return err
@@ -29,7 +29,7 @@ func ExampleClient_CreateTasksTx() {
 		}
 		results, err := tasks.CreateTasksTx(ctx, tx, requests)
 		for i := range results {
-			if results[i].Err != nil { // of this order alone; to create all or none it becomes that of the transaction
+			if results[i].Err != nil { // of this order only; return it to create all or none
 				err = errors.Join(err, fmt.Errorf("order %d: %w", orders[i], results[i].Err))
 			}
 		}

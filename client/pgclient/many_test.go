@@ -15,7 +15,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// statements counts those of a connection.
+// statements counts the statements of a connection.
 type statements struct{ n int }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -59,7 +59,7 @@ func TestTheNumberOfStatementsDoesNotGrow(t *testing.T) {
 	}
 	known := pgclient.New(pgclient.AnnounceNotify)
 	count(known, requests(0, 1))
-	count(known, requests(1, 1)) // by now it knows that the template is in use for good
+	count(known, requests(1, 1)) // the client has cached that the template is in use
 	for _, n := range []int{1, 10, 500} {
 		fresh := count(pgclient.New(pgclient.AnnounceNotify), requests(1000*n, n))
 		again := count(known, requests(1000*n+500, n))
@@ -89,8 +89,7 @@ func TestManyTasksExistWithTheirTransaction(t *testing.T) {
 	require.Equal(t, 20, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 }
 
-// What is wrong with one request costs no other its task, and the transaction
-// goes on.
+// An invalid request does not affect the other tasks, and the transaction can continue.
 func TestEachRequestIsForItself(t *testing.T) {
 	t.Parallel()
 	e, tasks := engine(t), pgclient.New(pgclient.AnnounceNothing)
@@ -151,7 +150,7 @@ func TestEachRequestIsForItself(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, e.Await(got[7].TaskUUID).State)
 }
 
-// More tasks to depend on are missing than one look tells of.
+// More missing dependencies than one lookup returns.
 func TestManyTasksToDependOnAreMissing(t *testing.T) {
 	t.Parallel()
 	e, tasks := engine(t), pgclient.New(pgclient.AnnounceNothing)

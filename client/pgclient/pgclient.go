@@ -12,30 +12,29 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Announce says how the fleet learns of a task: the client does not see the
-// commit, so the signal has to be a part of the transaction. It must be what the
-// fleet listens to, its common.signals.event_source.
+// Announce is how the fleet learns of a task: the client does not see the commit, so the
+// signal must be part of the transaction. It must match what the fleet listens to, its
+// common.signals.event_source.
 type Announce = store.Announce
 
 const (
-	// AnnounceNothing leaves it to polls and sweeps to find the task, within half
-	// a minute at most. It costs nothing, and is always right.
+	// AnnounceNothing leaves the task to polls and sweeps, half a minute at most. It
+	// costs nothing, and always works.
 	AnnounceNothing = store.AnnounceNothing
-	// AnnounceNotify is for the event source notify. PostgreSQL lets commits
-	// with a NOTIFY happen one at a time in the whole server, so this is not for
-	// transactions by the hundred per second.
+	// AnnounceNotify is for the event source notify. PostgreSQL serializes commits with a
+	// NOTIFY in the whole server, so this is not for hundreds of transactions per second.
 	AnnounceNotify = store.AnnounceNotify
 	// AnnounceWAL is for the event sources wal and relay.
 	AnnounceWAL = store.AnnounceWAL
 )
 
-// Errors of requests, that callers branch on. The transaction goes on after each
-// of them.
+// Errors of requests for callers to branch on. The transaction can continue after each of
+// them.
 type (
 	// InvalidError says what is wrong with a request.
 	InvalidError = submission.InvalidError
-	// DuplicateError says that a task with the same identity exists; it names
-	// the task where the request has an idempotency key.
+	// DuplicateError says that a task with the same identity exists; it names the task if
+	// the request has an idempotency key.
 	DuplicateError = submission.DuplicateError
 	// UnknownTemplateError says that no such template version is registered.
 	UnknownTemplateError = submission.UnknownTemplateError
@@ -44,22 +43,21 @@ type (
 // Created is a task that exists once its transaction is committed.
 type Created struct {
 	TaskUUID uuid.UUID
-	// Existing says that the task existed already and the request's conflict
-	// policy asked for no other; then nothing but its UUID is known.
+	// Existing says that the task existed already, which the conflict policy allows; then
+	// only its UUID is set.
 	Existing      bool
 	RequestedAt   time.Time // by the database's clock
 	CorrelationID uuid.UUID
 }
 
-// Result is what became of one request of CreateTasksTx: the task, or why there
-// is none.
+// Result is the outcome of one request of CreateTasksTx: the task or its error.
 type Result struct {
 	Created
 	Err error // an *InvalidError, *UnknownTemplateError or *DuplicateError
 }
 
-// Client creates tasks. It remembers templates for some seconds, so keep it. It
-// is safe for concurrent use.
+// Client creates tasks. It caches templates for some seconds, so keep it. It is safe for
+// concurrent use.
 type Client struct {
 	plans    *store.TxPlans
 	announce Announce
@@ -68,8 +66,8 @@ type Client struct {
 // New returns a client whose tasks are announced that way.
 func New(how Announce) *Client { return &Client{plans: store.NewTxPlans(), announce: how} }
 
-// CreateTaskTx is CreateTasksTx for one task, whose error it returns like one of
-// the database.
+// CreateTaskTx is CreateTasksTx for one task, whose error it returns like one of the
+// database.
 func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskRequest) (Created, error) {
 	results, err := c.CreateTasksTx(ctx, tx, []client.TaskRequest{r})
 	if err != nil {
@@ -78,29 +76,27 @@ func (c *Client) CreateTaskTx(ctx context.Context, tx store.Tx, r client.TaskReq
 	return results[0].Created, results[0].Err
 }
 
-// CreateTasksTx creates up to client.MaxBatchTasks tasks within tx, a pgx.Tx to
-// the engine's database. The answer has one entry per request, in order. Each
-// request is for itself: where it is invalid, names an unknown template or asks
-// for a task that exists, its entry says so, no statement has failed, and tx goes
-// on with the other tasks; roll it back where all or none are wanted. Of requests
-// with the same identity the first makes the task, and the others are duplicates
-// of it.
+// CreateTasksTx creates up to client.MaxBatchTasks tasks within tx, a pgx.Tx to the
+// engine's database. The answer has one entry per request, in order. Each request is
+// separate: if it is invalid, names an unknown template or asks for an existing task, its
+// entry has the error, no statement has failed, and tx can continue with the other tasks;
+// roll it back to create all or none. Of requests with the same identity the first
+// creates the task, and the others are duplicates of it.
 //
-// The number of statements does not grow with that of the tasks. Each template
-// is looked up once, and every hundred tasks in DependsOn that do not exist cost
-// two statements.
+// The number of statements does not grow with that of the tasks. Each template is looked
+// up once, and every hundred missing tasks in DependsOn cost two statements.
 //
-// The error is an *InvalidError where there are too many requests, and tx goes
-// on. After an error of the database tx can only be rolled back.
+// The error is an *InvalidError if there are too many requests, and tx can continue.
+// After an error of the database tx can only be rolled back.
 //
-// The identities of the tasks (the idempotency key, or else the context) are
-// locked until tx ends. A request for the same task over the API is answered with
-// 503 meanwhile, and one in another transaction waits: where two transactions
-// create the same tasks in several calls, in another order, PostgreSQL ends one
-// of them. Above read committed a duplicate that was committed after the snapshot
-// of tx is a serialization failure. So create late, in one call, and commit soon.
+// The identities of the tasks (the idempotency key, or else the context) are locked until
+// tx ends. During that time a request for the same task over the API is answered with
+// 503, and one in another transaction waits: if two transactions create the same tasks in
+// several calls, in another order, PostgreSQL ends one of them. Above read committed a
+// duplicate committed after the snapshot of tx is a serialization failure. So create
+// late, in one call, and commit soon.
 //
-// Back-pressure is not asked: it is the API's.
+// Back-pressure does not apply: it belongs to the API.
 func (c *Client) CreateTasksTx(ctx context.Context, tx store.Tx, requests []client.TaskRequest) ([]Result, error) {
 	if len(requests) > client.MaxBatchTasks {
 		return nil, &InvalidError{Problems: []string{fmt.Sprintf("invalid number of tasks %d: want at most %d", len(requests), client.MaxBatchTasks)}}
@@ -120,7 +116,7 @@ func (c *Client) CreateTasksTx(ctx context.Context, tx store.Tx, requests []clie
 	return results, nil
 }
 
-// requestOf turns what the API takes into what the engine takes.
+// requestOf converts a request of the API for the engine.
 func requestOf(r *client.TaskRequest, now time.Time) (*submission.Request, error) {
 	request := &submission.Request{
 		Namespace: r.Namespace, Name: r.Name, Version: r.Version, Context: r.Context,

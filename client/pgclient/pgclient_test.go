@@ -98,7 +98,7 @@ func TestADuplicateLeavesTheTransactionUsable(t *testing.T) {
 	_, err = tasks.CreateTaskTx(t.Context(), first, byContext)
 	require.NoError(t, err)
 
-	// Over the API nobody is held up by the transaction.
+	// Over the API no request waits for the transaction.
 	var busy *orchestration.BusyError
 	_, err = e.Orchestrator.Create(t.Context(), orchestration.Request{Namespace: "shop", Name: "ship", Version: "1.0.0", Context: keyed.Context, IdempotencyKey: "order-1"})
 	require.ErrorAs(t, err, &busy)
@@ -111,7 +111,7 @@ func TestADuplicateLeavesTheTransactionUsable(t *testing.T) {
 	require.Equal(t, made.TaskUUID, duplicate.Existing)
 	_, err = tasks.CreateTaskTx(t.Context(), tx, byContext)
 	require.ErrorAs(t, err, &duplicate)
-	require.Equal(t, uuid.Nil, duplicate.Existing, "who guesses contexts must not learn identifiers")
+	require.Equal(t, uuid.Nil, duplicate.Existing, "a guessed context must not reveal identifiers")
 	_, err = tx.Exec(t.Context(), `insert into orders values (2)`)
 	require.NoError(t, err)
 	_, err = tasks.CreateTaskTx(t.Context(), tx, request(3))
@@ -121,7 +121,7 @@ func TestADuplicateLeavesTheTransactionUsable(t *testing.T) {
 	require.Equal(t, 3, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 }
 
-// What the API refuses is refused here, in the same words: it is the same code.
+// What the API rejects is rejected here, with the same words: it is the same code.
 func TestTheRulesAreThoseOfTheAPI(t *testing.T) {
 	t.Parallel()
 	e, tasks := engine(t), pgclient.New(pgclient.AnnounceNothing)
@@ -196,7 +196,7 @@ func TestARoleOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	var duplicate *pgclient.DuplicateError
 	_, err = tasks.CreateTaskTx(t.Context(), tx, r)
-	require.ErrorAs(t, err, &duplicate, "within one transaction, too")
+	require.ErrorAs(t, err, &duplicate, "also within one transaction")
 	require.Equal(t, made.TaskUUID, duplicate.Existing)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, workflow.TaskComplete, e.Await(made.TaskUUID).State)

@@ -16,7 +16,7 @@ const (
 
 // fakeSchedule is one of two; it runs next in the night in which clocks change.
 func fakeSchedule(name string, details bool) client.Schedule {
-	last, task, failed := at(-3600), completeTask, "a run was missed: nobody was there to make it in time"
+	last, task, failed := at(-3600), completeTask, "a run was missed: no orchestrator ran in time"
 	s := client.Schedule{ScheduleID: nightlySchedule, Namespace: "shapes", Name: name, Template: "diamond", Version: "1.0.0", Cron: "30 2 * * *",
 		TimeZone: "Europe/Berlin", Context: json.RawMessage(`{"even_number":6}`), Priority: 5, Tags: []string{"a", "b"}, CatchUp: "all", MaxCatchUp: 12,
 		Overlap: "skip", JitterSeconds: 90, NextRunAt: client.Time{Time: time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)}, LastRunAt: &last, LastTaskUUID: &task,

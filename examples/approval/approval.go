@@ -1,5 +1,5 @@
-// Package approval has the handlers of the expense example: a decision and the
-// branches that follow from it.
+// Package approval has the handlers of the expense example: a decision and the branches
+// that follow from it.
 package approval
 
 import (
@@ -41,7 +41,7 @@ func Register(w *worker.Worker) error {
 	)
 }
 
-// Validate refuses what makes no sense.
+// Validate rejects invalid requests.
 func Validate(_ *worker.StepContext, r Request) (Request, error) {
 	if r.Amount <= 0 {
 		return r, worker.WithCode(worker.Permanent(fmt.Errorf("an expense of %v cannot be approved", r.Amount)), "VALIDATION_ERROR")
@@ -49,15 +49,15 @@ func Validate(_ *worker.StepContext, r Request) (Request, error) {
 	return r, nil
 }
 
-// Route decides who has to approve. Its thresholds stand in the template, and
-// again in the result, for those who ask later why.
+// Route decides who must approve. Its thresholds are in the template, and repeated in the
+// result for later reference.
 func Route(ctx *worker.StepContext, r Request) (decision.Outcome, error) {
 	limits := struct {
 		ManagerFrom float64 `json:"manager_from"`
 		FinanceFrom float64 `json:"finance_from"`
 	}{1000, 5000}
 	if settings, err := json.Marshal(ctx.Config()); err != nil || json.Unmarshal(settings, &limits) != nil {
-		return decision.None(), worker.Permanent(errors.New("the thresholds in the template cannot be read"))
+		return decision.None(), worker.Permanent(errors.New("invalid thresholds in the template"))
 	}
 	var next decision.Outcome
 	switch {
@@ -71,7 +71,7 @@ func Route(ctx *worker.StepContext, r Request) (decision.Outcome, error) {
 	return next.With("amount", r.Amount).With("thresholds", limits), nil
 }
 
-// Approve approves; who does is a setting, or the name of the step.
+// Approve approves; the approver is a setting, or the name of the step.
 func Approve(ctx *worker.StepContext, r Request) (Approval, error) {
 	by, _ := ctx.Config()["by"].(string)
 	if by == "" {
@@ -80,7 +80,7 @@ func Approve(ctx *worker.StepContext, r Request) (Approval, error) {
 	return Approval{ApprovedBy: by, Amount: r.Amount}, nil
 }
 
-// Finalize brings together whichever approvals there are.
+// Finalize collects the existing approvals.
 func Finalize(ctx *worker.StepContext, _ Request) (Final, error) {
 	var f Final
 	results := ctx.DependencyResults()

@@ -1,7 +1,6 @@
-// Package arithmetic has the handlers of the diamond, the tree and the mixed
-// graph: one squares the input, the other multiplies what the parents made and
-// squares the product. Numbers travel as decimal strings where they outgrow
-// what JSON readers keep exactly.
+// Package arithmetic has the handlers of the diamond, the tree and the mixed graph: one
+// squares the input, the other multiplies the parents' results and squares the product.
+// Numbers are decimal strings where they exceed what JSON readers represent exactly.
 package arithmetic
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// exact is the largest integer that every JSON reader keeps exactly.
+// exact is the largest integer that every JSON reader represents exactly.
 var exact = big.NewInt(1<<53 - 1)
 
 // Input is the context of the tasks.
@@ -28,10 +27,10 @@ func Register(w *worker.Worker) error {
 	return w.Register("arithmetic.square_product", worker.HandlerFunc(SquareProduct))
 }
 
-// SquareInput squares the number of the task; an odd one is refused for good.
+// SquareInput squares the number of the task; an odd one is a permanent failure.
 func SquareInput(_ *worker.StepContext, in Input) (any, error) {
 	if in.EvenNumber%2 != 0 {
-		return nil, worker.WithCode(worker.Permanent(fmt.Errorf("%d is not even", in.EvenNumber)), "VALIDATION_ERROR")
+		return nil, worker.WithCode(worker.Permanent(fmt.Errorf("invalid number %d: want an even one", in.EvenNumber)), "VALIDATION_ERROR")
 	}
 	return number(square(big.NewInt(in.EvenNumber))), nil
 }
@@ -42,7 +41,7 @@ func SquareProduct(ctx *worker.StepContext) (any, error) {
 	for name, raw := range ctx.DependencyResults() {
 		n, err := parse(raw)
 		if err != nil {
-			return nil, worker.Permanent(fmt.Errorf("the result of %s is no number: %w", name, err))
+			return nil, worker.Permanent(fmt.Errorf("invalid result of %s: want a number: %w", name, err))
 		}
 		product.Mul(product, n)
 	}
@@ -51,8 +50,7 @@ func SquareProduct(ctx *worker.StepContext) (any, error) {
 
 func square(n *big.Int) *big.Int { return new(big.Int).Mul(n, n) }
 
-// number is what to return for n: a JSON number while that is exact, else its
-// digits as a string.
+// number returns n as a JSON number while that is exact, else its digits as a string.
 func number(n *big.Int) any {
 	if n.CmpAbs(exact) <= 0 {
 		return n.Int64()

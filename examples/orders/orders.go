@@ -1,6 +1,6 @@
-// Package orders has the handlers of the order example. They show what real
-// handlers need: typed input, settings from the template, typed results of
-// other steps, failures that may be retried and failures that may not.
+// Package orders has the handlers of the order example. They show typical handlers: typed
+// input, settings from the template, typed results of other steps, retryable failures and
+// permanent ones.
 package orders
 
 import (
@@ -75,7 +75,7 @@ func Register(w *worker.Worker) error {
 	)
 }
 
-// Validate adds up the order and refuses one that is too dear.
+// Validate adds up the order and rejects one that is too expensive.
 func Validate(ctx *worker.StepContext, order Order) (Validated, error) {
 	settings, err := worker.ConfigAs[struct {
 		MaxTotalCents int64 `json:"max_total_cents"`
@@ -112,9 +112,8 @@ func ReserveInventory(ctx *worker.StepContext, order Order) (Reservation, error)
 	return r, nil
 }
 
-// ProcessPayment charges the total. A token that begins with "tok_flaky" fails
-// twice before it goes through, "tok_declined" never does: two kinds of
-// trouble that a payment provider makes.
+// ProcessPayment charges the total. A token that begins with "tok_flaky" fails twice and
+// then succeeds, "tok_declined" always fails: two failures of payment providers.
 func ProcessPayment(ctx *worker.StepContext, order Order) (Payment, error) {
 	validated, err := worker.ResultOf[Validated](ctx, "validate_order")
 	if err != nil {

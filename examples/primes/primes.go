@@ -37,7 +37,7 @@ func Register(w *worker.Worker) error {
 	)
 }
 
-// Split makes as many batches as its settings ask for; none below 1.
+// Split creates as many batches as its settings say; none below 1.
 func Split(ctx *worker.StepContext, r Request) (batch.Outcome, error) {
 	settings, err := worker.ConfigAs[struct {
 		BatchSize  int64 `json:"batch_size"`
@@ -61,7 +61,7 @@ func Count(ctx *worker.StepContext, _ Request) (Counted, error) {
 	c := Counted{From: from, To: to}
 	for n := from; n < to; n++ {
 		if n%1000 == 0 && ctx.Err() != nil {
-			return c, ctx.Err() // called off, or out of time
+			return c, ctx.Err() // called off, or timed out
 		}
 		if prime(n) {
 			c.Primes++
@@ -82,7 +82,7 @@ func prime(n int64) bool {
 	return true
 }
 
-// Sum adds up what the batches have counted.
+// Sum adds up the counts of the batches.
 func Sum(ctx *worker.StepContext, _ Request) (Total, error) {
 	results, _, err := batch.Results[Counted](ctx, "count")
 	if err != nil {

@@ -20,11 +20,11 @@ func Register(w *worker.Worker) error {
 	return w.Register("sequence.square_parent", worker.HandlerFunc(SquareParent))
 }
 
-// SquareInput squares the number of the task. An odd one is refused for good:
-// trying again would not make it even.
+// SquareInput squares the number of the task. An odd one is a permanent failure: a retry
+// would not make it even.
 func SquareInput(_ *worker.StepContext, in Input) (int64, error) {
 	if in.EvenNumber%2 != 0 {
-		return 0, worker.WithCode(worker.Permanent(fmt.Errorf("%d is not even", in.EvenNumber)), "VALIDATION_ERROR")
+		return 0, worker.WithCode(worker.Permanent(fmt.Errorf("invalid number %d: want an even one", in.EvenNumber)), "VALIDATION_ERROR")
 	}
 	return in.EvenNumber * in.EvenNumber, nil
 }

@@ -1,5 +1,4 @@
-// Package trip has the handlers of the saga example: bookings, and what undoes
-// them.
+// Package trip has the handlers of the saga example: bookings, and their compensations.
 package trip
 
 import (
@@ -13,7 +12,7 @@ import (
 // Request is the context of the task.
 type Request struct {
 	Traveller string `json:"traveller"`
-	FailsAt   string `json:"fails_at"` // the step that cannot be done; for trying what happens then
+	FailsAt   string `json:"fails_at"` // the step that fails; for trying compensation
 }
 
 // Booking is the result of a booking.
@@ -22,7 +21,7 @@ type Booking struct {
 	Reference string `json:"reference"`
 }
 
-// Cancelled is the result of what undoes a booking.
+// Cancelled is the result of a compensation.
 type Cancelled struct {
 	Reference string `json:"reference"`
 }
@@ -36,11 +35,11 @@ func Register(w *worker.Worker) error {
 	)
 }
 
-// Book books something. The reference is made of the idempotency key, so a
+// Book books something. The reference is derived from the idempotency key, so a
 // repetition books nothing twice.
 func Book(ctx *worker.StepContext, r Request) (Booking, error) {
 	if r.FailsAt == ctx.StepName() {
-		return Booking{}, worker.Permanent(fmt.Errorf("%s: nothing is free", ctx.StepName()))
+		return Booking{}, worker.Permanent(fmt.Errorf("%s: fully booked", ctx.StepName()))
 	}
 	what, _ := ctx.Config()["what"].(string)
 	return Booking{What: what, Reference: what + "-" + ctx.IdempotencyKey()}, nil
@@ -54,7 +53,7 @@ func Pay(ctx *worker.StepContext, r Request) (map[string]int, error) {
 	return map[string]int{"bookings": len(ctx.DependencyResults())}, nil
 }
 
-// Cancel undoes the step whose result it gets.
+// Cancel compensates the step whose result it gets.
 func Cancel(ctx *worker.StepContext, _ Request) (Cancelled, error) {
 	for name, raw := range ctx.DependencyResults() {
 		var b Booking
@@ -63,5 +62,5 @@ func Cancel(ctx *worker.StepContext, _ Request) (Cancelled, error) {
 		}
 		return Cancelled{Reference: b.Reference}, nil
 	}
-	return Cancelled{}, worker.Permanent(errors.New("there is no booking to cancel"))
+	return Cancelled{}, worker.Permanent(errors.New("no booking to cancel"))
 }

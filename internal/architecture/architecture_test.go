@@ -19,9 +19,9 @@ import (
 
 const module = "github.com/tasker-go/tasker"
 
-// floors of the rooms. A room's sub-packages live on its floor, unless they
-// have an entry of their own ("signal/" stands for the packages below signal).
-// Other internal packages have no floor.
+// floors of the packages. Sub-packages have their parent's floor, unless they have their
+// own entry ("signal/" stands for the packages below signal). Other internal packages
+// have no floor.
 var floors = map[string]int{
 	"workflow": 0, "deploymode": 0, "internal/schedule": 0, "proto": 0,
 	"config": 1, "internal/telemetry": 1, "signal": 1, "internal/breaker": 1, "internal/backpressure": 1, "worker/events": 1,
@@ -35,7 +35,7 @@ var floors = map[string]int{
 	"": 8, "test": 8, "docs": 8, "deploy": 8, "sdk": 8,
 }
 
-// pkg is what `go list -json` says of a package.
+// pkg is the part of `go list -json` that the rules use.
 type pkg struct {
 	ImportPath   string
 	Name         string
@@ -60,8 +60,8 @@ func ours(importPath string) bool {
 	return importPath == module || strings.HasPrefix(importPath, module+"/")
 }
 
-// floorOf returns the floor of a package of ours, that of the nearest folder above it
-// that has one.
+// floorOf returns the floor of a package of the module, that of the nearest folder above
+// it that has one.
 func floorOf(importPath string) (floor int, known bool) {
 	room := roomOf(importPath)
 	if top, _, below := strings.Cut(room, "/"); below {
@@ -87,8 +87,8 @@ func internal(importPath string) bool {
 	return !known && strings.HasPrefix(roomOf(importPath), "internal/")
 }
 
-// testKit tells whether a package exists for tests only: it is internal to
-// something and works with the testing package.
+// testKit reports whether a package exists for tests only: it is internal to a package
+// and uses the testing package.
 func (p pkg) testKit() bool {
 	return slices.Contains(strings.Split(p.room(), "/"), "internal") && slices.Contains(p.Imports, "testing")
 }
@@ -106,7 +106,7 @@ func load(t *testing.T) []pkg {
 	return pkgs
 }
 
-// listed asks the go command once for all tests.
+// listed runs the go command once for all tests.
 var listed = sync.OnceValues(func() (pkgs []pkg, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -136,9 +136,8 @@ func TestImportsOnlyPointDown(t *testing.T) {
 	report(t, upwardImports(load(t)))
 }
 
-// upwardImports checks what a package and its tests import, and also what the
-// package gets through others: internal packages have no floor and must not be
-// a staircase.
+// upwardImports checks the imports of a package and its tests, and also indirect imports:
+// internal packages have no floor and must not be a way up.
 func upwardImports(pkgs []pkg) (wrong []string) {
 	for _, p := range pkgs {
 		if internal(p.ImportPath) {
@@ -188,8 +187,8 @@ func TestDatabaseDriverStaysInItsRooms(t *testing.T) {
 	report(t, strayDrivers(load(t)))
 }
 
-// strayDrivers: only store, signal/*, internal and cmd name the driver, and on
-// the floors below store it does not even come in through others.
+// strayDrivers: only store, signal/*, internal and cmd import the driver, and the floors
+// below store do not even import it indirectly.
 func strayDrivers(pkgs []pkg) (wrong []string) {
 	for _, p := range pkgs {
 		floor, known := floorOf(p.ImportPath)
@@ -201,7 +200,7 @@ func strayDrivers(pkgs []pkg) (wrong []string) {
 		}
 		for _, imp := range imports {
 			if knowsDriver(imp) && !allowed {
-				wrong = append(wrong, sentence(p, "imports", imp, "which only store, signal/*, internal and cmd may know"))
+				wrong = append(wrong, sentence(p, "imports", imp, "which only store, signal/*, internal and cmd may import"))
 			}
 		}
 	}
@@ -243,7 +242,7 @@ func emptyNames(pkgs []pkg) (wrong []string) {
 	for _, p := range pkgs {
 		for _, part := range append(strings.Split(p.room(), "/"), p.Name) {
 			if slices.Contains(forbidden, part) {
-				wrong = append(wrong, p.room()+": the name "+part+" says nothing; name a package for what it is")
+				wrong = append(wrong, p.room()+": the name "+part+" has no meaning; name a package for its content")
 			}
 		}
 	}

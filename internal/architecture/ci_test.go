@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAFailedTestIsAskedAgain tries scripts/ask-again, by which CI tells chance
-// from a defect, on what go test prints.
+// TestAFailedTestIsAskedAgain tests scripts/ask-again, by which CI distinguishes flaky
+// tests from defects, with output of go test.
 func TestAFailedTestIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	const (
@@ -20,7 +20,7 @@ func TestAFailedTestIsAskedAgain(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		printed string
-		again   string // what go test then does
+		again   string // the behaviour of go test in the second run
 		passes  bool
 		says    string
 	}{
@@ -33,7 +33,7 @@ func TestAFailedTestIsAskedAgain(t *testing.T) {
 		"a panic":            {"panic: nil\n" + one, "exit 0", false, "no chance"},
 		"a time-out":         {one + "*** test timed out after 1s\n", "exit 0", false, "no chance"},
 		"does not compile":   {passed + "FAIL\texample/d [build failed]\n", "exit 0", false, "without naming a test"},
-		"nobody has failed":  {passed, "exit 0", false, "no package has said"},
+		"no test failed":     {passed, "exit 0", false, "no package has said"},
 		"ended from outside": {passed + "--- FAIL: TestOne (0.1s)\n", "exit 0", false, "no package has said"},
 	} {
 		t.Run(name, func(t *testing.T) {

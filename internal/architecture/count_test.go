@@ -24,7 +24,7 @@ const ratchetFile = "testdata/ratchet.txt"
 
 var updateRatchet = flag.Bool("ratchet.update", false, "write the present numbers to "+ratchetFile)
 
-// size is what `make count` says of a package, or of all.
+// size is the output of `make count` for a package, or for all.
 type size struct {
 	files, lines, code, comments int
 	bytes                        int // of lines that are not empty
@@ -98,7 +98,7 @@ func measureFile(t *testing.T, name string, src []byte) (s size) {
 	return s
 }
 
-// linesOf are the lines with code on them, and those with nothing but comments.
+// linesOf returns the lines with code, and those with only comments.
 func linesOf(src []byte) (code, comments int) {
 	files := token.NewFileSet()
 	file := files.AddFile("", files.Base(), len(src))
@@ -189,9 +189,9 @@ func topFolders(t *testing.T) (n int) {
 	return n
 }
 
-// TestRatchet keeps the product from growing unnoticed: a number may fall, and rises
-// only together with testdata/ratchet.txt, for which the commit gives a reason.
-// -ratchet.update writes the present numbers; with -v all packages are listed.
+// TestRatchet keeps the product from growing unnoticed: a number may fall, and rises only
+// with testdata/ratchet.txt, for which the commit gives a reason. -ratchet.update writes
+// the present numbers; with -v all packages are listed.
 func TestRatchet(t *testing.T) {
 	t.Parallel()
 	var all size
@@ -214,7 +214,7 @@ func TestRatchet(t *testing.T) {
 	require.Empty(t, grown(now, readRatchet(t)))
 }
 
-// grown says which numbers are above their bound, or have none.
+// grown lists the numbers above their bound, or without one.
 func grown(now, bounds map[string]int) (wrong []string) {
 	for name, n := range now {
 		bound, ok := bounds[name]
@@ -222,7 +222,7 @@ func grown(now, bounds map[string]int) (wrong []string) {
 		case !ok:
 			wrong = append(wrong, fmt.Sprintf("%s has no bound in %s", name, ratchetFile))
 		case n > bound:
-			wrong = append(wrong, fmt.Sprintf("%s rose from %d to %d: say why in the commit and update %s", name, bound, n, ratchetFile))
+			wrong = append(wrong, fmt.Sprintf("%s rose from %d to %d: give the reason in the commit and update %s", name, bound, n, ratchetFile))
 		}
 	}
 	slices.Sort(wrong)

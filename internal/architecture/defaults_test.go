@@ -13,18 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDefaultsExistOnce walks the code: a field that somewhere is set from a key
-// has its default in config. So it is nowhere given a constant of its own, and
-// no comment says a number.
+// TestDefaultsExistOnce checks the code: a field that is set from a key somewhere has its
+// default in config. So no code sets it to a constant, and no comment names the number.
 func TestDefaultsExistOnce(t *testing.T) {
 	t.Parallel()
 	report(t, secondDefaults(typed(t)))
 }
 
-// secondDefaults finds, for the fields that are set from a key: a constant that
-// is assigned under a condition about the field, a constant that is handed over
-// together with it (as to cmp.Or, but not to min or max, which bound), and
-// numbers in comments.
+// secondDefaults finds, for fields that are set from a key: a constant assigned under a
+// condition on the field, a constant passed together with it (as to cmp.Or, but not to
+// min or max, which bound), and numbers in comments.
 func secondDefaults(house []source) (wrong []string) {
 	keyed := setFromKeys(house)
 	outsideConfig(house, func(s source, n ast.Node) {
@@ -57,12 +55,12 @@ func outsideConfig(house []source, visit func(source, ast.Node)) {
 	}
 }
 
-// setFromKeys are the fields outside of config to which the value of a key goes,
-// also by way of another field.
+// setFromKeys are the fields outside of config that get the value of a key, also through
+// another field.
 func setFromKeys(house []source) map[member]bool {
 	keyed, from := map[member]bool{}, map[member][]member{}
 	outsideConfig(house, func(s source, n ast.Node) {
-		for m, value := range s.given(n) {
+		for m, value := range s.assigned(n) {
 			if s.readsKey(value) {
 				keyed[m] = true
 			} else if of, ok := s.field(value); ok {
@@ -83,9 +81,9 @@ func setFromKeys(house []source) map[member]bool {
 	return keyed
 }
 
-// given are the values that a literal or an assignment gives to fields.
-func (s source) given(n ast.Node) map[member]ast.Expr {
-	given := map[member]ast.Expr{}
+// assigned returns the values that a literal or an assignment sets fields to.
+func (s source) assigned(n ast.Node) map[member]ast.Expr {
+	values := map[member]ast.Expr{}
 	switch n := n.(type) {
 	case *ast.CompositeLit:
 		for _, e := range n.Elts {
@@ -95,17 +93,17 @@ func (s source) given(n ast.Node) map[member]ast.Expr {
 			}
 			name, ok := kv.Key.(*ast.Ident)
 			if named := namedOf(s.info.TypeOf(n)); ok && named != nil {
-				given[member{qualified(named), name.Name}] = kv.Value
+				values[member{qualified(named), name.Name}] = kv.Value
 			}
 		}
 	case *ast.AssignStmt:
 		for i, left := range n.Lhs {
 			if m, ok := s.field(left); ok && len(n.Lhs) == len(n.Rhs) {
-				given[m] = n.Rhs[i]
+				values[m] = n.Rhs[i]
 			}
 		}
 	}
-	return given
+	return values
 }
 
 // defaulted are the fields that a conditional assignment or a call gives a
@@ -115,7 +113,7 @@ func (s source) defaulted(n ast.Node) (list []member) {
 	case *ast.IfStmt:
 		asked := s.fieldsIn(n.Cond)
 		for _, stmt := range n.Body.List {
-			for m, value := range s.given(stmt) {
+			for m, value := range s.assigned(stmt) {
 				if asked[m] && s.constant(value) {
 					list = append(list, m)
 				}
@@ -140,7 +138,7 @@ func (s source) defaulted(n ast.Node) (list []member) {
 	return list
 }
 
-// callee is the name of what is called.
+// callee is the name of the called function.
 func callee(n *ast.CallExpr) string {
 	switch fn := n.Fun.(type) {
 	case *ast.Ident:
@@ -188,7 +186,7 @@ func (s source) numbered(n ast.Node) (list []member) {
 	return list
 }
 
-// field is what an expression selects: x.F, &x.F, or T(x.F).
+// field is the field that an expression selects: x.F, &x.F, or T(x.F).
 func (s source) field(e ast.Expr) (m member, ok bool) {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.UnaryExpr:
@@ -230,7 +228,7 @@ func qualified(named *types.Named) string {
 	return named.Obj().Pkg().Path() + "." + named.Obj().Name()
 }
 
-// readsKey reports whether an expression selects anything of config.
+// readsKey reports whether an expression selects a field of config.
 func (s source) readsKey(e ast.Expr) (reads bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		if selector, ok := n.(*ast.SelectorExpr); ok {
@@ -243,7 +241,7 @@ func (s source) readsKey(e ast.Expr) (reads bool) {
 	return reads
 }
 
-// value is the type of an expression, or of what it is the address of.
+// value is the type of an expression, or of the target of an address.
 func (s source) value(e ast.Expr) types.Type {
 	if address, ok := ast.Unparen(e).(*ast.UnaryExpr); ok && address.Op == token.AND {
 		return s.info.TypeOf(address.X)

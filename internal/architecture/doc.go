@@ -1,8 +1,7 @@
-// Package architecture holds no code, only tests: they ask the go command for
-// every package and fail when an import points up a floor, when the database
-// driver or SQL shows up where it may not, when a test waits for time to pass,
-// or when a package has a name that says nothing. The linter (depguard in
-// .golangci.yml) says the same of imports while editing; these tests also see
-// what comes in through other packages. Each rule is tried on a planted breach:
-// a rule that cannot fail holds nothing.
+// Package architecture holds no code, only tests: they list every package with the go
+// command and fail if an import points up a floor, if the database driver or SQL is used
+// where it may not, if a test waits for time to pass, or if a package has a meaningless
+// name. The linter (depguard in .golangci.yml) checks imports while editing; these tests
+// also see indirect imports. Each rule is tested on a planted breach: a rule that cannot
+// fail is useless.
 package architecture

@@ -26,10 +26,9 @@ import (
 	"github.com/tasker-go/tasker/config"
 )
 
-// TestEveryKeyHasTheEffectItClaims walks the code: a key that is active is read
-// outside of its table, by its field or by a method that reads the field; a key
-// that is planned or ignored is read nowhere; and config has no method that is
-// called nowhere.
+// TestEveryKeyHasTheEffectItClaims checks the code: an active key is read outside of its
+// table, by its field or by a method that reads the field; a planned or ignored key is
+// read nowhere; and config has no method without a caller.
 func TestEveryKeyHasTheEffectItClaims(t *testing.T) {
 	t.Parallel()
 	house := typed(t)
@@ -50,8 +49,8 @@ var checked struct {
 	house []source
 }
 
-// typed checks the packages of the product, once; whatever they import comes from
-// export data.
+// typed type-checks the packages of the product, once; their imports come from export
+// data.
 func typed(t *testing.T) []source {
 	t.Helper()
 	checked.Do(func() { checked.house = checkHouse(t) })
@@ -89,16 +88,15 @@ func (s *source) check(fset *token.FileSet, imports types.Importer) (err error) 
 
 const configPath = module + "/config"
 
-// exported asks the go command for the export data of all that some packages
-// import. It is compiled as fleet.Build compiles the daemons: what one of the two
-// has compiled is there for the other.
+// exported returns the export data of all imports of some packages. It is compiled as
+// fleet.Build compiles the daemons, so that both share the build cache.
 func exported(t *testing.T, of []pkg) map[string]string {
 	t.Helper()
 	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export"}
 	for _, p := range of {
 		args = append(args, p.ImportPath)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are made here
+	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are built here
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -130,7 +128,7 @@ func (m member) String() string {
 // uses are the members that some code reads or calls.
 type uses map[member]bool
 
-// idleKeys compares what the keys claim with what the code reads.
+// idleKeys compares the status of the keys with the code.
 func idleKeys(house []source, keys []config.Key) (wrong []string) {
 	at := slices.IndexFunc(house, func(s source) bool { return s.path == configPath })
 	table := house[at].types
@@ -146,7 +144,7 @@ func idleKeys(house []source, keys []config.Key) (wrong []string) {
 			}
 		}
 	}
-	for again := true; again; { // a method that is called reads what its body reads
+	for again := true; again; { // a called method reads what its body reads
 		again = false
 		for m, body := range methods {
 			if read[m] && body != nil {
@@ -177,8 +175,7 @@ func methodOf(s source, d ast.Decl) (m member, ok bool) {
 	return member{t.(*ast.Ident).Name, f.Name.Name}, true //nolint:forcetypeassert // config has no generic types with methods
 }
 
-// usesIn collects the members of config that code selects; what is only
-// assigned to is not read.
+// usesIn collects the members of config that code selects; an assignment is not a read.
 func usesIn(s source, d ast.Decl) uses {
 	found, written := uses{}, map[ast.Expr]bool{}
 	ast.Inspect(d, func(n ast.Node) bool {
@@ -197,7 +194,7 @@ func usesIn(s source, d ast.Decl) uses {
 	return found
 }
 
-// add notes what a selection reaches, the embedded fields on its way too.
+// add records the members of a selection, including embedded fields on its path.
 func (u uses) add(sel *types.Selection) {
 	at := sel.Recv()
 	for i, index := range sel.Index() {
@@ -246,8 +243,8 @@ func namedOf(t types.Type) *types.Named {
 	return named
 }
 
-// fieldsOf lists the keys that the fields of a struct hold: for each path the
-// field and those above it that are embedded.
+// fieldsOf lists the keys in the fields of a struct: for each path the field and the
+// embedded ones above it.
 func fieldsOf(path string, t types.Type, into map[string][]member) {
 	structure := t.Underlying().(*types.Struct) //nolint:forcetypeassert // only structs are walked
 	for i := range structure.NumFields() {
@@ -283,7 +280,7 @@ func idleMethods(methods map[member]uses, fields map[string][]member) (wrong []s
 	return wrong
 }
 
-// claims holds the status of each key against what is read.
+// claims compares the status of each key with the reads.
 func claims(keys []config.Key, fields map[string][]member, read uses) (wrong []string) {
 	activeField := map[member]bool{} // a type may stand for several tables
 	for _, k := range keys {
@@ -293,7 +290,7 @@ func claims(keys []config.Key, fields map[string][]member, read uses) (wrong []s
 	}
 	for _, k := range keys {
 		if k.Member() {
-			continue // judged by the array it is part of
+			continue // checked with its array
 		}
 		isRead := slices.ContainsFunc(fields[k.Path], func(m member) bool { return read[m] })
 		switch {
@@ -306,9 +303,9 @@ func claims(keys []config.Key, fields map[string][]member, read uses) (wrong []s
 	return wrong
 }
 
-// The guard is tried on tables and daemons that break it: a dead key, a key
-// that only a dead method reads, one that is only written, a planned key that is
-// read, and a method that is called nowhere.
+// The rule is tested on tables and daemons that break it: a dead key, a key that only a
+// dead method reads, one that is only written, a planned key that is read, and a method
+// without a caller.
 func TestIdleKeysAreFound(t *testing.T) {
 	t.Parallel()
 	const table = `package config
@@ -361,8 +358,8 @@ func start(c config.Common, o config.Orchestration, w *config.Worker) int {
 	}, idleKeys(planted(t, configPath, table, module+"/daemon", daemon), keys))
 }
 
-// planted checks packages that exist in this test only: the path and the text of
-// each, those first that others import.
+// planted type-checks packages that exist only in this test: the path and the text of
+// each, imported ones first.
 func planted(t *testing.T, packages ...string) []source {
 	t.Helper()
 	fset, found := token.NewFileSet(), planters{importer.Default(), map[string]*types.Package{}}
@@ -378,7 +375,7 @@ func planted(t *testing.T, packages ...string) []source {
 	return house
 }
 
-// planters imports what is planted, and the standard library.
+// planters imports planted packages and the standard library.
 type planters struct {
 	types.Importer
 	planted map[string]*types.Package

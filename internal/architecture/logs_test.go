@@ -15,9 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLogFieldsHaveOneType: what collects logs learns the type of a field from the
-// first line that has it, and refuses lines that have another. What zap.Any is
-// given is not known here.
+// TestLogFieldsHaveOneType: log collectors take the type of a field from the first line
+// that has it, and reject lines with another. Arguments of zap.Any are not checked here.
 func TestLogFieldsHaveOneType(t *testing.T) {
 	t.Parallel()
 	fields := logFields(t, load(t))
@@ -27,8 +26,8 @@ func TestLogFieldsHaveOneType(t *testing.T) {
 	}
 }
 
-// typesOfFields are the functions of zap that make a field of a name, by the type
-// that it has in JSON. That of a duration depends on the encoder.
+// typesOfFields are the functions of zap that make a named field, by its type in JSON.
+// That of a duration depends on the encoder.
 var typesOfFields = map[string][]string{
 	"text":     {"String", "Stringer", "ByteString", "NamedError", "Stack"},
 	"number":   {"Int", "Int8", "Int16", "Int32", "Int64", "Uint", "Uint8", "Uint16", "Uint32", "Uint64", "Float32", "Float64"},
@@ -39,7 +38,7 @@ var typesOfFields = map[string][]string{
 	"object":   {"Object", "Dict", "Namespace"},
 }
 
-// logFields lists, by the name of the field, its types with a place that has it.
+// logFields lists, by the name of the field, its types with one place each.
 func logFields(t *testing.T, pkgs []pkg) map[string]map[string]string {
 	t.Helper()
 	found := map[string]map[string]string{}
@@ -65,8 +64,8 @@ func logFields(t *testing.T, pkgs []pkg) map[string]map[string]string {
 	return found
 }
 
-// fieldOf returns the name of the field that a call makes and its type, "" where it
-// makes none.
+// fieldOf returns the name and the type of the field that a call makes, "" if it makes
+// none.
 func fieldOf(n ast.Node) (field, kind string) {
 	of, name := calls(n)
 	if of != "zap" {
@@ -104,14 +103,14 @@ func TestPlantedLogFieldsAreFound(t *testing.T) {
 		body  string
 		wrong int
 	}{
-		"a name and a number":    {`zap.String("step", "a"), zap.Int("step", 1)`, 1},
-		"a number and a time":    {`zap.Int("running", 1), zap.Duration("running", 1)`, 1},
-		"a text and its list":    {`zap.String("step", "a"), zap.Strings("step", nil)`, 1},
-		"texts":                  {`zap.String("step", "a"), zap.Stringer("step", s)`, 0},
-		"numbers":                {`zap.Int("steps", 1), zap.Uint64("steps", 1)`, 0},
-		"other names":            {`zap.String("step", "a"), zap.Int("step_no", 1)`, 0},
-		"of another package":     {`zap.String("step", "a"), metric.Int("step", 1)`, 0},
-		"names that are no text": {`zap.String(name, "a"), zap.Int(name, 1)`, 0},
+		"a name and a number":     {`zap.String("step", "a"), zap.Int("step", 1)`, 1},
+		"a number and a time":     {`zap.Int("running", 1), zap.Duration("running", 1)`, 1},
+		"a text and its list":     {`zap.String("step", "a"), zap.Strings("step", nil)`, 1},
+		"texts":                   {`zap.String("step", "a"), zap.Stringer("step", s)`, 0},
+		"numbers":                 {`zap.Int("steps", 1), zap.Uint64("steps", 1)`, 0},
+		"other names":             {`zap.String("step", "a"), zap.Int("step_no", 1)`, 0},
+		"of another package":      {`zap.String("step", "a"), metric.Int("step", 1)`, 0},
+		"names that are not text": {`zap.String(name, "a"), zap.Int(name, 1)`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes a package with one file for a rule that reads sources, and
-// returns it as `go list` would.
+// plant writes a package with one file for a rule that reads sources, and returns it as
+// `go list` would.
 func plant(t *testing.T, room, file, src string) pkg {
 	t.Helper()
 	p := pkg{ImportPath: module + "/" + room, Name: filepath.Base(room), Dir: t.TempDir()}

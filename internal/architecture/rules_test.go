@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rules are tried on houses that break them: a rule that cannot fail would
-// hold nothing.
+// The rules are tested on packages that break them: a rule that cannot fail is useless.
 func TestRulesCatchWhatTheyForbid(t *testing.T) {
 	t.Parallel()
 	at := func(room string) string { return module + "/" + room }

@@ -14,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNothingSleepsInTests: a test that sleeps is slow when all is well and
-// fails when the machine is busy. That also holds for sleeping by another name:
-// timers, Never (which always takes its whole time and proves nothing where the
-// machine is slow), a condition of Eventually that only looks at the clock,
-// pg_sleep. Time as a deadline is fine: a select with something to wait for,
-// whose clause of time.After fails the test. So is a bubble of testing/synctest,
-// where time costs nothing. What has to take time says why in a comment
+// TestNothingSleepsInTests: a test that sleeps is slow on success and fails on a busy
+// machine. That also holds for sleeping by another name: timers, Never (which always
+// takes its whole time and proves nothing on a slow machine), a condition of Eventually
+// that only compares times, pg_sleep. Time as a deadline is allowed: a select with
+// another case, whose time.After case fails the test. So is a bubble of testing/synctest,
+// where time costs nothing. A test that must take time gives the reason in a comment
 // "takes time: …" on its line or the one above.
 func TestNothingSleepsInTests(t *testing.T) {
 	t.Parallel()
@@ -83,8 +82,8 @@ func sleepsIn(t *testing.T, file string) (found []string) {
 	return found
 }
 
-// noteDeadlines marks the calls of time.After in clauses that fail the test,
-// where the select has something else to wait for.
+// noteDeadlines marks the calls of time.After in cases that fail the test, if the select
+// has another case.
 func noteDeadlines(s *ast.SelectStmt, deadlines map[ast.Node]bool) {
 	for _, clause := range s.Body.List {
 		c, ok := clause.(*ast.CommClause)
@@ -111,7 +110,7 @@ func fails(body []ast.Stmt) (yes bool) {
 	return yes
 }
 
-// waitsForTime tells whether a node is a call, or a text, that makes time pass.
+// waitsForTime reports whether a node is a call, or a text, that makes time pass.
 func waitsForTime(n ast.Node, deadlines map[ast.Node]bool) bool {
 	if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 		text, err := strconv.Unquote(lit.Value)
@@ -131,8 +130,8 @@ func waitsForTime(n ast.Node, deadlines map[ast.Node]bool) bool {
 	return false
 }
 
-// calls returns the package or variable and the name of what a node calls, ""
-// where it is no such call.
+// calls returns the package or variable and the name of a called function, "" if the node
+// is not such a call.
 func calls(n ast.Node) (of, name string) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -157,7 +156,7 @@ func runsSleep(n ast.Node) (yes bool) {
 	return yes
 }
 
-// looksAtAClock tells whether a condition within a call compares times.
+// looksAtAClock reports whether a condition within a call compares times.
 func looksAtAClock(n ast.Node) (yes bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		condition, ok := n.(*ast.FuncLit)

@@ -13,21 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// roomsWithSQL are the packages outside store that may hold statements, each
-// with its reason. Tests may as well: they look at rows that the product has no
-// reading for. bench and chaos are modules of their own and judge the product
-// from outside.
+// roomsWithSQL are the packages outside store that may contain statements, each with its
+// reason. Tests may too: they read rows for which the product has no function. bench and
+// chaos are modules of their own and check the product from outside.
 var roomsWithSQL = map[string]string{
 	"signal/notify":      "LISTEN, NOTIFY and the settings of the session that listens",
 	"signal/relay":       "the advisory lock that elects the relay, and the settings of its session",
-	"signal/wal":         "publication, replication slot and logical messages: what the driver of this source consists of",
-	"internal/pgcluster": "starts and administers PostgreSQL servers; knows no table of the product",
-	"internal/pgtest":    "creates and drops the databases of tests; knows no table of the product",
+	"signal/wal":         "publication, replication slot and logical messages: the statements of this source",
+	"internal/pgcluster": "starts and administers PostgreSQL servers; uses no table of the product",
+	"internal/pgtest":    "creates and drops the databases of tests; uses no table of the product",
 }
 
-// statement matches a text that is SQL from its first word on, perhaps after
-// comments, in capitals or not. A keyword alone is English; what follows it
-// must be SQL as well.
+// statement matches a text that is SQL from its first word, possibly after comments, in
+// any case. A keyword alone is English; what follows it must be SQL as well.
 var statement = regexp.MustCompile(`(?is)^(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:` + strings.Join([]string{
 	`select\s+(?:\*|'|\$\d|-?\d|\(|distinct\b|all\b|exists\b|case\s+when\b|[\w."]+\s*\(|[\w.]+\.[\w*]|not\s+exists\b|.+?\sfrom\s+(?:only\s+)?[a-z_]+\.[a-z_]|[\w.,\s*]+\sfrom\s+(?:only\s+)?[\w."(]+\s*(?:$|[\w"]*\s*(?:,|where|join|order|limit|group|for|cross|left|;)))`,
 	`insert\s+into\s`, `delete\s+from\s`, `merge\s+into\s`, `update\s+(?:only\s+)?\S+\s+(?:as\s+)?(?:\w+\s+)?set\s`,
@@ -108,9 +106,8 @@ func literals(t *testing.T, file string) (all []literal) {
 	return all
 }
 
-// TestSQLOfStoreIsRecognised holds the patterns against the statements that
-// there are: written in another manner than the patterns expect, they would be
-// found nowhere.
+// TestSQLOfStoreIsRecognised checks the patterns against the existing statements: in
+// another style than the patterns expect, they would be found nowhere.
 func TestSQLOfStoreIsRecognised(t *testing.T) {
 	t.Parallel()
 	looksLikeSQL := regexp.MustCompile(`(?i)^\s*(?:--[^\n]*\n\s*)*(?:select|insert|update|delete|with)\s[^%]*\b(?:from|into|set|as)\b[^%]*tasker\.`)

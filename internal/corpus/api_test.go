@@ -32,7 +32,7 @@ func serve(t *testing.T, e *enginetest.Engine) *client.Client {
 	return client.New(client.Config{BaseURL: "http://" + s.Addr().String(), HTTP: &http.Client{Transport: transport}})
 }
 
-// Row 5: each step of a task that is done has a row of its audit.
+// Row 5: each complete step of a task has a row in its audit.
 func TestSequenceIsAudited(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "mathematical_sequence.yaml", sequence(), nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// number is a whole number of any size: in JSON a number where it fits into 64
-// bits, else its decimal digits as a string.
+// number is a whole number of any size: in JSON a number if it fits into 64 bits, else
+// its decimal digits as a string.
 type number struct{ *big.Int }
 
 func (n number) MarshalJSON() ([]byte, error) {
@@ -35,7 +35,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 	}
 	v, ok := new(big.Int).SetString(text, 10)
 	if !ok {
-		return fmt.Errorf("%s is no whole number", b)
+		return fmt.Errorf("invalid number %s: want a whole number", b)
 	}
 	n.Int = v
 	return nil
@@ -43,7 +43,7 @@ func (n *number) UnmarshalJSON(b []byte) error {
 
 func square(n *big.Int) *big.Int { return new(big.Int).Mul(n, n) }
 
-// evenNumber squares what the task is about.
+// evenNumber squares the number of the task.
 func evenNumber(ctx *worker.StepContext) (any, error) {
 	n, err := worker.Field[int64](ctx, "even_number")
 	switch {
@@ -70,7 +70,7 @@ func product(ctx *worker.StepContext) (any, error) {
 	return number{square(p)}, nil
 }
 
-// saturated is the product as far as 128 bits hold it.
+// saturated clamps the product to 128 bits.
 func saturated(ctx *worker.StepContext) (any, error) {
 	v, err := product(ctx)
 	if err != nil {
@@ -106,10 +106,9 @@ func TestSequenceOfSquares(t *testing.T) {
 	}
 }
 
-// Row 4: an odd number is the handler's to refuse, for good. That a key is
-// missing is told by the template's input_schema when the task is created (there
-// it is the handler that finds out, at run time); without a schema the handler
-// finds out here too.
+// Row 4: the handler rejects an odd number permanently. A missing key is rejected by the
+// template's input_schema when the task is created (in the other engine the handler finds
+// out, at run time); without a schema the handler finds out here too.
 func TestSequenceOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "mathematical_sequence.yaml", sequence(), nil)
@@ -138,7 +137,7 @@ func request(t *workflow.Template, input string) orchestration.Request {
 	return orchestration.Request{Namespace: t.Namespace, Name: t.Name, Version: t.Version, Context: json.RawMessage(input), Initiator: "test"}
 }
 
-// Rows 6 to 8: the context is the identity, in whatever order its keys are.
+// Rows 6 to 8: the context is the identity, in any order of its keys.
 func TestSequenceTwice(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "mathematical_sequence.yaml", sequence(), nil)
@@ -191,7 +190,7 @@ func tree() handlers {
 	return h
 }
 
-// Row 11: what is beyond 64 bits is a string of digits.
+// Row 11: a number beyond 64 bits is a string of digits.
 func TestTreeOfSquares(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "hierarchical_tree.yaml", tree(), nil)
@@ -216,7 +215,7 @@ func mixed() handlers {
 	return h
 }
 
-// Rows 12 and 13: what is beyond 128 bits stays at their end.
+// Rows 12 and 13: a number beyond 128 bits is clamped.
 func TestMixedGraphOfSquares(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "complex_dag.yaml", mixed(), nil)
@@ -229,8 +228,8 @@ func TestMixedGraphOfSquares(t *testing.T) {
 	}
 }
 
-// calculate does what the step's initialization says, with what the task is
-// about or with the results of the parents.
+// calculate applies the step's initialization to the number of the task or to the results
+// of the parents.
 func calculate(ctx *worker.StepContext) (any, error) {
 	c, err := worker.ConfigAs[struct {
 		Operation string  `json:"operation"`
@@ -265,7 +264,7 @@ func calculate(ctx *worker.StepContext) (any, error) {
 	case "mean":
 		return sum / float64(len(values)), nil
 	}
-	return nil, worker.Permanent(fmt.Errorf("there is no operation %q", c.Operation))
+	return nil, worker.Permanent(fmt.Errorf("invalid operation %q", c.Operation))
 }
 
 // Rows 23 to 25, whose templates the corpus does not have: the same shapes with

@@ -26,7 +26,7 @@ type batchSettings struct {
 	Worker     string `json:"worker_template_name"`
 }
 
-// analyzeDataset splits dataset_size items, where there are enough for a batch.
+// analyzeDataset splits dataset_size items, if there are enough for a batch.
 func analyzeDataset(ctx *worker.StepContext) (any, error) {
 	s, err := worker.ConfigAs[batchSettings](ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ type processed struct {
 
 func processRange(ctx *worker.StepContext) (any, error) {
 	if b, ok := ctx.Batch(); !ok {
-		return nil, worker.Permanent(errors.New("the step is no batch"))
+		return nil, worker.Permanent(errors.New("the step is not a batch"))
 	} else if b.NoOp {
 		return processed{NoOp: true}, nil
 	}
@@ -57,7 +57,7 @@ func processRange(ctx *worker.StepContext) (any, error) {
 	return processed{From: from, To: to}, err
 }
 
-// sumRanges demands that the parts follow each other without a gap.
+// sumRanges requires contiguous parts.
 func sumRanges(workerStep string) worker.HandlerFunc {
 	return func(ctx *worker.StepContext) (any, error) {
 		results, missing, err := batch.Results[processed](ctx, workerStep)
@@ -84,8 +84,8 @@ type total struct {
 	Workers   int64 `json:"workers"`
 }
 
-// Rows 49 to 51: as many batches as there is work for, ten at most; a
-// placeholder keeps the shape where there is none.
+// Rows 49 to 51: as many batches as there is work for, at most ten; a placeholder if
+// there is none.
 func TestDatasetInBatches(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "batch_processing_example.yaml", datasets(), nil)
@@ -109,8 +109,7 @@ func TestDatasetInBatches(t *testing.T) {
 	}
 }
 
-// Many batches, more than are on the board at once and more than one
-// transaction takes.
+// Many batches, more than are on the board at once and more than one transaction takes.
 func TestManyBatches(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "batch_processing_example.yaml", datasets(), func(w *workflow.Template) {
@@ -142,7 +141,8 @@ func TestUnevenBatches(t *testing.T) {
 	require.Equal(t, total{22, 10}, decode[total](t, step(t, task, "aggregate_results").Result))
 }
 
-// Row 53: a template that does not name the worker has nothing made of nothing.
+// Row 53: without work, a template that does not name the worker step gets no
+// placeholder.
 func TestNoBatchesOfNobody(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "batch_processing_example.yaml", datasets(), func(w *workflow.Template) {
@@ -153,7 +153,7 @@ func TestNoBatchesOfNobody(t *testing.T) {
 	require.Equal(t, []string{"analyze_dataset"}, names(task))
 }
 
-// Row 59: a batchable step has to say what to do.
+// Row 59: a batchable step must return an outcome.
 func TestBatchableWithoutAnOutcome(t *testing.T) {
 	t.Parallel()
 	h := datasets()
@@ -164,7 +164,7 @@ func TestBatchableWithoutAnOutcome(t *testing.T) {
 	require.Contains(t, *step(t, task, "analyze_dataset").Reason, "no batch_processing_outcome")
 }
 
-// What a batchable step can ask for in vain.
+// Invalid outcomes of a batchable step.
 func TestOutcomesOfBatchables(t *testing.T) {
 	t.Parallel()
 	h := datasets()
@@ -185,8 +185,8 @@ func TestOutcomesOfBatchables(t *testing.T) {
 	}
 }
 
-// Rows 54 to 56: a decision chooses which analyzer makes batches; nothing of the
-// other branch comes into being.
+// Rows 54 to 56: a decision chooses which analyzer creates batches; no step of the other
+// branch is created.
 func TestDiamondDecisionBatch(t *testing.T) {
 	t.Parallel()
 	parity := func(odd int64) worker.HandlerFunc {
@@ -279,7 +279,7 @@ func TestDiamondDecisionBatch(t *testing.T) {
 	}
 }
 
-// One batch that fails for good, by what the template says of failures.
+// One batch that fails permanently, by the failure strategy of the template.
 func TestFailuresOfBatches(t *testing.T) {
 	t.Parallel()
 	zero, two, most := 0, 2, 0.8
@@ -307,7 +307,7 @@ func TestFailuresOfBatches(t *testing.T) {
 			h["BatchWorkerHandler"] = func(ctx *worker.StepContext) (any, error) {
 				from, to, err := worker.RangeOf(ctx)
 				if err == nil && from < c.fail*1000 {
-					err = worker.Permanent(errors.New("this one is broken"))
+					err = worker.Permanent(errors.New("this batch is broken"))
 				}
 				return processed{From: from, To: to}, err
 			}
@@ -337,7 +337,7 @@ func TestFailuresOfBatches(t *testing.T) {
 	}
 }
 
-// What SDKs write for an empty input is nothing to do, and no failure.
+// The outcomes of SDKs for an empty input mean nothing to do, not a failure.
 func TestOutcomesOfNothingToDo(t *testing.T) {
 	t.Parallel()
 	h := datasets()
@@ -358,9 +358,9 @@ func TestOutcomesOfNothingToDo(t *testing.T) {
 		require.Equal(t, workflow.TaskComplete, task.State, outcome)
 		require.Equal(t, workflow.StepComplete, step(t, task, "process_batch_000").State, "the shape is kept")
 		require.Equal(t, workflow.StepComplete, step(t, task, "aggregate_results").State)
-		pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // whoever decided tells of it after its commit
-			told := lines.FilterMessage("an outcome is read as nothing to do").Len()
-			return told == i, fmt.Sprintf("%s: told of %d times", outcome, told)
+		pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // logged after the commit
+			logged := lines.FilterMessage("an outcome is read as nothing to do").Len()
+			return logged == i, fmt.Sprintf("%s: logged %d times", outcome, logged)
 		})
 	}
 	for _, outcome := range []string{`"no_branches"`, `"create_batches"`, `{"type":"create_batches"}`, `{"type":"create_batches","worker_count":0,"total_items":3}`,

@@ -18,7 +18,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// invalid is a failure for good over what the task is about.
+// invalid is a permanent failure because of the task's input.
 func invalid(format string, args ...any) error {
 	return worker.WithCode(worker.Permanent(fmt.Errorf(format, args...)), "VALIDATION_ERROR")
 }
@@ -76,7 +76,7 @@ const orderJSON = `{"customer":{"id":12345,"name":"Ana","email":"ana@example.com
  "items":[{"sku":"WIDGET-001","quantity":2,"price":29.99},{"sku":"GADGET-002","quantity":1,"price":149.99}],
  "payment":{"method":"credit_card","token":%q},"shipping":{"method":"standard","address":{"city":"Berlin"}}}`
 
-// Row 14: each step has all before it as parents.
+// Row 14: each step has all earlier ones as parents.
 func TestOrderFulfilment(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "business_workflow.yaml", orders(), nil)
@@ -90,10 +90,9 @@ func TestOrderFulfilment(t *testing.T) {
 	require.JSONEq(t, `{"paid":20997,"parcels":2}`, string(step(t, task, "ship_order").Result))
 }
 
-// Row 15: there, an order that lacks most of what input_schema asks for is
-// accepted and fails at run time. Here a context that breaks the schema is
-// refused at creation, unless orchestration.create.input_schema says otherwise: then
-// the row holds.
+// Row 15: in the other engine, an order that lacks most of input_schema is accepted and
+// fails at run time. Here a context that breaks the schema is rejected at creation,
+// unless orchestration.create.input_schema says otherwise: then the row holds.
 func TestOrderOfNothing(t *testing.T) {
 	t.Parallel()
 	const nothing = `{"customer":{"id":12345},"items":[]}`
@@ -101,7 +100,7 @@ func TestOrderOfNothing(t *testing.T) {
 	_, err := e.Orchestrator.Create(t.Context(), request(template, nothing))
 	var invalid *orchestration.InvalidError
 	require.ErrorAs(t, err, &invalid)
-	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "what is refused costs nothing")
+	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "a rejected request leaves no task")
 
 	for mode, warnings := range map[orchestration.SchemaMode]int{orchestration.SchemaWarn: 1, orchestration.SchemaOff: 0} {
 		core, lines := observer.New(zap.WarnLevel)
@@ -115,15 +114,15 @@ func TestOrderOfNothing(t *testing.T) {
 		}
 		require.Equal(t, workflow.TaskError, task.State)
 		require.Equal(t, workflow.StepError, step(t, task, "validate_order").State)
-		told := lines.FilterMessage("a context breaks the input schema of its template")
-		require.Equal(t, warnings, told.Len())
-		for _, line := range told.All() {
+		logged := lines.FilterMessage("a context breaks the input schema of its template")
+		require.Equal(t, warnings, logged.Len())
+		for _, line := range logged.All() {
 			require.Contains(t, line.ContextMap()["problems"], "context")
 		}
 	}
 }
 
-// Row 80 with a worker: the payment fails twice, which is all it may.
+// Row 80 with a worker: the payment fails twice, its limit.
 func TestOrderThatIsNotPaid(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "business_workflow.yaml", orders(), quickly)
@@ -137,15 +136,15 @@ func TestOrderThatIsNotPaid(t *testing.T) {
 	require.Zero(t, step(t, task, "ship_order").Attempts)
 }
 
-// quickly has retries follow each other without much delay.
+// quickly shortens the delays of retries.
 func quickly(w *workflow.Template) {
 	for i := range w.Steps {
 		w.Steps[i].Retry.Backoff, w.Steps[i].Retry.BaseMS = workflow.BackoffFixed, 10
 	}
 }
 
-// echo is a handler for steps whose work does not matter: it tells which steps it
-// had results of.
+// echo is a handler for steps whose work does not matter: it returns the names of the
+// steps whose results it has.
 func echo(ctx *worker.StepContext) (any, error) {
 	from := []string{}
 	for name := range ctx.DependencyResults() {
@@ -154,7 +153,7 @@ func echo(ctx *worker.StepContext) (any, error) {
 	return map[string]any{"step": ctx.StepName(), "namespace": ctx.Namespace(), "after": from}, nil
 }
 
-// echoing has every step of templates answered by echo, but those in h.
+// echoing makes echo the handler of every step of templates, except those in h.
 func echoing(h handlers, templates ...*workflow.Template) handlers {
 	all := handlers{}
 	for _, template := range templates {
@@ -172,8 +171,7 @@ func echoing(h handlers, templates ...*workflow.Template) handlers {
 const cartJSON = `{"cart_items":[{"product_id":1,"quantity":2},{"product_id":2,"quantity":1}],
  "customer_info":{"email":"ana@example.com","name":"Ana","phone":"+49"},"payment_info":{"method":"credit_card","token":"tok_test_valid","amount":124.76}}`
 
-// Row 16: a cart goes through five steps in a row, and the amount is what was
-// validated.
+// Row 16: a cart goes through five steps in a row, and the amount is the validated one.
 func TestCartIsOrdered(t *testing.T) {
 	t.Parallel()
 	prices := map[int64]int64{1: 4999, 2: 1478} // with tax and shipping below: 124.76
@@ -208,7 +206,7 @@ func TestCartIsOrdered(t *testing.T) {
 			}
 			return due, err
 		}),
-		// Not a direct parent: it is read when asked for.
+		// Not a direct parent: it is read on first use.
 		"ecommerce_send_confirmation": func(ctx *worker.StepContext) (any, error) { return worker.ResultOf[amount](ctx, "process_payment") },
 	}
 	e := engine(t, echoing(h, template).register(template), template)
@@ -219,8 +217,7 @@ func TestCartIsOrdered(t *testing.T) {
 	require.JSONEq(t, `{"cents":12476}`, string(step(t, task, "send_confirmation").Result))
 }
 
-// meeting is where some handlers wait for each other, so that they must run at
-// the same time to get on.
+// meeting is where some handlers wait for each other, so that they must run concurrently.
 type meeting struct {
 	mu      sync.Mutex
 	missing int
@@ -239,7 +236,7 @@ func (m *meeting) attend(ctx *worker.StepContext) (any, error) {
 	case <-m.all:
 		return ctx.StepName(), nil
 	case <-ctx.Done():
-		return nil, errors.New("the others do not come")
+		return nil, errors.New("the others do not arrive")
 	}
 }
 
@@ -259,8 +256,8 @@ func TestPipelineInParallel(t *testing.T) {
 	requireOrder(t, template, task)
 }
 
-// Rows 18 and 19: five steps for every plan; what a free plan does not need
-// completes all the same.
+// Rows 18 and 19: five steps for every plan; steps that a free plan does not need
+// complete as well.
 func TestRegistrations(t *testing.T) {
 	t.Parallel()
 	template := load(t, "microservices_user_registration_rs.yaml")
@@ -287,8 +284,8 @@ const (
 	ticketsJSON  = `{"ticket_id":"T-1","customer_id":"C-1","refund_amount":4999,"refund_reason":"broken","customer_email":"ana@example.com","requires_approval":true,"n":%d}`
 )
 
-// Rows 20 to 22: refunds of two teams. The templates have one name here, and
-// still do not mix, whatever runs at the same time.
+// Rows 20 to 22: refunds of two teams. The templates have one name here and stay
+// separate, whatever runs concurrently.
 func TestRefundsOfTwoTeams(t *testing.T) {
 	t.Parallel()
 	payments, tickets := load(t, "payments_process_refund_rs.yaml"), load(t, "customer_success_process_refund_rs.yaml")

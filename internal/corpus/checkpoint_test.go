@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// seen counts how often each item was worked on.
+// seen counts how often each item was processed.
 type seen struct {
 	mu    sync.Mutex
 	items map[int64]int
@@ -27,8 +27,8 @@ func (s *seen) add(item int64) {
 	s.items[item]++
 }
 
-// Row 57: a batch that fails behind a checkpoint goes on from it, and no item is
-// worked on twice.
+// Row 57: a batch that fails after a checkpoint continues from it, and no item is
+// processed twice.
 func TestABatchGoesOnFromItsCheckpoint(t *testing.T) {
 	t.Parallel()
 	var worked seen
@@ -55,7 +55,7 @@ func TestABatchGoesOnFromItsCheckpoint(t *testing.T) {
 		begin := next
 		for next < to {
 			if ctx.Attempt() == s.FailOn && next-from >= s.FailAfter {
-				return nil, worker.Retryable(errors.New("as it was told to"), 0)
+				return nil, worker.Retryable(errors.New("a planned failure"), 0)
 			}
 			worked.add(next)
 			next++
@@ -79,9 +79,8 @@ func TestABatchGoesOnFromItsCheckpoint(t *testing.T) {
 	}
 }
 
-// A thousand products in five batches, each of which breaks down in the middle,
-// by a failure or a panic: what was counted stands in the checkpoint, and every
-// row counts once.
+// A thousand products in five batches, each of which fails in the middle, by a failure or
+// a panic: the counts are in the checkpoint, and every row counts once.
 func TestProductsAreCountedOnceWhateverBreaks(t *testing.T) {
 	t.Parallel()
 	type counted struct {

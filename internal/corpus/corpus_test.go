@@ -42,7 +42,7 @@ func startWith(t *testing.T, file string, h handlers, change func(*workflow.Temp
 	return engine(t, func(w *worker.Worker) error { return errors.Join(register(w), more(w)) }, template), template
 }
 
-// load reads a template of the corpus, as it is in the environment test.
+// load reads a template of the corpus, with the overrides of the environment test.
 func load(t *testing.T, file string) *workflow.Template {
 	t.Helper()
 	path := filepath.Join(folder, "templates", file)
@@ -54,8 +54,7 @@ func load(t *testing.T, file string) *workflow.Template {
 	return parse(t, path, src)
 }
 
-// own reads a template of this package, in the manner of one that the corpus
-// does not have.
+// own reads a template of this package, in the style of the corpus, which lacks it.
 func own(t *testing.T, file string) *workflow.Template {
 	t.Helper()
 	path := filepath.Join("testdata", file)
@@ -71,7 +70,7 @@ func parse(t *testing.T, path string, src []byte) *workflow.Template {
 	return template.Resolve("test")
 }
 
-// engine runs templates with what register gives the worker.
+// engine runs templates; register adds the worker's handlers.
 func engine(t *testing.T, register func(*worker.Worker) error, templates ...*workflow.Template) *enginetest.Engine {
 	t.Helper()
 	return enginetest.Start(t, func(w *worker.Worker) error {
@@ -162,7 +161,7 @@ func decode[T any](t *testing.T, raw json.RawMessage) (v T) {
 	return v
 }
 
-// requireOrder demands that no step began before those that it depends on had
+// requireOrder requires that no step began before the steps that it depends on had
 // reported.
 func requireOrder(t *testing.T, template *workflow.Template, task *store.Task) {
 	t.Helper()
@@ -176,7 +175,7 @@ func requireOrder(t *testing.T, template *workflow.Template, task *store.Task) {
 	}
 }
 
-// failure is what is kept of an error.
+// failure is a stored error.
 type failure struct {
 	Message string `json:"message"`
 	Type    string `json:"error_type"`

@@ -24,8 +24,8 @@ func approvals() handlers {
 	}
 }
 
-// Rows 38 to 43 of the behaviours: each amount takes its path, and no other
-// branch comes into being.
+// Rows 38 to 43 of the behaviours: each amount takes its path, and no step of another
+// branch is created.
 func TestConditionalApproval(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "conditional_approval_rust.yaml", approvals(), nil)
@@ -54,7 +54,7 @@ func TestConditionalApproval(t *testing.T) {
 	}
 }
 
-// Row 81: only what does not follow from the decision exists at the beginning.
+// Row 81: only steps that do not follow from the decision exist at the beginning.
 func TestConditionalApprovalBeginsWithTwoSteps(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
@@ -67,14 +67,14 @@ func TestConditionalApprovalBeginsWithTwoSteps(t *testing.T) {
 	require.Len(t, e.Await(id).Steps, 4)
 }
 
-// Rows 44 and 45, and what a decision can get wrong.
+// Rows 44 and 45, and invalid decisions.
 func TestOutcomesOfDecisions(t *testing.T) {
 	t.Parallel()
 	h := approvals()
 	h["RoutingDecisionHandler"] = func(ctx *worker.StepContext) (any, error) {
 		result, err := worker.Field[json.RawMessage](ctx, "outcome")
 		if errors.Is(err, worker.ErrAbsent) {
-			return decision.None().With("reason", "nobody needs to"), nil
+			return decision.None().With("reason", "not needed"), nil
 		}
 		return result, err
 	}
@@ -92,7 +92,7 @@ func TestOutcomesOfDecisions(t *testing.T) {
 
 	for outcome, problem := range map[string]string{
 		`{"type":"create_steps","step_names":["validate_request"]}`: "does not depend on the decision",
-		`{"type":"create_steps","step_names":["nobody"]}`:           `has no step \"nobody\"`,
+		`{"type":"create_steps","step_names":["missing"]}`:          `has no step \"missing\"`,
 		`{"type":"create_steps","step_names":[]}`:                   "names no step",
 		`{"type":"perhaps"}`:                                        "the type is",
 		`{"type":"create_steps","step_names":"auto_approve"}`:       "cannot be a string",
@@ -102,7 +102,7 @@ func TestOutcomesOfDecisions(t *testing.T) {
 		require.Equal(t, workflow.TaskError, bad.State, outcome)
 		routing := step(t, bad, "routing_decision")
 		require.Equal(t, workflow.StepError, routing.State, outcome)
-		require.Equal(t, 1, routing.Attempts, "the same result would come again")
+		require.Equal(t, 1, routing.Attempts, "a retry would give the same result")
 		require.NotNil(t, routing.Reason)
 		quoted, err := json.Marshal(*routing.Reason)
 		require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestOutcomesOfDecisions(t *testing.T) {
 	require.Contains(t, *step(t, missing, "routing_decision").Reason, "no decision_point_outcome")
 }
 
-// A result that asks for steps where the step may create none is told of.
+// A result that requests steps is logged if the step may create none.
 func TestOutcomeOfAPlainStep(t *testing.T) {
 	t.Parallel()
 	h := approvals()

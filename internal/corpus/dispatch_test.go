@@ -15,7 +15,7 @@ import (
 
 const fee = 10 // of a hundred, for processing
 
-// multiMethod is one handler with four ways in. Each tells which one it was.
+// multiMethod is one handler with four methods. Each returns its name.
 func multiMethod() methods {
 	type data struct {
 		Data struct {
@@ -23,7 +23,7 @@ func multiMethod() methods {
 			Reason string   `json:"reason"`
 		} `json:"data"`
 	}
-	told := func(name string, do func(ctx *worker.StepContext, amount float64, more map[string]any) error) worker.HandlerFunc {
+	named := func(name string, do func(ctx *worker.StepContext, amount float64, more map[string]any) error) worker.HandlerFunc {
 		return worker.Typed(func(ctx *worker.StepContext, in data) (map[string]any, error) {
 			if in.Data.Amount == nil {
 				return nil, invalid("the amount is missing")
@@ -34,17 +34,17 @@ func multiMethod() methods {
 	}
 	nothing := func(*worker.StepContext, float64, map[string]any) error { return nil }
 	return methods{
-		"validate": told("validate", nothing),
-		"process": told("process", func(_ *worker.StepContext, amount float64, more map[string]any) error {
+		"validate": named("validate", nothing),
+		"process": named("process", func(_ *worker.StepContext, amount float64, more map[string]any) error {
 			more["processed_amount"], more["processing_fee"] = amount*(100+fee)/100, amount*fee/100
 			return nil
 		}),
-		"refund": told("refund", nothing),
-		"call":   told("call", nothing),
+		"refund": named("refund", nothing),
+		"call":   named("call", nothing),
 	}
 }
 
-// Rows 69, 70 and 72: one handler, and a method of its for each step.
+// Rows 69, 70 and 72: one handler, with a method for each step.
 func TestMethodDispatch(t *testing.T) {
 	t.Parallel()
 	template := load(t, "method_dispatch_rust.yaml")
@@ -65,8 +65,8 @@ func TestMethodDispatch(t *testing.T) {
 	require.False(t, decode[failure](t, validate.Error).Retry)
 }
 
-// A method that the handler does not have is an error for good, and nothing is
-// called in its place: a typing error in "refund" must not charge anybody.
+// A missing method is a permanent error, and no other method is called instead: a typing
+// error in "refund" must not charge a customer.
 func TestMethodThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	called := make(chan string, 10)
@@ -81,8 +81,8 @@ func TestMethodThatIsNotThere(t *testing.T) {
 	require.Len(t, called, 2, "validate and process")
 }
 
-// awaitUnserved waits until all that is left of a task is a step that no worker can
-// run; no attempt of it is used up.
+// awaitUnserved waits until only a step is left that no worker can run; it uses no
+// attempt.
 func awaitUnserved(t *testing.T, e *enginetest.Engine, id uuid.UUID, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -103,7 +103,7 @@ func (m methods) Method(name string) (worker.HandlerFunc, bool) {
 	return fn, ok
 }
 
-// oneOf resolves the names that begin with its own.
+// oneOf resolves names that begin with its own.
 type oneOf struct {
 	name string
 	methods
@@ -118,9 +118,8 @@ func (r oneOf) Resolve(workflow.HandlerReference) (worker.Handler, error) {
 	return r.methods, nil
 }
 
-// Row 71, whose template the corpus does not have: a resolver that is named, one
-// that is named with a method, and the chain. Of a resolver that nobody has the
-// step fails, and the chain is not asked.
+// Row 71, whose template the corpus lacks: a named resolver, a named one with a method,
+// and the chain. With a missing resolver the step fails, and the chain is not used.
 func TestResolverHints(t *testing.T) {
 	t.Parallel()
 	template := own(t, "resolvers.yaml")
@@ -141,7 +140,7 @@ func TestResolverHints(t *testing.T) {
 	require.JSONEq(t, `"from the chain"`, string(step(t, task, "by_the_chain").Result))
 
 	template = own(t, "resolvers.yaml")
-	template.Steps[2].Handler.Resolver = "nobody"
+	template.Steps[2].Handler.Resolver = "missing"
 	e = engine(t, register, template)
 	awaitUnserved(t, e, e.SubmitVersion(template.Namespace, template.Name, template.Version, `{"run":1}`), "by_the_chain")
 }

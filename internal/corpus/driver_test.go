@@ -16,8 +16,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// driver takes a task from state to state: it is the worker, and reports what
-// the test says, step by step.
+// driver takes a task from state to state: it acts as the worker and reports step by
+// step.
 type driver struct {
 	t         *testing.T
 	e         *enginetest.Engine
@@ -26,7 +26,7 @@ type driver struct {
 	id        uuid.UUID
 }
 
-// drive creates a task of a template, after change, that nobody else works on.
+// drive creates a task of a template, after change, that no worker runs.
 func drive(t *testing.T, file, input string, change func(*workflow.Template)) *driver {
 	t.Helper()
 	template := load(t, file)
@@ -40,8 +40,8 @@ func drive(t *testing.T, file, input string, change func(*workflow.Template)) *d
 	return &driver{t: t, e: e, template: template, callables: plan.Callables, id: e.SubmitVersion(template.Namespace, template.Name, template.Version, input)}
 }
 
-// report ends the execution of a step that can be claimed, and waits until that
-// has been decided about. What was claimed beside it is handed back.
+// report ends the execution of a claimable step and waits until it is applied. Other
+// claimed steps are handed back.
 func (d *driver) report(name string, fill func(r *store.Report)) {
 	d.t.Helper()
 	no := d.step(name).No
@@ -85,7 +85,7 @@ func (d *driver) fails(name string) {
 	})
 }
 
-// exhausts fails a step as often as it may.
+// exhausts fails a step until its attempts are used.
 func (d *driver) exhausts(name string) {
 	d.t.Helper()
 	for i := range d.template.Steps {
@@ -103,7 +103,7 @@ func (d *driver) step(name string) *store.Step {
 	return step(d.t, d.e.Read(d.id), name)
 }
 
-// counts demands how many steps there are, are complete, and are ready.
+// counts checks how many steps there are, are complete, and are ready.
 func (d *driver) counts(total, complete, ready int) {
 	d.t.Helper()
 	c := d.e.Read(d.id).Counts()
@@ -121,7 +121,7 @@ func (d *driver) ready() (names []string) {
 	return names
 }
 
-// act is what an operator does to a step.
+// act applies an operator's action to a step.
 func (d *driver) act(kind orchestration.ActionKind, name string, result json.RawMessage) error {
 	id := d.step(name).UUID
 	return d.e.Orchestrator.Act(d.t.Context(), d.id, orchestration.Action{Kind: kind, Step: &id, Actor: "ana", Reason: "by hand", Result: result})

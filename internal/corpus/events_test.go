@@ -19,7 +19,7 @@ import (
 	"github.com/tasker-go/tasker/worker/events"
 )
 
-// paying is what the steps of domain_event_publishing do.
+// paying are the handlers of domain_event_publishing.
 func paying() handlers {
 	type order struct {
 		ID       string `json:"order_id"`
@@ -54,7 +54,7 @@ func paying() handlers {
 	}
 }
 
-// overheard is what a subscriber to everything has heard.
+// overheard are the events received by a subscriber to all.
 type overheard struct {
 	mu   sync.Mutex
 	list []events.Event
@@ -71,8 +71,7 @@ func (o *overheard) names(task uuid.UUID) (names []string) {
 	return names
 }
 
-// publish gives a worker the publishers that the template names, and somebody
-// who listens.
+// publish registers the publishers that the template names, and a subscriber.
 func (o *overheard) publish(w *worker.Worker) error {
 	return errors.Join(
 		w.RegisterPublisher(worker.Publisher{Name: "PaymentEventPublisher",
@@ -101,7 +100,7 @@ func (o *overheard) publish(w *worker.Worker) error {
 
 const paymentInput = `{"order_id": "0197f5a0-0000-7000-8000-%012d", "customer_id": "c%d", "amount": %d, "simulate_failure": %t}`
 
-// durable are the names and payloads of what was published of a task.
+// durable returns the names and payloads of a task's published events.
 func durable(t *testing.T, e *enginetest.Engine, task uuid.UUID) (list []string) {
 	t.Helper()
 	rows, err := e.DB.Pool(t).Query(t.Context(), `select name || ' ' || payload::text from tasker.domain_events where task_uuid = $1 order by position`, task)
@@ -111,11 +110,11 @@ func durable(t *testing.T, e *enginetest.Engine, task uuid.UUID) (list []string)
 	return list
 }
 
-// TestEventsOfAPayment is row 66: durable events are in the outbox with the task,
-// fast ones are heard in the process.
+// TestEventsOfAPayment is row 66: durable events are stored with the task, fast ones are
+// received in the process.
 func TestEventsOfAPayment(t *testing.T) {
-	var heard overheard
-	e, tmpl := startWith(t, "domain_event_publishing.yaml", paying(), nil, heard.publish)
+	var received overheard
+	e, tmpl := startWith(t, "domain_event_publishing.yaml", paying(), nil, received.publish)
 	task := run(e, tmpl, paymentInput, 1, 1, 100, false)
 	requireComplete(t, task)
 	require.Len(t, task.Steps, 4)
@@ -124,17 +123,17 @@ func TestEventsOfAPayment(t *testing.T) {
 	require.Equal(t, "PaymentEventPublisher mock "+pay.UUID.String(), e.DB.QueryString(t,
 		`select concat_ws(' ', fired_by, metadata->>'provider', message->'metadata'->>'step_uuid') from tasker.domain_events join tasker.v_domain_events using (event_uuid)`))
 	want := []string{"order.validated", "inventory.updated", "notification.sent"}
-	require.Eventually(t, func() bool { return slices.Equal(want, heard.names(task.UUID)) }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal(want, received.names(task.UUID)) }, 30*time.Second, 5*time.Millisecond)
 	require.Eventually(t, func() bool {
 		s := e.Worker.EventStats()
 		return s.Durable == 1 && s.Fast == 3 && s.Broadcast == 0 && s.Bus.Dispatched == 3 && s.Bus.Delivered == 3 && s.DurableFailed == 0
 	}, 30*time.Second, 5*time.Millisecond)
 }
 
-// TestEventsOfPaymentsAtOnce is row 67: whose event it is never gets mixed up.
+// TestEventsOfPaymentsAtOnce is row 67: events of different tasks are never mixed up.
 func TestEventsOfPaymentsAtOnce(t *testing.T) {
-	var heard overheard
-	e, tmpl := startWith(t, "domain_event_publishing.yaml", paying(), nil, heard.publish)
+	var received overheard
+	e, tmpl := startWith(t, "domain_event_publishing.yaml", paying(), nil, received.publish)
 	var ids []uuid.UUID
 	for i := range 3 {
 		ids = append(ids, e.SubmitVersion(tmpl.Namespace, tmpl.Name, tmpl.Version, fmt.Sprintf(paymentInput, i, i, 10+i, false)))
@@ -145,31 +144,31 @@ func TestEventsOfPaymentsAtOnce(t *testing.T) {
 		require.Equal(t, []string{fmt.Sprintf(`payment.processed {"amount": %d, "payment_method": "card", "transaction_id": "TXN-%s"}`, 10+i,
 			step(t, task, "domain_events_process_payment").UUID)}, durable(t, e, id))
 		require.Equal(t, task.CorrelationID.String(), e.DB.QueryString(t, `select correlation_id::text from tasker.domain_events where task_uuid = $1`, id))
-		require.Eventually(t, func() bool { return len(heard.names(id)) == 3 }, 30*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(received.names(id)) == 3 }, 30*time.Second, 5*time.Millisecond)
 	}
-	heard.mu.Lock()
-	defer heard.mu.Unlock()
-	for _, event := range heard.list {
+	received.mu.Lock()
+	defer received.mu.Unlock()
+	for _, event := range received.list {
 		task := e.Read(uuid.MustParse(event.Metadata.TaskUUID))
 		require.Equal(t, task.CorrelationID.String(), event.Metadata.CorrelationID)
 	}
 }
 
-// TestEventsOfAPaymentThatFails is row 68: of the step that failed its failure
-// is published and nothing else, and the steps behind it publish nothing.
+// TestEventsOfAPaymentThatFails is row 68: of the failed step only its failure is
+// published, and the steps behind it publish nothing.
 func TestEventsOfAPaymentThatFails(t *testing.T) {
-	var heard overheard
-	e, tmpl := startWith(t, "domain_event_publishing.yaml", paying(), nil, heard.publish)
+	var received overheard
+	e, tmpl := startWith(t, "domain_event_publishing.yaml", paying(), nil, received.publish)
 	task := run(e, tmpl, paymentInput, 1, 1, 100, true)
 	require.Equal(t, "error", task.State.String())
 	require.Equal(t, []string{`payment.failed {"error": {"message": "the card was declined", "retryable": false, "error_code": "CARD_DECLINED", "error_type": "PermanentError"}, ` +
 		`"error_code": "CARD_DECLINED", "error_message": "the card was declined"}`}, durable(t, e, task.UUID))
-	require.Eventually(t, func() bool { return slices.Equal([]string{"order.validated"}, heard.names(task.UUID)) }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal([]string{"order.validated"}, received.names(task.UUID)) }, 30*time.Second, 5*time.Millisecond)
 }
 
-// TestEventsWithoutTheirPublisher: an event whose publisher is missing is published
-// with the result of its step, and held to the schema of the event as any other. So
-// the notification goes out, and the payment, whose publisher adds the amount, does not.
+// TestEventsWithoutTheirPublisher: an event whose publisher is missing is published with
+// the result of its step, and checked against its schema. So the notification is
+// published, and the payment, whose publisher adds the amount, is not.
 func TestEventsWithoutTheirPublisher(t *testing.T) {
 	e, tmpl := start(t, "domain_event_publishing.yaml", paying(), nil)
 	task := run(e, tmpl, paymentInput, 1, 1, 100, false)

@@ -15,8 +15,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// byKind registers a handler for every address of a template, which does what
-// the kind of its step and the initialization ask for.
+// byKind registers a handler for every callable of a template, which acts by the type of
+// its step and the initialization.
 func byKind(template *workflow.Template) func(*worker.Worker) error {
 	return func(w *worker.Worker) error {
 		known := map[string]bool{}
@@ -55,8 +55,7 @@ func byKind(template *workflow.Template) func(*worker.Worker) error {
 	}
 }
 
-// invented reads a template that was written for this test, and the codes of
-// what the reader has to say about it.
+// invented reads a template of this test, and the codes of the reader's problems.
 func invented(t *testing.T, file, environment string) (template *workflow.Template, codes map[string]int) {
 	t.Helper()
 	path := filepath.Join("testdata", "invented", file)
@@ -72,7 +71,7 @@ func invented(t *testing.T, file, environment string) (template *workflow.Templa
 	return template.Resolve(environment), codes
 }
 
-// Templates in the manner of the corpus, with what else files may have.
+// Templates in the style of the corpus, with further features of files.
 func TestInventedTemplatesRun(t *testing.T) {
 	t.Parallel()
 	for file, c := range map[string]struct {
@@ -99,7 +98,7 @@ func TestInventedTemplatesRun(t *testing.T) {
 	}
 }
 
-// settings is the initialization of a step as a handler would read it.
+// settings is the initialization of a step as a handler reads it.
 func settings(t *testing.T, template *workflow.Template, name string) string {
 	t.Helper()
 	for i := range template.Steps {
@@ -113,8 +112,8 @@ func settings(t *testing.T, template *workflow.Template, name string) string {
 	return ""
 }
 
-// Versions, words and numbers stay what was written; only true and false are
-// truths, and no text is a time of the day in seconds.
+// Versions, words and numbers are read as written; only true and false are booleans, and
+// no text is a time of day in seconds.
 func TestInventedLegacyIsRead(t *testing.T) {
 	t.Parallel()
 	template, _ := invented(t, "legacy.yaml", "production")
@@ -148,9 +147,9 @@ func TestInventedAnchorsAreRead(t *testing.T) {
 	require.Equal(t, 2, template.Steps[1].Retry.MaxAttempts)
 }
 
-// Overrides are applied in the order of their list: initialization by its keys,
-// a block of retries as a whole. Nothing is put in place of ${…}: that is for
-// configuration, and a template is the same wherever it is read.
+// Overrides are applied in the order of their list: initialization by its keys, a block
+// of retries as a whole. ${…} is not replaced: that is for configuration, and a template
+// is the same everywhere.
 func TestInventedEnvironmentsAreApplied(t *testing.T) {
 	t.Parallel()
 	for environment, c := range map[string]struct {
@@ -174,8 +173,8 @@ func TestInventedEnvironmentsAreApplied(t *testing.T) {
 	}
 }
 
-// What comes behind the document is nothing, or an error; never a second
-// template that nobody runs.
+// After the document there is nothing, or an error; never a second template that is
+// ignored.
 func TestDocumentsBehindATemplate(t *testing.T) {
 	t.Parallel()
 	const one = "name: a\nnamespace_name: b\nversion: 1\nsteps: [{name: s, handler: {callable: c}}]\n"

@@ -56,7 +56,7 @@ func hundredths(text string) (int64, error) {
 	return int64(math.Round(f * 100)), err
 }
 
-// eachRow reads a file with a head line, from row to row (not included).
+// eachRow reads a file with a header, from row to row (not included).
 func eachRow(path string, from, to int64, do func(row []string) error) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -180,7 +180,7 @@ func TestProductsOfAFile(t *testing.T) {
 	}
 }
 
-// An empty file is no work: a placeholder, and the join over nothing.
+// An empty file has no work: a placeholder, and an empty join.
 func TestProductsOfAnEmptyFile(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "batch_processing_products_csv.yaml", csvHandlers(func(*worker.StepContext, int64) {}), nil)

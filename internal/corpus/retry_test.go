@@ -38,7 +38,7 @@ func TestRetryMechanics(t *testing.T) {
 	require.JSONEq(t, `{"attempts_before_success":3}`, string(s.Result))
 }
 
-// Row 27: three attempts are all there are.
+// Row 27: there are three attempts.
 func TestRetryExhaustion(t *testing.T) {
 	t.Parallel()
 	e, template := start(t, "retry_exhaustion_test.yaml", handlers{"FailNTimesHandler": failNTimes}, nil)
@@ -59,9 +59,8 @@ func misfits() handlers {
 	}
 }
 
-// Rows 28 to 30 and 32, whose templates the corpus does not have: the first
-// attempt always runs, what fails for good is not tried again, and what fails
-// for now is, after a delay.
+// Rows 28 to 30 and 32, whose templates the corpus lacks: the first attempt always runs,
+// a permanent failure is not retried, and a retryable one is, after a delay.
 func TestOutcomesOfErrors(t *testing.T) {
 	t.Parallel()
 	template := own(t, "errors.yaml")
@@ -87,8 +86,8 @@ func TestOutcomesOfErrors(t *testing.T) {
 	require.GreaterOrEqual(t, waited, 100, "milliseconds between the attempts")
 }
 
-// Row 31: what fails holds up no step that does not depend on it. There, the
-// task stays blocked_by_failures; here a template says so with on_failure: block.
+// Row 31: a failure blocks no independent step. In the other engine the task stays
+// blocked_by_failures; here a template requests that with on_failure: block.
 func TestFailuresHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	template := own(t, "errors.yaml")
@@ -103,9 +102,8 @@ func TestFailuresHoldNobodyUp(t *testing.T) {
 	require.Equal(t, workflow.ExecutionBlocked, workflow.DeriveExecution(counts).Status)
 }
 
-// Rows 33 to 37, with a handler that always fails for now: so many executions
-// there are, the first one in any case, and a step that may not be retried has
-// no more than that.
+// Rows 33 to 37, with a handler that always fails retryably: the number of executions,
+// the first one in any case, and a step that is not retryable has only that one.
 func TestBoundariesOfAttempts(t *testing.T) {
 	t.Parallel()
 	for file, attempts := range map[string]int{

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row is where a behaviour of the other engine is tested here.
+// row says where a behaviour of the other engine is tested here.
 type row struct {
 	first, last int
 	// tests are names of tests: of this package, or behind the folder of another.
 	tests []string
-	// instead says why there is none.
+	// instead says why there is no test.
 	instead string
 }
 
@@ -22,8 +22,8 @@ func tested(first, last int, tests ...string) row { return row{first, last, test
 
 func untested(first, last int, why string) row { return row{first, last, nil, why} }
 
-// rows are the 102 behaviours, in their order. Where we decided otherwise, the
-// test says so and asserts our rule.
+// rows are the 102 behaviours, in order. Where this engine differs, the test says so and
+// asserts its rule.
 var rows = []row{
 	tested(1, 3, "TestSequenceOfSquares"),
 	tested(4, 4, "TestSequenceOfSomethingElse"),
@@ -86,13 +86,13 @@ var rows = []row{
 	untested(94, 94, "GET /config is not served yet"),
 	tested(95, 95, "api/rest.TestMetrics", "api/rest.TestHealthOfAWorker"),
 	tested(96, 96, "api/rest.TestTemplates"), // the orchestrator's; those of workers are not served yet
-	untested(97, 98, "there is no gRPC yet"),
-	untested(99, 99, "there is no gRPC yet; the client speaks REST"),
+	untested(97, 98, "no gRPC yet"),
+	untested(99, 99, "no gRPC yet; the client uses REST"),
 	tested(100, 100, "internal/e2e.TestMixedFleet", "internal/enginetest.TestTwoOrchestratorsShareTheWork"),
-	untested(101, 102, "there is no MCP server"),
+	untested(101, 102, "no MCP server"),
 }
 
-// TestEveryRowIsAccountedFor: none is left out, and the tests exist.
+// TestEveryRowIsAccountedFor: none is missing, and the tests exist.
 func TestEveryRowIsAccountedFor(t *testing.T) {
 	t.Parallel()
 	next := 1

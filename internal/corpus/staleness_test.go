@@ -18,15 +18,15 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// stale is an engine with tasks that nobody works on.
+// stale is an engine with tasks that no worker runs.
 type stale struct {
 	t        *testing.T
 	e        *enginetest.Engine
 	template *workflow.Template
 }
 
-// neglected runs an engine without a worker, whose templates are the one about
-// staleness and what change makes of it.
+// neglected runs an engine without a worker, with the template about staleness, changed
+// by change.
 func neglected(t *testing.T, change func(*workflow.Template)) *stale {
 	t.Helper()
 	template := load(t, "dlq_staleness_test.yaml")
@@ -39,13 +39,13 @@ func neglected(t *testing.T, change func(*workflow.Template)) *stale {
 	return &stale{t, e, template}
 }
 
-// task makes one that has been in a state for some time.
+// task makes a task that has been in a state for some time.
 func (s *stale) task(state workflow.TaskState, since time.Duration) uuid.UUID {
 	s.t.Helper()
 	plan, err := s.e.Store.PlanNamed(s.t.Context(), s.template.Namespace, s.template.Name, s.template.Version)
 	require.NoError(s.t, err)
 	id := uuid.Must(uuid.NewV7())
-	ms := time.Now().Add(-since - time.Minute).UnixMilli() // a UUID tells the age of its task
+	ms := time.Now().Add(-since - time.Minute).UnixMilli() // a UUID contains the age of its task
 	for i := range 6 {
 		id[i] = byte(ms >> (8 * (5 - i)))
 	}
@@ -80,15 +80,15 @@ func (s *stale) entries() []store.DeadLetter {
 	return list
 }
 
-// staleTasks is an orchestrator as the sweeps know it.
+// staleTasks is an orchestrator for the sweeps.
 type staleTasks struct{ *orchestration.Orchestrator }
 
 func (t staleTasks) EndStale(ctx context.Context, list []store.StaleTask, do sweep.StaleActions) (int, error) {
 	return t.Orchestrator.EndStale(ctx, list, orchestration.StaleActions(do))
 }
 
-// Rows 86, 87 and 89: three minutes in a state that may last for two. A dry run
-// tells what would be done; a run does it, and a second one has nothing to do.
+// Rows 86, 87 and 89: three minutes in a state limited to two. A dry run lists the
+// actions; a run performs them, and a second one has none.
 func TestAStaleTask(t *testing.T) {
 	t.Parallel()
 	s := neglected(t, nil)
@@ -111,8 +111,8 @@ func TestAStaleTask(t *testing.T) {
 	require.Len(t, s.entries(), 1)
 }
 
-// Row 89: a run takes batch_size of them at once; what it cannot reach is left
-// to the next one. Here a run goes on as long as it has time.
+// Row 89: a run takes batch_size of them at once; the next one takes the rest. Here a run
+// continues while it has time.
 func TestStaleTasksInBatches(t *testing.T) {
 	t.Parallel()
 	s := neglected(t, nil)
@@ -124,8 +124,8 @@ func TestStaleTasksInBatches(t *testing.T) {
 	require.Len(t, s.entries(), 5)
 }
 
-// Row 88: what the template says goes before the default of the state; a state
-// without a threshold is bounded by the life of the task alone.
+// Row 88: the template takes precedence over the default of the state; a state without a
+// threshold is bounded only by the lifetime of the task.
 func TestThresholdsOfStaleness(t *testing.T) {
 	t.Parallel()
 	defaults := store.StaleThresholds{WaitingForDependencies: time.Hour, WaitingForRetry: 30 * time.Minute, StepsInProcess: 30 * time.Minute, MaxLifetime: 24 * time.Hour}
@@ -157,8 +157,8 @@ func TestThresholdsOfStaleness(t *testing.T) {
 	}
 }
 
-// Row 90: half of the threshold is healthy, most of it a warning, more is stale.
-// What was looked after is not in the queue any more.
+// Row 90: half of the threshold is healthy, most of it a warning, more is stale. A
+// resolved entry leaves the queue.
 func TestStalenessIsMonitored(t *testing.T) {
 	t.Parallel()
 	s := neglected(t, func(w *workflow.Template) {

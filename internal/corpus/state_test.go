@@ -14,8 +14,8 @@ import (
 
 const even = `{"even_number":6}`
 
-// thrice gives each step three attempts, as it has outside of the environment
-// test, that follow each other without much delay.
+// thrice gives each step three attempts, as outside of the environment test, with short
+// delays.
 func thrice(w *workflow.Template) {
 	quickly(w)
 	for i := range w.Steps {
@@ -23,9 +23,9 @@ func thrice(w *workflow.Template) {
 	}
 }
 
-// The states of tasks are told as (steps, complete, ready). Where a failure for
-// good leaves nothing that can move, the task stays blocked_by_failures there;
-// here that is what on_failure: block is for, and it ends as error otherwise.
+// The states of tasks are (steps, complete, ready). If a permanent failure leaves no step
+// that can run, the task stays blocked_by_failures in the other engine; here it does so
+// with on_failure: block, and otherwise ends as error.
 
 // Row 73.
 func TestStatesOfASequence(t *testing.T) {
@@ -40,8 +40,8 @@ func TestStatesOfASequence(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, d.e.Read(d.id).State)
 }
 
-// Row 74: what failed three times of three is not tried again, and what follows
-// stays pending.
+// Row 74: a step that failed three times of three is not retried, and its successors stay
+// pending.
 func TestAFailureBlocksASequence(t *testing.T) {
 	t.Parallel()
 	d := drive(t, "mathematical_sequence.yaml", even, func(w *workflow.Template) { thrice(w); w.OnFailure = workflow.OnFailureBlock })
@@ -75,7 +75,7 @@ func TestAFailureWaits(t *testing.T) {
 	})
 	d.counts(4, 0, 0)
 	s := d.step("linear_step_1")
-	require.Equal(t, workflow.StepWaitingForRetry, s.State, "it may be tried again")
+	require.Equal(t, workflow.StepWaitingForRetry, s.State, "it may be retried")
 	require.NotNil(t, s.NextRetryAt)
 	require.Greater(t, s.NextRetryAt.Sub(*s.ReportedAt), 59*time.Minute)
 	require.Equal(t, workflow.TaskWaitingForRetry, d.e.Read(d.id).State)
@@ -121,7 +121,7 @@ func TestStatesOfATree(t *testing.T) {
 	end := d.step("tree_final_convergence")
 	require.Equal(t, [2]int{4, 3}, [2]int{end.Parents, end.ParentsDone})
 
-	// The other branch goes on without the left one.
+	// The other branch continues without the left one.
 	d = drive(t, "hierarchical_tree.yaml", even, quickly)
 	d.completes("tree_root")
 	d.exhausts("tree_branch_left")
@@ -171,14 +171,14 @@ func TestStatesOfAnOrder(t *testing.T) {
 	require.Equal(t, 2, d.step("process_payment").Attempts)
 }
 
-// Row 81: what exists at the beginning.
+// Row 81: the steps at the beginning.
 func TestStatesAtTheBeginning(t *testing.T) {
 	t.Parallel()
 	drive(t, "conditional_approval_rust.yaml", `{"amount":500,"requester":"r","purpose":"p"}`, nil).counts(2, 0, 1)
 	drive(t, "batch_processing_example.yaml", `{"dataset_size":5000}`, nil).counts(1, 0, 1)
 }
 
-// Row 82: how many steps one after the other lead to each.
+// Row 82: the number of steps on the path to each.
 func TestLevelsOfDependencies(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]map[string]int{
@@ -231,7 +231,7 @@ func TestAFailedStepIsCompleted(t *testing.T) {
 	require.Equal(t, []string{"diamond_end"}, d.ready())
 }
 
-// Row 85: as if it had never run. From other states it is refused.
+// Row 85: as if it had never run. In other states the reset is rejected.
 func TestAFailedStepIsReset(t *testing.T) {
 	t.Parallel()
 	d := failedDiamond(t)
@@ -241,7 +241,7 @@ func TestAFailedStepIsReset(t *testing.T) {
 	}
 	require.NoError(t, d.act(orchestration.ActionResetForRetry, "diamond_branch_c", nil))
 	s := d.step("diamond_branch_c")
-	require.Equal(t, workflow.StepEnqueued, s.State, "pending, and in line at once, as nothing keeps it")
+	require.Equal(t, workflow.StepEnqueued, s.State, "pending, and enqueued at once, as its dependencies are met")
 	require.Zero(t, s.Attempts)
 	d.counts(4, 2, 1)
 	require.ErrorAs(t, d.act(orchestration.ActionResetForRetry, "diamond_branch_c", nil), &refused)

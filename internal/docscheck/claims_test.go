@@ -14,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A sentence of which a machine cannot tell whether it is true names the tests
-// that would fail if it were not, in a comment that readers of the page do not
-// see:
+// A sentence whose truth a machine cannot check names the tests that would fail if it
+// were false, in a comment that is invisible to readers of the page:
 //
 //	<!-- shown by: TestA in ./store, TestB in ./internal/e2e -->
 //
-// The tests must exist. Whether they show what is said is for reviewers.
+// The tests must exist. Whether they prove the sentence is for reviewers.
 var (
 	claim = regexp.MustCompile(`(?s)<!--\s*shown by\b:?(.*?)-->`)
 	proof = regexp.MustCompile(`^(Test\w+|Example\w*) in \./([\w./-]+)$`)
@@ -77,7 +76,7 @@ func whyNotShown(p string) error {
 			}
 		}
 	}
-	return fmt.Errorf("shown by %q: there is no such test", p)
+	return fmt.Errorf("shown by %q: no such test", p)
 }
 
 func TestPlantedClaimsAreFound(t *testing.T) {
@@ -91,10 +90,10 @@ func TestPlantedClaimsAreFound(t *testing.T) {
 	}
 }
 
-// promise is a row of README's table of what there is.
+// promise is a row of README's table of features.
 var promise = regexp.MustCompile(`(?m)^\| (.*) \| (?:yes|\[yes\]\([^)]*\))([^|]*) \|$`)
 
-// What README says there is, a test shows.
+// TestPromisesAreClaims: a test proves what README promises.
 func TestPromisesAreClaims(t *testing.T) {
 	t.Parallel()
 	rows := promise.FindAllStringSubmatch(page(t, "README.md"), -1)
@@ -110,7 +109,7 @@ var (
 	typed     = regexp.MustCompile(`(?m)^make ([a-z-]+)`)
 )
 
-// Targets that are mentioned can be made.
+// TestTargetsExist: mentioned targets exist.
 func TestTargetsExist(t *testing.T) {
 	t.Parallel()
 	exist := map[string]bool{}
@@ -126,6 +125,6 @@ func TestTargetsExist(t *testing.T) {
 	}
 	require.Greater(t, len(found), 20)
 	for _, m := range found {
-		require.True(t, exist[m[1]], "there is no `make %s`", m[1])
+		require.True(t, exist[m[1]], "no target `make %s`", m[1])
 	}
 }

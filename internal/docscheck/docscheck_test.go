@@ -43,11 +43,11 @@ func pages(t *testing.T) []string {
 	return list
 }
 
-// compare holds a generated text against the file, or writes it with -update.
+// compare compares a generated text with the file, or writes it with -update.
 func compare(t *testing.T, name, want string) {
 	t.Helper()
 	if *update {
-		require.NoError(t, os.WriteFile(filepath.Join(root, filepath.FromSlash(name)), []byte(want), 0o644)) // #nosec G306 -- it is for everybody to read
+		require.NoError(t, os.WriteFile(filepath.Join(root, filepath.FromSlash(name)), []byte(want), 0o644)) // #nosec G306 -- it is public
 		return
 	}
 	require.Equal(t, want, page(t, name), "%s is out of date: run go test ./internal/docscheck -update", name)
@@ -120,7 +120,7 @@ func TestMetricsCatalogueIsUpToDate(t *testing.T) {
 	compareBetween(t, metricsPage, metricsBegin, metricsEnd, metricsTable(t))
 }
 
-// registrar notes what the catalogue registers.
+// registrar records the collectors that the catalogue registers.
 type registrar struct {
 	prometheus.Registerer
 	collectors []prometheus.Collector
@@ -166,7 +166,7 @@ func kind(t *testing.T, c prometheus.Collector) string {
 	return ""
 }
 
-// describe reads the text of a description; the library offers nothing else.
+// describe parses the text of a description; the library offers nothing else.
 func describe(t *testing.T, text string) (name, help, labels string) {
 	t.Helper()
 	between := func(from, to string) string {
@@ -210,8 +210,8 @@ func holdsGo(t *testing.T, dir string) bool {
 	return found
 }
 
-// Names in code blocks of this list are what a reader of a page would look
-// for; each source is read from the program itself.
+// Names in code blocks of this list are what readers search for; each source is read from
+// the program itself.
 func TestNamesAreMentioned(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

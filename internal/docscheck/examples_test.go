@@ -80,7 +80,7 @@ func TestProgramsCompile(t *testing.T) {
 	require.NoError(t, err)
 	overlayFile := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(overlayFile, list, 0o600))
-	// Compiled, not linked, and with what the daemons of other tests are built from.
+	// Compiled, not linked, and from the same build cache as the daemons of other tests.
 	args := append([]string{"list", "-export", "-overlay", overlayFile}, packages...)
 	cmd := exec.CommandContext(t.Context(), "go", args...) // #nosec G204 -- the arguments are made here
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

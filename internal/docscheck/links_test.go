@@ -63,7 +63,7 @@ func whyBroken(from, target string) string {
 	info, err := os.Stat(filepath.Join(root, filepath.FromSlash(to)))
 	switch {
 	case err != nil:
-		return "there is no " + to
+		return "missing: " + to
 	case anchor == "" || info.IsDir():
 		return ""
 	}

@@ -63,13 +63,13 @@ func schemaObjects(t *testing.T) []string {
 	return names
 }
 
-// schemaDrop lists tables and views that a migration takes away.
+// schemaDrop lists tables and views that a migration drops.
 var schemaDrop = regexp.MustCompile(`(?m)^drop (?:table|view) ([^;]+);`)
 
 var metricName = regexp.MustCompile(`"((?:tasker|mpsc)_[a-z_]+)", "|Name: "((?:tasker|mpsc)_[a-z_]+)"`)
 
-// metricNames reads the names of metrics from the sources: the catalogue in
-// telemetry, and what the daemons register beside it.
+// metricNames reads the names of metrics from the sources: the catalogue in telemetry,
+// and the metrics that the daemons register besides it.
 func metricNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -87,7 +87,7 @@ func metricNames(t *testing.T) []string {
 	}
 	pools := 0
 	names = slices.DeleteFunc(names, func(name string) bool {
-		if strings.HasSuffix(name, "_pool") { // what is observed of each is in observeConnections
+		if strings.HasSuffix(name, "_pool") { // observeConnections adds the names of each
 			pools++
 			return true
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// registerHop gives a worker a task that continues itself until nothing is left.
+// registerHop gives a worker a task that continues itself until its counter is 0.
 func registerHop(w *worker.Worker) error {
 	tmpl, _, err := workflow.ParseTemplate("hop.yaml", []byte(`
 name: hop
@@ -42,8 +42,8 @@ steps:
 	}))
 }
 
-// Workers die while handlers end their steps with a next task: every chain goes
-// on where it stood, without a second branch, to its end.
+// Workers die while handlers end their steps with a next task: every chain continues from
+// its state, without a second branch, to its end.
 func TestWorkersKilledWhileTheyContinue(t *testing.T) {
 	kills, chains, links := 5, 40, 12
 	if testing.Short() {

@@ -18,8 +18,8 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-// replicated is a primary with a standby that every commit waits for, and a
-// database that is reached wherever it takes writes.
+// replicated is a primary with a synchronous standby, and a database URL that leads to
+// the writable server.
 type replicated struct {
 	primary, standby *pgcluster.Cluster
 	db               *pgtest.DB
@@ -43,8 +43,8 @@ func replicate(t *testing.T) replicated {
 	return replicated{server.Cluster, standby, db}
 }
 
-// attempts counts the executions so far over a connection of its own: that of
-// the database would be lost with the primary.
+// attempts counts the executions so far over its own connection: that of the database
+// would be lost with the primary.
 func (f replicated) attempts(t *testing.T) (n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -107,8 +107,8 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 }
 
-// insisting creates n diamonds, each again and again until it is accepted: what
-// was accepted twice is told by its key.
+// insisting creates n diamonds, each repeatedly until it is accepted: duplicates are
+// detected by the key.
 func insisting(t *testing.T, c *client.Client, n int) <-chan submitted {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -133,7 +133,7 @@ func insisting(t *testing.T, c *client.Client, n int) <-chan submitted {
 func insist(ctx context.Context, c *client.Client, key string) (id string, err error) {
 	r := request("diamond", `{"even_number":6}`)
 	r.IdempotencyKey = key
-	pause := time.NewTimer(0) // takes time: a client that tries again
+	pause := time.NewTimer(0) // takes time: a client that retries
 	defer pause.Stop()
 	for {
 		select {
@@ -143,13 +143,13 @@ func insist(ctx context.Context, c *client.Client, key string) (id string, err e
 		}
 		var task *client.Task
 		task, err = c.CreateTask(ctx, r)
-		var told *client.Error
+		var refusal *client.Error
 		switch {
 		case err == nil:
 			return task.TaskUUID, nil
-		case errors.As(err, &told) && told.Status == http.StatusConflict && told.TaskUUID != "":
-			return told.TaskUUID, nil
-		case errors.As(err, &told) && told.Status < http.StatusInternalServerError:
+		case errors.As(err, &refusal) && refusal.Status == http.StatusConflict && refusal.TaskUUID != "":
+			return refusal.TaskUUID, nil
+		case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
 			return "", err
 		}
 		pause.Reset(50 * time.Millisecond)

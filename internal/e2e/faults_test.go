@@ -32,12 +32,12 @@ func TestWorkerKilledInTheMiddle(t *testing.T) {
 	r.clean()
 	lost := r.db.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 4`)
 	late := r.db.QueryInt(t, `select coalesce(max(extract(epoch from reported_at - claimed_at)), 0)::int from tasker.step_attempts where outcome = 4`)
-	t.Logf("%d steps were lost with the worker and came back after their lease, the last after %d s", lost, late)
+	t.Logf("%d steps were lost with the worker and claimable again after their lease, the last after %d s", lost, late)
 	require.LessOrEqual(t, late, 9, "the lease is 5 s, not the liveness of workers")
 }
 
 // TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor: their leases would last for a
-// minute. While it lives no second one starts under its worker_id.
+// minute. While it is alive no second one starts under its worker_id.
 func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
 	r := newFleet(t, enginetest.Migrated(t))
 	r.start(fleet.Orchestrator, "Hybrid", "notify")
@@ -71,7 +71,7 @@ func TestAWorkerStartedAgainHasTheClaimsOfItsPredecessor(t *testing.T) {
 	r.ready2(again)
 	r.awaitAll(<-done)
 	r.clean()
-	require.Contains(t, again.Log(), "took over from a worker of the same worker_id that died")
+	require.Contains(t, again.Log(), "took over from a dead worker with the same worker_id")
 	t.Logf("all had ended %v after the kill", time.Since(killed).Round(time.Millisecond))
 	require.Less(t, time.Since(killed), 50*time.Second)
 }
@@ -141,10 +141,10 @@ func TestShutdownIsOrderly(t *testing.T) {
 
 func TestDatabaseDownAtStart(t *testing.T) {
 	p, err := fleet.Start(fleet.Options{Kind: fleet.Orchestrator, BinDir: binDir, WorkDir: t.TempDir(), Name: "lonely",
-		DatabaseURL: "postgres://nobody:secret-word@127.0.0.1:1/none"})
+		DatabaseURL: "postgres://user:secret-word@127.0.0.1:1/none"})
 	require.NoError(t, err)
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
-		return strings.Contains(p.Log(), "the database does not answer; trying again"), p.Log()
+		return strings.Contains(p.Log(), "the database does not answer; retrying"), p.Log()
 	})
 	require.NotContains(t, p.Log(), "secret-word")
 	require.NotContains(t, p.Log(), "goroutine ")

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "tasker-e2e-*")
 	if err == nil {
 		binDir = dir
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // where nothing is compiled yet, and much else is
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // on a busy machine with an empty build cache
 		err = fleet.Build(ctx, "../..", dir, false)
 		cancel()
 	}
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// quick makes what waits for time wait less.
+// quick shortens waits.
 const quick = `
 [worker]
 lease_seconds = 5
@@ -49,7 +49,7 @@ heartbeat_interval_ms = 1000
 handler_timeout_ms = 4000
 `
 
-// often is how orchestrators and workers poll that do nothing else, so that the
+// often is the poll interval of orchestrators and workers that only poll, so that the
 // tests wait less.
 var often = map[fleet.Kind]string{
 	fleet.Orchestrator: "\n[orchestration.event_systems.orchestration.poller]\ninterval_ms = 100\n" +
@@ -57,7 +57,7 @@ var often = map[fleet.Kind]string{
 	fleet.Worker: "\n[worker.event_systems.worker.poller]\ninterval_ms = 100\n",
 }
 
-// running is a fleet on a database of its own.
+// running is a fleet on its own database.
 type running struct {
 	t       *testing.T
 	db      *pgtest.DB
@@ -76,7 +76,7 @@ func newFleet(t *testing.T, db *pgtest.DB) *running {
 				defer wg.Done()
 				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 				defer cancel()
-				_ = p.Stop(ctx) // how it ends is the business of the shutdown tests
+				_ = p.Stop(ctx) // the shutdown tests check its end
 				if t.Failed() {
 					t.Logf("log of %s:\n%s", p.Name, p.Log())
 				}

@@ -22,17 +22,15 @@ const idleTime = 12 * time.Second
 // live, and the pool that its connections do.
 const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$|` + sweeps + `|` + frontiers
 
-// frontiers are moved where the machine is so busy that a look at nothing takes
-// long.
+// frontiers are moved on machines so busy that an empty look takes long.
 const frontiers = `last_value|pg_locks|\(queue, lane, floor\)|\(queue, above, below\)|array_agg\(namespace_id\)|` +
 	`select seq from tasker\.board|select due_at from tasker\.board`
 
-// sweeps are those that are made more often than every few minutes.
+// sweeps are those that run more often than every few minutes.
 const sweeps = `tasker\.sweeps|deadline is not null|dlq_entries|with first as|task_dependencies|^begin|^commit|set_config`
 
-// TestIdleCostsHeartbeatsOnly counts every statement of an idle fleet in
-// EventDrivenOnly, as pg_stat_statements saw them: heartbeats, and the probes
-// that are the heartbeats of listeners.
+// TestIdleCostsHeartbeatsOnly counts every statement of an idle fleet in EventDrivenOnly
+// in pg_stat_statements: heartbeats, and the probes of listeners.
 func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for heartbeats")
@@ -47,12 +45,12 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 		r.all = append(r.all, p)
 	}
 	r.ready()
-	// The rare sweeps come once at the start, and not again for minutes.
+	// The rare sweeps run once at the start, and then not for minutes.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		n := db.QueryInt(t, `select count(*) from tasker.sweeps where finished_at is not null`)
 		return n == 6, fmt.Sprintf("%d sweeps have been made", n)
 	})
-	// Starting is over when a whole second brings nothing but heartbeats.
+	// The start is over when a whole second has only heartbeats.
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 		db.Exec(t, `select pg_stat_statements_reset()`)
 		wait(t, time.Second)
@@ -74,7 +72,7 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 	_, err = pgx.ForEachRow(rows, []any{&calls, &query}, func() error {
 		total += calls
 		t.Logf("%3d × %.90s", calls, strings.Join(strings.Fields(query), " "))
-		require.Regexp(t, heartbeats, query, "an idle fleet asks for nothing")
+		require.Regexp(t, heartbeats, query, "an idle fleet sends only heartbeats")
 		return nil
 	})
 	require.NoError(t, err)
@@ -82,10 +80,10 @@ func TestIdleCostsHeartbeatsOnly(t *testing.T) {
 	t.Logf("%d statements in %v from an orchestrator and a worker", total, idleTime)
 }
 
-// wait lets time pass: here time itself is what is tested.
+// wait lets time pass: time itself is tested here.
 func wait(t *testing.T, d time.Duration) {
 	t.Helper()
-	timer := time.NewTimer(d) // takes time: what happens in it is what is tested
+	timer := time.NewTimer(d) // takes time: the test observes this time
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -97,7 +97,7 @@ func TestBadRequestsCostNothing(t *testing.T) {
 			require.NotEmpty(t, e.Error.Message, c.name)
 		}
 	}
-	require.Zero(t, r.db.QueryInt(t, `select count(*) from tasker.tasks`), "nothing was left behind")
+	require.Zero(t, r.db.QueryInt(t, `select count(*) from tasker.tasks`), "no task was created")
 	require.NotContains(t, r.all[0].Log(), "goroutine ")
 	require.Equal(t, "complete", r.run("diamond", `{"even_number":6}`).Status, "and all is well")
 }

@@ -34,7 +34,7 @@ const order = `{"customer":{"id":7,"email":"a@example.org"},
 	"items":[{"sku":"WIDGET","quantity":2,"unit_price_cents":2999},{"sku":"GADGET","quantity":1,"unit_price_cents":14999}],
 	"payment":{"method":"card","token":"%s"},"shipping":{"method":"standard","address":{"city":"Bern"}},"run":"%s"}`
 
-// scenarios are what every mode must be able to do.
+// scenarios are what every mode must support.
 var scenarios = []struct {
 	name string
 	run  func(t *testing.T, r *running)
@@ -125,13 +125,13 @@ func submit(t *testing.T, r *running, n int, label string) []string {
 	return s.ids
 }
 
-// submitted is what came of submitting.
+// submitted is the outcome of a submission.
 type submitted struct {
 	ids []string
 	err error
 }
 
-// submitting does it in the background.
+// submitting submits in the background.
 func submitting(t *testing.T, r *running, n int, label string) <-chan submitted {
 	done := make(chan submitted, 1)
 	clients := r.clients
@@ -172,7 +172,7 @@ func TestEveryModeWithEverySource(t *testing.T) {
 	for _, source := range []string{"notify", "wal", "relay"} {
 		for _, mode := range []string{"PollingOnly", "EventDrivenOnly", "Hybrid"} {
 			if source == "relay" && mode == "PollingOnly" {
-				continue // sends like wal, and nobody listens
+				continue // sends like wal, without a listener
 			}
 			t.Run(mode+"/"+source, func(t *testing.T) {
 				t.Parallel()
@@ -245,8 +245,8 @@ func TestListenerKilledDuringARun(t *testing.T) {
 	}
 }
 
-// TestRelayKilledDuringARun: nobody polls, and whoever relays is ended again
-// and again. What was lost is found by what the next one announces.
+// TestRelayKilledDuringARun: no daemon polls, and the relay is killed repeatedly. The
+// next relay's first announcement covers lost signals.
 func TestRelayKilledDuringARun(t *testing.T) {
 	r := newFleet(t, enginetest.Migrated(t))
 	for range 2 {

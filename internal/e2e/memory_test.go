@@ -26,12 +26,12 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// mostMemory is what an orchestrator may take up under the loads below, in
-// bytes. Without the budget of bodies 96 creations take 6 MB each, without that of
-// answers 20 lists with contexts take 600 MB.
+// mostMemory bounds the memory of an orchestrator under the loads below, in bytes.
+// Without the budget of bodies 96 creations take 6 MB each, without that of answers 20
+// lists with contexts take 600 MB.
 const mostMemory = 300 << 20
 
-// loads are how many requests come at once.
+// loads are the numbers of concurrent requests.
 func loads() (creations, lists int) {
 	if pgtest.FullSize() {
 		return 256, 3000
@@ -49,8 +49,8 @@ var random = sync.OnceValue(func() string {
 	return string(text)
 })
 
-// largeTask is a creation of nearly 1 MiB, of which nothing can be compressed,
-// in texts of 8 kB. Those of another n begin elsewhere in the same random text.
+// largeTask is a creation of nearly 1 MiB of incompressible texts of 8 kB. Those of
+// another n start elsewhere in the same random text.
 func largeTask(n int) string {
 	var b strings.Builder
 	b.Grow(len(random()) + 1<<12)
@@ -65,8 +65,8 @@ func largeTask(n int) string {
 	return b.String()
 }
 
-// parallel sends n requests at once and counts the answers by their status. What
-// is refused must say when to come back.
+// parallel sends n requests at once and counts the answers by status. Rejections must
+// have a Retry-After.
 func parallel(t *testing.T, n int, client *http.Client, request func(i int) (method, url, body string)) map[int]int {
 	t.Helper()
 	var group sync.WaitGroup
@@ -107,7 +107,7 @@ func one(ctx context.Context, client *http.Client, method, url, body string) (st
 	return answer.StatusCode, answer.Header.Get("Retry-After"), err
 }
 
-// peak is the most memory that a process has taken up, in bytes.
+// peak is the peak memory of a process, in bytes.
 func peak(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -119,9 +119,8 @@ func peak(t *testing.T, pid int) int {
 	return kib << 10
 }
 
-// TestMemoryOfRequestsIsBounded: however many large requests come at once, they
-// are answered or told to come back, the daemon stays ready, and takes up what
-// its budgets allow.
+// TestMemoryOfRequestsIsBounded: for any number of large requests, each is answered or
+// gets Retry-After, the daemon stays ready, and its memory stays within its budgets.
 func TestMemoryOfRequestsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("creates hundreds of large tasks")
@@ -142,7 +141,7 @@ func TestMemoryOfRequestsIsBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		tick := time.NewTicker(10 * time.Millisecond) // takes time: somebody who probes, and leaves the machine to the requests
+		tick := time.NewTicker(10 * time.Millisecond) // takes time: a prober that leaves the machine to the requests
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			<-tick.C

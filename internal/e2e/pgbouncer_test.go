@@ -61,7 +61,7 @@ func TestThroughPgBouncer(t *testing.T) {
 			r.ready()
 			direct := db.QueryInt(t, `select count(*) from pg_stat_activity where datname = current_database()
 				and backend_type = 'client backend' and application_name not like '%listener%' and pid <> pg_backend_pid()`)
-			require.LessOrEqual(t, direct, 3, "nothing but listeners goes past the pooler")
+			require.LessOrEqual(t, direct, 3, "only listeners bypass the pooler")
 			for _, id := range submit(t, r, 200, "pooled") {
 				require.Equal(t, "complete", r.wait(id, time.Minute).Status)
 			}

@@ -19,9 +19,9 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-// TestReadmesWorkerJoinsDev does what README tells a newcomer: the program in a
-// module of its own, joined to `tasker-ctl dev` with the line that dev prints,
-// and the request, whose task ends with the greeting in capitals.
+// TestReadmesWorkerJoinsDev follows README: the program in its own module, joined to
+// `tasker-ctl dev` with the line that dev prints, and the request, whose task ends with
+// the greeting in capitals.
 func TestReadmesWorkerJoinsDev(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
@@ -56,8 +56,8 @@ func TestReadmesWorkerJoinsDev(t *testing.T) {
 	require.Zero(t, dev.child.ExitCode(), dev.output())
 }
 
-// TestEmbeddedProgram runs the program of docs/embedding.md, which holds the
-// engine itself, on an empty database that only its own pool knows.
+// TestEmbeddedProgram runs the program of docs/embedding.md, which embeds the engine, on
+// an empty database that only its own pool can reach.
 func TestEmbeddedProgram(t *testing.T) {
 	page, err := os.ReadFile("../../docs/embedding.md")
 	require.NoError(t, err)
@@ -79,8 +79,8 @@ func programsOf(page string) (programs []string) {
 	return programs
 }
 
-// buildElsewhere compiles a program in a module of its own, with the sources
-// here in place of a released version.
+// buildElsewhere compiles a program in its own module, with these sources instead of a
+// released version.
 func buildElsewhere(t *testing.T, to, program string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -101,14 +101,13 @@ func buildElsewhere(t *testing.T, to, program string) {
 
 func goBuild(t *testing.T, in string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build"}, args...)...) // #nosec G204 -- the arguments are made here
-	cmd.Dir, cmd.Env = in, append(os.Environ(), "CGO_ENABLED=0")                         // as the daemons, which are compiled already
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build"}, args...)...) // #nosec G204 -- the arguments are built here
+	cmd.Dir, cmd.Env = in, append(os.Environ(), "CGO_ENABLED=0")                         // like the daemons, which are already compiled
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// command returns a command of a page's shell blocks, with the lines that it
-// goes on in.
+// command returns a command of a page's shell blocks, with its continuation lines.
 func command(t *testing.T, page, start string) string {
 	t.Helper()
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {
@@ -135,7 +134,7 @@ type shell struct {
 	out   *screen
 }
 
-// run starts a line of bash, without what would configure a daemon.
+// run starts a line of bash, without the variables that would configure a daemon.
 func run(t *testing.T, dir, line string) *shell {
 	t.Helper()
 	s := &shell{t: t, dir: dir, out: &screen{}}
@@ -192,7 +191,7 @@ func (s *shell) says(pattern string) (found string) {
 
 func (s *shell) output() string { return s.out.String() }
 
-// screen keeps what a process writes.
+// screen records the output of a process.
 type screen struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -24,9 +24,9 @@ func as(t *testing.T, db *pgtest.DB, role string) string {
 	return u.String()
 }
 
-// TestRoles starts a fleet twice as each of the roles that docs/operations.md
-// has people create, with the very statements it shows. The server is private:
-// roles belong to the whole server.
+// TestRoles starts a fleet twice as each of the roles that docs/operations.md documents,
+// created with the statements shown there. The server is private: roles belong to the
+// whole server.
 func TestRoles(t *testing.T) {
 	const (
 		login   = "create role app login password '…';"

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
-// statusOf asks a process for its status and returns the lines by part.
+// statusOf signals a process for its status and returns the lines by part.
 func statusOf(t *testing.T, p *fleet.Process, parts ...string) map[string]map[string]any {
 	t.Helper()
 	require.NoError(t, p.Signal(syscall.SIGUSR1))
@@ -51,7 +51,7 @@ func TestStatusOnRequest(t *testing.T) {
 	require.Positive(t, o["process"]["goroutines"])
 
 	var w map[string]map[string]any
-	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // a task may be seen complete before its worker has the answer to its last report
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { // a task may be complete before its worker has the answer to its last report
 		w = statusOf(t, r.all[1], "process", "worker", "pool", "event system worker", "loop signal-statistics")
 		return w["worker"]["reports_pending"] == 0.0, fmt.Sprint(w["worker"])
 	})
@@ -69,7 +69,7 @@ func TestReloadChangesTheLevelOfTheLog(t *testing.T) {
 	}
 	for _, p := range r.all {
 		require.NotContains(t, p.Log(), `"level":"debug"`)
-		reload(p, `log_format = "json"`, "log_format = \"json\"\nlog_level = \"debug\"", "read the configuration again")
+		reload(p, `log_format = "json"`, "log_format = \"json\"\nlog_level = \"debug\"", "reloaded the configuration")
 		reload(p, "log_level", "log_depth", "the new configuration is not in force") // a mistake changes nothing
 	}
 	for _, p := range r.all {

@@ -53,9 +53,9 @@ func (r *running) startTransactions(bin string) *fleet.Process {
 	return p
 }
 
-// Workers die while their handlers' transactions are open, being reported and
-// being committed: rows and completions are both there or both absent at every
-// moment, and in the end every step has completed once.
+// Workers die while their handlers' transactions are open, being reported and being
+// committed: at every moment rows and completions are both there or both absent, and in
+// the end every step has completed once.
 func TestWorkersKilledWithTransactionsOpen(t *testing.T) {
 	kills, tasks := 6, 300
 	if testing.Short() {

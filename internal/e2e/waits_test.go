@@ -42,8 +42,8 @@ steps:
 		w.Register("note", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
 }
 
-// Orchestrators die while they begin steps that wait and tell tasks of each
-// other: nothing is begun twice, told twice or forgotten.
+// Orchestrators die while they begin waiting steps and notify dependents: no step begins
+// twice, and no notification is lost or repeated.
 func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 	kills, tasks := 6, 120
 	if testing.Short() {
@@ -71,7 +71,7 @@ func TestOrchestratorsKilledWhileTasksWait(t *testing.T) {
 	ended := func() int { return r.db.QueryInt(t, `select count(*) from tasker.step_attempts where task_state = 9`) }
 	for i := range tasks {
 		if i%2 == 0 {
-			send(i) // before anybody waits
+			send(i) // before any step waits
 		}
 		made, err := c.CreateTask(t.Context(), inKept("waits", fmt.Sprintf(`{"i":%d}`, i)))
 		require.NoError(t, err)

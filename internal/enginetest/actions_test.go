@@ -22,8 +22,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// operated has two branches: fragile, which fails for good while broken says
-// so, and first → slow; last needs both.
+// operated has two branches: fragile, which fails permanently while broken is set, and
+// first → slow; last needs both.
 const operated = `
 name: operated
 namespace_name: test
@@ -35,12 +35,12 @@ steps:
   - {name: last, dependencies: [fragile, slow], handler: {callable: op.echo}}
 `
 
-// operators holds what the handlers of operated go by.
+// operators controls the handlers of operated.
 type operators struct {
 	broken  atomic.Bool
 	release chan struct{} // closed: slow ends
-	running chan struct{} // told when slow has begun
-	ended   chan error    // why slow gave up
+	running chan struct{} // receives when slow has begun
+	ended   chan error    // why slow ended
 	runs    atomic.Int32  // of slow
 }
 
@@ -100,9 +100,8 @@ func by(kind orchestration.ActionKind, on *uuid.UUID) orchestration.Action {
 	return orchestration.Action{Kind: kind, Step: on, Actor: "ana", Reason: "because"}
 }
 
-// TestResetWhileAnotherStepRuns: the failed branch is mended and reset while
-// slow runs as the only step in hand. It gets a row of its own, and what it
-// reports counts.
+// TestResetWhileAnotherStepRuns: the failed branch is reset while slow runs as the only
+// step in hand. Slow gets its own row, and its report counts.
 func TestResetWhileAnotherStepRuns(t *testing.T) {
 	t.Parallel()
 	o := newOperators(true)
@@ -120,8 +119,8 @@ func TestResetWhileAnotherStepRuns(t *testing.T) {
 	require.EqualValues(t, 1, o.runs.Load(), "the running step was not run again")
 }
 
-// TestAFailedTaskIsBroughtBack: it ends as error with an open investigation;
-// the reset brings it back, and its end closes the investigation.
+// TestAFailedTaskIsBroughtBack: it ends as error with a pending dead letter; the reset
+// reopens it, and its end closes the dead letter.
 func TestAFailedTaskIsBroughtBack(t *testing.T) {
 	t.Parallel()
 	o := newOperators(true)
@@ -137,14 +136,14 @@ func TestAFailedTaskIsBroughtBack(t *testing.T) {
 
 	var notAllowed *orchestration.TransitionError
 	require.ErrorAs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionResetForRetry, step(t, task, "first"))), &notAllowed)
-	require.Equal(t, workflow.TaskError, e.Read(task).State, "what is refused brings nothing back")
+	require.Equal(t, workflow.TaskError, e.Read(task).State, "a rejected action reopens nothing")
 
 	o.broken.Store(false)
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionResetForRetry, step(t, task, "fragile"))))
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)
 	letter, err = e.Store.DeadLetterOfTask(t.Context(), task)
 	require.NoError(t, err)
-	require.Equal(t, store.ResolutionManuallyResolved, letter.Resolution, "it closed by itself")
+	require.Equal(t, store.ResolutionManuallyResolved, letter.Resolution, "it closed automatically")
 
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionRunAgain, step(t, task, "first"))))
 	again := e.Await(task)
@@ -165,12 +164,12 @@ func TestAStepIsCompletedByHand(t *testing.T) {
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, complete))
 	ended := e.Await(task)
 	require.Equal(t, workflow.TaskComplete, ended.State)
-	require.JSONEq(t, `{"by":"hand"}`, string(ended.Steps[3].Result), "its child got the result")
+	require.JSONEq(t, `{"by":"hand"}`, string(ended.Steps[3].Result), "its child received the result")
 	manual := ended.Steps[0].Manual
 	require.NotNil(t, manual)
 	require.Equal(t, []string{complete.Actor, complete.Reason}, []string{manual.Actor, manual.Reason})
 	require.JSONEq(t, `{"ticket":"X-1"}`, string(manual.Metadata))
-	require.Nil(t, ended.Steps[3].Manual, "a handler gave this one")
+	require.Nil(t, ended.Steps[3].Manual, "a handler returned this one")
 
 	o.broken.Store(false)
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionRunAgain, step(t, task, "fragile"))))
@@ -179,8 +178,8 @@ func TestAStepIsCompletedByHand(t *testing.T) {
 	require.Nil(t, again.Steps[0].Manual, "and the latest of this one")
 }
 
-// TestCancelEndsRunningHandlers: the handler learns of it at once, not with the
-// next heartbeat.
+// TestCancelEndsRunningHandlers: the handler's context ends at once, not with the next
+// heartbeat.
 func TestCancelEndsRunningHandlers(t *testing.T) {
 	t.Parallel()
 	o := newOperators(false)
@@ -194,7 +193,7 @@ func TestCancelEndsRunningHandlers(t *testing.T) {
 	case why := <-o.ended:
 		require.ErrorIs(t, why, worker.ErrLeaseLost)
 	case <-time.After(60 * time.Second):
-		t.Fatal("the handler was not told")
+		t.Fatal("the handler's context has not ended")
 	}
 	require.Equal(t, workflow.TaskCancelled, e.Read(task).State)
 	require.ErrorIs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionCancel, nil)), store.ErrTaskEnded)
@@ -215,8 +214,8 @@ func TestALeaseIsReleased(t *testing.T) {
 	require.ErrorAs(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionReleaseLease, step(t, task, "slow"))), &notAllowed)
 }
 
-// TestWaitForATaskThatRunsAgain: neither an earlier end nor a signal of it that
-// comes late is the end.
+// TestWaitForATaskThatRunsAgain: neither an earlier end nor a late signal of it counts as
+// the end.
 func TestWaitForATaskThatRunsAgain(t *testing.T) {
 	t.Parallel()
 	o := newOperators(false)
@@ -301,8 +300,8 @@ func TestADeadLetterIsReplayed(t *testing.T) {
 	require.Zero(t, result.Matched, "it is not open any more")
 }
 
-// TestAReplayThatWasCutShortIsFinished: an orchestrator has created the task and
-// died before it closed the entry.
+// TestAReplayThatWasCutShortIsFinished: an orchestrator created the task and died before
+// it closed the entry.
 func TestAReplayThatWasCutShortIsFinished(t *testing.T) {
 	t.Parallel()
 	o := newOperators(true)
@@ -327,7 +326,7 @@ func TestAReplayThatWasCutShortIsFinished(t *testing.T) {
 		replayed, err := e.Orchestrator.Replay(t.Context(), task, again)
 		if edited {
 			var duplicate *orchestration.DuplicateError
-			require.ErrorAs(t, err, &duplicate, "the context asked for is not that of the task")
+			require.ErrorAs(t, err, &duplicate, "the requested context is not that of the task")
 			require.Equal(t, first.UUID, duplicate.Existing)
 		} else {
 			require.NoError(t, err)
@@ -340,8 +339,8 @@ func TestAReplayThatWasCutShortIsFinished(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordsGoIntoQuarantine: they end there, do not stop others, and
-// are not found again and again.
+// TestUnreadableRecordsGoIntoQuarantine: they end there, do not stop others, and are not
+// found repeatedly.
 func TestUnreadableRecordsGoIntoQuarantine(t *testing.T) {
 	t.Parallel()
 	o := newOperators(false)
@@ -371,7 +370,7 @@ func TestAPausedNamespaceIsNotClaimed(t *testing.T) {
 	claimed, _, err := e.Store.Claim(t.Context(), store.ClaimRequest{Worker: uuid.Must(uuid.NewV7()), Limit: 10, Lease: time.Minute,
 		Callables: []int32{int32(e.DB.QueryInt(t, `select distinct callable from tasker.board where state = 2`))}}, true)
 	require.NoError(t, err)
-	require.Empty(t, claimed, "also a scan of everything finds nothing")
+	require.Empty(t, claimed, "a full scan finds nothing either")
 	require.Zero(t, e.Read(task).Steps[0].Attempts)
 	require.NoError(t, e.Orchestrator.Resume(t.Context(), store.Pause{Namespace: "test", Actor: "ana", Reason: "done"}))
 	require.Equal(t, workflow.TaskComplete, e.Await(task).State)

@@ -61,8 +61,8 @@ func inEveryMode(t *testing.T, test func(t *testing.T, mode deploymode.Mode)) {
 	}
 }
 
-// TestWorkersOfDifferentReleasesShareANamespace: a worker that has no handler for a
-// step leaves it to those that do, however free it is.
+// TestWorkersOfDifferentReleasesShareANamespace: a worker without a handler for a step
+// leaves it to the others, however free it is.
 func TestWorkersOfDifferentReleasesShareANamespace(t *testing.T) {
 	t.Parallel()
 	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
@@ -86,8 +86,8 @@ func TestWorkersOfDifferentReleasesShareANamespace(t *testing.T) {
 	})
 }
 
-// TestAStepWaitsForAWorkerThatCanRunIt, and costs it no attempt; a handler that is
-// registered while the worker runs is one.
+// TestAStepWaitsForAWorkerThatCanRunIt, without using an attempt; a handler registered
+// while the worker runs counts.
 func TestAStepWaitsForAWorkerThatCanRunIt(t *testing.T) {
 	t.Parallel()
 	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
@@ -106,8 +106,8 @@ func TestAStepWaitsForAWorkerThatCanRunIt(t *testing.T) {
 	})
 }
 
-// TestACallableIsNewToAWorkerThatRuns: a template that somebody else registers, and
-// tells nobody of, calls what the worker has a handler for.
+// TestACallableIsNewToAWorkerThatRuns: a template registered elsewhere, without a signal,
+// names a callable for which the worker has a handler.
 func TestACallableIsNewToAWorkerThatRuns(t *testing.T) {
 	t.Parallel()
 	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {

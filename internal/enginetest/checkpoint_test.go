@@ -32,17 +32,17 @@ steps:
     handler: {callable: checkpoint.aggregate}
 `
 
-// order is what a task of checkpointed is to do.
+// order is the input of a task of checkpointed.
 type order struct {
 	Total         int  `json:"total_items"`
 	PerCheckpoint int  `json:"items_per_checkpoint"`
-	FailAfter     int  `json:"fail_after_items"` // 0: it does not
+	FailAfter     int  `json:"fail_after_items"` // 0: never
 	FailOn        int  `json:"fail_on_attempt"`
 	Permanent     bool `json:"permanent_failure"`
-	Inline        bool `json:"inline"` // save and go on, instead of yielding
+	Inline        bool `json:"inline"` // save and continue instead of yielding
 }
 
-// tally is what the work accumulates.
+// tally is what the handler accumulates.
 type tally struct {
 	Sum         int `json:"sum"`
 	Checkpoints int `json:"checkpoints_used"`
@@ -139,7 +139,7 @@ func encoded(t *testing.T, in order) string {
 	return string(doc)
 }
 
-// ways are those to run a worker: one that reports, and one that settles what it can.
+// ways are the two kinds of workers: one that reports, and one that settles.
 func ways() map[string]enginetest.Option {
 	return map[string]enginetest.Option{
 		"reported": func(_ *orchestration.Config, c *worker.Config) { c.Report.Only = true },
@@ -174,7 +174,7 @@ func TestCheckpointsCarryThroughFailures(t *testing.T) {
 					t.Parallel()
 					items := &ledgerOfItems{times: map[uuid.UUID]map[int]int{}}
 					e := enginetest.Start(t, items.register, with)
-					in := c.in // of this way alone
+					in := c.in // for this way only
 					in.Inline = inline
 					task := e.Run("test", "checkpointed", encoded(t, in))
 					require.Equal(t, c.attempts, task.Steps[0].Attempts, "checkpoints use no attempts")
@@ -190,7 +190,7 @@ func TestCheckpointsCarryThroughFailures(t *testing.T) {
 					var got workResult
 					require.NoError(t, json.Unmarshal(task.Steps[1].Result, &got))
 					require.EqualValues(t, c.in.Total, got.Processed)
-					require.Equal(t, c.in.Total*(c.in.Total-1)/2, got.Sum, "what was done twice counts once")
+					require.Equal(t, c.in.Total*(c.in.Total-1)/2, got.Sum, "repeated work counts once")
 					require.Equal(t, c.checkpoints, got.Checkpoints)
 					require.Equal(t, c.resumed, got.ResumedFrom)
 					want := map[int]int{1: c.in.Total - c.twice, 2: c.twice}
@@ -199,7 +199,7 @@ func TestCheckpointsCarryThroughFailures(t *testing.T) {
 							delete(want, times)
 						}
 					}
-					require.Equal(t, want, items.repeated(task.UUID), "nothing is processed twice before the last checkpoint")
+					require.Equal(t, want, items.repeated(task.UUID), "no item before the last checkpoint is repeated")
 					if c.checkpoints > 0 {
 						require.Contains(t, string(task.Steps[0].Checkpoint), `"history"`)
 					} else {
@@ -212,12 +212,11 @@ func TestCheckpointsCarryThroughFailures(t *testing.T) {
 	}
 }
 
-// slow is a step that works through a cursor, one turn for each token it is
-// given.
+// slow is a step that works through a cursor, one turn per token.
 type slow struct {
-	turns chan struct{} // each lets one execution go on
+	turns chan struct{} // each lets one execution continue
 	begun chan int      // the cursor with which an execution began
-	other chan error    // what handlers of another worker were told
+	other chan error    // errors of handlers of another worker
 }
 
 func newSlow() *slow {
@@ -282,7 +281,7 @@ func turn(t *testing.T, s *slow) {
 	select {
 	case s.turns <- struct{}{}:
 	case <-time.After(patience):
-		t.Fatal("no execution takes its turn")
+		t.Fatal("no execution takes a turn")
 	}
 }
 
@@ -297,8 +296,8 @@ func begun(t *testing.T, s *slow) int {
 	}
 }
 
-// TestADrainedWorkerHandsProgressOver: what it has yielded goes on elsewhere, in
-// the same attempt.
+// TestADrainedWorkerHandsProgressOver: yielded steps continue elsewhere, in the same
+// attempt.
 func TestADrainedWorkerHandsProgressOver(t *testing.T) {
 	t.Parallel()
 	s := newSlow()
@@ -322,8 +321,8 @@ func TestADrainedWorkerHandsProgressOver(t *testing.T) {
 	require.JSONEq(t, `{"attempt": 1}`, string(ended.Steps[0].Result))
 }
 
-// TestAReleasedLeaseGoesOnFromTheCheckpoint, in the next attempt; whoever had it
-// is told, and saves nothing any more.
+// TestAReleasedLeaseGoesOnFromTheCheckpoint, in the next attempt; the context of the old
+// handler ends, and it saves nothing any more.
 func TestAReleasedLeaseGoesOnFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	s := newSlow()
@@ -334,7 +333,7 @@ func TestAReleasedLeaseGoesOnFromTheCheckpoint(t *testing.T) {
 	require.Equal(t, 1, begun(t, s))
 	id := store.StepUUID(task, 0)
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task, by(orchestration.ActionReleaseLease, &id)))
-	require.Equal(t, 1, begun(t, s), "the second attempt goes on")
+	require.Equal(t, 1, begun(t, s), "the second attempt continues")
 	require.ErrorIs(t, <-s.other, worker.ErrLeaseLost)
 	turn(t, s)
 	require.Equal(t, 2, begun(t, s))
@@ -342,9 +341,8 @@ func TestAReleasedLeaseGoesOnFromTheCheckpoint(t *testing.T) {
 	require.JSONEq(t, `{"attempt": 2}`, string(e.Await(task).Steps[0].Result))
 }
 
-// TestAKilledWorkerLeavesItsProgress: it dies between the saving of a checkpoint
-// and the execution that would have followed. The lease ends, and another worker
-// goes on.
+// TestAKilledWorkerLeavesItsProgress: it dies between saving a checkpoint and the next
+// execution. The lease ends, and another worker continues.
 func TestAKilledWorkerLeavesItsProgress(t *testing.T) {
 	t.Parallel()
 	s := newSlow()
@@ -364,17 +362,18 @@ func TestAKilledWorkerLeavesItsProgress(t *testing.T) {
 	require.Equal(t, 2, begun(t, s))
 	saved, err = e.Store.SaveCheckpoints(t.Context(), []store.Checkpoint{point}, 20, time.Minute)
 	require.NoError(t, err)
-	require.False(t, saved[0].Saved, "it was only frozen, and comes too late")
+	require.False(t, saved[0].Saved, "it was only frozen, and is late")
 	turn(t, s)
 	ended := e.Await(task)
 	require.JSONEq(t, `{"attempt": 2}`, string(ended.Steps[0].Result))
 	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where checkpoint ->> 'cursor' = '2'`))
 }
 
-// TestResetGoesOnAndRunAgainDoesNot, as operators ask for it.
+// TestResetGoesOnAndRunAgainDoesNot: a reset continues from the checkpoint, run_again
+// does not.
 func TestResetGoesOnAndRunAgainDoesNot(t *testing.T) {
 	t.Parallel()
-	var broken sync.Map // by the task, whether the work fails for good
+	var broken sync.Map // by the task, whether the work fails permanently
 	var began sync.Map  // by the task, the cursor of the latest beginning
 	register := func(w *worker.Worker) error {
 		tmpl, _, err := workflow.ParseTemplate("slow.yaml", []byte(slowYAML))

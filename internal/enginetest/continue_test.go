@@ -42,9 +42,8 @@ steps:
   - {name: only, handler: {callable: leaf}}
 `
 
-// astray counts what is wrong with the links between tasks: an accepted
-// execution with another number of next tasks than one, a next task without
-// an accepted execution, and a link of which the other task does not know.
+// astray counts invalid links between tasks: an accepted execution with a number of next
+// tasks other than one, a next task without an accepted execution, and a one-sided link.
 const astray = `
 select (select count(*) from (select from tasker.step_attempts a left join tasker.v_task_continuations c using (task_uuid, token)
                               where a.outcome = 1 and a.result ? 'left' group by a.task_uuid, a.token having count(c.continued_by) <> 1) w)
@@ -93,8 +92,7 @@ func last(t *testing.T, e *enginetest.Engine, id uuid.UUID) (*store.Task, int) {
 	}
 }
 
-// What a handler leaves to the engine comes from its task, and both tasks show
-// each other.
+// Fields that a handler leaves empty come from its task, and both tasks show each other.
 func TestATaskContinuesAnother(t *testing.T) {
 	t.Parallel()
 	for name, hop := range map[string]worker.HandlerFunc{
@@ -146,8 +144,8 @@ func TestATaskContinuesAnother(t *testing.T) {
 	}
 }
 
-// A task that continues itself again and again leaves nothing behind but its
-// history, also where worker and orchestrator share a process.
+// A task that continues itself repeatedly leaves only its history, also if worker and
+// orchestrator share a process.
 func TestAChainGrowsNothing(t *testing.T) {
 	t.Parallel()
 	for _, near := range []bool{false, true} {
@@ -169,7 +167,7 @@ func growsNothing(t *testing.T, e *enginetest.Engine) {
 	require.Equal(t, links, n)
 	require.Equal(t, first, end.CorrelationID, "the chain is one correlation")
 	require.Zero(t, e.DB.QueryInt(t, astray))
-	require.Equal(t, 1, e.DB.QueryInt(t, `select count(*) from tasker.task_identities`), "only the first one was asked for")
+	require.Equal(t, 1, e.DB.QueryInt(t, `select count(*) from tasker.task_identities`), "only the first task was requested")
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.board`))
 
 	whole, err := e.Store.Chain(t.Context(), first, store.MaxChain)
@@ -193,8 +191,7 @@ func growsNothing(t *testing.T, e *enginetest.Engine) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
-// A next task that was created before is the next task, and chains may meet in
-// it, or close.
+// An existing task with the key is the next task, and chains may meet in it, or close.
 func TestChainsMeetInATaskThatExists(t *testing.T) {
 	t.Parallel()
 	e := chains(t, worker.Typed(func(_ *worker.StepContext, in hopInput) (any, error) {
@@ -218,7 +215,7 @@ func TestChainsMeetInATaskThatExists(t *testing.T) {
 	require.Zero(t, e.DB.QueryInt(t, astray))
 	require.Equal(t, 4, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 
-	// A ring ends, however long one asks.
+	// A ring ends for any limit.
 	e.DB.Exec(t, `insert into tasker.task_events (task_uuid, from_state, to_state, actor, metadata)
 		select $1, 4, 4, 'test', jsonb_build_object('continued_by', task_uuid, 'step', 0, 'token', 0) from tasker.tasks where task_uuid <> $1`, goal.UUID)
 	ring, err := e.Store.Chain(t.Context(), goal.UUID, store.MaxChain)
@@ -235,8 +232,7 @@ func TestChainsMeetInATaskThatExists(t *testing.T) {
 	require.Empty(t, task.ContinuedBy)
 }
 
-// What cannot be created is a failure that nobody repeats, and so is what a
-// mark makes one.
+// A next task that cannot be created is a permanent failure, and so is a marked one.
 func TestARefusedNextTaskFailsTheStep(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -270,8 +266,8 @@ func TestARefusedNextTaskFailsTheStep(t *testing.T) {
 	require.Empty(t, task.ContinuedBy)
 }
 
-// A result that the fence refuses creates nothing, and a handler that has ended
-// its transaction by itself does not get its next task in without it.
+// A result rejected by the fence creates no task, and a handler that ends its transaction
+// itself does not create its next task without the report.
 func TestAResultThatIsRefusedContinuesNothing(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan uuid.UUID), make(chan struct{})
@@ -301,9 +297,8 @@ func TestAResultThatIsRefusedContinuesNothing(t *testing.T) {
 	require.Equal(t, 1, ended.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 }
 
-// Connections are killed between the handler's end and the commit, at each of the
-// moments that matter: one next task for the execution that was accepted, and
-// none for the others.
+// Connections are killed between the handler's end and the commit, at each relevant
+// moment: one next task for the accepted execution, and none for the others.
 func TestOneNextTaskAtEachCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range cuts {
@@ -372,8 +367,8 @@ func TestChainsUnderKills(t *testing.T) {
 	t.Logf("%d kills; %d attempts for %d links", killed, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`), count*links)
 }
 
-// A handler that is told of the end of its worker, and ends well, has its next
-// task created like others have their results reported.
+// A handler that succeeds during the stop of its worker has its next task created, as
+// others have their results reported.
 func TestContinuingWhileTheWorkerStops(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
@@ -394,8 +389,7 @@ func TestContinuingWhileTheWorkerStops(t *testing.T) {
 	require.Zero(t, e.DB.QueryInt(t, astray))
 }
 
-// The same where it waits for a connection, which somebody else has, when the
-// worker is stopped.
+// The same if it waits for a connection that is in use when the worker is stopped.
 func TestContinuingWhileTheWorkerStopsAndConnectionsAreShort(t *testing.T) {
 	t.Parallel()
 	held, returns := make(chan struct{}), make(chan struct{})
@@ -423,8 +417,8 @@ func TestContinuingWhileTheWorkerStopsAndConnectionsAreShort(t *testing.T) {
 	require.Zero(t, e.DB.QueryInt(t, astray))
 }
 
-// stopAtOnce stops the worker and tells its handlers so at once, which leaves
-// them all the time that handlers get.
+// stopAtOnce stops the worker and cancels its handlers at once, which leaves them the
+// whole grace.
 func stopAtOnce(t *testing.T, e *enginetest.Engine) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

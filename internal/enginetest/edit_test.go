@@ -29,11 +29,11 @@ steps:
   - {name: end, dependencies: [left, right], handler: {callable: seen}}
 `
 
-// edits is an engine whose handlers answer with the n that they were given;
-// negative ones are errors for good.
+// edits is an engine whose handlers return the n of their input; negative ones are
+// permanent errors.
 type edits struct {
 	*enginetest.Engine
-	running chan struct{} // told when right has begun, and "wait" was in its context
+	running chan struct{} // receives when right has begun with "wait" in its context
 	release chan struct{}
 }
 
@@ -46,7 +46,7 @@ func newEdits(t *testing.T) *edits {
 	}
 	seen := worker.Typed(func(_ *worker.StepContext, in input) (int, error) {
 		if in.N < 0 {
-			return 0, worker.Permanent(errors.New("less than nothing"))
+			return 0, worker.Permanent(errors.New("negative number"))
 		}
 		return in.N, nil
 	})
@@ -68,7 +68,7 @@ func newEdits(t *testing.T) *edits {
 	return e
 }
 
-// again asks for a step once more.
+// again runs a step again.
 func again(task uuid.UUID, no int, edit *orchestration.ContextEdit) orchestration.Action {
 	id := store.StepUUID(task, no)
 	a := by(orchestration.ActionRunAgain, &id)
@@ -84,8 +84,8 @@ func replaced(context string) *orchestration.ContextEdit {
 	return &orchestration.ContextEdit{Context: json.RawMessage(context)}
 }
 
-// The steps that run again get the new input, whatever the sizes of both; those
-// before them keep what they did. The history has both.
+// The steps that run again get the new input, of any size; those before them keep their
+// results. The history has both.
 func TestAStepRunsAgainWithEditedInput(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 2000)
@@ -133,8 +133,8 @@ func TestAStepRunsAgainWithEditedInput(t *testing.T) {
 	}
 }
 
-// Refused is what a new task would be refused for, and what has two meanings; the
-// task stays as it was.
+// Input that a creation would reject is rejected, and so is an ambiguous edit; the task
+// stays unchanged.
 func TestAnEditIsCheckedLikeACreation(t *testing.T) {
 	t.Parallel()
 	e := newEdits(t)
@@ -163,14 +163,14 @@ func TestAnEditIsCheckedLikeACreation(t *testing.T) {
 	require.ErrorContains(t, err, "one task at a time")
 	require.Equal(t, task, e.Await(task.UUID), "nothing has changed")
 
-	// What changes nothing is no edit.
+	// An edit without a change is not recorded.
 	require.NoError(t, e.Orchestrator.Act(t.Context(), task.UUID, again(task.UUID, 1, patched(`{"n":1,"none":null}`))))
 	require.Equal(t, workflow.TaskComplete, e.Await(task.UUID).State)
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.task_events where metadata ? 'context'`))
 }
 
-// manyKeys is an object within all bounds but that of the whole with another one
-// of the same size.
+// manyKeys is an object within all bounds but that of the whole with another one of the
+// same size.
 func manyKeys(count int) string {
 	var b strings.Builder
 	for i := range count {
@@ -179,7 +179,7 @@ func manyKeys(count int) string {
 	return "{" + b.String()[1:] + "}"
 }
 
-// A step that runs keeps what it was given; what begins later gets the new input.
+// A running step keeps its input; later ones get the new one.
 func TestARunningStepKeepsItsInput(t *testing.T) {
 	t.Parallel()
 	e := newEdits(t)
@@ -231,7 +231,7 @@ func TestAReplayWithEditedInput(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A preview tells what the action then does, and changes nothing by itself.
+// A preview shows the effect of the action, and changes nothing.
 func TestAPreviewIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	for no, want := range []map[string]workflow.StepState{

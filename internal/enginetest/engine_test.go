@@ -80,17 +80,17 @@ func TestRetriesComeBackByTheTimer(t *testing.T) {
 	require.JSONEq(t, `3`, string(task.Steps[0].Result))
 }
 
-// TestAFailedStepIsTold: the line names the step by what people search for. The
-// numbers of steps have a field of their own: what collects logs takes one type.
+// TestAFailedStepIsTold: the log line names the step by searchable terms. The numbers of
+// steps have their own field: log collectors accept one type.
 func TestAFailedStepIsTold(t *testing.T) {
 	t.Parallel()
 	core, lines := observer.New(zap.DebugLevel)
 	e := enginetest.Start(t, handlers(nil), func(o *orchestration.Config, w *worker.Config) { o.Logger, w.Logger = zap.New(core), zap.New(core) })
 	task := e.Run("test", "flaky", `{"n":1}`)
 	require.Equal(t, workflow.TaskComplete, task.State)
-	told := lines.FilterMessage("step failed").All()
-	require.Len(t, told, 2)
-	for i, line := range told {
+	logged := lines.FilterMessage("step failed").All()
+	require.Len(t, logged, 2)
+	for i, line := range logged {
 		require.Equal(t, zap.WarnLevel, line.Level)
 		require.Equal(t, map[string]any{"namespace": "test", "template": "flaky", "step": "a", "step_no": int64(0), "attempt": int64(i + 1),
 			"task_uuid": task.UUID.String(), "correlation_id": task.CorrelationID.String(),
@@ -120,11 +120,11 @@ func TestCreateRefusesWithClearErrors(t *testing.T) {
 	require.NoError(t, create("ok", `{"n":1}`, ""))
 	var duplicate *orchestration.DuplicateError
 	require.ErrorAs(t, create("ok", `{ "n" : 1.0 }`, ""), &duplicate, "the same context in other words")
-	require.Equal(t, uuid.Nil, duplicate.Existing, "who guesses contexts learns nothing")
+	require.Equal(t, uuid.Nil, duplicate.Existing, "a guessed context reveals nothing")
 	require.NoError(t, create("ok", `{"n":1}`, "key"), "a key is an identity of its own")
 	require.ErrorAs(t, create("ok", `{"n":2}`, "key"), &duplicate)
 	require.NotEqual(t, uuid.Nil, duplicate.Existing)
-	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "what was refused left nothing")
+	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "a rejected request leaves no task")
 }
 
 func TestOneOfManyEqualRequestsWins(t *testing.T) {
@@ -184,7 +184,7 @@ func TestExpiredLeaseGoesOnWithTheNextAttempt(t *testing.T) {
 	})
 	first := store.ClaimKey{TaskUUID: id, Token: int64(e.DB.QueryInt(t, `select token from tasker.board where state = 3`))}
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
-		// Again and again: a heartbeat may extend the lease before anybody sees that it has ended.
+		// Repeated, because a heartbeat may extend the lease before its end is seen.
 		require.NoError(t, e.Store.ReleaseLeases(t.Context(), []store.ClaimKey{first}))
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where state = 3 and attempt = 2`) == 1, "no second attempt"
 	})
@@ -242,7 +242,7 @@ func TestLostSignalsAreMadeGoodByTheHeartbeat(t *testing.T) {
 	})
 	plan, err := e.Store.PlanNamed(t.Context(), "test", "ok", "1.0.0")
 	require.NoError(t, err)
-	// Created by somebody who died before the signal.
+	// Created by a process that died before the signal.
 	task := store.NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`), CorrelationID: uuid.Must(uuid.NewV7())}
 	_, err = e.Store.CreateTasks(t.Context(), []store.NewTask{task})
 	require.NoError(t, err)

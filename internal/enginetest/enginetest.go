@@ -1,7 +1,7 @@
-// Package enginetest runs the whole engine in the process of a test: a
-// migrated database of its own, an orchestrator, a worker, and signals that do
-// not leave the process. It is for tests of handlers and flows; what concerns
-// daemons, modes and the network is tested with real processes in e2e.
+// Package enginetest runs the whole engine in the process of a test: its own migrated
+// database, an orchestrator, a worker, and signals within the process. It is for tests of
+// handlers and flows; daemons, modes and the network are tested with real processes in
+// e2e.
 package enginetest
 
 import (
@@ -38,7 +38,7 @@ type Engine struct {
 	config       orchestration.Config
 }
 
-// Migrate brings a database to the product's schema.
+// Migrate migrates a database to the product's schema.
 func Migrate(ctx context.Context, dsn string) error {
 	m, err := store.NewMigrator(dsn)
 	if err != nil {
@@ -69,8 +69,8 @@ func OpenStore(t testing.TB) (*store.Store, *pgtest.DB) {
 // Option changes how the engine is built.
 type Option func(*orchestration.Config, *worker.Config)
 
-// Start runs an engine; register gives the worker its handlers and templates.
-// It is stopped, and the records are checked, when the test ends.
+// Start runs an engine; register adds the worker's handlers and templates. At the end of
+// the test it is stopped, and the records are checked.
 func Start(t testing.TB, register func(*worker.Worker) error, options ...Option) *Engine {
 	t.Helper()
 	s, db := OpenStore(t)
@@ -102,8 +102,8 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 	return e
 }
 
-// Configured is an orchestrator by the defaults of the configuration, except that
-// it opens no dead letters. Store, Publisher and the event systems are left out.
+// Configured is an orchestrator with the defaults of the configuration, except that it
+// opens no dead letters. Store, Publisher and the event systems are unset.
 func Configured(t testing.TB) orchestration.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
@@ -113,8 +113,8 @@ func Configured(t testing.TB) orchestration.Config {
 	return c
 }
 
-// Completed takes what the settings of an event system leave out from the
-// defaults of the configuration.
+// Completed sets missing settings of an event system to the defaults of the
+// configuration.
 func Completed(t testing.TB, c coordinator.Config) coordinator.Config {
 	t.Helper()
 	defaults, err := config.Defaults()
@@ -132,8 +132,8 @@ func (e *Engine) stop() {
 	require.Empty(e.t, report.Violations)
 }
 
-// AnotherOrchestrator runs a second one beside the first, until the test ends;
-// changes are to its configuration.
+// AnotherOrchestrator runs a second one beside the first, until the test ends; changes
+// apply to its configuration.
 func (e *Engine) AnotherOrchestrator(changes ...func(*orchestration.Config)) *orchestration.Orchestrator {
 	e.t.Helper()
 	cfg := e.config
@@ -186,7 +186,7 @@ func (e *Engine) Await(id uuid.UUID) *store.Task {
 	return task
 }
 
-// Read reads a task as it stands.
+// Read reads the present state of a task.
 func (e *Engine) Read(id uuid.UUID) *store.Task {
 	e.t.Helper()
 	task, err := e.Store.Task(e.t.Context(), id)
@@ -194,7 +194,7 @@ func (e *Engine) Read(id uuid.UUID) *store.Task {
 	return task
 }
 
-// Until waits until a task is as it should be.
+// Until waits until a task fulfils a condition.
 func (e *Engine) Until(id uuid.UUID, right func(*store.Task) bool) {
 	e.t.Helper()
 	require.Eventually(e.t, func() bool { return right(e.Read(id)) }, 30*time.Second, 10*time.Millisecond)

@@ -23,8 +23,8 @@ steps:
     publishes_events: [{name: pay.done, schema: {}}]
 `
 
-// TestEveryReplicaLearnsOfEvents: the one that has published them, and the others
-// by signal.
+// TestEveryReplicaLearnsOfEvents: the one that has published them, and the others by
+// signal.
 func TestEveryReplicaLearnsOfEvents(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
@@ -38,14 +38,14 @@ func TestEveryReplicaLearnsOfEvents(t *testing.T) {
 		select {
 		case <-news:
 		case <-time.After(30 * time.Second):
-			require.Fail(t, "nobody was told")
+			require.Fail(t, "no notification")
 		}
 	}
 	require.Equal(t, 1, e.DB.QueryInt(t, `select count(*)::int from tasker.domain_events`))
 }
 
-// TestEventsOfStepsInATransaction: what is published follows the commit of the
-// handler, also where the engine could have settled the step.
+// TestEventsOfStepsInATransaction: events are published after the commit of the handler,
+// even if the engine could have settled the step.
 func TestEventsOfStepsInATransaction(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {

@@ -27,8 +27,8 @@ steps:
     handler: {callable: %s}
 `
 
-// TestALongQueueDoesNotStarveAnother lets one queue hold every permit in turn
-// while it is long, and expects a step of the other to get one nevertheless.
+// TestALongQueueDoesNotStarveAnother lets one long queue use every permit in turn, and
+// expects a step of the other to get one.
 func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -56,7 +56,7 @@ func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 		return nil
 	})
 	var all []uuid.UUID
-	for i := range 400 { // each claim takes some tens of them, and begins with either by chance
+	for i := range 400 { // each claim takes some tens of them, starting with a random queue
 		all = append(all, e.Submit("long", "lane", fmt.Sprintf(`{"i":%d}`, i)))
 	}
 	short := e.Submit("short", "lane", `{}`)
@@ -76,8 +76,8 @@ func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 	}
 }
 
-// TestWhatIsUrgentWaitsForNoFullScan: a worker that always finds enough where it
-// looks takes a step of a priority that it has never seen next.
+// TestWhatIsUrgentWaitsForNoFullScan: a worker that always finds enough from its marks
+// next takes a step of a priority new to it.
 func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 	t.Parallel()
 	gate, began := make(chan struct{}), make(chan uuid.UUID, 1)
@@ -97,11 +97,12 @@ func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 		})))
 	}, func(_ *orchestration.Config, w *worker.Config) {
 		w.MaxConcurrent, w.Mode = 1, deploymode.EventDrivenOnly
-		w.Lease, w.HeartbeatInterval = time.Hour, 20*time.Minute // heartbeats come when asked for
+		w.Lease, w.HeartbeatInterval = time.Hour, 20*time.Minute // heartbeats only on request
 	})
-	// heard waits until the worker has taken in all signals up to now: one that asks for
-	// a heartbeat comes behind them. The first heartbeat seen may have been on its way.
-	heard := func() {
+	// synced waits until the worker has received all signals up to now: a signal that
+	// requests a heartbeat follows them. The first heartbeat seen may have been under
+	// way.
+	synced := func() {
 		for range 3 {
 			before := e.DB.QueryString(t, `select heartbeat_at::text from tasker.workers`)
 			e.Bus.Publish(signal.Signal{Topic: signal.TopicControl})
@@ -117,7 +118,7 @@ func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 	created, err := e.Orchestrator.Create(t.Context(), orchestration.Request{
 		Namespace: "urgent", Name: "lane", Version: "1.0.0", Context: []byte(`{}`), Initiator: "test", Priority: &priority})
 	require.NoError(t, err)
-	heard()
+	synced()
 	place := 0
 	for i := range 20 {
 		gate <- struct{}{}
@@ -126,6 +127,6 @@ func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 		}
 	}
 	gate <- struct{}{}
-	require.LessOrEqual(t, place, 3, "it waits behind what is not urgent")
+	require.LessOrEqual(t, place, 3, "it waits behind less urgent steps")
 	require.Positive(t, place)
 }

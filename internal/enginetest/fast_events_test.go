@@ -39,17 +39,17 @@ steps:
       - {name: pay.both, delivery_mode: broadcast, schema: {}}
 `
 
-// replica is a worker with a listener of its own, and what its subscriber heard.
+// replica is a worker with its own listener, and the events that its subscriber received.
 type replica struct {
 	*worker.Worker
-	metrics *telemetry.Metrics
-	mu      sync.Mutex
-	heard   map[string]int // by event id
+	metrics  *telemetry.Metrics
+	mu       sync.Mutex
+	received map[string]int // by event id
 }
 
 func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica {
 	t.Helper()
-	r := &replica{metrics: telemetry.Discard(), heard: map[string]int{}}
+	r := &replica{metrics: telemetry.Discard(), received: map[string]int{}}
 	var err error
 	r.Worker, err = worker.New(worker.Config{Store: e.Store, EventSourceName: source, ListenerURL: e.DB.DSN, WorkerID: id, Environment: "test",
 		Namespaces: []string{"test"}, MaxConcurrent: 1, Metrics: r.metrics,
@@ -60,7 +60,7 @@ func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica 
 		r.Subscribe(events.Subscriber{Name: "display", Patterns: []string{"pay.*"}, Handle: func(_ context.Context, e events.Event) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.heard[e.ID]++
+			r.received[e.ID]++
 			return nil
 		}})))
 	require.NoError(t, r.Start(t.Context()))
@@ -71,7 +71,7 @@ func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica 
 	})
 	require.Eventually(t, func() bool {
 		l := r.Health().Events.Listener
-		return l != nil && !l.LagAt.IsZero() // a probe has come back: it hears
+		return l != nil && !l.LagAt.IsZero() // a probe has come back: it receives signals
 	}, patience, 5*time.Millisecond)
 	return r
 }
@@ -79,15 +79,15 @@ func newReplica(t *testing.T, e *enginetest.Engine, id, source string) *replica 
 func (r *replica) events() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.heard)
+	return maps.Clone(r.received)
 }
 
 func (r *replica) outcome(name string) int {
 	return int(testutil.ToFloat64(r.metrics.DomainEventsReceived.WithLabelValues(name)))
 }
 
-// TestFastEventsReachEveryReplica once, whoever has run the step, over each way
-// that signals can take.
+// TestFastEventsReachEveryReplica once, whichever has run the step, over each transport
+// of signals.
 func TestFastEventsReachEveryReplica(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{notify.Name, wal.Name, relay.Name} {
@@ -96,7 +96,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 			e := enginetest.Start(t, func(w *worker.Worker) error {
 				tmpl, _, err := workflow.ParseTemplate("quick.yaml", []byte(fastYAML))
 				return errors.Join(err, w.RegisterTemplate(tmpl))
-			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"nobody"} })
+			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"other"} })
 			var transport signal.Transport = wal.NewTransport(e.Store.Execer())
 			if source == notify.Name {
 				transport = notify.NewTransport(e.Store.Execer())
@@ -111,7 +111,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 			}
 			require.Eventually(t, func() bool { return len(replicas[0].events()) == 2*tasks && len(replicas[1].events()) == 2*tasks }, patience, 5*time.Millisecond)
 
-			// What was sent before this has arrived when this has.
+			// Everything sent before this has arrived when this has.
 			require.NoError(t, transport.Send(t.Context(), []signal.Signal{{Topic: signal.FastTopic("test"), Payload: "no event"}}))
 			for _, r := range replicas {
 				require.Eventually(t, func() bool { return r.outcome("malformed") == 1 }, patience, 5*time.Millisecond)

@@ -28,7 +28,7 @@ type intake struct {
 	*enginetest.Engine
 	t        *testing.T
 	broken   atomic.Bool
-	attempts sync.Map // what handlers saw of IsLastAttempt, by task and attempt
+	attempts sync.Map // IsLastAttempt in handlers, by task and attempt
 }
 
 var intakeTemplates = map[string]string{
@@ -138,7 +138,7 @@ func TestACrowdAsksForOneTask(t *testing.T) {
 	}
 }
 
-// TestACrowdUsesWhatExists: whoever wins, all are told the same task.
+// TestACrowdUsesWhatExists: all requests get the same task.
 func TestACrowdUsesWhatExists(t *testing.T) {
 	t.Parallel()
 	in := newIntake(t)
@@ -172,8 +172,8 @@ func TestACrowdUsesWhatExists(t *testing.T) {
 	require.NoError(t, results[5].Err)
 }
 
-// TestAWindowThatIsOverIsTakenOnce: when the time of an identity has come, one of
-// the crowd gets it, and its window begins anew.
+// TestAWindowThatIsOverIsTakenOnce: when the window of an identity is over, one of the
+// crowd gets it, and a new window begins.
 func TestAWindowThatIsOverIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	in := newIntake(t)
@@ -182,7 +182,7 @@ func TestAWindowThatIsOverIsTakenOnce(t *testing.T) {
 		_, err := in.Orchestrator.Create(t.Context(), in.request(name, ""))
 		require.NoError(t, err)
 		for range 3 {
-			// The border has come this very moment, by the database's clock.
+			// The window ends at this moment, by the database's clock.
 			require.EqualValues(t, 1, in.DB.Exec(t, `update tasker.task_identities set expires_at = clock_timestamp() where expires_at < 'infinity'
 				and task_uuid in (select task_uuid from tasker.tasks join tasker.plans using (plan_id) where name = $1)
 				and expires_at > clock_timestamp()`, name))
@@ -217,8 +217,8 @@ func TestIdentitiesEndByTheDatabasesClock(t *testing.T) {
 	require.True(t, end("unique", "", "t.requested_at + interval '1 hour'"))
 }
 
-// TestTheZoneOfACalendarIsTheServers: what the database cannot compute with is
-// refused when the template is registered, not when a task is created.
+// TestTheZoneOfACalendarIsTheServers: a zone unknown to the database is rejected when the
+// template is registered, not when a task is created.
 func TestTheZoneOfACalendarIsTheServers(t *testing.T) {
 	t.Parallel()
 	in := newIntake(t)
@@ -229,7 +229,7 @@ func TestTheZoneOfACalendarIsTheServers(t *testing.T) {
 	_, err = in.Store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{&template})
 	require.ErrorContains(t, err, "Mars/Olympus")
 	_, err = in.Orchestrator.Create(t.Context(), in.request("daily", ""))
-	require.NoError(t, err, "the one before is in force")
+	require.NoError(t, err, "the previous version is in force")
 }
 
 func TestATaskIsFoundByItsKey(t *testing.T) {
@@ -298,8 +298,8 @@ func TestTheStartIsTheDatabasesBusiness(t *testing.T) {
 	require.True(t, in.DB.QueryBool(t, `select min(claimed_at) >= $2 from tasker.step_attempts where task_uuid = $1`, created.UUID, *soon.StartAt))
 }
 
-// TestATaskHasRetriesOfItsOwn: exact delays, in place of the template's, and as
-// many retries as there are delays, over a change of the orchestrators.
+// TestATaskHasRetriesOfItsOwn: exact delays instead of the template's, and as many
+// retries as delays, also after a change of the orchestrators.
 func TestATaskHasRetriesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	in := newIntake(t, func(c *orchestration.Config, _ *worker.Config) {
@@ -322,7 +322,7 @@ func TestATaskHasRetriesOfItsOwn(t *testing.T) {
 		last, ok := in.attempts.Load(fmt.Sprintf("%s/%d", id, attempt+1))
 		require.True(t, ok)
 		require.Equal(t, false, last, "the handler knows that there is another attempt")
-		if attempt == 0 { // who was there goes, and somebody who knows nothing comes
+		if attempt == 0 { // the orchestrator is replaced by a new one
 			require.NoError(t, in.Orchestrator.Stop(t.Context()))
 			in.Orchestrator = in.AnotherOrchestrator()
 		}
@@ -335,7 +335,7 @@ func TestATaskHasRetriesOfItsOwn(t *testing.T) {
 	last, _ := in.attempts.Load(fmt.Sprintf("%s/%d", id, 4))
 	require.Equal(t, true, last)
 
-	// Operators bring it back with its own retries.
+	// An operator's reset keeps its retries.
 	reset := in.Read(id)
 	first := ptr(store.StepUUID(id, 0))
 	require.NoError(t, in.Orchestrator.Act(t.Context(), id, by(orchestration.ActionResetForRetry, first)))
@@ -343,7 +343,7 @@ func TestATaskHasRetriesOfItsOwn(t *testing.T) {
 	require.True(t, reset.Progress.Retry.Equal(in.Read(id).Progress.Retry))
 	replayed, err := in.Orchestrator.Replay(t.Context(), id, orchestration.Replay{Actor: "ana", Reason: "once more"})
 	require.NoError(t, err)
-	require.True(t, reset.Progress.Retry.Equal(in.Read(replayed.UUID).Progress.Retry), "a replay is like the old one")
+	require.True(t, reset.Progress.Retry.Equal(in.Read(replayed.UUID).Progress.Retry), "a replay has the same retries")
 	in.broken.Store(false)
 	for _, task := range []uuid.UUID{id, replayed.UUID} {
 		in.Until(task, func(now *store.Task) bool {

@@ -35,7 +35,7 @@ func ranged(yaml string, part worker.Handler) func(w *worker.Worker) error {
 	}
 }
 
-// isolates isolates everything, as numbers, until it has to do with items.
+// isolates isolates everything, as numbers, until it gets a batch with items.
 func isolates(ctx *worker.StepContext) (any, error) {
 	if items, listed, err := worker.ItemsOf[int64](ctx); listed || err != nil {
 		return items, err
@@ -53,8 +53,8 @@ func part(name, split string) string {
 	return fmt.Sprintf("  - {name: %s, depends_on: [%s], "+partOf, name, split, name)
 }
 
-// TestIsolatedInATransaction: what the handler wrote and what it isolated are
-// there together, or neither is.
+// TestIsolatedInATransaction: the handler's writes and its isolated items are committed
+// together or not at all.
 func TestIsolatedInATransaction(t *testing.T) {
 	t.Parallel()
 	work := worker.InTx(func(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
@@ -83,8 +83,8 @@ func TestIsolatedInATransaction(t *testing.T) {
 	require.Equal(t, []string{"0", "2"}, []string{string(list[0].Item), string(list[1].Item)})
 }
 
-// TestReplaysOfTwoWorkers: each is replayed for itself, in batches of the size
-// that its template says, and nothing of the other one runs.
+// TestReplaysOfTwoWorkers: each is replayed separately, in batches of its template's
+// size, and no step of the other runs.
 func TestReplaysOfTwoWorkers(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, ranged(`  - {name: first, handler: {callable: r.ok}}
@@ -119,7 +119,7 @@ func TestReplaysOfTwoWorkers(t *testing.T) {
 	e.Await(done.Task)
 }
 
-// TestWhatCannotBeReplayed is refused, and nothing is created.
+// TestWhatCannotBeReplayed is rejected, without a new task.
 func TestWhatCannotBeReplayed(t *testing.T) {
 	t.Parallel()
 	split := "  - {name: split, type: batchable, depends_on: [first], handler: {callable: r.split}}\n" + part("part", "split")

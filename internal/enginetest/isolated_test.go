@@ -18,8 +18,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// isolatingYAML takes a payment once, then processes items in batches of ten,
-// and adds up.
+// isolatingYAML takes a payment once, then processes items in batches of ten, and adds
+// up.
 const isolatingYAML = `
 name: isolating
 namespace_name: test
@@ -36,7 +36,7 @@ steps:
   - {name: sum, type: deferred_convergence, depends_on: [part], handler: {callable: isolate.sum}}
 `
 
-// isolator processes numbers, of which it cannot process some.
+// isolator processes numbers, of which some fail.
 type isolator struct {
 	mu      sync.Mutex
 	broken  map[int64]bool
@@ -159,9 +159,9 @@ func replay() orchestration.ReplayIsolated {
 	return orchestration.ReplayIsolated{Actor: "ana", Reason: "mended"}
 }
 
-// TestIsolatedItemsAreListedAndReplayed: a batch goes on without what it cannot
-// process, the join is told, and a new task processes exactly that, without what
-// came before the batches.
+// TestIsolatedItemsAreListedAndReplayed: a batch continues without its failed items, the
+// join sees them, and a new task processes exactly these, without the steps before the
+// batches.
 func TestIsolatedItemsAreListedAndReplayed(t *testing.T) {
 	t.Parallel()
 	i := newIsolator(3, 4, 17, 29)
@@ -192,7 +192,7 @@ func TestIsolatedItemsAreListedAndReplayed(t *testing.T) {
 	first, err := e.Orchestrator.ReplayIsolated(t.Context(), old.UUID, final)
 	require.NoError(t, err)
 	require.Equal(t, 1, first.Items, "4 alone")
-	require.Equal(t, total{0, 0, 1}, sumOf(t, e.Await(first.Task)), "it still cannot be processed, and the new task says so")
+	require.Equal(t, total{0, 0, 1}, sumOf(t, e.Await(first.Task)), "it fails again, and the new task says so")
 
 	i.mend()
 	done, err := e.Orchestrator.ReplayIsolated(t.Context(), old.UUID, replay())
@@ -203,7 +203,7 @@ func TestIsolatedItemsAreListedAndReplayed(t *testing.T) {
 	require.Equal(t, old.CorrelationID, *again.ParentCorrelationID)
 	require.JSONEq(t, `{"receipt":"r-1"}`, string(again.Steps[0].Result))
 	require.Equal(t, "ana", again.Steps[0].Manual.Actor)
-	require.Contains(t, string(again.Steps[1].Result), `"numbers"`, "what else the step has said is still there")
+	require.Contains(t, string(again.Steps[1].Result), `"numbers"`, "the other fields of the result remain")
 	require.Equal(t, 1, i.charges)
 	nothing, err := e.Orchestrator.ReplayIsolated(t.Context(), old.UUID, replay())
 	require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestIsolatedItemsAreListedAndReplayed(t *testing.T) {
 	}
 }
 
-// TestOneReplayHasAnItem, however many ask for it at once.
+// TestOneReplayHasAnItem, for any number of concurrent replays.
 func TestOneReplayHasAnItem(t *testing.T) {
 	t.Parallel()
 	i := newIsolator(1, 2, 3)
@@ -244,9 +244,9 @@ func TestOneReplayHasAnItem(t *testing.T) {
 	require.Equal(t, 2, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 }
 
-// TestIsolatedItemsSurviveFailures: what stands before a checkpoint is kept with
-// it, what comes behind is isolated anew, and none of it is there twice. When a
-// batch runs again, what it isolates then replaces what it has isolated before.
+// TestIsolatedItemsSurviveFailures: items isolated before a checkpoint are stored with
+// it, later ones are isolated again, and none is listed twice. A rerun batch replaces its
+// earlier isolated items.
 func TestIsolatedItemsSurviveFailures(t *testing.T) {
 	t.Parallel()
 	i := newIsolator(1, 2, 6, 8)
@@ -303,8 +303,7 @@ func TestIsolatedItemsSurviveFailures(t *testing.T) {
 	require.Empty(t, numbers())
 }
 
-// TestWhatCannotBeIsolated fails the batch, also where the handler does not heed
-// it.
+// TestWhatCannotBeIsolated fails the batch, even if the handler ignores the error.
 func TestWhatCannotBeIsolated(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -326,7 +325,7 @@ func TestWhatCannotBeIsolated(t *testing.T) {
 			_ = ctx.Isolate(fmt.Sprintf("%070d", 7), errors.New("x"))
 			return "well", nil
 		}},
-		"without a reason": {workflow.IsolateFailed, "without a reason", func(ctx *worker.StepContext) (any, error) { return nil, ctx.Isolate(1, nil) }},
+		"without a reason": {workflow.IsolateFailed, "want a reason", func(ctx *worker.StepContext) (any, error) { return nil, ctx.Isolate(1, nil) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -357,12 +356,12 @@ func quoted(t *testing.T, text string) string {
 	return string(doc[1 : len(doc)-1])
 }
 
-// TestAHandlerThatKnowsNoItems does not work on a range of its own invention.
+// TestAHandlerThatKnowsNoItems does not process a range of its own.
 func TestAHandlerThatKnowsNoItems(t *testing.T) {
 	t.Parallel()
 	for name, part := range map[string]worker.HandlerFunc{
-		"asks for a range": func(ctx *worker.StepContext) (any, error) { _, _, err := worker.RangeOf(ctx); return nil, err },
-		"asks for nothing": func(*worker.StepContext) (any, error) { return "well", nil },
+		"reads a range": func(ctx *worker.StepContext) (any, error) { _, _, err := worker.RangeOf(ctx); return nil, err },
+		"reads nothing": func(*worker.StepContext) (any, error) { return "well", nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -379,8 +378,8 @@ func TestAHandlerThatKnowsNoItems(t *testing.T) {
 	}
 }
 
-// TestIsolatedByAKilledWorker: it dies after its report was accepted, or before,
-// and the items are there once in either case.
+// TestIsolatedByAKilledWorker: it dies after its report was accepted, or before, and the
+// items are listed once in either case.
 func TestIsolatedByAKilledWorker(t *testing.T) {
 	t.Parallel()
 	for _, reported := range []bool{true, false} {
@@ -397,7 +396,7 @@ func TestIsolatedByAKilledWorker(t *testing.T) {
 			e := enginetest.Start(t, i.register)
 			id := e.Submit("test", "isolating", `{"total":5}`)
 			<-stop
-			// What the worker would have reported, by the same claim.
+			// The report that the worker would have sent, with the same claim.
 			token := int64(e.DB.QueryInt(t, `select token from tasker.board where task_uuid = $1 and step_no = 4`, id))
 			report := store.Report{ClaimKey: store.ClaimKey{TaskUUID: id, Slot: 5, Step: 4, Token: token}, Success: true,
 				Result: json.RawMessage(`{"sum":7,"count":3}`), RetryAfter: -1,

@@ -16,8 +16,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// TestADeadLetterSaysWhatHappened: which failure it was, where the task stood,
-// and what the handler said.
+// TestADeadLetterSaysWhatHappened: the failure, the state of the task, and the handler's
+// error.
 func TestADeadLetterSaysWhatHappened(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {

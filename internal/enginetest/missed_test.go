@@ -20,9 +20,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// startRelaxed runs an engine whose listeners have proven themselves, so that its
-// pollers look from time to time only. No heartbeat of the orchestrator looks
-// for what was missed.
+// startRelaxed runs an engine whose listeners are proven, so that its pollers look
+// rarely. No heartbeat of the orchestrator looks for missed work.
 func startRelaxed(t *testing.T, register func(*worker.Worker) error, every time.Duration) *enginetest.Engine {
 	t.Helper()
 	e := enginetest.Start(t, register, func(o *orchestration.Config, w *worker.Config) {
@@ -51,7 +50,7 @@ func systems(e *enginetest.Engine) map[string]coordinator.Health {
 	return all
 }
 
-// missed is what only a poll has found, by system.
+// missed is the work that only a poll has found, by system.
 func missed(e *enginetest.Engine) map[string]uint64 {
 	counts := map[string]uint64{}
 	for name, h := range systems(e) {
@@ -60,14 +59,14 @@ func missed(e *enginetest.Engine) map[string]uint64 {
 	return counts
 }
 
-// TestWhatOnlyAPollFindsToBeDueIsMissed: that holds for all that the readiness
-// system looks for. Nothing tells of it, and no timer knows of it.
+// TestWhatOnlyAPollFindsToBeDueIsMissed: for all due work of the readiness system,
+// without a signal and without a timer.
 func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 	t.Parallel()
 	type neglected struct {
 		prepare func(e *enginetest.Engine, try int)
 		neglect string
-		left    string // how much of it is
+		left    string // how much of it is left
 	}
 	for name, c := range map[string]neglected{
 		"a due step": {func(e *enginetest.Engine, try int) {
@@ -100,7 +99,7 @@ func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 			t.Parallel()
 			e := startRelaxed(t, later, 3*time.Second)
 			readiness := func() coordinator.Health { return e.Orchestrator.Health()["task_readiness"] }
-			// Beside a listener that is late in that moment nothing counts as missed.
+			// With a listener that is late at that moment no work counts as missed.
 			for try := 1; readiness().Missed == 0; try++ {
 				require.LessOrEqual(t, try, 5, "%+v", readiness())
 				c.prepare(e, try)
@@ -135,8 +134,8 @@ func later(w *worker.Worker) error {
 	})))
 }
 
-// TestWhatItsTimerFindsIsNotMissed: however often polls come, in a healthy engine
-// nothing is missed. Due times are found by the timer, all else by signals.
+// TestWhatItsTimerFindsIsNotMissed: for any poll interval, a healthy engine misses
+// nothing. The timer finds due work, signals all other.
 func TestWhatItsTimerFindsIsNotMissed(t *testing.T) {
 	t.Parallel()
 	e := startRelaxed(t, handlers(nil), 250*time.Millisecond)

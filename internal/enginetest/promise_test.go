@@ -34,8 +34,8 @@ steps:
     retry: {retryable: true, max_attempts: 1000, backoff: fixed, backoff_base_ms: 1}
 `
 
-// broken lists the steps of which the business row and the completion are not
-// both there or both absent. One statement: it sees both at one moment.
+// broken lists the steps for which only one of the business row and the completion
+// exists. It is one statement, with one snapshot.
 const broken = `
 select count(*)::int from (
     select task_uuid, count(*) filter (where kind = 'row') as rows, count(*) filter (where kind = 'step') as steps from (
@@ -45,8 +45,8 @@ select count(*)::int from (
     ) all_of_them group by task_uuid
 ) s where rows <> steps or rows > 1`
 
-// unfaithful counts the rows that were written by another execution than the one
-// that completed the step.
+// unfaithful counts the rows written by an execution other than the one that completed
+// the step.
 const unfaithful = `
 select count(*)::int from kept k join tasker.step_attempts a using (task_uuid)
 where a.outcome = 1 and (a.attempt <> k.attempt or a.token <> k.token or a.result::text::int <> k.attempt)`
@@ -62,7 +62,7 @@ func registerPromise(w *worker.Worker, keep worker.TxHandlerFunc) error {
 	return w.Register("keep", worker.InTx(keep))
 }
 
-// keep writes the business row of a step. A second one is a violated key.
+// keep writes the business row of a step. A second one violates the key.
 func keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
 	_, err := tx.Exec(ctx, `insert into kept (task_uuid, attempt, token) values ($1, $2, $3)`, ctx.TaskUUID(), ctx.Attempt(), ctx.Token())
 	return ctx.Attempt(), err
@@ -70,11 +70,11 @@ func keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
 
 const keptTable = `create table kept (task_uuid uuid primary key, attempt int not null, token bigint not null)`
 
-// TestThePromise: what a handler writes in its transaction and the completion of
-// its step become true together, or neither does, wherever the connection
-// breaks; and every step completes once. Connections are killed between "the row
-// is written" and "the step is complete": by the server, at any moment around
-// the report and the commit, and by a proxy, at each of the moments that matter.
+// TestThePromise: a handler's writes in its transaction and the completion of its step
+// are committed together or not at all, wherever the connection breaks; and every step
+// completes once. Connections are killed between "the row is written" and "the step is
+// complete": by the server, at any moment around the report and the commit, and by a
+// proxy, at each relevant moment.
 func TestThePromise(t *testing.T) {
 	t.Parallel()
 	kills := 300
@@ -98,7 +98,7 @@ func TestThePromise(t *testing.T) {
 	require.Zero(t, p.DB.QueryInt(t, unfaithful))
 	require.Equal(t, len(ids), p.DB.QueryInt(t, `select count(*) from kept`))
 	require.Equal(t, len(ids), p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 1`))
-	require.Zero(t, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where error->>'message' like '%kept_pkey%'`), "nobody ran again what was committed")
+	require.Zero(t, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where error->>'message' like '%kept_pkey%'`), "no committed step ran again")
 	require.GreaterOrEqual(t, int(p.killed.Load()), kills, "the handlers ran often enough to be killed that often")
 	attempts := p.DB.QueryInt(t, `select count(*) from tasker.step_attempts`)
 	require.Zero(t, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where outcome = 4`), "no lease had to end for it")
@@ -107,18 +107,18 @@ func TestThePromise(t *testing.T) {
 	require.Positive(t, testutil.ToFloat64(p.metrics.CommitsUnknown))
 }
 
-// What the worker knows after each cut, and what it makes of that.
+// The worker's knowledge after each cut, and its reaction.
 func TestEachCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range cuts {
 		t.Run(string(c), func(t *testing.T) {
 			t.Parallel()
 			want := map[cut]struct {
-				unknown  []float64 // commits of which nobody knows
-				attempts []int     // that it may take
+				unknown  []float64 // commits with an unknown outcome
+				attempts []int     // allowed numbers
 			}{
 				cutBeforeReport: {[]float64{0}, []int{2}}, cutAfterReport: {[]float64{0}, []int{2}}, cutBeforeCommit: {[]float64{1}, []int{2}},
-				cutUnderCommit:  {[]float64{0, 1}, []int{1, 2}}, // the answer may be quicker than the cut
+				cutUnderCommit:  {[]float64{0, 1}, []int{1, 2}}, // the answer may be faster than the cut
 				cutCommitAnswer: {[]float64{1}, []int{1}}, cutCommitTravels: {[]float64{1}, []int{1}}, cutCommitVanishes: {[]float64{1}, []int{2}},
 			}[c]
 			p := newPromise(t, 0)
@@ -127,14 +127,14 @@ func TestEachCut(t *testing.T) {
 			require.Equal(t, workflow.TaskComplete, task.State)
 			require.Contains(t, want.attempts, task.Steps[0].Attempts)
 			require.Zero(t, p.DB.QueryInt(t, broken)+p.DB.QueryInt(t, unfaithful))
-			// The task may be seen complete before its worker has the answer to its commit.
+			// The task may be complete before its worker has the answer to its commit.
 			pgtest.Eventually(t, patience, func() (bool, string) {
 				h := p.Worker.Health()
 				return h.Succeeded == 1, fmt.Sprintf("%+v", h)
 			})
 			h := p.Worker.Health()
 			require.Contains(t, want.unknown, testutil.ToFloat64(p.metrics.CommitsUnknown))
-			require.EqualValues(t, task.Steps[0].Attempts-1, h.Failed, "what was committed is no failure")
+			require.EqualValues(t, task.Steps[0].Attempts-1, h.Failed, "a committed step is not a failure")
 			require.Zero(t, h.Stale)
 			require.Equal(t, task.Steps[0].Attempts-1, p.DB.QueryInt(t, `select count(*) from tasker.step_attempts where error->>'error_type' = 'TransactionFailed' and (error->>'retryable')::bool`))
 		})
@@ -146,7 +146,7 @@ type promise struct {
 	*enginetest.Engine
 	t       *testing.T
 	metrics *telemetry.Metrics
-	always  cut // of first attempts; "": by chance
+	always  cut // of first attempts; "": random
 	wanted  int64
 	killed  atomic.Int64
 	kills   sync.WaitGroup
@@ -171,8 +171,7 @@ func newPromise(t *testing.T, kills int) *promise {
 	return p
 }
 
-// keep writes the row and sees to it that the connection dies, as long as there
-// have not been enough kills.
+// keep writes the row and kills the connection until there have been enough kills.
 func (p *promise) keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
 	result, err := keep(ctx, tx)
 	if p.always != "" && ctx.Attempt() == 1 && err == nil {
@@ -192,7 +191,8 @@ func (p *promise) keep(ctx *worker.StepContext, tx pgx.Tx) (any, error) {
 	at := time.NewTimer(time.Duration(rand.IntN(3000)) * time.Microsecond) // takes time: the fault falls at a random moment
 	p.kills.Go(func() {
 		<-at.C
-		// It may have been committed by now, and the connection be another step's.
+		// It may have been committed by now, and the connection be in use for another
+		// step.
 		_, _ = p.admin.Exec(context.WithoutCancel(p.t.Context()), `select pg_terminate_backend($1)`, pid)
 	})
 	return result, nil
@@ -210,8 +210,8 @@ func (p *promise) tally() map[string]int {
 	return maps.Clone(p.kinds)
 }
 
-// watch looks all the time whether rows and completions go together; stop tells
-// how many did not.
+// watch checks continuously that rows and completions match; stop returns the number of
+// mismatches.
 func (p *promise) watch() (stop func() int) {
 	over, seen := make(chan struct{}), make(chan int, 1)
 	go func() {
@@ -221,7 +221,7 @@ func (p *promise) watch() (stop func() int) {
 			case <-over:
 				seen <- worst
 				return
-			case <-time.After(20 * time.Millisecond): // takes time: looks all through the run
+			case <-time.After(20 * time.Millisecond): // takes time: checks during the whole run
 			}
 			var n int
 			if err := p.admin.QueryRow(context.WithoutCancel(p.t.Context()), broken).Scan(&n); err == nil {

@@ -24,9 +24,9 @@ func splitAgain(task uuid.UUID, numbers int) orchestration.Action {
 	return a
 }
 
-// TestBatchesRunAgainAndAgain: each run has its own batches, more or fewer than
-// the one before, under the same numbers. What follows adds up those of the
-// present run, and the history tells all of them apart.
+// TestBatchesRunAgainAndAgain: each run has its own batches, more or fewer than the one
+// before, under the same numbers. The join adds up those of the present run, and the
+// history distinguishes all of them.
 func TestBatchesRunAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	i := newIsolator(3, 14)
@@ -69,22 +69,22 @@ func TestBatchesRunAgainAndAgain(t *testing.T) {
 
 	tl, err := e.Store.Timeline(t.Context(), id)
 	require.NoError(t, err)
-	var told []string
+	var batches []string
 	for _, a := range tl.Attempts {
 		if a.Batch == "" {
 			continue
 		}
-		told = append(told, a.Batch)
+		batches = append(batches, a.Batch)
 		delete(steps, store.BatchUUID(id, a.Step, a.Run).String())
 	}
-	slices.Sort(told)
+	slices.Sort(batches)
 	slices.Sort(names)
-	require.Equal(t, names, told)
+	require.Equal(t, names, batches)
 	require.Empty(t, steps, "each is in the history under its own UUID")
 }
 
-// TestAFormerBatchIsNobody: an operator who knows it by its UUID, or by its name,
-// does nothing to the batch that has its number.
+// TestAFormerBatchIsNobody: an operator's action on a former batch, by UUID or by name,
+// does not affect the batch that has its number.
 func TestAFormerBatchIsNobody(t *testing.T) {
 	t.Parallel()
 	i := newIsolator()
@@ -96,7 +96,7 @@ func TestAFormerBatchIsNobody(t *testing.T) {
 
 	found, err := e.Orchestrator.Preview(t.Context(), id, splitAgain(id, 10))
 	require.NoError(t, err)
-	require.Len(t, slices.DeleteFunc(found.Steps, func(s orchestration.StepPreview) bool { return !s.Gone }), 3, "both batches, and what joins them")
+	require.Len(t, slices.DeleteFunc(found.Steps, func(s orchestration.StepPreview) bool { return !s.Gone }), 3, "both batches and the join")
 	require.NoError(t, e.Orchestrator.Act(t.Context(), id, splitAgain(id, 10)))
 	e.Await(id)
 	present := e.Read(id).Steps[3]
@@ -117,7 +117,7 @@ func TestAFormerBatchIsNobody(t *testing.T) {
 		where task_uuid = $1 and (metadata->>'step')::int = $2 and metadata->>'action' = 'run_again'`, id, present.No))
 }
 
-// TestAPreviewNamesTheBatchesThatWouldBeMade as they are named when they are made.
+// TestAPreviewNamesTheBatchesThatWouldBeMade as they are named on creation.
 func TestAPreviewNamesTheBatchesThatWouldBeMade(t *testing.T) {
 	t.Parallel()
 	i := newIsolator()
@@ -150,8 +150,8 @@ func TestAPreviewNamesTheBatchesThatWouldBeMade(t *testing.T) {
 	require.Equal(t, total{Sum: 3, Count: 3}, sumOf(t, e.Await(id)))
 }
 
-// TestABatchGetsTheResultOfItsOwnMaker, also where a worker remembers that of the
-// run before for batches with the same numbers.
+// TestABatchGetsTheResultOfItsOwnMaker, also if a worker has cached that of the previous
+// run for batches with the same numbers.
 func TestABatchGetsTheResultOfItsOwnMaker(t *testing.T) {
 	t.Parallel()
 	i := newIsolator()

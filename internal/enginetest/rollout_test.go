@@ -16,8 +16,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// pod is a worker of one release: its handler tells the callable, its template
-// has a version.
+// pod is a worker of one release: its handler returns the callable, its template has a
+// version.
 func pod(t *testing.T, version, callable string) func(*worker.Worker) error {
 	return func(w *worker.Worker) error {
 		tmpl, _, err := workflow.ParseTemplate("roll.yaml", fmt.Appendf(nil,
@@ -58,19 +58,19 @@ func TestAnOldPodRestartsDuringARollOut(t *testing.T) {
 
 	start("old again", pod(t, "1.9", "first"))
 	e.Store.ForgetPlanNames()
-	require.Equal(t, `1.10 "second"`, result(""), "what was registered last does not count")
+	require.Equal(t, `1.10 "second"`, result(""), "the order of registration does not count")
 	require.Equal(t, `1.9 "first"`, result("1.9"))
 	require.Zero(t, lines.Len())
 
-	// A pod with other content of a version that is used: an old one that comes back, or a
-	// new one whose version nobody raised.
+	// A pod with other content of a used version: a restarted old one, or a new one
+	// without a new version.
 	w := start("changed", pod(t, "1.10", "third"))
 	e.Store.ForgetPlanNames()
-	require.Equal(t, `1.10 "second"`, result(""), "nothing goes back")
+	require.Equal(t, `1.10 "second"`, result(""), "no version goes back")
 	require.Equal(t, "running", w.Health().State)
 	require.Empty(t, w.Health().Missing)
 	refused := lines.FilterMessage(store.RefusedTemplate)
-	require.Equal(t, 1, refused.Len(), "it is told once")
+	require.Equal(t, 1, refused.Len(), "it is logged once")
 	states, err := e.Store.Workers(t.Context(), store.WorkerFilter{})
 	require.NoError(t, err)
 	shown := map[string]int{}
@@ -83,7 +83,7 @@ func TestAnOldPodRestartsDuringARollOut(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"test": 0, "new": 0, "old again": 0, "changed": 1}, shown)
 
-	// The handlers of that pod serve other templates.
+	// The handlers of that pod run steps of other templates.
 	other, _, err := workflow.ParseTemplate("other.yaml", []byte("{name: roll, namespace_name: test, version: '1.11', steps: [{name: only, tags: [changed], handler: {callable: third}}]}"))
 	require.NoError(t, err)
 	_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{ID: uuid.NewString(), Environment: "test"}, []*workflow.Template{other.Resolve("test")})

@@ -19,8 +19,8 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// creatingYAML are tasks whose steps create others: seven steps in all, and nine
-// with four batches.
+// creatingYAML are tasks whose steps create others: seven steps in all, and nine with
+// four batches.
 var creatingYAML = []string{`
 name: choice
 namespace_name: test
@@ -47,7 +47,7 @@ steps:
   - {name: sum, type: deferred_convergence, dependencies: [part], handler: {callable: plain}}
 `}
 
-// registerCreating gives a worker handlers that create what the context asks for.
+// registerCreating registers handlers that create the steps named in the context.
 func registerCreating(w *worker.Worker) error {
 	for _, src := range creatingYAML {
 		tmpl, _, err := workflow.ParseTemplate("creating.yaml", []byte(src))
@@ -96,8 +96,8 @@ func startCreating(t *testing.T) *creating {
 	return c
 }
 
-// agree waits until the worker knows rules that all orchestrators have, or knows that
-// they have none in common.
+// agree waits until the worker has rules common to all orchestrators, or knows that there
+// are none.
 func (c *creating) agree(want bool) {
 	c.t.Helper()
 	pgtest.Eventually(c.t, patience, func() (bool, string) {
@@ -122,8 +122,8 @@ func (c *creating) run(name, input string, settled int) {
 	require.Equal(c.t, before+settled, c.settled(), name)
 }
 
-// TestWorkersDecideByAgreedRules: steps that create others are settled like others,
-// where the orchestrators that live have the same rules.
+// TestWorkersDecideByAgreedRules: steps that create others are settled like others if the
+// live orchestrators have the same rules.
 func TestWorkersDecideByAgreedRules(t *testing.T) {
 	t.Parallel()
 	c := startCreating(t)
@@ -132,7 +132,7 @@ func TestWorkersDecideByAgreedRules(t *testing.T) {
 	c.run("choice", asksNone, 3)
 	c.run("choice", asksBoth, 5)
 	c.run("parts", asksFour, 7)
-	require.InDelta(t, 2+1+3+1, testutil.ToFloat64(c.metrics.StepsCreated.WithLabelValues("test")), 0.1, "who decides counts")
+	require.InDelta(t, 2+1+3+1, testutil.ToFloat64(c.metrics.StepsCreated.WithLabelValues("test")), 0.1, "the deciding worker counts")
 
 	other := c.AnotherOrchestrator(func(o *orchestration.Config) { o.Rules.Creation.MaxDecisionSteps = 3 })
 	c.agree(false)

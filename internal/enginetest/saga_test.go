@@ -18,8 +18,8 @@ import (
 
 const sagaSteps = 6
 
-// sagaYAML is a line of steps, each undone by a step of its own that fails once
-// before it succeeds.
+// sagaYAML is a sequence of steps, each with a compensation that fails once before it
+// succeeds.
 func sagaYAML() []byte {
 	var b strings.Builder
 	b.WriteString("name: saga\nnamespace_name: test\nversion: 1.0.0\nsteps:\n")
@@ -34,9 +34,8 @@ func sagaYAML() []byte {
 	return []byte(b.String())
 }
 
-// A saga that fails at each of its steps: what was complete before is undone, the
-// last first, one after the other, each once although each undoing fails once;
-// what had not been done is not.
+// A saga that fails at each of its steps: completed steps are compensated in reverse
+// order, each once although each compensation fails once; others are not.
 func TestASagaThatFailsAtEachStep(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
@@ -81,8 +80,8 @@ func TestASagaThatFailsAtEachStep(t *testing.T) {
 			undone = append(undone, name)
 			require.Equal(t, workflow.StepComplete, s.State)
 			require.Equal(t, 2, s.Attempts)
-			require.JSONEq(t, fmt.Sprintf(`"undone \"do_%d\""`, i), string(s.Result), "it got what it undoes")
-			require.False(t, s.StartedAt.Before(last), "the one that was done later is undone before")
+			require.JSONEq(t, fmt.Sprintf(`"undone \"do_%d\""`, i), string(s.Result), "it received the result that it undoes")
+			require.False(t, s.StartedAt.Before(last), "later steps are undone first")
 			last = *s.CompletedAt
 		}
 		var want []string

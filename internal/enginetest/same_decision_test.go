@@ -21,7 +21,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// In a fork the steps have rows of their own, in a row each stands in its task's.
+// In a fork the steps have their own rows, in a row each is in its task's.
 const (
 	forked = `
 name: decided
@@ -44,8 +44,7 @@ steps:
 `
 )
 
-// unapplied is a task with an orchestrator that acts, and applies nothing before
-// it is started.
+// unapplied is a task whose orchestrator acts, and applies nothing before it is started.
 type unapplied struct {
 	t     *testing.T
 	db    *pgtest.DB
@@ -81,8 +80,8 @@ func newUnapplied(t *testing.T, template string) *unapplied {
 	return u
 }
 
-// report claims what there is and reports it, as a worker does, and returns how
-// many steps that were.
+// report claims and reports the claimable steps, as a worker does, and returns their
+// number.
 func (u *unapplied) report(success bool) int {
 	u.t.Helper()
 	claimed, _, err := u.store.Claim(u.t.Context(), store.ClaimRequest{Worker: uuid.Nil, Callables: u.plan.Callables, Limit: 10, Lease: time.Minute}, true)
@@ -107,7 +106,7 @@ func (u *unapplied) requireSound() {
 	require.Empty(u.t, report.Violations)
 }
 
-// finish starts the orchestrator and runs what is left.
+// finish starts the orchestrator and runs the remaining steps.
 func (u *unapplied) finish() *store.Task {
 	u.t.Helper()
 	require.NoError(u.t, u.o.Start(u.t.Context()))
@@ -127,9 +126,8 @@ func (u *unapplied) finish() *store.Task {
 	return task
 }
 
-// TestActionsOnWhatAReportHasJustBrought: a report that nobody has applied and an
-// operator's action are one decision. What the report puts on the board and the
-// action takes off again was never there.
+// TestActionsOnWhatAReportHasJustBrought: an unapplied report and an operator's action
+// are one decision. Steps that the report creates and the action removes never exist.
 func TestActionsOnWhatAReportHasJustBrought(t *testing.T) {
 	t.Parallel()
 	const board = `select coalesce(string_agg(step_no::text, ' ' order by step_no), '') from tasker.board where step_no is not null`
@@ -139,7 +137,7 @@ func TestActionsOnWhatAReportHasJustBrought(t *testing.T) {
 		succeeds      bool
 		kind          orchestration.ActionKind
 		step          int
-		board, ledger string // its steps; the steps of attempts and how they ended, 1 well and 2 not
+		board, ledger string // its steps; the steps of attempts with their outcomes, 1 success and 2 failure
 	}{
 		"resolved, of several":      {forked, true, orchestration.ActionResolveManually, 1, "2", "0 1"},
 		"completed, of several":     {forked, true, orchestration.ActionCompleteManually, 1, "2", "0 1, 1 1"},
@@ -154,7 +152,7 @@ func TestActionsOnWhatAReportHasJustBrought(t *testing.T) {
 			t.Parallel()
 			u := newUnapplied(t, c.template)
 			require.Equal(t, 1, u.report(c.succeeds))
-			require.Equal(t, 1, u.db.QueryInt(t, `select count(*) from tasker.board where outcome is not null`), "nobody has applied it")
+			require.Equal(t, 1, u.db.QueryInt(t, `select count(*) from tasker.board where outcome is not null`), "it is not applied")
 			id := store.StepUUID(u.task, c.step)
 			a := by(c.kind, &id)
 			if c.kind == orchestration.ActionCompleteManually {
@@ -182,8 +180,8 @@ func TestActionsOnWhatAReportHasJustBrought(t *testing.T) {
 	}
 }
 
-// TestActionsThatAReportForbids: what a report has brought is not to be run
-// again, and the report stays to be applied.
+// TestActionsThatAReportForbids: a reported step cannot be run again, and the report
+// stays to be applied.
 func TestActionsThatAReportForbids(t *testing.T) {
 	t.Parallel()
 	for name, template := range map[string]string{"forked": forked, "in a row": inARow} {

@@ -57,7 +57,7 @@ func TestWhatAScheduleMustBe(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uuid.Nil, dry.UUID)
 	require.True(t, dry.NextRunAt.After(dry.ReadAt))
-	require.Zero(t, s.DB.QueryInt(t, `select count(*) from tasker.schedules`), "none of them left a row")
+	require.Zero(t, s.DB.QueryInt(t, `select count(*) from tasker.schedules`), "rejected ones leave no row")
 }
 
 func TestAScheduleIsChanged(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAScheduleIsChanged(t *testing.T) {
 	s := newScheduler(t)
 	made := s.keep("x", nil)
 	require.Equal(t, []any{"UTC", schedule.CatchUpSkip, schedule.OverlapAllow, orchestration.DefaultMaxCatchUp},
-		[]any{made.TimeZone, made.CatchUp, made.Overlap, made.MaxCatchUp}, "what was left out")
+		[]any{made.TimeZone, made.CatchUp, made.Overlap, made.MaxCatchUp}, "missing fields have defaults")
 	update := func(why orchestration.Why, change func(*store.Schedule)) store.Schedule {
 		after, err := s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, why, change)
 		require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestAScheduleIsChanged(t *testing.T) {
 	after = update(ana, func(d *store.Schedule) { d.Cron, d.TimeZone = "0 0 1 1 *", "Asia/Kathmandu" })
 	require.Equal(t, "18:15:00", after.NextRunAt.UTC().Format(time.TimeOnly))
 
-	// Somebody else changes it each time just after it was read.
+	// Another operator changes it each time just after the read.
 	tries := 0
 	_, err = s.Orchestrator.UpdateSchedule(t.Context(), made.UUID, ana, func(d *store.Schedule) {
 		tries++
@@ -108,8 +108,8 @@ func TestAScheduleIsChanged(t *testing.T) {
 	require.Equal(t, 5, s.DB.QueryInt(t, `select count(*) from tasker.operator_actions`), "one creation, three changes, one deletion")
 }
 
-// TestASchedulesTasksHaveItsRetries: and go back to the template's when it says
-// nothing more about them.
+// TestASchedulesTasksHaveItsRetries: and the template's again after the schedule's are
+// removed.
 func TestASchedulesTasksHaveItsRetries(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t)

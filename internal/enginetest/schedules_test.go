@@ -43,7 +43,7 @@ func newScheduler(t *testing.T, options ...enginetest.Option) *scheduler {
 
 var ana = orchestration.Why{Actor: "ana", Reason: "why not"}
 
-// keep creates a schedule of the template "ok"; change says what is different.
+// keep creates a schedule of the template "ok", modified by change.
 func (s *scheduler) keep(name string, change func(*store.Schedule)) store.Schedule {
 	s.t.Helper()
 	def := store.Schedule{Namespace: "test", Name: name, Template: "ok", Version: "1.0.0", Cron: "@every 1h", Context: json.RawMessage(`{"n": 1}`)}
@@ -55,14 +55,14 @@ func (s *scheduler) keep(name string, change func(*store.Schedule)) store.Schedu
 	return made
 }
 
-// due sets when schedules run next, and has everybody look.
+// due sets the next run of schedules, and requests a look.
 func (s *scheduler) due(at time.Time, ids ...uuid.UUID) {
 	s.t.Helper()
 	s.DB.Exec(s.t, `update tasker.schedules set next_run_at = $1 where schedule_uuid = any ($2)`, at, ids)
 	s.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
 }
 
-// until waits until a schedule is as it should be.
+// until waits until a schedule fulfils a condition.
 func (s *scheduler) until(id uuid.UUID, right func(now *store.Schedule) bool) store.Schedule {
 	s.t.Helper()
 	var now store.Schedule
@@ -107,9 +107,9 @@ func (s *scheduler) untilCounted(outcome string, want int) {
 	require.Equal(s.t, want, s.counted(outcome), outcome)
 }
 
-// TestThreeOrchestratorsRunEachTimeOnce: three orchestrators catch up on what
-// lies on both sides of the last change of the clocks, in transactions of a few
-// tasks each. Whatever the zone, each time gets one task.
+// TestThreeOrchestratorsRunEachTimeOnce: three orchestrators catch up on runs on both
+// sides of the last clock change, in transactions of a few tasks each. In each zone, each
+// time gets one task.
 func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t, func(c *orchestration.Config, _ *worker.Config) { c.CreateBatch = 7 })
@@ -129,7 +129,7 @@ func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
 			})
 			spec, err := schedule.Parse(expression, zone)
 			require.NoError(t, err)
-			// Eight days at both sides of the change, should it be that long ago.
+			// Eight days on both sides of the change, if it is that long ago.
 			first := spec.After(change, change.AddDate(0, 0, -8))
 			end := spec.After(first, made.ReadAt)
 			for at := first; at.Before(end); at = spec.After(first, at) {
@@ -142,7 +142,7 @@ func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
 	s.Bus.Publish(signal.Signal{Topic: signal.TopicDue})
 	for name, id := range all {
 		now := s.caughtUp(id)
-		if got := s.runs(name); !slices.EqualFunc(got, want[name], time.Time.Equal) { // nothing is due while this test runs, or else once
+		if got := s.runs(name); !slices.EqualFunc(got, want[name], time.Time.Equal) { // no run is due during this test, or one
 			require.Equal(t, append(want[name], *now.LastRunAt), got, name)
 		}
 		require.Nil(t, now.LastError)
@@ -152,7 +152,7 @@ func TestThreeOrchestratorsRunEachTimeOnce(t *testing.T) {
 		made += len(s.runs(name))
 	}
 	s.untilCounted("created", made)
-	require.Zero(t, s.counted("duplicate"), "no replica has tried what another one had done")
+	require.Zero(t, s.counted("duplicate"), "no replica has repeated another one's run")
 }
 
 // TestCatchUpAfterALongStop: eleven runs were missed, the last of them half an
@@ -261,7 +261,7 @@ func TestARunIsLeftOutWhileTheOneBeforeIsAlive(t *testing.T) {
 	require.Len(t, s.runs("apart"), 3)
 }
 
-// TestResumingFollowsThePolicy: what was due during a pause was missed.
+// TestResumingFollowsThePolicy: runs due during a pause were missed.
 func TestResumingFollowsThePolicy(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t)
@@ -290,8 +290,8 @@ func TestResumingFollowsThePolicy(t *testing.T) {
 	require.Equal(t, running.NextRunAt, same.NextRunAt)
 }
 
-// TestABrokenScheduleStopsNoOther: runs that cannot be made leave a word and go
-// on to their next time.
+// TestABrokenScheduleStopsNoOther: runs that cannot be made leave an error and advance to
+// their next time.
 func TestABrokenScheduleStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t)
@@ -325,7 +325,7 @@ func TestABrokenScheduleStopsNoOther(t *testing.T) {
 	s.untilCounted("created", 2)
 	h, err := s.Store.Horizon(t.Context())
 	require.NoError(t, err)
-	require.Greater(t, h.NextSchedule, 30*time.Minute, "nobody is in a hurry")
+	require.Greater(t, h.NextSchedule, 30*time.Minute, "the next run is far away")
 
 	_, err = s.Orchestrator.ResumeSchedule(t.Context(), ids["unread"], ana)
 	var invalid *orchestration.InvalidError
@@ -335,15 +335,15 @@ func TestABrokenScheduleStopsNoOther(t *testing.T) {
 		require.Error(t, err)
 	}
 	require.Empty(t, s.runs("gone"))
-	// Mended, it says nothing any more.
+	// After a correction the error is cleared.
 	_, err = s.Orchestrator.UpdateSchedule(t.Context(), ids["refused"], ana, func(d *store.Schedule) { d.Context = json.RawMessage(`{"n": 2}`) })
 	require.NoError(t, err)
 	s.due(time.Now().Truncate(time.Second), ids["refused"])
 	s.until(ids["refused"], func(now *store.Schedule) bool { return now.LastTask != nil && now.LastError == nil })
 }
 
-// TestALookThatCannotRunSchedulesDoesTheRest: what is wrong with the schedules
-// themselves keeps nobody else waiting, and is tried again.
+// TestALookThatCannotRunSchedulesDoesTheRest: an error of the schedules themselves delays
+// no other work, and is retried.
 func TestALookThatCannotRunSchedulesDoesTheRest(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t)
@@ -360,8 +360,8 @@ func TestALookThatCannotRunSchedulesDoesTheRest(t *testing.T) {
 	require.Len(t, s.runs("stuck"), 1)
 }
 
-// TestWhatIsNoFaultOfTheSchedulesIsTriedAgain: while the database takes no tasks
-// at all, no run is given up.
+// TestWhatIsNoFaultOfTheSchedulesIsTriedAgain: while the database accepts no tasks at
+// all, no run is given up.
 func TestWhatIsNoFaultOfTheSchedulesIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t)
@@ -383,8 +383,8 @@ func TestWhatIsNoFaultOfTheSchedulesIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestTheTimerSleepsUntilTheNextRun: nobody has to poll for it, and a schedule
-// that is earlier than all others moves it, in every replica.
+// TestTheTimerSleepsUntilTheNextRun: no poll is needed, and a schedule earlier than all
+// others moves the timer, in every replica.
 func TestTheTimerSleepsUntilTheNextRun(t *testing.T) {
 	t.Parallel()
 	s := newScheduler(t, func(c *orchestration.Config, _ *worker.Config) {

@@ -77,7 +77,7 @@ steps:
 // nearby is a worker in the process of an orchestrator.
 type nearby struct {
 	metrics *telemetry.Metrics
-	release chan struct{} // handlers "held" wait for it, whatever happens to them
+	release chan struct{} // handlers "held" wait for it, ignoring their contexts
 }
 
 // settled is how many successes the worker has settled.
@@ -85,8 +85,8 @@ func (n *nearby) settled() float64 {
 	return testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Lone)) + testutil.ToFloat64(n.metrics.StepsSettled.WithLabelValues(settle.Taken))
 }
 
-// requireSettled waits until a number of successes are settled: a task may be seen
-// complete before its worker has the answer to its last settlement.
+// requireSettled waits until a number of successes are settled: a task may be complete
+// before its worker has the answer to its last settlement.
 func (n *nearby) requireSettled(t *testing.T, want float64) {
 	t.Helper()
 	pgtest.Eventually(t, patience, func() (bool, string) {
@@ -146,8 +146,8 @@ func TestSettleRunsAWholeChain(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Equal(t, map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"}, enginetest.Results(task))
 	n.requireSettled(t, 4)
-	// Not all three for sure: while the worker is about to look, the next step
-	// goes over the board.
+	// Not all three for certain: while a look of the worker is due, the next step goes
+	// over the board.
 	require.Positive(t, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts where step_no > 0 and claimed_at = enqueued_at`))
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from tasker.task_events`))
 	require.Equal(t, 4, e.DB.QueryInt(t, `select count(*) from tasker.step_attempts`))
@@ -173,8 +173,8 @@ func running(t *testing.T, e *enginetest.Engine, attempt int) {
 	})
 }
 
-// TestSettleTakesWhatOthersWaitFor: the shortest way tells nobody that a task has
-// ended, so such a task is taken.
+// TestSettleTakesWhatOthersWaitFor: the shortest path does not notify dependents, so such
+// a task is taken.
 func TestSettleTakesWhatOthersWaitFor(t *testing.T) {
 	t.Parallel()
 	e, n := startNearby(t)
@@ -184,7 +184,7 @@ func TestSettleTakesWhatOthersWaitFor(t *testing.T) {
 		Context: json.RawMessage(`{}`), DependsOn: []uuid.UUID{id}})
 	require.NoError(t, err)
 	pgtest.Eventually(t, patience, func() (bool, string) {
-		return e.DB.QueryInt(t, `select count(*) from tasker.board where awaited`) == 1, "nobody has said that it waits"
+		return e.DB.QueryInt(t, `select count(*) from tasker.board where awaited`) == 1, "no dependent is recorded"
 	})
 	close(n.release)
 	require.Equal(t, workflow.TaskComplete, e.Await(id).State)
@@ -216,7 +216,7 @@ func TestSettleLosesToTheEndOfTheLease(t *testing.T) {
 		return e.DB.QueryInt(t, `select count(*) from tasker.board where attempt = 1 and state = 3`) == 0, fmt.Sprint(err)
 	})
 	running(t, e, 2)
-	close(n.release) // both attempts end; one of them holds the claim
+	close(n.release) // both attempts end; one of them has the claim
 	task := e.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)
 	require.Equal(t, 2, task.Steps[1].Attempts)

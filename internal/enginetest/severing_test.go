@@ -18,8 +18,8 @@ import (
 // cut is where a connection breaks.
 type cut string
 
-// The cuts. A handler asks for one with a comment in a statement, as the last
-// thing before it ends.
+// The cuts. A handler requests one with a comment in a statement, as the last thing
+// before it ends.
 const (
 	cutBeforeReport   cut = "before-report"   // the report never arrives
 	cutAfterReport    cut = "after-report"    // it arrives, its answer does not
@@ -27,7 +27,7 @@ const (
 	cutUnderCommit    cut = "under-commit"    // it arrives, and both ends break at once
 	cutCommitAnswer   cut = "commit-answer"   // it is answered, and the answer is lost
 	cutCommitTravels  cut = "commit-travels"  // it arrives long after the worker has lost the connection
-	cutCommitVanishes cut = "commit-vanishes" // the server learns late that it will never come
+	cutCommitVanishes cut = "commit-vanishes" // the server learns late that it will never arrive
 )
 
 var cuts = []cut{cutBeforeReport, cutAfterReport, cutBeforeCommit, cutUnderCommit, cutCommitAnswer, cutCommitTravels, cutCommitVanishes}
@@ -38,7 +38,7 @@ var (
 	commitBytes = []byte("commit\x00")
 )
 
-// severing is a way to the database on which connections break as asked.
+// severing is a path to the database on which connections break on request.
 type severing struct {
 	t     *testing.T
 	group sync.WaitGroup
@@ -47,7 +47,7 @@ type severing struct {
 	network, address string
 }
 
-// sever returns a pool of connections like those of another one, that break.
+// sever returns a pool of connections like those of another one, which break on request.
 func sever(t *testing.T, like *pgxpool.Pool, size int32) *pgxpool.Pool {
 	t.Helper()
 	s := &severing{t: t}
@@ -66,7 +66,7 @@ func sever(t *testing.T, like *pgxpool.Pool, size int32) *pgxpool.Pool {
 
 func (s *severing) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	s.mu.Lock()
-	if network == "pipe" { // a request to cancel goes where the connection went
+	if network == "pipe" { // a cancel request goes to the same server
 		network, address = s.network, s.address
 	}
 	s.network, s.address = network, address
@@ -104,7 +104,7 @@ func (l *link) sever() {
 	_ = l.server.Close()
 }
 
-// answers are what the server says.
+// answers are the server's messages.
 type answers struct{ *link }
 
 func (a answers) Write(b []byte) (int, error) {
@@ -114,7 +114,7 @@ func (a answers) Write(b []byte) (int, error) {
 	return a.client.Write(b)
 }
 
-// requests carries what the client says, until the cut that it asks for.
+// requests forwards the client's messages until the requested cut.
 func (l *link) requests() {
 	buffer := make([]byte, 64<<10)
 	var asked cut
@@ -138,7 +138,7 @@ func (l *link) requests() {
 	}
 }
 
-// cut breaks the connection if b is where it is to break.
+// cut breaks the connection if b contains the cut.
 func (l *link) cut(at cut, b []byte) bool {
 	report, commit := bytes.Contains(b, reportBytes), bytes.Contains(b, commitBytes)
 	switch {
@@ -146,7 +146,7 @@ func (l *link) cut(at cut, b []byte) bool {
 	case at == cutAfterReport && report, at == cutCommitAnswer && commit:
 		l.mute.Store(true)
 		_, _ = l.server.Write(b)
-		_, _ = l.client.Read(make([]byte, 1)) // until the answer has come and broken it
+		_, _ = l.client.Read(make([]byte, 1)) // until the answer has arrived and broken it
 	case at == cutUnderCommit && commit:
 		_, _ = l.server.Write(b)
 	case at == cutCommitTravels && commit:

@@ -31,7 +31,7 @@ func TestAStepThatIsATask(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, task.State)
 	sub := result(t, task, "sub")
 	require.Equal(t, "complete", sub["status"])
-	require.Equal(t, map[string]any{"b": "done", "c": map[string]any{"a": 3.0}}, sub["results"], "those of the steps that nothing depends on")
+	require.Equal(t, map[string]any{"b": "done", "c": map[string]any{"a": 3.0}}, sub["results"], "those of the final steps")
 	child := w.Read(uuid.MustParse(sub["task_uuid"].(string)))
 	require.JSONEq(t, fmt.Sprintf(`{"n":2,"from":%q,"price":"$.5","list":[1,2]}`, task.UUID), string(child.Context))
 	require.Equal(t, &store.ParentStep{Task: task.UUID, Step: 1, Depth: 1}, child.Parent)
@@ -65,8 +65,8 @@ func TestCancelGoesDown(t *testing.T) {
 	require.Eventually(t, func() bool { return w.DB.QueryInt(t, `select count(*) from tasker.task_messages`) == 0 }, patience, time.Millisecond)
 }
 
-// Tasks are cancelled within milliseconds of their creation, while three
-// orchestrators begin their steps: no task that a step was goes on by itself.
+// Tasks are cancelled within milliseconds of their creation, while three orchestrators
+// begin their steps: no sub-workflow's task continues on its own.
 func TestCancelGoesDownWhileStepsBegin(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
@@ -93,7 +93,7 @@ func TestCancelGoesDownWhileStepsBegin(t *testing.T) {
 		return w.DB.QueryInt(t, `select count(*) from tasker.task_messages`) == 0
 	}, patience, 10*time.Millisecond)
 	t.Logf("%d steps had begun as tasks", w.DB.QueryInt(t, `select count(*) from tasker.tasks where parent_task_uuid is not null`))
-	require.Zero(t, w.DB.QueryInt(t, `select count(*) from tasker.board`), "tasks that go on by themselves")
+	require.Zero(t, w.DB.QueryInt(t, `select count(*) from tasker.board`), "tasks that continue on their own")
 }
 
 func TestATaskThatIsCancelledFailsItsStep(t *testing.T) {
@@ -101,9 +101,9 @@ func TestATaskThatIsCancelledFailsItsStep(t *testing.T) {
 	w := startWaiting(t)
 	id := w.Submit("waits", "over_blocked", `{}`)
 	child := w.child(id, "sub")
-	require.NoError(t, w.Orchestrator.Cancel(t.Context(), child.UUID, "ana", "not this one"))
+	require.NoError(t, w.Orchestrator.Cancel(t.Context(), child.UUID, "ana", "not this task"))
 	require.Equal(t, workflow.TaskError, w.Await(id).State)
-	require.Contains(t, string(w.step(id, "sub").Error), "ended as cancelled: not this one")
+	require.Contains(t, string(w.step(id, "sub").Error), "ended as cancelled: not this task")
 }
 
 func TestATaskThatTakesTooLong(t *testing.T) {
@@ -136,7 +136,7 @@ func TestTasksThatCannotBegin(t *testing.T) {
 	require.Equal(t, 3, w.DB.QueryInt(t, `select max(depth) from tasker.tasks`))
 }
 
-// What the database refuses fails by itself; the others begin.
+// A step whose task the database rejects fails alone; the others begin.
 func TestAStepThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
@@ -166,7 +166,7 @@ func TestTasksThatDependOnOthers(t *testing.T) {
 		dependent := w.submitAfter(name, "", waiting, done, waiting)
 		require.Eventually(t, func() bool {
 			return w.DB.QueryInt(t, `select count(*) from tasker.task_dependencies where task_uuid = $1`, dependent) == 1
-		}, patience, time.Millisecond, "the one that has ended counts")
+		}, patience, time.Millisecond, "the ended task counts")
 		task := w.Read(dependent)
 		require.Equal(t, []uuid.UUID{waiting, done, waiting}, task.DependsOn)
 		require.Equal(t, workflow.TaskPending, task.State)
@@ -205,7 +205,7 @@ func TestDependenciesThatFail(t *testing.T) {
 	require.Equal(t, workflow.TaskCancelled, w.Await(late).State, "it had failed already")
 }
 
-// Three orchestrators begin, tell and release the same things.
+// Three orchestrators begin, notify and release the same tasks.
 func TestWaitsOfManyOrchestrators(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)

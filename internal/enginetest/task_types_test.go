@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// typeTemplate is what the API makes of a task type.
+// typeTemplate is the template that the API makes of a task type.
 func typeTemplate(t testing.TB, namespace, name, version, retry string) *workflow.Template {
 	t.Helper()
 	template, _, err := workflow.ParseTemplate("t.yaml", fmt.Appendf(nil,
@@ -51,8 +51,8 @@ func enqueue(t *testing.T, e *enginetest.Engine, queue, name string) (orchestrat
 		Context: json.RawMessage(`{}`)})
 }
 
-// TestAWorkerThatRunsLearnsOfTypes: in every mode, of a type that is registered
-// after it has started, in a queue that did not exist then.
+// TestAWorkerThatRunsLearnsOfTypes: in every mode, of a type registered after its start,
+// in a namespace that did not exist then.
 func TestAWorkerThatRunsLearnsOfTypes(t *testing.T) {
 	t.Parallel()
 	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
@@ -88,7 +88,7 @@ func TestTheLifeOfATaskType(t *testing.T) {
 	require.NoError(t, err)
 	e.Until(running.UUID, func(now *store.Task) bool { return now.Steps[0].State == workflow.StepInProgress })
 
-	// Another content under the same version is refused, as a task has used it.
+	// Other content under the same version is rejected, as a task has used it.
 	bob := orchestration.Why{Actor: "bob", Reason: "more patience"}
 	_, err = e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "1", "{max_attempts: 9}"), bob)
 	require.ErrorIs(t, err, store.ErrVersionUsed)
@@ -114,7 +114,7 @@ func TestTheLifeOfATaskType(t *testing.T) {
 	require.Len(t, list, 2)
 	require.Equal(t, "mail", list[0].Plan.Template.Namespace)
 
-	// The name of a workflow is not to be taken, nor that of nobody deleted.
+	// The name of a workflow cannot be reused, and a missing type cannot be deleted.
 	_, err = e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "test", "ok", "1.0.0", "{max_attempts: 1}"), ana)
 	require.ErrorIs(t, err, store.ErrNoTaskType)
 	_, err = e.Orchestrator.DeleteTaskType(ctx, "mail", "none", ana)
@@ -132,7 +132,7 @@ func TestTheLifeOfATaskType(t *testing.T) {
 	var none *orchestration.UnknownTemplateError
 	require.ErrorAs(t, err, &none, "nor by the name of the template")
 	close(slow)
-	require.JSONEq(t, `4`, string(e.Await(running.UUID).Steps[0].Result), "what was there goes on, as it began")
+	require.JSONEq(t, `4`, string(e.Await(running.UUID).Steps[0].Result), "the existing task continues with its plan")
 	require.JSONEq(t, `9`, string(e.Await(waiting.UUID).Steps[0].Result))
 	_, err = e.Orchestrator.RegisterTaskType(ctx, typeTemplate(t, "mail", "email", "1", "{max_attempts: 4}"), ana)
 	require.NoError(t, err)
@@ -144,8 +144,8 @@ func TestTheLifeOfATaskType(t *testing.T) {
 		and target->>'name' = 'email' and actor in ('ana', 'bob')`))
 }
 
-// TestManyRegisterOneType: at once, on two orchestrators, with other contents:
-// one is in force in the end, and the type has one row.
+// TestManyRegisterOneType: concurrently, on two orchestrators, with other contents: one
+// is in force in the end, and the type has one row.
 func TestManyRegisterOneType(t *testing.T) {
 	t.Parallel()
 	e := post(t, nil)
@@ -160,7 +160,7 @@ func TestManyRegisterOneType(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, 1, e.DB.QueryInt(t, `select count(*) from tasker.task_types`))
-	require.Equal(t, 3, e.DB.QueryInt(t, `select count(*) from tasker.plans where name = 'email' and current`), "one of each version")
+	require.Equal(t, 3, e.DB.QueryInt(t, `select count(*) from tasker.plans where name = 'email' and current`), "one per version")
 	created, err := enqueue(t, e, "", "email")
 	require.NoError(t, err)
 	require.Equal(t, workflow.TaskComplete, e.Await(created.UUID).State)

@@ -37,8 +37,8 @@ steps:
   - {name: d, dependencies: [c], handler: {callable: transaction}}
 `
 
-// Where both daemons share a process, steps in transactions and others follow
-// each other: the ones are reported, the others settled, and none of them twice.
+// With both daemons in one process, steps in transactions and others alternate: the
+// former are reported, the latter settled, and none of them twice.
 func TestTransactionsBesideSettlements(t *testing.T) {
 	t.Parallel()
 	n := &nearby{metrics: telemetry.Discard()}
@@ -68,7 +68,7 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 	}
 	require.Equal(t, 2*tasks, e.DB.QueryInt(t, `select count(*) from kept k join tasker.step_attempts a using (task_uuid, token) where a.outcome = 1`))
 	require.Positive(t, n.settled())
-	require.LessOrEqual(t, n.settled(), float64(2*tasks), "what was reported in its transaction is not settled")
+	require.LessOrEqual(t, n.settled(), float64(2*tasks), "a step reported in its transaction is not settled")
 	pgtest.Eventually(t, patience, func() (bool, string) {
 		h := e.Worker.Health()
 		return h.Succeeded == 4*tasks, fmt.Sprintf("%+v", h)
@@ -77,7 +77,7 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 	require.Zero(t, h.Stale+h.Failed)
 }
 
-// A workflow that creates another one, with both ends looked at.
+// A workflow that creates another one, with both ends checked.
 func TestATransactionThatCreatesTasks(t *testing.T) {
 	t.Parallel()
 	const yaml = `
@@ -122,14 +122,14 @@ steps:
 		require.Equal(t, workflow.TaskComplete, child.State)
 		require.Equal(t, task.CorrelationID, *child.ParentCorrelationID)
 	}
-	require.Equal(t, 6, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "what was rolled back has left nothing")
+	require.Equal(t, 6, e.DB.QueryInt(t, `select count(*) from tasker.tasks`), "a rollback leaves no task")
 
 	failing := e.Run("families", "parent", `{"attempts":9,"children":2}`)
 	require.Equal(t, workflow.TaskError, failing.State)
 	require.Equal(t, 7, e.DB.QueryInt(t, `select count(*) from tasker.tasks`))
 }
 
-// An operator's cancel comes while the handler works, at its report, and after.
+// An operator's cancel arrives while the handler works, at its report, and after.
 func TestCancelsAroundATransaction(t *testing.T) {
 	t.Parallel()
 	inside, release := make(chan uuid.UUID), make(chan struct{})
@@ -154,7 +154,7 @@ func TestCancelsAroundATransaction(t *testing.T) {
 	require.Eventually(t, func() bool { h := e.Worker.Health(); return h.Stale == 1 && h.Running == 0 }, patience, 5*time.Millisecond)
 	require.Zero(t, e.DB.QueryInt(t, `select count(*) from kept`))
 
-	// At any moment: whoever comes first has it, and never both.
+	// At any moment: one of the two succeeds, never both.
 	ids := make([]uuid.UUID, 200)
 	var group sync.WaitGroup
 	for i := range ids {
@@ -187,7 +187,7 @@ version: 1.0.0
 steps: [{name: a, handler: {callable: plain}}]
 `
 
-// said keeps what a worker has signalled.
+// said records a worker's signals.
 type said struct {
 	signal.Publisher
 	mu     sync.Mutex
@@ -209,12 +209,12 @@ func (s *said) all() []signal.Topic {
 	return slices.Clone(s.topics)
 }
 
-// A task that a handler creates with dependencies is the orchestrators' to look
-// at: the worker tells them after the commit, as it does for other due work.
+// The dependencies of a task created by a handler are checked by orchestrators: the
+// worker signals them after the commit, as for other due work.
 func TestATaskWithDependenciesFromAHandlerIsSignalled(t *testing.T) {
 	t.Parallel()
 	var on atomic.Pointer[uuid.UUID]
-	var heard said
+	var received said
 	e := enginetest.Start(t, func(w *worker.Worker) error {
 		creator, _, err := workflow.ParseTemplate("creator.yaml", []byte(strings.NewReplacer("latecomer", "creator", "plain", "create").Replace(latecomerYAML)))
 		late, _, err2 := workflow.ParseTemplate("latecomer.yaml", []byte(latecomerYAML))
@@ -226,14 +226,14 @@ func TestATaskWithDependenciesFromAHandlerIsSignalled(t *testing.T) {
 				return created.UUID, err
 			})))
 	}, func(_ *orchestration.Config, wc *worker.Config) {
-		heard.Publisher, wc.Publisher = wc.Publisher, &heard
+		received.Publisher, wc.Publisher = wc.Publisher, &received
 	})
 	on.Store(&e.Run("mixed", "latecomer", `{}`).UUID)
-	require.NotContains(t, heard.all(), signal.TopicDue)
+	require.NotContains(t, received.all(), signal.TopicDue)
 	var late uuid.UUID
 	require.NoError(t, json.Unmarshal(e.Run("mixed", "creator", `{}`).Steps[0].Result, &late))
 	require.Equal(t, workflow.TaskComplete, e.Await(late).State)
-	pgtest.Eventually(t, patience, func() (bool, string) { // the commit comes before the signal
-		return slices.Contains(heard.all(), signal.TopicDue), fmt.Sprint(heard.all())
+	pgtest.Eventually(t, patience, func() (bool, string) { // the commit precedes the signal
+		return slices.Contains(received.all(), signal.TopicDue), fmt.Sprint(received.all())
 	})
 }

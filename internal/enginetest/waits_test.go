@@ -30,8 +30,8 @@ type waiting struct {
 	blocks chan struct{} // closed: "block" ends
 }
 
-// waitTemplates are the workflows, each with the handlers "echo", which returns
-// what its parents have brought, and "maybe".
+// waitTemplates are the workflows, each with the handlers "echo", which returns the
+// results of its parents, and "maybe".
 const waitTemplates = `
 name: nap
 namespace_name: waits
@@ -257,7 +257,7 @@ func (w *waiting) step(id uuid.UUID, name string) store.Step {
 			return s
 		}
 	}
-	w.t.Fatalf("there is no step %s", name)
+	w.t.Fatalf("no step %s", name)
 	return store.Step{}
 }
 
@@ -286,14 +286,14 @@ func TestSleep(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
 	w := startWaiting(t, func(_ *orchestration.Config, c *worker.Config) { c.Logger = zap.New(core) })
-	require.Empty(t, logs.All(), "no handler is missing for what nobody calls")
+	require.Empty(t, logs.All(), "steps without a callable need no handler")
 	id := w.Submit("waits", "nap", `{"for":"300ms"}`)
 	s := w.untilWaiting(id, "nap")
 	require.Equal(t, workflow.StepInProgress, s.State)
 	require.Equal(t, "sleep", s.Waiting.Kind)
 	require.NotNil(t, s.Waiting.Until)
 	require.Equal(t, 1, s.Attempts)
-	require.Zero(t, w.Worker.Health().Running, "nobody is held by it")
+	require.Zero(t, w.Worker.Health().Running, "no worker slot is held")
 	require.Equal(t, "in_progress", w.DB.QueryString(t, `select state from tasker.v_workflow_steps where name = 'nap'`))
 	task := w.Await(id)
 	require.Equal(t, workflow.TaskComplete, task.State)
@@ -323,7 +323,7 @@ func TestAnEventThatIsAwaited(t *testing.T) {
 	event := orchestration.Event{Namespace: "waits", Name: "payment.received", Key: "4711", ID: "bank-1", Payload: json.RawMessage(`{"amount": 12.50}`)}
 	other := event
 	other.Key, other.ID = "4712", "bank-2"
-	require.Zero(t, w.send(other).Steps, "it is somebody else's")
+	require.Zero(t, w.send(other).Steps, "it has another namespace")
 	require.Equal(t, 1, w.send(event).Steps)
 	again := w.send(event)
 	require.True(t, again.Duplicate)
@@ -356,11 +356,11 @@ func TestAnEventThatCameBefore(t *testing.T) {
 	require.NoError(t, w.Orchestrator.Cancel(t.Context(), third, "ana", "no money"))
 	require.Equal(t, workflow.TaskCancelled, w.Await(third).State)
 	event.Payload = nil
-	require.Zero(t, w.send(event).Steps, "nobody waits any more")
+	require.Zero(t, w.send(event).Steps, "no step waits any more")
 }
 
-// A step of one workflow publishes what a step of another one waits for, before
-// it waits or after.
+// A step of one workflow publishes an event that a step of another one awaits, before or
+// after the wait begins.
 func TestADomainEventThatIsAwaited(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
@@ -379,7 +379,7 @@ func TestADomainEventThatIsAwaited(t *testing.T) {
 	later := w.Run("waits", "paid", `{"order":7}`)
 	require.Equal(t, "7", result(t, later, "paid")["key"])
 	require.Eventually(t, func() bool { return w.DB.QueryInt(t, `select count(*) from tasker.event_deliveries`) == 0 }, patience, time.Millisecond)
-	require.Equal(t, 2, w.DB.QueryInt(t, `select count(*) from tasker.received_events`), "without a key nobody can wait for it")
+	require.Equal(t, 2, w.DB.QueryInt(t, `select count(*) from tasker.received_events`), "without a key no step can wait for it")
 	require.Equal(t, 8, w.DB.QueryInt(t, `select count(*) from tasker.domain_events`))
 }
 
@@ -393,8 +393,8 @@ func TestAnEventForOneTask(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, w.Await(id).State)
 	_, err := w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Name: "go", TaskUUID: &id})
 	require.ErrorIs(t, err, store.ErrTaskEnded)
-	nobody := uuid.Must(uuid.NewV7())
-	_, err = w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Name: "go", TaskUUID: &nobody})
+	missing := uuid.Must(uuid.NewV7())
+	_, err = w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Name: "go", TaskUUID: &missing})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = w.Orchestrator.ReceiveEvent(t.Context(), orchestration.Event{Namespace: "nowhere", Name: "go", Key: "k"})
 	require.ErrorIs(t, err, store.ErrNotFound)
@@ -407,9 +407,8 @@ func TestAnEventForOneTask(t *testing.T) {
 	}
 }
 
-// Events and those who wait for them meet however they cross: as many events as
-// steps, sent while the steps begin, and each step has one, each event went to
-// one.
+// Events and waiting steps meet in any order: as many events as steps, sent while the
+// steps begin, and each step gets one, each event goes to one.
 func TestEventsAndWaitersCross(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
@@ -472,11 +471,11 @@ func TestApproval(t *testing.T) {
 		require.Equal(t, []string{"waits", "asked", "approve"}, []string{a.Namespace, a.Task, a.Step})
 		shown, err := w.Orchestrator.Approval(t.Context(), a.Token)
 		require.NoError(t, err)
-		require.Equal(t, a, shown, "to look decides nothing")
+		require.Equal(t, a, shown, "reading decides nothing")
 		_, err = w.Orchestrator.Decide(t.Context(), a.Token, orchestration.Verdict{Approved: approved, Actor: "ana", Comment: "why not", Data: json.RawMessage(`{"limit":5}`)})
 		require.NoError(t, err)
 		_, err = w.Orchestrator.Decide(t.Context(), a.Token, orchestration.Verdict{Approved: !approved, Actor: "eve"})
-		require.ErrorIs(t, err, store.ErrNotFound, "it is good for one decision")
+		require.ErrorIs(t, err, store.ErrNotFound, "it allows one decision")
 		_, err = w.Orchestrator.Approval(t.Context(), a.Token)
 		require.ErrorIs(t, err, store.ErrNotFound)
 		task := w.Await(id)
@@ -492,7 +491,7 @@ func TestApproval(t *testing.T) {
 	require.Equal(t, 2, w.DB.QueryInt(t, `select count(*) from tasker.operator_actions where action in ('approve', 'reject') and actor = 'ana'`))
 }
 
-// Of many who decide at once one does.
+// Of many concurrent decisions one counts.
 func TestOneOfManyDecides(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
@@ -514,15 +513,14 @@ func TestOneOfManyDecides(t *testing.T) {
 	require.Equal(t, workflow.TaskComplete, w.Await(id).State)
 }
 
-// An approval that nobody gives in time fails, and what was done before it is
-// undone.
+// An approval without a decision in time fails, and earlier steps are compensated.
 func TestAnApprovalThatTimesOut(t *testing.T) {
 	t.Parallel()
 	w := startWaiting(t)
 	task := w.Run("waits", "unanswered", `{}`)
 	require.Equal(t, workflow.TaskError, task.State)
-	require.Contains(t, string(w.step(task.UUID, "approve").Error), "nobody has decided within 50ms")
-	require.Equal(t, workflow.StepComplete, w.step(task.UUID, "unbook").State, "what was booked is undone")
+	require.Contains(t, string(w.step(task.UUID, "approve").Error), "no decision within 50ms")
+	require.Equal(t, workflow.StepComplete, w.step(task.UUID, "unbook").State, "the booking is compensated")
 	list, err := w.Orchestrator.Approvals(t.Context(), store.ApprovalFilter{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, list)

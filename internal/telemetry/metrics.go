@@ -234,7 +234,7 @@ func newEngineMetrics(reg prometheus.Registerer) EngineMetrics {
 		StoreStatement:     seconds(reg, "tasker_store_statement_seconds", "Duration of a database flow.", "flow"),
 		HandlersActive:     gauge(reg, "tasker_worker_handlers_active", "Handlers running now."),
 		HandlersLimit:      gauge(reg, "tasker_worker_handlers_limit", "Handlers that may run at once."),
-		HandlersZombie:     gauge(reg, "tasker_worker_handlers_zombie", "Handlers that run on although nobody waits for them any more."),
+		HandlersZombie:     gauge(reg, "tasker_worker_handlers_zombie", "Handlers still running after the time limit or the loss of the lease."),
 	}
 }
 

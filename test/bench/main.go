@@ -1,6 +1,6 @@
-// Command bench measures the product as it is shipped, beside other queues:
-// it builds the daemons, starts a fresh PostgreSQL, runs its sections and ends
-// with one table, the goals and what became of them.
+// Command bench measures the shipped product beside other queues: it builds the daemons,
+// starts a fresh PostgreSQL, runs its sections and prints one table, the goals with their
+// results.
 package main
 
 import (
@@ -48,11 +48,11 @@ func run(ctx context.Context, args []string) error {
 	return o.bench(ctx, strings.Join(append([]string{"bench"}, args...), " "))
 }
 
-// peerWork runs the workers of another queue until it is told to stop; the
-// benchmark starts itself with it.
+// peerWork runs the workers of another queue until it is stopped; the benchmark starts
+// itself with it.
 func peerWork(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("peer-work wants the name of a peer")
+		return errors.New("peer-work: want the name of a peer")
 	}
 	p, err := peers.ByName(args[0])
 	if err != nil {
@@ -93,7 +93,7 @@ func parse(args []string) (options, error) {
 	}
 	switch {
 	case o.short && o.full:
-		return o, errors.New("-short and -full do not go together")
+		return o, errors.New("want at most one of -short and -full")
 	case o.short:
 		o.sizes = measure.Short()
 	case o.full:
@@ -121,7 +121,7 @@ func sectionList() string {
 	return b.String()
 }
 
-// method is said in every report.
+// method is part of every report.
 var method = []string{
 	"The daemons run with their defaults, one orchestrator and one worker unless it says otherwise; the load runs on the same machine.",
 	"Times are differences of the database's timestamps unless a table says otherwise; each measurement has a new database, after a checkpoint.",

@@ -1,30 +1,29 @@
-// Command chaos runs the fleet under random faults and checks afterwards that
-// nothing was lost, nothing counted twice and nothing is stuck.
+// Command chaos runs the fleet under random faults and checks afterwards that nothing was
+// lost, nothing counted twice and nothing is stuck.
 //
 //	make chaos                     10,000 workflows in 10 minutes, with a standby
 //	make chaos-short               the scenarios and two short runs
 //	CHAOS_SEED=7 make chaos-short  the orders and faults of seed 7 again
 //	go run . -operators            operators act at random, without faults
 //
-// The same seed gives the same orders and the same faults at the same times;
-// what meets what is up to the machine. A run that failed keeps its folder: the
-// schedule, the logs of every daemon and of the server, what the handlers wrote
-// down, and the report. To make a test of it, add its options to the list in
-// scenarios/seeds_test.go.
+// The same seed gives the same orders and the same faults at the same times; how
+// they coincide depends on the machine. A failed run keeps its folder: the schedule,
+// the logs of every daemon and of the server, the handlers' ledger, and the report.
+// To make a test of it, add its options to the list in scenarios/seeds_test.go.
 //
-// The rooms: internal/schedule (when what goes wrong), internal/workload (the
-// workflows, their handlers and who submits them), internal/ledger (what
-// handlers write down), internal/rig (server, daemons and the network between
-// them), internal/volume (disks to be filled up), internal/faults (how things go
-// wrong), internal/check (what must hold), internal/trial (one run), scenarios
-// (single stories), worker (the worker daemon with these handlers).
+// The packages: internal/schedule (which fault strikes when), internal/workload (the
+// workflows, their handlers and the submitting client), internal/ledger (the handlers'
+// own record), internal/rig (server, daemons and the network between them),
+// internal/volume (file systems to fill up), internal/faults (causing faults),
+// internal/check (the rules), internal/trial (one run), scenarios (single tests),
+// worker (the worker daemon with these handlers).
 //
-// A disk that is full takes a volume to fill up, so the program runs itself once
-// more in a mount namespace. Where that is not allowed the run says so, and its
-// schedule has no such fault.
+// A full disk needs a volume to fill up, so the program runs itself again in a mount
+// namespace. If that is not allowed the run says so, and its schedule has no such
+// fault.
 //
-// It is a module of its own: what it needs for bad networks does not become a
-// dependency of the product.
+// It is a separate module: its dependencies for bad networks do not become
+// dependencies of the product.
 package main
 
 import (
@@ -53,9 +52,9 @@ func main() {
 	os.Exit(volume.Confined(func(unmountable error) int { return code(os.Args[1:], unmountable) }))
 }
 
-// code runs the program and returns its exit code: 1 where a rule did not
-// hold, 2 where that could not be found out. unmountable is why no volume can be
-// filled up here; nil where one can.
+// code runs the program and returns its exit code: 1 if a rule did not hold, 2 if that
+// could not be determined. unmountable is why no volume can be filled here; nil if one
+// can.
 func code(args []string, unmountable error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,7 +71,7 @@ func code(args []string, unmountable error) int {
 	return 0
 }
 
-// program is what the command line says.
+// program is the parsed command line.
 type program struct {
 	trial.Options
 	sources   []string
@@ -123,8 +122,8 @@ func parse(args []string, unmountable error) (*program, error) {
 	return p, nil
 }
 
-// choose takes the kinds of faults: those that are named, or all. One that
-// cannot be made here is left out and told of.
+// choose selects the kinds of faults: the named ones, or all. Kinds that are impossible
+// here are left out and reported.
 func (p *program) choose(names string, standby bool, unmountable error) (err error) {
 	if p.Kinds = append(schedule.Kinds(), schedule.FillWAL); names != "" {
 		if p.Kinds, err = faults.ParseKinds(names); err != nil {
@@ -179,7 +178,7 @@ func run(ctx context.Context, args []string, unmountable error) (ok bool, err er
 	for i, source := range p.sources {
 		o := p.Options
 		o.Source, o.Dir = source, filepath.Join(p.Dir, source)
-		o.Seed += uint64(i) // each run has faults of its own
+		o.Seed += uint64(i) // each run has its own faults
 		if ok, err = p.try(ctx, o); !ok || err != nil {
 			return ok, err
 		}
@@ -190,7 +189,7 @@ func run(ctx context.Context, args []string, unmountable error) (ok bool, err er
 	return true, os.RemoveAll(p.Dir)
 }
 
-// try makes one run and says what came of it.
+// try makes one run and prints the result.
 func (p *program) try(ctx context.Context, o trial.Options) (ok bool, err error) {
 	if p.operators {
 		return operate(ctx, o)
@@ -210,7 +209,7 @@ func (p *program) try(ctx context.Context, o trial.Options) (ok bool, err error)
 	return report.OK(), nil
 }
 
-// operate makes one run of operators and says what came of it.
+// operate makes one run of operators and prints the result.
 func operate(ctx context.Context, o trial.Options) (ok bool, err error) {
 	again := fmt.Sprintf("CHAOS_SEED=%d go run . -operators -length %v -source %s", o.Seed, o.Length, o.Source)
 	fmt.Fprintf(os.Stdout, "\nto repeat: %s\n", again)

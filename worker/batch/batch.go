@@ -1,11 +1,11 @@
-// Package batch makes the results of batchable steps, and brings together what
-// their batches have come to.
+// Package batch makes the results of batchable steps and collects the results of their
+// batches.
 //
 //	cursors := batch.Split(total, 200, 5)
 //	return batch.Create("process_rows", cursors, total).With("file", path), nil
 //
-// The batches themselves are told of their part by StepContext.Batch. Nothing
-// but results and arithmetic enters here.
+// A batch reads its own part with StepContext.Batch. What may not enter: anything but
+// results and arithmetic.
 package batch
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Cursor is the part of one batch. Cursors are any JSON; End is not included.
+// Cursor is the part of one batch. Start and End are any JSON; End is exclusive.
 type Cursor struct {
 	ID    string `json:"batch_id"`
 	Start any    `json:"start_cursor"`
@@ -26,9 +26,9 @@ type Cursor struct {
 	Size  int64  `json:"batch_size"`
 }
 
-// Split cuts the items 0 to total−1 into as few parts as hold at most size
-// each, or into maxParts larger ones where that would be more (0: no bound). The
-// parts follow each other without a gap and differ by one item at most.
+// Split divides the items 0 to total−1 into the fewest parts of at most size items, or
+// into maxParts larger parts if that would be more (0: no bound). The parts are
+// contiguous and differ by one item at most.
 func Split(total, size int64, maxParts int) []Cursor {
 	if total <= 0 {
 		return nil
@@ -61,15 +61,14 @@ type Outcome struct {
 	fields  map[string]any
 }
 
-// Create has one instance of the worker step made for each cursor. No cursors
-// is None.
+// Create creates one instance of the worker step per cursor. Without cursors it is None.
 func Create(workerStep string, cursors []Cursor, totalItems int64) Outcome {
 	return Outcome{worker: workerStep, cursors: cursors, total: totalItems}
 }
 
-// None says that there is nothing to do. Where the template names the worker
-// (initialization: worker_template_name), one placeholder runs, so that what
-// follows is the same.
+// None says that there is nothing to do. If the template names the worker step
+// (initialization: worker_template_name), one placeholder runs, so that the following
+// steps run as usual.
 func None() Outcome { return Outcome{} }
 
 // With adds a field to the result, for the steps that depend on it.
@@ -92,15 +91,15 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	return json.Marshal(o.With(workflow.BatchOutcomeKey, outcome).fields)
 }
 
-// Result is what one batch has come to.
+// Result is the result of one batch.
 type Result[T any] struct {
 	StepName, BatchID string
 	Value             T
-	Isolated          int // items of the batch that its handler could not process
+	Isolated          int // items that the handler could not process
 }
 
-// Isolated counts the items that the batches of a worker step could not process
-// and have isolated (StepContext.Isolate).
+// Isolated returns the number of items that the batches of a worker step have isolated
+// (StepContext.Isolate).
 func Isolated(ctx *worker.StepContext, workerStep string) (items int, err error) {
 	list, err := ctx.BatchResults(workerStep)
 	for _, b := range list {
@@ -109,9 +108,9 @@ func Isolated(ctx *worker.StepContext, workerStep string) (items int, err error)
 	return items, err
 }
 
-// Results decodes the results of the batches of a worker step, in the order in
-// which they were made: none where there was nothing to do. Batches without a
-// result (failed and tolerated, or resolved by hand) are counted in missing.
+// Results decodes the results of a worker step's batches in the order of their creation:
+// none if there was nothing to do. missing counts batches without a result (failed and
+// tolerated, or resolved by hand).
 func Results[T any](ctx *worker.StepContext, workerStep string) (results []Result[T], missing int, err error) {
 	list, err := ctx.BatchResults(workerStep)
 	if err != nil {

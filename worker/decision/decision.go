@@ -1,9 +1,9 @@
-// Package decision makes the results of decision steps: which steps come next.
+// Package decision makes the results of decision steps: the steps to create next.
 //
 //	return decision.Create("manager_approval", "finance_review").With("threshold", 5000), nil
 //
-// A decision should follow from the task's context and the results before it
-// alone, so that a repetition decides the same. Nothing but results enters here.
+// A decision should depend only on the task's context and earlier results, so that a
+// repetition decides the same. What may not enter: anything but results.
 package decision
 
 import (
@@ -19,16 +19,14 @@ type Outcome struct {
 	fields map[string]any
 }
 
-// Create has steps created that depend on the decision. A name that the
-// template does not have there makes the decision fail for good.
+// Create creates steps that depend on the decision. A name that the template does not
+// define there is a permanent failure.
 func Create(steps ...string) Outcome { return Outcome{steps: steps} }
 
-// Next has one step created, the one that comes next: a workflow that its
-// handlers lead from step to step.
+// Next creates one step, the next: for a workflow that handlers lead from step to step.
 func Next(step string) Outcome { return Create(step) }
 
-// None creates no step: a join behind the branches goes on with the decision
-// alone.
+// None creates no step: a join behind the branches continues with the decision alone.
 func None() Outcome { return Outcome{} }
 
 // With adds a field to the result, such as why the decision was made.

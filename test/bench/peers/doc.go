@@ -1,6 +1,5 @@
-// Package peers runs other task queues on PostgreSQL, so that a benchmark can
-// put them next to Tasker: the same server, the same machine, the same number
-// of jobs, the same sort of handler.
+// Package peers runs other task queues on PostgreSQL, so that a benchmark can compare
+// them with Tasker: the same server, machine, number of jobs and kind of handler.
 //
 // Each queue implements [Peer]. Where a queue has knobs that matter there are
 // two of it: one as its own introduction sets it up, and one tuned as well as

@@ -28,7 +28,7 @@ func BenchmarkRiverDrain(b *testing.B) {
 			for b.Loop() {
 				require.NoError(b, cluster.CreateDatabase(b.Context(), "drain"))
 				drain(b, s, cluster.DSN("drain"))
-				// Vacuuming and writing out what one run leaves must not slow the next.
+				// Vacuuming and writing out the data of one run must not slow the next.
 				for _, sql := range []string{"drop database drain with (force)", "checkpoint"} {
 					_, err := admin.Exec(b.Context(), sql)
 					require.NoError(b, err)
@@ -46,13 +46,13 @@ type drainSetting struct {
 	sql string
 }
 
-// drainSettings are the defaults, the tuned knobs and those around them.
+// drainSettings are the defaults, the tuned knobs and those near them.
 func drainSettings() []drainSetting {
 	const backlog = 100_000
 	settings := []drainSetting{
 		{label: "defaults", knobs: defaultRiver(), jobs: 5000},
 		{label: "tuned", knobs: tunedRiver(), jobs: backlog},
-		// Not for the tuned one: River's own interface to list jobs needs them.
+		// Not for the tuned one: River's own interface needs them to list jobs.
 		{label: "without-search-indexes", knobs: tunedRiver(), jobs: backlog,
 			sql: "drop index river_job_args_index, river_job_metadata_index"},
 	}
@@ -77,7 +77,7 @@ func drainSettings() []drainSetting {
 	return settings
 }
 
-// drain reports the rates at which a backlog is made and worked off.
+// drain reports the rates at which a backlog is created and processed.
 func drain(b *testing.B, s drainSetting, dsn string) {
 	b.Helper()
 	r := newRiver(s.label, s.knobs)

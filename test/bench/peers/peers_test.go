@@ -27,7 +27,7 @@ func TestByNameFindsEachPeer(t *testing.T) {
 		assert.NotEmpty(t, p.Settings())
 		assert.NotEmpty(t, p.Version())
 	}
-	_, err := ByName("nobody")
+	_, err := ByName("missing")
 	require.ErrorContains(t, err, "river-tuned")
 }
 
@@ -64,8 +64,7 @@ func TestEachPeerRunsJobs(t *testing.T) {
 	}
 }
 
-// A snapshot that somebody holds keeps every dead row, which must not make the
-// count wrong.
+// A held snapshot keeps every dead row, which must not make the count wrong.
 func TestFinishedIsRightWithASnapshotHeld(t *testing.T) {
 	t.Parallel()
 	const rounds, jobs = 5, 200
@@ -88,7 +87,7 @@ func TestFinishedIsRightWithASnapshotHeld(t *testing.T) {
 	}
 }
 
-// prepare makes the peer's tables in a database of its own and connects to it.
+// prepare creates the peer's tables in its own database and connects to it.
 func prepare(t *testing.T, p Peer) (string, *pgx.Conn) {
 	t.Helper()
 	dsn := pgtest.New(t).DSN

@@ -56,8 +56,8 @@ type number struct {
 // Kind implements river.JobArgs.
 func (number) Kind() string { return "square" }
 
-// square is the handler. River's handlers answer with an error only, so there
-// is no result to store.
+// square is the handler. River's handlers return only an error, so there is no result to
+// store.
 type square struct {
 	river.WorkerDefaults[number]
 	takes time.Duration
@@ -95,7 +95,7 @@ func (r *riverQueue) Prepare(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// Submit implements Peer. It uses COPY, the fastest way River has.
+// Submit implements Peer. It uses COPY, River's fastest way.
 func (r *riverQueue) Submit(ctx context.Context, dsn string, n int) error {
 	return r.inserting(ctx, dsn, func(client *river.Client[pgx.Tx]) error {
 		batch := make([]river.InsertManyParams, min(n, riverBatch))
@@ -122,8 +122,8 @@ func insertBatch(ctx context.Context, client *river.Client[pgx.Tx], batch []rive
 	return nil
 }
 
-// inserting calls f with a client that only inserts. It has the same knobs as
-// the workers: how often an insert may notify is one of them.
+// inserting calls f with a client that only inserts. It has the same knobs as the
+// workers: one of them bounds the notifications of inserts.
 func (r *riverQueue) inserting(ctx context.Context, dsn string, f func(*river.Client[pgx.Tx]) error) error {
 	pool, err := r.knobs.pool(ctx, dsn)
 	if err != nil {
@@ -153,8 +153,8 @@ func (r *riverQueue) Work(ctx context.Context, dsn string, pace Pace) (err error
 	return nil
 }
 
-// start runs a client. It outlives ctx: it is stopped, not cancelled, so that
-// it finishes the jobs it has claimed.
+// start runs a client. It outlives ctx: it is stopped, not cancelled, so that it finishes
+// its claimed jobs.
 func (k riverKnobs) start(ctx context.Context, dsn string) (stop func() error, err error) {
 	pool, err := k.pool(ctx, dsn)
 	if err != nil {
@@ -172,7 +172,7 @@ func (k riverKnobs) start(ctx context.Context, dsn string) (stop func() error, e
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if err := client.Stop(stopCtx); err != nil {
-			// Closing the pool would wait for whatever still runs.
+			// Closing the pool would wait for everything that still runs.
 			return fmt.Errorf("stop River: %w", err)
 		}
 		pool.Close()
@@ -180,7 +180,7 @@ func (k riverKnobs) start(ctx context.Context, dsn string) (stop func() error, e
 	}, nil
 }
 
-// quiet keeps output from being what is measured.
+// quiet keeps output out of the measurement.
 func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -10,35 +10,34 @@ import (
 	"github.com/riverqueue/river"
 )
 
-// riverKnobs are what of River's configuration changes how fast it is. Zero
-// values leave River's own defaults.
+// riverKnobs are the parts of River's configuration that change its speed. Zero values
+// mean River's own defaults.
 type riverKnobs struct {
-	// clients in the process, each with a pool, a fetcher and a batch completer
-	// of its own; at least 1.
+	// clients in the process, each with its own pool, fetcher and batch completer; at
+	// least 1.
 	clients int
-	// maxWorkers is how many jobs a client runs at a time, and with that the
-	// most it fetches at once.
+	// maxWorkers bounds the concurrent jobs of a client, and so the jobs of one fetch.
 	maxWorkers int
 	// conns bounds the pool of a client.
 	conns int32
-	// cooldown is the least time between two fetches of a client and between
-	// two notifications of one that inserts; poll is the time between fetches
-	// that nothing asked for.
+	// cooldown is the least time between two fetches of a client and between two
+	// notifications of an inserting one; poll is the time between fetches without a
+	// trigger.
 	cooldown, poll time.Duration
-	// lean leaves out what no-op jobs do not need: the watch over each job's
-	// time limit, which costs a timer and a goroutine per job, and the leader's
-	// services (cleaner, rescuer, scheduler, reindexer).
+	// lean omits what no-op jobs do not need: the watch over each job's time limit, which
+	// costs a timer and a goroutine per job, and the leader's services (cleaner, rescuer,
+	// scheduler, reindexer).
 	lean bool
 	// takes is how long a job waits.
 	takes time.Duration
 }
 
-// defaultRiver is what River's introduction shows.
+// defaultRiver is the configuration of River's introduction.
 func defaultRiver() riverKnobs { return riverKnobs{clients: 1, maxWorkers: 100} }
 
-// tunedRiver is among the best of what BenchmarkRiverDrain has tried. Its
-// fetches and batches of completions overlap with two clients; with more, and
-// with more workers each, there was nothing to gain on two cores.
+// tunedRiver is among the best of BenchmarkRiverDrain. Its fetches and batches of
+// completions overlap with two clients; more clients, and more workers each, gained
+// nothing on two cores.
 func tunedRiver() riverKnobs {
 	return riverKnobs{clients: 2, maxWorkers: 2000, conns: 10, cooldown: river.FetchCooldownMin,
 		poll: 20 * time.Millisecond, lean: true}

@@ -9,23 +9,23 @@ import (
 	"github.com/riverqueue/river"
 )
 
-// riverProgress remembers what Finished has seen on a connection.
+// riverProgress is the progress of Finished on a connection.
 type riverProgress struct {
 	db *pgx.Conn
-	// through is an id up to which every job is complete, finished how many
-	// jobs that are. Complete jobs stay so, and ids are committed in order as
-	// only one process submits at a time: none of this has to be read again.
+	// through is an id up to which every job is complete, finished the number of these
+	// jobs. Complete jobs stay so, and ids are committed in order as only one process
+	// submits at a time: none of these is read again.
 	through, finished int64
 }
 
-// progressChunk is how many jobs Finished looks at per query. River claims in
-// the order of ids, apart from what its workers hold, so a chunk without a
-// complete job ends the search.
+// progressChunk is how many jobs Finished reads per query. River claims in the order of
+// ids, apart from those that its workers hold, so a chunk without a complete job ends the
+// search.
 const progressChunk = 5000
 
-// riverChunk reads the chunk after an id by primary key: how many jobs it has,
-// how many are complete, how many of those come before the first that is not,
-// the id before that one, and the last id.
+// riverChunk reads the chunk after an id by primary key: its number of jobs, how many are
+// complete, how many of those precede the first that is not, the id before that one, and
+// the last id.
 const riverChunk = `
 	with chunk as materialized (
 		select id, state = 'completed' as done from river_job where id > $1 order by id limit $2
@@ -63,8 +63,8 @@ func (r *riverQueue) Finished(ctx context.Context, db *pgx.Conn) (int64, error) 
 	}
 }
 
-// Took implements Peer. The end of a job is the worker's clock when its handler
-// returned; it is written later, with the batch.
+// Took implements Peer. The end of a job is the worker's clock when its handler returned;
+// it is written later, with the batch.
 func (*riverQueue) Took(ctx context.Context, db *pgx.Conn) (time.Duration, error) {
 	var seconds *float64
 	const query = `select extract(epoch from max(finalized_at) - min(attempted_at))::float8 from river_job`
@@ -78,7 +78,7 @@ func (*riverQueue) Took(ctx context.Context, db *pgx.Conn) (time.Duration, error
 }
 
 const (
-	// latencyWarmUp jobs go before those that Latency counts.
+	// latencyWarmUp jobs precede those that Latency counts.
 	latencyWarmUp = 20
 	// latencyPoll is how often Latency looks whether a job has ended.
 	latencyPoll = 5 * time.Millisecond

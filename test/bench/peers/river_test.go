@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The shapes that workers leave behind: a complete head, gaps in what is being
-// worked, a backlog; with the borders of chunks in each of them.
+// The shapes that workers leave: a complete head, gaps in the jobs being processed, a
+// backlog; with the borders of chunks in each of them.
 func TestRiverFinishedCountsWhatTheTableHolds(t *testing.T) {
 	t.Parallel()
 	r := newRiver("river", defaultRiver())

@@ -1,6 +1,6 @@
-// Command worker is the worker daemon that is measured: the shipped program
-// with the handlers of the examples, some that tell when they began, one that waits,
-// and those that read a file in batches.
+// Command worker is the measured worker daemon: the shipped program with the handlers of
+// the examples, some that return when they began, one that waits, and those that read a
+// file in batches.
 package main
 
 import (
@@ -45,8 +45,8 @@ func register(w *worker.Worker) error {
 	return nil
 }
 
-// registerStamps registers the handlers that return when they began: one, and as
-// many others as the environment says.
+// registerStamps registers the handlers that return when they began: one, and as many
+// others as the environment says.
 func registerStamps(w *worker.Worker) error {
 	names := []string{load.StampHandler}
 	if text := os.Getenv(load.CallablesEnv); text != "" {

@@ -20,7 +20,7 @@ const (
 	rowsParts = 5
 )
 
-// rowsFile is a file of a thousand products, written when it is first read.
+// rowsFile is a file of a thousand products, written on first use.
 var rowsFile = sync.OnceValues(func() (string, error) {
 	f, err := os.CreateTemp("", "tasker-bench-*.csv")
 	if err != nil {
@@ -39,7 +39,7 @@ func eachRow(from, to int64, do func(row []string) error) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(path) // #nosec G304 -- our own
+	f, err := os.Open(path) // #nosec G304 -- the program's own file
 	if err != nil {
 		return fmt.Errorf("open the file of rows: %w", err)
 	}
@@ -59,7 +59,7 @@ func eachRow(from, to int64, do func(row []string) error) error {
 	return nil
 }
 
-// stock is what a part of the rows adds up to.
+// stock is the sum of a part of the rows.
 type stock struct {
 	Rows  int     `json:"rows"`
 	Value float64 `json:"value"`

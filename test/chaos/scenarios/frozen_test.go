@@ -23,9 +23,9 @@ from (select at, lag(at) over (order by at) as before
       from (select applied_at as at from tasker.step_attempts union all select $1) a) g
 where at > $1`
 
-// TestTheFrozenDoNotStopTheFleet freezes two of three orchestrators while each
-// holds a slot with which reports are applied, and the rows that it took; and two of
-// three workers while each holds the tasks that it settles.
+// TestTheFrozenDoNotStopTheFleet freezes two of three orchestrators while each holds an
+// apply slot and the rows that it took; and two of three workers while each holds the
+// tasks that it settles.
 func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      rig.Options
@@ -62,9 +62,9 @@ func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 	}
 }
 
-// freezeAmidst freezes daemons in a transaction while there is more to do, since
-// when, and says how many tasks were alive then. On a busy machine the tasks may end
-// before both are met; then there are more.
+// freezeAmidst freezes daemons in a transaction while there is more work, and returns
+// when, and how many tasks were alive then. On a busy machine the tasks may end before
+// both are met; then it creates more.
 func freezeAmidst(ctx context.Context, t *testing.T, r *rig.Rig, daemons []*rig.Daemon, what string) (accepted []workload.Accepted, since time.Time, left int) {
 	t.Helper()
 	const tries, patience = 20, 3 * time.Second // for as long as there is work to meet them at

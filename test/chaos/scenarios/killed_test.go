@@ -25,9 +25,8 @@ const envKills = "CHAOS_KILLS"
 // defaultLease is worker.lease_seconds.
 const defaultLease = 10 * time.Second
 
-// TestStepsOfAKilledWorkerRunAgainWithinTheLease, with the leases that workers
-// have by default. A worker that nobody kills runs a handler of two minutes, twelve
-// leases, and does so once.
+// TestStepsOfAKilledWorkerRunAgainWithinTheLease, with the default leases of workers. A
+// worker that is not killed runs a handler of two minutes, twelve leases, once.
 func TestStepsOfAKilledWorkerRunAgainWithinTheLease(t *testing.T) {
 	kills := kills(t)
 	r := startRig(t, rig.Options{DefaultLeases: true, Permits: 10, Orchestrators: []string{"Hybrid"}, Workers: []string{"Hybrid", "Hybrid", "Hybrid"}})
@@ -67,7 +66,7 @@ func TestStepsOfAKilledWorkerRunAgainWithinTheLease(t *testing.T) {
 			took = append(took, again(f.Executions, x).Sub(killed))
 		}
 	}
-	require.NotEmpty(t, took, "the dead had something in hand")
+	require.NotEmpty(t, took, "the dead workers held claims")
 	slices.Sort(took)
 	t.Logf("%d handlers ran again %v to %v (median %v) after %d kills; the lease is %v", len(took), took[0].Round(time.Millisecond),
 		took[len(took)-1].Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), kills, defaultLease)
@@ -79,8 +78,8 @@ func TestStepsOfAKilledWorkerRunAgainWithinTheLease(t *testing.T) {
 	}
 }
 
-// TestHandlersOutliveAnOutageThatIsLongerThanTheLease: the leases of all handlers
-// end while the database is away, and none is lost.
+// TestHandlersOutliveAnOutageThatIsLongerThanTheLease: the leases of all handlers end
+// while the database is unavailable, and none is lost.
 func TestHandlersOutliveAnOutageThatIsLongerThanTheLease(t *testing.T) {
 	r := startRig(t, rig.Options{DefaultLeases: true, Orchestrators: []string{"Hybrid", "Hybrid"}, Workers: []string{"Hybrid", "Hybrid"}})
 	accepted := submit(t, r, workload.AtOnce("outlasting", 20, workload.Outlasting))
@@ -121,10 +120,10 @@ func kills(t *testing.T) int {
 	return n
 }
 
-// TestWhatNeverBeganIsNotLost: a worker that is killed has claimed more than it
-// runs. Each of its steps is executed as often as its template allows at most, and
-// those that may not be executed again are lost only where they were about to begin
-// on a free permit: it cannot be known whether they did.
+// TestWhatNeverBeganIsNotLost: a killed worker has claimed more than it runs. Each of its
+// steps is executed at most as often as its template allows, and those that may not be
+// repeated are lost only if they were about to begin on a free permit: it cannot be known
+// whether they did.
 func TestWhatNeverBeganIsNotLost(t *testing.T) {
 	const permits = 4
 	r := startRig(t, rig.Options{Permits: permits, Orchestrators: []string{"Hybrid"}, Workers: []string{"Hybrid", "Hybrid"}})
@@ -180,13 +179,13 @@ func TestWhatNeverBeganIsNotLost(t *testing.T) {
 	}
 	t.Logf("%d steps ended as worker_lost after %d kills; %d of them had written nothing", lost, kills(t), never)
 	require.Positive(t, lost)
-	// Those that were about to begin on a free permit, not what was claimed ahead.
+	// Steps that were about to begin on a free permit, not those claimed ahead.
 	require.LessOrEqual(t, never, kills(t)*permits)
 }
 
-// running is the start of a worker, none of the dead, in which a handler runs now;
-// "" where none does. It reads the files of no other start: the whole ledger takes
-// longer to read than handlers run.
+// running is the start of a live worker in which a handler runs now; "" if none does. It
+// reads only the files of that start: reading the whole ledger takes longer than handlers
+// run.
 func running(t *testing.T, r *rig.Rig, name string, dead map[string]time.Time) string {
 	t.Helper()
 	list, err := ledger.ReadOf(r.Ledger(), func(instance string) bool { return nameOf(instance) == name && dead[instance].IsZero() })

@@ -21,13 +21,12 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// EnvDiamonds is how many diamonds there are; 300 when empty.
+// envDiamonds is the variable with the number of diamonds; 300 when empty.
 const envDiamonds = "CHAOS_DIAMONDS"
 
-// TestTheLeaseDecidesWhenWorkComesBack kills the only orchestrator and half of
-// the workers in the middle of many diamonds. Everything completes, and the
-// steps of the dead come back when their leases end, not when their workers
-// are taken for dead.
+// TestTheLeaseDecidesWhenWorkComesBack kills the only orchestrator and half of the
+// workers amid many diamonds. Everything completes, and the steps of the dead workers run
+// again when their leases end, not when the workers are considered dead.
 func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 	n := 300
 	if text := os.Getenv(envDiamonds); text != "" {
@@ -54,7 +53,7 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 	pgtest.Eventually(t, 10*time.Second, func() (bool, string) {
 		held := held(t, r, workers)
 		half = byHeld(workers, held)[:2]
-		return held[half[1]] >= some, fmt.Sprintf("the second of them has %d steps in hand", held[half[1]])
+		return held[half[1]] >= some, fmt.Sprintf("the second of them holds %d steps", held[half[1]])
 	})
 
 	doomed := slices.Concat(half, r.ByName([]string{"orchestrator-a"}))
@@ -77,7 +76,7 @@ func TestTheLeaseDecidesWhenWorkComesBack(t *testing.T) {
 			took = append(took, a.Reported.Sub(killed))
 		}
 	}
-	require.NotEmpty(t, took, "the dead had something in hand")
+	require.NotEmpty(t, took, "the dead workers held claims")
 	slices.Sort(took)
 	t.Logf("%d steps were lost with their workers and in line again %v to %v (median %v) after the kill; the lease is %v",
 		len(took), took[0].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), took[len(took)/2].Round(time.Millisecond), rig.Lease)
@@ -105,7 +104,7 @@ func byHeld(workers []*rig.Daemon, held map[*rig.Daemon]int) []*rig.Daemon {
 	return slices.SortedFunc(slices.Values(workers), func(a, b *rig.Daemon) int { return held[b] - held[a] })
 }
 
-// held is how many steps each worker has in hand.
+// held is how many steps each worker holds.
 func held(t *testing.T, r *rig.Rig, workers []*rig.Daemon) map[*rig.Daemon]int {
 	t.Helper()
 	ids := make(map[*rig.Daemon]string, len(workers))

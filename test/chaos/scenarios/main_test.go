@@ -1,5 +1,5 @@
-// Package scenarios holds single stories with a known end, on the same ground
-// as the random runs: real daemons, a real server, and seeds that once failed.
+// Package scenarios holds single tests with a known end, on the rig of the random runs:
+// real daemons, a real server, and seeds that once failed.
 package scenarios
 
 import (
@@ -93,7 +93,7 @@ func verify(t *testing.T, r *rig.Rig, ordered []workload.Accepted) check.Facts {
 	return f
 }
 
-// recorded stops the fleet and reads what is known then.
+// recorded stops the fleet and loads the facts.
 func recorded(t *testing.T, r *rig.Rig, ordered []workload.Accepted) check.Facts {
 	t.Helper()
 	require.NoError(t, r.Stop(t.Context()))

@@ -19,10 +19,10 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// TestARescuedAttemptReportsLate: a worker is frozen until its lease has ended
-// and another one runs the step. It wakes up, its handler succeeds and says so
-// while the new attempt is at work; then the new attempt fails. The old result
-// is refused and counted, and the task ends as the new attempt says.
+// TestARescuedAttemptReportsLate: a worker is frozen until its lease has ended and
+// another one runs the step. It resumes, its handler succeeds and reports while the new
+// attempt runs; then the new attempt fails. The old result is rejected and counted, and
+// the task ends by the new attempt.
 func TestARescuedAttemptReportsLate(t *testing.T) {
 	r := newRig(t, []string{"Hybrid"}, []string{"Hybrid", "Hybrid"})
 	accepted := submit(t, r, workload.AtOnce("rescued", 1, workload.Gated))
@@ -42,7 +42,7 @@ func TestARescuedAttemptReportsLate(t *testing.T) {
 		return n == 1, fmt.Sprintf("%v late results are counted", n)
 	})
 	require.Equal(t, 1, number(t, r, `select count(*) from tasker.board where task_uuid = $1 and state = 3 and token = $2`, task, rescued.Token),
-		"the new attempt goes on as if nothing had been said")
+		"the late report does not affect the new attempt")
 
 	open(t, r, task, 2, workload.GateFail)
 	drain(t, r, 20*time.Second)

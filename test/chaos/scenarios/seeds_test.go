@@ -13,8 +13,7 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/trial"
 )
 
-// seeds are runs that failed once, each with what it showed, cut down to the
-// faults that matter.
+// seeds are runs that failed once, each with its cause, reduced to the relevant faults.
 var seeds = []struct {
 	what    string
 	options trial.Options

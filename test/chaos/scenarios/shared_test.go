@@ -12,9 +12,9 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// TestServicesShareANamespace: two services with different handlers, and one that is
-// about to replace both, are restarted at random, also for good moments at a time.
-// No step fails for want of a handler, and none is executed where there is none.
+// TestServicesShareANamespace: two services with different handlers, and one that will
+// replace both, are restarted at random, also several at a time. No step fails for lack
+// of a handler, and none is executed by a worker without it.
 func TestServicesShareANamespace(t *testing.T) {
 	const perRestart = 40
 	r := startRig(t, rig.Options{Orchestrators: []string{"Hybrid", "EventDrivenOnly"}, Workers: []string{"Hybrid", "EventDrivenOnly", "PollingOnly"},

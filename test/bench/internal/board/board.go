@@ -1,5 +1,5 @@
-// Package board asks Tasker's tables what happened and fills them with tasks,
-// for measuring only. All SQL on those tables is in sql.go.
+// Package board reads Tasker's tables and fills them with tasks, for measuring only. All
+// SQL on those tables is in sql.go.
 package board
 
 import (
@@ -40,7 +40,7 @@ func Open(ctx context.Context, dsn string) (*Board, error) {
 func (b *Board) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_ = b.db.Close(ctx) // nothing depends on how it ends
+	_ = b.db.Close(ctx) // its error does not matter
 	if b.store != nil {
 		b.store.Close()
 	}
@@ -133,8 +133,8 @@ func (b *Board) Store(ctx context.Context) (*store.Store, error) {
 	return b.store, nil
 }
 
-// Register makes the benchmark's workflows known in many namespaces, and those
-// of the examples in theirs.
+// Register registers the benchmark's workflows in many namespaces, and those of the
+// examples in theirs.
 func (b *Board) Register(ctx context.Context, namespaces []string) error {
 	all, err := examples.Templates()
 	if err != nil {
@@ -150,7 +150,7 @@ func (b *Board) Register(ctx context.Context, namespaces []string) error {
 	return b.RegisterTemplates(ctx, all)
 }
 
-// RegisterTemplates makes templates known.
+// RegisterTemplates registers templates.
 func (b *Board) RegisterTemplates(ctx context.Context, all []*workflow.Template) error {
 	s, err := b.Store(ctx)
 	if err != nil {
@@ -195,13 +195,13 @@ func (b *Board) Create(ctx context.Context, w load.Workflow, n int) error {
 // chunk is how many tasks one statement makes.
 const chunk = 100_000
 
-// GenerateWaiting puts n one-step tasks straight into the tables, spread over
+// GenerateWaiting inserts n waiting one-step tasks directly into the tables, spread over
 // the namespaces.
 func (b *Board) GenerateWaiting(ctx context.Context, namespaces []string, n int) error {
 	return b.generate(ctx, generateWaiting, namespaces, n, false)
 }
 
-// GenerateFinished puts n one-step tasks that have ended into the tables.
+// GenerateFinished inserts n ended one-step tasks directly into the tables.
 func (b *Board) GenerateFinished(ctx context.Context, namespaces []string, n int) error {
 	return b.generate(ctx, generateFinished, namespaces, n, true)
 }
@@ -245,7 +245,7 @@ func (b *Board) plans(ctx context.Context, namespaces []string) (plans, queues [
 	return plans, queues, last, nil
 }
 
-// progressOf is the progress of a one-step task as it is stored.
+// progressOf is the stored progress of a one-step task.
 func progressOf(plan *store.Plan, ended bool) ([]byte, error) {
 	progress, effects, err := workflow.Advance(plan.Plan, workflow.TaskPending, workflow.NewProgress(plan.Plan), workflow.Rules{}, workflow.Created{})
 	if err == nil && ended {
@@ -257,8 +257,8 @@ func progressOf(plan *store.Plan, ended bool) ([]byte, error) {
 	return progress.Encode(), nil
 }
 
-// Read begins a transaction and looks at the board in it, then leaves it open.
-// With repeatable the transaction keeps its snapshot.
+// Read begins a transaction, reads the board in it, and leaves it open. With repeatable
+// the transaction keeps its snapshot.
 func Read(ctx context.Context, db *pgx.Conn, repeatable bool) error {
 	level := pgx.ReadCommitted
 	if repeatable {

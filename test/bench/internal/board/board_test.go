@@ -28,7 +28,7 @@ func open(t *testing.T) *Board {
 	return b
 }
 
-// sound has the product judge what is in the tables.
+// sound runs the product's integrity check on the tables.
 func sound(t *testing.T, s *store.Store) {
 	t.Helper()
 	found, err := s.CheckIntegrity(t.Context(), workflow.Rules{MaxCrashes: 3})
@@ -36,8 +36,8 @@ func sound(t *testing.T, s *store.Store) {
 	require.Empty(t, found.Violations)
 }
 
-// TestGeneratedTasksAreLikeCreatedOnes: whoever changes the tables learns here
-// that the benchmark writes to them, too.
+// TestGeneratedTasksAreLikeCreatedOnes: it fails if a change of the tables breaks the
+// benchmark's inserts.
 func TestGeneratedTasksAreLikeCreatedOnes(t *testing.T) {
 	t.Parallel()
 	b := open(t)

@@ -2,24 +2,23 @@ package board
 
 // Every statement of the benchmark on Tasker's tables is in this file.
 
-// liveTasks counts the tasks that have not ended; liveTask tells whether one
-// is among them.
+// liveTasks counts the tasks that have not ended; liveTask returns whether one is among
+// them.
 const (
 	liveTasks = `select count(*) from tasker.board where slot = 0`
 	liveTask  = `select exists (select from tasker.board where task_uuid = $1 and slot = 0)`
 )
 
-// taskTimes tells for each task of $1 how long after its request its first
-// step was claimed, and how long after it the task ended. The last attempt is
-// applied in the transaction that ends the task.
+// taskTimes returns for each task of $1 the time from its request to the first claim, and
+// to its end. The last attempt is applied in the transaction that ends the task.
 const taskTimes = `
 select extract(epoch from min(a.claimed_at) - t.requested_at)::float8, extract(epoch from max(a.applied_at) - t.requested_at)::float8
 from tasker.tasks t join tasker.step_attempts a using (task_uuid)
 where t.task_uuid = any ($1::uuid[])
 group by t.task_uuid, t.requested_at`
 
-// stampTimes tells for each task of $1 how long after its request its handler
-// began, which is what the handler returned (microseconds since 1970).
+// stampTimes returns for each task of $1 the time from its request to the beginning of
+// its handler, which the handler returned (microseconds since 1970).
 const stampTimes = `
 select (a.result #>> '{}')::float8 / 1e6 - extract(epoch from t.requested_at)::float8
 from tasker.tasks t join tasker.step_attempts a using (task_uuid)
@@ -33,10 +32,10 @@ const wholeSpan = `
 select extract(epoch from max(a.applied_at) - (select min(requested_at) from tasker.tasks))::float8
 from tasker.step_attempts a`
 
-// newTasks makes ids for $1 tasks, 20 per millisecond, the last one now and
-// random within the millisecond, as version 7 has them, and records the tasks.
-// $2 is unique for each call, $3 and $4 are plans and their queues, given out
-// in turn. What follows may use ids, plan, and $5, the progress of the tasks.
+// newTasks generates ids for $1 tasks, 20 per millisecond, the last one now and random
+// within the millisecond, as in version 7, and records the tasks. $2 is unique for each
+// call, $3 and $4 are plans and their queues, assigned in turn. The statements that
+// follow may use ids, plan, and $5, the progress of the tasks.
 const newTasks = `
 with ids as materialized (
     select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - ($1::bigint - i) / 20), 12, '0')
@@ -66,8 +65,8 @@ insert into tasker.step_attempts (task_uuid, token, enqueued_at, claimed_at, rep
 select task_uuid, nextval('tasker.claim_token'), now(), now(), now(), task_uuid, 0, 1, 1, '4', 9, $5::bytea
 from ids`
 
-// freshen makes statistics as they are where rows come in over time.
+// freshen makes the statistics that gradual inserts would have.
 const freshen = `vacuum (analyze) tasker.board, tasker.tasks, tasker.step_attempts`
 
-// readSomething is what a reader looks at before it idles in its transaction.
+// readSomething is the query of a reader before it idles in its transaction.
 const readSomething = `select count(*) from (select from tasker.board limit 100) x`

@@ -1,5 +1,5 @@
-// Package load makes tasks and keeps systems busy: requests over REST one by
-// one and in bulk, and a feeder that holds a backlog at a size.
+// Package load creates tasks and keeps systems busy: requests over REST one by one and in
+// bulk, and a feeder that keeps a backlog at a size.
 package load
 
 import (
@@ -17,13 +17,12 @@ import (
 // BulkLimit is the most tasks in one request.
 const BulkLimit = 10_000
 
-// Creator makes tasks through the REST API of an orchestrator. Every task has
-// a context of its own, since equal ones are one task. It is safe for
-// concurrent use.
+// Creator creates tasks through the REST API of an orchestrator. Every task has its own
+// context, since equal ones are duplicates. It is safe for concurrent use.
 type Creator struct {
 	base string
 	mix  []Workflow
-	run  string // tells the tasks of one creator from those of another
+	run  string // distinguishes the tasks of creators
 	made atomic.Int64
 }
 
@@ -94,8 +93,7 @@ func (c *Creator) bulk(wire *Wire, n int) error {
 // One makes a task over an open connection and returns its id.
 func (c *Creator) One(wire *Wire) (string, error) { return c.post(wire, "/v1/tasks") }
 
-// Waited is One that waits over the API for the end of the task, for so long at
-// most.
+// Waited is One that waits over the API for the end of the task, at most for most.
 func (c *Creator) Waited(wire *Wire, most time.Duration) (string, error) {
 	return c.post(wire, "/v1/tasks?wait="+most.String())
 }
@@ -117,8 +115,8 @@ func (c *Creator) post(wire *Wire, path string) (string, error) {
 	return task.UUID, nil
 }
 
-// Singles has clients make tasks one by one until ctx ends and returns how
-// long each request took.
+// Singles has clients create tasks one by one until ctx ends and returns the duration of
+// each request.
 func (c *Creator) Singles(ctx context.Context, clients int) ([]time.Duration, error) {
 	took, errs := make([][]time.Duration, clients), make([]error, clients)
 	var wg sync.WaitGroup

@@ -9,34 +9,34 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
-// System is something that runs tasks.
+// System is a system that runs tasks.
 type System interface {
 	// Submit adds n tasks, in bulk.
 	Submit(ctx context.Context, n int) error
-	// Finished tells how many tasks have ended; it is cheap.
+	// Finished returns how many tasks have ended; it is cheap.
 	Finished(ctx context.Context) (int64, error)
 }
 
-// Feed says how a system is kept busy.
+// Feed says how to keep a system busy.
 type Feed struct {
-	// Backlog is how many tasks wait, at least; as soon as there are fewer,
-	// Batch tasks are added.
+	// Backlog is the least number of waiting tasks; when there are fewer, Batch tasks are
+	// added.
 	Backlog, Batch int
 	// InFlight is how many batches may be on their way at once; default 1. The
 	// system must allow for that.
 	InFlight int
 	// Waiting is how many tasks wait at the beginning.
 	Waiting int64
-	// Rate, if not nil, is asked how many tasks per second to add whatever
-	// the backlog is; 0 leaves it to the backlog. at counts from the beginning.
+	// Rate, if not nil, returns how many tasks per second to add regardless of the
+	// backlog; 0 leaves it to the backlog. at counts from the beginning.
 	Rate func(at time.Duration) float64
 	// Every is the time between samples; default 200 ms.
 	Every time.Duration
 }
 
-// Keep keeps a system busy for a time and returns how its count of finished
-// tasks grew, beginning with 0. Tasks are added beside the goroutine that counts,
-// so a slow Submit costs the system work, but no sample.
+// Keep keeps a system busy for a time and returns the growth of its count of finished
+// tasks, beginning with 0. Tasks are added beside the goroutine that counts, so a slow
+// Submit costs the system work, but no sample.
 func Keep(ctx context.Context, s System, f Feed, lasting time.Duration) ([]stats.Sample, error) {
 	if f.Every == 0 {
 		f.Every = 200 * time.Millisecond
@@ -60,7 +60,7 @@ func Keep(ctx context.Context, s System, f Feed, lasting time.Duration) ([]stats
 	cancel()
 	for range submitters {
 		if e := <-submitted; e != nil {
-			err = e // the reason why watch was interrupted
+			err = e // why watch was interrupted
 		}
 	}
 	return k.samples, err
@@ -72,10 +72,10 @@ type keeper struct {
 	feed    Feed
 	begin   time.Time
 	first   int64
-	added   atomic.Int64 // tasks that are in
+	added   atomic.Int64 // added tasks
 	owed    float64
 	samples []stats.Sample
-	want    chan int // how many to add next; taken when the last ones are in
+	want    chan int // how many to add next; received when the last ones are added
 }
 
 func (k *keeper) submit(ctx context.Context) error {
@@ -95,11 +95,10 @@ func (k *keeper) submit(ctx context.Context) error {
 	}
 }
 
-// steady is how often tasks are added where a rate is asked for, so that they
-// come in small groups.
+// steady is the interval of adding tasks at a rate, so that they arrive in small groups.
 const steady = 20 * time.Millisecond
 
-// mostOwed is how much of a rate is caught up with when adding took longer.
+// mostOwed bounds how much of a rate is made up for after a slow Submit.
 const mostOwed = time.Second
 
 func (k *keeper) watch(ctx context.Context, lasting time.Duration) error {
@@ -134,8 +133,8 @@ func (k *keeper) watch(ctx context.Context, lasting time.Duration) error {
 	}
 }
 
-// ask wants more tasks where some are due and no more than InFlight batches are
-// being added.
+// ask requests more tasks if some are due and no more than InFlight batches are being
+// added.
 func (k *keeper) ask(now, passed time.Duration) {
 	rate := 0.0
 	if k.feed.Rate != nil {
@@ -143,7 +142,7 @@ func (k *keeper) ask(now, passed time.Duration) {
 	}
 	n := 0
 	if rate > 0 {
-		// A system that cannot keep up is not buried under what it missed.
+		// A system that cannot keep up is not overloaded with missed tasks.
 		k.owed = min(k.owed+rate*passed.Seconds(), rate*mostOwed.Seconds())
 		n = min(int(k.owed), BulkLimit)
 	} else {
@@ -159,7 +158,7 @@ func (k *keeper) ask(now, passed time.Duration) {
 	select {
 	case k.want <- n:
 		k.owed = max(0, k.owed-float64(n))
-	default: // the latest ones are not in yet
+	default: // the latest ones are not added yet
 	}
 }
 

@@ -37,7 +37,7 @@ func TestKeepHoldsTheBacklog(t *testing.T) {
 		require.InDelta(t, 10_000, last.Count, 400)
 		require.GreaterOrEqual(t, last.At, 10*time.Second)
 		require.InDelta(t, 10_400, s.submitted.Load(), 700, "no more than the backlog waits")
-		require.InDelta(t, s.submitted.Load()-last.Count, last.Waiting, 300, "but for what is being added")
+		require.InDelta(t, s.submitted.Load()-last.Count, last.Waiting, 300, "except tasks being added")
 	})
 }
 

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer is one of the kernel's. A Go program that has nothing else to do sleeps in
-// whole milliseconds, so its own timers may take twice as long as a short pause.
+// timer is one of the kernel's. An idle Go program sleeps in whole milliseconds, so its
+// own timers may take twice as long as a short pause.
 type timer struct {
 	fd   int
 	file *os.File // of fd, which it closes when it is collected
 }
 
-// timers are those not in use.
+// timers are the unused ones.
 var timers sync.Pool
 
 // Pause lets d pass, and a tenth of a millisecond more where the machine is free.

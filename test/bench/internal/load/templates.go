@@ -19,11 +19,11 @@ const (
 	PauseTime    = time.Millisecond
 )
 
-// CallablesEnv is the variable that has the benchmark's worker offer a number of
-// callables more, which do what StampHandler does.
+// CallablesEnv is the variable that makes the benchmark's worker offer a number of
+// further callables, which do the same as StampHandler.
 const CallablesEnv = "BENCH_CALLABLES"
 
-// callablesNamespace holds the workflows of Callables and nothing else.
+// callablesNamespace holds only the workflows of Callables.
 const callablesNamespace = "bench_callables"
 
 // The handlers of the workflow that reads a file in batches.
@@ -33,15 +33,15 @@ const (
 	SumHandler   = "bench.sum_rows"
 )
 
-// A Workflow that can be submitted; Steps is how many steps a task of it runs.
+// Workflow can be submitted; Steps is how many steps a task of it runs.
 type Workflow struct {
 	Name, Namespace string
 	Steps           int
 	Fields          string // of the context, beside those that all have
 }
 
-// The workflows. OneStep does what the handlers of the other queues do,
-// multiply a number; Stamp tells when its handler began, Pausing waits for PauseTime.
+// The workflows. OneStep does the work of the other queues' handlers, multiply a number;
+// Stamp returns when its handler began, Pausing waits for PauseTime.
 var (
 	OneStep = Workflow{Name: "one_step", Namespace: Namespace, Steps: 1}
 	Stamp   = Workflow{Name: "stamp", Namespace: Namespace, Steps: 1}
@@ -50,13 +50,13 @@ var (
 	Diamond = Workflow{Name: "diamond", Namespace: "examples", Steps: 4}
 	Graph   = Workflow{Name: "mixed_dag", Namespace: "examples", Steps: 7}
 	Tree    = Workflow{Name: "tree", Namespace: "examples", Steps: 8}
-	// Conditional takes the way with two approvals; Batch reads the 1,000 rows
-	// of a file with five workers.
+	// Conditional takes the path with two approvals; Batch reads the 1,000 rows of a file
+	// with five workers.
 	Conditional = Workflow{Name: "expense_approval", Namespace: "examples", Steps: 5, Fields: `"amount":7500,`}
 	Batch       = Workflow{Name: "rows", Namespace: Namespace, Steps: 7}
 )
 
-// Mixes of workflows, given out in turn.
+// Mixes of workflows, used in turn.
 var (
 	Plain        = []Workflow{OneStep}
 	Orchestrated = []Workflow{Linear, Diamond}
@@ -72,8 +72,8 @@ func StepsPerTask(mix []Workflow) float64 {
 	return float64(sum) / float64(len(mix))
 }
 
-// Callables are workflows of one step in a namespace of their own, each of which calls
-// a handler that has its name.
+// Callables are workflows of one step in their own namespace, each with a callable of its
+// name.
 func Callables(n int) []Workflow {
 	all := make([]Workflow, n)
 	for i := range all {

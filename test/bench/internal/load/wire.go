@@ -18,9 +18,9 @@ import (
 // callTimeout bounds one request.
 const callTimeout = 60 * time.Second
 
-// Wire is one keep-alive connection that posts JSON. It does the least that
-// HTTP asks for: on a small machine an ordinary client would cost as much as
-// the server that is measured. It is not safe for concurrent use.
+// Wire is one keep-alive connection that posts JSON. It does the least that HTTP
+// requires: on a small machine an ordinary client would cost as much as the measured
+// server. It is not safe for concurrent use.
 type Wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -42,10 +42,10 @@ func Dial(ctx context.Context, base string) (*Wire, error) {
 }
 
 // Close ends the connection.
-func (w *Wire) Close() { _ = w.conn.Close() } // nothing is lost with it
+func (w *Wire) Close() { _ = w.conn.Close() } // its error does not matter
 
-// Post sends a body and returns the status and the body of the answer. After
-// an error the connection is of no use any more.
+// Post sends a body and returns the status and the body of the answer. After an error the
+// connection is useless.
 func (w *Wire) Post(path string, body []byte) (int, []byte, error) {
 	w.out = append(w.out[:0], "POST "...)
 	w.out = append(w.out, path...)

@@ -19,7 +19,7 @@ func (b *Bench) callables(ctx context.Context) error {
 	for _, n := range []struct{ offered, called, tasks int }{
 		{1, 1, b.Sizes.Drain / 2}, {100, 1, b.Sizes.Drain / 2}, {1000, 1, b.Sizes.Drain / 2},
 		{100, 100, b.Sizes.Drain / 10}, {1000, 1000, b.Sizes.Drain / 10}} {
-		b.tell("  %d callables, %d called", n.offered, n.called)
+		b.logf("  %d callables, %d called", n.offered, n.called)
 		g, err := b.offer(ctx, t, n.offered, n.called, n.tasks)
 		if err != nil {
 			return fmt.Errorf("%d callables, %d called: %w", n.offered, n.called, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/test/bench/peers"
 )
 
-// expense is what a piece of work has cost, per task.
+// expense is the cost of some work, per task.
 type expense struct {
 	counters
 	postgresUS, orchestratorUS, workerUS float64
@@ -135,8 +135,8 @@ func finishing(s load.System, n int) func(context.Context) (int, error) {
 	}
 }
 
-// spend tells what a system's work has cost. What was written when the daemons
-// started is counted with the tasks; so many tasks make it disappear.
+// spend returns the cost of a system's work. Writes of the daemons' start are counted
+// with the tasks; with many tasks they do not matter.
 func spend(ctx context.Context, s measured, work func(context.Context) (tasks int, err error)) (e expense, err error) {
 	db, err := s.Connect(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func spend(ctx context.Context, s measured, work func(context.Context) (tasks in
 	if e.usage, err = s.usage(ctx); err != nil {
 		return e, err
 	}
-	s.Stop() // the sessions must have told what they did
+	s.Stop() // the sessions must have reported their statistics
 	if err := after.settle(ctx, db); err != nil {
 		return e, err
 	}

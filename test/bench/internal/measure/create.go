@@ -75,8 +75,8 @@ func (b *Bench) createInBulk(ctx context.Context, s *ours, row func(...any)) err
 	return nil
 }
 
-// createdBy has clients create batches one after the other and returns the
-// tasks per second; what has begun is finished.
+// createdBy has clients create batches one after the other and returns the tasks per
+// second; started batches are finished.
 func (b *Bench) createdBy(ctx context.Context, clients int, batch func(context.Context) (int, error)) (float64, error) {
 	made, errs := make([]int, clients), make([]error, clients)
 	begin := time.Now()

@@ -19,12 +19,12 @@ import (
 // idleReaders is how many transactions idle at once.
 const idleReaders = 8
 
-// disturbance is something that is done to the database while it is busy.
+// disturbance is an action on the database while it is busy.
 type disturbance struct {
 	key, label string
-	// begin causes it; end takes it back. nil where the load itself is it.
+	// begin causes it; end lifts it. nil if the load itself is the disturbance.
 	begin func(ctx context.Context, d *rig.Database) (end func(context.Context) error, err error)
-	// burst is by how much the load exceeds the sustained rate meanwhile.
+	// burst is the factor of the load over the sustained rate.
 	burst float64
 }
 
@@ -62,8 +62,8 @@ func holdSnapshot(ctx context.Context, d *rig.Database) (func(context.Context) e
 	return func(context.Context) error { rig.CloseConn(conn); return nil }, nil
 }
 
-// idleInTransaction opens readers that have read and then do nothing; every
-// second one keeps its snapshot.
+// idleInTransaction opens readers that have read and then idle; every second one keeps
+// its snapshot.
 func idleInTransaction(ctx context.Context, d *rig.Database) (func(context.Context) error, error) {
 	var conns []*pgx.Conn
 	end := func(context.Context) error {
@@ -93,7 +93,7 @@ func stopAutovacuum(ctx context.Context, d *rig.Database) (func(context.Context)
 	return end, d.Exec(ctx, `alter system set autovacuum = off`, `select pg_reload_conf()`)
 }
 
-// disturb measures the rate before, while and after something disturbs.
+// disturb measures the rate before, during and after disturbances.
 func (b *Bench) disturb(ctx context.Context) error {
 	t := b.Report.Table(fmt.Sprintf("Disturbances of %v, one-step tasks with creation going on", b.Sizes.Hold),
 		"what", "system", "tasks/s before", "meanwhile", "last quarter", "last quarter ÷ before", "95 % again after s")
@@ -125,7 +125,7 @@ func (b *Bench) judge(t *report.Table, key, label, system string, samples []stat
 	before := stats.Rate(samples, warmUp, begin)
 	meanwhile, last := stats.Rate(samples, begin, end), stats.Rate(samples, end-z.Hold/4, end)
 	recovered := fmt.Sprintf("not within %v", z.After)
-	// Where it never came back, the time watched is what is known.
+	// If it never recovered, the watched time is the known minimum.
 	took, ok := stats.Recovery(samples, end, time.Second, 0.95*before)
 	if ok {
 		recovered = sec(took)
@@ -191,7 +191,7 @@ func holdOther(ctx context.Context, d *rig.Database) (func(context.Context) erro
 	return func(context.Context) error { rig.CloseConn(conn); return nil }, nil
 }
 
-// disturbed keeps a system busy, disturbs it after a while and then no more.
+// disturbed keeps a system busy and disturbs it for a while.
 func (b *Bench) disturbed(ctx context.Context, s load.System, db *rig.Database, d disturbance, feed load.Feed, z Sizes) ([]stats.Sample, error) {
 	done := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)

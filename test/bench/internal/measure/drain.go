@@ -16,7 +16,7 @@ import (
 // patience bounds the wait for a backlog to be drained.
 const patience = 10 * time.Minute
 
-// drained is what draining a backlog has shown.
+// drained is the result of draining a backlog.
 type drained struct {
 	tasks, steps   float64
 	created, spent time.Duration
@@ -24,7 +24,7 @@ type drained struct {
 
 func (d drained) rate() float64 { return d.tasks / d.spent.Seconds() }
 
-// drainOurs drains a backlog through a fleet of its own.
+// drainOurs drains a backlog through its own fleet.
 func (b *Bench) drainOurs(ctx context.Context, mix []load.Workflow, n, orchestrators, workers int) (drained, error) {
 	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, mix, orchestrators, 0)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *ours) drain(ctx context.Context, n, workers int) (drained, error) {
 	return s.awaitDrained(ctx, d)
 }
 
-// drainTogether is drain by workers that have all started when the first one claims:
-// on two cores the start of eight takes about as long as the drain.
+// drainTogether is drain by workers that have all started when the first one claims: on
+// two cores the start of eight takes about as long as the drain.
 func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, error) {
 	operator := client.New(client.Config{BaseURL: s.Orchestrators[0].URL})
 	if _, err := operator.PauseNamespace(ctx, load.Namespace, client.Why{Actor: "bench", Reason: "workers start"}); err != nil {
@@ -71,7 +71,7 @@ func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, erro
 	return s.awaitDrained(ctx, d)
 }
 
-// awaitDrained waits until all tasks have ended, and takes the time of the work.
+// awaitDrained waits until all tasks have ended, and measures the time.
 func (s *ours) awaitDrained(ctx context.Context, d drained) (drained, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -98,7 +98,7 @@ func (b *Bench) drain(ctx context.Context) error {
 	return nil
 }
 
-// peers drains the same through other queues and takes their latency.
+// peers drains the same through other queues and measures their latency.
 func (b *Bench) peers(ctx context.Context) error {
 	t := b.Report.Table("Other queues, the same machine and server", "queue", "jobs", "created/s", "drained in s", "jobs/s", "start p50 ms", "p95", "p99")
 	t.Notes = []string{"Start is the time from the insertion to the start of a job by the queue's own timestamps, one job at a time."}
@@ -163,8 +163,8 @@ func (b *Bench) jobsOf(name string) int {
 	}
 }
 
-// latenciesOf is how many jobs the latency of a peer is taken from: fewer where
-// its defaults make it pause for long between two.
+// latenciesOf is how many jobs the latency of a peer is measured with: fewer if its
+// defaults make it pause for long between two.
 func (b *Bench) latenciesOf(name string) int {
 	if name == "river-tuned" {
 		return b.Sizes.PeerLatency

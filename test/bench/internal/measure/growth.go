@@ -16,7 +16,7 @@ import (
 // beside is how many tasks wait where something else grows.
 const beside = 10_000
 
-// grown is what one size has shown.
+// grown is the result of one size.
 type grown struct {
 	rate float64
 	// Mean time of a claim in ms, steps per claim, and time per step in µs of
@@ -74,7 +74,7 @@ func (b *Bench) growth(ctx context.Context) error {
 
 // grow measures one size and adds its row.
 func (b *Bench) grow(ctx context.Context, t *report.Table, waiting, finished, queues int) (grown, error) {
-	b.tell("  %s waiting, %s finished, %d queues", num(float64(waiting)), num(float64(finished)), queues)
+	b.logf("  %s waiting, %s finished, %d queues", num(float64(waiting)), num(float64(finished)), queues)
 	names, mix := namespaces(queues)
 	o := rig.FleetOptions{}
 	if queues > 1 {
@@ -137,7 +137,7 @@ func (b *Bench) measureGrown(ctx context.Context, s *ours, waiting int64) (g gro
 	return g, err
 }
 
-// perStep derives times from what the metrics have grown by.
+// perStep derives times from the growth of the metrics.
 func (g *grown) perStep(before, after rig.Metrics) {
 	grew := func(name string, flows ...string) float64 {
 		sum := 0.0
@@ -158,7 +158,7 @@ func (g *grown) perStep(before, after rig.Metrics) {
 	g.claimSize = steps / max(claims, 1)
 	g.claim = grew(seconds, "claim", "claim_full") * micro / steps
 	g.report = grew(seconds, "report") * micro / steps
-	// Nobody has paid yet for what is not decided.
+	// Undecided results have no apply time yet.
 	applied := after.Sum("tasker_step_results_total") - before.Sum("tasker_step_results_total")
 	g.apply = grew(seconds, "settle", "report_and_take", "take", "apply") * micro / max(applied, 1)
 }

@@ -19,11 +19,10 @@ import (
 // that they live; the end-to-end tests have the same list.
 const heartbeats = `pg_notify|tasker\.workers|tasker\.processors|^-- ping|^;?$`
 
-// settling is how long daemons get after their start to come to rest.
+// settling is the time for daemons to become idle after their start.
 const settling = 4 * time.Second
 
-// idle watches fleets that have nothing to do, one in each mode at the same
-// time.
+// idle watches idle fleets, one in each mode at the same time.
 func (b *Bench) idle(ctx context.Context) error {
 	t := b.Report.Table(fmt.Sprintf("Idle for %v, on a server that counts statements", b.Sizes.Idle),
 		"mode", "daemon", "statements/s", "of these other than heartbeats", "CPU %", "peak MB")
@@ -39,7 +38,7 @@ func (b *Bench) idle(ctx context.Context) error {
 			return err
 		}
 		defer s.Close()
-		s.board.Close() // its own sessions are no part of an idle fleet
+		s.board.Close() // its own sessions do not belong to the idle fleet
 		s.board, fleets[i] = nil, s
 	}
 	if err := wait(ctx, settling); err != nil {
@@ -61,7 +60,7 @@ func (b *Bench) idle(ctx context.Context) error {
 	return nil
 }
 
-// idleDaemon is what one daemon did while it had nothing to do.
+// idleDaemon is the work of one idle daemon.
 type idleDaemon struct {
 	kind            fleet.Kind
 	rate, cpu, peak float64
@@ -123,7 +122,7 @@ func watchIdle(ctx context.Context, s *ours, lasting time.Duration) ([]idleDaemo
 	return daemons, nil
 }
 
-// count reads what a role has asked.
+// count reads the statements of a role.
 func (d *idleDaemon) count(ctx context.Context, db *pgx.Conn, role string, spent float64) error {
 	rows, err := db.Query(ctx, `
 		select s.calls, s.query !~ $2, left(regexp_replace(s.query, '\s+', ' ', 'g'), 80)

@@ -18,7 +18,7 @@ const (
 	// warmTasks run before those that count: plans get cached, statements
 	// prepared.
 	warmTasks = 10
-	// restBetween lets the daemons go to sleep between two tasks.
+	// restBetween lets the daemons become idle between two tasks.
 	restBetween = 5 * time.Millisecond
 	// taskLimit bounds one task.
 	taskLimit = 30 * time.Second
@@ -44,7 +44,7 @@ type setting struct{ mode, source string }
 
 func (s setting) key() string { return strings.ToLower(s.mode) + "." + s.source }
 
-// latency takes the time of tasks that run one after the other.
+// latency measures the time of tasks that run one after the other.
 func (b *Bench) latency(ctx context.Context) error {
 	t := b.Report.Table("Latency in ms", "mode", "source", "load", "workflow", "p50", "p95", "p99", "claimed p50")
 	t.Notes = []string{"From requested_at of a task to the time stamp of the transaction that ends it; claimed is the first claim.",
@@ -78,7 +78,7 @@ func walRatio(figures map[string]float64) (worst float64) {
 	return worst
 }
 
-// latencyRun is one fleet on which times are taken.
+// latencyRun is one fleet to measure times on.
 type latencyRun struct {
 	b            *Bench
 	url          string
@@ -112,14 +112,14 @@ func (b *Bench) latencyOf(ctx context.Context, set setting, loaded bool, t *repo
 	}
 	r.key, r.load = "latency."+set.key()+".half.", fmt.Sprintf("half (%s/s)", num(background))
 	if err := r.under(ctx, s, background); err != nil {
-		// The machine may be too slow today for what it did when the rate was
-		// measured. The idle rows are worth having all the same.
+		// The machine may be slower today than when the rate was measured. The idle rows
+		// are still useful.
 		t.Add(r.mode, r.source, r.load, "given up: "+err.Error(), "–", "–", "–", "–")
 	}
 	return ctx.Err()
 }
 
-// under takes times while a system is kept at a rate.
+// under measures times while a system is kept at a rate.
 func (r *latencyRun) under(ctx context.Context, s load.System, rate float64) error {
 	loadCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -127,7 +127,7 @@ func (r *latencyRun) under(ctx context.Context, s load.System, rate float64) err
 	go func() {
 		_, err := load.Keep(loadCtx, s, load.Feed{Rate: func(time.Duration) float64 { return rate }}, patience)
 		if loadCtx.Err() != nil {
-			err = nil // told to stop
+			err = nil // stopped
 		}
 		kept <- err
 	}()
@@ -142,8 +142,8 @@ func (r *latencyRun) under(ctx context.Context, s load.System, rate float64) err
 	return err
 }
 
-// all takes the times of every workflow, and with stamped the time to the
-// beginning of the handler.
+// all measures the times of every workflow, and with stamped the time to the beginning of
+// the handler.
 func (r *latencyRun) all(ctx context.Context, n int, stamped bool) error {
 	if stamped {
 		ids, err := r.tasks(ctx, r.board, load.Stamp, n, warmTasks)
@@ -184,8 +184,7 @@ func (r *latencyRun) record(ctx context.Context, key, label string, ids []string
 	return nil
 }
 
-// tasks runs tasks one after the other and returns the ids of those that
-// count.
+// tasks runs tasks one after the other and returns the ids of those that count.
 func (r *latencyRun) tasks(ctx context.Context, watch *board.Board, w load.Workflow, n, warm int) ([]string, error) {
 	creator := load.NewCreator(r.url, []load.Workflow{w})
 	wire, err := load.Dial(ctx, r.url)
@@ -215,9 +214,9 @@ func (r *latencyRun) tasks(ctx context.Context, watch *board.Board, w load.Workf
 	return ids, nil
 }
 
-// awaitEnd waits for the end of a task. It asks the database as little as it
-// can, so as not to disturb: first when the task is nearly done, then every
-// millisecond. Waiting over the API would write to the task's row.
+// awaitEnd waits for the end of a task. To disturb little, it queries the database first
+// when the task is nearly done, then every millisecond. Waiting over the API would write
+// to the task's row.
 func awaitEnd(ctx context.Context, watch *board.Board, id string, expected time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, taskLimit)
 	defer cancel()
@@ -232,8 +231,8 @@ func awaitEnd(ctx context.Context, watch *board.Board, id string, expected time.
 	}
 }
 
-// latencyPolling runs the workflows beside each other: each step waits for a
-// poll, and so they do not disturb each other.
+// latencyPolling runs the workflows concurrently: each step waits for a poll, so they do
+// not disturb each other.
 func (b *Bench) latencyPolling(ctx context.Context, t *report.Table) error {
 	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{Mode: "PollingOnly"}, load.Plain, 1, 1)
 	if err != nil {

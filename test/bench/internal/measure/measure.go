@@ -1,9 +1,8 @@
-// Package measure holds the sections of the benchmark. Each sets figures and
-// adds tables to the report; none knows the goals.
+// Package measure holds the sections of the benchmark. Each sets figures and adds tables
+// to the report; none depends on the goals.
 //
-// Read measure.go first (what a run is made of), then system.go (ours and the
-// others behind one interface), then the section you want to know about; each
-// has a file.
+// Read measure.go first (what a run consists of), then system.go (Tasker and the others
+// behind one interface), then the sections; each has a file.
 package measure
 
 import (
@@ -22,11 +21,11 @@ import (
 
 // Sizes are how much and how long is measured.
 type Sizes struct {
-	// Tasks one after the other per row of the latency table, idle, with load,
-	// and in PollingOnly, where each takes seconds.
+	// Tasks one after the other per row of the latency table, idle, with load, and in
+	// PollingOnly, where each takes seconds.
 	Latency, Loaded, Polling int
-	// Waited is how many tasks a client waits for, one after the other; OneByOne
-	// how many run one after the other where stalls are looked for.
+	// Waited is how many tasks a client waits for, one after the other; OneByOne how many
+	// run one after the other in the search for stalls.
 	Waited, OneByOne int
 	// AllLoaded measures with load in every event-driven setting, otherwise
 	// with the defaults only.
@@ -40,15 +39,15 @@ type Sizes struct {
 	// Waiting and Finished are the sizes of the growth section, Queues its
 	// numbers of namespaces.
 	Waiting, Finished, Queues []int
-	// Before, Hold and After are the phases of a disturbance. Disturbances
-	// are the ones to cause.
+	// Before, Hold and After are the phases of a disturbance. Disturbances are those to
+	// cause.
 	Before, Hold, After time.Duration
 	Disturbances        []string
 	// Cost is how many tasks the cost is divided by.
 	Cost int
 	// Idle is how long idle daemons are watched.
 	Idle time.Duration
-	// PeerLatency is how many jobs a peer's latency is taken from.
+	// PeerLatency is how many jobs a peer's latency is measured with.
 	PeerLatency int
 }
 
@@ -73,7 +72,7 @@ func Normal() Sizes {
 	}
 }
 
-// Full has the sizes that the goals speak of; it takes an hour.
+// Full has the sizes of the goals; it takes an hour.
 func Full() Sizes {
 	s := Normal()
 	s.Steady, s.Create = 20*time.Second, 10*time.Second
@@ -88,7 +87,7 @@ type Bench struct {
 	Rig    *rig.Rig
 	Report *report.Report
 	Sizes  Sizes
-	// Progress is told what is being done.
+	// Progress receives lines about the progress.
 	Progress io.Writer
 	// Self is the program that runs a peer's workers: Self peer-work <name> -dsn <dsn>.
 	Self string
@@ -102,7 +101,7 @@ type Bench struct {
 // Section is a part of the run.
 type Section struct {
 	Name, About string
-	// Extra sections run only when they are asked for.
+	// Extra sections run only on request.
 	Extra bool
 	run   func(*Bench, context.Context) error
 }
@@ -128,8 +127,8 @@ func Sections() []Section {
 	}
 }
 
-// Choose returns the sections of a list of names separated by commas; an empty
-// list means all but the extra ones.
+// Choose returns the sections of a list of names separated by commas; an empty list means
+// all but the extra ones.
 func Choose(names string) ([]Section, error) {
 	all := Sections()
 	if names == "" {
@@ -146,8 +145,8 @@ func Choose(names string) ([]Section, error) {
 	return chosen, nil
 }
 
-// Run measures the sections. One that fails is told of and passed over; the
-// error holds all failures.
+// Run measures the sections. One that fails is reported and skipped; the error holds all
+// failures.
 func (b *Bench) Run(ctx context.Context, sections []Section) error {
 	b.begin = time.Now()
 	t := &report.Table{Title: "Sections", Columns: []string{"section", "took s", "our CPU %", "other programs' CPU %", "waiting for the disk %", "taken by the host %"},
@@ -158,24 +157,24 @@ func (b *Bench) Run(ctx context.Context, sections []Section) error {
 			errs = append(errs, ctx.Err())
 			break
 		}
-		b.tell("%s: %s", s.Name, s.About)
+		b.logf("%s: %s", s.Name, s.About)
 		began := time.Now()
 		shares, err := watchOthers(func() error { return s.run(b, ctx) })
 		if err != nil {
 			err = fmt.Errorf("section %s: %w", s.Name, err)
-			b.tell("%v", err)
+			b.logf("%v", err)
 			errs = append(errs, err)
 		}
 		took := time.Since(began)
 		t.Add(s.Name, sec(took), num(shares.Own*100), num(shares.Others*100), num(shares.Waited*100), num(shares.Stolen*100))
 		b.Report.Beside(shares.Others * 100)
-		b.tell("%s took %v; other programs used %s %% of the CPUs", s.Name, took.Round(time.Second/10), num(shares.Others*100))
+		b.logf("%s took %v; other programs used %s %% of the CPUs", s.Name, took.Round(time.Second/10), num(shares.Others*100))
 	}
 	b.Report.Tables = append(b.Report.Tables, t)
 	return errors.Join(errs...)
 }
 
-// watchOthers tells how the machine was used meanwhile.
+// watchOthers measures the use of the machine during f.
 func watchOthers(f func() error) (rig.Shares, error) {
 	before, err := rig.ReadBusy()
 	if err != nil {
@@ -188,8 +187,8 @@ func watchOthers(f func() error) (rig.Shares, error) {
 	return after.Since(before, runtime.NumCPU()), err
 }
 
-// tell writes a line of progress.
-func (b *Bench) tell(format string, args ...any) {
+// logf writes a line of progress.
+func (b *Bench) logf(format string, args ...any) {
 	fmt.Fprintf(b.Progress, "%6.1f s  "+format+"\n", append([]any{time.Since(b.begin).Seconds()}, args...)...)
 }
 

@@ -104,7 +104,7 @@ func TestJudge(t *testing.T) {
 	require.InDelta(t, 5, b.Report.Figures["k.recovery_s"], 0.26)
 
 	b.judge(b.Report.Table("t"), "never", "label", "ours", []stats.Sample{{}, {At: 10 * time.Second, Count: 1000}, {At: 50 * time.Second, Count: 1000}}, z)
-	require.InDelta(t, 20, b.Report.Figures["never.recovery_s"], 1e-9, "what was watched is what is known")
+	require.InDelta(t, 20, b.Report.Figures["never.recovery_s"], 1e-9, "the watched time is the known minimum")
 	require.NotEmpty(t, b.Report.Absent["never.recovery_s"])
 }
 

@@ -16,12 +16,12 @@ import (
 const (
 	// neutralDepth is how many tasks the producer keeps waiting.
 	neutralDepth = 4000
-	// neutralPause is what a handler of a millisecond takes at most on a free machine.
+	// neutralPause bounds the time of a handler of a millisecond on a free machine.
 	neutralPause = 1100 * time.Microsecond
 )
 
-// neutral keeps as many tasks waiting as handlers of a millisecond can never use up,
-// so that permits bound the rate, or what a task costs.
+// neutral keeps more tasks waiting than handlers of a millisecond can use up, so that
+// permits bound the rate, or the cost of a task does.
 func (b *Bench) neutral(ctx context.Context) error {
 	t := b.Report.Table(fmt.Sprintf("A neutral load: handlers of 1 ms, %s one-step tasks kept waiting", num(neutralDepth)),
 		"system", "permits", "tasks/s", "handlers alone allow", "ms per handler", "CPU µs per task", "fewest waiting", "producer kept up")
@@ -78,7 +78,7 @@ func (b *Bench) neutralPeer(ctx context.Context, t *report.Table, permits int) e
 	return nil
 }
 
-// neutralRun is what one system has shown.
+// neutralRun is the result of one system.
 type neutralRun struct {
 	rate, cpu float64 // tasks per second, µs per task
 	waiting   int64   // the fewest
@@ -96,7 +96,7 @@ func (b *Bench) recordNeutral(t *report.Table, key, system string, permits int, 
 }
 
 // holdDepth keeps tasks waiting. It counts them when handlers can have ended an eighth,
-// and not much oftener, since counting is work for the system.
+// and not much more often, since counting is work for the system.
 func (b *Bench) holdDepth(ctx context.Context, s measured, permits, inFlight int) (n neutralRun, err error) {
 	m := &meter{measured: s, from: time.Now().Add(warmUp)}
 	const batch = neutralDepth / 8

@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
-// dearest are the statements that took the most time altogether.
+// dearest are the statements with the largest total time.
 const dearest = `
 select s.calls, s.total_exec_time, s.mean_exec_time, s.rows::float8 / s.calls, (s.shared_blks_hit + s.shared_blks_read)::float8 / s.calls,
        s.wal_bytes::float8 / s.calls, left(regexp_replace(regexp_replace(s.query, '--[^\n]*', '', 'g'), '\s+', ' ', 'g'), 90)

@@ -19,7 +19,7 @@ func feedFor(mix []load.Workflow) load.Feed {
 	return load.Feed{Backlog: int(30_000 / steps), Batch: int(10_000 / steps)}
 }
 
-// sustain is the rate of tasks with creation going on.
+// sustain measures the rate of tasks with concurrent creation.
 func (b *Bench) sustain(ctx context.Context, mix []load.Workflow, orchestrators, workers int) (float64, error) {
 	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{}, mix, orchestrators, workers)
 	if err != nil {
@@ -33,8 +33,8 @@ func (b *Bench) sustain(ctx context.Context, mix []load.Workflow, orchestrators,
 	return stats.Rate(samples, warmUp, warmUp+b.Sizes.Steady), nil
 }
 
-// sustainedPlain is the rate of plain tasks with creation going on; it is
-// measured once.
+// sustainedPlain is the rate of plain tasks with concurrent creation; it is measured
+// once.
 func (b *Bench) sustainedPlain(ctx context.Context) (float64, error) {
 	if b.sustained == 0 {
 		rate, err := b.sustain(ctx, load.Plain, 1, 1)

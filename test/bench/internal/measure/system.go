@@ -20,7 +20,7 @@ import (
 	"github.com/tasker-go/tasker/test/bench/peers"
 )
 
-// ours is the product on a database of its own. It implements load.System.
+// ours is the product on its own database. It implements load.System.
 type ours struct {
 	*rig.Fleet
 	board   *board.Board
@@ -28,8 +28,8 @@ type ours struct {
 	mix     []load.Workflow
 }
 
-// fleet starts orchestrators and workers on a new database. Workers must run
-// once for the benchmark's workflows to be known.
+// fleet starts orchestrators and workers on a new database. Workers must run once to
+// register the benchmark's workflows.
 func (b *Bench) fleet(ctx context.Context, c *rig.Cluster, o rig.FleetOptions, mix []load.Workflow, orchestrators, workers int) (*ours, error) {
 	d, err := b.Rig.Database(ctx, c)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *ours) Finished(ctx context.Context) (int64, error) {
 	return completed(ctx, slices.Concat(s.Orchestrators, s.Workers))
 }
 
-// completed is what daemons have counted, each what it has decided about.
+// completed sums the daemons' counts, each of its own decisions.
 func completed(ctx context.Context, daemons []*fleet.Process) (int64, error) {
 	m, err := rig.Scrape(ctx, daemons)
 	if err != nil {
@@ -95,7 +95,7 @@ func completed(ctx context.Context, daemons []*fleet.Process) (int64, error) {
 	return int64(m.Sum("tasker_tasks_completed_total")), nil
 }
 
-// oneProcess is the product in one process, on a database of its own. It implements
+// oneProcess is the product in one process, on its own database. It implements
 // load.System.
 type oneProcess struct {
 	*rig.Embedded
@@ -138,11 +138,11 @@ func (e *oneProcess) Submit(ctx context.Context, n int) error { return e.creator
 // Finished implements load.System.
 func (e *oneProcess) Finished(ctx context.Context) (int64, error) { return completed(ctx, e.Daemons) }
 
-// other is a peer on a database of its own. It implements load.System.
+// other is a peer on its own database. It implements load.System.
 type other struct {
 	peer peers.Peer
 	*rig.Database
-	db   *pgx.Conn // of Finished, which wants to be called on one
+	db   *pgx.Conn // for Finished, which must use one connection
 	work *child.Process
 	out  bytes.Buffer
 }
@@ -168,7 +168,7 @@ func (b *Bench) other(ctx context.Context, c *rig.Cluster, name string) (*other,
 	return o, nil
 }
 
-// Start runs the peer's workers in a process of their own.
+// Start runs the peer's workers in their own process.
 func (o *other) Start(self string, pace peers.Pace) error {
 	// It outlives the contexts of its starter; Stop ends it.
 	cmd := exec.CommandContext(context.Background(), self, "peer-work", o.peer.Name(), "-dsn", o.DSN,
@@ -188,7 +188,7 @@ func (o *other) Stop() {
 	}
 	_ = o.work.Signal(syscall.SIGTERM) // it may have ended
 	timer := time.AfterFunc(20*time.Second, func() { _ = o.work.Signal(syscall.SIGKILL) })
-	<-o.work.Done() // how it ends does not matter
+	<-o.work.Done() // its exit code does not matter
 	timer.Stop()
 	o.work = nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
 )
 
-// usage is the CPU time and the memory of what runs, so far. One process for
-// everything counts as an orchestrator.
+// usage is the CPU time and the memory used so far. A single process for everything
+// counts as an orchestrator.
 type usage struct {
 	postgres, orchestrator, worker time.Duration
 	orchestratorMB, workerMB       float64
@@ -20,7 +20,7 @@ type usage struct {
 // cpu is the time of all.
 func (u usage) cpu() time.Duration { return u.postgres + u.orchestrator + u.worker }
 
-// measured is a system on a database that tells what it uses, and can be stopped.
+// measured is a system on a database that reports its usage, and can be stopped.
 type measured interface {
 	stoppable
 	usage(ctx context.Context) (usage, error)
@@ -58,7 +58,7 @@ func (o *other) usage(context.Context) (u usage, err error) {
 	return u, errors.Join(err, e)
 }
 
-// add adds what a process uses that serves the metrics of daemons.
+// add adds the usage of a process that serves the metrics of daemons.
 func (u *usage) add(ctx context.Context, pid int, daemons []*fleet.Process, cpu *time.Duration, mb *float64) error {
 	spent, err := rig.CPU(pid)
 	if err != nil {

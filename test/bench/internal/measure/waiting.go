@@ -14,12 +14,12 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
-// waitingClients are the clients beside the one whose tasks are measured.
+// waitingClients are the clients beside the measured one.
 const waitingClients = 8
 
-// waiting looks for stalls: tasks that take far longer than their like, since the
-// signal of a step was used up for nothing. What counts is the slowest of many,
-// and what only a poll has found.
+// waiting looks for stalls: tasks that take far longer than others because the signal of
+// a step was used up in vain. It measures the slowest of many, and the work that only a
+// poll has found.
 func (b *Bench) waiting(ctx context.Context) error {
 	t := b.Report.Table("Stalls: times of tasks in ms", "mode", "source", "tasks", "p50", "p99", "max", "found by polls", "missed")
 	t.Notes = []string{"From requested_at of a task to the time stamp of the transaction that ends it.",
@@ -75,8 +75,8 @@ func (b *Bench) waitingBeside(ctx context.Context, t *report.Table) error {
 	return nil
 }
 
-// clientsBeside has one client make n tasks one after the other, and the others the same
-// for as long as that takes. It returns those of the one.
+// clientsBeside has one client create n tasks one after the other, and the others the
+// same for as long as that takes. It returns the tasks of the one.
 func clientsBeside(ctx context.Context, s *ours, n int, one func(context.Context, *load.Wire, *board.Board) (string, error)) ([]string, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -118,7 +118,7 @@ func clientsBeside(ctx context.Context, s *ours, n int, one func(context.Context
 	return ids[warmTasks:], nil
 }
 
-// idleStalls runs tasks one after the other on a fleet that does nothing else.
+// idleStalls runs tasks one after the other on an otherwise idle fleet.
 func (b *Bench) idleStalls(ctx context.Context, set setting, t *report.Table) error {
 	s, err := b.fleet(ctx, b.Rig.Stock(), rig.FleetOptions{Mode: set.mode, Source: set.source}, load.Plain, 1, 1)
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *Bench) idleStalls(ctx context.Context, set setting, t *report.Table) er
 	return nil
 }
 
-// counting begins to count what polls find; what it returns adds a row.
+// counting begins to count what polls find; the returned function adds a row.
 func (b *Bench) counting(ctx context.Context, s *ours) (func(t *report.Table, mode, source, label, key string, ids []string) error, error) {
 	daemons := append(append([]*fleet.Process{}, s.Orchestrators...), s.Workers...)
 	before, err := proven(ctx, daemons)
@@ -169,14 +169,14 @@ func (b *Bench) counting(ctx context.Context, s *ours) (func(t *report.Table, mo
 		b.Report.Set(key+".max_ms", report.Millis(sum.Max))
 		b.Report.Set(key+".missed", missed)
 		t.Add(mode, source, fmt.Sprintf("%d × %s", len(ids), label), ms(sum.P50), ms(sum.P99), ms(sum.Max), num(polled), num(missed))
-		b.tell("%s, %s: %d × %s: p50 %s, p99 %s, max %s ms; %s found by polls, %s missed", mode, source, len(ids), label,
+		b.logf("%s, %s: %d × %s: p50 %s, p99 %s, max %s ms; %s found by polls, %s missed", mode, source, len(ids), label,
 			ms(sum.P50), ms(sum.P99), ms(sum.Max), num(polled), num(missed))
 		return nil
 	}, nil
 }
 
-// proven waits until no daemon polls in place of a listener that has not shown yet
-// that it hears, and returns their metrics then.
+// proven waits until no daemon polls in place of an unproven listener, and then returns
+// their metrics.
 func proven(ctx context.Context, daemons []*fleet.Process) (rig.Metrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskLimit)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Verdict is what became of a goal.
+// Verdict is the result of a goal.
 type Verdict string
 
 // The verdicts.
@@ -19,15 +19,15 @@ const (
 	NotQuiet    Verdict = "not judged"
 )
 
-// Quiet is the share of the CPUs, in per cent, that other programs may take while
-// a figure is measured that a goal is held against.
+// Quiet is the share of the CPUs, in per cent, that other programs may use while a figure
+// of a goal is measured.
 const Quiet = 5
 
 // Goal is one thing a run has to show.
 type Goal struct {
 	Area string
 	What string
-	// Figures of ours; the worst of those that were measured counts.
+	// Figures of Tasker; the worst measured one counts.
 	Figures []string
 	Unit    string
 	// Limit is a bound: the figure must be at least that, or at most where
@@ -44,7 +44,7 @@ type Goal struct {
 	Later string
 }
 
-// Outcome is a goal with what was found.
+// Outcome is a goal with its result.
 type Outcome struct {
 	Area    string   `json:"area"`
 	What    string   `json:"what"`
@@ -54,7 +54,7 @@ type Outcome struct {
 	Unit    string   `json:"unit,omitempty"`
 	Peer    *float64 `json:"peer"`
 	Name    string   `json:"peer_name,omitempty"`
-	Ratio   *float64 `json:"ratio"` // ours by the peer's
+	Ratio   *float64 `json:"ratio"` // Tasker's by the peer's
 	Verdict Verdict  `json:"verdict"`
 	Reason  string   `json:"reason,omitempty"`
 }
@@ -67,7 +67,7 @@ func (r *Report) Evaluate(goals []Goal) {
 	}
 }
 
-// evaluate takes the alternative of a goal where that alone is met.
+// evaluate uses the alternative of a goal if only that is met.
 func (r *Report) evaluate(g *Goal) Outcome {
 	o := r.judge(g)
 	if g.Or == nil {
@@ -114,8 +114,8 @@ func (r *Report) judge(g *Goal) Outcome {
 	return o
 }
 
-// others is the most that other programs took while the goal's figures and those
-// it is compared with were measured.
+// others is the largest use of other programs while the goal's figures and those it is
+// compared with were measured.
 func (r *Report) others(g *Goal) (most float64) {
 	for _, f := range append(slices.Clone(g.Figures), g.Peer, g.LimitTimes) {
 		most = max(most, r.Others[f])
@@ -123,7 +123,7 @@ func (r *Report) others(g *Goal) (most float64) {
 	return most
 }
 
-// worst is the figure furthest from the goal, among those that were measured.
+// worst is the figure furthest from the goal, among the measured ones.
 func (r *Report) worst(g *Goal) (name string, value float64, ok bool) {
 	for _, f := range g.Figures {
 		v, found := r.Figures[f]
@@ -168,7 +168,7 @@ func (r *Report) whyAbsent(g *Goal) string {
 	return "its section did not run"
 }
 
-// Number writes a value with as many digits as say something.
+// Number formats a value with its significant digits.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == math.Trunc(v) && a < 1000, a >= 1000:

@@ -127,8 +127,8 @@ func callableGoals() []Goal {
 	}
 }
 
-// neutralGoals may be met by the rate or by what a task costs, since the machine
-// bounds the rate.
+// neutralGoals may be met by the rate or by the cost of a task, since the machine bounds
+// the rate.
 func neutralGoals() (goals []Goal) {
 	for _, n := range []struct {
 		permits string

@@ -33,7 +33,7 @@ func (r *Report) goalTable() *Table {
 	return t
 }
 
-// Text writes everything for a terminal; the goals come last.
+// Text writes everything for a terminal; the goals are last.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range r.header() {
@@ -63,7 +63,7 @@ func (r *Report) header() []string {
 	return append(lines, r.Method...)
 }
 
-// plain aligns the columns; those that hold numbers only to the right.
+// plain aligns the columns; numeric ones to the right.
 func (t *Table) plain() string {
 	widths := make([]int, len(t.Columns))
 	for _, row := range append([][]string{t.Columns}, t.Rows...) {
@@ -102,7 +102,7 @@ func firstRune(s string) rune {
 	return r
 }
 
-// Markdown writes everything as a page; the goals come first.
+// Markdown writes everything as a page; the goals are first.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Latest run\n\nWritten by the benchmark; [README.md](README.md) says how to read it.\n\n")

@@ -1,8 +1,8 @@
-// Package report holds what a run has found and writes it down: figures by
-// name, tables for people, and the goals with what became of them.
+// Package report holds the results of a run and writes them: figures by name, tables, and
+// the goals with their results.
 //
-// Sections of the benchmark only set figures and add tables. Which figure
-// belongs to which goal is written in goals.go and nowhere else.
+// Sections of the benchmark only set figures and add tables. Only goals.go assigns
+// figures to goals.
 package report
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
-// Machine is where and with what a run was made.
+// Machine is the environment of a run.
 type Machine struct {
 	OS       string `json:"os"`
 	Kernel   string `json:"kernel"`
@@ -51,20 +51,20 @@ type Series struct {
 	Points []stats.Point `json:"points"`
 }
 
-// Report is everything about one run. It is not safe for concurrent use.
+// Report is the result of one run. It is not safe for concurrent use.
 type Report struct {
 	Date    time.Time     `json:"date"`
 	Took    time.Duration `json:"took_ns"`
 	Command string        `json:"command"`
 	Method  []string      `json:"method"`
 	Machine Machine       `json:"machine"`
-	// Figures by name, such as drain.rate; the unit is part of the name where
-	// it is not a rate per second, a ratio or a count.
+	// Figures by name, such as drain.rate; the unit is part of the name unless it is a
+	// rate per second, a ratio or a count.
 	Figures map[string]float64 `json:"figures"`
-	// Others is the share of the CPUs, in per cent, that other programs took while
-	// a figure was measured.
+	// Others is the share of the CPUs, in per cent, that other programs used while a
+	// figure was measured.
 	Others map[string]float64 `json:"others_cpu_percent"`
-	// Absent says why a figure is not there.
+	// Absent says why a figure is missing.
 	Absent map[string]string `json:"absent"`
 	Tables []*Table          `json:"tables"`
 	Series []Series          `json:"series,omitempty"`
@@ -84,7 +84,7 @@ func (r *Report) Set(name string, value float64) {
 	r.fresh = append(r.fresh, name)
 }
 
-// Beside notes what share of the CPUs other programs took, in per cent, while the
+// Beside records the share of the CPUs, in per cent, that other programs used while the
 // figures since the last call were measured.
 func (r *Report) Beside(others float64) {
 	for _, name := range r.fresh {

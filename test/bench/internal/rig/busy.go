@@ -13,8 +13,8 @@ import (
 // Busy is how the CPU time of the machine has been spent so far.
 type Busy struct {
 	At time.Time
-	// Total is the time in which something ran, Own the part of it that this
-	// program and everything it has started spent.
+	// Total is the busy time of the machine, Own the part of it that this program and its
+	// descendants spent.
 	Total, Own time.Duration
 	// Waited is the time in which CPUs were idle because of a disk, Stolen the
 	// time that the host did not give.
@@ -53,7 +53,7 @@ func ReadBusy() (Busy, error) {
 	return b, nil
 }
 
-// Since tells how the time has been spent since an earlier reading.
+// Since returns the shares since an earlier reading.
 func (b Busy) Since(before Busy, cpus int) Shares {
 	passed := b.At.Sub(before.At).Seconds() * float64(cpus)
 	if passed <= 0 {
@@ -66,8 +66,7 @@ func (b Busy) Since(before Busy, cpus int) Shares {
 	}
 }
 
-// parseBusy reads the first line of /proc/stat. Times of guests are in others
-// already.
+// parseBusy reads the first line of /proc/stat. Times of guests are included in others.
 func parseBusy(text string) (Busy, error) {
 	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)
@@ -95,8 +94,8 @@ func parseBusy(text string) (Busy, error) {
 	return b, nil
 }
 
-// timesBelow adds up the times of a process, its children that have ended, and
-// those that live, with theirs.
+// timesBelow adds up the times of a process, its ended children, and its living ones,
+// recursively.
 func timesBelow(all map[int]procStat, root int) time.Duration {
 	below := make(map[int][]int, len(all))
 	for pid, s := range all {

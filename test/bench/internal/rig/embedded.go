@@ -98,7 +98,7 @@ func (e *Embedded) awaitReady(ctx context.Context, url string) error {
 func (e *Embedded) PID() int { return e.child.PID() }
 
 // Stop ends the process.
-func (e *Embedded) Stop() { _ = e.stop() } // how it ends is the business of other tests
+func (e *Embedded) Stop() { _ = e.stop() } // other tests check its end
 
 func (e *Embedded) stop() error {
 	_ = e.child.Signal(syscall.SIGTERM) // it may have ended

@@ -14,11 +14,11 @@ import (
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 )
 
-// Settings says how the servers are configured.
+// Settings is the configuration of the servers.
 const Settings = "stock settings but for wal_level = logical and max_connections = 200"
 
-// Machine describes where the run is made; what cannot be found out stays
-// empty. It measures how long a commit takes.
+// Machine describes the environment of the run; unknown values stay empty. It measures
+// the duration of a commit.
 func (r *Rig) Machine(ctx context.Context, root string) (report.Machine, error) {
 	m := report.Machine{
 		OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(),
@@ -77,7 +77,7 @@ func commitOf(ctx context.Context, root string) string {
 	return commit
 }
 
-// commit is how long a transaction of one small row takes, median of 200.
+// commit is the duration of a transaction of one small row, median of 200.
 func (r *Rig) commit(ctx context.Context) (time.Duration, error) {
 	d, err := r.Database(ctx, r.stock)
 	if err != nil {

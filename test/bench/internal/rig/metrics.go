@@ -11,11 +11,10 @@ import (
 	"github.com/tasker-go/tasker/internal/fleet"
 )
 
-// Metrics is what a daemon's /metrics showed: a value per name with labels.
+// Metrics are a daemon's /metrics: a value per name with labels.
 type Metrics map[string]float64
 
-// ParseMetrics reads the text format of Prometheus; lines it does not
-// understand are left out.
+// ParseMetrics reads the text format of Prometheus and ignores unknown lines.
 func ParseMetrics(text string) Metrics {
 	m := Metrics{}
 	for line := range strings.Lines(text) {
@@ -31,8 +30,8 @@ func ParseMetrics(text string) Metrics {
 	return m
 }
 
-// Sum adds up the values of a metric over all its labels, or over those that
-// hold every one of the texts, such as flow="claim".
+// Sum adds up the values of a metric over all its labels, or over those that contain
+// every one of the texts, such as flow="claim".
 func (m Metrics) Sum(name string, labels ...string) float64 {
 	sum := 0.0
 	for key, v := range m {

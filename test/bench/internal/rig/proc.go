@@ -13,7 +13,7 @@ import (
 // runs on.
 const tick = 10 * time.Millisecond
 
-// procStat is what /proc/<pid>/stat tells of CPU times.
+// procStat are the CPU times of /proc/<pid>/stat.
 type procStat struct {
 	parent   int
 	own      time.Duration
@@ -57,8 +57,8 @@ func CPU(pid int) (time.Duration, error) {
 	return s.own, err
 }
 
-// ServerCPU is the time that PostgreSQL has spent so far: the server, its
-// living processes and those that have ended.
+// ServerCPU is the time that PostgreSQL has spent so far: the server, its living
+// processes and its ended ones.
 func ServerCPU(pid int) (time.Duration, error) {
 	server, err := readStat(pid)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package rig holds what is measured: PostgreSQL clusters made for one run,
-// databases in them, the daemons as processes, and what the operating system
-// and the database count about them.
+// Package rig holds what is measured: PostgreSQL clusters of one run, databases in them,
+// the daemons as processes, and the counters of the operating system and the database.
 package rig
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgcluster"
 )
 
-// Rig is the ground of one run. It is not safe for concurrent use.
+// Rig is the environment of one run. It is not safe for concurrent use.
 type Rig struct {
 	dir      string
 	stock    *Cluster
@@ -77,8 +76,7 @@ func start(ctx context.Context, counts bool) (*Cluster, error) {
 // Stock is the server with stock settings.
 func (r *Rig) Stock() *Cluster { return r.stock }
 
-// Observed is a second server that counts statements; it is started when it is
-// first asked for.
+// Observed is a second server that counts statements, started on first use.
 func (r *Rig) Observed(ctx context.Context) (*Cluster, error) {
 	if r.observed == nil {
 		c, err := start(ctx, true)
@@ -110,8 +108,8 @@ type Database struct {
 	DSN     string
 }
 
-// Database makes an empty database, after a checkpoint, so that none falls
-// due to what was before.
+// Database makes an empty database, after a checkpoint, so that no checkpoint is due
+// because of earlier work.
 func (r *Rig) Database(ctx context.Context, c *Cluster) (*Database, error) {
 	r.made++
 	d := &Database{Cluster: c, Name: fmt.Sprintf("bench_%d", r.made)}
@@ -128,8 +126,7 @@ func (r *Rig) Database(ctx context.Context, c *Cluster) (*Database, error) {
 	return d, nil
 }
 
-// Drop removes the database with everything in it; nothing of it may disturb
-// what comes next.
+// Drop drops the database, so that it cannot disturb the next measurement.
 func (d *Database) Drop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -146,7 +143,7 @@ func (d *Database) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Exec runs statements on a connection of their own.
+// Exec runs statements on their own connection.
 func (d *Database) Exec(ctx context.Context, statements ...string) error {
 	conn, err := d.Connect(ctx)
 	if err != nil {
@@ -170,7 +167,7 @@ func shortened(statement string) string {
 func CloseConn(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // nothing depends on how it ends
+	_ = conn.Close(ctx) // its error does not matter
 }
 
 // FleetOptions say which daemons to run; everything else is as shipped.
@@ -178,8 +175,8 @@ type FleetOptions struct {
 	Mode, Source string // "" leaves the default
 	WorkerEnv    []string
 	WorkerConfig string // TOML
-	// Role makes each kind of daemon log in as a role of its own, so that
-	// their statements can be told apart.
+	// Role makes each kind of daemon log in as its own role, so that their statements can
+	// be distinguished.
 	Role bool
 }
 
@@ -239,7 +236,7 @@ func (f *Fleet) start(ctx context.Context, kind fleet.Kind) (*fleet.Process, err
 	return p, nil
 }
 
-// rolePassword is no secret: the server lives as long as the run.
+// rolePassword need not be secret: the server lives as long as the run.
 const rolePassword = "bench"
 
 func (f *Fleet) roleDSN(ctx context.Context, kind fleet.Kind) (string, error) {
@@ -257,7 +254,7 @@ func RoleOf(d *Database, kind fleet.Kind) string { return d.Name + "_" + string(
 func (f *Fleet) Stop() {
 	for _, p := range append(f.Workers, f.Orchestrators...) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		_ = p.Stop(ctx) // how it ends is the business of other tests
+		_ = p.Stop(ctx) // other tests check its end
 		cancel()
 	}
 	f.Workers, f.Orchestrators = nil, nil

@@ -1,5 +1,5 @@
-// Package stats turns samples into the few figures that are shown. It is pure:
-// no clock, no input, no output.
+// Package stats turns samples into the figures that are shown. It is pure: no clock, no
+// input, no output.
 package stats
 
 import (
@@ -14,8 +14,8 @@ type Summary struct {
 	N                  int
 }
 
-// Summarize computes the percentiles of durations, in any order; they are left
-// alone. No durations give a zero Summary.
+// Summarize computes the percentiles of durations, in any order, without changing them.
+// No durations give a zero Summary.
 func Summarize(durations []time.Duration) Summary {
 	if len(durations) == 0 {
 		return Summary{}
@@ -37,17 +37,16 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[low] + time.Duration(part*float64(sorted[high]-sorted[low]))
 }
 
-// Sample is a counter as it was read at some time after the beginning.
+// Sample is a counter read at a time after the beginning.
 type Sample struct {
 	At    time.Duration
 	Count int64
-	// Waiting is how much there was to be counted still, where that is known.
+	// Waiting is the number of items still to be counted, if known.
 	Waiting int64
 }
 
-// Rate is how much the counter grew per second between two times. Times
-// between samples are interpolated; 0 where the samples do not cover anything
-// of the span.
+// Rate is the growth of the counter per second between two times. Times between samples
+// are interpolated; 0 if the samples do not cover any of the span.
 func Rate(samples []Sample, from, to time.Duration) float64 {
 	if len(samples) < 2 {
 		return 0
@@ -74,8 +73,7 @@ type Point struct {
 	Value float64       `json:"value"`
 }
 
-// Rates are the rates of windows that follow each other, each with the time of
-// its end.
+// Rates are the rates of consecutive windows, each with its end.
 func Rates(samples []Sample, window time.Duration) []Point {
 	if len(samples) == 0 {
 		return nil
@@ -88,8 +86,8 @@ func Rates(samples []Sample, window time.Duration) []Point {
 	return points
 }
 
-// Recovery is how long after a time the rate of a window first reached level
-// again; ok is false where it never did.
+// Recovery is how long after a time the rate of a window first reached level again; ok is
+// false if it never did.
 func Recovery(samples []Sample, after time.Duration, window time.Duration, level float64) (took time.Duration, ok bool) {
 	const grain = 250 * time.Millisecond
 	if len(samples) == 0 {

@@ -29,7 +29,7 @@ func TestRate(t *testing.T) {
 	require.InDelta(t, 100, Rate(s, 0, time.Second), 1e-9)
 	require.InDelta(t, 0, Rate(s, time.Second, 2*time.Second), 1e-9)
 	require.InDelta(t, 200, Rate(s, 2*time.Second, 3*time.Second), 1e-9, "interpolated")
-	require.InDelta(t, 125, Rate(s, -time.Hour, time.Hour), 1e-9, "cut to what is covered")
+	require.InDelta(t, 125, Rate(s, -time.Hour, time.Hour), 1e-9, "clipped to the covered span")
 	require.InDelta(t, 0, Rate(s, 5*time.Second, 6*time.Second), 1e-9)
 	require.InDelta(t, 0, Rate(nil, 0, time.Second), 1e-9)
 }

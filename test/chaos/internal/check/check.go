@@ -12,7 +12,7 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// Rule is what must hold.
+// Rule is an invariant.
 type Rule string
 
 // The rules.
@@ -21,13 +21,13 @@ const (
 	EverythingEnds  Rule = "every task ends, as its workflow says"
 	EveryStepOnce   Rule = "every step of a complete task has one success"
 	OneClaim        Rule = "every accepted result belongs to one claim, and its handler said so"
-	Fenced          Rule = "claims of a step follow each other, and nothing follows its end"
+	Fenced          Rule = "claims of a step follow each other, and none follows its end"
 	HandedOn        Rule = "handlers are handed the accepted results of their parents"
-	EverythingKnown Rule = "every execution is on record, unless its worker gave it back"
+	EverythingKnown Rule = "every execution is on record, unless its worker handed it back"
 	NothingLeft     Rule = "nothing is left on the board"
 	Integrity       Rule = "the records obey the rules of the product"
-	Together        Rule = "what a handler wrote in its transaction is there exactly where its claim succeeded"
-	RunsToTheEnd    Rule = "daemons end when they are told to, and not before"
+	Together        Rule = "a handler's writes in its transaction exist exactly if its claim succeeded"
+	RunsToTheEnd    Rule = "daemons end when they are stopped, and not before"
 )
 
 // Violation is a rule that did not hold.
@@ -39,10 +39,10 @@ type Violation struct {
 // String is the violation in a sentence.
 func (v Violation) String() string { return string(v.Rule) + ": " + v.What }
 
-// maxViolations bounds what is kept.
+// maxViolations bounds the violations kept.
 const maxViolations = 200
 
-// checker holds the facts in the order in which they are asked for.
+// checker indexes the facts for the checks.
 type checker struct {
 	Facts
 	flows     map[string]workload.Workflow
@@ -52,7 +52,7 @@ type checker struct {
 	violation []Violation
 }
 
-// Check returns what does not hold, at most 200 entries.
+// Check returns the violations, at most 200.
 func Check(f Facts) []Violation {
 	c := checker{Facts: f, flows: map[string]workload.Workflow{}, attempts: map[uuid.UUID][]*Attempt{},
 		byToken: map[int64]*Attempt{}, executed: map[int64]*ledger.Execution{}}
@@ -108,7 +108,7 @@ func describe(a *Attempt) string {
 	return fmt.Sprintf("attempt %d (token %d) of %s/%s of task %s", a.Attempt, a.Token, a.Flow, a.Step, a.Task)
 }
 
-// orders: what was accepted is there, once, and nothing else.
+// orders: every accepted order is one task, and there are no other tasks.
 func (c *checker) orders() {
 	byKey := map[string][]*Task{}
 	for i := range c.Tasks {
@@ -152,8 +152,8 @@ func (c *checker) task(t *Task) {
 	}
 }
 
-// step looks at the attempts of one step in the order of their claims, and
-// returns 1 where it succeeded.
+// step checks the attempts of one step in the order of their claims, and returns 1 if it
+// succeeded.
 func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
 	for i, a := range attempts {
 		if i > 0 {
@@ -168,7 +168,7 @@ func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
 			// A transaction may fail after its handler has ended well.
 			undone := x != nil && x.Outcome == ledger.Succeeded && c.flows[a.Flow].Books(a.Step)
 			if !undone && (x == nil || x.Outcome != ledger.Failed && x.Outcome != ledger.Told) {
-				c.fail(OneClaim, "%s failed, and its handler never said so", describe(a))
+				c.fail(OneClaim, "%s failed, and its handler did not report that", describe(a))
 			}
 		}
 	}
@@ -178,24 +178,24 @@ func (c *checker) step(t *Task, attempts []*Attempt) (succeeded int) {
 	return min(succeeded, 1)
 }
 
-// bookings: a row and the success of its claim are both there, or neither is.
+// bookings: a row and the success of its claim both exist, or neither does.
 func (c *checker) bookings() {
 	booked := make(map[int64]bool, len(c.Booked))
 	for _, token := range c.Booked {
 		booked[token] = true
 		if a := c.byToken[token]; a == nil || a.Outcome != Success || !c.flows[a.Flow].Books(a.Step) {
-			c.fail(Together, "claim %d has written its row, and its success is not on record", token)
+			c.fail(Together, "claim %d has written its row, but its success is not on record", token)
 		}
 	}
 	for i := range c.Attempts {
 		if a := &c.Attempts[i]; a.Outcome == Success && c.flows[a.Flow].Books(a.Step) && !booked[a.Token] {
-			c.fail(Together, "%s succeeded, and its row is not there", describe(a))
+			c.fail(Together, "%s succeeded, but its row does not exist", describe(a))
 		}
 	}
 }
 
-// follows: one claim begins when the one before it has ended, and none after
-// the end of the step.
+// follows: a claim begins after the end of the previous one, and none after the end of
+// the step.
 func (c *checker) follows(before, after *Attempt) {
 	if before.Outcome == Success || before.Outcome == Error {
 		c.fail(Fenced, "%s follows on %s, which was the end", describe(after), describe(before))
@@ -208,7 +208,7 @@ func (c *checker) follows(before, after *Attempt) {
 	}
 }
 
-// success: the result is what the handler of this claim returned.
+// success: the result is the one that the handler of this claim returned.
 func (c *checker) success(a *Attempt, x *ledger.Execution) {
 	switch {
 	case x == nil:
@@ -227,7 +227,7 @@ func (c *checker) success(a *Attempt, x *ledger.Execution) {
 // clockSlack is how far apart two readings of the machine's one clock may be.
 const clockSlack = 5 * time.Millisecond
 
-// execution: it is on record, and was handed what counts.
+// execution: it is on record, and got the accepted results.
 func (c *checker) execution(x *ledger.Execution) {
 	a := c.byToken[x.Token]
 	switch {

@@ -77,7 +77,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		{"an attempt without a new number", check.Fenced, func(f *check.Facts) { f.Attempts[2].Attempt = 1 }},
 		{"handed the fenced result", check.HandedOn, func(f *check.Facts) { f.Executions[3].Parents = map[string]int64{"two": 11} }},
 		{"handed nothing", check.HandedOn, func(f *check.Facts) { f.Executions[3].Parents = nil }},
-		{"an execution that nobody knows of", check.EverythingKnown, func(f *check.Facts) {
+		{"an unknown execution", check.EverythingKnown, func(f *check.Facts) {
 			f.Executions = append(f.Executions, ledger.Execution{Instance: "w.1", Task: f.Tasks[0].ID, Step: "one", Token: 99, Attempt: 1, Parents: map[string]int64{}})
 		}},
 		{"something is left", check.NothingLeft, func(f *check.Facts) { f.Left = []string{"a row"} }},

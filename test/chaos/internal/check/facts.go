@@ -1,8 +1,8 @@
-// Package check holds what the product has on record against what was ordered
-// and what the handlers wrote down themselves.
+// Package check compares the product's records with the orders and with the handlers' own
+// ledger.
 //
-// Reading order: facts.go (what is known), check.go (what must hold), load.go
-// (where the facts come from).
+// Reading order: facts.go (what is known), check.go (the rules), load.go (where the facts
+// come from).
 package check
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// Facts are everything that is known at the end of a run.
+// Facts are the data known at the end of a run.
 type Facts struct {
 	Ordered    []workload.Accepted
 	Executions []ledger.Execution
-	// Stopped are the instances of workers that were asked to stop, and so may
-	// have given back what they had begun.
+	// Stopped are the instances of workers that were asked to stop, and so may have
+	// handed back steps that had begun.
 	Stopped map[string]bool
 
 	Tasks    []Task
@@ -27,10 +27,10 @@ type Facts struct {
 	// Booked are the claims that have written a row in the transaction of their
 	// end.
 	Booked []int64
-	// Left is what is still on the board, in words.
+	// Left is the content of the board, in words.
 	Left []string
-	// Integrity is what the product's own check found, and Checked how many
-	// tasks it looked at.
+	// Integrity is the result of the product's own check, and Checked the number of tasks
+	// checked.
 	Integrity []string
 	Checked   int
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Load reads what the product has on record. The daemons may have ended.
+// Load reads the product's records. The daemons may have ended.
 func (f *Facts) Load(ctx context.Context, dsn string, maxCrashes int) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -82,7 +82,7 @@ func loadAttempts(ctx context.Context, conn *pgx.Conn) ([]Attempt, error) {
 	})
 }
 
-// shownOfBoard bounds what is told of a board that did not become empty.
+// shownOfBoard bounds the rows shown of a board that is not empty.
 const shownOfBoard = 50
 
 func loadBoard(ctx context.Context, conn *pgx.Conn) ([]string, error) {

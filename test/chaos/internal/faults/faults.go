@@ -1,5 +1,4 @@
-// Package faults makes things go wrong on a rig, one fault at a time, and puts
-// them right again.
+// Package faults causes faults on a rig, one at a time, and lifts them.
 //
 // What may not enter: which fault strikes when (schedule).
 package faults
@@ -25,12 +24,12 @@ type Strike struct {
 	Began, Ended time.Time
 }
 
-// bound is the most that a fault may take beyond its duration: an orderly stop
-// takes its time while the database is away.
+// bound is the longest time of a fault beyond its duration: an orderly stop takes its
+// time while the database is unavailable.
 const bound = 3 * time.Minute
 
-// Run has a fault strike, lets it last, and lifts it. The error says that the
-// suite could not do what it meant to; the rig is put right in any case.
+// Run causes a fault, lets it last, and lifts it. The error says that the suite itself
+// failed; the rig is repaired in any case.
 func Run(ctx context.Context, r *rig.Rig, f schedule.Fault) (Strike, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.For+bound)
 	defer cancel()
@@ -98,10 +97,10 @@ func strike(ctx context.Context, r *rig.Rig, f schedule.Fault, daemons []*rig.Da
 	case schedule.FillWAL:
 		return r.FillWAL(ctx, f.For)
 	}
-	return fmt.Errorf("nobody knows how to %s", f.Kind)
+	return fmt.Errorf("invalid fault %q", f.Kind)
 }
 
-// during does something to daemons for a while, and undoes it whatever happens.
+// during changes daemons for a while, and always undoes the change.
 func during(ctx context.Context, d time.Duration, daemons []*rig.Daemon, do, undo func(*rig.Daemon) error) error {
 	var errs []error
 	for _, daemon := range daemons {
@@ -114,12 +113,12 @@ func during(ctx context.Context, d time.Duration, daemons []*rig.Daemon, do, und
 	return errors.Join(errs...)
 }
 
-// freezeHolding does not wait long for a daemon that has nothing to do.
+// freezeHolding does not wait long for an idle daemon.
 func freezeHolding(ctx context.Context, r *rig.Rig) func(*rig.Daemon) error {
 	return func(d *rig.Daemon) error {
 		err := r.FreezeHolding(ctx, []*rig.Daemon{d}, rig.AnyTransaction, time.Second)
 		if errors.Is(err, rig.ErrNothingHeld) {
-			return nil // frozen all the same
+			return nil // frozen nevertheless
 		}
 		return err
 	}
@@ -158,8 +157,8 @@ func roll(ctx context.Context, f schedule.Fault, daemons []*rig.Daemon) error {
 	var errs []error
 	for _, d := range daemons {
 		d.SetMode(f.Mode)
-		// How it ended is of interest only if it did not: it may have to leave
-		// without a word while the database is away.
+		// Its exit code does not matter: it may have to end without a word while the
+		// database is unavailable.
 		if err := d.Stop(ctx); err != nil && ctx.Err() != nil {
 			errs = append(errs, err)
 		}
@@ -174,7 +173,7 @@ func ParseKinds(text string) ([]schedule.Kind, error) {
 	var kinds []schedule.Kind
 	for name := range strings.SplitSeq(text, ",") {
 		if !slices.Contains(all, schedule.Kind(name)) {
-			return nil, fmt.Errorf("there is no fault %q; there are %v", name, all)
+			return nil, fmt.Errorf("invalid fault %q: want one of %v", name, all)
 		}
 		kinds = append(kinds, schedule.Kind(name))
 	}

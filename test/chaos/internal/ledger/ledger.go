@@ -1,11 +1,10 @@
-// Package ledger is what handlers write down about themselves, so that the
-// records of the product can be held against something it had no hand in: one
-// file for each start of a worker, a line when an execution begins and a line
-// when it ends.
+// Package ledger is the handlers' own record, independent of the product, to compare its
+// records with: one file for each start of a worker, a line when an execution begins and
+// a line when it ends.
 //
-// A line is one write to a file that is only appended to. It is in the hands of
-// the kernel when the write returns, so the end of the process costs nothing;
-// only the end of the machine would, and then there is nothing to check.
+// A line is one write to an append-only file. The kernel has it when the write returns,
+// so the end of the process loses nothing; only the end of the machine would, and then
+// there is nothing to check.
 package ledger
 
 import (
@@ -27,14 +26,14 @@ import (
 // Suffix of the files.
 const Suffix = ".ledger"
 
-// Outcome is how an execution ended, in the eyes of its handler.
+// Outcome is how an execution ended, according to its handler.
 type Outcome string
 
 // The outcomes. An execution without one was cut off.
 const (
 	Succeeded Outcome = "success"
 	Failed    Outcome = "failure"
-	Told      Outcome = "told" // its context ended, and it gave up
+	Told      Outcome = "told" // its context ended, and it returned
 )
 
 // Execution is one run of a handler.
@@ -50,7 +49,7 @@ type Execution struct {
 	Outcome  Outcome
 }
 
-// line is what stands in the file.
+// line is a line of the file.
 type line struct {
 	Token   int64            `json:"k"`
 	At      int64            `json:"at"` // microseconds since 1970
@@ -61,8 +60,7 @@ type line struct {
 	Outcome Outcome          `json:"o,omitempty"` // set in the line of an end
 }
 
-// Writer appends to the file of one start of a worker. It is safe for
-// concurrent use.
+// Writer appends to the file of one start of a worker. It is safe for concurrent use.
 type Writer struct {
 	mu   sync.Mutex
 	file *os.File
@@ -103,8 +101,8 @@ func (w *Writer) write(l line) error {
 // Close ends the file.
 func (w *Writer) Close() error { return w.file.Close() }
 
-// Read returns the executions of all files in dir, those of one file in the
-// order in which they began.
+// Read returns the executions of all files in dir, those of one file in the order in
+// which they began.
 func Read(dir string) ([]Execution, error) {
 	return ReadOf(dir, func(string) bool { return true })
 }
@@ -154,7 +152,7 @@ func parse(r io.Reader, instance string) ([]Execution, error) {
 		i, begun := at[l.Token]
 		switch {
 		case l.Outcome == "":
-			// A second beginning under the same token is for the checker to see.
+			// A second beginning under the same token is left to the checker.
 			at[l.Token] = len(list)
 			list = append(list, Execution{Instance: instance, Task: l.Task, Step: l.Step, Attempt: l.Attempt, Token: l.Token,
 				Parents: l.Parents, Start: time.UnixMicro(l.At)})

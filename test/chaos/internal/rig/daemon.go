@@ -12,8 +12,8 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// Daemon is one place in the fleet: a daemon that is ended and started again
-// in it, and its links to the database. What is done to it takes turns.
+// Daemon is one place in the fleet: a daemon that is ended and started again in it, and
+// its links to the database. Faults on it are serialized.
 type Daemon struct {
 	Name string
 	Kind fleet.Kind
@@ -21,22 +21,21 @@ type Daemon struct {
 	Pool, Ears *Link
 
 	rig    *Rig
-	busy   chan struct{} // holds one token while somebody has the daemon
+	busy   chan struct{} // holds one token while a fault has the daemon
 	mu     sync.Mutex
 	mode   string
 	proc   *fleet.Process
 	starts int
-	wanted bool // it is supposed to run: its end is a surprise
+	wanted bool // it should run: its end is a surprise
 	past   []*fleet.Process
 }
 
-// Take reserves the daemon for one fault; the function returned gives it back.
+// Take reserves the daemon for one fault; the returned function releases it.
 func (d *Daemon) Take(ctx context.Context) (release func(), err error) {
 	return take(ctx, d.busy, d.Name)
 }
 
-// Start runs the daemon, if it does not run, and does not wait for it to be
-// ready.
+// Start runs the daemon, if it does not run, and does not wait for it to be ready.
 func (d *Daemon) Start() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +73,7 @@ func (d *Daemon) startLocked() error {
 	return nil
 }
 
-// running tells whether a process is there; a frozen one is.
+// running reports whether a process exists; a frozen one does.
 func (d *Daemon) running() bool {
 	if d.proc == nil {
 		return false
@@ -97,7 +96,7 @@ func (d *Daemon) Kill() {
 	}
 }
 
-// Freeze stops the daemon where it is; Thaw lets it go on.
+// Freeze stops the daemon where it is; Thaw continues it.
 func (d *Daemon) Freeze() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,8 +120,8 @@ func (d *Daemon) signal(s syscall.Signal) error {
 	return nil
 }
 
-// Stop asks the daemon to end and waits; what it had in hand is handed back.
-// The time for that is the daemon's own, and some more.
+// Stop stops the daemon and waits; it hands back its claims. The bound is the daemon's
+// own, and some more.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	d.wanted = false
@@ -131,12 +130,12 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	if !running {
 		return nil
 	}
-	d.rig.told(p.Name)
+	d.rig.willStop(p.Name)
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
 	if err := p.Stop(ctx); err != nil {
 		if ctx.Err() != nil {
-			d.rig.surprise(fmt.Sprintf("%s was asked to stop and did not within %v; its last words:\n%s", p.Name, stopTime, tail(p.Log(), 2000)))
+			d.rig.surprise(fmt.Sprintf("%s did not stop within %v; its last words:\n%s", p.Name, stopTime, tail(p.Log(), 2000)))
 		}
 		return fmt.Errorf("stop %s: %w", p.Name, err)
 	}
@@ -153,7 +152,7 @@ func (d *Daemon) SetMode(mode string) {
 	d.mode = mode
 }
 
-// WaitReady waits until the daemon says that it is ready.
+// WaitReady waits until the daemon is ready.
 func (d *Daemon) WaitReady(ctx context.Context) error {
 	d.mu.Lock()
 	p := d.proc
@@ -161,7 +160,7 @@ func (d *Daemon) WaitReady(ctx context.Context) error {
 	return p.WaitReady(ctx)
 }
 
-// URL of its HTTP server as of now; "" when it does not run.
+// URL is that of its HTTP server now; "" if it does not run.
 func (d *Daemon) URL() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,8 +177,8 @@ func (d *Daemon) Starts() int {
 	return d.starts
 }
 
-// guard starts a daemon that has ended by itself again, as any supervisor
-// would, and returns what it had to say.
+// guard restarts a daemon that has ended by itself, as any supervisor would, and returns
+// its last words.
 func (d *Daemon) guard() (surprise string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,7 +191,7 @@ func (d *Daemon) guard() (surprise string, err error) {
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
-// logs are what all its processes wrote, by name.
+// logs are the logs of all its processes, by name.
 func (d *Daemon) logs() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,15 +14,15 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/volume"
 )
 
-// walVolume is the size of a volume for a server's log, in bytes: room for four
-// times what the server means to keep, since slots of frozen readers and of the
-// standby keep more.
+// walVolume is the size of a volume for a server's WAL, in bytes: room for four times
+// what the server is configured to keep, since slots of frozen readers and of the standby
+// keep more.
 const walVolume = 256 << 20
 
-// walSettings keep the log small, and so what the server has set aside for it.
+// walSettings keep the WAL small, and so the server's preallocated part of it.
 var walSettings = map[string]string{"max_wal_size": "64MB", "min_wal_size": "32MB"}
 
-// onVolume starts a server whose log has a volume of its own.
+// onVolume starts a server whose WAL has its own volume.
 func (r *Rig) onVolume(o pgcluster.Options, start func(pgcluster.Options) (*pgcluster.Cluster, error)) (*pgcluster.Cluster, error) {
 	base, err := pgcluster.TempDir()
 	if err != nil {
@@ -57,16 +57,16 @@ func (r *Rig) dropVolume(c *pgcluster.Cluster) error {
 	return v.Close()
 }
 
-// FillWAL leaves the server no room for its log for a while, from when it has
-// noticed. Then there is room again, and whoever looks after the server starts
-// it where it has given up; the daemons get no help.
+// FillWAL leaves the server no room for its WAL for a while after it has noticed. Then
+// there is room again, and the rig restarts the server if it has stopped; the daemons get
+// no help.
 func (r *Rig) FillWAL(ctx context.Context, d time.Duration) error {
 	server := r.Server()
 	r.mu.Lock()
 	v := r.volumes[server]
 	r.mu.Unlock()
 	if v == nil {
-		return errors.New("the log has no volume of its own")
+		return errors.New("the WAL has no volume of its own")
 	}
 	err := r.holdFull(ctx, server, v, d)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -74,7 +74,7 @@ func (r *Rig) FillWAL(ctx context.Context, d time.Duration) error {
 	return errors.Join(err, v.Free(), server.Revive(ctx))
 }
 
-// refillEvery is how soon room is taken that the server has made.
+// refillEvery is the interval of filling room that the server has freed.
 const refillEvery = 20 * time.Millisecond
 
 func (r *Rig) holdFull(ctx context.Context, server *pgcluster.Cluster, v *volume.Volume, d time.Duration) error {
@@ -93,11 +93,11 @@ func (r *Rig) holdFull(ctx context.Context, server *pgcluster.Cluster, v *volume
 }
 
 // exhaustLimit bounds the wait until the server runs out of room: it writes into
-// files that it has set aside first.
+// preallocated files first.
 const exhaustLimit = 20 * time.Second
 
-// exhaust takes the room away and uses up what the server has set aside, until
-// it cannot go on.
+// exhaust takes the room away and uses up the preallocated WAL, until the server cannot
+// continue.
 func (r *Rig) exhaust(ctx context.Context, server *pgcluster.Cluster, v *volume.Volume) error {
 	ctx, cancel := context.WithTimeout(ctx, exhaustLimit)
 	defer cancel()
@@ -114,9 +114,9 @@ func (r *Rig) exhaust(ctx context.Context, server *pgcluster.Cluster, v *volume.
 		_, err := conn.Exec(ctx, `select pg_logical_emit_message(false, 'chaos', 'x'), pg_switch_wal()`)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("the server goes on without room for its log: %w", context.Cause(ctx))
+			return fmt.Errorf("the server continues without room for its WAL: %w", context.Cause(ctx))
 		case err != nil && conn.IsClosed():
-			return nil // it has given up
+			return nil // it has stopped
 		case err != nil:
 			return fmt.Errorf("use up the log: %w", err)
 		}

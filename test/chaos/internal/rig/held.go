@@ -15,14 +15,14 @@ import (
 	"github.com/tasker-go/tasker/internal/fleet"
 )
 
-// What sessions of daemons can hold while the server waits for their next word:
-// queries for the sessions that do, with the beginnings of their transactions.
+// What sessions of daemons can hold while the server waits for their next statement:
+// queries for these sessions, with the beginnings of their transactions.
 const (
 	// AnyTransaction is one that is open.
 	AnyTransaction = `select pid, xact_start from pg_stat_activity
 		where datname = current_database() and application_name = 'tasker-' || $1 and state = 'idle in transaction'
 		  and state_change < clock_timestamp() - interval '20 ms'`
-	// ApplySlot is one of those with which reports are applied.
+	// ApplySlot is one of the slots with which reports are applied.
 	ApplySlot = AnyTransaction + ` and exists (select from pg_locks l where l.pid = pg_stat_activity.pid
 		and locktype = 'advisory' and classid = 1952543595 and objid in (4294967294, 4294967295) and granted)`
 )
@@ -33,13 +33,13 @@ type held struct {
 	begun time.Time
 }
 
-// ErrNothingHeld says that daemons were not met in the middle of a transaction.
+// ErrNothingHeld: the daemons were not met in the middle of a transaction.
 var ErrNothingHeld = errors.New("the daemons were not met in the middle of a transaction")
 
-// FreezeHolding stops daemons of one kind in a moment in which the server waits
-// for each of them in the middle of a transaction (AnyTransaction, ApplySlot).
-// After ErrNothingHeld, when patience has passed or the server has gone away
-// meanwhile, they are stopped wherever they are.
+// FreezeHolding freezes daemons of one kind at a moment when the server waits for each of
+// them in the middle of a transaction (AnyTransaction, ApplySlot). On ErrNothingHeld,
+// when patience has passed or the server has become unavailable, they are frozen wherever
+// they are.
 func (r *Rig) FreezeHolding(ctx context.Context, daemons []*Daemon, what string, patience time.Duration) error {
 	err := r.freezeHolding(ctx, daemons, what, patience)
 	if !away(err) {
@@ -51,8 +51,8 @@ func (r *Rig) FreezeHolding(ctx context.Context, daemons []*Daemon, what string,
 	return fmt.Errorf("%w: %w", ErrNothingHeld, err)
 }
 
-// away reports whether the server ended the connection or took none: another
-// fault has struck it.
+// away reports whether the server ended or refused the connection: another fault has
+// struck it.
 func away(err error) bool {
 	var refused *pgconn.ConnectError
 	var told *pgconn.PgError
@@ -72,7 +72,7 @@ func (r *Rig) freezeHolding(ctx context.Context, daemons []*Daemon, what string,
 			if err := each(daemons, (*Daemon).Freeze); err != nil {
 				return err
 			}
-			// A session that has waited for so long waits for somebody frozen.
+			// A session that has waited this long waits for a frozen process.
 			err = pause(ctx, 2*waitsFor)
 			now, lookErr := holders(ctx, db, what, daemons[0].Kind)
 			if err = errors.Join(err, lookErr); err != nil {

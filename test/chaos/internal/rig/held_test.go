@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAServerThatIsAwayHoldsNothing: another fault has struck it, which is not what
-// the suite could not do. All else is.
+// TestAServerThatIsAwayHoldsNothing: another fault has struck it, which is not an error
+// of the suite. All other errors are.
 func TestAServerThatIsAwayHoldsNothing(t *testing.T) {
 	t.Parallel()
 	_, refused := pgx.Connect(t.Context(), "postgres://127.0.0.1:1/nowhere")

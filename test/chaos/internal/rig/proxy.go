@@ -16,15 +16,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Link is the network between one daemon and PostgreSQL, for one purpose. It
-// is safe for concurrent use; what is done to it takes turns.
+// Link is the network between one daemon and PostgreSQL, for one purpose. It is safe for
+// concurrent use; changes of it are serialized.
 type Link struct {
 	address string // where it listens; never changes
 	mu      sync.Mutex
 	proxy   *toxiproxy.Proxy
 }
 
-// newLink listens on a port of its own and forwards to upstream.
+// newLink listens on its own port and forwards to upstream.
 func newLink(ctx context.Context, name, upstream string) (*Link, error) {
 	for try := 1; ; try++ {
 		port, err := quietPort(ctx)
@@ -43,8 +43,8 @@ func newLink(ctx context.Context, name, upstream string) (*Link, error) {
 
 const portTries = 20
 
-// quietPort finds a free port below those that the kernel gives to outgoing
-// connections, so that it is still free when it is closed for a while.
+// quietPort finds a free port below those that the kernel uses for outgoing connections,
+// so that it stays free while the link is closed.
 func quietPort(ctx context.Context) (int, error) {
 	var config net.ListenConfig
 	var last error
@@ -76,13 +76,13 @@ func (l *Link) Cut() {
 	l.proxy.Stop()
 }
 
-// Slow delays what passes, in both directions.
+// Slow delays data in both directions.
 func (l *Link) Slow(delay time.Duration) error {
 	ms := delay.Milliseconds()
 	return l.both(fmt.Sprintf(`"type": "latency", "attributes": {"latency": %d, "jitter": %d}`, ms, ms/4))
 }
 
-// HalfOpen leaves all connections open, takes new ones, and lets nothing pass.
+// HalfOpen leaves all connections open, accepts new ones, and forwards nothing.
 func (l *Link) HalfOpen() error { return l.both(`"type": "timeout", "attributes": {"timeout": 0}`) }
 
 func (l *Link) both(toxic string) error {
@@ -96,11 +96,11 @@ func (l *Link) both(toxic string) error {
 	return nil
 }
 
-// patience with connections that cannot be cleared of what was done to them.
+// patience bounds the wait for connections that cannot be restored.
 const patience = 3 * time.Second
 
-// Heal makes the link work again. Connections that were half open are closed;
-// so are all others when a side that reads nothing is in the way.
+// Heal makes the link work again. Connections that were half open are closed; so are all
+// others if one side reads nothing.
 func (l *Link) Heal(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +114,8 @@ func (l *Link) Heal(ctx context.Context) error {
 	select {
 	case <-cleared:
 	case <-timer.C:
-		// It waits for a reader that there is not, and would for ever. It is
-		// left to that, without connections, and another proxy takes its place.
+		// It waits for a reader that does not exist, for ever. It stays without
+		// connections, and another proxy takes its place.
 		l.proxy.Stop()
 		l.proxy = toxiproxy.NewProxy(newServer(), l.proxy.Name, l.proxy.Listen, l.proxy.Upstream)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo is a server that says what it hears.
+// echo is a server that sends back what it receives.
 func echo(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
@@ -41,8 +41,8 @@ func dial(t *testing.T, l *Link) (net.Conn, error) {
 	return conn, err
 }
 
-// heard tells whether a connection answers within a time.
-func heard(t *testing.T, conn net.Conn, within time.Duration) bool {
+// answers reports whether a connection answers within a time.
+func answers(t *testing.T, conn net.Conn, within time.Duration) bool {
 	t.Helper()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(within)))
 	if _, err := conn.Write([]byte("x")); err != nil {
@@ -66,31 +66,31 @@ func TestCutLinksRefuse(t *testing.T) {
 	l := newTestLink(t)
 	conn, err := dial(t, l)
 	require.NoError(t, err)
-	require.True(t, heard(t, conn, soon))
+	require.True(t, answers(t, conn, soon))
 	l.Cut()
-	require.False(t, heard(t, conn, soon), "it is closed")
+	require.False(t, answers(t, conn, soon), "it is closed")
 	_, err = dial(t, l)
 	require.Error(t, err)
 	require.NoError(t, l.Heal(t.Context()))
 	conn, err = dial(t, l)
 	require.NoError(t, err, "the address is the same")
-	require.True(t, heard(t, conn, soon))
+	require.True(t, answers(t, conn, soon))
 }
 
 func TestHalfOpenLinksAreSilent(t *testing.T) {
 	l := newTestLink(t)
 	old, err := dial(t, l)
 	require.NoError(t, err)
-	require.True(t, heard(t, old, soon))
+	require.True(t, answers(t, old, soon))
 	require.NoError(t, l.HalfOpen())
-	require.False(t, heard(t, old, briefly))
+	require.False(t, answers(t, old, briefly))
 	fresh, err := dial(t, l)
 	require.NoError(t, err, "it takes connections")
-	require.False(t, heard(t, fresh, briefly), "and says nothing")
+	require.False(t, answers(t, fresh, briefly), "and answers nothing")
 	require.NoError(t, l.Heal(t.Context()))
 	conn, err := dial(t, l)
 	require.NoError(t, err)
-	require.True(t, heard(t, conn, soon))
+	require.True(t, answers(t, conn, soon))
 }
 
 func TestSlowLinksAreLate(t *testing.T) {
@@ -99,22 +99,22 @@ func TestSlowLinksAreLate(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Slow(100*time.Millisecond))
 	begin := time.Now()
-	require.True(t, heard(t, conn, soon))
+	require.True(t, answers(t, conn, soon))
 	require.Greater(t, time.Since(begin), 100*time.Millisecond, "both ways, less the jitter")
 	require.NoError(t, l.Heal(t.Context()))
-	require.True(t, heard(t, conn, soon), "the connection goes on")
+	require.True(t, answers(t, conn, soon), "the connection continues")
 }
 
 func TestLinksLeadElsewhere(t *testing.T) {
 	l := newTestLink(t)
 	old, err := dial(t, l)
 	require.NoError(t, err)
-	require.True(t, heard(t, old, soon))
+	require.True(t, answers(t, old, soon))
 	require.NoError(t, l.Lead(echo(t)))
-	require.False(t, heard(t, old, soon), "it is closed")
+	require.False(t, answers(t, old, soon), "it is closed")
 	conn, err := dial(t, l)
 	require.NoError(t, err)
-	require.True(t, heard(t, conn, soon))
+	require.True(t, answers(t, conn, soon))
 }
 
 func TestHealingALinkToOneWhoDoesNotRead(t *testing.T) {
@@ -123,7 +123,7 @@ func TestHealingALinkToOneWhoDoesNotRead(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Slow(time.Millisecond))
 	require.NoError(t, conn.SetWriteDeadline(time.Now().Add(time.Second)))
-	for { // until nothing more fits: nobody reads the echo
+	for { // until the buffers are full: the echo is not read
 		if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
 			break
 		}
@@ -133,5 +133,5 @@ func TestHealingALinkToOneWhoDoesNotRead(t *testing.T) {
 	require.Less(t, time.Since(begin), 2*patience)
 	conn, err = dial(t, l)
 	require.NoError(t, err)
-	require.True(t, heard(t, conn, soon))
+	require.True(t, answers(t, conn, soon))
 }

@@ -1,8 +1,8 @@
-// Package rig is what things go wrong with: a PostgreSQL server, the daemons as
-// processes, and a proxy in front of the server for each daemon and purpose.
+// Package rig is the system under test: a PostgreSQL server, the daemons as processes,
+// and a proxy in front of the server for each daemon and purpose.
 //
-// What may not enter: when something goes wrong (schedule), and what goes wrong
-// for how long (faults).
+// What may not enter: when faults strike (schedule), and which ones for how long
+// (faults).
 package rig
 
 import (
@@ -26,14 +26,14 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/volume"
 )
 
-// Short times, so that what waits for them is seen within seconds.
+// Short times, so that their effects show within seconds.
 const (
 	Lease     = 5 * time.Second
 	Heartbeat = time.Second
-	// MaxCrashes is high: whatever strikes, no step may be given up as poison.
+	// MaxCrashes is high: whatever strikes, no step may become poison.
 	MaxCrashes = 1000
-	// permits of a worker: one alone has to be able to do all the work, or the
-	// slow steps would be what is measured.
+	// permits of a worker: a single one must be able to do all the work, or the run would
+	// measure the slow steps.
 	permits = 60
 )
 
@@ -44,20 +44,18 @@ type Options struct {
 	Source string // event source of the fleet; "" is the default
 	// Standby gives the server a synchronous standby.
 	Standby bool
-	// Pooled has the ordinary connections of daemons go through a pooler in
-	// transaction mode, without prepared statements. The server must not be
-	// exchanged for another one then.
+	// Pooled makes the ordinary connections of daemons use a pooler in transaction mode,
+	// without prepared statements. The server must not be replaced then.
 	Pooled bool
 	// Volumes gives the log of each server a volume that can be filled up.
 	Volumes bool
-	// DefaultLeases leaves leases and heartbeats as they are by default, and lets
-	// handlers run for three minutes.
+	// DefaultLeases keeps the default leases and heartbeats, and lets handlers run for
+	// three minutes.
 	DefaultLeases bool
 	Permits       int // of each worker; 60 where it is 0
 	// OnlyReport leaves all decisions to the orchestrators.
 	OnlyReport bool
-	// Serves are the handlers that workers have, by their names; see
-	// workload.EnvServes.
+	// Serves are the handlers of workers, by worker name; see workload.EnvServes.
 	Serves map[string]string
 	// Modes of the orchestrators and of the workers; one daemon each.
 	Orchestrators, Workers []string
@@ -84,13 +82,13 @@ type Rig struct {
 	Daemons []*Daemon
 
 	o        Options
-	busy     chan struct{}   // holds one token while somebody has the server
-	guarded  context.Context // of what goes on beside the run
+	busy     chan struct{}   // holds one token while a fault has the server
+	guarded  context.Context // of goroutines beside the run
 	guardEnd context.CancelFunc
 	guarding sync.WaitGroup
 
 	mu        sync.Mutex
-	cluster   *pgcluster.Cluster                    // that takes writes
+	cluster   *pgcluster.Cluster                    // that accepts writes
 	standby   *pgcluster.Cluster                    // nil without
 	volumes   map[*pgcluster.Cluster]*volume.Volume // of the log of each; empty without
 	pooler    *pgcluster.Pooler                     // nil without
@@ -103,8 +101,8 @@ const database = "chaos"
 // poolerSize is how many connections a pooler has; daemons have more.
 const poolerSize = 20
 
-// Start makes the server and the links, starts the fleet and waits until it is
-// ready. The caller closes the rig, also after an error.
+// Start starts the server and the links, then the fleet, and waits until it is ready. The
+// caller closes the rig, also after an error.
 func Start(ctx context.Context, o Options) (*Rig, error) {
 	r := &Rig{o: o, busy: make(chan struct{}, 1), stopped: map[string]bool{},
 		volumes: map[*pgcluster.Cluster]*volume.Volume{}}
@@ -138,7 +136,7 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 	return r, nil
 }
 
-// serve starts a server on a port, and with settings, of its own.
+// serve starts a server on its own port and with its own settings.
 func (r *Rig) serve(ctx context.Context, settings map[string]string, start func(pgcluster.Options) (*pgcluster.Cluster, error)) (*pgcluster.Cluster, error) {
 	port, err := quietPort(ctx)
 	if err != nil {
@@ -175,7 +173,7 @@ func (r *Rig) man(ctx context.Context) error {
 				return err
 			}
 		}
-		// Workers need the schema that orchestrators bring.
+		// Workers need the schema that orchestrators migrate.
 		if err := r.WaitReady(ctx); err != nil {
 			return err
 		}
@@ -195,7 +193,7 @@ func (r *Rig) poolAddress(upstream string) (string, error) {
 	return u.Host, nil
 }
 
-// config is what a daemon needs beyond its defaults.
+// config is a daemon's configuration beyond its defaults.
 func (r *Rig) config(kind fleet.Kind, ears string) string {
 	c := fmt.Sprintf("[common.database]\nlistener_url = %q\nprepared_statements = %v\n[common.task_templates]\nsearch_paths = []\n", ears, r.pooler == nil)
 	if kind == fleet.Orchestrator {
@@ -234,9 +232,9 @@ func (r *Rig) surprise(text string) {
 	r.surprises = append(r.surprises, text)
 }
 
-// told notes that an instance is asked to stop, and so may give back what it
-// has begun.
-func (r *Rig) told(instance string) {
+// willStop records that an instance will be stopped, and so may hand back steps that
+// have begun.
+func (r *Rig) willStop(instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped[instance] = true
@@ -253,8 +251,8 @@ func (r *Rig) Stopped() map[string]bool {
 	return stopped
 }
 
-// Surprises are the last words of daemons that ended by themselves, or did not
-// end when they were asked to.
+// Surprises are the last words of daemons that ended by themselves, or did not end when
+// they were asked to.
 func (r *Rig) Surprises() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,14 +262,13 @@ func (r *Rig) Surprises() []string {
 // Ledger is the folder that handlers write to.
 func (r *Rig) Ledger() string { return filepath.Join(r.o.Dir, "ledger") }
 
-// Gates is the folder that gates are looked for in.
+// Gates is the folder of the gates.
 func (r *Rig) Gates() string { return filepath.Join(r.o.Dir, "gates") }
 
 // DSN leads to the database directly, past every link.
 func (r *Rig) DSN() string { return r.Server().DSN(database) }
 
-// TakeServer reserves the server for one fault; the function returned gives it
-// back.
+// TakeServer reserves the server for one fault; the returned function releases it.
 func (r *Rig) TakeServer(ctx context.Context) (release func(), err error) {
 	return take(ctx, r.busy, "the server")
 }
@@ -285,7 +282,7 @@ func take(ctx context.Context, busy chan struct{}, what string) (release func(),
 	}
 }
 
-// Server is the one that takes writes as of now.
+// Server is the one that accepts writes now.
 func (r *Rig) Server() *pgcluster.Cluster {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -301,7 +298,7 @@ func (r *Rig) Names() []string {
 	return names
 }
 
-// ByName returns daemons; unknown names are left out.
+// ByName returns daemons; unknown names are ignored.
 func (r *Rig) ByName(names []string) []*Daemon {
 	var list []*Daemon
 	for _, d := range r.Daemons {
@@ -312,7 +309,7 @@ func (r *Rig) ByName(names []string) []*Daemon {
 	return list
 }
 
-// Orchestrators are the URLs of those that run.
+// Orchestrators are the URLs of the running ones.
 func (r *Rig) Orchestrators() []string {
 	var urls []string
 	for _, d := range r.Daemons {
@@ -382,7 +379,7 @@ func (r *Rig) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close kills what still runs and writes the logs down.
+// Close kills running processes and writes the logs.
 func (r *Rig) Close() error {
 	r.guardEnd()
 	r.guarding.Wait()
@@ -401,7 +398,7 @@ func (r *Rig) Close() error {
 	return errors.Join(append(errs, r.closeServers())...)
 }
 
-// closeServers stops them and keeps what the last one said.
+// closeServers stops them and keeps the last one's log.
 func (r *Rig) closeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -416,7 +413,7 @@ func (r *Rig) closeServers() error {
 	if r.pooler != nil {
 		errs = append(errs, r.pooler.Stop(ctx))
 	}
-	// The standby goes first: the server would wait for it.
+	// The standby stops first: the server would wait for it.
 	for _, c := range []*pgcluster.Cluster{r.standby, r.cluster} {
 		if c != nil {
 			errs = append(errs, c.Stop(ctx))

@@ -10,11 +10,11 @@ import (
 	"github.com/tasker-go/tasker/internal/pgcluster"
 )
 
-// follow gives the server a standby without which it commits nothing.
+// follow gives the server a synchronous standby.
 func (r *Rig) follow(ctx context.Context) error {
 	primary := r.Server()
-	// How soon it is back after a restart of the server, which commits nothing
-	// meanwhile; 5 s by default, and not what is tested.
+	// How soon it reconnects after a restart of the server, which commits nothing in the
+	// meantime; 5 s by default, and not under test.
 	settings := map[string]string{"wal_retrieve_retry_interval": "100ms"}
 	standby, err := r.serve(ctx, settings, func(o pgcluster.Options) (*pgcluster.Cluster, error) { return pgcluster.StartStandby(ctx, primary, o) })
 	if err != nil {
@@ -29,9 +29,8 @@ func (r *Rig) follow(ctx context.Context) error {
 	return nil
 }
 
-// Promote kills the server, has its standby take its place and leads every link
-// there. The new server gets a standby of its own meanwhile; the next promotion
-// waits for that.
+// Promote kills the server, promotes its standby and leads every link there. The new
+// server gets a standby of its own concurrently; the next promotion waits for that.
 func (r *Rig) Promote(ctx context.Context) error {
 	standby, err := r.awaitStandby(ctx)
 	if err != nil {
@@ -53,8 +52,8 @@ func (r *Rig) Promote(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// followAgain tries until there is a standby: the copying does not survive what
-// may happen to the server meanwhile.
+// followAgain retries until there is a standby: copying fails if a fault strikes the
+// server.
 func (r *Rig) followAgain(ctx context.Context) {
 	for r.follow(ctx) != nil {
 		if pause(ctx, time.Second) != nil {

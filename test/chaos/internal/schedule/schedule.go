@@ -1,5 +1,5 @@
-// Package schedule draws which faults strike when. The same seed and options
-// give the same schedule, on any machine.
+// Package schedule draws which faults strike when. The same seed and options give the
+// same schedule, on any machine.
 //
 // What may not enter: clocks, processes, networks. It is a pure function.
 package schedule
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kind is what goes wrong.
+// Kind is the kind of a fault.
 type Kind string
 
 // The kinds of faults.
@@ -32,16 +32,16 @@ const (
 	FillWAL           Kind = "fill-wal"           // the volume of the server's log is full, and has room again at the end
 )
 
-// Kinds lists the kinds that need nothing particular.
+// Kinds lists the kinds without requirements.
 func Kinds() []Kind {
 	return []Kind{Kill, Freeze, FreezeHolding, RestartServer, StopServer, TerminateBackends, Cut, Slow, HalfOpen, Deafen, Roll}
 }
 
-// Particular lists the others: Promote needs a standby, FillWAL a volume that
-// can be filled up.
+// Particular lists the others: Promote needs a standby, FillWAL a volume that can be
+// filled.
 func Particular() []Kind { return []Kind{Promote, FillWAL} }
 
-// Fault is one thing that goes wrong for a while.
+// Fault is one fault for a while.
 type Fault struct {
 	N       int
 	Kind    Kind
@@ -54,14 +54,14 @@ type Fault struct {
 	Delay time.Duration `json:",omitempty"`
 	// Mode that the daemons are in afterwards.
 	Mode string `json:",omitempty"`
-	// Seed for what is drawn while the fault is at work.
+	// Seed for random choices while the fault lasts.
 	Seed uint64
 }
 
 // End is when the fault is lifted, by the schedule.
 func (f Fault) End() time.Duration { return f.At + f.For }
 
-// String says what goes wrong, without when.
+// String describes the fault, without its time.
 func (f Fault) String() string {
 	parts := []string{fmt.Sprintf("#%d %s", f.N, f.Kind)}
 	if len(f.Targets) > 0 {
@@ -82,7 +82,7 @@ func (f Fault) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Options say what to draw from.
+// Options are the inputs of Draw.
 type Options struct {
 	Seed    uint64
 	Length  time.Duration // all faults end within it
@@ -101,13 +101,13 @@ func Modes() []string { return []string{"Hybrid", "EventDrivenOnly", "PollingOnl
 // together is how often a fault strikes while another is at work.
 const together = 0.25
 
-// Draw makes a schedule, in the order of At. Kinds are dealt like cards, so
-// that each is played before one of them comes again. Faults that strike
-// together hit different daemons, and the server in one way only.
+// Draw makes a schedule, in the order of At. Kinds are dealt like cards, so that each is
+// played before one of them repeats. Faults that strike together hit different daemons,
+// and the server in one way only.
 func Draw(o Options) []Fault {
 	d := drawer{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x63686173))}
 	var faults []Fault
-	free := o.Calm // when the last fault is over and it has been calm
+	free := o.Calm // when the last fault and the calm after it are over
 	for {
 		f := d.fault(len(faults) + 1)
 		beside := d.rng.Float64() < together
@@ -124,7 +124,7 @@ func Draw(o Options) []Fault {
 	}
 }
 
-// alone reports whether nothing else strikes together with the last fault.
+// alone reports whether no other fault strikes together with the last one.
 func alone(faults []Fault) bool {
 	n := len(faults)
 	return n < 2 || faults[n-2].End() <= faults[n-1].At
@@ -138,7 +138,7 @@ func apart(a, b Fault) bool {
 	return !slices.ContainsFunc(a.Targets, func(t string) bool { return slices.Contains(b.Targets, t) })
 }
 
-// OfServer tells that it hits the server, and so strikes beside no other such.
+// OfServer reports whether it hits the server, and so strikes beside no other such.
 func (k Kind) OfServer() bool {
 	return k == RestartServer || k == StopServer || k == Promote || k == TerminateBackends || k == FillWAL
 }
@@ -193,7 +193,7 @@ func (d *drawer) some() []string {
 	return targets
 }
 
-// lasting is mostly short, sometimes as long as it may be.
+// lasting is mostly short, sometimes the longest.
 func (d *drawer) lasting(longest time.Duration) time.Duration {
 	longest = min(longest, d.o.Longest)
 	if d.rng.IntN(3) == 0 {

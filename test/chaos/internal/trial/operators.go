@@ -24,9 +24,9 @@ const (
 	operatorLeft = 100
 )
 
-// Operate runs a fleet without faults on which operators act at random, for
-// Length, and reports whether all is as it must be afterwards. The error says that
-// the run could not be made.
+// Operate runs a fleet without faults on which operators act at random, for Length, and
+// reports whether all rules hold afterwards. The error says that the run could not be
+// made.
 func Operate(ctx context.Context, o Options, out io.Writer) (ok bool, err error) {
 	if o.Orchestrators == nil {
 		o.Orchestrators = []string{"Hybrid", "EventDrivenOnly", "PollingOnly"}

@@ -9,29 +9,28 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// Recovery is how long it took, from the end of faults that struck together,
-// until work went on as before: until the first half second in which at least
-// nine tenths of the usual were done.
+// Recovery is the time from the end of faults that struck together until normal work:
+// until the first half second with at least nine tenths of the usual rate.
 type Recovery struct {
 	After []string // the faults
 	Took  time.Duration
 	// Unknown: the next fault struck before.
 	Unknown bool
-	// Rates in tasks' worth of steps per second. Usual is at which they are
-	// ordered, all the time, so what was done before any fault; During is the
-	// lowest of any half second.
+	// Rates in tasks' worth of steps per second. Usual is the rate of orders, constant
+	// over the run, so the rate before any fault; During is the lowest of any half
+	// second.
 	Usual, During float64
 }
 
 const (
-	// rateSpan is what a rate is taken over.
+	// rateSpan is the span of a rate.
 	rateSpan = 500 * time.Millisecond
 	// backToSpeed is the share of the usual rate that counts as back.
 	backToSpeed = 0.9
 )
 
-// pace is when work was done, in order: ends of steps, each weighing as much
-// as it is of its task's width.
+// pace is when work was done, in order: ends of steps, each weighted by its share of the
+// task's width.
 type pace struct {
 	at     []time.Time
 	weight []float64 // of all up to here
@@ -95,8 +94,7 @@ func groups(strikes []faults.Strike) []group {
 	return list
 }
 
-// recoveries measures the time after each group of faults. end is when orders
-// ceased to come.
+// recoveries measures the time after each group of faults. end is when orders ended.
 func recoveries(p pace, strikes []faults.Strike, start, end time.Time) []Recovery {
 	const step = 50 * time.Millisecond
 	var list []Recovery

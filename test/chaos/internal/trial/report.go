@@ -16,11 +16,11 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// Report is what a run has come to.
+// Report is the result of a run.
 type Report struct {
 	Options    Options
 	Violations []check.Violation
-	// Broken is what the suite itself could not do.
+	// Broken are errors of the suite itself.
 	Broken []string
 
 	Tasks, Requests int
@@ -30,8 +30,8 @@ type Report struct {
 	Executions, Ideal int
 	CutOff            int // executions that never ended
 	LeasesLost        int
-	Late              int // executions that succeeded and were refused
-	GivenBack         int // executions that are not on record, of workers that were asked to stop
+	Late              int // executions that succeeded and were rejected
+	GivenBack         int // executions not on record, of workers that were asked to stop
 
 	Faults     map[schedule.Kind]int
 	Strikes    []faults.Strike
@@ -40,7 +40,7 @@ type Report struct {
 	Vitals     []Vitals
 }
 
-// OK reports whether everything held.
+// OK reports whether all rules held.
 func (r *Report) OK() bool { return len(r.Violations) == 0 && len(r.Broken) == 0 }
 
 func (t *trial) report(f check.Facts, drained time.Duration) *Report {
@@ -90,8 +90,7 @@ func (r *Report) countExecutions(f check.Facts) {
 	}
 }
 
-// Recovered are the times until work went on as before, sorted; those that
-// are not known are left out.
+// Recovered are the known recovery times, sorted.
 func (r *Report) Recovered() []time.Duration {
 	var took []time.Duration
 	for _, x := range r.Recoveries {
@@ -103,7 +102,7 @@ func (r *Report) Recovered() []time.Duration {
 	return took
 }
 
-// Print says it to people.
+// Print prints the report.
 func (r *Report) Print(out io.Writer) {
 	say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
 	say("\nseed %d, event source %s", r.Options.Seed, r.Options.Source)
@@ -136,7 +135,7 @@ func (r *Report) Print(out io.Writer) {
 	}
 }
 
-// printSlowest names the faults that it took longest to recover from.
+// printSlowest names the faults with the longest recovery.
 func (r *Report) printSlowest(out io.Writer) {
 	slowest := slices.SortedFunc(slices.Values(r.Recoveries), func(a, b Recovery) int { return cmp.Compare(b.Took, a.Took) })
 	for _, x := range slowest[:min(3, len(slowest))] {

@@ -1,8 +1,8 @@
-// Package trial is one run of the suite: a fleet under load, a schedule of
-// faults, and the check of everything afterwards.
+// Package trial is one run of the suite: a fleet under load, a schedule of faults, and
+// the check of everything afterwards.
 //
-// Reading order: trial.go (the run), recovery.go (how fast it is back to
-// speed), vitals.go (what must not grow), report.go (what is said about it).
+// Reading order: trial.go (the run), recovery.go (the time to recover), vitals.go (what
+// must not grow), report.go (the report).
 package trial
 
 import (
@@ -28,15 +28,14 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
 
-// Options are everything that a run depends on; the same ones give the same
-// orders and the same faults.
+// Options determine a run; the same ones give the same orders and the same faults.
 type Options struct {
 	Seed          uint64
 	Tasks         int
-	Length        time.Duration // of the time in which orders come and faults strike
+	Length        time.Duration // of the time of orders and faults
 	Source        string        // event source
 	Kinds         []schedule.Kind
-	LeftOut       []string // kinds that cannot be made here, and why
+	LeftOut       []string // kinds that are impossible here, and why
 	Orchestrators []string // modes at the beginning, one for each
 	Workers       []string
 	Calm, Longest time.Duration // of the schedule
@@ -45,7 +44,7 @@ type Options struct {
 	Dir    string // for what is written down
 }
 
-// WithDefaults fills in what is not said.
+// WithDefaults sets missing options.
 func (o Options) WithDefaults() Options {
 	def(&o.Tasks, 1000)
 	def(&o.Length, time.Minute)
@@ -71,11 +70,11 @@ func def[T comparable](v *T, otherwise T) {
 	}
 }
 
-// drainLimit bounds the wait for the end of the last task: many leases, and
-// the longest delay that anything in the product takes before it looks again.
+// drainLimit bounds the wait for the end of the last task: many leases, and the longest
+// delay before the product looks again.
 const drainLimit = 90 * time.Second
 
-// slack is by how much a fault may outlast its time without a word about it.
+// slack is how far a fault may exceed its time without a message.
 const slack = 500 * time.Millisecond
 
 // trial is a run under way.
@@ -90,12 +89,12 @@ type trial struct {
 
 	mu      sync.Mutex
 	strikes []faults.Strike
-	broken  []error // what the suite could not do
+	broken  []error // errors of the suite itself
 	health  []Vitals
 }
 
-// Run makes a run and says to out what happens. The error says that the run
-// could not be made; what was found out stands in the report.
+// Run makes a run and writes its events to out. The error says that the run could not be
+// made; the report has the results.
 func Run(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 	o = o.WithDefaults()
 	t := &trial{o: o, out: out}
@@ -147,8 +146,8 @@ func (t *trial) run(ctx context.Context) (*Report, error) {
 	return report, t.writeDown("report.json", report)
 }
 
-// disturb submits the orders while the faults strike. It returns when both are
-// over: an order that nobody accepts within the drain limit is an error.
+// disturb submits the orders while the faults strike. It returns when both are over: an
+// order that is not accepted within the drain limit is an error.
 func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	ctx, cancel := context.WithTimeout(ctx, t.o.Length+2*drainLimit)
 	defer cancel()
@@ -184,8 +183,7 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	return nil
 }
 
-// drain waits until the board is empty, and tells how long that took and
-// whether it came to that.
+// drain waits until the board is empty, and returns how long that took.
 func (t *trial) drain(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
@@ -204,7 +202,7 @@ func (t *trial) drain(ctx context.Context) (time.Duration, error) {
 				return 0, fmt.Errorf("look at the board: %w", err)
 			}
 			t.say("%d tasks have not ended after %v", live, drainLimit)
-			return time.Since(begin), nil // the checker says which
+			return time.Since(begin), nil // the checker reports which
 		}
 	}
 }

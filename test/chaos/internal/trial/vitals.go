@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Vitals are what must not grow, at one moment. Daemons that do not answer are
+// Vitals are quantities that must not grow, at one moment. Daemons that do not answer are
 // left out.
 type Vitals struct {
 	At          time.Duration // since the start of the run
@@ -29,7 +29,7 @@ const (
 	vitalsTimeout = time.Second
 )
 
-// watch takes the vitals until ctx ends.
+// watch samples the vitals until ctx ends.
 func (t *trial) watch(ctx context.Context) []Vitals {
 	var list []Vitals
 	for pause(ctx, vitalsEvery) == nil {

@@ -10,16 +10,15 @@ import (
 	"github.com/tasker-go/tasker/internal/child"
 )
 
-// confinedEnv tells a program that it runs in a namespace of its own.
+// confinedEnv marks a program in its own namespace.
 const confinedEnv = "TASKER_CHAOS_CONFINED"
 
 // capSysAdmin is the right to mount, CAP_SYS_ADMIN.
 const capSysAdmin = 21
 
-// Confined runs the program once more in a mount namespace of its own and
-// returns its exit code; run is called there. Where the kernel refuses that, run
-// is called here. What it is called with is why no volume can be mounted, nil
-// where it can.
+// Confined runs the program again in its own mount namespace and returns its exit code;
+// run is called there. If the kernel refuses that, run is called here. Its argument is
+// why no volume can be mounted, nil if it can.
 func Confined(run func(unmountable error) int) int {
 	if os.Getenv(confinedEnv) != "" {
 		return run(probe())
@@ -40,8 +39,8 @@ func probe() error {
 	return v.Close()
 }
 
-// follow waits for the program's other self and hands on what it is told. A
-// terminal tells both; hearing it twice does no harm.
+// follow waits for the program's second process and forwards signals. A terminal signals
+// both; a duplicate does no harm.
 func follow(p *child.Process) (code int) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
@@ -71,9 +70,9 @@ func again() (*child.Process, error) {
 	cmd.Env = append(os.Environ(), confinedEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
-		// A user has no right to mount but in a user namespace. Under the same
-		// number there, so that the server does not take itself for root's; the
-		// right would be lost on the way without being handed on.
+		// A user may mount only in a user namespace. The same user id is used there, so
+		// that the server does not run as root; the capability would be lost on exec
+		// without being passed on.
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}

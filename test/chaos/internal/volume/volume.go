@@ -1,11 +1,11 @@
-// Package volume makes small file systems in memory, to be filled up. They are
-// mounted in a namespace of the suite's own ([Confined]): nobody else sees
-// them, and they are gone with the last process of the suite, however it ends.
+// Package volume makes small file systems in memory, to be filled up. They are mounted in
+// a namespace of the suite ([Confined]): other processes do not see them, and they
+// disappear with the last process of the suite, however it ends.
 //
-// Mounting takes root, or a kernel that lets a user have namespaces. Where
-// neither is there, Confined says why.
+// Mounting needs root, or a kernel that allows user namespaces. Without either, Confined
+// returns the reason.
 //
-// What may not enter: what is stored, and when a volume is full (rig).
+// What may not enter: the stored data, and when a volume is full (rig).
 package volume
 
 import (
@@ -19,12 +19,12 @@ import (
 // Volume is a mounted file system. It is for one user at a time.
 type Volume struct {
 	dir    string
-	filler *os.File // nil while there is none
+	filler *os.File // nil: none
 }
 
-// Mount makes a volume of size bytes below base, which must be there. Anybody
-// may write to it who may pass through base. Only a program that is confined
-// may call it: elsewhere the volume would outlive one that is killed.
+// Mount makes a volume of size bytes below base, which must exist. Any user with access
+// to base may write to it. Only a confined program may call it: elsewhere the volume
+// would outlive a killed program.
 func Mount(base string, size int64) (*Volume, error) {
 	dir, err := os.MkdirTemp(base, "tasker-volume-")
 	if err != nil {
@@ -40,11 +40,10 @@ func Mount(base string, size int64) (*Volume, error) {
 // Dir is where the volume is mounted.
 func (v *Volume) Dir() string { return v.dir }
 
-// fillerName is the file that takes up the room.
+// fillerName is the file that uses up the room.
 const fillerName = "filler"
 
-// Fill takes up all the room that is left. It may be called again, for room
-// that has come back since.
+// Fill uses up all remaining room. It may be called again, for room freed since.
 func (v *Volume) Fill() error {
 	if v.filler == nil {
 		f, err := os.OpenFile(filepath.Join(v.dir, fillerName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -58,7 +57,7 @@ func (v *Volume) Fill() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, syscall.ENOSPC):
-			chunk = chunk[:len(chunk)/2] // what was left took up part of it
+			chunk = chunk[:len(chunk)/2] // part of it fitted
 		default:
 			return fmt.Errorf("fill up %s: %w", v.dir, err)
 		}
@@ -66,7 +65,7 @@ func (v *Volume) Fill() error {
 	return nil
 }
 
-// Free gives the room back that Fill has taken.
+// Free frees the room that Fill has used.
 func (v *Volume) Free() error {
 	if v.filler == nil {
 		return nil
@@ -79,8 +78,7 @@ func (v *Volume) Free() error {
 	return nil
 }
 
-// Close removes the volume with all that is on it. Who still has files open on
-// it keeps them.
+// Close removes the volume with its content. Open files stay usable.
 func (v *Volume) Close() error {
 	err := v.Free()
 	if detach := syscall.Unmount(v.dir, syscall.MNT_DETACH); detach != nil {

@@ -12,11 +12,10 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/volume"
 )
 
-// unmountable is why there are no volumes here.
+// unmountable is why no volume can be mounted here.
 var unmountable error
 
-// outerEnv names the namespace of the program that was started, for the one that
-// it becomes.
+// outerEnv names the namespace of the first program for the confined one.
 const outerEnv = "CHAOS_TEST_OUTER_NAMESPACE"
 
 func namespace() string {
@@ -39,8 +38,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestAVolumeIsFullAndFreeAgain also where none can be mounted: then it must be
-// told so.
+// TestAVolumeIsFullAndFreeAgain: where none can be mounted it checks that the reason is
+// returned.
 func TestAVolumeIsFullAndFreeAgain(t *testing.T) {
 	base := t.TempDir()
 	if unmountable != nil {
@@ -60,7 +59,7 @@ func TestAVolumeIsFullAndFreeAgain(t *testing.T) {
 		require.NoError(t, os.Truncate(data, 1<<20))
 		require.NoError(t, os.WriteFile(filepath.Join(v.Dir(), "more"), []byte("x"), 0o600))
 		require.NoError(t, os.Remove(filepath.Join(v.Dir(), "more")))
-		require.NoError(t, v.Fill(), "what has come back")
+		require.NoError(t, v.Fill(), "the freed room")
 		require.ErrorIs(t, os.WriteFile(filepath.Join(v.Dir(), "more"), []byte("x"), 0o600), syscall.ENOSPC)
 		require.NoError(t, v.Free())
 		require.NoError(t, v.Free(), "twice is harmless")
@@ -68,7 +67,7 @@ func TestAVolumeIsFullAndFreeAgain(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(v.Dir(), "more")))
 	}
 
-	// Somebody has a file open on it: it goes all the same.
+	// A file on it is open: it is removed nevertheless.
 	f, err := os.Open(data)
 	require.NoError(t, err)
 	require.NoError(t, v.Fill())
@@ -79,7 +78,7 @@ func TestAVolumeIsFullAndFreeAgain(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestNobodyElseSeesVolumes: they are in a namespace of the program's own.
+// TestNobodyElseSeesVolumes: they are in the program's own namespace.
 func TestNobodyElseSeesVolumes(t *testing.T) {
 	if unmountable == nil {
 		require.NotEqual(t, os.Getenv(outerEnv), namespace())

@@ -9,8 +9,8 @@ import (
 	"github.com/tasker-go/tasker/worker"
 )
 
-// Prepare makes the table of what is booked: a row for each claim whose handler
-// worked in a transaction that was committed.
+// Prepare creates the table of bookings: a row for each claim whose handler worked in a
+// committed transaction.
 func Prepare(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `create table if not exists public.chaos_booked (token bigint primary key, task_uuid uuid not null, step text not null)`)
 	if err != nil {
@@ -19,8 +19,7 @@ func Prepare(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// ReadBooked reads the claims that have booked something; none where nothing was
-// prepared.
+// ReadBooked reads the claims with bookings; none without Prepare.
 func ReadBooked(ctx context.Context, conn *pgx.Conn) (tokens []int64, err error) {
 	var prepared bool
 	if err := conn.QueryRow(ctx, `select to_regclass('public.chaos_booked') is not null`).Scan(&prepared); err != nil || !prepared {
@@ -36,8 +35,8 @@ func ReadBooked(ctx context.Context, conn *pgx.Conn) (tokens []int64, err error)
 	return tokens, nil
 }
 
-// book writes a row before it works, so that most of what strikes strikes
-// between the row and the end of the step.
+// book writes a row before it works, so that most faults strike between the row and the
+// end of the step.
 func (h *handlers) book(c *worker.StepContext, tx pgx.Tx) (any, error) {
 	return h.noted(c, func() error {
 		_, err := tx.Exec(c, `insert into public.chaos_booked (token, task_uuid, step) values ($1, $2, $3)`, c.Token(), c.TaskUUID().String(), c.StepName())

@@ -20,12 +20,11 @@ const (
 	EnvInstance = "CHAOS_INSTANCE" // which start of which worker it is
 	EnvGates    = "CHAOS_GATES"    // folder of the gates; see Gate
 	// EnvServes names the service whose handler the worker has, SortHandler or
-	// PackHandler; it has both where it is empty.
+	// PackHandler; empty: both.
 	EnvServes = "CHAOS_SERVES"
 )
 
-// Result is what handlers return: which claim it comes from, and which claims
-// gave the results that it was handed.
+// Result is what handlers return: its claim, and the claims of the parents' results.
 type Result struct {
 	Token   int64            `json:"token"`
 	Attempt int              `json:"attempt"`
@@ -64,7 +63,7 @@ func Register(w *worker.Worker) error {
 	return nil
 }
 
-// quickest is the time that a booking takes.
+// quickest is the shortest time of a booking.
 const quickest = 15 * time.Millisecond
 
 type handlers struct {
@@ -132,14 +131,14 @@ func (h *handlers) noted(c *worker.StepContext, fn func() error) (any, error) {
 	return r, err
 }
 
-// What a gate can be told.
+// Contents of a gate.
 const (
 	GateSucceed = "succeed"
 	GateFail    = "fail" // for good
 )
 
-// Gate is the file that attempt number n of a task's gate waits for; its
-// content is what the attempt does then. The handler is deaf to its context.
+// Gate is the file that attempt number n of a task's gate waits for; its content says
+// what the attempt then does. The handler ignores its context.
 func Gate(dir, task string, attempt int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s.%d", task, attempt))
 }
@@ -162,7 +161,7 @@ func (h *handlers) gate(c *worker.StepContext) (any, error) {
 				return worker.Permanent(err)
 			}
 			if err := pause(ctx, 10*time.Millisecond); err != nil {
-				return worker.Permanent(errors.New("nobody opened the gate"))
+				return worker.Permanent(errors.New("the gate was not opened"))
 			}
 		}
 	})

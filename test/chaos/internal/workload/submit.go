@@ -45,15 +45,15 @@ func Orders(seed uint64, n int, over time.Duration, flows []Workflow) []Order {
 	return orders
 }
 
-// Accepted is an order that an orchestrator has taken.
+// Accepted is an accepted order.
 type Accepted struct {
 	Order
 	Task  uuid.UUID
 	Tries int // requests it took
 }
 
-// Submitter orders tasks over REST as a careful client does: under an
-// idempotency key, again and again until somebody has accepted.
+// Submitter orders tasks over REST as a careful client does: with an idempotency key,
+// repeatedly until an orchestrator has accepted.
 type Submitter struct {
 	// URLs of the orchestrators as of now.
 	URLs    func() []string
@@ -68,14 +68,14 @@ const (
 	retryAfter     = 100 * time.Millisecond
 )
 
-// Accepted is how many orders have been taken so far.
+// Accepted is the number of accepted orders so far.
 func (s *Submitter) Accepted() int { return int(s.accepted.Load()) }
 
-// Tries is how many requests have been made so far.
+// Tries is the number of requests so far.
 func (s *Submitter) Tries() int { return int(s.tries.Load()) }
 
-// Run submits the orders, each when it is due, and returns when all are
-// accepted. An answer that says that an order is wrong is an error.
+// Run submits the orders, each when it is due, and returns when all are accepted. An
+// answer that an order is invalid is an error.
 func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([]Accepted, error) {
 	accepted := make([]Accepted, len(orders))
 	var next atomic.Int64
@@ -105,7 +105,7 @@ func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([
 
 func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Accepted, error) {
 	request := client.TaskRequest{Name: o.Flow.Name, Namespace: Namespace, Version: Version, IdempotencyKey: o.Key,
-		Context: json.RawMessage(`{"key":"` + o.Key + `"}`), Initiator: "chaos", SourceSystem: "chaos", Reason: "to see what becomes of it"}
+		Context: json.RawMessage(`{"key":"` + o.Key + `"}`), Initiator: "chaos", SourceSystem: "chaos", Reason: "chaos test"}
 	for tries := 1; ; tries++ {
 		s.tries.Add(1)
 		id, err := attempt(ctx, web, s.URLs(), request)
@@ -121,8 +121,8 @@ func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Acce
 	}
 }
 
-// attempt asks one of the orchestrators. Conflict means that an earlier
-// request was taken although its answer never arrived.
+// attempt sends the order to one of the orchestrators. Conflict means that an earlier
+// request was accepted although its answer never arrived.
 func attempt(ctx context.Context, web *http.Client, urls []string, r client.TaskRequest) (uuid.UUID, error) {
 	if len(urls) == 0 {
 		return uuid.Nil, &client.Error{Status: http.StatusServiceUnavailable, Message: "no orchestrator runs"}
@@ -139,7 +139,7 @@ func attempt(ctx context.Context, web *http.Client, urls []string, r client.Task
 	return uuid.Nil, err
 }
 
-// worthRepeating: no answer, or one that says to come again.
+// worthRepeating: no answer, or one with Retry-After.
 func worthRepeating(err error) bool {
 	var told *client.Error
 	if !errors.As(err, &told) {

@@ -1,5 +1,5 @@
-// Package workload is what the fleet has to do while things go wrong: the
-// workflows, their handlers, and a client that submits them.
+// Package workload is the work of the fleet under faults: the workflows, their handlers,
+// and a client that submits them.
 package workload
 
 import (
@@ -30,25 +30,25 @@ const (
 type Workflow struct {
 	Name string
 	End  string // the state that its tasks end in
-	// Share of the tasks, in twentieths; 0: only where it is asked for.
+	// Share of the tasks, in twentieths; 0: only on request.
 	Share int
 
 	steps []step
 	retry string // of all steps; often where it is empty
 }
 
-// step of a workflow; the zero value of the rest suits most.
+// step of a workflow; the zero values of the other fields fit most.
 type step struct {
 	name    string
 	parents []string
 	handler string // default workHandler
 	work    Work
-	// attempts is how many executions there are at least; default 1, and -1
-	// for none: the task ends before.
+	// attempts is the least number of executions; default 1, and -1 for none: the task
+	// ends before.
 	attempts int
 }
 
-// Work is what a handler is told to do (handler.initialization).
+// Work are the instructions of a handler (handler.initialization).
 type Work struct {
 	// Millis is how long it works, and up to SpreadMillis longer.
 	Millis       int `json:"ms"`
@@ -57,7 +57,7 @@ type Work struct {
 	Failures int `json:"failures"`
 	// Hopeless work fails for good.
 	Hopeless bool `json:"hopeless"`
-	// Deaf work does not look at its context: it goes on when its claim is lost.
+	// Deaf work ignores its context: it continues when its claim is lost.
 	Deaf bool `json:"deaf"`
 }
 
@@ -91,9 +91,8 @@ var (
 	Laboured = Workflow{Name: "laboured", End: "complete", steps: []step{
 		{name: "start", work: labour}, {name: "left", parents: []string{"start"}, work: labour},
 		{name: "right", parents: []string{"start"}, work: labour}, {name: "end", parents: []string{"left", "right"}, work: labour}}}
-	// Lengthy, Outlasting and Endless are for scenarios: one step of seconds, one
-	// that lasts longer than a lease, and one of two minutes that does not look at its
-	// context.
+	// Lengthy, Outlasting and Endless are for scenarios: one step of seconds, one that
+	// lasts longer than a lease, and one of two minutes that ignores its context.
 	Lengthy    = Workflow{Name: "lengthy", End: "complete", steps: []step{{name: "work", work: Work{Millis: 2000, SpreadMillis: 2000}}}}
 	Outlasting = Workflow{Name: "outlasting", End: "complete", steps: []step{{name: "work", work: Work{Millis: 18_000}}}}
 	Endless    = Workflow{Name: "endless", End: "complete", steps: []step{{name: "work", work: Work{Millis: 120_000, Deaf: true}}}}
@@ -105,7 +104,7 @@ var (
 	Shared = Workflow{Name: "shared", End: "complete", steps: []step{
 		{name: "sort", handler: SortHandler, work: quick}, {name: "pack", handler: PackHandler, parents: []string{"sort"}, work: quick},
 		{name: "resort", handler: SortHandler, parents: []string{"pack"}, work: quick}, {name: "repack", handler: PackHandler, parents: []string{"resort"}, work: quick}}}
-	// Gated is for scenarios: its only step waits for what it is told to do.
+	// Gated is for scenarios: its only step waits for a gate.
 	Gated = Workflow{Name: "gated", End: "error", steps: []step{{name: "gate", handler: gateHandler}}}
 )
 
@@ -145,7 +144,7 @@ func ByName(name string) (Workflow, bool) {
 	return Workflow{}, false
 }
 
-// Ideal is how many executions a task has when nothing goes wrong.
+// Ideal is how many executions a task has without faults.
 func (w Workflow) Ideal() int {
 	n := 0
 	for _, s := range w.steps {
@@ -168,8 +167,8 @@ func (w Workflow) Succeeding() int {
 	return n
 }
 
-// Weight is how much of a task a step is: steps that run side by side share
-// it, so that the rate of work is even, however wide a workflow is.
+// Weight is the share of a step in its task: parallel steps share it, so that the rate of
+// work is even for any width.
 func (w Workflow) Weight(name string) float64 {
 	beside := 0
 	for _, s := range w.steps {
@@ -219,7 +218,7 @@ func fan(width int) []step {
 	return append(steps, step{name: "end", parents: branches, work: quick})
 }
 
-// often: whatever strikes, nothing may end for the number of its attempts.
+// often: no task may end because of the number of attempts.
 const often = "{max_attempts: 1000, backoff: fixed, backoff_base_ms: 50}"
 
 // Template is the workflow as its workers register it.

@@ -21,7 +21,7 @@ func TestTemplatesAreWhatTheWorkflowsSay(t *testing.T) {
 			require.ElementsMatch(t, w.Parents(s.Name), s.Dependencies, "%s/%s", w.Name, s.Name)
 			weight += w.Weight(s.Name)
 		}
-		require.LessOrEqual(t, weight, 4.001, "%s: as wide as it may be, it is worth its depth", w.Name)
+		require.LessOrEqual(t, weight, 4.001, "%s: for any width the weight is its depth", w.Name)
 	}
 	require.Equal(t, 20, share, "a hand")
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/tasker-go/tasker/internal/command"
 )
 
-// How what handlers have brought forth is got into the database: in statements
-// of a bounded size, until it is answered, and so that one item that cannot be
-// kept costs no other anything.
+// Delivery of handler output to the database: in statements of bounded size, retried
+// until answered; an item that cannot be stored does not affect the others.
 
-// fitting is how many of the first items go into one statement; one that is too
-// large for any goes alone.
+// fitting returns how many of the first items fit into one statement; an item that is too
+// large goes alone.
 func fitting[T any](items []T, size func(T) int) int {
 	total := 0
 	for i := range items {
@@ -26,9 +25,9 @@ func fitting[T any](items []T, size func(T) int) int {
 	return len(items)
 }
 
-// insist repeats a statement with n items until it gets an answer, the database
-// refuses its content, or ctx ends.
-func insist[R any](ctx context.Context, e *engine, what string, n int, send func(ctx context.Context) ([]R, error)) ([]R, error) {
+// retryUntilAnswered retries a statement with n items until it gets an answer, the
+// database rejects its content, or ctx ends.
+func retryUntilAnswered[R any](ctx context.Context, e *engine, what string, n int, send func(ctx context.Context) ([]R, error)) ([]R, error) {
 	guard := e.cfg.Report.Breaker
 	for try := 0; ; try++ {
 		var answers []R
@@ -51,9 +50,8 @@ func insist[R any](ctx context.Context, e *engine, what string, n int, send func
 	}
 }
 
-// inHalves sends items and notes the answers. When the database refuses what
-// one of them holds, the others must not suffer: the batch is halved until the
-// culprit stands alone, and alone says what becomes of it.
+// inHalves sends items and records the answers. When the database rejects the content of
+// one of them, it halves the batch until that item is alone, and alone decides about it.
 func inHalves[T, R any](items []T, answers []R, errs []error, send func([]T) ([]R, error), alone func(T, error) (R, error)) {
 	got, err := send(items)
 	switch {
@@ -72,7 +70,7 @@ func inHalves[T, R any](items []T, answers []R, errs []error, send func([]T) ([]
 	}
 }
 
-// batchError is the error of a flush with those of its items.
+// batchError combines the errors of a flush's items.
 func batchError(errs []error) error {
 	for _, err := range errs {
 		if err != nil {

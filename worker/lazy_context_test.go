@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A life must look like a context of package context, whether its end was
-// asked for before it came, after, or by way of a context derived from it.
-func TestLifeIsAContext(t *testing.T) {
+// A lazyContext must behave like a context of package context, whether its end was
+// awaited before, after, or through a derived context.
+func TestLazyContextIsAContext(t *testing.T) {
 	t.Parallel()
 	ends := map[string]struct {
-		end        func(l *life)
+		end        func(l *lazyContext)
 		err, cause error
 	}{
-		"lease lost": {func(l *life) { l.end(ErrLeaseLost) }, context.Canceled, ErrLeaseLost},
-		"shutdown":   {func(l *life) { l.end(ErrShutdown); l.end(context.Canceled) }, context.Canceled, ErrShutdown},
-		"returned":   {func(l *life) { l.end(context.Canceled) }, context.Canceled, context.Canceled},
-		"timeout": {func(l *life) { time.Sleep(time.Minute); synctest.Wait(); l.expire() },
+		"lease lost": {func(l *lazyContext) { l.end(ErrLeaseLost) }, context.Canceled, ErrLeaseLost},
+		"shutdown":   {func(l *lazyContext) { l.end(ErrShutdown); l.end(context.Canceled) }, context.Canceled, ErrShutdown},
+		"returned":   {func(l *lazyContext) { l.end(context.Canceled) }, context.Canceled, context.Canceled},
+		"timeout": {func(l *lazyContext) { time.Sleep(time.Minute); synctest.Wait(); l.expire() },
 			context.DeadlineExceeded, ErrTimeout},
 	}
 	for name, c := range ends {
@@ -30,7 +30,7 @@ func TestLifeIsAContext(t *testing.T) {
 			t.Run(fmt.Sprint(name, ", asked before: ", early), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					l := &life{}
+					l := &lazyContext{}
 					deadline := time.Now().Add(time.Minute)
 					l.limit(deadline)
 					got, ok := l.Deadline()
@@ -63,10 +63,10 @@ func TestLifeIsAContext(t *testing.T) {
 	}
 }
 
-// Told to end before its time has passed, a handler has not run out of time.
-func TestTheFirstEndOfALifeCounts(t *testing.T) {
+// A handler whose context ended before the deadline has not timed out.
+func TestTheFirstEndOfALazyContextCounts(t *testing.T) {
 	t.Parallel()
-	l := &life{}
+	l := &lazyContext{}
 	l.limit(time.Now().Add(-time.Second))
 	l.end(ErrShutdown)
 	require.False(t, l.expire())
