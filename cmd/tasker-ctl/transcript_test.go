@@ -47,7 +47,7 @@ func newSession(t testing.TB) *session {
 	}
 }
 
-// closedPort is an address where nobody listens.
+// closedPort is an address without a listener.
 func closedPort(t testing.TB) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

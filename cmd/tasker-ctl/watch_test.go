@@ -209,7 +209,7 @@ func TestWatchPace(t *testing.T) {
 	require.Empty(t, o.stderr)
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	require.Equal(t, []time.Duration{ms(200), ms(400), ms(800), ms(1600), ms(2000), ms(2000), ms(2000), ms(2000)}, s.pauses)
-	require.Contains(t, s.api.seen, "GET /v1/tasks/"+runningTask+"?wait=1.6s", "the server is asked to wait as well")
+	require.Contains(t, s.api.seen, "GET /v1/tasks/"+runningTask+"?wait=1.6s", "the request waits on the server too")
 }
 
 // A server that is away for a while is waited for, one that stays away is not.

@@ -17,13 +17,13 @@ import (
 // plainPackages are the directories whose comments and string literals TestLanguage
 // reads, with everything below them.
 var plainPackages = []string{
-	"api", "client", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "orchestration", "poller", "signal", "store", "test",
-	"worker", "workflow",
+	"api", "client", "cmd", "config", "coordinator", "daemon", "deploymode", "examples", "internal", "listener", "orchestration", "poller", "signal",
+	"store", "test", "worker", "workflow",
 }
 
 // plainPages are the pages that it reads; docs/cli.md and docs/reference are generated.
 var plainPages = []string{
-	"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/configuration.md", "docs/data-model.md",
+	"README.md", "CHANGELOG.md", "docs/api-stability.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/configuration.md", "docs/data-model.md",
 	"docs/development.md", "docs/embedding.md", "docs/engine.md", "docs/events.md", "docs/glossary.md", "docs/migrating.md", "docs/modes.md",
 	"docs/operations.md", "docs/schedules.md", "docs/task-types.md", "docs/templates.md", "docs/wire-compatibility.md", "docs/workers.md",
 }
