@@ -140,7 +140,7 @@ func (g guest) relate(ctx context.Context, tasks []NewTask, chosen []bool) error
 	return rows.Err()
 }
 
-// UnknownTasksError: new tasks depend on tasks that do not exist.
+// UnknownTasksError says that new tasks depend on tasks that do not exist.
 type UnknownTasksError struct{ Tasks []uuid.UUID }
 
 // Error implements error.
