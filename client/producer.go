@@ -49,7 +49,7 @@ func (cfg ProducerConfig) withDefaults() ProducerConfig {
 }
 
 var (
-	// ErrNotSent means that a task has not reached the server, so it may be added again.
+	// ErrNotSent says that a task has not reached the server, so it may be added again.
 	ErrNotSent = errors.New("the task was not sent")
 	// ErrProducerClosed is the error of a [Producer] that is closed.
 	ErrProducerClosed = errors.New("the producer is closed")

@@ -199,10 +199,10 @@ const (
 type Rest uint8
 
 const (
-	// RestLocked means that rows were locked by another transaction, or changed before they could
+	// RestLocked says that rows were locked by another transaction, or changed before they could
 	// be locked. This look may have used up their signal, so it must be repeated soon.
 	RestLocked Rest = 1 << iota
-	// RestLast means that steps are on their last execution and not claimed ahead: they wait for a
+	// RestLast says that steps are on their last execution and not claimed ahead: they wait for a
 	// free permit.
 	RestLast
 )

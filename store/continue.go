@@ -31,7 +31,7 @@ set continues_task_uuid = o.task_uuid, initiator = coalesce(n.initiator, o.initi
 from tasker.tasks o
 where n.task_uuid = $2::uuid and o.task_uuid = $1::uuid and not $7::bool`
 
-// ErrContinuesItself means that the next task has the identity of the task that it continues.
+// ErrContinuesItself says that the next task has the identity of the task that it continues.
 var ErrContinuesItself = errors.New("the next task is the task itself")
 
 // Continue creates the next task within the transaction and links both, see

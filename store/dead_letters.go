@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// ErrDeadLetterOpen means that the task has another open entry, so this one cannot be reopened.
+// ErrDeadLetterOpen says that the task has another open entry, so this one cannot be reopened.
 var ErrDeadLetterOpen = errors.New("the task has another open dead letter")
 
 // Resolution is the outcome of a dead letter. The numbers are stored.

@@ -12,14 +12,14 @@ import (
 type Fate uint8
 
 const (
-	// FateOpen means that another session has locked the row of the step, perhaps that transaction,
+	// FateOpen says that another session has locked the row of the step, perhaps that transaction,
 	// which may still be committed. Retry.
 	FateOpen Fate = iota + 1
-	// FateReported means that it was committed.
+	// FateReported says that it was committed.
 	FateReported
-	// FateHeld means that it was rolled back, and the claim still holds.
+	// FateHeld says that it was rolled back, and the claim still holds.
 	FateHeld
-	// FateLost means that it was rolled back, and the claim is over.
+	// FateLost says that it was rolled back, and the claim is over.
 	FateLost
 )
 

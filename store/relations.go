@@ -24,7 +24,7 @@ func queueOf(p *Plan, step *workflow.PlanStep) int32 {
 // callableOf returns the callable whose line a step waits in.
 func (p *Plan) callableOf(step *workflow.PlanStep) int32 { return p.Callables[step.No] }
 
-// The kinds of messages about tasks, as in the column.
+// The kinds of messages about tasks, see migration 9.
 const (
 	messageEnded        int16 = iota + 1 // it has ended and has dependents
 	messageStop                          // cancel it, its step was called off
@@ -140,7 +140,7 @@ func (g guest) relate(ctx context.Context, tasks []NewTask, chosen []bool) error
 	return rows.Err()
 }
 
-// UnknownTasksError means that new tasks depend on tasks that do not exist.
+// UnknownTasksError says that new tasks depend on tasks that do not exist.
 type UnknownTasksError struct{ Tasks []uuid.UUID }
 
 // Error implements error.

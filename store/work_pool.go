@@ -158,7 +158,7 @@ type WorkOptions struct {
 	Lease time.Duration
 }
 
-// ErrClaimLost means that the caller has lost the claim.
+// ErrClaimLost says that the caller has lost the claim.
 var ErrClaimLost = errors.New("the claim is lost")
 
 // workMargin is how much longer than its handler a transaction may last, by the

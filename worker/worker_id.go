@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrWorkerIDInUse means that another worker runs under the WorkerID, which is Exclusive.
+// ErrWorkerIDInUse says that another worker runs under the WorkerID, which is Exclusive.
 var ErrWorkerIDInUse = errors.New("worker_id is in use")
 
 // sighting is when another worker with the WorkerID was first seen, and its last

@@ -33,7 +33,7 @@ type held struct {
 	begun time.Time
 }
 
-// ErrNothingHeld: the daemons were not met in the middle of a transaction.
+// ErrNothingHeld says that the daemons were not met in the middle of a transaction.
 var ErrNothingHeld = errors.New("the daemons were not met in the middle of a transaction")
 
 // FreezeHolding freezes daemons of one kind at a moment when the server waits for each of
