@@ -24,7 +24,7 @@ func queueOf(p *Plan, step *workflow.PlanStep) int32 {
 // callableOf returns the callable whose line a step waits in.
 func (p *Plan) callableOf(step *workflow.PlanStep) int32 { return p.Callables[step.No] }
 
-// The kinds of messages about tasks, see migration 9.
+// The kinds of messages about tasks, as in the column.
 const (
 	messageEnded        int16 = iota + 1 // it has ended and has dependents
 	messageStop                          // cancel it, its step was called off
