@@ -69,13 +69,8 @@ func hops(_ *worker.StepContext, in hopInput) (any, error) {
 func chains(t *testing.T, hop worker.HandlerFunc, options ...enginetest.Option) *enginetest.Engine {
 	t.Helper()
 	return enginetest.Start(t, func(w *worker.Worker) error {
-		var failed []error
-		for _, yaml := range []string{hopYAML, leafYAML} {
-			tmpl, _, err := workflow.ParseTemplate("chain.yaml", []byte(yaml))
-			failed = append(failed, err, w.RegisterTemplate(tmpl))
-		}
-		return errors.Join(append(failed, w.Register("hop", hop),
-			w.Register("leaf", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "leaf", nil })))...)
+		return errors.Join(enginetest.RegisterTemplates(w, hopYAML, leafYAML), w.Register("hop", hop),
+			w.Register("leaf", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return "leaf", nil })))
 	}, options...)
 }
 

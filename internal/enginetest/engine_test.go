@@ -43,11 +43,7 @@ steps:
 func handlers(slow <-chan struct{}) func(*worker.Worker) error {
 	return func(w *worker.Worker) error {
 		for _, name := range []string{"ok", "flaky", "slow"} {
-			tmpl, _, err := workflow.ParseTemplate("test.yaml", fmt.Appendf(nil, template, name, "test."+name))
-			if err != nil {
-				return err
-			}
-			if err := w.RegisterTemplate(tmpl); err != nil {
+			if err := enginetest.RegisterTemplates(w, fmt.Sprintf(template, name, "test."+name)); err != nil {
 				return err
 			}
 		}

@@ -102,6 +102,20 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 	return e
 }
 
+// RegisterTemplates registers templates given as YAML.
+func RegisterTemplates(w *worker.Worker, sources ...string) error {
+	for _, src := range sources {
+		tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(src))
+		if err != nil {
+			return err
+		}
+		if err := w.RegisterTemplate(tmpl); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Configured is an orchestrator with the defaults of the configuration, except that it
 // opens no dead letters. Store, Publisher and the event systems are unset.
 func Configured(t testing.TB) orchestration.Config {

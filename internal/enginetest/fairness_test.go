@@ -42,11 +42,7 @@ func TestALongQueueDoesNotStarveAnother(t *testing.T) {
 	}
 	e := enginetest.Start(t, func(w *worker.Worker) error {
 		for _, ns := range []string{"long", "short"} {
-			tmpl, _, err := workflow.ParseTemplate("lane.yaml", fmt.Appendf(nil, lane, ns, "fair."+ns))
-			if err != nil {
-				return err
-			}
-			if err := w.RegisterTemplate(tmpl); err != nil {
+			if err := enginetest.RegisterTemplates(w, fmt.Sprintf(lane, ns, "fair."+ns)); err != nil {
 				return err
 			}
 			if err := w.Register("fair."+ns, worker.HandlerFunc(wait)); err != nil {

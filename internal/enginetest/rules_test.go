@@ -19,8 +19,7 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// creatingYAML are tasks whose steps create others: seven steps in all, and nine with
-// four batches.
+// creatingYAML are tasks whose steps create others.
 var creatingYAML = []string{`
 name: choice
 namespace_name: test
@@ -49,14 +48,8 @@ steps:
 
 // registerCreating registers handlers that create the steps named in the context.
 func registerCreating(w *worker.Worker) error {
-	for _, src := range creatingYAML {
-		tmpl, _, err := workflow.ParseTemplate("creating.yaml", []byte(src))
-		if err != nil {
-			return err
-		}
-		if err := w.RegisterTemplate(tmpl); err != nil {
-			return err
-		}
+	if err := enginetest.RegisterTemplates(w, creatingYAML...); err != nil {
+		return err
 	}
 	asked := worker.HandlerFunc(func(c *worker.StepContext) (any, error) {
 		var context struct {

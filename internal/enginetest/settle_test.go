@@ -96,14 +96,8 @@ func (n *nearby) requireSettled(t *testing.T, want float64) {
 }
 
 func (n *nearby) register(w *worker.Worker) error {
-	for _, src := range shapesYAML {
-		tmpl, _, err := workflow.ParseTemplate("shape.yaml", []byte(src))
-		if err != nil {
-			return err
-		}
-		if err := w.RegisterTemplate(tmpl); err != nil {
-			return err
-		}
+	if err := enginetest.RegisterTemplates(w, shapesYAML...); err != nil {
+		return err
 	}
 	// count is how many steps lie on the longest way to this one.
 	count := worker.HandlerFunc(func(c *worker.StepContext) (any, error) {
