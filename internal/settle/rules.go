@@ -1,9 +1,9 @@
 package settle
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -48,7 +48,7 @@ func Publish(creation workflow.Creation, decisions Decisions) (json.RawMessage, 
 // readRules is the inverse of Publish. It rejects a document with unknown fields.
 func readRules(document string) (*Rules, error) {
 	var r Rules
-	d := json.NewDecoder(bytes.NewReader([]byte(document)))
+	d := json.NewDecoder(strings.NewReader(document))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
 		return nil, fmt.Errorf("read the rules of orchestrators: %w", err)
