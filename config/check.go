@@ -123,7 +123,7 @@ func (v *values) tables(e *entry) {
 
 func (v *values) element(array *entry, path string, table map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if isDocs(name, table[name]) {
+		if IsDocs(name, table[name]) {
 			continue
 		}
 		full := path + "." + name

@@ -94,7 +94,7 @@ const anyKey = "common.cache.memcached."
 func (c *collector) table(path string, tree map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(tree)) {
 		value := tree[name]
-		if isDocs(name, value) {
+		if IsDocs(name, value) {
 			continue
 		}
 		full := joinPath(path, name)
@@ -126,9 +126,9 @@ func (c *collector) place(path string) Position {
 	return Position{File: c.name}
 }
 
-// isDocs reports whether a table only documents: such tables may stand
+// IsDocs reports whether a table only documents: such tables may stand
 // anywhere and are dropped.
-func isDocs(name string, value any) bool {
+func IsDocs(name string, value any) bool {
 	if !strings.HasSuffix(name, "_docs") {
 		return false
 	}

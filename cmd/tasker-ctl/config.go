@@ -362,7 +362,7 @@ func parseFailure(err error) error {
 // mergeTables lays upper over lower; tables that only document are left out.
 func mergeTables(lower, upper map[string]any) {
 	for name, value := range upper {
-		if isDocumentation(name, value) {
+		if config.IsDocs(name, value) {
 			continue
 		}
 		table, ok := value.(map[string]any)
@@ -377,15 +377,4 @@ func mergeTables(lower, upper map[string]any) {
 		}
 		mergeTables(below, table)
 	}
-}
-
-func isDocumentation(name string, value any) bool {
-	if !strings.HasSuffix(name, "_docs") {
-		return false
-	}
-	switch value.(type) {
-	case map[string]any, []map[string]any:
-		return true
-	}
-	return false
 }

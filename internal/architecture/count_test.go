@@ -52,7 +52,7 @@ var users = []string{"bench", "chaos", "examples", "test"}
 // product.
 func (p pkg) product() bool {
 	room := p.room()
-	return ours(p.ImportPath) && len(p.GoFiles) > 0 && !p.testKit() && !strings.HasSuffix(room, "test") && !slices.Contains(p.Imports, "testing") &&
+	return ours(p.ImportPath) && len(p.GoFiles) > 0 && !strings.HasSuffix(room, "test") && !slices.Contains(p.Imports, "testing") &&
 		!slices.Contains(users, strings.Split(room, "/")[0])
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // maxLaunches bounds how often a start is retried: another program may take the free port
@@ -63,7 +65,7 @@ func (c *Cluster) launchLocked(ctx context.Context) error {
 		if err == nil || !again || try == maxLaunches {
 			return err
 		}
-		if sleepErr := pause(ctx, wait); sleepErr != nil {
+		if sleepErr := lifecycle.Pause(ctx, wait); sleepErr != nil {
 			return err
 		}
 		wait = min(2*wait, 200*time.Millisecond)
@@ -118,7 +120,7 @@ func (c *Cluster) awaitReady(ctx context.Context, from int64) error {
 		if !c.proc.alive() {
 			return c.startFailure(from)
 		}
-		if sleepErr := pause(ctx, wait); sleepErr != nil {
+		if sleepErr := lifecycle.Pause(ctx, wait); sleepErr != nil {
 			return fmt.Errorf("PostgreSQL in %s was not ready in time: %w (last answer: %w)\n%s", c.dataDir, sleepErr, err, c.logTail(from))
 		}
 		wait = min(2*wait, 50*time.Millisecond)
@@ -261,7 +263,7 @@ func (c *Cluster) Revive(ctx context.Context) error {
 		if answered || err != nil {
 			return err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := lifecycle.Pause(ctx, wait); err != nil {
 			return fmt.Errorf("wait for PostgreSQL in %s to recover: %w", c.dataDir, err)
 		}
 	}
@@ -305,16 +307,4 @@ func freePort(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("find a free port: unexpected address %v", l.Addr())
 	}
 	return addr.Port, nil
-}
-
-// pause waits d, or returns the cause of the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // ErrNoPooler says that PgBouncer is not installed.
@@ -114,7 +116,7 @@ func (p *Pooler) launch(ctx context.Context, path, database string, runAs *accou
 		if err == nil || !p.proc.alive() {
 			return err
 		}
-		if sleepErr := pause(ctx, 5*time.Millisecond); sleepErr != nil {
+		if sleepErr := lifecycle.Pause(ctx, 5*time.Millisecond); sleepErr != nil {
 			return fmt.Errorf("not ready in time: %w (last answer: %w)", sleepErr, err)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/child"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // endTimeout bounds the wait for a process that was signalled to end at once.
@@ -107,7 +109,7 @@ func (p *process) wait(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 		}
-		if err := pause(ctx, delay); err != nil {
+		if err := lifecycle.Pause(ctx, delay); err != nil {
 			return err
 		}
 	}

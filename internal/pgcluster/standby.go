@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // catchUpPause is the time between two checks of a standby's progress.
@@ -191,7 +193,7 @@ func (c *Cluster) poll(ctx context.Context, doing string, ask func(conn *pgx.Con
 			if yes {
 				return nil
 			}
-			if err := pause(ctx, catchUpPause); err != nil {
+			if err := lifecycle.Pause(ctx, catchUpPause); err != nil {
 				return fmt.Errorf("%s: %w", doing, err)
 			}
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // startStandby runs a standby until the end of the test.
@@ -86,7 +88,7 @@ func TestCommitsWaitForASynchronousStandby(t *testing.T) {
 	}()
 	const waiting = "SELECT count(*)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 	for query(t, primary.DSN(Superuser), waiting) != "1" { // query has a deadline
-		require.NoError(t, pause(ctx, 10*time.Millisecond), "it does not wait")
+		require.NoError(t, lifecycle.Pause(ctx, 10*time.Millisecond), "it does not wait")
 	}
 	select {
 	case err := <-done:

@@ -16,6 +16,8 @@ import (
 
 	"github.com/tasker-go/tasker/test/chaos/internal/rig"
 	"github.com/tasker-go/tasker/test/chaos/internal/schedule"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Strike is a fault at work, by the clock of the machine.
@@ -87,7 +89,7 @@ func strike(ctx context.Context, r *rig.Rig, f schedule.Fault, daemons []*rig.Da
 		if err := r.Server().StopImmediate(ctx); err != nil {
 			return err
 		}
-		return errors.Join(pause(ctx, f.For), r.Server().Restart(ctx))
+		return errors.Join(lifecycle.Pause(ctx, f.For), r.Server().Restart(ctx))
 	case schedule.TerminateBackends:
 		return terminate(ctx, r, f)
 	case schedule.Roll:
@@ -106,7 +108,7 @@ func during(ctx context.Context, d time.Duration, daemons []*rig.Daemon, do, und
 	for _, daemon := range daemons {
 		errs = append(errs, do(daemon))
 	}
-	errs = append(errs, pause(ctx, d))
+	errs = append(errs, lifecycle.Pause(ctx, d))
 	for _, daemon := range daemons {
 		errs = append(errs, undo(daemon))
 	}
@@ -178,16 +180,4 @@ func ParseKinds(text string) ([]schedule.Kind, error) {
 		kinds = append(kinds, schedule.Kind(name))
 	}
 	return kinds, nil
-}
-
-// pause waits d, or returns the cause of the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/test/chaos/internal/volume"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // walVolume is the size of a volume for a server's WAL, in bytes: room for four times
@@ -85,7 +87,7 @@ func (r *Rig) holdFull(ctx context.Context, server *pgcluster.Cluster, v *volume
 		if err := v.Fill(); err != nil {
 			return err
 		}
-		if err := pause(ctx, refillEvery); err != nil {
+		if err := lifecycle.Pause(ctx, refillEvery); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/fleet"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // What sessions of daemons can hold while the server waits for their next statement:
@@ -73,7 +75,7 @@ func (r *Rig) freezeHolding(ctx context.Context, daemons []*Daemon, what string,
 				return err
 			}
 			// A session that has waited this long waits for a frozen process.
-			err = pause(ctx, 2*waitsFor)
+			err = lifecycle.Pause(ctx, 2*waitsFor)
 			now, lookErr := holders(ctx, db, what, daemons[0].Kind)
 			if err = errors.Join(err, lookErr); err != nil {
 				return errors.Join(err, each(daemons, (*Daemon).Thaw))
@@ -90,7 +92,7 @@ func (r *Rig) freezeHolding(ctx context.Context, daemons []*Daemon, what string,
 			case time.Now().After(give):
 				return ErrNothingHeld
 			}
-			if err := errors.Join(each(daemons, (*Daemon).Thaw), pause(ctx, waitsFor/2)); err != nil {
+			if err := errors.Join(each(daemons, (*Daemon).Thaw), lifecycle.Pause(ctx, waitsFor/2)); err != nil {
 				return err
 			}
 		}

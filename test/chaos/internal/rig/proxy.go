@@ -14,6 +14,8 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Link is the network between one daemon and PostgreSQL, for one purpose. It is safe for
@@ -136,7 +138,7 @@ func (l *Link) open(ctx context.Context) error {
 		if !errors.Is(err, syscall.EADDRINUSE) || try == portTries {
 			return fmt.Errorf("open %s again: %w", l.proxy.Name, err)
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := lifecycle.Pause(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

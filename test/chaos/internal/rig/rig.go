@@ -24,6 +24,8 @@ import (
 	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/test/chaos/internal/volume"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Short times, so that their effects show within seconds.
@@ -213,7 +215,7 @@ func (r *Rig) config(kind fleet.Kind, ears string) string {
 
 // guard looks after daemons that end by themselves.
 func (r *Rig) guard(ctx context.Context) {
-	for pause(ctx, 200*time.Millisecond) == nil {
+	for lifecycle.Pause(ctx, 200*time.Millisecond) == nil {
 		for _, d := range r.Daemons {
 			surprise, err := d.guard()
 			if err != nil {
@@ -424,16 +426,4 @@ func (r *Rig) closeServers() error {
 	}
 	clear(r.volumes)
 	return errors.Join(errs...)
-}
-
-// pause waits d, or returns the cause of the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/pgcluster"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // follow gives the server a synchronous standby.
@@ -56,7 +58,7 @@ func (r *Rig) Promote(ctx context.Context) error {
 // server.
 func (r *Rig) followAgain(ctx context.Context) {
 	for r.follow(ctx) != nil {
-		if pause(ctx, time.Second) != nil {
+		if lifecycle.Pause(ctx, time.Second) != nil {
 			return
 		}
 	}
@@ -70,7 +72,7 @@ func (r *Rig) awaitStandby(ctx context.Context) (*pgcluster.Cluster, error) {
 		if standby != nil {
 			return standby, nil
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := lifecycle.Pause(ctx, 100*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("wait for a standby: %w", err)
 		}
 	}

@@ -26,6 +26,8 @@ import (
 	"github.com/tasker-go/tasker/test/chaos/internal/rig"
 	"github.com/tasker-go/tasker/test/chaos/internal/schedule"
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Options determine a run; the same ones give the same orders and the same faults.
@@ -159,7 +161,7 @@ func (t *trial) disturb(ctx context.Context, plan []schedule.Fault) error {
 	})
 	for _, f := range plan {
 		group.Go(func() error {
-			if err := pause(ctx, time.Until(t.start.Add(f.At))); err != nil {
+			if err := lifecycle.Pause(ctx, time.Until(t.start.Add(f.At))); err != nil {
 				return err
 			}
 			t.say("%v", f)
@@ -197,7 +199,7 @@ func (t *trial) drain(ctx context.Context) (time.Duration, error) {
 			t.say("the last task has ended")
 			return time.Since(begin), nil
 		}
-		if pause(ctx, 100*time.Millisecond) != nil {
+		if lifecycle.Pause(ctx, 100*time.Millisecond) != nil {
 			if err != nil {
 				return 0, fmt.Errorf("look at the board: %w", err)
 			}
@@ -237,16 +239,4 @@ func (t *trial) writeDown(name string, v any) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
-}
-
-// pause waits d, or returns the cause of the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Vitals are quantities that must not grow, at one moment. Daemons that do not answer are
@@ -32,7 +34,7 @@ const (
 // watch samples the vitals until ctx ends.
 func (t *trial) watch(ctx context.Context) []Vitals {
 	var list []Vitals
-	for pause(ctx, vitalsEvery) == nil {
+	for lifecycle.Pause(ctx, vitalsEvery) == nil {
 		list = append(list, t.vitals(ctx))
 	}
 	return list

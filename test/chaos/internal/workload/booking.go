@@ -7,6 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/worker"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Prepare creates the table of bookings: a row for each claim whose handler worked in a
@@ -43,6 +45,6 @@ func (h *handlers) book(c *worker.StepContext, tx pgx.Tx) (any, error) {
 		if err != nil {
 			return err
 		}
-		return pause(c, quickest)
+		return lifecycle.Pause(c, quickest)
 	})
 }

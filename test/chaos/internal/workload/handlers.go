@@ -12,6 +12,8 @@ import (
 
 	"github.com/tasker-go/tasker/test/chaos/internal/ledger"
 	"github.com/tasker-go/tasker/worker"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // The environment of the worker program.
@@ -90,7 +92,7 @@ func (h *handlers) work(c *worker.StepContext) (any, error) {
 		if todo.Deaf {
 			until = context.WithoutCancel(c)
 		}
-		if err := pause(until, d); err != nil {
+		if err := lifecycle.Pause(until, d); err != nil {
 			return err
 		}
 		switch {
@@ -160,21 +162,9 @@ func (h *handlers) gate(c *worker.StepContext) (any, error) {
 			case err != nil && !errors.Is(err, os.ErrNotExist):
 				return worker.Permanent(err)
 			}
-			if err := pause(ctx, 10*time.Millisecond); err != nil {
+			if err := lifecycle.Pause(ctx, 10*time.Millisecond); err != nil {
 				return worker.Permanent(errors.New("the gate was not opened"))
 			}
 		}
 	})
-}
-
-// pause waits d, or returns the cause of the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tasker-go/tasker/client"
+
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // Order is a task to be submitted.
@@ -89,7 +91,7 @@ func (s *Submitter) Run(ctx context.Context, start time.Time, orders []Order) ([
 				if i >= len(orders) {
 					return nil
 				}
-				if err := pause(ctx, time.Until(start.Add(orders[i].Due))); err != nil {
+				if err := lifecycle.Pause(ctx, time.Until(start.Add(orders[i].Due))); err != nil {
 					return err
 				}
 				var err error
@@ -115,7 +117,7 @@ func (s *Submitter) submit(ctx context.Context, web *http.Client, o Order) (Acce
 		if !worthRepeating(err) {
 			return Accepted{}, fmt.Errorf("submit %s (%s): %w", o.Key, o.Flow.Name, err)
 		}
-		if ctxErr := pause(ctx, retryAfter+rand.N(retryAfter)); ctxErr != nil {
+		if ctxErr := lifecycle.Pause(ctx, retryAfter+rand.N(retryAfter)); ctxErr != nil {
 			return Accepted{}, fmt.Errorf("submit %s: %w (last answer: %w)", o.Key, ctxErr, err)
 		}
 	}
