@@ -37,12 +37,10 @@ func (b *Bench) drainOurs(ctx context.Context, mix []load.Workflow, n, orchestra
 // drain makes a backlog while no worker runs, then starts the workers. The time
 // is the database's, from the first claim to the last end.
 func (s *ours) drain(ctx context.Context, n, workers int) (drained, error) {
-	d := drained{tasks: float64(n), steps: load.StepsPerTask(s.mix) * float64(n)}
-	begin := time.Now()
-	if err := s.Submit(ctx, n); err != nil {
+	d, err := s.backlog(ctx, n)
+	if err != nil {
 		return d, err
 	}
-	d.created = time.Since(begin)
 	if err := s.Start(ctx, fleet.Worker, workers); err != nil {
 		return d, err
 	}
@@ -59,16 +57,23 @@ func (s *ours) drainTogether(ctx context.Context, n, workers int) (drained, erro
 	if err := s.Start(ctx, fleet.Worker, workers); err != nil {
 		return drained{}, err
 	}
-	d := drained{tasks: float64(n), steps: load.StepsPerTask(s.mix) * float64(n)}
-	begin := time.Now()
-	if err := s.Submit(ctx, n); err != nil {
+	d, err := s.backlog(ctx, n)
+	if err != nil {
 		return d, err
 	}
-	d.created = time.Since(begin)
 	if _, err := operator.ResumeNamespace(ctx, load.Namespace, client.Why{Actor: "bench", Reason: "all are ready"}); err != nil {
 		return d, err
 	}
 	return s.awaitDrained(ctx, d)
+}
+
+// backlog creates tasks and takes the time of that.
+func (s *ours) backlog(ctx context.Context, n int) (drained, error) {
+	d := drained{tasks: float64(n), steps: load.StepsPerTask(s.mix) * float64(n)}
+	begin := time.Now()
+	err := s.Submit(ctx, n)
+	d.created = time.Since(begin)
+	return d, err
 }
 
 // awaitDrained waits until all tasks have ended, and measures the time.
