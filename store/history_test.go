@@ -89,7 +89,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	defer cancel()
 	server := pgtest.Private(t, nil)
 	db := server.New(t)
-	standby, err := pgcluster.StartStandby(ctx, server.Cluster, pgcluster.Options{Ephemeral: true})
+	standby, err := pgtest.StartStandby(ctx, server.Cluster, pgcluster.Options{Ephemeral: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
@@ -101,7 +101,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	_, err = m.Up(ctx)
 	require.NoError(t, err)
 	forgotten := 0
-	dsn := pgcluster.FailoverDSN(db.Name, server.Cluster, standby)
+	dsn := pgtest.FailoverDSN(db.Name, server.Cluster, standby.Cluster)
 	s, err := store.Open(ctx, store.Options{URL: dsn, MaxConns: 1, OnForget: func() { forgotten++ }})
 	require.NoError(t, err)
 	defer s.Close()

@@ -21,7 +21,6 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
 )
@@ -49,8 +48,8 @@ func bothWays(t *testing.T, run func(t *testing.T, db *pgtest.DB, open func(hold
 		_, db := open(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		pooler, err := pgcluster.StartPooler(ctx, db.TCPDSN, 10)
-		if errors.Is(err, pgcluster.ErrNoPooler) {
+		pooler, err := pgtest.StartPooler(ctx, db.TCPDSN, 10)
+		if errors.Is(err, pgtest.ErrNoPooler) {
 			t.Skip(err)
 		}
 		require.NoError(t, err)

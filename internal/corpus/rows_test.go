@@ -88,7 +88,7 @@ var rows = []row{
 	tested(96, 96, "api/rest.TestTemplates"), // the orchestrator's; those of workers are not served yet
 	untested(97, 98, "no gRPC yet"),
 	untested(99, 99, "no gRPC yet; the client uses REST"),
-	tested(100, 100, "internal/e2e.TestMixedFleet", "internal/enginetest.TestTwoOrchestratorsShareTheWork"),
+	tested(100, 100, "test/e2e.TestMixedFleet", "internal/enginetest.TestTwoOrchestratorsShareTheWork"),
 	untested(101, 102, "no MCP server"),
 }
 

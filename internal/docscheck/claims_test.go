@@ -17,7 +17,7 @@ import (
 // A sentence whose truth a machine cannot check names the tests that would fail if it
 // were false, in a comment that is invisible to readers of the page:
 //
-//	<!-- shown by: TestA in ./store, TestB in ./internal/e2e -->
+//	<!-- shown by: TestA in ./store, TestB in ./test/e2e -->
 //
 // The tests must exist. Whether they prove the sentence is for reviewers.
 var (

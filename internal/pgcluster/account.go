@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -169,6 +170,26 @@ func TempDir() (string, error) {
 		return "", err
 	}
 	return a.tempDir()
+}
+
+// RunAsServer makes cmd run as the account of the servers started here, in their
+// environment and in a process group of its own.
+func RunAsServer(cmd *exec.Cmd) error {
+	a, err := serverAccount()
+	if err != nil {
+		return err
+	}
+	cmd.Env, cmd.SysProcAttr = cleanEnv(), sysProcAttr(a, true)
+	return nil
+}
+
+// GiveToServer makes the account of the servers started here the owner of paths.
+func GiveToServer(paths ...string) error {
+	a, err := serverAccount()
+	for _, path := range paths {
+		err = errors.Join(err, a.own(path))
+	}
+	return err
 }
 
 // SuggestDataDir returns the wish itself when the server can use it, else a directory below

@@ -1,6 +1,7 @@
 package pgcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -41,7 +41,6 @@ type Cluster struct {
 	dataDir  string
 	password string
 	runAs    *account // nil: as the user of this process
-	name     string   // of a standby, for its primary
 	lock     *os.File // nil when attached or detached
 
 	mu        sync.Mutex
@@ -56,7 +55,7 @@ type Cluster struct {
 // Options.StartTimeout. Errors: *NotFoundError, *AlreadyRunningError,
 // *UnreachableError, or one that carries the end of the server's log.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
-	ctx, cancel := context.WithTimeout(ctx, orDuration(opts.StartTimeout, DefaultStartTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(opts.StartTimeout, DefaultStartTimeout))
 	defer cancel()
 
 	c := &Cluster{opts: opts}
@@ -88,13 +87,13 @@ func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if err := c.runAs.canReach(c.bin.Dir); err != nil {
 		return err
 	}
-	if c.password, err = loadOrCreatePassword(filepath.Join(c.dataDir, passwordFile)); err != nil {
+	if c.password, err = loadOrCreatePassword(filepath.Join(c.dataDir, passwordFile), c.opts.Password); err != nil {
 		return err
 	}
 	if err := c.recoverPidFile(); err != nil {
 		return err
 	}
-	return c.initdb(ctx)
+	return c.makeData(ctx)
 }
 
 // abandon releases the resources of a failed start.
@@ -190,6 +189,9 @@ func (c *Cluster) PID() int {
 // DataDir is the absolute directory of the cluster.
 func (c *Cluster) DataDir() string { return c.dataDir }
 
+// Options are the options that the cluster was started with.
+func (c *Cluster) Options() Options { return c.opts }
+
 // Binaries are the programs the cluster runs on; unknown (zero) for an attached
 // cluster until it is restarted.
 func (c *Cluster) Binaries() Binaries {
@@ -243,10 +245,3 @@ func (c *Cluster) CreateDatabase(ctx context.Context, name string) error {
 func (c *Cluster) pgdata() string { return filepath.Join(c.dataDir, "pgdata") }
 
 func itoa(n int) string { return strconv.Itoa(n) }
-
-func orDuration(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}

@@ -1,9 +1,9 @@
 package pgcluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -152,16 +152,45 @@ func chooseBinaries(wanted Binaries, pgdata string) (Binaries, error) {
 	return wanted, nil
 }
 
-// initdb creates the data directory unless it exists. It works beside the final place and
+// makeData creates the data directory unless it exists. It works beside the final place and
 // renames, so an interrupted run leaves no incomplete directory.
-func (c *Cluster) initdb(ctx context.Context) error {
+func (c *Cluster) makeData(ctx context.Context) error {
+	if _, err := os.Lstat(c.pgdata()); err == nil && c.opts.Fill != nil {
+		return fmt.Errorf("fill %s: want a directory without data", c.dataDir)
+	}
 	if _, err := os.Stat(filepath.Join(c.pgdata(), "PG_VERSION")); err == nil {
 		return c.runAs.ownerOf(c.pgdata())
 	}
 	making := c.pgdata() + ".new"
-	if err := os.RemoveAll(making); err != nil {
-		return fmt.Errorf("remove a half-made data directory: %w", err)
+	if err := c.emptyDir(making); err != nil {
+		return err
 	}
+	fill := c.opts.Fill
+	if fill == nil {
+		fill = c.initdb
+	}
+	err := fill(ctx, making, func(program string, args ...string) error { return c.run(ctx, program, args) })
+	if err != nil {
+		_ = os.RemoveAll(making)
+		return fmt.Errorf("create the database cluster in %s: %w", c.dataDir, err)
+	}
+	if err := os.Rename(making, c.pgdata()); err != nil {
+		return fmt.Errorf("put the new data directory in place: %w", err)
+	}
+	return nil
+}
+
+// emptyDir makes a directory of the server's account; what an interrupted run left there
+// goes.
+func (c *Cluster) emptyDir(dir string) error {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	return c.runAs.own(dir)
+}
+
+// initdb fills a data directory for a new cluster.
+func (c *Cluster) initdb(_ context.Context, dir string, run Run) error {
 	pwfile := filepath.Join(c.dataDir, passwordFile+".new")
 	defer func() { _ = os.Remove(pwfile) }()
 	if err := os.WriteFile(pwfile, []byte(c.password), 0o600); err != nil {
@@ -170,68 +199,43 @@ func (c *Cluster) initdb(ctx context.Context) error {
 	if err := c.runAs.own(pwfile); err != nil {
 		return err
 	}
-	var err error
+	initdb := func(locale string) error {
+		return run("initdb", "-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
+			"--auth-local", "trust", "--auth-host", "scram-sha-256")
+	}
 	// Both sort by bytes; C.UTF-8 also knows letters beyond ASCII, but not every system has
 	// it.
-	for _, locale := range []string{"C.UTF-8", "C"} {
-		if err = c.runInitdb(ctx, making, pwfile, locale); err == nil {
-			break
-		}
-		if !errors.Is(err, errNoLocale) {
+	err := initdb("C.UTF-8")
+	if err != nil && strings.Contains(err.Error(), "invalid locale") {
+		if err := c.emptyDir(dir); err != nil {
 			return err
 		}
+		return initdb("C")
 	}
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(making, c.pgdata()); err != nil {
-		return fmt.Errorf("put the new data directory in place: %w", err)
-	}
-	return nil
+	return err
 }
 
-var errNoLocale = errors.New("the system has no such locale")
-
-func (c *Cluster) runInitdb(ctx context.Context, dir, pwfile, locale string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
-	}
-	if err := c.runAs.own(dir); err != nil {
-		return err
-	}
-	args := []string{
-		"-D", dir, "-U", Superuser, "--pwfile", pwfile, "--encoding", "UTF8", "--locale", locale,
-		"--auth-local", "trust", "--auth-host", "scram-sha-256",
-	}
-	args = append(args, c.makingArgs()...)
-	cmd := exec.CommandContext(ctx, c.bin.Initdb(), args...)
-	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
-	cmd.WaitDelay = 5 * time.Second
-	out, err := cmd.CombinedOutput()
-	if err == nil {
-		return nil
-	}
-	_ = os.RemoveAll(dir)
-	if strings.Contains(string(out), "invalid locale") {
-		return fmt.Errorf("initdb with locale %s: %w", locale, errNoLocale)
-	}
-	return fmt.Errorf("create the database cluster in %s: %w\n%s", c.dataDir, err, out)
-}
-
-// makingArgs are the common arguments of initdb and pg_basebackup.
-func (c *Cluster) makingArgs() (args []string) {
+// run runs initdb or pg_basebackup.
+func (c *Cluster) run(ctx context.Context, program string, args []string) error {
 	if c.opts.Ephemeral || c.opts.NoSync {
 		args = append(args, "--no-sync")
 	}
 	if c.opts.WALDir != "" {
 		args = append(args, "--waldir="+c.opts.WALDir)
 	}
-	return args
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin.Dir, program), args...)
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = c.dataDir, cleanEnv(), sysProcAttr(c.runAs, false)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it cleans up after itself
+	cmd.WaitDelay = 5 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", program, err, out)
+	}
+	return nil
 }
 
-// loadOrCreatePassword returns the superuser's password of a data directory.
-func loadOrCreatePassword(path string) (string, error) {
+// loadOrCreatePassword returns the superuser's password of a data directory: the one kept
+// there, else the wanted one, else a random one, which is kept.
+func loadOrCreatePassword(path, wanted string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
 		return string(b), nil
@@ -239,11 +243,7 @@ func loadOrCreatePassword(path string) (string, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read password: %w", err)
 	}
-	raw := make([]byte, 24)
-	if _, err := rand.Read(raw); err != nil {
-		return "", fmt.Errorf("make a password: %w", err)
-	}
-	password := hex.EncodeToString(raw)
+	password := cmp.Or(wanted, rand.Text())
 	if err := os.WriteFile(path, []byte(password), 0o600); err != nil {
 		return "", fmt.Errorf("keep password: %w", err)
 	}

@@ -4,8 +4,7 @@
 // it again.
 //
 // It is for development and for tests (`tasker-ctl dev`, internal/pgtest), not for
-// production: nothing here upgrades or backs up, and standbys ([StartStandby]) are for
-// testing failovers. It never installs anything and never touches a cluster it did not
+// production: nothing here upgrades or backs up. It never installs anything and never touches a cluster it did not
 // create itself, such as Debian's "main".
 //
 // # Layout of a data directory

@@ -2,6 +2,7 @@ package pgcluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (c *Cluster) launchLocked(ctx context.Context) error {
 	wait := 5 * time.Millisecond
 	for try := 1; ; try++ {
 		if pick {
-			port, err := freePort(ctx)
+			port, err := FreePort(ctx)
 			if err != nil {
 				return err
 			}
@@ -237,7 +238,7 @@ func (c *Cluster) halt(ctx context.Context, sig syscall.Signal) error {
 // Restart starts the server again after Kill, StopImmediate or its own end, on the same port
 // and socket. A running server is shut down first.
 func (c *Cluster) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, orDuration(c.opts.StartTimeout, DefaultStartTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.opts.StartTimeout, DefaultStartTimeout))
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,7 +257,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 // same port and socket, like the supervisor of a service. It waits for a server that is
 // recovering. For tests.
 func (c *Cluster) Revive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, orDuration(c.opts.StartTimeout, DefaultStartTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.opts.StartTimeout, DefaultStartTimeout))
 	defer cancel()
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		answered, err := c.reviveOnce(ctx)
@@ -292,8 +293,8 @@ func (c *Cluster) RestartImmediate(ctx context.Context) error {
 	return c.Restart(ctx)
 }
 
-// freePort asks the kernel for a loopback port that is free at this moment.
-func freePort(ctx context.Context) (int, error) {
+// FreePort asks the kernel for a loopback port that is free at this moment.
+func FreePort(ctx context.Context) (int, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

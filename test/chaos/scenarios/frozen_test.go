@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/chaos/internal/rig"
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
 )
@@ -44,7 +44,7 @@ func TestTheFrozenDoNotStopTheFleet(t *testing.T) {
 			c.o.Orchestrators, c.o.Workers = []string{"Hybrid", "Hybrid", "Hybrid"}, []string{"Hybrid", "Hybrid", "Hybrid"}
 			r, err := rig.Start(ctx, c.o)
 			t.Cleanup(func() { require.NoError(t, r.Close()) })
-			if errors.Is(err, pgcluster.ErrNoPooler) {
+			if errors.Is(err, pgtest.ErrNoPooler) {
 				t.Skip(err)
 			}
 			require.NoError(t, err)

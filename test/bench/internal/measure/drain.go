@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
 	"github.com/tasker-go/tasker/test/bench/peers"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // patience bounds the wait for a backlog to be drained.

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/test/bench/internal/report"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // beside is how many tasks wait where something else grows.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/test/bench/internal/report"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // heartbeats are the statements by which daemons, listeners and pools show

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/internal/child"
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/board"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
 	"github.com/tasker-go/tasker/test/bench/peers"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // ours is the product on its own database. It implements load.System.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // usage is the CPU time and the memory used so far. A single process for everything

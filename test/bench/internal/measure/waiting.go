@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/bench/internal/board"
 	"github.com/tasker-go/tasker/test/bench/internal/load"
 	"github.com/tasker-go/tasker/test/bench/internal/report"
 	"github.com/tasker-go/tasker/test/bench/internal/rig"
 	"github.com/tasker-go/tasker/test/bench/internal/stats"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // waitingClients are the clients beside the measured one.

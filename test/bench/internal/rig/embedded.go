@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/child"
-	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // Embedded is everything in one process: `tasker-ctl dev` on a database.

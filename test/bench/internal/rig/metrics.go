@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // Metrics are a daemon's /metrics: a value per name with labels.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // Rig is the environment of one run. It is not safe for concurrent use.

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/test/chaos/internal/workload"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // Daemon is one place in the fleet: a daemon that is ended and started again in it, and

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/tasker-go/tasker/internal/fleet"
+	"github.com/tasker-go/tasker/test/fleet"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )

@@ -21,9 +21,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/chaos/internal/volume"
+	"github.com/tasker-go/tasker/test/fleet"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
 )
@@ -91,9 +92,9 @@ type Rig struct {
 
 	mu        sync.Mutex
 	cluster   *pgcluster.Cluster                    // that accepts writes
-	standby   *pgcluster.Cluster                    // nil without
+	standby   *pgtest.Standby                       // nil without
 	volumes   map[*pgcluster.Cluster]*volume.Volume // of the log of each; empty without
-	pooler    *pgcluster.Pooler                     // nil without
+	pooler    *pgtest.Pooler                        // nil without
 	stopped   map[string]bool                       // instances that were asked to stop
 	surprises []string
 }
@@ -127,7 +128,7 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 		}
 	}
 	if o.Pooled {
-		if r.pooler, err = pgcluster.StartPooler(ctx, r.DSN(), poolerSize); err != nil {
+		if r.pooler, err = pgtest.StartPooler(ctx, r.DSN(), poolerSize); err != nil {
 			return r, err
 		}
 	}
@@ -416,10 +417,11 @@ func (r *Rig) closeServers() error {
 		errs = append(errs, r.pooler.Stop(ctx))
 	}
 	// The standby stops first: the server would wait for it.
-	for _, c := range []*pgcluster.Cluster{r.standby, r.cluster} {
-		if c != nil {
-			errs = append(errs, c.Stop(ctx))
-		}
+	if r.standby != nil {
+		errs = append(errs, r.standby.Stop(ctx))
+	}
+	if r.cluster != nil {
+		errs = append(errs, r.cluster.Stop(ctx))
 	}
 	for _, v := range r.volumes {
 		errs = append(errs, v.Close())

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tasker-go/tasker/internal/pgcluster"
-
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/pgtest"
 )
 
 // follow gives the server a synchronous standby.
@@ -18,12 +18,18 @@ func (r *Rig) follow(ctx context.Context) error {
 	// How soon it reconnects after a restart of the server, which commits nothing in the
 	// meantime; 5 s by default, and not under test.
 	settings := map[string]string{"wal_retrieve_retry_interval": "100ms"}
-	standby, err := r.serve(ctx, settings, func(o pgcluster.Options) (*pgcluster.Cluster, error) { return pgcluster.StartStandby(ctx, primary, o) })
+	var standby *pgtest.Standby
+	_, err := r.serve(ctx, settings, func(o pgcluster.Options) (_ *pgcluster.Cluster, err error) {
+		if standby, err = pgtest.StartStandby(ctx, primary, o); err != nil {
+			return nil, err
+		}
+		return standby.Cluster, nil
+	})
 	if err != nil {
 		return fmt.Errorf("start a standby: %w", err)
 	}
-	if err := primary.SetSynchronous(ctx, standby); err != nil {
-		return errors.Join(err, standby.Stop(context.WithoutCancel(ctx)), r.dropVolume(standby))
+	if err := pgtest.SetSynchronous(ctx, primary, standby); err != nil {
+		return errors.Join(err, standby.Stop(context.WithoutCancel(ctx)), r.dropVolume(standby.Cluster))
 	}
 	r.mu.Lock()
 	r.standby = standby
@@ -43,7 +49,7 @@ func (r *Rig) Promote(ctx context.Context) error {
 		return fmt.Errorf("promote the standby: %w", err)
 	}
 	r.mu.Lock()
-	r.cluster, r.standby = standby, nil
+	r.cluster, r.standby = standby.Cluster, nil
 	r.mu.Unlock()
 	upstream := "127.0.0.1:" + strconv.Itoa(standby.Port())
 	errs := []error{dead.Stop(ctx), r.dropVolume(dead)}
@@ -64,7 +70,7 @@ func (r *Rig) followAgain(ctx context.Context) {
 	}
 }
 
-func (r *Rig) awaitStandby(ctx context.Context) (*pgcluster.Cluster, error) {
+func (r *Rig) awaitStandby(ctx context.Context) (*pgtest.Standby, error) {
 	for {
 		r.mu.Lock()
 		standby := r.standby

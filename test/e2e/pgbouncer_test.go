@@ -11,8 +11,8 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/internal/fleet"
-	"github.com/tasker-go/tasker/internal/pgcluster"
+	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // throughPooler is how the documentation has daemons configured that work
@@ -32,8 +32,8 @@ func TestThroughPgBouncer(t *testing.T) {
 			defer cancel()
 			// Fewer connections than the daemons have: transactions of different
 			// clients really take turns on a session.
-			pooler, err := pgcluster.StartPooler(ctx, db.TCPDSN, 3)
-			if errors.Is(err, pgcluster.ErrNoPooler) {
+			pooler, err := pgtest.StartPooler(ctx, db.TCPDSN, 3)
+			if errors.Is(err, pgtest.ErrNoPooler) {
 				t.Skip(err)
 			}
 			require.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
+	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/workflow"
 )
 

@@ -1,4 +1,6 @@
-package pgcluster
+//go:build unix
+
+package pgtest
 
 import (
 	"context"
@@ -8,12 +10,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/child"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/pgcluster"
 )
 
 // ErrNoPooler says that PgBouncer is not installed.
@@ -23,12 +28,12 @@ var ErrNoPooler = errors.New("PgBouncer is not installed (scripts/require-pgboun
 // that was free a moment earlier.
 const poolerTries = 5
 
-// Pooler is a running PgBouncer in transaction mode. For tests.
+// Pooler is a running PgBouncer in transaction mode.
 type Pooler struct {
 	dir      string
 	port     int
 	password string
-	proc     *process
+	proc     *child.Process // nil unless it was started
 }
 
 // poolerConfig leads to one server for every database. Start-up parameters that PgBouncer
@@ -62,20 +67,16 @@ func StartPooler(ctx context.Context, dsn string, size int) (*Pooler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the server's address: %w", err)
 	}
-	runAs, err := serverAccount()
-	if err != nil {
-		return nil, err
-	}
 	for try := 1; ; try++ {
-		p, err := startPooler(ctx, path, upstream, size, runAs)
+		p, err := startPooler(ctx, path, upstream, size)
 		if err == nil || ctx.Err() != nil || try == poolerTries {
 			return p, err
 		}
 	}
 }
 
-func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, size int, runAs *account) (*Pooler, error) {
-	base, err := runAs.tempDir()
+func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, size int) (*Pooler, error) {
+	base, err := pgcluster.TempDir()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, siz
 	if p.dir, err = os.MkdirTemp(base, "tasker-pooler-"); err != nil {
 		return nil, fmt.Errorf("make the pooler's directory: %w", err)
 	}
-	if err := errors.Join(p.configure(ctx, upstream, size, runAs), p.launch(ctx, path, upstream.Database, runAs)); err != nil {
+	if err := errors.Join(p.configure(ctx, upstream, size), p.launch(ctx, path, upstream.Database)); err != nil {
 		log, _ := os.ReadFile(p.file("log"))
 		return nil, errors.Join(fmt.Errorf("start PgBouncer: %w\n%s", err, log), p.Stop(ctx))
 	}
@@ -92,32 +93,42 @@ func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, siz
 
 func (p *Pooler) file(name string) string { return filepath.Join(p.dir, name) }
 
-func (p *Pooler) configure(ctx context.Context, upstream *pgx.ConnConfig, size int, runAs *account) (err error) {
-	if p.port, err = freePort(ctx); err != nil {
+func (p *Pooler) configure(ctx context.Context, upstream *pgx.ConnConfig, size int) (err error) {
+	if p.port, err = pgcluster.FreePort(ctx); err != nil {
 		return err
 	}
 	config := fmt.Sprintf(poolerConfig, upstream.Host, upstream.Port, p.port, p.file("users"), size, p.file("log"))
 	users := fmt.Sprintf("%q %q\n", upstream.User, upstream.Password)
 	err = errors.Join(os.WriteFile(p.file("config"), []byte(config), 0o600), os.WriteFile(p.file("users"), []byte(users), 0o600))
-	return errors.Join(err, runAs.own(p.dir), runAs.own(p.file("config")), runAs.own(p.file("users")))
+	return errors.Join(err, pgcluster.GiveToServer(p.dir, p.file("config"), p.file("users")))
 }
 
-func (p *Pooler) launch(ctx context.Context, path, database string, runAs *account) error {
+func (p *Pooler) launch(ctx context.Context, path, database string) error {
 	output, err := os.OpenFile(p.file("output"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the pooler's output: %w", err)
 	}
-	defer func() { _ = output.Close() }() // the child has its own copy
-	if p.proc, err = startChild(command{path: path, args: []string{p.file("config")}, dir: p.dir, runAs: runAs, output: output, orphaned: syscall.SIGINT}); err != nil {
+	defer func() { _ = output.Close() }()       // the child has its own copy
+	cmd := exec.Command(path, p.file("config")) //nolint:noctx // outlives the context it is started under
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, output, output
+	if err := pgcluster.RunAsServer(cmd); err != nil {
+		return err
+	}
+	if p.proc, err = child.Start(cmd, syscall.SIGINT); err != nil {
 		return err
 	}
 	for {
 		err := p.ping(ctx, database)
-		if err == nil || !p.proc.alive() {
-			return err
+		if err == nil {
+			return nil
 		}
-		if sleepErr := lifecycle.Pause(ctx, 5*time.Millisecond); sleepErr != nil {
-			return fmt.Errorf("not ready in time: %w (last answer: %w)", sleepErr, err)
+		select {
+		case <-p.proc.Done():
+			return err
+		default:
+		}
+		if late := lifecycle.Pause(ctx, 5*time.Millisecond); late != nil {
+			return fmt.Errorf("not ready in time: %w (last answer: %w)", late, err)
 		}
 	}
 }
@@ -135,7 +146,7 @@ func (p *Pooler) ping(ctx context.Context, database string) error {
 // DSN is the connection string of a database through the pooler.
 func (p *Pooler) DSN(database string) string {
 	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(Superuser, p.password), Host: "127.0.0.1:" + itoa(p.port),
+		Scheme: "postgres", User: url.UserPassword(pgcluster.Superuser, p.password), Host: "127.0.0.1:" + strconv.Itoa(p.port),
 		Path: "/" + database, RawQuery: "sslmode=disable",
 	}
 	return u.String()
@@ -144,11 +155,12 @@ func (p *Pooler) DSN(database string) string {
 // Stop ends the pooler and all connections through it. The end of ctx makes it end at once.
 func (p *Pooler) Stop(ctx context.Context) error {
 	if p.proc != nil {
-		if err := p.proc.signal(syscall.SIGTERM); err != nil {
-			return err
-		}
-		if p.proc.wait(ctx) != nil {
-			p.proc.end(syscall.SIGKILL)
+		_ = p.proc.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-p.proc.Done():
+		case <-ctx.Done():
+			_ = p.proc.Signal(syscall.SIGKILL)
+			<-p.proc.Done()
 		}
 		p.proc = nil
 	}

@@ -13,16 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/internal/fleet"
 	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/test/fleet"
 )
 
 // replicated is a primary with a synchronous standby, and a database URL that leads to
 // the writable server.
 type replicated struct {
-	primary, standby *pgcluster.Cluster
-	db               *pgtest.DB
+	primary *pgcluster.Cluster
+	standby *pgtest.Standby
+	db      *pgtest.DB
 }
 
 func replicate(t *testing.T) replicated {
@@ -31,15 +32,15 @@ func replicate(t *testing.T) replicated {
 	defer cancel()
 	server := pgtest.Private(t, nil)
 	db := server.New(t)
-	standby, err := pgcluster.StartStandby(ctx, server.Cluster, pgcluster.Options{Ephemeral: true})
+	standby, err := pgtest.StartStandby(ctx, server.Cluster, pgcluster.Options{Ephemeral: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		require.NoError(t, errors.Join(standby.StopImmediate(ctx), standby.Stop(ctx)))
 	})
-	require.NoError(t, server.SetSynchronous(ctx, standby))
-	db.DSN = pgcluster.FailoverDSN(db.Name, server.Cluster, standby)
+	require.NoError(t, pgtest.SetSynchronous(ctx, server.Cluster, standby))
+	db.DSN = pgtest.FailoverDSN(db.Name, server.Cluster, standby.Cluster)
 	return replicated{server.Cluster, standby, db}
 }
 
