@@ -14,6 +14,7 @@ import (
 
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 const root = "../.."
@@ -210,6 +211,17 @@ func holdsGo(t *testing.T, dir string) bool {
 	return found
 }
 
+// stateNames are the states of tasks and steps.
+func stateNames() (names []string) {
+	for _, s := range workflow.TaskStates() {
+		names = append(names, s.String())
+	}
+	for _, s := range workflow.StepStates() {
+		names = append(names, s.String())
+	}
+	return names
+}
+
 // Names in code blocks of this list are what readers search for; each source is read from
 // the program itself.
 func TestNamesAreMentioned(t *testing.T) {
@@ -221,6 +233,7 @@ func TestNamesAreMentioned(t *testing.T) {
 		{"docs/templates.md", "problem code", problemCodes(t)},
 		{"docs/data-model.md", "object of the schema", schemaObjects(t)},
 		{metricsPage, "metric", metricNames(t)},
+		{"docs/engine.md", "state of a task or step", stateNames()},
 	} {
 		text := page(t, tt.page)
 		require.Greater(t, len(tt.names), 20, tt.what)
