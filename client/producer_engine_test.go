@@ -16,7 +16,7 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // orchestrator returns a client of an orchestrator with the template made/thing 1.0.0,
@@ -24,7 +24,7 @@ import (
 func orchestrator(t *testing.T) (*client.Client, *enginetest.Engine) {
 	t.Helper()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("thing.yaml", []byte("name: thing\nnamespace_name: made\nversion: 1.0.0\nsteps: [{name: only, handler: {callable: make}}]\n"))
+		tmpl, _, err := template.Parse("thing.yaml", []byte("name: thing\nnamespace_name: made\nversion: 1.0.0\nsteps: [{name: only, handler: {callable: make}}]\n"))
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func TestShutdownDelay(t *testing.T) {
@@ -77,7 +77,7 @@ func TestProbesAnswerUntilTheEnd(t *testing.T) {
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
 	running, release := make(chan struct{}), make(chan struct{})
 	w, err := NewWorker(t.Context(), loaded, func(w *worker.Worker) error {
-		template, _, err := workflow.ParseTemplate("hold.yaml",
+		template, _, err := template.Parse("hold.yaml",
 			[]byte("name: hold\nnamespace_name: none\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: hold}}\n"))
 		require.NoError(t, err)
 		require.NoError(t, w.RegisterTemplate(template))

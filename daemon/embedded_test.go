@@ -20,7 +20,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // loadBare loads a configuration without a database.
@@ -62,7 +62,7 @@ func embed(t *testing.T, let context.Context, loaded *config.Loaded, pool *pgxpo
 
 func (p *program) register(w *worker.Worker) error {
 	for _, name := range []string{"session", "hold", "plain"} {
-		template, _, err := workflow.ParseTemplate(name, []byte("name: "+name+"\nnamespace_name: none\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: "+name+"}}\n"))
+		template, _, err := template.Parse(name, []byte("name: "+name+"\nnamespace_name: none\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: "+name+"}}\n"))
 		require.NoError(p.t, err)
 		require.NoError(p.t, w.RegisterTemplate(template))
 	}

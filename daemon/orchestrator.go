@@ -21,6 +21,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Orchestrator is a wired orchestrator daemon.
@@ -189,7 +190,7 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common, b
 		return err // with the warnings about the same files
 	}
 	for _, p := range problems.Warnings() {
-		if p.Code == workflow.CodeIO {
+		if p.Code == template.CodeIO {
 			d.log.Debug(p.String()) // the default folder need not exist
 			continue
 		}
@@ -215,8 +216,8 @@ func (d *Orchestrator) registerTemplates(ctx context.Context, c config.Common, b
 	return nil
 }
 
-func loadTemplates(c config.Common) ([]workflow.LoadedTemplate, workflow.Problems, error) {
-	found, problems, err := workflow.LoadTemplates(c.TaskTemplates.SearchPaths...)
+func loadTemplates(c config.Common) ([]template.Loaded, template.Problems, error) {
+	found, problems, err := template.Load(c.TaskTemplates.SearchPaths...)
 	if err != nil {
 		err = fmt.Errorf("load the templates of common.task_templates.search_paths: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // TestSlowCreationsDoNotOpenTheBreaker: creations that time out while the database
@@ -33,7 +34,7 @@ interval_ms = 100
 	require.NoError(t, err)
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
-	template, _, err := workflow.ParseTemplate("a.yaml", []byte("name: a\nnamespace_name: b\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
+	template, _, err := template.Parse("a.yaml", []byte("name: a\nnamespace_name: b\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
 	require.NoError(t, err)
 	_, err = o.store.RegisterTemplates(t.Context(), store.Registrant{ID: "test"}, []*workflow.Template{template.Resolve("test")})
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // TestASlowReadinessLookHoldsUpNoResults: the two event systems of an orchestrator share
@@ -35,7 +35,7 @@ interval_ms = 100
 	require.NoError(t, o.Start(t.Context()))
 	defer func() { require.NoError(t, o.Stop(context.Background())) }()
 	w, err := NewWorker(t.Context(), loaded, func(w *worker.Worker) error {
-		template, _, err := workflow.ParseTemplate("a.yaml",
+		template, _, err := template.Parse("a.yaml",
 			[]byte("name: a\nnamespace_name: none\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
 		require.NoError(t, err)
 		require.NoError(t, w.RegisterTemplate(template))

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/examples/trip"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 //go:embed */template.yaml
@@ -30,7 +31,7 @@ func Templates() ([]*workflow.Template, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
-		t, _, err := workflow.ParseTemplate("examples/"+name, src)
+		t, _, err := template.Parse("examples/"+name, src)
 		if err != nil {
 			return nil, err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const oneStepYAML = `
@@ -44,7 +45,7 @@ type manyHouse struct {
 func startMany(t *testing.T) *manyHouse {
 	t.Helper()
 	s, db := enginetest.OpenStore(t)
-	template, _, err := workflow.ParseTemplate("one.yaml", []byte(oneStepYAML))
+	template, _, err := template.Parse("one.yaml", []byte(oneStepYAML))
 	require.NoError(t, err)
 	_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{template})
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // signalled is an orchestrator that learns of work only from the signals of the test:
@@ -38,7 +39,7 @@ func startSignalled(t *testing.T, prepare func(db *pgtest.DB), options ...func(*
 	t.Helper()
 	s, db := enginetest.OpenStore(t)
 	prepare(db)
-	template, _, err := workflow.ParseTemplate("one.yaml", []byte(oneStepYAML))
+	template, _, err := template.Parse("one.yaml", []byte(oneStepYAML))
 	require.NoError(t, err)
 	_, err = s.RegisterTemplates(t.Context(), store.Registrant{ID: "test"}, []*workflow.Template{template})
 	require.NoError(t, err)

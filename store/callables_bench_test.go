@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // BenchmarkClaimAmongCallables claims one step for a worker that offers many callables
@@ -19,7 +20,7 @@ func BenchmarkClaimAmongCallables(b *testing.B) {
 		s, _ := open(b)
 		var templates []*workflow.Template
 		for i := range callables {
-			tmpl, _, err := workflow.ParseTemplate("one.yaml", fmt.Appendf(nil,
+			tmpl, _, err := template.Parse("one.yaml", fmt.Appendf(nil,
 				"{name: t%d, namespace_name: many, version: 1.0.0, steps: [{name: only, handler: {callable: c%d}}]}", i, i))
 			require.NoError(b, err)
 			templates = append(templates, tmpl.Resolve("test"))

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // wellAhead has a store remember places far into the board: of claims, of
@@ -141,7 +142,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	require.NoError(t, standby.Promote(ctx))
 
 	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { err := s.Ping(ctx); return err == nil, "no connection" })
-	next, _, err := workflow.ParseTemplate("next.yaml", []byte(chainYAML))
+	next, _, err := template.Parse("next.yaml", []byte(chainYAML))
 	require.NoError(t, err)
 	_, err = s.RegisterTemplates(ctx, store.Registrant{ID: "test"}, []*workflow.Template{next.Resolve("test")})
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // modelRules leave every delay to the commands: none ends by itself.
@@ -116,7 +117,7 @@ func newModel(t *rapid.T, pool *pgxpool.Pool, known *[2]map[string]bool, stores 
 		delete from tasker.task_events; delete from tasker.task_identities`)
 	for i := range rapid.IntRange(1, 2).Draw(t, "plans") {
 		namespace := fmt.Sprintf("ns%d", i)
-		tmpl, _, err := workflow.ParseTemplate("model.yaml", []byte(randomTemplate(t, namespace)))
+		tmpl, _, err := template.Parse("model.yaml", []byte(randomTemplate(t, namespace)))
 		require.NoError(t, err)
 		_, err = stores[0].RegisterTemplates(m.ctx, store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
 		require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/schema"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -26,7 +27,7 @@ type Plan struct {
 	// the engine, which runs the step itself.
 	Callables []int32
 	// InputSchema checks contexts; nil accepts everything.
-	InputSchema *workflow.InputSchema
+	InputSchema *schema.Schema
 	// EngineFirst says that tasks may begin with a step that the engine runs.
 	EngineFirst bool
 
@@ -296,7 +297,7 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 	if len(p.Callables) != len(p.Steps) {
 		return nil, fmt.Errorf("plan %d has %d callables for %d steps", p.ID, len(p.Callables), len(p.Steps))
 	}
-	if p.InputSchema, err = workflow.CompileInputSchema(t); err != nil {
+	if p.InputSchema, err = schema.Read(t.InputSchema); err != nil {
 		return nil, fmt.Errorf("compile the input schema of plan %d: %w", p.ID, err)
 	}
 	for no := range p.Steps {

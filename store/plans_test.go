@@ -17,6 +17,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // The sizes of the board and the ledger under test. The bounds below do not depend on
@@ -353,7 +354,7 @@ func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 }
 
 func compiled(t *testing.T) *workflow.Plan {
-	tmpl, _, err := workflow.ParseTemplate("big.yaml", []byte(`
+	tmpl, _, err := template.Parse("big.yaml", []byte(`
 name: p
 namespace_name: big
 version: 1.0.0

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/internal/pgtest"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // documents at the limits of jsonb, with whether CheckStorable accepts them.
@@ -22,7 +22,7 @@ func documents() map[string]bool {
 	return map[string]bool{
 		`null`: true, `{}`: true, `"\u0001 \t \\u0000"`: true, `"\ud83d\ude00"`: true, `"😀"`: true,
 		`1e308`: true, `-1.7e308`: true, `1e-400`: true, `0e999`: true, `0.0000e10`: true, `0e99999`: true, `1e-16383`: true, `1.000000000000000001`: true, `123.456E+2`: true,
-		nested(workflow.MaxStorableNesting): true, `{"a":[1,{"b":"c"}]}`: true, ` [ 1 , 2 ] `: true,
+		nested(jsonscan.MaxStorableNesting): true, `{"a":[1,{"b":"c"}]}`: true, ` [ 1 , 2 ] `: true,
 
 		`"\u0000"`: false, `{"\u0000":1}`: false, `"a\\\u0000"`: false,
 		`"\ud83d"`: false, `"\ude00"`: false, `"\ud83dx"`: false, `"\ud83d\u0041"`: false, `"\ud83d\ud83d"`: false, `["\uDC00"]`: false,
@@ -30,7 +30,7 @@ func documents() map[string]bool {
 		`0e99999999999`: false, `0e-99999999999`: false, `0e2147483648`: false, `0e-20000`: false, `1e-20000`: false,
 		`1e-16384`: false, `1e-99999999999999999999`: false, `0.` + strings.Repeat("0", 16384): false,
 		strings.Repeat("9", 400):                false,
-		nested(workflow.MaxStorableNesting + 1): false,
+		nested(jsonscan.MaxStorableNesting + 1): false,
 		``:                                      false, `{`: false, `nul`: false, `1 2`: false, "\"\xff\"": false, "\"\x00\"": false,
 	}
 }
@@ -40,7 +40,7 @@ func judged(doc string) error {
 	if !json.Valid([]byte(doc)) {
 		return errors.New("no JSON")
 	}
-	return workflow.CheckStorable([]byte(doc))
+	return jsonscan.CheckStorable([]byte(doc))
 }
 
 func TestStorable(t *testing.T) {
@@ -98,11 +98,11 @@ func FuzzStorable(f *testing.F) {
 	}
 	pool := pgtest.New(f).Pool(f)
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		if err := workflow.CheckStorable(doc); err != nil || !json.Valid(doc) {
+		if err := jsonscan.CheckStorable(doc); err != nil || !json.Valid(doc) {
 			return
 		}
 		var kept string
 		require.NoError(t, pool.QueryRow(t.Context(), `select $1::text::jsonb::text`, string(doc)).Scan(&kept))
-		require.NoError(t, workflow.CheckStorable([]byte(kept)), "stored text can be stored again")
+		require.NoError(t, jsonscan.CheckStorable([]byte(kept)), "stored text can be stored again")
 	})
 }

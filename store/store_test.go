@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -61,7 +62,7 @@ steps:
 
 func plan(t testing.TB, s *store.Store, yaml string) *store.Plan {
 	t.Helper()
-	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(yaml))
+	tmpl, _, err := template.Parse("test.yaml", []byte(yaml))
 	require.NoError(t, err)
 	_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -35,7 +36,7 @@ func (u *Unserved) String() string {
 	if u.Handler.Resolver != "" {
 		what += " (resolver " + u.Handler.Resolver + ")"
 	}
-	near := workflow.Nearest(u.Handler.Callable, u.Handlers)
+	near := wording.Nearest(u.Handler.Callable, u.Handlers)
 	if near == "" || near == u.Handler.Callable {
 		return "no worker serves " + what
 	}

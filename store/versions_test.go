@@ -13,12 +13,13 @@ import (
 
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // version is a template of one step; its content differs by the callable.
 func version(t testing.TB, number, callable string) *workflow.Template {
 	t.Helper()
-	tmpl, _, err := workflow.ParseTemplate("test.yaml", fmt.Appendf(nil,
+	tmpl, _, err := template.Parse("test.yaml", fmt.Appendf(nil,
 		"{name: versioned, namespace_name: shapes, version: %q, steps: [{name: only, handler: {callable: %s}}]}", number, callable))
 	require.NoError(t, err)
 	return tmpl.Resolve("test")

@@ -98,7 +98,7 @@ func TestHandlersMayCreateTasks(t *testing.T) {
 // must be part of it.
 func TestTasksCreatedInATransactionOfTheHandlersOwn(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, booksYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, booksYAML)
 	pool := b.db.Pool(t)
 	cfg := Config{Events: quick()}
 	cfg.Events.Poller.Interval = time.Minute // only a signal finds the child in time

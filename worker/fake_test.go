@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // fakeBoard is a board in memory with one plan, one queue and no orchestrator: reported
@@ -74,7 +75,7 @@ func newFakeBoard(t testing.TB, yaml string) *fakeBoard {
 
 func compiled(t testing.TB, yaml string) *store.Plan {
 	t.Helper()
-	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(yaml))
+	tmpl, _, err := template.Parse("test.yaml", []byte(yaml))
 	require.NoError(t, err)
 	plan, err := workflow.Compile(tmpl.Resolve(""))
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func TestAStepIsLeftToOthersOnlyWhereThereAreSome(t *testing.T) {
 func TestAWorkerThatCanRunItGetsTheStep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "notify")
-	tmpl := template(t, "name: called\nnamespace_name: services\nversion: 1.0.0\nsteps:\n  - {name: only, handler: {callable: service://pay}, retry: {retryable: false}}\n")
+	tmpl := templateOf(t, "name: called\nnamespace_name: services\nversion: 1.0.0\nsteps:\n  - {name: only, handler: {callable: service://pay}, retry: {retryable: false}}\n")
 	for _, err := range []error{errors.New("the registry is down"), nil} {
 		w := b.worker(t, Config{Events: quick(), MaxConcurrent: 4}, tmpl)
 		require.NoError(t, w.AddResolver(fakeResolver{name: "service", priority: 1, prefix: "service://", err: err}))

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/store"
-	"github.com/tasker-go/tasker/workflow"
 )
 
 // Bounds of the stored failure, in bytes.
@@ -99,7 +99,7 @@ func storable(doc json.RawMessage, limit int) error {
 	if limit > 0 && len(doc) > limit {
 		return fmt.Errorf("it has %d bytes, more than %d", len(doc), limit)
 	}
-	return workflow.CheckStorable(doc)
+	return jsonscan.CheckStorable(doc)
 }
 
 // storableText clips s to n bytes and removes characters that the database cannot store

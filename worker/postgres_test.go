@@ -22,6 +22,7 @@ import (
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const diamondYAML = `
@@ -71,9 +72,9 @@ func newBench(t *testing.T, source string) *bench {
 	return &bench{Store: s, db: db, source: source, send: notify.NewTransport(s.Execer())}
 }
 
-func template(t *testing.T, yaml string) *workflow.Template {
+func templateOf(t *testing.T, yaml string) *workflow.Template {
 	t.Helper()
-	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(yaml))
+	tmpl, _, err := template.Parse("test.yaml", []byte(yaml))
 	require.NoError(t, err)
 	return tmpl
 }
@@ -213,7 +214,7 @@ func TestWorkflowInEveryMode(t *testing.T) {
 		for _, source := range []string{"notify", "wal"} {
 			t.Run(string(mode)+"/"+source, func(t *testing.T) {
 				t.Parallel()
-				b, tmpl := newBench(t, source), template(t, diamondYAML)
+				b, tmpl := newBench(t, source), templateOf(t, diamondYAML)
 				w := b.worker(t, Config{Mode: mode, Events: quick(), MaxConcurrent: 4}, tmpl)
 				registerDiamond(t, w)
 				start(t, w)
@@ -242,7 +243,7 @@ func TestWorkflowInEveryMode(t *testing.T) {
 
 func TestRetriesAndFailuresInTheDatabase(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, diamondYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, diamondYAML)
 	w := b.worker(t, Config{Events: quick()}, tmpl)
 	require.NoError(t, w.Register("start", says("started")))
 	require.NoError(t, w.Register("double", HandlerFunc(func(ctx *StepContext) (any, error) {
@@ -274,7 +275,7 @@ func TestRetriesAndFailuresInTheDatabase(t *testing.T) {
 
 func TestSeveralWorkersRunEachStepOnce(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, oneStepYAML)
 	var runs sync.Map
 	var total atomic.Int64
 	for range 3 {
@@ -301,7 +302,7 @@ steps: [{name: only, handler: {callable: do}}]
 
 func TestWhatIsHandedBackIsRunByAnother(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, oneStepYAML)
 	release := make(chan struct{})
 	first := b.worker(t, Config{Events: quick(), MaxConcurrent: 1, Prefetch: 4}, tmpl)
 	require.NoError(t, first.Register("do", HandlerFunc(func(ctx *StepContext) (any, error) {
@@ -337,7 +338,7 @@ func TestWhatIsHandedBackIsRunByAnother(t *testing.T) {
 
 func TestAnExpiredLeaseIsFenced(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, oneStepYAML)
 	release := make(chan struct{})
 	w := b.worker(t, Config{Events: quick(), MaxConcurrent: 2, HeartbeatInterval: 50 * time.Millisecond}, tmpl)
 	require.NoError(t, w.Register("do", HandlerFunc(func(ctx *StepContext) (any, error) {
@@ -374,7 +375,7 @@ func TestAnExpiredLeaseIsFenced(t *testing.T) {
 
 func TestConnectionsThatBreak(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, oneStepYAML)
 	w := b.worker(t, Config{Events: quick(), MaxConcurrent: 10}, tmpl)
 	require.NoError(t, w.Register("do", says("done")))
 	start(t, w)
@@ -400,7 +401,7 @@ func TestConnectionsThatBreak(t *testing.T) {
 
 func TestModeIsChangedAtRunTime(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, oneStepYAML)
 	w := b.worker(t, Config{Events: quick()}, tmpl)
 	require.NoError(t, w.Register("do", says("done")))
 	start(t, w)
@@ -423,7 +424,7 @@ func TestStartNeedsTheSchema(t *testing.T) {
 
 func TestAStoreOfOnesOwnStaysOpen(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, oneStepYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, oneStepYAML)
 	w, err := New(Config{Store: b.Store, Events: quick()}) // no URL: it polls
 	require.NoError(t, err)
 	require.NoError(t, w.RegisterTemplate(tmpl))

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/wording"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -131,7 +132,7 @@ func (c *chain) resolve(def workflow.HandlerReference) (HandlerFunc, error) {
 		return nil, typed(TypeHandlerNotFound, "callable %q names the resolver %q, which this worker does not have (it has %s)",
 			def.Callable, def.Resolver, strings.Join(resolverNames(c.all()), ", "))
 	}
-	if near := workflow.Nearest(def.Callable, c.registry.names()); near != "" {
+	if near := wording.Nearest(def.Callable, c.registry.names()); near != "" {
 		return nil, typed(TypeHandlerNotFound, "no handler %s; did you mean %s", def.Callable, near)
 	}
 	asked := def.Resolver

@@ -100,7 +100,7 @@ steps:
 `} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, tmpl := newBench(t, "notify"), template(t, yaml)
+			b, tmpl := newBench(t, "notify"), templateOf(t, yaml)
 			w := b.worker(t, Config{Events: quick(), Lease: 10 * time.Minute}, tmpl)
 			var l *loses
 			w.around = func(s settler) settler {

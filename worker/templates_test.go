@@ -44,15 +44,15 @@ func TestTemplatesAreRegisteredAtStart(t *testing.T) {
 		core, logs := observer.New(zapcore.WarnLevel)
 		r := newRig(t, Config{Logger: zap.New(core)}, says("x"))
 		r.cfg.Namespaces = nil // those of the templates
-		require.NoError(t, r.RegisterTemplate(template(t, oneYAML)))
-		require.NoError(t, r.RegisterTemplate(template(t, chainYAML)))
+		require.NoError(t, r.RegisterTemplate(templateOf(t, oneYAML)))
+		require.NoError(t, r.RegisterTemplate(templateOf(t, chainYAML)))
 		r.start(t)
 		require.Equal(t, 1, r.board.number(func(b *fakeBoard) int { return b.registers }))
 		require.Equal(t, []string{"tests"}, r.Health().Namespaces)
 		require.Contains(t, r.sent.topics(), signal.TopicControl, "the change is signalled")
 		missing := logs.FilterMessageSnippet("no handler").All()
 		require.Len(t, missing, 4, "the steps of the other template")
-		require.ErrorContains(t, r.RegisterTemplate(template(t, diamondYAML)), "has already been started")
+		require.ErrorContains(t, r.RegisterTemplate(templateOf(t, diamondYAML)), "has already been started")
 		r.stop(t)
 	})
 }

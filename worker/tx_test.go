@@ -46,7 +46,7 @@ type counter struct {
 
 func newCounter(t *testing.T, cfg Config, source string, book HandlerFunc) *counter {
 	t.Helper()
-	c := &counter{bench: newBench(t, source), t: t, tmpl: template(t, booksYAML), metrics: telemetry.Discard()}
+	c := &counter{bench: newBench(t, source), t: t, tmpl: templateOf(t, booksYAML), metrics: telemetry.Discard()}
 	c.db.Exec(t, `create table books (step uuid primary key, attempt int not null)`)
 	cfg.Metrics = c.metrics
 	cfg.Events = quick()
@@ -324,7 +324,7 @@ func TestThePoolOfTransactionsIsBounded(t *testing.T) {
 
 func TestAPoolOfTheProgramsOwn(t *testing.T) {
 	t.Parallel()
-	b, tmpl := newBench(t, "notify"), template(t, booksYAML)
+	b, tmpl := newBench(t, "notify"), templateOf(t, booksYAML)
 	other := pgtest.New(t)
 	wrong, err := New(Config{DatabaseURL: b.db.DSN, EventSourceName: "none", Namespaces: []string{"books"}, Transactions: TransactionConfig{Pool: other.Pool(t)}})
 	require.NoError(t, err)

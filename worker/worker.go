@@ -16,6 +16,7 @@ import (
 
 	"github.com/tasker-go/tasker/worker/events"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Worker runs the steps of its namespaces. New creates it; it gets handlers and templates
@@ -191,7 +192,7 @@ func (w *Worker) addTemplate(t *workflow.Template) error {
 func (w *Worker) LoadTemplates(paths ...string) error {
 	var (
 		wrong    []error
-		warnings workflow.Problems
+		warnings template.Problems
 	)
 	for _, path := range paths {
 		files, err := templateFiles(path)
@@ -216,12 +217,12 @@ func (w *Worker) LoadTemplates(paths ...string) error {
 }
 
 // loadTemplate returns the warnings about a valid file.
-func (w *Worker) loadTemplate(file string) (warnings workflow.Problems, err error) {
+func (w *Worker) loadTemplate(file string) (warnings template.Problems, err error) {
 	src, err := os.ReadFile(file) // #nosec G304 -- the caller names it
 	if err != nil {
 		return nil, fmt.Errorf("read a template: %w", err)
 	}
-	t, problems, err := workflow.ParseTemplate(file, src)
+	t, problems, err := template.Parse(file, src)
 	if err != nil {
 		return nil, fmt.Errorf("load a template: %w", err)
 	}

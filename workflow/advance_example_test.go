@@ -4,12 +4,13 @@ import (
 	"fmt"
 
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Advance says what follows from an event. It writes nothing: the caller makes the effects
 // true, in one transaction with the new progress.
 func ExampleAdvance() {
-	template, _, err := workflow.ParseTemplate("order.yaml", []byte(`
+	source, _, err := template.Parse("order.yaml", []byte(`
 name: order
 namespace_name: shop
 version: 1.0.0
@@ -21,7 +22,7 @@ steps:
 		fmt.Println(err)
 		return
 	}
-	plan, err := workflow.Compile(template)
+	plan, err := workflow.Compile(source)
 	if err != nil {
 		fmt.Println(err)
 		return

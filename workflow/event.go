@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/tasker-go/tasker/internal/schema"
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // EventVersion is the version of the form in which events are published.
@@ -13,7 +16,7 @@ const EventVersion = "1.0"
 // safe for concurrent use.
 type Event struct {
 	*EventPublication
-	schema *InputSchema
+	schema *schema.Schema
 }
 
 // Durable reports whether the event is kept in the database for consumers.
@@ -39,7 +42,7 @@ func (e *Event) Follows(o AttemptOutcome) bool {
 
 // Check returns how a payload breaks the declared schema; nil: it is valid, or there is no
 // usable schema.
-func (e *Event) Check(payload json.RawMessage) []SchemaViolation { return e.schema.Validate(payload) }
+func (e *Event) Check(payload json.RawMessage) []schema.Violation { return e.schema.Validate(payload) }
 
 // PublishesDurably reports whether the step declares durable events. A nil step declares
 // none.
@@ -103,13 +106,8 @@ func compileEvents(s *StepTemplate) []Event {
 	}
 	events := make([]Event, len(s.PublishesEvents))
 	for i := range s.PublishesEvents {
-		e := &s.PublishesEvents[i]
-		events[i].EventPublication = e
-		if value, err := decodeValue(e.Schema); err == nil && value != nil {
-			if schema, faults := compileSchema(value); len(faults) == 0 {
-				events[i].schema = &InputSchema{schema: schema}
-			}
-		}
+		events[i].EventPublication = &s.PublishesEvents[i]
+		events[i].schema, _ = schema.Read(s.PublishesEvents[i].Schema)
 	}
 	return events
 }
@@ -158,13 +156,13 @@ const MaxEventPatterns = 100
 // CheckEventPattern validates a pattern for names of events: a name in which * matches any
 // characters, including dots.
 func CheckEventPattern(pattern string) error {
-	if pattern == "" || len(pattern) > maxEventName {
-		return fmt.Errorf("the pattern %q must have 1 to %d bytes", clip(pattern, 64), maxEventName)
+	if pattern == "" || len(pattern) > MaxEventName {
+		return fmt.Errorf("the pattern %q must have 1 to %d bytes", wording.Clip(pattern, 64), MaxEventName)
 	}
 	if i := strings.IndexFunc(pattern, func(r rune) bool {
 		return r != '*' && r != '.' && r != '_' && r != '-' && r != ':' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}); i >= 0 {
-		return fmt.Errorf("the pattern %q has a character that names of events do not have; it is a name with * for any characters, such as payment.*", clip(pattern, 64))
+		return fmt.Errorf("the pattern %q has a character that names of events do not have; it is a name with * for any characters, such as payment.*", wording.Clip(pattern, 64))
 	}
 	return nil
 }

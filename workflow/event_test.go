@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -93,7 +92,7 @@ func TestEventPatterns(t *testing.T) {
 	} {
 		require.Equal(t, c.fits, EventMatches(c.pattern, c.name), "%s %s", c.pattern, c.name)
 	}
-	for _, bad := range []string{"", "pay ment.*", "payment.%", "payment?", strings.Repeat("a", maxEventName+1)} {
+	for _, bad := range []string{"", "pay ment.*", "payment.%", "payment?", strings.Repeat("a", MaxEventName+1)} {
 		require.Error(t, CheckEventPattern(bad), bad)
 	}
 	require.NoError(t, CheckEventPattern("payment.*"))
@@ -118,20 +117,10 @@ func TestThePayloadOfAFailure(t *testing.T) {
 }
 
 func TestPayloadsAreCheckedAgainstTheirSchema(t *testing.T) {
-	const file = `
-name: t
-namespace_name: n
-version: 1.0.0
-steps:
-  - name: s
-    handler: {callable: h}
-    publishes_events:
-      - {name: a.b, schema: {type: object, required: [id], properties: {id: {type: string}}}}
-      - {name: a.c}
-      - {name: a.d, schema: {type: %s}}
-`
-	tmpl, _, err := ParseTemplate("t.yaml", fmt.Appendf(nil, file, "nonsense"))
-	require.NoError(t, err)
+	tmpl := &Template{}
+	require.NoError(t, json.Unmarshal([]byte(`{"name": "t", "namespace_name": "n", "version": "1.0.0", "steps": [{"name": "s", "type": "standard", "handler": {"callable": "h"},
+		"publishes_events": [{"name": "a.b", "schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}},
+			{"name": "a.c"}, {"name": "a.d", "schema": {"type": "nonsense"}}]}]}`), tmpl))
 	plan, err := Compile(tmpl)
 	require.NoError(t, err)
 	events := plan.Steps[0].Events

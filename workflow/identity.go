@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tasker-go/tasker/internal/jsonscan"
 )
 
 // Identity is the hash that makes two submissions the same task: half of a SHA-256. It is
@@ -15,7 +19,7 @@ type Identity [sha256.Size / 2]byte
 // ContextIdentity is the identity of a task without an idempotency key: the namespace, the
 // name (not the version) and the canonical context.
 func ContextIdentity(namespace, name string, context json.RawMessage) (Identity, error) {
-	canonical, err := CanonicalJSON(context)
+	canonical, err := jsonscan.Canonical(context)
 	if err != nil {
 		return Identity{}, fmt.Errorf("canonicalise the context: %w", err)
 	}
@@ -45,4 +49,109 @@ func identity[T string | []byte](kind, namespace, name string, last T) Identity 
 	b = append(strconv.AppendInt(b, int64(len(last)), 10), ':')
 	hash := sha256.Sum256(append(b, last...))
 	return Identity(hash[:])
+}
+
+// IdentityStrategy says what makes two submissions without an idempotency key the same task.
+// A given key always decides.
+type IdentityStrategy string
+
+// The identity strategies; the empty string means IdentityStrict.
+const (
+	IdentityStrict         IdentityStrategy = "strict"          // the same context is the same task
+	IdentityCallerProvided IdentityStrategy = "caller_provided" // the sender has to give an idempotency key
+	IdentityAlwaysUnique   IdentityStrategy = "always_unique"   // every submission is a task of its own
+)
+
+// Calendar names a unit of the calendar.
+type Calendar string
+
+// The calendar units at whose ends an identity may be used again. A week begins
+// on Monday.
+const (
+	CalendarHour Calendar = "hour"
+	CalendarDay  Calendar = "day"
+	CalendarWeek Calendar = "week"
+)
+
+// The bounds of the times of an identity.
+const (
+	MinIdentityWindow = time.Second
+	MaxIdentityWindow = 10 * 366 * 24 * time.Hour
+)
+
+// IdentityPolicy is the template's policy for duplicates. Durations are kept as written,
+// such as 90m, 24h or 7d; ParseWindow reads them.
+type IdentityPolicy struct {
+	Strategy IdentityStrategy `json:"strategy,omitempty"`
+	// Window is how long duplicates are refused, from the creation of the task;
+	// empty: for ever, unless there is a Calendar.
+	Window string `json:"window,omitempty"`
+	// Calendar ends the window with the hour, day or week, by the clocks of TimeZone.
+	Calendar Calendar `json:"calendar,omitempty"`
+	TimeZone string   `json:"time_zone,omitempty"` // of the IANA database; empty: UTC
+	// KeyLifetime replaces both for identities of idempotency keys.
+	KeyLifetime string `json:"key_lifetime,omitempty"`
+}
+
+// IdentityEnd is the end of an identity. The zero value is for ever.
+type IdentityEnd struct {
+	After    time.Duration // from the creation; 0: see Calendar
+	Calendar Calendar      // empty: for ever
+	TimeZone string        // never empty with a Calendar
+}
+
+// StrategyOrStrict is the strategy in force; a nil policy is strict.
+func (p *IdentityPolicy) StrategyOrStrict() IdentityStrategy {
+	if p == nil || p.Strategy == "" {
+		return IdentityStrict
+	}
+	return p.Strategy
+}
+
+// End returns the end of an identity: of an idempotency key (keyed), or of a context. A nil
+// policy is for ever.
+func (p *IdentityPolicy) End(keyed bool) IdentityEnd {
+	switch {
+	case p == nil:
+		return IdentityEnd{}
+	case keyed && p.KeyLifetime != "":
+		return IdentityEnd{After: windowOf(p.KeyLifetime)}
+	case p.Window != "":
+		return IdentityEnd{After: windowOf(p.Window)}
+	case p.Calendar != "":
+		end := IdentityEnd{Calendar: p.Calendar, TimeZone: p.TimeZone}
+		if end.TimeZone == "" {
+			end.TimeZone = "UTC"
+		}
+		return end
+	}
+	return IdentityEnd{}
+}
+
+// windowOf parses a text that was checked when the template was read.
+func windowOf(text string) time.Duration {
+	d, _ := ParseWindow(text)
+	return d
+}
+
+// ParseWindow reads a duration with a unit, including days (7d), from MinIdentityWindow to
+// MaxIdentityWindow.
+func ParseWindow(text string) (time.Duration, bool) {
+	d, ok := ParseDelay(text)
+	return d, ok && d >= MinIdentityWindow && d <= MaxIdentityWindow
+}
+
+// ParseDelay reads a non-negative duration with a unit, including leading days of 24 hours
+// (7d, 1d12h).
+func ParseDelay(text string) (time.Duration, bool) {
+	number, rest, inDays := strings.Cut(text, "d")
+	if !inDays {
+		number, rest = "0", text
+	}
+	days, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || inDays && rest == "" {
+		return time.Duration(days) * 24 * time.Hour, err == nil // #nosec G115 -- 16 bits
+	}
+	d, err := time.ParseDuration(rest)
+	return time.Duration(days)*24*time.Hour + d, err == nil && d >= 0 // #nosec G115 -- 16 bits
 }

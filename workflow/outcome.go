@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // The keys of a result that say what to create.
@@ -68,7 +70,7 @@ func ParseDecisionOutcome(result json.RawMessage) (DecisionOutcome, error) {
 		o.Steps = wire.Names
 		return o, nil
 	}
-	return o, fmt.Errorf("%s: the type is %q; it can be create_steps or no_branches", DecisionOutcomeKey, clip(wire.Type, 64))
+	return o, fmt.Errorf("%s: the type is %q; it can be create_steps or no_branches", DecisionOutcomeKey, wording.Clip(wire.Type, 64))
 }
 
 // ParseBatchOutcome reads the outcome from the result of a batchable step; see
@@ -94,7 +96,7 @@ func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
 		return o, nil
 	case "create_batches":
 	default:
-		return o, fmt.Errorf("%s: the type is %q; it can be create_batches or no_batches", BatchOutcomeKey, clip(wire.Type, 64))
+		return o, fmt.Errorf("%s: the type is %q; it can be create_batches or no_batches", BatchOutcomeKey, wording.Clip(wire.Type, 64))
 	}
 	count := 0
 	if wire.Count != nil {

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // A reference is a text that refers to a value of the task: $.context.a.b, $.steps.NAME.a of
@@ -16,39 +17,38 @@ import (
 const (
 	referencePrefix = "$."
 	escapedPrefix   = "$$."
-	maxReferences   = 1_000 // in one template step
 )
 
 // taskReferences are the names allowed after $.task.
 var taskReferences = []string{"uuid", "correlation_id", "namespace", "name", "version", "priority"}
 
-// isReference reports whether a text is a reference.
-func isReference(text string) bool { return strings.HasPrefix(text, referencePrefix) }
+// IsReference reports whether a text is a reference to a value of the task.
+func IsReference(text string) bool { return strings.HasPrefix(text, referencePrefix) }
 
-// checkReference validates a reference; parents are the steps whose results are available.
-func checkReference(text string, parents []string) error {
+// CheckReference validates a reference; parents are the steps whose results are available.
+func CheckReference(text string, parents []string) error {
 	parts := strings.Split(strings.TrimPrefix(text, referencePrefix), ".")
 	if slices.Contains(parts, "") {
-		return fmt.Errorf("%q has an empty part", clip(text, 64))
+		return fmt.Errorf("%q has an empty part", wording.Clip(text, 64))
 	}
 	switch parts[0] {
 	case "context":
 		return nil
 	case "task":
 		if len(parts) != 2 || !slices.Contains(taskReferences, parts[1]) {
-			return fmt.Errorf("%q is not known; $.task has %s", clip(text, 64), strings.Join(taskReferences, ", "))
+			return fmt.Errorf("%q is not known; $.task has %s", wording.Clip(text, 64), strings.Join(taskReferences, ", "))
 		}
 		return nil
 	case "steps":
 		if len(parts) < 2 {
-			return fmt.Errorf("%q names no step", clip(text, 64))
+			return fmt.Errorf("%q names no step", wording.Clip(text, 64))
 		}
 		if !slices.Contains(parents, parts[1]) {
-			return fmt.Errorf("%q is of a step that this one does not depend on", clip(text, 64))
+			return fmt.Errorf("%q is of a step that this one does not depend on", wording.Clip(text, 64))
 		}
 		return nil
 	}
-	return fmt.Errorf("%q begins with none of $.context, $.steps and $.task", clip(text, 64))
+	return fmt.Errorf("%q begins with none of $.context, $.steps and $.task", wording.Clip(text, 64))
 }
 
 // Scope holds the values that references resolve to.
@@ -74,18 +74,18 @@ func (s *Scope) value(text string) (any, error) {
 	case "steps":
 		result, there := s.Steps[parts[1]]
 		if !there {
-			return nil, fmt.Errorf("%s: step %q has no result", clip(text, 128), clip(parts[1], 64))
+			return nil, fmt.Errorf("%s: step %q has no result", wording.Clip(text, 128), wording.Clip(parts[1], 64))
 		}
 		v, err := decoded(result)
 		if err != nil {
-			return nil, fmt.Errorf("read the result of step %q: %w", clip(parts[1], 64), err)
+			return nil, fmt.Errorf("read the result of step %q: %w", wording.Clip(parts[1], 64), err)
 		}
 		at, rest = v, parts[2:]
 	}
 	for i, part := range rest {
 		next, there := member(at, part)
 		if !there {
-			return nil, fmt.Errorf("%s: there is no %q", clip(text, 128), clip(strings.Join(parts[:len(parts)-len(rest)+i+1], "."), 128))
+			return nil, fmt.Errorf("%s: there is no %q", wording.Clip(text, 128), wording.Clip(strings.Join(parts[:len(parts)-len(rest)+i+1], "."), 128))
 		}
 		at = next
 	}
@@ -110,7 +110,7 @@ func (s *Scope) expand(v any) (any, error) {
 	switch v := v.(type) {
 	case string:
 		switch {
-		case isReference(v):
+		case IsReference(v):
 			return s.value(v)
 		case strings.HasPrefix(v, escapedPrefix):
 			return v[1:], nil
@@ -153,7 +153,7 @@ func (s *Scope) text(setting string) (string, error) {
 	case int:
 		return strconv.Itoa(v), nil
 	}
-	return "", fmt.Errorf("%s is %s, and a text is needed", clip(setting, 128), jsonTypeName(v))
+	return "", fmt.Errorf("%s is %s, and a text is needed", wording.Clip(setting, 128), jsonTypeName(v))
 }
 
 // decoded is a JSON value with its numbers as they are written.
@@ -166,24 +166,21 @@ func decoded(raw json.RawMessage) (v any, err error) {
 	return v, d.Decode(&v)
 }
 
-// references are the references in a decoded JSON value, up to a bound.
-func references(v any, found []string) []string {
-	if len(found) > maxReferences {
-		return found
-	}
-	switch v := v.(type) {
+// jsonTypeName names the JSON type of a decoded value, with its article.
+func jsonTypeName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
 	case string:
-		if isReference(v) {
-			found = append(found, v)
-		}
+		return "a string"
 	case []any:
-		for _, x := range v {
-			found = references(x, found)
-		}
+		return "a list"
 	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(v)) { // for a stable order of problems
-			found = references(v[name], found)
-		}
+		return "an object"
+	case json.Number, float64, float32, int, int32, int64, uint64:
+		return "a number"
 	}
-	return found
+	return "something else"
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -12,7 +13,7 @@ import (
 const (
 	MaxRetryDelays = 32
 	MaxRetryDelay  = 30 * 24 * time.Hour
-	MaxMaxAttempts = maxAttemptsLimit
+	MaxMaxAttempts = math.MaxInt16
 )
 
 // RetryOverride is the retry policy of the steps of one task, in place of the template's. It

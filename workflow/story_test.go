@@ -1,4 +1,4 @@
-package workflow
+package workflow_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
+
+	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // TestStories plays the text files of testdata/stories: what happened to a task, and
@@ -26,21 +29,21 @@ func TestStories(t *testing.T) {
 
 // story is one task.
 type story struct {
-	plan     *Plan
-	state    TaskState
-	progress *Progress
+	plan     *workflow.Plan
+	state    workflow.TaskState
+	progress *workflow.Progress
 }
 
 func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	switch d.Cmd {
 	case "task":
-		tmpl, _, err := ParseTemplate(d.Pos, []byte("name: story\nnamespace_name: stories\nversion: 1.0.0\n"+d.Input))
+		tmpl, _, err := template.Parse(d.Pos, []byte("name: story\nnamespace_name: stories\nversion: 1.0.0\n"+d.Input))
 		require.NoError(t, err, d.Pos)
-		s.plan, err = Compile(tmpl)
+		s.plan, err = workflow.Compile(tmpl)
 		require.NoError(t, err, d.Pos)
-		s.state, s.progress = TaskPending, NewProgress(s.plan)
-		return s.advance(Created{})
+		s.state, s.progress = workflow.TaskPending, workflow.NewProgress(s.plan)
+		return s.advance(workflow.Created{})
 	case "show":
 		return s.show()
 	}
@@ -52,7 +55,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 }
 
 // input is what a command tells of.
-func (s *story) input(t *testing.T, d *datadriven.TestData) (Input, error) {
+func (s *story) input(t *testing.T, d *datadriven.TestData) (workflow.Input, error) {
 	t.Helper()
 	step := -1
 	if len(d.CmdArgs) > 0 {
@@ -66,25 +69,25 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) (Input, error) {
 	}
 	switch d.Cmd {
 	case "success":
-		return Reported{Step: step, Attempt: attempt, Success: true, RetryAfter: -1, Result: json.RawMessage(d.Input)}, nil
+		return workflow.Reported{Step: step, Attempt: attempt, Success: true, RetryAfter: -1, Result: json.RawMessage(d.Input)}, nil
 	case "failure":
-		in := Reported{Step: step, Attempt: attempt, Retryable: !d.HasArg("permanent"), RetryAfter: -1}
+		in := workflow.Reported{Step: step, Attempt: attempt, Retryable: !d.HasArg("permanent"), RetryAfter: -1}
 		d.MaybeScanArgs(t, "after", &in.RetryAfter)
 		return in, nil
 	case "lost":
-		return LeaseLost{Step: step, Attempt: attempt}, nil
+		return workflow.LeaseLost{Step: step, Attempt: attempt}, nil
 	case "cancel":
-		return Cancel{Reason: "an operator cancelled it"}, nil
+		return workflow.Cancel{Reason: "an operator cancelled it"}, nil
 	case "reset":
-		return Reset{Step: step}, nil
+		return workflow.Reset{Step: step}, nil
 	case "resolve":
-		return Resolve{Step: step}, nil
+		return workflow.Resolve{Step: step}, nil
 	}
 	return nil, fmt.Errorf("invalid command %q: want task, success, failure, lost, cancel, reset, resolve or show", d.Cmd)
 }
 
-func (s *story) advance(in Input) string {
-	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
+func (s *story) advance(in workflow.Input) string {
+	progress, effects, err := workflow.Advance(s.plan, s.state, s.progress, workflow.StoryRules, in)
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -93,7 +96,7 @@ func (s *story) advance(in Input) string {
 }
 
 // tell is what was decided, one line each.
-func (s *story) tell(e *Effects) string {
+func (s *story) tell(e *workflow.Effects) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	for _, end := range e.End {
@@ -146,7 +149,7 @@ func (s *story) show() string {
 		}
 		p := &s.progress.Steps[no]
 		fmt.Fprintf(&b, "%s: %s", s.name(no), p.Status)
-		if p.Status == StatusWaiting {
+		if p.Status == workflow.StatusWaiting {
 			fmt.Fprintf(&b, " for %d", p.Remaining)
 		}
 		if p.Attempts > 0 {

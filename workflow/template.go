@@ -1,6 +1,15 @@
 package workflow
 
-import "encoding/json"
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/tasker-go/tasker/internal/jsonscan"
+)
 
 // StepKind says how a step of a template is created and what its result may create. The zero
 // value is not a kind.
@@ -132,7 +141,7 @@ const (
 )
 
 // RetryPolicy says whether and when a failed step runs again. A step without a retry block
-// has DefaultRetryPolicy; in a present block, missing keys mean retryable, three attempts,
+// has three attempts and an exponential backoff from 1 s to 30 s; in a present block, missing keys mean retryable, three attempts,
 // exponential, and the configured delays.
 type RetryPolicy struct {
 	Retryable bool `json:"retryable"`
@@ -201,4 +210,267 @@ type StepOverride struct {
 	Initialization map[string]any `json:"initialization,omitempty"`
 	TimeoutSeconds int            `json:"timeout_seconds,omitempty"`
 	Retry          *RetryPolicy   `json:"retry,omitempty"`
+}
+
+var stepKindNames = [...]string{
+	KindStandard:            "standard",
+	KindDecision:            "decision",
+	KindDeferredConvergence: "deferred_convergence",
+	KindBatchable:           "batchable",
+	KindBatchWorker:         "batch_worker",
+	KindCompensation:        "compensation",
+	KindSleep:               "sleep",
+	KindWaitForEvent:        "wait_for_event",
+	KindApproval:            "approval",
+	KindTask:                "task",
+}
+
+// String is the name used in templates and on the wire.
+func (k StepKind) String() string {
+	if k == 0 || int(k) >= len(stepKindNames) {
+		return "StepKind(" + strconv.Itoa(int(k)) + ")"
+	}
+	return stepKindNames[k]
+}
+
+// ParseStepKind reads the name of a step kind, the aliases "decision_point"
+// and "deferred" included.
+func ParseStepKind(name string) (StepKind, bool) {
+	switch name {
+	case "decision_point":
+		return KindDecision, true
+	case "deferred":
+		return KindDeferredConvergence, true
+	}
+	for k := KindStandard; int(k) < len(stepKindNames); k++ {
+		if stepKindNames[k] == name {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// MarshalText writes the name; a value that is not a kind is an error.
+func (k StepKind) MarshalText() ([]byte, error) {
+	if k == 0 || int(k) >= len(stepKindNames) {
+		return nil, fmt.Errorf("%d is not a step kind", k)
+	}
+	return []byte(stepKindNames[k]), nil
+}
+
+// UnmarshalText reads what ParseStepKind reads.
+func (k *StepKind) UnmarshalText(text []byte) error {
+	kind, ok := ParseStepKind(string(text))
+	if !ok {
+		return fmt.Errorf("%q is not a step kind", text)
+	}
+	*k = kind
+	return nil
+}
+
+// OverrideAll is the name of a StepOverride that addresses every step.
+const OverrideAll = "ALL"
+
+// Resolve returns the template as it holds in one environment: its overrides are applied in
+// list order and the result has no Environments left. An environment the template does not
+// mention, the empty name included, has no overrides. The receiver is not changed; what no
+// override touches is shared with the result, so neither may be changed afterwards.
+//
+// Initialization is merged key by key on the first level; a timeout and a whole retry block
+// replace those of the step.
+func (t *Template) Resolve(environment string) *Template {
+	out := *t
+	out.Environments, out.Steps = nil, slices.Clone(t.Steps)
+	for _, o := range t.Environments[environment].Steps {
+		for i := range out.Steps {
+			if o.Name == OverrideAll || o.Name == out.Steps[i].Name {
+				out.Steps[i].override(&o)
+			}
+		}
+	}
+	return &out
+}
+
+func (s *StepTemplate) override(o *StepOverride) {
+	if len(o.Initialization) > 0 {
+		own := s.Handler.Initialization
+		s.Handler.Initialization = make(map[string]any, len(own)+len(o.Initialization))
+		maps.Copy(s.Handler.Initialization, own)
+		maps.Copy(s.Handler.Initialization, o.Initialization)
+	}
+	if o.TimeoutSeconds > 0 {
+		s.TimeoutSeconds = o.TimeoutSeconds
+	}
+	if o.Retry != nil {
+		s.Retry = *o.Retry
+	}
+}
+
+// ContentHash identifies the content of a template: two templates have the same hash exactly
+// when their JSON forms are equal. It panics for a Template without a JSON form, which
+// neither template.Parse nor UnmarshalJSON can produce.
+func (t *Template) ContentHash() [sha256.Size]byte {
+	data, err := json.Marshal(t)
+	if err != nil {
+		//nolint:forbidigo // a Template without a JSON form is a programming error
+		panic(fmt.Sprintf("workflow: content hash of template %q: %v", t.Name, err))
+	}
+	return sha256.Sum256(data)
+}
+
+// The UnmarshalJSON methods below exist for the free-form parts: they put numbers and
+// embedded JSON texts in canonical form (see jsonscan.Number). Unknown keys are ignored,
+// as a newer version may have written them; a newer version whose templates need other rules
+// sets rules_version.
+
+// RulesVersion is the version of the rules in this package. A program that writes templates
+// with newer rules sets a higher rules_version, and older programs make no decision about
+// their tasks.
+const RulesVersion = 1
+
+// UnmarshalJSON reads the JSON form of a template.
+func (t *Template) UnmarshalJSON(data []byte) error {
+	type plain Template
+	var in struct {
+		plain
+		Metadata     json.RawMessage `json:"metadata"`
+		RulesVersion int             `json:"rules_version"`
+	}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return fmt.Errorf("read template: %w", err)
+	}
+	if in.RulesVersion > RulesVersion {
+		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows", in.Name, in.RulesVersion, RulesVersion)
+	}
+	var err error
+	if in.plain.Metadata, err = decodeObject(in.Metadata); err != nil {
+		return fmt.Errorf("read metadata of template %q: %w", in.Name, err)
+	}
+	if in.plain.InputSchema, err = canonicalRaw(in.plain.InputSchema); err != nil {
+		return fmt.Errorf("read input_schema of template %q: %w", in.Name, err)
+	}
+	*t = Template(in.plain)
+	return nil
+}
+
+// UnmarshalJSON reads the JSON form of a step.
+func (s *StepTemplate) UnmarshalJSON(data []byte) error {
+	type plain StepTemplate
+	var in plain
+	if err := json.Unmarshal(data, &in); err != nil {
+		return fmt.Errorf("read step: %w", err)
+	}
+	var err error
+	if in.ResultSchema, err = canonicalRaw(in.ResultSchema); err != nil {
+		return fmt.Errorf("read result_schema of step %q: %w", in.Name, err)
+	}
+	if in.Composition, err = canonicalRaw(in.Composition); err != nil {
+		return fmt.Errorf("read composition of step %q: %w", in.Name, err)
+	}
+	if in.Task != nil {
+		if in.Task.Context, err = canonicalRaw(in.Task.Context); err != nil {
+			return fmt.Errorf("read the context of step %q: %w", in.Name, err)
+		}
+	}
+	*s = StepTemplate(in)
+	return nil
+}
+
+// UnmarshalJSON reads the JSON form of a handler reference.
+func (h *HandlerReference) UnmarshalJSON(data []byte) error {
+	type plain HandlerReference
+	var in struct {
+		plain
+		Initialization json.RawMessage `json:"initialization"`
+	}
+	err := json.Unmarshal(data, &in)
+	if err == nil {
+		in.plain.Initialization, err = decodeObject(in.Initialization)
+	}
+	if err != nil {
+		return fmt.Errorf("read handler: %w", err)
+	}
+	*h = HandlerReference(in.plain)
+	return nil
+}
+
+// UnmarshalJSON reads the JSON form of an override.
+func (o *StepOverride) UnmarshalJSON(data []byte) error {
+	type plain StepOverride
+	var in struct {
+		plain
+		Initialization json.RawMessage `json:"initialization"`
+	}
+	err := json.Unmarshal(data, &in)
+	if err == nil {
+		in.plain.Initialization, err = decodeObject(in.Initialization)
+	}
+	if err != nil {
+		return fmt.Errorf("read override: %w", err)
+	}
+	*o = StepOverride(in.plain)
+	return nil
+}
+
+// UnmarshalJSON reads the JSON form of a declared domain event.
+func (d *DomainEventDeclaration) UnmarshalJSON(data []byte) error {
+	type plain DomainEventDeclaration
+	var in plain
+	err := json.Unmarshal(data, &in)
+	if err == nil {
+		in.Schema, err = canonicalRaw(in.Schema)
+	}
+	if err != nil {
+		return fmt.Errorf("read domain event: %w", err)
+	}
+	*d = DomainEventDeclaration(in)
+	return nil
+}
+
+// UnmarshalJSON reads the JSON form of a published event.
+func (p *EventPublication) UnmarshalJSON(data []byte) error {
+	type plain EventPublication
+	var in plain
+	err := json.Unmarshal(data, &in)
+	if err == nil {
+		in.Schema, err = canonicalRaw(in.Schema)
+	}
+	if err != nil {
+		return fmt.Errorf("read published event: %w", err)
+	}
+	*p = EventPublication(in)
+	return nil
+}
+
+// decodeObject reads a JSON object, or null, into its canonical form; nil
+// stands for both null and the empty object.
+func decodeObject(data json.RawMessage) (map[string]any, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	v, err := jsonscan.Decode(data)
+	if err != nil || v == nil {
+		return nil, err
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("a JSON object is needed, not %s", jsonTypeName(v))
+	}
+	if len(m) == 0 {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// canonicalRaw rewrites a JSON text: no spaces, sorted keys, canonical numbers.
+// Null and the empty text become nil.
+func canonicalRaw(data json.RawMessage) (json.RawMessage, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	v, err := jsonscan.Decode(data)
+	if err != nil || v == nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }

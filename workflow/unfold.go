@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // ReasonInvalidOutcome is the prefix of the reason of a decision or a batchable step whose
@@ -249,7 +251,7 @@ func (a *advancing) chosen(u *unfolding, step *PlanStep, result json.RawMessage)
 		no, ok := a.plan.StepNumber(name)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("the template has no step %q", clip(name, 64))
+			return nil, fmt.Errorf("the template has no step %q", wording.Clip(name, 64))
 		case !below[no]:
 			return nil, fmt.Errorf("step %q does not depend on the decision", name)
 		case a.plan.Steps[no].Kind == KindBatchWorker, a.plan.Steps[no].Kind == KindCompensation:
@@ -291,7 +293,7 @@ func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage
 	}
 	template, ok := a.plan.StepNumber(o.WorkerTemplate)
 	if !ok || a.plan.Steps[template].Kind != KindBatchWorker || !slices.Contains(a.plan.Steps[template].Parents, step.No) {
-		return nil, nil, fmt.Errorf("worker_template_name: %q is not a batch_worker that depends on the step", clip(o.WorkerTemplate, 64))
+		return nil, nil, fmt.Errorf("worker_template_name: %q is not a batch_worker that depends on the step", wording.Clip(o.WorkerTemplate, 64))
 	}
 	g := &Group{Batchable: step.No, Template: template, Count: len(o.Cursors)}
 	switch limit := a.rules.MaxBatches; {

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 var (
@@ -59,7 +60,7 @@ steps:
 `
 
 func diamond() *store.Plan {
-	t, _, err := workflow.ParseTemplate("diamond.yaml", []byte(diamondYAML))
+	t, _, err := template.Parse("diamond.yaml", []byte(diamondYAML))
 	if err != nil {
 		panic(err)
 	}

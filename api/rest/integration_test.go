@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const chainYAML = `
@@ -64,11 +65,11 @@ func moody(ctx *worker.StepContext) (any, error) {
 func realHouse(t *testing.T) (*client.Client, *rest.Server, *enginetest.Engine) {
 	t.Helper()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("chain.yaml", []byte(chainYAML))
+		tmpl, _, err := template.Parse("chain.yaml", []byte(chainYAML))
 		if err != nil {
 			return err
 		}
-		waiting, _, err := workflow.ParseTemplate("waiting.yaml", []byte(waitingYAML))
+		waiting, _, err := template.Parse("waiting.yaml", []byte(waitingYAML))
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // bodies are creations as clients write them, plain and not.
@@ -69,7 +70,7 @@ func TestBodiesAreReadOneAfterTheOther(t *testing.T) {
 
 func planOf(t testing.TB, yaml string) *store.Plan {
 	t.Helper()
-	template, _, err := workflow.ParseTemplate("t.yaml", []byte(yaml))
+	template, _, err := template.Parse("t.yaml", []byte(yaml))
 	require.NoError(t, err)
 	plan, err := workflow.Compile(template)
 	require.NoError(t, err)

@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // TaskTypes are task types for the API; *orchestration.Orchestrator implements it. If a
@@ -263,7 +265,7 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 		"description": r.Description, "identity": identity, "steps": []any{step},
 	}
 	if !absent(r.PayloadSchema) {
-		if err := workflow.CheckStorable(r.PayloadSchema); err != nil {
+		if err := jsonscan.CheckStorable(r.PayloadSchema); err != nil {
 			return nil, badRequest("payload_schema cannot be stored: " + err.Error())
 		}
 		document["input_schema"] = r.PayloadSchema
@@ -278,7 +280,7 @@ func templateOf(name string, r *client.TaskTypeRequest) (*workflow.Template, err
 	if err != nil {
 		return nil, badRequest("the task type cannot be read")
 	}
-	template, problems, err := workflow.ParseTemplate("task type", text)
+	template, problems, err := template.Parse("task type", text)
 	if err != nil {
 		return nil, badRequest(wordsOf(problems))
 	}
@@ -290,7 +292,7 @@ var typeWords = strings.NewReplacer("steps[0].handler.callable", "handler", "ste
 	"input_schema", "payload_schema", "namespace_name", "namespace")
 
 // wordsOf lists the problems of a type, up to ten.
-func wordsOf(problems workflow.Problems) string {
+func wordsOf(problems template.Problems) string {
 	var words []string
 	for _, p := range problems.Errors() {
 		if len(words) < 10 {

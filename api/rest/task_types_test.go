@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // fakeTypes has one task type, mail/email.send.
@@ -26,7 +27,7 @@ func typed(template *workflow.Template) (*store.Plan, error) {
 }
 
 func emailType() *store.Plan {
-	template, _, err := workflow.ParseTemplate("t.yaml", []byte("name: email.send\nnamespace_name: mail\nversion: '2'\npriority: 40\n"+
+	template, _, err := template.Parse("t.yaml", []byte("name: email.send\nnamespace_name: mail\nversion: '2'\npriority: 40\n"+
 		"identity: {strategy: always_unique, key_lifetime: 7d}\ninput_schema: {type: object}\n"+
 		"steps:\n  - {name: email.send, handler: mail.send, timeout_seconds: 5, tags: [smtp], retry: {max_attempts: 4, backoff: fixed, backoff_base_ms: 500}}\n"))
 	if err != nil {

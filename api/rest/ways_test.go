@@ -24,6 +24,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // The templates of TestEveryWayToCreateATask: one to be created, one whose handler
@@ -66,7 +67,7 @@ func newWays(t *testing.T) *ways {
 	}
 	w.e = enginetest.Start(t, func(to *worker.Worker) error {
 		for _, text := range waysYAML {
-			tmpl, _, err := workflow.ParseTemplate("ways.yaml", []byte(text))
+			tmpl, _, err := template.Parse("ways.yaml", []byte(text))
 			if err = errors.Join(err, to.RegisterTemplate(tmpl)); err != nil {
 				return err
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -35,7 +36,7 @@ steps:
 func engine(t *testing.T) *enginetest.Engine {
 	t.Helper()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("ship.yaml", []byte(yaml))
+		tmpl, _, err := template.Parse("ship.yaml", []byte(yaml))
 		if err == nil {
 			err = w.RegisterTemplate(tmpl)
 		}

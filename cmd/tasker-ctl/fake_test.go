@@ -15,6 +15,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // The tasks the fake API knows, by what becomes of them.
@@ -405,7 +406,7 @@ func diamondTemplate(t testing.TB) *workflow.Template {
 	const file = "testdata/templates/diamond.yaml"
 	src, err := os.ReadFile(file)
 	require.NoError(t, err)
-	template, problems, err := workflow.ParseTemplate(file, src)
+	template, problems, err := template.Parse(file, src)
 	require.NoError(t, err, "%v", problems)
 	return template
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func (a *app) template() command {
@@ -187,7 +188,7 @@ const maxTemplateInput = 4 << 20
 type templateReport struct {
 	OK        bool              `json:"ok"`
 	Templates []templateFinding `json:"templates"` // those that can be used
-	Problems  workflow.Problems `json:"problems"`
+	Problems  template.Problems `json:"problems"`
 }
 
 type templateFinding struct {
@@ -227,7 +228,7 @@ errors, with --strict also when there are warnings.`,
 }
 
 func (a *app) checkTemplates(paths []string) (templateReport, error) {
-	report := templateReport{Templates: []templateFinding{}, Problems: workflow.Problems{}}
+	report := templateReport{Templates: []templateFinding{}, Problems: template.Problems{}}
 	var files []string
 	for _, path := range paths {
 		if path != "-" {
@@ -238,17 +239,17 @@ func (a *app) checkTemplates(paths []string) (templateReport, error) {
 		if err != nil {
 			return report, err
 		}
-		t, problems, _ := workflow.ParseTemplate("stdin", src) // the error repeats the problems
+		t, problems, _ := template.Parse("stdin", src) // the error repeats the problems
 		report.Problems = append(report.Problems, problems...)
 		if t != nil {
-			report.add(workflow.LoadedTemplate{File: "stdin", Template: t})
+			report.add(template.Loaded{File: "stdin", Template: t})
 		}
 	}
 	if len(files) == 0 {
 		return report, nil
 	}
-	loaded, problems, err := workflow.LoadTemplates(files...)
-	var invalid *workflow.TemplateError
+	loaded, problems, err := template.Load(files...)
+	var invalid *template.Error
 	if err != nil && !errors.As(err, &invalid) {
 		return report, err
 	}
@@ -260,10 +261,10 @@ func (a *app) checkTemplates(paths []string) (templateReport, error) {
 }
 
 // add compiles a template: what cannot be compiled cannot be used either.
-func (r *templateReport) add(t workflow.LoadedTemplate) {
+func (r *templateReport) add(t template.Loaded) {
 	if _, err := workflow.Compile(t.Template); err != nil {
-		r.Problems = append(r.Problems, workflow.Problem{
-			File: t.File, Severity: workflow.SeverityError, Code: "COMPILE", Message: err.Error(),
+		r.Problems = append(r.Problems, template.Problem{
+			File: t.File, Severity: template.SeverityError, Code: "COMPILE", Message: err.Error(),
 		})
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -65,7 +66,7 @@ func own(t *testing.T, file string) *workflow.Template {
 
 func parse(t *testing.T, path string, src []byte) *workflow.Template {
 	t.Helper()
-	template, problems, err := workflow.ParseTemplate(path, src)
+	template, problems, err := template.Parse(path, src)
 	require.NoError(t, err, "%v", problems)
 	return template.Resolve("test")
 }

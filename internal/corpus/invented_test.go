@@ -13,6 +13,7 @@ import (
 	"github.com/tasker-go/tasker/worker/batch"
 	"github.com/tasker-go/tasker/worker/decision"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // byKind registers a handler for every callable of a template, which acts by the type of
@@ -56,19 +57,19 @@ func byKind(template *workflow.Template) func(*worker.Worker) error {
 }
 
 // invented reads a template of this test, and the codes of the reader's problems.
-func invented(t *testing.T, file, environment string) (template *workflow.Template, codes map[string]int) {
+func invented(t *testing.T, file, environment string) (tmpl *workflow.Template, codes map[string]int) {
 	t.Helper()
 	path := filepath.Join("testdata", "invented", file)
 	src, err := os.ReadFile(path)
 	require.NoError(t, err)
-	template, problems, err := workflow.ParseTemplate(path, src)
+	tmpl, problems, err := template.Parse(path, src)
 	require.NoError(t, err, "%v", problems)
 	codes = map[string]int{}
 	for _, p := range problems {
 		codes[p.Code]++
 		t.Log(p)
 	}
-	return template.Resolve(environment), codes
+	return tmpl.Resolve(environment), codes
 }
 
 // Templates in the style of the corpus, with further features of files.
@@ -79,11 +80,11 @@ func TestInventedTemplatesRun(t *testing.T) {
 		steps []string
 		codes map[string]int
 	}{
-		"legacy.yaml":       {`{}`, []string{"close_books", "open_books", "settle"}, map[string]int{workflow.CodeLegacyKey: 7, workflow.CodeRange: 1, workflow.CodeType: 2}},
-		"anchors.yaml":      {`{}`, []string{"dispatch", "label", "scan", "weigh"}, map[string]int{workflow.CodeRange: 3}},
+		"legacy.yaml":       {`{}`, []string{"close_books", "open_books", "settle"}, map[string]int{"LEGACY_KEY": 7, "RANGE": 1, "TYPE": 2}},
+		"anchors.yaml":      {`{}`, []string{"dispatch", "label", "scan", "weigh"}, map[string]int{"RANGE": 3}},
 		"environments.yaml": {`{}`, []string{"collect", "render"}, map[string]int{}},
 		"everything.yaml": {`{"claim":"C-17","sum":null}`, []string{"archive", "assess", "décision", "find_documents", "read-document_001", "read-document_002",
-			"read-document_003", "register claim"}, map[string]int{workflow.CodeLegacyKey: 1}},
+			"read-document_003", "register claim"}, map[string]int{"LEGACY_KEY": 1}},
 		"branches.json": {`{}`, []string{"badge", "check", "contractor", "start", "verified", "verify", "welcome"}, map[string]int{}},
 	} {
 		t.Run(file, func(t *testing.T) {
@@ -182,10 +183,10 @@ func TestDocumentsBehindATemplate(t *testing.T) {
 		"---\n" + one: true, one + "...\n": true, one + "---\n": true, one + "--- # nothing\n...\n": true, "%YAML 1.2\n---\n" + one: true,
 		"# only a comment\n---\n" + one: true, one + "---\n" + one: false, one + "---\nx: 1\n": false,
 	} {
-		template, problems, err := workflow.ParseTemplate("a.yaml", []byte(src))
+		template, problems, err := template.Parse("a.yaml", []byte(src))
 		if !good {
 			require.Error(t, err, src)
-			require.Contains(t, err.Error(), workflow.CodeMultipleDocuments)
+			require.Contains(t, err.Error(), "MULTIPLE_DOCUMENTS")
 			continue
 		}
 		require.NoError(t, err, "%s: %v", src, problems)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // block is a fenced piece of code.
@@ -97,7 +97,7 @@ func TestTemplatesLoad(t *testing.T) {
 			continue
 		}
 		loaded++
-		_, problems, err := workflow.ParseTemplate(b.String(), []byte(b.text))
+		_, problems, err := template.Parse(b.String(), []byte(b.text))
 		require.NoError(t, err)
 		require.Empty(t, problems)
 	}

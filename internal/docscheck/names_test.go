@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// problemCodes reads the values of the Code… constants of package workflow.
+// problemCodes reads the values of the code… constants of package template.
 func problemCodes(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "workflow/problems.go"), nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "workflow/template/problem.go"), nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
 	var codes []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Code") {
+		if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 || !strings.HasPrefix(strings.ToLower(spec.Names[0].Name), "code") {
 			return true
 		}
 		if lit, ok := spec.Values[0].(*ast.BasicLit); ok {

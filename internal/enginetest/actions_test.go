@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // operated has two branches: fragile, which fails permanently while broken is set, and
@@ -51,7 +52,7 @@ func newOperators(broken bool) *operators {
 }
 
 func (o *operators) register(w *worker.Worker) error {
-	tmpl, _, err := workflow.ParseTemplate("operated.yaml", []byte(operated))
+	tmpl, _, err := template.Parse("operated.yaml", []byte(operated))
 	if err != nil {
 		return err
 	}

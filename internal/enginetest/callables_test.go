@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // serving registers a template of one step for each callable, named after it, and
@@ -22,7 +23,7 @@ import (
 func serving(t *testing.T, templates []string, handlers ...string) func(*worker.Worker) error {
 	return func(w *worker.Worker) error {
 		for _, name := range templates {
-			tmpl, _, err := workflow.ParseTemplate("one.yaml", fmt.Appendf(nil,
+			tmpl, _, err := template.Parse("one.yaml", fmt.Appendf(nil,
 				"{name: %s, namespace_name: shared, version: 1.0.0, steps: [{name: only, handler: {callable: %s}, retry: {max_attempts: 1}}]}", name, name))
 			require.NoError(t, err)
 			require.NoError(t, w.RegisterTemplate(tmpl))
@@ -113,7 +114,7 @@ func TestACallableIsNewToAWorkerThatRuns(t *testing.T) {
 	inEveryMode(t, func(t *testing.T, mode deploymode.Mode) {
 		e := enginetest.Start(t, serving(t, []string{"known"}, "known", "later"), func(_ *orchestration.Config, c *worker.Config) { c.Mode = mode })
 		require.Equal(t, workflow.TaskComplete, e.Await(e.Submit("shared", "known", `{}`)).State)
-		tmpl, _, err := workflow.ParseTemplate("later.yaml", []byte("{name: later, namespace_name: shared, version: 1.0.0, steps: [{name: only, handler: {callable: later}}]}"))
+		tmpl, _, err := template.Parse("later.yaml", []byte("{name: later, namespace_name: shared, version: 1.0.0, steps: [{name: only, handler: {callable: later}}]}"))
 		require.NoError(t, err)
 		_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const checkpointYAML = `
@@ -119,7 +120,7 @@ func (l *ledgerOfItems) work(ctx *worker.StepContext, in order) (workResult, err
 }
 
 func (l *ledgerOfItems) register(w *worker.Worker) error {
-	tmpl, _, err := workflow.ParseTemplate("checkpointed.yaml", []byte(checkpointYAML))
+	tmpl, _, err := template.Parse("checkpointed.yaml", []byte(checkpointYAML))
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (s *slow) work(ctx *worker.StepContext) (any, error) {
 }
 
 func (s *slow) register(w *worker.Worker) error {
-	tmpl, _, err := workflow.ParseTemplate("slow.yaml", []byte(slowYAML))
+	tmpl, _, err := template.Parse("slow.yaml", []byte(slowYAML))
 	if err != nil {
 		return err
 	}
@@ -376,7 +377,7 @@ func TestResetGoesOnAndRunAgainDoesNot(t *testing.T) {
 	var broken sync.Map // by the task, whether the work fails permanently
 	var began sync.Map  // by the task, the cursor of the latest beginning
 	register := func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("slow.yaml", []byte(slowYAML))
+		tmpl, _, err := template.Parse("slow.yaml", []byte(slowYAML))
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const editedYAML = `
@@ -51,7 +52,7 @@ func newEdits(t *testing.T) *edits {
 		return in.N, nil
 	})
 	e.Engine = enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("edited.yaml", []byte(editedYAML))
+		tmpl, _, err := template.Parse("edited.yaml", []byte(editedYAML))
 		return errors.Join(err, w.RegisterTemplate(tmpl), w.Register("seen", seen),
 			w.Register("held", worker.Typed(func(c *worker.StepContext, in input) (int, error) {
 				if in.Wait {

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-const template = `
+const oneStep = `
 name: %s
 namespace_name: test
 version: 1.0.0
@@ -43,7 +43,7 @@ steps:
 func handlers(slow <-chan struct{}) func(*worker.Worker) error {
 	return func(w *worker.Worker) error {
 		for _, name := range []string{"ok", "flaky", "slow"} {
-			if err := enginetest.RegisterTemplates(w, fmt.Sprintf(template, name, "test."+name)); err != nil {
+			if err := enginetest.RegisterTemplates(w, fmt.Sprintf(oneStep, name, "test."+name)); err != nil {
 				return err
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Engine is a running engine that belongs to one test.
@@ -105,7 +106,7 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 // RegisterTemplates registers templates given as YAML.
 func RegisterTemplates(w *worker.Worker, sources ...string) error {
 	for _, src := range sources {
-		tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte(src))
+		tmpl, _, err := template.Parse("test.yaml", []byte(src))
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const publishingYAML = `
@@ -28,7 +28,7 @@ steps:
 func TestEveryReplicaLearnsOfEvents(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("publishing.yaml", []byte(publishingYAML))
+		tmpl, _, err := template.Parse("publishing.yaml", []byte(publishingYAML))
 		return errors.Join(err, w.RegisterTemplate(tmpl), w.Register("pay", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })))
 	})
 	other := e.AnotherOrchestrator()
@@ -49,7 +49,7 @@ func TestEveryReplicaLearnsOfEvents(t *testing.T) {
 func TestEventsOfStepsInATransaction(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("publishing.yaml", []byte(publishingYAML))
+		tmpl, _, err := template.Parse("publishing.yaml", []byte(publishingYAML))
 		return errors.Join(err, w.RegisterTemplate(tmpl), w.Register("pay", worker.InTx(func(ctx *worker.StepContext, tx store.Tx) (any, error) {
 			_, err := tx.Exec(ctx, `select 1`)
 			return 7, err

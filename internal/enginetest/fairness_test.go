@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const lane = `
@@ -78,7 +79,7 @@ func TestWhatIsUrgentWaitsForNoFullScan(t *testing.T) {
 	t.Parallel()
 	gate, began := make(chan struct{}), make(chan uuid.UUID, 1)
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("lane.yaml", fmt.Appendf(nil, lane, "urgent", "urgent.only"))
+		tmpl, _, err := template.Parse("lane.yaml", fmt.Appendf(nil, lane, "urgent", "urgent.only"))
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import (
 	"github.com/tasker-go/tasker/signal/wal"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/events"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const fastYAML = `
@@ -94,7 +94,7 @@ func TestFastEventsReachEveryReplica(t *testing.T) {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			e := enginetest.Start(t, func(w *worker.Worker) error {
-				tmpl, _, err := workflow.ParseTemplate("quick.yaml", []byte(fastYAML))
+				tmpl, _, err := template.Parse("quick.yaml", []byte(fastYAML))
 				return errors.Join(err, w.RegisterTemplate(tmpl))
 			}, func(_ *orchestration.Config, w *worker.Config) { w.Namespaces = []string{"other"} })
 			var transport signal.Transport = wal.NewTransport(e.Store.Execer())

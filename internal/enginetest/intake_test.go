@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // intake is an engine with a template for each way to take tasks in. Its
@@ -51,7 +52,7 @@ func newIntake(t *testing.T, options ...enginetest.Option) *intake {
 			if name == "twostep" {
 				text += "  - {name: b, dependencies: [a], handler: {callable: test.work}}\n  - {name: c, dependencies: [a], handler: {callable: test.work}}\n"
 			}
-			template, _, err := workflow.ParseTemplate("t.yaml", []byte(text))
+			template, _, err := template.Parse("t.yaml", []byte(text))
 			if err != nil {
 				return err
 			}

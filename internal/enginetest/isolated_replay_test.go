@@ -16,13 +16,14 @@ import (
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/batch"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // ranged is a template with one or two workers of batches, and handlers that
 // isolate every item of a range.
 func ranged(yaml string, part worker.Handler) func(w *worker.Worker) error {
 	return func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("ranged.yaml", []byte("name: ranged\nnamespace_name: test\nversion: 1.0.0\nsteps:\n"+yaml))
+		tmpl, _, err := template.Parse("ranged.yaml", []byte("name: ranged\nnamespace_name: test\nversion: 1.0.0\nsteps:\n"+yaml))
 		if err != nil {
 			return err
 		}

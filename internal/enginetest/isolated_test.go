@@ -16,6 +16,7 @@ import (
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/worker/batch"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // isolatingYAML takes a payment once, then processes items in batches of ten, and adds
@@ -103,7 +104,7 @@ type total struct {
 }
 
 func (i *isolator) register(w *worker.Worker) error {
-	tmpl, _, err := workflow.ParseTemplate("isolating.yaml", []byte(isolatingYAML))
+	tmpl, _, err := template.Parse("isolating.yaml", []byte(isolatingYAML))
 	if err != nil {
 		return err
 	}
@@ -331,7 +332,7 @@ func TestWhatCannotBeIsolated(t *testing.T) {
 			t.Parallel()
 			i := newIsolator()
 			i.part = c.part
-			tmpl, _, err := workflow.ParseTemplate("isolating.yaml", []byte(isolatingYAML))
+			tmpl, _, err := template.Parse("isolating.yaml", []byte(isolatingYAML))
 			require.NoError(t, err)
 			e := enginetest.Start(t, i.register, func(_ *orchestration.Config, w *worker.Config) {
 				w.Isolation = worker.IsolationConfig{MaxItems: 3, MaxItemBytes: 64, MaxBytes: 300}

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // TestADeadLetterSaysWhatHappened: the failure, the state of the task, and the handler's
@@ -29,7 +30,7 @@ func TestADeadLetterSaysWhatHappened(t *testing.T) {
 			"second": `{name: second, namespace_name: letters, version: 1.0.0, steps: [{name: first, handler: {callable: fine}},
 				{name: charge, dependencies: [first], handler: {callable: permanent}, retry: {retryable: true, max_attempts: 3, backoff: none}}]}`,
 		} {
-			template, _, err := workflow.ParseTemplate(name+".yaml", []byte(yaml))
+			template, _, err := template.Parse(name+".yaml", []byte(yaml))
 			if err != nil {
 				return err
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // startRelaxed runs an engine whose listeners are proven, so that its pollers look
@@ -121,7 +122,7 @@ func TestWhatOnlyAPollFindsToBeDueIsMissed(t *testing.T) {
 // later registers a template whose step succeeds at its second attempt, an hour
 // after the first.
 func later(w *worker.Worker) error {
-	tmpl, _, err := workflow.ParseTemplate("later.yaml", []byte(
+	tmpl, _, err := template.Parse("later.yaml", []byte(
 		"name: later\nnamespace_name: test\nversion: 1.0.0\nsteps:\n  - {name: a, handler: {callable: test.later}, retry: {max_attempts: 3}}\n"))
 	if err != nil {
 		return err

@@ -14,13 +14,14 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // pod is a worker of one release: its handler returns the callable, its template has a
 // version.
 func pod(t *testing.T, version, callable string) func(*worker.Worker) error {
 	return func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("roll.yaml", fmt.Appendf(nil,
+		tmpl, _, err := template.Parse("roll.yaml", fmt.Appendf(nil,
 			"{name: roll, namespace_name: test, version: %q, steps: [{name: only, handler: {callable: %s}}]}", version, callable))
 		require.NoError(t, err)
 		require.NoError(t, w.RegisterTemplate(tmpl))
@@ -84,7 +85,7 @@ func TestAnOldPodRestartsDuringARollOut(t *testing.T) {
 	require.Equal(t, map[string]int{"test": 0, "new": 0, "old again": 0, "changed": 1}, shown)
 
 	// The handlers of that pod run steps of other templates.
-	other, _, err := workflow.ParseTemplate("other.yaml", []byte("{name: roll, namespace_name: test, version: '1.11', steps: [{name: only, tags: [changed], handler: {callable: third}}]}"))
+	other, _, err := template.Parse("other.yaml", []byte("{name: roll, namespace_name: test, version: '1.11', steps: [{name: only, tags: [changed], handler: {callable: third}}]}"))
 	require.NoError(t, err)
 	_, err = e.Store.RegisterTemplates(t.Context(), store.Registrant{ID: uuid.NewString(), Environment: "test"}, []*workflow.Template{other.Resolve("test")})
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const sagaSteps = 6
@@ -39,7 +40,7 @@ func sagaYAML() []byte {
 func TestASagaThatFailsAtEachStep(t *testing.T) {
 	t.Parallel()
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("saga.yaml", sagaYAML())
+		tmpl, _, err := template.Parse("saga.yaml", sagaYAML())
 		if err != nil {
 			return err
 		}

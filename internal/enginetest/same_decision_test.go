@@ -19,6 +19,7 @@ import (
 	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // In a fork the steps have their own rows, in a row each is in its task's.
@@ -55,12 +56,12 @@ type unapplied struct {
 	task  uuid.UUID
 }
 
-func newUnapplied(t *testing.T, template string) *unapplied {
+func newUnapplied(t *testing.T, source string) *unapplied {
 	t.Helper()
 	u := &unapplied{t: t, rules: workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{
 		Delays: []time.Duration{20 * time.Millisecond}, Multiplier: 1, Max: time.Second}}}
 	u.store, u.db = enginetest.OpenStore(t)
-	tmpl, _, err := workflow.ParseTemplate("decided.yaml", []byte(template))
+	tmpl, _, err := template.Parse("decided.yaml", []byte(source))
 	require.NoError(t, err)
 	_, err = u.store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
 	require.NoError(t, err)

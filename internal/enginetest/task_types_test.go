@@ -15,12 +15,13 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // typeTemplate is the template that the API makes of a task type.
 func typeTemplate(t testing.TB, namespace, name, version, retry string) *workflow.Template {
 	t.Helper()
-	template, _, err := workflow.ParseTemplate("t.yaml", fmt.Appendf(nil,
+	template, _, err := template.Parse("t.yaml", fmt.Appendf(nil,
 		"name: %[2]s\nnamespace_name: %[1]s\nversion: '%[3]s'\nidentity: {strategy: always_unique}\nsteps:\n  - {name: %[2]s, handler: {callable: mail.send}, retry: %[4]s}\n",
 		namespace, name, version, retry))
 	require.NoError(t, err)

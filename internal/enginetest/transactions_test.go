@@ -24,6 +24,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 const mixedYAML = `
@@ -43,7 +44,7 @@ func TestTransactionsBesideSettlements(t *testing.T) {
 	t.Parallel()
 	n := &nearby{metrics: telemetry.Discard()}
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("mixed.yaml", []byte(mixedYAML))
+		tmpl, _, err := template.Parse("mixed.yaml", []byte(mixedYAML))
 		return errors.Join(err, w.RegisterTemplate(tmpl),
 			w.Register("plain", worker.HandlerFunc(func(c *worker.StepContext) (any, error) { return c.StepName(), nil })),
 			w.Register("transaction", worker.InTx(func(c *worker.StepContext, tx pgx.Tx) (any, error) {
@@ -90,7 +91,7 @@ steps:
 	e := enginetest.Start(t, func(w *worker.Worker) error {
 		var failed []error
 		for name, callable := range map[string]string{"parent": "parent", "child": "child"} {
-			tmpl, _, err := workflow.ParseTemplate("family.yaml", fmt.Appendf(nil, yaml, name, callable))
+			tmpl, _, err := template.Parse("family.yaml", fmt.Appendf(nil, yaml, name, callable))
 			failed = append(failed, err, w.RegisterTemplate(tmpl))
 		}
 		return errors.Join(append(failed,
@@ -216,8 +217,8 @@ func TestATaskWithDependenciesFromAHandlerIsSignalled(t *testing.T) {
 	var on atomic.Pointer[uuid.UUID]
 	var received said
 	e := enginetest.Start(t, func(w *worker.Worker) error {
-		creator, _, err := workflow.ParseTemplate("creator.yaml", []byte(strings.NewReplacer("latecomer", "creator", "plain", "create").Replace(latecomerYAML)))
-		late, _, err2 := workflow.ParseTemplate("latecomer.yaml", []byte(latecomerYAML))
+		creator, _, err := template.Parse("creator.yaml", []byte(strings.NewReplacer("latecomer", "creator", "plain", "create").Replace(latecomerYAML)))
+		late, _, err2 := template.Parse("latecomer.yaml", []byte(latecomerYAML))
 		return errors.Join(err, err2, w.RegisterTemplate(creator), w.RegisterTemplate(late),
 			w.Register("plain", worker.HandlerFunc(func(*worker.StepContext) (any, error) { return 1, nil })),
 			w.Register("create", worker.InTx(func(c *worker.StepContext, tx pgx.Tx) (any, error) {

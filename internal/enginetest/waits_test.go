@@ -20,6 +20,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // waiting is an engine with workflows that wait.
@@ -207,7 +208,7 @@ func startWaiting(t *testing.T, options ...enginetest.Option) *waiting {
 
 func (w *waiting) register(to *worker.Worker) error {
 	for _, text := range strings.Split(waitTemplates, "\n---\n") {
-		tmpl, problems, err := workflow.ParseTemplate("waits.yaml", []byte(text))
+		tmpl, problems, err := template.Parse("waits.yaml", []byte(text))
 		if err != nil {
 			return err
 		}

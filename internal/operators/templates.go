@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Namespace and version of the templates.
@@ -86,7 +86,7 @@ var roots = []string{"quick", "line", "line", "fan", "fan", "saga", "saga", "nap
 // Register gives a worker the templates and their handlers.
 func Register(w *worker.Worker) error {
 	for text := range strings.SplitSeq(documents, "\n---\n") {
-		t, problems, err := workflow.ParseTemplate("operated.yaml", []byte("namespace_name: "+namespace+"\nversion: "+version+"\n"+strings.TrimSpace(text)+"\n"))
+		t, problems, err := template.Parse("operated.yaml", []byte("namespace_name: "+namespace+"\nversion: "+version+"\n"+strings.TrimSpace(text)+"\n"))
 		if err == nil && len(problems) > 0 {
 			err = errors.New(problems.String())
 		}

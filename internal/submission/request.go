@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/internal/jsonscan"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -308,7 +309,7 @@ func checkDecoded(field string, text json.RawMessage, v any) error {
 	if err := checkValue(field, v, 1); err != nil {
 		return err
 	}
-	if err := workflow.CheckStorable(text); err != nil {
+	if err := jsonscan.CheckStorable(text); err != nil {
 		return fmt.Errorf("%s cannot be stored: %w", field, err)
 	}
 	return nil
@@ -327,7 +328,7 @@ func checkValue(path string, v any, depth int) error {
 			return fmt.Errorf("%s holds the character NUL, which cannot be stored", path)
 		}
 	case json.Number:
-		if workflow.CheckNumber(v.String()) != nil {
+		if jsonscan.CheckNumber(v.String()) != nil {
 			return fmt.Errorf("%s is a number out of range", path)
 		}
 	case []any:

@@ -21,6 +21,7 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 func migrate(ctx context.Context, dsn string) error {
@@ -190,7 +191,7 @@ func neglect(t testing.TB) *neglected {
 	t.Helper()
 	db := database(t)
 	n := &neglected{db: db, store: open(t, db), worker: store.Daemon{UUID: uuid.New(), ID: "worker-7", Hostname: "north", Namespaces: []string{"shop"}}}
-	tmpl, _, err := workflow.ParseTemplate("test.yaml", []byte("name: order\nnamespace_name: shop\nversion: 1.0.0\nsteps:\n  - name: pay\n    handler: {callable: pay}\n"))
+	tmpl, _, err := template.Parse("test.yaml", []byte("name: order\nnamespace_name: shop\nversion: 1.0.0\nsteps:\n  - name: pay\n    handler: {callable: pay}\n"))
 	require.NoError(t, err)
 	_, err = n.store.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{tmpl.Resolve("test")})
 	require.NoError(t, err)

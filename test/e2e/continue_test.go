@@ -16,12 +16,12 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // registerHop gives a worker a task that continues itself until its counter is 0.
 func registerHop(w *worker.Worker) error {
-	tmpl, _, err := workflow.ParseTemplate("hop.yaml", []byte(`
+	tmpl, _, err := template.Parse("hop.yaml", []byte(`
 name: hop
 namespace_name: kept
 version: 1.0.0

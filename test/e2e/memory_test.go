@@ -24,6 +24,7 @@ import (
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // mostMemory bounds the memory of an orchestrator under the loads below, in bytes.
@@ -129,7 +130,7 @@ func TestMemoryOfRequestsIsBounded(t *testing.T) {
 	r := newFleet(t, db)
 	p := r.start(fleet.Orchestrator, "Hybrid", "notify")
 	r.ready()
-	template, _, err := workflow.ParseTemplate("large.yaml", []byte("name: large\nnamespace_name: memory\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
+	template, _, err := template.Parse("large.yaml", []byte("name: large\nnamespace_name: memory\nversion: 1.0.0\nsteps:\n  - {name: s, handler: {callable: s}}\n"))
 	require.NoError(t, err)
 	s, err := store.Open(t.Context(), store.Options{URL: db.DSN})
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // asWorker makes the program of these tests a worker daemon instead, whose
@@ -26,7 +26,7 @@ const asWorker = "E2E_TRANSACTION_WORKER"
 
 func runWorker() int {
 	return daemon.Main(daemon.WorkerProgram("transaction-worker", func(w *worker.Worker) error {
-		tmpl, _, err := workflow.ParseTemplate("keep.yaml", []byte(`
+		tmpl, _, err := template.Parse("keep.yaml", []byte(`
 name: keep
 namespace_name: kept
 version: 1.0.0

@@ -16,19 +16,19 @@ import (
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/test/fleet"
 	"github.com/tasker-go/tasker/worker"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // registerWaits gives a worker a task that waits in every way.
 func registerWaits(w *worker.Worker) error {
-	noted, _, err := workflow.ParseTemplate("noted.yaml", []byte(`
+	noted, _, err := template.Parse("noted.yaml", []byte(`
 name: noted
 namespace_name: kept
 version: 1.0.0
 steps:
   - {name: only, handler: {callable: note}, retry: {max_attempts: 50, backoff: fixed, backoff_base_ms: 1}}
 `))
-	waits, _, err2 := workflow.ParseTemplate("waits.yaml", []byte(`
+	waits, _, err2 := template.Parse("waits.yaml", []byte(`
 name: waits
 namespace_name: kept
 version: 1.0.0

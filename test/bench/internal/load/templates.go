@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Namespace is the queue of the benchmark's own workflows.
@@ -98,7 +99,7 @@ func CallableTemplates(n int) ([]*workflow.Template, error) {
 // oneStep is a template of a single step.
 func oneStep(namespace, name, handler string) (*workflow.Template, error) {
 	text := fmt.Sprintf("name: %s\nnamespace_name: %s\nversion: 1.0.0\nsteps:\n  - name: only\n    handler: {callable: %s}\n", name, namespace, handler)
-	t, _, err := workflow.ParseTemplate(name+".yaml", []byte(text))
+	t, _, err := template.Parse(name+".yaml", []byte(text))
 	if err != nil {
 		return nil, fmt.Errorf("parse template %s: %w", name, err)
 	}
@@ -115,7 +116,7 @@ func Templates(namespace string) ([]*workflow.Template, error) {
 		}
 		templates = append(templates, t)
 	}
-	t, _, err := workflow.ParseTemplate(Batch.Name+".yaml", fmt.Appendf(nil, `
+	t, _, err := template.Parse(Batch.Name+".yaml", fmt.Appendf(nil, `
 name: %s
 namespace_name: %s
 version: 1.0.0

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/workflow/template"
 )
 
 // Namespace and Version of the workflows.
@@ -231,7 +232,7 @@ func (w Workflow) Template() (*workflow.Template, error) {
 		fmt.Fprintf(&b, "    handler: {callable: %s, initialization: {ms: %d, spread_ms: %d, failures: %d, hopeless: %t, deaf: %t}}\n",
 			handler, s.work.Millis, s.work.SpreadMillis, s.work.Failures, s.work.Hopeless, s.work.Deaf)
 	}
-	t, _, err := workflow.ParseTemplate(w.Name+".yaml", []byte(b.String()))
+	t, _, err := template.Parse(w.Name+".yaml", []byte(b.String()))
 	if err != nil {
 		return nil, fmt.Errorf("parse template %s: %w", w.Name, err)
 	}

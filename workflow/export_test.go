@@ -1,0 +1,4 @@
+package workflow
+
+// StoryRules are the limits that stories are played with.
+var StoryRules = testRules
