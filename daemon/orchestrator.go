@@ -132,15 +132,12 @@ func (d *Orchestrator) drained(ctx context.Context) (total uint64, ok bool) {
 }
 
 // serve makes the API.
-func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) error {
-	guard := d.breakers.Breaker(breaker.Web)
-	engine, reads := guardedEngine{supervised{d.engine, d.shared}, guard}, guardedStore{d.store, guard}
-	var err error
+func (d *Orchestrator) serve(o config.Orchestration, self store.Daemon, rules workflow.Rules) (err error) {
 	d.server, err = rest.NewOrchestrator(d.webConfig(o.Web, d.loaded.Environment), rest.Orchestrator{
-		Engine: engine, Store: reads, ID: self.ID, Verify: d.verify(rules, guard), Loaded: d.templatesLoaded, Checks: d.checks,
-		Actions: engine, DeadLetters: reads, Thresholds: sweep.Configure(o).Staleness.Thresholds,
-		Registry: reads, Sweeps: guardedSweeps{d.sweeps, guard}, Schedules: engine, Waits: engine, Isolated: engine, Events: reads, MaxEventConsumers: o.Events.MaxConsumers,
-		NewEvents: d.engine.NewEvents, MaxEventStreams: o.Events.MaxStreams, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, TaskTypes: engine, Breakers: d.breakers, Admission: d.admission,
+		Engine: supervised{d.engine, d.shared}, Store: d.store, Guard: d.breakers.Breaker(breaker.Web), ID: self.ID,
+		Verify: d.verify(rules), RunSweep: d.sweeps.RunNow, Loaded: d.templatesLoaded, Checks: d.checks,
+		Thresholds: sweep.Configure(o).Staleness.Thresholds, MaxEventConsumers: o.Events.MaxConsumers, MaxEventStreams: o.Events.MaxStreams,
+		NewEvents: d.engine.NewEvents, EventStreamRefused: d.metrics.EventStreamsRefused.Inc, Breakers: d.breakers, Admission: d.admission,
 	})
 	return err
 }
@@ -168,9 +165,9 @@ func (d *Orchestrator) unserved(ctx context.Context, limit int) ([]store.Unserve
 }
 
 // verify replays the ledger of one task for the API.
-func (d *Orchestrator) verify(rules workflow.Rules, guard *breaker.Breaker) func(context.Context, uuid.UUID) ([]string, error) {
+func (d *Orchestrator) verify(rules workflow.Rules) func(context.Context, uuid.UUID) ([]string, error) {
 	return func(ctx context.Context, task uuid.UUID) ([]string, error) {
-		report, err := through(ctx, guard, func(ctx context.Context) (store.IntegrityReport, error) { return d.store.CheckTask(ctx, rules, task) })
+		report, err := d.store.CheckTask(ctx, rules, task)
 		if err != nil {
 			return nil, err
 		}

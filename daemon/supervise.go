@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sourcegraph/conc"
 
+	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/worker"
@@ -63,15 +64,37 @@ func (s supervised) Ready() (ready bool, reason string) {
 // supervisedWorker is the worker for the API.
 type supervisedWorker struct {
 	*worker.Worker
-	beside *shared
+	daemon *Worker
 }
 
-// Ready implements rest.Control.
+// Health implements rest.Status.
+func (s supervisedWorker) Health() map[string]coordinator.Health { return s.daemon.systems() }
+
+// Loops implements rest.Status: the loops of the daemon, and those of the worker that
+// should run and do not.
+func (s supervisedWorker) Loops() []lifecycle.LoopHealth {
+	list := s.daemon.loops()
+	for _, name := range s.Worker.Health().DeadLoops {
+		list = append(list, lifecycle.LoopHealth{Name: name, State: lifecycle.LoopRestarting})
+	}
+	return list
+}
+
+// Saturation implements rest.Status: the share of handlers in use.
+func (s supervisedWorker) Saturation() float64 {
+	h := s.Worker.Health()
+	if h.Limit == 0 {
+		return 0
+	}
+	return float64(h.Running) / float64(h.Limit)
+}
+
+// Ready implements rest.Status.
 func (s supervisedWorker) Ready() (ready bool, reason string) {
 	if ready, reason := s.Worker.Ready(); !ready {
 		return ready, reason
 	}
-	return alive(s.beside.loops())
+	return alive(s.daemon.loops())
 }
 
 // closeStore closes the pool. It waits at most until ctx ends, and a moment, for

@@ -79,8 +79,7 @@ func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) err
 		return err
 	}
 	d.server, err = rest.NewWorker(d.webConfig(web, d.loaded.Environment), rest.Worker{
-		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Control: supervisedWorker{d.worker, d.shared}, Database: d.store,
-		Systems: d.systems, Loops: d.deadLoops, Saturation: d.saturation,
+		ID: c.Worker.WorkerID, Type: c.Worker.WorkerType, Status: supervisedWorker{d.worker, d}, Database: d.store,
 		Namespaces: func() []string { return d.worker.Health().Namespaces },
 		Loaded:     func() (bool, string) { return templatesLoaded(d.worker.Health()) },
 		Events:     d.eventMetrics, Breakers: d.breakers,
@@ -139,31 +138,13 @@ func workerBuffers(w config.Worker) signalBuffers {
 	return signalBuffers{connection: c.EventListeners.PGMQEventBufferSize, system: c.EventSystems.EventChannelBufferSize}
 }
 
-// systems, deadLoops and saturation show the worker to the API.
+// systems are the event systems of the worker by name.
 func (d *Worker) systems() map[string]coordinator.Health {
 	systems := map[string]coordinator.Health{}
 	if events := d.worker.Health().Events; events != nil {
 		systems["worker"] = *events
 	}
 	return systems
-}
-
-// deadLoops are those of the worker and the daemon that should run and do not.
-func (d *Worker) deadLoops() []lifecycle.LoopHealth {
-	dead := d.loops()
-	for _, name := range d.worker.Health().DeadLoops {
-		dead = append(dead, lifecycle.LoopHealth{Name: name, State: lifecycle.LoopRestarting})
-	}
-	return dead
-}
-
-// saturation is the share of handlers in use.
-func (d *Worker) saturation() float64 {
-	h := d.worker.Health()
-	if h.Limit == 0 {
-		return 0
-	}
-	return float64(h.Running) / float64(h.Limit)
 }
 
 // templatesLoaded reports whether there can be steps for the worker: it has registered

@@ -6,36 +6,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// stepActionBody decodes a client.StepAction.
-type stepActionBody struct {
-	ActionType     *string `json:"action_type"`
-	Reason         *string `json:"reason"`
-	ResetBy        *string `json:"reset_by"`
-	ResolvedBy     *string `json:"resolved_by"`
-	CompletedBy    *string `json:"completed_by"`
-	CompletionData *struct {
-		Result   json.RawMessage `json:"result"`
-		Metadata json.RawMessage `json:"metadata"`
-	} `json:"completion_data"`
-}
-
-// action converts the body for the engine; the caller sets its step.
-func (b *stepActionBody) action() (orchestration.Action, error) {
-	if b.ActionType == nil {
-		return orchestration.Action{}, unprocessable("missing field: action_type")
+// stepAction converts an action on a step for the engine; the caller sets the step.
+func stepAction(r *request[client.StepAction]) (a orchestration.Action, err error) {
+	if r.need("action_type"); r.missing != nil {
+		return a, r.err()
 	}
-	a := orchestration.Action{}
-	var c checked
-	a.Reason = c.required("reason", b.Reason, orchestration.MaxReasonLength)
-	who := func(name string, value *string) { a.Actor = c.required(name, value, orchestration.MaxTextLength) }
-	switch *b.ActionType {
+	b := &r.body
+	a.Reason = r.required("reason", b.Reason, orchestration.MaxReasonLength)
+	who := func(name, value string) { a.Actor = r.required(name, value, orchestration.MaxTextLength) }
+	switch b.ActionType {
 	case client.StepResetForRetry:
 		a.Kind = orchestration.ActionResetForRetry
 		who("reset_by", b.ResetBy)
@@ -45,44 +29,32 @@ func (b *stepActionBody) action() (orchestration.Action, error) {
 	case client.StepCompleteManually:
 		a.Kind = orchestration.ActionCompleteManually
 		who("completed_by", b.CompletedBy)
-		b.completion(&c, &a)
+		r.completion(b.CompletionData, &a)
 	default:
 		return a, unprocessable(fmt.Sprintf("invalid action_type %q: want one of (reset_for_retry, resolve_manually, complete_manually)",
-			clip(*b.ActionType, 64)))
+			clip(b.ActionType, 64)))
 	}
-	return a, c.err()
+	return a, r.err()
 }
 
-func (b *stepActionBody) completion(c *checked, a *orchestration.Action) {
-	switch d := b.CompletionData; {
+func (c *checked) completion(d *client.CompletionData, a *orchestration.Action) {
+	switch {
 	case d == nil:
 		c.missing = append(c.missing, "completion_data")
 	case len(d.Result) == 0:
 		c.missing = append(c.missing, "completion_data.result")
 	default:
-		a.Result = resultOr(c, "completion_data.result", d.Result)
+		a.Result = c.result("completion_data.result", d.Result)
 		a.Metadata = c.value("completion_data.metadata", d.Metadata)
 	}
 }
 
-// resultOr checks a result; null is one too.
-func resultOr(c *checked, name string, raw json.RawMessage) json.RawMessage {
+// result returns a storable result; null is one too.
+func (c *checked) result(name string, raw json.RawMessage) json.RawMessage {
 	if absent(raw) {
 		return json.RawMessage("null")
 	}
 	return c.value(name, raw)
-}
-
-// taskActionBody decodes a client.TaskAction.
-type taskActionBody struct {
-	Action       *string         `json:"action"`
-	StepUUID     *string         `json:"step_uuid"`
-	Reason       *string         `json:"reason"`
-	Actor        *string         `json:"actor"`
-	Priority     *int            `json:"priority"`
-	Result       json.RawMessage `json:"result"`
-	Context      json.RawMessage `json:"context"`
-	ContextPatch json.RawMessage `json:"context_patch"`
 }
 
 // editing are the actions that may change the context of the task, or give the
@@ -90,9 +62,9 @@ type taskActionBody struct {
 var editing = []string{client.ActionReplay, client.ActionRunAgain, client.ActionReset}
 
 // edit reads the change of the context; nil: none.
-func (b *taskActionBody) edit(c *checked) *orchestration.ContextEdit {
-	c.only("context", len(b.Context) > 0, *b.Action, editing...)
-	c.only("context_patch", len(b.ContextPatch) > 0, *b.Action, editing...)
+func (c *checked) edit(b *client.TaskAction) *orchestration.ContextEdit {
+	c.only("context", len(b.Context) > 0, b.Action, editing...)
+	c.only("context_patch", len(b.ContextPatch) > 0, b.Action, editing...)
 	e := &orchestration.ContextEdit{Context: c.object("context", b.Context), Patch: c.object("context_patch", b.ContextPatch)}
 	switch {
 	case e.Context == nil && e.Patch == nil:
@@ -115,48 +87,45 @@ var engineKinds = map[string]orchestration.ActionKind{
 // onSteps are the actions that need a step; resolve may have one.
 var onSteps = []string{client.ActionReset, client.ActionComplete, client.ActionRunAgain, client.ActionReleaseLease}
 
-// action converts the body for the engine. A replay or a dead letter has no kind.
-func (b *taskActionBody) action() (orchestration.Action, error) {
-	if b.Action == nil {
-		return orchestration.Action{}, unprocessable("missing field: action")
+// actionOnTask converts an action for the engine. A replay or a dead letter has no kind.
+func actionOnTask(r *request[client.TaskAction]) (a orchestration.Action, err error) {
+	if r.need("action"); r.missing != nil {
+		return a, r.err()
 	}
-	kind, ofEngine := engineKinds[*b.Action]
-	if !ofEngine && *b.Action != client.ActionReplay && *b.Action != client.ActionDeadLetter {
-		return orchestration.Action{}, unknownAction(*b.Action, client.ActionReplay, client.ActionDeadLetter)
+	b := &r.body
+	kind, ofEngine := engineKinds[b.Action]
+	if !ofEngine && b.Action != client.ActionReplay && b.Action != client.ActionDeadLetter {
+		return a, unknownAction(b.Action, client.ActionReplay, client.ActionDeadLetter)
 	}
-	a := orchestration.Action{Kind: kind, Priority: b.Priority}
-	var c checked
-	a.Reason, a.Actor = c.why(b.Reason, b.Actor)
-	checkOperands(&c, *b.Action, "step_uuid", b.StepUUID != nil, b.Priority, b.Result)
-	a.Edit = b.edit(&c)
-	if b.StepUUID != nil {
-		id, err := uuid.Parse(*b.StepUUID)
-		if err != nil {
-			return a, unprocessable("step_uuid must be a UUID")
+	a = orchestration.Action{Kind: kind, Priority: b.Priority}
+	a.Reason, a.Actor = r.why(b.Reason, b.Actor)
+	r.operands(b.Action, "step_uuid", r.has("step_uuid"), b.Priority, b.Result)
+	a.Edit = r.edit(b)
+	if r.has("step_uuid") {
+		if a.Step, err = optionalUUID("step_uuid", &b.StepUUID); err != nil {
+			return a, err
 		}
-		a.Step = &id
 	}
 	if len(b.Result) > 0 {
-		a.Result = resultOr(&c, "result", b.Result)
+		a.Result = r.result("result", b.Result)
 	}
-	return a, c.err()
+	return a, r.err()
 }
 
-// checkOperands checks that an action has the fields that it needs and no others.
-func checkOperands(c *checked, action, stepField string, step bool, priority *int, result json.RawMessage) {
+// operands checks that an action has the fields that it needs and no others.
+func (c *checked) operands(action, stepField string, step bool, priority *int, result json.RawMessage) {
 	c.only(stepField, step, action, append([]string{client.ActionResolve}, onSteps...)...)
 	c.only("priority", priority != nil, action, client.ActionReprioritise)
 	c.only("result", len(result) > 0, action, client.ActionComplete)
 	if slices.Contains(onSteps, action) && !step {
 		c.missing = append(c.missing, stepField)
 	}
-	if action == client.ActionReprioritise {
-		if priority == nil {
-			c.missing = append(c.missing, "priority")
-		}
-		c.within("priority", priority, workflow.MinPriority, workflow.MaxPriority, 0)
-	}
-	if action == client.ActionComplete && len(result) == 0 {
+	switch {
+	case action == client.ActionReprioritise && priority == nil:
+		c.missing = append(c.missing, "priority")
+	case action == client.ActionReprioritise:
+		c.bounded("priority", *priority, workflow.MinPriority, workflow.MaxPriority)
+	case action == client.ActionComplete && len(result) == 0:
 		c.missing = append(c.missing, "result")
 	}
 }
@@ -170,59 +139,39 @@ func unknownAction(action string, more ...string) error {
 	return unprocessable(fmt.Sprintf("invalid action %q: want one of %s", clip(action, 64), strings.Join(names, ", ")))
 }
 
-// bulkBody decodes a client.BulkAction.
-type bulkBody struct {
-	Filter   json.RawMessage `json:"filter"`
-	Action   *string         `json:"action"`
-	Reason   *string         `json:"reason"`
-	Actor    *string         `json:"actor"`
-	Priority *int            `json:"priority"`
-	Result   json.RawMessage `json:"result"`
-	DryRun   *bool           `json:"dry_run"`
-	Limit    *int            `json:"limit"`
-}
-
-// bulk converts the body for the engine.
-func (b *bulkBody) bulk() (orchestration.Bulk, error) {
-	bulk := orchestration.Bulk{DryRun: b.DryRun == nil || *b.DryRun}
-	if b.Action == nil {
-		return bulk, unprocessable("missing field: action")
+// bulkAction converts an action on many tasks for the engine.
+func bulkAction(r *request[client.BulkAction]) (bulk orchestration.Bulk, err error) {
+	if r.need("action"); r.missing != nil {
+		return bulk, r.err()
 	}
-	kind, known := engineKinds[*b.Action]
-	if !known {
-		if *b.Action == client.ActionReplay {
-			return bulk, badRequest("many tasks are replayed with POST /v1/dlq/replay")
-		}
-		return bulk, unknownAction(*b.Action)
+	b, filter := &r.body, &r.body.Filter
+	kind, known := engineKinds[b.Action]
+	switch {
+	case b.Action == client.ActionReplay:
+		return bulk, badRequest("many tasks are replayed with POST /v1/dlq/replay")
+	case !known:
+		return bulk, unknownAction(b.Action)
 	}
-	if absent(b.Filter) {
-		return bulk, unprocessable("missing field: filter")
+	if r.need("filter"); r.missing != nil {
+		return bulk, r.err()
 	}
-	filter, err := readBulkFilter(b.Filter)
-	if err != nil {
+	if err := r.knownKeys("filter", "namespace", "name", "version", "states", "tag", "created_before", "created_after", "step_name"); err != nil {
 		return bulk, err
 	}
-	var c checked
-	bulk.Action = orchestration.Action{Kind: kind, Priority: b.Priority, StepName: c.text("filter.step_name", filter.StepName, orchestration.MaxTextLength)}
-	bulk.Action.Reason, bulk.Action.Actor = c.why(b.Reason, b.Actor)
-	checkOperands(&c, *b.Action, "filter.step_name", filter.StepName != "", b.Priority, b.Result)
+	bulk.DryRun = b.DryRun == nil || *b.DryRun
+	bulk.Action = orchestration.Action{Kind: kind, Priority: b.Priority, StepName: r.text("filter.step_name", filter.StepName, orchestration.MaxTextLength)}
+	bulk.Action.Reason, bulk.Action.Actor = r.why(b.Reason, b.Actor)
+	r.operands(b.Action, "filter.step_name", filter.StepName != "", b.Priority, b.Result)
 	if len(b.Result) > 0 {
-		bulk.Action.Result = resultOr(&c, "result", b.Result)
+		bulk.Action.Result = r.result("result", b.Result)
 	}
-	bulk.Limit = c.within("limit", b.Limit, 1, client.MaxBulkLimit, client.DefaultBulkLimit)
-	bulk.Select = bulkFilterOf(&c, filter)
-	return bulk, c.err()
-}
-
-func readBulkFilter(raw json.RawMessage) (f client.BulkFilter, err error) {
-	if err := knownKeys("filter", raw, "namespace", "name", "version", "states", "tag", "created_before", "created_after", "step_name"); err != nil {
-		return f, err
-	}
-	return f, decode(raw, &f)
+	bulk.Limit = r.within("limit", b.Limit, 1, client.MaxBulkLimit, client.DefaultBulkLimit)
+	bulk.Select = bulkFilterOf(&r.checked, filter)
+	return bulk, r.err()
 }
 
 // bulkFilterOf checks a filter. An empty one is rejected: it would select everything.
-func bulkFilterOf(c *checked, f client.BulkFilter) orchestration.TaskSelection {
+func bulkFilterOf(c *checked, f *client.BulkFilter) orchestration.TaskSelection {
 	w := orchestration.TaskSelection{
 		Namespace: c.text("filter.namespace", f.Namespace, orchestration.MaxNameLength),
 		Name:      c.text("filter.name", f.Name, orchestration.MaxNameLength),

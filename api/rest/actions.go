@@ -15,62 +15,27 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// Actions are the actions of operators on tasks; *orchestration.Orchestrator implements
-// it. It records each with the actor and the reason.
-type Actions interface {
-	// Act acts on one task; the error may be an *orchestration.InvalidError or
-	// *orchestration.TransitionError, or wrap store.ErrNotFound or store.ErrTaskEnded.
-	Act(ctx context.Context, task uuid.UUID, a orchestration.Action) error
-	// ActOnMany does the same to many.
-	ActOnMany(ctx context.Context, b orchestration.Bulk) (orchestration.BulkResult, error)
-	// Preview computes the effect of Act; its errors are those of Act.
-	Preview(ctx context.Context, task uuid.UUID, a orchestration.Action) (orchestration.Preview, error)
-	// PreviewReplay computes the context with which Replay would create a task.
-	PreviewReplay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Preview, error)
-	// Replay creates a task that does the same again.
-	Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error)
-	// ReplayDeadLetters replays many. Like ActOnMany, it returns the partial result with
-	// an error.
-	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
-	// Pause and Resume act on a namespace, or a callable of it; the error wraps
-	// store.ErrNotFound if it does not exist.
-	Pause(ctx context.Context, p store.Pause) error
-	Resume(ctx context.Context, p store.Pause) error
-	// DeprecateTemplate marks a template version as deprecated, or removes the mark; the
-	// error wraps store.ErrNotFound if the version does not exist.
-	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
-}
-
 // actionRoutes let operators act on tasks and steps.
-type actionRoutes struct {
-	*api
-	tasks   *taskRoutes
-	actions Actions
-	letters DeadLetters // nil: no entry can be opened by hand
-}
+type actionRoutes struct{ *taskRoutes }
 
 func (r *actionRoutes) add() {
-	add(r.api, operation{method: http.MethodPatch, path: "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", id: "act-on-step", tag: "steps",
-		summary: "Reset, resolve or complete a step by hand", body: client.StepAction{}}, r.actOnStep)
-	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions", id: "act-on-task", tag: tasksTag,
-		summary: "Act on a task by hand; a replay answers with the new task", body: client.TaskAction{}}, r.actOnTask)
-	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions/preview", id: "preview-action", tag: tasksTag,
-		summary: "Preview an action on a task", body: client.TaskAction{}}, r.preview)
-	add(r.api, operation{method: http.MethodPost, path: "/v1/tasks/actions", id: "act-on-tasks", tag: tasksTag,
-		summary: "Act on many tasks, or preview it", body: client.BulkAction{}}, r.actOnMany)
+	addBody(r.api, operation{method: http.MethodPatch, path: "/v1/tasks/{uuid}/workflow_steps/{step_uuid}", id: "act-on-step", tag: "steps",
+		summary: "Reset, resolve or complete a step by hand"}, r.actOnStep)
+	addBody(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions", id: "act-on-task", tag: tasksTag,
+		summary: "Act on a task by hand; a replay answers with the new task"}, r.actOnTask)
+	addBody(r.api, operation{method: http.MethodPost, path: "/v1/tasks/{uuid}/actions/preview", id: "preview-action", tag: tasksTag,
+		summary: "Preview an action on a task"}, r.preview)
+	addBody(r.api, operation{method: http.MethodPost, path: "/v1/tasks/actions", id: "act-on-tasks", tag: tasksTag,
+		summary: "Act on many tasks, or preview it"}, r.actOnMany)
 }
 
 // actOnStep answers PATCH of a step.
-func (r *actionRoutes) actOnStep(ctx context.Context, in *stepPath) (*client.Step, error) {
+func (r *actionRoutes) actOnStep(ctx context.Context, in *stepPath, body *request[client.StepAction]) (*client.Step, error) {
 	taskID, stepID, err := in.ids()
 	if err != nil {
 		return nil, err
 	}
-	var body stepActionBody
-	if err := readBody(ctx, &body); err != nil {
-		return nil, err
-	}
-	action, err := body.action()
+	action, err := stepAction(body)
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +43,10 @@ func (r *actionRoutes) actOnStep(ctx context.Context, in *stepPath) (*client.Ste
 		return nil, err
 	}
 	action.Step = &stepID
-	if err := r.actions.Act(ctx, taskID, action); err != nil {
+	if err := r.engine.Act(ctx, taskID, action); err != nil {
 		return nil, refusedStep(action.Kind, err)
 	}
-	task, err := r.tasks.store.Task(ctx, taskID)
+	task, err := r.store.Task(ctx, taskID)
 	if err != nil {
 		return nil, butActed(taskID, err)
 	}
@@ -95,7 +60,7 @@ func (r *actionRoutes) actOnStep(ctx context.Context, in *stepPath) (*client.Ste
 
 // checkStep returns an error if the task has no such step.
 func (r *actionRoutes) checkStep(ctx context.Context, taskID, stepID uuid.UUID) error {
-	task, err := r.tasks.store.Task(ctx, taskID)
+	task, err := r.store.Task(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -127,43 +92,40 @@ func pascal(snake string) string {
 }
 
 // actOnTask answers POST /v1/tasks/{uuid}/actions.
-func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput) (*client.Task, error) {
-	id, body, action, err := r.taskAction(ctx, in)
+func (r *actionRoutes) actOnTask(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (*client.Task, error) {
+	id, action, err := r.taskAction(ctx, in, body)
 	if err != nil {
 		return nil, err
 	}
 	shown := id
-	switch *body.Action {
+	switch body.body.Action {
 	case client.ActionReplay:
-		created, replayErr := r.actions.Replay(ctx, id, replayOf(&action))
+		created, replayErr := r.engine.Replay(ctx, id, replayOf(&action))
 		shown, err = created.UUID, replayErr
 	case client.ActionDeadLetter:
-		_, err = openLetter(ctx, r.letters, id, action.Reason, action.Actor, nil)
+		_, _, err = r.store.OpenDeadLetter(ctx, id, workflow.DeadLetterManual, action.Reason, action.Actor, nil)
 	default:
-		err = r.actions.Act(ctx, id, action)
+		err = r.engine.Act(ctx, id, action)
 	}
 	if err != nil {
-		return nil, r.refusedTask(ctx, id, *body.Action, err)
+		return nil, r.refusedTask(ctx, id, body.body.Action, err)
 	}
-	task, err := r.tasks.show(ctx, shown, display{})
+	task, err := r.show(ctx, shown, display{})
 	if err != nil {
 		return nil, butActed(shown, err)
 	}
 	return task, nil
 }
 
-// taskAction reads an action on a task, and looks for its step.
-func (r *actionRoutes) taskAction(ctx context.Context, in *taskInput) (id uuid.UUID, body taskActionBody, action orchestration.Action, err error) {
+// taskAction checks an action on a task, and looks for its step.
+func (r *actionRoutes) taskAction(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (id uuid.UUID, action orchestration.Action, err error) {
 	if id, err = parseTask(in.UUID); err != nil {
-		return id, body, action, err
+		return id, action, err
 	}
-	if err = readBody(ctx, &body); err != nil {
-		return id, body, action, err
-	}
-	if action, err = body.action(); err == nil && action.Step != nil {
+	if action, err = actionOnTask(body); err == nil && action.Step != nil {
 		err = ofTask(id, r.checkStep(ctx, id, *action.Step))
 	}
-	return id, body, action, err
+	return id, action, err
 }
 
 // replayOf is an action that is a replay.
@@ -172,19 +134,13 @@ func replayOf(a *orchestration.Action) orchestration.Replay {
 }
 
 // ofTask adds the task to a not-found error.
-func ofTask(id uuid.UUID, err error) error {
-	var known *failure
-	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &known) {
-		return notFound(fmt.Sprintf("Task not found: %s", id))
-	}
-	return err
-}
+func ofTask(id uuid.UUID, err error) error { return missing(err, "Task not found: %s", id) }
 
 // refusedTask explains why an action was rejected.
 func (r *actionRoutes) refusedTask(ctx context.Context, id uuid.UUID, action string, err error) error {
 	switch {
 	case action == client.ActionCancel:
-		err = r.tasks.notCancelled(ctx, id, err)
+		err = r.notCancelled(ctx, id, err)
 	case errors.Is(err, store.ErrTaskEnded):
 		return badRequest("A task that has ended does not allow " + action)
 	}
@@ -199,16 +155,12 @@ func butActed(id uuid.UUID, err error) error {
 }
 
 // actOnMany answers POST /v1/tasks/actions.
-func (r *actionRoutes) actOnMany(ctx context.Context, _ *struct{}) (*client.BulkResult, error) {
-	var body bulkBody
-	if err := readBody(ctx, &body); err != nil {
-		return nil, err
-	}
-	bulk, err := body.bulk()
+func (r *actionRoutes) actOnMany(ctx context.Context, _ *struct{}, body *request[client.BulkAction]) (*client.BulkResult, error) {
+	bulk, err := bulkAction(body)
 	if err != nil {
 		return nil, err
 	}
-	done, err := r.actions.ActOnMany(ctx, bulk)
+	done, err := r.engine.ActOnMany(ctx, bulk)
 	if err != nil {
 		return nil, partly(ctx, done, err)
 	}

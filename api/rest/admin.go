@@ -33,14 +33,14 @@ type adminRoutes struct {
 
 func (r *adminRoutes) add() {
 	const tag, path = "administration", "/v1/admin/deployment-mode"
-	add(r.api, operation{method: http.MethodGet, path: path, id: "get-deployment-mode", tag: tag, failure: shapeProblem,
+	add(r.api, operation{method: http.MethodGet, path: path, id: "get-deployment-mode", tag: tag, failure: shapeProblem, unguarded: true,
 		summary: "Show the deployment mode"}, r.mode)
-	add(r.api, operation{method: http.MethodPut, path: path, id: "set-deployment-mode", tag: tag, failure: shapeProblem,
-		summary: "Change the deployment mode of this daemon", body: client.DeploymentMode{}}, r.setMode)
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "set-deployment-mode", tag: tag, failure: shapeProblem, unguarded: true,
+		summary: "Change the deployment mode of this daemon"}, r.setMode)
 }
 
 func (r *adminRoutes) addFleet() {
-	add(r.api, operation{method: http.MethodGet, path: "/v1/admin/fleet", id: "get-fleet", tag: "administration", failure: shapeProblem,
+	add(r.api, operation{method: http.MethodGet, path: "/v1/admin/fleet", id: "get-fleet", tag: "administration", failure: shapeProblem, unguarded: true,
 		summary: "List the daemons with a recent heartbeat"}, r.fleet)
 }
 
@@ -48,19 +48,14 @@ func (r *adminRoutes) mode(context.Context, *struct{}) (*client.DeploymentMode, 
 	return &client.DeploymentMode{Mode: string(r.status.Mode())}, nil
 }
 
-func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}) (*client.DeploymentMode, error) {
-	var body struct {
-		Mode *string `json:"mode"`
-	}
-	if err := readBody(ctx, &body); err != nil {
+func (r *adminRoutes) setMode(ctx context.Context, _ *struct{}, body *request[client.DeploymentMode]) (*client.DeploymentMode, error) {
+	body.need("mode")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	if body.Mode == nil {
-		return nil, unprocessable("missing field: mode")
-	}
-	mode, ok := deploymode.Parse(*body.Mode)
+	mode, ok := deploymode.Parse(body.body.Mode)
 	if !ok {
-		return nil, unprocessable(fmt.Sprintf("invalid deployment mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", clip(*body.Mode, 64)))
+		return nil, unprocessable(fmt.Sprintf("invalid deployment mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", clip(body.body.Mode, 64)))
 	}
 	before := r.status.Mode()
 	if err := r.status.SetMode(ctx, mode); err != nil {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
@@ -24,8 +22,6 @@ const (
 	batchRetry   = 2 * time.Second
 	// batchBodies is the bound of a batch as a multiple of the bound of other bodies.
 	batchBodies = 8
-	// usualTask is the approximate length of a task, for allocation.
-	usualTask = 200
 )
 
 // createMany answers POST /v1/tasks/batch: each task separately, in order. The whole is
@@ -51,14 +47,36 @@ func (t *taskRoutes) createMany(x *exchange) error {
 	if t.admission != nil {
 		b.turnAway(t.admitTask)
 	}
-	results := t.engine.CreateMany(ctx, b.requests)
+	results, err := t.createdMany(ctx, b.requests)
+	if err != nil {
+		return err
+	}
 	answer, server := b.answer(results, func(err error) *failure { return t.fail(ctx, err) })
 	if server != nil && answer.Created+answer.Existing == 0 {
 		x.fail(server) // it is in the log already
 		return nil
 	}
-	x.write(func(to []byte) []byte { return appendBatch(to, answer) })
-	return nil
+	return x.answer(answer)
+}
+
+// createdMany creates tasks. The error is that of a circuit breaker that is open; otherwise
+// each task has its own, and the breaker judges all of them together.
+func (t *taskRoutes) createdMany(ctx context.Context, requests []orchestration.Request) (results []orchestration.CreateResult, err error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	err = t.guard.Do(ctx, func(ctx context.Context) error {
+		results = t.engine.CreateMany(ctx, requests)
+		errs := make([]error, len(results))
+		for i := range results {
+			errs[i] = results[i].Err
+		}
+		return errors.Join(errs...)
+	})
+	if results != nil {
+		return results, nil
+	}
+	return nil, err
 }
 
 // enterBatch waits for a place, which the caller must release.
@@ -96,10 +114,11 @@ type batchEntry struct {
 }
 
 // add adds the next task.
-func (b *batch) add(body *createBody, err error) {
+func (b *batch) add(raw json.RawMessage) {
+	body, err := decodeRequest[client.TaskRequest](raw)
 	var request orchestration.Request
 	if err == nil {
-		request, err = body.request(b.correlation, b.now)
+		request, err = creation(body, b.correlation, b.now)
 	}
 	b.entries = append(b.entries, batchEntry{request: len(b.requests), err: err})
 	if err == nil {
@@ -126,12 +145,6 @@ func (b *batch) turnAway(admit func(namespace string) error) {
 
 // read decodes a body.
 func (b *batch) read(raw []byte) error {
-	likely := min(len(raw)/usualTask+1, client.MaxBatchTasks)
-	b.requests, b.entries = make([]orchestration.Request, 0, likely), make([]batchEntry, 0, likely)
-	if utf8.Valid(raw) && b.readPlain(raw) {
-		return b.checkSize(len(b.entries))
-	}
-	b.requests, b.entries = b.requests[:0], b.entries[:0]
 	var body struct {
 		Tasks *[]json.RawMessage `json:"tasks"`
 	}
@@ -141,44 +154,13 @@ func (b *batch) read(raw []byte) error {
 	if body.Tasks == nil {
 		return unprocessable("missing field: tasks")
 	}
-	if err := b.checkSize(len(*body.Tasks)); err != nil {
-		return err
-	}
-	for _, task := range *body.Tasks {
-		b.add(decodeTask(task))
-	}
-	return nil
-}
-
-// readPlain reads a batch whose every task is plain; false if it is not. It stops when
-// there are too many tasks.
-func (b *batch) readPlain(raw []byte) bool {
-	r := plainReader{text: raw}
-	if !r.next('{') {
-		return false
-	}
-	if key, ok := r.quoted(); !ok || string(key) != "tasks" || !r.next(':') || !r.next('[') {
-		return false
-	}
-	for len(b.entries) <= client.MaxBatchTasks {
-		body := r.task()
-		if body == nil {
-			return false
-		}
-		b.add(body, nil)
-		if r.next(']') {
-			return r.next('}') && r.end()
-		}
-		if !r.next(',') {
-			return false
-		}
-	}
-	return false
-}
-
-func (*batch) checkSize(n int) error {
+	n := len(*body.Tasks)
 	if n == 0 || n > client.MaxBatchTasks {
 		return badRequest(fmt.Sprintf("tasks must have 1 to %d entries", client.MaxBatchTasks))
+	}
+	b.requests, b.entries = make([]orchestration.Request, 0, n), make([]batchEntry, 0, n)
+	for _, task := range *body.Tasks {
+		b.add(task)
 	}
 	return nil
 }
@@ -216,34 +198,4 @@ func (b *batch) answer(results []orchestration.CreateResult, fail func(error) *f
 		}
 	}
 	return answer, server
-}
-
-// appendBatch writes the same JSON as encoding/json.
-func appendBatch(b []byte, answer *client.TaskBatch) []byte {
-	b = strconv.AppendInt(append(b, `{"created":`...), int64(answer.Created), 10)
-	b = strconv.AppendInt(append(b, `,"failed":`...), int64(answer.Failed), 10)
-	if answer.Existing > 0 {
-		b = strconv.AppendInt(append(b, `,"existing":`...), int64(answer.Existing), 10)
-	}
-	b = append(b, `,"results":[`...)
-	for i := range answer.Results {
-		result := &answer.Results[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if result.Error != nil {
-			text, err := encode(result)
-			if err == nil {
-				b = append(b, text[:len(text)-1]...)
-			}
-			continue
-		}
-		b = strconv.AppendInt(append(b, `{"index":`...), int64(result.Index), 10)
-		b = append(append(append(b, `,"task_uuid":"`...), result.TaskUUID...), '"')
-		if result.Existing {
-			b = append(b, `,"existing":true`...)
-		}
-		b = append(b, '}')
-	}
-	return append(b, "]}\n"...)
 }

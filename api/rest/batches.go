@@ -13,7 +13,7 @@ func (t *taskRoutes) batches(ctx context.Context, in *taskInput) (*client.Batche
 	if err != nil {
 		return nil, err
 	}
-	task, err := readTask(ctx, t.store, id)
+	task, err := t.readTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}

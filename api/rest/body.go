@@ -9,22 +9,35 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// readBody reads the body of the request of ctx and decodes it into v: 415 without a JSON
-// content type, 413 beyond the limit, 408 if it arrives too slowly, 400 if it is not
-// JSON, 422 if it is other JSON than v.
-func readBody(ctx context.Context, v any) error {
+// request is a decoded body of type B, with its keys as they were given and the problems
+// found in it.
+type request[B any] struct {
+	checked
+	body B
+}
+
+// readBody reads and decodes the body of the request of ctx: 415 without a JSON content
+// type, 413 beyond the limit, 408 if it arrives too slowly, 400 if it is not JSON, 422 if
+// it is other JSON than B. Unknown keys are ignored.
+func readBody[B any](ctx context.Context) (*request[B], error) {
 	x := exchangeOf(ctx)
 	raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return decode(raw, v)
+	return decodeRequest[B](raw)
+}
+
+func decodeRequest[B any](raw []byte) (*request[B], error) {
+	r := &request[B]{checked: checked{raw: raw}}
+	return r, decode(raw, &r.body)
 }
 
 // firstRead is the initial buffer for a body of unknown length.
@@ -129,6 +142,8 @@ func decode(raw []byte, v any) error {
 			message: fmt.Sprintf("The body is not JSON: %s (at byte %d)", syntax, syntax.Offset)}
 	case errors.As(err, &typing) && typing.Field == "":
 		return unprocessable("The body must be a JSON object, not " + typing.Value)
+	case errors.As(err, &typing) && typing.Type.Kind() == reflect.Struct:
+		return unprocessable(typing.Field + " must be a JSON object")
 	case errors.As(err, &typing):
 		return unprocessable(fmt.Sprintf("%s must not be of JSON type %s", typing.Field, typing.Value))
 	}

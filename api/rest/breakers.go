@@ -27,12 +27,17 @@ type breakerRoutes struct {
 	breakers Breakers
 }
 
-func (r *breakerRoutes) add() {
+// addBreakers adds the routes of the circuit breakers, if there are any.
+func (a *api) addBreakers(breakers Breakers) {
+	if breakers == nil {
+		return
+	}
 	const tag, path = "administration", "/v1/admin/breakers"
-	add(r.api, operation{method: http.MethodGet, path: path, id: "list-breakers", tag: tag, failure: shapeProblem,
+	r := &breakerRoutes{api: a, breakers: breakers}
+	add(a, operation{method: http.MethodGet, path: path, id: "list-breakers", tag: tag, failure: shapeProblem, unguarded: true,
 		summary: "List the circuit breakers of this daemon"}, r.list)
-	add(r.api, operation{method: http.MethodPut, path: path + "/{name}", id: "force-breaker", tag: tag, failure: shapeProblem,
-		summary: "Hold a circuit breaker open or closed, or make it automatic", body: client.BreakerForce{}}, r.force)
+	addBody(a, operation{method: http.MethodPut, path: path + "/{name}", id: "force-breaker", tag: tag, failure: shapeProblem, unguarded: true,
+		summary: "Hold a circuit breaker open or closed, or make it automatic"}, r.force)
 }
 
 func (r *breakerRoutes) list(context.Context, *struct{}) (*client.BreakerList, error) {
@@ -54,19 +59,14 @@ func breakerOf(h *breaker.Health) client.Breaker {
 
 func (r *breakerRoutes) force(ctx context.Context, in *struct {
 	Name string `path:"name"`
-}) (*client.Breaker, error) {
-	var body struct {
-		State *string `json:"state"`
-	}
-	if err := readBody(ctx, &body); err != nil {
+}, body *request[client.BreakerForce]) (*client.Breaker, error) {
+	body.need("state")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	if body.State == nil {
-		return nil, unprocessable("missing field: state")
-	}
-	control, err := breaker.ParseControl(*body.State)
+	control, err := breaker.ParseControl(body.body.State)
 	if err != nil {
-		return nil, unprocessable(fmt.Sprintf("invalid state %q: want forced_open, forced_closed or automatic", clip(*body.State, 64)))
+		return nil, unprocessable(fmt.Sprintf("invalid state %q: want forced_open, forced_closed or automatic", clip(body.body.State, 64)))
 	}
 	if err := r.breakers.Force(in.Name, control); errors.Is(err, breaker.ErrUnknown) {
 		return nil, notFound(fmt.Sprintf("Circuit breaker not found: %q", clip(in.Name, 64)))

@@ -2,21 +2,10 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"github.com/tasker-go/tasker/client"
-	"github.com/tasker-go/tasker/store"
 )
-
-// Chains reads the tasks before and behind a task; *store.Store is one.
-type Chains interface {
-	// Chain follows the chain of a task, up to limit links in each direction; the error
-	// wraps store.ErrNotFound if the task does not exist.
-	Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error)
-}
 
 // chainInput selects a task and the length.
 type chainInput struct {
@@ -34,11 +23,8 @@ func (t *taskRoutes) chain(ctx context.Context, in *chainInput) (*client.Chain, 
 		return nil, err
 	}
 	chain, err := t.store.Chain(ctx, id, limit)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
-	}
 	if err != nil {
-		return nil, err
+		return nil, ofTask(id, err)
 	}
 	w := &client.Chain{TaskUUID: id.String(), Tasks: make([]client.Task, len(chain.Tasks)), MoreBefore: chain.MoreBefore, MoreAfter: chain.MoreAfter}
 	for i, task := range chain.Tasks {

@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -11,9 +12,42 @@ import (
 	"github.com/tasker-go/tasker/orchestration"
 )
 
-// checked collects the problems of an operator's request body, so that all are reported
-// at once. A missing field is 422, a value out of bounds 400.
-type checked struct{ missing, problems []string }
+// checked collects the problems of a request, so that all are reported at once. A missing
+// field is 422, a value out of bounds 400.
+type checked struct {
+	raw               []byte // the body, valid JSON; nil: there is none
+	keys              map[string]json.RawMessage
+	missing, problems []string
+}
+
+// given returns the value of a key of the body; nil where the body does not have the key.
+// Only this distinguishes an absent field from one with the zero value.
+func (c *checked) given(name string) json.RawMessage {
+	if c.keys == nil && json.Unmarshal(c.raw, &c.keys) != nil {
+		return nil // there is no body, or it is no object
+	}
+	if value, exact := c.keys[name]; exact {
+		return value
+	}
+	for key, value := range c.keys {
+		if strings.EqualFold(key, name) { // as encoding/json matches
+			return value
+		}
+	}
+	return nil
+}
+
+// has reports whether the body has a field with a value other than null.
+func (c *checked) has(name string) bool { return !absent(c.given(name)) }
+
+// need records fields that are missing.
+func (c *checked) need(names ...string) {
+	for _, name := range names {
+		if !c.has(name) {
+			c.missing = append(c.missing, name)
+		}
+	}
+}
 
 func (c *checked) add(format string, args ...any) {
 	if len(c.problems) < 20 {
@@ -33,16 +67,21 @@ func (c *checked) err() error {
 }
 
 // required returns a text that must be there, 1 to limit characters long.
-func (c *checked) required(name string, value *string, limit int) string {
-	if value == nil {
+func (c *checked) required(name, value string, limit int) string {
+	if !c.has(name) {
 		c.missing = append(c.missing, name)
 		return ""
 	}
-	if strings.TrimSpace(*value) == "" {
+	return c.filled(name, value, limit)
+}
+
+// filled returns a text of 1 to limit characters.
+func (c *checked) filled(name, value string, limit int) string {
+	if strings.TrimSpace(value) == "" {
 		c.add("%s must not be empty", name)
 		return ""
 	}
-	return c.text(name, *value, limit)
+	return c.text(name, value, limit)
 }
 
 // text returns a text of at most limit characters that PostgreSQL can store.
@@ -58,32 +97,36 @@ func (c *checked) text(name, value string, limit int) string {
 
 // why returns the reason and the actor, which everything that changes a task
 // must have.
-func (c *checked) why(reason, actor *string) (why, who string) {
+func (c *checked) why(reason, actor string) (why, who string) {
 	return c.required("reason", reason, orchestration.MaxReasonLength), c.required("actor", actor, orchestration.MaxTextLength)
 }
 
 // id reads a UUID that must be there.
-func (c *checked) id(name string, value *string) (id uuid.UUID) {
-	if value == nil {
-		c.missing = append(c.missing, name)
+func (c *checked) id(name, value string) (id uuid.UUID) {
+	if c.need(name); !c.has(name) {
 		return id
 	}
-	id, err := uuid.Parse(*value)
+	id, err := uuid.Parse(value)
 	if err != nil {
 		c.add("%s must be a UUID", name)
 	}
 	return id
 }
 
-// within returns a number from minimum to maximum, fallback without one.
-func (c *checked) within(name string, value *int, minimum, maximum, fallback int) int {
-	if value == nil {
+// within returns a number from minimum to maximum, fallback where the body has none.
+func (c *checked) within(name string, value, minimum, maximum, fallback int) int {
+	if !c.has(name) {
 		return fallback
 	}
-	if *value < minimum || *value > maximum {
+	return c.bounded(name, value, minimum, maximum)
+}
+
+// bounded returns a number from minimum to maximum.
+func (c *checked) bounded(name string, value, minimum, maximum int) int {
+	if value < minimum || value > maximum {
 		c.add("%s must be between %d and %d", name, minimum, maximum)
 	}
-	return *value
+	return value
 }
 
 // value returns storable JSON: within the bounds of a context and without values that
@@ -119,32 +162,22 @@ func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "
 
 // only rejects a field that an action does not use: its sender expects another effect.
 func (c *checked) only(name string, there bool, action string, actions ...string) {
-	if !there {
-		return
+	if there && !slices.Contains(actions, action) {
+		c.add("%s is for %s only", name, strings.Join(actions, " and "))
 	}
-	for _, a := range actions {
-		if a == action {
-			return
-		}
-	}
-	c.add("%s is for %s only", name, strings.Join(actions, " and "))
 }
 
-// knownKeys rejects unknown keys of a filter. Elsewhere such keys are ignored, but a
-// misspelled condition would select too much.
-func knownKeys(name string, raw json.RawMessage, known ...string) error {
+// knownKeys rejects unknown keys of an object in the body, such as a filter. Elsewhere such
+// keys are ignored, but a misspelled condition would select too much.
+func (c *checked) knownKeys(name string, known ...string) error {
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &object); err != nil {
+	if err := json.Unmarshal(c.given(name), &object); err != nil {
 		return unprocessable(name + " must be a JSON object")
 	}
-next:
 	for key := range object {
-		for _, k := range known {
-			if key == k {
-				continue next
-			}
+		if !slices.Contains(known, key) {
+			return unprocessable(fmt.Sprintf("%s has no condition %q; there are %s", name, clip(strings.ToValidUTF8(key, "?"), 64), strings.Join(known, ", ")))
 		}
-		return unprocessable(fmt.Sprintf("%s has no condition %q; there are %s", name, clip(strings.ToValidUTF8(key, "?"), 64), strings.Join(known, ", ")))
 	}
 	return nil
 }

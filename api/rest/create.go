@@ -1,11 +1,10 @@
 package rest
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2/queryparam"
@@ -17,71 +16,36 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// createBody decodes a client.TaskRequest; nil pointers are missing fields. Other keys
-// are ignored, including requested_at and options.
-type createBody struct {
-	Name                *string         `json:"name"`
-	Namespace           *string         `json:"namespace"`
-	Version             *string         `json:"version"`
-	Context             json.RawMessage `json:"context"`
-	Initiator           *string         `json:"initiator"`
-	SourceSystem        *string         `json:"source_system"`
-	Reason              *string         `json:"reason"`
-	Tags                []string        `json:"tags"`
-	Priority            *int            `json:"priority"`
-	PriorityLevel       *int            `json:"priority_level"`
-	CorrelationID       *string         `json:"correlation_id"`
-	ParentCorrelationID *string         `json:"parent_correlation_id"`
-	IdempotencyKey      string          `json:"idempotency_key"`
-	ConflictPolicy      string          `json:"conflict_policy"`
-	StartAt             *client.Time    `json:"start_at"`
-	DelaySeconds        *float64        `json:"delay_seconds"`
-	Deadline            *client.Time    `json:"deadline"`
-	DependsOn           []string        `json:"depends_on"`
-	OnDependencyFailure string          `json:"on_dependency_failure"`
-	MaxAttempts         *int            `json:"max_attempts"`
-	RetryDelays         []string        `json:"retry_delays"`
-}
-
-// missing reports the required fields that are absent or null.
-func (b *createBody) missing() error {
-	var names []string
-	for _, f := range []struct {
-		name  string
-		value *string
-	}{{"name", b.Name}, {"namespace", b.Namespace},
+// creation checks a request for a task and converts it for the engine. correlation is the
+// header's, used if the request has none.
+func creation(r *request[client.TaskRequest], correlation string, now time.Time) (orchestration.Request, error) {
+	b := &r.body
+	for _, f := range [...]struct{ name, value string }{{"name", b.Name}, {"namespace", b.Namespace},
 		{"initiator", b.Initiator}, {"source_system", b.SourceSystem}, {"reason", b.Reason}} {
-		if f.value == nil {
-			names = append(names, f.name)
+		if f.value == "" {
+			r.need(f.name)
 		}
 	}
-	if len(b.Context) == 0 || string(b.Context) == "null" {
-		names = append(names, "context")
+	if absent(b.Context) {
+		r.need("context")
 	}
-	if names == nil {
-		return nil
+	if err := r.err(); err != nil {
+		return orchestration.Request{}, err
 	}
-	return unprocessable("missing field: " + strings.Join(names, ", "))
+	if b.Version == "" && r.has("version") { // absent: the highest
+		return orchestration.Request{}, badRequest("version must not be empty")
+	}
+	return requestOf(b, correlation, now)
 }
 
-// request converts the body for the engine. correlation is the header's, used if the body
-// has none.
-func (b *createBody) request(correlation string, now time.Time) (orchestration.Request, error) {
-	r := orchestration.Request{}
-	if err := b.missing(); err != nil {
-		return r, err
-	}
-	r = orchestration.Request{
-		Name: *b.Name, Namespace: *b.Namespace, Context: b.Context,
-		Initiator: *b.Initiator, SourceSystem: *b.SourceSystem, Reason: *b.Reason,
+// requestOf converts a complete request for a task for the engine, which checks the rest.
+func requestOf(b *client.TaskRequest, correlation string, now time.Time) (orchestration.Request, error) {
+	r := orchestration.Request{
+		Name: b.Name, Namespace: b.Namespace, Version: b.Version, Context: b.Context,
+		Initiator: b.Initiator, SourceSystem: b.SourceSystem, Reason: b.Reason,
 		Tags: b.Tags, IdempotencyKey: b.IdempotencyKey, Conflict: submission.ConflictPolicy(b.ConflictPolicy),
 	}
-	if b.Version != nil { // absent: the highest; empty: an error
-		if r.Version = *b.Version; r.Version == "" {
-			return r, badRequest("version must not be empty")
-		}
-	}
-	err := b.options(&r, now)
+	err := errors.Join(r.Urgency(b.Priority, b.PriorityLevel), r.Retries(b.MaxAttempts, b.RetryDelays), r.Start(timeOf(b.StartAt), b.DelaySeconds, now))
 	if err != nil {
 		return r, err
 	}
@@ -102,17 +66,6 @@ func (b *createBody) request(correlation string, now time.Time) (orchestration.R
 	}
 	r.DeadlineIn, err = submission.DeadlineIn(timeOf(b.Deadline), now)
 	return r, err
-}
-
-// options reads fields with several forms.
-func (b *createBody) options(r *orchestration.Request, now time.Time) error {
-	if err := r.Urgency(b.Priority, b.PriorityLevel); err != nil {
-		return err
-	}
-	if err := r.Retries(b.MaxAttempts, b.RetryDelays); err != nil {
-		return err
-	}
-	return r.Start(timeOf(b.StartAt), b.DelaySeconds, now)
 }
 
 // timeOf converts a time of the API.
@@ -144,15 +97,11 @@ func (t *taskRoutes) create(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	raw, err := readRaw(x, t.cfg.MaxBodyBytes)
+	body, err := readBody[client.TaskRequest](x.request.Context())
 	if err != nil {
 		return err
 	}
-	body, err := decodeTask(raw)
-	if err != nil {
-		return err
-	}
-	request, err := body.request(x.request.Header.Get("X-Correlation-Id"), time.Now())
+	request, err := creation(body, x.request.Header.Get("X-Correlation-Id"), time.Now())
 	if err != nil {
 		return err
 	}
@@ -160,44 +109,39 @@ func (t *taskRoutes) create(x *exchange) error {
 		return err
 	}
 	request.Watched = how.wait > 0
-	ctx := x.request.Context()
-	created, err := t.engine.Create(ctx, request)
+	task, err := through(x.request.Context(), t.guard, func(ctx context.Context) (*client.Task, error) {
+		return t.created(ctx, x, request, how)
+	})
 	if err != nil {
 		return err
 	}
-	if created.Existing {
-		x.Header().Set(replayedHeader, "true")
-	}
-	if how.wait > 0 || created.Existing {
-		task, err := t.show(ctx, created.UUID, how)
-		if err != nil && !created.Existing {
-			err = butCreated(created.UUID, err)
-		}
-		if err != nil {
-			return err
-		}
-		return x.answer(task)
-	}
-	return t.showCreated(x, &request, &created)
+	return x.answer(task)
 }
 
-// showCreated shows a new task without reading it: its first state follows from its plan
-// and the request.
-func (t *taskRoutes) showCreated(x *exchange, r *orchestration.Request, created *orchestration.Created) error {
-	if r.StartIn <= 0 && r.StartAt == nil && r.Override() == nil && len(r.DependsOn) == 0 {
-		first, err := t.firsts.of(created.Plan)
-		if err != nil {
-			return butCreated(created.UUID, err)
-		}
-		x.write(func(b []byte) []byte { return first.append(b, r, created) })
-		return nil
+// created creates a task and shows it.
+func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestration.Request, how display) (*client.Task, error) {
+	created, err := t.engine.Create(ctx, request)
+	if err != nil {
+		return nil, err
 	}
-	fresh := newTaskOf(r, created)
+	switch {
+	case created.Existing:
+		x.Header().Set(replayedHeader, "true")
+		return t.show(ctx, created.UUID, how)
+	case how.wait > 0:
+		task, err := t.show(ctx, created.UUID, how)
+		if err != nil {
+			err = butCreated(created.UUID, err)
+		}
+		return task, err
+	}
+	// Its first state follows from its plan and the request.
+	fresh := newTaskOf(&request, &created)
 	task, err := fresh.AsCreated(created.RequestedAt)
 	if err != nil {
-		return butCreated(created.UUID, err)
+		return nil, butCreated(created.UUID, err)
 	}
-	return x.answer(taskOf(task, true))
+	return taskOf(task, true), nil
 }
 
 // newTaskOf is the task created for a request.

@@ -15,57 +15,27 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// DeadLetters is the dead-letter queue for the API; *store.Store implements it.
-type DeadLetters interface {
-	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error)
-	// DeadLetter, DeadLetterOfTask (the newest) and UpdateDeadLetter return
-	// store.ErrNotFound if there is none.
-	DeadLetter(ctx context.Context, id uuid.UUID) (store.DeadLetter, error)
-	DeadLetterOfTask(ctx context.Context, task uuid.UUID) (store.DeadLetter, error)
-	UpdateDeadLetter(ctx context.Context, id uuid.UUID, u store.DeadLetterUpdate) (store.DeadLetter, error)
-	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
-	InvestigationQueue(ctx context.Context, limit int) ([]store.QueueEntry, error)
-	StalenessMonitor(ctx context.Context, th store.StaleThresholds, limit int) ([]store.StalenessEntry, error)
-	// OpenDeadLetter opens an entry; created is false if the task has a pending one, to
-	// which the detail is added.
-	OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workflow.DeadLetterReason, detail, actor string,
-		metadata json.RawMessage) (l store.DeadLetter, created bool, err error)
-	// PurgeDeadLetters deletes closed entries and returns their number, or with dry only
-	// the number.
-	PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, dry bool) (int, error)
-	// RecordAction records an operator's action.
-	RecordAction(ctx context.Context, a store.OperatorAction) error
-}
-
 const dlqTag = "dlq"
 
 // dlqRoutes show and change the dead-letter queue.
 type dlqRoutes struct {
-	*api
-	letters    DeadLetters
-	actions    Actions // nil: nothing is replayed
+	*orchestratorAPI
 	thresholds store.StaleThresholds
 }
 
 func (r *dlqRoutes) add() {
-	get := func(path, id, summary string) operation {
-		return operation{method: http.MethodGet, path: path, id: id, tag: dlqTag, summary: summary}
+	route := func(method, path, id, summary string) operation {
+		return operation{method: method, path: "/v1/dlq" + path, id: id, tag: dlqTag, summary: summary}
 	}
-	add(r.api, get("/v1/dlq", "list-dlq-entries", "List the dead-letter queue, newest first"), r.list)
-	add(r.api, get("/v1/dlq/task/{task_uuid}", "get-dlq-entry-of-task", "Show the newest entry of a task"), r.ofTask)
-	add(r.api, get("/v1/dlq/stats", "get-dlq-stats", "Count the entries by reason"), r.stats)
-	add(r.api, get("/v1/dlq/investigation-queue", "get-dlq-investigation-queue", "List pending entries, the most urgent first"), r.queue)
-	add(r.api, get("/v1/dlq/staleness", "get-dlq-staleness", "List living tasks by their nearest threshold, stale ones first"), r.staleness)
-	add(r.api, operation{method: http.MethodPatch, path: "/v1/dlq/entry/{dlq_entry_uuid}", id: "update-dlq-entry", tag: dlqTag,
-		summary: "Change an investigation", body: client.DLQUpdate{}}, r.update)
-	add(r.api, operation{method: http.MethodPost, path: "/v1/dlq/entries", id: "add-dlq-entry", tag: dlqTag,
-		summary: "Put a task into the dead-letter queue by hand", body: client.DLQAdd{}}, r.open)
-	add(r.api, operation{method: http.MethodPost, path: "/v1/dlq/purge", id: "purge-dlq", tag: dlqTag,
-		summary: "Delete closed entries, or count them", body: client.DLQPurge{}}, r.purge)
-	if r.actions != nil {
-		add(r.api, operation{method: http.MethodPost, path: "/v1/dlq/replay", id: "replay-dlq", tag: dlqTag,
-			summary: "Replay entries as new tasks, or list them", body: client.DLQReplay{}}, r.replay)
-	}
+	add(r.api, route(http.MethodGet, "", "list-dlq-entries", "List the dead-letter queue, newest first"), r.list)
+	add(r.api, route(http.MethodGet, "/task/{task_uuid}", "get-dlq-entry-of-task", "Show the newest entry of a task"), r.ofTask)
+	add(r.api, route(http.MethodGet, "/stats", "get-dlq-stats", "Count the entries by reason"), r.stats)
+	add(r.api, route(http.MethodGet, "/investigation-queue", "get-dlq-investigation-queue", "List pending entries, the most urgent first"), r.queue)
+	add(r.api, route(http.MethodGet, "/staleness", "get-dlq-staleness", "List living tasks by their nearest threshold, stale ones first"), r.staleness)
+	addBody(r.api, route(http.MethodPatch, "/entry/{dlq_entry_uuid}", "update-dlq-entry", "Change an investigation"), r.update)
+	addBody(r.api, route(http.MethodPost, "/entries", "add-dlq-entry", "Put a task into the dead-letter queue by hand"), r.open)
+	addBody(r.api, route(http.MethodPost, "/purge", "purge-dlq", "Delete closed entries, or count them"), r.purge)
+	addBody(r.api, route(http.MethodPost, "/replay", "replay-dlq", "Replay entries as new tasks, or list them"), r.replay)
 }
 
 // dlqQuery selects entries.
@@ -106,7 +76,7 @@ func (r *dlqRoutes) list(ctx context.Context, in *dlqQuery) ([]client.DLQEntry, 
 	if err != nil {
 		return nil, err
 	}
-	letters, err := r.letters.DeadLetters(ctx, f)
+	letters, err := r.store.DeadLetters(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -124,51 +94,39 @@ func (r *dlqRoutes) ofTask(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.letters.DeadLetterOfTask(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("DLQ entry not found for task: %s", id))
-	}
+	l, err := r.store.DeadLetterOfTask(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, missing(err, "DLQ entry not found for task: %s", id)
 	}
 	return dlqEntryOf(&l), nil
 }
 
 func (r *dlqRoutes) update(ctx context.Context, in *struct {
 	UUID string `path:"dlq_entry_uuid" format:"uuid"`
-}) (*client.DLQUpdated, error) {
+}, body *request[client.DLQUpdate]) (*client.DLQUpdated, error) {
 	id, err := parseTask(in.UUID)
 	if err != nil {
 		return nil, err
 	}
-	var body dlqUpdateBody
-	if err := readBody(ctx, &body); err != nil {
-		return nil, err
-	}
-	u, err := body.update()
+	u, err := investigation(body)
 	if err != nil {
 		return nil, err
 	}
-	_, err = r.letters.UpdateDeadLetter(ctx, id, u)
-	if errors.Is(err, store.ErrDeadLetterOpen) {
-		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The task has another entry that is Pending"}
-	}
-	if err != nil {
+	_, err = r.store.UpdateDeadLetter(ctx, id, u)
+	switch {
+	case errors.Is(err, store.ErrDeadLetterOpen):
+		return nil, conflict("The task has another entry that is Pending")
+	case err != nil:
 		return nil, ofEntry(id, err)
 	}
 	return &client.DLQUpdated{Success: true, Message: "Investigation status updated successfully", DLQEntryUUID: id.String()}, nil
 }
 
 // ofEntry adds the entry to a not-found error.
-func ofEntry(id uuid.UUID, err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return notFound(fmt.Sprintf("DLQ entry not found: %s", id))
-	}
-	return err
-}
+func ofEntry(id uuid.UUID, err error) error { return missing(err, "DLQ entry not found: %s", id) }
 
 func (r *dlqRoutes) stats(ctx context.Context, _ *struct{}) ([]client.DLQStats, error) {
-	rows, err := r.letters.DeadLetterStats(ctx)
+	rows, err := r.store.DeadLetterStats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +147,7 @@ func (r *dlqRoutes) queue(ctx context.Context, in *limitQuery) ([]client.DLQQueu
 	if err != nil {
 		return nil, err
 	}
-	rows, err := r.letters.InvestigationQueue(ctx, limit)
+	rows, err := r.store.InvestigationQueue(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +163,7 @@ func (r *dlqRoutes) staleness(ctx context.Context, in *limitQuery) ([]client.Sta
 	if err != nil {
 		return nil, err
 	}
-	rows, err := r.letters.StalenessMonitor(ctx, r.thresholds, limit)
+	rows, err := r.store.StalenessMonitor(ctx, r.thresholds, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -216,87 +174,78 @@ func (r *dlqRoutes) staleness(ctx context.Context, in *limitQuery) ([]client.Sta
 	return entries, nil
 }
 
-func (r *dlqRoutes) open(ctx context.Context, _ *struct{}) (*client.DLQEntry, error) {
-	var body dlqAddBody
-	if err := readBody(ctx, &body); err != nil {
+// open opens an entry for a task. A pending one stays unchanged except for the added
+// detail.
+func (r *dlqRoutes) open(ctx context.Context, _ *struct{}, body *request[client.DLQAdd]) (*client.DLQEntry, error) {
+	b := &body.body
+	task := body.id("task_uuid", b.TaskUUID)
+	reason, actor := body.why(b.Reason, b.Actor)
+	metadata := body.object("metadata", b.Metadata)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	var c checked
-	task := c.id("task_uuid", body.TaskUUID)
-	reason, actor := c.why(body.Reason, body.Actor)
-	metadata := c.object("metadata", body.Metadata)
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	l, err := openLetter(ctx, r.letters, task, reason, actor, metadata)
+	l, _, err := r.store.OpenDeadLetter(ctx, task, workflow.DeadLetterManual, reason, actor, metadata)
 	if err != nil {
 		return nil, ofTask(task, err)
 	}
-	return dlqEntryOf(l), nil
+	return dlqEntryOf(&l), nil
 }
 
-// openLetter opens an entry for a task. A pending one stays unchanged except for the
-// added detail.
-func openLetter(ctx context.Context, letters DeadLetters, task uuid.UUID, reason, actor string, metadata json.RawMessage) (*store.DeadLetter, error) {
-	if letters == nil {
-		return nil, badRequest("This daemon has no dead-letter queue")
+// maxPurgeSeconds keeps an age inside of time.Duration.
+const maxPurgeSeconds = int64(10 * 366 * 24 * time.Hour / time.Second)
+
+func (r *dlqRoutes) purge(ctx context.Context, _ *struct{}, body *request[client.DLQPurge]) (*client.DLQPurged, error) {
+	var age int64
+	b := &body.body
+	if body.need("older_than_seconds"); b.OlderThanSeconds != nil {
+		if age = *b.OlderThanSeconds; age < 0 || age > maxPurgeSeconds {
+			body.add("older_than_seconds must be between 0 and %d", maxPurgeSeconds)
+		}
 	}
-	l, _, err := letters.OpenDeadLetter(ctx, task, workflow.DeadLetterManual, reason, actor, metadata)
-	return &l, err
-}
-
-func (r *dlqRoutes) purge(ctx context.Context, _ *struct{}) (*client.DLQPurged, error) {
-	var body dlqPurgeBody
-	if err := readBody(ctx, &body); err != nil {
+	limit := body.within("limit", b.Limit, 1, client.MaxPurgeLimit, client.DefaultPurgeLimit)
+	done := store.OperatorAction{Action: "purge_dlq", DryRun: b.DryRun == nil || *b.DryRun,
+		Target: json.RawMessage(fmt.Sprintf(`{"older_than_seconds":%d,"limit":%d}`, age, limit))}
+	done.Reason, done.Actor = body.why(b.Reason, b.Actor)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	p, err := body.purge()
+	n, err := r.store.PurgeDeadLetters(ctx, time.Duration(age)*time.Second, limit, done.DryRun)
 	if err != nil {
 		return nil, err
 	}
-	n, err := r.letters.PurgeDeadLetters(ctx, p.olderThan, p.limit, p.dry)
-	if err != nil {
-		return nil, err
-	}
-	done := store.OperatorAction{Actor: p.actor, Action: "purge_dlq", Reason: p.reason, DryRun: p.dry, Matched: n,
-		Target: json.RawMessage(fmt.Sprintf(`{"older_than_seconds":%d,"limit":%d}`, p.olderThan/time.Second, p.limit))}
-	if !p.dry {
+	if done.Matched = n; !done.DryRun {
 		done.Changed = n
 	}
-	if err := r.letters.RecordAction(ctx, done); err != nil {
+	if err := r.store.RecordAction(ctx, done); err != nil {
 		return nil, err
 	}
-	return &client.DLQPurged{Purged: n, DryRun: p.dry}, nil
+	return &client.DLQPurged{Purged: n, DryRun: done.DryRun}, nil
 }
 
 // replayRoom is the part of a request's time that a replay may plan with.
 const replayRoom = 0.8
 
-func (r *dlqRoutes) replay(ctx context.Context, _ *struct{}) (*client.BulkResult, error) {
-	var body dlqReplayBody
-	if err := readBody(ctx, &body); err != nil {
-		return nil, err
+func (r *dlqRoutes) replay(ctx context.Context, _ *struct{}, body *request[client.DLQReplay]) (*client.BulkResult, error) {
+	if body.has("dlq_entry_uuid") {
+		return r.replayOne(ctx, body)
 	}
-	if body.EntryUUID != nil {
-		return r.replayOne(ctx, &body)
-	}
-	many, err := body.many(time.Duration(replayRoom * float64(r.cfg.RequestTimeout)))
+	many, err := replayOfMany(body, time.Duration(replayRoom*float64(r.cfg.RequestTimeout)))
 	if err != nil {
 		return nil, err
 	}
-	done, err := r.actions.ReplayDeadLetters(ctx, many)
+	done, err := r.engine.ReplayDeadLetters(ctx, many)
 	if err != nil {
 		return nil, partly(ctx, done, err)
 	}
 	return bulkResultOf(done), nil
 }
 
-func (r *dlqRoutes) replayOne(ctx context.Context, body *dlqReplayBody) (*client.BulkResult, error) {
-	id, again, dry, err := body.one()
+func (r *dlqRoutes) replayOne(ctx context.Context, body *request[client.DLQReplay]) (*client.BulkResult, error) {
+	id, again, dry, err := replayOfOne(body)
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.letters.DeadLetter(ctx, id)
+	l, err := r.store.DeadLetter(ctx, id)
 	if err != nil {
 		return nil, ofEntry(id, err)
 	}
@@ -308,7 +257,7 @@ func (r *dlqRoutes) replayOne(ctx context.Context, body *dlqReplayBody) (*client
 	if dry {
 		return result, nil
 	}
-	created, err := r.actions.Replay(ctx, l.TaskUUID, again)
+	created, err := r.engine.Replay(ctx, l.TaskUUID, again)
 	if err != nil {
 		return nil, ofTask(l.TaskUUID, err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
@@ -220,13 +219,4 @@ func TestDLQPurge(t *testing.T) {
 		require.Equal(t, want, h.do(http.MethodPost, purgePath, body).StatusCode, body)
 	}
 	require.Empty(t, o.taken())
-}
-
-// Without an engine there are no replays; the other routes work.
-func TestDLQWithoutReplay(t *testing.T) {
-	t.Parallel()
-	o := &fakeOperator{}
-	h := newHouse(t, func(_ *rest.Config, w *rest.Orchestrator) { w.DeadLetters = &fakeLetters{o} })
-	require.Equal(t, 200, h.get(dlqPath).StatusCode)
-	h.do(http.MethodPost, replayPath, `{}`).refused(t, 404, "NOT_FOUND")
 }

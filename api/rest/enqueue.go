@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -13,34 +14,18 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// enqueueBody decodes a client.EnqueueRequest: a creation that names a type instead of a
-// template.
-type enqueueBody struct {
-	createBody
-	Type    *string         `json:"type"`
+// enqueueRequest is a client.EnqueueRequest in the form of the creation that it makes, which
+// the type completes.
+type enqueueRequest struct {
+	client.TaskRequest
+	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload"`
 	Queue   string          `json:"queue"`
 }
 
-// check checks what does not depend on the type.
-func (b *enqueueBody) check() error {
-	var c checked
-	c.required("type", b.Type, orchestration.MaxNameLength)
-	c.text("queue", b.Queue, orchestration.MaxNameLength)
-	if absent(b.Payload) {
-		c.missing = append(c.missing, "payload")
-	}
-	return c.err()
-}
-
-// fill completes the creation from the type. The initiator is optional here.
-func (b *enqueueBody) fill(template *workflow.Template) {
-	b.Name, b.Namespace, b.Version, b.Context = &template.Name, &template.Namespace, &template.Version, b.Payload
-	for _, text := range []**string{&b.Initiator, &b.SourceSystem, &b.Reason} {
-		if *text == nil {
-			*text = new(string)
-		}
-	}
+// fill completes the creation from the type.
+func (b *enqueueRequest) fill(template *workflow.Template) {
+	b.Name, b.Namespace, b.Version, b.Context = template.Name, template.Namespace, template.Version, b.Payload
 	if b.IdempotencyKey != "" && b.ConflictPolicy == "" {
 		b.ConflictPolicy = client.ConflictUseExisting
 	}
@@ -49,48 +34,60 @@ func (b *enqueueBody) fill(template *workflow.Template) {
 // enqueue answers POST /v1/enqueue: 201 for a new task, 200 for the existing one with the
 // key.
 func (r *typeRoutes) enqueue(x *exchange) error {
-	if err := r.tasks.admitRequest(); err != nil {
+	if err := r.admitRequest(); err != nil {
 		return err
 	}
-	raw, err := readRaw(x, r.cfg.MaxBodyBytes)
+	body, err := readBody[enqueueRequest](x.request.Context())
 	if err != nil {
 		return err
 	}
-	var body enqueueBody
-	if err := decode(raw, &body); err != nil {
+	b := &body.body
+	body.required("type", b.Type, orchestration.MaxNameLength)
+	body.text("queue", b.Queue, orchestration.MaxNameLength)
+	if absent(b.Payload) {
+		body.need("payload")
+	}
+	if err := body.err(); err != nil {
 		return err
 	}
-	if err := body.check(); err != nil {
-		return err
-	}
-	ctx := x.request.Context()
-	plan, err := r.types.PlanOfType(ctx, body.Queue, *body.Type)
+	answer, err := through(x.request.Context(), r.guard, func(ctx context.Context) (*client.Enqueued, error) { return r.enqueued(ctx, x, b) })
 	if err != nil {
 		return err
 	}
-	if err := r.tasks.admitTask(plan.Template.Namespace); err != nil {
-		return err
+	if answer.Existing {
+		return x.answer(answer)
 	}
-	body.fill(plan.Template)
-	request, err := body.request(x.request.Header.Get("X-Correlation-Id"), time.Now())
+	return x.answerWith(http.StatusCreated, answer)
+}
+
+func (r *typeRoutes) enqueued(ctx context.Context, x *exchange, b *enqueueRequest) (*client.Enqueued, error) {
+	plan, err := r.engine.PlanOfType(ctx, b.Queue, b.Type)
 	if err != nil {
-		return inPayload(err)
+		return nil, err
 	}
-	created, err := r.tasks.engine.Create(ctx, request)
+	if err := r.admitTask(plan.Template.Namespace); err != nil {
+		return nil, err
+	}
+	b.fill(plan.Template)
+	request, err := requestOf(&b.TaskRequest, x.request.Header.Get("X-Correlation-Id"), time.Now())
 	if err != nil {
-		return inPayload(err)
+		return nil, inPayload(err)
 	}
-	answer := client.Enqueued{ID: created.UUID.String(), Status: workflow.TaskPending.String(), Queue: plan.Template.Namespace, Existing: created.Existing}
+	created, err := r.engine.Create(ctx, request)
+	if err != nil {
+		return nil, inPayload(err)
+	}
+	answer := &client.Enqueued{ID: created.UUID.String(), Status: workflow.TaskPending.String(), Queue: plan.Template.Namespace, Existing: created.Existing}
 	if !created.Existing {
-		return x.answerWith(http.StatusCreated, answer)
+		return answer, nil
 	}
 	x.Header().Set(replayedHeader, "true")
-	task, err := readTask(ctx, r.tasks.store, created.UUID)
+	task, err := r.readTask(ctx, created.UUID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer.Status = workflow.VisibleTaskState(task.State, task.Counts()).String()
-	return x.answer(answer)
+	return answer, nil
 }
 
 // inPayload turns problems of a context into problems of the payload.

@@ -11,44 +11,12 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// bodyWhy is the optional actor and reason of a body.
-type bodyWhy struct {
-	Actor  string `json:"actor"`
-	Reason string `json:"reason"`
-}
-
-func (b *bodyWhy) check(c *checked) {
-	c.text("reason", b.Reason, orchestration.MaxReasonLength)
-	c.text("actor", b.Actor, orchestration.MaxTextLength)
-}
-
-// action is the record of the action; missing fields have defaults.
-func (b *bodyWhy) action(name, actor, reason string) store.OperatorAction {
-	a := store.OperatorAction{Action: name, Actor: actor, Reason: reason}
-	if strings.TrimSpace(b.Actor) != "" {
-		a.Actor = b.Actor
-	}
-	if strings.TrimSpace(b.Reason) != "" {
-		a.Reason = b.Reason
-	}
-	return a
-}
-
-// consumerBody decodes a client.EventConsumerRequest.
-type consumerBody struct {
-	Name      *string  `json:"name"`
-	Namespace *string  `json:"namespace"`
-	Patterns  []string `json:"patterns"`
-	From      string   `json:"from"`
-	bodyWhy
-}
-
 var consumerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
-func (b *consumerBody) definition() (def store.EventConsumer, from store.EventPlace, err error) {
-	var c checked
+// consumer checks the definition of a consumer, and where it begins.
+func (c *checked) consumer(b *client.EventConsumerRequest) (def store.EventConsumer, from store.EventPlace) {
 	def.Name = c.required("name", b.Name, 64)
-	if b.Name != nil && !consumerName.MatchString(def.Name) {
+	if c.has("name") && !consumerName.MatchString(def.Name) {
 		c.add("name must be 1 to 64 lower case letters, digits, dots, - and _, and begin with a letter or a digit")
 	}
 	def.Namespace = c.required("namespace", b.Namespace, orchestration.MaxNameLength)
@@ -62,8 +30,7 @@ func (b *consumerBody) definition() (def store.EventConsumer, from store.EventPl
 	if b.From != "" {
 		from = c.place("from", b.From)
 	}
-	b.check(&c)
-	return def, from, c.err()
+	return def, from
 }
 
 // pattern checks a pattern for names of events.

@@ -12,41 +12,22 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Events are durable domain events for the API; *store.Store implements it.
-type Events interface {
-	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
-	LastEvent(ctx context.Context, namespace string) (position int64, err error)
-	EventConsumers(ctx context.Context, limit int) ([]store.EventConsumer, error)
-	EventConsumer(ctx context.Context, name string) (store.EventConsumer, error)
-	CreateEventConsumer(ctx context.Context, def store.EventConsumer, from store.EventPlace, most int, by store.OperatorAction) (store.EventConsumer, error)
-	ResetEventConsumer(ctx context.Context, name string, to store.EventPlace, by store.OperatorAction) (store.EventConsumer, error)
-	DeleteEventConsumer(ctx context.Context, name string, by store.OperatorAction) (store.EventConsumer, error)
-	ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (store.ClaimedEvents, error)
-	AckEvents(ctx context.Context, consumer string, token, position int64, letGo bool) error
-}
-
 // eventRoutes show domain events and let consumers read them.
 type eventRoutes struct {
-	*api
-	events Events
-	most   int // consumers
-	actor  string
+	*orchestratorAPI
+	most int // consumers
 }
 
 func (r *eventRoutes) add() {
 	const tag, all, one = "events", "/v1/event-consumers", "/v1/event-consumers/{name}"
 	add(r.api, operation{method: http.MethodGet, path: "/v1/events", id: "list-events", tag: tag, summary: "List durable domain events by position"}, r.list)
-	add(r.api, operation{method: http.MethodPost, path: all, id: "create-event-consumer", tag: tag, summary: "Create a consumer for the events of a namespace",
-		body: client.EventConsumerRequest{}}, r.create)
+	addBody(r.api, operation{method: http.MethodPost, path: all, id: "create-event-consumer", tag: tag, summary: "Create a consumer for the events of a namespace"}, r.create)
 	add(r.api, operation{method: http.MethodGet, path: all, id: "list-event-consumers", tag: tag, summary: "List consumers by name"}, r.consumers)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-event-consumer", tag: tag, summary: "Show a consumer and how far behind it is"}, r.get)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-event-consumer", tag: tag, summary: "Delete a consumer; events stay"}, r.remove)
-	add(r.api, operation{method: http.MethodPost, path: one + "/claim", id: "claim-events", tag: tag, summary: "Claim the next events of a consumer",
-		body: client.EventClaim{}}, r.claim)
-	add(r.api, operation{method: http.MethodPost, path: one + "/ack", id: "ack-events", tag: tag, summary: "Acknowledge everything up to a position",
-		body: client.EventAck{}}, r.ack)
-	add(r.api, operation{method: http.MethodPost, path: one + "/reset", id: "reset-event-consumer", tag: tag, summary: "Move a consumer to another position",
-		body: client.EventReset{}}, r.reset)
+	addBody(r.api, operation{method: http.MethodPost, path: one + "/claim", id: "claim-events", tag: tag, summary: "Claim the next events of a consumer"}, r.claim)
+	addBody(r.api, operation{method: http.MethodPost, path: one + "/ack", id: "ack-events", tag: tag, summary: "Acknowledge everything up to a position"}, r.ack)
+	addBody(r.api, operation{method: http.MethodPost, path: one + "/reset", id: "reset-event-consumer", tag: tag, summary: "Move a consumer to another position"}, r.reset)
 }
 
 // eventQuery selects events.
@@ -85,10 +66,10 @@ func (r *eventRoutes) list(ctx context.Context, in *eventQuery) (*client.EventLi
 		return nil, err
 	}
 	if in.After == client.EventsFromNow {
-		last, err := r.events.LastEvent(ctx, f.Namespace)
+		last, err := r.store.LastEvent(ctx, f.Namespace)
 		return &client.EventList{Events: []client.Event{}, Next: last}, err
 	}
-	page, err := r.events.Events(ctx, f)
+	page, err := r.store.Events(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -107,24 +88,19 @@ type consumerWhy struct {
 	Actor  string `query:"actor" doc:"Who acts"`
 }
 
-func (r *eventRoutes) create(ctx context.Context, _ *struct{}) (*client.EventConsumer, error) {
-	var body consumerBody
-	if err := readBody(ctx, &body); err != nil {
+func (r *eventRoutes) create(ctx context.Context, _ *struct{}, body *request[client.EventConsumerRequest]) (*client.EventConsumer, error) {
+	b := &body.body
+	def, from := body.consumer(b)
+	why := body.whyOr(b.Reason, b.Actor, r.actor, "created over the API")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	def, from, err := body.definition()
-	if err != nil {
-		return nil, err
-	}
-	c, err := r.events.CreateEventConsumer(ctx, def, from, r.most, body.action("create_event_consumer", r.actor, "created over the API"))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound("Namespace not found: " + def.Namespace)
-	}
-	return consumerOf(&c, err)
+	c, err := r.store.CreateEventConsumer(ctx, def, from, r.most, recorded("create_event_consumer", why))
+	return consumerOf(&c, missing(err, "Namespace not found: %s", def.Namespace))
 }
 
 func (r *eventRoutes) consumers(ctx context.Context, _ *struct{}) (*client.EventConsumerList, error) {
-	found, err := r.events.EventConsumers(ctx, r.most)
+	found, err := r.store.EventConsumers(ctx, r.most)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +115,7 @@ func (r *eventRoutes) get(ctx context.Context, in *consumerInput) (*client.Event
 	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
-	c, err := r.events.EventConsumer(ctx, in.Name)
+	c, err := r.store.EventConsumer(ctx, in.Name)
 	return consumerOf(&c, ofConsumer(in.Name, err))
 }
 
@@ -147,105 +123,83 @@ func (r *eventRoutes) remove(ctx context.Context, in *consumerWhy) (*client.Even
 	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
-	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "deleted over the API")
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.events.DeleteEventConsumer(ctx, in.Name, store.OperatorAction{Action: "delete_event_consumer", Actor: why.Actor, Reason: why.Reason})
+	c, err := r.store.DeleteEventConsumer(ctx, in.Name, recorded("delete_event_consumer", why))
 	return consumerOf(&c, ofConsumer(in.Name, err))
 }
 
-func (r *eventRoutes) reset(ctx context.Context, in *consumerInput) (*client.EventConsumer, error) {
-	var body struct {
-		To *string `json:"to"`
-		bodyWhy
-	}
-	if err := errors.Join(filterText("name", in.Name), readBody(ctx, &body)); err != nil {
+func (r *eventRoutes) reset(ctx context.Context, in *consumerInput, body *request[client.EventReset]) (*client.EventConsumer, error) {
+	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
-	var c checked
 	var to store.EventPlace
-	if text := c.required("to", body.To, 32); text != "" {
-		to = c.place("to", text)
+	if text := body.required("to", body.body.To, 32); text != "" {
+		to = body.place("to", text)
 	}
-	body.check(&c)
-	if err := c.err(); err != nil {
+	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "reset over the API")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	consumer, err := r.events.ResetEventConsumer(ctx, in.Name, to, body.action("reset_event_consumer", r.actor, "reset over the API"))
+	consumer, err := r.store.ResetEventConsumer(ctx, in.Name, to, recorded("reset_event_consumer", why))
 	return consumerOf(&consumer, ofConsumer(in.Name, err))
 }
 
-func (r *eventRoutes) claim(ctx context.Context, in *consumerInput) (*client.ClaimedEvents, error) {
-	var body struct {
-		Worker *string `json:"worker"`
-		Limit  *int    `json:"limit"`
-		Lease  *int    `json:"lease_seconds"`
-	}
-	if err := errors.Join(filterText("name", in.Name), readBody(ctx, &body)); err != nil {
+func (r *eventRoutes) claim(ctx context.Context, in *consumerInput, body *request[client.EventClaim]) (*client.ClaimedEvents, error) {
+	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
-	var c checked
-	worker := c.required("worker", body.Worker, orchestration.MaxTextLength)
-	limit := c.within("limit", body.Limit, 1, client.MaxClaimedEvents, client.DefaultClaimedEvents)
-	lease := c.within("lease_seconds", body.Lease, 1, client.MaxEventLeaseSeconds, client.DefaultEventLease)
-	if err := c.err(); err != nil {
+	worker := body.required("worker", body.body.Worker, orchestration.MaxTextLength)
+	limit := body.within("limit", body.body.Limit, 1, client.MaxClaimedEvents, client.DefaultClaimedEvents)
+	lease := body.within("lease_seconds", body.body.LeaseSeconds, 1, client.MaxEventLeaseSeconds, client.DefaultEventLease)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	claimed, err := r.events.ClaimEvents(ctx, in.Name, worker, limit, time.Duration(lease)*time.Second)
+	claimed, err := r.store.ClaimEvents(ctx, in.Name, worker, limit, time.Duration(lease)*time.Second)
 	if err != nil {
 		return nil, ofConsumer(in.Name, err)
 	}
 	return &client.ClaimedEvents{Token: claimed.Token, Events: eventsOf(claimed.Events)}, nil
 }
 
-func (r *eventRoutes) ack(ctx context.Context, in *consumerInput) (*client.EventConsumer, error) {
-	var body struct {
-		Token    *int64 `json:"token"`
-		Position *int64 `json:"position"`
-		Release  bool   `json:"release"`
-	}
-	if err := errors.Join(filterText("name", in.Name), readBody(ctx, &body)); err != nil {
+func (r *eventRoutes) ack(ctx context.Context, in *consumerInput, body *request[client.EventAck]) (*client.EventConsumer, error) {
+	if err := filterText("name", in.Name); err != nil {
 		return nil, err
 	}
-	var c checked
-	for name, value := range map[string]*int64{"token": body.Token, "position": body.Position} {
-		if value == nil {
-			c.missing = append(c.missing, name)
-		} else if *value < 0 {
-			c.add("%s must not be negative", name)
-		}
+	b := &body.body
+	if body.need("token", "position"); b.Token < 0 || b.Position < 0 {
+		body.add("token and position must not be negative")
 	}
-	if err := c.err(); err != nil {
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	if err := r.events.AckEvents(ctx, in.Name, *body.Token, *body.Position, body.Release); err != nil {
+	if err := r.store.AckEvents(ctx, in.Name, b.Token, b.Position, b.Release); err != nil {
 		return nil, ofConsumer(in.Name, err)
 	}
-	consumer, err := r.events.EventConsumer(ctx, in.Name)
+	consumer, err := r.store.EventConsumer(ctx, in.Name)
 	return consumerOf(&consumer, ofConsumer(in.Name, err))
 }
 
 // ofConsumer adds the consumer to a not-found or conflict error.
 func ofConsumer(name string, err error) error {
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return notFound("Event consumer not found: " + clip(name, 64))
 	case errors.Is(err, store.ErrConsumerBusy):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "Another worker has claimed events of this consumer"}
+		return conflict("Another worker has claimed events of this consumer")
 	case errors.Is(err, store.ErrConsumerLost):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "The events have been given back, or handed to another worker"}
+		return conflict("The events have been given back, or handed to another worker")
 	}
-	return err
+	return missing(err, "Event consumer not found: %s", clip(name, 64))
 }
 
 // consumerOf is the answer with a consumer.
 func consumerOf(c *store.EventConsumer, err error) (*client.EventConsumer, error) {
 	switch {
 	case errors.Is(err, store.ErrConsumerExists):
-		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "An event consumer of this name exists"}
+		return nil, conflict("An event consumer of this name exists")
 	case errors.Is(err, store.ErrTooManyConsumers):
-		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The limit of event consumers is reached"}
+		return nil, conflict("The limit of event consumers is reached")
 	case err != nil:
 		return nil, err
 	}

@@ -31,11 +31,10 @@ const (
 
 // eventStreams sends events to clients over open connections.
 type eventStreams struct {
-	*api
-	events    Events
+	*orchestratorAPI
 	published func() <-chan struct{} // nil: only the poll
 	places    chan struct{}
-	refused   func()
+	refused   func() // nil: nothing is told
 }
 
 func (s *eventStreams) add() {
@@ -62,7 +61,7 @@ func (s *eventStreams) filter(ctx context.Context, r *http.Request) (store.Event
 	}
 	f.Limit = streamPage
 	if in.After == client.EventsFromNow {
-		f.After, err = s.events.LastEvent(ctx, f.Namespace)
+		f.After, err = through(ctx, s.guard, func(ctx context.Context) (int64, error) { return s.store.LastEvent(ctx, f.Namespace) })
 	}
 	return f, err
 }
@@ -72,7 +71,9 @@ func (s *eventStreams) serve(x *exchange) error {
 	case s.places <- struct{}{}:
 		defer func() { <-s.places }()
 	default:
-		s.refused()
+		if s.refused != nil {
+			s.refused()
+		}
 		return &failure{status: http.StatusServiceUnavailable, code: codeBackpressure, retryAfter: 5 * time.Second,
 			message: "The limit of event streams is reached"}
 	}
@@ -104,7 +105,7 @@ func (s *eventStreams) sendNew(ctx context.Context, f *store.EventFilter, w *str
 	if s.published != nil {
 		published = s.published() // before the look
 	}
-	page, err := s.events.Events(ctx, *f)
+	page, err := through(ctx, s.guard, func(ctx context.Context) (store.EventPage, error) { return s.store.Events(ctx, *f) })
 	switch {
 	case err == nil:
 		w.events(eventsOf(page.Events))

@@ -1,7 +1,10 @@
 package rest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -105,12 +108,7 @@ func (x *exchange) encodeFailure(f *failure) (status int, body []byte) {
 
 // answer answers with v.
 func (x *exchange) answer(v any) error {
-	body, err := encode(v)
-	if err != nil {
-		return err
-	}
-	x.write(func(b []byte) []byte { return append(b, body...) })
-	return nil
+	return x.answerWith(http.StatusOK, v)
 }
 
 // answerWith is answer with another status than 200.
@@ -125,23 +123,15 @@ func (x *exchange) answerWith(status int, v any) error {
 	return nil
 }
 
-// maxKept bounds the buffers kept for later answers.
-const maxKept = 64 << 10
-
-// write answers with the JSON that fill appends.
-func (x *exchange) write(fill func(b []byte) []byte) {
-	kept, _ := x.server.buffers.Get().(*[]byte)
-	if kept == nil {
-		kept = &[]byte{}
+// encode encodes an answer as JSON.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the answer: %w", err)
 	}
-	b := fill((*kept)[:0])
-	x.Header().Set("Content-Type", "application/json")
-	x.WriteHeader(http.StatusOK)
-	_, _ = x.Write(b) // never an error, see there
-	if cap(b) <= maxKept {
-		*kept = b
-		x.server.buffers.Put(kept)
-	}
+	return b.Bytes(), nil
 }
 
 func unmatched(status int, r *http.Request) *failure {
@@ -232,6 +222,9 @@ func crossOrigin(x *exchange, r *http.Request) bool {
 }
 
 func isAdmin(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/admin/") }
+
+// printable is a text of a sender for a message to it.
+func printable(s string) string { return clip(strings.ToValidUTF8(s, "?"), 64) }
 
 func clip(s string, n int) string {
 	if len(s) <= n {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -58,6 +59,7 @@ type failure struct {
 	retryAfter time.Duration
 	taskUUID   string
 	location   string // the conflicting resource
+	cause      error  // nil: the failure itself
 	shape      shape
 	requestID  string
 	showID     bool
@@ -66,6 +68,9 @@ type failure struct {
 
 // Error implements error.
 func (f *failure) Error() string { return f.message }
+
+// Unwrap returns what a circuit breaker judges.
+func (f *failure) Unwrap() error { return f.cause }
 
 // GetStatus implements huma.StatusError.
 func (f *failure) GetStatus() int { return f.status }
@@ -165,6 +170,22 @@ func notFound(message string) *failure {
 	return &failure{status: http.StatusNotFound, code: codeNotFound, message: message}
 }
 
+// missing gives an error that wraps store.ErrNotFound a message for the sender of the
+// request; other errors, and those that have a message, stay as they are.
+func missing(err error, format string, args ...any) error {
+	var known *failure
+	if !errors.Is(err, store.ErrNotFound) || errors.As(err, &known) {
+		return err
+	}
+	f := notFound(fmt.Sprintf(format, args...))
+	f.cause = err
+	return f
+}
+
+func conflict(message string) *failure {
+	return &failure{status: http.StatusConflict, code: codeConflict, message: message}
+}
+
 func unavailable(message string, retryAfter time.Duration) *failure {
 	return &failure{status: http.StatusServiceUnavailable, code: codeUnavailable, message: message, retryAfter: retryAfter}
 }
@@ -241,11 +262,11 @@ func blameSender(err error) *failure {
 	case errors.As(err, &untyped):
 		return badRequest(clip(untyped.Error(), 200))
 	case errors.Is(err, store.ErrNoTaskType):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "The template of this name is not a task type"}
+		return conflict("The template of this name is not a task type")
 	case errors.Is(err, store.ErrVersionUsed):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "Tasks have used this version with other content; give the changed type another version"}
+		return conflict("Tasks have used this version with other content; give the changed type another version")
 	case errors.As(err, &duplicate):
-		f := &failure{status: http.StatusConflict, code: codeConflict, message: duplicate.Error()}
+		f := conflict(duplicate.Error())
 		if duplicate.Existing != [16]byte{} {
 			f.taskUUID = duplicate.Existing.String()
 			f.location = "/v1/tasks/" + f.taskUUID
@@ -258,9 +279,9 @@ func blameSender(err error) *failure {
 	case errors.As(err, &running):
 		return &failure{status: http.StatusConflict, code: codeConflict, message: running.Error(), taskUUID: running.Task.String()}
 	case errors.Is(err, store.ErrScheduleExists):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "A schedule of this name exists in the namespace"}
+		return conflict("A schedule of this name exists in the namespace")
 	case errors.Is(err, store.ErrScheduleChanged):
-		return &failure{status: http.StatusConflict, code: codeConflict, message: "The schedule has changed since it was read"}
+		return conflict("The schedule has changed since it was read")
 	case errors.Is(err, store.ErrTaskEnded):
 		return badRequest("Cannot cancel a completed task")
 	case errors.Is(err, store.ErrNotFound):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tasker-go/tasker/api/rest"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
@@ -164,6 +165,7 @@ func (f *fakeStatus) Ready() (bool, string) {
 
 // fakeEngine records every request.
 type fakeEngine struct {
+	noEngine
 	*fakeStatus
 	created   []orchestration.Request
 	createErr error
@@ -175,6 +177,9 @@ type fakeEngine struct {
 	onCreate  func(ctx context.Context) error
 	wait      func(ctx context.Context) (bool, error)
 }
+
+// noEngine has the methods that a fakeEngine has not.
+type noEngine struct{ rest.Engine }
 
 func newFakeEngine() *fakeEngine { return &fakeEngine{fakeStatus: newFakeStatus()} }
 
@@ -225,8 +230,9 @@ func (f *fakeEngine) Wait(ctx context.Context, _ uuid.UUID) (bool, error) {
 	return f.wait(ctx)
 }
 
-// fakeStore has one task and one template.
+// fakeStore has one task and one template, and no other methods.
 type fakeStore struct {
+	rest.Store
 	unserved map[int]store.Unserved
 	mu       sync.Mutex
 	err      error // of everything

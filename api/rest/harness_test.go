@@ -53,16 +53,11 @@ func TestNoBoundIsInvented(t *testing.T) {
 	t.Parallel()
 	o := rest.Orchestrator{Engine: newFakeEngine(), Store: newFakeStore()}
 	_, err := rest.NewOrchestrator(rest.Config{}, o)
-	_, again := rest.NewWorker(rest.Config{}, rest.Worker{ID: "w", Type: "general", Control: newFakeStatus()})
+	_, again := rest.NewWorker(rest.Config{}, rest.Worker{ID: "w", Type: "general", Status: newFakeStatus()})
 	require.Equal(t, err, again)
 	for _, field := range []string{"RequestTimeout", "MaxBodyBytes", "BodyBudget", "AnswerBudget"} {
 		require.ErrorContains(t, err, "invalid "+field+" 0")
 	}
-	type events = rest.Events
-	o.Events = struct{ events }{}
-	_, err = rest.NewOrchestrator(bounded(t, rest.Config{}), o)
-	require.ErrorContains(t, err, "invalid MaxEventConsumers 0")
-	require.ErrorContains(t, err, "invalid MaxEventStreams 0")
 }
 
 func newHouse(t testing.TB, change ...func(*rest.Config, *rest.Orchestrator)) *house {

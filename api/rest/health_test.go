@@ -209,7 +209,7 @@ func TestHealthIsNoLoad(t *testing.T) {
 func newWorkerHouse(t testing.TB, status *fakeStatus, db *fakeStore) *house {
 	t.Helper()
 	h := &house{t: t, store: db}
-	w := rest.Worker{ID: "worker-1", Type: "go", Control: status, Systems: status.Health, Loops: status.Loops, Saturation: status.Saturation,
+	w := rest.Worker{ID: "worker-1", Type: "go", Status: status,
 		Namespaces: func() []string { return []string{"shapes"} }, Events: func() client.EventMetrics {
 			return client.EventMetrics{Router: client.EventRouterStats{TotalRouted: 7, DurableRouted: 2, FastRouted: 4, BroadcastRouted: 1, FastDeliveryErrors: 3, RoutingErrors: 5},
 				Bus: client.EventBusStats{TotalEventsDispatched: 5, RustHandlerDispatches: 9, RustHandlerErrors: 1, FFIChannelDrops: 2, RustSubscriberPatterns: 3,

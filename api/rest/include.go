@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,11 +62,8 @@ func (t *taskRoutes) show(ctx context.Context, id uuid.UUID, how display) (*clie
 		read = t.store.Task
 	}
 	task, err := read(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
-	}
 	if err != nil {
-		return nil, err
+		return nil, ofTask(id, err)
 	}
 	w := taskOf(task, true)
 	if err := t.addUnserved(ctx, task, w); err != nil {

@@ -64,7 +64,7 @@ func TestTheRootLeadsToTheAPIPage(t *testing.T) {
 	r := h.get("/")
 	require.Equal(t, http.StatusFound, r.StatusCode)
 	require.Equal(t, "/api-docs/ui", r.Header.Get("Location"))
-	w, err := rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "w", Type: "general", Control: newFakeStatus()})
+	w, err := rest.NewWorker(bounded(t, rest.Config{}), rest.Worker{ID: "w", Type: "general", Status: newFakeStatus()})
 	require.NoError(t, err)
 	h.server = w
 	require.Equal(t, http.StatusFound, h.get("/").StatusCode)

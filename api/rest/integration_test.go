@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/internal/enginetest"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/worker"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
@@ -273,12 +274,19 @@ func TestTemplatesFleetAndHealthOfTheRealOne(t *testing.T) {
 	require.Contains(t, health.EventSystems, "task_readiness")
 }
 
+// realWorker shows a worker to its API.
+type realWorker struct{ *worker.Worker }
+
+func (w realWorker) Health() map[string]coordinator.Health {
+	return map[string]coordinator.Health{"worker": *w.Worker.Health().Events}
+}
+func (realWorker) Loops() []lifecycle.LoopHealth { return nil }
+func (realWorker) Saturation() float64           { return 0 }
+
 // workerHouse serves the worker of a real engine.
 func workerHouse(t *testing.T, w *worker.Worker) *client.Client {
 	t.Helper()
-	s, err := rest.NewWorker(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Worker{ID: "test", Type: "general", Control: w, Systems: func() map[string]coordinator.Health {
-		return map[string]coordinator.Health{"worker": *w.Health().Events}
-	}})
+	s, err := rest.NewWorker(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Worker{ID: "test", Type: "general", Status: realWorker{w}})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{}

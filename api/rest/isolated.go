@@ -15,25 +15,15 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Isolated are isolated items for the API; *orchestration.Orchestrator implements it. The
-// errors may be an *orchestration.InvalidError, or wrap store.ErrNotFound.
-type Isolated interface {
-	Isolated(ctx context.Context, task uuid.UUID, q orchestration.IsolatedQuery) (*store.Task, []store.Isolated, error)
-	ReplayIsolated(ctx context.Context, task uuid.UUID, r orchestration.ReplayIsolated) (orchestration.ReplayedIsolated, error)
-}
-
 // isolatedRoutes show isolated items and have them processed again.
-type isolatedRoutes struct {
-	*api
-	items Isolated
-}
+type isolatedRoutes struct{ *orchestratorAPI }
 
 func (r *isolatedRoutes) add() {
 	const path = "/v1/tasks/{uuid}/batches/isolated"
 	add(r.api, operation{method: http.MethodGet, path: path, id: "list-isolated-items", tag: tasksTag,
 		summary: "List the items that batches of a task have isolated"}, r.list)
-	add(r.api, operation{method: http.MethodPost, path: path + "/replay", id: "replay-isolated-items", tag: tasksTag,
-		summary: "Create a task that processes isolated items again, or count them", body: client.IsolatedReplay{}}, r.replay)
+	addBody(r.api, operation{method: http.MethodPost, path: path + "/replay", id: "replay-isolated-items", tag: tasksTag,
+		summary: "Create a task that processes isolated items again, or count them"}, r.replay)
 }
 
 // isolatedQuery selects items of a task.
@@ -100,7 +90,7 @@ func (r *isolatedRoutes) list(ctx context.Context, in *isolatedQuery) (*client.I
 	}
 	limit := q.Limit
 	q.Limit++ // whether there is more
-	task, items, err := r.items.Isolated(ctx, id, q)
+	task, items, err := r.engine.Isolated(ctx, id, q)
 	if err != nil {
 		return nil, ofTask(id, err)
 	}
@@ -131,41 +121,20 @@ func isolatedOf(t *store.Task, i *store.Isolated) (client.IsolatedItem, error) {
 	return w, nil
 }
 
-// isolatedReplayBody decodes a client.IsolatedReplay.
-type isolatedReplayBody struct {
-	Reason    *string `json:"reason"`
-	Actor     *string `json:"actor"`
-	Worker    string  `json:"worker_step"`
-	Batch     string  `json:"batch"`
-	Retryable *bool   `json:"retryable"`
-	Again     bool    `json:"again"`
-	Limit     *int    `json:"limit"`
-	DryRun    bool    `json:"dry_run"`
-}
-
-func (b *isolatedReplayBody) replay() (orchestration.ReplayIsolated, error) {
-	var c checked
-	r := orchestration.ReplayIsolated{Retryable: b.Retryable, Again: b.Again, DryRun: b.DryRun,
-		Worker: c.text("worker_step", b.Worker, orchestration.MaxTextLength), Batch: c.text("batch", b.Batch, orchestration.MaxTextLength)}
-	r.Reason, r.Actor = c.why(b.Reason, b.Actor)
-	r.Limit = c.within("limit", b.Limit, 1, client.MaxIsolatedReplay, client.MaxIsolatedReplay)
-	return r, c.err()
-}
-
-func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput) (*client.IsolatedReplayed, error) {
+func (r *isolatedRoutes) replay(ctx context.Context, in *taskInput, body *request[client.IsolatedReplay]) (*client.IsolatedReplayed, error) {
 	id, err := parseTask(in.UUID)
 	if err != nil {
 		return nil, err
 	}
-	var body isolatedReplayBody
-	if err := readBody(ctx, &body); err != nil {
+	b := &body.body
+	replay := orchestration.ReplayIsolated{Retryable: b.Retryable, Again: b.Again, DryRun: b.DryRun,
+		Worker: body.text("worker_step", b.Worker, orchestration.MaxTextLength), Batch: body.text("batch", b.Batch, orchestration.MaxTextLength)}
+	replay.Reason, replay.Actor = body.why(b.Reason, b.Actor)
+	replay.Limit = body.within("limit", b.Limit, 1, client.MaxIsolatedReplay, client.MaxIsolatedReplay)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	replay, err := body.replay()
-	if err != nil {
-		return nil, err
-	}
-	done, err := r.items.ReplayIsolated(ctx, id, replay)
+	done, err := r.engine.ReplayIsolated(ctx, id, replay)
 	if err != nil {
 		return nil, ofTask(id, err)
 	}

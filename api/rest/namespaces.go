@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -11,38 +10,21 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Registry are namespaces, workers and sweeps for the API; *store.Store implements it.
-type Registry interface {
-	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
-	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
-	Sweeps(ctx context.Context) ([]store.SweepState, error)
-}
-
-const namespacesTag = "namespaces"
-
 // namespaceRoutes show namespaces, and pause them.
-type namespaceRoutes struct {
-	*api
-	registry Registry
-	actions  Actions // nil: no pauses
-	actor    string
-}
+type namespaceRoutes struct{ *orchestratorAPI }
 
 func (r *namespaceRoutes) add() {
-	const path = "/v1/namespaces/{name}/pause"
-	add(r.api, operation{method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: namespacesTag,
+	const tag, path = "namespaces", "/v1/namespaces/{name}/pause"
+	add(r.api, operation{method: http.MethodGet, path: "/v1/namespaces", id: "list-namespaces", tag: tag,
 		summary: "List the namespaces and which are paused"}, r.list)
-	if r.actions == nil {
-		return
-	}
-	add(r.api, operation{method: http.MethodPut, path: path, id: "pause-namespace", tag: namespacesTag,
-		summary: "Pause claims of a namespace, or of one of its callables", body: client.Why{}}, r.pause)
-	add(r.api, operation{method: http.MethodDelete, path: path, id: "resume-namespace", tag: namespacesTag,
+	addBody(r.api, operation{method: http.MethodPut, path: path, id: "pause-namespace", tag: tag,
+		summary: "Pause claims of a namespace, or of one of its callables"}, r.pause)
+	add(r.api, operation{method: http.MethodDelete, path: path, id: "resume-namespace", tag: tag,
 		summary: "Resume claims"}, r.resume)
 }
 
 func (r *namespaceRoutes) list(ctx context.Context, _ *struct{}) (*client.NamespaceList, error) {
-	states, err := r.registry.Namespaces(ctx)
+	states, err := r.store.Namespaces(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +51,10 @@ func checkNamespace(name string) error {
 	return nil
 }
 
+const unknownNamespace = "Namespace not found: %q"
+
 func noNamespace(name string) error {
-	return notFound(fmt.Sprintf("Namespace not found: %q", clip(name, 64)))
+	return notFound(fmt.Sprintf(unknownNamespace, clip(name, 64)))
 }
 
 // pauseOf is the target of a request.
@@ -85,17 +69,16 @@ func pauseOf(namespace, callable string) (store.Pause, error) {
 func (r *namespaceRoutes) pause(ctx context.Context, in *struct {
 	Name     string `path:"name"`
 	Callable string `query:"callable" doc:"Only the steps of the namespace that call this, with any method and resolver"`
-}) (*client.Namespace, error) {
+}, body *request[client.Why]) (*client.Namespace, error) {
 	p, err := pauseOf(in.Name, in.Callable)
 	if err != nil {
 		return nil, err
 	}
-	why, err := requiredWhy(ctx)
-	if err != nil {
+	p.Reason, p.Actor = body.why(body.body.Reason, body.body.Actor)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	p.Actor, p.Reason = why.Actor, why.Reason
-	return r.show(ctx, &p, r.actions.Pause(ctx, p))
+	return r.show(ctx, &p, r.engine.Pause(ctx, p))
 }
 
 func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
@@ -108,26 +91,23 @@ func (r *namespaceRoutes) resume(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "resumed over the API")
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "resumed over the API")
 	if err != nil {
 		return nil, err
 	}
 	p.Actor, p.Reason = why.Actor, why.Reason
-	return r.show(ctx, &p, r.actions.Resume(ctx, p))
+	return r.show(ctx, &p, r.engine.Resume(ctx, p))
 }
 
 // show answers with a namespace after an action.
 func (r *namespaceRoutes) show(ctx context.Context, p *store.Pause, err error) (*client.Namespace, error) {
 	switch {
-	case errors.Is(err, store.ErrNotFound) && p.Callable != "":
-		return nil, notFound(fmt.Sprintf("Callable not found: no step of namespace %q has the callable %q", clip(p.Namespace, 64), clip(p.Callable, 64)))
-	case errors.Is(err, store.ErrNotFound):
-		return nil, noNamespace(p.Namespace)
+	case err != nil && p.Callable != "":
+		return nil, missing(err, "Callable not found: no step of namespace %q has the callable %q", clip(p.Namespace, 64), clip(p.Callable, 64))
+	case err != nil:
+		return nil, missing(err, unknownNamespace, clip(p.Namespace, 64))
 	}
-	if err != nil {
-		return nil, err
-	}
-	states, err := r.registry.Namespaces(ctx)
+	states, err := r.store.Namespaces(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,23 +14,16 @@ import (
 	"github.com/tasker-go/tasker/internal/backpressure"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/enginetest"
-	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
 )
 
 // The parts that the daemons put behind the routes.
 var (
-	_ rest.Actions     = (*orchestration.Orchestrator)(nil)
-	_ rest.DeadLetters = (*store.Store)(nil)
-	_ rest.Registry    = (*store.Store)(nil)
-	_ rest.Sweeps      = (*sweep.Runner)(nil)
-	_ rest.Events      = (*store.Store)(nil)
-	_ rest.Schedules   = (*orchestration.Orchestrator)(nil)
-	_ rest.Waits       = (*orchestration.Orchestrator)(nil)
-	_ rest.Isolated    = (*orchestration.Orchestrator)(nil)
-	_ rest.Breakers    = (*breaker.Set)(nil)
-	_ rest.Admission   = (*backpressure.Admission)(nil)
+	_ rest.Engine    = (*orchestration.Orchestrator)(nil)
+	_ rest.Store     = (*store.Store)(nil)
+	_ rest.Breakers  = (*breaker.Set)(nil)
+	_ rest.Admission = (*backpressure.Admission)(nil)
 )
 
 // operatedHouse is a realHouse with everything for operators.
@@ -45,8 +38,7 @@ func operatedAt(t *testing.T, options ...func(*rest.Orchestrator)) (base string,
 	t.Helper()
 	_, _, e = realHouse(t)
 	o := rest.Orchestrator{Engine: e.Orchestrator, Store: e.Store,
-		ID: "test", Actions: e.Orchestrator, DeadLetters: e.Store, Registry: e.Store, Schedules: e.Orchestrator, Waits: e.Orchestrator, Isolated: e.Orchestrator,
-		Events: e.Store, MaxEventConsumers: 2, NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 2, TaskTypes: e.Orchestrator,
+		ID: "test", MaxEventConsumers: 2, NewEvents: e.Orchestrator.NewEvents, MaxEventStreams: 2,
 		Thresholds: store.StaleThresholds{WaitingForRetry: time.Hour, StepsInProcess: time.Hour}}
 	for _, option := range options {
 		option(&o)

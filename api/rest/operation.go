@@ -17,13 +17,15 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/breaker"
 )
 
 // api is a server under construction.
 type api struct {
 	*Server
-	huma huma.API
-	mux  markedMux
+	huma  huma.API
+	mux   markedMux
+	guard *breaker.Breaker // of the routes that need the database; nil: none
 }
 
 // markedMux records in each exchange the route that it took. The routes in own have their
@@ -50,7 +52,7 @@ func (m markedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.
 	})
 }
 
-func (s *Server) newAPI(title string) *api {
+func (s *Server) newAPI(title string, guard *breaker.Breaker) *api {
 	mux := markedMux{http.NewServeMux(), map[string]func(*exchange){}}
 	json := huma.DefaultJSONFormat
 	// Not huma.DefaultConfig: it would add $schema to every answer, and pages that load
@@ -65,7 +67,7 @@ func (s *Server) newAPI(title string) *api {
 		Formats:       map[string]huma.Format{"application/json": json, "json": json},
 		DefaultFormat: "application/json",
 	}
-	return &api{Server: s, huma: humago.New(mux, config), mux: mux}
+	return &api{Server: s, huma: humago.New(mux, config), mux: mux, guard: guard}
 }
 
 // foreignSchema marks the schemas of huma's own failures, which it registers although no
@@ -96,7 +98,7 @@ func (a *api) finish() error {
 	return nil
 }
 
-// operation describes a route. Failure is the shape of its failures.
+// operation describes a route.
 type operation struct {
 	method, path, id, summary, tag string
 	body                           any // an example of the type of the body
@@ -104,20 +106,75 @@ type operation struct {
 	// status is that of a success, 200 if it is 0. also describes 200 beside another one.
 	status int
 	also   string
+	// unguarded routes need no answer of the database, or show its recovery: no circuit
+	// breaker rejects them.
+	unguarded bool
 }
 
 type answer[T any] struct{ Body T }
 
-// add registers a route. Every parameter is text and is checked by the operation itself,
-// so that its failures have one shape and the right status.
+// add registers a route without a body.
 func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T, error)) {
+	register(a, op, func(ctx context.Context, in *I) (T, error) {
+		return through(ctx, a.guardOf(op), func(ctx context.Context) (T, error) { return run(ctx, in) })
+	})
+}
+
+// addBody registers a route with a JSON body. The body is read and decoded before the
+// circuit breaker is asked, so that a slow sender occupies none of its trials.
+func addBody[I, B, T any](a *api, op operation, run func(ctx context.Context, in *I, body *request[B]) (T, error)) {
+	if op.body == nil {
+		op.body = *new(B)
+	}
+	register(a, op, func(ctx context.Context, in *I) (none T, _ error) {
+		body, err := readBody[B](ctx)
+		if err != nil {
+			return none, err
+		}
+		return through(ctx, a.guardOf(op), func(ctx context.Context) (T, error) { return run(ctx, in, body) })
+	})
+}
+
+// guardOf is the circuit breaker of a route; nil, which admits everything, if it has none.
+func (a *api) guardOf(op operation) *breaker.Breaker {
+	if op.unguarded {
+		return nil
+	}
+	return a.guard
+}
+
+// through runs fn through a breaker. While fn waits for something else than the database it
+// should use breaker.Outside.
+func through[T any](ctx context.Context, b *breaker.Breaker, fn func(ctx context.Context) (T, error)) (result T, err error) {
+	err = b.DoSuspendable(ctx, func(ctx context.Context) (err error) {
+		result, err = fn(ctx)
+		return err
+	})
+	return result, err
+}
+
+// addOwn registers a route that reads its request and writes its answer itself, without
+// huma's overhead: for routes with thousands of requests per second, and for streams. It
+// asks the circuit breaker itself. I and T are for the document.
+func addOwn[I, T any](a *api, op operation, serve func(x *exchange) error) {
+	a.mux.own[op.method+" "+op.path] = func(x *exchange) {
+		if err := serve(x); err != nil {
+			x.fail(a.fail(x.request.Context(), err))
+		}
+	}
+	register(a, op, func(context.Context, *I) (none T, _ error) { return none, nil })
+}
+
+// register adds a route to the document and to the multiplexer. Every parameter is text
+// and is checked by the operation itself, so that its failures have one shape and the right
+// status.
+func register[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T, error)) {
 	registry := a.huma.OpenAPI().Components.Schemas
 	o := huma.Operation{
 		Method: op.method, Path: op.path, OperationID: op.id, Summary: op.summary, Tags: []string{op.tag},
-		SkipValidateParams: true,
-		Responses:          map[string]*huma.Response{"default": failureResponse(registry, op.failure)},
+		SkipValidateParams: true, DefaultStatus: op.status,
+		Responses: map[string]*huma.Response{"default": failureResponse(registry, op.failure)},
 	}
-	o.DefaultStatus = op.status
 	huma.Register(a.huma, o, func(ctx context.Context, in *I) (*answer[T], error) {
 		body, err := run(ctx, in)
 		if err != nil {
@@ -125,44 +182,26 @@ func add[I, T any](a *api, op operation, run func(ctx context.Context, in *I) (T
 		}
 		return &answer[T]{Body: body}, nil
 	})
-	if op.also != "" {
-		described := describe(a.huma.OpenAPI().Paths[op.path], op.method)
-		described.Responses["200"] = &huma.Response{Description: op.also, Content: described.Responses[strconv.Itoa(op.status)].Content}
-	}
 	if op.body != nil {
-		// For the description only: the operation reads the body itself, and ignores
-		// unknown keys.
-		schema := registry.Schema(reflect.TypeOf(op.body), true, op.id)
-		registry.SchemaFromRef(schema.Ref).AdditionalProperties = true
-		describe(a.huma.OpenAPI().Paths[op.path], op.method).RequestBody = &huma.RequestBody{
-			Required: true,
-			Content:  map[string]*huma.MediaType{"application/json": {Schema: schema}},
-		}
+		a.describeBody(op)
+	}
+	if op.also != "" {
+		o.Responses["200"] = &huma.Response{Description: op.also, Content: o.Responses[strconv.Itoa(op.status)].Content}
 	}
 }
 
-// addOwn registers a route that reads its request and writes its answer itself, without
-// huma's overhead: for routes with thousands of requests per second. I and T are for the
-// document.
-func addOwn[I, T any](a *api, op operation, serve func(x *exchange) error) {
-	a.mux.own[op.method+" "+op.path] = func(x *exchange) {
-		if err := serve(x); err != nil {
-			x.fail(a.fail(x.request.Context(), err))
+// describeBody adds the body of a registered route to the document. huma must not know it
+// before, or it would read it.
+func (a *api) describeBody(op operation) {
+	registry := a.huma.OpenAPI().Components.Schemas
+	schema := registry.Schema(reflect.TypeOf(op.body), true, op.id)
+	registry.SchemaFromRef(schema.Ref).AdditionalProperties = true // unknown keys are ignored
+	body := &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	item := a.huma.OpenAPI().Paths[op.path]
+	for _, described := range []*huma.Operation{item.Post, item.Put, item.Patch} {
+		if described != nil && described.OperationID == op.id {
+			described.RequestBody = body
 		}
-	}
-	add(a, op, func(context.Context, *I) (none T, _ error) { return none, nil })
-}
-
-func describe(path *huma.PathItem, method string) *huma.Operation {
-	switch method {
-	case http.MethodPost:
-		return path.Post
-	case http.MethodPut:
-		return path.Put
-	case http.MethodPatch:
-		return path.Patch
-	default:
-		panic("no route with method " + method + " has a body") //nolint:forbidigo // a route written down wrongly, seen by every test
 	}
 }
 

@@ -247,6 +247,42 @@ func (f *fakeLetters) Sweeps(context.Context) ([]store.SweepState, error) {
 	}, f.note("sweeps", nil)
 }
 
+func (f *fakeLetters) Events(_ context.Context, filter store.EventFilter) (store.EventPage, error) {
+	return store.EventPage{}, f.note("events", filter)
+}
+
+func (f *fakeLetters) LastEvent(context.Context, string) (int64, error) {
+	return 7, f.note("read", nil)
+}
+
+func (f *fakeLetters) EventConsumers(context.Context, int) ([]store.EventConsumer, error) {
+	return nil, f.note("consumers", nil)
+}
+
+func (f *fakeLetters) EventConsumer(context.Context, string) (store.EventConsumer, error) {
+	return store.EventConsumer{}, f.note("read", nil)
+}
+
+func (f *fakeLetters) CreateEventConsumer(_ context.Context, def store.EventConsumer, _ store.EventPlace, _ int, by store.OperatorAction) (store.EventConsumer, error) {
+	return def, f.note("create consumer", by)
+}
+
+func (f *fakeLetters) ResetEventConsumer(_ context.Context, _ string, _ store.EventPlace, by store.OperatorAction) (store.EventConsumer, error) {
+	return store.EventConsumer{}, f.note("reset consumer", by)
+}
+
+func (f *fakeLetters) DeleteEventConsumer(_ context.Context, _ string, by store.OperatorAction) (store.EventConsumer, error) {
+	return store.EventConsumer{}, f.note("delete consumer", by)
+}
+
+func (f *fakeLetters) ClaimEvents(_ context.Context, _, holder string, _ int, _ time.Duration) (store.ClaimedEvents, error) {
+	return store.ClaimedEvents{}, f.note("claim events", holder)
+}
+
+func (f *fakeLetters) AckEvents(context.Context, string, int64, int64, bool) error {
+	return f.note("ack events", nil)
+}
+
 // fakeBreakers has one breaker.
 type fakeBreakers struct {
 	mu      sync.Mutex
@@ -289,12 +325,33 @@ func (f *fakeAdmission) AdmitTask(namespace string) (backpressure.Refusal, bool)
 	return backpressure.Refusal{Reason: backpressure.QueueDepth, RetryAfter: 42 * time.Second, Where: namespace}, namespace != f.namespace
 }
 
+// operatedEngine is an engine that also records the requests of operators.
+type operatedEngine struct {
+	*fakeEngine
+	*fakeOperator
+	fakeSchedules
+	fakeWaits
+	fakeIsolated
+	fakeTypes
+}
+
+// operatedStore is a store with a dead-letter queue.
+type operatedStore struct {
+	*fakeStore
+	*fakeLetters
+}
+
 // operated adds everything for operators to a house.
 func operated(o *fakeOperator) func(*rest.Config, *rest.Orchestrator) {
 	return func(_ *rest.Config, w *rest.Orchestrator) {
-		all := &fakeLetters{o}
-		w.Actions, w.DeadLetters, w.Registry, w.Sweeps, w.Breakers = o, all, all, o, &fakeBreakers{}
-		w.Schedules, w.Waits, w.Isolated, w.TaskTypes = fakeSchedules{o}, fakeWaits{o}, fakeIsolated{o}, fakeTypes{o}
+		engine, isEngine := w.Engine.(*fakeEngine)
+		db, isStore := w.Store.(*fakeStore)
+		if !isEngine || !isStore {
+			panic("operated changes a house of fakes")
+		}
+		w.Engine = operatedEngine{engine, o, fakeSchedules{o}, fakeWaits{o}, fakeIsolated{o}, fakeTypes{o}}
+		w.Store = operatedStore{db, &fakeLetters{o}}
+		w.RunSweep, w.Breakers = o.RunNow, &fakeBreakers{}
 		w.Thresholds = store.StaleThresholds{WaitingForRetry: 30 * time.Minute}
 	}
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
+	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/store"
@@ -35,54 +35,116 @@ type Status interface {
 	Ready() (ready bool, reason string)
 }
 
-// Engine is the orchestrator behind the API; *orchestration.Orchestrator is
-// one.
+// Engine is the orchestrator behind the API; *orchestration.Orchestrator is one. The error
+// for something that does not exist wraps store.ErrNotFound, that of a request with a fault
+// is an *orchestration.InvalidError, and of many tasks the partial result comes with the
+// error.
 type Engine interface {
 	Status
 	Create(ctx context.Context, r orchestration.Request) (orchestration.Created, error)
-	// CreateMany answers for each request, in order.
 	CreateMany(ctx context.Context, requests []orchestration.Request) []orchestration.CreateResult
 	Cancel(ctx context.Context, task uuid.UUID, actor, reason string) error
 	Wait(ctx context.Context, task uuid.UUID) (ended bool, err error)
+
+	Act(ctx context.Context, task uuid.UUID, a orchestration.Action) error
+	ActOnMany(ctx context.Context, b orchestration.Bulk) (orchestration.BulkResult, error)
+	Preview(ctx context.Context, task uuid.UUID, a orchestration.Action) (orchestration.Preview, error)
+	PreviewReplay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Preview, error)
+	Replay(ctx context.Context, task uuid.UUID, r orchestration.Replay) (orchestration.Created, error)
+	ReplayDeadLetters(ctx context.Context, r orchestration.ReplayMany) (orchestration.BulkResult, error)
+	Pause(ctx context.Context, p store.Pause) error
+	Resume(ctx context.Context, p store.Pause) error
+	DeprecateTemplate(ctx context.Context, namespace, name, version string, deprecated bool, why orchestration.Why) error
+
+	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
+	Schedules(ctx context.Context, f store.ScheduleFilter) (store.SchedulePage, error)
+	Schedule(ctx context.Context, id uuid.UUID) (store.Schedule, error)
+	UpdateSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why, change func(s *store.Schedule)) (store.Schedule, error)
+	PauseSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
+	ResumeSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
+	DeleteSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
+	RunSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (orchestration.Created, error)
+
+	ReceiveEvent(ctx context.Context, e orchestration.Event) (store.Delivered, error)
+	Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, error)
+	Approval(ctx context.Context, token string) (store.Approval, error)
+	Decide(ctx context.Context, token string, v orchestration.Verdict) (store.Approval, error)
+
+	Isolated(ctx context.Context, task uuid.UUID, q orchestration.IsolatedQuery) (*store.Task, []store.Isolated, error)
+	ReplayIsolated(ctx context.Context, task uuid.UUID, r orchestration.ReplayIsolated) (orchestration.ReplayedIsolated, error)
+
+	RegisterTaskType(ctx context.Context, template *workflow.Template, why orchestration.Why) (store.TaskType, error)
+	TaskType(ctx context.Context, namespace, name string) (store.TaskType, error)
+	TaskTypes(ctx context.Context, namespace string, limit, offset int) ([]store.TaskType, error)
+	DeleteTaskType(ctx context.Context, namespace, name string, why orchestration.Why) (store.TaskType, error)
+	PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error)
 }
 
-// Database is the database for health checks.
+// Database is the database for health checks; *store.Store is one.
 type Database interface {
 	Ping(ctx context.Context) error
 	PoolStat() store.PoolStat
 	Fleet(ctx context.Context, maxAge time.Duration) ([]store.Replica, error)
 }
 
-// Store are the reads of the API; *store.Store implements it.
+// Store is the database behind the API of an orchestrator; *store.Store is one. The error
+// for something that does not exist wraps store.ErrNotFound.
 type Store interface {
 	Database
-	Chains
 	Task(ctx context.Context, id uuid.UUID) (*store.Task, error)
-	// TaskWithoutResults is Task without the results of its steps.
 	TaskWithoutResults(ctx context.Context, id uuid.UUID) (*store.Task, error)
-	// UnservedSteps returns its steps that no live worker can run.
 	UnservedSteps(ctx context.Context, task uuid.UUID, alive time.Duration) (map[int]store.Unserved, error)
-	// TaskOfIdentity finds the task that has an identity, or store.ErrNotFound.
 	TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error)
-	// Tasks lists tasks without contexts, ContextBytes measures those, and Contexts reads
-	// them.
 	Tasks(ctx context.Context, f store.TaskFilter) (store.TaskPage, error)
 	ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error)
 	Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error)
+	Chain(ctx context.Context, task uuid.UUID, limit int) (store.Chain, error)
 	Timeline(ctx context.Context, task uuid.UUID) (store.Timeline, error)
 	Attempts(ctx context.Context, task uuid.UUID, step int) ([]store.StepAttempt, error)
 	Plans(ctx context.Context, namespace string) ([]store.ListedPlan, error)
 	PlanNamed(ctx context.Context, namespace, name, version string) (*store.Plan, error)
 	TemplateVersion(ctx context.Context, plan int32) (store.TemplateVersion, error)
+
+	DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]store.DeadLetter, error)
+	DeadLetter(ctx context.Context, id uuid.UUID) (store.DeadLetter, error)
+	DeadLetterOfTask(ctx context.Context, task uuid.UUID) (store.DeadLetter, error)
+	UpdateDeadLetter(ctx context.Context, id uuid.UUID, u store.DeadLetterUpdate) (store.DeadLetter, error)
+	DeadLetterStats(ctx context.Context) ([]store.DeadLetterStats, error)
+	InvestigationQueue(ctx context.Context, limit int) ([]store.QueueEntry, error)
+	StalenessMonitor(ctx context.Context, th store.StaleThresholds, limit int) ([]store.StalenessEntry, error)
+	OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workflow.DeadLetterReason, detail, actor string,
+		metadata json.RawMessage) (l store.DeadLetter, created bool, err error)
+	PurgeDeadLetters(ctx context.Context, olderThan time.Duration, limit int, dry bool) (int, error)
+	RecordAction(ctx context.Context, a store.OperatorAction) error
+
+	Namespaces(ctx context.Context) ([]store.NamespaceState, error)
+	Workers(ctx context.Context, f store.WorkerFilter) ([]store.WorkerState, error)
+	Sweeps(ctx context.Context) ([]store.SweepState, error)
+
+	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
+	LastEvent(ctx context.Context, namespace string) (position int64, err error)
+	EventConsumers(ctx context.Context, limit int) ([]store.EventConsumer, error)
+	EventConsumer(ctx context.Context, name string) (store.EventConsumer, error)
+	CreateEventConsumer(ctx context.Context, def store.EventConsumer, from store.EventPlace, most int, by store.OperatorAction) (store.EventConsumer, error)
+	ResetEventConsumer(ctx context.Context, name string, to store.EventPlace, by store.OperatorAction) (store.EventConsumer, error)
+	DeleteEventConsumer(ctx context.Context, name string, by store.OperatorAction) (store.EventConsumer, error)
+	ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (store.ClaimedEvents, error)
+	AckEvents(ctx context.Context, consumer string, token, position int64, letGo bool) error
 }
 
 // Orchestrator are the parts of an orchestrator's server. Engine and Store are required.
 type Orchestrator struct {
 	Engine Engine
 	Store  Store
+	// Guard is the circuit breaker of every route that needs the database; nil: none.
+	Guard *breaker.Breaker
 	// Verify checks the records of a task for contradictions; its error wraps
 	// store.ErrNotFound if the task does not exist. Without it the route does not exist.
 	Verify func(ctx context.Context, task uuid.UUID) (problems []string, err error)
+	// RunSweep runs a sweep at once. Its error is that of the run, whose record has the
+	// partial result, or wraps sweep.ErrUnknown or sweep.ErrRunning. Without it the route
+	// does not exist.
+	RunSweep func(ctx context.Context, name string, dry bool) (sweep.Run, error)
 	// Loaded reports whether the templates are loaded, and if not why; nil
 	// means that they are.
 	Loaded func() (loaded bool, reason string)
@@ -91,38 +153,17 @@ type Orchestrator struct {
 	Checks func(ctx context.Context) map[string]telemetry.Check
 	// ID is the default actor of actions over the API.
 	ID string
-
-	// The following may be nil: then their routes do not exist.
-
-	// Actions are the actions of operators on tasks.
-	Actions Actions
-	// DeadLetters is the dead-letter queue.
-	DeadLetters DeadLetters
 	// Thresholds are those of the staleness view.
 	Thresholds store.StaleThresholds
-	// Registry shows namespaces, workers and sweeps.
-	Registry Registry
-	// Sweeps runs sweeps; it needs a Registry.
-	Sweeps Sweeps
-	// Schedules create tasks again and again.
-	Schedules Schedules
-	// Waits receives events and decisions for waiting steps.
-	Waits Waits
-	// Isolated are items that batches could not process.
-	Isolated Isolated
-	// Events are the durable domain events, MaxEventConsumers how many may read
-	// them. Events need both bounds.
-	Events            Events
-	MaxEventConsumers int
-	// NewEvents wakes the streams of events, of which there may be MaxEventStreams
-	// at once; nil: they only look from time to time.
-	NewEvents       func() <-chan struct{}
-	MaxEventStreams int
-	// EventStreamRefused is called for each stream beyond that; it must not block.
+	// MaxEventConsumers is how many consumers may read the durable domain events,
+	// MaxEventStreams how many streams of them there may be at once; 0: none.
+	MaxEventConsumers, MaxEventStreams int
+	// NewEvents wakes the streams of events; nil: they only look from time to time.
+	NewEvents func() <-chan struct{}
+	// EventStreamRefused is called for each stream beyond MaxEventStreams; it must not
+	// block. nil: nothing.
 	EventStreamRefused func()
-	// TaskTypes are templates that are registered over the API.
-	TaskTypes TaskTypes
-	// Breakers are the circuit breakers of this daemon.
+	// Breakers are the circuit breakers of this daemon; nil: the routes do not exist.
 	Breakers Breakers
 	// Admission rejects new tasks; without it a full command channel does.
 	Admission Admission
@@ -133,70 +174,45 @@ const (
 	workerServer       = "worker-api"
 )
 
+// orchestratorAPI is what the routes of an orchestrator share.
+type orchestratorAPI struct {
+	*api
+	engine Engine
+	store  Store
+	actor  string // the default one
+}
+
 // NewOrchestrator returns the server of an orchestrator.
 func NewOrchestrator(cfg Config, o Orchestrator) (*Server, error) {
 	if o.Engine == nil || o.Store == nil {
 		return nil, errors.New("want an engine and a store for an orchestrator's API")
 	}
-	if o.Events != nil {
-		if err := errors.Join(config.Positive("MaxEventConsumers", o.MaxEventConsumers), config.Positive("MaxEventStreams", o.MaxEventStreams)); err != nil {
-			return nil, fmt.Errorf("configure the API of events: %w", err)
-		}
-	}
-	o.Store = metered{o.Store}
 	s, err := newServer(orchestratorServer, cfg)
 	if err != nil {
 		return nil, err
 	}
-	a := s.newAPI("Tasker orchestrator")
-	tasks := &taskRoutes{api: a, engine: o.Engine, store: o.Store, verify: o.Verify, actor: o.ID, bulk: make(chan struct{}, maxBatches),
-		admission: o.Admission}
+	a := &orchestratorAPI{api: s.newAPI("Tasker orchestrator", o.Guard), engine: o.Engine, store: metered{o.Store}, actor: o.ID}
+	tasks := &taskRoutes{orchestratorAPI: a, verify: o.Verify, bulk: make(chan struct{}, maxBatches), admission: o.Admission}
 	tasks.add()
-	(&stepRoutes{api: a, store: o.Store}).add()
-	(&templateRoutes{store: o.Store, actions: o.Actions, actor: o.ID}).add(a)
-	admin := &adminRoutes{api: a, status: o.Engine, database: o.Store}
+	(&stepRoutes{a}).add()
+	(&templateRoutes{a}).add()
+	admin := &adminRoutes{api: a.api, status: o.Engine, database: o.Store}
 	admin.add()
 	admin.addFleet()
-	o.addOperations(a, tasks)
-	health := newHealthRoutes(a, o.Engine, o.Store)
+	(&actionRoutes{taskRoutes: tasks}).add()
+	(&dlqRoutes{a, o.Thresholds}).add()
+	(&namespaceRoutes{a}).add()
+	(&workerRoutes{a}).add()
+	(&sweepRoutes{a, o.RunSweep}).add()
+	(&isolatedRoutes{a}).add()
+	(&scheduleRoutes{a}).add()
+	(&waitRoutes{a}).add()
+	(&eventRoutes{a, o.MaxEventConsumers}).add()
+	(&eventStreams{orchestratorAPI: a, published: o.NewEvents, places: make(chan struct{}, max(o.MaxEventStreams, 0)), refused: o.EventStreamRefused}).add()
+	(&typeRoutes{taskRoutes: tasks}).add()
+	a.addBreakers(o.Breakers)
+	health := newHealthRoutes(a.api, o.Engine, o.Store)
 	health.loaded, health.extra, health.breakers = o.Loaded, o.Checks, o.Breakers
 	health.add(shapeEnvelope)
 	return s, a.finish()
-}
-
-// addOperations adds the routes of operators whose parts are set.
-func (o *Orchestrator) addOperations(a *api, tasks *taskRoutes) {
-	if o.Actions != nil {
-		(&actionRoutes{api: a, tasks: tasks, actions: o.Actions, letters: o.DeadLetters}).add()
-	}
-	if o.DeadLetters != nil {
-		(&dlqRoutes{api: a, letters: o.DeadLetters, actions: o.Actions, thresholds: o.Thresholds}).add()
-	}
-	if o.Registry != nil {
-		(&namespaceRoutes{api: a, registry: o.Registry, actions: o.Actions, actor: o.ID}).add()
-		(&workerRoutes{api: a, registry: o.Registry}).add()
-		(&sweepRoutes{api: a, registry: o.Registry, sweeps: o.Sweeps}).add()
-	}
-	if o.Isolated != nil {
-		(&isolatedRoutes{api: a, items: o.Isolated}).add()
-	}
-	if o.Schedules != nil {
-		(&scheduleRoutes{api: a, schedules: o.Schedules, actor: o.ID}).add()
-	}
-	if o.Waits != nil {
-		(&waitRoutes{api: a, waits: o.Waits}).add()
-	}
-	if o.Events != nil {
-		(&eventRoutes{api: a, events: o.Events, most: o.MaxEventConsumers, actor: o.ID}).add()
-		if o.EventStreamRefused == nil {
-			o.EventStreamRefused = func() {}
-		}
-		(&eventStreams{api: a, events: o.Events, published: o.NewEvents, places: make(chan struct{}, o.MaxEventStreams), refused: o.EventStreamRefused}).add()
-	}
-	if o.TaskTypes != nil {
-		(&typeRoutes{api: a, tasks: tasks, types: o.TaskTypes, actor: o.ID}).add()
-	}
-	if o.Breakers != nil {
-		(&breakerRoutes{api: a, breakers: o.Breakers}).add()
-	}
 }

@@ -16,30 +16,30 @@ import (
 const notCreated = "not_created"
 
 // preview answers POST /v1/tasks/{uuid}/actions/preview.
-func (r *actionRoutes) preview(ctx context.Context, in *taskInput) (*client.ActionPreview, error) {
-	id, body, action, err := r.taskAction(ctx, in)
+func (r *actionRoutes) preview(ctx context.Context, in *taskInput, body *request[client.TaskAction]) (*client.ActionPreview, error) {
+	id, action, err := r.taskAction(ctx, in, body)
 	if err != nil {
 		return nil, err
 	}
-	found, err := r.foresee(ctx, id, *body.Action, action)
+	found, err := r.foresee(ctx, id, body.body.Action, action)
 	if err != nil {
-		return nil, r.refusedTask(ctx, id, *body.Action, err)
+		return nil, r.refusedTask(ctx, id, body.body.Action, err)
 	}
-	task, err := readTask(ctx, r.tasks.store, id)
+	task, err := r.readTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return previewOf(task, *body.Action, found)
+	return previewOf(task, body.body.Action, found)
 }
 
 func (r *actionRoutes) foresee(ctx context.Context, id uuid.UUID, action string, a orchestration.Action) (orchestration.Preview, error) {
 	switch action {
 	case client.ActionReplay:
-		return r.actions.PreviewReplay(ctx, id, replayOf(&a))
+		return r.engine.PreviewReplay(ctx, id, replayOf(&a))
 	case client.ActionDeadLetter:
 		return orchestration.Preview{}, badRequest("no preview of " + action)
 	}
-	return r.actions.Preview(ctx, id, a)
+	return r.engine.Preview(ctx, id, a)
 }
 
 func previewOf(t *store.Task, action string, p orchestration.Preview) (*client.ActionPreview, error) {

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -14,72 +13,48 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// scheduleBody decodes a client.ScheduleRequest and a client.ScheduleUpdate; nil pointers
-// are missing fields.
-type scheduleBody struct {
-	Name          *string         `json:"name"`
-	Namespace     *string         `json:"namespace"`
-	Template      *string         `json:"template"`
-	Version       *string         `json:"version"`
-	Cron          *string         `json:"cron"`
-	TimeZone      *string         `json:"time_zone"`
-	Context       json.RawMessage `json:"context"`
-	Priority      *int            `json:"priority"`
-	Tags          *[]string       `json:"tags"`
-	CatchUp       *string         `json:"catch_up"`
-	MaxCatchUp    *int            `json:"max_catch_up"`
-	Overlap       *string         `json:"overlap"`
-	JitterSeconds *int            `json:"jitter_seconds"`
-	MaxAttempts   *int            `json:"max_attempts"`
-	RetryDelays   *[]string       `json:"retry_delays"`
-	Actor         string          `json:"actor"`
-	Reason        string          `json:"reason"`
-	DryRun        bool            `json:"dry_run"`
+// newSchedule is a client.ScheduleRequest in the form of the change that it makes to an
+// empty schedule, so that both are checked alike.
+type newSchedule struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	client.ScheduleUpdate
 }
 
-// definition reads a new schedule. It checks that each part can be stored; the engine
-// checks the rest.
-func (b *scheduleBody) definition(s *store.Schedule) error {
-	var c checked
-	s.Name = c.required("name", b.Name, orchestration.MaxNameLength)
-	s.Namespace = c.required("namespace", b.Namespace, orchestration.MaxNameLength)
-	for _, f := range []struct {
-		name  string
-		value *string
-	}{{"template", b.Template}, {"version", b.Version}, {"cron", b.Cron}} {
-		if f.value == nil {
-			c.missing = append(c.missing, f.name)
-		}
-	}
-	b.apply(&c, s)
-	b.checkWhy(&c)
-	return c.err()
+// scheduleOfRequest reads a new schedule. It checks that each part can be stored; the
+// engine checks the rest.
+func scheduleOfRequest(r *request[newSchedule]) (s store.Schedule) {
+	s.Name = r.required("name", r.body.Name, orchestration.MaxNameLength)
+	s.Namespace = r.required("namespace", r.body.Namespace, orchestration.MaxNameLength)
+	r.need("template", "version", "cron")
+	r.schedule(&r.body.ScheduleUpdate, &s)
+	return s
 }
 
-// change reads the change of a schedule.
-func (b *scheduleBody) change() (func(s *store.Schedule), error) {
-	var c checked
-	if b.Name != nil || b.Namespace != nil {
-		c.add("name and namespace cannot be changed")
+// changeOfSchedule reads the change of a schedule.
+func changeOfSchedule(r *request[client.ScheduleUpdate]) func(s *store.Schedule) {
+	if r.has("name") || r.has("namespace") {
+		r.add("name and namespace cannot be changed")
 	}
 	var tried store.Schedule
-	if !b.apply(&c, &tried) {
-		c.add("want at least one of template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds, max_attempts, retry_delays")
+	if !r.schedule(&r.body, &tried) {
+		r.add("want at least one of template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up, overlap, jitter_seconds, max_attempts, retry_delays")
 	}
-	b.checkWhy(&c)
-	return func(s *store.Schedule) { b.apply(&checked{}, s) }, c.err()
+	return func(s *store.Schedule) { (&checked{}).schedule(&r.body, s) }
 }
 
-func (b *scheduleBody) checkWhy(c *checked) {
-	c.text("reason", b.Reason, orchestration.MaxReasonLength)
-	c.text("actor", b.Actor, orchestration.MaxTextLength)
+// whyOfSchedule returns actor and reason, by default the given ones.
+func (c *checked) whyOfSchedule(b *client.ScheduleUpdate, actor, reason string) orchestration.Why {
+	why := c.whyOr(b.Reason, b.Actor, actor, reason)
+	why.DryRun = b.DryRun
+	return why
 }
 
-// apply sets the given fields and reports whether there are any.
-func (b *scheduleBody) apply(c *checked, s *store.Schedule) (some bool) {
+// schedule sets the given fields and reports whether there are any.
+func (c *checked) schedule(b *client.ScheduleUpdate, s *store.Schedule) (some bool) {
 	text := func(name string, value *string, limit int, to *string) {
 		if value != nil {
-			some, *to = true, c.required(name, value, limit)
+			some, *to = true, c.filled(name, *value, limit)
 		}
 	}
 	text("template", b.Template, orchestration.MaxNameLength, &s.Template)
@@ -95,14 +70,14 @@ func (b *scheduleBody) apply(c *checked, s *store.Schedule) (some bool) {
 	if b.Tags != nil {
 		some, s.Tags = true, *b.Tags
 	}
-	some = b.applyRetries(c, s) || some
-	return b.applyPolicy(c, s) || some
+	some = c.scheduleRetries(b, s) || some
+	return c.schedulePolicy(b, s) || some
 }
 
-// applyRetries sets the retries of the tasks; 0 and an empty list mean the template's.
-func (b *scheduleBody) applyRetries(c *checked, s *store.Schedule) (some bool) {
+// scheduleRetries sets the retries of the tasks; 0 and an empty list mean the template's.
+func (c *checked) scheduleRetries(b *client.ScheduleUpdate, s *store.Schedule) (some bool) {
 	if b.MaxAttempts != nil {
-		some, s.MaxAttempts = true, c.within("max_attempts", b.MaxAttempts, 0, workflow.MaxMaxAttempts, 0)
+		some, s.MaxAttempts = true, c.bounded("max_attempts", *b.MaxAttempts, 0, workflow.MaxMaxAttempts)
 	}
 	if b.RetryDelays != nil {
 		var r orchestration.Request
@@ -114,7 +89,7 @@ func (b *scheduleBody) applyRetries(c *checked, s *store.Schedule) (some bool) {
 	return some
 }
 
-func (b *scheduleBody) applyPolicy(c *checked, s *store.Schedule) (some bool) {
+func (c *checked) schedulePolicy(b *client.ScheduleUpdate, s *store.Schedule) (some bool) {
 	if b.CatchUp != nil {
 		policy, known := schedule.ParseCatchUp(*b.CatchUp)
 		if !known {
@@ -123,7 +98,7 @@ func (b *scheduleBody) applyPolicy(c *checked, s *store.Schedule) (some bool) {
 		some, s.CatchUp = true, policy
 	}
 	if b.MaxCatchUp != nil {
-		some, s.MaxCatchUp = true, c.within("max_catch_up", b.MaxCatchUp, 1, schedule.MaxCatchUp, 0)
+		some, s.MaxCatchUp = true, c.bounded("max_catch_up", *b.MaxCatchUp, 1, schedule.MaxCatchUp)
 	}
 	if b.Overlap != nil {
 		policy, known := schedule.ParseOverlap(*b.Overlap)
@@ -133,22 +108,10 @@ func (b *scheduleBody) applyPolicy(c *checked, s *store.Schedule) (some bool) {
 		some, s.Overlap = true, policy
 	}
 	if b.JitterSeconds != nil {
-		seconds := c.within("jitter_seconds", b.JitterSeconds, 0, int(orchestration.MaxJitter/time.Second), 0)
+		seconds := c.bounded("jitter_seconds", *b.JitterSeconds, 0, int(orchestration.MaxJitter/time.Second))
 		some, s.Jitter = true, time.Duration(seconds)*time.Second
 	}
 	return some
-}
-
-// why returns actor and reason, by default over the API.
-func (b *scheduleBody) why(actor, reason string) orchestration.Why {
-	w := orchestration.Why{Actor: actor, Reason: reason, DryRun: b.DryRun}
-	if strings.TrimSpace(b.Actor) != "" {
-		w.Actor = b.Actor
-	}
-	if strings.TrimSpace(b.Reason) != "" {
-		w.Reason = b.Reason
-	}
-	return w
 }
 
 // scheduleOf is a schedule for the API.

@@ -15,40 +15,21 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Schedules are schedules for the API; *orchestration.Orchestrator implements it. If an
-// id does not exist, the error wraps store.ErrNotFound.
-type Schedules interface {
-	CreateSchedule(ctx context.Context, s store.Schedule, why orchestration.Why) (store.Schedule, error)
-	Schedules(ctx context.Context, f store.ScheduleFilter) (store.SchedulePage, error)
-	Schedule(ctx context.Context, id uuid.UUID) (store.Schedule, error)
-	UpdateSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why, change func(s *store.Schedule)) (store.Schedule, error)
-	PauseSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
-	ResumeSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
-	DeleteSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (store.Schedule, error)
-	RunSchedule(ctx context.Context, id uuid.UUID, why orchestration.Why) (orchestration.Created, error)
-}
-
 // shownRuns is how many runs are shown with a schedule.
 const shownRuns = 5
 
 // scheduleRoutes show schedules and change them.
-type scheduleRoutes struct {
-	*api
-	schedules Schedules
-	actor     string
-}
+type scheduleRoutes struct{ *orchestratorAPI }
 
 func (r *scheduleRoutes) add() {
 	const tag, all, one = "schedules", "/v1/schedules", "/v1/schedules/{id}"
-	add(r.api, operation{method: http.MethodPost, path: all, id: "create-schedule", tag: tag, summary: "Create a schedule",
+	addBody(r.api, operation{method: http.MethodPost, path: all, id: "create-schedule", tag: tag, summary: "Create a schedule",
 		body: client.ScheduleRequest{}}, r.create)
 	add(r.api, operation{method: http.MethodGet, path: all, id: "list-schedules", tag: tag, summary: "List schedules by namespace and name"}, r.list)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-schedule", tag: tag, summary: "Show a schedule and its next runs"}, r.get)
-	add(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule",
-		body: client.ScheduleUpdate{}}, r.update)
+	addBody(r.api, operation{method: http.MethodPatch, path: one, id: "update-schedule", tag: tag, summary: "Change a schedule"}, r.update)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-schedule", tag: tag, summary: "Delete a schedule; its tasks stay"}, r.remove)
-	add(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Pause a schedule",
-		body: client.Why{}}, r.pause)
+	addBody(r.api, operation{method: http.MethodPost, path: one + "/pause", id: "pause-schedule", tag: tag, summary: "Pause a schedule"}, r.pause)
 	add(r.api, operation{method: http.MethodPost, path: one + "/resume", id: "resume-schedule", tag: tag, summary: "Resume a schedule"}, r.resume)
 	add(r.api, operation{method: http.MethodPost, path: one + "/run", id: "run-schedule", tag: tag, summary: "Run a schedule now, besides its due runs"}, r.run)
 	add(r.api, operation{method: http.MethodGet, path: one + "/next", id: "get-next-runs", tag: tag, summary: "List the next runs of a schedule"}, r.next)
@@ -66,33 +47,27 @@ type whyInput struct {
 	Actor  string `query:"actor" doc:"Who acts"`
 }
 
-func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}) (*client.Schedule, error) {
-	var body scheduleBody
-	if err := readBody(ctx, &body); err != nil {
+func (r *scheduleRoutes) create(ctx context.Context, _ *struct{}, body *request[newSchedule]) (*client.Schedule, error) {
+	s := scheduleOfRequest(body)
+	why := body.whyOfSchedule(&body.body.ScheduleUpdate, r.actor, "created over the API")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	var s store.Schedule
-	if err := body.definition(&s); err != nil {
-		return nil, err
-	}
-	made, err := r.schedules.CreateSchedule(ctx, s, body.why(r.actor, "created over the API"))
+	made, err := r.engine.CreateSchedule(ctx, s, why)
 	return shown(made, err)
 }
 
-func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
+func (r *scheduleRoutes) update(ctx context.Context, in *scheduleInput, body *request[client.ScheduleUpdate]) (*client.Schedule, error) {
 	id, err := parseTask(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	var body scheduleBody
-	if err := readBody(ctx, &body); err != nil {
+	change := changeOfSchedule(body)
+	why := body.whyOfSchedule(&body.body, r.actor, "changed over the API")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	change, err := body.change()
-	if err != nil {
-		return nil, err
-	}
-	s, err := r.schedules.UpdateSchedule(ctx, id, body.why(r.actor, "changed over the API"), change)
+	s, err := r.engine.UpdateSchedule(ctx, id, why, change)
 	return shown(s, ofSchedule(id, err))
 }
 
@@ -101,20 +76,21 @@ func (r *scheduleRoutes) get(ctx context.Context, in *scheduleInput) (*client.Sc
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.schedules.Schedule(ctx, id)
+	s, err := r.engine.Schedule(ctx, id)
 	return shown(s, ofSchedule(id, err))
 }
 
-func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput) (*client.Schedule, error) {
+func (r *scheduleRoutes) pause(ctx context.Context, in *scheduleInput, body *request[client.Why]) (*client.Schedule, error) {
 	id, err := parseTask(in.ID)
 	if err != nil {
 		return nil, err
 	}
-	why, err := requiredWhy(ctx)
-	if err != nil {
+	var why orchestration.Why
+	why.Reason, why.Actor = body.why(body.body.Reason, body.body.Actor)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	s, err := r.schedules.PauseSchedule(ctx, id, orchestration.Why{Actor: why.Actor, Reason: why.Reason})
+	s, err := r.engine.PauseSchedule(ctx, id, why)
 	return shown(s, ofSchedule(id, err))
 }
 
@@ -123,7 +99,7 @@ func (r *scheduleRoutes) resume(ctx context.Context, in *whyInput) (*client.Sche
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.schedules.ResumeSchedule(ctx, id, why)
+	s, err := r.engine.ResumeSchedule(ctx, id, why)
 	return shown(s, ofSchedule(id, err))
 }
 
@@ -132,7 +108,7 @@ func (r *scheduleRoutes) remove(ctx context.Context, in *whyInput) (*client.Sche
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.schedules.DeleteSchedule(ctx, id, why)
+	s, err := r.engine.DeleteSchedule(ctx, id, why)
 	if err = ofSchedule(id, err); err != nil {
 		return nil, err
 	}
@@ -145,7 +121,7 @@ func (r *scheduleRoutes) run(ctx context.Context, in *whyInput) (*client.Schedul
 	if err != nil {
 		return nil, err
 	}
-	created, err := r.schedules.RunSchedule(ctx, id, why)
+	created, err := r.engine.RunSchedule(ctx, id, why)
 	if err != nil {
 		return nil, ofSchedule(id, err)
 	}
@@ -158,8 +134,8 @@ func (r *scheduleRoutes) answerable(ctx context.Context, in *whyInput, reason st
 	if err != nil {
 		return id, orchestration.Why{}, err
 	}
-	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, reason)
-	return id, orchestration.Why{Actor: why.Actor, Reason: why.Reason}, err
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, reason)
+	return id, why, err
 }
 
 func (r *scheduleRoutes) next(ctx context.Context, in *struct {
@@ -174,7 +150,7 @@ func (r *scheduleRoutes) next(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.schedules.Schedule(ctx, id)
+	s, err := r.engine.Schedule(ctx, id)
 	if err != nil {
 		return nil, ofSchedule(id, err)
 	}
@@ -224,7 +200,7 @@ func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.S
 	if err != nil {
 		return nil, err
 	}
-	found, err := r.schedules.Schedules(ctx, f)
+	found, err := r.engine.Schedules(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -240,10 +216,10 @@ func (r *scheduleRoutes) list(ctx context.Context, in *scheduleQuery) (*client.S
 // ofSchedule adds the schedule to a not-found error.
 func ofSchedule(id uuid.UUID, err error) error {
 	var unknown *orchestration.UnknownTemplateError
-	if errors.Is(err, store.ErrNotFound) && !errors.As(err, &unknown) {
-		return notFound(fmt.Sprintf("Schedule not found: %s", id))
+	if errors.As(err, &unknown) {
+		return err
 	}
-	return err
+	return missing(err, "Schedule not found: %s", id)
 }
 
 // shown is the answer with a schedule.

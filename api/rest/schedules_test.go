@@ -209,14 +209,6 @@ func TestScheduleIsChanged(t *testing.T) {
 	}
 }
 
-// A daemon without schedules has none of the routes.
-func TestNoSchedules(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t)
-	require.Equal(t, 404, h.get(schedulesPath).StatusCode)
-	require.NotContains(t, string(h.server.OpenAPI()), schedulesPath)
-}
-
 // TestSchedulesOfARealEngine: an invalid request leaves no row, a valid one runs.
 func TestSchedulesOfARealEngine(t *testing.T) {
 	t.Parallel()

@@ -93,7 +93,6 @@ type Server struct {
 	intake   intake
 	bodies   *budget
 	answers  *budget
-	buffers  sync.Pool // of *[]byte, for answers
 
 	mu      sync.Mutex
 	http    *http.Server

@@ -20,10 +20,7 @@ import (
 )
 
 // stepRoutes show the steps of a task.
-type stepRoutes struct {
-	*api
-	store Store
-}
+type stepRoutes struct{ *orchestratorAPI }
 
 func (s *stepRoutes) add() {
 	const tag = "steps"
@@ -115,7 +112,7 @@ func (s *stepRoutes) audit(ctx context.Context, in *stepPath) ([]client.StepAudi
 	if err != nil {
 		return nil, err
 	}
-	task, err := readTask(ctx, s.store, taskID)
+	task, err := s.readTask(ctx, taskID)
 	if err != nil {
 		return nil, err
 	}

@@ -13,32 +13,24 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Sweeps runs sweeps on request; *sweep.Runner implements it.
-type Sweeps interface {
-	// RunNow runs a sweep at once. The error is that of the run, whose record has the
-	// partial result, or wraps sweep.ErrUnknown or sweep.ErrRunning.
-	RunNow(ctx context.Context, name string, dry bool) (sweep.Run, error)
-}
-
 // sweepRoutes show the sweeps of the fleet, and run them.
 type sweepRoutes struct {
-	*api
-	registry Registry
-	sweeps   Sweeps // nil: no runs
+	*orchestratorAPI
+	runNow func(ctx context.Context, name string, dry bool) (sweep.Run, error) // nil: no runs
 }
 
 func (r *sweepRoutes) add() {
 	const tag = "sweeps"
 	add(r.api, operation{method: http.MethodGet, path: "/v1/sweeps", id: "list-sweeps", tag: tag,
 		summary: "List the sweeps and their last runs"}, r.list)
-	if r.sweeps != nil {
-		add(r.api, operation{method: http.MethodPost, path: "/v1/sweeps/{name}/run", id: "run-sweep", tag: tag,
-			summary: "Run a sweep now, or preview it", body: client.SweepRequest{}}, r.run)
+	if r.runNow != nil {
+		addBody(r.api, operation{method: http.MethodPost, path: "/v1/sweeps/{name}/run", id: "run-sweep", tag: tag,
+			summary: "Run a sweep now, or preview it"}, r.run)
 	}
 }
 
 func (r *sweepRoutes) list(ctx context.Context, _ *struct{}) (*client.SweepList, error) {
-	states, err := r.registry.Sweeps(ctx)
+	states, err := r.store.Sweeps(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,19 +48,13 @@ func sweepOf(s *store.SweepState) client.Sweep {
 
 func (r *sweepRoutes) run(ctx context.Context, in *struct {
 	Name string `path:"name"`
-}) (*client.SweepRun, error) {
-	var body struct {
-		DryRun bool `json:"dry_run"`
-	}
-	if err := readBody(ctx, &body); err != nil {
-		return nil, err
-	}
-	run, err := r.sweeps.RunNow(ctx, in.Name, body.DryRun)
+}, body *request[client.SweepRequest]) (*client.SweepRun, error) {
+	run, err := r.runNow(ctx, in.Name, body.body.DryRun)
 	switch {
 	case errors.Is(err, sweep.ErrUnknown):
 		return nil, notFound(fmt.Sprintf("Sweep not found: %q", clip(in.Name, 64)))
 	case errors.Is(err, sweep.ErrRunning):
-		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The sweep is running already"}
+		return nil, conflict("The sweep is running already")
 	case err != nil:
 		return nil, err
 	}

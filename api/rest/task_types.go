@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,35 +15,19 @@ import (
 	"github.com/tasker-go/tasker/workflow/template"
 )
 
-// TaskTypes are task types for the API; *orchestration.Orchestrator implements it. If a
-// name does not exist, the error wraps store.ErrNotFound.
-type TaskTypes interface {
-	RegisterTaskType(ctx context.Context, template *workflow.Template, why orchestration.Why) (store.TaskType, error)
-	TaskType(ctx context.Context, namespace, name string) (store.TaskType, error)
-	TaskTypes(ctx context.Context, namespace string, limit, offset int) ([]store.TaskType, error)
-	DeleteTaskType(ctx context.Context, namespace, name string, why orchestration.Why) (store.TaskType, error)
-	PlanOfType(ctx context.Context, queue, name string) (*store.Plan, error)
-}
-
 // typeRoutes register task types and enqueue tasks of them.
-type typeRoutes struct {
-	*api
-	tasks *taskRoutes
-	types TaskTypes
-	actor string
-}
+type typeRoutes struct{ *taskRoutes }
 
 func (r *typeRoutes) add() {
 	const tag, one, queue = "task types", "/v1/task-types/{name}", "/v1/enqueue"
 	add(r.api, operation{method: http.MethodGet, path: "/v1/task-types", id: "list-task-types", tag: tag, summary: "List task types by namespace and name"}, r.list)
-	add(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it",
-		body: client.TaskTypeRequest{}}, r.put)
+	addBody(r.api, operation{method: http.MethodPut, path: one, id: "put-task-type", tag: tag, summary: "Register a task type, or change it"}, r.put)
 	add(r.api, operation{method: http.MethodGet, path: one, id: "get-task-type", tag: tag, summary: "Show a task type"}, r.get)
 	add(r.api, operation{method: http.MethodDelete, path: one, id: "delete-task-type", tag: tag, summary: "Delete a task type; its tasks continue"}, r.remove)
 	addOwn[struct{}, *client.Enqueued](r.api, operation{method: http.MethodPost, path: queue, id: "enqueue", tag: tag, status: http.StatusCreated,
 		also: "The existing task with the idempotency key", summary: "Create a task of a type", body: client.EnqueueRequest{}}, r.enqueue)
 	add(r.api, operation{method: http.MethodGet, path: queue + "/{uuid}", id: "get-enqueued", tag: tag,
-		summary: "Show the state of a task of one step, or wait for its end"}, r.show)
+		summary: "Show the state of a task of one step, or wait for its end"}, r.showEnqueued)
 }
 
 // typeInput selects a task type.
@@ -69,7 +52,7 @@ func (in *typeInput) key() (namespace, name string, err error) {
 		namespace = client.DefaultTypeNamespace
 	}
 	c.text("namespace", namespace, orchestration.MaxNameLength)
-	name = c.required("name", &in.Name, orchestration.MaxNameLength)
+	name = c.filled("name", in.Name, orchestration.MaxNameLength)
 	return namespace, name, c.err()
 }
 
@@ -89,7 +72,7 @@ func (r *typeRoutes) list(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	types, err := r.types.TaskTypes(ctx, in.Namespace, limit, offset)
+	types, err := r.engine.TaskTypes(ctx, in.Namespace, limit, offset)
 	if err != nil {
 		return nil, err
 	}
@@ -102,30 +85,17 @@ func (r *typeRoutes) list(ctx context.Context, in *struct {
 
 func (r *typeRoutes) put(ctx context.Context, in *struct {
 	Name string `path:"name"`
-}) (*client.TaskType, error) {
-	var body client.TaskTypeRequest
-	if err := readBody(ctx, &body); err != nil {
+}, body *request[client.TaskTypeRequest]) (*client.TaskType, error) {
+	body.filled("name", in.Name, orchestration.MaxNameLength)
+	why := body.whyOr(body.body.Reason, body.body.Actor, r.actor, "registered over the API")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	var c checked
-	c.required("name", &in.Name, orchestration.MaxNameLength)
-	c.text("reason", body.Reason, orchestration.MaxReasonLength)
-	c.text("actor", body.Actor, orchestration.MaxTextLength)
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	template, err := templateOf(in.Name, &body)
+	template, err := templateOf(in.Name, &body.body)
 	if err != nil {
 		return nil, err
 	}
-	why := orchestration.Why{Actor: body.Actor, Reason: body.Reason}
-	if strings.TrimSpace(why.Actor) == "" {
-		why.Actor = r.actor
-	}
-	if strings.TrimSpace(why.Reason) == "" {
-		why.Reason = "registered over the API"
-	}
-	t, err := r.types.RegisterTaskType(ctx, template, why)
+	t, err := r.engine.RegisterTaskType(ctx, template, why)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +107,7 @@ func (r *typeRoutes) get(ctx context.Context, in *typeInput) (*client.TaskType, 
 	if err != nil {
 		return nil, err
 	}
-	t, err := r.types.TaskType(ctx, namespace, name)
+	t, err := r.engine.TaskType(ctx, namespace, name)
 	if err != nil {
 		return nil, ofType(namespace, name, err)
 	}
@@ -149,11 +119,11 @@ func (r *typeRoutes) remove(ctx context.Context, in *deleteTypeInput) (*client.T
 	if err != nil {
 		return nil, err
 	}
-	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, r.actor, "deleted over the API")
+	why, err := r.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "deleted over the API")
 	if err != nil {
 		return nil, err
 	}
-	t, err := r.types.DeleteTaskType(ctx, namespace, name, orchestration.Why{Actor: why.Actor, Reason: why.Reason})
+	t, err := r.engine.DeleteTaskType(ctx, namespace, name, why)
 	if err != nil {
 		return nil, ofType(namespace, name, err)
 	}
@@ -161,14 +131,11 @@ func (r *typeRoutes) remove(ctx context.Context, in *deleteTypeInput) (*client.T
 }
 
 func ofType(namespace, name string, err error) error {
-	if errors.Is(err, store.ErrNotFound) {
-		return notFound(fmt.Sprintf("Task type not found: %s/%s", clip(namespace, 64), clip(name, 64)))
-	}
-	return err
+	return missing(err, "Task type not found: %s/%s", clip(namespace, 64), clip(name, 64))
 }
 
-// show answers for tasks of one step, whether of a type or of another template.
-func (r *typeRoutes) show(ctx context.Context, in *showInput) (*client.EnqueuedTask, error) {
+// showEnqueued answers for tasks of one step, whether of a type or of another template.
+func (r *typeRoutes) showEnqueued(ctx context.Context, in *showInput) (*client.EnqueuedTask, error) {
 	id, err := parseTask(in.UUID)
 	if err != nil {
 		return nil, err
@@ -177,15 +144,12 @@ func (r *typeRoutes) show(ctx context.Context, in *showInput) (*client.EnqueuedT
 	if err != nil {
 		return nil, err
 	}
-	if err := r.tasks.await(ctx, id, wait); err != nil {
+	if err := r.await(ctx, id, wait); err != nil {
 		return nil, err
 	}
-	t, err := r.tasks.store.Task(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
-	}
+	t, err := r.store.Task(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, ofTask(id, err)
 	}
 	if len(t.Plan.Steps) != 1 || len(t.Steps) != 1 {
 		return nil, notFound(fmt.Sprintf("Task %s has several steps; it is shown at /v1/tasks/%s", id, id))

@@ -3,14 +3,13 @@ package rest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/tasker-go/tasker/client"
+	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
 )
@@ -19,14 +18,10 @@ const tasksTag = "tasks"
 
 // taskRoutes create, show, await and cancel tasks.
 type taskRoutes struct {
-	*api
-	engine Engine
-	store  Store
+	*orchestratorAPI
 	// admission decides about new tasks; nil: the command channel does.
 	admission Admission
 	verify    func(ctx context.Context, task uuid.UUID) (problems []string, err error)
-	actor     string
-	firsts    firstAnswers
 	bulk      chan struct{} // one place per batch being read and created
 }
 
@@ -106,12 +101,8 @@ func (t *taskRoutes) find(ctx context.Context, in *findInput) (*client.Task, err
 		return nil, err
 	}
 	id, err := t.store.TaskOfIdentity(ctx, workflow.KeyIdentity(in.Namespace, in.Name, in.Key))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("No task of %s/%s has this idempotency key", clip(strings.ToValidUTF8(in.Namespace, "?"), 64),
-			clip(strings.ToValidUTF8(in.Name, "?"), 64)))
-	}
 	if err != nil {
-		return nil, err
+		return nil, missing(err, "No task of %s/%s has this idempotency key", printable(in.Namespace), printable(in.Name))
 	}
 	return t.show(ctx, id, how)
 }
@@ -126,14 +117,16 @@ func (t *taskRoutes) await(ctx context.Context, id uuid.UUID, wait time.Duration
 	if t.waiting.Add(1) > int64(t.cfg.MaxWaiting) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	defer context.AfterFunc(t.stopping, cancel)()
-	_, err := t.engine.Wait(ctx, id)
-	if err != nil && ctx.Err() != nil {
-		return nil // the wait is over; the task is read anyway
-	}
-	return err
+	return breaker.Outside(ctx, func() error {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		defer context.AfterFunc(t.stopping, cancel)()
+		_, err := t.engine.Wait(ctx, id)
+		if err != nil && ctx.Err() != nil {
+			return nil // the wait is over; the task is read anyway
+		}
+		return err
+	})
 }
 
 func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task, error) {
@@ -141,16 +134,12 @@ func (t *taskRoutes) cancel(ctx context.Context, in *cancelInput) (*client.Task,
 	if err != nil {
 		return nil, err
 	}
-	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, t.actor, "cancelled over the API")
+	why, err := t.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "cancelled over the API")
 	if err != nil {
 		return nil, err
 	}
-	err = t.engine.Cancel(ctx, id, why.Actor, why.Reason)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
-	}
-	if err != nil {
-		return nil, t.notCancelled(ctx, id, err)
+	if err := t.engine.Cancel(ctx, id, why.Actor, why.Reason); err != nil {
+		return nil, t.notCancelled(ctx, id, ofTask(id, err))
 	}
 	return t.show(ctx, id, display{})
 }
@@ -171,7 +160,7 @@ func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timel
 	if err != nil {
 		return nil, err
 	}
-	task, err := readTask(ctx, t.store, id)
+	task, err := t.readTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -183,12 +172,9 @@ func (t *taskRoutes) timeline(ctx context.Context, in *taskInput) (*client.Timel
 }
 
 // readTask reads a task without its results; its error names the missing task.
-func readTask(ctx context.Context, s Store, id uuid.UUID) (*store.Task, error) {
-	task, err := s.TaskWithoutResults(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
-	}
-	return task, err
+func (o *orchestratorAPI) readTask(ctx context.Context, id uuid.UUID) (*store.Task, error) {
+	task, err := o.store.TaskWithoutResults(ctx, id)
+	return task, ofTask(id, err)
 }
 
 func (t *taskRoutes) check(ctx context.Context, in *taskInput) (*client.Verification, error) {
@@ -197,11 +183,8 @@ func (t *taskRoutes) check(ctx context.Context, in *taskInput) (*client.Verifica
 		return nil, err
 	}
 	problems, err := t.verify(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, notFound(fmt.Sprintf("Task not found: %s", id))
-	}
 	if err != nil {
-		return nil, err
+		return nil, ofTask(id, err)
 	}
 	return &client.Verification{TaskUUID: id.String(), OK: len(problems) == 0, Problems: append([]string{}, problems...)}, nil
 }

@@ -3,10 +3,8 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
@@ -14,25 +12,17 @@ import (
 )
 
 // templateRoutes show the registered templates, and deprecate versions of them.
-type templateRoutes struct {
-	store   Store
-	actions Actions // nil: no deprecation
-	actor   string
-}
+type templateRoutes struct{ *orchestratorAPI }
 
-func (t *templateRoutes) add(a *api) {
-	const tag = "templates"
-	add(a, operation{method: http.MethodGet, path: "/v1/templates", id: "list-templates", tag: tag,
+func (t *templateRoutes) add() {
+	const tag, one = "templates", "/v1/templates/{namespace}/{name}/{version}"
+	add(t.api, operation{method: http.MethodGet, path: "/v1/templates", id: "list-templates", tag: tag,
 		summary: "List the current templates"}, t.list)
-	add(a, operation{method: http.MethodGet, path: "/v1/templates/{namespace}/{name}/{version}", id: "get-template", tag: tag,
+	add(t.api, operation{method: http.MethodGet, path: one, id: "get-template", tag: tag,
 		summary: "Show a template"}, t.get)
-	if t.actions == nil {
-		return
-	}
-	const path = "/v1/templates/{namespace}/{name}/{version}/deprecation"
-	add(a, operation{method: http.MethodPut, path: path, id: "deprecate-template", tag: tag,
-		summary: "Deprecate a version: requests without a version do not choose it", body: client.Why{}}, t.deprecate)
-	add(a, operation{method: http.MethodDelete, path: path, id: "undeprecate-template", tag: tag,
+	addBody(t.api, operation{method: http.MethodPut, path: one + "/deprecation", id: "deprecate-template", tag: tag,
+		summary: "Deprecate a version: requests without a version do not choose it"}, t.deprecate)
+	add(t.api, operation{method: http.MethodDelete, path: one + "/deprecation", id: "undeprecate-template", tag: tag,
 		summary: "Undeprecate a version"}, t.undeprecate)
 }
 
@@ -68,25 +58,26 @@ type templatePath struct {
 	Version   string `path:"version"`
 }
 
-func (in *templatePath) unknown() error {
-	return notFound(strings.ToValidUTF8(fmt.Sprintf("Template not found: %s/%s/%s",
-		clip(in.Namespace, 64), clip(in.Name, 64), clip(in.Version, 64)), "?"))
+// found adds the template to a not-found error.
+func (in *templatePath) found(err error) error {
+	return missing(err, "Template not found: %s/%s/%s", printable(in.Namespace), printable(in.Name), printable(in.Version))
 }
 
 // check rejects values that cannot be a version.
 func (in *templatePath) check() error {
 	for _, part := range []string{in.Namespace, in.Name, in.Version} {
 		if filterText("", part) != nil {
-			return in.unknown()
+			return notFound(in.found(store.ErrNotFound).Error())
 		}
 	}
 	return nil
 }
 
 // deprecate answers PUT …/deprecation.
-func (t *templateRoutes) deprecate(ctx context.Context, in *templatePath) (*client.TemplateDetail, error) {
-	why, err := requiredWhy(ctx)
-	if err != nil {
+func (t *templateRoutes) deprecate(ctx context.Context, in *templatePath, body *request[client.Why]) (*client.TemplateDetail, error) {
+	var why orchestration.Why
+	why.Reason, why.Actor = body.why(body.body.Reason, body.body.Actor)
+	if err := body.err(); err != nil {
 		return nil, err
 	}
 	return t.mark(ctx, in, true, why)
@@ -100,38 +91,30 @@ func (t *templateRoutes) undeprecate(ctx context.Context, in *struct {
 	Reason    string `query:"reason" doc:"Kept in the history; a JSON body with reason and actor takes precedence"`
 	Actor     string `query:"actor" doc:"Who acts"`
 }) (*client.TemplateDetail, error) {
-	why, err := optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, t.actor, "undeprecated over the API")
+	why, err := t.optionalWhy(ctx, client.Why{Reason: in.Reason, Actor: in.Actor}, "undeprecated over the API")
 	if err != nil {
 		return nil, err
 	}
 	return t.mark(ctx, &templatePath{in.Namespace, in.Name, in.Version}, false, why)
 }
 
-func (t *templateRoutes) mark(ctx context.Context, in *templatePath, deprecated bool, why client.Why) (*client.TemplateDetail, error) {
+func (t *templateRoutes) mark(ctx context.Context, in *templatePath, deprecated bool, why orchestration.Why) (*client.TemplateDetail, error) {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	err := t.actions.DeprecateTemplate(ctx, in.Namespace, in.Name, in.Version, deprecated, orchestration.Why{Actor: why.Actor, Reason: why.Reason})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, in.unknown()
-	}
-	if err != nil {
-		return nil, err
+	if err := t.engine.DeprecateTemplate(ctx, in.Namespace, in.Name, in.Version, deprecated, why); err != nil {
+		return nil, in.found(err)
 	}
 	return t.get(ctx, in)
 }
 
 func (t *templateRoutes) get(ctx context.Context, in *templatePath) (*client.TemplateDetail, error) {
-	unknown := in.unknown()
 	if err := in.check(); err != nil {
 		return nil, err
 	}
 	p, err := t.store.PlanNamed(ctx, in.Namespace, in.Name, in.Version)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, unknown
-	}
 	if err != nil {
-		return nil, err
+		return nil, in.found(err)
 	}
 	configuration, err := json.Marshal(p.Template)
 	if err != nil {

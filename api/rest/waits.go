@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -13,66 +12,46 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// Waits are waiting steps for the API; *orchestration.Orchestrator implements it.
-type Waits interface {
-	ReceiveEvent(ctx context.Context, e orchestration.Event) (store.Delivered, error)
-	Approvals(ctx context.Context, f store.ApprovalFilter) ([]store.Approval, error)
-	Approval(ctx context.Context, token string) (store.Approval, error)
-	Decide(ctx context.Context, token string, v orchestration.Verdict) (store.Approval, error)
-}
-
 const (
 	shownApprovals = 100
 	maxApprovals   = 1000
 )
 
 // waitRoutes deliver events and decisions.
-type waitRoutes struct {
-	*api
-	waits Waits
-}
+type waitRoutes struct{ *orchestratorAPI }
 
 func (r *waitRoutes) add() {
-	const approvals = "/v1/approvals"
-	add(r.api, operation{method: http.MethodPost, path: "/v1/external-events", id: "send-event", tag: "waits",
-		summary: "Deliver an event to the steps that wait for it", body: client.ExternalEvent{}}, r.send)
-	add(r.api, operation{method: http.MethodGet, path: approvals, id: "list-approvals", tag: "waits", summary: "List steps that wait for a decision"}, r.list)
-	add(r.api, operation{method: http.MethodGet, path: approvals + "/{token}", id: "get-approval", tag: "waits",
+	const tag, approvals = "waits", "/v1/approvals"
+	addBody(r.api, operation{method: http.MethodPost, path: "/v1/external-events", id: "send-event", tag: tag,
+		summary: "Deliver an event to the steps that wait for it"}, r.send)
+	add(r.api, operation{method: http.MethodGet, path: approvals, id: "list-approvals", tag: tag, summary: "List steps that wait for a decision"}, r.list)
+	add(r.api, operation{method: http.MethodGet, path: approvals + "/{token}", id: "get-approval", tag: tag,
 		summary: "Show a waiting approval, without deciding"}, r.get)
-	add(r.api, operation{method: http.MethodPost, path: approvals + "/{token}", id: "decide-approval", tag: "waits",
-		summary: "Approve or reject, once", body: client.Verdict{}}, r.decide)
+	addBody(r.api, operation{method: http.MethodPost, path: approvals + "/{token}", id: "decide-approval", tag: tag,
+		summary: "Approve or reject, once"}, r.decide)
 }
 
-func (r *waitRoutes) send(ctx context.Context, _ *struct{}) (*client.EventReceipt, error) {
-	var body struct {
-		Name      *string         `json:"name"`
-		Namespace string          `json:"namespace"`
-		Key       string          `json:"key"`
-		TaskUUID  *string         `json:"task_uuid"`
-		Payload   json.RawMessage `json:"payload"`
-		ID        string          `json:"id"`
-	}
-	if err := readBody(ctx, &body); err != nil {
+func (r *waitRoutes) send(ctx context.Context, _ *struct{}, body *request[client.ExternalEvent]) (*client.EventReceipt, error) {
+	b := &body.body
+	body.need("name")
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	if body.Name == nil {
-		return nil, unprocessable("missing field: name")
+	e := orchestration.Event{Namespace: b.Namespace, Name: b.Name, Key: b.Key, Payload: b.Payload, ID: b.ID}
+	if body.has("task_uuid") {
+		var err error
+		if e.TaskUUID, err = optionalUUID("task_uuid", &b.TaskUUID); err != nil {
+			return nil, err
+		}
 	}
-	task, err := optionalUUID("task_uuid", body.TaskUUID)
-	if err != nil {
-		return nil, err
-	}
-	d, err := r.waits.ReceiveEvent(ctx, orchestration.Event{Namespace: body.Namespace, Name: *body.Name, Key: body.Key, TaskUUID: task,
-		Payload: body.Payload, ID: body.ID})
+	d, err := r.engine.ReceiveEvent(ctx, e)
 	switch {
 	case errors.Is(err, store.ErrTaskEnded):
-		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The task has ended", taskUUID: task.String()}
-	case errors.Is(err, store.ErrNotFound) && task != nil:
-		return nil, notFound("Task not found: " + task.String())
-	case errors.Is(err, store.ErrNotFound):
-		return nil, notFound("Namespace not found: " + body.Namespace)
+		return nil, &failure{status: http.StatusConflict, code: codeConflict, message: "The task has ended", taskUUID: e.TaskUUID.String(), cause: err}
+	case err != nil && e.TaskUUID != nil:
+		return nil, ofTask(*e.TaskUUID, err)
 	case err != nil:
-		return nil, err
+		return nil, missing(err, "Namespace not found: %s", b.Namespace)
 	}
 	return &client.EventReceipt{EventUUID: d.UUID.String(), Delivered: d.Steps, Duplicate: d.Duplicate, ExpiresAt: client.Time{Time: d.ExpiresAt}}, nil
 }
@@ -104,7 +83,7 @@ func (r *waitRoutes) list(ctx context.Context, in *approvalsInput) (*client.Appr
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	list, err := r.waits.Approvals(ctx, f)
+	list, err := r.engine.Approvals(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -124,56 +103,40 @@ type tokenInput struct {
 func (in *tokenInput) parse() (string, error) {
 	id, err := uuid.Parse(in.Token)
 	if err != nil {
-		return "", noApproval()
+		return "", notFound(unknownApproval)
 	}
 	return id.String(), nil
 }
 
-func noApproval() *failure {
-	return notFound("The approval does not exist, or has been decided")
-}
+const unknownApproval = "The approval does not exist, or has been decided"
 
 func (r *waitRoutes) get(ctx context.Context, in *tokenInput) (*client.Approval, error) {
 	token, err := in.parse()
 	if err != nil {
 		return nil, err
 	}
-	a, err := r.waits.Approval(ctx, token)
+	a, err := r.engine.Approval(ctx, token)
 	return ofApproval(a, err)
 }
 
-func (r *waitRoutes) decide(ctx context.Context, in *tokenInput) (*client.Approval, error) {
+func (r *waitRoutes) decide(ctx context.Context, in *tokenInput, body *request[client.Verdict]) (*client.Approval, error) {
 	token, err := in.parse()
 	if err != nil {
 		return nil, err
 	}
-	var body struct {
-		Approved *bool           `json:"approved"`
-		Actor    *string         `json:"actor"`
-		Comment  string          `json:"comment"`
-		Data     json.RawMessage `json:"data"`
-	}
-	if err := readBody(ctx, &body); err != nil {
+	b := &body.body
+	body.need("approved")
+	v := orchestration.Verdict{Approved: b.Approved, Actor: body.required("actor", b.Actor, orchestration.MaxTextLength), Comment: b.Comment, Data: b.Data}
+	if err := body.err(); err != nil {
 		return nil, err
 	}
-	var c checked
-	if body.Approved == nil {
-		c.missing = append(c.missing, "approved")
-	}
-	actor := c.required("actor", body.Actor, orchestration.MaxTextLength)
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	a, err := r.waits.Decide(ctx, token, orchestration.Verdict{Approved: *body.Approved, Actor: actor, Comment: body.Comment, Data: body.Data})
+	a, err := r.engine.Decide(ctx, token, v)
 	return ofApproval(a, err)
 }
 
 func ofApproval(a store.Approval, err error) (*client.Approval, error) {
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return nil, noApproval()
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, missing(err, unknownApproval)
 	}
 	return approvalOf(&a), nil
 }

@@ -90,8 +90,7 @@ func newWays(t *testing.T) *ways {
 				return worker.Continue[any](nil, r)
 			})))
 	})
-	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Orchestrator{Engine: w.e.Orchestrator, Store: w.e.Store, ID: "test",
-		Actions: w.e.Orchestrator, DeadLetters: w.e.Store, Registry: w.e.Store, Schedules: w.e.Orchestrator, TaskTypes: w.e.Orchestrator, Waits: w.e.Orchestrator})
+	s, err := rest.NewOrchestrator(bounded(t, rest.Config{Address: "127.0.0.1:0"}), rest.Orchestrator{Engine: w.e.Orchestrator, Store: w.e.Store, ID: "test"})
 	require.NoError(t, err)
 	require.NoError(t, s.Start(t.Context()))
 	transport := &http.Transport{}

@@ -6,45 +6,42 @@ import (
 
 	"github.com/tasker-go/tasker/client"
 	"github.com/tasker-go/tasker/orchestration"
+	"github.com/tasker-go/tasker/store"
 )
 
-// requiredWhy reads the required actor and reason from the JSON body of a request.
-func requiredWhy(ctx context.Context) (client.Why, error) {
-	var body struct {
-		Reason *string `json:"reason"`
-		Actor  *string `json:"actor"`
+// whyOr returns an optional reason and actor, by default the given ones.
+func (c *checked) whyOr(reason, actor, defaultActor, defaultReason string) orchestration.Why {
+	w := orchestration.Why{Reason: c.text("reason", reason, orchestration.MaxReasonLength), Actor: c.text("actor", actor, orchestration.MaxTextLength)}
+	if strings.TrimSpace(reason) == "" {
+		w.Reason = defaultReason
 	}
-	if err := readBody(ctx, &body); err != nil {
-		return client.Why{}, err
+	if strings.TrimSpace(actor) == "" {
+		w.Actor = defaultActor
 	}
-	var c checked
-	reason, actor := c.why(body.Reason, body.Actor)
-	return client.Why{Reason: reason, Actor: actor}, c.err()
+	return w
 }
 
-// optionalWhy reads the optional actor and reason: from the JSON body, if any, else from
-// the query's why, else the defaults.
-func optionalWhy(ctx context.Context, why client.Why, actor, reason string) (client.Why, error) {
+// optionalWhy reads the optional actor and reason of a request: from the JSON body, if any,
+// else from the query's why, else the defaults.
+func (o *orchestratorAPI) optionalWhy(ctx context.Context, why client.Why, reason string) (orchestration.Why, error) {
 	x := exchangeOf(ctx)
 	if x.request.ContentLength != 0 && isJSON(x.request.Header.Get("Content-Type")) {
 		raw, err := readRaw(x, x.server.cfg.MaxBodyBytes)
 		if err != nil {
-			return why, err
+			return orchestration.Why{}, err
 		}
 		if len(raw) > 0 {
 			if err := decode(raw, &why); err != nil {
-				return why, err
+				return orchestration.Why{}, err
 			}
 		}
 	}
 	var c checked
-	c.text("reason", why.Reason, orchestration.MaxReasonLength)
-	c.text("actor", why.Actor, orchestration.MaxTextLength)
-	if strings.TrimSpace(why.Reason) == "" {
-		why.Reason = reason
-	}
-	if strings.TrimSpace(why.Actor) == "" {
-		why.Actor = actor
-	}
-	return why, c.err()
+	w := c.whyOr(why.Reason, why.Actor, o.actor, reason)
+	return w, c.err()
+}
+
+// recorded is the record of an operator's action.
+func recorded(action string, why orchestration.Why) store.OperatorAction {
+	return store.OperatorAction{Action: action, Actor: why.Actor, Reason: why.Reason}
 }

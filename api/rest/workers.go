@@ -11,10 +11,7 @@ import (
 )
 
 // workerRoutes show the registered workers.
-type workerRoutes struct {
-	*api
-	registry Registry
-}
+type workerRoutes struct{ *orchestratorAPI }
 
 func (r *workerRoutes) add() {
 	add(r.api, operation{method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: "workers",
@@ -53,7 +50,7 @@ func (r *workerRoutes) list(ctx context.Context, in *workerQuery) (*client.Worke
 	if err != nil {
 		return nil, err
 	}
-	states, err := r.registry.Workers(ctx, f)
+	states, err := r.store.Workers(ctx, f)
 	if err != nil {
 		return nil, err
 	}

@@ -110,19 +110,69 @@ type breakerMetrics struct {
 // Do calls fn unless the breaker refuses; then the error is an *OpenError and fn was not
 // called. fn's own error is returned unchanged. A panic passes through and does not affect
 // the state.
-func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	if b == nil {
 		return fn(ctx)
 	}
-	c, err := b.enter()
-	if err != nil {
+	u := underWay{breaker: b}
+	return u.do(ctx, fn)
+}
+
+// DoSuspendable is Do for a call that Outside can suspend.
+func (b *Breaker) DoSuspendable(ctx context.Context, fn func(ctx context.Context) error) error {
+	if b == nil {
+		return fn(ctx)
+	}
+	u := &underWay{breaker: b}
+	return u.do(context.WithValue(ctx, underWayKey{}, u), fn)
+}
+
+// underWay is an admitted call. It belongs to one goroutine.
+type underWay struct {
+	breaker *Breaker
+	call    call
+	inside  bool
+}
+
+type underWayKey struct{}
+
+func (u *underWay) do(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	if err := u.enter(); err != nil {
 		return err
 	}
 	verdict := Ignored
-	defer func() { b.leave(c, verdict, err) }()
+	defer func() { u.leave(verdict, err) }()
 	err = fn(ctx)
-	verdict = b.judge(ctx, err)
+	verdict = u.breaker.judge(ctx, err)
 	return err
+}
+
+func (u *underWay) enter() (err error) {
+	u.call, err = u.breaker.enter()
+	u.inside = err == nil
+	return err
+}
+
+func (u *underWay) leave(v Verdict, err error) {
+	if u.inside {
+		u.inside = false
+		u.breaker.leave(u.call, v, err)
+	}
+}
+
+// Outside suspends the call of ctx, if ctx belongs to a DoSuspendable, while wait runs: a
+// call that waits for something else than its dependency holds no trial. Then the call
+// continues, unless the breaker refuses it; the error is that of wait, or an *OpenError.
+func Outside(ctx context.Context, wait func() error) error {
+	u, _ := ctx.Value(underWayKey{}).(*underWay)
+	if u == nil {
+		return wait()
+	}
+	u.leave(Ignored, nil)
+	if err := wait(); err != nil {
+		return err
+	}
+	return u.enter()
 }
 
 func (b *Breaker) judge(ctx context.Context, err error) Verdict {
