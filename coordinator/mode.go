@@ -48,7 +48,7 @@ func (s *EventSystem) SetMode(ctx context.Context, mode deploymode.Mode) error {
 		return fmt.Errorf("invalid deployment mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", mode)
 	}
 	mode = parsed
-	if mode.Listens() && s.cfg.Source == nil {
+	if mode.Listens() && s.cfg.Listener == nil {
 		return fmt.Errorf("run %s in %s: no event source is configured", s.cfg.SystemID, mode)
 	}
 	s.modeMu.Lock()
@@ -135,7 +135,7 @@ func (s *EventSystem) changed(mode deploymode.Mode) {
 func (s *EventSystem) startListener(ctx context.Context, mode deploymode.Mode) error {
 	generation := s.nextGeneration()
 	s.mu.Lock()
-	l := listener.New(s.cfg.listenerConfig(mode, s.topics), listener.Hooks{
+	l := s.cfg.Listener.Subscribe(s.cfg.subscription(mode, s.topics), listener.Hooks{
 		OnSignal:    s.signalled,
 		OnConnected: func() { s.Wake(ReasonCatchUp) },
 		OnChange:    func(snapshot deploymode.Snapshot) { s.observe(generation, snapshot) },
@@ -169,7 +169,7 @@ func (s *EventSystem) stopListener(ctx context.Context) {
 	}
 }
 
-func (s *EventSystem) currentListener() *listener.Listener {
+func (s *EventSystem) currentListener() *listener.Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listener

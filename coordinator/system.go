@@ -38,7 +38,7 @@ type EventSystem struct {
 	generation   uint64   // of the listener; reports of earlier ones are ignored
 	changing     bool     // SetMode is under way
 	lastReported reported // counted and logged
-	listener     *listener.Listener
+	listener     *listener.Subscription
 	topics       []signal.Topic
 
 	pending   pending
@@ -89,8 +89,8 @@ func New(cfg Config, work Work) *EventSystem {
 // effective returns the mode that the configured one becomes.
 func (s *EventSystem) effective(mode deploymode.Mode) deploymode.Mode {
 	source := ""
-	if s.cfg.Source != nil {
-		source = s.cfg.Source.Name()
+	if s.cfg.Listener != nil {
+		source = s.cfg.Listener.Source()
 	}
 	effective, why := deploymode.EffectiveMode(mode, source)
 	if effective != mode {
@@ -212,7 +212,7 @@ func (s *EventSystem) wakeIn(d time.Duration) {
 	}
 }
 
-// SetTopics replaces the subscribed topics; see listener.SetTopics. All of them are
+// SetTopics replaces the subscribed topics; see listener.Subscription. All of them are
 // looked at once they are subscribed to.
 func (s *EventSystem) SetTopics(ctx context.Context, topics []signal.Topic) error {
 	s.mu.Lock()

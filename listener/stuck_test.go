@@ -26,7 +26,7 @@ func TestConnectingThatNeverEndsIsStuck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source := deafSource{make(chan struct{})}
-		l := listener.New(config(source), listener.Hooks{})
+		l := over(source).Subscribe(config(), listener.Hooks{})
 		require.NoError(t, l.Start(t.Context()))
 		time.Sleep(100 * s)
 		require.False(t, l.Health().Loop.Stuck)
