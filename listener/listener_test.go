@@ -113,7 +113,7 @@ func TestListensAndProvesItself(t *testing.T) {
 		cfg := config()
 		l, o := started(t, over(source), cfg)
 		require.NoError(t, l.Start(t.Context()))
-		require.NoError(t, l.WaitConnected(t.Context()))
+		require.NoError(t, l.WaitHeard(t.Context()))
 		synctest.Wait()
 		require.Equal(t, []signal.Topic{"a", "b", "tasker_probe_me"}, source.Topics())
 		require.Equal(t, 1, o.catchUps())
@@ -141,7 +141,7 @@ func TestListensAndProvesItself(t *testing.T) {
 		open, _, _ := source.Counts()
 		require.Zero(t, open)
 		require.Equal(t, deploymode.Off, l.Snapshot().State)
-		require.ErrorIs(t, l.WaitConnected(t.Context()), lifecycle.ErrStopped)
+		require.ErrorIs(t, l.WaitHeard(t.Context()), lifecycle.ErrStopped)
 		require.Zero(t, testutil.CollectAndCount(cfg.Metrics.ListenerActive))
 	})
 }
@@ -209,10 +209,10 @@ func TestReconnectsForEver(t *testing.T) {
 		require.Len(t, o.fatal, 1)
 		short, cancel := context.WithTimeout(t.Context(), s)
 		defer cancel()
-		require.ErrorContains(t, l.WaitConnected(short), "source is down")
+		require.ErrorContains(t, l.WaitHeard(short), "source is down")
 
 		source.SetDown(false)
-		require.NoError(t, l.WaitConnected(t.Context()))
+		require.NoError(t, l.WaitHeard(t.Context()))
 		require.False(t, l.Snapshot().Ready)
 		after(threshold)
 		require.True(t, l.Snapshot().Ready)
@@ -247,7 +247,8 @@ func TestConnectedIsNotHeard(t *testing.T) {
 		l, _ := started(t, over(source), config())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		require.NoError(t, l.WaitConnected(ctx))
+		after(s)
+		require.Equal(t, deploymode.Listening, l.Snapshot().State)
 		require.ErrorIs(t, l.WaitHeard(ctx), context.DeadlineExceeded)
 		source.SetMute(false)
 		require.NoError(t, l.WaitHeard(t.Context()))
@@ -275,7 +276,7 @@ func TestSetTopics(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"d"}))
 		source.SetDown(false)
-		require.NoError(t, l.WaitConnected(t.Context()))
+		require.NoError(t, l.WaitHeard(t.Context()))
 		require.Equal(t, []signal.Topic{"d", "tasker_probe_me"}, source.Topics())
 
 		// A hanging subscription ends the connection, but the topics are kept.
@@ -342,13 +343,13 @@ func TestAPanicInAHookIsMadeUpFor(t *testing.T) {
 func TestStartRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	cfg, source := config(), &listenertest.Source{}
-	start := func(l *listener.Listener) error { return l.Subscribe(cfg, listener.Hooks{}).Start(t.Context()) }
+	start := func(l *listener.Listener) error { return l.Subscribe(cfg, (&owner{}).hooks()).Start(t.Context()) }
 	require.ErrorContains(t, start(over(nil)), "no source")
 	cfg.Mode = deploymode.PollingOnly
 	require.ErrorContains(t, start(over(source)), "PollingOnly")
 	cfg.Mode = deploymode.Hybrid
 	require.ErrorContains(t, start(listener.New(listener.Config{Source: source, ID: strings.Repeat("x", 60)})), "63 bytes")
-	l := listener.New(listener.Config{Source: source}).Subscribe(cfg, listener.Hooks{})
+	l := listener.New(listener.Config{Source: source}).Subscribe(cfg, (&owner{}).hooks())
 	require.NoError(t, l.Start(t.Context()))
 	require.NoError(t, l.Stop(t.Context()))
 }

@@ -109,7 +109,9 @@ func newCounting(s *sending) *counting {
 }
 
 func (c *counting) hooks() listener.Hooks {
-	return listener.Hooks{OnConnected: c.onConnected, OnSignal: c.onSignal}
+	hooks := (&owner{}).hooks()
+	hooks.OnConnected, hooks.OnSignal = c.onConnected, c.onSignal
+	return hooks
 }
 
 func (c *counting) onConnected() {
@@ -200,7 +202,7 @@ func TestStorm(t *testing.T) {
 func visit(ctx context.Context, shared *listener.Listener, numbers *sending, id string) error {
 	c := newCounting(numbers)
 	s := shared.Subscribe(brisk(id), c.hooks())
-	return errors.Join(s.Start(ctx), s.WaitConnected(ctx), c.wait(ctx, 10),
+	return errors.Join(s.Start(ctx), s.WaitHeard(ctx), c.wait(ctx, 10),
 		s.SetTopics(ctx, []signal.Topic{"numbers", "more"}), c.wait(ctx, 10), s.Stop(ctx))
 }
 

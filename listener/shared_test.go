@@ -245,7 +245,7 @@ func TestTheNextWaitsForTheEnd(t *testing.T) {
 			} else {
 				time.AfterFunc(want, func() { close(source.gate) })
 			}
-			require.NoError(t, y.WaitConnected(t.Context()))
+			require.NoError(t, y.WaitHeard(t.Context()))
 			require.Equal(t, want, time.Since(begin))
 			require.NoError(t, <-stopped)
 			open, _, _ := source.Counts()

@@ -54,7 +54,7 @@ func (c SubscriptionConfig) Check() error {
 
 // Hooks are the callbacks of a subscription. Each is called sequentially, must return
 // quickly and must not call the methods that wait (SetTopics, SetMode, Stop) of any
-// subscription of the listener. Nil hooks are skipped.
+// subscription of the listener. All are required.
 type Hooks struct {
 	// OnSignal gets every signal of the topics. A signal whose OnSignal panics is
 	// dropped, and OnConnected follows.
@@ -68,22 +68,6 @@ type Hooks struct {
 	// OnFatal: the listener failed too often and the process should end
 	// (on_listener_failure = "exit"). Called once.
 	OnFatal func(error)
-}
-
-func (h Hooks) withDefaults() Hooks {
-	if h.OnSignal == nil {
-		h.OnSignal = func(signal.Signal) {}
-	}
-	if h.OnConnected == nil {
-		h.OnConnected = func() {}
-	}
-	if h.OnChange == nil {
-		h.OnChange = func(deploymode.Snapshot) {}
-	}
-	if h.OnFatal == nil {
-		h.OnFatal = func(error) {}
-	}
-	return h
 }
 
 // Subscription is one event system's share of a [Listener]: its topics, its bounded
@@ -121,7 +105,7 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 	s := &Subscription{
 		listener: l,
 		cfg:      cfg,
-		hooks:    hooks.withDefaults(),
+		hooks:    hooks,
 		arrived:  signal.NewBuffer(l.cfg.BufferLimit),
 		machine:  deploymode.NewMachine(cfg.Config),
 		topics:   signal.NewTopicSet(cfg.Topics),
@@ -140,7 +124,7 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 func (s *Subscription) Name() string { return s.loop.Name() }
 
 // Start implements lifecycle.Service. It does not wait for the connection; see
-// WaitConnected.
+// WaitHeard.
 func (s *Subscription) Start(ctx context.Context) error {
 	switch l := s.listener; {
 	case l.cfg.Source == nil:
@@ -214,35 +198,22 @@ func (s *Subscription) SetTopics(ctx context.Context, topics []signal.Topic) err
 	return nil
 }
 
-// WaitConnected waits until the connection is subscribed to the topics, ctx ends, or the
-// subscription is stopped.
-func (s *Subscription) WaitConnected(ctx context.Context) error {
-	err := s.await(ctx, func() bool { return s.machine.Snapshot().State == deploymode.Listening })
-	if err != nil {
-		return fmt.Errorf("waiting for %s to connect: %w%s", s.Name(), err, s.because())
-	}
-	return nil
-}
-
-// WaitHeard is WaitConnected, and waits for a returned probe too: with a source that
-// accepts subscriptions and delivers nothing it never succeeds.
+// WaitHeard waits until the connection is subscribed to the topics and a probe has come
+// back, ctx ends, or the subscription is stopped. With a source that accepts subscriptions
+// and delivers nothing it never succeeds.
 func (s *Subscription) WaitHeard(ctx context.Context) error {
 	err := s.await(ctx, func() bool {
 		at := s.machine.Snapshot()
 		return at.State == deploymode.Listening && at.GoodProbes > 0
 	})
-	if err != nil {
-		return fmt.Errorf("waiting for %s to receive: %w%s", s.Name(), err, s.because())
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-// because returns the latest error as the end of another.
-func (s *Subscription) because() string {
+	cause := ""
 	if last := s.Health().LastError; last != "" {
-		return " (" + last + ")"
+		cause = " (" + last + ")"
 	}
-	return ""
+	return fmt.Errorf("waiting for %s to receive: %w%s", s.Name(), err, cause)
 }
 
 // await waits until done, which is called with the lock held.
