@@ -7,7 +7,6 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/command"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
@@ -30,7 +29,7 @@ type Config struct {
 	// wake. It is called by one goroutine and must not block.
 	Take func(signal.Signal) (taken bool)
 	// Subscription and Poller configure the parts; the fields that also appear here
-	// (SystemID, Mode, Topics, Clock, Logger, Metrics, Pace) are taken from here.
+	// (SystemID, Mode, Topics, Logger, Metrics, Pace) are taken from here.
 	Subscription listener.SubscriptionConfig
 	Poller       poller.Config
 	// OnFatal is called once where Subscription.OnListenerFailure is exit; it must not
@@ -63,7 +62,6 @@ type Config struct {
 
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
-	Clock   lifecycle.Clock    // default the real one
 }
 
 // Command is the kind of command under which the Processor runs the looks.
@@ -83,9 +81,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = zap.NewNop()
 	}
 	c.Metrics = c.Metrics.OrDiscard()
-	if c.Clock == nil {
-		c.Clock = lifecycle.RealClock()
-	}
 	return c
 }
 
@@ -103,7 +98,7 @@ func (c Config) pollerConfig() poller.Config {
 	// A poll waits for a look that may have to wait for another, or for the
 	// delay after an error; the look itself is bounded by LookTimeout.
 	p.Timeout = max(p.Timeout, 2*c.LookTimeout+c.Retry.Max)
-	p.Clock, p.Logger, p.Metrics = c.Clock, c.Logger, c.Metrics
+	p.Logger, p.Metrics = c.Logger, c.Metrics
 	return p
 }
 

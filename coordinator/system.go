@@ -80,7 +80,6 @@ func New(cfg Config, work Work) *EventSystem {
 		Run:        s.run,
 		MaxSilence: cfg.maxSilence(),
 		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:      cfg.Clock,
 		Logger:     cfg.Logger,
 	})
 	return s
@@ -205,7 +204,7 @@ func (s *EventSystem) wakeIn(d time.Duration) {
 	if s.asleep() {
 		return
 	}
-	at := s.cfg.Clock.Now().Add(max(d, 0))
+	at := time.Now().Add(max(d, 0))
 	if s.due.IsZero() || at.Before(s.due) {
 		s.due = at
 		s.poke()
@@ -239,7 +238,7 @@ func (s *EventSystem) signalled(sig signal.Signal) {
 	s.pending.add(ReasonSignal, sig.Topic)
 	s.pending.addPayload(sig.Payload, s.cfg.MaxPayloads)
 	if s.pending.signalAt.IsZero() {
-		s.pending.signalAt = s.cfg.Clock.Now()
+		s.pending.signalAt = time.Now()
 	}
 	s.poke()
 }
