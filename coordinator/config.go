@@ -103,9 +103,9 @@ func (c Config) pollerConfig() poller.Config {
 }
 
 // subscription completes the configuration of the listener's subscription.
-func (c Config) subscription(mode deploymode.Mode, topics []signal.Topic) listener.SubscriptionConfig {
+func (c Config) subscription(mode deploymode.Mode) listener.SubscriptionConfig {
 	s := c.Subscription
-	s.SystemID, s.Mode, s.Topics = c.SystemID, mode, topics
+	s.SystemID, s.Mode, s.Topics = c.SystemID, mode, c.Topics
 	s.Logger, s.Metrics = c.Logger, c.Metrics
 	return s
 }

@@ -43,7 +43,7 @@ func (c Config) Check() error {
 		wrong = append(wrong, fmt.Errorf("invalid Mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", c.Mode))
 	}
 	if c.Listener != nil {
-		wrong = append(wrong, c.subscription(c.Mode, c.Topics).Check())
+		wrong = append(wrong, c.subscription(c.Mode).Check())
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("configure the event system %s: %w", c.SystemID, err)

@@ -53,11 +53,11 @@ func (s *EventSystem) Health() Health {
 	if h.Poller.Loop.Dead() {
 		h.DeadLoops = append(h.DeadLoops, h.Poller.Loop.Name)
 	}
-	if l := s.currentListener(); l != nil {
-		health := l.Health()
-		h.Listener = &health
-		if health.Loop.Dead() {
-			h.DeadLoops = append(h.DeadLoops, health.Loop.Name)
+	if s.Mode().Listens() {
+		l := s.listener.Health()
+		h.Listener = &l
+		if l.Loop.Dead() {
+			h.DeadLoops = append(h.DeadLoops, l.Loop.Name)
 		}
 	}
 	h.Loop = s.loop.Health()

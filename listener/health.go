@@ -36,6 +36,7 @@ func (s *Subscription) Health() Health {
 	}
 	h := Health{
 		Snapshot:  s.machine.Snapshot(),
+		Source:    l.Source(),
 		Topics:    len(s.topics),
 		LagAt:     s.lagAt,
 		LastError: s.lastError,
@@ -44,9 +45,6 @@ func (s *Subscription) Health() Health {
 	h.LagMS = milliseconds(h.RoundTrip)
 	if h.State == deploymode.Listening {
 		h.ConnectedAt = l.begin.Add(h.Since)
-	}
-	if l.cfg.Source != nil {
-		h.Source = l.Source()
 	}
 	return h
 }

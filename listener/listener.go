@@ -5,8 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +20,6 @@ import (
 type Config struct {
 	// Source makes the connections. Required.
 	Source signal.Source
-	// ID names the listener in the fleet, for its probe topic; default random.
-	ID string
 	// BufferLimit is how many different signals wait for each subscription before their
 	// payloads are dropped; default signal.DefaultBufferLimit.
 	BufferLimit int
@@ -38,8 +34,7 @@ type Config struct {
 // one stops; the next one to start connects again. It is safe for concurrent use.
 type Listener struct {
 	cfg    Config
-	probe  signal.Topic
-	nonce  string       // begins the payload of this listener's probes
+	probe  signal.Topic // of this listener alone
 	probes atomic.Int64 // the number of the latest probe
 	begin  time.Time
 
@@ -52,13 +47,11 @@ type Listener struct {
 
 // New returns a listener without subscriptions.
 func New(cfg Config) *Listener {
-	cfg.ID = cmp.Or(cfg.ID, rand.Text())
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	return &Listener{
 		cfg:     cfg,
-		probe:   signal.ProbeTopic(cfg.ID),
-		nonce:   rand.Text()[:8] + "-",
+		probe:   signal.ProbeTopic(rand.Text()),
 		begin:   time.Now(),
 		changed: make(chan struct{}),
 	}
@@ -71,10 +64,10 @@ func (l *Listener) Source() string { return l.cfg.Source.Name() }
 func (l *Listener) join(ctx context.Context, s *Subscription) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
+	switch c := s.connector; {
 	case s.stopped:
 		return lifecycle.ErrStopped
-	case s.connector != nil:
+	case c != nil && slices.Contains(c.started, s):
 		return nil
 	}
 	if l.connector == nil || len(l.connector.started) == 0 {
@@ -83,7 +76,7 @@ func (l *Listener) join(ctx context.Context, s *Subscription) error {
 			return err
 		}
 	}
-	s.connector = l.connector
+	s.connector, s.lastError = l.connector, ""
 	s.connector.started = append(s.connector.started, s)
 	s.version = s.connector.change()
 	return nil
@@ -100,6 +93,7 @@ func (l *Listener) leave(ctx context.Context, s *Subscription) error {
 	if i := slices.Index(c.started, s); i >= 0 {
 		c.started = slices.Delete(c.started, i, i+1)
 		c.change()
+		s.cfg.Metrics.WALLag.DeleteLabelValues(s.cfg.SystemID)
 	}
 	left := len(c.started)
 	l.mu.Unlock()
@@ -111,16 +105,6 @@ func (l *Listener) leave(ctx context.Context, s *Subscription) error {
 
 // now is the time on the line of the machines.
 func (l *Listener) now() time.Duration { return time.Since(l.begin) }
-
-// payload and number translate between a probe's number and its payload; those of other
-// processes are not ok.
-func (l *Listener) payload(number int64) string { return l.nonce + strconv.FormatInt(number, 10) }
-
-func (l *Listener) number(payload string) (number int64, ok bool) {
-	digits, ours := strings.CutPrefix(payload, l.nonce)
-	number, err := strconv.ParseInt(digits, 10, 64)
-	return number, ours && err == nil
-}
 
 // announce wakes the waiters in Subscription.await; it requires the lock.
 func (l *Listener) announce() {

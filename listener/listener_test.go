@@ -2,7 +2,7 @@ package listener_test
 
 import (
 	"context"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,8 +71,17 @@ func (o *owner) catchUps() int {
 }
 
 func over(source signal.Source) *listener.Listener {
-	return listener.New(listener.Config{Source: source, ID: "me"})
+	return listener.New(listener.Config{Source: source})
 }
+
+// topicsOf returns the topics of the connection without the probe topic, which is among
+// them.
+func topicsOf(source *listenertest.Source) []signal.Topic {
+	all := source.Topics()
+	return slices.Delete(all, probeOf(all), probeOf(all)+1)
+}
+
+func probeOf(topics []signal.Topic) int { return slices.IndexFunc(topics, signal.Topic.IsProbe) }
 
 func config() listener.SubscriptionConfig {
 	return listener.SubscriptionConfig{
@@ -115,7 +124,7 @@ func TestListensAndProvesItself(t *testing.T) {
 		require.NoError(t, l.Start(t.Context()))
 		require.NoError(t, l.WaitHeard(t.Context()))
 		synctest.Wait()
-		require.Equal(t, []signal.Topic{"a", "b", "tasker_probe_me"}, source.Topics())
+		require.Equal(t, []signal.Topic{"a", "b"}, topicsOf(source))
 		require.Equal(t, 1, o.catchUps())
 		require.False(t, l.Snapshot().Proven)
 
@@ -227,14 +236,19 @@ func TestAStaleProbeProvesNothing(t *testing.T) {
 		source := &listenertest.Source{}
 		source.SetHang(true)
 		l, _ := started(t, over(source), config())
-		after(s)
-		for _, stale := range []string{"", "stale", "AAAAAAAA-1"} {
-			source.Publish(signal.Signal{Topic: "tasker_probe_me", Payload: stale})
+		after(s) // the first probe is under way
+		source.Break()
+		after(2 * s) // the second
+		require.Equal(t, deploymode.Listening, l.Snapshot().State)
+		probe := source.Topics()[probeOf(source.Topics())]
+		for _, stale := range []string{"", "stale", "1"} {
+			source.Publish(signal.Signal{Topic: probe, Payload: stale})
 		}
 		synctest.Wait()
 		require.Zero(t, l.Snapshot().GoodProbes)
-		after(threshold)
-		require.NotEqual(t, deploymode.Listening, l.Snapshot().State)
+		source.Publish(signal.Signal{Topic: probe, Payload: "2"})
+		synctest.Wait()
+		require.Equal(t, 1, l.Snapshot().GoodProbes)
 	})
 }
 
@@ -262,7 +276,7 @@ func TestSetTopics(t *testing.T) {
 		l, o := started(t, over(source), config())
 		after(threshold)
 		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"c", "a"}))
-		require.Equal(t, []signal.Topic{"a", "c", "tasker_probe_me"}, source.Topics())
+		require.Equal(t, []signal.Topic{"a", "c"}, topicsOf(source))
 		synctest.Wait()
 		require.Equal(t, 2, o.catchUps(), "work of the new topic may have come before")
 		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"a", "c"}))
@@ -277,7 +291,7 @@ func TestSetTopics(t *testing.T) {
 		require.NoError(t, l.SetTopics(t.Context(), []signal.Topic{"d"}))
 		source.SetDown(false)
 		require.NoError(t, l.WaitHeard(t.Context()))
-		require.Equal(t, []signal.Topic{"d", "tasker_probe_me"}, source.Topics())
+		require.Equal(t, []signal.Topic{"d"}, topicsOf(source))
 
 		// A hanging subscription ends the connection, but the topics are kept.
 		after(threshold)
@@ -287,7 +301,7 @@ func TestSetTopics(t *testing.T) {
 		require.ErrorIs(t, l.SetTopics(short, []signal.Topic{"e"}), context.DeadlineExceeded)
 		source.SetHang(false)
 		after(time.Minute)
-		require.Equal(t, []signal.Topic{"e", "tasker_probe_me"}, source.Topics())
+		require.Equal(t, []signal.Topic{"e"}, topicsOf(source))
 		require.True(t, l.Snapshot().Proven)
 	})
 }
@@ -299,10 +313,9 @@ func TestSetMode(t *testing.T) {
 		cfg := config()
 		l, o := started(t, over(source), cfg)
 		after(threshold)
-		require.NoError(t, l.SetMode(deploymode.EventDrivenOnly))
+		require.NoError(t, l.SetMode(t.Context(), deploymode.EventDrivenOnly))
 		require.Equal(t, deploymode.PaceOff, l.Snapshot().Pace)
 		require.Equal(t, deploymode.EventDrivenOnly, o.changes[len(o.changes)-1].Mode)
-		require.Error(t, l.SetMode(deploymode.PollingOnly))
 		_, connects, _ := source.Counts()
 		require.Equal(t, 1, connects, "the connection stays")
 		require.InDelta(t, 1, testutil.ToFloat64(cfg.Metrics.ListenerActive.WithLabelValues("sys", "event_driven")), 0)
@@ -338,20 +351,6 @@ func TestAPanicInAHookIsMadeUpFor(t *testing.T) {
 		require.Equal(t, 1, connects)
 		require.NoError(t, l.Stop(t.Context()))
 	})
-}
-
-func TestStartRefusesWhatCannotWork(t *testing.T) {
-	t.Parallel()
-	cfg, source := config(), &listenertest.Source{}
-	start := func(l *listener.Listener) error { return l.Subscribe(cfg, (&owner{}).hooks()).Start(t.Context()) }
-	require.ErrorContains(t, start(over(nil)), "no source")
-	cfg.Mode = deploymode.PollingOnly
-	require.ErrorContains(t, start(over(source)), "PollingOnly")
-	cfg.Mode = deploymode.Hybrid
-	require.ErrorContains(t, start(listener.New(listener.Config{Source: source, ID: strings.Repeat("x", 60)})), "63 bytes")
-	l := listener.New(listener.Config{Source: source}).Subscribe(cfg, (&owner{}).hooks())
-	require.NoError(t, l.Start(t.Context()))
-	require.NoError(t, l.Stop(t.Context()))
 }
 
 // laggingSource reads a log and knows its lag.

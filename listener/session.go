@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -147,9 +148,9 @@ func (s *session) receive(ctx context.Context) error {
 			s.dispatch(sig)
 			continue
 		}
-		number, ok := s.listener.number(sig.Payload)
-		if !ok {
-			continue
+		number, err := strconv.ParseInt(sig.Payload, 10, 64)
+		if err != nil {
+			continue // of no probe that this listener sent
 		}
 		select {
 		case s.returned <- probeReturn{number, time.Now()}:
@@ -191,8 +192,8 @@ func (s *session) control(ctx context.Context) error {
 // sendProbe sends the latest probe, which answers all earlier ones too. The machine that
 // asked for it ends a sending that hangs.
 func (s *session) sendProbe(ctx context.Context) error {
-	l := s.listener
-	if err := s.conn.Probe(ctx, signal.Signal{Topic: l.probe, Payload: l.payload(l.probes.Load())}); err != nil {
+	number := strconv.FormatInt(s.listener.probes.Load(), 10)
+	if err := s.conn.Probe(ctx, signal.Signal{Topic: s.listener.probe, Payload: number}); err != nil {
 		return fmt.Errorf("sending a probe: %w", err)
 	}
 	s.measureLag() // also if no probe comes back

@@ -32,21 +32,23 @@ func (s *Subscription) subscribed() {
 }
 
 // lost reports the end of the connection or of an attempt, and returns the delay before
-// the next attempt; ok is false for a subscription that has stopped.
+// the next attempt; ok is false for a subscription that has left.
 func (s *Subscription) lost(err error) (delay time.Duration, ok bool) {
-	l := s.listener
-	l.mu.Lock()
-	first := s.lastError == ""
-	s.lastError = err.Error()
 	event := deploymode.Event{Kind: deploymode.ConnectFailed, Jitter: rand.Float64()}
-	if state := s.machine.Snapshot().State; state == deploymode.Listening || state == deploymode.Deaf {
+	switch s.Snapshot().State {
+	case deploymode.Off:
+		return 0, false
+	case deploymode.Listening, deploymode.Deaf:
 		event.Kind = deploymode.ConnectionLost
 	}
-	l.mu.Unlock()
+	l := s.listener
+	l.mu.Lock()
 	level := zap.DebugLevel // the first error of a series is logged as a warning
-	if first {
+	if s.lastError == "" {
 		level = zap.WarnLevel
 	}
+	s.lastError = err.Error()
+	l.mu.Unlock()
 	s.cfg.Logger.Log(level, "listener not connected", zap.String("system", s.cfg.SystemID), zap.Error(err))
 	for _, e := range s.step(event) {
 		if e.Kind == deploymode.Reconnect {
@@ -93,10 +95,6 @@ func (s *Subscription) step(event deploymode.Event) []deploymode.Effect {
 	defer s.stepping.Unlock()
 	l := s.listener
 	l.mu.Lock()
-	if s.stopped {
-		l.mu.Unlock()
-		return nil
-	}
 	before := s.machine.Snapshot()
 	next, effects := s.machine.Step(event, l.now())
 	after := next.Snapshot()
@@ -140,6 +138,9 @@ func (s *Subscription) measure(before, after deploymode.Snapshot) {
 	if before.Mode != after.Mode {
 		m.ListenerActive.DeleteLabelValues(system, before.Mode.Label())
 		m.ListenerLag.DeleteLabelValues(system, before.Mode.Label())
+	}
+	if !after.Mode.Listens() {
+		return
 	}
 	active := 0.0
 	if after.State == deploymode.Listening {

@@ -25,8 +25,8 @@ type SubscriptionConfig struct {
 	SystemID string
 	// Topics to start with.
 	Topics []signal.Topic
-	// Config has the mode, Hybrid or EventDrivenOnly, and the thresholds. Of the delays
-	// before an attempt to reconnect the shortest of all subscriptions counts.
+	// Config has the mode and the thresholds. Of the delays before an attempt to reconnect
+	// the shortest of all subscriptions counts.
 	deploymode.Config
 	// ConnectTimeout bounds connecting, changing the topics and closing. That of the
 	// subscription that started the connection counts for all.
@@ -85,7 +85,7 @@ type Subscription struct {
 
 	// Guarded by Listener.mu:
 
-	connector *connector // nil before Start
+	connector *connector // nil while the mode has no listener
 	machine   deploymode.Machine
 	topics    signal.TopicSet
 	version   uint64 // the connector's first with these topics
@@ -123,55 +123,43 @@ func (l *Listener) Subscribe(cfg SubscriptionConfig, hooks Hooks) *Subscription 
 // Name implements lifecycle.Service.
 func (s *Subscription) Name() string { return s.loop.Name() }
 
-// Start implements lifecycle.Service. It does not wait for the connection; see
-// WaitHeard.
+// Start implements lifecycle.Service. In the modes with a listener it joins the connection
+// and does not wait for it; see WaitHeard.
 func (s *Subscription) Start(ctx context.Context) error {
-	switch l := s.listener; {
-	case l.cfg.Source == nil:
-		return fmt.Errorf("starting %s: no source of signals", s.Name())
-	case !s.cfg.Mode.Listens():
-		return fmt.Errorf("starting %s: %s has no listener", s.Name(), s.cfg.Mode)
-	case s.cfg.Check() != nil:
-		return s.cfg.Check()
-	case len(l.probe) > signal.MaxTopicBytes:
-		return fmt.Errorf("starting %s: the id %q makes a topic longer than %d bytes", s.Name(), l.cfg.ID, signal.MaxTopicBytes)
+	if err := s.cfg.Check(); err != nil {
+		return err
 	}
 	if err := s.loop.Start(ctx); err != nil {
 		return err
 	}
-	return s.listener.join(ctx, s)
+	return s.follow(ctx)
 }
 
-// Stop implements lifecycle.Service. The last subscription closes the connection and
-// waits for that; the topics of others stay subscribed without a gap.
+// follow joins the connection or leaves it, as the mode says.
+func (s *Subscription) follow(ctx context.Context) error {
+	if s.Snapshot().Mode.Listens() {
+		return s.listener.join(ctx, s)
+	}
+	return s.listener.leave(ctx, s)
+}
+
+// Stop implements lifecycle.Service: it changes the mode to Disabled for good.
 func (s *Subscription) Stop(ctx context.Context) error {
-	err := errors.Join(s.listener.leave(ctx, s), s.loop.Stop(ctx))
-	s.stepping.Lock()
-	defer s.stepping.Unlock()
+	err := errors.Join(s.SetMode(ctx, deploymode.Disabled), s.loop.Stop(ctx))
 	l := s.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.stopped {
-		return err
-	}
 	s.stopped = true
-	m, mode := s.cfg.Metrics, s.machine.Snapshot().Mode.Label()
-	m.ListenerActive.DeleteLabelValues(s.cfg.SystemID, mode)
-	m.ListenerLag.DeleteLabelValues(s.cfg.SystemID, mode)
-	m.WALLag.DeleteLabelValues(s.cfg.SystemID)
-	// The owner caused this change, so it is not reported.
-	s.machine, _ = s.machine.Step(deploymode.Event{Kind: deploymode.ModeChanged, Mode: deploymode.Disabled}, l.now())
 	l.announce()
 	return err
 }
 
-// SetMode changes between Hybrid and EventDrivenOnly; the connection stays.
-func (s *Subscription) SetMode(mode deploymode.Mode) error {
-	if !mode.Listens() {
-		return fmt.Errorf("%s: %s has no listener", s.Name(), mode)
-	}
+// SetMode changes the mode of a started subscription. The change is reported before the
+// subscription joins the connection or leaves it. The last one to leave closes the
+// connection and waits for that; the topics of others stay subscribed without a gap.
+func (s *Subscription) SetMode(ctx context.Context, mode deploymode.Mode) error {
 	s.step(deploymode.Event{Kind: deploymode.ModeChanged, Mode: mode})
-	return nil
+	return s.follow(ctx)
 }
 
 // SetTopics replaces the topics and returns once signals of the new ones are received;
