@@ -7,7 +7,6 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/command"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/poller"
@@ -19,24 +18,22 @@ import (
 type Config struct {
 	// SystemID names the system in logs and metrics. Required.
 	SystemID string
-	// Mode to start in. Required. Without a Source the listening modes become
+	// Mode to start in. Required. Without a Listener the listening modes become
 	// PollingOnly.
-	Mode   deploymode.Mode
-	Source signal.Source
+	Mode deploymode.Mode
+	// Listener is the one of the process; systems share it.
+	Listener *listener.Listener
 	// Topics to listen to.
 	Topics []signal.Topic
 	// Take, when set, is offered every signal first; a signal that it takes causes no
 	// wake. It is called by one goroutine and must not block.
 	Take func(signal.Signal) (taken bool)
-	// Listener and Poller configure the parts; the fields that also appear here
-	// (SystemID, Mode, Source, Topics, OnListenerFailure, Clock, Logger, Metrics,
-	// Pace) are taken from here.
-	Listener listener.Config
-	Poller   poller.Config
-	// OnListenerFailure is the reaction of EventDrivenOnly to a listener that failed
-	// too often. Required with a Source.
-	OnListenerFailure deploymode.OnListenerFailure
-	// OnFatal is called once where that is exit; it must not block.
+	// Subscription and Poller configure the parts; the fields that also appear here
+	// (SystemID, Mode, Topics, Logger, Metrics, Pace) are taken from here.
+	Subscription listener.SubscriptionConfig
+	Poller       poller.Config
+	// OnFatal is called once where Subscription.OnListenerFailure is exit; it must not
+	// block.
 	OnFatal func(error)
 	// Processor runs the looks as commands of a kind of their own, see Command;
 	// without one the system runs them itself. It must be stopped after the system.
@@ -65,7 +62,6 @@ type Config struct {
 
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
-	Clock   lifecycle.Clock    // default the real one
 }
 
 // Command is the kind of command under which the Processor runs the looks.
@@ -85,9 +81,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = zap.NewNop()
 	}
 	c.Metrics = c.Metrics.OrDiscard()
-	if c.Clock == nil {
-		c.Clock = lifecycle.RealClock()
-	}
 	return c
 }
 
@@ -105,15 +98,14 @@ func (c Config) pollerConfig() poller.Config {
 	// A poll waits for a look that may have to wait for another, or for the
 	// delay after an error; the look itself is bounded by LookTimeout.
 	p.Timeout = max(p.Timeout, 2*c.LookTimeout+c.Retry.Max)
-	p.Clock, p.Logger, p.Metrics = c.Clock, c.Logger, c.Metrics
+	p.Logger, p.Metrics = c.Logger, c.Metrics
 	return p
 }
 
-// listenerConfig completes the listener's configuration.
-func (c Config) listenerConfig(mode deploymode.Mode, topics []signal.Topic) listener.Config {
-	l := c.Listener
-	l.SystemID, l.Source, l.Topics = c.SystemID, c.Source, topics
-	l.Mode, l.OnListenerFailure = mode, c.OnListenerFailure
-	l.Clock, l.Logger, l.Metrics = c.Clock, c.Logger, c.Metrics
-	return l
+// subscription completes the configuration of the listener's subscription.
+func (c Config) subscription(mode deploymode.Mode) listener.SubscriptionConfig {
+	s := c.Subscription
+	s.SystemID, s.Mode, s.Topics = c.SystemID, mode, c.Topics
+	s.Logger, s.Metrics = c.Logger, c.Metrics
+	return s
 }

@@ -15,13 +15,13 @@ import (
 func Configure(c config.EventSystem) Config {
 	l, p := c.Listener, c.Poller
 	return Config{
-		SystemID: c.SystemID, Mode: c.DeploymentMode, OnListenerFailure: deploymode.OnListenerFailure(l.OnListenerFailure),
-		Listener: listener.Config{
+		SystemID: c.SystemID, Mode: c.DeploymentMode,
+		Subscription: listener.SubscriptionConfig{ConnectTimeout: l.ConnectionTimeout, Config: deploymode.Config{
 			HealthCheckInterval: l.HealthCheckInterval, FallbackActivationThreshold: l.FallbackActivationThreshold,
-			RecoveryThreshold: l.RecoveryThreshold, ConnectTimeout: l.ConnectionTimeout,
-			Reconnect: listener.Reconnect{Initial: l.ReconnectInitial, Max: l.ReconnectMax, Jitter: l.JitterPercent,
-				MaxAttempts: l.MaxReconnectAttempts},
-		},
+			RecoveryThreshold: l.RecoveryThreshold, MaxReconnectAttempts: l.MaxReconnectAttempts,
+			OnListenerFailure: deploymode.OnListenerFailure(l.OnListenerFailure),
+			Reconnect:         deploymode.Backoff{Base: l.ReconnectInitial, Max: l.ReconnectMax, Multiplier: 2, Jitter: l.JitterPercent},
+		}},
 		Poller: poller.Config{
 			Interval: p.Interval, RelaxedInterval: p.RelaxedInterval, Jitter: p.JitterPercent,
 			Backoff: deploymode.Backoff{Base: p.ErrorBackoffBase, Max: p.ErrorBackoffMax, Multiplier: p.ErrorBackoffMultiplier, Jitter: 0.1},
@@ -42,8 +42,8 @@ func (c Config) Check() error {
 	if canonical, ok := deploymode.Parse(string(c.Mode)); !ok || canonical != c.Mode {
 		wrong = append(wrong, fmt.Errorf("invalid Mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", c.Mode))
 	}
-	if c.Source != nil {
-		wrong = append(wrong, c.listenerConfig(c.Mode, c.Topics).Check())
+	if c.Listener != nil {
+		wrong = append(wrong, c.subscription(c.Mode).Check())
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("configure the event system %s: %w", c.SystemID, err)

@@ -18,23 +18,23 @@ func TestNothingIsInvented(t *testing.T) {
 	defaults, err := settings.Defaults()
 	require.NoError(t, err)
 	complete := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
-	complete.Source = &listenertest.Source{}
+	complete.Listener = listening(&listenertest.Source{})
 	require.NoError(t, complete.Check())
 	for field, leaveOut := range map[string]func(*coordinator.Config){
 		"Mode":                        func(c *coordinator.Config) { c.Mode = "" },
-		"OnListenerFailure":           func(c *coordinator.Config) { c.OnListenerFailure = "" },
+		"OnListenerFailure":           func(c *coordinator.Config) { c.Subscription.OnListenerFailure = "" },
 		"LookTimeout":                 func(c *coordinator.Config) { c.LookTimeout = 0 },
 		"Retry.Base":                  func(c *coordinator.Config) { c.Retry.Base = 0 },
 		"MaxConsecutiveErrors":        func(c *coordinator.Config) { c.MaxConsecutiveErrors = 0 },
 		"Interval":                    func(c *coordinator.Config) { c.Poller.Interval = 0 },
 		"RelaxedInterval":             func(c *coordinator.Config) { c.Poller.RelaxedInterval = 0 },
 		"Backoff.Base":                func(c *coordinator.Config) { c.Poller.Backoff.Base = 0 },
-		"HealthCheckInterval":         func(c *coordinator.Config) { c.Listener.HealthCheckInterval = 0 },
-		"FallbackActivationThreshold": func(c *coordinator.Config) { c.Listener.FallbackActivationThreshold = 0 },
-		"RecoveryThreshold":           func(c *coordinator.Config) { c.Listener.RecoveryThreshold = 0 },
-		"ConnectTimeout":              func(c *coordinator.Config) { c.Listener.ConnectTimeout = 0 },
-		"Reconnect.Initial":           func(c *coordinator.Config) { c.Listener.Reconnect.Initial = 0 },
-		"Reconnect.Max":               func(c *coordinator.Config) { c.Listener.Reconnect.Max = 0 },
+		"HealthCheckInterval":         func(c *coordinator.Config) { c.Subscription.HealthCheckInterval = 0 },
+		"FallbackActivationThreshold": func(c *coordinator.Config) { c.Subscription.FallbackActivationThreshold = 0 },
+		"RecoveryThreshold":           func(c *coordinator.Config) { c.Subscription.RecoveryThreshold = 0 },
+		"ConnectTimeout":              func(c *coordinator.Config) { c.Subscription.ConnectTimeout = 0 },
+		"Reconnect.Base":              func(c *coordinator.Config) { c.Subscription.Reconnect.Base = 0 },
+		"Reconnect.Max":               func(c *coordinator.Config) { c.Subscription.Reconnect.Max = 0 },
 	} {
 		c := complete
 		leaveOut(&c)

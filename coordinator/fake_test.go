@@ -165,21 +165,28 @@ type world struct {
 	metrics *telemetry.Metrics
 }
 
+func listening(source signal.Source) *listener.Listener {
+	if source == nil {
+		return nil
+	}
+	return listener.New(listener.Config{Source: source})
+}
+
 func config(mode deploymode.Mode, source signal.Source) coordinator.Config {
 	return coordinator.Config{
 		SystemID: "sys",
 		Mode:     mode,
-		Source:   source,
+		Listener: listening(source),
 		Topics:   []signal.Topic{"a", "b"},
 
-		OnListenerFailure: deploymode.Unready,
-		Listener: listener.Config{
+		Subscription: listener.SubscriptionConfig{ConnectTimeout: 10 * s, Config: deploymode.Config{
 			HealthCheckInterval:         10 * s,
 			FallbackActivationThreshold: threshold,
 			RecoveryThreshold:           2,
-			ConnectTimeout:              10 * s,
-			Reconnect:                   listener.Reconnect{Initial: s, Max: 8 * s, Jitter: -1, MaxAttempts: 3},
-		},
+			MaxReconnectAttempts:        3,
+			OnListenerFailure:           deploymode.Unready,
+			Reconnect:                   deploymode.Backoff{Base: s, Max: 8 * s, Multiplier: 2, Jitter: -1},
+		}},
 		Poller:               poller.Config{Interval: interval, RelaxedInterval: relaxed, Backoff: deploymode.Backoff{Base: s, Max: 30 * s, Multiplier: 2, Jitter: 0.1}},
 		LookTimeout:          time.Minute,
 		Retry:                deploymode.Backoff{Base: s, Max: 4 * s, Multiplier: 2},

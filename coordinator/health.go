@@ -53,11 +53,11 @@ func (s *EventSystem) Health() Health {
 	if h.Poller.Loop.Dead() {
 		h.DeadLoops = append(h.DeadLoops, h.Poller.Loop.Name)
 	}
-	if l := s.currentListener(); l != nil {
-		health := l.Health()
-		h.Listener = &health
-		if health.Loop.Dead() {
-			h.DeadLoops = append(h.DeadLoops, health.Loop.Name)
+	if s.Mode().Listens() {
+		l := s.listener.Health()
+		h.Listener = &l
+		if l.Loop.Dead() {
+			h.DeadLoops = append(h.DeadLoops, l.Loop.Name)
 		}
 	}
 	h.Loop = s.loop.Health()
@@ -90,7 +90,7 @@ func (s *EventSystem) Ready() (ready bool, reason string) {
 // the processor.
 func (s *EventSystem) overdue() bool {
 	since := s.stats.lookingSince
-	return !since.IsZero() && s.cfg.Clock.Now().Sub(since) > 2*s.cfg.LookTimeout
+	return !since.IsZero() && time.Since(since) > 2*s.cfg.LookTimeout
 }
 
 // readiness requires the lock.
@@ -122,7 +122,7 @@ func (s *EventSystem) level(h Health) deploymode.Level {
 		return deploymode.Unhealthy
 	case s.cfg.IgnoreErrors:
 		return level
-	case h.ConsecutiveErrors >= s.cfg.MaxConsecutiveErrors || s.failures.tooMany(s.cfg.Clock.Now()):
+	case h.ConsecutiveErrors >= s.cfg.MaxConsecutiveErrors || s.failures.tooMany(time.Now()):
 		return deploymode.Unhealthy
 	case h.ConsecutiveErrors > 0:
 		return deploymode.Worst(level, deploymode.Degraded)

@@ -3,26 +3,10 @@ package coordinator
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/signal"
 )
-
-// A stopping listener may still report a change; it must not override its successor,
-// or the mode without a listener.
-func TestAnEarlierListenerIsIgnored(t *testing.T) {
-	t.Parallel()
-	s := New(Config{SystemID: "sys", Mode: deploymode.PollingOnly}, WorkFunc(nil))
-	old := s.nextGeneration()
-	s.observe(old, still(deploymode.Hybrid))
-	require.Equal(t, deploymode.Hybrid, s.snapshot.Mode)
-	s.observe(s.nextGeneration(), still(deploymode.PollingOnly))
-	s.observe(old, still(deploymode.EventDrivenOnly))
-	require.Equal(t, deploymode.PollingOnly, s.snapshot.Mode)
-	require.Equal(t, deploymode.PaceTight, s.poller.Pace())
-}
 
 // The sum of wakes does not depend on how they are split and merged.
 func TestMergeLosesNothing(t *testing.T) {

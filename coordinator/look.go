@@ -44,14 +44,14 @@ func (s *EventSystem) run(ctx context.Context) error {
 		s.inFlight = nil
 	}
 	s.mu.Unlock()
-	timer := s.cfg.Clock.NewTimer(time.Hour)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		work, ok := s.await(ctx, timer)
 		if !ok {
 			return ctx.Err()
 		}
-		begin := s.cfg.Clock.Now()
+		begin := time.Now()
 		outcome, err := s.look(ctx, work.wake())
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err() // stopping; the rows are still there
@@ -61,7 +61,7 @@ func (s *EventSystem) run(ctx context.Context) error {
 }
 
 // await waits until a pending wake may be looked at.
-func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pending, bool) {
+func (s *EventSystem) await(ctx context.Context, timer *time.Timer) (*pending, bool) {
 	for ctx.Err() == nil {
 		s.loop.Beat()
 		work, wait, armed := s.take()
@@ -77,7 +77,7 @@ func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pendin
 		select {
 		case <-ctx.Done():
 		case <-s.wakeup:
-		case <-timer.C():
+		case <-timer.C:
 		}
 	}
 	return nil, false
@@ -88,7 +88,7 @@ func (s *EventSystem) await(ctx context.Context, timer lifecycle.Timer) (*pendin
 func (s *EventSystem) take() (work *pending, wait time.Duration, armed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Clock.Now()
+	now := time.Now()
 	if !s.due.IsZero() && !now.Before(s.due) {
 		s.due = time.Time{}
 		if !s.asleep() {
@@ -132,7 +132,7 @@ func (s *EventSystem) look(ctx context.Context, w Wake) (outcome Outcome, err er
 
 // finish counts a look and schedules what its outcome asks for.
 func (s *EventSystem) finish(work *pending, outcome Outcome, err error, begin time.Time) {
-	now := s.cfg.Clock.Now()
+	now := time.Now()
 	reason := work.wake().Reason
 	for _, w := range work.waiters {
 		w <- result{outcome.Found, reason, err}

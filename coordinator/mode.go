@@ -10,7 +10,6 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/listener"
 )
 
 // Mode returns the effective mode; while SetMode is under way still the old one.
@@ -48,7 +47,7 @@ func (s *EventSystem) SetMode(ctx context.Context, mode deploymode.Mode) error {
 		return fmt.Errorf("invalid deployment mode %q: want PollingOnly, EventDrivenOnly, Hybrid or Disabled", mode)
 	}
 	mode = parsed
-	if mode.Listens() && s.cfg.Source == nil {
+	if mode.Listens() && s.cfg.Listener == nil {
 		return fmt.Errorf("run %s in %s: no event source is configured", s.cfg.SystemID, mode)
 	}
 	s.modeMu.Lock()
@@ -84,35 +83,32 @@ func (s *EventSystem) SetMode(ctx context.Context, mode deploymode.Mode) error {
 
 var errNotRunning = errors.New("the event system is not running")
 
+// change moves the subscription, which reports the change before it joins the connection
+// or leaves it; so the poller starts first.
 func (s *EventSystem) change(ctx context.Context, from, to deploymode.Mode) error {
-	switch {
-	case !to.Listens():
-		s.observe(s.nextGeneration(), still(to)) // starts or stops the poller
-		s.stopListener(ctx)
+	if s.listener == nil {
+		s.observe(still(to))
 		return nil
-	case !from.Listens():
-		err := s.startListener(ctx, deploymode.Hybrid)
-		if err == nil && to == deploymode.EventDrivenOnly {
-			err = s.enterEventDriven(ctx)
-		}
-		if err != nil {
-			s.observe(s.nextGeneration(), still(from))
-			s.stopListener(ctx)
-		}
-		return err
-	case to == deploymode.EventDrivenOnly:
-		return s.enterEventDriven(ctx)
-	default:
-		return s.currentListener().SetMode(to)
 	}
+	if to == deploymode.EventDrivenOnly {
+		s.listen(ctx, deploymode.Hybrid)
+		if err := s.listener.WaitHeard(ctx); err != nil {
+			s.listen(ctx, from)
+			return err
+		}
+	}
+	s.listen(ctx, to)
+	return nil
 }
 
-func (s *EventSystem) enterEventDriven(ctx context.Context) error {
-	l := s.currentListener()
-	if err := l.WaitHeard(ctx); err != nil {
-		return err
+// listen changes the mode of the subscription. A change of mode that timed out must not
+// leave a connection behind.
+func (s *EventSystem) listen(ctx context.Context, mode deploymode.Mode) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ModeChangeTimeout)
+	defer cancel()
+	if err := s.listener.SetMode(ctx, mode); err != nil {
+		s.cfg.Logger.Error("changing the mode of the listener failed", zap.String("system", s.cfg.SystemID), zap.Error(err))
 	}
-	return l.SetMode(deploymode.EventDrivenOnly)
 }
 
 // changed ends a change of mode and reports it once.
@@ -131,62 +127,11 @@ func (s *EventSystem) changed(mode deploymode.Mode) {
 	s.reportChange()
 }
 
-// startListener starts a listener, whose changes count from now on.
-func (s *EventSystem) startListener(ctx context.Context, mode deploymode.Mode) error {
-	generation := s.nextGeneration()
-	s.mu.Lock()
-	l := listener.New(s.cfg.listenerConfig(mode, s.topics), listener.Hooks{
-		OnSignal:    s.signalled,
-		OnConnected: func() { s.Wake(ReasonCatchUp) },
-		OnChange:    func(snapshot deploymode.Snapshot) { s.observe(generation, snapshot) },
-		OnFatal:     s.fatal,
-	})
-	s.listener = l
-	s.mu.Unlock()
-	s.observe(generation, l.Snapshot())
-	if err := l.Start(ctx); err != nil {
-		s.mu.Lock()
-		s.listener = nil
-		s.mu.Unlock()
-		return err
-	}
-	return nil
-}
-
-func (s *EventSystem) stopListener(ctx context.Context) {
-	s.mu.Lock()
-	l := s.listener
-	s.listener = nil
-	s.mu.Unlock()
-	if l == nil {
-		return
-	}
-	// A mode change that timed out must not leave a listener behind.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ModeChangeTimeout)
-	defer cancel()
-	if err := l.Stop(ctx); err != nil {
-		s.cfg.Logger.Error("stopping the listener failed", zap.String("system", s.cfg.SystemID), zap.Error(err))
-	}
-}
-
-func (s *EventSystem) currentListener() *listener.Listener {
+// observe applies a snapshot of the listener's machine.
+func (s *EventSystem) observe(snapshot deploymode.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listener
-}
-
-func (s *EventSystem) nextGeneration() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.generation++
-	return s.generation
-}
-
-// observe applies a snapshot of the listener's machine, unless the machine is obsolete.
-func (s *EventSystem) observe(generation uint64, snapshot deploymode.Snapshot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if generation != s.generation || s.phase == stopped {
+	if s.phase == stopped {
 		return
 	}
 	s.snapshot = snapshot

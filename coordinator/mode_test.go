@@ -116,7 +116,7 @@ func TestOnListenerFailure(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var fatal []error
 				w := launch(t, deploymode.EventDrivenOnly, func(c *coordinator.Config) {
-					c.OnListenerFailure = answer
+					c.Subscription.OnListenerFailure = answer
 					c.OnFatal = func(err error) { fatal = append(fatal, err) }
 				}).settled()
 				ready, _ := w.Ready()
@@ -239,7 +239,7 @@ func TestEventDrivenOnlyIsNotEnteredWithoutHearing(t *testing.T) {
 func TestSetModeRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := launch(t, deploymode.PollingOnly, func(c *coordinator.Config) { c.Source = nil })
+		w := launch(t, deploymode.PollingOnly, func(c *coordinator.Config) { c.Listener = nil })
 		require.ErrorContains(t, w.SetMode(t.Context(), "push"), "invalid deployment mode")
 		require.ErrorContains(t, w.SetMode(t.Context(), deploymode.Hybrid), "no event source")
 		require.NoError(t, w.SetMode(t.Context(), "polling_only"), "as people write it")

@@ -21,8 +21,10 @@ type EventSystem struct {
 	cfg    Config
 	work   Work
 	poller *poller.Poller
-	loop   *lifecycle.Loop
-	wakeup chan struct{} // holds one: pending, due or holdUntil has changed
+	// listener is the subscription; nil without a listener.
+	listener *listener.Subscription
+	loop     *lifecycle.Loop
+	wakeup   chan struct{} // holds one: pending, due or holdUntil has changed
 
 	quit       context.Context // ends when Stop is called
 	quitNow    context.CancelFunc
@@ -35,11 +37,8 @@ type EventSystem struct {
 	phase        phase
 	mode         deploymode.Mode
 	snapshot     deploymode.Snapshot
-	generation   uint64   // of the listener; reports of earlier ones are ignored
 	changing     bool     // SetMode is under way
 	lastReported reported // counted and logged
-	listener     *listener.Listener
-	topics       []signal.Topic
 
 	pending   pending
 	inFlight  *pending  // the wake of the running look
@@ -69,18 +68,22 @@ var _ lifecycle.Service = (*EventSystem)(nil)
 // New returns a system that is not running yet.
 func New(cfg Config, work Work) *EventSystem {
 	cfg = cfg.withDefaults()
-	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), topics: cfg.Topics, failures: failures{limit: cfg.MaxErrorsPerMinute}}
+	s := &EventSystem{cfg: cfg, work: work, wakeup: make(chan struct{}, 1), failures: failures{limit: cfg.MaxErrorsPerMinute}}
 	s.quit, s.quitNow = context.WithCancel(context.Background())
 	s.hard, s.hardCancel = context.WithCancel(context.Background())
 	s.mode = s.effective(cfg.Mode)
 	s.snapshot = still(s.mode)
 	s.poller = poller.New(cfg.pollerConfig(), s.poll)
+	if cfg.Listener != nil {
+		s.listener = cfg.Listener.Subscribe(cfg.subscription(s.mode), listener.Hooks{
+			OnSignal: s.signalled, OnConnected: func() { s.Wake(ReasonCatchUp) }, OnChange: s.observe, OnFatal: s.fatal,
+		})
+	}
 	s.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
 		Name:       cfg.SystemID + "-looker",
 		Run:        s.run,
 		MaxSilence: cfg.maxSilence(),
 		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:      cfg.Clock,
 		Logger:     cfg.Logger,
 	})
 	return s
@@ -89,8 +92,8 @@ func New(cfg Config, work Work) *EventSystem {
 // effective returns the mode that the configured one becomes.
 func (s *EventSystem) effective(mode deploymode.Mode) deploymode.Mode {
 	source := ""
-	if s.cfg.Source != nil {
-		source = s.cfg.Source.Name()
+	if s.cfg.Listener != nil {
+		source = s.cfg.Listener.Source()
 	}
 	effective, why := deploymode.EffectiveMode(mode, source)
 	if effective != mode {
@@ -100,7 +103,7 @@ func (s *EventSystem) effective(mode deploymode.Mode) deploymode.Mode {
 	return effective
 }
 
-// still is the snapshot of a mode before or without a listener.
+// still is the snapshot of a mode before the start or without a listener.
 func still(mode deploymode.Mode) deploymode.Snapshot {
 	return deploymode.NewMachine(deploymode.Config{Mode: mode}).Snapshot()
 }
@@ -135,15 +138,14 @@ func (s *EventSystem) Start(ctx context.Context) error {
 	s.phase = running
 	s.lastReported = reported{mode, s.snapshot.Pace}
 	s.mu.Unlock()
-	if mode.Listens() {
-		if err := s.startListener(ctx, mode); err != nil {
+	s.observe(still(mode))
+	if s.listener != nil {
+		if err := s.listener.Start(ctx); err != nil {
 			s.mu.Lock()
 			s.phase = stopped
 			s.mu.Unlock()
 			return errors.Join(err, s.poller.Stop(ctx), s.loop.Stop(ctx))
 		}
-	} else {
-		s.observe(0, still(mode))
 	}
 	s.cfg.Logger.Info("event system started", zap.String("system", s.cfg.SystemID), zap.String("mode", string(mode)))
 	if mode.Polls() {
@@ -163,12 +165,11 @@ func (s *EventSystem) Stop(ctx context.Context) error {
 	s.phase = stopped
 	s.pending = pending{}
 	s.due = time.Time{}
-	l := s.listener
 	s.mu.Unlock()
 
 	var failed []error
-	if l != nil {
-		failed = append(failed, l.Stop(ctx))
+	if s.listener != nil {
+		failed = append(failed, s.listener.Stop(ctx))
 	}
 	failed = append(failed, s.poller.Stop(ctx), s.loop.Stop(ctx))
 	s.hardCancel()
@@ -205,25 +206,23 @@ func (s *EventSystem) wakeIn(d time.Duration) {
 	if s.asleep() {
 		return
 	}
-	at := s.cfg.Clock.Now().Add(max(d, 0))
+	at := time.Now().Add(max(d, 0))
 	if s.due.IsZero() || at.Before(s.due) {
 		s.due = at
 		s.poke()
 	}
 }
 
-// SetTopics replaces the subscribed topics; see listener.SetTopics. All of them are
+// SetTopics replaces the subscribed topics; see listener.Subscription. All of them are
 // looked at once they are subscribed to.
 func (s *EventSystem) SetTopics(ctx context.Context, topics []signal.Topic) error {
-	s.mu.Lock()
-	s.topics = topics
-	l := s.listener
-	s.mu.Unlock()
-	if l == nil {
+	if !s.Mode().Listens() {
 		s.Wake(ReasonCatchUp)
+	}
+	if s.listener == nil {
 		return nil
 	}
-	return l.SetTopics(ctx, topics)
+	return s.listener.SetTopics(ctx, topics)
 }
 
 // signalled is the listener's hook.
@@ -239,7 +238,7 @@ func (s *EventSystem) signalled(sig signal.Signal) {
 	s.pending.add(ReasonSignal, sig.Topic)
 	s.pending.addPayload(sig.Payload, s.cfg.MaxPayloads)
 	if s.pending.signalAt.IsZero() {
-		s.pending.signalAt = s.cfg.Clock.Now()
+		s.pending.signalAt = time.Now()
 	}
 	s.poke()
 }

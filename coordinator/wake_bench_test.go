@@ -36,7 +36,7 @@ func benchmarkSignal(b *testing.B, p *command.Processor) {
 	defaults, err := settings.Defaults()
 	require.NoError(b, err)
 	cfg := coordinator.Configure(defaults.Orchestration.EventSystems.Orchestration)
-	cfg.Source, cfg.Topics, cfg.Processor = bus, []signal.Topic{topic}, p
+	cfg.Listener, cfg.Topics, cfg.Processor = listening(bus), []signal.Topic{topic}, p
 	s := coordinator.New(cfg, coordinator.WorkFunc(func(_ context.Context, w coordinator.Wake) (coordinator.Outcome, error) {
 		if w.Reason == coordinator.ReasonSignal {
 			looked <- time.Now()

@@ -11,8 +11,8 @@ import (
 	"github.com/tasker-go/tasker/config"
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/signal/mux"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
 	"github.com/tasker-go/tasker/signal/wal"
@@ -131,7 +131,7 @@ type signals struct {
 	store     *store.Store
 	transport signal.Transport
 	sender    *signal.Sender
-	listening signal.Source // nil until source is called
+	listener  *listener.Listener // of the event systems of this process
 	slotLost  func(slot string)
 }
 
@@ -139,8 +139,9 @@ type signals struct {
 // connection, and for each event system.
 type signalBuffers struct{ connection, system int }
 
-func newSignals(c config.Common, name string, like *store.PoolConfig, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
-	out := &signals{config: c, name: name, like: like, buffers: buffers, store: s, slotLost: func(slot string) {
+// newSignals makes both ends. In embedded mode the worker has the orchestrator's listener.
+func newSignals(c config.Common, name string, near *neighbours, buffers signalBuffers, s *store.Store, breakers *breaker.Set, log *zap.Logger, m *telemetry.Metrics) (*signals, error) {
+	out := &signals{config: c, name: name, like: near.like(), buffers: buffers, store: s, slotLost: func(slot string) {
 		m.WALSlotsLost.Inc()
 		log.Warn(wal.SlotLostMessage, zap.String("slot", slot))
 	}}
@@ -164,21 +165,18 @@ func newSignals(c config.Common, name string, like *store.PoolConfig, buffers si
 			log.Warn("signals could not be sent; pollers and catch-up scans find the work", zap.Error(err))
 		},
 	})
+	if near != nil && near.listener != nil {
+		out.listener = near.listener
+		return out, nil
+	}
+	listening := out.listenerConfig()
+	listening.Logger, listening.Metrics = log, m
+	var err error
+	if listening.Source, err = out.newSource(); err != nil {
+		return nil, fmt.Errorf("prepare the event source %s: %w", c.Signals.EventSource, err)
+	}
+	out.listener = listener.New(listening)
 	return out, nil
-}
-
-// source is what the event systems of this process listen to. They share one connection:
-// every NOTIFY wakes all listeners, and a slot has one reader.
-func (s *signals) source() (signal.Source, error) {
-	if s.listening != nil {
-		return s.listening, nil
-	}
-	source, err := s.newSource()
-	if err != nil {
-		return nil, fmt.Errorf("prepare the event source %s: %w", s.config.Signals.EventSource, err)
-	}
-	s.listening = mux.New(source, s.muxConfig())
-	return s.listening, nil
 }
 
 func (s *signals) newSource() (signal.Source, error) {
@@ -194,7 +192,9 @@ func (s *signals) newSource() (signal.Source, error) {
 	}
 }
 
-func (s *signals) muxConfig() mux.Config { return mux.Config{BufferLimit: s.buffers.system} }
+func (s *signals) listenerConfig() listener.Config {
+	return listener.Config{BufferLimit: s.buffers.system}
+}
 
 // dsn is where listeners connect to, unless they do as a pool does.
 func (s *signals) dsn() string {

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -33,7 +34,7 @@ func NewEmbedded(ctx context.Context, loaded *config.Loaded, register Register, 
 		return nil, nil, fmt.Errorf("prepare the orchestrator: %w", err)
 	}
 	near.orchestrator.Store(o.engine)
-	near.source = o.signals.listening
+	near.listener = o.signals.listener
 	w, err := newWorker(ctx, loaded, register, near, log.Named("worker"))
 	if err != nil {
 		o.store.Close()
@@ -71,10 +72,10 @@ func WithPool(pool *store.Pool) EmbeddedOption {
 type neighbours struct {
 	orchestrator atomic.Pointer[orchestration.Orchestrator]
 	worker       atomic.Pointer[worker.Worker]
-	// source is the orchestrator's source of signals, also for the worker; set before
-	// the worker is created. Probes use the orchestrator's pool, which is closed last.
-	source signal.Source
-	pool   *store.Pool // the program's; nil: the engine connects by its configuration
+	// listener is the orchestrator's, also for the worker; set before the worker is
+	// created. Probes use the orchestrator's pool, which is closed last.
+	listener *listener.Listener
+	pool     *store.Pool // the program's; nil: the engine connects by its configuration
 }
 
 // refused returns why a daemon cannot start.

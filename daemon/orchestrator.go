@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/internal/telemetry"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -72,14 +73,10 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 	d.registered = true
 	d.depth = newQueueDepth(d.store.QueueDepth, d.unserved, c.Common.Queues.PGMQ.QueueDepthThresholds)
 	d.registry.MustRegister(d.depth)
-	source, err := d.signals.source()
-	if err != nil {
-		return err
-	}
 	if d.relay, err = d.signals.newRelay(d.log, d.metrics); err != nil {
 		return err
 	}
-	engine := d.engineConfig(c, self, source)
+	engine := d.engineConfig(c, self, d.signals.listener)
 	if d.engine, err = orchestration.New(engine); err != nil {
 		return err
 	}
@@ -94,12 +91,12 @@ func (d *Orchestrator) wire(ctx context.Context, c *config.Loaded) error {
 }
 
 // engineConfig completes the settings of the engine.
-func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, source signal.Source) orchestration.Config {
+func (d *Orchestrator) engineConfig(c *config.Loaded, self store.Daemon, shared *listener.Listener) orchestration.Config {
 	cfg := orchestration.Configure(c)
 	cfg.Store, cfg.Publisher, cfg.Daemon = d.store, d.publisher, self
 	cfg.ReadinessBreaker = d.breakers.Breaker(breaker.TaskReadiness)
 	for _, system := range []*coordinator.Config{&cfg.Orchestration, &cfg.Readiness} {
-		system.Source, system.OnFatal = source, d.fail
+		system.Listener, system.OnFatal = shared, d.fail
 	}
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
 	return cfg

@@ -62,13 +62,12 @@ func assemble(ctx context.Context, c config.Common, w *config.Worker, name strin
 	if s.store, err = openStore(ctx, c, name, near, s.breakers, log, s.metrics); err != nil {
 		return nil, err
 	}
-	if s.signals, err = newSignals(c, name, near.like(), buffers, s.store, s.breakers, log, s.metrics); err != nil {
+	if s.signals, err = newSignals(c, name, near, buffers, s.store, s.breakers, log, s.metrics); err != nil {
 		s.store.Close()
 		return nil, err
 	}
 	s.publisher = s.signals.sender
 	if near != nil {
-		s.signals.listening = near.source
 		s.publisher = near.beside(s.signals.sender)
 	}
 	observeConnections(s.registry, "tasker_pool", "of the pool", s.store.PoolStat)

@@ -17,7 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/breaker"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
-	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/worker"
 )
 
@@ -55,12 +55,9 @@ func newWorker(ctx context.Context, loaded *config.Loaded, register Register, ne
 }
 
 func (d *Worker) wire(c *config.Loaded, register Register, near *neighbours) error {
-	source, err := d.signals.source()
-	if err != nil {
-		return err
-	}
-	settings := d.workerConfig(c, source)
+	settings := d.workerConfig(c, d.signals.listener)
 	settings.Transactions.Pool = near.workPool()
+	var err error
 	if d.worker, err = worker.New(settings); err != nil {
 		return err
 	}
@@ -111,11 +108,11 @@ func loadTemplatesOf(w *worker.Worker, c config.Worker) error {
 	return nil
 }
 
-func (d *Worker) workerConfig(c *config.Loaded, source signal.Source) worker.Config {
+func (d *Worker) workerConfig(c *config.Loaded, shared *listener.Listener) worker.Config {
 	cfg := worker.Configure(c)
-	cfg.Store, cfg.EventSource, cfg.Publisher = d.store, source, d.publisher
+	cfg.Store, cfg.Publisher = d.store, d.publisher
 	cfg.Environment, cfg.Version = d.loaded.Environment, Version()
-	cfg.Events.Source, cfg.Events.OnFatal = source, d.fail
+	cfg.Events.Listener, cfg.Events.OnFatal = shared, d.fail
 	cfg.Report.Breaker = d.breakers.Breaker(breaker.Report)
 	cfg.Logger, cfg.Metrics = d.log, d.metrics
 	return cfg

@@ -34,7 +34,7 @@ const (
 	ConnectionLost EventKind = "connection_lost"
 	// ProbeReturned: the latest probe came back. Carries RoundTrip.
 	ProbeReturned EventKind = "probe_returned"
-	// Tick: time has passed; see Machine.NextTick.
+	// Tick: time has passed; see Machine.NextTick. Carries Probing.
 	Tick EventKind = "tick"
 	// ModeChanged: the mode was changed. Carries Mode.
 	ModeChanged EventKind = "mode_changed"
@@ -46,6 +46,7 @@ type Event struct {
 	RoundTrip time.Duration // of ProbeReturned
 	Mode      Mode          // of ModeChanged
 	Jitter    float64       // in [0, 1), drawn by the caller
+	Probing   bool          // of Tick: a probe is sent in any case, and counts for this machine
 }
 
 // EffectKind names an action.

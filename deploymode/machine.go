@@ -77,7 +77,7 @@ func (m Machine) Step(event Event, now time.Duration) (Machine, []Effect) {
 	case ProbeReturned:
 		effects = next.probeReturned(event, now)
 	case Tick:
-		effects = next.tick(now)
+		effects = next.tick(event, now)
 	case ModeChanged:
 		effects = next.modeChanged(event, now)
 	}
@@ -169,13 +169,13 @@ func (m *Machine) probeReturned(event Event, now time.Duration) []Effect {
 	return nil
 }
 
-func (m *Machine) tick(now time.Duration) []Effect {
+func (m *Machine) tick(event Event, now time.Duration) []Effect {
 	switch {
 	case m.state != Listening:
 		return nil
 	case m.probeOut && now-m.probeAt >= m.cfg.FallbackActivationThreshold:
 		return m.deafen(now)
-	case !m.probeOut && now >= m.nextProbe:
+	case !m.probeOut && (event.Probing || now >= m.nextProbe):
 		// The deadline runs from here, so that a hanging send counts as deaf too.
 		m.probeOut = true
 		m.probeAt = now

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/listener/listenertest"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -36,7 +35,7 @@ func TestRecoveryProperty(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			source := &listenertest.Source{}
 			o := &owner{}
-			l := listener.New(config(source), o.hooks())
+			l := over(source).Subscribe(config(), o.hooks())
 			_ = l.Start(t.Context())
 			topics := 0
 			for i, a := range acts {

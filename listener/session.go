@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	"github.com/sourcegraph/conc"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/signal"
 )
@@ -20,127 +20,153 @@ var errDeaf = errors.New("a probe did not come back in time")
 // session serves one connection with three goroutines: serve decides, receive waits for
 // signals, control runs the calls that may hang.
 type session struct {
-	l    *Listener
-	conn signal.Connection
+	*connector
+	conn   signal.Connection
+	topics signal.TopicSet // of conn; owned by control
 
-	probes      chan string   // nonces to send; at most one is under way
+	probe       chan struct{} // of capacity 1: a probe has to be sent
 	resubscribe chan struct{} // of capacity 1
 	returned    chan probeReturn
 	broken      chan error // of capacity 1 per goroutine
 }
 
 type probeReturn struct {
-	nonce string
-	at    time.Time
+	number int64
+	at     time.Time
 }
 
 // serve returns why the connection ended; it is closed by then.
-func (l *Listener) serve(ctx context.Context, conn signal.Connection, version uint64) error {
+func (c *connector) serve(ctx context.Context, conn signal.Connection, topics signal.TopicSet, version uint64) error {
 	s := &session{
-		l:           l,
+		connector:   c,
 		conn:        conn,
-		probes:      make(chan string, 1),
+		topics:      topics,
+		probe:       make(chan struct{}, 1),
 		resubscribe: make(chan struct{}, 1),
 		returned:    make(chan probeReturn, 4),
 		broken:      make(chan error, 2),
 	}
 	inner, cancel := context.WithCancel(ctx)
 	var group conc.WaitGroup
-	group.Go(func() { s.broken <- lifecycle.Guard(func() error { return s.receive(inner) }) })
-	group.Go(func() { s.broken <- lifecycle.Guard(func() error { return s.control(inner) }) })
 	defer func() {
 		cancel()
 		s.close(ctx, &group)
-		l.cfg.Metrics.WALLag.DeleteLabelValues(l.cfg.SystemID) // without a connection the lag is unknown
+		for _, sub := range c.subscriptions() { // without a connection the lag is unknown
+			sub.cfg.Metrics.WALLag.DeleteLabelValues(sub.cfg.SystemID)
+		}
 	}()
-
-	l.mu.Lock()
-	l.connectedAt = l.cfg.Clock.Now()
-	l.mu.Unlock()
-	l.subscribed(version)
-	l.step(deploymode.Event{Kind: deploymode.Connected})
+	c.subscribed(version)
+	group.Go(func() { s.broken <- lifecycle.Guard(func() error { return s.receive(inner) }) })
+	group.Go(func() { s.broken <- lifecycle.Guard(func() error { return s.control(inner) }) })
 	return s.watch(ctx)
 }
 
-// watch drives the machine until the connection must be given up.
+// watch drives the machines until the connection must be given up.
 func (s *session) watch(ctx context.Context) error {
-	l := s.l
-	timer := l.cfg.Clock.NewTimer(0)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var asked time.Time // when the probe under way was requested
-	nonce := ""
-	for count := 0; ; {
-		l.loop.Beat()
-		effects := l.step(deploymode.Event{Kind: deploymode.Tick})
-		if has(effects, deploymode.Drop) {
+	for {
+		s.loop.Beat()
+		if s.tick() {
 			return errDeaf
 		}
-		if has(effects, deploymode.Probe) {
-			count++
-			asked, nonce = l.cfg.Clock.Now(), l.nonce+"-"+strconv.Itoa(count)
-			s.probes <- nonce
+		if in, ok := s.nextTick(); ok {
+			timer.Reset(in)
+		} else {
+			timer.Stop()
 		}
-		s.arm(timer)
-		l.loop.Rest()
+		s.loop.Rest()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-s.broken:
 			return err
-		case <-timer.C():
-		case <-l.topicsChanged:
-			select {
-			case s.resubscribe <- struct{}{}:
-			default: // a waiting request will read the present topics
-			}
+		case <-timer.C:
+		case <-s.poke:
+			offer(s.resubscribe)
 		case r := <-s.returned:
-			if r.nonce != nonce {
-				continue // of an earlier connection
-			}
-			nonce = ""
-			if has(s.measured(r.at, r.at.Sub(asked)), deploymode.Drop) {
+			if s.answer(r) {
 				return errDeaf
 			}
 		}
 	}
 }
 
-func (s *session) arm(timer lifecycle.Timer) {
-	s.l.mu.Lock()
-	at, ok := s.l.machine.NextTick()
-	s.l.mu.Unlock()
-	if !ok {
-		timer.Stop()
-		return
+// tick moves the machines with the time. A probe that one of them asks for is sent once
+// and counts for all.
+func (s *session) tick() (deaf bool) {
+	l := s.listener
+	next, all := l.probes.Load()+1, s.subscriptions()
+	asked := false
+	for _, probing := range []bool{false, true} {
+		if probing && !asked {
+			break
+		}
+		for _, sub := range all {
+			sends, gaveUp := sub.tick(probing, next)
+			asked, deaf = asked || sends, deaf || gaveUp
+		}
 	}
-	timer.Reset(max(0, at-s.l.cfg.Clock.Now().Sub(s.l.begin)))
+	if asked {
+		l.probes.Store(next)
+		offer(s.probe)
+	}
+	return deaf
 }
 
-func (s *session) measured(at time.Time, roundTrip time.Duration) []deploymode.Effect {
-	l := s.l
+// nextTick returns the time until the next tick of a subscription; ok is false when
+// passing time changes nothing.
+func (s *session) nextTick() (in time.Duration, ok bool) {
+	l := s.listener
+	now := l.now()
 	l.mu.Lock()
-	l.lag = signal.Lag{RoundTrip: roundTrip, At: at}
-	l.mu.Unlock()
-	l.cfg.Metrics.ProbeLag.WithLabelValues(l.cfg.SystemID).Observe(roundTrip.Seconds())
+	defer l.mu.Unlock()
+	for _, sub := range s.started {
+		if at, ticks := sub.machine.NextTick(); ticks && (!ok || at-now < in) {
+			in, ok = at-now, true
+		}
+	}
+	return max(0, in), ok
+}
+
+func (s *session) answer(r probeReturn) (deaf bool) {
+	for _, sub := range s.subscriptions() {
+		gaveUp := sub.answered(r.number, r.at)
+		deaf = deaf || gaveUp
+	}
 	s.measureLag()
-	return l.step(deploymode.Event{Kind: deploymode.ProbeReturned, RoundTrip: roundTrip})
+	return deaf
 }
 
 func (s *session) receive(ctx context.Context) error {
-	received := s.l.cfg.Metrics.NotificationsReceived.WithLabelValues(s.l.cfg.SystemID)
 	for {
 		sig, err := s.conn.Receive(ctx)
 		if err != nil {
 			return fmt.Errorf("receiving: %w", err)
 		}
-		if sig.Topic != s.l.probe {
-			received.Inc()
-			s.l.hooks.OnSignal(sig)
+		if sig.Topic != s.listener.probe {
+			s.dispatch(sig)
 			continue
 		}
+		number, err := strconv.ParseInt(sig.Payload, 10, 64)
+		if err != nil {
+			continue // of no probe that this listener sent
+		}
 		select {
-		case s.returned <- probeReturn{sig.Payload, s.l.cfg.Clock.Now()}:
+		case s.returned <- probeReturn{number, time.Now()}:
 		default: // duplicate; the first one counted
+		}
+	}
+}
+
+// dispatch puts a signal into the buffers of the subscriptions that have its topic; it
+// never blocks.
+func (s *session) dispatch(sig signal.Signal) {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	for _, sub := range s.started {
+		if sub.topics.Has(sig.Topic) {
+			sub.arrived.Put(sig)
 		}
 	}
 }
@@ -151,8 +177,8 @@ func (s *session) control(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case nonce := <-s.probes:
-			if err := s.sendProbe(ctx, nonce); err != nil {
+		case <-s.probe:
+			if err := s.sendProbe(ctx); err != nil {
 				return err
 			}
 		case <-s.resubscribe:
@@ -163,10 +189,11 @@ func (s *session) control(ctx context.Context) error {
 	}
 }
 
-func (s *session) sendProbe(ctx context.Context, nonce string) error {
-	ctx, cancel := context.WithTimeout(ctx, s.l.cfg.FallbackActivationThreshold)
-	defer cancel()
-	if err := s.conn.Probe(ctx, signal.Signal{Topic: s.l.probe, Payload: nonce}); err != nil {
+// sendProbe sends the latest probe, which answers all earlier ones too. The machine that
+// asked for it ends a sending that hangs.
+func (s *session) sendProbe(ctx context.Context) error {
+	number := strconv.FormatInt(s.listener.probes.Load(), 10)
+	if err := s.conn.Probe(ctx, signal.Signal{Topic: s.listener.probe, Payload: number}); err != nil {
 		return fmt.Errorf("sending a probe: %w", err)
 	}
 	s.measureLag() // also if no probe comes back
@@ -179,37 +206,41 @@ type lagging interface{ LagBytes() int64 }
 // measureLag is called after a probe was sent, which is when the connection learns the
 // end of the log, and after its return.
 func (s *session) measureLag() {
-	if c, ok := s.conn.(lagging); ok {
-		s.l.cfg.Metrics.WALLag.WithLabelValues(s.l.cfg.SystemID).Set(float64(c.LagBytes()))
+	c, ok := s.conn.(lagging)
+	if !ok {
+		return
+	}
+	bytes := float64(c.LagBytes())
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	for _, sub := range s.started {
+		sub.cfg.Metrics.WALLag.WithLabelValues(sub.cfg.SystemID).Set(bytes)
 	}
 }
 
+// subscribe subscribes the connection to the present topics. Those that it had and keeps
+// have no gap.
 func (s *session) subscribe(ctx context.Context) error {
-	l := s.l
-	l.mu.Lock()
-	topics, version, applied := l.topics, l.version, l.applied
-	l.mu.Unlock()
-	if applied >= version {
-		return nil
+	topics, version := s.union()
+	if !maps.Equal(topics, s.topics) {
+		subscribing, cancel := context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+		if err := s.conn.Subscribe(subscribing, sorted(topics)); err != nil {
+			return fmt.Errorf("subscribing: %w", err)
+		}
+		s.topics = topics
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.ConnectTimeout)
-	defer cancel()
-	if err := s.conn.Subscribe(ctx, topics); err != nil {
-		return fmt.Errorf("subscribing: %w", err)
+	if ctx.Err() == nil && s.subscribed(version) { // else another connection may follow already
+		offer(s.poke) // a new subscription has to be ticked
 	}
-	l.subscribed(version)
-	l.stepping.Lock() // OnConnected is called sequentially
-	defer l.stepping.Unlock()
-	l.hooks.OnConnected()
 	return nil
 }
 
-// close ends the connection and waits for its goroutines, each within the connect
-// timeout: a hanging source must not keep the listener from reconnecting.
+// close ends the connection and waits for its goroutines, each within the timeout: a
+// hanging source must not keep the listener from reconnecting.
 func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
-	l := s.l
-	l.loop.Beat() // it may have rested until now
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.ConnectTimeout)
+	s.loop.Beat() // it may have rested until now
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	done := make(chan error, 1)
 	var closing conc.WaitGroup
@@ -218,15 +249,15 @@ func (s *session) close(ctx context.Context, group *conc.WaitGroup) {
 		group.Wait()
 		done <- err
 	})
-	grace := l.cfg.Clock.NewTimer(2 * l.cfg.ConnectTimeout)
+	grace := time.NewTimer(2 * s.timeout)
 	defer grace.Stop()
+	log := s.listener.cfg.Logger.With(zap.String("source", s.listener.Source()))
 	select {
 	case err := <-done:
 		if err != nil {
-			l.cfg.Logger.Debug("closing the listener's connection", zap.String("system", l.cfg.SystemID), zap.Error(err))
+			log.Debug("closing the listener's connection", zap.Error(err))
 		}
-	case <-grace.C():
-		l.cfg.Logger.Error("a connection does not end and is abandoned",
-			zap.String("system", l.cfg.SystemID), zap.String("source", l.cfg.Source.Name()))
+	case <-grace.C:
+		log.Error("a connection does not end and is abandoned")
 	}
 }

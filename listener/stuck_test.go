@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
 )
 
@@ -26,7 +25,7 @@ func TestConnectingThatNeverEndsIsStuck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source := deafSource{make(chan struct{})}
-		l := listener.New(config(source), listener.Hooks{})
+		l := over(source).Subscribe(config(), (&owner{}).hooks())
 		require.NoError(t, l.Start(t.Context()))
 		time.Sleep(100 * s)
 		require.False(t, l.Health().Loop.Stuck)

@@ -17,6 +17,7 @@ import (
 	"github.com/tasker-go/tasker/internal/command"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal/inproc"
 	"github.com/tasker-go/tasker/store"
@@ -50,8 +51,9 @@ func startMany(t *testing.T) *manyHouse {
 	_, err = s.RegisterTemplates(t.Context(), store.Registrant{Environment: "test"}, []*workflow.Template{template})
 	require.NoError(t, err)
 	bus, rules := inproc.New(), workflow.Rules{MaxCrashes: 3}
+	shared := listener.New(listener.Config{Source: bus})
 	system := func(id string) coordinator.Config {
-		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Source: bus})
+		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Listener: shared})
 	}
 	c := enginetest.Configured(t)
 	c.Store, c.Publisher, c.Rules, c.CreateBatch = s, bus, rules, 10

@@ -15,6 +15,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/inproc"
@@ -47,8 +48,9 @@ func startSignalled(t *testing.T, prepare func(db *pgtest.DB), options ...func(*
 	require.NoError(t, err)
 	core, logs := observer.New(zap.WarnLevel)
 	bus := inproc.New()
+	shared := listener.New(listener.Config{Source: bus})
 	system := func(id string) coordinator.Config {
-		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Source: bus})
+		return enginetest.Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.EventDrivenOnly, Listener: shared})
 	}
 	c := enginetest.Configured(t)
 	c.Store, c.Publisher, c.Rules, c.Logger = s, bus, workflow.Rules{MaxCrashes: 3}, zap.New(core)

@@ -35,7 +35,6 @@ type Config struct {
 	Timeout time.Duration
 	// Pace to start with; default PaceTight.
 	Pace    deploymode.Pace
-	Clock   lifecycle.Clock    // default the real one
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
@@ -45,9 +44,6 @@ func (c Config) withDefaults() Config {
 	c.Jitter = min(max(c.Jitter, 0), 1)
 	if c.Pace == "" {
 		c.Pace = deploymode.PaceTight
-	}
-	if c.Clock == nil {
-		c.Clock = lifecycle.RealClock()
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
@@ -102,7 +98,6 @@ func New(cfg Config, poll func(ctx context.Context) (found int, err error)) *Pol
 		// A poll ends with its deadline, whatever the database does.
 		MaxSilence: 2*cfg.Timeout + time.Minute,
 		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:      cfg.Clock,
 		Logger:     cfg.Logger,
 	})
 	return p
@@ -182,7 +177,7 @@ func (p *Poller) Health() Health {
 }
 
 func (p *Poller) run(ctx context.Context) error {
-	timer := p.cfg.Clock.NewTimer(time.Hour)
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	timer.Stop()
 	var due time.Time // zero: not armed
@@ -192,7 +187,7 @@ func (p *Poller) run(ctx context.Context) error {
 			timer.Stop()
 			return
 		}
-		due = p.cfg.Clock.Now().Add(delay)
+		due = time.Now().Add(delay)
 		timer.Reset(delay)
 	}
 	arm(p.next())
@@ -204,7 +199,7 @@ func (p *Poller) run(ctx context.Context) error {
 		case <-p.changed:
 			p.loop.Beat()
 			arm(p.afterChange(due))
-		case <-timer.C():
+		case <-timer.C:
 			p.loop.Beat()
 			p.once(ctx)
 			arm(p.next())
@@ -235,7 +230,7 @@ func (p *Poller) afterChange(due time.Time) (delay time.Duration, armed bool) {
 	if interval == 0 {
 		return 0, false
 	}
-	remaining := due.Sub(p.cfg.Clock.Now())
+	remaining := time.Until(due)
 	if p.failures > 0 && !due.IsZero() {
 		return remaining, true // the backoff after an error applies at any pace
 	}
@@ -268,7 +263,7 @@ func jittered(d time.Duration, jitter float64) time.Duration {
 func (p *Poller) once(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	begin := p.cfg.Clock.Now()
+	begin := time.Now()
 	found := 0
 	err := lifecycle.Guard(func() (err error) {
 		found, err = p.poll(ctx)
@@ -280,7 +275,7 @@ func (p *Poller) once(ctx context.Context) {
 func (p *Poller) record(begin time.Time, found int, err error) {
 	m, system := p.cfg.Metrics, p.cfg.SystemID
 	m.PollingCycles.WithLabelValues(system).Inc()
-	m.PollingDuration.WithLabelValues(system).Observe(p.cfg.Clock.Now().Sub(begin).Seconds())
+	m.PollingDuration.WithLabelValues(system).Observe(time.Since(begin).Seconds())
 	m.PollingMessagesFound.WithLabelValues(system).Add(float64(max(found, 0)))
 	if err != nil {
 		m.PollingErrors.WithLabelValues(system).Inc()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/poller"
 )
@@ -218,25 +217,6 @@ func TestStopEndsARunningPoll(t *testing.T) {
 		require.NoError(t, p.Stop(t.Context()))
 		require.Zero(t, time.Since(begin))
 	})
-}
-
-func TestAClockOfOnesOwn(t *testing.T) {
-	t.Parallel()
-	clock := clocktest.New(time.Unix(0, 0))
-	cfg := config()
-	cfg.Clock = clock
-	came := make(chan struct{}, 1)
-	p := poller.New(cfg, func(context.Context) (int, error) { came <- struct{}{}; return 0, nil })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, p.Start(ctx))
-	for range 3 {
-		require.NoError(t, clock.WaitArmed(ctx, 1))
-		require.Empty(t, came)
-		clock.Advance(s)
-		<-came
-	}
-	require.NoError(t, p.Stop(ctx))
 }
 
 // Gaps between polls stay within the interval of the pace and its jitter.

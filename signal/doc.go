@@ -15,8 +15,7 @@
 //
 // The sources live one room further: notify (LISTEN/NOTIFY), wal (logical decoding
 // messages), relay (one replica reads the WAL and notifies the others), inproc (one
-// process, no network). With mux, the listeners of one process share a connection of
-// any of them.
+// process, no network).
 //
 // What may not enter: pgx or any other driver, SQL, reconnecting (listener),
 // reactions to a signal (coordinator), metrics and logging (they are wired from the

@@ -3,7 +3,6 @@ package signal
 import (
 	"context"
 	"strings"
-	"time"
 )
 
 // Topic says where to look when a signal arrives. A topic is also the name of
@@ -101,10 +100,4 @@ type Connection interface {
 	Probe(ctx context.Context, s Signal) error
 	// Close releases the connection; it is idempotent and bounded by ctx.
 	Close(ctx context.Context) error
-}
-
-// Lag is a measured round trip of a probe.
-type Lag struct {
-	RoundTrip time.Duration
-	At        time.Time
 }

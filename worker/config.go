@@ -36,10 +36,10 @@ type Config struct {
 	// MaxConnections of the worker's own store (common.database.pool.max_connections).
 	MaxConnections int32
 
-	// EventSource receives signals. Without it EventSourceName ("notify", "wal", "relay"
-	// or "none"; common.signals.event_source) makes one that connects to ListenerURL,
-	// which must reach the server directly and not through a pooler; default DatabaseURL.
-	// With neither URL the worker polls.
+	// EventSource receives signals, unless Events.Listener does. Without both,
+	// EventSourceName ("notify", "wal", "relay" or "none"; common.signals.event_source)
+	// makes one that connects to ListenerURL, which must reach the server directly and not
+	// through a pooler; default DatabaseURL. With neither URL the worker polls.
 	EventSource     signal.Source
 	EventSourceName string
 	ListenerURL     string
@@ -61,8 +61,9 @@ type Config struct {
 
 	// Mode in which work is found (worker.event_systems.worker.deployment_mode).
 	Mode deploymode.Mode
-	// Events configures the event system. Its Mode, Source, Topics, Logger and Metrics
-	// are taken from here (worker.event_systems.worker).
+	// Events configures the event system (worker.event_systems.worker). Its Mode, Topics,
+	// Logger and Metrics are taken from here, and its Listener where it has none: set it
+	// to share one with other systems of the process.
 	Events coordinator.Config
 
 	// MaxConcurrent bounds the handlers that run at once

@@ -203,8 +203,8 @@ func registerDiamond(t *testing.T, w *Worker) {
 // quick finds work within a test's time in every mode.
 func quick() coordinator.Config {
 	return coordinator.Config{
-		Poller:   poller.Config{Interval: 20 * time.Millisecond, RelaxedInterval: time.Minute},
-		Listener: listener.Config{FallbackActivationThreshold: 2 * time.Second},
+		Poller:       poller.Config{Interval: 20 * time.Millisecond, RelaxedInterval: time.Minute},
+		Subscription: listener.SubscriptionConfig{Config: deploymode.Config{FallbackActivationThreshold: 2 * time.Second}},
 	}
 }
 

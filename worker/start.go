@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/settle"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/relay"
@@ -106,11 +107,11 @@ func (w *Worker) assemble(ctx context.Context, p *parts, templates []*workflow.T
 	if _, err := p.queues.refresh(ctx); err != nil {
 		return err
 	}
-	source, err := w.source(p)
+	shared, err := w.listener(p)
 	if err != nil {
 		return err
 	}
-	w.build(p, source)
+	w.build(p, shared)
 	if w.cfg.Exclusive {
 		if err := w.takeWorkerID(ctx, p, w.cfg.HeartbeatInterval/2); err != nil {
 			return fmt.Errorf("acquire the worker_id: %w", err)
@@ -268,6 +269,18 @@ func (w *Worker) namespaces(templates []*workflow.Template) ([]string, error) {
 	return names, nil
 }
 
+// listener returns the configured one, or one of the worker's own; nil: the worker polls.
+func (w *Worker) listener(p *parts) (*listener.Listener, error) {
+	if w.cfg.Events.Listener != nil {
+		return w.cfg.Events.Listener, nil
+	}
+	source, err := w.source(p)
+	if source == nil || err != nil {
+		return nil, err
+	}
+	return listener.New(listener.Config{Source: source, Logger: w.cfg.Logger, Metrics: w.cfg.Metrics}), nil
+}
+
 func (w *Worker) source(p *parts) (signal.Source, error) {
 	url := w.cfg.ListenerURL
 	switch {
@@ -284,7 +297,7 @@ func (w *Worker) source(p *parts) (signal.Source, error) {
 }
 
 // build makes the parts that find work and hold it.
-func (w *Worker) build(p *parts, source signal.Source) {
+func (w *Worker) build(p *parts, shared *listener.Listener) {
 	c, log := w.cfg, w.cfg.Logger
 	cfg := engineConfig{
 		MaxConcurrent: c.MaxConcurrent, Prefetch: c.Prefetch, MaxResultBytes: c.MaxResultBytes,
@@ -302,7 +315,7 @@ func (w *Worker) build(p *parts, source signal.Source) {
 
 	events := c.Events
 	p.queues.listened = p.queues.topics()
-	events.Mode, events.Source, events.Topics = c.Mode, source, p.queues.listened
+	events.Mode, events.Listener, events.Topics = c.Mode, shared, p.queues.listened
 	events.Take = p.engine.receive
 	events.Logger, events.Metrics = log, c.Metrics
 	events.OnFatal = w.onFatal(events.OnFatal)

@@ -59,7 +59,6 @@ type Config struct {
 	Timeout  time.Duration      // of one; default 5 s
 	Window   time.Duration      // of the drain rate; default 30 s
 	Chance   func() float64     // 0 to below 1; default random
-	Clock    lifecycle.Clock    // default the real one
 	Logger   *zap.Logger        // default none
 	Metrics  *telemetry.Metrics // default none
 }
@@ -84,9 +83,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Chance == nil {
 		c.Chance = rand.Float64
-	}
-	if c.Clock == nil {
-		c.Clock = lifecycle.RealClock()
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
@@ -150,7 +146,7 @@ func New(cfg Config) *Admission {
 		a.refused[r] = cfg.Metrics.BackpressureRefusals.WithLabelValues(string(r))
 	}
 	a.loop = lifecycle.NewLoop(lifecycle.LoopConfig{
-		Name: "admission", Run: a.run, Clock: cfg.Clock, Logger: cfg.Logger,
+		Name: "admission", Run: a.run, Logger: cfg.Logger,
 		OnRestart: func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
 	})
 	return a
@@ -202,7 +198,7 @@ func (a *Admission) AdmitTask(namespace string) (r Refusal, ok bool) {
 		return Refusal{}, true
 	}
 	q := m.queues[namespace]
-	if q.refused <= 0 || a.cfg.Clock.Now().Sub(m.at) > staleAfter || a.cfg.Chance() >= q.refused {
+	if q.refused <= 0 || time.Since(m.at) > staleAfter || a.cfg.Chance() >= q.refused {
 		return Refusal{}, true
 	}
 	return a.refuse(Refusal{Reason: QueueDepth, RetryAfter: q.retry, Where: namespace, Tier: q.tier})

@@ -24,7 +24,7 @@ type queue struct {
 
 // run measures on request, at most once per interval.
 func (a *Admission) run(ctx context.Context) error {
-	timer := a.cfg.Clock.NewTimer(a.cfg.Interval)
+	timer := time.NewTimer(a.cfg.Interval)
 	defer timer.Stop()
 	a.asked.Store(false) // a run that died may have left it set
 	for {
@@ -38,7 +38,7 @@ func (a *Admission) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timer.C():
+		case <-timer.C:
 		}
 		a.asked.Store(false)
 	}
@@ -50,7 +50,7 @@ func (a *Admission) measure(ctx context.Context) {
 	defer cancel()
 	depths := a.cfg.Depth(ctx)
 	total, read := a.cfg.Drained(ctx)
-	now := a.cfg.Clock.Now()
+	now := time.Now()
 	if read {
 		a.drain.read(total, now)
 	}
@@ -163,7 +163,7 @@ func (a *Admission) Status() Status {
 			return s
 		}
 	}
-	fresh := a.cfg.Clock.Now().Sub(s.MeasuredAt) <= staleAfter
+	fresh := time.Since(s.MeasuredAt) <= staleAfter
 	if deepest.refused > 0 && fresh && !a.cfg.ShowOnly {
 		s.Active, s.Reason, s.RetryAfter = true, QueueDepth, deepest.retry
 	}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/config"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // ErrOpen is wrapped by the error of a refused call.
@@ -75,7 +74,6 @@ func everyFailure(err error) Verdict {
 type Breaker struct {
 	name     string
 	settings Settings
-	clock    lifecycle.Clock
 	log      *zap.Logger
 	metrics  breakerMetrics
 
@@ -223,7 +221,7 @@ func (b *Breaker) Wait() time.Duration {
 	if b == nil || stateOf(b.phase.Load()) == Closed {
 		return 0
 	}
-	now := b.clock.Now()
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.waitLocked(now)
@@ -261,7 +259,7 @@ func (b *Breaker) Force(c Control) {
 	b.control = c
 	b.log.Warn("the control of a circuit breaker was changed", zap.String("component", b.name),
 		zap.Stringer("from", was), zap.Stringer("to", c))
-	now := b.clock.Now()
+	now := time.Now()
 	switch {
 	case c == ForcedOpen:
 		b.change(Open, now)

@@ -7,12 +7,11 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/internal/breaker"
-	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 )
 
 func Example() {
 	errAway := errors.New("the database does not answer")
-	set, err := breaker.NewSet(breaker.Config{Clock: clocktest.New(time.Now())}, map[string]breaker.Settings{
+	set, err := breaker.NewSet(breaker.Config{}, map[string]breaker.Settings{
 		breaker.Web: {FailureThreshold: 2, SuccessThreshold: 2, Timeout: 30 * time.Second, Judge: func(err error) breaker.Verdict {
 			if errors.Is(err, errAway) {
 				return breaker.Failure
@@ -28,7 +27,7 @@ func Example() {
 		err := set.Do(context.Background(), breaker.Web, func(context.Context) error { return errAway })
 		var open *breaker.OpenError
 		if errors.As(err, &open) {
-			fmt.Println("503, Retry-After:", open.RetryAfter)
+			fmt.Println("503, Retry-After:", open.RetryAfter.Round(time.Second))
 			continue
 		}
 		fmt.Println(err)

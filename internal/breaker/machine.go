@@ -23,7 +23,7 @@ const together = time.Second
 
 // enterTrial is enter for a breaker that is not closed.
 func (b *Breaker) enterTrial() (call, error) {
-	now := b.clock.Now()
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ripen(now)
@@ -84,7 +84,7 @@ func (b *Breaker) waitLocked(now time.Time) time.Duration {
 
 // record applies the end of a call to the state.
 func (b *Breaker) record(c call, v Verdict, err error) {
-	now := b.clock.Now()
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if v == Failure {

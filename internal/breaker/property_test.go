@@ -3,13 +3,13 @@ package breaker_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/tasker-go/tasker/internal/breaker"
-	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 )
 
 // observed is the externally visible state of one breaker.
@@ -36,39 +36,51 @@ type observed struct {
 // time, half-open admits no more trials than are needed, and the breakers are independent.
 func TestAnyCourseOfEvents(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		clock := clocktest.New(time.Unix(1_700_000_000, 0))
-		all := map[string]breaker.Settings{}
-		var seen []*observed
-		for _, name := range []string{breaker.Messaging, breaker.Web} {
-			set := breaker.Settings{
-				FailureThreshold: rapid.IntRange(1, 4).Draw(t, "failures"), SuccessThreshold: rapid.IntRange(1, 3).Draw(t, "successes"),
-				Timeout:     time.Duration(rapid.IntRange(1, 20).Draw(t, "timeout")) * time.Second,
-				MinInterval: time.Duration(rapid.IntRange(0, 20).Draw(t, "interval")) * time.Second, Judge: judge,
-			}
-			all[name] = set
-			seen = append(seen, &observed{name: name, settings: set})
+	rapid.Check(t, func(rt *rapid.T) {
+		var failed any // by which rapid ends an attempt, in its own goroutine
+		synctest.Test(t, func(*testing.T) {
+			defer func() { failed = recover() }()
+			course(rt)
+		})
+		if failed != nil {
+			panic(failed)
 		}
-		set := newSet(t, breaker.Config{Clock: clock}, all)
-		for _, o := range seen {
-			o.lastCheck = silent(set, o.name)
+	})
+}
+
+func course(t *rapid.T) {
+	all := map[string]breaker.Settings{}
+	var seen []*observed
+	for _, name := range []string{breaker.Messaging, breaker.Web} {
+		set := breaker.Settings{
+			FailureThreshold: rapid.IntRange(1, 4).Draw(t, "failures"), SuccessThreshold: rapid.IntRange(1, 3).Draw(t, "successes"),
+			Timeout:     time.Duration(rapid.IntRange(1, 20).Draw(t, "timeout")) * time.Second,
+			MinInterval: time.Duration(rapid.IntRange(0, 20).Draw(t, "interval")) * time.Second, Judge: judge,
 		}
-		for range rapid.IntRange(1, 120).Draw(t, "events") {
-			o := seen[rapid.IntRange(0, 1).Draw(t, "which")]
-			o.event(t, set, clock)
-			for _, other := range seen {
-				if other != o {
-					require.Equal(t, other.lastCheck, silent(set, other.name), "another breaker was affected")
-				}
-				other.look(t, set, clock)
-			}
-		}
+		all[name] = set
+		seen = append(seen, &observed{name: name, settings: set})
+	}
+	defer func() {
 		for _, o := range seen {
 			for _, end := range o.ends {
 				end(nil)
 			}
 		}
-	})
+	}()
+	set := newSet(t, breaker.Config{}, all)
+	for _, o := range seen {
+		o.lastCheck = silent(set, o.name)
+	}
+	for range rapid.IntRange(1, 120).Draw(t, "events") {
+		o := seen[rapid.IntRange(0, 1).Draw(t, "which")]
+		o.event(t, set)
+		for _, other := range seen {
+			if other != o {
+				require.Equal(t, other.lastCheck, silent(set, other.name), "another breaker was affected")
+			}
+			other.look(t, set)
+		}
+	}
 }
 
 // silent is the health without the parts that depend on time alone.
@@ -78,14 +90,14 @@ func silent(set *breaker.Set, name string) breaker.Health {
 	return h
 }
 
-func (o *observed) event(t *rapid.T, set *breaker.Set, clock *clocktest.Clock) {
+func (o *observed) event(t *rapid.T, set *breaker.Set) {
 	b := set.Breaker(o.name)
 	switch event := rapid.IntRange(0, 12).Draw(t, "event"); {
 	case event < 5:
 		err := rapid.SampledFrom([]error{nil, errAway, errAway, errBad, errOwn}).Draw(t, "error")
-		o.begin(t, b, clock)(err)
+		o.begin(t, b)(err)
 	case event < 8:
-		o.ends = append(o.ends, o.begin(t, b, clock))
+		o.ends = append(o.ends, o.begin(t, b))
 	case event < 10 && len(o.ends) > 0:
 		i := rapid.IntRange(0, len(o.ends)-1).Draw(t, "call")
 		o.ends[i](rapid.SampledFrom([]error{nil, errAway, errBad}).Draw(t, "error"))
@@ -97,21 +109,21 @@ func (o *observed) event(t *rapid.T, set *breaker.Set, clock *clocktest.Clock) {
 		o.forced = rapid.SampledFrom([]breaker.Control{breaker.Automatic, breaker.ForcedOpen, breaker.ForcedClosed}).Draw(t, "control")
 		b.Force(o.forced)
 		if o.state != b.State() {
-			o.newRound(clock)
+			o.newRound()
 		}
 		o.state, o.changed = b.State(), false // operators need not wait
 	default:
-		clock.Advance(time.Duration(rapid.IntRange(1, 12_000).Draw(t, "pass")) * time.Millisecond)
+		time.Sleep(time.Duration(rapid.IntRange(1, 12_000).Draw(t, "pass")) * time.Millisecond)
 	}
 }
 
-func (o *observed) newRound(clock *clocktest.Clock) {
+func (o *observed) newRound() {
 	o.round++
-	o.roundAt, o.running, o.successes = clock.Now(), 0, 0
+	o.roundAt, o.running, o.successes = time.Now(), 0, 0
 }
 
 // begin makes a call that is under way when it returns; end ends it.
-func (o *observed) begin(t *rapid.T, b *breaker.Breaker, clock *clocktest.Clock) (end func(error)) {
+func (o *observed) begin(t *rapid.T, b *breaker.Breaker) (end func(error)) {
 	wait, before := b.Wait(), b.Health()
 	entered, result, done := make(chan bool, 1), make(chan error, 1), make(chan struct{})
 	go func() {
@@ -126,8 +138,8 @@ func (o *observed) begin(t *rapid.T, b *breaker.Breaker, clock *clocktest.Clock)
 	made := <-entered
 	h := b.Health()
 	if before.State == breaker.Open && h.State == breaker.HalfOpen ||
-		before.State == breaker.HalfOpen && clock.Now().Sub(o.roundAt) >= o.settings.Timeout {
-		o.newRound(clock)
+		before.State == breaker.HalfOpen && time.Since(o.roundAt) >= o.settings.Timeout {
+		o.newRound()
 	}
 	require.Equal(t, wait == 0, made, "Wait and Do must agree")
 	if !made {
@@ -154,8 +166,8 @@ func (o *observed) begin(t *rapid.T, b *breaker.Breaker, clock *clocktest.Clock)
 }
 
 // look checks the state against the last look.
-func (o *observed) look(t *rapid.T, set *breaker.Set, clock *clocktest.Clock) {
-	b, now := set.Breaker(o.name), clock.Now()
+func (o *observed) look(t *rapid.T, set *breaker.Set) {
+	b, now := set.Breaker(o.name), time.Now()
 	o.lastCheck = silent(set, o.name)
 	to := b.State()
 	switch o.forced {

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tasker-go/tasker/deploymode"
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 )
 
@@ -31,7 +30,6 @@ var ErrUnknown = errors.New("no such circuit breaker")
 
 // Config is shared by the breakers of a set.
 type Config struct {
-	Clock   lifecycle.Clock    // default the real one
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
@@ -46,9 +44,6 @@ type Set struct {
 // NewSet returns closed breakers with the given names and settings. It returns an error
 // where a required value is missing.
 func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
-	if cfg.Clock == nil {
-		cfg.Clock = lifecycle.RealClock()
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -62,7 +57,7 @@ func NewSet(cfg Config, settings map[string]Settings) (*Set, error) {
 		if own.Judge == nil {
 			own.Judge = everyFailure
 		}
-		b := &Breaker{name: name, settings: own, clock: cfg.Clock, log: cfg.Logger,
+		b := &Breaker{name: name, settings: own, log: cfg.Logger,
 			metrics: breakerMetrics{
 				state:       cfg.Metrics.BreakerState.WithLabelValues(name),
 				transitions: cfg.Metrics.BreakerTransitions.MustCurryWith(prometheus.Labels{"component": name}),
@@ -134,7 +129,7 @@ func (s *Set) Health() []Health {
 
 // Health reports the breaker.
 func (b *Breaker) Health() Health {
-	now := b.clock.Now()
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Health{

@@ -18,6 +18,7 @@ import (
 	"github.com/tasker-go/tasker/coordinator"
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal/inproc"
@@ -78,8 +79,9 @@ func Start(t testing.TB, register func(*worker.Worker) error, options ...Option)
 	e := &Engine{DB: db, Store: s, Bus: inproc.New(), t: t, Rules: workflow.Rules{MaxCrashes: 3, Backoff: workflow.BackoffDefaults{
 		Delays: []time.Duration{20 * time.Millisecond}, Multiplier: 1, Max: time.Second}}}
 	log := zap.NewNop()
+	shared := listener.New(listener.Config{Source: e.Bus})
 	system := func(id string) coordinator.Config {
-		return Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.Hybrid, Source: e.Bus,
+		return Completed(t, coordinator.Config{SystemID: id, Mode: deploymode.Hybrid, Listener: shared,
 			Poller: poller.Config{Interval: 200 * time.Millisecond, RelaxedInterval: 2 * time.Second}})
 	}
 	oc := Configured(t)

@@ -28,7 +28,7 @@ func startRelaxed(t *testing.T, register func(*worker.Worker) error, every time.
 	e := enginetest.Start(t, register, func(o *orchestration.Config, w *worker.Config) {
 		o.HeartbeatInterval = time.Hour
 		for _, system := range []*coordinator.Config{&o.Orchestration, &o.Readiness, &w.Events} {
-			system.Listener.HealthCheckInterval = 20 * time.Millisecond
+			system.Subscription.HealthCheckInterval = 20 * time.Millisecond
 			system.Poller.RelaxedInterval, system.Poller.Jitter = every, 0
 		}
 	})

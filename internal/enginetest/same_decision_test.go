@@ -14,6 +14,7 @@ import (
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/enginetest"
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/listener"
 	"github.com/tasker-go/tasker/orchestration"
 	"github.com/tasker-go/tasker/poller"
 	"github.com/tasker-go/tasker/signal/inproc"
@@ -68,7 +69,7 @@ func newUnapplied(t *testing.T, source string) *unapplied {
 	u.plan, err = u.store.PlanNamed(t.Context(), "test", "decided", "1.0.0")
 	require.NoError(t, err)
 	bus := inproc.New()
-	system := enginetest.Completed(t, coordinator.Config{SystemID: "test", Mode: deploymode.Hybrid, Source: bus,
+	system := enginetest.Completed(t, coordinator.Config{SystemID: "test", Mode: deploymode.Hybrid, Listener: listener.New(listener.Config{Source: bus}),
 		Poller: poller.Config{Interval: 50 * time.Millisecond, RelaxedInterval: time.Second}})
 	c := enginetest.Configured(t)
 	c.Store, c.Publisher, c.Rules, c.Orchestration, c.Readiness = u.store, bus, u.rules, system, system

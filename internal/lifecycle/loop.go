@@ -27,7 +27,6 @@ type LoopConfig struct {
 	MaxSilence time.Duration
 	// OnRestart is called before each restart, for counting; its panics are recovered.
 	OnRestart func(name string)
-	Clock     Clock       // default RealClock
 	Logger    *zap.Logger // default none
 }
 
@@ -81,9 +80,6 @@ func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.RestartMax < cfg.RestartBase {
 		cfg.RestartMax = max(30*time.Second, cfg.RestartBase)
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = RealClock()
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -109,7 +105,7 @@ func (l *Loop) Start(ctx context.Context) error {
 	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	l.done = make(chan struct{})
 	l.state = LoopRunning
-	l.lastBeat = l.cfg.Clock.Now()
+	l.lastBeat = time.Now()
 	l.group.Go(func() { l.supervise(ctx) })
 	return nil
 }
@@ -145,7 +141,7 @@ func (l *Loop) Beat() { l.beat(false) }
 func (l *Loop) Rest() { l.beat(true) }
 
 func (l *Loop) beat(resting bool) {
-	now := l.cfg.Clock.Now()
+	now := time.Now()
 	l.mu.Lock()
 	l.lastBeat, l.resting = now, resting
 	l.mu.Unlock()
@@ -153,7 +149,7 @@ func (l *Loop) beat(resting bool) {
 
 // Health returns the present state.
 func (l *Loop) Health() LoopHealth {
-	now := l.cfg.Clock.Now()
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := LoopHealth{Name: l.cfg.Name, State: l.state, Restarts: l.restarts}
@@ -187,16 +183,16 @@ func (l *Loop) supervise(ctx context.Context) {
 	defer l.ended()
 	delay := l.cfg.RestartBase
 	for {
-		begin := l.cfg.Clock.Now()
+		begin := time.Now()
 		err := l.run(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if l.cfg.Clock.Now().Sub(begin) > l.cfg.RestartMax {
+		if time.Since(begin) > l.cfg.RestartMax {
 			delay = l.cfg.RestartBase
 		}
 		l.died(err, delay)
-		if !l.sleep(ctx, delay) {
+		if Pause(ctx, delay) != nil {
 			return
 		}
 		l.revived()
@@ -223,7 +219,7 @@ func (l *Loop) died(err error, delay time.Duration) {
 }
 
 func (l *Loop) revived() {
-	now := l.cfg.Clock.Now()
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.state == LoopRestarting {
@@ -238,15 +234,4 @@ func (l *Loop) ended() {
 	l.state = LoopStopped
 	l.cancel()
 	close(l.done)
-}
-
-func (l *Loop) sleep(ctx context.Context, d time.Duration) bool {
-	timer := l.cfg.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -3,8 +3,6 @@ package sweep
 import (
 	"context"
 	"time"
-
-	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // maxBatches bounds the batches of one run in addition to its time.
@@ -15,24 +13,23 @@ const maxBatches = 10_000
 type bounds struct {
 	batches int
 	time    time.Duration
-	clock   lifecycle.Clock
 }
 
 // boundsOf leaves half of the lease to the last batch.
-func boundsOf(lease time.Duration, clock lifecycle.Clock) bounds {
-	return bounds{batches: maxBatches, time: lease / 2, clock: clock}
+func boundsOf(lease time.Duration) bounds {
+	return bounds{batches: maxBatches, time: lease / 2}
 }
 
 // repeat calls batch while it has more to do and the bounds allow. It reports whether
 // work was left.
 func (b bounds) repeat(ctx context.Context, batch func() (more bool, err error)) (left bool, err error) {
-	begin := b.clock.Now()
+	begin := time.Now()
 	for n := 1; ; n++ {
 		more, err := batch()
 		if err != nil || !more {
 			return more, err
 		}
-		if n >= b.batches || b.clock.Now().Sub(begin) >= b.time {
+		if n >= b.batches || time.Since(begin) >= b.time {
 			return true, nil
 		}
 		if err := ctx.Err(); err != nil {

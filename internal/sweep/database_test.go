@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -48,55 +47,30 @@ func open(t testing.TB, db *pgtest.DB) *store.Store {
 	return s
 }
 
-// replica is one replica of a fleet, with a store and a clock of its own.
-type replica struct {
-	*sweep.Runner
-	clock *clocktest.Clock
-}
-
-// advance moves the clock of the replica and waits for its round.
-func (r *replica) advance(t testing.TB, d time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, r.clock.WaitArmed(ctx, 1))
-	r.clock.Advance(d)
-	require.NoError(t, r.clock.WaitArmed(ctx, 1))
-}
-
-// Independently of the replicas' own clocks, the database decides whether an interval has
-// passed.
+// The database decides whether an interval has passed, not the replicas.
 func TestTwoReplicasMakeOneRunPerInterval(t *testing.T) {
 	t.Parallel()
+	const interval, runs = 50 * time.Millisecond, 10
 	db := database(t)
-	var runs atomic.Int32
-	j := sweep.Job{Name: "test", Interval: time.Hour, Lease: time.Minute, Run: func(context.Context, bool) (sweep.Result, error) {
-		return sweep.Result{Items: map[string]int{"run": int(runs.Add(1))}}, nil
-	}}
-	fleet := make([]*replica, 2)
-	for i := range fleet {
-		clock := clocktest.New(time.Unix(0, 0))
-		r, err := sweep.NewRunner(sweep.RunnerConfig{Leases: open(t, db), Holder: uuid.New(), Clock: clock}, j)
-		require.NoError(t, err)
-		fleet[i] = &replica{r, clock}
-	}
-	for _, r := range fleet {
-		start(t, r.Runner)
-	}
-	for interval := 1; interval <= 3; interval++ {
-		for range 5 {
-			for _, r := range fleet {
-				r.advance(t, 2*time.Hour)
-			}
+	var made atomic.Int32
+	begin := time.Now()
+	j := sweep.Job{Name: "test", Interval: interval, Lease: time.Minute, Run: func(context.Context, bool) (sweep.Result, error) {
+		n := made.Add(1)
+		if early := time.Duration(n-1)*interval - time.Since(begin); early > 0 {
+			t.Errorf("run %d comes %s early", n, early)
 		}
-		require.EqualValues(t, interval, runs.Load())
-		require.Equal(t, interval, db.QueryInt(t, `select runs from tasker.sweeps where name = 'test'`))
-		require.Equal(t, interval, db.QueryInt(t, `select (result->'items'->'run')::int from tasker.sweeps where lease_until is null and finished_at is not null`))
-		db.Exec(t, `update tasker.sweeps set next_at = clock_timestamp()`)
-	}
+		return sweep.Result{Items: map[string]int{"run": int(n)}}, nil
+	}}
+	fleet := []*sweep.Runner{newRunner(t, open(t, db), j), newRunner(t, open(t, db), j)}
 	for _, r := range fleet {
-		stop(t, r.Runner)
+		start(t, r)
 	}
+	pgtest.Eventually(t, 30*time.Second, func() (bool, string) { return made.Load() >= runs, "too few runs" })
+	for _, r := range fleet {
+		stop(t, r)
+	}
+	require.EqualValues(t, made.Load(), db.QueryInt(t, `select runs from tasker.sweeps where name = 'test'`))
+	require.EqualValues(t, made.Load(), db.QueryInt(t, `select (result->'items'->'run')::int from tasker.sweeps where lease_until is null and finished_at is not null`))
 }
 
 // A killed process neither ends its run nor releases its lease.
@@ -289,13 +263,8 @@ func TestDryRunsChangeNothing(t *testing.T) {
 func TestEverySweepDoesItsWork(t *testing.T) {
 	t.Parallel()
 	n := neglect(t)
-	clock := clocktest.New(time.Unix(0, 0))
-	r, asked := n.runner(t, func(c *sweep.Config) { c.Clock = clock })
+	r, asked := n.runner(t)
 	start(t, r)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, clock.WaitArmed(ctx, len(r.Sweeps())))
-	clock.Advance(5 * time.Second)
 	for _, name := range r.Sweeps() {
 		pgtest.Eventually(t, 30*time.Second, func() (bool, string) {
 			return n.db.QueryInt(t, `select count(*) from tasker.sweeps where name = $1 and finished_at is not null`, name) == 1, name

@@ -30,7 +30,7 @@ type deadlines struct {
 var cancelTask = action{"cancelled", "would_cancel"}
 
 func deadlinesJob(cfg Config) Job {
-	d := &deadlines{store: cfg.Store, tasks: cfg.Tasks, batch: cfg.Deadlines.Batch, bounds: boundsOf(deadlinesLease, cfg.Clock)}
+	d := &deadlines{store: cfg.Store, tasks: cfg.Tasks, batch: cfg.Deadlines.Batch, bounds: boundsOf(deadlinesLease)}
 	return Job{Name: "deadlines", Interval: cfg.Deadlines.Interval, Lease: deadlinesLease, Run: d.run}
 }
 

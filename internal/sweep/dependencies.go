@@ -31,7 +31,7 @@ type dependencies struct {
 var lookAgain = action{"looked_at_again", "would_look_at_again"}
 
 func dependenciesJob(cfg Config) Job {
-	d := &dependencies{store: cfg.Store, publisher: cfg.Publisher, batch: cfg.Dependencies.Batch, bounds: boundsOf(dependenciesLease, cfg.Clock)}
+	d := &dependencies{store: cfg.Store, publisher: cfg.Publisher, batch: cfg.Dependencies.Batch, bounds: boundsOf(dependenciesLease)}
 	return Job{Name: "dependencies", Interval: cfg.Dependencies.Interval, Lease: dependenciesLease, Run: d.run}
 }
 

@@ -79,7 +79,7 @@ func (s *sweeper) record(begin time.Time, took time.Duration, run Run, err error
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		m.SweepLastSuccess.WithLabelValues(name).Set(float64(s.cfg.Clock.Now().UnixMilli()) / 1000)
+		m.SweepLastSuccess.WithLabelValues(name).Set(float64(time.Now().UnixMilli()) / 1000)
 		s.reached()
 		s.log(run)
 	case run.Outcome != OutcomeStopped:

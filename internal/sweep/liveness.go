@@ -43,7 +43,7 @@ var (
 
 func livenessJob(cfg Config) Job {
 	c := cfg.Liveness
-	l := &liveness{store: cfg.Store, publisher: cfg.Publisher, metrics: cfg.Metrics, bounds: boundsOf(livenessLease, cfg.Clock),
+	l := &liveness{store: cfg.Store, publisher: cfg.Publisher, metrics: cfg.Metrics, bounds: boundsOf(livenessLease),
 		limits: store.LivenessLimits{Stale: c.Stale, Dead: max(c.Dead, c.Stale), Batch: c.Batch}}
 	return Job{Name: "liveness", Interval: c.Interval, Lease: livenessLease, Run: l.run}
 }

@@ -52,7 +52,7 @@ const busyDays = "busy_days"
 
 func retentionJob(cfg Config) Job {
 	c := cfg.Retention
-	r := &retention{store: cfg.Store, metrics: cfg.Metrics, bounds: boundsOf(retentionLease, cfg.Clock),
+	r := &retention{store: cfg.Store, metrics: cfg.Metrics, bounds: boundsOf(retentionLease),
 		limits: store.RetentionLimits{TTL: max(c.TTL, 0), DeadLetterTTL: max(c.DeadLetterTTL, 0), EventTTL: max(c.EventTTL, 0), Batch: c.Batch}}
 	return Job{Name: "retention", Interval: c.Interval, Lease: retentionLease, DryRun: c.DryRun, Run: r.run}
 }

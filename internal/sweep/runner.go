@@ -39,7 +39,6 @@ type RunnerConfig struct {
 	// wait of a replica, so that replicas do not come all at once; default 0.1, negative
 	// for none.
 	Jitter  float64
-	Clock   lifecycle.Clock    // of the timers; default the real one
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
@@ -58,9 +57,6 @@ func NewRunner(cfg RunnerConfig, jobs ...Job) (*Runner, error) {
 		cfg.Jitter = 0.1
 	}
 	cfg.Jitter = min(max(cfg.Jitter, 0), 1)
-	if cfg.Clock == nil {
-		cfg.Clock = lifecycle.RealClock()
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tasker-go/tasker/deploymode"
 	"github.com/tasker-go/tasker/internal/lifecycle"
-	"github.com/tasker-go/tasker/internal/lifecycle/clocktest"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/internal/sweep"
 	"github.com/tasker-go/tasker/internal/telemetry"
@@ -295,32 +294,6 @@ func TestAStuckRunShows(t *testing.T) {
 		close(release)
 		stop(t, r)
 	})
-}
-
-func TestAClockOfOnesOwn(t *testing.T) {
-	t.Parallel()
-	clock := clocktest.New(time.Unix(0, 0))
-	ran := make(chan struct{}, 1)
-	leases := always{}
-	r, err := sweep.NewRunner(sweep.RunnerConfig{Leases: leases, Holder: uuid.New(), Clock: clock, Jitter: -1}, job(func(context.Context, bool) (sweep.Result, error) {
-		ran <- struct{}{}
-		return sweep.Result{}, nil
-	}))
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, r.Start(ctx))
-	require.NoError(t, clock.WaitArmed(ctx, 1))
-	clock.Advance(5 * time.Second)
-	<-ran
-	for range 3 {
-		require.NoError(t, clock.WaitArmed(ctx, 1))
-		clock.Advance(54 * time.Second) // the first run may have come 5 s before the clock stood still
-		require.Empty(t, ran)
-		clock.Advance(6 * time.Second)
-		<-ran
-	}
-	require.NoError(t, r.Stop(ctx))
 }
 
 // always grants every lease.

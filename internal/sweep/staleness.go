@@ -59,15 +59,15 @@ type staleness struct {
 
 func stalenessJob(cfg Config) Job {
 	c := cfg.Staleness
-	s := &staleness{store: cfg.Store, tasks: cfg.Tasks, metrics: cfg.Metrics, cfg: c, bounds: boundsOf(stalenessLease, cfg.Clock)}
+	s := &staleness{store: cfg.Store, tasks: cfg.Tasks, metrics: cfg.Metrics, cfg: c, bounds: boundsOf(stalenessLease)}
 	return Job{Name: "staleness", Interval: c.Interval, Lease: stalenessLease, DryRun: c.DryRun, Run: s.run, Watch: s.watch}
 }
 
 func (s *staleness) run(ctx context.Context, dry bool) (res Result, err error) {
-	begin := s.bounds.clock.Now()
+	begin := time.Now()
 	s.metrics.StalenessRuns.Inc()
 	defer func() {
-		took := s.bounds.clock.Now().Sub(begin)
+		took := time.Since(begin)
 		s.metrics.StalenessDuration.Observe(float64(took) / float64(time.Millisecond))
 	}()
 	after := s.after

@@ -45,7 +45,6 @@ func newSweeper(cfg RunnerConfig, job Job) *sweeper {
 		Run:        s.rounds,
 		MaxSilence: 2*job.Interval + job.Lease + maxSilence,
 		OnRestart:  func(name string) { cfg.Metrics.LoopRestarts.WithLabelValues(name).Inc() },
-		Clock:      cfg.Clock,
 		Logger:     cfg.Logger,
 	})
 	return s
@@ -53,13 +52,13 @@ func newSweeper(cfg RunnerConfig, job Job) *sweeper {
 
 // rounds is the loop of rounds and waits.
 func (s *sweeper) rounds(ctx context.Context) error {
-	timer := s.cfg.Clock.NewTimer(time.Duration(rand.Float64() * float64(min(firstWithin, s.job.Interval))))
+	timer := time.NewTimer(time.Duration(rand.Float64() * float64(min(firstWithin, s.job.Interval))))
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timer.C():
+		case <-timer.C:
 		}
 		s.loop.Beat()
 		wait := s.round(ctx)
@@ -70,7 +69,7 @@ func (s *sweeper) rounds(ctx context.Context) error {
 
 // round tries to run the sweep and returns the wait until the next try.
 func (s *sweeper) round(ctx context.Context) time.Duration {
-	begin := s.cfg.Clock.Now()
+	begin := time.Now()
 	taken, err := s.tryOnce(ctx)
 	s.watch(ctx)
 	s.again = taken && err != nil
@@ -86,7 +85,7 @@ func (s *sweeper) round(ctx context.Context) time.Duration {
 		return s.later(s.job.Interval / 2)
 	}
 	// A long run must be followed by a pause.
-	return max(s.later(s.job.Interval)-s.cfg.Clock.Now().Sub(begin), s.job.Interval/10)
+	return max(s.later(s.job.Interval)-time.Since(begin), s.job.Interval/10)
 }
 
 // later is d with jitter. It is added, because a replica that comes too early for the
@@ -146,12 +145,12 @@ func (s *sweeper) giveBack(ctx context.Context, run Run) {
 // run calls the job and records the result.
 func (s *sweeper) run(ctx context.Context, dry bool) (Run, error) {
 	run := Run{Sweep: s.job.Name, DryRun: dry, Outcome: OutcomeOK}
-	begin := s.cfg.Clock.Now()
+	begin := time.Now()
 	err := lifecycle.Guard(func() (err error) {
 		run.Result, err = s.job.Run(ctx, dry)
 		return err
 	})
-	took := s.cfg.Clock.Now().Sub(begin)
+	took := time.Since(begin)
 	run.TookMS = took.Milliseconds()
 	if err != nil {
 		err = fmt.Errorf("run the sweep %s: %w", s.job.Name, err)

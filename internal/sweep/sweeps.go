@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/tasker-go/tasker/internal/lifecycle"
 	"github.com/tasker-go/tasker/internal/telemetry"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
@@ -56,7 +55,6 @@ type Config struct {
 	Signals      SignalsConfig
 
 	Jitter  float64            // as in RunnerConfig
-	Clock   lifecycle.Clock    // of the timers; default the real one
 	Logger  *zap.Logger        // default none
 	Metrics *telemetry.Metrics // default none
 }
@@ -69,9 +67,6 @@ func New(cfg Config) (*Runner, error) {
 	}
 	if err := cfg.Check(); err != nil {
 		return nil, err
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = lifecycle.RealClock()
 	}
 	cfg.Metrics = cfg.Metrics.OrDiscard()
 	var jobs []Job
@@ -86,5 +81,5 @@ func New(cfg Config) (*Runner, error) {
 	add(cfg.Dependencies.Off, dependenciesJob)
 	add(cfg.Staleness.Off, stalenessJob)
 	add(cfg.Retention.Off, retentionJob)
-	return NewRunner(RunnerConfig{Leases: cfg.Store, Holder: cfg.Holder, Jitter: cfg.Jitter, Clock: cfg.Clock, Logger: cfg.Logger, Metrics: cfg.Metrics}, jobs...)
+	return NewRunner(RunnerConfig{Leases: cfg.Store, Holder: cfg.Holder, Jitter: cfg.Jitter, Logger: cfg.Logger, Metrics: cfg.Metrics}, jobs...)
 }

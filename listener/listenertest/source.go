@@ -25,6 +25,7 @@ type Source struct {
 	connections []*connection
 	connects    int
 	attempts    int
+	probes      int
 }
 
 var _ signal.Source = (*Source)(nil)
@@ -90,6 +91,13 @@ func (s *Source) Counts() (open, connects, attempts int) {
 	return len(s.connections), s.connects, s.attempts
 }
 
+// Probes returns how many probes were sent.
+func (s *Source) Probes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.probes
+}
+
 // Connect implements signal.Source.
 func (s *Source) Connect(ctx context.Context, topics []signal.Topic) (signal.Connection, error) {
 	s.mu.Lock()
@@ -142,6 +150,7 @@ func (c *connection) Probe(ctx context.Context, sig signal.Signal) error {
 	if err := c.usable(ctx); err != nil {
 		return err
 	}
+	c.source.set(func() { c.source.probes++ })
 	c.source.Publish(sig)
 	return nil
 }
