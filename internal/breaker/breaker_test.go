@@ -406,24 +406,26 @@ func TestControlsAreParsed(t *testing.T) {
 // nothing about it counts then.
 func TestASuspendedCallIsOutside(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
-	web := k.Breaker(breaker.Web)
-	k.open()
-	k.clock.Advance(30 * time.Second)
-	require.NoError(t, web.DoSuspendable(t.Context(), func(ctx context.Context) error {
-		return breaker.Outside(ctx, func() error {
-			k.calls(1, nil) // one of two trials: the other was given back
-			return nil
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t)
+		web := k.Breaker(breaker.Web)
+		k.open()
+		time.Sleep(30 * time.Second)
+		require.NoError(t, web.DoSuspendable(t.Context(), func(ctx context.Context) error {
+			return breaker.Outside(ctx, func() error {
+				k.calls(1, nil) // one of two trials: the other was given back
+				return nil
+			})
+		}))
+		require.Equal(t, breaker.Closed, k.state(), "its second part was the second trial")
+		time.Sleep(time.Minute)
+		err := web.DoSuspendable(t.Context(), func(ctx context.Context) error {
+			return breaker.Outside(ctx, func() error { k.open(); return nil })
 		})
-	}))
-	require.Equal(t, breaker.Closed, k.state(), "its second part was the second trial")
-	k.clock.Advance(time.Minute)
-	err := web.DoSuspendable(t.Context(), func(ctx context.Context) error {
-		return breaker.Outside(ctx, func() error { k.open(); return nil })
+		require.ErrorIs(t, err, breaker.ErrOpen)
+		require.ErrorIs(t, web.DoSuspendable(t.Context(), func(context.Context) error { return nil }), breaker.ErrOpen)
+		require.ErrorIs(t, breaker.Outside(t.Context(), func() error { return errAway }), errAway, "of no call")
+		var none *breaker.Breaker
+		require.NoError(t, none.DoSuspendable(t.Context(), func(context.Context) error { return nil }))
 	})
-	require.ErrorIs(t, err, breaker.ErrOpen)
-	require.ErrorIs(t, web.DoSuspendable(t.Context(), func(context.Context) error { return nil }), breaker.ErrOpen)
-	require.ErrorIs(t, breaker.Outside(t.Context(), func() error { return errAway }), errAway, "of no call")
-	var none *breaker.Breaker
-	require.NoError(t, none.DoSuspendable(t.Context(), func(context.Context) error { return nil }))
 }
