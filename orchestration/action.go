@@ -152,11 +152,11 @@ func (a *Action) input(t *store.TakenTask) (in workflow.Input, step int, err err
 			return nil, step, err
 		}
 	}
-	in, decides := workflow.Operation{Action: string(a.Kind), Step: step, Reason: a.Reason, DeadLetter: a.deadLetter, Result: a.Result}.Input()
-	if !decides {
+	o := workflow.Operation{Action: string(a.Kind), Step: step, Reason: a.Reason, DeadLetter: a.deadLetter, Result: a.Result}
+	if !o.Decides() {
 		return nil, step, fmt.Errorf("action %s has no rule", a.Kind)
 	}
-	return in, step, nil
+	return o, step, nil
 }
 
 // step finds the number of the step that the action names.

@@ -194,8 +194,7 @@ func (m *redoing) task(items []store.Isolated) (store.BegunTask, int, error) {
 			}
 			done.Result = op.Result
 		}
-		in, _ := op.Input()
-		inputs, t.Done = append(inputs, in), append(t.Done, done)
+		inputs, t.Done = append(inputs, op), append(t.Done, done)
 	}
 	fresh := workflow.NewProgress(m.old.Plan.Plan)
 	fresh.Retry = m.old.Progress.Retry

@@ -34,7 +34,7 @@ func TestASagaIsCalledOffWhileAReportWaits(t *testing.T) {
 		// The integrity check replays it together with the action, too.
 		"failure for good": func(c store.Claimed) store.Report { return fail(c, false, "no") },
 	}
-	for name, in := range map[string]workflow.Input{workflow.ActionCancel: workflow.Cancel{Reason: "no"}, workflow.ActionFail: workflow.Fail{Reason: "no"}} {
+	for name, in := range map[string]workflow.Input{workflow.ActionCancel: workflow.Operation{Action: workflow.ActionCancel, Reason: "no"}, workflow.ActionFail: workflow.Operation{Action: workflow.ActionFail, Reason: "no"}} {
 		for how, reported := range reports {
 			task := create(t, s, p, 1)[0]
 			report(t, s, succeed(claim(t, s, p, 1)[0], `1`))

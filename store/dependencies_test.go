@@ -97,7 +97,7 @@ func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
 	cancel(t, s, end, "over")
 	back, err := s.TakeTasks(t.Context(), []uuid.UUID{end}, store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskCancelled)}})
 	require.NoError(t, err)
-	again := change(t, &back.Tasks[0], workflow.RunAgain{Step: 0})
+	again := change(t, &back.Tasks[0], workflow.Operation{Action: workflow.ActionRunAgain, Step: 0})
 	again.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: 0, Reason: "again"}
 	_, err = back.Commit(t.Context(), uuid.Nil, []store.Change{again})
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestAnEndIsToldAfterAnEarlierOne(t *testing.T) {
 		done <- err
 	}()
 	untilBlocked(t, db, 1) // it found the task alive and waits for its row
-	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{change(t, &taken.Tasks[0], workflow.Cancel{Reason: "over again"})})
+	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{change(t, &taken.Tasks[0], workflow.Operation{Action: workflow.ActionCancel, Reason: "over again"})})
 	require.NoError(t, err)
 	require.NoError(t, <-done)
 
@@ -242,7 +242,7 @@ func TestStepsOfATaskThatWaitsAreActedOn(t *testing.T) {
 	watchDependencies(t, s)
 	taken, err := s.TakeTasks(t.Context(), []uuid.UUID{task}, store.Taking{Spread: true})
 	require.NoError(t, err)
-	resolve := change(t, &taken.Tasks[0], workflow.Resolve{Step: 1})
+	resolve := change(t, &taken.Tasks[0], workflow.Operation{Action: workflow.ActionResolve, Step: 1})
 	resolve.Action = &store.Performed{Kind: workflow.ActionResolve, Step: 1, Reason: "by hand"}
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{resolve})
 	require.NoError(t, err)

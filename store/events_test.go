@@ -311,7 +311,7 @@ func TestEventsOfAReportOutliveAnAction(t *testing.T) {
 	report(t, s, reported)
 	taken, err := s.TakeTasks(t.Context(), []uuid.UUID{task}, store.Taking{Spread: true})
 	require.NoError(t, err)
-	c := change(t, &taken.Tasks[0], append(inputsOf(&taken.Tasks[0]), workflow.Complete{Step: 1, Result: json.RawMessage(`1`)})...)
+	c := change(t, &taken.Tasks[0], append(inputsOf(&taken.Tasks[0]), workflow.Operation{Action: workflow.ActionComplete, Step: 1, Result: json.RawMessage(`1`)})...)
 	c.Action = &store.Performed{Kind: workflow.ActionComplete, Step: 1, Reason: "by hand", Result: json.RawMessage(`1`)}
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{c})
 	require.NoError(t, err)

@@ -105,7 +105,7 @@ func (s *splitting) act(kind string, step int, in workflow.Input) {
 
 func (s *splitting) again() {
 	s.Helper()
-	s.act(workflow.ActionRunAgain, split, workflow.RunAgain{Step: split})
+	s.act(workflow.ActionRunAgain, split, workflow.Operation{Action: workflow.ActionRunAgain, Step: split})
 }
 
 // againBesideReports applies reports together with an action that runs the step again.
@@ -114,7 +114,7 @@ func (s *splitting) againBesideReports() {
 	taken, err := s.store.TakeTasks(s.Context(), []uuid.UUID{s.task}, onSteps)
 	require.NoError(s, err)
 	x := &taken.Tasks[0]
-	both := change(s, x, append(inputsOf(x), workflow.RunAgain{Step: split})...)
+	both := change(s, x, append(inputsOf(x), workflow.Operation{Action: workflow.ActionRunAgain, Step: split})...)
 	both.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: split, Reason: "why"}
 	_, err = taken.Commit(s.Context(), uuid.Nil, []store.Change{both})
 	require.NoError(s, err)
@@ -249,9 +249,9 @@ func TestABatchGoesOnFromNobodysCheckpoint(t *testing.T) {
 	s.again()
 	claimed := claim(t, s.store, s.plan, 100)
 	s.reports(succeed(claimed[0], parts("part", "x", "y")))
-	act(t, s.store, s.task, workflow.ActionFail, -1, store.Taking{}, workflow.Fail{Reason: "stale"})
+	act(t, s.store, s.task, workflow.ActionFail, -1, store.Taking{}, workflow.Operation{Action: workflow.ActionFail, Reason: "stale"})
 	for no := 3; no < 5; no++ {
-		s.act(workflow.ActionReset, no, workflow.Reset{Step: no})
+		s.act(workflow.ActionReset, no, workflow.Operation{Action: workflow.ActionReset, Step: no})
 	}
 	for no, c := range s.claims() {
 		require.Nil(t, c.Checkpoint, no)
@@ -350,7 +350,7 @@ func TestBatchesLeftByTheVersionBefore(t *testing.T) {
 		progress, effects, err := workflow.Advance(x.Plan.Plan, x.State, x.Progress, appends, in...)
 		require.NoError(t, err)
 		c := store.Change{Task: x, Progress: progress, Effects: effects, Actor: "test"}
-		if again, acts := in[0].(workflow.RunAgain); acts {
+		if again, acts := in[0].(workflow.Operation); acts {
 			c.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: again.Step, Reason: "why"}
 		}
 		_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{c})
@@ -366,9 +366,9 @@ func TestBatchesLeftByTheVersionBefore(t *testing.T) {
 		before()
 	}
 	makes("a", "b") // 3 and 4
-	before(workflow.RunAgain{Step: split})
+	before(workflow.Operation{Action: workflow.ActionRunAgain, Step: split})
 	makes("c", "d", "e") // 5 to 7
-	before(workflow.RunAgain{Step: split})
+	before(workflow.Operation{Action: workflow.ActionRunAgain, Step: split})
 	s.db.Exec(t, `update tasker.batches set since = 0`) // from before the migration
 	require.Len(t, read(t, s.store, s.task).Progress.Steps, 8)
 	noViolations(t, s.store)

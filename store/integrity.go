@@ -328,7 +328,7 @@ func (a *audited) replay(rules workflow.Rules, retry *workflow.RetryOverride) (*
 		}
 	}
 	if a.final != nil && workflow.TaskState(*a.final) == workflow.TaskCancelled && !state.Terminal() {
-		if err := step(workflow.Cancel{}); err != nil { // by a version that recorded no action
+		if err := step(workflow.Operation{Action: workflow.ActionCancel}); err != nil { // by a version that recorded no action
 			return nil, state, err
 		}
 	}
@@ -344,7 +344,8 @@ func (act *auditedAction) input() (workflow.Input, bool) {
 	if act.reason != nil {
 		reason = *act.reason
 	}
-	return workflow.Operation{Action: act.kind, Step: step, Reason: reason, Result: act.result}.Input()
+	o := workflow.Operation{Action: act.kind, Step: step, Reason: reason, Result: act.result}
+	return o, o.Decides()
 }
 
 // manual reports whether the result came with an action.

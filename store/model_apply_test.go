@@ -191,6 +191,6 @@ func (m *model) cancelTask(t *rapid.T, id uuid.UUID) {
 		return
 	}
 	require.NoError(t, err)
-	_, err = taken.Commit(m.ctx, uuid.Nil, []store.Change{m.decide(t, &taken.Tasks[0], workflow.Cancel{Reason: "model"})})
+	_, err = taken.Commit(m.ctx, uuid.Nil, []store.Change{m.decide(t, &taken.Tasks[0], workflow.Operation{Action: workflow.ActionCancel, Reason: "model"})})
 	require.NoError(t, err)
 }

@@ -141,7 +141,7 @@ func (o *operated) act(t *rapid.T) {
 	case workflow.ActionComplete:
 		performed.Result = json.RawMessage(o.result(t, performed.Step, `2`))
 	}
-	in, _ := workflow.Operation{Action: kind, Step: performed.Step, Reason: "why", Result: performed.Result}.Input()
+	in := workflow.Operation{Action: kind, Step: performed.Step, Reason: "why", Result: performed.Result}
 	taken, err := o.store.TakeTasks(o.ctx, []uuid.UUID{o.task}, how)
 	require.NoError(t, err)
 	defer taken.Release()
@@ -275,7 +275,7 @@ func TestReopenedTasksReplay(t *testing.T) {
 					}
 				}
 				op := workflow.Operation{Action: c.kind, Step: step, Reason: "why"}
-				in, _ := op.Input()
+				in := op
 				act(t, s, id, c.kind, step, onSteps, in)
 				sound()
 			}
@@ -313,7 +313,7 @@ func TestAttemptsOfBeforeReplay(t *testing.T) {
 	applyAll(t, s)
 	noViolations(t, s)
 	for _, step := range []int{0, 1} {
-		act(t, s, id, workflow.ActionRunAgain, step, onSteps, workflow.RunAgain{Step: step})
+		act(t, s, id, workflow.ActionRunAgain, step, onSteps, workflow.Operation{Action: workflow.ActionRunAgain, Step: step})
 		noViolations(t, s)
 	}
 	both()

@@ -228,7 +228,7 @@ func TestSettleRefusesWithoutTheClaim(t *testing.T) {
 			taken, err := s.TakeTask(t.Context(), c.TaskUUID)
 			require.NoError(t, err)
 			task := &taken.Tasks[0]
-			progress, effects, err := workflow.Advance(p.Plan, task.State, task.Progress, rules, workflow.Cancel{})
+			progress, effects, err := workflow.Advance(p.Plan, task.State, task.Progress, rules, workflow.Operation{Action: workflow.ActionCancel})
 			require.NoError(t, err)
 			_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{{Task: task, Progress: progress, Effects: effects}})
 			require.NoError(t, err)

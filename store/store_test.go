@@ -318,7 +318,7 @@ func TestCancelTakesEverythingOffTheBoard(t *testing.T) {
 	taken, err := s.TakeTask(t.Context(), id)
 	require.NoError(t, err)
 	task := &taken.Tasks[0]
-	progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, workflow.Cancel{Reason: "test"})
+	progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, workflow.Operation{Action: workflow.ActionCancel, Reason: "test"})
 	require.NoError(t, err)
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{{Task: task, Progress: progress, Effects: effects, Actor: "test"}})
 	require.NoError(t, err)

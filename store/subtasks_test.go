@@ -55,7 +55,7 @@ func TestAStepIsCalledOffWhileItBegins(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(*store.TakenTask) (store.Change, error){
 		"cancel": func(task *store.TakenTask) (store.Change, error) {
-			progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, workflow.Cancel{Reason: "over"})
+			progress, effects, err := workflow.Advance(task.Plan.Plan, task.State, task.Progress, rules, workflow.Operation{Action: workflow.ActionCancel, Reason: "over"})
 			return store.Change{Task: task, Progress: progress, Effects: effects, Actor: "operator"}, err
 		},
 		"quarantine": func(task *store.TakenTask) (store.Change, error) {
@@ -110,7 +110,7 @@ func TestTasksThatGoOnByThemselvesAreFound(t *testing.T) {
 	cancel(t, s, child, "over")
 	back, err := s.TakeTasks(t.Context(), []uuid.UUID{child}, store.Taking{Spread: true, Reopen: []int16{int16(workflow.TaskCancelled)}})
 	require.NoError(t, err)
-	again := change(t, &back.Tasks[0], workflow.RunAgain{Step: 0})
+	again := change(t, &back.Tasks[0], workflow.Operation{Action: workflow.ActionRunAgain, Step: 0})
 	again.Action = &store.Performed{Kind: workflow.ActionRunAgain, Step: 0, Reason: "again"}
 	_, err = back.Commit(t.Context(), uuid.Nil, []store.Change{again})
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func cancel(t testing.TB, s *store.Store, id uuid.UUID, reason string) {
 	t.Helper()
 	taken, err := s.TakeTask(t.Context(), id)
 	require.NoError(t, err)
-	decided := change(t, &taken.Tasks[0], workflow.Cancel{Reason: reason})
+	decided := change(t, &taken.Tasks[0], workflow.Operation{Action: workflow.ActionCancel, Reason: reason})
 	decided.Actor = "operator"
 	_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{decided})
 	require.NoError(t, err)

@@ -211,7 +211,7 @@ func TestTheFenceRefusesTheWholeTransaction(t *testing.T) {
 		"cancelled": func(t *testing.T, c *counter, task uuid.UUID) {
 			taken, err := c.TakeTask(t.Context(), task)
 			require.NoError(t, err)
-			progress, effects, err := workflow.Advance(taken.Tasks[0].Plan.Plan, taken.Tasks[0].State, taken.Tasks[0].Progress, workflow.Rules{}, workflow.Cancel{})
+			progress, effects, err := workflow.Advance(taken.Tasks[0].Plan.Plan, taken.Tasks[0].State, taken.Tasks[0].Progress, workflow.Rules{}, workflow.Operation{Action: workflow.ActionCancel})
 			require.NoError(t, err)
 			_, err = taken.Commit(t.Context(), uuid.Nil, []store.Change{{Task: &taken.Tasks[0], Progress: progress, Effects: effects, Actor: "test"}})
 			require.NoError(t, err)

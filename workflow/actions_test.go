@@ -1,7 +1,6 @@
 package workflow_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,25 +8,22 @@ import (
 	"github.com/tasker-go/tasker/workflow"
 )
 
-func TestOperations(t *testing.T) {
+func TestOperationsThatDecide(t *testing.T) {
 	t.Parallel()
-	result := json.RawMessage(`7`)
-	const why, letter = "the vendor said so", workflow.DeadLetterStaleness
-	for action, want := range map[string]struct{ onTask, onStep workflow.Input }{
-		workflow.ActionCancel:   {workflow.Cancel{Reason: why, DeadLetter: letter}, workflow.Cancel{Reason: why, DeadLetter: letter}},
-		workflow.ActionFail:     {workflow.Fail{Reason: why, DeadLetter: letter}, workflow.Fail{Reason: why, DeadLetter: letter}},
-		workflow.ActionResolve:  {workflow.ResolveTask{Reason: why}, workflow.Resolve{Step: 2}},
-		workflow.ActionReset:    {nil, workflow.Reset{Step: 2}},
-		workflow.ActionComplete: {nil, workflow.Complete{Step: 2, Result: result}},
-		workflow.ActionRunAgain: {nil, workflow.RunAgain{Step: 2}},
+	for action, want := range map[string]struct{ onTask, onStep bool }{
+		workflow.ActionCancel:   {true, true},
+		workflow.ActionFail:     {true, true},
+		workflow.ActionResolve:  {true, true},
+		workflow.ActionReset:    {false, true},
+		workflow.ActionComplete: {false, true},
+		workflow.ActionRunAgain: {false, true},
 		"release_lease":         {},
 		"reprioritise":          {},
 		"":                      {},
 	} {
-		for step, input := range map[int]workflow.Input{-1: want.onTask, 2: want.onStep} {
-			got, decides := workflow.Operation{Action: action, Step: step, Reason: why, DeadLetter: letter, Result: result}.Input()
-			require.Equal(t, input, got, "%s on %d", action, step)
-			require.Equal(t, input != nil, decides, "%s on %d", action, step)
+		for step, decides := range map[int]bool{-1: want.onTask, 2: want.onStep} {
+			o := workflow.Operation{Action: action, Step: step}
+			require.Equal(t, decides, o.Decides(), "%s on %d", action, step)
 		}
 	}
 }

@@ -65,9 +65,8 @@ type Creation struct {
 	MaxParallelBatches int `json:"max_parallel_batches"`
 }
 
-// Input is an event of a task. Advance also accepts a pointer to one, so that a caller with
-// many can keep them in one slice instead of allocating each; it only reads them and keeps
-// none.
+// Input is an event of a task: Created, Reported, LeaseLost or an Operation. Advance only
+// reads it and keeps none.
 type Input interface{ input() }
 
 // Created starts the task. StartIn delays the first steps.
@@ -91,18 +90,10 @@ type Reported struct {
 // LeaseLost says that the worker of a running step vanished.
 type LeaseLost struct{ Step, Attempt int }
 
-// Cancel ends the task and everything on the board.
-type Cancel struct {
-	Reason string
-	// DeadLetter creates a dead-letter entry too, as when the deadline has passed; 0: no
-	// entry, the action was deliberate.
-	DeadLetter DeadLetterReason
-}
-
 func (Created) input()   {}
 func (Reported) input()  {}
 func (LeaseLost) input() {}
-func (Cancel) input()    {}
+func (Operation) input() {}
 
 // PutStep puts a step on the board for the first time.
 type PutStep struct {
@@ -233,29 +224,16 @@ func (a *advancing) apply(in Input) error {
 	switch in := in.(type) {
 	case Reported:
 		return a.report(&in)
-	case *Reported:
-		return a.report(in)
 	case LeaseLost:
 		return a.leaseLost(in)
-	case *LeaseLost:
-		return a.leaseLost(*in)
-	case Cancel:
-		return a.cancel(in)
-	case *Cancel:
-		return a.cancel(*in)
+	case Operation:
+		return a.operate(&in)
 	case Created:
 		a.create(in)
-	case *Created:
-		a.create(*in)
-	default:
-		known, err := a.operate(in)
-		if !known {
-			// Without its type: naming it would make every input escape to the heap.
-			return errors.New("unknown input")
-		}
-		return err
+		return nil
 	}
-	return nil
+	// Without its type: naming it would make every input escape to the heap.
+	return errors.New("unknown input")
 }
 
 func (a *advancing) create(in Created) {
@@ -331,7 +309,7 @@ func (a *advancing) report(in *Reported) error {
 func (a *advancing) reportUnfolding(in *Reported, s *StepProgress, step *PlanStep) {
 	u, batches, err := a.outcome(step, in.Result)
 	if err != nil {
-		a.fail(s, in.Step, ReasonInvalidOutcome+": "+err.Error())
+		a.fail(s, in.Step, reasonInvalidOutcome+": "+err.Error())
 		return
 	}
 	s.Status = StatusComplete
@@ -399,17 +377,79 @@ func (a *advancing) release(step *PlanStep) {
 	}
 }
 
-func (a *advancing) cancel(in Cancel) error {
-	if a.progress.Ending != 0 {
-		return &NotAllowedError{Action: ActionCancel, From: compensating}
-	}
-	a.moved, a.reason = true, in.Reason
-	a.callOff()
-	a.endAs(TaskCancelled)
-	a.deadLetter(in.DeadLetter)
-	return nil
-}
-
 func saturate(n int) uint16 {
 	return uint16(min(max(n, 0), int(^uint16(0)))) // #nosec G115 -- clamped
+}
+
+// deriveState derives the state of the task and records observable changes.
+func (a *advancing) deriveState() {
+	const done statusSet = 1<<StatusNotCreated | 1<<StatusComplete | 1<<StatusResolved | 1<<StatusTolerated
+	if len(a.progress.Groups) > 0 && a.moved && a.ended == 0 {
+		a.advanceGroups()
+	}
+	in := a.progress.statuses()
+	switch {
+	case !a.moved:
+	case a.ended != 0:
+		a.change(a.ended, a.reason)
+	case in&^done == 0 && a.progress.Ending == 0:
+		a.change(TaskComplete, "")
+	case in.has(StatusOnBoard):
+		a.change(TaskStepsInProcess, "")
+	case in.has(StatusScheduled):
+		a.change(TaskWaitingForRetry, a.reason)
+	case a.compensate(in):
+	case a.progress.Ending != 0:
+		a.finishUndone()
+	case in.has(StatusError):
+		a.blocked()
+	default:
+		a.change(TaskWaitingForDependencies, "")
+	}
+	a.effects.Finished = a.effects.State.Terminal()
+}
+
+// blocked records that nothing can move and a step has failed.
+func (a *advancing) blocked() {
+	if a.failed.Reason == 0 { // it failed earlier; another branch has ended now
+		a.failed = a.earlierFailure()
+		a.reason = "step " + a.name(a.failed.Step) + ": failed"
+	}
+	if a.effects.State != TaskBlockedByFailures {
+		*a.letter = a.failed
+		a.effects.DeadLetter = a.letter
+	}
+	a.change(TaskBlockedByFailures, a.reason)
+	if a.plan.Template.OnFailure != OnFailureBlock {
+		a.change(TaskError, a.reason)
+	}
+}
+
+// DetailFailed is the detail of a dead letter for a step that failed earlier: the ledger has
+// the cause.
+const DetailFailed = "failed"
+
+// earlierFailure is the first failed step.
+func (a *advancing) earlierFailure() DeadLetter {
+	for no := range a.progress.Steps {
+		if a.progress.Steps[no].Status == StatusError {
+			return DeadLetter{Reason: DeadLetterExhausted, Detail: DetailFailed, Step: no}
+		}
+	}
+	return DeadLetter{Reason: DeadLetterExhausted, Detail: DetailFailed, Step: -1} // not reached: blocked found one
+}
+
+func deadLetterOf(reason string) DeadLetterReason {
+	if reason == ReasonWorkerLost || reason == ReasonPoison {
+		return DeadLetterWorkerUnavailable
+	}
+	return DeadLetterExhausted
+}
+
+func (a *advancing) change(to TaskState, reason string) {
+	if a.effects.State == to {
+		return
+	}
+	a.effects.Changes = append(a.effects.Changes, TaskChange{From: a.effects.State, To: to, Reason: reason})
+	a.effects.State = to
 }

@@ -149,7 +149,7 @@ func TestLostLeases(t *testing.T) {
 func TestCancelVoidsWhatComesWithIt(t *testing.T) {
 	h := begin(t, diamond(t))
 	h.ok("start")
-	e := h.do(Reported{Step: 1, Attempt: 1, Success: true}, Cancel{Reason: "no"}, Reported{Step: 2, Attempt: 1, Success: true})
+	e := h.do(Reported{Step: 1, Attempt: 1, Success: true}, Operation{Action: ActionCancel, Reason: "no"}, Reported{Step: 2, Attempt: 1, Success: true})
 	require.Equal(t, TaskCancelled, h.state)
 	require.Empty(t, e.Put)
 	require.Equal(t, []int{2}, e.Remove)
@@ -173,7 +173,7 @@ func TestBrokenContracts(t *testing.T) {
 		_, _, err := Advance(p, TaskPending, NewProgress(p), testRules, in)
 		require.Error(t, err, "%#v", in)
 	}
-	_, _, err := Advance(p, TaskComplete, NewProgress(p), testRules, Cancel{})
+	_, _, err := Advance(p, TaskComplete, NewProgress(p), testRules, Operation{Action: ActionCancel})
 	require.Error(t, err)
 	g := NewProgress(p)
 	same, e, err := Advance(p, TaskPending, g, testRules)
@@ -236,13 +236,13 @@ func (s *simulation) follow(e *Effects) {
 		delete(s.board, no)
 	}
 	for _, c := range e.Changes {
-		require.True(s.t, TaskPath(c.From, c.To), "%s → %s is no path", c.From, c.To)
+		require.True(s.t, taskPath(c.From, c.To), "%s → %s is no path", c.From, c.To)
 	}
 }
 
 // invariants are the properties that hold after every step of every history.
 func (s *simulation) invariants() {
-	tally := s.progress.Tally()
+	tally := s.progress.tally()
 	require.Len(s.t, s.plan.Steps, tally.Total)
 	require.Equal(s.t, len(s.board), tally.OnBoard+tally.Scheduled, "the board holds what the statuses say")
 	for no, g := range s.progress.Steps {
@@ -301,7 +301,7 @@ func TestRandomHistories(t *testing.T) {
 		for n := 0; !s.state.Terminal() && s.state != TaskBlockedByFailures; n++ {
 			require.Less(t, n, 200, "every history ends")
 			if n == cancelAt {
-				s.follow(s.do(Cancel{Reason: "random"}))
+				s.follow(s.do(Operation{Action: ActionCancel, Reason: "random"}))
 			} else {
 				before := s.progress.Clone()
 				in := s.event(t)
@@ -395,28 +395,6 @@ func TestReportsTogetherEqualReportsOneByOne(t *testing.T) {
 	})
 }
 
-func TestInputsByPointer(t *testing.T) {
-	for _, c := range [][2]Input{
-		{Reported{Step: 1, Attempt: 1, Success: true}, &Reported{Step: 1, Attempt: 1, Success: true}},
-		{LeaseLost{Step: 1, Attempt: 1}, &LeaseLost{Step: 1, Attempt: 1}},
-		{Cancel{Reason: "no"}, &Cancel{Reason: "no"}},
-	} {
-		h := begin(t, diamond(t))
-		h.ok("start")
-		progress, effects, err := Advance(h.plan, h.state, h.progress, testRules, c[1])
-		require.NoError(t, err)
-		h.do(c[0])
-		require.Equal(t, h.progress, progress)
-		require.Equal(t, h.last, effects)
-	}
-	p := diamond(t)
-	_, effects, err := Advance(p, TaskPending, NewProgress(p), testRules, &Created{})
-	require.NoError(t, err)
-	require.Len(t, effects.Put, 1)
-	_, _, err = Advance(p, TaskPending, NewProgress(p), testRules, nil)
-	require.Error(t, err, "no input is a broken contract")
-}
-
 func TestPartsOfADecisionDoNotMeet(t *testing.T) {
 	h := begin(t, fanIn(t, 7))
 	g, e, err := Advance(h.plan, h.state, h.progress, testRules, Reported{Step: 0, Attempt: 1, Success: true})
@@ -431,11 +409,11 @@ func TestPartsOfADecisionDoNotMeet(t *testing.T) {
 	require.Equal(t, []TaskChange{{From: TaskPending, To: TaskStepsInProcess}}, kept.Changes)
 }
 
-func TestAppendEncoded(t *testing.T) {
-	g := begin(t, fanIn(t, 20)).progress
-	b := g.AppendEncoded([]byte("before"))
-	require.Equal(t, append([]byte("before"), g.Encode()...), b)
-	// The room may hold something else already.
-	used := []byte("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx")
-	require.Equal(t, g.Encode(), g.AppendEncoded(used[:0]))
+// tally counts the steps that exist.
+func (g *Progress) tally() tally {
+	var t tally
+	for _, s := range g.Steps {
+		t.count(s.Status)
+	}
+	return t
 }

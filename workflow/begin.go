@@ -69,8 +69,8 @@ type StepEnd struct {
 
 // Error types of steps that the engine runs, as in their errors.
 const (
-	ErrorTypeTimeout   = "WaitTimeout"
-	ErrorTypeRejected  = "ApprovalRejected"
+	errorTypeTimeout   = "WaitTimeout"
+	errorTypeRejected  = "ApprovalRejected"
 	ErrorTypeSubTask   = "TaskFailed"
 	ErrorTypeCannotRun = "CannotBegin" // the step asks for the impossible
 )
@@ -117,7 +117,7 @@ func (b *Beginning) sleep(w *WaitSettings, scope *Scope) error {
 		}
 		b.Until, err = time.Parse(time.RFC3339, text)
 		if err != nil || b.Until.Year() < 1970 {
-			return fmt.Errorf("wait.until: %q is not a moment such as 2030-01-31T09:00:00Z", wording.Clip(text, 64))
+			return fmt.Errorf("wait.until: %.64q is not a moment such as 2030-01-31T09:00:00Z", text)
 		}
 		return nil
 	}
@@ -160,7 +160,7 @@ func (b *Beginning) wait(step *PlanStep, scope *Scope) (err error) {
 		if step.Kind == KindWaitForEvent {
 			what = fmt.Sprintf("the event %s did not come within %s", w.Event, w.Timeout)
 		}
-		b.Due = Failed(ErrorTypeTimeout, what, true)
+		b.Due = Failed(errorTypeTimeout, what, true)
 	case step.Kind == KindApproval:
 		b.Due = StepEnd{Result: json.RawMessage(`{"approved":false,"timed_out":true}`)}
 	default:
@@ -185,7 +185,7 @@ func (b *Beginning) task(t *Template, settings *TaskSettings, scope *Scope, prio
 		if err != nil {
 			return fmt.Errorf("task.timeout: %w", err)
 		}
-		b.For, b.Due = d, Failed(ErrorTypeTimeout, fmt.Sprintf("the task %s did not end within %s", settings.Name, settings.Timeout), true)
+		b.For, b.Due = d, Failed(errorTypeTimeout, fmt.Sprintf("the task %s did not end within %s", settings.Name, settings.Timeout), true)
 	}
 	if settings.Context == nil {
 		return nil
@@ -234,7 +234,7 @@ func (s *StepTemplate) Decide(d Decision) (StepEnd, error) {
 		if d.Comment != "" {
 			message += ": " + d.Comment
 		}
-		return Failed(ErrorTypeRejected, message, false), nil
+		return Failed(errorTypeRejected, message, false), nil
 	}
 	result := map[string]any{"approved": d.Approved, "actor": d.Actor, "decided_at": d.DecidedAt.UTC()}
 	if d.Comment != "" {
@@ -308,9 +308,9 @@ func ParseSpan(text string) (time.Duration, error) {
 	span, ok := ParseDelay(strings.TrimSpace(text))
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%q is not a duration such as 90s, 1h30m or 2d", wording.Clip(text, 32))
+		return 0, fmt.Errorf("%.32q is not a duration such as 90s, 1h30m or 2d", text)
 	case span < minSpan || span > maxSpan:
-		return 0, fmt.Errorf("%q is not from 1ms to 366d", wording.Clip(text, 32))
+		return 0, fmt.Errorf("%.32q is not from 1ms to 366d", text)
 	}
 	return span, nil
 }

@@ -70,7 +70,7 @@ func advanceCases() []perfguard.Case {
 		advance("linear-4/finish", 1, of(chain, 4), 3, success(3)),
 		advance("diamond/branch", 1, diamond, 1, success(2)),
 		advance("diamond/both-branches", 2, diamond, 1, success(1), success(2)),
-		advance("diamond/cancel", 3, diamond, 1, Cancel{Reason: "bench"}),
+		advance("diamond/cancel", 3, diamond, 1, Operation{Action: ActionCancel, Reason: "bench"}),
 		advance("fan-in-100/one", 2, of(fanIn, 100), 50, success(70)),
 		advance("fan-in-100/last", 2, of(fanIn, 100), 98, success(98)),
 		advance("linear-1000/middle", 2, of(chain, 1000), 500, success(500)),

@@ -3,9 +3,9 @@ package workflow
 // compensating is the state, in messages, of a task that undoes completed steps.
 const compensating = "compensating"
 
-// ReasonCompensating is the prefix of the reason of a task that undoes completed steps
+// reasonCompensating is the prefix of the reason of a task that undoes completed steps
 // before it ends; the rest is why it ends.
-const ReasonCompensating = "compensating: "
+const reasonCompensating = "compensating: "
 
 // endAs ends the task, after completed steps have been undone where the template says how.
 // A second failure during that ends it at once.
@@ -56,7 +56,7 @@ func (a *advancing) compensate(in statusSet) bool {
 	a.progress.Steps[undo] = StepProgress{Status: StatusWaiting}
 	a.put(undo, 0)
 	if a.void { // its begin is recorded even where the state stays
-		a.effects.Changes = append(a.effects.Changes, TaskChange{From: a.effects.State, To: TaskStepsInProcess, Reason: ReasonCompensating + a.reason})
+		a.effects.Changes = append(a.effects.Changes, TaskChange{From: a.effects.State, To: TaskStepsInProcess, Reason: reasonCompensating + a.reason})
 		a.effects.State = TaskStepsInProcess
 	}
 	a.change(TaskStepsInProcess, "")

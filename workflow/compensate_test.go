@@ -69,16 +69,16 @@ func TestACancelledSagaIsUndone(t *testing.T) {
 	h := begin(t, p)
 	h.ok("do0")
 	h.ok("do1")
-	e := h.do(Cancel{Reason: "changed my mind"})
+	e := h.do(Operation{Action: ActionCancel, Reason: "changed my mind"})
 	require.Equal(t, []int{must(p.StepNumber("do2"))}, e.Remove)
-	require.Equal(t, ReasonCompensating+"changed my mind", e.Changes[len(e.Changes)-1].Reason)
-	_, _, err := Advance(p, h.state, h.progress, testRules, Cancel{})
+	require.Equal(t, reasonCompensating+"changed my mind", e.Changes[len(e.Changes)-1].Reason)
+	_, _, err := Advance(p, h.state, h.progress, testRules, Operation{Action: ActionCancel})
 	require.ErrorContains(t, err, "compensating")
 	require.Equal(t, []string{"undo1", "undo0"}, h.undoAll())
 	require.Equal(t, TaskCancelled, h.state)
 
 	h = begin(t, p)
-	require.True(t, h.do(Cancel{}).Finished, "nothing was done yet")
+	require.True(t, h.do(Operation{Action: ActionCancel}).Finished, "nothing was done yet")
 	h = begin(t, p)
 	for i := range 3 {
 		h.ok(fmt.Sprint("do", i))
@@ -89,7 +89,7 @@ func TestACancelledSagaIsUndone(t *testing.T) {
 // A saga is cancelled while a report of its only step waits: the step that would have come
 // next was never on the board.
 func TestASagaIsCalledOffBesideAReport(t *testing.T) {
-	for name, in := range map[string]Input{"cancel": Cancel{Reason: "no"}, "fail": Fail{Reason: "stale"}} {
+	for name, in := range map[string]Input{"cancel": Operation{Action: ActionCancel, Reason: "no"}, "fail": Operation{Action: ActionFail, Reason: "stale"}} {
 		for outcome, success := range map[AttemptOutcome]bool{OutcomeSuccess: true, OutcomeFailed: false} {
 			t.Run(fmt.Sprint(name, " ", outcome), func(t *testing.T) {
 				p := saga(t, 3)
@@ -123,15 +123,15 @@ func TestUndoingThatFails(t *testing.T) {
 	require.NotNil(t, h.last.DeadLetter)
 	require.Equal(t, must(p.StepNumber("undo1")), h.last.DeadLetter.Step)
 
-	for _, in := range []Input{Reset{must(p.StepNumber("do2"))}, Resolve{must(p.StepNumber("do2"))}} {
+	for _, in := range []Input{Operation{Action: ActionReset, Step: must(p.StepNumber("do2"))}, Operation{Action: ActionResolve, Step: must(p.StepNumber("do2"))}} {
 		_, _, err := Advance(p, h.state, h.progress, testRules, in)
 		require.ErrorContains(t, err, "compensating", "what it relies on is being undone")
 	}
-	h.do(Reset{must(p.StepNumber("undo1"))})
+	h.do(Operation{Action: ActionReset, Step: must(p.StepNumber("undo1"))})
 	require.Equal(t, []string{"undo1", "undo0"}, h.undoAll())
 	require.Equal(t, TaskError, h.state)
 
-	h.do(RunAgain{must(p.StepNumber("do2"))})
+	h.do(Operation{Action: ActionRunAgain, Step: must(p.StepNumber("do2"))})
 	require.Equal(t, []string{"do0"}, h.putNames(), "an undone step runs again")
 	require.Zero(t, h.progress.Ending)
 	for i := range 3 {
@@ -141,9 +141,9 @@ func TestUndoingThatFails(t *testing.T) {
 
 	h = begin(t, p)
 	h.ok("do0")
-	h.do(Fail{Reason: "stale"})
+	h.do(Operation{Action: ActionFail, Reason: "stale"})
 	require.Equal(t, TaskStepsInProcess, h.state)
-	h.do(Fail{Reason: "now"})
+	h.do(Operation{Action: ActionFail, Reason: "now"})
 	require.Equal(t, TaskError, h.state, "the second time it ends at once")
 }
 
@@ -170,7 +170,7 @@ func TestRandomSagas(t *testing.T) {
 		var undone []int
 		for n := 0; !s.state.Terminal(); n++ {
 			require.Less(t, n, 300, "every history ends")
-			var in Input = Cancel{Reason: "random"}
+			var in Input = Operation{Action: ActionCancel, Reason: "random"}
 			if n != cancelAt || s.progress.Ending != 0 {
 				in = s.unfoldingEvent(t)
 				if r, ok := in.(Reported); ok && p.Steps[r.Step].Kind == KindCompensation {

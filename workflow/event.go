@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/tasker-go/tasker/internal/schema"
-	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // EventVersion is the version of the form in which events are published.
@@ -157,12 +156,12 @@ const MaxEventPatterns = 100
 // characters, including dots.
 func CheckEventPattern(pattern string) error {
 	if pattern == "" || len(pattern) > MaxEventName {
-		return fmt.Errorf("the pattern %q must have 1 to %d bytes", wording.Clip(pattern, 64), MaxEventName)
+		return fmt.Errorf("the pattern %.64q must have 1 to %d bytes", pattern, MaxEventName)
 	}
 	if i := strings.IndexFunc(pattern, func(r rune) bool {
 		return r != '*' && r != '.' && r != '_' && r != '-' && r != ':' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}); i >= 0 {
-		return fmt.Errorf("the pattern %q has a character that names of events do not have; it is a name with * for any characters, such as payment.*", wording.Clip(pattern, 64))
+		return fmt.Errorf("the pattern %.64q has a character that names of events do not have; it is a name with * for any characters, such as payment.*", pattern)
 	}
 	return nil
 }

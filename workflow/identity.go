@@ -75,8 +75,8 @@ const (
 
 // The bounds of the times of an identity.
 const (
-	MinIdentityWindow = time.Second
-	MaxIdentityWindow = 10 * 366 * 24 * time.Hour
+	minIdentityWindow = time.Second
+	maxIdentityWindow = 10 * 366 * 24 * time.Hour
 )
 
 // IdentityPolicy is the template's policy for duplicates. Durations are kept as written,
@@ -134,11 +134,11 @@ func windowOf(text string) time.Duration {
 	return d
 }
 
-// ParseWindow reads a duration with a unit, including days (7d), from MinIdentityWindow to
-// MaxIdentityWindow.
+// ParseWindow reads a duration with a unit, including days (7d), from minIdentityWindow to
+// maxIdentityWindow.
 func ParseWindow(text string) (time.Duration, bool) {
 	d, ok := ParseDelay(text)
-	return d, ok && d >= MinIdentityWindow && d <= MaxIdentityWindow
+	return d, ok && d >= minIdentityWindow && d <= maxIdentityWindow
 }
 
 // ParseDelay reads a non-negative duration with a unit, including leading days of 24 hours

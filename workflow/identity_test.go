@@ -32,7 +32,7 @@ func TestUntilWhenAnIdentityCounts(t *testing.T) {
 
 func TestWindowsHaveBounds(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]time.Duration{"1s": time.Second, "1h30m": 90 * time.Minute, "1d": 24 * time.Hour, "1d1h": 25 * time.Hour, "3660d": MaxIdentityWindow} {
+	for text, want := range map[string]time.Duration{"1s": time.Second, "1h30m": 90 * time.Minute, "1d": 24 * time.Hour, "1d1h": 25 * time.Hour, "3660d": maxIdentityWindow} {
 		got, ok := ParseWindow(text)
 		require.True(t, ok, text)
 		require.Equal(t, want, got, text)

@@ -2,45 +2,57 @@ package workflow
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
 
-// Reset enqueues a step that failed for good, as if it had never run.
-type Reset struct{ Step int }
+// The names of operators' actions on tasks and steps, as in the API, in messages and in the
+// records.
+const (
+	// ActionCancel ends a live task and everything on the board.
+	ActionCancel = "cancel"
+	// ActionFail ends a live task as failed. Steps in hand are cancelled and count as
+	// failed, so that they can be reset; steps that wait for them keep waiting.
+	ActionFail = "fail"
+	// ActionReset enqueues a step that failed for good, as if it had never run.
+	ActionReset = "reset_for_retry"
+	// ActionResolve counts a step as done without a result, or ends a live task as
+	// resolved by hand.
+	ActionResolve = "resolve_manually"
+	// ActionComplete counts a step as done with a result from an operator, which the caller
+	// stores. The result of a decision or a batchable step says what to create, as a
+	// handler's does.
+	ActionComplete = "complete_manually"
+	// ActionRunAgain repeats a step that has ended, and everything that depends on it,
+	// directly or not, cancelling what is under way. A batch_worker step of the plan
+	// stands for its failed batches.
+	ActionRunAgain = "run_again"
+)
 
-// Resolve counts a step as done without a result.
-type Resolve struct{ Step int }
-
-// Complete counts a step as done with a result from an operator, which the caller stores.
-// The result of a decision or a batchable step says what to create, as a handler's does.
-type Complete struct {
-	Step   int
-	Result json.RawMessage
-}
-
-// RunAgain repeats a step that has ended, and everything that depends on it, directly or
-// not, cancelling what is under way. A batch_worker step of the plan stands for its failed
-// batches.
-type RunAgain struct{ Step int }
-
-// ResolveTask ends a live task as resolved by hand.
-type ResolveTask struct{ Reason string }
-
-// Fail ends a live task as failed. Steps in hand are cancelled and count as failed, so that
-// they can be reset; steps that wait for them keep waiting.
-type Fail struct {
-	Reason string
-	// DeadLetter creates a dead-letter entry too; 0: none.
+// Operation is an action of an operator or a sweep, an Input of Advance.
+type Operation struct {
+	Action string
+	Step   int // its number; negative: the task
+	// Reason and DeadLetter are for actions that end the task. DeadLetter creates a
+	// dead-letter entry too, as when the deadline has passed; 0: no entry, the action was
+	// deliberate.
+	Reason     string
 	DeadLetter DeadLetterReason
+	Result     json.RawMessage // of a step that is completed by hand
 }
 
-func (Reset) input()       {}
-func (Resolve) input()     {}
-func (Complete) input()    {}
-func (RunAgain) input()    {}
-func (ResolveTask) input() {}
-func (Fail) input()        {}
+// Decides reports whether the operation is an input of the rules; others do not change what
+// happens next, or need a step and have none.
+func (o *Operation) Decides() bool {
+	switch o.Action {
+	case ActionCancel, ActionFail, ActionResolve:
+		return true
+	case ActionReset, ActionComplete, ActionRunAgain:
+		return o.Step >= 0
+	}
+	return false
+}
 
 // NotAllowedError says that an operator's action does not fit the state of the
 // step or the task. Its text is for the operator.
@@ -58,65 +70,62 @@ func (e *NotAllowedError) Error() string {
 	return fmt.Sprintf("step %s in state %s does not allow %s", e.Step, e.From, e.Action)
 }
 
-// reopens reports whether an input may reopen an ended task.
-func reopens(state TaskState, in Input) bool {
-	switch in.(type) {
-	case RunAgain:
+// reopens reports whether the operation may reopen an ended task.
+func (o *Operation) reopens(state TaskState) bool {
+	switch o.Action {
+	case ActionRunAgain:
 		return true
-	case Reset, Resolve, Complete:
-		return state == TaskError
+	case ActionReset, ActionResolve, ActionComplete:
+		return state == TaskError && o.Step >= 0
 	}
 	return false
 }
 
 // TooLate returns why an input is too late for a task in a state; nil: it is not.
 func TooLate(state TaskState, in Input) error {
-	if !state.Terminal() || reopens(state, in) {
+	o, operation := in.(Operation)
+	switch {
+	case !state.Terminal() || operation && o.reopens(state):
 		return nil
+	case operation:
+		return &NotAllowedError{Action: o.Action, From: state.String()}
 	}
-	return ended(state, in)
+	return fmt.Errorf("the task has ended as %s", state)
 }
 
-// ended returns why an input is too late.
-func ended(state TaskState, in Input) error {
-	var action string
-	switch in.(type) {
-	case Reset:
-		action = ActionReset
-	case Resolve, ResolveTask:
-		action = ActionResolve
-	case Complete:
-		action = ActionComplete
-	case Fail:
-		action = ActionFail
-	case Cancel:
-		action = ActionCancel
-	default:
-		return fmt.Errorf("the task has ended as %s", state)
-	}
-	return &NotAllowedError{Action: action, From: state.String()}
-}
-
-// operate applies an operator's action; known is false for other inputs.
-func (a *advancing) operate(in Input) (known bool, err error) {
-	switch in := in.(type) {
-	case Reset:
-		return true, a.reset(in.Step)
-	case Resolve:
-		return true, a.endStep(in.Step, ActionResolve, StatusResolved, nil)
-	case Complete:
-		return true, a.endStep(in.Step, ActionComplete, StatusComplete, in.Result)
-	case RunAgain:
-		return true, a.runAgain(in.Step)
-	case ResolveTask:
-		a.moved, a.ended, a.reason = true, TaskResolvedManually, in.Reason
+// operate applies an operation that Decides.
+func (a *advancing) operate(o *Operation) error {
+	switch {
+	case o.Action == ActionCancel:
+		return a.cancel(o)
+	case o.Action == ActionFail:
+		a.giveUp(o)
+	case o.Action == ActionResolve && o.Step < 0:
+		a.moved, a.ended, a.reason = true, TaskResolvedManually, o.Reason
 		a.callOff()
-	case Fail:
-		a.giveUp(in)
+	case o.Action == ActionReset:
+		return a.reset(o.Step)
+	case o.Action == ActionResolve:
+		return a.endStep(o.Step, o.Action, StatusResolved, nil)
+	case o.Action == ActionComplete:
+		return a.endStep(o.Step, o.Action, StatusComplete, o.Result)
+	case o.Action == ActionRunAgain:
+		return a.runAgain(o.Step)
 	default:
-		return false, nil
+		return errors.New("unknown action")
 	}
-	return true, nil
+	return nil
+}
+
+func (a *advancing) cancel(o *Operation) error {
+	if a.progress.Ending != 0 {
+		return &NotAllowedError{Action: ActionCancel, From: compensating}
+	}
+	a.moved, a.reason = true, o.Reason
+	a.callOff()
+	a.endAs(TaskCancelled)
+	a.deadLetter(o.DeadLetter)
+	return nil
 }
 
 // operand returns the step that an action names.
@@ -379,9 +388,9 @@ func (a *advancing) dependents(no int, step *PlanStep) []uint8 {
 }
 
 // giveUp ends the task as failed.
-func (a *advancing) giveUp(in Fail) {
-	a.moved, a.reason = true, in.Reason
-	a.deadLetter(in.DeadLetter)
+func (a *advancing) giveUp(o *Operation) {
+	a.moved, a.reason = true, o.Reason
+	a.deadLetter(o.DeadLetter)
 	defer a.endAs(TaskError)
 	for no := range a.progress.Steps {
 		s := &a.progress.Steps[no]
@@ -411,4 +420,41 @@ func (a *advancing) callOff() {
 			s.Status = StatusCancelled
 		}
 	}
+}
+
+// ActionReplayIsolated is the name, in the records, of processing isolated items of a task
+// again in a new one.
+const ActionReplayIsolated = "replay_isolated"
+
+// RedoError says why a task cannot be repeated from its batches. Its text is for the
+// operator.
+type RedoError struct{ Problem string }
+
+// Error implements error.
+func (e *RedoError) Error() string { return e.Problem }
+
+// RedoBatches returns the operations that bring a new task of the plan to where an old one
+// has made a group of batches: steps completed in the old one, except the step that made the
+// batches and its dependents, are done in the new one too, and do not run again. Operations
+// that complete a step need its result; the last one completes the step that makes the
+// batches. The error is a *RedoError.
+func (p *Plan) RedoBatches(old *Progress, g *Group) ([]Operation, error) {
+	below := p.descendants(g.Batchable)
+	var list []Operation
+	for no := range p.Steps { // parents have smaller numbers
+		step, status := &p.Steps[no], old.Steps[no].Status
+		switch {
+		case no == g.Batchable, below[no], status == StatusNotCreated, step.Kind == KindCompensation:
+			continue
+		case step.Compensation != "":
+			return nil, &RedoError{fmt.Sprintf("step %s has a compensation, and what it did belongs to the old task: a new one must not undo it", step.Name)}
+		case status == StatusComplete && step.Kind != KindBatchable:
+			list = append(list, Operation{Action: ActionComplete, Step: no})
+		case status.Satisfies(): // other batches are not repeated
+			list = append(list, Operation{Action: ActionResolve, Step: no})
+		default:
+			return nil, &RedoError{fmt.Sprintf("step %s is %s; what does not follow the batches must be complete", step.Name, status)}
+		}
+	}
+	return append(list, Operation{Action: ActionComplete, Step: g.Batchable}), nil
 }

@@ -18,7 +18,7 @@ func (h *history) refused(in Input) {
 // TestRefusalsAreTold: operators read these words, for one task and in bulk results.
 func TestRefusalsAreTold(t *testing.T) {
 	started, cancelled, complete := begin(t, diamond(t)), begin(t, diamond(t)), begin(t, diamond(t))
-	cancelled.do(Cancel{})
+	cancelled.do(Operation{Action: ActionCancel})
 	for _, name := range []string{"start", "left", "right", "end"} {
 		complete.ok(name)
 	}
@@ -30,20 +30,20 @@ func TestRefusalsAreTold(t *testing.T) {
 		in   Input
 		want string
 	}{
-		{started, Reset{Step: 0}, "step start in state on_board does not allow reset_for_retry"},
-		{started, RunAgain{Step: 3}, "step end in state pending does not allow run_again"},
-		{failed(t), Reset{Step: 0}, "step start in state complete does not allow reset_for_retry"},
-		{failed(t), Resolve{Step: 1}, "step left in state complete does not allow resolve_manually"},
-		{failed(t), Complete{Step: 1}, "step left in state complete does not allow complete_manually"},
-		{failed(t), Cancel{}, "a task in state error does not allow cancel"},
-		{failed(t), Fail{}, "a task in state error does not allow fail"},
-		{failed(t), ResolveTask{}, "a task in state error does not allow resolve_manually"},
-		{cancelled, Cancel{}, "a task in state cancelled does not allow cancel"},
-		{cancelled, Reset{Step: 0}, "a task in state cancelled does not allow reset_for_retry"},
-		{complete, Resolve{Step: 0}, "a task in state complete does not allow resolve_manually"},
-		{complete, Complete{Step: 0}, "a task in state complete does not allow complete_manually"},
-		{undoing, Cancel{}, "a task in state compensating does not allow cancel"},
-		{undoing, Reset{Step: must(undoing.plan.StepNumber("do1"))}, "step do1 in state compensating does not allow reset_for_retry"},
+		{started, Operation{Action: ActionReset, Step: 0}, "step start in state on_board does not allow reset_for_retry"},
+		{started, Operation{Action: ActionRunAgain, Step: 3}, "step end in state pending does not allow run_again"},
+		{failed(t), Operation{Action: ActionReset, Step: 0}, "step start in state complete does not allow reset_for_retry"},
+		{failed(t), Operation{Action: ActionResolve, Step: 1}, "step left in state complete does not allow resolve_manually"},
+		{failed(t), Operation{Action: ActionComplete, Step: 1}, "step left in state complete does not allow complete_manually"},
+		{failed(t), Operation{Action: ActionCancel}, "a task in state error does not allow cancel"},
+		{failed(t), Operation{Action: ActionFail}, "a task in state error does not allow fail"},
+		{failed(t), Operation{Action: ActionResolve, Step: -1}, "a task in state error does not allow resolve_manually"},
+		{cancelled, Operation{Action: ActionCancel}, "a task in state cancelled does not allow cancel"},
+		{cancelled, Operation{Action: ActionReset, Step: 0}, "a task in state cancelled does not allow reset_for_retry"},
+		{complete, Operation{Action: ActionResolve, Step: 0}, "a task in state complete does not allow resolve_manually"},
+		{complete, Operation{Action: ActionComplete, Step: 0}, "a task in state complete does not allow complete_manually"},
+		{undoing, Operation{Action: ActionCancel}, "a task in state compensating does not allow cancel"},
+		{undoing, Operation{Action: ActionReset, Step: must(undoing.plan.StepNumber("do1"))}, "step do1 in state compensating does not allow reset_for_retry"},
 	} {
 		_, _, err := Advance(c.h.plan, c.h.state, c.h.progress, testRules, c.in)
 		var notAllowed *NotAllowedError
@@ -66,7 +66,7 @@ func failed(t require.TestingT) *history {
 func TestResetBringsAFailedTaskBack(t *testing.T) {
 	h := failed(t)
 	require.Equal(t, &DeadLetter{Reason: DeadLetterExhausted, Detail: ReasonPermanent, Step: 2}, h.last.DeadLetter)
-	e := h.do(Reset{Step: 2})
+	e := h.do(Operation{Action: ActionReset, Step: 2})
 	require.Equal(t, TaskStepsInProcess, h.state)
 	require.Equal(t, []string{"right"}, h.putNames())
 	require.Zero(t, h.progress.Steps[2].Attempts)
@@ -74,22 +74,22 @@ func TestResetBringsAFailedTaskBack(t *testing.T) {
 	h.ok("right")
 	h.ok("end")
 	require.Equal(t, TaskComplete, h.state)
-	h.refused(Resolve{Step: 3})
-	_, _, err := Advance(h.plan, h.state, h.progress, testRules, Reset{Step: 2})
+	h.refused(Operation{Action: ActionResolve, Step: 3})
+	_, _, err := Advance(h.plan, h.state, h.progress, testRules, Operation{Action: ActionReset, Step: 2})
 	require.Error(t, err, "only a failed task can be reset")
 }
 
 func TestStepsAreSettledByHand(t *testing.T) {
-	for name, in := range map[string]Input{"resolve": Resolve{Step: 2}, "complete": Complete{Step: 2}} {
+	for name, in := range map[string]Input{"resolve": Operation{Action: ActionResolve, Step: 2}, "complete": Operation{Action: ActionComplete, Step: 2}} {
 		h := failed(t)
 		h.do(in)
 		require.Equal(t, []string{"end"}, h.putNames(), name)
 		h.refused(in)
 	}
 	h := begin(t, diamond(t))
-	require.Equal(t, []int{0}, h.do(Resolve{Step: 0}).Remove, "a running step is called off")
+	require.Equal(t, []int{0}, h.do(Operation{Action: ActionResolve, Step: 0}).Remove, "a running step is called off")
 	require.Equal(t, []string{"left", "right"}, h.putNames())
-	h.do(Resolve{Step: 3}) // it still waits
+	h.do(Operation{Action: ActionResolve, Step: 3}) // it still waits
 	h.ok("left")
 	h.ok("right")
 	require.Equal(t, TaskComplete, h.state, "nothing is left to do")
@@ -97,11 +97,11 @@ func TestStepsAreSettledByHand(t *testing.T) {
 
 func TestRunAgainRenewsWhatDependsOnIt(t *testing.T) {
 	h := begin(t, diamond(t))
-	h.refused(RunAgain{Step: 1})
+	h.refused(Operation{Action: ActionRunAgain, Step: 1})
 	for _, name := range []string{"start", "left", "right", "end"} {
 		h.ok(name)
 	}
-	h.do(RunAgain{Step: 1})
+	h.do(Operation{Action: ActionRunAgain, Step: 1})
 	require.Equal(t, TaskStepsInProcess, h.state)
 	require.Equal(t, []string{"left"}, h.putNames())
 	require.Equal(t, StatusComplete, h.progress.Steps[2].Status, "the other branch stays")
@@ -110,27 +110,27 @@ func TestRunAgainRenewsWhatDependsOnIt(t *testing.T) {
 	h.ok("end")
 	require.Equal(t, TaskComplete, h.state)
 
-	h.do(RunAgain{Step: 0})
-	h.do(Cancel{})
-	h.do(RunAgain{Step: 0})
+	h.do(Operation{Action: ActionRunAgain, Step: 0})
+	h.do(Operation{Action: ActionCancel})
+	h.do(Operation{Action: ActionRunAgain, Step: 0})
 	require.Equal(t, []string{"start"}, h.putNames(), "what was cancelled is renewed with it")
 }
 
 func TestATaskEndsByHand(t *testing.T) {
 	h := begin(t, diamond(t))
 	h.ok("start")
-	require.ElementsMatch(t, []int{1, 2}, h.do(ResolveTask{Reason: "done on paper"}).Remove)
+	require.ElementsMatch(t, []int{1, 2}, h.do(Operation{Action: ActionResolve, Step: -1, Reason: "done on paper"}).Remove)
 	require.Equal(t, TaskResolvedManually, h.state)
 
 	h = begin(t, diamond(t))
 	h.ok("start")
-	e := h.do(Fail{Reason: "stale", DeadLetter: DeadLetterStaleness})
+	e := h.do(Operation{Action: ActionFail, Reason: "stale", DeadLetter: DeadLetterStaleness})
 	require.Equal(t, TaskError, h.state)
 	require.Equal(t, &DeadLetter{Reason: DeadLetterStaleness, Detail: "stale", Step: -1}, e.DeadLetter)
-	h.do(Reset{Step: 1})
+	h.do(Operation{Action: ActionReset, Step: 1})
 	h.ok("left")
 	require.Equal(t, TaskError, h.state, "right has failed too")
-	h.do(Reset{Step: 2})
+	h.do(Operation{Action: ActionReset, Step: 2})
 	h.ok("right")
 	h.ok("end")
 	require.Equal(t, TaskComplete, h.state)
@@ -155,12 +155,12 @@ func TestRandomActions(t *testing.T) {
 
 func (s *simulation) act(t *rapid.T) {
 	no := rapid.IntRange(0, len(s.plan.Steps)-1).Draw(t, "acted on")
-	in := rapid.SampledFrom([]Input{Reset{no}, Resolve{no}, Complete{Step: no}, RunAgain{no}, ResolveTask{}, Fail{}, Cancel{}}).Draw(t, "action")
+	in := rapid.SampledFrom([]Operation{Operation{Action: ActionReset, Step: no}, Operation{Action: ActionResolve, Step: no}, Operation{Action: ActionComplete, Step: no}, Operation{Action: ActionRunAgain, Step: no}, Operation{Action: ActionResolve, Step: -1}, Operation{Action: ActionFail}, Operation{Action: ActionCancel}}).Draw(t, "action")
 	before := s.progress.Clone()
 	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
 	require.Equal(t, before, s.progress, "Advance leaves its arguments alone")
 	var notAllowed *NotAllowedError
-	if errors.As(err, &notAllowed) || s.state.Terminal() && !reopens(s.state, in) {
+	if errors.As(err, &notAllowed) || s.state.Terminal() && !in.reopens(s.state) {
 		require.Error(t, err)
 		return
 	}
@@ -170,8 +170,8 @@ func (s *simulation) act(t *rapid.T) {
 			s.accepted[at] = 0 // it runs again
 		}
 	}
-	if c, manual := in.(Complete); manual {
-		s.accepted[c.Step]++
+	if in.Action == ActionComplete {
+		s.accepted[in.Step]++
 	}
 	s.progress, s.state, s.last = progress, effects.State, effects
 	s.follow(effects)
@@ -185,10 +185,10 @@ func TestActionsInTheSameBreathAsReports(t *testing.T) {
 		inputs []Input
 		put    []int
 	}{
-		"resolved":         {[]Input{done, Resolve{Step: 1}}, []int{2}},
-		"completed":        {[]Input{done, Complete{Step: 1}}, []int{2}},
-		"both, and behind": {[]Input{done, Complete{Step: 1}, Complete{Step: 2}}, []int{3}},
-		"run again":        {[]Input{done, RunAgain{Step: 0}}, []int{0}},
+		"resolved":         {[]Input{done, Operation{Action: ActionResolve, Step: 1}}, []int{2}},
+		"completed":        {[]Input{done, Operation{Action: ActionComplete, Step: 1}}, []int{2}},
+		"both, and behind": {[]Input{done, Operation{Action: ActionComplete, Step: 1}, Operation{Action: ActionComplete, Step: 2}}, []int{3}},
+		"run again":        {[]Input{done, Operation{Action: ActionRunAgain, Step: 0}}, []int{0}},
 	} {
 		h := begin(t, diamond(t))
 		e := h.do(c.inputs...)
@@ -200,7 +200,7 @@ func TestActionsInTheSameBreathAsReports(t *testing.T) {
 		require.Empty(t, e.Remove, "%s: what never stood there cannot leave", name)
 	}
 	h := begin(t, diamond(t))
-	e := h.do(Reported{Step: 0, Attempt: 1, Retryable: true, RetryAfter: -1}, Resolve{Step: 0})
+	e := h.do(Reported{Step: 0, Attempt: 1, Retryable: true, RetryAfter: -1}, Operation{Action: ActionResolve, Step: 0})
 	require.Empty(t, e.Retry)
 	require.Empty(t, e.Remove)
 	require.Equal(t, []EndStep{{Step: 0, Outcome: OutcomeFailed}}, e.End, "the attempt has failed, and is recorded as that")
@@ -213,7 +213,7 @@ func TestActionsBesideAReport(t *testing.T) {
 		"success": {Step: 1, Attempt: 1, Success: true},
 		"failure": {Step: 1, Attempt: 1, Retryable: true},
 	}
-	for name, in := range map[string]Input{"cancel": Cancel{Reason: "no"}, "fail": Fail{Reason: "stale"}, "resolve": ResolveTask{}} {
+	for name, in := range map[string]Input{"cancel": Operation{Action: ActionCancel, Reason: "no"}, "fail": Operation{Action: ActionFail, Reason: "stale"}, "resolve": Operation{Action: ActionResolve, Step: -1}} {
 		for how, report := range reports {
 			t.Run(name+" "+how, func(t *testing.T) {
 				h := begin(t, diamond(t))

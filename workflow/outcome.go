@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
-
-	"github.com/tasker-go/tasker/internal/wording"
 )
 
 // The keys of a result that say what to create.
@@ -16,16 +14,16 @@ const (
 	BatchOutcomeKey    = "batch_processing_outcome"
 )
 
-// DecisionOutcome is the outcome of a decision: the names of the steps to create; none: no
+// decisionOutcome is the outcome of a decision: the names of the steps to create; none: no
 // branches.
-type DecisionOutcome struct {
+type decisionOutcome struct {
 	Steps []string
 	Odd   string // how the outcome should have been written; "" where it was
 }
 
-// BatchOutcome is the outcome of a batchable step: one batch per cursor; none: there is
+// batchOutcome is the outcome of a batchable step: one batch per cursor; none: there is
 // nothing to do, though the batch worker may still be named.
-type BatchOutcome struct {
+type batchOutcome struct {
 	WorkerTemplate string
 	Odd            string // how the outcome should have been written; "" where it was
 	Cursors        []CursorConfig
@@ -45,10 +43,10 @@ type CursorConfig struct {
 
 const maxBatchID = 64 // characters
 
-// ParseDecisionOutcome reads the outcome from the result of a decision. The text of its
+// parseDecisionOutcome reads the outcome from the result of a decision. The text of its
 // error is for operators.
-func ParseDecisionOutcome(result json.RawMessage) (DecisionOutcome, error) {
-	var o DecisionOutcome
+func parseDecisionOutcome(result json.RawMessage) (decisionOutcome, error) {
+	var o decisionOutcome
 	var wire struct {
 		Type  string   `json:"type"`
 		Names []string `json:"step_names"`
@@ -70,13 +68,13 @@ func ParseDecisionOutcome(result json.RawMessage) (DecisionOutcome, error) {
 		o.Steps = wire.Names
 		return o, nil
 	}
-	return o, fmt.Errorf("%s: the type is %q; it can be create_steps or no_branches", DecisionOutcomeKey, wording.Clip(wire.Type, 64))
+	return o, fmt.Errorf("%s: the type is %.64q; it can be create_steps or no_branches", DecisionOutcomeKey, wire.Type)
 }
 
-// ParseBatchOutcome reads the outcome from the result of a batchable step; see
-// ParseDecisionOutcome.
-func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
-	var o BatchOutcome
+// parseBatchOutcome reads the outcome from the result of a batchable step; see
+// parseDecisionOutcome.
+func parseBatchOutcome(result json.RawMessage) (batchOutcome, error) {
+	var o batchOutcome
 	var wire struct {
 		Type     string         `json:"type"`
 		Template string         `json:"worker_template_name"`
@@ -96,7 +94,7 @@ func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
 		return o, nil
 	case "create_batches":
 	default:
-		return o, fmt.Errorf("%s: the type is %q; it can be create_batches or no_batches", BatchOutcomeKey, wording.Clip(wire.Type, 64))
+		return o, fmt.Errorf("%s: the type is %.64q; it can be create_batches or no_batches", BatchOutcomeKey, wire.Type)
 	}
 	count := 0
 	if wire.Count != nil {
@@ -115,7 +113,7 @@ func ParseBatchOutcome(result json.RawMessage) (BatchOutcome, error) {
 	case wire.Total < 0:
 		return o, fmt.Errorf("%s: total_items is %d", BatchOutcomeKey, wire.Total)
 	}
-	o = BatchOutcome{WorkerTemplate: wire.Template, Cursors: wire.Cursors, TotalItems: wire.Total}
+	o = batchOutcome{WorkerTemplate: wire.Template, Cursors: wire.Cursors, TotalItems: wire.Total}
 	return o, checkCursors(wire.Cursors)
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Status is the recorded state of one step. It is coarser than StepState: only the row of
@@ -102,7 +101,31 @@ func (g *Progress) Clone() *Progress {
 // (version 4). Without both it is version 2, and without groups version 1, which older
 // programs know. Fixed width lets a view read the status of step n with
 // get_byte(progress, 2 + 6n).
-func (g *Progress) Encode() []byte { return g.AppendEncoded(make([]byte, 0, g.encodedSize())) }
+func (g *Progress) Encode() []byte {
+	size := g.encodedSize()
+	b := make([]byte, size)
+	b[0], b[1] = progressVersion, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
+	entries := b[progressHeader:]
+	for i := range g.Steps {
+		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
+		e[progressStatusAt], e[1] = byte(s.Status), s.Crashes
+		binary.BigEndian.PutUint16(e[2:], s.Attempts)
+		binary.BigEndian.PutUint16(e[4:], s.Remaining)
+	}
+	if len(g.Groups) > 0 {
+		b[0] = progressGrouped
+		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
+	}
+	switch {
+	case g.Retry != nil:
+		at := size - g.Retry.encodedSize()
+		b[0], b[at-1] = progressRetry, byte(g.Ending)
+		g.Retry.encode(b[at:])
+	case g.Ending != 0:
+		b[0], b[size-1] = progressEnding, byte(g.Ending)
+	}
+	return b
+}
 
 func (g *Progress) encodedSize() int {
 	size := progressHeader + progressPerStep*len(g.Steps) + progressPerGroup*len(g.Groups)
@@ -113,34 +136,6 @@ func (g *Progress) encodedSize() int {
 		size += g.Retry.encodedSize()
 	}
 	return size
-}
-
-// AppendEncoded appends what Encode returns to b, for a caller that encodes
-// many into one buffer.
-func (g *Progress) AppendEncoded(b []byte) []byte {
-	from, size := len(b), g.encodedSize()
-	b = slices.Grow(b, size)[:from+size]
-	b[from], b[from+1] = progressVersion, byte(len(g.Groups)) // #nosec G115 -- at most maxGroups
-	entries := b[from+progressHeader:]
-	for i := range g.Steps {
-		s, e := &g.Steps[i], entries[i*progressPerStep:][:progressPerStep]
-		e[progressStatusAt], e[1] = byte(s.Status), s.Crashes
-		binary.BigEndian.PutUint16(e[2:], s.Attempts)
-		binary.BigEndian.PutUint16(e[4:], s.Remaining)
-	}
-	if len(g.Groups) > 0 {
-		b[from] = progressGrouped
-		encodeGroups(entries[progressPerStep*len(g.Steps):], g.Groups)
-	}
-	switch {
-	case g.Retry != nil:
-		at := from + size - g.Retry.encodedSize()
-		b[from], b[at-1] = progressRetry, byte(g.Ending)
-		g.Retry.encode(b[at:])
-	case g.Ending != 0:
-		b[from], b[from+size-1] = progressEnding, byte(g.Ending)
-	}
-	return b
 }
 
 // DecodeProgress reads what Encode wrote.
@@ -193,21 +188,12 @@ func DecodeProgress(b []byte) (*Progress, error) {
 	return g, err
 }
 
-// Tally counts the steps of a task by status.
-type Tally struct {
+// tally counts the steps of a task by status.
+type tally struct {
 	Total, Waiting, OnBoard, Scheduled, Complete, Resolved, Error, Cancelled int
 }
 
-// Tally counts the steps that exist.
-func (g *Progress) Tally() Tally {
-	var t Tally
-	for _, s := range g.Steps {
-		t.count(s.Status)
-	}
-	return t
-}
-
-func (t *Tally) count(s Status) {
+func (t *tally) count(s Status) {
 	if s == StatusNotCreated {
 		return
 	}
@@ -236,7 +222,7 @@ type statusSet uint16
 func (set statusSet) has(s Status) bool { return set&(1<<s) != 0 }
 
 // statuses is the set of statuses of all steps. Advance needs it for each input, and it is
-// cheaper than a Tally.
+// cheaper than a tally.
 func (g *Progress) statuses() (set statusSet) {
 	for i := range g.Steps {
 		set |= 1 << g.Steps[i].Status

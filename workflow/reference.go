@@ -29,26 +29,26 @@ func IsReference(text string) bool { return strings.HasPrefix(text, referencePre
 func CheckReference(text string, parents []string) error {
 	parts := strings.Split(strings.TrimPrefix(text, referencePrefix), ".")
 	if slices.Contains(parts, "") {
-		return fmt.Errorf("%q has an empty part", wording.Clip(text, 64))
+		return fmt.Errorf("%.64q has an empty part", text)
 	}
 	switch parts[0] {
 	case "context":
 		return nil
 	case "task":
 		if len(parts) != 2 || !slices.Contains(taskReferences, parts[1]) {
-			return fmt.Errorf("%q is not known; $.task has %s", wording.Clip(text, 64), strings.Join(taskReferences, ", "))
+			return fmt.Errorf("%.64q is not known; $.task has %s", text, strings.Join(taskReferences, ", "))
 		}
 		return nil
 	case "steps":
 		if len(parts) < 2 {
-			return fmt.Errorf("%q names no step", wording.Clip(text, 64))
+			return fmt.Errorf("%.64q names no step", text)
 		}
 		if !slices.Contains(parents, parts[1]) {
-			return fmt.Errorf("%q is of a step that this one does not depend on", wording.Clip(text, 64))
+			return fmt.Errorf("%.64q is of a step that this one does not depend on", text)
 		}
 		return nil
 	}
-	return fmt.Errorf("%q begins with none of $.context, $.steps and $.task", wording.Clip(text, 64))
+	return fmt.Errorf("%.64q begins with none of $.context, $.steps and $.task", text)
 }
 
 // Scope holds the values that references resolve to.
@@ -78,14 +78,14 @@ func (s *Scope) value(text string) (any, error) {
 		}
 		v, err := decoded(result)
 		if err != nil {
-			return nil, fmt.Errorf("read the result of step %q: %w", wording.Clip(parts[1], 64), err)
+			return nil, fmt.Errorf("read the result of step %.64q: %w", parts[1], err)
 		}
 		at, rest = v, parts[2:]
 	}
 	for i, part := range rest {
 		next, there := member(at, part)
 		if !there {
-			return nil, fmt.Errorf("%s: there is no %q", wording.Clip(text, 128), wording.Clip(strings.Join(parts[:len(parts)-len(rest)+i+1], "."), 128))
+			return nil, fmt.Errorf("%s: there is no %.128q", text, wording.Clip(strings.Join(parts[:len(parts)-len(rest)+i+1], "."), 128))
 		}
 		at = next
 	}

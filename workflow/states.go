@@ -1,6 +1,8 @@
 package workflow
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // TaskState is the externally visible state of a task. The numbers are
 // those of the wire protocol and of the database; they never change meaning.
@@ -96,15 +98,6 @@ func (s StepState) String() string { return nameOf(stepStateNames[:], int(s), "s
 // Terminal reports whether the step has ended (an error can still be reset).
 func (s StepState) Terminal() bool { return s >= StepComplete && s <= StepResolvedManually }
 
-// Satisfies reports whether dependents may run.
-func (s StepState) Satisfies() bool { return s == StepComplete || s == StepResolvedManually }
-
-// ParseStepState reads a wire name.
-func ParseStepState(name string) (StepState, bool) {
-	i, ok := indexOf(stepStateNames[:], name)
-	return StepState(i), ok
-}
-
 func states[S ~int16](n int) []S {
 	all := make([]S, 0, n-1)
 	for i := 1; i < n; i++ {
@@ -128,3 +121,91 @@ func indexOf(names []string, name string) (int, bool) {
 	}
 	return 0, false
 }
+
+// StepCounts counts the steps of a task by visible state.
+type StepCounts struct {
+	Total      int
+	Pending    int // waiting for parents, or not claimed yet
+	InProgress int // running, or reported and not applied yet
+	Complete   int // complete and resolved_manually
+	Failed     int // error: permanent only
+	Ready      int // claimable now
+	Unserved   int // of these, those that no live worker can run; 0 if unknown
+	BackingOff int // waiting_for_retry
+	Cancelled  int
+}
+
+// Execution is the derived condition of a task.
+type Execution struct {
+	Status            string // the one-word answer to "what is this task doing"
+	RecommendedAction string
+	Health            string  // healthy, recovering, blocked, unknown
+	Percentage        float64 // completed steps, 0–100
+}
+
+// DeriveExecution applies the precedence of the execution status: a permanent failure first,
+// then claimable steps that no worker can run, claimable steps, running steps, completed
+// steps.
+func DeriveExecution(c StepCounts) Execution {
+	e := Execution{Health: "healthy"}
+	if c.Total > 0 {
+		e.Percentage = 100 * float64(c.Complete) / float64(c.Total)
+	}
+	switch {
+	case c.Failed > 0:
+		e.Status, e.RecommendedAction, e.Health = "blocked_by_failures", "handle_failures", "blocked"
+	case c.Ready > 0 && c.Unserved == c.Ready && c.InProgress == 0:
+		e.Status, e.RecommendedAction = "waiting_for_worker", "start_worker"
+	case c.Ready > 0:
+		e.Status, e.RecommendedAction = "has_ready_steps", "execute_ready_steps"
+	case c.InProgress > 0:
+		e.Status, e.RecommendedAction = "processing", "wait_for_completion"
+	case c.Total > 0 && c.Complete == c.Total:
+		e.Status, e.RecommendedAction = "all_complete", "finalize_task"
+	default:
+		e.Status, e.RecommendedAction = "waiting_for_dependencies", "wait_for_dependencies"
+	}
+	if c.BackingOff > 0 && c.Failed == 0 {
+		e.Health = "recovering"
+	}
+	return e
+}
+
+// VisibleTaskState is the state to show for a live task: the stored state is written with a
+// decision, so a later claim or due retry shows only on the board.
+func VisibleTaskState(stored TaskState, c StepCounts) TaskState {
+	switch {
+	case stored == TaskPending && c.InProgress > 0:
+		return TaskStepsInProcess
+	case stored == TaskWaitingForRetry && (c.InProgress > 0 || c.Ready > 0):
+		return TaskStepsInProcess
+	default:
+		return stored
+	}
+}
+
+// DeadLetterReason is why a dead-letter entry was created. The numbers are stored.
+type DeadLetterReason int16
+
+// The reasons of the API; the detail of an entry says what exactly happened.
+const (
+	DeadLetterStaleness         DeadLetterReason = iota + 1 // it did not move, or passed its deadline
+	DeadLetterExhausted                                     // a step failed for good
+	DeadLetterCycle                                         // its steps wait for each other
+	DeadLetterWorkerUnavailable                             // no worker ran a step to its end
+	DeadLetterManual                                        // an operator created it
+)
+
+var deadLetterNames = [...]string{
+	DeadLetterStaleness: "staleness_timeout", DeadLetterExhausted: "max_retries_exceeded",
+	DeadLetterCycle: "dependency_cycle_detected", DeadLetterWorkerUnavailable: "worker_unavailable",
+	DeadLetterManual: "manual_dlq",
+}
+
+// DeadLetterReasons lists all reasons.
+func DeadLetterReasons() []DeadLetterReason {
+	return []DeadLetterReason{DeadLetterStaleness, DeadLetterExhausted, DeadLetterCycle, DeadLetterWorkerUnavailable, DeadLetterManual}
+}
+
+// String is the snake_case name used in JSON and metrics.
+func (r DeadLetterReason) String() string { return nameOf(deadLetterNames[:], int(r), "reason") }

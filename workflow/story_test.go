@@ -77,11 +77,11 @@ func (s *story) input(t *testing.T, d *datadriven.TestData) (workflow.Input, err
 	case "lost":
 		return workflow.LeaseLost{Step: step, Attempt: attempt}, nil
 	case "cancel":
-		return workflow.Cancel{Reason: "an operator cancelled it"}, nil
+		return workflow.Operation{Action: workflow.ActionCancel, Reason: "an operator cancelled it"}, nil
 	case "reset":
-		return workflow.Reset{Step: step}, nil
+		return workflow.Operation{Action: workflow.ActionReset, Step: step}, nil
 	case "resolve":
-		return workflow.Resolve{Step: step}, nil
+		return workflow.Operation{Action: workflow.ActionResolve, Step: step}, nil
 	}
 	return nil, fmt.Errorf("invalid command %q: want task, success, failure, lost, cancel, reset, resolve or show", d.Cmd)
 }

@@ -323,10 +323,10 @@ func (t *Template) ContentHash() [sha256.Size]byte {
 // as a newer version may have written them; a newer version whose templates need other rules
 // sets rules_version.
 
-// RulesVersion is the version of the rules in this package. A program that writes templates
+// rulesVersion is the version of the rules in this package. A program that writes templates
 // with newer rules sets a higher rules_version, and older programs make no decision about
 // their tasks.
-const RulesVersion = 1
+const rulesVersion = 1
 
 // UnmarshalJSON reads the JSON form of a template.
 func (t *Template) UnmarshalJSON(data []byte) error {
@@ -339,8 +339,8 @@ func (t *Template) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}
-	if in.RulesVersion > RulesVersion {
-		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows", in.Name, in.RulesVersion, RulesVersion)
+	if in.RulesVersion > rulesVersion {
+		return fmt.Errorf("read template %q: invalid rules_version %d: want at most %d, which this program knows", in.Name, in.RulesVersion, rulesVersion)
 	}
 	var err error
 	if in.plain.Metadata, err = decodeObject(in.Metadata); err != nil {

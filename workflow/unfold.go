@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/tasker-go/tasker/internal/wording"
 )
 
-// ReasonInvalidOutcome is the prefix of the reason of a decision or a batchable step whose
+// reasonInvalidOutcome is the prefix of the reason of a decision or a batchable step whose
 // result asks for impossible steps; the rest says why.
-const ReasonInvalidOutcome = "invalid_outcome"
+const reasonInvalidOutcome = "invalid_outcome"
 
 // Unfolds reports whether the result of a step of this kind creates steps.
 func (k StepKind) Unfolds() bool { return k == KindDecision || k == KindBatchable }
@@ -237,7 +235,7 @@ func (a *advancing) outcome(step *PlanStep, result json.RawMessage) (*unfolding,
 
 // chosen are the numbers of the steps that a decision names.
 func (a *advancing) chosen(u *unfolding, step *PlanStep, result json.RawMessage) ([]int, error) {
-	o, err := ParseDecisionOutcome(result)
+	o, err := parseDecisionOutcome(result)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +249,7 @@ func (a *advancing) chosen(u *unfolding, step *PlanStep, result json.RawMessage)
 		no, ok := a.plan.StepNumber(name)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("the template has no step %q", wording.Clip(name, 64))
+			return nil, fmt.Errorf("the template has no step %.64q", name)
 		case !below[no]:
 			return nil, fmt.Errorf("step %q does not depend on the decision", name)
 		case a.plan.Steps[no].Kind == KindBatchWorker, a.plan.Steps[no].Kind == KindCompensation:
@@ -272,7 +270,7 @@ func (a *advancing) chosen(u *unfolding, step *PlanStep, result json.RawMessage)
 // batches makes the group that a batchable step asks for; nil: none, and no placeholder
 // either, since its worker is unknown.
 func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage) (*Group, []NewBatch, error) {
-	o, err := ParseBatchOutcome(result)
+	o, err := parseBatchOutcome(result)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -293,7 +291,7 @@ func (a *advancing) batches(u *unfolding, step *PlanStep, result json.RawMessage
 	}
 	template, ok := a.plan.StepNumber(o.WorkerTemplate)
 	if !ok || a.plan.Steps[template].Kind != KindBatchWorker || !slices.Contains(a.plan.Steps[template].Parents, step.No) {
-		return nil, nil, fmt.Errorf("worker_template_name: %q is not a batch_worker that depends on the step", wording.Clip(o.WorkerTemplate, 64))
+		return nil, nil, fmt.Errorf("worker_template_name: %.64q is not a batch_worker that depends on the step", o.WorkerTemplate)
 	}
 	g := &Group{Batchable: step.No, Template: template, Count: len(o.Cursors)}
 	switch limit := a.rules.MaxBatches; {

@@ -104,7 +104,7 @@ func TestWhatADecisionCreates(t *testing.T) {
 		if c.reason != "" {
 			require.Equal(t, TaskError, h.state, c.name)
 			require.Contains(t, e.End[0].Reason, c.reason, c.name)
-			require.True(t, strings.HasPrefix(e.End[0].Reason, ReasonInvalidOutcome), c.name)
+			require.True(t, strings.HasPrefix(e.End[0].Reason, reasonInvalidOutcome), c.name)
 			require.NotNil(t, e.DeadLetter, c.name)
 			continue
 		}
@@ -244,7 +244,7 @@ func TestAFailedBatchCallsTheOthersOff(t *testing.T) {
 	require.Equal(t, []int{4}, h.last.Remove, "the one that was on the board")
 	require.Equal(t, StatusCancelled, h.progress.Steps[6].Status)
 
-	h.do(Reset{Step: 3})
+	h.do(Operation{Action: ActionReset, Step: 3})
 	require.Equal(t, TaskStepsInProcess, h.state)
 	h.finish()
 	require.Equal(t, TaskComplete, h.state, "those called off run too")
@@ -259,7 +259,7 @@ func TestRunAgainDecidesAnew(t *testing.T) {
 	h.finish()
 	require.Equal(t, "b d j v", h.existing())
 
-	h.do(RunAgain{Step: 0})
+	h.do(Operation{Action: ActionRunAgain, Step: 0})
 	require.Equal(t, "d v", h.existing(), "what the decision had created is forgotten")
 	require.Empty(t, h.progress.Groups)
 	h.ok("v")
@@ -267,14 +267,14 @@ func TestRunAgainDecidesAnew(t *testing.T) {
 	h.finish()
 	require.Equal(t, "a d j v", h.existing())
 
-	h.do(RunAgain{Step: 1})
+	h.do(Operation{Action: ActionRunAgain, Step: 1})
 	h.decides("d", create("b"))
 	h.decides("b", batches("w_b", 2))
 	require.Equal(t, 6, h.progress.Groups[0].First, "the numbers of forgotten batches are given out again")
 	h.finish()
 	require.Equal(t, TaskComplete, h.state)
 
-	h.do(RunAgain{Step: 7})
+	h.do(Operation{Action: ActionRunAgain, Step: 7})
 	require.Equal(t, TaskStepsInProcess, h.state)
 	require.Equal(t, StatusComplete, h.progress.Steps[6].Status, "only the batch that was named")
 	require.Equal(t, StatusWaiting, h.progress.Steps[must(plan.StepNumber("j"))].Status)
@@ -294,13 +294,13 @@ func TestFailedBatchesRunAgainTogether(t *testing.T) {
 	require.Equal(t, TaskComplete, h.state)
 	require.Equal(t, StatusTolerated, h.progress.Steps[7].Status)
 
-	h.do(RunAgain{Step: 1})
+	h.do(Operation{Action: ActionRunAgain, Step: 1})
 	require.Equal(t, TaskStepsInProcess, h.state)
 	require.Len(t, h.last.Put, 2, "those that had failed")
 	require.Equal(t, StatusComplete, h.progress.Steps[5].Status)
 	h.finish()
-	require.Equal(t, 4, h.progress.Tally().Complete-3, "all batches, what splits, joins and follows")
-	_, _, err := Advance(plan, h.state, h.progress, testRules, RunAgain{Step: 1})
+	require.Equal(t, 4, h.progress.tally().Complete-3, "all batches, what splits, joins and follows")
+	_, _, err := Advance(plan, h.state, h.progress, testRules, Operation{Action: ActionRunAgain, Step: 1})
 	var refused *NotAllowedError
 	require.ErrorAs(t, err, &refused, "none has failed any more")
 }
@@ -309,18 +309,18 @@ func TestDecisionsByHand(t *testing.T) {
 	plan := unfoldingGraph(t, "standard:v", "decision:d v", "standard:a d", "deferred:j a")
 	h := begin(t, plan)
 	h.ok("v")
-	_, _, err := Advance(plan, h.state, h.progress, testRules, Complete{Step: 1, Result: json.RawMessage(`{}`)})
+	_, _, err := Advance(plan, h.state, h.progress, testRules, Operation{Action: ActionComplete, Step: 1, Result: json.RawMessage(`{}`)})
 	var invalid *InvalidOutcomeError
 	require.ErrorAs(t, err, &invalid)
 	require.ErrorContains(t, err, "decision_point_outcome")
-	h.do(Complete{Step: 1, Result: create("a")})
+	h.do(Operation{Action: ActionComplete, Step: 1, Result: create("a")})
 	require.Equal(t, []string{"a"}, h.putNames())
 	h.finish()
 	require.Equal(t, "a d j v", h.existing())
 
 	h = begin(t, plan)
 	h.ok("v")
-	h.do(Resolve{Step: 1})
+	h.do(Operation{Action: ActionResolve, Step: 1})
 	require.Equal(t, []string{"j"}, h.putNames(), "resolved without a result: no branches")
 }
 
@@ -402,7 +402,7 @@ func (s *simulation) unfoldingEvent(t *rapid.T) Input {
 
 // unfoldingInvariants hold after every event of every history.
 func (s *simulation) unfoldingInvariants() {
-	tally := s.progress.Tally()
+	tally := s.progress.tally()
 	require.Equal(s.t, len(s.board), tally.OnBoard+tally.Scheduled, "the board holds what the statuses say")
 	standing := newUnfolding(s.plan, s.progress)
 	require.NoError(s.t, standing.run())
@@ -528,12 +528,12 @@ func (s *simulation) actOnUnfolding(t *rapid.T) {
 	if s.plan.Step(s.progress, no) == nil {
 		return
 	}
-	in := rapid.SampledFrom([]Input{Reset{no}, Resolve{no}, Complete{Step: no, Result: s.outcomeFor(t, no)}, RunAgain{no}, Fail{}, Cancel{}}).Draw(t, "action")
+	in := rapid.SampledFrom([]Operation{Operation{Action: ActionReset, Step: no}, Operation{Action: ActionResolve, Step: no}, Operation{Action: ActionComplete, Step: no, Result: s.outcomeFor(t, no)}, Operation{Action: ActionRunAgain, Step: no}, Operation{Action: ActionFail}, Operation{Action: ActionCancel}}).Draw(t, "action")
 	before := s.progress.Clone()
 	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
 	var notAllowed *NotAllowedError
 	var invalid *InvalidOutcomeError
-	if errors.As(err, &notAllowed) || errors.As(err, &invalid) || s.state.Terminal() && !reopens(s.state, in) {
+	if errors.As(err, &notAllowed) || errors.As(err, &invalid) || s.state.Terminal() && !in.reopens(s.state) {
 		require.Error(t, err)
 		require.Equal(t, before.Steps, s.progress.Steps, "what is refused changes nothing")
 		return
@@ -544,8 +544,8 @@ func (s *simulation) actOnUnfolding(t *rapid.T) {
 			s.accepted[at] = 0 // it runs again
 		}
 	}
-	if c, manual := in.(Complete); manual {
-		s.accepted[c.Step]++
+	if in.Action == ActionComplete {
+		s.accepted[in.Step]++
 	}
 	s.progress, s.state, s.last = progress, effects.State, effects
 	s.followUnfolding(effects)

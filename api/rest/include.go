@@ -93,7 +93,7 @@ func (t *taskRoutes) addUnserved(ctx context.Context, task *store.Task, w *clien
 	}
 	if counts.Unserved > 0 {
 		execution := workflow.DeriveExecution(counts)
-		w.ExecutionStatus, w.RecommendedAction = string(execution.Status), execution.RecommendedAction
+		w.ExecutionStatus, w.RecommendedAction = execution.Status, execution.RecommendedAction
 	}
 	return nil
 }

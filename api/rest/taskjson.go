@@ -23,7 +23,7 @@ func taskOf(t *store.Task, steps bool) *client.Task {
 		Priority: &t.Priority, PriorityLevel: workflow.LevelOfPriority(t.Priority), StartAt: instant(t.StartAt), Tags: append([]string{}, t.Tags...), CorrelationID: t.CorrelationID.String(),
 		TotalSteps: int64(counts.Total), PendingSteps: int64(counts.Pending), InProgressSteps: int64(counts.InProgress),
 		CompletedSteps: int64(counts.Complete), FailedSteps: int64(counts.Failed), ReadySteps: int64(counts.Ready),
-		ExecutionStatus: string(execution.Status), RecommendedAction: execution.RecommendedAction,
+		ExecutionStatus: execution.Status, RecommendedAction: execution.RecommendedAction,
 		CompletionPercentage: execution.Percentage, HealthStatus: execution.Health, Steps: []client.StepReadiness{},
 	}
 	if t.State.Terminal() && t.State != workflow.TaskError { // a failed task has recommendations

@@ -143,7 +143,7 @@ func metaschemaFaults(err *jsonschema.SchemaValidationError) []Fault {
 		}
 		faults[at].Message = violationMessage(e.ErrorKind)
 		if n := len(e.InstanceLocation); n > 0 {
-			faults[at].Message = fmt.Sprintf("%q %s", wording.Clip(e.InstanceLocation[n-1], 64), faults[at].Message)
+			faults[at].Message = fmt.Sprintf("%.64q %s", e.InstanceLocation[n-1], faults[at].Message)
 		}
 	}
 	walk(failed)

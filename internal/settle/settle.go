@@ -159,7 +159,7 @@ func (s *settling) decideLone(plan *store.Plan, success *Success) (settlement st
 	settlement = store.Settlement{Claim: claim, Result: success.Report.Result, Plan: plan}
 	in := workflow.Reported{Step: claim.Step, Attempt: claim.Attempt, Success: true, RetryAfter: -1, Result: success.Report.Result}
 	var err error
-	if settlement.Progress, settlement.Effects, err = s.decide(plan, claim.Task.State, claim.Task.Progress, &in); err != nil {
+	if settlement.Progress, settlement.Effects, err = s.decide(plan, claim.Task.State, claim.Task.Progress, in); err != nil {
 		s.cfg.Logger.Debug("not settled at once", zap.Stringer("task_uuid", claim.TaskUUID), zap.Error(err))
 		return settlement, false
 	}
@@ -313,7 +313,7 @@ func (s *settling) successes(t *store.TakenTask) (in []workflow.Input, ours bool
 		if reported.Outcome != workflow.OutcomeSuccess || step == nil || step.Kind.Unfolds() && (s.rules == nil || reported.Result == nil) {
 			return nil, false
 		}
-		in[i] = &workflow.Reported{Step: reported.Step, Attempt: reported.Attempt, Success: true, RetryAfter: -1, Result: reported.Result}
+		in[i] = workflow.Reported{Step: reported.Step, Attempt: reported.Attempt, Success: true, RetryAfter: -1, Result: reported.Result}
 	}
 	return in, true
 }

@@ -51,7 +51,7 @@ func (r *reader) stepGraph(steps []workflow.StepTemplate, sources []stepSource) 
 		}
 		if first, twice := g.index[name]; twice {
 			r.errorf(sources[i].at, codeDuplicateStepName, sources[i].path+".name",
-				"there are two steps named %q; the first is in line %d", wording.Clip(name, 64), sources[first].at.line)
+				"there are two steps named %.64q; the first is in line %d", name, sources[first].at.line)
 			continue
 		}
 		g.index[name] = i
@@ -73,7 +73,7 @@ func (r *reader) linkParents(g *stepGraph, i int, names []string) {
 		p, exists := g.index[parent]
 		switch {
 		case parent == step.Name:
-			r.errorf(at, codeSelfDependency, source.path+".dependencies", "step %q depends on itself", wording.Clip(step.Name, 64))
+			r.errorf(at, codeSelfDependency, source.path+".dependencies", "step %.64q depends on itself", step.Name)
 		case !exists:
 			g.broken = true
 			hint := ""
@@ -81,7 +81,7 @@ func (r *reader) linkParents(g *stepGraph, i int, names []string) {
 				hint = suggestion(parent, names)
 			}
 			r.errorf(at, codeMissingDependency, source.path+".dependencies",
-				"step %q depends on %q, which does not exist%s", wording.Clip(step.Name, 64), wording.Clip(parent, 64), hint)
+				"step %.64q depends on %.64q, which does not exist%s", step.Name, parent, hint)
 		default:
 			g.parents[i] = append(g.parents[i], p)
 			g.via[i] = append(g.via[i], at)
@@ -97,10 +97,10 @@ func (r *reader) checkParents(step *workflow.StepTemplate, source stepSource) {
 	switch step.Kind {
 	case workflow.KindDecision:
 		r.errorf(source.kind, codeDecisionWithoutParent, source.path+".dependencies",
-			"step %q is a decision and needs at least one dependency to decide on", wording.Clip(step.Name, 64))
+			"step %.64q is a decision and needs at least one dependency to decide on", step.Name)
 	case workflow.KindDeferredConvergence:
 		r.errorf(source.kind, codeConvergenceWithoutParent, source.path+".dependencies",
-			"step %q is a deferred_convergence and needs at least one dependency to join", wording.Clip(step.Name, 64))
+			"step %.64q is a deferred_convergence and needs at least one dependency to join", step.Name)
 	}
 }
 
@@ -111,9 +111,9 @@ func (r *reader) checkWorkerTemplate(step *workflow.StepTemplate, source stepSou
 	if step.Batch != nil && step.Batch.WorkerTemplate != "" {
 		path := source.path + ".batch_config.worker_template"
 		if i, ok := g.index[step.Batch.WorkerTemplate]; !ok {
-			r.errorf(source.worker, codeMissingWorkerTemplate, path, "the worker_template %q is not a step of this template", wording.Clip(step.Batch.WorkerTemplate, 64))
+			r.errorf(source.worker, codeMissingWorkerTemplate, path, "the worker_template %.64q is not a step of this template", step.Batch.WorkerTemplate)
 		} else if g.steps[i].Kind != workflow.KindBatchWorker {
-			r.warnf(source.worker, codeMissingWorkerTemplate, path, "the worker_template %q is not a step of type batch_worker", wording.Clip(step.Batch.WorkerTemplate, 64))
+			r.warnf(source.worker, codeMissingWorkerTemplate, path, "the worker_template %.64q is not a step of type batch_worker", step.Batch.WorkerTemplate)
 		}
 	}
 	if step.Kind != workflow.KindBatchable {
@@ -125,7 +125,7 @@ func (r *reader) checkWorkerTemplate(step *workflow.StepTemplate, source stepSou
 	}
 	if i, ok := g.index[name]; !ok || g.steps[i].Kind != workflow.KindBatchWorker {
 		r.warnf(source.placeholder, codeMissingWorkerTemplate, source.path+".handler.initialization.worker_template_name",
-			"%q is not a step of type batch_worker of this template", wording.Clip(name, 64))
+			"%.64q is not a step of type batch_worker of this template", name)
 	}
 }
 
@@ -137,7 +137,7 @@ func (r *reader) checkOrphans(g *stepGraph) {
 	}
 	for i := range g.steps {
 		if len(g.steps[i].Dependencies) == 0 && g.children[i] == 0 && g.steps[i].Kind != workflow.KindCompensation {
-			r.warnf(g.sources[i].at, codeOrphanStep, g.sources[i].path, "step %q depends on no step and no step depends on it", wording.Clip(g.steps[i].Name, 64))
+			r.warnf(g.sources[i].at, codeOrphanStep, g.sources[i].path, "step %.64q depends on no step and no step depends on it", g.steps[i].Name)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (r *reader) checkBatchWorkers(g *stepGraph) {
 	for i := range g.steps {
 		if g.steps[i].Kind == workflow.KindBatchWorker && !slices.ContainsFunc(g.parents[i], func(p int) bool { return g.steps[p].Kind == workflow.KindBatchable }) {
 			r.warnf(g.sources[i].kind, codeBatchWorkerUnreachable, g.sources[i].path,
-				"step %q is a batch_worker but depends on no batchable step: it will never run", wording.Clip(g.steps[i].Name, 64))
+				"step %.64q is a batch_worker but depends on no batchable step: it will never run", g.steps[i].Name)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (r *reader) checkCompensations(g *stepGraph) {
 			continue
 		}
 		r.errorf(g.sources[i].compensation, codeCompensation, g.sources[i].path+".compensation",
-			"step %q is to be undone by %q, %s", wording.Clip(g.steps[i].Name, 64), wording.Clip(name, 64), problem)
+			"step %.64q is to be undone by %.64q, %s", g.steps[i].Name, name, problem)
 	}
 	for i := range g.steps {
 		if g.steps[i].Kind != workflow.KindCompensation {
@@ -250,8 +250,8 @@ func (r *reader) checkJoinsOf(g *stepGraph, decision int, below [][]int) {
 		}
 		if a, b, found := apart(g.parents[i], branches, decision); found {
 			r.warnf(g.sources[i].at, codeJoinOfBranches, g.sources[i].path+".join",
-				"step %q waits for %q and %q, of which the decision %q may create one alone; with join: existing it waits for what exists",
-				wording.Clip(s.Name, 64), wording.Clip(g.steps[a].Name, 64), wording.Clip(g.steps[b].Name, 64), wording.Clip(g.steps[decision].Name, 64))
+				"step %.64q waits for %.64q and %.64q, of which the decision %.64q may create one alone; with join: existing it waits for what exists",
+				s.Name, g.steps[a].Name, g.steps[b].Name, g.steps[decision].Name)
 		}
 	}
 }
@@ -335,74 +335,42 @@ func (g *stepGraph) unwind(start, last int, from map[int]int) ([]int, position) 
 	return cycle, g.via[start][slices.Index(g.parents[start], next)]
 }
 
-// knots are the strongly connected components of more than one step, by
-// Tarjan's algorithm with its own stack, in the order of the file.
-func (g *stepGraph) knots() [][]int {
-	n := len(g.steps)
-	s := knotSearch{g: g, order: make([]int, n), low: make([]int, n), onStack: make([]bool, n)}
-	for i := range n {
-		if s.order[i] == 0 {
-			s.visit(i)
-		}
-	}
-	slices.SortFunc(s.found, func(a, b []int) int { return slices.Min(a) - slices.Min(b) })
-	return s.found
-}
-
-type knotSearch struct {
-	g       *stepGraph
-	order   []int // number of the visit, from 1; 0: not visited
-	low     []int // smallest visit number that can be reached
-	onStack []bool
-	stack   []int
-	visits  int
-	found   [][]int
-}
-
-func (s *knotSearch) visit(root int) {
-	type call struct{ step, next int }
-	s.enter(root)
-	for calls := []call{{step: root}}; len(calls) > 0; {
-		c := &calls[len(calls)-1]
-		if c.next < len(s.g.parents[c.step]) {
-			p := s.g.parents[c.step][c.next]
-			c.next++
-			if s.order[p] == 0 {
-				s.enter(p)
-				calls = append(calls, call{step: p})
-			} else if s.onStack[p] {
-				s.low[c.step] = min(s.low[c.step], s.order[p])
+// knots are the strongly connected components of more than one step, by Tarjan's algorithm,
+// in the order of the file. The recursion is as deep as the longest chain of steps.
+func (g *stepGraph) knots() (found [][]int) {
+	n, visits, stack := len(g.steps), 0, []int(nil)
+	order, low, onStack := make([]int, n), make([]int, n), make([]bool, n) // order is the number of the visit, from 1
+	var visit func(i int)
+	visit = func(i int) {
+		visits++
+		order[i], low[i], onStack[i] = visits, visits, true
+		stack = append(stack, i)
+		for _, p := range g.parents[i] {
+			if order[p] == 0 {
+				visit(p)
+				low[i] = min(low[i], low[p])
+			} else if onStack[p] {
+				low[i] = min(low[i], order[p])
 			}
-			continue
 		}
-		done := c.step
-		calls = calls[:len(calls)-1]
-		if len(calls) > 0 {
-			caller := calls[len(calls)-1].step
-			s.low[caller] = min(s.low[caller], s.low[done])
+		if low[i] < order[i] {
+			return
 		}
-		s.leave(done)
+		at := slices.Index(stack, i)
+		knot := slices.Clone(stack[at:])
+		stack = stack[:at]
+		for _, k := range knot {
+			onStack[k] = false
+		}
+		if len(knot) > 1 {
+			found = append(found, knot)
+		}
 	}
-}
-
-func (s *knotSearch) enter(i int) {
-	s.visits++
-	s.order[i], s.low[i] = s.visits, s.visits
-	s.stack = append(s.stack, i)
-	s.onStack[i] = true
-}
-
-func (s *knotSearch) leave(i int) {
-	if s.low[i] != s.order[i] {
-		return
+	for i := range n {
+		if order[i] == 0 {
+			visit(i)
+		}
 	}
-	at := slices.Index(s.stack, i)
-	knot := slices.Clone(s.stack[at:])
-	s.stack = s.stack[:at]
-	for _, k := range knot {
-		s.onStack[k] = false
-	}
-	if len(knot) > 1 {
-		s.found = append(s.found, knot)
-	}
+	slices.SortFunc(found, func(a, b []int) int { return slices.Min(a) - slices.Min(b) })
+	return found
 }

@@ -256,7 +256,7 @@ func expandBraces(pattern string) ([]string, error) {
 	work, done := []string{pattern}, []string(nil)
 	for len(work) > 0 {
 		if len(work)+len(done) > maxBraceExpansions {
-			return nil, fmt.Errorf("the pattern %q stands for more than %d patterns", wording.Clip(pattern, 200), maxBraceExpansions)
+			return nil, fmt.Errorf("the pattern %.200q stands for more than %d patterns", pattern, maxBraceExpansions)
 		}
 		p := work[0]
 		work = work[1:]
@@ -311,7 +311,7 @@ func matchGlob(pattern, name string) (bool, error) {
 func checkGlob(pattern string) error {
 	for part := range strings.SplitSeq(pattern, "/") {
 		if _, err := path.Match(part, ""); err != nil {
-			return fmt.Errorf("the pattern %q is malformed", wording.Clip(pattern, 200))
+			return fmt.Errorf("the pattern %.200q is malformed", pattern)
 		}
 	}
 	return nil
@@ -331,7 +331,7 @@ func matchParts(pattern, name []string) (bool, error) {
 			case ok && i < len(name):
 				fits, err := path.Match(part, name[i])
 				if err != nil {
-					return false, fmt.Errorf("the pattern %q is malformed", wording.Clip(part, 200))
+					return false, fmt.Errorf("the pattern %.200q is malformed", part)
 				}
 				next[i+1] = fits
 			}

@@ -161,7 +161,7 @@ func (m *mapping) done() {
 		case noted:
 			v.odd(note.code, "has no effect: %s", note.why)
 		default:
-			v.warnf(codeUnknownKey, "the unknown key %q is ignored%s", wording.Clip(f.key, 64), suggestion(f.key, m.known))
+			v.warnf(codeUnknownKey, "the unknown key %.64q is ignored%s", f.key, suggestion(f.key, m.known))
 		}
 	}
 }
@@ -266,7 +266,7 @@ func word[T ~string](v value, code string, allowed ...T) T {
 	for i := range allowed {
 		words[i] = string(allowed[i])
 	}
-	v.wrong(code, "cannot be %q; it can be %s%s", wording.Clip(text, 64), alternatives(words), suggestion(text, words))
+	v.wrong(code, "cannot be %.64q; it can be %s%s", text, alternatives(words), suggestion(text, words))
 	return ""
 }
 

@@ -34,16 +34,16 @@ func (r *reader) readDocument(src []byte) *node {
 		r.errorf(at, codeSyntax, "", "the file is not UTF-8 text")
 		return nil
 	}
-	tokens := r.tokenize(src)
-	if tokens == nil {
-		return nil
-	}
-	body := r.parse(tokens)
+	body := r.parse(src)
 	if body == nil {
 		return nil
 	}
 	c := converter{reader: r, anchors: map[string]*node{}}
-	return c.document(body)
+	root := c.convert(body)
+	if c.full {
+		return nil
+	}
+	return root
 }
 
 // firstBadByte finds the first byte that is not part of a UTF-8 text, or is NUL, which
@@ -67,13 +67,7 @@ func firstBadByte(src []byte) (position, bool) {
 
 // tokenize returns the tokens of the first document that has content, without
 // comments and directives; a second document with content is an error.
-func (r *reader) tokenize(src []byte) (tokens token.Tokens) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.errorf(position{1, 1}, codeSyntax, "", "the YAML cannot be read: %s", wording.Line(fmt.Sprint(p)))
-			tokens = nil
-		}
-	}()
+func (r *reader) tokenize(src []byte) token.Tokens {
 	all := lexer.Tokenize(string(src))
 	if bad := all.InvalidToken(); bad != nil {
 		r.errorf(tokenPosition(bad), codeSyntax, "", "%s", syntaxMessage(bad.Error))
@@ -122,13 +116,17 @@ func splitDocuments(all token.Tokens) []token.Tokens {
 }
 
 // parse builds the syntax tree of one document, or reports its fault.
-func (r *reader) parse(tokens token.Tokens) (body ast.Node) {
+func (r *reader) parse(src []byte) (body ast.Node) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.errorf(tokenPosition(tokens[0]), codeSyntax, "", "the YAML cannot be read: %s", wording.Line(fmt.Sprint(p)))
+			r.errorf(position{1, 1}, codeSyntax, "", "the YAML cannot be read: %s", wording.Line(fmt.Sprint(p)))
 			body = nil
 		}
 	}()
+	tokens := r.tokenize(src)
+	if tokens == nil {
+		return nil
+	}
 	var guard shapeGuard
 	if at, complaint := guard.check(tokens); complaint != "" {
 		r.errorf(tokenPosition(at), codeTooLarge, "", "%s", complaint)

@@ -44,6 +44,7 @@ type node struct {
 	text   string      // of a scalar: as written, escapes and folds resolved
 	number json.Number // of a number: its JSON form; "" for infinity and NaN
 	fields []field
+	index  map[string]int // of many fields, by key
 	items  []*node
 	size   int // bytes of content with all aliases followed
 	height int // levels of nesting with all aliases followed
@@ -56,13 +57,36 @@ type field struct {
 	value *node
 }
 
+// fewKeys is how many keys of a mapping are compared one by one; an index is made of more.
+const fewKeys = 16
+
 func (n *node) field(key string) *field {
+	if n.index != nil {
+		if i, ok := n.index[key]; ok {
+			return &n.fields[i]
+		}
+		return nil
+	}
 	for i := range n.fields {
 		if n.fields[i].key == key {
 			return &n.fields[i]
 		}
 	}
 	return nil
+}
+
+// add appends a field that the mapping does not have.
+func (n *node) add(f field) {
+	n.fields = append(n.fields, f)
+	switch {
+	case n.index != nil:
+		n.index[f.key] = len(n.fields) - 1
+	case len(n.fields) > fewKeys:
+		n.index = make(map[string]int, 2*len(n.fields))
+		for i := range n.fields {
+			n.index[n.fields[i].key] = i
+		}
+	}
 }
 
 // empty reports whether a mapping or list has nothing in it.
@@ -75,15 +99,6 @@ type converter struct {
 	spare   []node // allocated and not used yet
 	merged  int    // fields copied by merge keys
 	full    bool   // a limit was passed; the tree is not used
-}
-
-// document returns the root, or nil when a limit was passed.
-func (c *converter) document(body ast.Node) *node {
-	root := c.convert(body)
-	if c.full {
-		return nil
-	}
-	return root
 }
 
 func (c *converter) convert(n ast.Node) *node {
@@ -250,7 +265,6 @@ func (c *converter) list(n *ast.SequenceNode) *node {
 func (c *converter) mapping(n ast.Node, values []*ast.MappingValueNode) *node {
 	made := c.node(node{kind: yamlMap, pos: tokenPosition(n.GetToken()), size: expandedNodeBytes,
 		fields: make([]field, 0, len(values))})
-	seen := keyPlaces{node: made}
 	var merges []*node
 	for i, v := range values {
 		if c.full {
@@ -266,23 +280,23 @@ func (c *converter) mapping(n ast.Node, values []*ast.MappingValueNode) *node {
 		}
 		key := c.key(v.Key)
 		value := c.convert(v.Value)
-		if first, twice := seen.find(key); twice {
-			c.reader.errorf(at, codeDuplicateKey, "", "the key %q is already in this mapping, in line %d", wording.Clip(key, 64), first.line)
+		if first := made.field(key); first != nil {
+			c.reader.errorf(at, codeDuplicateKey, "", "the key %.64q is already in this mapping, in line %d", key, first.pos.line)
 			continue
 		}
-		seen.add(field{key: key, pos: at, value: value})
+		made.add(field{key: key, pos: at, value: value})
 		c.grow(made, value)
 		made.size += len(key)
 	}
 	for _, m := range merges {
-		c.merge(made, m, &seen)
+		c.merge(made, m)
 	}
 	return made
 }
 
 // merge adds the fields of a mapping, or of a list of mappings, that the
 // target does not have; earlier entries of a list win.
-func (c *converter) merge(into, from *node, seen *keyPlaces) {
+func (c *converter) merge(into, from *node) {
 	switch from.kind {
 	case yamlNull:
 	case yamlList:
@@ -291,7 +305,7 @@ func (c *converter) merge(into, from *node, seen *keyPlaces) {
 				c.reader.errorf(item.pos, codeType, "", "a merge key takes a mapping or a list of mappings")
 				continue
 			}
-			c.merge(into, item, seen)
+			c.merge(into, item)
 		}
 	case yamlMap:
 		for _, f := range from.fields {
@@ -299,8 +313,8 @@ func (c *converter) merge(into, from *node, seen *keyPlaces) {
 				c.limit(into.pos, "the merge keys of this file expand to too much")
 				return
 			}
-			if _, has := seen.find(f.key); !has {
-				seen.add(f)
+			if into.field(f.key) == nil {
+				into.add(f)
 				c.grow(into, f.value)
 				into.size += len(f.key)
 			}
@@ -349,40 +363,6 @@ func (c *converter) key(n ast.Node) string {
 	}
 	node := c.scalar(n)
 	return node.text
-}
-
-// keyPlaces finds the existing keys of a mapping. Most mappings have few, which are compared
-// one by one; an index is made for those with many.
-type keyPlaces struct {
-	node  *node
-	index map[string]position
-}
-
-const fewKeys = 16
-
-func (k *keyPlaces) find(key string) (position, bool) {
-	if k.index != nil {
-		at, ok := k.index[key]
-		return at, ok
-	}
-	if f := k.node.field(key); f != nil {
-		return f.pos, true
-	}
-	return position{}, false
-}
-
-// add appends a field to the mapping.
-func (k *keyPlaces) add(f field) {
-	k.node.fields = append(k.node.fields, f)
-	switch {
-	case k.index != nil:
-		k.index[f.key] = f.pos
-	case len(k.node.fields) > fewKeys:
-		k.index = make(map[string]position, 2*len(k.node.fields))
-		for _, f := range k.node.fields {
-			k.index[f.key] = f.pos
-		}
-	}
 }
 
 func isMergeKey(n ast.Node) bool {

@@ -33,7 +33,7 @@ func TestStepsThatMakeBatchesRunAnyNumberOfTimes(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "runs") {
 			i := rapid.IntRange(0, workers-1).Draw(t, "runs again")
-			h.do(RunAgain{Step: must(plan.StepNumber(fmt.Sprint("b", i)))})
+			h.do(Operation{Action: ActionRunAgain, Step: must(plan.StepNumber(fmt.Sprint("b", i)))})
 			decide(i)
 			require.LessOrEqual(t, len(h.progress.Steps), len(plan.Steps)+(2*workers-1)*most)
 		}
@@ -53,7 +53,7 @@ func TestTheLargestBatchesRunAnyNumberOfTimes(t *testing.T) {
 		h.decides("b0", result)
 		require.Equal(t, TaskStepsInProcess, h.state)
 		require.Len(t, h.progress.Steps, 10_002)
-		h.do(RunAgain{Step: 0})
+		h.do(Operation{Action: ActionRunAgain, Step: 0})
 	}
 }
 
@@ -63,10 +63,10 @@ func TestThereMayBeTooManyBatches(t *testing.T) {
 		h.decides(name, batches("w_"+name, 10_000))
 	}
 	e := h.decides("b3", batches("w_b3", 1_993))
-	require.Equal(t, ReasonInvalidOutcome+": 1993 batches are asked for; the task has no room for so many among its 32000 numbers", e.End[0].Reason)
+	require.Equal(t, reasonInvalidOutcome+": 1993 batches are asked for; the task has no room for so many among its 32000 numbers", e.End[0].Reason)
 
-	h.do(RunAgain{Step: must(h.plan.StepNumber("b1"))})
-	h.do(RunAgain{Step: must(h.plan.StepNumber("b3"))})
+	h.do(Operation{Action: ActionRunAgain, Step: must(h.plan.StepNumber("b1"))})
+	h.do(Operation{Action: ActionRunAgain, Step: must(h.plan.StepNumber("b3"))})
 	h.decides("b3", batches("w_b3", 1_993))
 	require.Equal(t, 10_008, h.progress.groupOf(must(h.plan.StepNumber("w_b3"))).First, "where others were")
 }
@@ -76,7 +76,7 @@ func TestThereMayBeTooManyBatches(t *testing.T) {
 func TestADecisionGivesNoNumberOutThatItHasForgotten(t *testing.T) {
 	h := begin(t, splitters(t, 2))
 	h.decides("b0", batches("w_b0", 3))
-	e := h.do(RunAgain{Step: 0}, Reported{Step: 1, Attempt: 1, Success: true, Result: batches("w_b1", 2)})
+	e := h.do(Operation{Action: ActionRunAgain, Step: 0}, Reported{Step: 1, Attempt: 1, Success: true, Result: batches("w_b1", 2)})
 	require.Equal(t, []int{4, 5}, e.Remove)
 	require.Equal(t, 7, h.progress.Groups[0].First)
 	h.decides("b0", batches("w_b0", 3))

@@ -1,24 +1,23 @@
 package workflow
 
-// A TaskTransition is one edge of the task machine.
-type TaskTransition struct {
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A taskTransition is one edge of the task machine.
+type taskTransition struct {
 	From  TaskState
 	Event string
 	To    TaskState
 }
 
-// A StepTransition is one edge of the step machine.
-type StepTransition struct {
-	From  StepState
-	Event string
-	To    StepState
-}
-
-// TaskTransitions is the task machine as data. Advance may pass several edges in one
+// taskTransitions is the task machine as data. Advance may pass several edges in one
 // transaction; only observable states are recorded, but every recorded change is a path of
 // these edges.
-func TaskTransitions() []TaskTransition {
-	t := []TaskTransition{
+func taskTransitions() []taskTransition {
+	t := []taskTransition{
 		{TaskPending, "start", TaskInitializing},
 		{TaskInitializing, "ready_steps_found", TaskEnqueuingSteps},
 		{TaskInitializing, "no_steps_found", TaskComplete},
@@ -50,53 +49,18 @@ func TaskTransitions() []TaskTransition {
 		if from.Terminal() {
 			continue
 		}
-		t = append(t, TaskTransition{from, "cancel", TaskCancelled})
+		t = append(t, taskTransition{from, "cancel", TaskCancelled})
 		if from != TaskBlockedByFailures {
-			t = append(t, TaskTransition{from, "resolve", TaskResolvedManually})
+			t = append(t, taskTransition{from, "resolve", TaskResolvedManually})
 		}
 	}
 	return t
 }
 
-// StepTransitions is the step machine as data.
-func StepTransitions() []StepTransition {
-	t := []StepTransition{
-		{StepPending, "enqueue", StepEnqueued},
-		{StepEnqueued, "start", StepInProgress},
-		{StepInProgress, "report_success", StepEnqueuedForOrchestration},
-		{StepInProgress, "report_failure", StepEnqueuedAsErrorForOrchestration},
-		{StepInProgress, "lease_lost", StepEnqueuedAsErrorForOrchestration},
-		{StepInProgress, "hand_back", StepEnqueued},
-		{StepEnqueuedForOrchestration, "complete", StepComplete},
-		{StepEnqueuedForOrchestration, "fail", StepError}, // the result itself is invalid: a malformed outcome
-		{StepEnqueuedAsErrorForOrchestration, "wait_for_retry", StepWaitingForRetry},
-		{StepEnqueuedAsErrorForOrchestration, "retry_now", StepEnqueued},
-		{StepEnqueuedAsErrorForOrchestration, "fail", StepError},
-		{StepWaitingForRetry, "retry", StepEnqueued},
-		{StepPending, "fail", StepError},
-		{StepEnqueued, "fail", StepError},
-		{StepError, "reset", StepPending},
-		{StepComplete, "run_again", StepPending},
-		{StepResolvedManually, "run_again", StepPending},
-		{StepError, "run_again", StepPending},
-		{StepCancelled, "run_again", StepPending},
-	}
-	for _, from := range StepStates() {
-		if from.Terminal() && from != StepError {
-			continue
-		}
-		t = append(t,
-			StepTransition{from, "cancel", StepCancelled},
-			StepTransition{from, "resolve_manually", StepResolvedManually},
-			StepTransition{from, "complete_manually", StepComplete})
-	}
-	return t
-}
-
-// TaskPath reports whether a task can move from one state to another along TaskTransitions
+// taskPath reports whether a task can move from one state to another along taskTransitions
 // without passing a terminal state.
-func TaskPath(from, to TaskState) bool {
-	edges := TaskTransitions()
+func taskPath(from, to TaskState) bool {
+	edges := taskTransitions()
 	seen := map[TaskState]bool{from: true}
 	queue := []TaskState{from}
 	for len(queue) > 0 {
@@ -116,4 +80,18 @@ func TaskPath(from, to TaskState) bool {
 		}
 	}
 	return false
+}
+
+func TestTransitionTable(t *testing.T) {
+	for _, e := range taskTransitions() {
+		if e.From.Terminal() {
+			require.Contains(t, []string{"reset", "run_again"}, e.Event, "an ended task moves by an operator's hand alone")
+		}
+	}
+	require.True(t, taskPath(TaskPending, TaskComplete))
+	for _, s := range TaskStates() {
+		if s != TaskPending {
+			require.True(t, taskPath(TaskPending, s), "%s can be reached", s)
+		}
+	}
 }
