@@ -101,11 +101,14 @@ func (a *announced) to(worker uuid.UUID, token int64) {
 	a.token = max(a.token, token)
 }
 
-// claimedAhead records what a claim has announced, before its steps are added, and
-// whether it got steps ahead.
-func (s *slots) claimedAhead(r *store.ClaimRequest, claimed []store.Claimed, rest store.Rest) {
+// claimed records, before the steps of a claim are added, what it has announced, whether
+// it got steps ahead, and how long it took if it found any.
+func (s *slots) claimed(r *store.ClaimRequest, claimed []store.Claimed, rest store.Rest, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(claimed) > 0 {
+		s.pace.claimed(took)
+	}
 	a := &s.announced
 	a.refused = max(a.refused-1, 0)
 	if r.Ahead == 0 {
@@ -180,16 +183,15 @@ func (s *slots) nextAnnouncement() (worker uuid.UUID, before, token int64) {
 	return worker, before, token
 }
 
-// announcementDone records an announcement that succeeded and returns what begins; again
-// means the same as announce of ended.
-func (s *slots) announcementDone(worker uuid.UUID, token int64, err error) (begin []*execution, again bool) {
+// announcementDone records an announcement that succeeded.
+func (s *slots) announcementDone(worker uuid.UUID, token int64, err error) follows {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.announced.underWay = false
 	if err == nil && token > 0 {
 		s.announced.to(worker, token)
 	}
-	return s.beginLocked(time.Now()), s.mustAnnounceLocked()
+	return s.followsLocked(time.Now())
 }
 
 // announce announces to the database that steps claimed ahead begin, and begins them.
@@ -212,19 +214,10 @@ func (e *engine) announce() {
 		} else {
 			try = 0
 		}
-		var begin []*execution
-		begin, again = e.slots.announcementDone(worker, token, err)
-		for _, x := range begin {
-			e.start(x)
-		}
+		after := e.slots.announcementDone(worker, token, err)
+		again, after.announce = after.announce, false
+		e.follow(after)
 	}
-}
-
-// claimTook records the duration of a claim that found steps.
-func (s *slots) claimTook(took time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pace.claimed(took)
 }
 
 // stale removes the steps claimed ahead that have waited too long for a permit; the

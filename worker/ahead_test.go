@@ -50,12 +50,9 @@ func TestStaleStepsAreGivenBack(t *testing.T) {
 	s := newSlots(1, 1, 100)
 	var all []*execution
 	for token := range int64(5) {
-		x := &execution{phase: phaseWaiting, leaseEnd: time.Now().Add(time.Hour)}
-		x.key.Token = token + 1
-		all = append(all, x)
+		all = append(all, newExecution(store.Claimed{Token: token + 1}, time.Now().Add(time.Hour)))
 	}
-	begin, _ := s.add(all)
-	require.Len(t, begin, 1)
+	require.Len(t, s.add(all).begin, 1)
 	require.Empty(t, s.stale(time.Now()), "just claimed")
 	stale := s.stale(time.Now().Add(2 * maxAheadAge))
 	require.Equal(t, all[2:], stale, "all but the configured prefetch")

@@ -40,8 +40,8 @@ func (s *slots) overdue(now time.Time) (late []*execution) {
 				next = x.deadline
 			}
 		case x.ctx.expire(): // else its context has ended already, for another reason
-			s.zombieLocked(x)
-			s.winReportLocked(x, false)
+			s.zombieLocked(x, true)
+			s.move(x, phaseRunning, phaseReporting)
 			late = append(late, x)
 		}
 	}

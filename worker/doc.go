@@ -12,11 +12,13 @@
 // registry.go and resolver.go (how a template finds its handler).
 //
 // The engine: look.go claims as many steps as there are free permits, job.go computes per
-// claim what its steps have in common, slots.go accounts for permits and claims,
-// leases.go for leases, deadlines.go for time limits, run.go runs one step,
-// lazy_context.go is its context, outcome.go turns what a handler returned into a report,
-// reporter.go sends reports in batches and retries them until they are accepted or
-// rejected, saver.go does the same with checkpoints, yield.go reruns steps that yielded,
+// claim what its steps have in common, slots.go accounts for permits and draws the states
+// of an execution, room.go says how many steps may be claimed, leases.go accounts for
+// leases, deadlines.go for time limits, run.go runs one step and turns what its handler
+// returned into its ending, lazy_context.go is its context, ending.go records the ending,
+// delivery.go sends what is to be stored in batches and retries them until they are
+// answered, reporter.go so delivers reports, settle.go decides what follows from
+// successes, saver.go delivers checkpoints, yield.go reruns steps that yielded,
 // heartbeat.go extends the leases, stop.go stops in order.
 //
 // Handlers are at-least-once: a step whose worker vanished runs again. The token of the

@@ -77,7 +77,7 @@ func newEngine(cfg engineConfig, id *identity, b board, c *chain, q *queues, pub
 	e.slots.onZombies = func(count int) { m.HandlersZombie.Set(float64(count)) }
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	e.handlersCtx, e.endHandlers = context.WithCancelCause(e.base)
-	e.reporter = newReporter(e, publisher)
+	e.reporter = newReporter(e)
 	e.saver = newSaver(e)
 	others := newReplicas(id.get(), cfg.DomainEvents.RememberedIDs, cfg.Bus, publisher, log, m)
 	e.publishing = newPublishing(e.base, cfg.DomainEvents, cfg.Publishers, cfg.Bus, others, cfg.MaxConcurrent, log, m)
@@ -110,13 +110,12 @@ func (e *engine) work(x *execution) {
 			e.log.Error("the engine panicked", zap.Any("panic", r), zap.Stack("stack"))
 		}
 		e.abandon(x)
-		if next := e.finish(x, nil, typed(TypePanic, "the handler ended its goroutine")); next != nil {
+		if next := e.finish(x, failing(typed(TypePanic, "the handler ended its goroutine"))); next != nil {
 			e.start(next)
 		}
 	}()
 	for x != nil {
-		result, err := e.execute(x)
-		x = e.finish(x, result, err)
+		x = e.finish(x, e.execute(x))
 	}
 	ended = true
 }

@@ -48,7 +48,7 @@ func (h *heartbeat) run(ctx context.Context) error {
 		}
 		err := h.beat(ctx)
 		h.warnOfPending()
-		h.e.resume() // in case a due look does not come
+		h.e.follow(h.e.slots.resume()) // in case a due look does not come
 		next := h.interval
 		if err != nil {
 			next = max(h.interval/5, 50*time.Millisecond)
@@ -184,7 +184,5 @@ func (e *engine) lose(lost []*execution, why string) {
 		e.log.Warn("lease lost", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step),
 			zap.Int("attempt", x.claim.Attempt), zap.String("why", why))
 	}
-	if e.slots.payNow() {
-		e.wake()
-	}
+	e.follow(e.slots.pay())
 }

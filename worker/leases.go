@@ -39,7 +39,7 @@ func (s *slots) lose(tokens []int64) (lost []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, token := range tokens {
-		if x := s.claims[token]; x != nil && !x.handing && s.loseLocked(x) {
+		if x := s.claims[token]; x != nil && s.loseLocked(x) {
 			lost = append(lost, x)
 		}
 	}
@@ -53,7 +53,7 @@ func (s *slots) expire(now time.Time, grace time.Duration) (lost []*execution, n
 	defer s.mu.Unlock()
 	next = -1
 	for _, x := range s.claims {
-		if x.handing || x.phase != phaseWaiting && x.phase != phaseRunning {
+		if x.phase != phaseWaiting && x.phase != phaseRunning {
 			continue
 		}
 		left := x.leaseEnd.Add(grace).Sub(now)
@@ -68,17 +68,15 @@ func (s *slots) expire(now time.Time, grace time.Duration) (lost []*execution, n
 }
 
 func (s *slots) loseLocked(x *execution) bool {
-	switch x.phase {
-	case phaseWaiting:
+	switch {
+	case s.move(x, phaseWaiting, phaseLost):
 		is := func(w *execution) bool { return w == x }
 		s.waiting, s.yielded = slices.DeleteFunc(s.waiting, is), slices.DeleteFunc(s.yielded, is)
-	case phaseRunning:
-		s.zombieLocked(x)
+	case s.move(x, phaseRunning, phaseLost):
+		s.zombieLocked(x, true)
 		x.ctx.end(ErrLeaseLost)
 	default:
 		return false
 	}
-	x.phase, x.lost = phaseGone, true
-	delete(s.claims, x.key.Token)
 	return true
 }

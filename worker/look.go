@@ -24,7 +24,7 @@ func (e *engine) Look(ctx context.Context, w coordinator.Wake) (coordinator.Outc
 	awaited := e.slots.awaited()
 	out, err := e.look(ctx, w)
 	if awaited { // yielded steps continue behind the found ones
-		e.resume()
+		e.follow(e.slots.resume())
 	}
 	if e.cfg.Report.Breaker.Wait() == 0 && e.slots.usage().waiting > e.cfg.Prefetch && (out.RetryIn == 0 || out.RetryIn > maxAheadAge) {
 		out.RetryIn = maxAheadAge // to hand back what still waits then
@@ -107,7 +107,7 @@ func (e *engine) giveBackStale(ctx context.Context) {
 	}
 	if err := e.handBack(ctx, stale); err != nil {
 		e.log.Warn("steps claimed ahead were not handed back; they run here", zap.Error(err))
-		e.takeIn(stale)
+		e.follow(e.slots.add(stale))
 		return
 	}
 	e.log.Debug("handed back steps claimed ahead", zap.Int("steps", len(stale)))
@@ -194,9 +194,8 @@ func (e *engine) claim(ctx context.Context, want int, full bool) (got haul, err 
 	for i := range claimed {
 		got.waited = max(got.waited, claimed[i].ClaimedAt.Sub(claimed[i].EnqueuedAt))
 	}
-	e.slots.claimedAhead(&request, claimed, rest)
+	e.slots.claimed(&request, claimed, rest, time.Since(begin))
 	if len(claimed) > 0 {
-		e.slots.claimTook(time.Since(begin))
 		e.take(ctx, request.Worker, claimed, leaseEnd)
 	}
 	return got, nil
@@ -211,18 +210,7 @@ func (e *engine) take(ctx context.Context, worker uuid.UUID, claimed []store.Cla
 	e.count.claimed.Add(uint64(len(claimed)))
 	e.countClaimed(claimed)
 	e.unknown.took(claimed)
-	e.takeIn(e.prepare(ctx, worker, claimed, leaseEnd))
-}
-
-// takeIn adds claims and starts those that may begin.
-func (e *engine) takeIn(list []*execution) {
-	begin, announce := e.slots.add(list)
-	for _, x := range begin {
-		e.start(x)
-	}
-	if announce {
-		e.group.Go(e.announce)
-	}
+	e.follow(e.slots.add(e.prepare(ctx, worker, claimed, leaseEnd)))
 }
 
 func (e *engine) countClaimed(claimed []store.Claimed) {

@@ -147,7 +147,7 @@ func (p *publishing) prepare(x *execution, f *failure, plain bool) {
 	if x.job == nil || len(x.job.step.Events) == 0 {
 		return
 	}
-	r, step := &x.outcome.report, x.job.step
+	r, step := &x.report, x.job.step
 	x.published = nil
 	outcome := step.Outcome(x.claim.Attempt, workflow.AttemptsOf(step.StepTemplate, x.claim.MaxAttempts), r.Success, r.Retryable)
 	made := store.MadeEvents{}
@@ -189,7 +189,7 @@ func (x *execution) about(d *workflow.Event, outcome workflow.AttemptOutcome, f 
 		e.StepName = x.claim.Batch.Name
 	}
 	if f == nil {
-		e.Result = x.outcome.report.Result
+		e.Result = x.report.Result
 		e.Payload = e.Result
 		return e
 	}

@@ -112,11 +112,12 @@ func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{MaxConcurrent: 1}, says("x"))
 		r.start(t)
-		var batch []*outcome
+		var batch []*execution
 		for token := range int64(10) {
 			x := newExecution(store.Claimed{Token: token}, time.Now())
 			r.board.set(func(b *fakeBoard) { b.held[token] = x.claim })
-			batch = append(batch, &outcome{x, reportSuccess(x.key, json.RawMessage(`1`))})
+			x.report = x.success(json.RawMessage(`1`))
+			batch = append(batch, x)
 		}
 		r.board.set(func(b *fakeBoard) {
 			delete(b.held, 7) // and one report comes too late
@@ -148,17 +149,18 @@ func TestARefusedReportDoesNotFailTheOthers(t *testing.T) {
 
 func TestLargeResultsTravelInSeveralStatements(t *testing.T) {
 	t.Parallel()
-	of := func(sizes ...int) (items []*outcome) {
+	d := delivery[*execution, bool]{size: reportSize}
+	fitting := func(sizes ...int) int {
+		var list []*parcel[*execution, bool]
 		for _, n := range sizes {
-			items = append(items, &outcome{report: store.Report{Result: make(json.RawMessage, n)}})
+			list = append(list, &parcel[*execution, bool]{item: &execution{report: store.Report{Result: make(json.RawMessage, n)}}})
 		}
-		return items
+		return d.fitting(list)
 	}
-	size := func(o *outcome) int { return len(o.report.Result) }
-	require.Equal(t, 3, fitting(of(1, 1, 1), size))
-	require.Equal(t, 1, fitting(of(maxReportBytes+1, 1), size), "a large one goes alone")
-	require.Equal(t, 2, fitting(of(maxReportBytes/2, maxReportBytes/2, 1), size))
-	require.Equal(t, 2, fitting(of(maxReportBytes/2, 1), size))
+	require.Equal(t, 3, fitting(1, 1, 1))
+	require.Equal(t, 1, fitting(maxReportBytes+1, 1), "a large one goes alone")
+	require.Equal(t, 2, fitting(maxReportBytes/2, maxReportBytes/2, 1))
+	require.Equal(t, 2, fitting(maxReportBytes/2, 1))
 }
 
 // Slow and pending reports are logged once.

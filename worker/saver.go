@@ -33,28 +33,25 @@ type kept struct {
 	leaseEnd time.Time // by the local clock
 }
 
-// saver sends checkpoints: those that handlers wait for and those of yields. Both go the
-// same way, in order, over at most one connection, so that the heartbeat finds a free one
-// however many handlers save at once. While the database is unavailable they are retried
-// like outcomes.
+func (v *saving) of() *execution { return v.x }
+
+// saver delivers checkpoints: those that handlers wait for and those of yields. Both go
+// the same way, in order, over at most one connection, so that the heartbeat finds a free
+// one however many handlers save at once.
 type saver struct {
-	e     *engine
-	batch *command.Batcher[*saving, kept]
+	delivery[*saving, kept]
 }
 
 func newSaver(e *engine) *saver {
-	s := &saver{e: e}
-	handlers := e.cfg.MaxConcurrent + e.cfg.Prefetch
-	s.batch = command.NewAsyncBatcher(command.BatcherConfig{
-		Name:     "worker-checkpoint",
-		MaxBatch: e.cfg.Report.MaxBatch,
-		// Room for every yield, and for checkpoints that handlers stopped waiting for
-		// during one flush: sending a yield again never waits for room.
-		MaxPending:   (4 + int(reportPatience/max(e.cfg.Checkpoint.SaveTimeout, time.Second))) * max(handlers, 1),
-		FlushTimeout: reportPatience,
-		Logger:       e.log,
-		Metrics:      e.metrics,
-	}, s.flush, s.answered)
+	s := &saver{delivery[*saving, kept]{e: e, what: "checkpoints"}}
+	s.size = func(v *saving) int {
+		return len(v.checkpoint.Cursor) + len(v.checkpoint.Accumulated) + len(v.checkpoint.Isolated)
+	}
+	s.send, s.alone = s.save, func(context.Context, *parcel[*saving, kept]) {} // fails with the rejection
+	// Room for every yield, and for checkpoints that handlers stopped waiting for during
+	// one flush: sending a yield again never waits for room.
+	flushes := 4 + int(reportPatience/max(e.cfg.Checkpoint.SaveTimeout, time.Second))
+	s.open("worker-checkpoint", flushes*max(e.cfg.MaxConcurrent+e.cfg.Prefetch, 1), s.answered)
 	return s
 }
 
@@ -112,23 +109,10 @@ func (s *saver) notSaved(x *execution, err error) error {
 	return fmt.Errorf("save a checkpoint: %w: %w", store.ErrUnavailable, err)
 }
 
-// savePoint is the end of an execution with a checkpoint to continue from.
-type savePoint struct{ store.Checkpoint }
-
-// Error implements error.
-func (p *savePoint) Error() string { return fmt.Sprintf("the handler yields after %d items", p.Items) }
-
 // yields accepts an execution whose handler has yielded.
-func (s *saver) yields(x *execution, p *savePoint) {
+func (s *saver) yields(x *execution, point *store.Checkpoint) {
 	s.e.metrics.StepYields.WithLabelValues(x.job.plan.Template.Namespace).Inc()
-	s.submit(&saving{x: x, checkpoint: p.Checkpoint, yielded: time.Now()})
-}
-
-func (s *saver) submit(v *saving) {
-	if err := s.batch.Add(s.e.base, v); err != nil {
-		// Only after Stop; the claim is handed back.
-		s.e.log.Warn("the checkpoint of a step was not saved", zap.Stringer("task_uuid", v.x.key.TaskUUID), zap.Int("step_no", v.x.key.Step), zap.Error(err))
-	}
+	s.submit(&saving{x: x, checkpoint: *point, yielded: time.Now()})
 }
 
 // answered handles the answers of yields that shared a flush.
@@ -139,12 +123,14 @@ func (s *saver) answered(list []command.Answer[*saving, kept]) {
 		case a.Err == nil && a.Result.Saved:
 			s.goOn(a.Item, a.Result)
 		case a.Err == nil:
-			s.lost(s.e.slots.giveUp(x))
+			if s.e.slots.endYield(x, phaseLost) {
+				s.lost([]*execution{x})
+			}
 		case refused(a.Err):
-			if s.e.slots.failYield(x) {
+			if s.e.slots.endYield(x, phaseReporting) {
 				err := &CheckpointError{Part: "content", err: a.Err}
 				s.refused(err)
-				s.e.reporter.failed(x, Permanent(err))
+				s.e.record(x, failing(Permanent(err)))
 			}
 		default:
 			s.submit(a.Item)
@@ -165,11 +151,9 @@ func (s *saver) goOn(v *saving, answer kept) {
 	claim.Checkpoint, claim.Ahead = progress, false // its beginning was announced
 	next := newExecution(claim, answer.leaseEnd)
 	next.job = v.x.job
-	begin := s.e.slots.goOn(v.x, next)
-	for _, x := range begin {
-		s.e.start(x)
-	}
-	if len(begin) == 0 {
+	after := s.e.slots.goOn(v.x, next)
+	s.e.follow(after)
+	if len(after.begin) == 0 {
 		s.e.wake() // hands it back if it waits too long
 	}
 	s.e.metrics.CheckpointRedispatch.Observe(time.Since(v.yielded).Seconds())
@@ -198,47 +182,17 @@ func (s *saver) refused(err error) {
 	s.e.metrics.CheckpointsRefused.WithLabelValues(reason).Inc()
 }
 
-// flush saves a batch.
-func (s *saver) flush(ctx context.Context, items []*saving) ([]kept, error) {
-	answers, errs := make([]kept, len(items)), make([]error, len(items))
-	for from := 0; from < len(items); {
-		to := from + fitting(items[from:], func(v *saving) int {
-			return len(v.checkpoint.Cursor) + len(v.checkpoint.Accumulated) + len(v.checkpoint.Isolated)
-		})
-		inHalves(items[from:to], answers[from:to], errs[from:to],
-			func(items []*saving) ([]kept, error) { return s.deliver(ctx, items) },
-			func(_ *saving, err error) (kept, error) { return kept{}, err })
-		from = to
-	}
-	return answers, batchError(errs)
-}
-
-// deliver retries one statement until it gets an answer, the database rejects its
-// content, or ctx ends.
-func (s *saver) deliver(ctx context.Context, items []*saving) ([]kept, error) {
+// save sends one statement.
+func (s *saver) save(ctx context.Context, items []*saving) ([]kept, error) {
 	list := make([]store.Checkpoint, len(items))
 	for i, v := range items {
 		list[i] = v.checkpoint
 	}
-	return retryUntilAnswered(ctx, s.e, "checkpoints", len(items), func(ctx context.Context) ([]kept, error) {
-		sent := time.Now()
-		saved, err := s.e.board.SaveCheckpoints(ctx, list, s.e.cfg.Checkpoint.MaxHistory, s.e.cfg.Lease)
-		answers := make([]kept, len(saved))
-		for i := range saved {
-			answers[i] = kept{saved[i], sent.Add(saved[i].Lease)}
-		}
-		return answers, err
-	})
-}
-
-// stop waits for the yields under way and stops saving.
-func (s *saver) stop(ctx context.Context) error {
-	deadline, _ := ctx.Deadline()
-	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/3) // the remaining time is for reports and leases
-	defer cancel()
-	err := s.e.slots.waitFor(ctx, func(u usage) bool { return u.yielding == 0 })
-	if err != nil {
-		err = fmt.Errorf("%d checkpoints not saved: %w", s.e.slots.usage().yielding, err)
+	sent := time.Now()
+	saved, err := s.e.board.SaveCheckpoints(ctx, list, s.e.cfg.Checkpoint.MaxHistory, s.e.cfg.Lease)
+	answers := make([]kept, len(saved))
+	for i := range saved {
+		answers[i] = kept{saved[i], sent.Add(saved[i].Lease)}
 	}
-	return errors.Join(err, s.batch.Stop(ctx))
+	return answers, err
 }

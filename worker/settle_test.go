@@ -36,7 +36,7 @@ func TestPromisesOnlyWhereNothingWaits(t *testing.T) {
 		"the board was not dry":     {func(s *slots) { s.looked(false) }, 0},
 		"a look is due":             {func(s *slots) { s.owed = true }, 0},
 		"draining":                  {func(s *slots) { s.drain() }, 0},
-		"too many outcomes":         {func(s *slots) { s.reporting = 10 }, 0},
+		"too many outcomes":         {func(s *slots) { s.in[phaseReporting] = 10 }, 0},
 		"promised already":          {func(s *slots) { s.promise(2) }, 1},
 		"promised and kept":         {func(s *slots) { s.keep(s.promise(2)) }, 3},
 		"dry again after it wasn't": {func(s *slots) { s.looked(false); s.looked(true) }, 3},
@@ -60,7 +60,7 @@ func TestAPromiseTakesRoomFromLooks(t *testing.T) {
 	s.looked(true)
 	require.Equal(t, 3, s.promise(3))
 	require.Zero(t, s.room(), "and the look is owed")
-	require.True(t, s.keep(3), "there is room, so it is due now")
+	require.True(t, s.keep(3).look, "there is room, so it is due now")
 	require.Equal(t, 3, s.room())
 }
 
@@ -125,8 +125,8 @@ steps:
 func TestKnownClaimsAreNotHandedBack(t *testing.T) {
 	t.Parallel()
 	s := newSlots(2, 1, 10)
-	begun, _ := s.add([]*execution{newExecution(store.Claimed{Token: 1}, time.Now().Add(time.Hour)), newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Hour)),
-		newExecution(store.Claimed{Token: 3}, time.Now().Add(time.Hour))})
+	begun := s.add([]*execution{newExecution(store.Claimed{Token: 1}, time.Now().Add(time.Hour)), newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Hour)),
+		newExecution(store.Claimed{Token: 3}, time.Now().Add(time.Hour))}).begin
 	require.Len(t, begun, 2)
 	s.lose([]int64{1}) // its handler continues
 	require.Equal(t, []store.ClaimKey{{Token: 4}}, s.unaccounted([]store.ClaimKey{{Token: 1}, {Token: 2}, {Token: 3}, {Token: 4}}))

@@ -12,16 +12,34 @@ import (
 	"github.com/tasker-go/tasker/store"
 )
 
-// phase is the state of an execution. Phases only advance.
+// phase is the state of an execution:
+//
+//	          permit          end, time limit           answer
+//	waiting ─────────▶ running ─────────────▶ reporting ─────▶ gone
+//	   │               │ │ │                    ▲    ▲
+//	   │               │ │ └─shutdown─▶ returned│    │
+//	   │               │ └─yield─▶ yielding ────┘    │ success: the fence decides
+//	   │               │              │ not storable │
+//	   └──lease over───┴──────────────┴──────────▶ lost
+//
+// A saved checkpoint makes a yielding execution gone; another one of the same claim waits
+// in its place. What waits, runs, returned or yields may be handed back: it is handing,
+// then gone, or what it was before if that fails.
+//
+// A permit belongs to the handler's goroutine until it returns, in whatever phase: a
+// handler whose execution was reported or lost in the meantime is a zombie.
 type phase uint8
 
 const (
-	phaseWaiting   phase = iota + 1 // claimed, waits for a permit
-	phaseRunning                    // its handler runs
-	phaseYielding                   // its handler has yielded; the checkpoint is under way to the database
-	phaseReporting                  // its outcome is under way to the database
-	phaseReturned                   // its handler gave up because of the shutdown
-	phaseGone                       // the claim is reported, handed back or lost
+	phaseWaiting   phase = iota // claimed, waits for a permit
+	phaseRunning                // its handler runs
+	phaseYielding               // its handler has yielded; the checkpoint is under way to the database
+	phaseReporting              // its outcome is under way to the database
+	phaseReturned               // its handler gave up because of the shutdown
+	phaseHanding                // being handed back; the answer shows whether the claim still holds
+	phaseLost                   // the claim is lost; a failure need not be reported
+	phaseGone                   // the claim is reported or handed back, or another execution has it
+	phases
 )
 
 // execution is one claimed step with everything needed until its outcome is reported. It
@@ -33,21 +51,21 @@ type execution struct {
 	key      store.ClaimKey
 	progress progress
 	ctx      lazyContext
-	context  StepContext // the handler's context
-	outcome  outcome     // filled in by the holder of the right to report
+	context  StepContext  // the handler's context
+	report   store.Report // made by the holder of the right to report
 	// published are the events to route after its report was accepted; nil: none.
 	published *publication
 	tx        *transaction // of a handler that works in one; used only by its goroutine
 	// queued: the handler waits for the connection of its transaction.
 	queued atomic.Bool
+	// mine: the handler's goroutine has the right to report, or to save the checkpoint.
+	mine bool
 
 	// The fields below are guarded by the slots' lock. The goroutine that has the permit
 	// may read job, which does not change once set.
 	job      *job // nil: not known yet
 	phase    phase
 	zombie   bool // reported or lost, but its handler still runs
-	lost     bool // the claim is lost; a failure need not be reported
-	handing  bool // being handed back; the answer shows whether the claim still holds
 	permit   int  // its index in running, from 1; 0: none
 	leaseEnd time.Time
 	since    time.Time // when it was claimed, by the local clock
@@ -56,18 +74,16 @@ type execution struct {
 }
 
 func newExecution(c store.Claimed, leaseEnd time.Time) *execution {
-	return &execution{
-		claim: c, key: c.Key(),
-		phase: phaseWaiting, leaseEnd: leaseEnd,
-	}
+	return &execution{claim: c, key: c.Key(), leaseEnd: leaseEnd}
 }
+
+func (x *execution) of() *execution { return x }
 
 func (x *execution) jobKey() jobKey { return jobKey{x.claim.PlanID, x.claim.PlanStep()} }
 
-// slots accounts for permits and claims. A permit belongs to a handler's goroutine until
-// it returns, even if its outcome was reported long ago (time limit) or does not count
-// any more (lease lost): so the number of running handlers is bounded. It is safe for
-// concurrent use.
+// slots accounts for permits and claims: permits bound the number of running handlers. It
+// is safe for concurrent use. Its methods change phases, by move alone; what follows from
+// a change is returned for the caller to do without the lock (engine.follow).
 //
 // A step takes the lock once, when its handler has ended: the end of one handler and the
 // beginning of the next on its permit are one change.
@@ -83,9 +99,8 @@ type slots struct {
 	yielded   []*execution // saved, wait for a look before they wait for a permit
 	pace      pace
 	announced announced
-	promised  int // permits for steps that are being claimed with a settlement
-	reporting int
-	yielding  int // checkpoints under way to the database, of ended executions
+	promised  int         // permits for steps that are being claimed with a settlement
+	in        [phases]int // claims by phase
 	zombies   int
 	onZombies func(count int) // called under the lock when zombies changes
 	owed      bool            // a look is due as soon as there is room
@@ -102,73 +117,72 @@ func newSlots(limit, prefetch, maxPending int) *slots {
 		deadlines: deadlines{passed: func() {}}}
 }
 
-// room returns how many steps may be claimed now. Without room a look is owed.
-func (s *slots) room() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	room := s.roomLocked()
-	s.owed = room == 0 && !s.draining
-	return room
-}
-
-// beyond returns how many of so many claims would not begin at once.
-func (s *slots) beyond(claims int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(claims-max(s.limit-len(s.running)-len(s.waiting)-s.promised, 0), 0)
-}
-
-func (s *slots) roomLocked() int {
-	if s.draining || s.reporting >= s.maxPending {
-		return 0
-	}
-	over := s.yielding + len(s.yielded) - s.asideLocked()
-	return max(s.limit+s.aheadLocked()-len(s.running)-len(s.waiting)-s.promised-over, 0)
-}
-
-// owe records that there is more to claim than there was room for, and reports whether
-// there is room again already.
-func (s *slots) owe() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
+// move takes an execution from one phase to another. It reports whether it was in the
+// first: of several that want to end an execution, one does.
+func (s *slots) move(x *execution, from, to phase) bool {
+	if x.phase != from {
 		return false
 	}
-	s.owed = true
-	return s.payLocked()
-}
-
-// payLocked reports whether the owed look should happen now.
-func (s *slots) payLocked() bool {
-	// Half of the steps claimed ahead run before the next claim: claims of one step each
-	// would cost as much as claims of many.
-	if room := s.roomLocked(); !s.owed || room == 0 || len(s.waiting) > s.aheadLocked()/2 {
-		return false
+	x.phase = to
+	s.in[from]--
+	s.in[to]++
+	if to == phaseLost || to == phaseGone {
+		delete(s.claims, x.key.Token)
 	}
-	s.owed = false
+	s.changedLocked()
 	return true
 }
 
-// payNow is payLocked for callers that made room by other means.
-func (s *slots) payNow() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.payLocked()
+// follows is what a change of the slots calls for.
+type follows struct {
+	begin    []*execution  // have got permits and must be started
+	next     *execution    // continues with the permit of an ended one
+	took     time.Duration // the ended one, since it got its permit
+	look     bool          // a look is owed and there is room
+	announce bool          // what begins next must be announced
 }
 
-// add adds claims and returns those that begin at once; the caller must run them. While
-// draining none begins: they wait to be handed back. announce means the same as for
-// ended.
-func (s *slots) add(claimed []*execution) (begin []*execution, announce bool) {
+// followsLocked assigns the free permits and returns what follows from it.
+func (s *slots) followsLocked(now time.Time) (f follows) {
+	for x := s.nextLocked(now); x != nil; x = s.nextLocked(now) {
+		f.begin = append(f.begin, x)
+	}
+	f.look, f.announce = s.payLocked(), s.mustAnnounceLocked()
+	return f
+}
+
+// follow does what follows from a change of the slots, except for next.
+func (e *engine) follow(f follows) {
+	for _, x := range f.begin {
+		e.start(x)
+	}
+	if f.announce {
+		e.group.Go(e.announce)
+	}
+	if f.look {
+		e.wake()
+	}
+}
+
+// add adds claims. While draining none begins: they wait to be handed back.
+func (s *slots) add(claimed []*execution) follows {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, x := range claimed {
-		x.since = now
-		s.claims[x.key.Token] = x
+		s.holdLocked(x, now)
 	}
 	s.waiting = append(s.waiting, inOrder(claimed)...)
-	return s.beginLocked(now), s.mustAnnounceLocked()
+	return s.followsLocked(now)
+}
+
+// holdLocked records a claim, also one that was to be handed back.
+func (s *slots) holdLocked(x *execution, now time.Time) {
+	if s.claims[x.key.Token] != x {
+		s.claims[x.key.Token] = x
+		s.in[x.phase]++
+	}
+	x.since = now
 }
 
 // nextLocked gives a permit to the claim that has waited longest. A claim whose lease has
@@ -189,7 +203,8 @@ func (s *slots) nextLocked(now time.Time) *execution {
 	} else {
 		s.waiting = slices.Delete(s.waiting, at, at+1)
 	}
-	x.phase, x.began = phaseRunning, now
+	s.move(x, phaseWaiting, phaseRunning)
+	x.began = now
 	s.running = append(s.running, x)
 	x.permit = len(s.running)
 	if x.job != nil {
@@ -208,82 +223,62 @@ func (s *slots) describe(x *execution, j *job) {
 	s.limitLocked(x, now)
 }
 
-// ending is how an execution ended.
-type ending uint8
-
-const (
-	endedWell     ending = iota + 1
-	endedBadly           // it failed
-	endedByStop          // it ended because of the shutdown
-	endedByYield         // it continues from a checkpoint
-	endedInTx            // the right to report was taken by winReport
-	endedReported        // the same, and the report is composed
-)
-
-// winReportLocked requests the right to report the end of an execution; only the first
-// caller gets it. A failure under a lost claim need not be reported; a success is, and
-// the fence decides.
-func (s *slots) winReportLocked(x *execution, success bool) bool {
-	switch {
-	case x.phase == phaseRunning:
-	case x.phase == phaseGone && x.lost && success:
-		x.lost = false
+// winLocked requests the right to report the end of an execution; only the first caller
+// gets it. A failure under a lost claim need not be reported; a success is, and the fence
+// decides.
+func (s *slots) winLocked(x *execution, how endingKind) bool {
+	if how == endSuccess && s.move(x, phaseLost, phaseReporting) {
 		s.claims[x.key.Token] = x
-	default:
-		return false
+		return true
 	}
-	x.phase = phaseReporting
-	s.reporting++
-	return true
+	return s.move(x, phaseRunning, phaseReporting)
 }
 
-// winReport requests the right to report the end of an execution before its permit is
+// winReport requests the right to report for a handler's goroutine before its permit is
 // free. After that nothing else reports it: neither its time limit nor the loss of its
 // lease.
-func (s *slots) winReport(x *execution, success bool) bool {
+func (s *slots) winReport(x *execution, how endingKind) (won bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.winReportLocked(x, success)
+	won = s.winLocked(x, how)
+	x.mine = x.mine || won
+	return won
 }
 
-func (s *slots) zombieLocked(x *execution) {
-	if x.permit > 0 && !x.zombie {
-		x.zombie = true
-		s.zombies++
-		s.onZombies(s.zombies)
+// zombieLocked marks an execution that was ended while its handler runs.
+func (s *slots) zombieLocked(x *execution, zombie bool) {
+	if x.zombie == zombie {
+		return
 	}
+	x.zombie = zombie
+	if zombie {
+		s.zombies++
+	} else {
+		s.zombies--
+	}
+	s.onZombies(s.zombies)
 }
 
-// ended is what follows the end of a handler.
-type ended struct {
-	took     time.Duration // since it got its permit
-	report   bool          // the caller must report the end or save the checkpoint
-	next     *execution    // continues with the permit
-	look     bool          // a look is owed and there is room
-	announce bool          // the caller must announce what begins next
-}
-
-// end frees the permit of an execution whose handler has ended.
-func (s *slots) end(x *execution, how ending) (e ended) {
+// end frees the permit of an execution whose handler has ended, and sets mine if it is
+// the first to end it.
+func (s *slots) end(x *execution, how endingKind) (f follows) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case how == endedInTx || how == endedReported:
-	case how == endedByYield:
-		e.report = s.yieldLocked(x)
-	case how != endedByStop:
-		e.report = s.winReportLocked(x, how == endedWell)
-	case x.phase == phaseRunning:
-		x.phase = phaseReturned
+	switch how {
+	case endSuccess, endFailure:
+		x.mine = x.mine || s.winLocked(x, how)
+	case endYield:
+		x.mine = s.move(x, phaseRunning, phaseYielding)
+	case endGivenUp:
+		s.move(x, phaseRunning, phaseReturned)
 	}
 	s.releaseLocked(x)
-	e.took = now.Sub(x.began)
-	s.pace.served(e.took)
-	s.changedLocked()
-	e.next, e.look = s.nextLocked(now), s.payLocked()
-	e.announce = s.mustAnnounceLocked()
-	return e
+	f.took = now.Sub(x.began)
+	s.pace.served(f.took)
+	f.next, f.look = s.nextLocked(now), s.payLocked()
+	f.announce = s.mustAnnounceLocked()
+	return f
 }
 
 func (s *slots) releaseLocked(x *execution) {
@@ -292,31 +287,22 @@ func (s *slots) releaseLocked(x *execution) {
 	s.running[x.permit-1], moved.permit = moved, x.permit
 	s.running[last], x.permit = nil, 0
 	s.running = s.running[:last]
-	if x.zombie {
-		x.zombie = false
-		s.zombies--
-		s.onZombies(s.zombies)
-	}
+	s.zombieLocked(x, false)
+	s.changedLocked()
 }
 
-// done removes claims whose reports were answered; look means the same as for ended.
-func (s *slots) done(list ...*execution) (look bool) {
+// done removes claims whose reports were answered.
+func (s *slots) done(list ...*execution) follows {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range list {
-		if x.phase != phaseReporting {
-			continue
-		}
-		x.phase = phaseGone
-		s.reporting--
-		delete(s.claims, x.key.Token)
+		s.move(x, phaseReporting, phaseGone)
 	}
-	s.changedLocked()
-	return s.payLocked()
+	return s.followsLocked(time.Now())
 }
 
 // drain stops the start of handlers and lists the claims that have not begun since the
-// last call. They stay held until forget.
+// last call. They stay held until they are handed back.
 func (s *slots) drain() (unstarted []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,23 +312,32 @@ func (s *slots) drain() (unstarted []*execution) {
 	return unstarted
 }
 
-// hand records that claims are being handed back, or that this has failed. During the
-// call a heartbeat that no longer finds them does not count them as lost.
-func (s *slots) hand(list []*execution, underWay bool) {
+// hand begins to hand back claims and returns those that nothing else has ended. During
+// the call a heartbeat that no longer finds them does not count them as lost.
+func (s *slots) hand(list []*execution) (keys []store.ClaimKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range list {
-		x.handing = underWay
+		if s.move(x, phaseWaiting, phaseHanding) || s.move(x, phaseRunning, phaseHanding) || s.move(x, phaseReturned, phaseHanding) || x.phase == phaseHanding {
+			keys = append(keys, x.key)
+		}
 	}
+	return keys
 }
 
-// forget drops claims that were handed back.
-func (s *slots) forget(list []*execution) {
+// handed ends hand: the claims are dropped, or held as before.
+func (s *slots) handed(list []*execution, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range list {
-		x.phase = phaseGone
-		delete(s.claims, x.key.Token)
+		to := phaseWaiting
+		switch {
+		case ok:
+			to = phaseGone
+		case x.permit > 0:
+			to = phaseRunning
+		}
+		s.move(x, phaseHanding, to)
 	}
 }
 
@@ -383,20 +378,23 @@ func (s *slots) cancelAll(cause error) {
 	}
 }
 
-// remains removes every remaining claim: unfinished ones, whose handlers did not begin,
-// yielded, or ended because of the shutdown, and the rest, which still run or could not
-// be reported.
-func (s *slots) remains() (unfinished, rest []*execution) {
+// remains takes every remaining claim out: unstarted ones, whose handlers did not begin or
+// yielded; those whose handlers returned because of the shutdown; and the rest, which
+// still run or could not be reported.
+func (s *slots) remains() (unstarted, returned, rest []*execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for token, x := range s.claims {
-		if x.phase == phaseReturned || x.phase == phaseWaiting || x.phase == phaseYielding {
-			unfinished = append(unfinished, x)
-		} else {
+	for _, x := range s.claims {
+		switch {
+		case s.move(x, phaseWaiting, phaseHanding), s.move(x, phaseYielding, phaseHanding):
+			unstarted = append(unstarted, x)
+		case x.phase == phaseReturned:
+			returned = append(returned, x)
+		default:
 			rest = append(rest, x)
 		}
-		delete(s.claims, token)
 	}
+	clear(s.claims)
 	s.waiting, s.yielded = nil, nil
-	return unfinished, rest
+	return unstarted, returned, rest
 }

@@ -47,9 +47,15 @@ type slotsModel struct {
 	owed      bool                // a look was owed and not paid
 }
 
-func (m *slotsModel) begin(list []*execution) {
-	for _, x := range list {
+func (m *slotsModel) follow(f follows) {
+	for _, x := range f.begin {
 		m.running[x] = true
+	}
+	if f.next != nil {
+		m.running[f.next] = true
+	}
+	if f.look {
+		m.owed = false
 	}
 }
 
@@ -66,8 +72,7 @@ func (m *slotsModel) claim(t *rapid.T) {
 		x.job = &job{limit: time.Duration(m.next) * time.Second}
 		list, m.tokens = append(list, x), append(m.tokens, x)
 	}
-	begin, _ := m.slots.add(list)
-	m.begin(begin)
+	m.follow(m.slots.add(list))
 	if n == room {
 		m.owed = !m.slots.owe()
 	}
@@ -87,40 +92,28 @@ func (m *slotsModel) pick(t *rapid.T, set map[*execution]bool) *execution {
 	return rapid.SampledFrom(list).Draw(t, "x")
 }
 
-func (m *slotsModel) paid(look bool) {
-	if look {
-		m.owed = false
-	}
-}
-
 func (m *slotsModel) end(t *rapid.T) {
 	x := m.pick(t, m.running)
-	e := m.slots.end(x, rapid.SampledFrom([]ending{endedWell, endedBadly}).Draw(t, "how"))
-	if e.report {
+	e := m.slots.end(x, rapid.SampledFrom([]endingKind{endSuccess, endFailure}).Draw(t, "how"))
+	if x.mine {
 		if m.reporting[x] {
 			t.Fatal("settled twice")
 		}
 		m.reporting[x] = true
 	}
 	delete(m.running, x)
-	if e.next != nil {
-		m.begin([]*execution{e.next})
-	}
-	m.paid(e.look)
+	m.follow(e)
 }
 
 // yield ends a handler that wants to continue.
 func (m *slotsModel) yield(t *rapid.T) {
 	x := m.pick(t, m.running)
-	e := m.slots.end(x, endedByYield)
-	if e.report {
+	e := m.slots.end(x, endYield)
+	if x.mine {
 		m.yielding[x] = true
 	}
 	delete(m.running, x)
-	if e.next != nil {
-		m.begin([]*execution{e.next})
-	}
-	m.paid(e.look)
+	m.follow(e)
 	if e.look && rapid.Bool().Draw(t, "others first") {
 		m.slots.letOthersFirst()
 	}
@@ -132,31 +125,31 @@ func (m *slotsModel) saved(t *rapid.T) {
 	delete(m.yielding, x)
 	switch rapid.IntRange(0, 3).Draw(t, "answer") {
 	case 0:
-		if len(m.slots.giveUp(x)) != 1 || len(m.slots.giveUp(x)) != 0 {
+		if !m.slots.endYield(x, phaseLost) || m.slots.endYield(x, phaseLost) {
 			t.Fatal("given up never or twice")
 		}
 	case 1:
-		if !m.slots.failYield(x) {
+		if !m.slots.endYield(x, phaseReporting) {
 			t.Fatal("it cannot fail")
 		}
 		m.reporting[x] = true
 	default:
 		next := newExecution(x.claim, x.leaseEnd)
 		next.job, m.tokens = x.job, append(m.tokens, next)
-		m.begin(m.slots.goOn(x, next))
-		if len(m.slots.goOn(x, next)) > 0 {
+		m.follow(m.slots.goOn(x, next))
+		if len(m.slots.goOn(x, next).begin) > 0 {
 			t.Fatal("it continued twice")
 		}
 	}
-	m.paid(m.slots.payNow())
+	m.follow(m.slots.pay())
 }
 
 // look ends an awaited look.
 func (m *slotsModel) look(*rapid.T) {
 	if m.slots.awaited() {
-		m.begin(m.slots.resume())
+		m.follow(m.slots.resume())
 	}
-	m.paid(m.slots.payNow())
+	m.follow(m.slots.pay())
 }
 
 func (m *slotsModel) timeout(t *rapid.T) {
@@ -179,7 +172,7 @@ func (m *slotsModel) lose(t *rapid.T) {
 			t.Fatal("an outcome being reported was given up")
 		}
 	}
-	m.paid(m.slots.payNow())
+	m.follow(m.slots.pay())
 }
 
 func (m *slotsModel) expire(t *rapid.T) {
@@ -187,14 +180,13 @@ func (m *slotsModel) expire(t *rapid.T) {
 	if next == 0 {
 		t.Fatal("left an ended execution")
 	}
-	m.paid(m.slots.payNow())
+	m.follow(m.slots.pay())
 }
 
 func (m *slotsModel) answer(t *rapid.T) {
 	x := m.pick(t, m.reporting)
-	look := m.slots.done(x)
+	m.follow(m.slots.done(x))
 	delete(m.reporting, x)
-	m.paid(look)
 }
 
 func (m *slotsModel) check(t *rapid.T) {
@@ -240,9 +232,9 @@ func TestWhatIsHandedBackIsNotLost(t *testing.T) {
 	}
 	list := s.drain()
 	require.Len(t, list, 2, "the third runs")
-	s.hand(list, true)
+	require.Len(t, s.hand(list), 2)
 	lost, _ := s.expire(end.Add(time.Second), 0)
 	require.Len(t, append(lost, s.lose(tokens)...), 1, "the running step")
-	s.hand(list, false)
+	s.handed(list, false)
 	require.Len(t, s.lose(tokens), 2)
 }

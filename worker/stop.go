@@ -102,7 +102,7 @@ func (w *Worker) drain(ctx context.Context, p *parts) error {
 	p.heartbeat.beatSoon() // reports the state to the fleet
 	failed := w.stopClaiming(ctx, p)
 	failed = append(failed, w.awaitHandlers(ctx, p))
-	failed = append(failed, p.engine.saver.stop(ctx), p.engine.reporter.stop(ctx))
+	failed = append(failed, p.engine.awaitAnswers(ctx))
 	failed = append(failed, p.engine.publishing.stop(ctx))
 	left := p.engine.slots.usage().running
 	failed = append(failed, w.releaseAll(ctx, p))
@@ -205,13 +205,12 @@ func (p *parts) handBack(ctx context.Context, unstarted []*execution) error {
 // handBack makes claims claimable by other workers and signals them. A failed hand-back
 // is repeated once at the end.
 func (e *engine) handBack(ctx context.Context, list []*execution) error {
-	e.slots.hand(list, true)
-	signals, err := e.board.HandBack(ctx, keysOf(list))
+	keys := e.slots.hand(list)
+	signals, err := e.board.HandBack(ctx, keys)
+	e.slots.handed(list, err == nil)
 	if err != nil {
-		e.slots.hand(list, false)
-		return fmt.Errorf("hand back %d steps: %w", len(list), err)
+		return fmt.Errorf("hand back %d steps: %w", len(keys), err)
 	}
-	e.slots.forget(list)
 	e.publisher.Publish(signals...)
 	return nil
 }
@@ -232,27 +231,21 @@ func (e *engine) cancelHandlers(ctx context.Context, moment time.Duration) error
 	return fmt.Errorf("%d handlers still run", e.slots.usage().running)
 }
 
-// stop waits for the reports under way and stops reporting.
-func (r *reporter) stop(ctx context.Context) error {
+// awaitAnswers waits for the checkpoints and reports under way and stops sending. Each
+// gets a part of the time; the rest is for the leases.
+func (e *engine) awaitAnswers(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
-	left := time.Until(deadline)
-	ctx, cancel := context.WithTimeout(ctx, left-left/4) // the remaining time is for the leases
-	defer cancel()
-	err := r.e.slots.waitFor(ctx, func(u usage) bool { return u.reporting == 0 })
-	if err != nil {
-		err = fmt.Errorf("%d outcomes not reported: %w", r.e.slots.usage().reporting, err)
-	}
-	return errors.Join(err, r.batch.Stop(ctx))
+	err := e.saver.stop(ctx, time.Until(deadline)/3, func(u usage) int { return u.yielding })
+	return errors.Join(err, e.reporter.stop(ctx, time.Until(deadline)*3/4, func(u usage) int { return u.reporting }))
 }
 
 // handOver gives back every remaining claim.
 func (p *parts) handOver(ctx context.Context, log *zap.Logger) error {
-	unfinished, rest := p.engine.slots.remains()
-	var again []*execution
-	for _, x := range unfinished {
+	again, returned, rest := p.engine.slots.remains()
+	for _, x := range returned {
 		// A step that may not be repeated is left to the rules: its handler may have had
-		// an effect. A yielded one continues.
-		if x.phase == phaseWaiting || x.phase == phaseYielding || p.engine.repeatable(ctx, x) {
+		// an effect.
+		if p.engine.repeatable(ctx, x) {
 			again = append(again, x)
 		} else {
 			rest = append(rest, x)

@@ -135,7 +135,7 @@ func TestStopWithTheDatabaseAway(t *testing.T) {
 		begin := time.Now()
 		err := r.Stop(ctx)
 		require.ErrorIs(t, err, store.ErrUnavailable)
-		require.ErrorContains(t, err, "4 outcomes not reported")
+		require.ErrorContains(t, err, "4 outcomes not saved")
 		require.LessOrEqual(t, time.Since(begin), 5*time.Second)
 		require.Len(t, r.board.released, 4, "it was tried")
 	})

@@ -18,28 +18,9 @@ type transaction struct {
 	work    *store.Work
 	unwatch func() bool   // stops watching the context; false: it has ended
 	watched chan struct{} // closed when the watch has finished
-	end     txEnd
-	created []string  // namespaces of the tasks created in it
-	next    *NextTask // created with the report; nil: none
+	created []string      // namespaces of the tasks created in it
+	next    *NextTask     // created with the report; nil: none
 }
-
-// txEnd is how the end of a step with a transaction was reported.
-type txEnd uint8
-
-const (
-	// txNotReported: it is reported like any other step.
-	txNotReported txEnd = iota
-	// txFailed: a failure, which only the caller may report.
-	txFailed
-	// txAccepted: it was committed with the transaction.
-	txAccepted
-	// txStale: rejected by the fence, and rolled back.
-	txStale
-	// txUnknown: the worker ends before the outcome of the commit is known.
-	txUnknown
-)
-
-func (t *transaction) reported() bool { return t != nil && t.end != txNotReported }
 
 // commitPatience bounds the report and the commit of a transaction. Heartbeats extend the
 // lease during this time.
@@ -133,63 +114,56 @@ var errTooLate = errors.New("the handler ended after its time")
 // which is reported like all failures. For a success it first acquires the right to
 // report, so that a time limit that passes during the commit does not become a failure of
 // the step being committed.
-func (e *engine) conclude(x *execution, result json.RawMessage, err error) (json.RawMessage, error) {
-	if yielded(err) != nil {
-		err = errNoCheckpoint
-	}
-	if err != nil {
+func (e *engine) conclude(x *execution, end ending) ending {
+	switch {
+	case end.kind != endSuccess:
 		e.abandon(x)
-		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
-		return nil, e.verdict(x, serialization(err))
-	}
-	if !e.slots.winReport(x, true) {
+	case !e.slots.winReport(x, endSuccess):
 		e.abandon(x)
-		e.metrics.Transactions.WithLabelValues(txRolledBack).Inc()
-		return nil, errTooLate
+		end = ending{kind: endGivenUp, err: errTooLate}
+	default:
+		end = e.commit(x, end.result)
 	}
-	x.tx.end = txFailed // unless changed below
-	x.tx.end, err = e.commit(x, result)
-	e.metrics.Transactions.WithLabelValues(x.tx.end.String()).Inc()
-	return result, err
+	e.metrics.Transactions.WithLabelValues(end.kind.ofTransaction()).Inc()
+	return end
 }
 
-// commit reports the success of an execution in its transaction and commits. The error is
-// the cause of a failure.
-func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
+// commit reports the success of an execution in its transaction and commits.
+func (e *engine) commit(x *execution, result json.RawMessage) ending {
 	work := x.tx.work
 	defer work.Rollback() // if not committed
 	x.tx.stopWatching()
 	switch why := x.ctx.why(); {
 	case errors.Is(why, ErrLeaseLost): // and its connection closed
-		return txStale, nil
+		return ending{kind: endStale}
 	case errors.Is(why, ErrTimeout):
-		return txFailed, timedOut(x)
+		return failing(timedOut(x))
 	}
 	ctx, cancel := context.WithTimeout(e.base, commitPatience)
 	defer cancel()
 	if x.tx.next != nil {
 		if err := e.createNext(ctx, x, x.tx.next); err != nil {
-			return txFailed, err
+			return failing(err)
 		}
 	}
-	x.reported(x.success(result))
+	x.report = x.success(result)
 	e.publishing.prepare(x, nil, false)
-	accepted, err := work.Report(ctx, x.outcome.report)
+	accepted, err := work.Report(ctx, x.report)
 	switch {
 	case err != nil:
-		return txFailed, notReported(err)
+		return failing(notReported(err))
 	case !accepted:
-		return txStale, nil
+		return ending{kind: endStale}
 	}
 	work.Announce(store.ReportSignals()...)
 	err = work.Commit(ctx)
 	switch {
 	case err == nil:
-		return txAccepted, nil
+		return ending{kind: endCommitted}
 	case errors.Is(err, store.ErrCommitUnknown):
 		return e.findOut(x, err)
 	}
-	return txFailed, inTxFailed(err, "the transaction of the handler was not committed")
+	return failing(inTxFailed(err, "the transaction of the handler was not committed"))
 }
 
 // findOut queries the outcome of a commit whose answer was lost, until the database
@@ -202,13 +176,13 @@ func (e *engine) commit(x *execution, result json.RawMessage) (txEnd, error) {
 //
 // A worker that must stop earlier gives up; the row is authoritative, and if the claim
 // still holds, the end of its lease makes the step claimable.
-func (e *engine) findOut(x *execution, why error) (txEnd, error) {
+func (e *engine) findOut(x *execution, why error) ending {
 	e.metrics.CommitsUnknown.Inc()
 	e.log.Warn("the commit of a handler's transaction was not answered; querying its outcome",
 		zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(why))
 	pool, err := e.txPool.open()
 	if err != nil {
-		return txUnknown, err
+		return ending{kind: endUnknown, err: err}
 	}
 	for n := 0; ; n++ {
 		fate, err := pool.Fate(e.base, x.key)
@@ -216,25 +190,22 @@ func (e *engine) findOut(x *execution, why error) (txEnd, error) {
 		case err != nil:
 			e.log.Debug("the outcome of the commit is not known yet", zap.Stringer("task_uuid", x.key.TaskUUID), zap.Error(err))
 		case fate == store.FateReported:
-			return txAccepted, nil
+			return ending{kind: endCommitted}
 		case fate == store.FateHeld:
-			return txFailed, inTxFailed(why, "the connection of the transaction was lost, and the server has rolled it back")
+			return failing(inTxFailed(why, "the connection of the transaction was lost, and the server has rolled it back"))
 		case fate == store.FateLost:
-			return txStale, nil
+			return ending{kind: endStale}
 		}
 		if stop := pause(e.handlersCtx, n, e.cfg.Report.Breaker.Wait()); stop != nil {
-			return txUnknown, fmt.Errorf("%w: %w", stop, why)
+			return ending{kind: endUnknown, err: fmt.Errorf("%w: %w", stop, why)}
 		}
 	}
 }
 
-// endedInTx handles the end of an execution that only the caller may report.
-func (e *engine) endedInTx(x *execution, err error) {
-	switch x.tx.end {
-	case txFailed:
-		e.reporter.failed(x, err)
-		return
-	case txAccepted:
+// concluded ends an execution whose report was a part of its transaction.
+func (e *engine) concluded(x *execution, end ending) {
+	switch end.kind {
+	case endCommitted:
 		e.count.succeeded.Add(1)
 		e.countIsolated(x)
 		e.publishing.accepted(x)
@@ -244,16 +215,14 @@ func (e *engine) endedInTx(x *execution, err error) {
 		if !e.board.SendsSignals() {
 			e.publisher.Publish(x.tx.work.Signals()...)
 		}
-	case txStale:
+	case endStale:
 		e.count.succeeded.Add(1)
-		e.reporter.stale(x.reported(reportSuccess(x.key, nil)))
+		e.stale(x, true)
 	default:
 		e.log.Error("stopping: the outcome of a step's transaction is not known; if it was rolled back, the step is claimable after its lease",
-			zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(err))
+			zap.Stringer("task_uuid", x.key.TaskUUID), zap.Int("step_no", x.key.Step), zap.Error(end.err))
 	}
-	if e.slots.done(x) {
-		e.wake()
-	}
+	e.follow(e.slots.done(x))
 }
 
 // notReported is the failure of a step whose result could not be written in its
@@ -301,22 +270,15 @@ func conflict(err error) bool {
 	return code == "40001" || code == "40P01"
 }
 
-// The values of the label outcome of the metric Transactions.
-const (
-	txCommitted  = "committed"
-	txRolledBack = "rolled_back"
-	txRefused    = "refused"
-)
-
-// String returns the outcome label in metrics.
-func (t txEnd) String() string {
-	switch t {
-	case txAccepted:
-		return txCommitted
-	case txStale:
-		return txRefused
-	case txUnknown:
+// ofTransaction returns the label outcome of the metric Transactions.
+func (k endingKind) ofTransaction() string {
+	switch k {
+	case endCommitted:
+		return "committed"
+	case endStale:
+		return "refused"
+	case endUnknown:
 		return "unknown"
 	}
-	return txRolledBack
+	return "rolled_back"
 }

@@ -21,7 +21,7 @@ func (s *slots) usage() usage {
 }
 
 func (s *slots) usageLocked() usage {
-	return usage{running: len(s.running), waiting: len(s.waiting) + len(s.yielded), reporting: s.reporting, yielding: s.yielding, zombies: s.zombies}
+	return usage{running: len(s.running), waiting: len(s.waiting) + len(s.yielded), reporting: s.in[phaseReporting], yielding: s.in[phaseYielding], zombies: s.zombies}
 }
 
 // steps lists up to limit executions that have a permit, the oldest first.

@@ -135,10 +135,7 @@ func (w *Worker) CanResolve(def workflow.HandlerReference) error {
 
 // offerAnew makes a running worker claim what it can run now.
 func (w *Worker) offerAnew() {
-	w.mu.Lock()
-	p := w.parts
-	w.mu.Unlock()
-	if p != nil {
+	if p, _ := w.current(); p != nil {
 		p.queues.kick()
 	}
 }

@@ -7,81 +7,33 @@ import "time"
 // behind all that wait for a permit. Steps on the board come before it too: the look that
 // its permit pays for is made first.
 
-// yieldLocked ends an execution that yields; it reports whether its checkpoint is to be
-// saved: not after the loss of the claim or the time limit.
-func (s *slots) yieldLocked(x *execution) bool {
-	if x.phase != phaseRunning {
-		return false
-	}
-	x.phase = phaseYielding
-	s.yielding++
-	return true
-}
-
-// endYieldLocked ends the saving of a checkpoint, unless the claim was given up in the
-// meantime.
-func (s *slots) endYieldLocked(x *execution) bool {
-	if x.phase != phaseYielding || s.claims[x.key.Token] != x {
-		return false
-	}
-	s.yielding--
-	s.changedLocked()
-	return true
-}
-
-// goOn replaces x, which has yielded and whose checkpoint is saved, by next and returns
-// what begins at once: nothing while draining.
-func (s *slots) goOn(x, next *execution) (begin []*execution) {
+// goOn replaces x, which has yielded and whose checkpoint is saved, by next, unless the
+// claim was given up in the meantime. Nothing begins while draining.
+func (s *slots) goOn(x, next *execution) (f follows) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.endYieldLocked(x) {
-		return nil
+	if !s.move(x, phaseYielding, phaseGone) {
+		return f
 	}
 	now := time.Now()
-	x.phase = phaseGone
-	next.since = now
 	if x.leaseEnd.After(next.leaseEnd) { // extended by a heartbeat after the checkpoint
 		next.leaseEnd = x.leaseEnd
 	}
-	s.claims[next.key.Token] = next
+	s.holdLocked(next, now)
 	if s.lookFirst && !s.draining {
 		s.yielded = append(s.yielded, next)
-		return nil
+		return f
 	}
 	s.waiting = append(s.waiting, next)
-	return s.beginLocked(now)
+	return s.followsLocked(now)
 }
 
-// beginLocked assigns the free permits.
-func (s *slots) beginLocked(now time.Time) (begin []*execution) {
-	for x := s.nextLocked(now); x != nil; x = s.nextLocked(now) {
-		begin = append(begin, x)
-	}
-	return begin
-}
-
-// giveUp ends an execution whose checkpoint was rejected: its claim is lost.
-func (s *slots) giveUp(x *execution) []*execution {
+// endYield ends an execution whose checkpoint was not saved: its claim is lost, or it is
+// to be reported as failed. It returns false if the claim was given up in the meantime.
+func (s *slots) endYield(x *execution, to phase) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.endYieldLocked(x) {
-		return nil
-	}
-	x.phase, x.lost = phaseGone, true
-	delete(s.claims, x.key.Token)
-	return []*execution{x}
-}
-
-// failYield turns a yield into an outcome to report.
-func (s *slots) failYield(x *execution) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.endYieldLocked(x) {
-		return false
-	}
-	x.phase = phaseReporting
-	s.reporting++
-	return true
+	return s.move(x, phaseYielding, to)
 }
 
 // letOthersFirst keeps yielded steps waiting until the next look has ended.
@@ -98,25 +50,18 @@ func (s *slots) awaited() bool {
 	return s.lookFirst
 }
 
-// resume enqueues the yielded steps and returns what begins at once.
-func (s *slots) resume() (begin []*execution) {
+// resume enqueues the yielded steps.
+func (s *slots) resume() follows {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lookFirst = false
 	s.waiting = append(s.waiting, s.yielded...)
 	s.yielded = nil
-	return s.beginLocked(time.Now())
-}
-
-// resume calls the slots' after a look; the heartbeat is its fallback.
-func (e *engine) resume() {
-	for _, x := range e.slots.resume() {
-		e.start(x)
-	}
+	return s.followsLocked(time.Now())
 }
 
 // asideLocked returns how many held claims take no room: yielded ones that are being
 // saved, at most as many as there are permits.
 func (s *slots) asideLocked() int {
-	return min(s.yielding+len(s.yielded), s.limit)
+	return min(s.in[phaseYielding]+len(s.yielded), s.limit)
 }

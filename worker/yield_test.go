@@ -287,10 +287,11 @@ func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
 		claimed := store.Claimed{Token: 1}
 		x := newExecution(claimed, time.Now().Add(time.Minute))
 		require.Len(t, added(s, x), 1)
-		require.True(t, s.end(x, endedByYield).report)
+		s.end(x, endYield)
+		require.True(t, x.mine)
 		late := newExecution(claimed, x.leaseEnd)
 		time.Sleep(time.Hour)
-		require.Empty(t, s.goOn(x, late), "another worker may have the step")
+		require.Empty(t, s.goOn(x, late).begin, "another worker may have the step")
 		fine := newExecution(store.Claimed{Token: 2}, time.Now().Add(time.Minute))
 		require.Equal(t, []*execution{fine}, added(s, fine), "others do not wait for it")
 		lost, _ := s.expire(time.Now(), 0)
@@ -299,13 +300,12 @@ func TestAYieldUnderALeaseThatIsOverDoesNotGoOn(t *testing.T) {
 		other := newExecution(store.Claimed{Token: 3}, time.Now())
 		require.Empty(t, added(s, other))
 		s.extended([]store.ClaimKey{other.key}, time.Now().Add(time.Minute)) // by a heartbeat that was answered late
-		s.end(fine, endedBadly)
+		s.end(fine, endFailure)
 		require.Equal(t, phaseRunning, other.phase)
 	})
 }
 
 // added returns what begins when one claim is added.
 func added(s *slots, x *execution) []*execution {
-	begin, _ := s.add([]*execution{x})
-	return begin
+	return s.add([]*execution{x}).begin
 }
