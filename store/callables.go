@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -15,8 +16,8 @@ import (
 // board, so that a worker claims only what it can run.
 type Callable struct {
 	ID        int32
-	Namespace int32 // see Store.Queues
-	Handler   workflow.HandlerReference
+	Namespace int32                     // see Store.Queues
+	Handler   workflow.HandlerReference `sql:",inline"`
 }
 
 // callables caches the registered callables. They do not change, and come in the order of
@@ -41,20 +42,15 @@ func (c *callables) knows(id int32) bool {
 
 // newCallablesSince reads the callables registered since.
 // Index: the primary key.
-const newCallablesSince = `
-select callable_id, namespace_id, callable, method, resolver from tasker.callables where callable_id > $1 order by callable_id`
+var newCallablesSince = compile(`
+select callable_id as id, namespace_id as namespace, callable, method, resolver from tasker.callables where callable_id > @last order by callable_id`)
 
 // ask adds the query for new callables to a batch.
 func (c *callables) ask(b *pgx.Batch, list *[]Callable) {
 	c.mu.RLock()
 	last := c.last
 	c.mu.RUnlock()
-	b.Queue(newCallablesSince, last).Query(func(rows pgx.Rows) (err error) {
-		*list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k Callable, err error) {
-			return k, row.Scan(&k.ID, &k.Namespace, &k.Handler.Callable, &k.Handler.Method, &k.Handler.Resolver)
-		})
-		return err
-	})
+	newCallablesSince.With(args{"last": last}).Queue(b).Query(stmt.Into(list))
 }
 
 // learn adds the answer.

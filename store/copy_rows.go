@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -50,9 +51,9 @@ func (r *copyRows) nulls(n int) {
 	}
 }
 
-func (r *copyRows) int2(v int16) {
+func (r *copyRows) int2(v int) {
 	r.length(2)
-	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(v)) // #nosec G115 -- the same bits
+	r.buf = binary.BigEndian.AppendUint16(r.buf, uint16(v)) // #nosec G115 -- a smallint
 }
 
 func (r *copyRows) int4(v int32) {
@@ -80,7 +81,7 @@ func (r *copyRows) bytes(v []byte) {
 	r.buf = append(r.buf, v...)
 }
 
-func (r *copyRows) uuid(v *[16]byte) {
+func (r *copyRows) uuid(v *uuid.UUID) {
 	if v == nil {
 		r.null()
 		return
@@ -88,13 +89,14 @@ func (r *copyRows) uuid(v *[16]byte) {
 	r.bytes(v[:])
 }
 
-func (r *copyRows) text(v *string) {
-	if v == nil {
+// text writes a text; the empty one is null.
+func (r *copyRows) text(v string) {
+	if v == "" {
 		r.null()
 		return
 	}
-	r.length(len(*v))
-	r.buf = append(r.buf, *v...)
+	r.length(len(v))
+	r.buf = append(r.buf, v...)
 }
 
 // json is a jsonb of version 1, which is its text.
@@ -103,21 +105,21 @@ func (r *copyRows) json(v string) {
 	r.buf = append(append(r.buf, 1), v...)
 }
 
-// list writes a text[] from joined values.
-func (r *copyRows) list(joined *string) {
-	if joined == nil {
+// list writes a text[]; an empty one is null.
+func (r *copyRows) list(list []string) {
+	if len(list) == 0 {
 		r.null()
 		return
 	}
 	const textOID = 25
 	at := len(r.buf)
-	r.length(0) // known at the end
-	list := strings.Split(*joined, "\x1f")
+	r.length(0)                                                 // known at the end
 	for _, header := range []int{1, 0, textOID, len(list), 1} { // dimensions, no nulls, the type, how many, from 1 on
 		r.length(header)
 	}
-	for i := range list {
-		r.text(&list[i])
+	for _, v := range list {
+		r.length(len(v))
+		r.buf = append(r.buf, v...)
 	}
 	binary.BigEndian.PutUint32(r.buf[at:], uint32(len(r.buf)-at-4)) // #nosec G115 -- what is stored has bounds
 }
@@ -125,14 +127,16 @@ func (r *copyRows) list(joined *string) {
 // epoch is where PostgreSQL's time begins.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// time is a timestamptz so many milliseconds after an instant.
-func (r *copyRows) time(at time.Time, ms int64) { r.int8(at.Sub(epoch).Microseconds() + 1000*ms) }
+// time is a timestamptz so long after an instant, in milliseconds.
+func (r *copyRows) time(at time.Time, after time.Duration) {
+	r.int8(at.Sub(epoch).Microseconds() + 1000*millis(after))
+}
 
-// later is time, or null for no milliseconds.
-func (r *copyRows) later(at time.Time, ms int64) {
-	if ms <= 0 {
+// later is time, or null without a duration.
+func (r *copyRows) later(at time.Time, after time.Duration) {
+	if after <= 0 {
 		r.null()
 		return
 	}
-	r.time(at, ms)
+	r.time(at, after)
 }

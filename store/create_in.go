@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
-// takenIdentities returns those of $1 that tasks have.
+// takenIdentities returns those that tasks have.
 // Index: the primary key.
-const takenIdentities = `
-select identity from tasker.task_identities where identity = any ($1::bytea[]) and expires_at > statement_timestamp()`
+var takenIdentities = compile(`
+select identity from tasker.task_identities where identity = any (@identities::bytea[]) and expires_at > statement_timestamp()`)
 
 // CreateTasksIn creates tasks within a transaction that its caller ends: they exist when
 // it commits. All of it has been validated. The answer has one entry per task, in order.
@@ -44,16 +43,12 @@ func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) 
 	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
 		return nil, err
 	}
-	args, signals, err := createArguments(tasks, chosen, nil)
+	create, signals, err := creation(tasks, chosen, nil)
 	if err != nil {
 		return nil, err
 	}
 	accepted := make(acceptedTasks, len(tasks))
-	rows, err := g.Query(ctx, createTasks, args...)
-	if err != nil {
-		return nil, err
-	}
-	if err := accepted.collect(rows); err != nil {
+	if err := accepted.create(ctx, g, create); err != nil {
 		return nil, err
 	}
 	answers := make([]CreatedTask, len(tasks))
@@ -77,14 +72,9 @@ func (g guest) passOver(ctx context.Context, tasks []NewTask, chosen []bool) err
 			wanted = append(wanted, tasks[i].Identity[:])
 		}
 	}
-	rows, err := g.Query(ctx, takenIdentities, wanted)
-	if err != nil {
-		return err
-	}
 	taken := map[workflow.Identity]bool{}
-	var identity []byte
-	if _, err := pgx.ForEachRow(rows, []any{&identity}, func() error {
-		taken[workflow.Identity(identity)] = true
+	if err := stmt.Each(ctx, g, takenIdentities.With(args{"identities": wanted}), func(identity *[]byte) error {
+		taken[workflow.Identity(*identity)] = true
 		return nil
 	}); err != nil {
 		return err
@@ -118,8 +108,7 @@ func (p PlansOnTx) PlanNamed(ctx context.Context, namespace, name, version strin
 	if plan, ok := p.plans.cache.named(key, time.Now()); ok {
 		return plan, nil
 	}
-	query, args := key.lookUp()
-	plan, err := p.plans.cache.read(ctx, guestOf(p.tx), query, args...)
+	plan, err := p.plans.cache.read(ctx, guestOf(p.tx), key.lookUp())
 	if err != nil {
 		return nil, classify(fmt.Sprintf("look for template %s/%s:%s", namespace, name, version), err)
 	}
@@ -139,7 +128,7 @@ func (p PlansOnTx) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
 		return nil, classify(fmt.Sprintf("use template %s/%s:%s", plan.Template.Namespace, plan.Template.Name, plan.Template.Version), err)
 	}
 	if chosen != plan.ID {
-		if plan, err = p.plans.cache.read(ctx, g, readPlan, chosen); err != nil {
+		if plan, err = p.plans.cache.read(ctx, g, readPlan.With(args{"plan_id": chosen})); err != nil {
 			return nil, classify(fmt.Sprintf("read plan %d", chosen), err)
 		}
 	}

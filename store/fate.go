@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // Fate is the outcome of a claim whose success was reported in a transaction
@@ -32,23 +34,23 @@ const (
 // successReported holds for the row of a claim whose success was accepted. A task may
 // have been called off before that was applied; then the step is recorded as cancelled,
 // with its result.
-const successReported = `(outcome = 1 or result is not null)`
+const successReported = `(outcome = {success} or result is not null)`
 
 // lockClaim locks the row of a claim if it is not locked.
 // Index: the primary key.
-const lockClaim = `
-select state, ` + successReported + ` from tasker.board
-where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint
-for update skip locked`
+var lockClaim = compile(`
+select state, ` + successReported + ` as success from tasker.board
+where task_uuid = any (array[@task::uuid]) and slot in (@slot::smallint, @own_slot::smallint) and step_no = @step::smallint and token = @token::bigint
+for update skip locked`)
 
 // findClaim returns whether a claim is on the board, else how it was recorded. Both are
 // read with one snapshot: what leaves the board enters the ledger in the same
 // transaction.
 // Index: the primary keys.
-const findClaim = `
+var findClaim = compile(`
 select exists (select from tasker.board
-               where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and token = $5::bigint),
-       coalesce((select ` + successReported + ` from tasker.step_attempts where task_uuid = $1::uuid and step_no = $4::smallint and token = $5::bigint), false)`
+               where task_uuid = any (array[@task::uuid]) and slot in (@slot::smallint, @own_slot::smallint) and step_no = @step::smallint and token = @token::bigint) as waits,
+       coalesce((select ` + successReported + ` from tasker.step_attempts where task_uuid = @task::uuid and step_no = @step::smallint and token = @token::bigint), false) as success`)
 
 // Fate determines the outcome of a claim whose success was reported in a transaction with
 // an unanswered commit. Every result but FateOpen is final.
@@ -62,26 +64,32 @@ func (p *WorkPool) Fate(ctx context.Context, k ClaimKey) (Fate, error) {
 }
 
 func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
-	args := []any{[16]byte(k.TaskUUID), k.Slot, k.Step + 1, k.Step, k.Token}
-	var state int16
-	var waits bool
-	var success *bool
-	err := db.QueryRow(ctx, lockClaim, args...).Scan(&state, &success)
+	type locked struct {
+		State   int16
+		Success *bool
+	}
+	type found struct {
+		Waits   bool
+		Success *bool
+	}
+	claim := args{"task": [16]byte(k.TaskUUID), "slot": k.Slot, "own_slot": k.Step + 1, "step": k.Step, "token": k.Token}
+	row, err := stmt.One[locked](ctx, db, lockClaim.With(claim))
 	switch {
-	case err == nil && state == 3:
+	case err == nil && row.State == boardInProgress:
 		return FateHeld, nil
 	case err == nil:
-		return recordedFate(success), nil
+		return recordedFate(row.Success), nil
 	case !errors.Is(err, pgx.ErrNoRows):
 		return 0, err
 	}
-	if err := db.QueryRow(ctx, findClaim, args...).Scan(&waits, &success); err != nil {
+	other, err := stmt.One[found](ctx, db, findClaim.With(claim))
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if waits {
+	case other.Waits:
 		return FateOpen, nil
 	}
-	return recordedFate(success), nil
+	return recordedFate(other.Success), nil
 }
 
 // recordedFate is the fate of a claim that is over. No other transaction could have

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -34,20 +35,26 @@ const (
 
 // sendMessages adds a message about each task, even if there is one already: that one may
 // be being processed without the news.
-const sendMessages = `
-insert into tasker.task_messages (task_uuid, kind) select task_uuid, $2::smallint from unnest($1::uuid[]) t(task_uuid)`
+var sendMessages = compile(`
+insert into tasker.task_messages (task_uuid, kind) select task_uuid, @kind::smallint from unnest(@tasks::uuid[]) t(task_uuid)`)
+
+// queueMessages sends messages about tasks, if there are any.
+func queueMessages(b *pgx.Batch, tasks uuids, kind int16) {
+	if len(tasks) > 0 {
+		sendMessages.With(args{"tasks": tasks, "kind": kind}).Queue(b)
+	}
+}
 
 // calledOff is the task that a step s was, where that was still waited for.
-const calledOff = `case when s.state = 1 then (s.wait ->> 'task_uuid')::uuid end`
+const calledOff = `case when s.state = {scheduled} then (s.wait ->> 'task_uuid')::uuid end`
 
 // relateTasks adds the relations of tasks created in the same transaction. The first
 // steps of a task with dependencies are held: they wait without a due time. Tasks that
 // were not created are not found.
 // Index: the primary keys.
-const relateTasks = `
+var relateTasks = compile(`
 with r as materialized (
-    select * from unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::smallint[], $5::text[], $6::boolean[])
-           r(task_uuid, parent, parent_step, depth, depends_on, lenient)
+    select * from ` + stmt.List[relation]("r") + `
 ), ledger as (
     update tasker.tasks t
     set parent_task_uuid = r.parent, parent_step_no = r.parent_step, depth = r.depth, depends_on = r.depends_on::uuid[]
@@ -55,9 +62,9 @@ with r as materialized (
 ), living as (
     update tasker.board b
     set awaited = case when b.slot = 0 and r.parent is not null then true end,
-        state = case when held and b.state > 0 then 1 else b.state end, due_at = case when held then null else b.due_at end,
+        state = case when held and b.state > {no_step} then {scheduled} else b.state end, due_at = case when held then null else b.due_at end,
         enqueued_at = case when held then null else b.enqueued_at end,
-        wait = case when held and b.state > 0 then '{"kind":"tasks"}'::jsonb end
+        wait = case when held and b.state > {no_step} then '{"kind":"tasks"}'::jsonb end
     from r, lateral (select r.depends_on is not null as held) h
     where b.task_uuid = any (array[r.task_uuid])
     returning b.task_uuid, b.slot
@@ -67,45 +74,36 @@ with r as materialized (
     cross join lateral (select distinct d from unnest(r.depends_on::uuid[]) u(d)) x
 )
 insert into tasker.task_messages (task_uuid, kind)
-select r.task_uuid, 3 from r join living l on l.task_uuid = r.task_uuid and l.slot = 0 where r.depends_on is not null`
+select r.task_uuid, {dependencies} from r join living l on l.task_uuid = r.task_uuid and l.slot = 0 where r.depends_on is not null`)
 
-// relationColumns are tasks with relations.
-type relationColumns struct {
-	tasks         uuids
-	parents       []*[16]byte
-	steps, depths []*int16
-	dependsOn     []*string
-	lenient       []bool
+// relation is what a new task has to do with others.
+type relation struct {
+	TaskUUID   uuid.UUID
+	Parent     *uuid.UUID
+	ParentStep *int   `sql:",smallint"`
+	Depth      *int   `sql:",smallint"`
+	DependsOn  string `sql:",omitzero"` // see uuidArray
+	Lenient    bool
 }
 
 // relations are those of new tasks; chosen excludes some, nil includes all.
-func relations(tasks []NewTask, chosen []bool) (c relationColumns) {
+func relations(tasks []NewTask, chosen []bool) (list []relation) {
 	for i := range tasks {
 		t := &tasks[i]
 		left := chosen != nil && i < len(chosen) && !chosen[i]
 		if left || t.Parent == nil && len(t.DependsOn) == 0 {
 			continue
 		}
-		var parent *[16]byte
-		var step, depth *int16
+		r := relation{TaskUUID: t.UUID, Lenient: t.Lenient}
 		if p := t.Parent; p != nil {
-			no, d := int16(p.Step), int16(p.Depth) // #nosec G115 -- bounded
-			parent, step, depth = (*[16]byte)(&p.Task), &no, &d
+			r.Parent, r.ParentStep, r.Depth = &p.Task, &p.Step, &p.Depth
 		}
-		var list *string
 		if len(t.DependsOn) > 0 {
-			text := uuidArray(t.DependsOn)
-			list = &text
+			r.DependsOn = uuidArray(t.DependsOn)
 		}
-		c.tasks, c.parents = append(c.tasks, t.UUID), append(c.parents, parent)
-		c.steps, c.depths = append(c.steps, step), append(c.depths, depth)
-		c.dependsOn, c.lenient = append(c.dependsOn, list), append(c.lenient, t.Lenient)
+		list = append(list, r)
 	}
-	return c
-}
-
-func (c *relationColumns) arguments() []any {
-	return []any{c.tasks, c.parents, c.steps, c.depths, c.dependsOn, c.lenient}
+	return list
 }
 
 // uuidArray writes UUIDs as PostgreSQL does.
@@ -122,22 +120,13 @@ func uuidArray(list []uuid.UUID) string {
 
 // relate adds the statement for relations of new tasks, if there are any.
 func relate(b *pgx.Batch, tasks []NewTask, chosen []bool) {
-	if c := relations(tasks, chosen); len(c.tasks) > 0 {
-		b.Queue(relateTasks, c.arguments()...)
-	}
+	queueList(b, relateTasks, "r", relations(tasks, chosen))
 }
 
 func (g guest) relate(ctx context.Context, tasks []NewTask, chosen []bool) error {
-	c := relations(tasks, chosen)
-	if len(c.tasks) == 0 {
-		return nil
-	}
-	rows, err := g.Query(ctx, relateTasks, c.arguments()...)
-	if err != nil {
-		return err
-	}
-	rows.Close()
-	return rows.Err()
+	b := &pgx.Batch{}
+	relate(b, tasks, chosen)
+	return g.execAll(ctx, b)
 }
 
 // UnknownTasksError says that new tasks depend on tasks that do not exist.
@@ -150,12 +139,12 @@ func (e *UnknownTasksError) Error() string {
 
 // missingTasks returns those that do not exist.
 // Index: the primary key.
-const missingTasks = `
-select id from unnest($1::uuid[]) i(id) where not exists (select from tasker.tasks t where t.task_uuid = any (array[i.id])) limit 100`
+var missingTasks = compile(`
+select id from unnest(@tasks::uuid[]) i(id) where not exists (select from tasker.tasks t where t.task_uuid = any (array[i.id])) limit 100`)
 
 // checkDependencies checks that the dependencies of new tasks exist; without dependencies
 // it runs no statement.
-func checkDependencies(ctx context.Context, db querier, tasks []NewTask, chosen []bool) error {
+func checkDependencies(ctx context.Context, db stmt.Querier, tasks []NewTask, chosen []bool) error {
 	var on uuids
 	for i := range tasks {
 		if chosen[i] {
@@ -167,11 +156,7 @@ func checkDependencies(ctx context.Context, db querier, tasks []NewTask, chosen 
 	if on == nil {
 		return nil
 	}
-	rows, err := db.Query(ctx, missingTasks, on)
-	if err != nil {
-		return err
-	}
-	missing, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id uuid.UUID, err error) { return id, row.Scan((*[16]byte)(&id)) })
+	missing, err := stmt.All[uuid.UUID](ctx, db, missingTasks.With(args{"tasks": on}))
 	if err == nil && len(missing) > 0 {
 		err = &UnknownTasksError{missing}
 	}

@@ -3,23 +3,25 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
 // claimCreated claims the first steps of tasks that the same transaction has
-// created, for worker $2 and $3 ms.
+// created.
 // Index: the primary key.
-const claimCreated = `
+var claimCreated = compile(`
 update tasker.board
-set state = 3, attempt = 1, token = nextval('tasker.claim_token'), worker = $2::uuid,
-    claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $3::bigint * interval '1 ms'
-where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and step_no is not null and due_at is null
+set state = {in_progress}, attempt = 1, token = nextval('tasker.claim_token'), worker = @worker::uuid,
+    claimed_at = clock_timestamp(), lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'
+where task_uuid = any ((select @tasks::uuid[])::uuid[]) and slot = 0 and step_no is not null and due_at is null
       and callable <> all (` + pausedCallables + `)
-returning task_uuid, token, enqueued_at, claimed_at, requested_at`
+returning task_uuid, token, enqueued_at, claimed_at, requested_at`)
 
 // CreateAndClaim is CreateTasks that also claims the first steps for taker, up to its
 // Limit, if a task begins with a step that the taker may run. Contexts are as sent, not
@@ -39,17 +41,18 @@ func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker Claim
 			if len(ids) == 0 {
 				return
 			}
-			b.Queue(claimCreated, ids, taker.Worker, taker.Lease.Milliseconds()).Query(func(rows pgx.Rows) error {
-				var id uuid.UUID
-				var c Claimed
-				_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &c.Token, &c.EnqueuedAt, &c.ClaimedAt, &c.RequestedAt}, func() error {
-					f := first[id]
-					f.Token, f.EnqueuedAt, f.ClaimedAt, f.RequestedAt = c.Token, c.EnqueuedAt, c.ClaimedAt, c.RequestedAt
-					claimed = append(claimed, f)
-					return nil
-				})
-				return err
-			})
+			type row struct {
+				TaskUUID                           uuid.UUID
+				Token                              int64
+				EnqueuedAt, ClaimedAt, RequestedAt time.Time
+			}
+			claim := claimCreated.With(args{"tasks": ids, "worker": taker.Worker, "lease_ms": taker.Lease.Milliseconds()})
+			claim.Queue(b).Query(stmt.Rows(func(r *row) error {
+				f := first[r.TaskUUID]
+				f.Token, f.EnqueuedAt, f.ClaimedAt, f.RequestedAt = r.Token, r.EnqueuedAt, r.ClaimedAt, r.RequestedAt
+				claimed = append(claimed, f)
+				return nil
+			}))
 		})
 		if err != nil {
 			claimed = nil // the answers were not committed

@@ -20,16 +20,16 @@ var (
 // others. Its worker finds it there, see ownSlot. A step that is held until other tasks
 // have ended stays held.
 // Index: the primary key.
-var spreadTasks = `
+var spreadTasks = compile(`
 with held as materialized (
-    select * from tasker.board where task_uuid = any ((select $1::uuid[])::uuid[]) and slot = 0 and state <> 0
+    select * from tasker.board where task_uuid = any ((select @tasks::uuid[])::uuid[]) and slot = 0 and state <> {no_step}
     order by task_uuid for update
 ), apart as (
     insert into tasker.board (task_uuid, slot, queue, ` + strings.Join(columnsOfSteps, ", ") + `)
     select task_uuid, step_no + 1, queue, ` + strings.Join(columnsOfSteps, ", ") + ` from held
 )
 update tasker.board t set ` + noStepHere() + `
-from held h where t.task_uuid = h.task_uuid and t.slot = 0`
+from held h where t.task_uuid = h.task_uuid and t.slot = 0`)
 
 // noStepHere empties the columns of a step.
 func noStepHere() string {

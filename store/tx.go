@@ -24,11 +24,6 @@ type (
 	PoolConfig = pgxpool.Config
 )
 
-// querier is the part of a connection or a transaction that reads need.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // guest runs statements in a transaction of the caller, on a connection with unknown
 // settings: the store's planner settings may be missing, and the pool may use any of
 // pgx's modes. So statements are planned for each execution, see docs/data-model.md, and
@@ -46,7 +41,7 @@ func guestOf(tx pgx.Tx) guest {
 	return g
 }
 
-// Query implements querier.
+// Query implements stmt.Querier.
 func (g guest) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return g.tx.Query(ctx, sql, append([]any{g.mode}, args...)...)
 }
@@ -88,6 +83,11 @@ func (g guest) announce(ctx context.Context, how Announce, signals []signal.Sign
 	}
 	b := &pgx.Batch{}
 	queueStatement(b, signals, statement)
+	return g.execAll(ctx, b)
+}
+
+// execAll executes the statements of a batch one by one.
+func (g guest) execAll(ctx context.Context, b *pgx.Batch) error {
 	for _, q := range b.QueuedQueries {
 		if err := g.exec(ctx, q.SQL, q.Arguments...); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // Work is a transaction of a handler. Its last statement is the report of the handler's
@@ -119,17 +120,18 @@ func ReportIn(ctx context.Context, tx Tx, r Report) (accepted bool, err error) {
 	g, held := guestOf(tx), make(map[int64]int, 1)
 	reports := []Report{r}
 	for len(reports) > 0 && len(held) == 0 {
-		rows, err := g.Query(ctx, reportSteps, reportArguments(reports, []int{0})...)
-		if err == nil {
-			err = collectHeld(rows, held)
-		}
+		err := stmt.Each(ctx, g, reportSteps.With(args{"r": reportRows(reports, []int{0})}), func(r *heldStep) error {
+			held[r.Token] = r.StepNo
+			return nil
+		})
 		if err != nil {
 			return false, classify("report a result in a transaction", err)
 		}
 		reports = movedReports(reports, []int{0}, held)
 	}
-	if isolated := isolatedArguments([]Report{r}, []int{0}); isolated != nil && len(held) == 1 {
-		if err := g.exec(ctx, keepIsolated, isolated...); err != nil {
+	if isolated := isolatedRows([]Report{r}, []int{0}); isolated != nil && len(held) == 1 {
+		keep := keepIsolated.With(args{"r": isolated})
+		if err := g.exec(ctx, keep.SQL, keep.Args...); err != nil {
 			return false, classify("store the isolated items in a transaction", err)
 		}
 	}
