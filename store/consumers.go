@@ -173,12 +173,6 @@ type ClaimedEvents struct {
 	Events []Event
 }
 
-// Bounds of one claim of events.
-const (
-	MaxClaimedEvents = 1000
-	MaxEventLease    = 24 * time.Hour
-)
-
 // claimEvents hands out events, with the columns that the function does not return.
 // Index: domain_events_by_namespace, then the primary key.
 var claimEvents = compile(`

@@ -34,8 +34,8 @@ var resolutionNames = [...]string{
 	ResolutionPermanentlyFailed: "permanently_failed", ResolutionCancelled: "cancelled",
 }
 
-// Resolutions lists all resolutions.
-func Resolutions() []Resolution {
+// allResolutions lists all resolutions.
+func allResolutions() []Resolution {
 	return []Resolution{ResolutionPending, ResolutionManuallyResolved, ResolutionPermanentlyFailed, ResolutionCancelled}
 }
 
@@ -83,7 +83,7 @@ type DeadLetterFilter struct {
 
 // DeadLetters lists entries, newest first by default.
 func (s *Store) DeadLetters(ctx context.Context, f DeadLetterFilter) ([]DeadLetter, error) {
-	resolutions, reasons := Resolutions(), workflow.DeadLetterReasons()
+	resolutions, reasons := allResolutions(), workflow.DeadLetterReasons()
 	if f.Resolution != nil {
 		resolutions = []Resolution{*f.Resolution}
 	}
@@ -281,7 +281,7 @@ type deadLetterCount struct {
 // DeadLetterStats returns the counts of each reason with entries.
 func (s *Store) DeadLetterStats(ctx context.Context) ([]DeadLetterStats, error) {
 	counts, err := readAll[deadLetterCount](ctx, s, "dead_letter_stats", "count dead letters", deadLetterStats.With(args{
-		"reasons": numbers(workflow.DeadLetterReasons()), "resolutions": numbers(Resolutions()), "limit": CountLimit + 1}))
+		"reasons": numbers(workflow.DeadLetterReasons()), "resolutions": numbers(allResolutions()), "limit": CountLimit + 1}))
 	return statsOf(counts), err
 }
 

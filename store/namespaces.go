@@ -146,12 +146,10 @@ type execer interface {
 
 // OperatorAction is an action of an operator, or a dry run of one.
 type OperatorAction struct {
-	ID               int64     `sql:"action_id"` // given by RecordAction
-	At               time.Time // given by RecordAction
 	Actor            string
 	Action           string // such as cancel or pause_namespace
 	Reason           string
-	Target           any `sql:"-"` // the selection, written as JSON; a json.RawMessage when read
+	Target           any // the selection, written as JSON
 	Matched, Changed int // numbers of selected and changed items
 	DryRun           bool
 }
@@ -179,27 +177,4 @@ func insertAction(ctx context.Context, db execer, a OperatorAction) error {
 	_, err := run(ctx, db, recordAction.With(args{"actor": a.Actor, "action": a.Action, "reason": a.Reason, "target": string(target),
 		"matched": a.Matched, "changed": a.Changed, "dry_run": a.DryRun}))
 	return err
-}
-
-// Index: the primary key.
-var listActions = compile(`
-select action_id, at, actor, action, reason, target, matched, changed, dry_run
-from tasker.operator_actions where action_id < coalesce(nullif(@before::bigint, 0), 9223372036854775807)
-order by action_id desc limit @limit`)
-
-// OperatorActions lists up to limit actions, the newest first; before is the ID
-// of the last one of the page before, 0 for the first page.
-func (s *Store) OperatorActions(ctx context.Context, limit int, before int64) ([]OperatorAction, error) {
-	type action struct {
-		OperatorAction
-		Document json.RawMessage `sql:"target"`
-	}
-	actions, err := readAll[action](ctx, s, "operator_actions", "list the operators' actions",
-		listActions.With(args{"limit": limit, "before": before}))
-	list := make([]OperatorAction, len(actions))
-	for i, a := range actions {
-		list[i] = a.OperatorAction
-		list[i].Target = a.Document
-	}
-	return list, err
 }

@@ -123,7 +123,7 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	chained := func(before int) uuid.UUID {
 		return uuid.MustParse(db.QueryString(t, `select test_id($1)::text`, f.from+f.finished+f.waiting-before))
 	}
-	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(Resolutions())
+	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(allResolutions())
 	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
 	walked := min(staleWalk, f.waiting)
 	scheduled := ids(`select schedule_uuid from tasker.schedules where schedule_uuid > test_id($1) order by 1 limit $2`, f.from)

@@ -28,22 +28,22 @@ type Daemon struct {
 	Namespaces []string // of a worker
 	Tags       []string // of a worker
 	// Callables are those that a worker claims, see Callable, and Handlers the names of
-	// its handlers; the registry shows the first MaxHandlersShown.
+	// its handlers; the registry shows the first maxHandlersShown.
 	Callables []int32  `sql:"-"`
 	Handlers  []string `sql:"-"`
 	// Refused are the rejected templates of a worker, whose versions have other content;
-	// the registry shows the first MaxRefusedShown.
+	// the registry shows the first maxRefusedShown.
 	Refused []VersionConflict
 	// Rules are those that an orchestrator publishes for workers, see AgreedRules; nil:
 	// none.
 	Rules json.RawMessage `sql:"-"`
 }
 
-// MaxHandlersShown bounds the handlers of a worker in the registry.
-const MaxHandlersShown = 1000
+// maxHandlersShown bounds the handlers of a worker in the registry.
+const maxHandlersShown = 1000
 
-// MaxRefusedShown bounds the rejected templates of a worker in the registry.
-const MaxRefusedShown = 100
+// maxRefusedShown bounds the rejected templates of a worker in the registry.
+const maxRefusedShown = 100
 
 // workerHeartbeat reports that the worker is alive, extends the leases of its claims and
 // returns the lost ones. It registers an unknown worker, so a forgotten one is registered
@@ -93,13 +93,13 @@ select 0, case when count(distinct rules) = 1 and count(rules) = count(*) then (
 // ones: their handlers must stop. The error wraps ErrWorkerDead if the fleet considers
 // the worker dead: then all of them are lost, and it must continue under a new UUID.
 func (s *Store) WorkerHeartbeat(ctx context.Context, d Daemon, claims []ClaimKey, lease time.Duration) (lost []int64, err error) {
-	refused, err := json.Marshal(nonNil(d.Refused[:min(len(d.Refused), MaxRefusedShown)]))
+	refused, err := json.Marshal(nonNil(d.Refused[:min(len(d.Refused), maxRefusedShown)]))
 	if err != nil {
 		return nil, fmt.Errorf("encode the refused templates: %w", err)
 	}
 	heartbeat := workerHeartbeat.With(args{"worker": d.UUID, "id": d.ID, "hostname": d.Hostname, "version": d.Version, "mode": d.Mode,
 		"namespaces": nonNil(d.Namespaces), "tags": nonNil(d.Tags), "refused": refused, "address": d.Address, "callables": nonNil(d.Callables),
-		"handlers": nonNil(d.Handlers[:min(len(d.Handlers), MaxHandlersShown)]), "h": inLockOrder(claims), "lease_ms": lease.Milliseconds()})
+		"handlers": nonNil(d.Handlers[:min(len(d.Handlers), maxHandlersShown)]), "h": inLockOrder(claims), "lease_ms": lease.Milliseconds()})
 	err = s.repeatable(ctx, "worker_heartbeat", "send the heartbeat", func(ctx context.Context, db *conn) error {
 		type answer struct {
 			Token *int64

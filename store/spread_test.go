@@ -33,7 +33,7 @@ func TestEveryColumnOfTheBoardHasAnOwner(t *testing.T) {
 		all = append(all, column)
 	}
 	owned := slices.Concat([]string{"task_uuid", "slot", "queue"}, columnsOfSteps, columnsOfTasks)
-	require.ElementsMatch(t, all, owned, "add a new column to store/spread.go, as one of the step or of the task")
+	require.ElementsMatch(t, all, owned, "add a new column to store/actions.go, as one of the step or of the task")
 	require.Subset(t, columnsOfSteps, columnsWithZero)
 }
 

@@ -30,13 +30,10 @@ type StaleThresholds struct {
 	Checkpoint time.Duration
 }
 
-// The details of a staleness.
+// The details of a staleness, besides the names of states.
 const (
-	StaleWaitingForDependencies = "waiting_for_dependencies"
-	StaleWaitingForRetry        = "waiting_for_retry"
-	StaleStepsInProcess         = "steps_in_process"
-	StaleMaxLifetime            = "max_lifetime"
-	StaleCheckpoint             = "checkpoint" // in the monitor only
+	StaleMaxLifetime = "max_lifetime"
+	staleCheckpoint  = "checkpoint" // in the monitor only
 )
 
 // staleWalk is how many tasks one look passes over at most.
@@ -150,7 +147,7 @@ func (th StaleThresholds) arguments(after uuid.UUID, limit int, part float64) ar
 type StaleTask struct {
 	UUID             uuid.UUID          `sql:"task_uuid"`
 	State            workflow.TaskState // as shown
-	Reason           string             // which threshold: one of the Stale… constants
+	Reason           string             // which threshold: the name of a state, StaleMaxLifetime
 	MinutesInState   int
 	MinutesOld       int // since it was requested, or was to start
 	ThresholdMinutes int
@@ -215,7 +212,7 @@ type StalenessEntry struct {
 	TaskUUID         uuid.UUID
 	Namespace, Name  string
 	State            workflow.TaskState // as shown
-	Detail           string             // which threshold: one of the Stale… constants
+	Detail           string             // which threshold: the name of a state, StaleMaxLifetime
 	MinutesInState   int                // or since the last checkpoint, if that is the threshold
 	MinutesOld       int
 	ThresholdMinutes int
@@ -264,7 +261,7 @@ func withStalled(list []StalenessEntry, stalled []StalledStep, threshold time.Du
 
 // entry is a stalled step as the monitor shows its task.
 func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
-	e := StalenessEntry{TaskUUID: x.TaskUUID, Namespace: x.Namespace, Name: x.Name, State: workflow.TaskStepsInProcess, Detail: StaleCheckpoint,
+	e := StalenessEntry{TaskUUID: x.TaskUUID, Namespace: x.Namespace, Name: x.Name, State: workflow.TaskStepsInProcess, Detail: staleCheckpoint,
 		MinutesInState: x.MinutesSince, MinutesOld: x.MinutesOld, ThresholdMinutes: int(threshold / time.Minute), Health: StalenessWarning,
 		Priority: x.Priority, Part: x.SecondsSince / threshold.Seconds()}
 	if e.Part >= 1 {

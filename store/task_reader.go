@@ -152,7 +152,7 @@ func (t *Task) decode(progress []byte) (err error) {
 func (r *taskReader) addManual(m manualRow) error {
 	switch t := r.task; {
 	case m.ContinuedBy != nil:
-		if len(t.ContinuedBy) < MaxContinuedBy {
+		if len(t.ContinuedBy) < maxContinuedBy {
 			t.ContinuedBy = append(t.ContinuedBy, *m.ContinuedBy)
 		}
 	case m.StepNo != nil:

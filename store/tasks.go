@@ -38,7 +38,7 @@ type Task struct {
 	// ContinuesTask is the task whose handler has named this one as the next; nil: none.
 	ContinuesTask *uuid.UUID
 	// ContinuedBy are the tasks that handlers of this one have named, the oldest
-	// first, at most MaxContinuedBy; read with results only.
+	// first, at most maxContinuedBy; read with results only.
 	ContinuedBy []uuid.UUID
 	// Batches are the steps created at run time, by number; nil: none.
 	Batches map[int]Batch
@@ -71,8 +71,8 @@ type Step struct {
 	Checkpoint    json.RawMessage // of the step, or of its newest attempt; read with results only
 }
 
-// MaxContinuedBy bounds the next tasks shown.
-const MaxContinuedBy = 100
+// maxContinuedBy bounds the next tasks shown.
+const maxContinuedBy = 100
 
 // StepName is the name of a step, also of one created at run time; empty if it does not
 // exist.
