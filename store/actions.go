@@ -3,11 +3,14 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -26,29 +29,30 @@ type Performed struct {
 
 // takeTasks locks live tasks.
 // Index: the primary key.
-const takeTasks = `
-select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false), coalesce(t.dead_letter, false), coalesce(t.awaited, false),
-       t.progress, t.state <> 0, null::smallint, null::bigint, null::smallint, null::smallint, null::bool, null::bigint, 0
-from tasker.board t where t.task_uuid = any ((select $1::uuid[])::uuid[]) and t.slot = 0
-order by t.task_uuid for update`
+var takeTasks = compile(`
+select t.task_uuid, t.plan_id, t.queue, t.task_state, t.priority, coalesce(t.watched, false) as watched, coalesce(t.dead_letter, false) as dead_letter,
+       coalesce(t.awaited, false) as awaited, t.progress, t.state <> {no_step} as inline, null::smallint as step_no, null::bigint as seq,
+       null::smallint as attempt, null::smallint as outcome, null::bool as retryable, null::bigint as retry_after_ms, 0 as skipped
+from tasker.board t where t.task_uuid = any ((select @tasks::uuid[])::uuid[]) and t.slot = 0
+order by t.task_uuid for update`)
 
 // takenReports are the reported, not yet applied steps of locked tasks. It is a statement
 // of its own, whose snapshot is younger than the locks, see take_reported.
 // Index: the primary key.
-const takenReports = `
+var takenReports = compile(`
 select s.task_uuid, s.step_no, s.attempt, s.outcome, s.retryable, s.retry_after_ms
-from unnest((select $1::uuid[])) h(task_uuid)
+from unnest((select @tasks::uuid[])) h(task_uuid)
 cross join lateral (select * from tasker.board where task_uuid = h.task_uuid and outcome is not null offset 0) s
-order by s.task_uuid, s.step_no`
+order by s.task_uuid, s.step_no`)
 
 // reopenTasks moves ended tasks back to the board, without steps. Their recorded end is
 // removed from the ledger; the event of the action implies it.
 // Index: the primary keys.
-const reopenTasks = `
+var reopenTasks = compile(`
 with ended as materialized (
     select a.task_uuid, a.step_no, a.token, a.task_state, a.task_progress
-    from unnest((select $1::uuid[])) r(task_uuid)
-    join tasker.step_attempts a on a.task_uuid = r.task_uuid and a.task_state = any ((select $2::smallint[])::smallint[])
+    from unnest((select @tasks::uuid[])) r(task_uuid)
+    join tasker.step_attempts a on a.task_uuid = r.task_uuid and a.task_state = any ((select @states::smallint[])::smallint[])
     for update of a
 ), bare as (
     delete from tasker.step_attempts a using ended e
@@ -64,7 +68,7 @@ select e.task_uuid, 0, 0, 0, t.queue, t.plan_id, e.task_state, t.priority, e.tas
        case when octet_length(t.context::text) <= ` + inlineContext + ` then t.context end,
        case when exists (select from tasker.dlq_entries d where d.task_uuid = e.task_uuid and d.resolution = 1) then true end
 from ended e join tasker.tasks t on t.task_uuid = e.task_uuid
-on conflict do nothing`
+on conflict do nothing`)
 
 // Taking says how tasks are taken for an action.
 type Taking struct {
@@ -113,13 +117,13 @@ func (s *Store) TakeTasks(ctx context.Context, tasks []uuid.UUID, how Taking) (*
 	err := s.timed(ctx, "take_task", "take the task", func(ctx context.Context) error {
 		return taken.beginAround(ctx, func(b *pgx.Batch) {
 			if len(how.Reopen) > 0 {
-				b.Queue(reopenTasks, ids, how.Reopen)
+				reopenTasks.With(args{"tasks": ids, "states": how.Reopen}).Queue(b)
 			}
 			if how.Spread {
-				b.Queue(lockTasks, ids) // the next statement's snapshot is younger than the locks
-				b.Queue(spreadTasks, ids)
+				lockTasks.With(args{"tasks": ids}).Queue(b) // the next statement's snapshot is younger than the locks
+				spreadTasks.With(args{"tasks": ids}).Queue(b)
 			}
-		}, func(*pgx.Batch) {}, takeTasks, ids)
+		}, func(*pgx.Batch) {}, takeTasks.With(args{"tasks": ids}))
 	})
 	if err == nil {
 		if err = taken.readReports(ctx); err != nil {
@@ -162,7 +166,8 @@ func (t *Taken) readReports(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := t.conn.Query(ctx, takenReports, ids)
+	reports := takenReports.With(args{"tasks": ids})
+	rows, err := t.conn.Query(ctx, reports.SQL, reports.Args...)
 	if err != nil {
 		return err
 	}
@@ -172,9 +177,10 @@ func (t *Taken) readReports(ctx context.Context) error {
 	return t.readRest(ctx)
 }
 
+var taskExists = compile(`select exists (select from tasker.tasks where task_uuid = @task)`)
+
 func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {
-	var ended bool
-	err := db.QueryRow(ctx, `select exists (select from tasker.tasks where task_uuid = $1)`, task).Scan(&ended)
+	ended, err := stmt.One[bool](ctx, db, taskExists.With(args{"task": task}))
 	if err != nil {
 		return err
 	}
@@ -185,10 +191,10 @@ func whyNotAlive(ctx context.Context, db *conn, task uuid.UUID) error {
 }
 
 // recordManual records results set by operators.
-const recordManual = `
+var recordManual = compile(`
 insert into tasker.step_attempts (task_uuid, step_no, attempt, token, enqueued_at, claimed_at, reported_at, applied_at, outcome, reason, result)
-select m.task_uuid, m.step_no, 0, nextval('tasker.claim_token'), null, null, clock_timestamp(), clock_timestamp(), 1, '` + manualReason + `', m.result::jsonb
-from unnest($1::uuid[], $2::smallint[], $3::text[]) m(task_uuid, step_no, result)`
+select m.task_uuid, m.step_no, 0, nextval('tasker.claim_token'), null, null, clock_timestamp(), clock_timestamp(), {success}, '` + manualReason + `', m.result::jsonb
+from ` + stmt.List[manualResult]("m"))
 
 // manualReason marks the attempt of a result set by an operator.
 const manualReason = workflow.ActionComplete
@@ -218,30 +224,27 @@ func (w *writes) performed(c *Change) error {
 	}
 	if a.Context != nil {
 		meta["context"] = map[string]json.RawMessage{"before": a.ContextBefore, "after": a.Context}
-		w.edited.tasks, w.edited.contexts = append(w.edited.tasks, c.Task.UUID), append(w.edited.contexts, string(a.Context))
+		w.edited = append(w.edited, editedTask{c.Task.UUID, string(a.Context)})
 	}
 	document, err := json.Marshal(meta)
 	if err != nil {
 		return fmt.Errorf("describe the action: %w", err)
 	}
-	text := string(document)
-	w.events.row(c.Task.UUID, int16(c.Task.State), int16(to), c.Actor, a.Reason, &text)
+	w.events = append(w.events, taskEvent{c.Task.UUID, c.Task.State, to, c.Actor, a.Reason, document})
 	if a.Kind == workflow.ActionReset {
-		w.resumed.add(c.Task.UUID, a.Step)
+		w.resumed = append(w.resumed, stepKey{c.Task.UUID, a.Step})
 	}
 	if a.Result != nil {
-		w.manual.tasks = append(w.manual.tasks, c.Task.UUID)
-		w.manual.steps = append(w.manual.steps, int16(a.Step)) // #nosec G115 -- at most MaxSteps
-		w.manual.results = append(w.manual.results, string(a.Result))
+		w.manual = append(w.manual, manualResult{c.Task.UUID, a.Step, a.Result})
 	}
 	return nil
 }
 
-// manualColumns are results set by operators.
-type manualColumns struct {
-	tasks   uuids
-	steps   []int16
-	results []string
+// manualResult is a result set by an operator.
+type manualResult struct {
+	TaskUUID uuid.UUID
+	StepNo   int `sql:",smallint"`
+	Result   json.RawMessage
 }
 
 // ownSlot returns the key of a claim in a task's own row after an action has moved the
@@ -252,4 +255,129 @@ func (k ClaimKey) ownSlot() (moved ClaimKey, possible bool) {
 	}
 	k.Slot = k.Step + 1
 	return k, true
+}
+
+// readContexts reads the contexts of the tasks. They change only under the locks of the
+// tasks, so the result stays valid.
+// Index: the primary key.
+func (t *Taken) readContexts(ctx context.Context) error {
+	place, ids := t.places()
+	if len(ids) == 0 {
+		return nil
+	}
+	return stmt.Each(ctx, t.conn, readContexts.With(args{"tasks": ids}), func(of *taskContext) error {
+		t.Tasks[place[of.TaskUUID]].Context = of.Context
+		return nil
+	})
+}
+
+// editedTask is a task whose context an operator has changed.
+type editedTask struct {
+	TaskUUID uuid.UUID
+	Context  string
+}
+
+// editContexts replaces the contexts of tasks, small ones on the board as well, as a
+// creation does. Claimed steps keep the old one. The identity of the task stays that of
+// its creation.
+// Index: the primary keys.
+var editContexts = compile(`
+with n as materialized (
+    select task_uuid, context, context::jsonb as document from ` + stmt.List[editedTask]("n") + `
+), kept as (
+    update tasker.tasks t set context = n.document from n where t.task_uuid = any (array[n.task_uuid])
+)
+update tasker.board b set context = case when octet_length(n.context) <= ` + inlineContext + ` then n.document end
+from n where b.task_uuid = any (array[n.task_uuid]) and b.slot = 0`)
+
+// quarantineTasks removes tasks with contradictory records from the board, and records
+// their claims and reports in the ledger.
+// Index: the primary key.
+var quarantineTasks = compile(`
+with gone as (
+    delete from tasker.board s
+    using ` + stmt.List[brokenTask]("o") + `
+    where s.task_uuid = o.task_uuid
+    returning s.task_uuid, s.slot, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
+              s.checkpoint, o.reason, o.progress, ` + calledOff + ` as sub_task
+), stopped as (
+    insert into tasker.task_messages (task_uuid, kind) select sub_task, {stop} from gone where sub_task is not null
+)
+insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)
+select task_uuid, case when token is null then -1 else step_no end, case when token is null then 0 else attempt end, coalesce(token, 0),
+       worker, enqueued_at, claimed_at, reported_at, clock_timestamp(), {cancelled}, reason, result, error, checkpoint,
+       case when slot = 0 then {task_error} end, case when slot = 0 then reason end, case when slot = 0 then progress end
+from gone where token is not null or slot = 0`)
+
+// brokenTask is a task that goes into quarantine.
+type brokenTask struct {
+	TaskUUID uuid.UUID
+	Reason   string
+	Progress []byte
+}
+
+func (w *writes) quarantine(c *Change) error {
+	t := c.Task
+	if c.Action == nil || c.Effects.DeadLetter == nil {
+		return errors.New("want an action and a reason for a quarantine")
+	}
+	progress := t.Progress
+	if progress == nil {
+		progress = &workflow.Progress{} // the recorded progress cannot be read
+	}
+	w.broken = append(w.broken, brokenTask{t.UUID, c.Action.Reason, progress.Encode()})
+	w.letters.add(c)
+	if t.Watched {
+		w.watched = append(w.watched, t.UUID.String())
+	}
+	if t.Awaited {
+		w.notifyDependents(t.UUID)
+	}
+	w.message() // its sub-workflows are called off
+	w.finished++
+	return w.performed(c)
+}
+
+// The columns of the board, except its key and the queue, which both have. A test
+// compares them with the catalogue: a new column must be added here.
+var (
+	// columnsOfSteps belong to a step and move with it.
+	columnsOfSteps = []string{"seq", "token", "lease_until", "claimed_at", "reported_at", "worker", "due_at", "enqueued_at", "retry_after_ms",
+		"callable", "lane", "step_no", "state", "attempt", "outcome", "retryable", "parents", "inputs", "tags", "result", "error", "batch", "checkpoint",
+		"wait", "awaits", "events", "last_attempt", "ahead"}
+	// columnsOfTasks belong to the task and stay in slot 0.
+	columnsOfTasks = []string{"requested_at", "state_since", "updated_at", "processor", "correlation_id", "parent_correlation_id", "plan_id",
+		"task_state", "priority", "watched", "progress", "context", "deadline", "dead_letter", "awaited"}
+	// columnsWithZero are step columns that are 0 without a step; the others are null.
+	columnsWithZero = []string{"seq", "callable", "lane", "state", "attempt"}
+)
+
+// spreadTasks gives the step in a task's own row its own row, since an action may add
+// others. Its worker finds it there, see ownSlot. A step that is held until other tasks
+// have ended stays held.
+// Index: the primary key.
+var spreadTasks = compile(`
+with held as materialized (
+    select * from tasker.board where task_uuid = any ((select @tasks::uuid[])::uuid[]) and slot = 0 and state <> {no_step}
+    order by task_uuid for update
+), apart as (
+    insert into tasker.board (task_uuid, slot, queue, ` + strings.Join(columnsOfSteps, ", ") + `)
+    select task_uuid, step_no + 1, queue, ` + strings.Join(columnsOfSteps, ", ") + ` from held
+)
+update tasker.board t set ` + noStepHere() + `
+from held h where t.task_uuid = h.task_uuid and t.slot = 0`)
+
+// noStepHere empties the columns of a step.
+func noStepHere() string {
+	sets := make([]string, len(columnsOfSteps))
+	for i, column := range columnsOfSteps {
+		sets[i] = column + " = null"
+		for _, counted := range columnsWithZero {
+			if column == counted {
+				sets[i] = column + " = 0"
+			}
+		}
+	}
+	return strings.Join(sets, ", ")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -85,6 +86,8 @@ type Taken struct {
 	conn *conn
 }
 
+var takeReported = compile(`select * from tasker.take_reported(@lone, @apart, @limit)`)
+
 // TakeReported takes the tasks of up to limit reported steps, and of as many again of
 // tasks with several steps in hand. full ignores the marks and scans from the beginning.
 // A result without tasks is already closed.
@@ -101,7 +104,7 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 		taken.from = from
 	}
 	err := s.timed(ctx, "take", "take reported steps", func(ctx context.Context) error {
-		return taken.begin(ctx, `select * from tasker.take_reported($1, $2, $3)`, from.lone, from.apart, limit)
+		return taken.begin(ctx, takeReported.With(args{"lone": from.lone, "apart": from.apart, "limit": limit}))
 	})
 	if full {
 		s.marks.applied(taken.from, taken.cutOff(limit), true)
@@ -118,15 +121,16 @@ func (s *Store) TakeReported(ctx context.Context, limit int, full bool) (*Taken,
 func (s *Store) firstReported(ctx context.Context) (first reportMarks, waited time.Duration, err error) {
 	err = s.repeatable(ctx, "any_reported", "look for reported steps", func(ctx context.Context, db *conn) error {
 		begin, from := time.Now(), reportMarks{}
-		var age float64
+		var found waitingReports
 		if err := s.scanAll(ctx, db, func(b *pgx.Batch) {
 			from = s.reportedFrom()
-			b.Queue(firstReported, from.lone, from.apart).QueryRow(func(row pgx.Row) error { return row.Scan(&first.lone, &first.apart, &age) })
+			firstReported.With(args{"lone": from.lone, "apart": from.apart}).Queue(b).Query(stmt.Row(&found))
 		}); err != nil {
 			return err
 		}
 		_ = s.moveReported(ctx, db, time.Since(begin)) // the result is valid regardless of an error
-		if waited = seconds(&age); first.lone > 0 || first.apart > 0 {
+		first, waited = reportMarks{found.Lone, found.Apart}, found.Waited
+		if first != (reportMarks{}) {
 			first.lone, first.apart = max(first.lone, from.lone), max(first.apart, from.apart)
 		}
 		return nil
@@ -134,12 +138,12 @@ func (s *Store) firstReported(ctx context.Context) (first reportMarks, waited ti
 	return first, waited, err
 }
 
-func (t *Taken) begin(ctx context.Context, query string, args ...any) error {
-	return t.beginAround(ctx, func(*pgx.Batch) {}, func(*pgx.Batch) {}, query, args...)
+func (t *Taken) begin(ctx context.Context, take stmt.Call) error {
+	return t.beginAround(ctx, func(*pgx.Batch) {}, func(*pgx.Batch) {}, take)
 }
 
 // beginAround is begin with statements before and after the one that takes the tasks.
-func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch), query string, args ...any) error {
+func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch), take stmt.Call) error {
 	var err error
 	if t.conn, err = t.store.acquire(ctx); err != nil {
 		return err
@@ -149,18 +153,12 @@ func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch)
 	b.Queue("begin")
 	b.Queue(t.store.hold)
 	before(b)
-	b.Queue(query, args...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			plan, err := t.collect(rows)
-			if err != nil {
-				return err
-			}
-			if plan != 0 {
-				plans = append(plans, plan)
-			}
+	take.Queue(b).Query(stmt.Rows(func(r *takenRow) error {
+		if t.add(r) {
+			plans = append(plans, r.PlanID)
 		}
-		return rows.Err()
-	})
+		return nil
+	}))
 	behind(b)
 	if err := t.conn.SendBatch(ctx, b).Close(); err != nil {
 		return err
@@ -181,30 +179,25 @@ func (t *Taken) beginAround(ctx context.Context, before, behind func(*pgx.Batch)
 	return t.readRest(ctx)
 }
 
-// collect adds one row; it returns the plan if the row starts a new task.
-func (t *Taken) collect(rows pgx.Rows) (plan int32, err error) {
-	raw := takenRow{}
-	if err := rows.Scan(&raw.task, &raw.plan, &raw.queue, &raw.state, &raw.priority, &raw.watched, &raw.deadLetter, &raw.awaited, &raw.progress,
-		&raw.inline, &raw.step, &raw.seq, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter, &raw.skipped); err != nil {
-		return 0, err
+// add adds one row and reports whether it starts a new task.
+func (t *Taken) add(r *takenRow) (first bool) {
+	if r.TaskUUID == uuid.Nil {
+		t.Skipped = r.Skipped
+		return false
 	}
-	if raw.task == nil {
-		t.Skipped = raw.skipped
-		return 0, nil
+	n := len(t.Tasks)
+	if first = n == 0 || t.Tasks[n-1].UUID != r.TaskUUID; first {
+		t.Tasks = append(t.Tasks, r.task())
 	}
-	if n := len(t.Tasks); n == 0 || t.Tasks[n-1].UUID != *raw.task {
-		t.Tasks, plan = append(t.Tasks, raw.taken()), *raw.plan
-	}
-	if raw.step != nil {
+	if r.StepNo != nil {
 		at := len(t.Tasks) - 1
 		if len(t.oldest) <= at {
-			t.oldest = append(t.oldest, *raw.seq)
+			t.oldest = append(t.oldest, r.Seq)
 		}
-		t.oldest[at] = min(t.oldest[at], *raw.seq)
-		last := &t.Tasks[at]
-		last.Reported = append(last.Reported, raw.reported())
+		t.oldest[at] = min(t.oldest[at], r.Seq)
+		t.Tasks[at].Reported = append(t.Tasks[at].Reported, r.taken())
 	}
-	return plan, nil
+	return first
 }
 
 // reached returns how far the scans came: each task was found by its oldest step. Younger
@@ -241,40 +234,42 @@ func (t *Taken) cutOff(limit int) reportMarks {
 	return r
 }
 
-// takenRow is a row of take_reported as it arrives.
+// takenRow is a row of take_reported; one without a task counts the skipped ones.
 type takenRow struct {
-	task       *[16]byte // a *uuid.UUID would be read as text
-	plan       *int32
-	queue      *int32
-	state      *int16
-	priority   *int16
-	watched    *bool
-	deadLetter *bool
-	awaited    *bool
-	inline     *bool
-	progress   []byte
-	step       *int16
-	seq        *int64
-	attempt    *int16
-	outcome    *int16
-	retryable  *bool
-	retryAfter *int64
-	skipped    int
+	TaskUUID     uuid.UUID          `sql:",omitzero"`
+	PlanID       int32              `sql:",omitzero"`
+	Queue        int32              `sql:",omitzero"`
+	TaskState    workflow.TaskState `sql:",omitzero"`
+	Priority     int                `sql:",omitzero"`
+	Watched      bool               `sql:",omitzero"`
+	DeadLetter   bool               `sql:",omitzero"`
+	Awaited      bool               `sql:",omitzero"`
+	Inline       bool               `sql:",omitzero"`
+	Progress     []byte
+	Seq          int64 `sql:",omitzero"`
+	reportedStep       // none: nothing was reported
+	Skipped      int
 }
 
-func (r *takenRow) taken() TakenTask {
-	progress, err := workflow.DecodeProgress(r.progress)
-	return TakenTask{Broken: err, UUID: *r.task, State: workflow.TaskState(*r.state), Priority: int(*r.priority),
-		Watched: *r.watched, Awaited: *r.awaited, DeadLetter: *r.deadLetter, Inline: *r.inline, Progress: progress}
+// reportedStep is a report that is not applied yet.
+type reportedStep struct {
+	StepNo       *int
+	Attempt      int                     `sql:",omitzero"`
+	Outcome      workflow.AttemptOutcome `sql:",omitzero"`
+	Retryable    bool                    `sql:",omitzero"`
+	RetryAfterMs *int64
 }
 
-func (r *takenRow) reported() TakenStep {
-	s := TakenStep{Step: int(*r.step), Attempt: int(*r.attempt), Outcome: workflow.AttemptOutcome(*r.outcome), RetryAfter: -1}
-	if r.retryable != nil {
-		s.Retryable = *r.retryable
-	}
-	if r.retryAfter != nil {
-		s.RetryAfter = time.Duration(*r.retryAfter) * time.Millisecond
+func (r *takenRow) task() TakenTask {
+	progress, err := workflow.DecodeProgress(r.Progress)
+	return TakenTask{Broken: err, UUID: r.TaskUUID, State: r.TaskState, Priority: r.Priority,
+		Watched: r.Watched, Awaited: r.Awaited, DeadLetter: r.DeadLetter, Inline: r.Inline, Progress: progress}
+}
+
+func (r *reportedStep) taken() TakenStep {
+	s := TakenStep{Step: *r.StepNo, Attempt: r.Attempt, Outcome: r.Outcome, Retryable: r.Retryable, RetryAfter: -1}
+	if r.RetryAfterMs != nil {
+		s.RetryAfter = time.Duration(*r.RetryAfterMs) * time.Millisecond
 	}
 	return s
 }
@@ -336,8 +331,8 @@ func (t *Taken) CommitFor(ctx context.Context, processor uuid.UUID, changes []Ch
 		}
 		w.queue(b, processor)
 		w.claims.queue(b, &found)
-		w.publish.queue(b, &done.Published) // last: see eventTurn
-		w.former.queue(b)                   // after the events, which name their batches
+		w.publish.queue(b, &done.Published)        // last: see eventTurn
+		queueList(b, forgetBatches, "g", w.former) // after the events, which name their batches
 		return t.store.commit(ctx, t.conn, b, done.Signals)
 	})
 	if err != nil {

@@ -1,32 +1,35 @@
 package store
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
 // writes collects the effects of many tasks, statement by statement.
 type writes struct {
-	gone        goneColumns
-	moved       movedColumns
-	put         stepColumns
-	batches     batchColumns
-	cleared     groupColumns // the groups of these batches
-	former      groupColumns // groups that were forgotten
-	retried     retryColumns
-	events      eventColumns
-	manual      manualColumns
-	resumed     resumedColumns
-	edited      editedColumns
-	broken      brokenColumns
-	letters     letterColumns
-	publish     publishColumns
+	gone        []goneRow
+	moved       []movedTask
+	put         []newStep
+	batches     []newBatch
+	cleared     []group // the groups of these batches
+	former      []group // groups that were forgotten
+	retried     []retriedStep
+	events      []taskEvent
+	manual      []manualResult
+	resumed     []stepKey
+	edited      []editedTask
+	broken      []brokenTask
+	letters     letters
+	publish     publishing
 	claims      putClaims
 	topics      signalSet
 	watched     []string
@@ -35,54 +38,54 @@ type writes struct {
 	finished    int
 }
 
-// attemptColumns are ended attempts, with their rows.
-type attemptColumns struct {
-	tasks    uuids
-	slots    []int16
-	outcomes []*int16
-	reasons  []*string
+// goneRow is a row that leaves the board: of an ended step, or of a finished task with its
+// end.
+type goneRow struct {
+	TaskUUID    uuid.UUID
+	Slot        int `sql:",smallint"`
+	Outcome     workflow.AttemptOutcome
+	Reason      string             `sql:",omitzero"`
+	EndState    workflow.TaskState `sql:",omitzero"`
+	EndReason   string             `sql:",omitzero"`
+	EndProgress []byte
 }
 
-// goneColumns are rows that leave the board: ended steps, and the rows of finished tasks
-// with their ends.
-type goneColumns struct {
-	attemptColumns
-	states     []*int16 // of the task, if finished
-	endReasons []*string
-	progresses [][]byte
+// movedTask is the row of a task that continues. The outcome is that of the step that it
+// carried, and StepNo the next one; null: there was, or is, none.
+type movedTask struct {
+	TaskUUID    uuid.UUID
+	Outcome     workflow.AttemptOutcome `sql:",omitzero"`
+	Reason      string                  `sql:",omitzero"`
+	State       workflow.TaskState
+	Progress    []byte
+	StepNo      *int `sql:",smallint"`
+	Again       bool // it is the same step once more
+	Heir        bool // its only parent is the step that it follows in the row
+	Lane        int16
+	DueMs       time.Duration
+	Parents     []int    `sql:",omitzero"`
+	Tags        []string `sql:",omitzero"`
+	LastAttempt bool
+	Callable    int32
 }
 
-// movedColumns are the rows of tasks that continue. An outcome records the step that such
-// a row carried; steps holds the next one.
-type movedColumns struct {
-	attemptColumns
-	states     []int16
-	progresses [][]byte
-	steps      []*int16
-	again      []bool // it is the same step once more
-	heirs      []bool // its only parent is the step that it follows in the row
-	lanes      []int16
-	dues       []int64
-	parents    []*string
-	tags       []*string
-	lasts      []bool
-	callables  []int32
+// retriedStep is a step with a row of its own that runs again.
+type retriedStep struct {
+	TaskUUID    uuid.UUID
+	Slot        int `sql:",smallint"`
+	Outcome     workflow.AttemptOutcome
+	DueMs       time.Duration
+	Lane        int16
+	LastAttempt bool
 }
 
-type retryColumns struct {
-	attemptColumns
-	dues  []int64
-	lanes []int16
-	lasts []bool
-}
-
-type eventColumns struct {
-	tasks     uuids
-	from      []int16
-	to        []int16
-	actors    []string
-	reasons   []*string
-	documents []*string // metadata
+// taskEvent is a change of a task to record.
+type taskEvent struct {
+	TaskUUID           uuid.UUID
+	FromState, ToState workflow.TaskState
+	Actor              string
+	Reason             string          `sql:",omitzero"`
+	Metadata           json.RawMessage // nil: not an action
 }
 
 func (w *writes) add(c *Change) error {
@@ -109,7 +112,9 @@ func (w *writes) add(c *Change) error {
 		changes = changes[min(1, len(changes)):] // the action is the first of them
 	}
 	for _, change := range changes {
-		w.events.add(t.UUID, change, c.Actor)
+		if recorded(change) {
+			w.events = append(w.events, taskEvent{t.UUID, change.From, change.To, c.Actor, change.Reason, nil})
+		}
 	}
 	w.letters.add(c)
 	if w.publish.add(c); w.publish.keyed {
@@ -117,8 +122,13 @@ func (w *writes) add(c *Change) error {
 	}
 	w.publish.signal(w.topics)
 	w.regroup(c)
-	if err := w.batches.add(t.UUID, e.Batches); err != nil {
-		return err
+	for i := range e.Batches {
+		b := &e.Batches[i]
+		cursor, err := json.Marshal(b.Cursor)
+		if err != nil {
+			return fmt.Errorf("encode the cursor of %s: %w", b.Name, err)
+		}
+		w.batches = append(w.batches, newBatch{t.UUID, b.Step, b.Template, b.First, b.Name, cursor, b.NoOp})
 	}
 	switch {
 	case e.Finished:
@@ -144,7 +154,7 @@ func (w *writes) finish(c *Change) {
 	if n := len(e.Changes); n > 0 {
 		why = e.Changes[n-1].Reason
 	}
-	w.gone.end(t.UUID, outcome, reason, e.State, why, c.Progress)
+	w.gone = append(w.gone, goneRow{t.UUID, 0, outcome, reason, e.State, why, c.Progress.Encode()})
 	w.finished++
 	if t.Watched {
 		w.watched = append(w.watched, t.UUID.String())
@@ -169,33 +179,30 @@ func (w *writes) message() {
 // moveInline continues a task whose only step has ended or runs again.
 func (w *writes) moveInline(c *Change) error {
 	t, e := c.Task, c.Effects
-	m := &w.moved
+	m := movedTask{TaskUUID: t.UUID, State: e.State, Progress: c.Progress.Encode()}
 	switch {
 	case len(e.Retry) == 1 && len(e.Put)+len(e.End)+len(e.Remove) == 0:
 		r := e.Retry[0]
-		m.attempt(t.UUID, r.Outcome, "")
+		m.Outcome, m.Again = r.Outcome, true
 		m.step(c, workflow.PutStep{Step: r.Step, DueIn: r.DueIn})
-		m.again[len(m.again)-1] = true
 	case len(e.End) == 1 && len(e.Retry)+len(e.Remove) == 0:
-		m.attempt(t.UUID, e.End[0].Outcome, e.End[0].Reason)
+		m.Outcome, m.Reason = e.End[0].Outcome, e.End[0].Reason
 		if len(e.Put) == 1 && inlines(t.Plan, c.Progress, e.Put[0].Step) {
 			m.step(c, e.Put[0])
-			m.heirs[len(m.heirs)-1] = follows(c.parents(e.Put[0].Step), e.End[0])
+			m.Heir = follows(m.Parents, e.End[0])
 			break
 		}
-		m.noStep()
 		w.putRows(c)
 	case len(e.Remove) == 1 && len(e.Put) == 1 && len(e.End)+len(e.Retry) == 0: // called off, to be undone
-		m.attempt(t.UUID, workflow.OutcomeCancelled, "")
+		m.Outcome = workflow.OutcomeCancelled
 		m.step(c, e.Put[0])
 	case len(e.Put) == 1 && len(e.Remove)+len(e.End)+len(e.Retry) == 0 && inlines(t.Plan, c.Progress, e.Put[0].Step): // it had no step
-		m.add(t.UUID, 0, nil, "")
 		m.step(c, e.Put[0])
 	default:
 		return fmt.Errorf("task %s has one step in hand; %d cannot end, %d be removed and %d be tried again at once",
 			t.UUID, len(e.End), len(e.Remove), len(e.Retry))
 	}
-	m.task(e.State, c.Progress)
+	w.moved = append(w.moved, m)
 	return nil
 }
 
@@ -205,26 +212,23 @@ func (w *writes) moveSpread(c *Change) {
 	t, e := c.Task, c.Effects
 	w.endSpread(t, e)
 	for _, r := range e.Retry {
-		w.retried.add(t.UUID, r.Step+1, &r.Outcome, "")
-		w.retried.dues, w.retried.lanes = append(w.retried.dues, millis(r.DueIn)), append(w.retried.lanes, Lane(t.Priority, true))
-		w.retried.lasts = append(w.retried.lasts, t.Plan.LastAttempt(c.Progress, r.Step))
+		w.retried = append(w.retried, retriedStep{t.UUID, r.Step + 1, r.Outcome, r.DueIn, Lane(t.Priority, true), t.Plan.LastAttempt(c.Progress, r.Step)})
 	}
-	w.moved.add(t.UUID, 0, nil, "")
+	m := movedTask{TaskUUID: t.UUID, State: e.State, Progress: c.Progress.Encode()}
 	if c.inOwnRow() {
-		w.moved.step(c, e.Put[0])
+		m.step(c, e.Put[0])
 	} else {
-		w.moved.noStep()
 		w.putRows(c)
 	}
-	w.moved.task(e.State, c.Progress)
+	w.moved = append(w.moved, m)
 }
 
 func (w *writes) endSpread(t *TakenTask, e *workflow.Effects) {
 	for _, x := range e.End {
-		w.gone.step(t.UUID, x.Step, x.Outcome, x.Reason)
+		w.gone = append(w.gone, goneRow{TaskUUID: t.UUID, Slot: x.Step + 1, Outcome: x.Outcome, Reason: x.Reason})
 	}
 	for _, no := range e.Remove {
-		w.gone.step(t.UUID, no, workflow.OutcomeCancelled, "")
+		w.gone = append(w.gone, goneRow{TaskUUID: t.UUID, Slot: no + 1, Outcome: workflow.OutcomeCancelled})
 		if step := t.Plan.Step(t.Progress, no); step != nil && step.Kind == workflow.KindTask {
 			w.message() // to that task
 		}
@@ -244,7 +248,7 @@ func inHand(p *workflow.Progress) (steps int) {
 func (w *writes) putRows(c *Change) {
 	t := c.Task
 	for _, p := range c.Effects.Put {
-		w.put.add(t.UUID, t.Plan, c.Progress, p, Lane(t.Priority, true))
+		w.put = append(w.put, newStepOf(t.UUID, t.Plan, c.Progress, p, Lane(t.Priority, true)))
 	}
 }
 
@@ -272,37 +276,6 @@ func (w *writes) signals() []signal.Signal {
 	return list
 }
 
-// add records an attempt; without an outcome there was none.
-func (c *attemptColumns) add(task uuid.UUID, slot int, outcome *workflow.AttemptOutcome, reason string) {
-	c.tasks, c.slots = append(c.tasks, task), append(c.slots, int16(slot)) // #nosec G115 -- at most MaxSteps
-	var number *int16
-	if outcome != nil {
-		n := int16(*outcome)
-		number = &n
-	}
-	c.outcomes, c.reasons = append(c.outcomes, number), append(c.reasons, text(reason))
-}
-
-func (c *goneColumns) step(task uuid.UUID, step int, outcome workflow.AttemptOutcome, reason string) {
-	c.add(task, step+1, &outcome, reason)
-	c.states, c.endReasons, c.progresses = append(c.states, nil), append(c.endReasons, nil), append(c.progresses, nil)
-}
-
-func (c *goneColumns) end(task uuid.UUID, outcome workflow.AttemptOutcome, reason string, state workflow.TaskState, why string, p *workflow.Progress) {
-	c.add(task, 0, &outcome, reason)
-	number := int16(state)
-	c.states, c.endReasons = append(c.states, &number), append(c.endReasons, text(why))
-	c.progresses = append(c.progresses, p.Encode())
-}
-
-func (c *movedColumns) attempt(task uuid.UUID, outcome workflow.AttemptOutcome, reason string) {
-	c.add(task, 0, &outcome, reason)
-}
-
-func (c *movedColumns) task(state workflow.TaskState, progress *workflow.Progress) {
-	c.states, c.progresses = append(c.states, int16(state)), append(c.progresses, progress.Encode())
-}
-
 // follows reports whether all inputs of a step come from another one's result.
 func follows(parents []int, ended workflow.EndStep) bool {
 	return ended.Outcome == workflow.OutcomeSuccess && len(parents) == 1 && parents[0] == ended.Step
@@ -311,33 +284,196 @@ func follows(parents []int, ended workflow.EndStep) bool {
 // parents are the steps whose results a step receives.
 func (c *Change) parents(no int) []int { return c.Task.Plan.ParentsOf(c.Progress, no) }
 
-func (c *movedColumns) step(change *Change, put workflow.PutStep) {
-	t := change.Task
-	step := &t.Plan.Steps[put.Step]
-	no, parents := int16(put.Step), arrayLiteral(change.parents(put.Step)) // #nosec G115 -- at most maxInlineSteps
-	c.steps, c.again, c.heirs = append(c.steps, &no), append(c.again, false), append(c.heirs, false)
-	c.lanes = append(c.lanes, Lane(t.Priority, true))
-	c.dues, c.parents, c.tags = append(c.dues, millis(put.DueIn)), append(c.parents, &parents), append(c.tags, joined(step.Tags))
-	c.lasts, c.callables = append(c.lasts, t.Plan.LastAttempt(change.Progress, put.Step)), append(c.callables, t.Plan.callableOf(step))
+// step moves a step into the row.
+func (m *movedTask) step(c *Change, put workflow.PutStep) {
+	step := &c.Task.Plan.Steps[put.Step]
+	m.StepNo, m.Lane, m.DueMs = &put.Step, Lane(c.Task.Priority, true), put.DueIn
+	m.Parents, m.Tags = c.parents(put.Step), step.Tags
+	m.LastAttempt, m.Callable = c.Task.Plan.LastAttempt(c.Progress, put.Step), c.Task.Plan.callableOf(step)
 }
 
-func (c *movedColumns) noStep() {
-	c.steps, c.again, c.heirs, c.lanes = append(c.steps, nil), append(c.again, false), append(c.heirs, false), append(c.lanes, 0)
-	c.dues, c.parents, c.tags, c.lasts = append(c.dues, 0), append(c.parents, nil), append(c.tags, nil), append(c.lasts, false)
-	c.callables = append(c.callables, 0)
+// recorded reports whether a change is recorded: not the ordinary path of a task from
+// start to end, which the attempts show.
+func recorded(change workflow.TaskChange) bool {
+	return change.To != workflow.TaskComplete && (change.From != workflow.TaskPending || change.To != workflow.TaskStepsInProcess)
 }
 
-// add records a change, except the ordinary path of a task from start to end, which the
-// attempts show.
-func (c *eventColumns) add(task uuid.UUID, change workflow.TaskChange, actor string) {
-	if change.To == workflow.TaskComplete || change.From == workflow.TaskPending && change.To == workflow.TaskStepsInProcess {
+// letters are the tasks that get a dead-letter entry, and those whose entry is closed
+// automatically.
+type letters struct {
+	opened []openedLetter
+	closed []closedLetter
+}
+
+type openedLetter struct {
+	TaskUUID      uuid.UUID
+	OriginalState workflow.TaskState
+	Reason        workflow.DeadLetterReason
+	Detail        string
+	No            *int `sql:",smallint"` // the failed step; nil: none
+}
+
+type closedLetter struct {
+	TaskUUID   uuid.UUID
+	Resolution Resolution
+	Notes      string
+}
+
+// add records what a change means for the dead letter of its task.
+func (l *letters) add(c *Change) {
+	t, e := c.Task, c.Effects
+	if d := e.DeadLetter; d != nil {
+		state := workflow.VisibleTaskState(t.State, workflow.StepCounts{InProgress: len(t.Reported)})
+		letter := openedLetter{TaskUUID: t.UUID, OriginalState: state, Reason: d.Reason, Detail: d.Detail}
+		if d.Step >= 0 {
+			letter.No = &d.Step
+		}
+		l.opened = append(l.opened, letter)
 		return
 	}
-	c.row(task, int16(change.From), int16(change.To), actor, change.Reason, nil)
+	if !t.DeadLetter || !e.Finished || e.State == workflow.TaskError {
+		return
+	}
+	resolution := ResolutionManuallyResolved
+	if e.State == workflow.TaskCancelled {
+		resolution = ResolutionCancelled
+	}
+	l.closed = append(l.closed, closedLetter{t.UUID, resolution, "closed by itself: the task ended as " + e.State.String()})
 }
 
-func (c *eventColumns) row(task uuid.UUID, from, to int16, actor, reason string, document *string) {
-	c.tasks, c.from, c.to = append(c.tasks, task), append(c.from, from), append(c.to, to)
-	c.actors, c.reasons = append(c.actors, actor), append(c.reasons, text(reason))
-	c.documents = append(c.documents, document)
+// Lists of keys on the board are looked up as any (array[key]). With a plain = the
+// planner sees a second plan, which reads the whole index in order and looks each entry
+// up in the list; it seems cheaper while the table seems empty, as it does to an ANALYZE
+// that finds only dead rows. A slot that is always 0 is passed as a list for the same
+// reason. See docs/decisions/0012.
+
+// leaveBoard deletes rows from the board and records their attempts in the ledger. The
+// end of a task goes with its own row: into the attempt of the step that it carried, or
+// into a row of its own. A step called off while waiting has no attempt to record, but a
+// checkpoint if it was handed back with one: a reset must find it, so it gets a token.
+// Index: the primary key.
+var leaveBoard = compile(`
+with gone as (
+    delete from tasker.board s
+    using ` + stmt.List[goneRow]("o") + `
+    where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
+    returning s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, s.result, s.error,
+              s.checkpoint, o.outcome as final, o.reason, o.end_state, o.end_reason, o.end_progress, s.token is null and s.checkpoint is null as bare,
+              ` + calledOff + ` as sub_task
+), stopped as (
+    insert into tasker.task_messages (task_uuid, kind) select sub_task, {stop} from gone where sub_task is not null
+)
+insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                  outcome, reason, result, error, checkpoint, task_state, task_reason, task_progress)
+select task_uuid, case when bare then -1 else step_no end, case when bare then 0 else attempt end,
+       case when bare then 0 when token is null then nextval('tasker.claim_token') else token end,
+       worker, case when token is not null then enqueued_at end, claimed_at, reported_at, clock_timestamp(),
+       final, reason, result, error, checkpoint, end_state, end_reason, end_progress
+from gone where not bare or end_state is not null`)
+
+// moveTasks stores the progress of tasks that continue. If a task's row carried a step,
+// its attempt is recorded and the next step, if it is the only one, takes its place; the
+// same step keeps its attempt count and checkpoint.
+// Index: the primary key.
+var moveTasks = compile(`
+with o as materialized (
+    select *, 0::smallint as slot from ` + stmt.List[movedTask]("o") + `
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, reason, result, error, checkpoint)
+    select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
+           o.outcome, o.reason, s.result, s.error, s.checkpoint
+    from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
+    where o.outcome is not null and s.token is not null
+)
+update tasker.board t
+set progress = o.progress, processor = @processor::uuid, deadline = null, updated_at = clock_timestamp(),
+    state_since = case when t.task_state = o.state then t.state_since else clock_timestamp() end, task_state = o.state,
+    parents = case when o.again then t.parents when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + ` then null
+                   else o.parents::smallint[] end,
+    inputs = case when o.again then t.inputs when o.heir and pg_column_size(t.result) <= ` + maxInlineResult + `
+                  then jsonb_build_object(t.step_no::text, t.result) end,
+    step_no = o.step_no, callable = o.callable, lane = o.lane, tags = string_to_array(o.tags, {separator}),
+    state = case when o.step_no is null then {no_step} when o.due_ms > 0 then {scheduled} else {claimable} end,
+    seq = case when o.step_no is null then 0 else nextval('tasker.step_seq') end,
+    due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
+    enqueued_at = case when o.step_no is null or o.due_ms > 0 then null else clock_timestamp() end,
+    attempt = case when o.again then t.attempt else 0 end, checkpoint = case when o.again then t.checkpoint end,
+    last_attempt = nullif(o.last_attempt, false), ahead = null,
+    token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, batch = null, wait = null, awaits = null
+from o where t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot`)
+
+// retrySteps records the ended attempt and enqueues the step again, for steps with rows
+// of their own.
+// Index: the primary key.
+var retrySteps = compile(`
+with o as materialized (
+    select * from ` + stmt.List[retriedStep]("o") + `
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, result, error, checkpoint)
+    select s.task_uuid, s.step_no, s.attempt, s.token, s.worker, s.enqueued_at, s.claimed_at, s.reported_at, clock_timestamp(),
+           o.outcome, s.result, s.error, s.checkpoint
+    from o join tasker.board s on s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot
+)
+update tasker.board s
+set state = case when o.due_ms > 0 then {scheduled} else {claimable} end, seq = nextval('tasker.step_seq'), lane = o.lane,
+    last_attempt = nullif(o.last_attempt, false), ahead = null,
+    due_at = case when o.due_ms > 0 then clock_timestamp() + o.due_ms * interval '1 ms' end,
+    enqueued_at = case when o.due_ms > 0 then null else clock_timestamp() end,
+    token = null, worker = null, lease_until = null, claimed_at = null, reported_at = null,
+    outcome = null, retryable = null, retry_after_ms = null, result = null, error = null, events = null, wait = null, awaits = null
+from o where s.task_uuid = any (array[o.task_uuid]) and s.slot = o.slot`)
+
+// putSteps puts new steps on the board, each in its own row.
+var putSteps = compile(`
+insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, parents, tags, last_attempt, batch)
+select s.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 then {scheduled} else {claimable} end, nextval('tasker.step_seq'),
+       case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' end,
+       case when s.due_ms > 0 then null else clock_timestamp() end, s.parents::smallint[], string_to_array(s.tags, {separator}),
+       nullif(s.last_attempt, false),
+       case when s.batch then (
+           select jsonb_build_object('template', d.template_no, 'name', d.name, 'cursor', d.cursor, 'no_op', d.no_op, 'first', d.first_no,
+                                     'run', d.run, 'since', d.since)
+           from tasker.batches d where d.task_uuid = any (array[s.task_uuid]) and d.step_no = s.step_no) end
+from ` + stmt.List[newStep]("s"))
+
+// recordEvents records task events. An operator's action is ordered among the attempts,
+// which use the same clock.
+var recordEvents = compile(`
+insert into tasker.task_events (task_uuid, at, from_state, to_state, actor, reason, metadata)
+select e.task_uuid, case when e.metadata is null then now() else clock_timestamp() end, e.from_state, e.to_state, e.actor, e.reason, e.metadata::jsonb
+from ` + stmt.List[taskEvent]("e"))
+
+// queue adds a statement for each kind of write present. Dead letters come first: they read
+// rows that leave the board. Batches precede the steps that read them; checkpoints follow
+// all statements that put steps on the board, and contexts those that change the tasks'
+// rows.
+func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
+	queueList(b, recordDeadLetters, "o", w.letters.opened)
+	queueList(b, recordManual, "m", w.manual)
+	queueList(b, leaveBoard, "o", w.gone)
+	queueMessages(b, w.awaitedEnds, messageEnded)
+	queueList(b, quarantineTasks, "o", w.broken)
+	queueList(b, retrySteps, "o", w.retried)
+	if len(w.batches) > 0 {
+		queueList(b, clearNumbers, "g", w.cleared)
+		queueList(b, recordBatches, "d", w.batches)
+	}
+	queueList(b, putSteps, "s", w.put)
+	if len(w.moved) > 0 {
+		moveTasks.With(args{"o": w.moved, "processor": processor}).Queue(b)
+	}
+	queueList(b, resumeSteps, "r", w.resumed)
+	queueList(b, editContexts, "n", w.edited)
+	queueList(b, recordEvents, "e", w.events)
+	queueList(b, closeDeadLetters, "o", w.letters.closed)
+}
+
+// queueList adds a statement whose only argument is a list, unless that is empty.
+func queueList[T any](b *pgx.Batch, statement *stmt.Statement, name string, list []T) {
+	if len(list) > 0 {
+		statement.With(args{name: list}).Queue(b)
+	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -18,69 +18,52 @@ type Batch struct {
 	Template int                   `json:"template"` // the plan's step that it instantiates
 	Name     string                `json:"name"`
 	Cursor   workflow.CursorConfig `json:"cursor"`
-	NoOp     bool                  `json:"no_op"` // a placeholder without work
-	First    int                   `json:"first"` // the first step of its group
+	NoOp     bool                  `json:"no_op"`         // a placeholder without work
+	First    int                   `json:"first" sql:"-"` // the first step of its group
 	// Run is how many batches of the task had its number before it, see BatchUUID.
 	Run int `json:"run"`
 	// Since is a token: attempts of the step with greater ones belong to this batch,
 	// others to those that had its number before.
 	Since int64 `json:"since"`
 	// Isolated counts the items that the handler could not process; read only with tasks.
-	Isolated int `json:"-"`
+	Isolated int `json:"-" sql:",omitzero"`
 }
 
 // countIsolated is the number of items that the newest attempt a of the batch d
 // has isolated.
-const countIsolated = `case when a.outcome = 1 and (d.isolated ->> 'token')::bigint = a.token then jsonb_array_length(d.isolated -> 'items') else 0 end`
+const countIsolated = `case when a.outcome = {success} and (d.isolated ->> 'token')::bigint = a.token then jsonb_array_length(d.isolated -> 'items') else 0 end`
 
 // recordBatches records the steps created at run time. All claims of earlier steps with
 // their numbers have smaller tokens.
 // Index: the primary key of former batches.
-const recordBatches = `
+var recordBatches = compile(`
 insert into tasker.batches (task_uuid, step_no, template_no, first_no, name, cursor, no_op, run, since)
 select d.task_uuid, d.step_no, d.template_no, d.first_no, d.name, d.cursor::jsonb, d.no_op,
        coalesce((select run + 1 from tasker.former_batches where task_uuid = d.task_uuid and step_no = d.step_no order by run desc limit 1), 0),
        (select nextval('tasker.claim_token'))
-from unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::text[], $6::text[], $7::boolean[])
-     d(task_uuid, step_no, template_no, first_no, name, cursor, no_op)`
+from ` + stmt.List[newBatch]("d"))
 
-// batchColumns are steps created at run time, column by column.
-type batchColumns struct {
-	tasks                    uuids
-	steps, templates, firsts []int16
-	names, cursors           []string
-	noOps                    []bool
-}
-
-func (c *batchColumns) arguments() []any {
-	return []any{c.tasks, c.steps, c.templates, c.firsts, c.names, c.cursors, c.noOps}
-}
-
-func (c *batchColumns) add(task uuid.UUID, list []workflow.NewBatch) error {
-	for i := range list {
-		b := &list[i]
-		cursor, err := json.Marshal(b.Cursor)
-		if err != nil {
-			return fmt.Errorf("encode the cursor of %s: %w", b.Name, err)
-		}
-		c.tasks, c.steps = append(c.tasks, task), append(c.steps, int16(b.Step))                         // #nosec G115 -- at most workflow.MaxStepNumber
-		c.templates, c.firsts = append(c.templates, int16(b.Template)), append(c.firsts, int16(b.First)) // #nosec G115
-		c.names, c.cursors, c.noOps = append(c.names, b.Name), append(c.cursors, string(cursor)), append(c.noOps, b.NoOp)
-	}
-	return nil
+// newBatch is a step created at run time.
+type newBatch struct {
+	TaskUUID   uuid.UUID
+	StepNo     int `sql:",smallint"`
+	TemplateNo int `sql:",smallint"`
+	FirstNo    int `sql:",smallint"`
+	Name       string
+	Cursor     json.RawMessage
+	NoOp       bool
 }
 
 // readOutcomes reads the results that name the steps to create.
 // Index: the primary key.
-const readOutcomes = `
-select k.at, s.result from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, step_no, at)
-cross join lateral (select result from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s`
+var readOutcomes = compile(`
+select k.at, s.result from ` + stmt.OrderedHiddenList[stepKey]("k") + `
+cross join lateral (select result from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s`)
 
 // readOutcomes reads the results of steps that create others. It runs no statement if
 // there are none.
 func (t *Taken) readOutcomes(ctx context.Context) error {
-	var tasks uuids
-	var numbers []int16
+	var keys []stepKey
 	var steps []*TakenStep
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
@@ -90,32 +73,29 @@ func (t *Taken) readOutcomes(ctx context.Context) error {
 		for j := range task.Reported {
 			r := &task.Reported[j]
 			if step := task.Plan.Step(task.Progress, r.Step); step != nil && step.Kind.Unfolds() && r.Outcome == workflow.OutcomeSuccess {
-				tasks, numbers, steps = append(tasks, task.UUID), append(numbers, int16(r.Step)), append(steps, r) // #nosec G115 -- as it came
+				keys, steps = append(keys, stepKey{task.UUID, r.Step}), append(steps, r)
 			}
 		}
 	}
 	if len(steps) == 0 {
 		return nil
 	}
-	rows, err := t.conn.Query(ctx, readOutcomes, tasks, numbers)
-	if err != nil {
-		return err
+	type row struct {
+		At     int
+		Result json.RawMessage
 	}
-	var at int
-	var result []byte
-	_, err = pgx.ForEachRow(rows, []any{&at, &result}, func() error {
-		steps[at-1].Result = append(json.RawMessage(nil), result...)
+	return stmt.Each(ctx, t.conn, readOutcomes.With(args{"k": keys}), func(r *row) error {
+		steps[r.At-1].Result = r.Result
 		return nil
 	})
-	return err
 }
 
 // readBatches names the steps of tasks that were created at run time.
 // Index: the primary key.
-const readBatches = `
-select d.task_uuid, d.step_no, d.template_no, d.name, d.cursor - 'items', d.no_op, d.run, d.since, case when d.isolated is null then 0 else (
-    select ` + countIsolated + ` from tasker.step_attempts a where a.task_uuid = d.task_uuid and a.step_no = d.step_no order by a.token desc limit 1) end
-from tasker.batches d where d.task_uuid = any ($1)`
+var readBatches = compile(`
+select d.task_uuid, d.step_no, d.template_no as template, d.name, d.cursor - 'items' as cursor, d.no_op, d.run, d.since, case when d.isolated is null then 0 else (
+    select ` + countIsolated + ` from tasker.step_attempts a where a.task_uuid = d.task_uuid and a.step_no = d.step_no order by a.token desc limit 1) end as isolated
+from tasker.batches d where d.task_uuid = any (@tasks)`)
 
 // batchesOf reads the steps created at run time for tasks that have some, and their
 // attempts.
@@ -134,56 +114,39 @@ func batchesOf(ctx context.Context, tx pgx.Tx, tasks []*Task, readers map[uuid.U
 		return nil
 	}
 	b := &pgx.Batch{}
-	b.Queue(readBatches, ids).Query(func(rows pgx.Rows) error { return scanBatches(rows, byID) })
-	b.Queue(readBatchAttempts, ids, of.results).Query(func(rows pgx.Rows) error {
-		return scanEach(rows, readers, (*taskReader).scanAttempt)
-	})
-	return tx.SendBatch(ctx, b).Close()
-}
-
-func scanBatches(rows pgx.Rows, tasks map[uuid.UUID]*Task) error {
-	var id uuid.UUID
-	var no int
-	var cursor []byte
-	var isolated *int // null: no attempt is recorded
-	var b Batch
-	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &b.Template, &b.Name, &cursor, &b.NoOp, &b.Run, &b.Since, &isolated}, func() error {
-		if err := json.Unmarshal(cursor, &b.Cursor); err != nil {
-			return fmt.Errorf("read the cursor of step %d of task %s: %w", no, id, err)
-		}
-		if isolated != nil {
-			b.Isolated = *isolated
-		}
-		tasks[id].Batches[no] = b
-		b = Batch{}
+	type row struct {
+		TaskUUID uuid.UUID
+		StepNo   int
+		Batch
+	}
+	readBatches.With(args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(r *row) error {
+		byID[r.TaskUUID].Batches[r.StepNo] = r.Batch
 		return nil
-	})
-	return err
+	}))
+	queueAttempts(b, readBatchAttempts, ids, of, readers)
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // batchableResult is the result of a batchable step without the list of all batches.
 // Index: the primary key.
-const batchableResult = `
+var batchableResult = compile(`
 select result #- '{` + workflow.BatchOutcomeKey + `,cursor_configs}' from tasker.step_attempts
-where task_uuid = $1 and step_no = $2 and outcome = 1 and jsonb_typeof(result) = 'object' order by token desc limit 1`
+where task_uuid = @task and step_no = @step and outcome = {success} and jsonb_typeof(result) = 'object' order by token desc limit 1`)
 
 // BatchableResult reads the result of the step that created batches, without the list of
 // them; nil without one.
 func (s *Store) BatchableResult(ctx context.Context, task uuid.UUID, step int) (json.RawMessage, error) {
-	var result []byte
-	err := s.repeatable(ctx, "batchable_result", "read the result of the step that made batches", func(ctx context.Context, db *conn) error {
-		err := db.QueryRow(ctx, batchableResult, task, step).Scan(&result)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
+	result, err := readOne[json.RawMessage](ctx, s, "batchable_result", "read the result of the step that made batches",
+		batchableResult.With(args{"task": task, "step": step}))
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
 	return result, err
 }
 
 // BatchResult is the result of one batch.
 type BatchResult struct {
-	Step   int
+	Step   int `sql:"step_no"`
 	Name   string
 	Cursor workflow.CursorConfig
 	NoOp   bool
@@ -195,39 +158,29 @@ type BatchResult struct {
 // readBatchResults reads the latest group of a batch worker, in the order in which the
 // batches were created.
 // Index: the primary keys.
-const readBatchResults = `
-select d.step_no, d.name, d.cursor - 'items', d.no_op, a.result, ` + countIsolated + `
+var readBatchResults = compile(`
+select d.step_no, d.name, d.cursor - 'items' as cursor, d.no_op, a.result, ` + countIsolated + ` as isolated
 from tasker.batches d
-left join lateral (select result, token, outcome from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and outcome = 1
+left join lateral (select result, token, outcome from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and outcome = {success}
                    and token > d.since order by token desc limit 1) a on true
-where d.task_uuid = $1 and d.template_no = $2 and d.step_no > $3
-  and d.first_no = (select max(first_no) from tasker.batches where task_uuid = $1 and template_no = $2)
-order by d.step_no limit $4`
+where d.task_uuid = @task and d.template_no = @template and d.step_no > @after
+  and d.first_no = (select max(first_no) from tasker.batches where task_uuid = @task and template_no = @template)
+order by d.step_no limit @limit`)
 
 // BatchResults reads the results of the batches of one worker step of a task, at most
 // limit, after a step's number; negative: from the first.
 func (s *Store) BatchResults(ctx context.Context, task uuid.UUID, template, after, limit int) ([]BatchResult, error) {
-	var list []BatchResult
-	err := s.repeatable(ctx, "batch_results", "read the results of batches", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, readBatchResults, task, template, after, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b BatchResult, err error) {
-			var cursor, result []byte
-			if err = row.Scan(&b.Step, &b.Name, &cursor, &b.NoOp, &result, &b.Isolated); err != nil {
-				return b, err
-			}
-			b.Result = append(json.RawMessage(nil), result...)
-			return b, json.Unmarshal(cursor, &b.Cursor)
-		})
-		return err
-	})
-	return list, err
+	return readAll[BatchResult](ctx, s, "batch_results", "read the results of batches",
+		readBatchResults.With(args{"task": task, "template": template, "after": after, "limit": limit}))
 }
 
-// findBatch sets Batch of the task to which the batch with the UUID belongs.
 // Index: the primary key.
+var (
+	batchNumbered = compile(`select step_no, name from tasker.batches where task_uuid = @task and step_no = @step and run = @run`)
+	batchesNamed  = compile(`select task_uuid, max(step_no) as step_no from tasker.batches where task_uuid = any (@tasks) and name = @name group by 1`)
+)
+
+// findBatch sets Batch of the task to which the batch with the UUID belongs.
 func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
 	for i := range t.Tasks {
 		task := &t.Tasks[i]
@@ -235,9 +188,15 @@ func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
 		if !ok || task.Plan == nil || no < len(task.Plan.Steps) {
 			continue
 		}
-		err := t.conn.QueryRow(ctx, `select step_no, name from tasker.batches where task_uuid = $1 and step_no = $2 and run = $3`, task.UUID, no, run).
-			Scan(&task.Batch, &task.BatchName)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		type row struct {
+			StepNo int
+			Name   string
+		}
+		named := batchNumbered.With(args{"task": task.UUID, "step": no, "run": run})
+		if err := stmt.Each(ctx, t.conn, named, func(r *row) error {
+			task.Batch, task.BatchName = r.StepNo, r.Name
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
@@ -246,7 +205,6 @@ func (t *Taken) findBatch(ctx context.Context, id uuid.UUID) error {
 
 // findBatches sets Batch of the tasks that have such a step, to the youngest of that
 // name.
-// Index: the primary key.
 func (t *Taken) findBatches(ctx context.Context, name string) error {
 	place := map[uuid.UUID]int{}
 	var ids []uuid.UUID
@@ -258,15 +216,106 @@ func (t *Taken) findBatches(ctx context.Context, name string) error {
 	if ids == nil {
 		return nil
 	}
-	rows, err := t.conn.Query(ctx, `select task_uuid, max(step_no) from tasker.batches where task_uuid = any ($1) and name = $2 group by 1`, ids, name)
-	if err != nil {
-		return err
-	}
-	var id uuid.UUID
-	var no int
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no}, func() error {
-		t.Tasks[place[id]].Batch, t.Tasks[place[id]].BatchName = no, name
+	return stmt.Each(ctx, t.conn, batchesNamed.With(args{"tasks": ids, "name": name}), func(k *stepKey) error {
+		t.Tasks[place[k.TaskUUID]].Batch, t.Tasks[place[k.TaskUUID]].BatchName = k.StepNo, name
 		return nil
 	})
-	return err
+}
+
+// The numbers of dropped batches are assigned again (see workflow.Group). tasker.batches
+// has the present ones, one per number; those that tasks had before are moved to
+// tasker.former_batches, which shows attempts and the replay of the records which batch
+// had a number when.
+
+// runsOfNumbers counts the batches that have had each number.
+// Index: the primary keys.
+var runsOfNumbers = compile(`
+select step_no, max(run) + 1 as runs from (
+    select step_no, run from tasker.batches where task_uuid = @task
+    union all
+    select step_no, run from tasker.former_batches where task_uuid = @task) d group by step_no`)
+
+var (
+	// forgetBatches removes groups that tasks no longer have from the present ones.
+	// Index: the primary key.
+	forgetBatches = moveBatches(`d.template_no = g.template_no and d.first_no = g.first_no`)
+
+	// clearNumbers makes room for groups. What it finds was dropped by an older version
+	// of the program, which left such batches in place.
+	// Index: the primary key.
+	clearNumbers = moveBatches(`(d.template_no = g.template_no or d.step_no between g.first_no and g.first_no + g.members - 1)`)
+)
+
+// moveBatches is a statement that moves the batches d of groups g to the former ones.
+func moveBatches(where string) *stmt.Statement {
+	return compile(`
+with gone as (
+    delete from tasker.batches d
+    using ` + stmt.HiddenList[group]("g") + `
+    where d.task_uuid = any (array[g.task_uuid]) and ` + where + `
+    returning d.task_uuid, d.since, d.created_at, d.run, d.step_no, d.template_no, d.first_no, d.no_op, d.name, d.cursor, d.isolated
+)
+insert into tasker.former_batches (task_uuid, since, created_at, run, step_no, template_no, first_no, no_op, name, cursor, isolated)
+select task_uuid, since, created_at, run, step_no, template_no, first_no, no_op, name, cursor, isolated from gone`)
+}
+
+// NextRuns returns how many batches of a task have had each used number so far: the Run
+// of the next batch with it.
+func (t *Taken) NextRuns(ctx context.Context, task uuid.UUID) (map[int]int, error) {
+	type row struct{ StepNo, Runs int }
+	runs := map[int]int{}
+	err := stmt.Each(ctx, t.conn, runsOfNumbers.With(args{"task": task}), func(r *row) error {
+		runs[r.StepNo] = r.Runs
+		return nil
+	})
+	if err != nil {
+		return nil, classify("read the numbers of batches", err)
+	}
+	return runs, nil
+}
+
+// group is a group of batches of a task.
+type group struct {
+	TaskUUID   uuid.UUID
+	TemplateNo int `sql:",smallint"`
+	FirstNo    int `sql:",smallint"`
+	Members    int `sql:",smallint"`
+}
+
+func groupOf(task uuid.UUID, g *workflow.Group) group {
+	return group{task, g.Template, g.First, g.Count}
+}
+
+// regroup records the groups of batches that a task gets, and those that it no longer
+// has: earlier ones, and those created and dropped by the same decision.
+func (w *writes) regroup(c *Change) {
+	t := c.Task
+	for _, g := range groupsOf(c.Effects.Batches) {
+		w.cleared = append(w.cleared, groupOf(t.UUID, &g))
+		if !hasGroup(c.Progress, &g) {
+			w.former = append(w.former, groupOf(t.UUID, &g))
+		}
+	}
+	for i := range t.Progress.Groups {
+		if g := &t.Progress.Groups[i]; !hasGroup(c.Progress, g) {
+			w.former = append(w.former, groupOf(t.UUID, g))
+		}
+	}
+}
+
+// groupsOf are the groups of batches; those of one group are adjacent.
+func groupsOf(batches []workflow.NewBatch) (list []workflow.Group) {
+	for i := range batches {
+		b, last := &batches[i], len(list)-1
+		if last < 0 || list[last].First != b.First {
+			list, last = append(list, workflow.Group{Template: b.Template, First: b.First}), last+1
+		}
+		list[last].Count++
+	}
+	return list
+}
+
+func hasGroup(p *workflow.Progress, g *workflow.Group) bool {
+	x, ok := p.Group(g.First)
+	return ok && x.First == g.First && x.Template == g.Template
 }

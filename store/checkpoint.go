@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // Checkpoint is the progress of a running step, saved under its claim.
@@ -32,11 +33,11 @@ type SavedCheckpoint struct {
 
 // saveCheckpoints saves the progress of steps whose claims hold, and extends their
 // leases; a lease ended by an operator or a sweep stays ended. The previous checkpoint
-// goes into the history, of which the newest $8 are kept. An unchanged one adds nothing
+// goes into the history, of which the newest are kept. An unchanged one adds nothing
 // there: it may be a repetition after a lost answer. An action may have moved the steps
 // (ownSlot).
 // Index: the primary key; (select $n) as in reportSteps.
-const saveCheckpoints = `
+var saveCheckpoints = compile(`
 update tasker.board s
 set checkpoint = jsonb_build_object('cursor', r.cursor::jsonb, 'items_processed', r.items,
         'timestamp', to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
@@ -44,13 +45,20 @@ set checkpoint = jsonb_build_object('cursor', r.cursor::jsonb, 'items_processed'
                         when (s.checkpoint -> 'cursor') = r.cursor::jsonb then s.checkpoint -> 'history'
                         else jsonb_path_query_array((s.checkpoint -> 'history') || jsonb_build_array(jsonb_build_object(
                                  'cursor', s.checkpoint -> 'cursor', 'timestamp', s.checkpoint -> 'timestamp')),
-                             '$[last - $others to last]', jsonb_build_object('others', $8::int - 1)) end)
+                             '$[last - $others to last]', jsonb_build_object('others', @history::int - 1)) end)
         || coalesce(r.more::jsonb, '{}'),
-    lease_until = case when s.lease_until > clock_timestamp() then clock_timestamp() + $9::bigint * interval '1 ms' else s.lease_until end
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::text[]),
-            (select $6::bigint[]), (select $7::text[])) r(task_uuid, slot, step_no, token, cursor, items, more)
+    lease_until = case when s.lease_until > clock_timestamp() then clock_timestamp() + @lease_ms::bigint * interval '1 ms' else s.lease_until end
+from ` + stmt.HiddenList[checkpointRow]("r") + `
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
-returning s.token, s.step_no, (s.checkpoint ->> 'timestamp')::timestamptz, extract(epoch from s.lease_until - clock_timestamp())::float8`
+returning s.token, s.step_no, (s.checkpoint ->> 'timestamp')::timestamptz as at, extract(epoch from s.lease_until - clock_timestamp())::float8 as lease`)
+
+// checkpointRow is a checkpoint to save.
+type checkpointRow struct {
+	ClaimKey
+	Cursor json.RawMessage
+	Items  int64
+	More   *string // see Checkpoint.more
+}
 
 // SaveCheckpoints saves the progress of running steps, many in one statement, and extends
 // their leases by lease. history bounds the earlier cursors kept of each. saved has one
@@ -101,33 +109,25 @@ func checkpointOrder(list []Checkpoint) []int {
 
 // saveInto saves the checkpoints listed in order, and records which were accepted.
 func saveInto(ctx context.Context, db *conn, list []Checkpoint, order []int, history int, lease time.Duration, held map[ClaimKey]SavedCheckpoint) error {
-	rows, err := db.Query(ctx, saveCheckpoints, checkpointArguments(list, order, history, lease)...)
-	if err != nil {
-		return err
+	type row struct {
+		Token int64
+		Step  int `sql:"step_no"`
+		At    time.Time
+		Lease time.Duration `sql:",seconds"`
 	}
-	var (
-		key  ClaimKey
-		at   time.Time
-		left float64
-	)
-	_, err = pgx.ForEachRow(rows, []any{&key.Token, &key.Step, &at, &left}, func() error {
-		held[key] = SavedCheckpoint{Saved: true, At: at, Lease: time.Duration(left * float64(time.Second))}
+	return stmt.Each(ctx, db, savedCheckpoints(list, order, history, lease), func(r *row) error {
+		held[ClaimKey{Token: r.Token, Step: r.Step}] = SavedCheckpoint{Saved: true, At: r.At, Lease: r.Lease}
 		return nil
 	})
-	return err
 }
 
-func checkpointArguments(list []Checkpoint, order []int, history int, lease time.Duration) []any {
-	n := len(order)
-	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
-	cursors, items, more := make([]string, n), make([]int64, n), make([]*string, n)
+func savedCheckpoints(list []Checkpoint, order []int, history int, lease time.Duration) stmt.Call {
+	rows := make([]checkpointRow, len(order))
 	for i, at := range order {
 		c := &list[at]
-		tasks[i], tokens[i] = c.TaskUUID, c.Token
-		slots[i], steps[i] = int16(c.Slot), int16(c.Step) // #nosec G115 -- at most MaxSteps
-		cursors[i], items[i], more[i] = string(c.Cursor), c.Items, c.more()
+		rows[i] = checkpointRow{c.ClaimKey, c.Cursor, c.Items, c.more()}
 	}
-	return []any{tasks, slots, steps, tokens, cursors, items, more, history, lease.Milliseconds()}
+	return saveCheckpoints.With(args{"r": rows, "history": history, "lease_ms": lease.Milliseconds()})
 }
 
 // more returns the optional parts as an object; nil: none.
@@ -151,25 +151,15 @@ func (c *Checkpoint) more() *string {
 // resumeSteps gives steps that were put on the board again the checkpoint of their newest
 // attempt, if it has one; for a batch, only attempts of its own.
 // Index: the primary keys.
-const resumeSteps = `
+var resumeSteps = compile(`
 update tasker.board b set checkpoint = a.checkpoint
-from unnest((select $1::uuid[]), (select $2::smallint[])) r(task_uuid, step_no)
+from ` + stmt.HiddenList[stepKey]("r") + `
 cross join lateral (
     select checkpoint from tasker.step_attempts
     where task_uuid = r.task_uuid and step_no = r.step_no
       and token > coalesce((select since from tasker.batches where task_uuid = r.task_uuid and step_no = r.step_no), 0)
     order by token desc limit 1) a
-where b.task_uuid = any (array[r.task_uuid]) and b.slot in (0, r.step_no + 1) and b.step_no = r.step_no and a.checkpoint is not null`
-
-// resumedColumns are steps that continue from their checkpoints.
-type resumedColumns struct {
-	tasks uuids
-	steps []int16
-}
-
-func (c *resumedColumns) add(task uuid.UUID, step int) {
-	c.tasks, c.steps = append(c.tasks, task), append(c.steps, int16(step)) // #nosec G115 -- at most MaxSteps
-}
+where b.task_uuid = any (array[r.task_uuid]) and b.slot in (0, r.step_no + 1) and b.step_no = r.step_no and a.checkpoint is not null`)
 
 // StalledStep is a running step whose last checkpoint is old.
 type StalledStep struct {
@@ -185,41 +175,30 @@ type StalledStep struct {
 	CheckpointAt, Claimed time.Time
 }
 
-// stalledSteps lists running steps with checkpoints whose latest is older than $1 ms,
-// oldest first. An ended lease is left to its sweep; running steps without a checkpoint
+// stalledSteps lists running steps with old checkpoints, oldest first. An ended lease is left to its sweep; running steps without a checkpoint
 // are not included.
 // Index: board_lease, from now on, then the primary keys.
-const stalledSteps = `
+var stalledSteps = compile(`
 with stalled as materialized (
     select s.task_uuid, s.step_no, s.claimed_at, (s.checkpoint ->> 'items_processed')::bigint as items, (s.checkpoint ->> 'timestamp')::timestamptz as at
     from tasker.board s
     where s.state = 3 and s.lease_until > (select clock_timestamp()) and s.checkpoint is not null
-      and (s.checkpoint ->> 'timestamp')::timestamptz < (select clock_timestamp() - $1::bigint * interval '1 ms')
-    order by at, task_uuid limit $2
+      and (s.checkpoint ->> 'timestamp')::timestamptz < (select clock_timestamp() - @since_ms::bigint * interval '1 ms')
+    order by at, task_uuid limit @limit
 )
-select x.task_uuid, x.step_no, n.name, p.name, p.steps[x.step_no + 1], x.items, floor(a.since / 60)::int, (extract(epoch from now() - t.requested_at) / 60)::int,
-       t.priority, a.since, x.at, x.claimed_at
+select x.task_uuid, x.step_no as step, n.name as namespace, p.name, p.steps[x.step_no + 1] as step_name, x.items,
+       floor(a.since / 60)::int as minutes_since, (extract(epoch from now() - t.requested_at) / 60)::int as minutes_old,
+       t.priority, a.since as seconds_since, x.at as checkpoint_at, x.claimed_at as claimed
 from stalled x
 cross join lateral (select plan_id, queue, requested_at, priority from tasker.board where task_uuid = x.task_uuid and slot = 0 limit 1) t
 cross join lateral (select name, steps from tasker.plans where plan_id = any (array[t.plan_id]) limit 1) p
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[t.queue]) limit 1) n
 cross join lateral (select extract(epoch from clock_timestamp() - x.at)::float8 as since offset 0) a
-order by x.at, x.task_uuid`
+order by x.at, x.task_uuid`)
 
 // StalledSteps lists up to limit running steps that have saved checkpoints, and
 // none for so long.
-func (s *Store) StalledSteps(ctx context.Context, since time.Duration, limit int) (list []StalledStep, err error) {
-	err = s.repeatable(ctx, "stalled_steps", "look for stalled steps", func(ctx context.Context, db *conn) error {
-		list, err = readStalled(ctx, db, since, limit)
-		return err
-	})
-	return list, err
-}
-
-func readStalled(ctx context.Context, db *conn, since time.Duration, limit int) ([]StalledStep, error) {
-	rows, err := db.Query(ctx, stalledSteps, since.Milliseconds(), limit)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[StalledStep])
+func (s *Store) StalledSteps(ctx context.Context, since time.Duration, limit int) ([]StalledStep, error) {
+	return readAll[StalledStep](ctx, s, "stalled_steps", "look for stalled steps",
+		stalledSteps.With(args{"since_ms": since.Milliseconds(), "limit": limit}))
 }

@@ -266,7 +266,7 @@ func TestStalledStepsAreShown(t *testing.T) {
 	require.NoError(t, err)
 	health := map[uuid.UUID]string{}
 	for _, m := range monitor {
-		if m.Detail == store.StaleCheckpoint {
+		if m.Detail == "checkpoint" {
 			health[m.TaskUUID] = fmt.Sprint(m.Health, " ", m.MinutesInState, " of ", m.ThresholdMinutes, " ", m.State)
 		}
 	}

@@ -3,15 +3,13 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -45,7 +43,7 @@ func (r *ClaimRequest) runs(plan *Plan, step *workflow.PlanStep) bool {
 type Claimed struct {
 	TaskUUID              uuid.UUID
 	Slot                  int // of the board's row, see ClaimKey
-	Step                  int
+	Step                  int `sql:"step_no"`
 	Attempt               int // 1 for the first execution
 	Token                 int64
 	PlanID                int32
@@ -57,7 +55,7 @@ type Claimed struct {
 	RequestedAt           time.Time
 	EnqueuedAt, ClaimedAt time.Time
 	// ParentResults holds the results of the direct parents by step number.
-	ParentResults map[int]json.RawMessage
+	ParentResults map[int]json.RawMessage `sql:"inputs"`
 	// Batch is the work of a step that was created at run time; nil: another step.
 	Batch *Batch
 	// MaxAttempts is how often a retryable step of the task may be executed; 0: by the
@@ -69,7 +67,7 @@ type Claimed struct {
 	// without any.
 	Checkpoint json.RawMessage
 	// Task is the state of the task, if this is its only step in hand; else nil.
-	Task *Standing
+	Task *Standing `sql:"-"`
 }
 
 // Standing is the state of a task whose only step in hand is claimed. While the claim
@@ -103,8 +101,8 @@ func (c *Claimed) StepUUID() uuid.UUID {
 
 // readyInLane are the first steps of a lane that a worker can run.
 const readyInLane = `from tasker.board
-        where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark and (tags is null or tags <@ $3::text[])
-        order by seq limit $4::int`
+        where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark and (tags is null or tags <@ @tags::text[])
+        order by seq limit @limit::int`
 
 // pickSteps takes steps lane by lane. Each lane is read from its mark, so that dead row
 // versions before it are not read; a nested loop pulls rows one by one, so that no more
@@ -113,33 +111,33 @@ const pickSteps = `picked as materialized (
     select s.*, l.lane
     from lanes l cross join lateral (
         select ctid as at, last_attempt ` + readyInLane + ` for update skip locked) s
-    limit $4::int
+    limit @limit::int
 ), ready as (
     select
     from lanes l cross join lateral (
         select ` + readyInLane + `) s
-    limit $4::int
+    limit @limit::int
 )`
 
 // claimSteps is the scan from the marks: it reads the lanes in which steps are known to
 // wait.
 // Index: board_claimable, then the primary keys.
-const claimSteps = `
+var claimSteps = `
 with lanes as materialized (
-    select * from unnest($5::int[], $6::smallint[], $7::bigint[]) l(callable, lane, mark)
+    select * from ` + stmt.List[laneFrom]("l") + `
     where l.callable <> all (` + pausedCallables + `)
 ), ` + pickSteps
 
 // claimAll is the full scan. It determines the existing lanes, and so finds lanes without
 // a signal and steps that became visible behind a mark. The lanes of a frontier are read
 // from there on; gaps between them are skipped from one lane with waiting steps to the
-// next, so that callables of the worker ($8) without steps cost nothing.
+// next, so that callables of the worker without steps cost nothing.
 // Index: board_claimable.
 var claimAll = `
-with recursive ` + everyLane(5, 9) + `, lanes as materialized (
-    select * from (select * from found where callable = any ($8::int[])) l
+with recursive ` + everyLane + `, lanes as materialized (
+    select * from (select * from found where callable = any (@callables::int[])) l
     where l.callable <> all (` + pausedCallables + `)
-    order by lane, array_position($8::int[], callable)
+    order by lane, array_position(@callables::int[], callable)
 ), ` + pickSteps
 
 // pausedCallables are those paused by an operator, themselves or with their namespaces.
@@ -153,8 +151,7 @@ const pausedCallables = `array(select c.callable_id from tasker.namespaces n joi
 // worker begins steps claimed ahead in the order of tokens. A row that another
 // transaction has locked, or changed between the snapshot and the lock, is skipped,
 // whatever that transaction does; and this claim has used up the signal. So a claim that
-// gets fewer than requested reports whether it saw more than it got (ready). Parameters
-// of all scans: $1 worker, $2 lease in ms, $3 tags, $4 limit.
+// gets fewer than requested reports whether it saw more than it got (ready).
 const takePicked = `, numbered as materialized (
     select at, nextval('tasker.claim_token') as token from picked
 ), claimed as (
@@ -166,7 +163,7 @@ const takePicked = `, numbered as materialized (
     select ` + restLocked + ` as rest
 )` + claimedRows
 
-// takeAhead is takePicked for a worker that will not begin $ahead of the steps at once.
+// takeAhead is takePicked for a worker that will not begin ahead of the steps at once.
 // Those are repeatable steps; the others are for its free permits, and in their lane they
 // come first: all the other picked steps are claimed as well. The beginning of the first
 // steps claimed ahead is announced with the claim.
@@ -174,7 +171,7 @@ const takeAhead = `, numbered as materialized (
     select at, nextval('tasker.claim_token') as token from (
         select at, last_attempt, row_number() over (order by lane, last_attempt is null, nth) as place
         from (select *, row_number() over () as nth from picked) n) p
-    where place <= $4::int - $ahead::int or last_attempt is null
+    where place <= @limit::int - @ahead::int or last_attempt is null
 ), claimed as (
     update tasker.board s
     set ` + toClaim + `, ahead = case when s.last_attempt is null then true end
@@ -182,17 +179,17 @@ const takeAhead = `, numbered as materialized (
     returning ` + ofBoard + `
 ), announced as (
     insert into tasker.begun_claims (worker, token)
-    select $1::uuid, max(token) from (select token from claimed where ahead order by token limit $4::int - $ahead::int) f having max(token) is not null
+    select @worker::uuid, max(token) from (select token from claimed where ahead order by token limit @limit::int - @ahead::int) f having max(token) is not null
 ), rest as (
     select ` + restLocked + ` + case when (select count(*) from numbered) < (select count(*) from picked) then 2 else 0 end as rest
 )` + claimedRows
 
 const (
-	toClaim = `state = 3, attempt = s.attempt + 1, token = n.token, worker = $1::uuid,
-        claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $2::bigint * interval '1 ms'`
+	toClaim = `state = {in_progress}, attempt = s.attempt + 1, token = n.token, worker = @worker::uuid,
+        claimed_at = clock_timestamp(), lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'`
 	ofBoard = `s.task_uuid, s.slot, s.step_no, s.queue, s.callable, s.lane, s.seq, s.attempt, s.token, s.parents, s.inputs, s.checkpoint, s.enqueued_at,
               s.claimed_at, s.plan_id, s.context, s.correlation_id, s.parent_correlation_id, s.priority, s.requested_at, s.batch, s.task_state, s.progress, s.ahead`
-	restLocked = `case when (select count(*) from picked) < $4::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
+	restLocked = `case when (select count(*) from picked) < @limit::int and (select count(*) from picked) < (select count(*) from ready) then 1 else 0 end`
 )
 
 // Rest says which steps a claim left although it had room.
@@ -208,15 +205,15 @@ const (
 )
 
 const claimedRows = `
-select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false), c.enqueued_at, c.claimed_at,
-       coalesce(c.plan_id, b.plan_id), coalesce(c.correlation_id, b.correlation_id, c.task_uuid),
-       coalesce(c.parent_correlation_id, b.parent_correlation_id), coalesce(c.priority, b.priority),
-       coalesce(c.requested_at, b.requested_at), c.batch,
+select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.seq, c.attempt, c.token, coalesce(c.ahead, false) as ahead, c.enqueued_at, c.claimed_at,
+       coalesce(c.plan_id, b.plan_id) as plan_id, coalesce(c.correlation_id, b.correlation_id, c.task_uuid) as correlation_id,
+       coalesce(c.parent_correlation_id, b.parent_correlation_id) as parent_correlation_id, coalesce(c.priority, b.priority) as priority,
+       coalesce(c.requested_at, b.requested_at) as requested_at, c.batch,
        case get_byte(coalesce(c.progress, b.progress), 0)
            when ` + progressWithRetries + ` then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 2) << 8)
                                    | get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 1)
-           else 0 end,
-       coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0,`
+           else 0 end as max_attempts,
+       coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0 as incomplete,`
 
 // progressWithRetries is the version of a progress that ends with the task's own number
 // of attempts, see workflow.RetryOverride.
@@ -229,14 +226,14 @@ const progressWithRetries = `4`
 // Index of the second: the primary keys.
 const (
 	fromBoard = `
-       coalesce(c.context, b.context), c.inputs` + andStanding + ofTask
+       coalesce(c.context, b.context) as context, c.inputs` + andStanding + ofTask
 	fromLedger = `
-       coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)),
+       coalesce(c.context, b.context, (select context from tasker.tasks where task_uuid = c.task_uuid)) as context,
        case when cardinality(c.parents) > 0 then (
            select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
-           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = 1) else c.inputs end` + andStanding + ofTask
+           where a.task_uuid = c.task_uuid and a.step_no = any (c.parents) and a.outcome = {success}) else c.inputs end as inputs` + andStanding + ofTask
 	andStanding = `,
-       c.checkpoint - 'history', c.task_state, case when c.slot = 0 then c.progress end`
+       c.checkpoint - 'history' as checkpoint, c.task_state, case when c.slot = 0 then c.progress end as progress`
 	// ofTask starts with the claims; it is one row without a step if none were claimed
 	// and some were left.
 	ofTask = `
@@ -247,43 +244,49 @@ left join lateral (
 where r.rest > 0 or c.task_uuid is not null
 order by c.lane, c.seq`
 
-	// fetchInputs reads the inputs that a claim from the board lacks.
-	// Index: the primary keys.
-	fetchInputs = `
-select k.at, coalesce(b.context, (select context from tasker.tasks where task_uuid = k.task_uuid)),
-       case when cardinality(s.parents) > 0 then (
-           select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
-           where a.task_uuid = k.task_uuid and a.step_no = any (s.parents) and a.outcome = 1) else s.inputs end
-from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, slot, at)
-cross join lateral (select parents, inputs from tasker.board where task_uuid = k.task_uuid and slot = k.slot limit 1) s
-cross join lateral (select context from tasker.board where task_uuid = k.task_uuid and slot = 0 limit 1) b`
-
 	// ledgerClaims is the number of claims that read the ledger at once after one that
 	// lacked inputs.
 	ledgerClaims = 32
 )
 
+// fetchInputs reads the inputs that a claim from the board lacks.
+// Index: the primary keys.
+var fetchInputs = compile(`
+select k.at, coalesce(b.context, (select context from tasker.tasks where task_uuid = k.task_uuid)) as context,
+       case when cardinality(s.parents) > 0 then (
+           select jsonb_object_agg(a.step_no, a.result order by a.token) from tasker.step_attempts a
+           where a.task_uuid = k.task_uuid and a.step_no = any (s.parents) and a.outcome = {success}) else s.inputs end as inputs
+from ` + stmt.OrderedHiddenList[rowKey]("k") + `
+cross join lateral (select parents, inputs from tasker.board where task_uuid = k.task_uuid and slot = k.slot limit 1) s
+cross join lateral (select context from tasker.board where task_uuid = k.task_uuid and slot = 0 limit 1) b`)
+
+// rowKey is the key of a row of the board.
+type rowKey struct {
+	TaskUUID uuid.UUID
+	Slot     int16
+}
+
 // claimStatement is the scans with one way to end.
 type claimStatement struct{ fromMarks, full scanStatement }
 
-// scanStatement is one scan. ahead is for a worker that does not begin all steps
-// at once, and how many of them is its last parameter.
-type scanStatement struct{ now, ahead string }
+// scanStatement is one scan. ahead is for a worker that does not begin all steps at once.
+type scanStatement struct{ now, ahead *stmt.Statement }
 
 func claimsEndingWith(end string) claimStatement {
-	return claimStatement{scanEndingWith(claimSteps, end, 8), scanEndingWith(claimAll, end, 14)}
-}
-
-func scanEndingWith(scan, end string, last int) scanStatement {
-	return scanStatement{scan + takePicked + end, strings.ReplaceAll(scan+takeAhead+end, "$ahead", "$"+strconv.Itoa(last))}
-}
-
-// of is the statement for a claim, with its parameters.
-func (s *scanStatement) of(req *ClaimRequest, args []any) (string, []any) {
-	if req.Ahead == 0 {
-		return s.now, args
+	scan := func(scan string) scanStatement {
+		return scanStatement{compile(scan + takePicked + end), compile(scan + takeAhead + end)}
 	}
-	return s.ahead, append(args, req.Ahead)
+	return claimStatement{scan(claimSteps), scan(claimAll)}
+}
+
+// of is the statement for a claim, with its arguments.
+func (s *scanStatement) of(req *ClaimRequest, how args) stmt.Call {
+	how = how.And(args{"worker": req.Worker, "lease_ms": req.Lease.Milliseconds(), "tags": nonNil(req.Tags), "limit": req.Limit})
+	if req.Ahead == 0 {
+		return s.now.With(how)
+	}
+	how["ahead"] = req.Ahead
+	return s.ahead.With(how)
 }
 
 var (
@@ -334,25 +337,24 @@ func (r *ClaimRequest) Begun(claimed []Claimed) int64 {
 	return tokens[len(tokens)-1]
 }
 
-// beginClaims announces that a worker begins steps claimed ahead, up to a token. $3 is
-// its previous announcement: with it the older entries are found without reading dead
-// ones.
+// beginClaims announces that a worker begins steps claimed ahead, up to a token.
+// before is its previous announcement: with it the older entries are found without reading
+// dead ones.
 // Index: the primary key.
-const beginClaims = `
+var beginClaims = compile(`
 with older as (
-    delete from tasker.begun_claims where worker = $1 and token >= $3 and token < $2
+    delete from tasker.begun_claims where worker = @worker and token >= @before and token < @token
 )
-insert into tasker.begun_claims (worker, token) values ($1, $2) on conflict do nothing`
+insert into tasker.begun_claims (worker, token) values (@worker, @token) on conflict do nothing`)
 
 // BeginClaims announces that the worker begins the steps claimed ahead, up to a token;
 // before is its previous announcement. It must precede their start: the loss of a claim
 // made ahead and never announced uses no attempt, since no handler can have begun. After
 // an error the announcement may have been made.
 func (s *Store) BeginClaims(ctx context.Context, worker uuid.UUID, before, token int64) error {
-	return s.repeatable(ctx, "begin_claims", "announce the beginning of claimed steps", func(ctx context.Context, db *conn) error {
-		_, err := db.Exec(ctx, beginClaims, worker, token, before)
-		return err
-	})
+	_, err := execute(ctx, s, "begin_claims", "announce the beginning of claimed steps",
+		beginClaims.With(args{"worker": worker, "token": token, "before": before}))
+	return err
 }
 
 func claimFlow(full bool) string {
@@ -375,18 +377,15 @@ func (s *Store) claimInto(ctx context.Context, db *conn, req ClaimRequest, full 
 // claimOnce claims, reads the rows and moves the marks. back says that the database went
 // back, see history.
 func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full bool, statement *claimStatement, found *claims) (back bool, err error) {
-	args := []any{req.Worker, req.Lease.Milliseconds(), nonNil(req.Tags), req.Limit}
-	var query string
+	var claim stmt.Call
 	var lanes lanesFrom
 	if full {
-		everywhere := s.everywhere()
-		args = append(append(args, everywhere[:3]...), req.Callables)
-		query, args = statement.full.of(&req, append(args, everywhere[3:]...))
+		claim = statement.full.of(&req, s.everywhere().And(args{"callables": req.Callables}))
 	} else {
-		if lanes = s.marks.of(req.Callables); len(lanes.callables) == 0 {
+		if lanes = s.marks.of(req.Callables); len(lanes) == 0 {
 			return false, nil
 		}
-		query, args = statement.fromMarks.of(&req, append(args, lanes.callables, lanes.lanes, lanes.from))
+		claim = statement.fromMarks.of(&req, args{"l": lanes})
 	}
 	b, begin := &pgx.Batch{}, time.Now()
 	var q *sighting
@@ -397,7 +396,7 @@ func (s *Store) claimOnce(ctx context.Context, db *conn, req ClaimRequest, full 
 	} else {
 		queueTurns(b, req.Limit, lanes)
 	}
-	b.Queue(query, args...).Query(func(rows pgx.Rows) error { return found.collect(rows) })
+	claim.Queue(b).Query(stmt.Rows(found.add))
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return false, err
 	}
@@ -433,14 +432,21 @@ const (
 	turnLock = 0x7461736b
 )
 
+var takeTurns = compile(`select pg_advisory_xact_lock(@class, c) from unnest(@callables::int[]) c`)
+
 // queueTurns adds the lock that serializes claims. It is a statement of its own, so that
 // the claim's snapshot is younger than the lock; it is released with the transaction.
 func queueTurns(b *pgx.Batch, limit int, lanes lanesFrom) {
-	wanted := slices.Compact(slices.Sorted(slices.Values(lanes.callables)))
+	wanted := make([]int32, 0, len(lanes))
+	for _, l := range lanes {
+		wanted = append(wanted, l.callable)
+	}
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
 	if limit < largeClaim || len(wanted) > turnCallables {
 		return
 	}
-	b.Queue(`select pg_advisory_xact_lock($1, c) from unnest($2::int[]) c`, int32(turnLock), wanted)
+	takeTurns.With(args{"class": int32(turnLock), "callables": wanted}).Queue(b)
 }
 
 // claims are the rows of a claim as they come in.
@@ -453,92 +459,55 @@ type claims struct {
 
 func newClaims() claims { return claims{newest: map[laneKey]int64{}} }
 
-// collect reads the rows of a claim. A row without a step says that all steps found were
+// claimedRow is a row of claimedRows. One without a step says that all steps found were
 // left.
-func (f *claims) collect(rows pgx.Rows) error {
-	for rows.Next() {
-		if rows.RawValues()[1] == nil {
-			if err := rows.Scan(append([]any{&f.rest}, make([]any, len(rows.FieldDescriptions())-1)...)...); err != nil {
-				return err
-			}
-			continue
-		}
-		c, err := f.scan(rows)
-		if err != nil {
-			return err
-		}
-		f.list = append(f.list, c)
-	}
-	return rows.Err()
+type claimedRow struct {
+	Rest       Rest
+	Claimed    `sql:",omitzero"`
+	laneKey    `sql:",omitzero"`
+	Seq        int64              `sql:",omitzero"`
+	Incomplete bool               // the board lacks inputs
+	TaskState  workflow.TaskState `sql:",omitzero"`
+	Progress   []byte
 }
 
-func (f *claims) scan(row pgx.CollectableRow) (Claimed, error) {
-	var (
-		c          Claimed
-		lane       laneKey
-		seq        int64
-		incomplete bool
-		results    []byte
-		batch      []byte
-		state      *int16
-		progress   []byte
-	)
-	err := row.Scan(&f.rest, (*[16]byte)(&c.TaskUUID), &c.Slot, &c.Step, &c.Queue, &lane.callable, &lane.lane, &seq, &c.Attempt, &c.Token, &c.Ahead, &c.EnqueuedAt, &c.ClaimedAt,
-		&c.PlanID, (*[16]byte)(&c.CorrelationID), &c.ParentCorrelationID, &c.Priority, &c.RequestedAt, &batch, &c.MaxAttempts, &incomplete, &c.Context, &results,
-		&c.Checkpoint, &state, &progress)
-	if err != nil {
-		return c, err
-	}
-	if batch != nil {
-		if err := json.Unmarshal(batch, &c.Batch); err != nil {
-			return c, fmt.Errorf("read what step %d of task %s works on: %w", c.Step, c.TaskUUID, err)
-		}
-	}
-	if progress != nil && state != nil {
-		c.Task = &Standing{State: workflow.TaskState(*state)}
-		if c.Task.Progress, err = workflow.DecodeProgress(progress); err != nil {
-			c.Task = nil // the orchestrator that applies the report handles it
-		}
-	}
-	f.newest[lane] = max(f.newest[lane], seq)
-	if incomplete {
-		f.incomplete = append(f.incomplete, len(f.list))
-	}
-	return c, c.setResults(results)
-}
-
-func (c *Claimed) setResults(document []byte) error {
-	if document == nil {
+// add adds a row.
+func (f *claims) add(r *claimedRow) error {
+	f.rest = r.Rest
+	if r.TaskUUID == uuid.Nil {
 		return nil
 	}
-	return json.Unmarshal(document, &c.ParentResults)
+	c := r.Claimed
+	if r.Progress != nil {
+		// An orchestrator that applies the report handles progress that cannot be read.
+		if progress, err := workflow.DecodeProgress(r.Progress); err == nil {
+			c.Task = &Standing{State: r.TaskState, Progress: progress}
+		}
+	}
+	f.newest[r.laneKey] = max(f.newest[r.laneKey], r.Seq)
+	if r.Incomplete {
+		f.incomplete = append(f.incomplete, len(f.list))
+	}
+	f.list = append(f.list, c)
+	return nil
 }
 
 // complete reads missing inputs from the ledger.
 func (f *claims) complete(ctx context.Context, db *conn) error {
-	tasks, slots := make(uuids, len(f.incomplete)), make([]int16, len(f.incomplete))
+	keys := make([]rowKey, len(f.incomplete))
 	for i, at := range f.incomplete {
-		tasks[i], slots[i] = f.list[at].TaskUUID, int16(f.list[at].Slot) // #nosec G115 -- at most MaxSteps
+		keys[i] = rowKey{f.list[at].TaskUUID, int16(f.list[at].Slot)} // #nosec G115 -- at most MaxSteps
 	}
-	rows, err := db.Query(ctx, fetchInputs, tasks, slots)
-	if err != nil {
-		return err
-	}
-	return eachInput(rows, func(at int, context json.RawMessage, results map[int]json.RawMessage) {
-		c := &f.list[f.incomplete[at]]
-		c.Context, c.ParentResults = context, results
+	return stmt.Each(ctx, db, fetchInputs.With(args{"k": keys}), func(in *claimInputs) error {
+		c := &f.list[f.incomplete[in.At-1]]
+		c.Context, c.ParentResults = in.Context, in.Inputs
+		return nil
 	})
 }
 
-// eachInput reads the rows of fetchInputs, by places in its lists.
-func eachInput(rows pgx.Rows, each func(at int, context json.RawMessage, results map[int]json.RawMessage)) error {
-	var at int
-	var document, results []byte
-	_, err := pgx.ForEachRow(rows, []any{&at, &document, &results}, func() error {
-		var c Claimed
-		err := c.setResults(results)
-		each(at-1, append(json.RawMessage(nil), document...), c.ParentResults)
-		return err
-	})
-	return err
+// claimInputs are inputs that a claim from the board may lack.
+type claimInputs struct {
+	At      int // in the list of keys, from 1 on
+	Context json.RawMessage
+	Inputs  map[int]json.RawMessage
 }

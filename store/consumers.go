@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // Errors of event consumers.
@@ -25,7 +27,7 @@ var (
 
 // EventConsumer reads the events of a namespace from its own position.
 type EventConsumer struct {
-	UUID      uuid.UUID
+	UUID      uuid.UUID `sql:"consumer_uuid"`
 	Name      string
 	Namespace string
 	Patterns  []string // of names; none: every event
@@ -40,63 +42,32 @@ type EventConsumer struct {
 	LastClaimedAt, LastAckedAt *time.Time
 }
 
-// consumerColumns are those of EventConsumer, of c and its namespace n. An ended lease
-// counts as none.
-const consumerColumns = `c.consumer_uuid, c.name, n.name, c.patterns, c.position,
-       case when c.lease_until > clock_timestamp() then c.holder end, case when c.lease_until > clock_timestamp() then c.lease_until end,
-       u.unread, u.oldest, c.created_at, c.updated_at, c.claimed_at, c.acked_at`
-
-// Index: the primary keys, the unique name, domain_events_by_namespace.
-const (
-	readConsumer  = `select ` + consumerColumns + consumersWith + ` where c.name = $1`
-	readConsumers = `select ` + consumerColumns + consumersWith + ` order by c.name limit $1`
-)
-
-const consumersWith = `
+// consumers selects the columns of EventConsumer. An ended lease counts as none.
+const consumers = `
+select c.consumer_uuid, c.name, n.name as namespace, c.patterns, c.position,
+       case when c.lease_until > clock_timestamp() then c.holder end as holder,
+       case when c.lease_until > clock_timestamp() then c.lease_until end as lease_until,
+       u.unread, u.oldest as oldest_unread, c.created_at, c.updated_at, c.claimed_at as last_claimed_at, c.acked_at as last_acked_at
 from tasker.event_consumers c join tasker.namespaces n using (namespace_id)
 cross join lateral (
     select count(*)::int as unread, min(e.fired_at) as oldest
     from (select name, fired_at from tasker.domain_events where namespace_id = c.namespace_id and position > c.position order by position limit 1000) e
     where tasker.event_matches(e.name, c.patterns)) u`
 
-func scanConsumer(row pgx.CollectableRow) (c EventConsumer, err error) {
-	err = row.Scan(&c.UUID, &c.Name, &c.Namespace, &c.Patterns, &c.Position, &c.Holder, &c.LeaseUntil, &c.Unread, &c.OldestUnread,
-		&c.CreatedAt, &c.UpdatedAt, &c.LastClaimedAt, &c.LastAckedAt)
-	return c, err
-}
-
-func oneConsumer(ctx context.Context, db querier, name string) (EventConsumer, error) {
-	rows, err := db.Query(ctx, readConsumer, name)
-	if err != nil {
-		return EventConsumer{}, err
-	}
-	c, err := pgx.CollectExactlyOneRow(rows, scanConsumer)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return c, ErrNotFound
-	}
-	return c, err
-}
+// Index: the primary keys, the unique name, domain_events_by_namespace.
+var (
+	readConsumer  = compile(consumers + ` where c.name = @name`)
+	readConsumers = compile(consumers + ` order by c.name limit @limit`)
+)
 
 // EventConsumer reads one; the error wraps ErrNotFound if it does not exist.
-func (s *Store) EventConsumer(ctx context.Context, name string) (c EventConsumer, err error) {
-	err = s.repeatable(ctx, "event_consumer", "read the event consumer", func(ctx context.Context, db *conn) error {
-		c, err = oneConsumer(ctx, db, name)
-		return err
-	})
-	return c, err
+func (s *Store) EventConsumer(ctx context.Context, name string) (EventConsumer, error) {
+	return readOne[EventConsumer](ctx, s, "event_consumer", "read the event consumer", readConsumer.With(args{"name": name}))
 }
 
 // EventConsumers lists them by name, at most as many as there may be.
-func (s *Store) EventConsumers(ctx context.Context, limit int) (list []EventConsumer, err error) {
-	err = s.repeatable(ctx, "event_consumers", "list the event consumers", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, readConsumers, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, scanConsumer)
-		return err
-	})
-	return list, err
+func (s *Store) EventConsumers(ctx context.Context, limit int) ([]EventConsumer, error) {
+	return readAll[EventConsumer](ctx, s, "event_consumers", "list the event consumers", readConsumers.With(args{"limit": limit}))
 }
 
 // EventPlace is a place among the events of a namespace.
@@ -107,78 +78,93 @@ type EventPlace struct {
 
 // startPlace is the position of an EventPlace for a namespace.
 // Index: domain_events_by_namespace.
-const startPlace = `case when $2 then coalesce((select position from tasker.domain_events e where e.namespace_id = n.namespace_id order by position desc limit 1), 0) else $3::bigint end`
+const startPlace = `case when @now then coalesce((
+    select position from tasker.domain_events e where e.namespace_id = n.namespace_id order by position desc limit 1), 0) else @position::bigint end`
+
+var (
+	lookForConsumers = compile(`
+select exists (select from tasker.namespaces where name = @namespace) as known, exists (select from tasker.event_consumers where name = @name) as taken,
+       (select count(*)::int from tasker.event_consumers) as count`)
+	insertConsumer = compile(`
+insert into tasker.event_consumers (namespace_id, name, patterns, position)
+select n.namespace_id, @name, @patterns, ` + startPlace + ` from tasker.namespaces n where n.name = @namespace`)
+	resetConsumer = compile(`
+update tasker.event_consumers c set token = null, lease_until = null, handed_last = null, handed_until = null, holder = null,
+       updated_at = clock_timestamp(), position = ` + startPlace + ` from tasker.namespaces n where n.namespace_id = c.namespace_id and c.name = @name`)
+	deleteConsumer = compile(`delete from tasker.event_consumers where name = @name`)
+)
 
 // CreateEventConsumer stores a new consumer and records the operator. most bounds their
 // number. The error wraps ErrConsumerExists, ErrTooManyConsumers, or ErrNotFound if the
 // namespace does not exist.
-func (s *Store) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most int, by OperatorAction) (c EventConsumer, err error) {
-	err = s.changeConsumer(ctx, "create_event_consumer", "create the event consumer", &by, def.Name, func(tx pgx.Tx) error {
-		var known, taken bool
-		var n int
+func (s *Store) CreateEventConsumer(ctx context.Context, def EventConsumer, from EventPlace, most int, by OperatorAction) (EventConsumer, error) {
+	return s.changeConsumer(ctx, "create_event_consumer", "create the event consumer", by, def.Name, func(tx pgx.Tx) (c EventConsumer, err error) {
 		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtext('tasker.event_consumers'))`); err != nil {
-			return err
+			return c, err
 		}
-		if err := tx.QueryRow(ctx, `select exists (select from tasker.namespaces where name = $1), exists (select from tasker.event_consumers where name = $2),
-			(select count(*)::int from tasker.event_consumers)`, def.Namespace, def.Name).Scan(&known, &taken, &n); err != nil {
-			return err
+		type consumers struct {
+			Known, Taken bool
+			Count        int
 		}
+		found, err := stmt.One[consumers](ctx, tx, lookForConsumers.With(args{"namespace": def.Namespace, "name": def.Name}))
 		switch {
-		case !known:
-			return ErrNotFound
-		case taken:
-			return ErrConsumerExists
-		case n >= most:
-			return fmt.Errorf("%w: %d", ErrTooManyConsumers, most)
+		case err != nil:
+			return c, err
+		case !found.Known:
+			return c, ErrNotFound
+		case found.Taken:
+			return c, ErrConsumerExists
+		case found.Count >= most:
+			return c, fmt.Errorf("%w: %d", ErrTooManyConsumers, most)
 		}
-		_, err := tx.Exec(ctx, `insert into tasker.event_consumers (namespace_id, name, patterns, position)
-			select n.namespace_id, $4, $5, `+startPlace+` from tasker.namespaces n where n.name = $1`, def.Namespace, from.Now, from.Position, def.Name, nonNil(def.Patterns))
-		if err == nil {
-			c, err = oneConsumer(ctx, tx, def.Name)
+		_, err = run(ctx, tx, insertConsumer.With(args{"namespace": def.Namespace, "name": def.Name, "patterns": nonNil(def.Patterns),
+			"now": from.Now, "position": from.Position}))
+		if err != nil {
+			return c, err
 		}
-		return err
+		return consumerNamed(ctx, tx, def.Name)
 	})
-	return c, err
 }
 
 // ResetEventConsumer moves a consumer to another position and revokes its claimed events.
 // The error wraps ErrNotFound if it does not exist.
-func (s *Store) ResetEventConsumer(ctx context.Context, name string, to EventPlace, by OperatorAction) (c EventConsumer, err error) {
-	err = s.changeConsumer(ctx, "reset_event_consumer", "reset the event consumer", &by, name, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `update tasker.event_consumers c set token = null, lease_until = null, handed_last = null, handed_until = null, holder = null,
-			updated_at = clock_timestamp(), position = `+startPlace+` from tasker.namespaces n where n.namespace_id = c.namespace_id and c.name = $1`,
-			name, to.Now, to.Position); err != nil {
-			return err
+func (s *Store) ResetEventConsumer(ctx context.Context, name string, to EventPlace, by OperatorAction) (EventConsumer, error) {
+	return s.changeConsumer(ctx, "reset_event_consumer", "reset the event consumer", by, name, func(tx pgx.Tx) (c EventConsumer, err error) {
+		if _, err := run(ctx, tx, resetConsumer.With(args{"name": name, "now": to.Now, "position": to.Position})); err != nil {
+			return c, err
 		}
-		c, err = oneConsumer(ctx, tx, name)
-		return err
+		return consumerNamed(ctx, tx, name)
 	})
-	return c, err
 }
 
 // DeleteEventConsumer deletes a consumer and returns it; events stay.
-func (s *Store) DeleteEventConsumer(ctx context.Context, name string, by OperatorAction) (c EventConsumer, err error) {
-	err = s.changeConsumer(ctx, "delete_event_consumer", "delete the event consumer", &by, name, func(tx pgx.Tx) error {
-		if c, err = oneConsumer(ctx, tx, name); err != nil {
-			return err
+func (s *Store) DeleteEventConsumer(ctx context.Context, name string, by OperatorAction) (EventConsumer, error) {
+	return s.changeConsumer(ctx, "delete_event_consumer", "delete the event consumer", by, name, func(tx pgx.Tx) (EventConsumer, error) {
+		c, err := consumerNamed(ctx, tx, name)
+		if err == nil {
+			_, err = run(ctx, tx, deleteConsumer.With(args{"name": name}))
 		}
-		_, err = tx.Exec(ctx, `delete from tasker.event_consumers where name = $1`, name)
-		return err
+		return c, err
 	})
-	return c, err
 }
 
-// changeConsumer makes a change of one consumer together with its record.
-func (s *Store) changeConsumer(ctx context.Context, flow, doing string, by *OperatorAction, name string, change func(tx pgx.Tx) error) error {
-	return s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
+func consumerNamed(ctx context.Context, tx pgx.Tx, name string) (EventConsumer, error) {
+	return oneOf[EventConsumer](ctx, tx, readConsumer.With(args{"name": name}))
+}
+
+// changeConsumer makes a change of one consumer together with its record, and returns the
+// changed one.
+func (s *Store) changeConsumer(ctx context.Context, flow, doing string, by OperatorAction, name string, change func(tx pgx.Tx) (EventConsumer, error)) (c EventConsumer, err error) {
+	by.Target, by.Matched, by.Changed = map[string]any{"event_consumer": name}, 1, 1
+	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
 		return s.inTx(ctx, db, func(tx pgx.Tx) error {
-			if err := change(tx); err != nil {
+			if c, err = change(tx); err != nil {
 				return err
 			}
-			by.Target, by.Matched, by.Changed = map[string]any{"event_consumer": name}, 1, 1
-			return insertAction(ctx, tx, *by)
+			return insertAction(ctx, tx, by)
 		})
 	})
+	return c, err
 }
 
 // ClaimedEvents are events claimed by a holder.
@@ -187,19 +173,13 @@ type ClaimedEvents struct {
 	Events []Event
 }
 
-// Bounds of one claim of events.
-const (
-	MaxClaimedEvents = 1000
-	MaxEventLease    = 24 * time.Hour
-)
-
 // claimEvents hands out events, with the columns that the function does not return.
 // Index: domain_events_by_namespace, then the primary key.
-const claimEvents = `
+var claimEvents = compile(`
 select e.token, ` + eventFields + `
 from (select c.*, (select run from tasker.domain_events d where d.event_uuid = c.event_uuid) as run
-      from tasker.claim_events($1, $2, $3, $4::bigint * interval '1 ms') c) e
-order by e.position`
+      from tasker.claim_events(@consumer, @holder, @limit, @lease_ms::bigint * interval '1 ms') c) e
+order by e.position`)
 
 // ClaimEvents hands the next events of a consumer to holder for the time of the lease, in
 // the order of their positions; possibly none. The error wraps ErrConsumerBusy while
@@ -207,15 +187,15 @@ order by e.position`
 func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit int, lease time.Duration) (c ClaimedEvents, err error) {
 	err = s.call(ctx, "claim_events", "claim domain events", func(ctx context.Context, db *conn) error {
 		c = ClaimedEvents{Events: []Event{}}
-		rows, err := db.Query(ctx, claimEvents, consumer, holder, limit, millis(lease))
-		if err == nil {
-			var e eventRow
-			_, err = pgx.ForEachRow(rows, append([]any{&c.Token}, e.fields()...), func() error {
-				c.Events = append(c.Events, e.event())
-				e = eventRow{}
-				return nil
-			})
+		type row struct {
+			Token int64
+			Event
 		}
+		claim := claimEvents.With(args{"consumer": consumer, "holder": holder, "limit": limit, "lease_ms": millis(lease)})
+		err := stmt.Each(ctx, db, claim, func(r *row) error {
+			c.Token, c.Events = r.Token, append(c.Events, r.Event)
+			return nil
+		})
 		var pg *pgconn.PgError
 		switch {
 		case errors.As(err, &pg) && pg.Code == "55006": // object_in_use
@@ -228,20 +208,22 @@ func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit 
 	return c, err
 }
 
+var ackEvents = compile(`
+select tasker.ack_events(@consumer, @token, @position, @release) as held, exists (select from tasker.event_consumers where name = @consumer) as known`)
+
 // AckEvents acknowledges everything up to a position. With release the other claimed events
 // may be claimed again at once. The error wraps ErrConsumerLost, or ErrNotFound if the
 // consumer does not exist.
 func (s *Store) AckEvents(ctx context.Context, consumer string, token, position int64, release bool) error {
 	return s.call(ctx, "ack_events", "acknowledge domain events", func(ctx context.Context, db *conn) error {
-		var held, known bool
-		err := db.QueryRow(ctx, `select tasker.ack_events($1, $2, $3, $4), exists (select from tasker.event_consumers where name = $1)`,
-			consumer, token, position, release).Scan(&held, &known)
+		type outcome struct{ Held, Known bool }
+		done, err := stmt.One[outcome](ctx, db, ackEvents.With(args{"consumer": consumer, "token": token, "position": position, "release": release}))
 		switch {
 		case err != nil:
 			return err
-		case !known:
+		case !done.Known:
 			return ErrNotFound
-		case !held:
+		case !done.Held:
 			return ErrConsumerLost
 		}
 		return nil

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -85,22 +85,15 @@ const (
 // statement. The later parts skip a task whose identity is taken; an identity whose
 // window has passed goes to the new task. A task that begins with one step has it in its
 // own row, other steps follow in rows of their own. Times count from the statement and
-// not from the beginning of the transaction, which may be the caller's and old. $27 is
-// how long identities are waited for, see identityPatience; null leaves that unchanged.
-// The columns from $28 on are null, or end early, where few tasks have them: an identity
-// until the hour, day or week ends, and an instant before which a task does not start.
+// not from the beginning of the transaction, which may be the caller's and old.
+// patience is how long identities are waited for, see identityPatience; null leaves that
+// unchanged.
 // Index: the primary keys.
-const createTasks = `
+var createTasks = compile(`
 with patience as materialized (
-    select set_config('lock_timeout', coalesce($27::text, current_setting('lock_timeout')), true)
+    select set_config('lock_timeout', coalesce(@patience::text, current_setting('lock_timeout')), true)
 ), input as (
-    select i.* from patience, unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[], $6::uuid[], $7::uuid[], $8::text[],
-                         $9::text[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bytea[],
-                         $17::smallint[], $18::smallint[], $19::bigint[], $20::text[], $26::bigint[],
-                         $28::text[], $29::text[], $30::timestamptz[], $32::boolean[], $34::int[], $36::boolean[])
-         i(task_uuid, plan_id, queue, priority, context, correlation_id, parent_correlation_id, initiator,
-           source_system, reason, tags, idempotency_key, identity, window_ms, start_ms, progress,
-           step_no, lane, due_ms, step_tags, deadline_ms, calendar, time_zone, not_before, last_attempt, callable, watched)
+    select i.* from patience, ` + stmt.List[newTaskRow]("i") + `
 ), identified as (
     insert into tasker.task_identities as t (identity, task_uuid, expires_at)
     select identity, task_uuid, case
@@ -120,32 +113,31 @@ with patience as materialized (
                               initiator, source_system, reason, tags, idempotency_key, context, deadline)
     select task_uuid, statement_timestamp(), case when start_ms > 0 then statement_timestamp() + start_ms * interval '1 ms' else start_at end,
            correlation_id, parent_correlation_id,
-           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, E'\x1f'), idempotency_key, context_json,
+           plan_id, queue, priority, initiator, source_system, reason, string_to_array(tags, {separator}), idempotency_key, context_json,
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end
     from accepted
 ), living as (
     insert into tasker.board (task_uuid, slot, plan_id, queue, task_state, priority, progress, requested_at, correlation_id,
                               parent_correlation_id, context, step_no, callable, lane, state, seq, due_at, enqueued_at, tags, deadline, last_attempt, watched)
-    select task_uuid, 0, plan_id, queue, 1, priority, progress, statement_timestamp(), correlation_id,
+    select task_uuid, 0, plan_id, queue, {task_pending}, priority, progress, statement_timestamp(), correlation_id,
            parent_correlation_id, case when octet_length(context) <= ` + inlineContext + ` then context_json end, step_no, callable, lane,
-           case when step_no is null then 0 when due_ms > 0 or start_at is not null then 1 else 2 end,
+           case when step_no is null then {no_step} when due_ms > 0 or start_at is not null then {scheduled} else {claimable} end,
            case when step_no is null then 0 else nextval('tasker.step_seq') end,
            case when step_no is null then null when due_ms > 0 then clock_timestamp() + due_ms * interval '1 ms' else start_at end,
-           case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, E'\x1f'),
+           case when step_no is null or due_ms > 0 or start_at is not null then null else clock_timestamp() end, string_to_array(step_tags, {separator}),
            case when deadline_ms > 0 then statement_timestamp() + deadline_ms * interval '1 ms' end, nullif(last_attempt, false), watched
     from accepted
 ), placed as (
     insert into tasker.board (task_uuid, slot, step_no, queue, callable, lane, state, seq, due_at, enqueued_at, tags, last_attempt)
-    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 or a.start_at is not null then 1 else 2 end,
+    select a.task_uuid, s.step_no + 1, s.step_no, s.queue, s.callable, s.lane, case when s.due_ms > 0 or a.start_at is not null then {scheduled} else {claimable} end,
            nextval('tasker.step_seq'),
            case when s.due_ms > 0 then clock_timestamp() + s.due_ms * interval '1 ms' else a.start_at end,
-           case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, E'\x1f'),
+           case when s.due_ms > 0 or a.start_at is not null then null else clock_timestamp() end, string_to_array(s.tags, {separator}),
            nullif(s.last_attempt, false)
-    from unnest($21::uuid[], $22::smallint[], $23::smallint[], $24::bigint[], $25::text[], $31::int[], $33::boolean[], $35::int[])
-         s(task_uuid, step_no, lane, due_ms, tags, queue, last_attempt, callable)
+    from ` + stmt.List[newStep]("s") + `
     join accepted a using (task_uuid)
 )
-select task_uuid, statement_timestamp() from accepted`
+select task_uuid, statement_timestamp() as requested_at from accepted`)
 
 // The end of the hour, day or week around an instant, by the clocks of a zone.
 const (
@@ -176,13 +168,13 @@ func (s *Store) insertTasks(ctx context.Context, db *conn, tasks []NewTask, chos
 		return nil, err
 	}
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
-	args, queues, err := createArguments(tasks, chosen, &patience)
+	create, queues, err := creation(tasks, chosen, &patience)
 	if err != nil {
 		return nil, err
 	}
 	accepted := make(acceptedTasks, len(tasks))
 	err = s.transact(ctx, db, queues, func(b *pgx.Batch) {
-		b.Queue(createTasks, args...).Query(accepted.collect)
+		create.Queue(b).Query(accepted.collect)
 		relate(b, tasks, chosen)
 		also(b)
 	})
@@ -206,9 +198,13 @@ func distinctIdentities(tasks []NewTask) []bool {
 	return first
 }
 
+var identityHolders = compile(`
+select i.identity, i.task_uuid, coalesce(t.requested_at, now()) as requested_at
+from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i.identity = any (@identities)`)
+
 // answerCreated looks up the holders of the identities of tasks that were not accepted:
 // one statement, only if there is a duplicate.
-func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted acceptedTasks, answers []CreatedTask) error {
+func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accepted acceptedTasks, answers []CreatedTask) error {
 	var taken [][]byte
 	for i := range tasks {
 		requestedAt, ok := accepted[tasks[i].UUID]
@@ -220,20 +216,14 @@ func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted ac
 	if taken == nil {
 		return nil
 	}
-	rows, err := db.Query(ctx, `select i.identity, i.task_uuid, coalesce(t.requested_at, now())
-		from tasker.task_identities i left join tasker.tasks t using (task_uuid) where i.identity = any ($1)`, taken)
-	if err != nil {
-		return err
+	type holder struct {
+		Identity    []byte
+		TaskUUID    uuid.UUID
+		RequestedAt time.Time
 	}
-	type taker struct {
-		task uuid.UUID
-		at   time.Time
-	}
-	holders := make(map[workflow.Identity]taker, len(taken))
-	var identity []byte
-	var holder taker
-	_, err = pgx.ForEachRow(rows, []any{&identity, &holder.task, &holder.at}, func() error {
-		holders[workflow.Identity(identity)] = holder
+	holders := make(map[workflow.Identity]holder, len(taken))
+	err := stmt.Each(ctx, db, identityHolders.With(args{"identities": taken}), func(h *holder) error {
+		holders[workflow.Identity(h.Identity)] = *h
 		return nil
 	})
 	for i := range answers {
@@ -241,9 +231,9 @@ func answerCreated(ctx context.Context, db querier, tasks []NewTask, accepted ac
 			held := holders[*tasks[i].Identity]
 			// The holder may be this very task, created by a first try whose
 			// answer was lost.
-			answers[i] = CreatedTask{UUID: held.task, Duplicate: true}
-			if held.task == tasks[i].UUID {
-				answers[i] = CreatedTask{UUID: held.task, RequestedAt: held.at}
+			answers[i] = CreatedTask{UUID: held.TaskUUID, Duplicate: true}
+			if held.TaskUUID == tasks[i].UUID {
+				answers[i] = CreatedTask{UUID: held.TaskUUID, RequestedAt: held.RequestedAt}
 			}
 		}
 	}
@@ -297,59 +287,82 @@ func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
 	r := taskReader{task: task, board: map[int]boardRow{}}
 	for _, p := range effects.Put {
 		if len(t.DependsOn) > 0 {
-			r.board[p.Step] = boardRow{state: 1, wait: &wait{Kind: waitForTasks}}
+			r.board[p.Step] = boardRow{State: boardScheduled, Wait: &wait{Kind: waitForTasks}}
 		} else if startIn > 0 {
-			r.board[p.Step] = boardRow{state: 1, dueAt: &due}
+			r.board[p.Step] = boardRow{State: boardScheduled, DueAt: &due}
 		} else {
-			r.board[p.Step] = boardRow{state: 2, enqueuedAt: &requestedAt}
+			r.board[p.Step] = boardRow{State: boardClaimable, EnqueuedAt: &requestedAt}
 		}
 	}
 	r.build()
 	return task, nil
 }
 
-// createArguments are the parameters of createTasks.
-func createArguments(tasks []NewTask, chosen []bool, patience *string) (args []any, queues []signal.Signal, err error) {
-	c, err := columnsOf(tasks, chosen)
+// creation is createTasks with its arguments, and the signals for the new tasks.
+func creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal, error) {
+	c, err := creatingOf(tasks, chosen)
 	if err != nil {
-		return nil, nil, err
+		return stmt.Call{}, nil, err
 	}
-	return append(c.arguments(), patience, []*string(c.calendars), []*string(c.zones), []*time.Time(c.notBefore), c.put.queues, c.lasts, c.put.lasts, c.callables, c.put.callables, []*bool(c.watched)), c.topics.signals(), nil
+	return createTasks.With(args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.signals(), nil
 }
 
-// sparse is a column with few values: nil, null in SQL, without any, and no longer than
-// up to the last one.
-type sparse[T any] []*T
-
-func (s *sparse[T]) set(row int, value T) {
-	*s = append(*s, make([]*T, row+1-len(*s))...)
-	(*s)[row] = &value
+// newTaskRow is a new task to insert; the board's row carries its first step if it is the
+// only one (StepNo not nil).
+type newTaskRow struct {
+	TaskUUID            uuid.UUID
+	PlanID              int32
+	Queue               int32
+	Priority            int `sql:",smallint"`
+	Context             string
+	CorrelationID       *uuid.UUID // nil: the task's own
+	ParentCorrelationID *uuid.UUID
+	Initiator           string   `sql:",omitzero"`
+	SourceSystem        string   `sql:",omitzero"`
+	Reason              string   `sql:",omitzero"`
+	Tags                []string `sql:",omitzero"`
+	IdempotencyKey      string   `sql:",omitzero"`
+	Identity            []byte
+	WindowMs            time.Duration
+	StartMs             time.Duration
+	Progress            []byte
+	StepNo              *int `sql:",smallint"`
+	Lane                int16
+	DueMs               time.Duration
+	StepTags            []string `sql:",omitzero"`
+	DeadlineMs          time.Duration
+	Calendar            string    `sql:",omitzero"`
+	TimeZone            string    `sql:",omitzero"`
+	NotBefore           time.Time `sql:",omitzero"`
+	LastAttempt         bool
+	Callable            int32
+	Watched             bool `sql:",omitzero"`
 }
 
-// newTaskColumns are new tasks, column by column, and their first steps in rows of their
-// own.
-type newTaskColumns struct {
-	ids                                      uuids
-	correlations, parents                    []*[16]byte
-	plans, queues, callables                 []int32
-	priorities, lanes                        []int16
-	steps                                    []*int16
-	contexts                                 []string
-	initiators, systems, reasons, tags, keys []*string
-	stepTags                                 []*string
-	lasts                                    []bool
-	identities, progresses                   [][]byte
-	windows, starts, dues, deadlines         []int64
-	calendars, zones                         sparse[string]
-	notBefore                                sparse[time.Time]
-	watched                                  sparse[bool]
-	put                                      stepColumns
-	topics                                   signalSet
+// newStep is a step with a row of its own.
+type newStep struct {
+	TaskUUID    uuid.UUID
+	Queue       int32
+	StepNo      int `sql:",smallint"`
+	Lane        int16
+	DueMs       time.Duration
+	Parents     []int
+	Tags        []string `sql:",omitzero"`
+	Batch       bool     // created at run time, with a recorded batch
+	LastAttempt bool     // see workflow.Plan.LastAttempt
+	Callable    int32
 }
 
-// columnsOf returns the columns of the chosen tasks.
-func columnsOf(tasks []NewTask, chosen []bool) (*newTaskColumns, error) {
-	c := &newTaskColumns{topics: signalSet{}}
+// creating are new tasks, and their first steps in rows of their own.
+type creating struct {
+	tasks  []newTaskRow
+	steps  []newStep
+	topics signalSet
+}
+
+// creatingOf returns the rows of the chosen tasks.
+func creatingOf(tasks []NewTask, chosen []bool) (*creating, error) {
+	c := &creating{topics: signalSet{}, tasks: make([]newTaskRow, 0, len(tasks))}
 	for i := range tasks {
 		if chosen[i] {
 			if err := c.add(&tasks[i]); err != nil {
@@ -360,69 +373,45 @@ func columnsOf(tasks []NewTask, chosen []bool) (*newTaskColumns, error) {
 	return c, nil
 }
 
-func (c *newTaskColumns) add(t *NewTask) error {
+func (c *creating) add(t *NewTask) error {
 	progress, effects, err := t.begin()
 	if err != nil {
 		return err
 	}
-	c.ids, c.parents = append(c.ids, t.UUID), append(c.parents, (*[16]byte)(t.ParentCorrelationID))
-	var correlation *[16]byte
+	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
+		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
+		IdempotencyKey: t.IdempotencyKey, WindowMs: t.IdentityEnd.After, StartMs: t.StartIn, Progress: progress.Encode(), Lane: Lane(t.Priority, false),
+		DeadlineMs: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched}
 	if t.CorrelationID != t.UUID {
-		correlation = (*[16]byte)(&t.CorrelationID)
+		row.CorrelationID = &t.CorrelationID
 	}
-	c.correlations = append(c.correlations, correlation)
-	c.plans, c.queues = append(c.plans, t.Plan.ID), append(c.queues, t.Plan.Queue)
-	c.priorities = append(c.priorities, int16(t.Priority)) // #nosec G115 -- validated
-	c.contexts = append(c.contexts, string(t.Context))
-	c.initiators, c.systems = append(c.initiators, text(t.Initiator)), append(c.systems, text(t.SourceSystem))
-	c.reasons, c.tags = append(c.reasons, text(t.Reason)), append(c.tags, joined(t.Tags))
-	c.keys = append(c.keys, text(t.IdempotencyKey))
-	var identity []byte
 	if t.Identity != nil {
-		identity = t.Identity[:]
+		row.Identity = t.Identity[:]
 	}
-	c.identities = append(c.identities, identity)
-	if t.IdentityEnd.Calendar != "" {
-		c.calendars.set(len(c.windows), string(t.IdentityEnd.Calendar))
-		c.zones.set(len(c.windows), t.IdentityEnd.TimeZone)
+	if row.Calendar != "" {
+		row.TimeZone = t.IdentityEnd.TimeZone
 	}
-	if !t.StartAt.IsZero() {
-		c.notBefore.set(len(c.windows), t.StartAt)
-	}
-	if t.Watched {
-		c.watched.set(len(c.windows), true)
-	}
-	c.windows, c.starts = append(c.windows, millis(t.IdentityEnd.After)), append(c.starts, millis(t.StartIn))
-	c.deadlines = append(c.deadlines, millis(t.DeadlineIn))
-	c.progresses = append(c.progresses, progress.Encode())
-	c.addSteps(t, progress, effects.Put)
+	c.addSteps(t, &row, progress, effects.Put)
+	c.tasks = append(c.tasks, row)
 	c.topics.addCreated(t)
 	return nil
 }
 
-func (c *newTaskColumns) addSteps(t *NewTask, progress *workflow.Progress, put []workflow.PutStep) {
-	var step *int16
-	var due int64
-	var tags *string
-	var last bool
-	var callable int32
-	lane := Lane(t.Priority, false)
+func (c *creating) addSteps(t *NewTask, row *newTaskRow, progress *workflow.Progress, put []workflow.PutStep) {
 	if !t.StartAt.IsZero() {
 		for i := range put {
 			put[i].DueIn = 0
 		}
 	}
 	if len(put) == 1 && inlines(t.Plan, nil, put[0].Step) {
-		no := int16(put[0].Step) // #nosec G115 -- at most maxInlineSteps
-		step, due, tags = &no, millis(put[0].DueIn), joined(t.Plan.Steps[no].Tags)
-		last, callable = t.Plan.LastAttempt(progress, put[0].Step), t.Plan.Callables[no]
-	} else {
-		for _, p := range put {
-			c.put.add(t.UUID, t.Plan, progress, p, lane)
-		}
+		no := put[0].Step
+		row.StepNo, row.DueMs, row.StepTags = &no, put[0].DueIn, t.Plan.Steps[no].Tags
+		row.LastAttempt, row.Callable = t.Plan.LastAttempt(progress, no), t.Plan.Callables[no]
+		return
 	}
-	c.steps, c.lanes, c.dues, c.stepTags = append(c.steps, step), append(c.lanes, lane), append(c.dues, due), append(c.stepTags, tags)
-	c.lasts, c.callables = append(c.lasts, last), append(c.callables, callable)
+	for _, p := range put {
+		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, progress, p, row.Lane))
+	}
 }
 
 // inlines reports whether the task's row may carry its only step. Not if steps were
@@ -432,57 +421,11 @@ func inlines(p *Plan, progress *workflow.Progress, step int) bool {
 	return len(p.Steps) <= maxInlineSteps && (progress == nil || len(progress.Groups) == 0) && !p.Steps[step].Kind.ByEngine()
 }
 
-func (c *newTaskColumns) arguments() []any {
-	return []any{c.ids, c.plans, c.queues, c.priorities, c.contexts, c.correlations, c.parents, c.initiators, c.systems, c.reasons,
-		c.tags, c.keys, c.identities, c.windows, c.starts, c.progresses, c.steps, c.lanes, c.dues, c.stepTags,
-		c.put.tasks, c.put.steps, c.put.lanes, c.put.dues, c.put.tags, c.deadlines}
-}
-
-// stepColumns are steps with rows of their own, column by column.
-type stepColumns struct {
-	tasks     uuids
-	queues    []int32
-	callables []int32
-	steps     []int16
-	lanes     []int16
-	dues      []int64
-	parents   []string
-	tags      []*string
-	batches   []bool // created at run time, with a recorded batch
-	lasts     []bool // see workflow.Plan.LastAttempt
-}
-
-// add notes a step.
-func (c *stepColumns) add(task uuid.UUID, plan *Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) {
+func newStepOf(task uuid.UUID, plan *Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) newStep {
 	step := plan.Step(progress, put.Step)
-	c.tasks, c.queues, c.callables = append(c.tasks, task), append(c.queues, queueOf(plan, step)), append(c.callables, plan.callableOf(step))
-	c.steps, c.lanes = append(c.steps, int16(put.Step)), append(c.lanes, lane) // #nosec G115 -- at most MaxSteps
-	c.dues = append(c.dues, millis(put.DueIn))
-	c.parents = append(c.parents, arrayLiteral(plan.ParentsOf(progress, put.Step)))
-	c.tags = append(c.tags, joined(step.Tags))
-	c.batches, c.lasts = append(c.batches, put.Step >= len(plan.Steps)), append(c.lasts, plan.LastAttempt(progress, put.Step))
-}
-
-// arrayLiteral writes numbers as PostgreSQL does: {1,2}. Arrays of arrays cannot be
-// parameters, so inner ones are sent as text.
-func arrayLiteral(list []int) string {
-	b := []byte{'{'}
-	for i, n := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(n), 10)
-	}
-	return string(append(b, '}'))
-}
-
-// joined packs a list of strings; the separator cannot be part of a tag.
-func joined(list []string) *string {
-	if len(list) == 0 {
-		return nil
-	}
-	s := strings.Join(list, "\x1f")
-	return &s
+	return newStep{TaskUUID: task, Queue: queueOf(plan, step), StepNo: put.Step, Lane: lane, DueMs: put.DueIn,
+		Parents: plan.ParentsOf(progress, put.Step), Tags: step.Tags, Batch: put.Step >= len(plan.Steps),
+		LastAttempt: plan.LastAttempt(progress, put.Step), Callable: plan.callableOf(step)}
 }
 
 func text(s string) *string {

@@ -9,6 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // An identity belongs to a task from the commit of its creation. A concurrent creation
@@ -95,17 +98,53 @@ func (s *Store) insertHalves(ctx context.Context, db *conn, tasks []NewTask, pla
 type acceptedTasks map[uuid.UUID]time.Time
 
 func (a acceptedTasks) collect(rows pgx.Rows) error {
-	var id uuid.UUID
-	var requestedAt time.Time
-	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &requestedAt}, func() error {
-		a[id] = requestedAt
+	type row struct {
+		TaskUUID    uuid.UUID
+		RequestedAt time.Time
+	}
+	return stmt.Rows(func(r *row) error {
+		a[r.TaskUUID] = r.RequestedAt
 		return nil
-	})
-	return err
+	})(rows)
+}
+
+// create executes a creation.
+func (a acceptedTasks) create(ctx context.Context, db stmt.Querier, c stmt.Call) error {
+	rows, err := db.Query(ctx, c.SQL, c.Args...)
+	if err != nil {
+		return err
+	}
+	return a.collect(rows)
 }
 
 func (a acceptedTasks) add(more map[uuid.UUID]time.Time) {
 	for id, at := range more {
 		a[id] = at
+	}
+}
+
+// taskOfIdentity finds the task that has an identity while that counts.
+// Index: the primary key.
+var taskOfIdentity = compile(`
+select task_uuid from tasker.task_identities where identity = @identity and expires_at > statement_timestamp()`)
+
+// TaskOfIdentity returns the task that has an identity, or ErrNotFound if there is none
+// or its window is over. The task itself may have been deleted, as identities may outlive
+// tasks.
+func (s *Store) TaskOfIdentity(ctx context.Context, identity workflow.Identity) (uuid.UUID, error) {
+	return readOne[uuid.UUID](ctx, s, "task_of_identity", "look for the task", taskOfIdentity.With(args{"identity": identity[:]}))
+}
+
+var checkZone = compile(`select statement_timestamp() at time zone @zone`)
+
+// queueZones has the server check the time zones by which the identities of templates
+// end: the server computes with them.
+func queueZones(b *pgx.Batch, templates []*workflow.Template) {
+	asked := map[string]bool{}
+	for _, t := range templates {
+		if zone := t.Identity.End(false).TimeZone; zone != "" && !asked[zone] {
+			asked[zone] = true
+			checkZone.With(args{"zone": zone}).Queue(b)
+		}
 	}
 }

@@ -43,10 +43,9 @@ func newLettered(t *testing.T, n int) *lettered {
 	return l
 }
 
-func (l *lettered) record(t *testing.T, task uuid.UUID, reason workflow.DeadLetterReason, detail string, step *int16) {
+func (l *lettered) record(t *testing.T, task uuid.UUID, reason workflow.DeadLetterReason, detail string, step *int) {
 	t.Helper()
-	_, err := l.pool.Exec(t.Context(), recordDeadLetters, uuids{task}, []int16{int16(workflow.TaskStepsInProcess)}, []int16{int16(reason)},
-		[]string{detail}, []*int16{step})
+	_, err := run(t.Context(), l.pool, recordDeadLetters.With(args{"o": []openedLetter{{task, workflow.TaskStepsInProcess, reason, detail, step}}}))
 	require.NoError(t, err)
 }
 
@@ -58,7 +57,7 @@ func (l *lettered) marked(t *testing.T, task uuid.UUID) bool {
 func TestDeadLetterTellsWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	l := newLettered(t, 1)
-	task, step := l.tasks[0], int16(0)
+	task, step := l.tasks[0], 0
 	l.db.Exec(t, `update tasker.board set state = 4, token = 1, outcome = 2, attempt = 3, error = '{"message": "no"}', step_no = 0,
 		requested_at = now() - interval '90 minutes', state_since = now() - interval '65 minutes' where task_uuid = $1`, task)
 	l.record(t, task, workflow.DeadLetterExhausted, "permanent", &step)
@@ -101,8 +100,8 @@ func TestDeadLetterClosesByItself(t *testing.T) {
 	described, err := l.DeadLetterOfTask(t.Context(), l.tasks[1])
 	require.NoError(t, err)
 	require.JSONEq(t, `{"detection_method":"automatic_staleness","time_in_state_minutes":31,"threshold_minutes":30}`, string(described.Metadata))
-	_, err = l.pool.Exec(t.Context(), closeDeadLetters, uuids{l.tasks[0], uuid.Must(uuid.NewV7())},
-		[]int16{int16(ResolutionCancelled), int16(ResolutionCancelled)}, []string{"it was cancelled", "no reason"})
+	_, err = run(t.Context(), l.pool, closeDeadLetters.With(args{"o": []closedLetter{{l.tasks[0], ResolutionCancelled, "it was cancelled"},
+		{uuid.Must(uuid.NewV7()), ResolutionCancelled, "no reason"}}}))
 	require.NoError(t, err)
 	require.False(t, l.marked(t, l.tasks[0]))
 	require.True(t, l.marked(t, l.tasks[1]))
@@ -172,8 +171,7 @@ func TestDeadLetterOfAnEndedTask(t *testing.T) {
 	require.True(t, created)
 	require.Equal(t, workflow.TaskError, entry.OriginalState)
 	require.Equal(t, workflow.TaskError, entry.CurrentState)
-	step := int16(0)
-	l.record(t, l.tasks[0], workflow.DeadLetterExhausted, "again", &step)
+	l.record(t, l.tasks[0], workflow.DeadLetterExhausted, "again", new(int))
 }
 
 func TestDeadLettersAreListedCountedAndPurged(t *testing.T) {

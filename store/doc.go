@@ -6,6 +6,9 @@
 // step_attempts, task_events) holds what happened: rows inserted once, partitioned by
 // time.
 //
+// Statements name their arguments, constants and result columns, see internal/stmt; lists
+// of rows are slices of structs with the columns as fields.
+//
 // Each flow has its file: create, claim, report, apply, due, heartbeat. A flow is one
 // transaction with a fixed number of statements, for any number of tasks or steps. Locks
 // are taken in one order: the rows of tasks by task, then those of steps by key. The

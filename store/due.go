@@ -8,31 +8,40 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // promoteDue makes due steps claimable and ends waits whose time is over: those become
 // reports. The time is read once: compared with the clock function, every future step
 // would be read.
 // Index: board_due.
-const promoteDue = `
+var promoteDue = compile(`
 with due as materialized (
     select ctid as at from tasker.board
-    where state = 1 and due_at >= $2 and due_at <= (select clock_timestamp())
-    order by due_at limit $1 for update skip locked
+    where state = {scheduled} and due_at >= @from and due_at <= (select clock_timestamp())
+    order by due_at limit @limit for update skip locked
 ), moved as (
     update tasker.board s
-    set state = case when s.wait is null then 2 else 4 end, due_at = null, seq = nextval('tasker.step_seq'),
+    set state = case when s.wait is null then {claimable} else {reported} end, due_at = null, seq = nextval('tasker.step_seq'),
         enqueued_at = case when s.wait is null then clock_timestamp() else s.enqueued_at end,
         reported_at = case when s.wait is not null then clock_timestamp() end,
         outcome = (s.wait ->> 'outcome')::smallint, retryable = (s.wait ->> 'retryable')::boolean, awaits = null,
         result = (s.wait -> 'result') || jsonb_build_object('until', s.due_at), error = s.wait -> 'error'
     where s.ctid = any (array(select at from due))
-    returning s.queue, s.callable, s.lane, s.state, case when s.state = 4 then s.wait ->> 'task_uuid' end as sub_task
+    returning s.queue, s.callable, s.lane, s.state, case when s.state = {reported} then s.wait ->> 'task_uuid' end as sub_task
 ), stopped as (
-    insert into tasker.task_messages (task_uuid, kind) select sub_task::uuid, 2 from moved where sub_task is not null
+    insert into tasker.task_messages (task_uuid, kind) select sub_task::uuid, {stop} from moved where sub_task is not null
 )
-select coalesce(n.name, ''), m.callable, m.lane, m.state, count(*), count(sub_task)
-from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.callable, m.lane, m.state`
+select coalesce(n.name, '') as namespace, m.callable, m.lane, m.state = {reported} as reported, count(*) as steps, count(sub_task) > 0 as sub_tasks
+from moved m left join tasker.namespaces n on n.namespace_id = m.queue group by n.name, m.callable, m.lane, m.state`)
+
+// promoted are the steps of a lane.
+type promoted struct {
+	namedLane
+	Reported bool
+	Steps    int
+	SubTasks bool // some were waiting for the end of a task
+}
 
 // Promoted is the result of a promotion.
 type Promoted struct {
@@ -44,41 +53,29 @@ type Promoted struct {
 // ends their waits.
 func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 	var p Promoted
-	err := s.call(ctx, "promote", "promote due steps", func(ctx context.Context, db *conn) error {
+	err := s.transaction(ctx, "promote", "promote due steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		p = Promoted{}
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			from, _ := s.timesFrom()
-			rows, err := tx.Query(ctx, promoteDue, limit, from)
-			if err != nil {
-				return nil, err
+		from, _ := s.timesFrom()
+		topics := signalSet{}
+		if err := stmt.Each(ctx, tx, promoteDue.With(args{"limit": limit, "from": from}), func(m *promoted) error {
+			p.Steps += m.Steps
+			switch {
+			case m.Reported:
+				topics.add(signal.TopicOrchestration)
+			case m.Namespace == "": // the engine's own
+				topics.add(signal.TopicDue)
+			default:
+				_ = topics.addNamed(&m.namedLane)
 			}
-			var (
-				namespace  string
-				lane       laneKey
-				state      int16
-				count, sub int
-				topics     = signalSet{}
-			)
-			if _, err := pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane, &state, &count, &sub}, func() error {
-				p.Steps += count
-				switch {
-				case state == 4:
-					topics.add(signal.TopicOrchestration)
-				case namespace == "": // the engine's own
-					topics.add(signal.TopicDue)
-				default:
-					topics.addLane(namespace, lane)
-				}
-				if sub > 0 {
-					topics.add(signal.TopicDue)
-				}
-				return nil
-			}); err != nil {
-				return nil, err
+			if m.SubTasks {
+				topics.add(signal.TopicDue)
 			}
-			p.Signals = topics.signals()
-			return p.Signals, nil
-		})
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		p.Signals = topics.signals()
+		return p.Signals, nil
 	})
 	return p, err
 }
@@ -89,30 +86,30 @@ func (s *Store) PromoteDue(ctx context.Context, limit int) (Promoted, error) {
 // if it had not been made: its worker has begun no handler, and does not begin one after
 // its lease.
 // Index: board_lease, and the primary key of begun_claims.
-const expireLeases = `
+var expireLeases = compile(`
 with lost as materialized (
     select ctid as at, worker, token, ahead from tasker.board
-    where state = 3 and lease_until >= $2 and lease_until <= (select clock_timestamp())
-    order by lease_until limit $1 for update skip locked
+    where state = {in_progress} and lease_until >= @from and lease_until <= (select clock_timestamp())
+    order by lease_until limit @limit for update skip locked
 ), judged as materialized (
     select at, coalesce(ahead and token > coalesce((select token from tasker.begun_claims b where b.worker = l.worker order by token desc limit 1), 0), false) as unbegun
     from lost l
 ), back as (
     update tasker.board s
-    set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null, claimed_at = null,
+    set state = {claimable}, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null, claimed_at = null,
         ahead = null, enqueued_at = clock_timestamp()
     where s.ctid = any (array(select at from judged where unbegun))
     returning s.queue, s.callable, s.lane
 ), gone as (
     update tasker.board s
-    set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = 4, retryable = true
+    set state = {reported}, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(), outcome = {lease_lost}, retryable = true
     where s.ctid = any (array(select at from judged where not unbegun))
     returning 1
 )
-select '', 0, 0::smallint, count(*) from gone
+select '' as namespace, 0 as callable, 0::smallint as lane, count(*) as steps from gone
 union all
 select n.name, b.callable, b.lane, count(*)
-from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name, b.callable, b.lane`
+from back b cross join lateral (select name from tasker.namespaces where namespace_id = any (array[b.queue]) limit 1) n group by n.name, b.callable, b.lane`)
 
 // Expired is the outcome of claims whose leases have ended.
 type Expired struct {
@@ -124,56 +121,30 @@ type Expired struct {
 // ExpireLeases ends up to limit leases that have run out.
 func (s *Store) ExpireLeases(ctx context.Context, limit int) (Expired, error) {
 	var e Expired
-	err := s.call(ctx, "expire", "expire leases", func(ctx context.Context, db *conn) error {
+	err := s.transaction(ctx, "expire", "expire leases", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
 		e = Expired{}
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			_, from := s.timesFrom()
-			rows, err := tx.Query(ctx, expireLeases, limit, from)
-			if err != nil {
-				return nil, err
-			}
-			var namespace string
-			var lane laneKey
-			var count int
-			topics := signalSet{}
-			if _, err := pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane, &count}, func() error {
-				if namespace == "" {
-					e.Lost = count
-					return nil
-				}
-				e.Unbegun += count
-				topics.addLane(namespace, lane)
+		_, from := s.timesFrom()
+		type row struct {
+			namedLane
+			Steps int
+		}
+		topics := signalSet{}
+		if err := stmt.Each(ctx, tx, expireLeases.With(args{"limit": limit, "from": from}), func(r *row) error {
+			if r.Namespace == "" {
+				e.Lost = r.Steps
 				return nil
-			}); err != nil {
-				return nil, err
 			}
-			if e.Signals = topics.signals(); e.Lost > 0 {
-				e.Signals = append(e.Signals, ReportSignals()...)
-			}
-			return e.Signals, nil
-		})
+			e.Unbegun += r.Steps
+			return topics.addNamed(&r.namedLane)
+		}); err != nil {
+			return nil, err
+		}
+		if e.Signals = topics.signals(); e.Lost > 0 {
+			e.Signals = append(e.Signals, ReportSignals()...)
+		}
+		return e.Signals, nil
 	})
 	return e, err
-}
-
-// inTxThenNotify is inTx for flows whose signals are known only after they have run. A
-// signal that cannot be sent after the commit is not a failure of the flow.
-func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx) ([]signal.Signal, error)) error {
-	var signals []signal.Signal
-	err := s.inTx(ctx, db, func(tx pgx.Tx) (err error) {
-		if signals, err = fn(tx); err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		if s.queueSignals(b, signals); b.Len() == 0 {
-			return nil
-		}
-		return tx.SendBatch(ctx, b).Close()
-	})
-	if err == nil {
-		_ = s.notify(ctx, db, signals)
-	}
-	return err
 }
 
 // Horizon is when the board next needs attention without a signal.
@@ -210,17 +181,19 @@ func (h Horizon) Next() time.Duration {
 // lists are empty: in how many seconds each is due, negative if overdue; null without a
 // row.
 // Index: board_due, board_lease, schedules_due, board_claimable.
-const horizon = `
+var horizon = compile(dueTimesOf)
+
+const dueTimesOf = `
 select (select extract(epoch from due_at - clock_timestamp())::float8 from tasker.board
-        where state = 1 and due_at >= $1 order by due_at limit 1),
+        where state = {scheduled} and due_at >= @due_from order by due_at limit 1) as due,
        (select extract(epoch from lease_until - clock_timestamp())::float8 from tasker.board
-        where state = 3 and lease_until >= $2 order by lease_until limit 1),
+        where state = {in_progress} and lease_until >= @lease_from order by lease_until limit 1) as lease,
        (select extract(epoch from next_run_at - clock_timestamp())::float8 from tasker.schedules
-        where paused_at is null order by next_run_at limit 1),
+        where paused_at is null order by next_run_at limit 1) as schedule,
        (select coalesce(extract(epoch from enqueued_at - clock_timestamp()), 0)::float8 from tasker.board
-        where state = 2 and callable = 0 order by lane, seq limit 1),
+        where state = {claimable} and callable = {by_engine} order by lane, seq limit 1) as engine,
        least((select extract(epoch from sent_at - clock_timestamp())::float8 from tasker.task_messages limit 1),
-             (select 0::float8 from tasker.event_deliveries limit 1))`
+             (select 0::float8 from tasker.event_deliveries limit 1)) as messages`
 
 // Horizon returns when the next step is due, the next lease ends and the next schedule
 // runs.
@@ -231,7 +204,7 @@ func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 		begin := time.Now()
 		if err := s.scanAll(ctx, db, func(b *pgx.Batch) {
 			dueFrom, leaseFrom := s.timesFrom()
-			b.Queue(horizon, dueFrom, leaseFrom).QueryRow(func(row pgx.Row) error { return row.Scan(at.columns()...) })
+			horizon.With(args{"due_from": dueFrom, "lease_from": leaseFrom}).Queue(b).Query(stmt.Row(&at))
 		}); err != nil {
 			return err
 		}
@@ -242,20 +215,16 @@ func (s *Store) Horizon(ctx context.Context) (Horizon, error) {
 	return h, err
 }
 
-// dueTimes are the columns of horizon.
-type dueTimes struct{ due, lease, schedule, engine, messages *float64 }
-
-func (t *dueTimes) columns() []any {
-	return []any{&t.due, &t.lease, &t.schedule, &t.engine, &t.messages}
-}
+// dueTimes is the row of horizon.
+type dueTimes struct{ Due, Lease, Schedule, Engine, Messages *float64 }
 
 func (t *dueTimes) horizon() Horizon {
-	h := Horizon{Engine: t.engine != nil, Messages: t.messages != nil}
-	h.NextDue, h.Since.Due = split(t.due)
-	h.NextLease, h.Since.Lease = split(t.lease)
-	h.NextSchedule, h.Since.Schedule = split(t.schedule)
-	_, h.Since.Engine = split(t.engine)
-	_, h.Since.Messages = split(t.messages)
+	h := Horizon{Engine: t.Engine != nil, Messages: t.Messages != nil}
+	h.NextDue, h.Since.Due = split(t.Due)
+	h.NextLease, h.Since.Lease = split(t.Lease)
+	h.NextSchedule, h.Since.Schedule = split(t.Schedule)
+	_, h.Since.Engine = split(t.Engine)
+	_, h.Since.Messages = split(t.Messages)
 	return h
 }
 
@@ -275,6 +244,8 @@ func seconds(s *float64) time.Duration {
 	return time.Duration(*s * float64(time.Second))
 }
 
+var ensurePartitions = compile(`select tasker.ensure_partitions(@days)`)
+
 // EnsurePartitions creates the ledger's partitions up to daysAhead days from now; it
 // returns the number of new ones. It gives up quickly if a table is busy: rows without a
 // partition go to the default one.
@@ -283,8 +254,53 @@ func (s *Store) EnsurePartitions(ctx context.Context, daysAhead int) (int, error
 	err := s.call(ctx, "partitions", "create the ledger's partitions", func(ctx context.Context, db *conn) error {
 		return s.transact(ctx, db, nil, func(b *pgx.Batch) {
 			b.Queue(`select set_config('lock_timeout', '2s', true)`)
-			b.Queue(`select tasker.ensure_partitions($1)`, daysAhead).QueryRow(func(row pgx.Row) error { return row.Scan(&made) })
+			ensurePartitions.With(args{"days": daysAhead}).Queue(b).Query(stmt.Row(&made))
 		})
 	})
 	return made, err
+}
+
+// queueDepth counts lane by lane, so that a long one hides no other and an empty
+// namespace is included.
+// Index: board_claimable.
+var queueDepth = compile(`
+with recursive ` + everyLane + `, counted as materialized (
+    select c.namespace_id, sum(s.depth)::bigint as depth
+    from found l cross join lateral (
+        select count(*) as depth from (
+            select from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark
+            order by seq limit @limit::int) first) s
+    cross join lateral (select namespace_id from tasker.callables where callable_id = any (array[l.callable]) limit 1) c
+    group by c.namespace_id
+)
+select n.name, coalesce((select least(depth, @limit::int) from counted c where c.namespace_id = n.namespace_id), 0)::int as depth from tasker.namespaces n`)
+
+// QueueDepth counts the claimable steps of every namespace, each up to limit: exact
+// numbers beyond it have no use, and counting them would cost most under overload.
+func (s *Store) QueueDepth(ctx context.Context, limit int) (map[string]int, error) {
+	depth := map[string]int{}
+	err := s.call(ctx, "queue_depth", "count the claimable steps", func(ctx context.Context, db *conn) error {
+		begin := time.Now()
+		type row struct {
+			Name  string
+			Depth int
+		}
+		err := stmt.Each(ctx, db, queueDepth.With(s.everywhere().And(args{"limit": limit})), func(r *row) error {
+			depth[r.Name] = r.Depth
+			return nil
+		})
+		if err == nil {
+			_ = s.moveClaimable(ctx, db, time.Since(begin)) // the counts are valid regardless of an error
+		}
+		return err
+	})
+	return depth, err
+}
+
+var claimsEver = compile(`select last_value from tasker.claim_token`)
+
+// ClaimsEver is the number of claims so far, including those handed back. It goes back if
+// the database does.
+func (s *Store) ClaimsEver(ctx context.Context) (uint64, error) {
+	return readOne[uint64](ctx, s, "claims_ever", "count the claims", claimsEver.With(nil))
 }

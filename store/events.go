@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -48,10 +49,10 @@ type PublishedEvent struct {
 
 // readEvents reads the workers' versions of the events of their reports.
 // Index: the primary key.
-const readEvents = `
-select k.at, s.events from unnest((select $1::uuid[]), (select $2::smallint[])) with ordinality k(task_uuid, step_no, at)
+var readEvents = compile(`
+select k.at, s.events from ` + stmt.OrderedHiddenList[stepKey]("k") + `
 cross join lateral (select events from tasker.board where task_uuid = k.task_uuid and slot = any (array[0, k.step_no + 1]) and step_no = k.step_no limit 1) s
-where s.events is not null`
+where s.events is not null`)
 
 // readRest reads the parts of reports that the rules and the events need and that were
 // not read with the tasks. It runs no statement if there are none.
@@ -59,8 +60,7 @@ func (t *Taken) readRest(ctx context.Context) error {
 	if err := t.readOutcomes(ctx); err != nil {
 		return err
 	}
-	var tasks uuids
-	var numbers []int16
+	var keys []stepKey
 	var steps []*TakenStep
 	var of []*TakenTask
 	for i := range t.Tasks {
@@ -71,35 +71,30 @@ func (t *Taken) readRest(ctx context.Context) error {
 		for j := range task.Reported {
 			r := &task.Reported[j]
 			if r.Outcome != workflow.OutcomeLeaseLost && task.Plan.Step(task.Progress, r.Step).PublishesDurably() {
-				tasks, numbers, steps = append(tasks, task.UUID), append(numbers, int16(r.Step)), append(steps, r) // #nosec G115 -- as it came
-				of = append(of, task)
+				keys, steps, of = append(keys, stepKey{task.UUID, r.Step}), append(steps, r), append(of, task)
 			}
 		}
 	}
 	if len(steps) == 0 {
 		return nil
 	}
-	rows, err := t.conn.Query(ctx, readEvents, tasks, numbers)
-	if err != nil {
-		return err
+	type row struct {
+		At     int
+		Events json.RawMessage
 	}
-	var at int
-	var doc []byte
-	_, err = pgx.ForEachRow(rows, []any{&at, &doc}, func() error {
-		if err := json.Unmarshal(doc, &steps[at-1].Events); err != nil { // the other tasks must not be affected
-			of[at-1].Broken = fmt.Errorf("read the events of step %d: %w", numbers[at-1], err)
+	return stmt.Each(ctx, t.conn, readEvents.With(args{"k": keys}), func(r *row) error {
+		if err := json.Unmarshal(r.Events, &steps[r.At-1].Events); err != nil { // the other tasks must not be affected
+			of[r.At-1].Broken = fmt.Errorf("read the events of step %d: %w", keys[r.At-1].StepNo, err)
 		}
 		return nil
 	})
-	return err
 }
 
 // eventTurn is held from before the first position is drawn until the commit: a reader at
 // a position will never see a smaller one appear. See docs/decisions/0016.
-const (
-	eventTurn       = `select pg_advisory_xact_lock($1, $2)`
-	eventTurnObject = -3 // of the class turnLock
-)
+var eventTurn = compile(`select pg_advisory_xact_lock(@class, @object)`)
+
+const eventTurnObject = -3 // of the class turnLock
 
 // publishEvents writes durable events in order. It is the last statement of its
 // transaction, because it reads the reports from the attempts in the ledger. A failure
@@ -107,16 +102,14 @@ const (
 // reason as error.
 // Index: the primary keys. An event whose publication has a key is delivered to the steps
 // that wait for it.
-const publishEvents = `
+var publishEvents = compile(`
 with published as (
 insert into tasker.domain_events (event_uuid, position, task_uuid, correlation_id, fired_at, namespace_id, step_no, attempt, outcome,
                                   name, version, step_name, fired_by, payload, metadata, key, run)
 select tasker.uuid_v7(), nextval('tasker.event_position'), o.task_uuid, coalesce(t.correlation_id, o.task_uuid), clock_timestamp(), o.namespace_id,
        o.step_no, o.attempt, o.outcome, o.name, '` + workflow.EventVersion + `', coalesce(o.step_name, d.name, ''), o.fired_by,
        p.payload, o.metadata::jsonb, substring(p.payload #>> string_to_array(o.key, '.') from '^[^[:cntrl:]]+$'), coalesce(d.run, 0)
-from unnest($1::uuid[], $2::int[], $3::smallint[], $4::smallint[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
-            $12::text[])
-     with ordinality o(task_uuid, namespace_id, step_no, attempt, outcome, name, step_name, fired_by, reason, payload, metadata, key, at)
+from ` + stmt.OrderedList[newEvent]("o") + `
 left join lateral (select result, error from tasker.step_attempts
                    where task_uuid = any (array[o.task_uuid]) and step_no = o.step_no and attempt = o.attempt order by token desc limit 1) a on true
 left join lateral (select correlation_id from tasker.tasks where task_uuid = any (array[o.task_uuid])) t on true
@@ -124,7 +117,7 @@ left join lateral (select name, run from tasker.batches where o.step_name is nul
 cross join lateral (select coalesce(a.error, jsonb_build_object('message', o.reason, 'error_type', split_part(o.reason, ':', 1), 'retryable', false)) as doc) f
 cross join lateral (
     select case when o.payload is not null then o.payload::jsonb
-                when o.outcome = 1 then coalesce(a.result, 'null')
+                when o.outcome = {success} then coalesce(a.result, 'null')
                 else jsonb_build_object('error', f.doc, 'error_code', coalesce(f.doc->>'error_code', f.doc->>'error_type'), 'error_message', f.doc->>'message')
            end as payload) p
 order by o.at
@@ -132,28 +125,38 @@ returning event_uuid, position, correlation_id, key
 ), awaited as (
     insert into tasker.event_deliveries (event_uuid) select event_uuid from published where octet_length(key) <= ` + maxEventKey + `
 )
-select event_uuid, position, correlation_id from published order by position`
+select event_uuid, position, correlation_id from published order by position`)
 
 // maxEventKey is workflow.MaxEventKey.
 const maxEventKey = "512"
 
-// publishColumns are the durable events of a batch, column by column.
-type publishColumns struct {
-	tasks                     uuids
-	namespaces                []int32
-	steps, attempts, outcomes []int16
-	names, firedBy            []string
-	stepNames, reasons        []*string
-	payloads, metadata        []*string
-	keys                      []*string // paths into the payloads
-	spaces                    []string  // the names of the namespaces; not sent
-	keyed                     bool      // one has a key
+// newEvent is a durable event to publish.
+type newEvent struct {
+	TaskUUID    uuid.UUID
+	NamespaceID int32
+	StepNo      int `sql:",smallint"`
+	Attempt     int `sql:",smallint"`
+	Outcome     workflow.AttemptOutcome
+	Name        string
+	StepName    string `sql:",omitzero"` // a batch has its own
+	FiredBy     string
+	Reason      string `sql:",omitzero"`
+	Payload     json.RawMessage
+	Metadata    json.RawMessage
+	Key         string `sql:",omitzero"` // a path into the payload
+}
+
+// publishing are the durable events of a batch.
+type publishing struct {
+	events []newEvent
+	spaces []string // the names of the namespaces; not sent
+	keyed  bool     // one has a key
 }
 
 // add adds the events that follow the reports of a task. A concurrent action of an
 // operator can change the outcome of a report; an end that the handler has not caused
 // publishes nothing.
-func (p *publishColumns) add(c *Change) {
+func (p *publishing) add(c *Change) {
 	t := c.Task
 	for i := range t.Reported {
 		r := &t.Reported[i]
@@ -178,7 +181,7 @@ func (p *publishColumns) add(c *Change) {
 // event adds one. An event with a publisher that its publisher has not made is not
 // published, except for failures that the engine has found: no worker has seen those, and
 // they contain nothing from the handler.
-func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanStep, no int, outcome workflow.AttemptOutcome, reason string, own bool) {
+func (p *publishing) event(t *TakenTask, r *TakenStep, step *workflow.PlanStep, no int, outcome workflow.AttemptOutcome, reason string, own bool) {
 	e := &step.Events[no]
 	made, known := r.Events[no]
 	if !own {
@@ -186,69 +189,162 @@ func (p *publishColumns) event(t *TakenTask, r *TakenStep, step *workflow.PlanSt
 	} else if made.Skip != "" || e.Publisher != "" && !known {
 		return
 	}
-	p.tasks, p.namespaces = append(p.tasks, t.UUID), append(p.namespaces, t.Plan.Queue)
-	p.steps, p.attempts = append(p.steps, int16(r.Step)), append(p.attempts, int16(r.Attempt)) // #nosec G115 -- as it came
-	p.outcomes, p.names = append(p.outcomes, int16(outcome)), append(p.names, e.Name)
-	var name *string // a batch has its own
+	event := newEvent{TaskUUID: t.UUID, NamespaceID: t.Plan.Queue, StepNo: r.Step, Attempt: r.Attempt, Outcome: outcome, Name: e.Name,
+		FiredBy: e.FiredBy(step.StepTemplate), Reason: reason, Payload: made.Payload, Metadata: made.Metadata, Key: e.Key}
 	if r.Step < len(t.Plan.Steps) {
-		name = &step.Name
+		event.StepName = step.Name
 	}
-	p.stepNames, p.firedBy = append(p.stepNames, name), append(p.firedBy, e.FiredBy(step.StepTemplate))
-	p.reasons = append(p.reasons, text(reason))
-	p.payloads, p.metadata = append(p.payloads, jsonText(made.Payload)), append(p.metadata, jsonText(made.Metadata))
-	p.spaces, p.keys = append(p.spaces, t.Plan.Template.Namespace), append(p.keys, text(e.Key))
+	p.events, p.spaces = append(p.events, event), append(p.spaces, t.Plan.Template.Namespace)
 	p.keyed = p.keyed || e.Key != ""
 }
 
 // signal adds the topic for readers of events.
-func (p *publishColumns) signal(topics signalSet) {
-	if len(p.tasks) > 0 {
+func (p *publishing) signal(topics signalSet) {
+	if len(p.events) > 0 {
 		topics.add(signal.TopicEvents)
 	}
 }
 
 // queue adds the statements that publish, if there are events; done receives the
 // published ones.
-func (p *publishColumns) queue(b *pgx.Batch, done *[]PublishedEvent) {
-	if len(p.tasks) == 0 {
+func (p *publishing) queue(b *pgx.Batch, done *[]PublishedEvent) {
+	if len(p.events) == 0 {
 		return
 	}
-	b.Queue(eventTurn, int32(turnLock), int32(eventTurnObject))
-	b.Queue(publishEvents, p.arguments()...).Query(func(rows pgx.Rows) error {
-		var e PublishedEvent
-		list := make([]PublishedEvent, 0, len(p.tasks))
-		_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&e.UUID), &e.Position, (*[16]byte)(&e.CorrelationID)}, func() error {
-			at := len(list)
-			if at >= len(p.tasks) {
-				return fmt.Errorf("publish events: more than the %d requested", len(p.tasks))
-			}
-			e.Task, e.Namespace, e.Name = uuid.UUID(p.tasks[at]), p.spaces[at], p.names[at]
-			list = append(list, e)
-			return nil
-		})
-		*done = list
-		return err
-	})
-}
-
-func (p *publishColumns) arguments() []any {
-	return []any{p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes, p.names, p.stepNames, p.firedBy, p.reasons, p.payloads, p.metadata, p.keys}
+	type row struct {
+		EventUUID     uuid.UUID
+		Position      int64
+		CorrelationID uuid.UUID
+	}
+	eventTurn.With(args{"class": int32(turnLock), "object": int32(eventTurnObject)}).Queue(b)
+	publishEvents.With(args{"o": p.events}).Queue(b).Query(stmt.Rows(func(r *row) error {
+		at := len(*done)
+		if at >= len(p.events) {
+			return fmt.Errorf("publish events: more than the %d requested", len(p.events))
+		}
+		*done = append(*done, PublishedEvent{UUID: r.EventUUID, Position: r.Position, Task: p.events[at].TaskUUID,
+			CorrelationID: r.CorrelationID, Namespace: p.spaces[at], Name: p.events[at].Name})
+		return nil
+	}))
 }
 
 // Event is a stored durable domain event.
 type Event struct {
-	UUID          uuid.UUID
+	UUID          uuid.UUID `sql:"event_uuid"`
 	Position      int64
 	Namespace     string
 	Name, Version string
 	Payload       json.RawMessage
 	Metadata      json.RawMessage // added by a publisher; nil: none
-	Task          uuid.UUID
-	Step, Run     int // see BatchUUID
-	StepName      string
+	Task          uuid.UUID       `sql:"task_uuid"`
+	Step          int             `sql:"step_no"`
+	Run           int             // see BatchUUID
+	StepName      string          `sql:",omitzero"`
 	Attempt       int
 	Outcome       workflow.AttemptOutcome
 	CorrelationID uuid.UUID
 	FiredAt       time.Time
 	FiredBy       string
+}
+
+// EventFilter selects domain events; zero values select everything.
+type EventFilter struct {
+	Namespace string
+	Pattern   string // of the name, see workflow.CheckEventPattern
+	Task      uuid.UUID
+	After     int64 // the position to continue after
+	Limit     int   // 1–1,000
+}
+
+// EventPage is a piece of a list of events, in the order of their positions.
+type EventPage struct {
+	Events []Event
+	// Next is the position to continue after. It may lie behind the last event, if others
+	// were skipped, or be After if there are none yet.
+	Next int64
+	More bool // there are more, though perhaps no matching ones
+}
+
+// eventScan is how many events one call passes over at most.
+const eventScan = 1000
+
+// eventFields are those of Event, of e.
+const eventFields = `e.event_uuid, e.position, e.namespace_name as namespace, e.name, e.version, e.payload, e.metadata, e.task_uuid, e.step_no, e.step_name, e.attempt,
+       e.outcome, e.correlation_id, e.fired_at, e.fired_by, e.run`
+
+// listEvents reads events from a position on, namespace by namespace, and selects those
+// with a matching name. It returns how far it came even without a match.
+// Index: domain_events_by_namespace.
+var listEvents = compile(`
+with w as materialized (
+    select x.*, n.name as namespace_name from tasker.namespaces n
+    cross join lateral (select * from tasker.domain_events where namespace_id = n.namespace_id and position > @after order by position limit @scan) x
+    where @namespace = '' or n.name = @namespace
+    order by x.position limit @scan
+)
+select s.upto, s.seen, ` + eventFields + `
+from (select coalesce(max(position), @after) as upto, count(*)::int as seen from w) s
+left join lateral (select * from w where tasker.event_matches(w.name, @patterns) order by position limit @limit) e on true
+order by e.position`)
+
+// listTaskEvents is the same for the events of one task.
+// Index: domain_events_by_task.
+var listTaskEvents = compile(`
+with w as materialized (
+    select x.*, n.name as namespace_name from tasker.domain_events x
+    cross join lateral (select name from tasker.namespaces where namespace_id = any (array[x.namespace_id]) limit 1) n
+    where x.task_uuid = @task and x.position > @after and (@namespace = '' or n.name = @namespace) order by x.position limit @scan
+)
+select s.upto, s.seen, ` + eventFields + `
+from (select coalesce(max(position), @after) as upto, count(*)::int as seen from w) s
+left join lateral (select * from w where tasker.event_matches(w.name, @patterns) order by position limit @limit) e on true
+order by e.position`)
+
+// Events lists domain events from a position on.
+func (s *Store) Events(ctx context.Context, f EventFilter) (page EventPage, err error) {
+	var patterns []string
+	if f.Pattern != "" && f.Pattern != "*" {
+		patterns = []string{f.Pattern}
+	}
+	scan := f.Limit
+	if patterns != nil {
+		scan = max(f.Limit, eventScan)
+	}
+	statement, filter := listEvents, args{"namespace": f.Namespace, "after": f.After, "patterns": nonNil(patterns), "scan": scan, "limit": f.Limit}
+	if f.Task != uuid.Nil {
+		statement, filter["task"] = listTaskEvents, f.Task
+	}
+	err = s.repeatable(ctx, "events", "list the domain events", func(ctx context.Context, db *conn) error {
+		type row struct {
+			Upto  int64
+			Seen  int
+			Event `sql:",omitzero"` // none: a row without an event
+		}
+		page = EventPage{Events: []Event{}}
+		seen := 0
+		err := stmt.Each(ctx, db, statement.With(filter), func(r *row) error {
+			if page.Next, seen = r.Upto, r.Seen; r.UUID != uuid.Nil {
+				page.Events = append(page.Events, r.Event)
+			}
+			return nil
+		})
+		page.More = seen >= scan
+		if n := len(page.Events); n == f.Limit {
+			page.Next, page.More = page.Events[n-1].Position, true
+		}
+		return err
+	})
+	return page, err
+}
+
+// Index: domain_events_by_namespace.
+var lastEvent = compile(`
+select coalesce(max(e.position), 0) from tasker.namespaces n
+cross join lateral (select position from tasker.domain_events where namespace_id = n.namespace_id order by position desc limit 1) e
+where @namespace = '' or n.name = @namespace`)
+
+// LastEvent returns the position of the newest event of a namespace, or of all if it is
+// ""; 0: none.
+func (s *Store) LastEvent(ctx context.Context, namespace string) (int64, error) {
+	return readOne[int64](ctx, s, "last_event", "look for the newest domain event", lastEvent.With(args{"namespace": namespace}))
 }

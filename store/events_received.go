@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // ReceivedEvent is an event from outside; all of it has been validated.
@@ -35,8 +37,8 @@ type Delivered struct {
 
 // lockEventKeys serializes events and the steps that begin to wait for them, key by key
 // in a global order.
-const lockEventKeys = `
-select pg_advisory_xact_lock(k) from (select distinct hashtextextended(w, 1952543595) as k from unnest($1::text[]) u(w) order by 1) keys`
+var lockEventKeys = compile(`
+select pg_advisory_xact_lock(k) from (select distinct hashtextextended(w, 1952543595) as k from unnest(@keys::text[]) u(w) order by 1) keys`)
 
 // eventResult is an event e as the result of the step that has waited for it.
 const eventResult = `jsonb_build_object('event', e.name, 'key', e.key, 'event_uuid', e.event_uuid,
@@ -44,85 +46,197 @@ const eventResult = `jsonb_build_object('event', e.name, 'key', e.key, 'event_uu
 
 // receiveEvent records an event and ends the waits for it.
 // Index: received_events_id, board_awaits.
-const receiveEvent = `
+var receiveEvent = compile(`
 with e as (
     insert into tasker.received_events (namespace_id, name, key, task_uuid, awaits, sender_id, payload, expires_at)
-    values ($1, $2, $3, $4, $5, $6, $7::jsonb, clock_timestamp() + $8::bigint * interval '1 ms')
+    values (@namespace_id, @name, @key, @task, @awaits, @sender, @payload::jsonb, clock_timestamp() + @keep_ms::bigint * interval '1 ms')
     on conflict (namespace_id, sender_id) where sender_id is not null do nothing
     returning *
 ), reached as (
     update tasker.board s
-    set state = 4, seq = nextval('tasker.step_seq'), due_at = null, reported_at = clock_timestamp(), awaits = null, outcome = 1,
+    set state = {reported}, seq = nextval('tasker.step_seq'), due_at = null, reported_at = clock_timestamp(), awaits = null, outcome = {success},
         result = ` + eventResult + `
     from e where s.awaits = any (array[e.awaits])
     returning s.task_uuid
 )
-select e.event_uuid, e.expires_at, (select count(*) from reached)::int, (select task_uuid from reached limit 1) from e`
+select e.event_uuid, e.expires_at, (select count(*) from reached)::int as steps, (select task_uuid from reached limit 1) as first from e`)
 
 // receivedBefore is the earlier event with the same id.
 // Index: received_events_id.
-const receivedBefore = `
-select event_uuid, expires_at, delivered from tasker.received_events where namespace_id = $1 and sender_id = $2`
+var receivedBefore = compile(`
+select event_uuid, expires_at, delivered as steps, taken_by as first from tasker.received_events where namespace_id = @namespace_id and sender_id = @sender`)
+
+// Index: the primary key.
+var markReceived = compile(`update tasker.received_events set delivered = @steps, taken_by = @first where event_uuid = @event`)
+
+// receivedRow is an event that was received, and its first receiver.
+type receivedRow struct {
+	EventUUID uuid.UUID
+	ExpiresAt time.Time
+	Steps     int
+	First     *uuid.UUID
+}
 
 // ReceiveEvent delivers an event to all steps that wait for it. If none does, it is kept,
 // and the first step that will wait for it gets it at once. The error wraps ErrNotFound
 // if the namespace or task does not exist, or ErrTaskEnded.
 func (s *Store) ReceiveEvent(ctx context.Context, e ReceivedEvent) (d Delivered, err error) {
-	err = s.call(ctx, "receive_event", "deliver the event", func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			d = Delivered{}
-			queue, namespace, err := s.eventAddress(ctx, tx, &e)
-			if err != nil {
-				return nil, err
-			}
-			var task uuid.UUID
-			if e.TaskUUID != nil {
-				task = *e.TaskUUID
-			}
-			awaits := eventAwaits(namespace, e.Name, e.Key, task)
-			if _, err := tx.Exec(ctx, lockEventKeys, []string{awaits}); err != nil {
-				return nil, err
-			}
-			var first *uuid.UUID
-			err = tx.QueryRow(ctx, receiveEvent, queue, e.Name, text(e.Key), e.TaskUUID, awaits, text(e.SenderID), jsonText(e.Payload), millis(e.KeepFor)).
-				Scan(&d.UUID, &d.ExpiresAt, &d.Steps, &first)
-			switch {
-			case errors.Is(err, pgx.ErrNoRows):
-				d.Duplicate = true
-				return nil, tx.QueryRow(ctx, receivedBefore, queue, e.SenderID).Scan(&d.UUID, &d.ExpiresAt, &d.Steps)
-			case err != nil || d.Steps == 0:
-				return nil, err
-			}
-			d.Signals = ReportSignals()
-			_, err = tx.Exec(ctx, `update tasker.received_events set delivered = $2, taken_by = $3 where event_uuid = $1`, d.UUID, d.Steps, first)
-			return d.Signals, err
-		})
+	err = s.transaction(ctx, "receive_event", "deliver the event", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		d = Delivered{}
+		queue, namespace, err := s.eventAddress(ctx, tx, &e)
+		if err != nil {
+			return nil, err
+		}
+		var task uuid.UUID
+		if e.TaskUUID != nil {
+			task = *e.TaskUUID
+		}
+		awaits := eventAwaits(namespace, e.Name, e.Key, task)
+		if _, err := run(ctx, tx, lockEventKeys.With(args{"keys": []string{awaits}})); err != nil {
+			return nil, err
+		}
+		receive := receiveEvent.With(args{"namespace_id": queue, "name": e.Name, "key": text(e.Key), "task": e.TaskUUID, "awaits": awaits,
+			"sender": text(e.SenderID), "payload": jsonText(e.Payload), "keep_ms": millis(e.KeepFor)})
+		r, err := stmt.One[receivedRow](ctx, tx, receive)
+		if d.Duplicate = errors.Is(err, pgx.ErrNoRows); d.Duplicate {
+			r, err = stmt.One[receivedRow](ctx, tx, receivedBefore.With(args{"namespace_id": queue, "sender": e.SenderID}))
+		}
+		if d.UUID, d.ExpiresAt, d.Steps = r.EventUUID, r.ExpiresAt, r.Steps; err != nil || d.Duplicate || d.Steps == 0 {
+			return nil, err
+		}
+		d.Signals = ReportSignals()
+		_, err = run(ctx, tx, markReceived.With(args{"event": d.UUID, "steps": d.Steps, "first": r.First}))
+		return d.Signals, err
 	})
 	return d, err
 }
 
 // Index: the primary keys.
-const addressOfTask = `
-select n.namespace_id, n.name, exists (select from tasker.board where task_uuid = $1 and slot = 0)
-from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where t.task_uuid = $1`
+var addressOfTask = compile(`
+select n.namespace_id, n.name, exists (select from tasker.board where task_uuid = @task and slot = 0) as alive
+from tasker.tasks t join tasker.namespaces n on n.namespace_id = t.queue where t.task_uuid = @task`)
+
+// Index: the unique name of namespaces.
+var addressOfNamespace = compile(`select namespace_id, name, true as alive from tasker.namespaces where name = @name`)
 
 // eventAddress is the namespace that an event is for.
-// Index: the primary keys, the unique name of namespaces.
 func (s *Store) eventAddress(ctx context.Context, tx pgx.Tx, e *ReceivedEvent) (queue int32, namespace string, err error) {
-	if e.TaskUUID == nil {
-		err = tx.QueryRow(ctx, `select namespace_id, name from tasker.namespaces where name = $1`, e.Namespace).Scan(&queue, &namespace)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = fmt.Errorf("namespace %s: %w", e.Namespace, ErrNotFound)
-		}
-		return queue, namespace, err
+	type row struct {
+		NamespaceID int32
+		Name        string
+		Alive       bool
 	}
-	var alive bool
-	err = tx.QueryRow(ctx, addressOfTask, *e.TaskUUID).Scan(&queue, &namespace, &alive)
+	find, whose := addressOfNamespace.With(args{"name": e.Namespace}), "namespace "+e.Namespace
+	if e.TaskUUID != nil {
+		find, whose = addressOfTask.With(args{"task": *e.TaskUUID}), "task "+e.TaskUUID.String()
+	}
+	r, err := oneOf[row](ctx, tx, find)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		err = fmt.Errorf("task %s: %w", *e.TaskUUID, ErrNotFound)
-	case err == nil && !alive:
-		err = fmt.Errorf("task %s: %w", *e.TaskUUID, ErrTaskEnded)
+	case errors.Is(err, ErrNotFound):
+		err = fmt.Errorf("%s: %w", whose, ErrNotFound)
+	case err == nil && !r.Alive:
+		err = fmt.Errorf("%s: %w", whose, ErrTaskEnded)
 	}
-	return queue, namespace, err
+	return r.NamespaceID, r.Name, err
+}
+
+// Brought is the result of BringEvents.
+type Brought struct {
+	Events  int
+	Steps   int             // that have received them
+	Signals []signal.Signal // to publish, unless the store sends them itself
+}
+
+// The statements that deliver domain events to the steps that wait for them. Of several
+// with the same key the first is delivered, which ends the wait, and the others are kept.
+// Index: the primary keys, board_awaits.
+var (
+	eventsToBring = compile(`
+select d.event_uuid, 'e' || n.name || {separator} || e.name || {separator} || '=' || e.key as awaits
+from (select event_uuid from tasker.event_deliveries order by event_uuid limit @limit for update skip locked) d
+left join tasker.domain_events e on e.event_uuid = any (array[d.event_uuid])
+left join tasker.namespaces n on n.namespace_id = e.namespace_id
+order by e.position`)
+	bringEvents = compile(`
+with e as (
+    insert into tasker.received_events (event_uuid, received_at, namespace_id, name, key, awaits, payload, expires_at)
+    select d.event_uuid, d.fired_at, d.namespace_id, d.name, d.key, b.awaits, d.payload, clock_timestamp() + @keep_ms::bigint * interval '1 ms'
+    from ` + stmt.List[awaitedEvent]("b") + `
+    join tasker.domain_events d on d.event_uuid = any (array[b.event_uuid])
+    on conflict (event_uuid) do nothing
+    returning *
+), first as materialized (
+    select distinct on (awaits) * from e order by awaits, event_uuid
+), reached as (
+    update tasker.board s
+    set state = {reported}, seq = nextval('tasker.step_seq'), due_at = null, reported_at = clock_timestamp(), awaits = null, outcome = {success},
+        result = ` + eventResult + `
+    from first e where s.awaits = any (array[e.awaits])
+    returning s.task_uuid, e.event_uuid
+)
+select event_uuid, count(*)::int as steps, (array_agg(task_uuid))[1] as task_uuid from reached group by event_uuid`)
+	markBrought = compile(`
+update tasker.received_events r set delivered = b.steps, taken_by = b.task_uuid
+from ` + stmt.List[broughtEvent]("b") + ` where r.event_uuid = any (array[b.event_uuid])`)
+	dropBrought = compile(`delete from tasker.event_deliveries where event_uuid = any (@events::uuid[])`)
+)
+
+// BringEvents delivers up to limit domain events to the steps that wait for them, or
+// keeps them for the first that will, as ReceiveEvent does.
+func (s *Store) BringEvents(ctx context.Context, limit int, keepFor time.Duration) (b Brought, err error) {
+	err = s.transaction(ctx, "bring_events", "bring domain events to those who wait", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		b = Brought{}
+		events, err := stmt.All[awaitedEvent](ctx, tx, eventsToBring.With(args{"limit": limit}))
+		if err != nil || len(events) == 0 {
+			return nil, err
+		}
+		b.Events = len(events)
+		if b.Steps, err = deliver(ctx, tx, events, keepFor); err != nil {
+			return nil, err
+		}
+		if b.Steps > 0 {
+			b.Signals = ReportSignals()
+		}
+		all := make(uuids, len(events))
+		for i := range events {
+			all[i] = events[i].EventUUID
+		}
+		_, err = run(ctx, tx, dropBrought.With(args{"events": all}))
+		return b.Signals, err
+	})
+	return b, err
+}
+
+// awaitedEvent is an event with a key.
+type awaitedEvent struct {
+	EventUUID uuid.UUID
+	Awaits    string `sql:",omitzero"` // empty: its day was dropped; it is only forgotten
+}
+
+// broughtEvent is an event that ended waits.
+type broughtEvent struct {
+	EventUUID uuid.UUID
+	Steps     int
+	TaskUUID  uuid.UUID // the first of them
+}
+
+// deliver ends the waits for events, and returns their number.
+func deliver(ctx context.Context, tx pgx.Tx, events []awaitedEvent, keepFor time.Duration) (steps int, err error) {
+	awaited := slices.DeleteFunc(slices.Clone(events), func(e awaitedEvent) bool { return e.Awaits == "" })
+	keys := make([]string, len(awaited))
+	for i := range awaited {
+		keys[i] = awaited[i].Awaits
+	}
+	if _, err := run(ctx, tx, lockEventKeys.With(args{"keys": keys})); err != nil {
+		return 0, err
+	}
+	brought, err := stmt.All[broughtEvent](ctx, tx, bringEvents.With(args{"b": awaited, "keep_ms": millis(keepFor)}))
+	if err != nil || len(brought) == 0 {
+		return 0, err
+	}
+	for i := range brought {
+		steps += brought[i].Steps
+	}
+	_, err = run(ctx, tx, markBrought.With(args{"b": brought}))
+	return steps, err
 }

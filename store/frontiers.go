@@ -5,11 +5,13 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // frontiers are those of the board's indexes.
@@ -63,11 +65,11 @@ func (f *frontier) move(ctx context.Context, db *conn, read func(b *pgx.Batch)) 
 
 // firstClaimable reads the first claimable number of each lane; 0: none.
 // Index: board_claimable.
-var firstClaimable = `
-with recursive ` + everyLane(1, 4) + `
+var firstClaimable = compile(`
+with recursive ` + everyLane + `
 select l.callable, l.lane, coalesce((
-    select seq from tasker.board where state = 2 and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1), 0)
-from found l`
+    select seq from tasker.board where state = {claimable} and callable = l.callable and lane = l.lane and seq >= l.mark order by seq limit 1), 0) as mark
+from found l`)
 
 // moveClaimable moves the frontier of the claimable steps after a full scan of the given
 // duration.
@@ -80,15 +82,10 @@ func (s *Store) moveClaimable(ctx context.Context, db *conn, took time.Duration)
 	defer func() { f.done(reached, time.Now()) }()
 	first := map[laneKey]int64{}
 	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
-		b.Queue(firstClaimable, s.knownLanes().arguments()...).Query(func(rows pgx.Rows) error {
-			var k laneKey
-			var seq int64
-			_, err := pgx.ForEachRow(rows, []any{&k.callable, &k.lane, &seq}, func() error {
-				first[k] = seq
-				return nil
-			})
-			return err
-		})
+		firstClaimable.With(s.knownLanes().arguments()).Queue(b).Query(stmt.Rows(func(l *laneFrom) error {
+			first[l.laneKey] = l.mark
+			return nil
+		}))
 	})
 	if err != nil || !ok {
 		return err
@@ -118,51 +115,53 @@ func (s *Store) moveAll(ctx context.Context, db *conn, took time.Duration) {
 }
 
 // everyLane is a part of a recursive with that finds the lanes in which steps may wait:
-// those of a list, whose three parameters begin with number known, and those between
-// them, whose five begin with number gaps. In gaps it skips from one lane with waiting
+// the known ones, and those between them. In gaps it skips from one lane with waiting
 // steps to the next; its cost depends on their number, not on the number of possible
 // callables. A gap within a callable is bounded by its lanes, any other by its callables:
 // with a comparison of both together the scan of an index would take only the first
 // column as its end.
 // Index: board_claimable.
-func everyLane(known, gaps int) string {
-	next := func(from string) string {
-		return strings.ReplaceAll(`(
+var everyLane = `walk as (
+    select f.callable, f.lane, g.below_lane, g.below
+    from (select w.*, null::int from ` + stmt.List[laneGap]("w") + `
+          union all
+          select b.above, ` + lastLane + `::smallint, null, b.below from ` + stmt.List[callableGap]("b") + `) g(callable, lane, below_lane, below)
+    cross join lateral ` + nextLane("g") + `
+    union all
+    select f.callable, f.lane, w.below_lane, w.below
+    from walk w cross join lateral ` + nextLane("w") + `
+), found as materialized (
+    select * from ` + stmt.List[laneFrom]("k") + `
+    union all
+    select callable, lane, 0 from walk
+)`
+
+// nextLane is the first lane with waiting steps in a gap.
+func nextLane(gap string) string {
+	return strings.ReplaceAll(`(
         (select callable, lane from tasker.board
-         where x.below is null and state = 2 and callable = x.callable and lane > x.lane and lane < x.below_lane
+         where x.below is null and state = {claimable} and callable = x.callable and lane > x.lane and lane < x.below_lane
          order by lane, seq limit 1)
         union all
         (select callable, lane from tasker.board
-         where x.below is not null and state = 2 and (callable, lane) > (x.callable, x.lane) and callable < x.below
-         order by callable, lane, seq limit 1)) f`, "x.", from+".")
-	}
-	at := func(first int, letters string) (pairs []string) {
-		for i, letter := range letters {
-			pairs = append(pairs, "$"+string(letter), "$"+strconv.Itoa(first+i))
-		}
-		return pairs
-	}
-	return strings.NewReplacer(append(at(known, "abc"), at(gaps, "defgh")...)...).Replace(`walk as (
-    select f.callable, f.lane, g.below_lane, g.below
-    from (select w.*, null::int from unnest($d::int[], $e::smallint[], $f::smallint[]) w
-          union all
-          select b.above, ` + lastLane + `::smallint, null, b.below from unnest($g::int[], $h::int[]) b(above, below)) g(callable, lane, below_lane, below)
-    cross join lateral ` + next("g") + `
-    union all
-    select f.callable, f.lane, w.below_lane, w.below
-    from walk w cross join lateral ` + next("w") + `
-), found as materialized (
-    select * from unnest($a::int[], $b::smallint[], $c::bigint[]) k(callable, lane, mark)
-    union all
-    select callable, lane, 0 from walk
-)`)
+         where x.below is not null and state = {claimable} and (callable, lane) > (x.callable, x.lane) and callable < x.below
+         order by callable, lane, seq limit 1)) f`, "x.", gap+".")
 }
+
+// laneGap lies between two lanes of a callable, callableGap between two callables.
+type (
+	laneGap struct {
+		callable     int32
+		above, below int16
+	}
+	callableGap struct{ above, below int32 }
+)
 
 // lastLane is above every lane.
 const lastLane = "32767"
 
 // everywhere returns the arguments of everyLane: the lanes of the frontier, if any.
-func (s *Store) everywhere() []any {
+func (s *Store) everywhere() args {
 	if !s.frontiers.claimable.begin(time.Now()) {
 		return lanesFrom{}.arguments()
 	}
@@ -180,7 +179,7 @@ func (s *Store) knownLanes() (l lanesFrom) {
 	}
 	slices.SortFunc(keys, compareLanes)
 	for _, k := range slices.Compact(keys) {
-		l.add(k, s.frontiers.lanes[k])
+		l = append(l, laneFrom{k, s.frontiers.lanes[k]})
 	}
 	return l
 }
@@ -192,46 +191,42 @@ func compareLanes(a, b laneKey) int {
 
 // arguments returns those of everyLane: the lanes in index order, and the gaps between
 // them. Steps that the engine runs are in neither.
-func (l lanesFrom) arguments() []any {
-	var within struct {
-		callables    []int32
-		above, below []int16
-	}
-	var above, below []int32
-	gap := func(callable int32, from, to int16) {
-		within.callables = append(within.callables, callable)
-		within.above, within.below = append(within.above, from), append(within.below, to)
-	}
+func (l lanesFrom) arguments() args {
+	within, between := []laneGap{}, []callableGap{}
 	last := laneKey{callable: engineQueue}
-	for i := range l.callables {
-		k := laneKey{l.callables[i], l.lanes[i]}
+	for _, k := range l {
 		if k.callable == last.callable {
-			gap(k.callable, last.lane, k.lane)
+			within = append(within, laneGap{k.callable, last.lane, k.lane})
 		} else {
 			if last.callable != engineQueue {
-				gap(last.callable, last.lane, math.MaxInt16)
+				within = append(within, laneGap{last.callable, last.lane, math.MaxInt16})
 			}
-			above, below = append(above, last.callable), append(below, k.callable)
-			gap(k.callable, -1, k.lane)
+			between = append(between, callableGap{last.callable, k.callable})
+			within = append(within, laneGap{k.callable, -1, k.lane})
 		}
-		last = k
+		last = k.laneKey
 	}
 	if last.callable != engineQueue {
-		gap(last.callable, last.lane, math.MaxInt16)
+		within = append(within, laneGap{last.callable, last.lane, math.MaxInt16})
 	}
-	return []any{nonNil(l.callables), nonNil(l.lanes), nonNil(l.from), nonNil(within.callables), nonNil(within.above), nonNil(within.below),
-		append(above, last.callable), append(below, math.MaxInt32)}
+	return args{"k": l, "w": within, "b": append(between, callableGap{last.callable, math.MaxInt32})}
 }
 
 // firstReported reads the first reported number of both kinds, and for how many seconds
 // the older of the two has waited.
 // Index: board_reported, board_reported_apart.
-const firstReported = `
-select coalesce(l.seq, 0), coalesce(a.seq, 0),
-       coalesce(greatest(date_part('epoch', clock_timestamp() - least(l.reported_at, a.reported_at)), 0), 0)
+var firstReported = compile(`
+select coalesce(l.seq, 0) as lone, coalesce(a.seq, 0) as apart,
+       coalesce(greatest(date_part('epoch', clock_timestamp() - least(l.reported_at, a.reported_at)), 0), 0) as waited
 from (select) one
-left join lateral (select seq, reported_at from tasker.board where state = 4 and slot = 0 and seq >= $1 order by seq limit 1) l on true
-left join lateral (select seq, reported_at from tasker.board where state = 4 and slot > 0 and seq >= $2 order by seq limit 1) a on true`
+left join lateral (select seq, reported_at from tasker.board where state = {reported} and slot = 0 and seq >= @lone order by seq limit 1) l on true
+left join lateral (select seq, reported_at from tasker.board where state = {reported} and slot > 0 and seq >= @apart order by seq limit 1) a on true`)
+
+// waitingReports is the row of firstReported.
+type waitingReports struct {
+	Lone, Apart int64
+	Waited      time.Duration `sql:",seconds"`
+}
 
 // reportedFrom is where a scan of everything reported begins.
 func (s *Store) reportedFrom() reportMarks {
@@ -255,9 +250,9 @@ func (s *Store) moveReported(ctx context.Context, db *conn, took time.Duration) 
 	f.mu.Lock()
 	from := s.frontiers.reports
 	f.mu.Unlock()
-	var first reportMarks
+	var first waitingReports
 	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
-		b.Queue(firstReported, from.lone, from.apart).QueryRow(func(row pgx.Row) error { return row.Scan(&first.lone, &first.apart, nil) })
+		firstReported.With(args{"lone": from.lone, "apart": from.apart}).Queue(b).Query(stmt.Row(&first))
 	})
 	if err != nil || !ok {
 		return err
@@ -273,16 +268,16 @@ func (s *Store) moveReported(ctx context.Context, db *conn, took time.Duration) 
 	if f.void {
 		return nil
 	}
-	s.frontiers.reports = reportMarks{lone: max(from.lone, to(first.lone)), apart: max(from.apart, to(first.apart))}
+	s.frontiers.reports = reportMarks{lone: max(from.lone, to(first.Lone)), apart: max(from.apart, to(first.Apart))}
 	reached = true
 	return nil
 }
 
 // firstTimes reads the first due time and the first end of a lease.
 // Index: board_due, board_lease.
-const firstTimes = `
-select nullif((select due_at from tasker.board where state = 1 and due_at >= $1 order by due_at limit 1), 'infinity'),
-       (select lease_until from tasker.board where state = 3 and lease_until >= $2 order by lease_until limit 1)`
+var firstTimes = compile(`
+select nullif((select due_at from tasker.board where state = {scheduled} and due_at >= @due_from order by due_at limit 1), 'infinity') as due,
+       (select lease_until from tasker.board where state = {in_progress} and lease_until >= @lease_from order by lease_until limit 1) as lease`)
 
 // timesFrom is where a look at due times and leases begins.
 func (s *Store) timesFrom() (due, lease time.Time) {
@@ -313,9 +308,9 @@ func (s *Store) moveTimes(ctx context.Context, db *conn, took time.Duration) err
 		due, lease = longAgo, longAgo
 	}
 	f.mu.Unlock()
-	var firstDue, firstLease *time.Time
+	var first struct{ Due, Lease *time.Time }
 	ended, ok, err := f.move(ctx, db, func(b *pgx.Batch) {
-		b.Queue(firstTimes, due, lease).QueryRow(func(row pgx.Row) error { return row.Scan(&firstDue, &firstLease) })
+		firstTimes.With(args{"due_from": due, "lease_from": lease}).Queue(b).Query(stmt.Row(&first))
 	})
 	if err != nil || !ok {
 		return err
@@ -335,7 +330,134 @@ func (s *Store) moveTimes(ctx context.Context, db *conn, took time.Duration) err
 	if f.void {
 		return nil
 	}
-	s.frontiers.due, s.frontiers.lease = to(due, firstDue), to(lease, firstLease)
+	s.frontiers.due, s.frontiers.lease = to(due, first.Due), to(lease, first.Lease)
 	reached = true
 	return nil
+}
+
+// While a session holds an old snapshot, rows that have died since cannot be removed, and
+// a scan of an index from its beginning reads all of them. A frontier is a place in an
+// index before which no row is alive and none can appear any more, so that full scans may
+// begin there.
+//
+// Numbers and times on the board are drawn by the transaction that writes the row, and
+// only grow. So no older row can appear once every transaction that was writing the board
+// at a moment has ended: it held the lock that every writer takes on the table before it
+// draws a number. A transaction that only reads, however old, does not count. One that
+// writes is waited for without limit: the server bounds those of the engine, but tasks
+// are also created in transactions of other programs (CreateTasksIn).
+const (
+	// slowScan is the duration of a scan from which the frontier is moved: an index with
+	// few dead rows costs less than finding the writers.
+	slowScan = 10 * time.Millisecond
+	// frontierPause lies between two moves.
+	frontierPause = time.Second
+	// frontierWhole is how often a scan begins at the beginning all the same.
+	frontierWhole = 10 * time.Minute
+)
+
+// generation is the set of transactions writing the board at a moment.
+type generation struct {
+	at      time.Time // by the local clock; zero: none
+	writers map[string]bool
+	seq     int64     // the greatest number drawn by then
+	now     time.Time // by the database's clock
+}
+
+// ended reports whether all of its writers have ended.
+func (g *generation) ended(writers []string) bool {
+	for _, w := range writers {
+		if g.writers[w] {
+			return false
+		}
+	}
+	return true
+}
+
+// frontier is the common part of the frontiers of the indexes. It is safe for concurrent
+// use.
+type frontier struct {
+	mu     sync.Mutex
+	gen    generation
+	moved  time.Time     // by the local clock; zero: never, scans begin at the beginning
+	whole  time.Time     // when a scan began at the beginning
+	busy   bool          // it is being moved
+	void   bool          // it was reset during the move
+	latest time.Duration // duration of the latest scan
+}
+
+// due reports whether it should be moved after a scan of that duration, and reserves the
+// move for the caller, who must call done.
+func (f *frontier) due(took time.Duration, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := f.gen.at
+	if f.moved.After(last) {
+		last = f.moved
+	}
+	// One slow scan may have had to prepare its statement, or wait for a busy
+	// machine.
+	took, f.latest = min(took, f.latest), took
+	if took < slowScan || f.busy || now.Sub(last) < frontierPause {
+		return false
+	}
+	f.busy = true
+	return true
+}
+
+// begin reports whether a scan of everything may begin at the frontier.
+func (f *frontier) begin(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.moved.IsZero() || now.Sub(f.whole) > frontierWhole {
+		f.whole = now
+		return false
+	}
+	return true
+}
+
+// step records the current writers and returns the generation that has ended by now, if
+// any.
+func (f *frontier) step(now generation, writers []string) (ended generation, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now.writers = make(map[string]bool, len(writers))
+	for _, w := range writers {
+		now.writers[w] = true
+	}
+	if f.void {
+		return generation{}, false
+	}
+	if f.gen.at.IsZero() {
+		f.gen = now
+		return generation{}, false
+	}
+	if !f.gen.ended(writers) {
+		return generation{}, false
+	}
+	ended, f.gen = f.gen, now
+	return ended, true
+}
+
+// done ends a move; reached says that there is a frontier now.
+func (f *frontier) done(reached bool, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reached = reached && !f.void
+	f.busy, f.void = false, false
+	if reached {
+		if f.moved.IsZero() {
+			f.whole = now
+		}
+		f.moved = now
+	}
+}
+
+// reset drops the frontier, and its places by calling drop. A move under way has no
+// effect.
+func (f *frontier) reset(drop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gen, f.moved, f.void = generation{}, time.Time{}, f.busy
+	drop()
 }

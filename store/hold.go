@@ -47,23 +47,19 @@ func (s *Store) HoldTimeout() time.Duration { return s.opts.HoldTimeout }
 // only the time-out of the whole transaction applies. An active one gets twice the time:
 // a slow statement may just be sending its rows. Sessions of other roles are not touched,
 // since ending them may not be allowed.
-const stuckSessions = `
+var stuckSessions = compile(`
 select a.pid, pg_terminate_backend(a.pid)
 from (select distinct pid from pg_locks
-      where locktype = 'advisory' and classid = $2::int::oid and granted
+      where locktype = 'advisory' and classid = @class::int::oid and granted
         and database = (select oid from pg_database where datname = current_database())) l
 join pg_stat_activity a on a.pid = l.pid
 where a.usename = current_user and a.pid <> pg_backend_pid() and a.wait_event_type = 'Client'
-  and a.state_change < clock_timestamp() - $1::bigint * interval '1 ms' * case when a.state = 'active' then 2 else 1 end`
+  and a.state_change < clock_timestamp() - @held_ms::bigint * interval '1 ms' * case when a.state = 'active' then 2 else 1 end`)
 
 // EndStuck ends the sessions of frozen processes that hold needed locks, and returns
 // their number. It reads the server's locks: call it after a lock wait, or every few
 // seconds, not in a loop.
 func (s *Store) EndStuck(ctx context.Context) (ended int, err error) {
-	err = s.repeatable(ctx, "end_stuck", "end the sessions of frozen processes", func(ctx context.Context, db *conn) error {
-		tag, err := db.Exec(ctx, stuckSessions, s.opts.HoldTimeout.Milliseconds(), int32(turnLock))
-		ended = int(tag.RowsAffected())
-		return err
-	})
-	return ended, err
+	return execute(ctx, s, "end_stuck", "end the sessions of frozen processes",
+		stuckSessions.With(args{"held_ms": s.opts.HoldTimeout.Milliseconds(), "class": int32(turnLock)}))
 }

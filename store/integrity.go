@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -40,7 +41,7 @@ func (s *Store) CheckIntegrity(ctx context.Context, rules workflow.Rules) (Integ
 	var report IntegrityReport
 	after := uuid.Nil
 	for {
-		page, last, err := s.checkPage(ctx, rules, `task_uuid > $1 order by task_uuid limit $2`, after, integrityPage)
+		page, last, err := s.checkPage(ctx, rules, auditPage.With(args{"after": after, "limit": integrityPage}))
 		if err != nil {
 			return report, err
 		}
@@ -54,7 +55,7 @@ func (s *Store) CheckIntegrity(ctx context.Context, rules workflow.Rules) (Integ
 
 // CheckTask is CheckIntegrity for one task; ErrNotFound if it does not exist.
 func (s *Store) CheckTask(ctx context.Context, rules workflow.Rules, task uuid.UUID) (IntegrityReport, error) {
-	report, _, err := s.checkPage(ctx, rules, `task_uuid = $1 limit $2`, task, 1)
+	report, _, err := s.checkPage(ctx, rules, auditTask.With(args{"task": task}))
 	if err == nil && report.Tasks == 0 {
 		err = fmt.Errorf("check the task: %w", ErrNotFound)
 	}
@@ -69,20 +70,20 @@ func (r *IntegrityReport) add(page IntegrityReport) {
 
 // audited is everything on record about a task.
 type audited struct {
-	task     uuid.UUID
-	plan     *Plan
+	task     uuid.UUID `sql:"task_uuid"`
+	plan     *Plan     `sql:"-"`
 	planID   int32
 	live     *int16
 	final    *int16
 	progress []byte
-	inline   bool // the task's row carries a step
-	astray   bool // the board has another context than the ledger
-	stranded bool // it waits for others, and no message will release it
-	orphaned bool // its step does not wait for it
-	board    map[int]auditedStep
-	attempts []auditedAttempt
-	actions  []auditedAction
-	groups   []auditedGroup // in the order of creation
+	inline   bool                // the task's row carries a step
+	astray   bool                // the board has another context than the ledger
+	stranded bool                // it waits for others, and no message will release it
+	orphaned bool                // its step does not wait for it
+	board    map[int]auditedStep `sql:"-"`
+	attempts []auditedAttempt    `sql:"-"`
+	actions  []auditedAction     `sql:"-"`
+	groups   []auditedGroup      `sql:"-"` // in the order of creation
 }
 
 type auditedStep struct {
@@ -92,29 +93,34 @@ type auditedStep struct {
 }
 
 type auditedAttempt struct {
-	step, attempt int
-	outcome       workflow.AttemptOutcome
-	reason        *string
-	at            time.Time
-	result        []byte // of a step that creates others
-	decision      string // attempts with one were applied together
+	step     int `sql:"step_no"`
+	attempt  int
+	outcome  workflow.AttemptOutcome
+	reason   *string
+	at       time.Time `sql:"applied_at"`
+	result   []byte    // of a step that creates others
+	decision string    // attempts with one were applied together
 }
 
 // auditedGroup is batches created together, including those that the task no longer has.
-type auditedGroup struct{ worker, first, count int }
+type auditedGroup struct {
+	worker int `sql:"template_no"`
+	first  int `sql:"first_no"`
+	count  int
+}
 
 // auditedAction is an action of an operator or a sweep.
 type auditedAction struct {
-	kind   string
+	kind   string `sql:"action"`
 	step   *int
 	reason *string
 	at     time.Time
-	result []byte // that an operator gave for a step that creates others
+	result []byte `sql:"-"` // that an operator gave for a step that creates others
 	// reports is the number of reports applied together with it.
 	reports int
 }
 
-func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where string, args ...any) (IntegrityReport, uuid.UUID, error) {
+func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, which stmt.Call) (IntegrityReport, uuid.UUID, error) {
 	var (
 		report IntegrityReport
 		tasks  []*audited
@@ -125,7 +131,7 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 			return err
 		}
 		defer s.rollback(tx)
-		if tasks, err = readAudited(ctx, tx, where, args); err != nil {
+		if tasks, err = readAudited(ctx, tx, which); err != nil {
 			return err
 		}
 		plans := make([]int32, len(tasks))
@@ -158,73 +164,84 @@ func (s *Store) checkPage(ctx context.Context, rules workflow.Rules, where strin
 	return report, last, nil
 }
 
-func readAudited(ctx context.Context, tx pgx.Tx, where string, args []any) ([]*audited, error) {
-	rows, err := tx.Query(ctx, `select t.task_uuid, t.plan_id, b.task_state, e.task_state, coalesce(e.task_progress, b.progress), coalesce(b.state <> 0, false),
-		coalesce(b.context <> t.context, false), `+strandedTask+`, `+orphanedTask+`
-		from (select task_uuid, plan_id, context, parent_task_uuid from tasker.tasks where `+where+`) t
-		cross join lateral (select t.task_uuid, t.parent_task_uuid) h
-		left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
-		left join lateral (select task_state, task_progress from tasker.step_attempts
-		                   where task_uuid = t.task_uuid and task_state is not null limit 1) e on true
-		order by t.task_uuid`, args...)
-	if err != nil {
-		return nil, err
-	}
+// audit reads tasks with their ends.
+func audit(where string) *stmt.Statement {
+	return compile(`
+select t.task_uuid, t.plan_id, b.task_state as live, e.task_state as final, coalesce(e.task_progress, b.progress) as progress,
+       coalesce(b.state <> {no_step}, false) as inline, coalesce(b.context <> t.context, false) as astray,
+       ` + strandedTask + ` as stranded, ` + orphanedTask + ` as orphaned
+from (select task_uuid, plan_id, context, parent_task_uuid from tasker.tasks where ` + where + `) t
+cross join lateral (select t.task_uuid, t.parent_task_uuid) h
+left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
+left join lateral (select task_state, task_progress from tasker.step_attempts
+                   where task_uuid = t.task_uuid and task_state is not null limit 1) e on true
+order by t.task_uuid`)
+}
+
+// Index: the primary keys.
+var (
+	auditPage  = audit(`task_uuid > @after order by task_uuid limit @limit`)
+	auditTask  = audit(`task_uuid = @task`)
+	auditSteps = compile(`
+select task_uuid, step_no, state, attempt, coalesce(cardinality(parents), 0) as parents
+from tasker.board where task_uuid = any (@tasks) and step_no is not null`)
+	auditActions = compile(`
+select task_uuid, metadata->>'action' as action, (metadata->>'step')::int as step, coalesce((metadata->>'reports')::int, 0) as reports, reason, at
+from tasker.task_events where task_uuid = any (@tasks) and metadata ? 'action' order by task_uuid, at, seq`)
+	auditAttempts = compile(`
+select task_uuid, step_no, attempt, outcome, reason, applied_at,
+       case when outcome = {success} and result ?| array['` + workflow.DecisionOutcomeKey + `', '` + workflow.BatchOutcomeKey + `'] then result end as result,
+       coalesce(decision::text, xmin::text) as decision
+from tasker.step_attempts where task_uuid = any (@tasks) and step_no >= 0 order by task_uuid, applied_at, token`)
+)
+
+func readAudited(ctx context.Context, tx pgx.Tx, which stmt.Call) ([]*audited, error) {
 	byID := map[uuid.UUID]*audited{}
 	var ids []uuid.UUID
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*audited, error) {
-		a := &audited{board: map[int]auditedStep{}}
-		err := row.Scan(&a.task, &a.planID, &a.live, &a.final, &a.progress, &a.inline, &a.astray, &a.stranded, &a.orphaned)
-		byID[a.task], ids = a, append(ids, a.task)
-		return a, err
+	var list []*audited
+	err := stmt.Each(ctx, tx, which, func(row *audited) error {
+		a := *row
+		a.board = map[int]auditedStep{}
+		byID[a.task], ids, list = &a, append(ids, a.task), append(list, &a)
+		return nil
 	})
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
 	b := &pgx.Batch{}
-	b.Queue(`select task_uuid, step_no, state, attempt, coalesce(cardinality(parents), 0) from tasker.board where task_uuid = any ($1) and step_no is not null`, ids).
-		Query(func(rows pgx.Rows) error {
-			var id uuid.UUID
-			var no int
-			var step auditedStep
-			_, err := pgx.ForEachRow(rows, []any{&id, &no, &step.state, &step.attempt, &step.parents}, func() error {
-				byID[id].board[no] = step
-				return nil
-			})
-			return err
-		})
-	b.Queue(`select task_uuid, metadata->>'action', (metadata->>'step')::int, coalesce((metadata->>'reports')::int, 0), reason, at from tasker.task_events
-		where task_uuid = any ($1) and metadata ? 'action' order by task_uuid, at, seq`, ids).
-		Query(func(rows pgx.Rows) error {
-			var id uuid.UUID
-			var act auditedAction
-			_, err := pgx.ForEachRow(rows, []any{&id, &act.kind, &act.step, &act.reports, &act.reason, &act.at}, func() error {
-				byID[id].actions = append(byID[id].actions, act)
-				return nil
-			})
-			return err
-		})
-	b.Queue(`select task_uuid, step_no, attempt, outcome, reason, applied_at,
-		case when outcome = 1 and result ?| array['`+workflow.DecisionOutcomeKey+`', '`+workflow.BatchOutcomeKey+`'] then result end, coalesce(decision::text, xmin::text) from tasker.step_attempts where task_uuid = any ($1) and step_no >= 0 order by task_uuid, applied_at, token`, ids).
-		Query(func(rows pgx.Rows) error {
-			var id uuid.UUID
-			var at auditedAttempt
-			_, err := pgx.ForEachRow(rows, []any{&id, &at.step, &at.attempt, &at.outcome, &at.reason, &at.at, &at.result, &at.decision}, func() error {
-				at.result = slices.Clone(at.result)
-				byID[id].attempts = append(byID[id].attempts, at)
-				return nil
-			})
-			return err
-		})
-	b.Queue(madeGroups, ids).Query(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		var g auditedGroup
-		_, err := pgx.ForEachRow(rows, []any{&id, &g.worker, &g.first, &g.count}, func() error {
-			byID[id].groups = append(byID[id].groups, g)
-			return nil
-		})
-		return err
-	})
+	type stepRow struct {
+		TaskUUID uuid.UUID
+		StepNo   int
+		auditedStep
+	}
+	type actionRow struct {
+		TaskUUID uuid.UUID
+		auditedAction
+	}
+	type attemptRow struct {
+		TaskUUID uuid.UUID
+		auditedAttempt
+	}
+	auditSteps.With(args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(s *stepRow) error {
+		byID[s.TaskUUID].board[s.StepNo] = s.auditedStep
+		return nil
+	}))
+	auditActions.With(args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(a *actionRow) error {
+		byID[a.TaskUUID].actions = append(byID[a.TaskUUID].actions, a.auditedAction)
+		return nil
+	}))
+	auditAttempts.With(args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(a *attemptRow) error {
+		byID[a.TaskUUID].attempts = append(byID[a.TaskUUID].attempts, a.auditedAttempt)
+		return nil
+	}))
+	type groupRow struct {
+		TaskUUID uuid.UUID
+		auditedGroup
+	}
+	madeGroups.With(args{"tasks": ids}).Queue(b).Query(stmt.Rows(func(g *groupRow) error {
+		byID[g.TaskUUID].groups = append(byID[g.TaskUUID].groups, g.auditedGroup)
+		return nil
+	}))
 	return list, tx.SendBatch(ctx, b).Close()
 }
 
@@ -414,4 +431,88 @@ func describe(s workflow.StepProgress) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// report is a recorded attempt as the rules' input.
+type report struct {
+	step int
+	in   workflow.Input
+}
+
+// madeGroups are all groups of batches that tasks have had, in the order of creation.
+// Index: the primary keys.
+var madeGroups = compile(`
+select task_uuid, template_no, first_no, count(*)::int as count from (
+    select task_uuid, template_no, first_no, created_at, since from tasker.batches where task_uuid = any (@tasks)
+    union all
+    select task_uuid, template_no, first_no, created_at, since from tasker.former_batches where task_uuid = any (@tasks)) d
+group by task_uuid, template_no, first_no, created_at order by task_uuid, min(since), first_no`)
+
+// numbering gives the batches of a replay their recorded numbers: which ones are free
+// depends on the version of the program that decided.
+type numbering struct {
+	left []auditedGroup
+	err  error // the first; the rules would attribute it to a handler
+}
+
+// next is workflow.Rules.BatchesAt.
+func (n *numbering) next(worker, count int) (first int, err error) {
+	at := slices.IndexFunc(n.left, func(g auditedGroup) bool { return g.worker == worker })
+	switch {
+	case at < 0:
+		err = fmt.Errorf("the %d batches of step %d are not on record", count, worker)
+	case n.left[at].count != count:
+		err = fmt.Errorf("%d batches of step %d are on record, %d by the ledger", n.left[at].count, worker, count)
+	default:
+		first = n.left[at].first
+		n.left = slices.Concat(n.left[:at], n.left[at+1:])
+	}
+	n.err = cmp.Or(n.err, err)
+	return first, err
+}
+
+// reports are those that were applied together.
+type reports []report
+
+// inputs are in the order of steps, in which they were read from the board.
+func (r reports) inputs() []workflow.Input {
+	slices.SortStableFunc(r, func(a, b report) int { return a.step - b.step })
+	list := make([]workflow.Input, len(r))
+	for i := range r {
+		list[i] = r[i].in
+	}
+	return list
+}
+
+// decidedWith reports whether the action was applied together with the reports gathered
+// so far, and those of rest that are older: no record of a task lies between an action
+// and its reports.
+func (act *auditedAction) decidedWith(gathered int, rest []auditedAttempt) bool {
+	for i := range rest {
+		if act.at.Before(rest[i].at) {
+			break
+		}
+		if _, ok := rest[i].input(); ok {
+			gathered++
+		}
+	}
+	return act.reports > 0 && gathered > 0 && gathered <= act.reports
+}
+
+// replay repeats an action with the reports applied together with it; byHand are the
+// results that came with actions.
+func (act *auditedAction) replay(step func(...workflow.Input) error, byHand map[int][]byte, beside []workflow.Input) error {
+	if act.step != nil {
+		act.result = byHand[*act.step]
+	}
+	if in, decides := act.input(); decides {
+		beside = append(beside, in)
+	}
+	if len(beside) == 0 {
+		return nil
+	}
+	if err := step(beside...); err != nil {
+		return fmt.Errorf("action %s: %w", act.kind, err)
+	}
+	return nil
 }

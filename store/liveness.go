@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // WorkerStatus is the fleet's judgement of a worker. The numbers are stored.
@@ -31,29 +32,28 @@ func (s WorkerStatus) String() string {
 	return workerStatusNames[s]
 }
 
-// fadingWorkers are those whose status does not match the age of their heartbeat; $1 and
-// $2 are the ages in ms of stale and dead ones. Workers that signed off are excluded.
+// fadingWorkers are those whose status does not match the age of their heartbeat. Workers that signed off are excluded.
 // Index: workers_alive.
 const fadingWorkers = `
-select w.ctid as at, w.worker_uuid, w.worker_id, w.hostname, a.age, b.becomes
+select w.ctid as at, w.worker_uuid, w.worker_id, w.hostname, a.age as heartbeat_age, b.becomes
 from tasker.workers w
 cross join lateral (select (extract(epoch from clock_timestamp() - w.heartbeat_at) * 1000)::bigint as age offset 0) a
-cross join lateral (select case when a.age >= $2::bigint then 3 when a.age >= $1::bigint then 2 else 1 end as becomes offset 0) b
-where w.status < 3 and w.stopped_at is null and w.status <> b.becomes
-limit $3`
+cross join lateral (select case when a.age >= @dead_ms::bigint then {worker_dead} when a.age >= @stale_ms::bigint then {worker_stale} else {worker_active} end as becomes offset 0) b
+where w.status < {worker_dead} and w.stopped_at is null and w.status <> b.becomes
+limit @limit`
 
 // judgeWorkers updates the status of workers. A locked one is sending a heartbeat.
 const judgeWorkers = `
 with found as materialized (` + fadingWorkers + ` for update of w skip locked)
 update tasker.workers w set status = f.becomes, status_since = clock_timestamp()
 from found f where w.ctid = f.at and w.ctid = any (array(select at from found))
-returning f.worker_uuid, f.worker_id, f.hostname, f.age, f.becomes`
+returning f.worker_uuid, f.worker_id, f.hostname, f.heartbeat_age, f.becomes`
 
-const previewWorkers = `select worker_uuid, worker_id, hostname, age, becomes from (` + fadingWorkers + `) found`
+const previewWorkers = `select worker_uuid, worker_id, hostname, heartbeat_age, becomes from (` + fadingWorkers + `) found`
 
 // anyDead checks for workers that died recently and may hold claims.
 // Index: workers_dead.
-const anyDead = `exists (select from tasker.workers where status = 3 and status_since > (select clock_timestamp() - interval '1 hour'))`
+const anyDead = `exists (select from tasker.workers where status = {worker_dead} and status_since > (select clock_timestamp() - interval '1 hour'))`
 
 // claimsOfDead are the claims of workers that died recently. Their leases end by
 // themselves; this is for leases longer than the time after which a worker counts as
@@ -61,16 +61,27 @@ const anyDead = `exists (select from tasker.workers where status = 3 and status_
 // Index: workers_dead, board_lease.
 const claimsOfDead = `
 select s.ctid as at from tasker.board s
-where s.state = 3 and s.lease_until > (select clock_timestamp())
-  and s.worker = any (array(select worker_uuid from tasker.workers where status = 3 and status_since > (select clock_timestamp() - interval '1 hour')
-                            union all select unnest($2::uuid[])))
-order by s.lease_until limit $1`
+where s.state = {in_progress} and s.lease_until > (select clock_timestamp())
+  and s.worker = any (array(select worker_uuid from tasker.workers where status = {worker_dead} and status_since > (select clock_timestamp() - interval '1 hour')
+                            union all select unnest(@dead::uuid[])))
+order by s.lease_until limit @limit`
 
 // endLeasesOfDead ends the leases of dead workers, which then are handled as lost leases.
 // A report before that is still accepted.
-const endLeasesOfDead = `
+var endLeasesOfDead = compile(`
 with lost as materialized (` + claimsOfDead + ` for update of s skip locked)
-update tasker.board s set lease_until = clock_timestamp() where s.ctid = any (array(select at from lost))`
+update tasker.board s set lease_until = clock_timestamp() where s.ctid = any (array(select at from lost))`)
+
+var countClaimsOfDead = compile(`select count(*) from (` + claimsOfDead + `) c`)
+
+// The sweep of liveness, and its preview. Most of the time no worker is dead: then this is
+// all.
+var (
+	sweepWorkers = compile(`with judged as (` + judgeWorkers + `)` + judged)
+	viewWorkers  = compile(`with judged as (` + previewWorkers + `)` + judged)
+)
+
+const judged = ` select *, false as holding from judged union all select null, '', '', 0, 0, true where ` + anyDead
 
 // LivenessLimits are the ages at which workers are stale or dead.
 type LivenessLimits struct {
@@ -80,8 +91,9 @@ type LivenessLimits struct {
 
 // WorkerRef names a worker whose status changed.
 type WorkerRef struct {
-	UUID         uuid.UUID
-	ID, Hostname string
+	UUID         uuid.UUID `sql:"worker_uuid,omitzero"`
+	ID           string    `sql:"worker_id"`
+	Hostname     string
 	HeartbeatAge time.Duration
 }
 
@@ -101,17 +113,11 @@ func (s *Store) SweepLiveness(ctx context.Context, l LivenessLimits, dry bool) (
 	var found Liveness
 	err := s.call(ctx, "liveness", "check the liveness of workers", func(ctx context.Context, db *conn) error {
 		found = Liveness{}
-		query := `with judged as (` + judgeWorkers + `)`
+		statement := sweepWorkers
 		if dry {
-			query = `with judged as (` + previewWorkers + `)`
+			statement = viewWorkers
 		}
-		// Most of the time no worker is dead: then this is all.
-		query += ` select *, false from judged union all select null, '', '', 0, 0, true where ` + anyDead
-		rows, err := db.Query(ctx, query, l.Stale.Milliseconds(), l.Dead.Milliseconds(), l.Batch)
-		if err != nil {
-			return err
-		}
-		holding, err := found.collect(rows)
+		holding, err := found.read(ctx, db, statement.With(args{"stale_ms": l.Stale.Milliseconds(), "dead_ms": l.Dead.Milliseconds(), "limit": l.Batch}))
 		if err != nil {
 			return err
 		}
@@ -121,17 +127,17 @@ func (s *Store) SweepLiveness(ctx context.Context, l LivenessLimits, dry bool) (
 			dead = append(dead, w.UUID)
 		}
 		if dry {
-			return db.QueryRow(ctx, `select count(*) from (`+claimsOfDead+`) c`, l.Batch, dead).Scan(&found.Released)
+			found.Released, err = stmt.One[int](ctx, db, countClaimsOfDead.With(args{"limit": l.Batch, "dead": dead}))
+			return err
 		}
 		if len(dead) == 0 && !holding {
 			return nil
 		}
 		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			tag, err := tx.Exec(ctx, endLeasesOfDead, l.Batch, dead)
-			if err != nil {
+			if found.Released, err = run(ctx, tx, endLeasesOfDead.With(args{"limit": l.Batch, "dead": dead})); err != nil {
 				return nil, err
 			}
-			if found.Released = int(tag.RowsAffected()); found.Released > 0 {
+			if found.Released > 0 {
 				found.Signals = []signal.Signal{{Topic: signal.TopicDue}} // the timers must know
 			}
 			found.More = found.More || found.Released >= l.Batch
@@ -141,25 +147,23 @@ func (s *Store) SweepLiveness(ctx context.Context, l LivenessLimits, dry bool) (
 	return found, err
 }
 
-// collect reads the workers; holding says that workers that died earlier may hold claims.
-func (f *Liveness) collect(rows pgx.Rows) (holding bool, err error) {
-	var w WorkerRef
-	var id *uuid.UUID
-	var age int64
-	var becomes WorkerStatus
-	_, err = pgx.ForEachRow(rows, []any{&id, &w.ID, &w.Hostname, &age, &becomes, &holding}, func() error {
-		if id == nil {
-			return nil
-		}
-		w.UUID = *id
-		w.HeartbeatAge = time.Duration(age) * time.Millisecond
-		switch becomes {
-		case WorkerStale:
-			f.Stale = append(f.Stale, w)
-		case WorkerDead:
-			f.Dead = append(f.Dead, w)
+// read reads the workers; holding says that workers that died earlier may hold claims.
+func (f *Liveness) read(ctx context.Context, db *conn, c stmt.Call) (holding bool, err error) {
+	type row struct {
+		WorkerRef
+		Becomes WorkerStatus
+		Holding bool
+	}
+	err = stmt.Each(ctx, db, c, func(r *row) error {
+		switch {
+		case r.Holding:
+			holding = true
+		case r.Becomes == WorkerStale:
+			f.Stale = append(f.Stale, r.WorkerRef)
+		case r.Becomes == WorkerDead:
+			f.Dead = append(f.Dead, r.WorkerRef)
 		default:
-			f.Recovered = append(f.Recovered, w)
+			f.Recovered = append(f.Recovered, r.WorkerRef)
 		}
 		return nil
 	})
@@ -180,34 +184,23 @@ type WorkerState struct {
 	Status       WorkerStatus
 	StatusSince  time.Time
 	StartedAt    time.Time
-	HeartbeatAge time.Duration // by the database's clock
+	HeartbeatAge time.Duration `sql:",seconds"` // by the database's clock
 	StoppedAt    *time.Time    // when it signed off
 }
 
+var listWorkers = compile(`
+select worker_uuid as uuid, worker_id as id, hostname, address, version, mode, namespaces, tags, refused_templates as refused, status, status_since,
+       started_at, greatest(extract(epoch from clock_timestamp() - heartbeat_at), 0)::float8 as heartbeat_age, stopped_at
+from tasker.workers
+where (@status::smallint = 0 or status = @status::smallint) and (@namespace = '' or @namespace = any (namespaces)) and (not @running or stopped_at is null)
+order by heartbeat_at desc limit @limit`)
+
 // Workers lists workers, latest heartbeat first.
-func (s *Store) Workers(ctx context.Context, f WorkerFilter) (list []WorkerState, err error) {
+func (s *Store) Workers(ctx context.Context, f WorkerFilter) ([]WorkerState, error) {
 	limit := f.Limit
 	if limit <= 0 || limit > 1000 {
 		limit = 1000
 	}
-	err = s.repeatable(ctx, "workers", "list the workers", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `
-			select worker_uuid, worker_id, hostname, address, version, mode, namespaces, tags, refused_templates, status, status_since, started_at,
-			       extract(epoch from clock_timestamp() - heartbeat_at)::float8, stopped_at
-			from tasker.workers
-			where ($1::smallint = 0 or status = $1::smallint) and ($2 = '' or $2 = any (namespaces)) and (not $3 or stopped_at is null)
-			order by heartbeat_at desc limit $4`, int16(f.Status), f.Namespace, f.Running, limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w WorkerState, err error) {
-			var age float64
-			err = row.Scan(&w.UUID, &w.ID, &w.Hostname, &w.Address, &w.Version, &w.Mode, &w.Namespaces, &w.Tags, &w.Refused, &w.Status, &w.StatusSince,
-				&w.StartedAt, &age, &w.StoppedAt)
-			w.HeartbeatAge = time.Duration(max(age, 0) * float64(time.Second))
-			return w, err
-		})
-		return err
-	})
-	return list, err
+	return readAll[WorkerState](ctx, s, "workers", "list the workers", listWorkers.With(args{
+		"status": int16(f.Status), "namespace": f.Namespace, "running": f.Running, "limit": limit}))
 }

@@ -48,10 +48,11 @@ type laneKey struct {
 }
 
 // lanesFrom are lanes with the marks from which a scan begins.
-type lanesFrom struct {
-	callables []int32
-	lanes     []int16
-	from      []int64
+type lanesFrom []laneFrom
+
+type laneFrom struct {
+	laneKey
+	mark int64
 }
 
 func newMarks() marks {
@@ -82,7 +83,7 @@ func (m marks) of(callables []int32) (l lanesFrom) {
 		return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(place[a.callable], place[b.callable]))
 	})
 	for _, k := range keys[:min(len(keys), maxHotLanes)] {
-		l.add(k, m.m[k])
+		l = append(l, laneFrom{k, m.m[k]})
 	}
 	return l
 }
@@ -104,8 +105,8 @@ func (m marks) emptied(callables []int32, found map[laneKey]int64, began lanesFr
 			delete(m.hot, k)
 		}
 	}
-	for i := range began.callables {
-		cool(laneKey{began.callables[i], began.lanes[i]})
+	for _, l := range began {
+		cool(l.laneKey)
 	}
 	if full {
 		for k := range m.hot {
@@ -123,18 +124,14 @@ func (m marks) known() []laneKey {
 	return slices.Collect(maps.Keys(m.m))
 }
 
-func (l *lanesFrom) add(k laneKey, from int64) {
-	l.callables, l.lanes, l.from = append(l.callables, k.callable), append(l.lanes, k.lane), append(l.from, from)
-}
-
 // claimed moves the marks of the lanes in which a scan found steps. began is where it
 // started, empty for a full scan; more says that a full scan left steps.
 func (m marks) claimed(newest map[laneKey]int64, began lanesFrom, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	from := make(map[laneKey]int64, len(began.from))
-	for i := range began.from {
-		from[laneKey{began.callables[i], began.lanes[i]}] = began.from[i]
+	from := make(map[laneKey]int64, len(began))
+	for _, l := range began {
+		from[l.laneKey] = l.mark
 	}
 	for k, seq := range newest {
 		m.m[k] = max(moved(m.m[k], from[k], seq, more), 1)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -19,22 +20,17 @@ import (
 // committed. A message sent in the meantime is a row of its own and processed separately:
 // none is lost, and senders do not wait.
 // Index: the primary key, of a table that is empty most of the time.
-const takeMessages = `
+var takeMessages = compile(`
 with taken as materialized (
-    select ctid as at from tasker.task_messages where kind = $1 order by task_uuid, message_id limit $2 for update skip locked
+    select ctid as at from tasker.task_messages where kind = @kind order by task_uuid, message_id limit @limit for update skip locked
 )
-delete from tasker.task_messages where ctid = any (array(select at from taken)) returning task_uuid`
+delete from tasker.task_messages where ctid = any (array(select at from taken)) returning task_uuid`)
 
 // messagesOf takes up to limit messages of one kind; found counts them, and tasks are
 // their tasks, in order, each once.
 func messagesOf(ctx context.Context, tx pgx.Tx, kind int16, limit int) (tasks uuids, found int, err error) {
-	rows, err := tx.Query(ctx, takeMessages, kind, limit)
-	if err != nil {
-		return nil, 0, err
-	}
-	tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id [16]byte, err error) { return id, row.Scan(&id) })
-	found = len(tasks)
-	return distinct(tasks), found, err
+	tasks, err = stmt.All[[16]byte](ctx, tx, takeMessages.With(args{"kind": kind, "limit": limit}))
+	return distinct(tasks), len(tasks), err
 }
 
 // Told is the result of TellEnds.
@@ -60,70 +56,68 @@ const maxSubResults = 1 << 20
 // TellEnds notifies the dependents of ended tasks: the steps that they are, and the tasks
 // that depend on them. It processes up to limit ends.
 func (s *Store) TellEnds(ctx context.Context, limit int) (done Told, err error) {
-	err = s.call(ctx, "tell_ends", "notify dependents of ended tasks", func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			done = Told{}
-			ids, found, err := messagesOf(ctx, tx, messageEnded, limit)
-			if err != nil || found == 0 {
-				return nil, err
-			}
-			done.Messages = found
-			topics := signalSet{}
-			ended, err := s.endsOf(ctx, tx, ids, topics)
-			if err != nil {
-				return nil, err
-			}
-			// Dependent tasks come before steps: that is the order of locks.
-			if done.Released, err = resolveDependencies(ctx, tx, ended, topics); err != nil {
-				return nil, err
-			}
-			if done.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
-				return nil, err
-			}
-			if done.Steps > 0 {
-				topics.add(signal.TopicOrchestration)
-			}
-			done.Signals = topics.signals()
-			return done.Signals, nil
-		})
+	err = s.transaction(ctx, "tell_ends", "notify dependents of ended tasks", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		done = Told{}
+		ids, found, err := messagesOf(ctx, tx, messageEnded, limit)
+		if err != nil || found == 0 {
+			return nil, err
+		}
+		done.Messages = found
+		topics := signalSet{}
+		ended, err := s.endsOf(ctx, tx, ids, topics)
+		if err != nil {
+			return nil, err
+		}
+		// Dependent tasks come before steps: that is the order of locks.
+		if done.Released, err = resolveDependencies(ctx, tx, ended, topics); err != nil {
+			return nil, err
+		}
+		if done.Steps, err = s.endSubTasks(ctx, tx, ended); err != nil {
+			return nil, err
+		}
+		if done.Steps > 0 {
+			topics.add(signal.TopicOrchestration)
+		}
+		done.Signals = topics.signals()
+		return done.Signals, nil
 	})
 	return done, err
 }
 
 // howTasksEnded reads the ends of tasks, and which of them are alive.
 // Index: the primary keys.
-const (
-	howTasksEnded = `
-select i.id, coalesce(a.task_state, 0), coalesce(a.task_reason, ''), coalesce(t.plan_id, 0), exists (
-       select from tasker.board b where b.task_uuid = any (array[i.id]) and b.slot = 0)
-from unnest($1::uuid[]) i(id)
+var (
+	howTasksEnded = compile(`
+select i.id as task_uuid, coalesce(a.task_state, 0) as state, coalesce(a.task_reason, '') as reason, coalesce(t.plan_id, 0) as plan_id, exists (
+       select from tasker.board b where b.task_uuid = any (array[i.id]) and b.slot = 0) as alive
+from unnest(@tasks::uuid[]) i(id)
 left join lateral (select plan_id from tasker.tasks where task_uuid = i.id limit 1) t on true
-left join lateral (select task_state, task_reason from tasker.step_attempts where task_uuid = i.id and task_state is not null limit 1) a on true`
-	awaitTasks = `
+left join lateral (select task_state, task_reason from tasker.step_attempts where task_uuid = i.id and task_state is not null limit 1) a on true`)
+	awaitTasks = compile(`
 update tasker.board b set awaited = true from tasker.namespaces n
-where b.task_uuid = any ($1::uuid[]) and b.slot = 0 and n.namespace_id = b.queue
-returning b.task_uuid, b.state = 2, b.callable, b.lane, n.name`
+where b.task_uuid = any (@tasks::uuid[]) and b.slot = 0 and n.namespace_id = b.queue
+returning b.task_uuid, b.state = {claimable} as claimable, b.callable, b.lane, n.name as namespace`)
 )
 
 // endsOf reads how tasks ended. A task that an operator has reopened since is waited for
 // again; if it has ended once more, another message says so.
 func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics signalSet) ([]endedTask, error) {
-	rows, err := tx.Query(ctx, howTasksEnded, ids)
-	if err != nil {
-		return nil, err
+	type row struct {
+		TaskUUID uuid.UUID
+		State    workflow.TaskState
+		Reason   string
+		PlanID   int32
+		Alive    bool
 	}
 	var ended []endedTask
 	var plans []int32
 	var back uuids
-	var e endedTask
-	var plan int32
-	var alive bool
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&e.uuid), &e.state, &e.reason, &plan, &alive}, func() error {
-		if alive {
-			back = append(back, e.uuid)
+	err := stmt.Each(ctx, tx, howTasksEnded.With(args{"tasks": ids}), func(r *row) error {
+		if r.Alive {
+			back = append(back, r.TaskUUID)
 			return nil
 		}
-		ended, plans = append(ended, e), append(plans, plan)
+		ended, plans = append(ended, endedTask{uuid: r.TaskUUID, state: r.State, reason: r.Reason}), append(plans, r.PlanID)
 		return nil
 	})
 	if err != nil {
@@ -146,16 +140,16 @@ func (s *Store) endsOf(ctx context.Context, tx pgx.Tx, ids uuids, topics signalS
 
 // lastResults are those of the final steps of tasks.
 // Index: the primary key.
-const lastResults = `
+var lastResults = compile(`
 select k.task_uuid, k.step_no, a.result
-from unnest($1::uuid[], $2::smallint[]) k(task_uuid, step_no)
+from ` + stmt.List[stepKey]("k") + `
 cross join lateral (
     select result from tasker.step_attempts
-    where task_uuid = k.task_uuid and step_no = k.step_no and outcome = 1 order by token desc limit 1) a`
+    where task_uuid = k.task_uuid and step_no = k.step_no and outcome = {success} order by token desc limit 1) a`)
 
 // lockWaiting locks waiting steps in the global order.
 // Index: board_awaits.
-const lockWaiting = `select awaits from tasker.board where awaits = any ($1::text[]) order by task_uuid, slot for update`
+var lockWaiting = compile(`select awaits from tasker.board where awaits = any (@awaits::text[]) order by task_uuid, slot for update`)
 
 // endSubTasks ends the steps that the tasks are.
 func (s *Store) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (int, error) {
@@ -163,11 +157,7 @@ func (s *Store) endSubTasks(ctx context.Context, tx pgx.Tx, ended []endedTask) (
 	for i := range ended {
 		awaits[i] = awaitsTask + ended[i].uuid.String()
 	}
-	rows, err := tx.Query(ctx, lockWaiting, awaits)
-	if err != nil {
-		return 0, err
-	}
-	waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	waiting, err := stmt.All[string](ctx, tx, lockWaiting.With(args{"awaits": awaits}))
 	if err != nil || len(waiting) == 0 {
 		return 0, err
 	}
@@ -231,8 +221,7 @@ func withinBounds(results map[string]json.RawMessage) (omitted []string) {
 func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID]map[string]json.RawMessage, error) {
 	results := make(map[uuid.UUID]map[string]json.RawMessage, len(ended))
 	plans := make(map[uuid.UUID]*Plan, len(ended))
-	var tasks uuids
-	var steps []int16
+	var keys []stepKey
 	for i := range ended {
 		e := &ended[i]
 		results[e.uuid], plans[e.uuid] = map[string]json.RawMessage{}, e.plan
@@ -241,25 +230,22 @@ func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID
 		}
 		for no := range e.plan.Steps {
 			if step := &e.plan.Steps[no]; len(step.Children) == 0 && step.Kind != workflow.KindCompensation && step.Kind != workflow.KindBatchWorker {
-				tasks, steps = append(tasks, e.uuid), append(steps, int16(no)) // #nosec G115 -- at most MaxSteps
+				keys = append(keys, stepKey{e.uuid, no})
 			}
 		}
 	}
-	if tasks == nil {
+	if keys == nil {
 		return results, nil
 	}
-	rows, err := tx.Query(ctx, lastResults, tasks, steps)
-	if err != nil {
-		return nil, err
+	type row struct {
+		stepKey
+		Result json.RawMessage
 	}
-	var id uuid.UUID
-	var no int
-	var result []byte
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &no, &result}, func() error {
-		if result == nil {
-			result = []byte("null")
+	err := stmt.Each(ctx, tx, lastResults.With(args{"k": keys}), func(r *row) error {
+		if r.Result == nil {
+			r.Result = json.RawMessage("null")
 		}
-		results[id][plans[id].Steps[no].Name] = append(json.RawMessage(nil), result...)
+		results[r.TaskUUID][plans[r.TaskUUID].Steps[r.StepNo].Name] = r.Result
 		return nil
 	})
 	return results, err
@@ -267,47 +253,37 @@ func resultsOf(ctx context.Context, tx pgx.Tx, ended []endedTask) (map[uuid.UUID
 
 // StopMessage is the request to cancel a task.
 type StopMessage struct {
-	ID     int64
-	Task   uuid.UUID
-	Failed bool // because a task that it depends on has failed; else because its step was called off
+	ID     int64     `sql:"message_id"`
+	Task   uuid.UUID `sql:"task_uuid"`
+	Failed bool      `sql:"-"` // because a task that it depends on has failed; else because its step was called off
 
 	kind int16
 }
 
+// Index: the primary key.
+var stopMessages = compile(`
+select message_id, task_uuid, kind from tasker.task_messages
+where kind = any (array[{stop}, {dependency_failed}]) order by kind, task_uuid, message_id limit @limit`)
+
 // StopMessages returns up to limit tasks to cancel. They stay until DropStopMessages:
 // other orchestrators may find them too.
-// Index: the primary key.
-func (s *Store) StopMessages(ctx context.Context, limit int) (messages []StopMessage, err error) {
-	err = s.repeatable(ctx, "stop_messages", "look for tasks to cancel", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select message_id, task_uuid, kind from tasker.task_messages where kind = any (array[2, 4]) order by kind, task_uuid, message_id limit $1`, limit)
-		if err != nil {
-			return err
-		}
-		messages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (m StopMessage, err error) {
-			err = row.Scan(&m.ID, (*[16]byte)(&m.Task), &m.kind)
-			m.Failed = m.kind == messageFailed
-			return m, err
-		})
-		return err
-	})
+func (s *Store) StopMessages(ctx context.Context, limit int) ([]StopMessage, error) {
+	messages, err := readAll[StopMessage](ctx, s, "stop_messages", "look for tasks to cancel", stopMessages.With(args{"limit": limit}))
+	for i := range messages {
+		messages[i].Failed = messages[i].kind == messageFailed
+	}
 	return messages, err
 }
 
 // dropStopMessages deletes messages one by one: there may be a newer one about the same
 // task.
 // Index: the primary key.
-const dropStopMessages = `
-delete from tasker.task_messages m using unnest($1::smallint[], $2::uuid[], $3::bigint[]) d(kind, task_uuid, message_id)
-where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_id = d.message_id`
+var dropStopMessages = compile(`
+delete from tasker.task_messages m using ` + stmt.List[StopMessage]("d") + `
+where m.kind = d.kind and m.task_uuid = any (array[d.task_uuid]) and m.message_id = d.message_id`)
 
 // DropStopMessages forgets messages that have been answered.
 func (s *Store) DropStopMessages(ctx context.Context, messages []StopMessage) error {
-	kinds, tasks, ids := make([]int16, len(messages)), make(uuids, len(messages)), make([]int64, len(messages))
-	for i := range messages {
-		kinds[i], tasks[i], ids[i] = messages[i].kind, messages[i].Task, messages[i].ID
-	}
-	return s.call(ctx, "drop_messages", "drop the messages about tasks to cancel", func(ctx context.Context, db *conn) error {
-		_, err := db.Exec(ctx, dropStopMessages, kinds, tasks, ids)
-		return err
-	})
+	_, err := execute(ctx, s, "drop_messages", "drop the messages about tasks to cancel", dropStopMessages.With(args{"d": messages}))
+	return err
 }

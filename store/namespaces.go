@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // NamespaceState is a namespace for operators.
@@ -19,7 +21,7 @@ type NamespaceState struct {
 	CreatedAt             time.Time
 	PausedAt              *time.Time // nil: not paused
 	PausedBy, PauseReason *string
-	PausedCallables       []PausedCallable // by name
+	PausedCallables       []PausedCallable `sql:"-"` // by name
 }
 
 // PausedCallable is one of which an operator has paused the claims.
@@ -29,43 +31,35 @@ type PausedCallable struct {
 	PausedBy, PauseReason *string
 }
 
+var listNamespaces = compile(`
+select namespace_id as id, name, created_at, paused_at, paused_by, pause_reason from tasker.namespaces order by name limit 10000`)
+
+// listPausedCallables lists each name once: methods and resolvers are paused together.
+// Index: callables_paused.
+var listPausedCallables = compile(`
+select distinct on (namespace_id, callable) namespace_id, callable, paused_at, paused_by, pause_reason
+from tasker.callables where paused_at is not null order by namespace_id, callable, paused_at limit 10000`)
+
 // Namespaces lists the namespaces by name, 10,000 at most.
 func (s *Store) Namespaces(ctx context.Context) (list []NamespaceState, err error) {
 	err = s.repeatable(ctx, "namespaces", "list the namespaces", func(ctx context.Context, db *conn) error {
-		list = nil
-		places := map[int32]int{}
+		type paused struct {
+			NamespaceID int32
+			PausedCallable
+		}
 		b := &pgx.Batch{}
-		b.Queue(`select namespace_id, name, created_at, paused_at, paused_by, pause_reason
-			from tasker.namespaces order by name limit 10000`).Query(func(rows pgx.Rows) error {
-			var n NamespaceState
-			_, err := pgx.ForEachRow(rows, []any{&n.ID, &n.Name, &n.CreatedAt, &n.PausedAt, &n.PausedBy, &n.PauseReason}, func() error {
-				places[n.ID] = len(list)
-				list = append(list, n)
-				return nil
-			})
-			return err
-		})
-		b.Queue(listPausedCallables).Query(func(rows pgx.Rows) error {
-			var id int32
-			var c PausedCallable
-			_, err := pgx.ForEachRow(rows, []any{&id, &c.Callable, &c.PausedAt, &c.PausedBy, &c.PauseReason}, func() error {
-				if at, listed := places[id]; listed {
-					list[at].PausedCallables = append(list[at].PausedCallables, c)
-				}
-				return nil
-			})
-			return err
-		})
+		listNamespaces.With(nil).Queue(b).Query(stmt.Into(&list))
+		listPausedCallables.With(nil).Queue(b).Query(stmt.Rows(func(p *paused) error {
+			at := slices.IndexFunc(list, func(n NamespaceState) bool { return n.ID == p.NamespaceID })
+			if at >= 0 {
+				list[at].PausedCallables = append(list[at].PausedCallables, p.PausedCallable)
+			}
+			return nil
+		}))
 		return db.SendBatch(ctx, b).Close()
 	})
 	return list, err
 }
-
-// listPausedCallables lists each name once: methods and resolvers are paused together.
-// Index: callables_paused.
-const listPausedCallables = `
-select distinct on (namespace_id, callable) namespace_id, callable, paused_at, paused_by, pause_reason
-from tasker.callables where paused_at is not null order by namespace_id, callable, paused_at limit 10000`
 
 // Pause pauses or resumes claims.
 type Pause struct {
@@ -74,34 +68,37 @@ type Pause struct {
 	Actor, Reason string
 }
 
-// An operator's action is recorded with the change: $2 is the actor, $3 the reason.
+// An operator's action is recorded with the change.
 // Index: the unique name, callables_named.
-const (
-	pauseNamespace = `
+var (
+	pauseNamespace = compile(`
 with changed as (
-    update tasker.namespaces set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = $2, pause_reason = $3
-    where name = $1 returning name
-)` + recordPause + `'pause_namespace'` + recordNamespace
-	resumeNamespace = `
+    update tasker.namespaces set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = @actor, pause_reason = @reason
+    where name = @namespace returning name
+)` + recordPause + `'pause_namespace'` + recordNamespace)
+	resumeNamespace = compile(`
 with changed as (
     update tasker.namespaces set paused_at = null, paused_by = null, pause_reason = null
-    where name = $1 returning name
-)` + recordPause + `'resume_namespace'` + recordNamespace
-	pauseCallable = `
+    where name = @namespace returning name
+)` + recordPause + `'resume_namespace'` + recordNamespace)
+	pauseCallable = compile(`
 with changed as (
-    update tasker.callables c set paused_at = coalesce(c.paused_at, clock_timestamp()), paused_by = $2, pause_reason = $3` + ofNamespace +
-		recordPause + `'pause_callable'` + recordCallable
-	resumeCallable = `
+    update tasker.callables c set paused_at = coalesce(c.paused_at, clock_timestamp()), paused_by = @actor, pause_reason = @reason` + ofNamespace +
+		recordPause + `'pause_callable'` + recordCallable)
+	resumeCallable = compile(`
 with changed as (
     update tasker.callables c set paused_at = null, paused_by = null, pause_reason = null` + ofNamespace +
-		recordPause + `'resume_callable'` + recordCallable
+		recordPause + `'resume_callable'` + recordCallable)
+)
+
+const (
 	ofNamespace = `
-    from tasker.namespaces n where n.name = $1 and c.namespace_id = n.namespace_id and c.callable = $4
+    from tasker.namespaces n where n.name = @namespace and c.namespace_id = n.namespace_id and c.callable = @callable
     returning n.name, c.callable
 )`
 	recordPause = `
 insert into tasker.operator_actions (actor, reason, action, target, matched, changed, dry_run)
-select $2::text, $3::text, `
+select @actor::text, @reason::text, `
 	recordNamespace = `, jsonb_build_object('namespace', name), 1, 1, false from changed`
 	recordCallable  = `, jsonb_build_object('namespace', name, 'callable', callable), 1, 1, false from (select distinct * from changed) c`
 )
@@ -119,26 +116,24 @@ func (s *Store) Pause(ctx context.Context, p Pause) error {
 // paused with it. The signals are to publish, unless the store sends them itself. The
 // error wraps ErrNotFound if the name does not exist.
 func (s *Store) Resume(ctx context.Context, p Pause) (signals []signal.Signal, err error) {
-	err = s.call(ctx, "resume", "resume claims", func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			if err := p.change(ctx, tx, resumeNamespace, resumeCallable); err != nil {
-				return nil, err
-			}
-			signals = []signal.Signal{{Topic: signal.WorkerTopic(p.Namespace)}}
-			return signals, nil
-		})
+	err = s.transaction(ctx, "resume", "resume claims", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		if err := p.change(ctx, tx, resumeNamespace, resumeCallable); err != nil {
+			return nil, err
+		}
+		signals = []signal.Signal{{Topic: signal.WorkerTopic(p.Namespace)}}
+		return signals, nil
 	})
 	return signals, err
 }
 
 // change runs one of the two statements.
-func (p *Pause) change(ctx context.Context, db execer, ofNamespace, ofCallable string) error {
-	args := []any{p.Namespace, p.Actor, p.Reason}
+func (p *Pause) change(ctx context.Context, db execer, ofNamespace, ofCallable *stmt.Statement) error {
+	statement, how := ofNamespace, args{"namespace": p.Namespace, "actor": p.Actor, "reason": p.Reason}
 	if p.Callable != "" {
-		ofNamespace, args = ofCallable, append(args, p.Callable)
+		statement, how["callable"] = ofCallable, p.Callable
 	}
-	tag, err := db.Exec(ctx, ofNamespace, args...)
-	if err == nil && tag.RowsAffected() == 0 {
+	changed, err := run(ctx, db, statement.With(how))
+	if err == nil && changed == 0 {
 		err = ErrNotFound
 	}
 	return err
@@ -151,12 +146,10 @@ type execer interface {
 
 // OperatorAction is an action of an operator, or a dry run of one.
 type OperatorAction struct {
-	ID               int64     // given by RecordAction
-	At               time.Time // given by RecordAction
 	Actor            string
 	Action           string // such as cancel or pause_namespace
 	Reason           string
-	Target           any // the selection, written as JSON; a json.RawMessage when read
+	Target           any // the selection, written as JSON
 	Matched, Changed int // numbers of selected and changed items
 	DryRun           bool
 }
@@ -168,6 +161,10 @@ func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
 	})
 }
 
+var recordAction = compile(`
+insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
+values (@actor, @action, @reason, @target, @matched, @changed, @dry_run)`)
+
 // insertAction is RecordAction on a connection or in a transaction.
 func insertAction(ctx context.Context, db execer, a OperatorAction) error {
 	target := []byte(`{}`)
@@ -177,29 +174,7 @@ func insertAction(ctx context.Context, db execer, a OperatorAction) error {
 			return fmt.Errorf("encode the target of the action: %w", err)
 		}
 	}
-	_, err := db.Exec(ctx, `insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
-		values ($1, $2, $3, $4, $5, $6, $7)`, a.Actor, a.Action, a.Reason, string(target), a.Matched, a.Changed, a.DryRun)
+	_, err := run(ctx, db, recordAction.With(args{"actor": a.Actor, "action": a.Action, "reason": a.Reason, "target": string(target),
+		"matched": a.Matched, "changed": a.Changed, "dry_run": a.DryRun}))
 	return err
-}
-
-// OperatorActions lists up to limit actions, the newest first; before is the ID
-// of the last one of the page before, 0 for the first page.
-// Index: the primary key.
-func (s *Store) OperatorActions(ctx context.Context, limit int, before int64) (list []OperatorAction, err error) {
-	err = s.repeatable(ctx, "operator_actions", "list the operators' actions", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select action_id, at, actor, action, reason, target, matched, changed, dry_run
-			from tasker.operator_actions where action_id < coalesce(nullif($2::bigint, 0), 9223372036854775807)
-			order by action_id desc limit $1`, limit, before)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a OperatorAction, err error) {
-			var target json.RawMessage
-			err = row.Scan(&a.ID, &a.At, &a.Actor, &a.Action, &a.Reason, &target, &a.Matched, &a.Changed, &a.DryRun)
-			a.Target = target
-			return a, err
-		})
-		return err
-	})
-	return list, err
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -104,16 +103,19 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	ended := ids(`select task_uuid from tasker.step_attempts where task_uuid > test_id($1) order by 1 limit $2`, f.from)
 	split := ids(`select distinct task_uuid from tasker.batches where task_uuid > test_id($1) order by 1 limit $2`, youngest)
 	entry := db.QueryString(t, `select dlq_entry_uuid::text from tasker.dlq_entries where task_uuid = $1`, uuid.UUID(pending[0]))
-	many := func(v int16) (list []int16) {
-		for range items {
-			list = append(list, v)
+	letters := func(tasks uuids) (list []openedLetter) {
+		for _, id := range tasks {
+			list = append(list, openedLetter{TaskUUID: id, OriginalState: workflow.TaskStepsInProcess, Reason: workflow.DeadLetterExhausted, Detail: "d", No: new(int)})
 		}
 		return list
 	}
-	texts := strings.Fields(strings.Repeat("d ", items))
-	steps := make([]*int16, items)
-	for i := range steps {
-		steps[i] = new(int16)
+	var closed []closedLetter
+	var late []staleness
+	var edited []editedTask
+	for i := range items {
+		closed = append(closed, closedLetter{pending[i], ResolutionCancelled, "d"})
+		late = append(late, staleness{pending[i], 4, 4})
+		edited = append(edited, editedTask{quiet[i], `{"n":1}`})
 	}
 	day := func(ago int) uuid.UUID { // a border of the fixture's day
 		return uuid.MustParse(db.QueryString(t, `select tasker.uuid_floor(now() - $1 * interval '1 day')::text`, ago))
@@ -121,72 +123,72 @@ func (f fixture) operationStatements(t *testing.T, db *pgtest.DB, items int) []h
 	chained := func(before int) uuid.UUID {
 		return uuid.MustParse(db.QueryString(t, `select test_id($1)::text`, f.from+f.finished+f.waiting-before))
 	}
-	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(Resolutions())
+	reasons, resolutions := numbers(workflow.DeadLetterReasons()), numbers(allResolutions())
 	stale := StaleThresholds{WaitingForDependencies: time.Minute, WaitingForRetry: time.Minute, StepsInProcess: time.Minute, MaxLifetime: time.Hour}
 	walked := min(staleWalk, f.waiting)
 	scheduled := ids(`select schedule_uuid from tasker.schedules where schedule_uuid > test_id($1) order by 1 limit $2`, f.from)
-	nextRuns, identities := make([]*time.Time, items), make([][]byte, items)
-	for i := range nextRuns {
-		at, identity := time.Now(), workflow.KeyIdentity("big", "p", fmt.Sprint(i))
-		nextRuns[i], identities[i] = &at, identity[:]
+	advances := make([]advance, items)
+	for i := range advances {
+		identity := workflow.KeyIdentity("big", "p", fmt.Sprint(i))
+		advances[i] = advance{ScheduleUUID: scheduled[i], NextRunAt: time.Now(), LastRunAt: time.Now(), Identity: identity[:]}
 	}
 	leases := f.from + f.waiting/20
-	groups, made := groupColumns{}, batchColumns{}
+	var groups []group
+	var made []newBatch
 	for _, id := range split {
-		groups.add(id, &workflow.Group{Template: 1, First: 2, Count: 3})
-		require.NoError(t, made.add(id, []workflow.NewBatch{{Step: 5, Template: 1, First: 5, Name: "b"}}))
+		groups = append(groups, group{id, 1, 2, 3})
+		made = append(made, newBatch{TaskUUID: id, StepNo: 5, TemplateNo: 1, FirstNo: 5, Name: "b", Cursor: []byte(`{}`)})
 	}
 	endless := sha256.Sum256(strconv.AppendInt(nil, int64(f.from+3-f.from%3), 10))
 	return []hotStatement{
-		{"recordDeadLetters", recordDeadLetters, []any{quiet, many(4), many(2), texts, steps}, items, items},
-		{"recordDeadLetters again", recordDeadLetters, []any{pending, many(4), many(2), texts, steps}, 2 * items, items},
-		{"closeDeadLetters", closeDeadLetters, []any{pending, many(4), texts}, items, items},
-		{"describeStale", describeStale, []any{pending, many(4), many(4)}, items, 0},
-		{"lockDeadLetterTask", lockDeadLetterTask, []any{entry}, 1, 1},
-		{"updateDeadLetter", updateDeadLetter, []any{entry, 2, "n", "b", `{}`, nil}, 1, 1},
-		{"markDeadLetterTask", markDeadLetterTask, []any{entry}, 1, 0},
-		{"oneDeadLetter", oneDeadLetter, []any{entry}, 1, 1},
-		{"latestDeadLetter", latestDeadLetter, []any{uuid.UUID(pending[0])}, 1, 1},
-		{"listDeadLetters", listDeadLetters, []any{resolutions, reasons, nil, nil, "", "", items, 0}, 20 * items, items},
-		{"oldestDeadLetters", oldestDeadLetters, []any{[]int16{1}, reasons, nil, nil, "big", "p", items, 0}, 5 * items, items},
-		{"investigationQueue", investigationQueue, []any{reasons, items, 1}, 5 * items, items},
-		{"deadLetterStats", deadLetterStats, []any{reasons, resolutions, items}, 20 * items, 0},
-		{"purgeDeadLetters", purgeDeadLetters, []any{int64(1000), items}, items, items},
-		{"staleTasks", staleTasks, stale.arguments(uuid.Nil, items, 1), walked, 0},
-		{"stalenessMonitor", stalenessMonitor, stale.arguments(uuid.Nil, items, 0), walked, items},
-		{"stalledSteps", stalledSteps, []any{int64(60_000), items}, leases, items},
-		{"pastDeadline", pastDeadline, []any{items}, items, items},
-		{"stuck", stuck, append([]any{longAgo, longAgo, int64(0), int64(0), int64(1000)},
-			lanesFrom{callables: []int32{1, 1}, lanes: []int16{200, 201}, from: []int64{0, 0}}.arguments()...), 2, 1},
-		{"judgeWorkers", judgeWorkers, []any{int64(30_000), int64(120_000), items}, max(items, (f.from+f.waiting)/100), 0},
-		{"endLeasesOfDead", endLeasesOfDead, []any{items, uuids{uuid.Max}}, leases, 0},
-		{"claimDueSchedules", claimDueSchedules, []any{items, []uuid.UUID{}}, items, items},
-		{"claimSchedule", claimSchedule, []any{scheduled[0]}, 1, 1},
-		{"advanceSchedules", advanceSchedules, []any{bytesOf(scheduled), nextRuns, nextRuns, identities, make([]*string, items), make([]*string, items)}, items, items},
-		{"horizon with schedules", horizon, []any{longAgo, longAgo}, 1, 1},
-		{"editContexts", editContexts, []any{quiet, strings.Fields(strings.Repeat("{\"n\":1} ", items))}, 2 * items, items},
-		{"continueTask", continueTask, []any{quiet[0], quiet[min(1, items-1)], 0, "s", int64(1), "w", false}, 1, 1},
-		{"chainBefore", chainBefore, []any{chained(0), 51}, 51, 51},
-		{"chainAfter", chainAfter, []any{chained(51), 51}, 51, 51},
-		{"taskOfIdentity", taskOfIdentity, []any{endless[:16]}, 1, 1},
-		{"takeSweep", takeSweep, []any{"s", uuid.Max, int64(1), int64(1), true}, 1, 1},
-		{"ledgerDays", ledgerDays, []any{int64(0)}, 20, 0},
-		{"readDayEnds", readDayEnds, []any{day(2), -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 1},
-		{"readDefaultEnds", readDefaultEnds, []any{uuid.Nil, -2, int64(0), day(0), 10 * items, int64(0)}, 10 * items, 0},
-		{"lockEnds", lockEnds, []any{ended}, items, items},
-		{"clearNumbers", clearNumbers, groups.arguments(), 3 * items, 3 * items},
-		{"forgetBatches", forgetBatches, groups.arguments(), 3 * items, 3 * items},
-		{"recordBatches", recordBatches, made.arguments(), items, items},
-		{"readBatches", readBatches, []any{bytesOf(split)}, 3 * items, 3 * items},
-		{"readBatchAttempts", readBatchAttempts, []any{bytesOf(split), true}, 3 * items, 0},
-		{"readBatchResults", readBatchResults, []any{split[0], 1, -1, items}, 3, min(3, items)},
-		{"madeGroups", madeGroups, []any{split}, 6 * items, 0},
-		{"runsOfNumbers", runsOfNumbers, []any{split[0]}, 6, 3},
-		{"stepAttempts", stepAttempts, []any{ended[0], nil}, 1, 1},
-		{"stepAttempts of one", stepAttempts, []any{ended[0], 0}, 1, 1},
-		{"deleteTasks", deleteTasks, []any{ended}, items, 1},
-		{"dropDay", dropDay, []any{"20000101", day(30), day(29), time.Unix(0, 0), dropLockTimeout}, 1, 1},
-		{"deleteIdentities", deleteIdentities, []any{items}, items, 0},
-		{"deleteActions", deleteActions, []any{int64(1000), items}, items, 0},
+		{"recordDeadLetters", recordDeadLetters.With(args{"o": letters(quiet)}), items, items},
+		{"recordDeadLetters again", recordDeadLetters.With(args{"o": letters(pending)}), 2 * items, items},
+		{"closeDeadLetters", closeDeadLetters.With(args{"o": closed}), items, items},
+		{"describeStale", describeStale.With(args{"o": late}), items, 0},
+		{"lockDeadLetterTask", lockDeadLetterTask.With(args{"entry": entry}), 1, 1},
+		{"updateDeadLetter", updateDeadLetter.With(args{"entry": entry, "resolution": 2, "notes": "n", "resolved_by": "b", "metadata": `{}`, "replayed_as": nil}), 1, 1},
+		{"markDeadLetterTask", markDeadLetterTask.With(args{"entry": entry}), 1, 0},
+		{"oneDeadLetter", oneDeadLetter.With(args{"entry": entry}), 1, 1},
+		{"latestDeadLetter", latestDeadLetter.With(args{"task": uuid.UUID(pending[0])}), 1, 1},
+		{"listDeadLetters", listDeadLetters.With(args{"resolutions": resolutions, "reasons": reasons, "since": nil, "until": nil, "namespace": "", "name": "", "limit": items, "offset": 0}), 20 * items, items},
+		{"oldestDeadLetters", oldestDeadLetters.With(args{"resolutions": []int16{1}, "reasons": reasons, "since": nil, "until": nil, "namespace": "big", "name": "p", "limit": items, "offset": 0}), 5 * items, items},
+		{"investigationQueue", investigationQueue.With(args{"reasons": reasons, "limit": items, "resolution": 1}), 5 * items, items},
+		{"deadLetterStats", deadLetterStats.With(args{"reasons": reasons, "resolutions": resolutions, "limit": items}), 20 * items, 0},
+		{"purgeDeadLetters", purgeDeadLetters.With(args{"older_ms": int64(1000), "limit": items}), items, items},
+		{"staleTasks", staleTasks.With(stale.arguments(uuid.Nil, items, 1)), walked, 0},
+		{"stalenessMonitor", stalenessMonitor.With(stale.arguments(uuid.Nil, items, 0)), walked, items},
+		{"stalledSteps", stalledSteps.With(args{"since_ms": int64(60_000), "limit": items}), leases, items},
+		{"pastDeadline", pastDeadline.With(args{"limit": items}), items, items},
+		{"stuck", stuck.With(twoLanes(0).arguments().And(overdueArgs(1000))), 2, 1},
+		{"judgeWorkers", compile(judgeWorkers).With(args{"stale_ms": int64(30_000), "dead_ms": int64(120_000), "limit": items}), max(items, (f.from+f.waiting)/100), 0},
+		{"endLeasesOfDead", endLeasesOfDead.With(args{"limit": items, "dead": uuids{uuid.Max}}), leases, 0},
+		{"claimDueSchedules", claimDueSchedules.With(args{"limit": items, "except": []uuid.UUID{}}), items, items},
+		{"claimSchedule", claimSchedule.With(args{"schedule": scheduled[0]}), 1, 1},
+		{"advanceSchedules", advanceSchedules.With(args{"f": advances}), items, items},
+		{"horizon with schedules", horizon.With(args{"due_from": longAgo, "lease_from": longAgo}), 1, 1},
+		{"editContexts", editContexts.With(args{"n": edited}), 2 * items, items},
+		{"continueTask", continueTask.With(args{"task": quiet[0], "next": quiet[min(1, items-1)], "step": 0, "step_name": "s", "token": int64(1), "actor": "w", "duplicate": false}), 1, 1},
+		{"chainBefore", chainBefore.With(args{"task": chained(0), "limit": 51}), 51, 51},
+		{"chainAfter", chainAfter.With(args{"task": chained(51), "limit": 51}), 51, 51},
+		{"taskOfIdentity", taskOfIdentity.With(args{"identity": endless[:16]}), 1, 1},
+		{"takeSweep", takeSweep.With(args{"name": "s", "holder": uuid.Max, "interval_ms": int64(1), "lease_ms": int64(1), "now": true}), 1, 1},
+		{"ledgerDays", ledgerDays.With(args{"ttl_ms": int64(0)}), 20, 0},
+		{"readDayEnds", readDayEnds.With(args{"task": day(2), "step": -2, "token": int64(0), "upto": day(0), "limit": 10 * items, "ttl_ms": int64(0)}), 10 * items, 1},
+		{"readDefaultEnds", readDefaultEnds.With(args{"task": uuid.Nil, "step": -2, "token": int64(0), "upto": day(0), "limit": 10 * items, "ttl_ms": int64(0)}), 10 * items, 0},
+		{"lockEnds", lockEnds.With(args{"tasks": ended}), items, items},
+		{"clearNumbers", clearNumbers.With(args{"g": groups}), 3 * items, 3 * items},
+		{"forgetBatches", forgetBatches.With(args{"g": groups}), 3 * items, 3 * items},
+		{"recordBatches", recordBatches.With(args{"d": made}), items, items},
+		{"readBatches", readBatches.With(args{"tasks": bytesOf(split)}), 3 * items, 3 * items},
+		{"readBatchAttempts", readBatchAttempts.With(args{"tasks": bytesOf(split), "results": true}), 3 * items, 0},
+		{"readBatchResults", readBatchResults.With(args{"task": split[0], "template": 1, "after": -1, "limit": items}), 3, min(3, items)},
+		{"madeGroups", madeGroups.With(args{"tasks": split}), 6 * items, 0},
+		{"runsOfNumbers", runsOfNumbers.With(args{"task": split[0]}), 6, 3},
+		{"stepAttempts", stepAttempts.With(args{"task": ended[0], "step": nil}), 1, 1},
+		{"stepAttempts of one", stepAttempts.With(args{"task": ended[0], "step": 0}), 1, 1},
+		{"deleteTasks", deleteTasks.With(args{"tasks": ended}), items, 1},
+		{"dropDay", dropDay.With(args{"day": "20000101", "lo": day(30), "hi": day(29), "began": time.Unix(0, 0), "patience": dropLockTimeout}), 1, 1},
+		{"deleteIdentities", deleteIdentities.With(args{"limit": items}), items, 0},
+		{"deleteActions", deleteActions.With(args{"ttl_ms": int64(1000), "limit": items}), items, 0},
 	}
 }

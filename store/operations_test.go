@@ -1,14 +1,15 @@
 package store_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store"
 )
@@ -174,7 +175,7 @@ func TestClaimsOfTheDeadAreReleased(t *testing.T) {
 
 func TestPausedNamespaceIsNotClaimed(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
+	s, db := open(t)
 	p := plan(t, s, diamondYAML)
 	require.ErrorIs(t, s.Pause(t.Context(), store.Pause{Namespace: "nowhere", Actor: "ana", Reason: "why"}), store.ErrNotFound)
 	_, err := s.Resume(t.Context(), store.Pause{Namespace: "nowhere", Actor: "ana", Reason: "why"})
@@ -199,16 +200,15 @@ func TestPausedNamespaceIsNotClaimed(t *testing.T) {
 	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
 	require.Len(t, claim(t, s, p, 10), 3)
 
-	actions, err := s.OperatorActions(t.Context(), 10, 0)
-	require.NoError(t, err)
+	actions := recordedActions(t, db)
 	require.Len(t, actions, 2)
 	require.Equal(t, "resume_namespace", actions[0].Action)
-	require.Equal(t, json.RawMessage(`{"namespace": "shapes"}`), actions[0].Target)
+	require.Equal(t, `{"namespace": "shapes"}`, actions[0].Target)
 }
 
 func TestAPausedCallableIsNotClaimed(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
+	s, db := open(t)
 	p := plan(t, s, diamondYAML)
 	callable := p.Steps[0].Handler.Callable
 	pause := store.Pause{Namespace: "shapes", Callable: callable, Actor: "ana", Reason: "the bank is down"}
@@ -238,29 +238,32 @@ func TestAPausedCallableIsNotClaimed(t *testing.T) {
 	require.Equal(t, []signal.Signal{{Topic: signal.WorkerTopic("shapes")}}, signals)
 	require.Len(t, claim(t, s, p, 10), 1)
 
-	actions, err := s.OperatorActions(t.Context(), 10, 0)
-	require.NoError(t, err)
+	actions := recordedActions(t, db)
 	require.Len(t, actions, 2)
 	require.Equal(t, "resume_callable", actions[0].Action)
-	require.JSONEq(t, fmt.Sprintf(`{"namespace": "shapes", "callable": %q}`, callable), string(actions[0].Target.(json.RawMessage)))
+	require.JSONEq(t, fmt.Sprintf(`{"namespace": "shapes", "callable": %q}`, callable), actions[0].Target.(string))
 }
 
 func TestActionsAreRecorded(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
+	s, db := open(t)
 	for i := range 3 {
 		require.NoError(t, s.RecordAction(t.Context(), store.OperatorAction{Actor: "ana", Action: "cancel", Reason: "why",
 			Target: map[string]int{"n": i}, Matched: i, Changed: 1, DryRun: i == 2}))
 	}
-	page, err := s.OperatorActions(t.Context(), 2, 0)
+	actions := recordedActions(t, db)
+	require.Len(t, actions, 3)
+	require.Equal(t, store.OperatorAction{Actor: "ana", Action: "cancel", Reason: "why", Target: `{"n": 2}`, Matched: 2, Changed: 1, DryRun: true}, actions[0])
+	require.Zero(t, actions[2].Matched)
+}
+
+// recordedActions are the operators' actions on record, the newest first.
+func recordedActions(t *testing.T, db *pgtest.DB) []store.OperatorAction {
+	rows, err := db.Pool(t).Query(t.Context(), `select actor, action, reason, target::text, matched, changed, dry_run from tasker.operator_actions order by action_id desc`)
 	require.NoError(t, err)
-	require.Len(t, page, 2)
-	require.True(t, page[0].DryRun)
-	require.Equal(t, 2, page[0].Matched)
-	page, err = s.OperatorActions(t.Context(), 2, page[1].ID)
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.OperatorAction])
 	require.NoError(t, err)
-	require.Len(t, page, 1)
-	require.Zero(t, page[0].Matched)
+	return list
 }
 
 func TestOverdueThingsAreSignalled(t *testing.T) {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/tasker-go/tasker/internal/schema"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -122,21 +120,21 @@ func (s *Store) ForgetPlanNames() {
 
 const planColumns = `p.plan_id, p.namespace_id, p.template, p.current, p.callables`
 
-const planNamed = `select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
-	where n.name = $1 and p.name = $2 and p.version = $3 and p.current`
+var planNamed = compile(`select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
+	where n.name = @namespace and p.name = @name and p.version = @version and p.current`)
 
 // planHighest is the plan of the highest version that is not deprecated.
 // Index: plans_highest.
-const planHighest = `select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
-	where n.name = $1 and p.name = $2 and p.current and p.deprecated_at is null
-	order by p.version_key desc, p.version collate "C" desc limit 1`
+var planHighest = compile(`select ` + planColumns + ` from tasker.plans p join tasker.namespaces n using (namespace_id)
+	where n.name = @namespace and p.name = @name and p.current and p.deprecated_at is null
+	order by p.version_key desc, p.version collate "C" desc limit 1`)
 
-// lookUp returns the statement that finds a plan, with its arguments.
-func (k planKey) lookUp() (query string, args []any) {
+// lookUp is the statement that finds a plan.
+func (k planKey) lookUp() stmt.Call {
 	if k.version == "" {
-		return planHighest, []any{k.namespace, k.name}
+		return planHighest.With(args{"namespace": k.namespace, "name": k.name})
 	}
-	return planNamed, []any{k.namespace, k.name, k.version}
+	return planNamed.With(args{"namespace": k.namespace, "name": k.name, "version": k.version})
 }
 
 // PlanNamed returns the current plan of a template version, or ErrNotFound. No
@@ -148,8 +146,7 @@ func (s *Store) PlanNamed(ctx context.Context, namespace, name, version string) 
 	}
 	var plan *Plan
 	err := s.repeatable(ctx, "plan", "read the plan", func(ctx context.Context, db *conn) (err error) {
-		query, args := key.lookUp()
-		plan, err = s.plans.read(ctx, db, query, args...)
+		plan, err = s.plans.read(ctx, db, key.lookUp())
 		return err
 	})
 	if err == nil {
@@ -172,15 +169,15 @@ func (s *Store) PlanByID(ctx context.Context, id int32) (*Plan, error) {
 }
 
 // Index: the primary key.
-const readPlan = `select ` + planColumns + ` from tasker.plans p where p.plan_id = $1`
+var readPlan = compile(`select ` + planColumns + ` from tasker.plans p where p.plan_id = @plan_id`)
 
 // planOn is PlanByID for callers that already have a connection: waiting for a second one
 // while holding the first could deadlock a busy pool.
-func (s *Store) planOn(ctx context.Context, db querier, id int32) (*Plan, error) {
+func (s *Store) planOn(ctx context.Context, db stmt.Querier, id int32) (*Plan, error) {
 	if p, ok := s.plans.numbered(id); ok {
 		return p, nil
 	}
-	return s.plans.read(ctx, db, readPlan, id)
+	return s.plans.read(ctx, db, readPlan.With(args{"plan_id": id}))
 }
 
 // ReadPlans caches many plans for PlanByID. Plans that cannot be read are left to later
@@ -231,63 +228,45 @@ func (c *planCache) take(ids []int32) (p plans, missing []int32) {
 
 // plansOn is planOn for many: one statement reads those that are not cached.
 // Index: the primary key.
-func (s *Store) plansOn(ctx context.Context, db querier, ids []int32) (plans, error) {
+func (s *Store) plansOn(ctx context.Context, db stmt.Querier, ids []int32) (plans, error) {
 	p, missing := s.plans.take(ids)
 	if len(missing) == 0 {
 		return p, nil
 	}
-	rows, err := db.Query(ctx, `select `+planColumns+` from tasker.plans p where p.plan_id = any ($1::int[])`, missing)
-	if err != nil {
-		return p, err
-	}
-	read, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r planRow, err error) { return r, r.scan(row) })
+	read, err := stmt.All[planRow](ctx, db, readPlans.With(args{"plans": missing}))
 	for _, r := range read {
-		p.usable[r.id], p.broken[r.id] = s.plans.compile(r)
+		p.usable[r.PlanID], p.broken[r.PlanID] = s.plans.compile(r)
 	}
 	return p, err
 }
 
-func (c *planCache) read(ctx context.Context, db querier, query string, args ...any) (*Plan, error) {
-	rows, err := db.Query(ctx, query, args...)
+var readPlans = compile(`select ` + planColumns + ` from tasker.plans p where p.plan_id = any (@plans::int[])`)
+
+func (c *planCache) read(ctx context.Context, db stmt.Querier, find stmt.Call) (*Plan, error) {
+	row, err := oneOf[planRow](ctx, db, find)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := pgx.CollectExactlyOneRow(rows, c.scan)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, ErrNotFound
-	}
-	return plan, err
+	return c.compile(row)
 }
 
 // planRow is a stored plan.
 type planRow struct {
-	id, queue int32
-	document  []byte
-	current   bool
-	callables []int32
-}
-
-func (r *planRow) scan(row pgx.CollectableRow) error {
-	return row.Scan(&r.id, &r.queue, &r.document, &r.current, &r.callables)
-}
-
-func (c *planCache) scan(row pgx.CollectableRow) (*Plan, error) {
-	var r planRow
-	if err := r.scan(row); err != nil {
-		return nil, err
-	}
-	return c.compile(r)
+	PlanID, NamespaceID int32
+	Template            []byte
+	Current             bool
+	Callables           []int32
 }
 
 // compile makes a plan of its row and caches it.
 func (c *planCache) compile(r planRow) (*Plan, error) {
-	if p, ok := c.numbered(r.id); ok {
-		c.put(p, r.current, time.Now())
+	if p, ok := c.numbered(r.PlanID); ok {
+		c.put(p, r.Current, time.Now())
 		return p, nil
 	}
-	p := &Plan{ID: r.id, Queue: r.queue, Callables: r.callables}
+	p := &Plan{ID: r.PlanID, Queue: r.NamespaceID, Callables: r.Callables}
 	t := &workflow.Template{}
-	if err := json.Unmarshal(r.document, t); err != nil {
+	if err := json.Unmarshal(r.Template, t); err != nil {
 		return nil, fmt.Errorf("decode plan %d: %w", p.ID, err)
 	}
 	var err error
@@ -311,7 +290,7 @@ func (c *planCache) compile(r planRow) (*Plan, error) {
 			p.first = append(p.first, c)
 		}
 	}
-	c.put(p, r.current, time.Now())
+	c.put(p, r.Current, time.Now())
 	return p, nil
 }
 
@@ -321,53 +300,48 @@ type ListedPlan struct {
 	DeprecatedAt *time.Time // of its version; nil: not deprecated
 }
 
+var listPlans = compile(`
+select p.plan_id, p.namespace_id, case when p.plan_id <> all (@known::int[]) then p.template end as template, p.current, p.callables, p.deprecated_at
+from tasker.plans p join tasker.namespaces n using (namespace_id)
+where p.current and (@namespace = '' or n.name = @namespace) order by n.name, p.name, p.version limit 10000`)
+
 // Plans lists the current plans, ordered by namespace, name and version; an empty
 // namespace means all. At most 10,000 are returned. Only those not cached are read and
 // compiled.
-func (s *Store) Plans(ctx context.Context, namespace string) ([]ListedPlan, error) {
-	var plans []ListedPlan
-	err := s.repeatable(ctx, "plans", "list the templates", func(ctx context.Context, db *conn) error {
-		known := s.plans.known()
-		rows, err := db.Query(ctx, `select p.plan_id, p.namespace_id, case when p.plan_id <> all ($2::int[]) then p.template end, p.current, p.callables, p.deprecated_at
-			from tasker.plans p join tasker.namespaces n using (namespace_id)
-			where p.current and ($1 = '' or n.name = $1) order by n.name, p.name, p.version limit 10000`,
-			namespace, nonNil(slices.Collect(maps.Keys(known))))
-		if err != nil {
-			return err
+func (s *Store) Plans(ctx context.Context, namespace string) (plans []ListedPlan, err error) {
+	type row struct {
+		planRow
+		DeprecatedAt *time.Time
+	}
+	known := s.plans.known()
+	rows, err := readAll[row](ctx, s, "plans", "list the templates",
+		listPlans.With(args{"namespace": namespace, "known": nonNil(slices.Collect(maps.Keys(known)))}))
+	plans = make([]ListedPlan, len(rows))
+	for i, r := range rows {
+		if plans[i] = (ListedPlan{known[r.PlanID], r.DeprecatedAt}); plans[i].Plan == nil {
+			if plans[i].Plan, err = s.plans.compile(r.planRow); err != nil {
+				return nil, classify("list the templates", err)
+			}
 		}
-		plans, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l ListedPlan, err error) {
-			var p planRow
-			if err := row.Scan(&p.id, &p.queue, &p.document, &p.current, &p.callables, &l.DeprecatedAt); err != nil {
-				return l, err
-			}
-			if l.Plan = known[p.id]; l.Plan == nil {
-				l.Plan, err = s.plans.compile(p)
-			}
-			return l, err
-		})
-		return err
-	})
+	}
 	return plans, err
 }
+
+var readQueues = compile(`
+select name, namespace_id from tasker.namespaces where cardinality(@names::text[]) = 0 or name = any (@names)`)
 
 // Queues returns the queue id of each namespace that exists; no names means
 // all of them.
 func (s *Store) Queues(ctx context.Context, namespaces []string) (map[string]int32, error) {
-	queues := map[string]int32{}
-	err := s.repeatable(ctx, "queues", "read the namespaces", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select name, namespace_id from tasker.namespaces
-			where cardinality($1::text[]) = 0 or name = any ($1)`, nonNil(namespaces))
-		if err != nil {
-			return err
-		}
-		var name string
-		var id int32
-		_, err = pgx.ForEachRow(rows, []any{&name, &id}, func() error {
-			queues[name] = id
-			return nil
-		})
-		return err
-	})
+	type row struct {
+		Name        string
+		NamespaceID int32
+	}
+	rows, err := readAll[row](ctx, s, "queues", "read the namespaces", readQueues.With(args{"names": nonNil(namespaces)}))
+	queues := make(map[string]int32, len(rows))
+	for _, r := range rows {
+		queues[r.Name] = r.NamespaceID
+	}
 	return queues, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 	"github.com/tasker-go/tasker/workflow/template"
 )
@@ -212,8 +213,7 @@ func (f fixture) youngest() int { return f.from + f.finished + f.waiting*4/10 }
 // hotStatement is a statement with its arguments.
 type hotStatement struct {
 	name    string
-	sql     string
-	args    []any
+	call    stmt.Call
 	items   int
 	touched int // rows that it must affect; 0: not checked
 }
@@ -226,6 +226,16 @@ func endedTasks(t *testing.T, db *pgtest.DB, from, count, most int) uuids {
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
 	require.NoError(t, err)
 	return ids
+}
+
+// twoLanes are those of the fixture, from a mark.
+func twoLanes(mark int64) lanesFrom {
+	return lanesFrom{{laneKey{1, 200}, mark}, {laneKey{1, 201}, mark}}
+}
+
+// overdueArgs are those of overdue from the beginning of every list.
+func overdueArgs(patience int64) args {
+	return args{"due_from": longAgo, "lease_from": longAgo, "lone": int64(0), "apart": int64(0), "patience_ms": patience}
 }
 
 func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []hotStatement {
@@ -242,8 +252,13 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 	mark := int64(f.youngest())
 	plan := &Plan{Plan: compiled(t), ID: 1, Queue: 1, Callables: []int32{1, 2}}
 	worker := uuid.Must(uuid.NewV7())
-	held := claimColumns(keys(3))
-	tasks := held[0].(uuids)
+	held := inLockOrder(keys(3))
+	var tasks uuids
+	var steps []stepKey
+	var rows []rowKey
+	for _, k := range held {
+		tasks, steps, rows = append(tasks, k.TaskUUID), append(steps, stepKey{k.TaskUUID, k.Step}), append(rows, rowKey{k.TaskUUID, int16(k.Slot)})
+	}
 	reports, checkpoints := make([]Report, perStatement), make([]Checkpoint, perStatement)
 	order := make([]int, perStatement)
 	for i, k := range keys(3) {
@@ -260,87 +275,87 @@ func (f fixture) hotStatements(t *testing.T, db *pgtest.DB, perStatement int) []
 		fresh[i] = NewTask{UUID: uuid.Must(uuid.NewV7()), Plan: plan, Context: json.RawMessage(`{}`),
 			CorrelationID: worker, Identity: &identity}
 	}
-	created, _, err := createArguments(fresh, distinctIdentities(fresh), nil)
+	created, _, err := creation(fresh, distinctIdentities(fresh), nil)
 	require.NoError(t, err)
 
-	lanes := lanesFrom{callables: []int32{1, 1}, lanes: []int16{200, 201}, from: []int64{mark, mark}}
-	everywhereArgs := lanes.arguments()
-	beyond := lanesFrom{lanes.callables, lanes.lanes, []int64{1 << 60, 1 << 60}}
-	full := func(from lanesFrom, tags []string, ahead ...any) []any {
-		args := from.arguments()
-		return slices.Concat([]any{worker, int64(60_000), tags, perStatement}, args[:3], []any{[]int32{2, 1, 3}}, args[3:], ahead)
+	lanes := twoLanes(mark)
+	everywhere, beyond := lanes.arguments(), twoLanes(1<<60)
+	claim := ClaimRequest{Worker: worker, Lease: time.Minute, Limit: perStatement}
+	ahead := claim
+	ahead.Ahead = perStatement / 2
+	full := func(scan *scanStatement, from lanesFrom, req *ClaimRequest) stmt.Call {
+		return scan.of(req, from.arguments().And(args{"callables": []int32{2, 1, 3}}))
 	}
+	tagged := claim
+	tagged.Tags = []string{"gpu"}
+	processor := args{"processor": worker, "id": "p", "hostname": "h", "version": "v", "mode": "m", "address": "h:1", "rules": nil, "rules_ms": 1000}
 	done := endedTasks(t, db, f.from+1, f.finished, perStatement)
 	list := []hotStatement{
-		{"taskEnds", taskEnds, []any{slices.Concat(done, tasks)}, perStatement + len(done), len(done)},
-		{"claimSteps from the board", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
-		{"claimSteps from the ledger", claimSteps + takePicked + fromLedger, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}}, perStatement, perStatement},
-		{"claim of what is not there", claimSteps + takePicked + fromBoard, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{1 << 60, 1 << 60}}, perStatement, 0},
-		{"claim from the frontier of what is not there", claimAll + takePicked + fromBoard, full(beyond, []string{}), perStatement, 0},
-		{"claim from the frontier", claimAll + takePicked + fromBoard, full(lanes, []string{}), perStatement, perStatement},
-		{"firstClaimable", firstClaimable, everywhereArgs, 2, 2},
-		{"claimAll", claimAll + takePicked + fromLedger, full(lanesFrom{}, []string{"gpu"}), perStatement, perStatement},
-		{"claim ahead", claimFromBoard.fromMarks.ahead, []any{worker, int64(60_000), []string{}, perStatement, []int32{1, 1}, []int16{200, 201}, []int64{mark, mark}, perStatement / 2}, perStatement, perStatement},
-		{"claim ahead from the frontier", claimFromBoard.full.ahead, full(lanes, []string{}, perStatement/2), perStatement, perStatement},
-		{"beginClaims", beginClaims, []any{worker, mark, mark - 1000}, 1, 1},
-		{"reportSteps", reportSteps, reportArguments(reports, order), perStatement, perStatement},
-		{"keepIsolated", keepIsolated, isolatedArguments(isolating, order), 2 * perStatement, 0},
-		{"readIsolated", readIsolated, []any{tasks[0], 0, 0, nil, "", nil, nil, perStatement}, perStatement, 0},
-		{"saveCheckpoints", saveCheckpoints, checkpointArguments(checkpoints, order, 20, time.Minute), perStatement, perStatement},
-		{"resumeSteps", resumeSteps, []any{held[0], held[2]}, perStatement, 0},
-		{"fetchInputs", fetchInputs, held[:2], perStatement, perStatement},
-		{"handBack", handBack, held, perStatement, perStatement},
-		{"releaseLeases", releaseLeases, held, perStatement, perStatement},
-		{"take_reported", `select * from tasker.take_reported($1, $2, $3)`, []any{mark, mark, perStatement}, 2 * perStatement, 0},
-		{"firstReported", firstReported, []any{mark, mark}, 1, 1},
-		{"firstTimes", firstTimes, []any{longAgo, longAgo}, 1, 1},
-		{"takeTasks", takeTasks, []any{tasks}, perStatement, perStatement},
-		{"promoteDue", promoteDue, []any{perStatement, longAgo}, perStatement, 0},
-		{"expireLeases", expireLeases, []any{perStatement, longAgo}, perStatement, 1},
-		{"horizon", horizon, []any{longAgo, longAgo}, 1, 1},
-		{"workerHeartbeat", workerHeartbeat, append(append([]any{worker, "w", "h", "v", "m", []string{"big"}}, held...), int64(60_000), []string{}, []byte(`[]`), "h:1", []int32{1}, []string{"a"}), perStatement, 0},
-		{"processorAlive", processorAlive, []any{worker, "p", "h", "v", "m", "h:1", nil, 1000}, 1, 1},
-		{"attention", attention, append([]any{worker, "p", "h", "v", "m", "h:1", nil, 1000, longAgo, longAgo, int64(0), int64(0), int64(10_000)}, everywhereArgs...), 2, 0},
-		{"unservedLanes", unservedLanes, append([]any{int64(30_000), perStatement}, everywhereArgs...), perStatement, 1},
-		{"unservedSteps", unservedSteps, []any{int64(30_000), tasks[0]}, 2, 0},
-		{"createTasks", createTasks, created, perStatement, perStatement},
-		{"readTaskRow", readTaskRow, []any{tasks, true}, perStatement, perStatement},
-		{"readBoard", readBoard, []any{tasks, true}, 2 * perStatement, 0},
-		{"queueDepth", queueDepth, append([]any{perStatement}, everywhereArgs...), perStatement, 2}, // the other queue is empty
-		{"readAttempts", readAttempts, []any{tasks, true}, perStatement, 0},
+		{"taskEnds", taskEnds.With(args{"tasks": slices.Concat(done, tasks)}), perStatement + len(done), len(done)},
+		{"claimSteps from the board", claimFromBoard.fromMarks.of(&claim, args{"l": lanes}), perStatement, perStatement},
+		{"claimSteps from the ledger", claimFromLedger.fromMarks.of(&claim, args{"l": lanes}), perStatement, perStatement},
+		{"claim of what is not there", claimFromBoard.fromMarks.of(&claim, args{"l": beyond}), perStatement, 0},
+		{"claim from the frontier of what is not there", full(&claimFromBoard.full, beyond, &claim), perStatement, 0},
+		{"claim from the frontier", full(&claimFromBoard.full, lanes, &claim), perStatement, perStatement},
+		{"firstClaimable", firstClaimable.With(everywhere), 2, 2},
+		{"claimAll", full(&claimFromLedger.full, lanesFrom{}, &tagged), perStatement, perStatement},
+		{"claim ahead", claimFromBoard.fromMarks.of(&ahead, args{"l": lanes}), perStatement, perStatement},
+		{"claim ahead from the frontier", full(&claimFromBoard.full, lanes, &ahead), perStatement, perStatement},
+		{"beginClaims", beginClaims.With(args{"worker": worker, "token": mark, "before": mark - 1000}), 1, 1},
+		{"reportSteps", reportSteps.With(args{"r": reportRows(reports, order)}), perStatement, perStatement},
+		{"keepIsolated", keepIsolated.With(args{"r": isolatedRows(isolating, order)}), 2 * perStatement, 0},
+		{"readIsolated", readIsolated.With(args{"task": tasks[0], "after_step": 0, "after_no": 0, "worker": nil, "batch": "", "retryable": nil, "replayed": nil, "limit": perStatement}), perStatement, 0},
+		{"saveCheckpoints", savedCheckpoints(checkpoints, order, 20, time.Minute), perStatement, perStatement},
+		{"resumeSteps", resumeSteps.With(args{"r": steps}), perStatement, 0},
+		{"fetchInputs", fetchInputs.With(args{"k": rows}), perStatement, perStatement},
+		{"handBack", handBack.With(args{"r": held}), perStatement, perStatement},
+		{"releaseLeases", releaseLeases.With(args{"r": held}), perStatement, perStatement},
+		{"take_reported", takeReported.With(args{"lone": mark, "apart": mark, "limit": perStatement}), 2 * perStatement, 0},
+		{"firstReported", firstReported.With(args{"lone": mark, "apart": mark}), 1, 1},
+		{"firstTimes", firstTimes.With(args{"due_from": longAgo, "lease_from": longAgo}), 1, 1},
+		{"takeTasks", takeTasks.With(args{"tasks": tasks}), perStatement, perStatement},
+		{"promoteDue", promoteDue.With(args{"limit": perStatement, "from": longAgo}), perStatement, 0},
+		{"expireLeases", expireLeases.With(args{"limit": perStatement, "from": longAgo}), perStatement, 1},
+		{"horizon", horizon.With(args{"due_from": longAgo, "lease_from": longAgo}), 1, 1},
+		{"workerHeartbeat", workerHeartbeat.With(args{"worker": worker, "id": "w", "hostname": "h", "version": "v", "mode": "m", "namespaces": []string{"big"},
+			"h": held, "lease_ms": int64(60_000), "tags": []string{}, "refused": []byte(`[]`), "address": "h:1", "callables": []int32{1}, "handlers": []string{"a"}}), perStatement, 0},
+		{"processorAlive", processorAlive.With(processor), 1, 1},
+		{"attention", attention.With(processor.And(everywhere).And(overdueArgs(10_000))), 2, 0},
+		{"unservedLanes", unservedLanes.With(everywhere.And(args{"alive_ms": int64(30_000), "limit": perStatement})), perStatement, 1},
+		{"unservedSteps", unservedSteps.With(args{"alive_ms": int64(30_000), "task": tasks[0]}), 2, 0},
+		{"createTasks", created, perStatement, perStatement},
+		{"readTaskRow", readTaskRow.With(args{"tasks": tasks, "context": true}), perStatement, perStatement},
+		{"readBoard", readBoard.With(args{"tasks": tasks, "results": true}), 2 * perStatement, 0},
+		{"queueDepth", queueDepth.With(everywhere.And(args{"limit": perStatement})), perStatement, 2}, // the other queue is empty
+		{"readAttempts", readAttempts.With(args{"tasks": tasks, "results": true}), perStatement, 0},
 	}
-	list = append(list, hotStatement{"claimPut", claimPut, []any{worker, int64(60_000), tasks, make([]int16, len(tasks))}, 2 * perStatement, 0})
-	var p publishColumns
+	list = append(list, hotStatement{"claimPut", claimPut.With(args{"worker": worker, "lease_ms": int64(60_000), "k": rows}), 2 * perStatement, 0})
+	var p publishing
 	for _, id := range tasks {
-		p.tasks, p.namespaces, p.steps, p.attempts, p.outcomes = append(p.tasks, id), append(p.namespaces, 1), append(p.steps, 0), append(p.attempts, 1), append(p.outcomes, 1)
-		name := "a"
-		p.names, p.stepNames, p.firedBy, p.reasons = append(p.names, "a.b"), append(p.stepNames, &name), append(p.firedBy, "a"), append(p.reasons, nil)
-		p.payloads, p.metadata = append(p.payloads, nil), append(p.metadata, nil)
+		p.events = append(p.events, newEvent{TaskUUID: id, NamespaceID: 1, Attempt: 1, Outcome: workflow.OutcomeSuccess, Name: "a.b", StepName: "a", FiredBy: "a"})
 	}
-	list = append(list, hotStatement{"readEvents", readEvents, []any{held[0], held[2]}, perStatement, 0},
-		hotStatement{"publishEvents", publishEvents, p.arguments(), perStatement, perStatement})
+	list = append(list, hotStatement{"readEvents", readEvents.With(args{"k": steps}), perStatement, 0},
+		hotStatement{"publishEvents", publishEvents.With(args{"o": p.events}), perStatement, perStatement})
 	return append(append(list, settleStatements(t, plan, keys(3))...), applyStatements(t, plan, keys(4))...)
 }
 
 // applyStatements has every statement of a commit, as Commit makes it.
 func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 	var w writes
-	failed, progress := workflow.OutcomeFailed, workflow.NewProgress(plan.Plan)
+	progress := workflow.NewProgress(plan.Plan)
 	for _, k := range keys {
 		task := &TakenTask{UUID: k.TaskUUID, Plan: plan}
-		w.gone.step(k.TaskUUID, k.Slot-1, workflow.OutcomeSuccess, "")
-		w.retried.add(k.TaskUUID, k.Slot, &failed, "")
-		w.retried.dues, w.retried.lanes = append(w.retried.dues, 1000), append(w.retried.lanes, 200)
+		w.gone = append(w.gone, goneRow{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeSuccess})
+		w.retried = append(w.retried, retriedStep{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeFailed, DueMs: time.Second, Lane: 200})
 		change := &Change{Task: task, Progress: progress, Effects: &workflow.Effects{Put: []workflow.PutStep{{Step: 0}}}}
 		w.putRows(change)
+		m := movedTask{TaskUUID: k.TaskUUID, State: workflow.TaskStepsInProcess, Progress: progress.Encode()}
 		if k.Slot == 0 {
-			w.moved.attempt(k.TaskUUID, workflow.OutcomeSuccess, "")
-		} else {
-			w.moved.add(k.TaskUUID, 0, nil, "")
+			m.Outcome = workflow.OutcomeSuccess
 		}
-		w.moved.step(change, workflow.PutStep{Step: 1})
-		w.moved.task(workflow.TaskStepsInProcess, progress)
-		w.events.add(k.TaskUUID, workflow.TaskChange{From: workflow.TaskStepsInProcess, To: workflow.TaskError, Reason: "r"}, "a")
+		m.step(change, workflow.PutStep{Step: 1})
+		w.moved = append(w.moved, m)
+		w.events = append(w.events, taskEvent{k.TaskUUID, workflow.TaskStepsInProcess, workflow.TaskError, "a", "r", nil})
 	}
 	b := &pgx.Batch{}
 	w.queue(b, uuid.Nil)
@@ -348,7 +363,7 @@ func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 	require.Len(t, b.QueuedQueries, len(names))
 	var list []hotStatement
 	for i, q := range b.QueuedQueries {
-		list = append(list, hotStatement{names[i], q.SQL, q.Arguments, len(keys), len(keys)})
+		list = append(list, hotStatement{names[i], stmt.Call{SQL: q.SQL, Args: q.Arguments}, len(keys), len(keys)})
 	}
 	return list
 }
@@ -407,7 +422,7 @@ func (e *explainer) execute(t *testing.T, c hotStatement) {
 	tx, err := e.conn.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	_, err = tx.Exec(t.Context(), c.sql, c.args...)
+	_, err = tx.Exec(t.Context(), c.call.SQL, c.call.Args...)
 	require.NoError(t, err, c.name)
 }
 
@@ -421,7 +436,7 @@ func (e *explainer) explain(t *testing.T, c hotStatement) ([]planNode, time.Dura
 	require.NoError(t, err)
 	e.plans = nil
 	start := time.Now()
-	tag, err := tx.Exec(t.Context(), c.sql, c.args...)
+	tag, err := tx.Exec(t.Context(), c.call.SQL, c.call.Args...)
 	require.NoError(t, err)
 	took := time.Since(start)
 	// The plan of a query is sent when its portal is closed: by the next one.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -66,13 +68,18 @@ type Registered struct {
 	Replaced []VersionConflict // the used content was replaced
 }
 
-// registration is templates to register, column by column.
+// registration is templates to register.
 type registration struct {
-	who                         Registrant
-	templates                   []*workflow.Template
-	namespaces, names, versions []string
-	hashes                      [][]byte
-	documents, steps            []string
+	who       Registrant
+	templates []*workflow.Template
+	rows      []registeredTemplate
+}
+
+// registeredTemplate is a template with its content, as stored.
+type registeredTemplate struct {
+	Namespace, Name, Version string
+	Hash                     []byte
+	Template, Steps          json.RawMessage
 }
 
 // registeredStep is a step in the order of the step numbers.
@@ -84,7 +91,7 @@ type registeredStep struct {
 }
 
 func newRegistration(who Registrant, templates []*workflow.Template) (*registration, error) {
-	r := &registration{who: who}
+	r := &registration{who: who, templates: templates}
 	for _, t := range templates {
 		plan, err := workflow.Compile(t)
 		if err != nil {
@@ -107,15 +114,9 @@ func newRegistration(who Registrant, templates []*workflow.Template) (*registrat
 			return nil, fmt.Errorf("encode the steps of template %s/%s:%s: %w", t.Namespace, t.Name, t.Version, err)
 		}
 		hash := t.ContentHash()
-		r.add(t, hash[:], string(document), string(list))
+		r.rows = append(r.rows, registeredTemplate{t.Namespace, t.Name, t.Version, hash[:], document, list})
 	}
 	return r, nil
-}
-
-func (r *registration) add(t *workflow.Template, hash []byte, document, steps string) {
-	r.templates = append(r.templates, t)
-	r.namespaces, r.names, r.versions = append(r.namespaces, t.Namespace), append(r.names, t.Name), append(r.versions, t.Version)
-	r.hashes, r.documents, r.steps = append(r.hashes, hash), append(r.documents, document), append(r.steps, steps)
 }
 
 // RegisterTemplates makes resolved templates the current ones of their versions, and
@@ -155,7 +156,7 @@ func (*registration) take(ctx context.Context, tx pgx.Tx) error {
 func (r *registration) write(ctx context.Context, tx pgx.Tx) (done Registered, err error) {
 	b := &pgx.Batch{}
 	queueZones(b, r.templates)
-	b.Queue(`insert into tasker.namespaces (name) select distinct unnest($1::text[]) on conflict do nothing`, r.namespaces)
+	addNamespaces.With(args{"n": r.rows}).Queue(b)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return done, err
 	}
@@ -168,24 +169,24 @@ func (r *registration) write(ctx context.Context, tx pgx.Tx) (done Registered, e
 		return done, err
 	}
 	var give []int32
-	fresh := registration{who: r.who}
-	for i := range r.templates {
+	var fresh []registeredTemplate
+	for i := range r.rows {
 		v := found[i]
 		switch {
-		case v != nil && v.same:
+		case v != nil && v.Same:
 			continue
-		case v != nil && !free[v.plan] && r.refuses():
+		case v != nil && !free[v.PlanID] && r.refuses():
 			done.Refused = append(done.Refused, r.conflict(i, v))
 			continue
 		case v != nil:
-			give = append(give, v.plan)
-			if !free[v.plan] && r.who.Immutable == VersionsWarn {
+			give = append(give, v.PlanID)
+			if !free[v.PlanID] && r.who.Immutable == VersionsWarn {
 				done.Replaced = append(done.Replaced, r.conflict(i, v))
 			}
 		}
-		fresh.add(r.templates[i], r.hashes[i], r.documents[i], r.steps[i])
+		fresh = append(fresh, r.rows[i])
 	}
-	return done, fresh.insert(ctx, tx, give)
+	return done, r.insert(ctx, tx, fresh, give)
 }
 
 func (r *registration) refuses() bool {
@@ -194,41 +195,48 @@ func (r *registration) refuses() bool {
 
 // rival is the current plan of a version to register.
 type rival struct {
-	plan int32
-	same bool // it has the same content
-	hash []byte
-	by   string
-	at   time.Time
+	At           int // in the registration, from 1 on
+	PlanID       int32
+	Same         bool // it has the same content
+	ContentHash  []byte
+	RegisteredBy string
+	CreatedAt    time.Time
 }
 
 func (r *registration) conflict(i int, v *rival) VersionConflict {
-	return VersionConflict{Namespace: r.namespaces[i], Name: r.names[i], Version: r.versions[i],
-		Brought: hex.EncodeToString(r.hashes[i]), Registered: hex.EncodeToString(v.hash), RegisteredBy: v.by, RegisteredAt: v.at}
+	t := &r.rows[i]
+	return VersionConflict{Namespace: t.Namespace, Name: t.Name, Version: t.Version,
+		Brought: hex.EncodeToString(t.Hash), Registered: hex.EncodeToString(v.ContentHash), RegisteredBy: v.RegisteredBy, RegisteredAt: v.CreatedAt}
 }
 
-// rivals returns the current plans of the templates to register.
+var addNamespaces = compile(`
+insert into tasker.namespaces (name) select distinct n.namespace from ` + stmt.List[registeredTemplate]("n") + ` on conflict do nothing`)
+
 // Index: plans_current.
+var findRivals = compile(`
+select n.at, p.plan_id, p.content_hash = n.hash as same, p.content_hash, p.registered_by, p.created_at
+from ` + stmt.OrderedList[registeredTemplate]("n") + `
+join tasker.namespaces s on s.name = n.namespace
+join tasker.plans p on p.namespace_id = s.namespace_id and p.name = n.name and p.version = n.version and p.current`)
+
+// rivals returns the current plans of the templates to register.
 func (r *registration) rivals(ctx context.Context, tx pgx.Tx) (map[int]*rival, error) {
-	rows, err := tx.Query(ctx, `
-		select n.at, p.plan_id, p.content_hash = n.hash, p.content_hash, p.registered_by, p.created_at
-		from unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) with ordinality n(namespace, name, version, hash, at)
-		join tasker.namespaces s on s.name = n.namespace
-		join tasker.plans p on p.namespace_id = s.namespace_id and p.name = n.name and p.version = n.version and p.current`,
-		r.namespaces, r.names, r.versions, r.hashes)
-	if err != nil {
-		return nil, err
-	}
 	found := map[int]*rival{}
-	var at int
-	var v rival
-	_, err = pgx.ForEachRow(rows, []any{&at, &v.plan, &v.same, &v.hash, &v.by, &v.at}, func() error {
-		one := v
-		one.hash = slices.Clone(v.hash)
-		found[at-1] = &one
+	err := stmt.Each(ctx, tx, findRivals.With(args{"n": r.rows}), func(v *rival) error {
+		one := *v
+		found[v.At-1] = &one
 		return nil
 	})
 	return found, err
 }
+
+const lockPlans = `select plan_id from tasker.plans where plan_id = any (@plans) order by plan_id for update`
+
+var (
+	lockAllPlans  = compile(lockPlans)
+	lockFreePlans = compile(lockPlans + ` skip locked`)
+	unusedPlans   = compile(`select p from unnest(@plans::int[]) p where not exists (select from tasker.plan_uses where plan_id = p)`)
+)
 
 // lock locks the plans that may be replaced against the creation of tasks, and returns
 // those that no task has used. A locked one is about to be used: a registration that
@@ -236,32 +244,24 @@ func (r *registration) rivals(ctx context.Context, tx pgx.Tx) (map[int]*rival, e
 func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival) (free map[int32]bool, err error) {
 	var wanted []int32
 	for _, v := range found {
-		if !v.same {
-			wanted = append(wanted, v.plan)
+		if !v.Same {
+			wanted = append(wanted, v.PlanID)
 		}
 	}
 	if wanted == nil {
 		return nil, nil
 	}
 	slices.Sort(wanted)
-	query := `select plan_id from tasker.plans where plan_id = any ($1) order by plan_id for update`
+	lock := lockAllPlans
 	if r.refuses() {
-		query += ` skip locked`
+		lock = lockFreePlans
 	}
-	rows, err := tx.Query(ctx, query, wanted)
-	if err != nil {
-		return nil, err
-	}
-	locked, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	locked, err := stmt.All[int32](ctx, tx, lock.With(args{"plans": wanted}))
 	if err != nil {
 		return nil, err
 	}
 	// A statement of its own: the locking one may not see uses committed while it waited.
-	rows, err = tx.Query(ctx, `select p from unnest($1::int[]) p where not exists (select from tasker.plan_uses where plan_id = p)`, nonNil(locked))
-	if err != nil {
-		return nil, err
-	}
-	unused, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	unused, err := stmt.All[int32](ctx, tx, unusedPlans.With(args{"plans": locked}))
 	free = make(map[int32]bool, len(unused))
 	for _, plan := range unused {
 		free[plan] = true
@@ -271,36 +271,129 @@ func (r *registration) lock(ctx context.Context, tx pgx.Tx, found map[int]*rival
 
 // registerCallables adds the callables of templates that are new.
 // Index: callables_named.
-const registerCallables = `
+var registerCallables = compile(`
 insert into tasker.callables (namespace_id, callable, method, resolver)
 select distinct s.namespace_id, d.callable, d.method, d.resolver
-from unnest($1::text[], $2::text[]) n(namespace, steps)
+from ` + stmt.List[registeredTemplate]("n") + `
 join tasker.namespaces s on s.name = n.namespace
 cross join lateral jsonb_to_recordset(n.steps::jsonb) d(callable text, method text, resolver text)
 where d.callable is not null
-on conflict do nothing`
+on conflict do nothing`)
 
-// insert makes the templates the current ones of their versions, replacing the plans in
-// give.
-func (r *registration) insert(ctx context.Context, tx pgx.Tx, give []int32) error {
+var retirePlans = compile(`update tasker.plans set current = false where plan_id = any (@plans::int[])`)
+
+// insertPlans adds templates, which become the current ones of their versions.
+// Index: plans_current, callables_named.
+var insertPlans = compile(`
+insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, callables, registered_by, deprecated_at, current)
+select s.namespace_id, n.name, n.version, @environment, n.hash, n.template::jsonb,
+       array(select d.step ->> 'name' from jsonb_array_elements(n.steps::jsonb) with ordinality d(step, at) order by d.at),
+       array(select coalesce(c.callable_id, 0) from jsonb_array_elements(n.steps::jsonb) with ordinality d(step, at)
+             left join tasker.callables c on c.namespace_id = s.namespace_id
+                  and md5(c.callable || {separator} || c.method || {separator} || c.resolver) =
+                      md5((d.step ->> 'callable') || {separator} || (d.step ->> 'method') || {separator} || (d.step ->> 'resolver'))
+             order by d.at), @registered_by,
+       (select max(o.deprecated_at) from tasker.plans o where o.namespace_id = s.namespace_id and o.name = n.name and o.version = n.version), true
+from ` + stmt.List[registeredTemplate]("n") + `
+join tasker.namespaces s on s.name = n.namespace
+on conflict (namespace_id, name, version, environment, content_hash) do update set current = true
+where not plans.current`)
+
+// insert makes templates the current ones of their versions, replacing the plans in give.
+func (r *registration) insert(ctx context.Context, tx pgx.Tx, fresh []registeredTemplate, give []int32) error {
 	b := &pgx.Batch{}
-	b.Queue(`update tasker.plans set current = false where plan_id = any ($1::int[])`, nonNil(give))
-	b.Queue(registerCallables, nonNil(r.namespaces), nonNil(r.steps))
-	b.Queue(`
-		insert into tasker.plans (namespace_id, name, version, environment, content_hash, template, steps, callables, registered_by, deprecated_at, current)
-		select s.namespace_id, n.name, n.version, $7, n.hash, n.template::jsonb,
-		       array(select d.step ->> 'name' from jsonb_array_elements(n.steps::jsonb) with ordinality d(step, at) order by d.at),
-		       array(select coalesce(c.callable_id, 0) from jsonb_array_elements(n.steps::jsonb) with ordinality d(step, at)
-		             left join tasker.callables c on c.namespace_id = s.namespace_id
-		                  and md5(c.callable || E'\x1f' || c.method || E'\x1f' || c.resolver) =
-		                      md5((d.step ->> 'callable') || E'\x1f' || (d.step ->> 'method') || E'\x1f' || (d.step ->> 'resolver'))
-		             order by d.at), $8,
-		       (select max(o.deprecated_at) from tasker.plans o where o.namespace_id = s.namespace_id and o.name = n.name and o.version = n.version), true
-		from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])
-		     n(namespace, name, version, hash, template, steps)
-		join tasker.namespaces s on s.name = n.namespace
-		on conflict (namespace_id, name, version, environment, content_hash) do update set current = true
-		where not plans.current`,
-		nonNil(r.namespaces), nonNil(r.names), nonNil(r.versions), nonNil(r.hashes), nonNil(r.documents), nonNil(r.steps), r.who.Environment, r.who.ID)
+	retirePlans.With(args{"plans": nonNil(give)}).Queue(b)
+	registerCallables.With(args{"n": fresh}).Queue(b)
+	insertPlans.With(args{"n": fresh, "environment": r.who.Environment, "registered_by": r.who.ID}).Queue(b)
 	return tx.SendBatch(ctx, b).Close()
+}
+
+// usePlan marks the current plan of a version as used.
+// Index: plans_current, plan_uses_plan.
+var usePlan = compile(`select plan_id, settled from tasker.plan_for_use(@namespace_id, @name, @version)`)
+
+// planForUse returns the plan that tasks of plan's version are created by, and
+// whether that is so even if the transaction is rolled back.
+func planForUse(ctx context.Context, db stmt.Querier, plan *Plan) (chosen int32, settled bool, err error) {
+	type use struct {
+		planID  int32
+		settled bool
+	}
+	u, err := oneOf[use](ctx, db, usePlan.With(args{"namespace_id": plan.Queue, "name": plan.Template.Name, "version": plan.Template.Version}))
+	return u.planID, u.settled, err
+}
+
+// UsePlan must be called before tasks are created with a plan that PlanNamed returned.
+// After it no registration changes the content of its version, unless the fleet allows
+// that. It returns the plan to use, which is another one if a registration has replaced
+// it, or ErrNotFound if the version was deleted.
+func (s *Store) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
+	if plan.used.Load() {
+		return plan, nil
+	}
+	err := s.repeatable(ctx, "use_plan", "use the plan", func(ctx context.Context, db *conn) error {
+		chosen, _, err := planForUse(ctx, db, plan)
+		if err == nil && chosen != plan.ID {
+			plan, err = s.planOn(ctx, db, chosen)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	plan.used.Store(true)
+	return plan, nil
+}
+
+// TemplateVersion is the registry's data about a version besides its content.
+type TemplateVersion struct {
+	Hash         string // SHA-256 of the content, in hex
+	RegisteredBy string // "" if unknown
+	RegisteredAt time.Time
+	Used         bool       // by tasks
+	DeprecatedAt *time.Time // nil: not deprecated
+}
+
+// Index: the primary key, plan_uses_plan.
+var templateVersion = compile(`
+select encode(content_hash, 'hex') as hash, registered_by, created_at as registered_at,
+       exists (select from tasker.plan_uses u where u.plan_id = p.plan_id) as used, deprecated_at
+from tasker.plans p where plan_id = @plan_id`)
+
+// TemplateVersion reads the registry's data about a plan; the error wraps ErrNotFound if
+// it does not exist.
+func (s *Store) TemplateVersion(ctx context.Context, plan int32) (TemplateVersion, error) {
+	return readOne[TemplateVersion](ctx, s, "template_version", "read the template version", templateVersion.With(args{"plan_id": plan}))
+}
+
+var deprecateVersion = compile(`
+update tasker.plans p set deprecated_at = case when @deprecated then coalesce(p.deprecated_at, now()) end
+from tasker.namespaces n
+where n.name = @namespace and p.namespace_id = n.namespace_id and p.name = @name and p.version = @version
+  and exists (select from tasker.plans c where c.namespace_id = p.namespace_id and c.name = p.name and c.version = p.version and c.current)`)
+
+// DeprecateVersion excludes a template version from the choice for requests without a
+// version, or includes it again, and records the operator. The signals are to publish,
+// unless the store sends them itself. The error wraps ErrNotFound if the version does not
+// exist.
+func (s *Store) DeprecateVersion(ctx context.Context, namespace, name, version string, deprecated bool, by OperatorAction) (signals []signal.Signal, err error) {
+	by.Target, by.Matched = map[string]any{"namespace": namespace, "name": name, "version": version}, 1
+	err = s.transaction(ctx, "deprecate_version", "deprecate the template version", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		// A version registered concurrently would miss it.
+		if err := (*registration)(nil).take(ctx, tx); err != nil {
+			return nil, err
+		}
+		changed, err := run(ctx, tx, deprecateVersion.With(args{"namespace": namespace, "name": name, "version": version, "deprecated": deprecated}))
+		if err != nil {
+			return nil, err
+		}
+		if changed == 0 {
+			return nil, fmt.Errorf("%w: template %s/%s:%s", ErrNotFound, namespace, name, version)
+		}
+		by.Changed = 1
+		signals = []signal.Signal{{Topic: signal.TopicControl}}
+		return signals, insertAction(ctx, tx, by)
+	})
+	s.ForgetPlanNames() // also of a transaction that was rolled back
+	return signals, err
 }

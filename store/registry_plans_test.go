@@ -94,12 +94,6 @@ func (e *explainer) checkRegistry(t *testing.T, c hotStatement) {
 // registryStatements are those that look up templates and namespaces, and are checked
 // only here.
 func (f fixture) registryStatements(t *testing.T, db *pgtest.DB, items int) []hotStatement {
-	many := func(s string) (list []string) {
-		for range items {
-			list = append(list, s)
-		}
-		return list
-	}
 	first := f.from + f.finished + 1
 	task := uuid.MustParse(db.QueryString(t, `select test_id($1)::text`, first))
 	scheduled := uuid.MustParse(db.QueryString(t, `select min(schedule_uuid::text) from tasker.schedules where schedule_uuid > test_id($1)`, f.from))
@@ -109,20 +103,20 @@ func (f fixture) registryStatements(t *testing.T, db *pgtest.DB, items int) []ho
 		returning task_uuid) select min(task_uuid::text) from a`, first, items)))
 	require.NotEqual(t, uuid.Nil, approval)
 	return []hotStatement{
-		{"plansByName", plansByName, []any{many("big"), many("p"), many("1.0.0")}, items, items},
-		{"planNamed", planNamed, []any{"big", "p", "1.0.0"}, 1, 1},
-		{"readPlan", readPlan, []any{1}, 1, 1},
-		{"approvals of all", listApprovals, []any{items, ""}, items, items},
-		{"approvals of a namespace", listApprovals, []any{items, "big"}, items, items},
-		{"approvals of a task", taskApprovals, []any{items, "big", approval}, 1, 1},
-		{"listTaskEvents", listTaskEvents, []any{"big", int64(0), []string{}, items, items, task}, 1, 1},
-		{"addressOfTask", addressOfTask, []any{task}, 1, 1},
-		{"reprioritise", reprioritise, []any{task, 1, 200, 200, "a", "r"}, 1, 1},
-		{"scheduled", lockSchedule, []any{scheduled}, 1, 1},
-		{"pauseSchedule", pauseSchedule, []any{scheduled, "a", "r"}, 1, 1},
-		{"readSchedule", readSchedule, []any{scheduled}, 1, 1},
-		{"readConsumer", readConsumer, []any{fmt.Sprint("c", f.from+1)}, 1, 1},
-		{"readConsumers", readConsumers, []any{items}, items, items},
-		{"watchTask", watchTask, []any{task}, 1, 1},
+		{"plansByName", plansByName.With(args{"w": slices.Repeat([]versionName{{"big", "p", "1.0.0"}}, items)}), items, items},
+		{"planNamed", planNamed.With(args{"namespace": "big", "name": "p", "version": "1.0.0"}), 1, 1},
+		{"readPlan", readPlan.With(args{"plan_id": 1}), 1, 1},
+		{"approvals of all", listApprovals.With(args{"limit": items, "namespace": ""}), items, items},
+		{"approvals of a namespace", listApprovals.With(args{"limit": items, "namespace": "big"}), items, items},
+		{"approvals of a task", taskApprovals.With(args{"limit": items, "namespace": "big", "task": approval}), 1, 1},
+		{"listTaskEvents", listTaskEvents.With(args{"namespace": "big", "after": int64(0), "patterns": []string{}, "scan": items, "limit": items, "task": task}), 1, 1},
+		{"addressOfTask", addressOfTask.With(args{"task": task}), 1, 1},
+		{"reprioritise", reprioritise.With(args{"task": task, "priority": 1, "lane": 200, "started_lane": 200, "actor": "a", "reason": "r"}), 1, 1},
+		{"scheduled", lockSchedule.With(args{"schedule": scheduled}), 1, 1},
+		{"pauseSchedule", pauseSchedule.With(args{"schedule": scheduled, "actor": "a", "reason": "r"}), 1, 1},
+		{"readSchedule", readSchedule.With(args{"schedule": scheduled}), 1, 1},
+		{"readConsumer", readConsumer.With(args{"name": fmt.Sprint("c", f.from+1)}), 1, 1},
+		{"readConsumers", readConsumers.With(args{"limit": items}), items, items},
+		{"watchTask", watchTask.With(args{"task": task}), 1, 1},
 	}
 }

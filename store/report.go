@@ -11,14 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
 // ClaimKey identifies one claim: the row of the step, the step and the fence.
 type ClaimKey struct {
 	TaskUUID uuid.UUID
-	Slot     int // of the board's row: 0 for the only step in hand, else step + 1
-	Step     int
+	Slot     int `sql:"slot,smallint"` // of the board's row: 0 for the only step in hand, else step + 1
+	Step     int `sql:"step_no,smallint"`
 	Token    int64
 }
 
@@ -44,16 +45,25 @@ type Report struct {
 // and stays at the primary key, where it would otherwise read all steps in progress from
 // their partial index.
 // Index: the primary key.
-const reportSteps = `
+var reportSteps = compile(`
 update tasker.board s
 set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(),
     outcome = r.outcome, result = r.result::jsonb, error = r.error::jsonb, retryable = r.retryable, retry_after_ms = r.retry_after_ms,
     events = r.events::jsonb
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[]), (select $5::smallint[]),
-            (select $6::text[]), (select $7::text[]), (select $8::bool[]), (select $9::bigint[]), (select $10::text[]))
-     r(task_uuid, slot, step_no, token, outcome, result, error, retryable, retry_after_ms, events)
+from ` + stmt.HiddenList[reportRow]("r") + `
 where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
-returning s.token, s.step_no`
+returning s.token, s.step_no`)
+
+// reportRow is a report to accept.
+type reportRow struct {
+	ClaimKey
+	Outcome      workflow.AttemptOutcome
+	Result       json.RawMessage
+	Error        json.RawMessage
+	Retryable    bool
+	RetryAfterMs *int64
+	Events       json.RawMessage
+}
 
 // Report reports results, many in one statement. accepted has one entry per report, in
 // order; false means that the claim is lost and nothing was changed. Of several reports
@@ -93,22 +103,19 @@ func (s *Store) report(ctx context.Context, db *conn, reports []Report, order []
 }
 
 func queueReports(b *pgx.Batch, reports []Report, order []int, held map[int64]int) {
-	b.Queue(reportSteps, reportArguments(reports, order)...).Query(func(rows pgx.Rows) error {
-		return collectHeld(rows, held)
-	})
-	if isolated := isolatedArguments(reports, order); isolated != nil {
-		b.Queue(keepIsolated, isolated...)
+	reportSteps.With(args{"r": reportRows(reports, order)}).Queue(b).Query(stmt.Rows(func(r *heldStep) error {
+		held[r.Token] = r.StepNo
+		return nil
+	}))
+	if isolated := isolatedRows(reports, order); isolated != nil {
+		keepIsolated.With(args{"r": isolated}).Queue(b)
 	}
 }
 
-func collectHeld(rows pgx.Rows, held map[int64]int) error {
-	var token int64
-	var step int
-	_, err := pgx.ForEachRow(rows, []any{&token, &step}, func() error {
-		held[token] = step
-		return nil
-	})
-	return err
+// heldStep is a step whose report was accepted.
+type heldStep struct {
+	Token  int64
+	StepNo int
 }
 
 // movedReports are those that found no row at their claims' place: an operator's action
@@ -147,33 +154,19 @@ func compareClaims(x, y ClaimKey) int {
 	return cmp.Or(cmp.Compare(min(x.Slot, 1), min(y.Slot, 1)), slices.Compare(x.TaskUUID[:], y.TaskUUID[:]), cmp.Compare(x.Step, y.Step), cmp.Compare(x.Token, y.Token))
 }
 
-func reportArguments(reports []Report, order []int) []any {
-	n := len(order)
-	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
-	outcomes, results, errs := make([]int16, n), make([]*string, n), make([]*string, n)
-	retryable, after := make([]bool, n), make([]*int64, n)
-	var events []*string // null if no report has any
+func reportRows(reports []Report, order []int) []reportRow {
+	rows := make([]reportRow, len(order))
 	for i, at := range order {
 		r := &reports[at]
-		tasks[i], tokens[i] = r.TaskUUID, r.Token
-		slots[i], steps[i] = int16(r.Slot), int16(r.Step) // #nosec G115 -- at most MaxSteps
-		outcomes[i] = int16(workflow.OutcomeFailed)
+		rows[i] = reportRow{r.ClaimKey, workflow.OutcomeFailed, r.Result, r.Error, r.Retryable, nil, r.Events}
 		if r.Success {
-			outcomes[i] = int16(workflow.OutcomeSuccess)
+			rows[i].Outcome = workflow.OutcomeSuccess
 		}
-		results[i], errs[i], retryable[i] = jsonText(r.Result), jsonText(r.Error), r.Retryable
 		if r.RetryAfter >= 0 {
-			ms := millis(r.RetryAfter)
-			after[i] = &ms
-		}
-		if r.Events != nil {
-			if events == nil {
-				events = make([]*string, n)
-			}
-			events[i] = jsonText(r.Events)
+			rows[i].RetryAfterMs = new(millis(r.RetryAfter))
 		}
 	}
-	return []any{tasks, slots, steps, tokens, outcomes, results, errs, retryable, after, events}
+	return rows
 }
 
 func jsonText(raw json.RawMessage) *string {
@@ -188,13 +181,13 @@ func jsonText(raw json.RawMessage) *string {
 // that did not happen, or continues elsewhere, is not counted. Checkpoints are kept. An
 // action may have moved the steps (ownSlot).
 // Index: the primary key.
-const handBack = `
+var handBack = compile(`
 update tasker.board s
 set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
     claimed_at = null, ahead = null, enqueued_at = clock_timestamp()
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
+from ` + stmt.HiddenList[ClaimKey]("r") + `
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
-returning (select name from tasker.namespaces where namespace_id = s.queue), s.callable, s.lane`
+returning (select name from tasker.namespaces where namespace_id = s.queue) as namespace, s.callable, s.lane`)
 
 // HandBack makes claims claimable again, as at shutdown. It returns the signals to
 // publish; stale claims are skipped.
@@ -203,19 +196,9 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 		return nil, nil
 	}
 	topics := signalSet{}
-	keys := claimColumns(claims)
+	call := handBack.With(args{"r": inLockOrder(claims)})
 	err := s.call(ctx, "hand_back", "hand back claims", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, handBack, keys...)
-		if err != nil {
-			return err
-		}
-		var namespace string
-		var lane laneKey
-		_, err = pgx.ForEachRow(rows, []any{&namespace, &lane.callable, &lane.lane}, func() error {
-			topics.addLane(namespace, lane)
-			return nil
-		})
-		return err
+		return stmt.Each(ctx, db, call, topics.addNamed)
 	})
 	return topics.signals(), err
 }
@@ -223,32 +206,22 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 // claimsAfter are the claims of a worker with tokens above a given one. It is for a
 // worker that does not know its claims, and reads all claims of the fleet.
 // Index: board_lease.
-const claimsAfter = `
+var claimsAfter = compile(`
 select task_uuid, slot, step_no, token from tasker.board
-where state = 3 and lease_until > (select clock_timestamp()) and worker = $1 and token > $2`
+where state = 3 and lease_until > (select clock_timestamp()) and worker = @worker and token > @after`)
 
 // ClaimsAfter lists the claims of a worker whose tokens are greater than after
 // and whose leases have not ended.
-func (s *Store) ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) (keys []ClaimKey, err error) {
-	err = s.repeatable(ctx, "claims_after", "look for claims of the worker", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, claimsAfter, worker, after)
-		if err != nil {
-			return err
-		}
-		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (k ClaimKey, err error) {
-			return k, row.Scan(&k.TaskUUID, &k.Slot, &k.Step, &k.Token)
-		})
-		return err
-	})
-	return keys, err
+func (s *Store) ClaimsAfter(ctx context.Context, worker uuid.UUID, after int64) ([]ClaimKey, error) {
+	return readAll[ClaimKey](ctx, s, "claims_after", "look for claims of the worker", claimsAfter.With(args{"worker": worker, "after": after}))
 }
 
 // releaseLeases ends the leases of running steps at once: the sweep treats
 // them as lost and the next attempt begins without waiting for the lease.
-const releaseLeases = `
+var releaseLeases = compile(`
 update tasker.board s set lease_until = clock_timestamp()
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::bigint[])) r(task_uuid, slot, step_no, token)
-where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`
+from ` + stmt.HiddenList[ClaimKey]("r") + `
+where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token`)
 
 // ReleaseLeases ends the leases of claims whose handlers did not end in time, ahead of
 // their time.
@@ -256,22 +229,15 @@ func (s *Store) ReleaseLeases(ctx context.Context, claims []ClaimKey) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	keys := claimColumns(claims)
+	call := releaseLeases.With(args{"r": inLockOrder(claims)})
 	return s.call(ctx, "release", "release leases", func(ctx context.Context, db *conn) error {
 		return s.transact(ctx, db, []signal.Signal{{Topic: signal.TopicDue}}, func(b *pgx.Batch) {
-			b.Queue(releaseLeases, keys...)
+			call.Queue(b)
 		})
 	})
 }
 
-// claimColumns are the keys as parameters of a statement. It sorts them: locks are taken
-// in one order.
-func claimColumns(claims []ClaimKey) []any {
-	n := len(claims)
-	tasks, slots, steps, tokens := make(uuids, n), make([]int16, n), make([]int16, n), make([]int64, n)
-	for i, c := range slices.SortedFunc(slices.Values(claims), compareClaims) {
-		tasks[i], tokens[i] = c.TaskUUID, c.Token
-		slots[i], steps[i] = int16(c.Slot), int16(c.Step) // #nosec G115 -- at most MaxSteps
-	}
-	return []any{tasks, slots, steps, tokens}
+// inLockOrder returns the claims in the order in which all lock them.
+func inLockOrder(claims []ClaimKey) []ClaimKey {
+	return slices.SortedFunc(slices.Values(claims), compareClaims)
 }

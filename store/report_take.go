@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -42,8 +43,8 @@ func (s *Store) ReportAndTake(ctx context.Context, reports []Report) (taken *Tak
 			b.Queue(fmt.Sprintf(waitForLocks, lockPatience.Milliseconds()))
 		}, func(b *pgx.Batch) {
 			queueReports(b, reports, order, held)
-			b.Queue(takenReports, tasks).Query(taken.collectReports)
-		}, takeTasks, tasks)
+			takenReports.With(args{"tasks": tasks}).Queue(b).Query(taken.collectReports)
+		}, takeTasks.With(args{"tasks": tasks}))
 	})
 	if err != nil {
 		clear(held) // it was rolled back
@@ -75,16 +76,16 @@ func (t *Taken) attachResults() {
 // waitForLocks is for how many ms each statement of a transaction waits for a lock.
 const waitForLocks = `select set_config('lock_timeout', '%d', true)`
 
-// claimPut claims steps that the same transaction has put on the board, for worker $1 and
-// $2 ms, in the order of the list. They are not visible to others yet, so none is locked.
+// claimPut claims steps that the same transaction has put on the board, in the order of the
+// list. They are not visible to others yet, so none is locked.
 // Index: the primary key.
-const claimPut = `
+var claimPut = compile(`
 with picked as materialized (
     select b.at
-    from unnest((select $3::uuid[]), (select $4::smallint[])) with ordinality k(task_uuid, slot, place)
+    from ` + stmt.OrderedHiddenList[rowKey]("k") + `
     cross join lateral (select ctid as at, state, callable from tasker.board where task_uuid = k.task_uuid and slot = k.slot offset 0) b
-    where b.state = 2 and b.callable <> all (` + pausedCallables + `)
-    order by k.place
+    where b.state = {claimable} and b.callable <> all (` + pausedCallables + `)
+    order by k.at
 ), numbered as materialized (
     select at, nextval('tasker.claim_token') as token from picked
 ), claimed as (
@@ -94,12 +95,12 @@ with picked as materialized (
     returning ` + ofBoard + `
 ), rest as (
     select 0 as rest
-)` + claimedRows + fromBoard
+)` + claimedRows + fromBoard)
 
 // stepKey names a step of a task.
 type stepKey struct {
-	task uuid.UUID
-	no   int
+	TaskUUID uuid.UUID
+	StepNo   int `sql:",smallint"`
 }
 
 // putClaims are the steps that a commit puts on the board and claims at once, with the
@@ -107,26 +108,18 @@ type stepKey struct {
 type putClaims struct {
 	taker           *ClaimRequest               // nil: none
 	reportedResults map[stepKey]json.RawMessage // results of steps whose reports the transaction has accepted
-	tasks           uuids
-	slots           []int16
+	rows            []rowKey
 	parents         map[stepKey][]int // of each of these steps
 	read            struct {          // steps with other parents, whose results are in the ledger
-		tasks uuids
-		slots []int16
-		keys  []stepKey
+		rows  []rowKey
+		steps []stepKey
 		found map[stepKey]claimInputs
 	}
 }
 
-// claimInputs are inputs that a claim from the board may lack.
-type claimInputs struct {
-	context json.RawMessage
-	results map[int]json.RawMessage
-}
-
 // wants reports whether a new step is claimed at once, and records it.
 func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanStep) bool {
-	if p.taker == nil || len(p.tasks) >= p.taker.Limit || put.DueIn > 0 || step == nil || step.Kind.ByEngine() ||
+	if p.taker == nil || len(p.rows) >= p.taker.Limit || put.DueIn > 0 || step == nil || step.Kind.ByEngine() ||
 		!p.taker.runs(c.Task.Plan, step) {
 		return false
 	}
@@ -134,14 +127,13 @@ func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanSt
 	if c.inOwnRow() {
 		slot = 0
 	}
-	p.tasks, p.slots = append(p.tasks, c.Task.UUID), append(p.slots, slot)
+	p.rows = append(p.rows, rowKey{c.Task.UUID, slot})
 	key, parents := stepKey{c.Task.UUID, put.Step}, c.parents(put.Step)
 	if p.parents == nil {
 		p.parents = map[stepKey][]int{}
 	}
 	if p.parents[key] = parents; p.results(key) == nil {
-		r := &p.read
-		r.tasks, r.slots, r.keys = append(r.tasks, c.Task.UUID), append(r.slots, slot), append(r.keys, key)
+		p.read.rows, p.read.steps = append(p.read.rows, rowKey{c.Task.UUID, slot}), append(p.read.steps, key)
 	}
 	return true
 }
@@ -151,7 +143,7 @@ func (p *putClaims) wants(c *Change, put workflow.PutStep, step *workflow.PlanSt
 func (p *putClaims) results(step stepKey) map[int]json.RawMessage {
 	results := make(map[int]json.RawMessage, len(p.parents[step]))
 	for _, no := range p.parents[step] {
-		result, known := p.reportedResults[stepKey{step.task, no}]
+		result, known := p.reportedResults[stepKey{step.TaskUUID, no}]
 		if !known {
 			return nil
 		}
@@ -162,20 +154,19 @@ func (p *putClaims) results(step stepKey) map[int]json.RawMessage {
 
 // queue adds the statements. found receives the claims.
 func (p *putClaims) queue(b *pgx.Batch, found *claims) {
-	if len(p.tasks) == 0 {
+	if len(p.rows) == 0 {
 		return
 	}
-	b.Queue(claimPut, p.taker.Worker, p.taker.Lease.Milliseconds(), p.tasks, p.slots).Query(found.collect)
+	claimPut.With(args{"worker": p.taker.Worker, "lease_ms": p.taker.Lease.Milliseconds(), "k": p.rows}).Queue(b).Query(stmt.Rows(found.add))
 	r := &p.read
-	if len(r.keys) == 0 {
+	if len(r.rows) == 0 {
 		return
 	}
-	r.found = make(map[stepKey]claimInputs, len(r.keys))
-	b.Queue(fetchInputs, r.tasks, r.slots).Query(func(rows pgx.Rows) error {
-		return eachInput(rows, func(at int, context json.RawMessage, results map[int]json.RawMessage) {
-			r.found[r.keys[at]] = claimInputs{context, results}
-		})
-	})
+	r.found = make(map[stepKey]claimInputs, len(r.rows))
+	fetchInputs.With(args{"k": r.rows}).Queue(b).Query(stmt.Rows(func(in *claimInputs) error {
+		r.found[r.steps[in.At-1]] = *in
+		return nil
+	}))
 }
 
 // fill gives claims the inputs reported and read in the transaction. The remaining claims
@@ -185,7 +176,7 @@ func (p *putClaims) fill(found *claims) {
 		c := &found.list[at]
 		key := stepKey{c.TaskUUID, c.Step}
 		if read, ok := p.read.found[key]; ok {
-			c.Context, c.ParentResults = read.context, read.results
+			c.Context, c.ParentResults = read.Context, read.Inputs
 			return true
 		}
 		c.ParentResults = p.results(key)
@@ -221,13 +212,14 @@ func (t *Taken) complete(ctx context.Context, found *claims) error {
 
 // collectReports adds the reports to the taken tasks.
 func (t *Taken) collectReports(rows pgx.Rows) error {
+	type row struct {
+		TaskUUID uuid.UUID
+		reportedStep
+	}
 	place, _ := t.places()
-	var id uuid.UUID
-	var raw takenRow
-	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &raw.step, &raw.attempt, &raw.outcome, &raw.retryable, &raw.retryAfter}, func() error {
-		at := &t.Tasks[place[id]]
-		at.Reported = append(at.Reported, raw.reported())
+	return stmt.Rows(func(r *row) error {
+		at := &t.Tasks[place[r.TaskUUID]]
+		at.Reported = append(at.Reported, r.taken())
 		return nil
-	})
-	return err
+	})(rows)
 }

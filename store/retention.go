@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 const (
@@ -80,13 +82,14 @@ type retaining struct {
 }
 
 // rows deletes, or counts, one batch of simple rows.
-func (r *retaining) rows(ctx context.Context, what, remove, count string, args ...any) (n int, err error) {
+func (r *retaining) rows(ctx context.Context, what string, remove, count *stmt.Statement, limits args) (n int, err error) {
 	err = r.store.call(ctx, "retain_"+what, "remove old "+what, func(ctx context.Context, db *conn) error {
+		limits["limit"] = r.limits.Batch
 		if r.dry {
-			return db.QueryRow(ctx, count, args...).Scan(&n)
+			n, err = stmt.One[int](ctx, db, count.With(limits))
+		} else {
+			n, err = run(ctx, db, remove.With(limits))
 		}
-		tag, err := db.Exec(ctx, remove, args...)
-		n = int(tag.RowsAffected())
 		return err
 	})
 	r.done.More = r.done.More || n >= r.limits.Batch
@@ -94,12 +97,12 @@ func (r *retaining) rows(ctx context.Context, what, remove, count string, args .
 }
 
 func (r *retaining) identities(ctx context.Context) (err error) {
-	r.done.Identities, err = r.rows(ctx, "identities", deleteIdentities, countIdentities, r.limits.Batch)
+	r.done.Identities, err = r.rows(ctx, "identities", deleteIdentities, countIdentities, args{})
 	return err
 }
 
 func (r *retaining) received(ctx context.Context) (err error) {
-	r.done.Received, err = r.rows(ctx, "received_events", deleteReceived, countReceived, r.limits.Batch)
+	r.done.Received, err = r.rows(ctx, "received_events", deleteReceived, countReceived, args{})
 	return err
 }
 
@@ -111,8 +114,10 @@ func (r *retaining) daemons(ctx context.Context) error {
 	if r.dry {
 		query = countGone
 	}
-	err := r.store.call(ctx, "retain_daemons", "remove ended daemons", func(ctx context.Context, db *conn) error {
-		return db.QueryRow(ctx, query, max(r.limits.TTL, keepDaemons).Milliseconds(), r.limits.Batch).Scan(&r.done.Workers)
+	err := r.store.call(ctx, "retain_daemons", "remove ended daemons", func(ctx context.Context, db *conn) (err error) {
+		ttl := max(r.limits.TTL, keepDaemons).Milliseconds()
+		r.done.Workers, err = stmt.One[int](ctx, db, query.With(args{"ttl_ms": ttl, "limit": r.limits.Batch}))
+		return err
 	})
 	r.done.More = r.done.More || r.done.Workers >= r.limits.Batch
 	return err
@@ -132,6 +137,205 @@ func (r *retaining) actions(ctx context.Context) (err error) {
 	if ttl == 0 {
 		return nil
 	}
-	r.done.Actions, err = r.rows(ctx, "actions", deleteActions, countActions, ttl.Milliseconds(), r.limits.Batch)
+	r.done.Actions, err = r.rows(ctx, "actions", deleteActions, countActions, args{"ttl_ms": ttl.Milliseconds()})
 	return err
 }
+
+// eventDays are the expired days of domain events, the oldest first.
+var eventDays = compile(`
+select right(c.relname, 8) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+where i.inhparent = 'tasker.domain_events'::regclass and c.relname ~ '_[0-9]{8}$'
+  and (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC' < now() - @ttl_ms::bigint * interval '1 ms'
+order by 1 limit @limit`)
+
+// oldEvents are events for whose day there was no partition.
+// Index: the primary key.
+const oldEvents = `
+select event_uuid from tasker.domain_events_default
+where event_uuid < tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms') order by event_uuid limit @limit`
+
+var (
+	deleteEvents = compile(`
+with old as materialized (` + oldEvents + ` for update skip locked)
+delete from tasker.domain_events_default where event_uuid = any (array(select event_uuid from old))`)
+	countEvents  = compile(`select count(*)::int from (` + oldEvents + `) old`)
+	dropEventDay = compile(`select tasker.drop_event_day(@day, @patience)`)
+)
+
+// events drops expired days of domain events, even unread ones: an abandoned consumer
+// would keep them for ever.
+func (r *retaining) events(ctx context.Context) (err error) {
+	if r.limits.EventTTL <= 0 {
+		return nil
+	}
+	ttl := max(r.limits.EventTTL, day) // an older day is not created again
+	days, err := readAll[string](ctx, r.store, "retain_event_days", "list the days of domain events",
+		eventDays.With(args{"ttl_ms": ttl.Milliseconds(), "limit": retainSteps + 1}))
+	if err != nil {
+		return err
+	}
+	if len(days) > retainSteps {
+		days, r.done.More = days[:retainSteps], true
+	}
+	for _, name := range days {
+		if err := r.dropEvents(ctx, name); err != nil {
+			return err
+		}
+	}
+	r.done.Events, err = r.rows(ctx, "events", deleteEvents, countEvents, args{"ttl_ms": r.limits.EventTTL.Milliseconds()})
+	return err
+}
+
+// dropEvents drops a day's partition; see drop.
+func (r *retaining) dropEvents(ctx context.Context, name string) error {
+	if r.dry {
+		r.done.EventDays = append(r.done.EventDays, name)
+		return nil
+	}
+	err := r.store.call(ctx, "retain_drop", "drop a day of domain events", func(ctx context.Context, db *conn) error {
+		_, err := run(ctx, db, dropEventDay.With(args{"day": name, "patience": dropLockTimeout}))
+		return err
+	})
+	switch {
+	case LockTimeout(err):
+		r.done.Busy++ // the next call tries again
+		return nil
+	case err != nil:
+		return err
+	}
+	r.done.EventDays = append(r.done.EventDays, name)
+	return nil
+}
+
+// ledgerDays are the days with ledger partitions whose tasks may have ended before the
+// cutoff, oldest first, with what prevents dropping a day whole: living
+// tasks, open dead letters, and rows in the default partitions, where a day could not be
+// created.
+// Index: the primary keys, dlq_entries_pending.
+var ledgerDays = compile(`
+select to_char(d.day, 'YYYYMMDD') as name, b.lo, b.hi, least(b.hi, c.upto) as upto, c.now, extract(epoch from c.now - d.ends)::float8 as since,
+       exists (select from tasker.board where task_uuid >= b.lo and task_uuid < b.hi) as alive,
+       ` + openOfDay + ` as pending,
+       ` + strayRows + ` as stray
+from (select distinct to_date(right(c.relname, 8), 'YYYYMMDD') as day
+      from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent in ('tasker.tasks'::regclass, 'tasker.step_attempts'::regclass, 'tasker.task_events'::regclass, 'tasker.batches'::regclass,
+                            'tasker.former_batches'::regclass)
+        and c.relname ~ '_[0-9]{8}$') p
+cross join lateral (select p.day, (p.day + 1)::timestamp at time zone 'UTC' as ends) d
+cross join lateral (select tasker.uuid_floor(p.day::timestamp at time zone 'UTC') as lo, tasker.uuid_floor(d.ends) as hi) b
+cross join (select now() as now, tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms') as upto) c
+where p.day::timestamp at time zone 'UTC' < now() - @ttl_ms::bigint * interval '1 ms'
+order by d.day`)
+
+// defaultDays are the default partitions, read as one day without end.
+var defaultDays = compile(`select now() as now, tasker.uuid_floor(now() - @ttl_ms::bigint * interval '1 ms') as upto`)
+
+// openOfDay is whether the day b has open dead letters. The order holds the
+// planner at the index by tasks.
+const openOfDay = `coalesce((select true from tasker.dlq_entries
+           where resolution = {pending} and task_uuid >= b.lo and task_uuid < b.hi order by task_uuid limit 1), false)`
+
+// strayRows is whether a default partition has rows of the day b.
+const strayRows = `exists (select from tasker.tasks_default where task_uuid >= b.lo and task_uuid < b.hi)
+       or exists (select from tasker.step_attempts_default where task_uuid >= b.lo and task_uuid < b.hi)
+       or exists (select from tasker.task_events_default where task_uuid >= b.lo and task_uuid < b.hi)
+       or exists (select from tasker.batches_default where task_uuid >= b.lo and task_uuid < b.hi)
+       or exists (select from tasker.former_batches_default where task_uuid >= b.lo and task_uuid < b.hi)`
+
+// Index: the primary key.
+var (
+	readDayEnds     = readEnds(`tasker.step_attempts`)
+	readDefaultEnds = readEnds(`tasker.step_attempts_default`)
+)
+
+// readEnds reads attempts of a table in the order of the primary key, from a key on up to
+// a task, and returns their number, the last key, the latest time, and the tasks that
+// ended before the cutoff.
+func readEnds(table string) *stmt.Statement {
+	return compile(`
+with walked as materialized (
+    select task_uuid, step_no, token, applied_at, task_state from ` + table + `
+    where task_uuid >= @task::uuid and task_uuid < @upto::uuid and (task_uuid, step_no, token) > (@task::uuid, @step::smallint, @token::bigint)
+    order by task_uuid, step_no, token limit @limit
+)
+select (select count(*) from walked)::int as read, (select max(applied_at) from walked) as latest,
+       array(select task_uuid from walked where task_state is not null and applied_at <= now() - @ttl_ms::bigint * interval '1 ms') as old,
+       l.task_uuid as task, l.step_no as step, l.token
+from (select task_uuid, step_no, token from walked order by task_uuid desc, step_no desc, token desc limit 1) l`)
+}
+
+// lockEnds locks the ends of tasks against reopening, and returns those still ended. A
+// task being reopened is skipped.
+// Index: the primary key.
+var lockEnds = compile(`
+select task_uuid from tasker.step_attempts
+where task_uuid = any (@tasks::uuid[]) and task_state is not null order by task_uuid for update skip locked`)
+
+// deleteTasks deletes tasks whose ends are locked from the ledger, except those with open
+// investigations.
+// Index: the primary keys, dlq_entries_by_task.
+var deleteTasks = compile(`
+with gone as materialized (
+    select o.task_uuid from unnest((select @tasks::uuid[])) o(task_uuid)
+    where ` + deletable + `
+), attempts as (
+    delete from tasker.step_attempts a using gone where a.task_uuid = gone.task_uuid
+), events as (
+    delete from tasker.task_events e using gone where e.task_uuid = gone.task_uuid
+), batches as (
+    delete from tasker.batches d using gone where d.task_uuid = gone.task_uuid
+), former as (
+    delete from tasker.former_batches f using gone where f.task_uuid = gone.task_uuid
+), tasks as (
+    delete from tasker.tasks t using gone where t.task_uuid = gone.task_uuid
+)
+select count(*)::int from gone`)
+
+var countDeletable = compile(`
+select count(*)::int from unnest((select @tasks::uuid[])) o(task_uuid)
+where ` + deletable)
+
+// deletable is whether the task o is neither on the board nor in an open dead
+// letter. The limit as in openEntry.
+const deletable = `(select true from tasker.board b where b.task_uuid = o.task_uuid limit 1) is null
+      and (select true from tasker.dlq_entries d where d.task_uuid = o.task_uuid and d.resolution_timestamp is null limit 1) is null`
+
+// dropDay drops a day of the ledger unless something prevents it.
+var dropDay = compile(`select tasker.drop_ledger_day(@day, @lo, @hi, @began, @patience)`)
+
+// Registry and operators' records that have had their time.
+// Index: task_identities_expiry, received_events_expiry, operator_actions_at. Daemons are few.
+const (
+	expiredIdentities = `
+select ctid as at from tasker.task_identities
+where expires_at < 'infinity' and expires_at <= (select clock_timestamp()) order by expires_at limit @limit`
+	expiredReceived = `
+select ctid as at from tasker.received_events where expires_at <= (select clock_timestamp()) order by expires_at limit @limit`
+	goneDaemon = ` where heartbeat_at < clock_timestamp() - @ttl_ms::bigint * interval '1 ms' limit @limit`
+	oldActions = `select ctid as at from tasker.operator_actions where at < (select clock_timestamp() - @ttl_ms::bigint * interval '1 ms') order by at limit @limit`
+)
+
+var (
+	deleteIdentities = compile(`
+with old as materialized (` + expiredIdentities + ` for update skip locked)
+delete from tasker.task_identities where ctid = any (array(select at from old))`)
+	countIdentities = compile(`select count(*)::int from (` + expiredIdentities + `) old`)
+	deleteReceived  = compile(`
+with old as materialized (` + expiredReceived + ` for update skip locked)
+delete from tasker.received_events where ctid = any (array(select at from old))`)
+	countReceived = compile(`select count(*)::int from (` + expiredReceived + `) old`)
+	deleteGone    = compile(`
+with old as materialized (select ctid as at from tasker.workers` + goneDaemon + ` for update skip locked),
+     idle as materialized (select ctid as at from tasker.processors` + goneDaemon + ` for update skip locked),
+     workers as (delete from tasker.workers where ctid = any (array(select at from old)) returning worker_uuid),
+     begun as (delete from tasker.begun_claims where worker in (select worker_uuid from workers)),
+     processors as (delete from tasker.processors where ctid = any (array(select at from idle)) returning 1)
+select (select count(*) from workers)::int + (select count(*) from processors)::int`)
+	countGone = compile(`select (select count(*) from (select from tasker.workers` + goneDaemon + `) w)::int
+      + (select count(*) from (select from tasker.processors` + goneDaemon + `) p)::int`)
+	deleteActions = compile(`
+with old as materialized (` + oldActions + ` for update skip locked)
+delete from tasker.operator_actions where ctid = any (array(select at from old))`)
+	countActions = compile(`select count(*)::int from (` + oldActions + `) old`)
+)

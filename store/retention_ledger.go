@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 const (
@@ -82,7 +84,7 @@ type ledgerDay struct {
 	lo, hi  uuid.UUID
 	upto    uuid.UUID     // later tasks cannot have ended before the cutoff
 	now     time.Time     // when it was read
-	since   time.Duration // since its end; negative: not ended
+	since   time.Duration `sql:",seconds"` // since its end; negative: not ended
 	alive   bool          // tasks of it are on the board
 	pending bool          // it has open dead letters
 	stray   bool          // rows of it are in the default partitions
@@ -115,22 +117,16 @@ func (r *retaining) ledger(ctx context.Context) error {
 
 func (r *retaining) ledgerDays(ctx context.Context) (days []ledgerDay, err error) {
 	err = r.store.repeatable(ctx, "retain_days", "list the days of the ledger", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, ledgerDays, r.limits.TTL.Milliseconds())
-		if err != nil {
+		type rest struct {
+			Now  time.Time
+			Upto uuid.UUID
+		}
+		cutoff := args{"ttl_ms": r.limits.TTL.Milliseconds()}
+		if days, err = stmt.All[ledgerDay](ctx, db, ledgerDays.With(cutoff)); err != nil {
 			return err
 		}
-		days, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d ledgerDay, err error) {
-			var since float64
-			err = row.Scan(&d.name, &d.lo, &d.hi, &d.upto, &d.now, &since, &d.alive, &d.pending, &d.stray)
-			d.since = time.Duration(since * float64(time.Second))
-			return d, err
-		})
-		if err != nil {
-			return err
-		}
-		rest := ledgerDay{name: defaultDay}
-		err = db.QueryRow(ctx, defaultDays, r.limits.TTL.Milliseconds()).Scan(&rest.now, &rest.upto)
-		days = append(days, rest)
+		left, err := stmt.One[rest](ctx, db, defaultDays.With(cutoff))
+		days = append(days, ledgerDay{name: defaultDay, now: left.Now, upto: left.Upto})
 		return err
 	})
 	return days, err
@@ -228,53 +224,51 @@ func (r *retaining) step(ctx context.Context, d *ledgerDay, w *walk) (ended bool
 	if from == (endKey{}) {
 		from = endKey{task: d.lo, step: -2} // -1 is a task's end without an attempt
 	}
-	var (
-		read   int
-		latest *time.Time
-		old    []uuid.UUID
-		last   endKey
-	)
+	type piece struct {
+		Read   int
+		Latest *time.Time
+		Old    []uuid.UUID
+		endKey
+	}
+	var p piece
 	err = r.store.call(ctx, "retain_read", "read the ledger", func(ctx context.Context, db *conn) error {
-		err := db.QueryRow(ctx, query, from.task, from.step, from.token, d.upto, limit, r.limits.TTL.Milliseconds()).
-			Scan(&read, &latest, &old, &last.task, &last.step, &last.token)
+		p, err = stmt.One[piece](ctx, db, query.With(args{"task": from.task, "step": from.step, "token": from.token,
+			"upto": d.upto, "limit": limit, "ttl_ms": r.limits.TTL.Milliseconds()}))
 		if errors.Is(err, pgx.ErrNoRows) {
-			read, err = 0, nil
+			return nil
 		}
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	if read > 0 {
-		w.at = last
+	if p.Read > 0 {
+		w.at = p.endKey
 	}
-	if w.piece && len(old) > 0 {
-		if err := r.delete(ctx, old, w); err != nil {
+	if w.piece && len(p.Old) > 0 {
+		if err := r.delete(ctx, p.Old, w); err != nil {
 			return false, err
 		}
 	}
-	if latest != nil && (w.latest == nil || latest.After(*w.latest)) {
-		w.latest = latest
+	if p.Latest != nil && (w.latest == nil || p.Latest.After(*w.latest)) {
+		w.latest = p.Latest
 	}
-	return read < limit, nil
+	return p.Read < limit, nil
 }
 
 func (r *retaining) delete(ctx context.Context, old []uuid.UUID, w *walk) error {
 	var deleted int
-	err := r.store.call(ctx, "retain_delete", "delete ended tasks", func(ctx context.Context, db *conn) error {
+	err := r.store.call(ctx, "retain_delete", "delete ended tasks", func(ctx context.Context, db *conn) (err error) {
 		if r.dry {
-			return db.QueryRow(ctx, countDeletable, old).Scan(&deleted)
+			deleted, err = stmt.One[int](ctx, db, countDeletable.With(args{"tasks": old}))
+			return err
 		}
 		return r.store.inTx(ctx, db, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, lockEnds, old)
-			if err != nil {
-				return err
+			ended, err := stmt.All[uuid.UUID](ctx, tx, lockEnds.With(args{"tasks": old}))
+			if err == nil {
+				deleted, err = stmt.One[int](ctx, tx, deleteTasks.With(args{"tasks": ended}))
 			}
-			ended, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			if err != nil {
-				return err
-			}
-			return tx.QueryRow(ctx, deleteTasks, ended).Scan(&deleted)
+			return err
 		})
 	})
 	r.done.Tasks, w.deleted = r.done.Tasks+deleted, w.deleted+deleted
@@ -289,8 +283,9 @@ func (r *retaining) drop(ctx context.Context, d *ledgerDay, w *walk) error {
 		return nil
 	}
 	dropped := false
-	err := r.store.call(ctx, "retain_drop", "drop a day of the ledger", func(ctx context.Context, db *conn) error {
-		return db.QueryRow(ctx, dropDay, d.name, d.lo, d.hi, w.began, dropLockTimeout).Scan(&dropped)
+	err := r.store.call(ctx, "retain_drop", "drop a day of the ledger", func(ctx context.Context, db *conn) (err error) {
+		dropped, err = stmt.One[bool](ctx, db, dropDay.With(args{"day": d.name, "lo": d.lo, "hi": d.hi, "began": w.began, "patience": dropLockTimeout}))
+		return err
 	})
 	switch {
 	case LockTimeout(err):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // Errors of schedules.
@@ -23,8 +24,8 @@ var (
 
 // Schedule creates tasks again and again.
 type Schedule struct {
-	UUID              uuid.UUID
-	Namespace         string // of the template, too
+	UUID              uuid.UUID `sql:"schedule_uuid"`
+	Namespace         string    // of the template, too
 	Name              string
 	Template, Version string
 	Cron, TimeZone    string
@@ -34,17 +35,17 @@ type Schedule struct {
 	CatchUp           schedule.CatchUp
 	MaxCatchUp        int
 	Overlap           schedule.Overlap
-	Jitter            time.Duration // whole seconds
+	Jitter            time.Duration `sql:"jitter_seconds,seconds"` // whole seconds
 	// Retries of its tasks, as in a request; 0 and nil: the template's.
 	MaxAttempts int
-	RetryDelays []time.Duration
+	RetryDelays []time.Duration `sql:"-"`
 	// Its state, ignored in definitions.
 	PausedAt              *time.Time // nil: not paused
 	PausedBy, PauseReason *string
 	NextRunAt             time.Time
 	LastRunAt             *time.Time // the scheduled time of the last run
-	LastTask              *uuid.UUID
-	LastError             *string // why the last due run created no task
+	LastTask              *uuid.UUID `sql:"last_task_uuid"`
+	LastError             *string    // why the last due run created no task
 	CreatedAt, UpdatedAt  time.Time
 	Revision              int       // rises with each change of its definition
 	ReadAt                time.Time // by the database's clock
@@ -55,52 +56,30 @@ func (s *Schedule) Policy() schedule.Policy {
 	return schedule.Policy{CatchUp: s.CatchUp, MaxCatchUp: s.MaxCatchUp, Overlap: s.Overlap}
 }
 
-// scheduleColumns are those of Schedule, of s and its namespace n.
-const scheduleColumns = `s.schedule_uuid, n.name, s.name, s.template, s.version, s.cron, s.time_zone, s.context, s.priority, s.tags,
+// scheduleColumns are those of scheduleRow, of s and its namespace n.
+const scheduleColumns = `s.schedule_uuid, n.name as namespace, s.name, s.template, s.version, s.cron, s.time_zone, s.context, s.priority, s.tags,
        s.catch_up, s.max_catch_up, s.overlap, s.jitter_seconds, s.paused_at, s.paused_by, s.pause_reason, s.next_run_at, s.last_run_at,
-       s.last_task_uuid, s.last_error, s.created_at, s.updated_at, s.revision, now(), coalesce(s.max_attempts, 0), s.retry_delays_ms`
+       s.last_task_uuid, s.last_error, s.created_at, s.updated_at, s.revision, now() as read_at, coalesce(s.max_attempts, 0) as max_attempts,
+       s.retry_delays_ms`
 
-// scheduleRow is a row of scheduleColumns.
 type scheduleRow struct {
 	Schedule
-	jitter int
-	delays []int64 // in milliseconds
-}
-
-func (r *scheduleRow) fields() []any {
-	return []any{&r.UUID, &r.Namespace, &r.Name, &r.Template, &r.Version, &r.Cron, &r.TimeZone, &r.Context, &r.Priority, &r.Tags,
-		&r.CatchUp, &r.MaxCatchUp, &r.Overlap, &r.jitter, &r.PausedAt, &r.PausedBy, &r.PauseReason, &r.NextRunAt, &r.LastRunAt,
-		&r.LastTask, &r.LastError, &r.CreatedAt, &r.UpdatedAt, &r.Revision, &r.ReadAt,
-		&r.MaxAttempts, &r.delays}
+	RetryDelaysMs []int64
 }
 
 func (r *scheduleRow) schedule() Schedule {
 	s := r.Schedule
-	s.Jitter = time.Duration(r.jitter) * time.Second
-	for _, ms := range r.delays {
+	for _, ms := range r.RetryDelaysMs {
 		s.RetryDelays = append(s.RetryDelays, time.Duration(ms)*time.Millisecond)
 	}
 	return s
 }
 
-func scanSchedule(row pgx.CollectableRow) (Schedule, error) {
-	var r scheduleRow
-	err := row.Scan(r.fields()...)
-	return r.schedule(), err
-}
-
 // oneSchedule runs a statement that returns scheduleColumns of one schedule; the error is
 // ErrNotFound without one.
-func oneSchedule(ctx context.Context, tx pgx.Tx, sql string, args ...any) (Schedule, error) {
-	rows, err := tx.Query(ctx, sql, args...)
-	if err != nil {
-		return Schedule{}, err
-	}
-	s, err := pgx.CollectExactlyOneRow(rows, scanSchedule)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return s, ErrNotFound
-	}
-	return s, err
+func oneSchedule(ctx context.Context, db stmt.Querier, c stmt.Call) (Schedule, error) {
+	row, err := oneOf[scheduleRow](ctx, db, c)
+	return row.schedule(), err
 }
 
 // changedSchedule is the row that a change returns.
@@ -109,50 +88,53 @@ select ` + scheduleColumns + ` from changed s join tasker.namespaces n using (na
 
 // Changes of one schedule.
 // Index: the primary key; the unique name of the namespace, and within it.
-const (
-	insertSchedule = `
+var (
+	insertSchedule = compile(`
 with changed as (
     insert into tasker.schedules (namespace_id, name, template, version, cron, time_zone, context, priority, tags, catch_up, max_catch_up,
                                   overlap, jitter_seconds, next_run_at, max_attempts, retry_delays_ms)
-    select namespace_id, $2::text, $3::text, $4::text, $5::text, $6::text, $7::jsonb, $8::smallint, $9::text[], $10::smallint, $11::int,
-           $12::smallint, $13::int, $14::timestamptz, nullif($15::int, 0), $16::bigint[]
-    from tasker.namespaces where name = $1
+    select namespace_id, @name::text, @template::text, @version::text, @cron::text, @time_zone::text, @context::jsonb, @priority::smallint, @tags::text[], @catch_up::smallint, @max_catch_up::int,
+           @overlap::smallint, @jitter_seconds::int, @next_run_at::timestamptz, nullif(@max_attempts::int, 0), @retry_delays_ms::bigint[]
+    from tasker.namespaces where name = @namespace
     on conflict (namespace_id, name) do nothing returning *
-)` + changedSchedule
-	updateSchedule = `
+)` + changedSchedule)
+	updateSchedule = compile(`
 with changed as (
-    update tasker.schedules set template = $3, version = $4, cron = $5, time_zone = $6, context = $7::jsonb, priority = $8, tags = $9,
-        catch_up = $10, max_catch_up = $11, overlap = $12, jitter_seconds = $13, next_run_at = coalesce($14::timestamptz, next_run_at),
-        max_attempts = nullif($15::int, 0), retry_delays_ms = $16::bigint[],
+    update tasker.schedules set template = @template, version = @version, cron = @cron, time_zone = @time_zone, context = @context::jsonb, priority = @priority, tags = @tags,
+        catch_up = @catch_up, max_catch_up = @max_catch_up, overlap = @overlap, jitter_seconds = @jitter_seconds, next_run_at = coalesce(@next_run_at::timestamptz, next_run_at),
+        max_attempts = nullif(@max_attempts::int, 0), retry_delays_ms = @retry_delays_ms::bigint[],
         revision = revision + 1, updated_at = now()
-    where schedule_uuid = $1 and revision = $2 returning *
-)` + changedSchedule
-	pauseSchedule = `
+    where schedule_uuid = @schedule and revision = @revision returning *
+)` + changedSchedule)
+	pauseSchedule = compile(`
 with changed as (
-    update tasker.schedules set paused_at = coalesce(paused_at, now()), paused_by = $2, pause_reason = $3
-    where schedule_uuid = $1 returning *
-)` + changedSchedule
-	resumeSchedule = `
+    update tasker.schedules set paused_at = coalesce(paused_at, now()), paused_by = @actor, pause_reason = @reason
+    where schedule_uuid = @schedule returning *
+)` + changedSchedule)
+	resumeSchedule = compile(`
 with changed as (
-    update tasker.schedules set paused_at = null, paused_by = null, pause_reason = null, next_run_at = $2
-    where schedule_uuid = $1 returning *
-)` + changedSchedule
-	deleteSchedule = `
-with changed as (delete from tasker.schedules where schedule_uuid = $1 returning *)` + changedSchedule
-	lockSchedule = `
-with changed as (select * from tasker.schedules where schedule_uuid = $1 for update)` + changedSchedule
+    update tasker.schedules set paused_at = null, paused_by = null, pause_reason = null, next_run_at = @next_run_at
+    where schedule_uuid = @schedule returning *
+)` + changedSchedule)
+	deleteSchedule = compile(`
+with changed as (delete from tasker.schedules where schedule_uuid = @schedule returning *)` + changedSchedule)
+	lockSchedule = compile(`
+with changed as (select * from tasker.schedules where schedule_uuid = @schedule for update)` + changedSchedule)
 )
 
-// definition lists the definition of a schedule, as insertSchedule and updateSchedule
-// take it.
-func (s *Schedule) definition(next *time.Time) []any {
+// definition returns the arguments of insertSchedule and updateSchedule.
+func (s *Schedule) definition(next *time.Time) args {
 	var delays []int64 // null where there are none
 	for _, d := range s.RetryDelays {
 		delays = append(delays, millis(d))
 	}
-	return []any{s.Template, s.Version, s.Cron, s.TimeZone, string(s.Context), s.Priority, nonNil(s.Tags), int16(s.CatchUp), s.MaxCatchUp,
-		int16(s.Overlap), int(s.Jitter / time.Second), next, s.MaxAttempts, delays}
+	return args{"template": s.Template, "version": s.Version, "cron": s.Cron, "time_zone": s.TimeZone, "context": string(s.Context),
+		"priority": s.Priority, "tags": nonNil(s.Tags), "catch_up": int16(s.CatchUp), "max_catch_up": s.MaxCatchUp,
+		"overlap": int16(s.Overlap), "jitter_seconds": int(s.Jitter / time.Second), "next_run_at": next,
+		"max_attempts": s.MaxAttempts, "retry_delays_ms": delays}
 }
+
+var scheduleClock = compile(`select now() as now, exists (select from tasker.namespaces where name = @namespace) as known`)
 
 // errDry rolls back a dry run.
 var errDry = errors.New("dry run")
@@ -161,22 +143,20 @@ var errDry = errors.New("dry run")
 // has every timer look again. A dry one is undone.
 func (s *Store) changeSchedule(ctx context.Context, flow, doing string, by OperatorAction,
 	change func(ctx context.Context, tx pgx.Tx) (Schedule, error)) (sched Schedule, signals []signal.Signal, err error) {
-	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			if sched, err = change(ctx, tx); err != nil {
-				return nil, err
-			}
-			if by.DryRun {
-				return nil, errDry
-			}
-			by.Target = map[string]any{"schedule_id": sched.UUID, "namespace": sched.Namespace, "name": sched.Name}
-			by.Matched, by.Changed = 1, 1
-			if err := insertAction(ctx, tx, by); err != nil {
-				return nil, err
-			}
-			signals = []signal.Signal{{Topic: signal.TopicDue}}
-			return signals, nil
-		})
+	err = s.transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		if sched, err = change(ctx, tx); err != nil {
+			return nil, err
+		}
+		if by.DryRun {
+			return nil, errDry
+		}
+		by.Target = map[string]any{"schedule_id": sched.UUID, "namespace": sched.Namespace, "name": sched.Name}
+		by.Matched, by.Changed = 1, 1
+		if err := insertAction(ctx, tx, by); err != nil {
+			return nil, err
+		}
+		signals = []signal.Signal{{Topic: signal.TopicDue}}
+		return signals, nil
 	})
 	if errors.Is(err, errDry) {
 		err = nil
@@ -190,16 +170,19 @@ func (s *Store) changeSchedule(ctx context.Context, flow, doing string, by Opera
 // error wraps ErrScheduleExists, or ErrNotFound if the namespace does not exist.
 func (s *Store) CreateSchedule(ctx context.Context, def Schedule, by OperatorAction, first func(now time.Time) time.Time) (Schedule, []signal.Signal, error) {
 	return s.changeSchedule(ctx, "create_schedule", "create the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
-		var now time.Time
-		var known bool
-		if err := tx.QueryRow(ctx, `select now(), exists (select from tasker.namespaces where name = $1)`, def.Namespace).Scan(&now, &known); err != nil {
+		type clock struct {
+			Now   time.Time
+			Known bool
+		}
+		at, err := stmt.One[clock](ctx, tx, scheduleClock.With(args{"namespace": def.Namespace}))
+		if err != nil {
 			return def, err
 		}
-		if !known {
+		if !at.Known {
 			return def, ErrNotFound
 		}
-		next := first(now)
-		made, err := oneSchedule(ctx, tx, insertSchedule, append([]any{def.Namespace, def.Name}, def.definition(&next)...)...)
+		next := first(at.Now)
+		made, err := oneSchedule(ctx, tx, insertSchedule.With(def.definition(&next).And(args{"namespace": def.Namespace, "name": def.Name})))
 		if errors.Is(err, ErrNotFound) {
 			err = ErrScheduleExists
 		}
@@ -212,7 +195,7 @@ func (s *Store) CreateSchedule(ctx context.Context, def Schedule, by OperatorAct
 // wraps ErrScheduleChanged or ErrNotFound.
 func (s *Store) UpdateSchedule(ctx context.Context, def Schedule, by OperatorAction, next func(now time.Time) time.Time) (Schedule, []signal.Signal, error) {
 	return s.changeSchedule(ctx, "update_schedule", "change the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
-		now, err := oneSchedule(ctx, tx, lockSchedule, def.UUID)
+		now, err := oneSchedule(ctx, tx, lockSchedule.With(args{"schedule": def.UUID}))
 		if err != nil {
 			return now, err
 		}
@@ -221,7 +204,7 @@ func (s *Store) UpdateSchedule(ctx context.Context, def Schedule, by OperatorAct
 			t := next(now.ReadAt)
 			at = &t
 		}
-		changed, err := oneSchedule(ctx, tx, updateSchedule, append([]any{def.UUID, def.Revision}, def.definition(at)...)...)
+		changed, err := oneSchedule(ctx, tx, updateSchedule.With(def.definition(at).And(args{"schedule": def.UUID, "revision": def.Revision})))
 		if errors.Is(err, ErrNotFound) {
 			err = ErrScheduleChanged
 		}
@@ -233,7 +216,7 @@ func (s *Store) UpdateSchedule(ctx context.Context, def Schedule, by OperatorAct
 // The error, here and below, wraps ErrNotFound if the schedule does not exist.
 func (s *Store) PauseSchedule(ctx context.Context, id uuid.UUID, by OperatorAction) (Schedule, error) {
 	sched, _, err := s.changeSchedule(ctx, "pause_schedule", "pause the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
-		return oneSchedule(ctx, tx, pauseSchedule, id, by.Actor, by.Reason)
+		return oneSchedule(ctx, tx, pauseSchedule.With(args{"schedule": id, "actor": by.Actor, "reason": by.Reason}))
 	})
 	return sched, err
 }
@@ -242,7 +225,7 @@ func (s *Store) PauseSchedule(ctx context.Context, id uuid.UUID, by OperatorActi
 // the database's clock. A schedule that is not paused stays unchanged.
 func (s *Store) ResumeSchedule(ctx context.Context, id uuid.UUID, by OperatorAction, next func(s *Schedule) (time.Time, error)) (Schedule, []signal.Signal, error) {
 	return s.changeSchedule(ctx, "resume_schedule", "resume the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
-		sched, err := oneSchedule(ctx, tx, lockSchedule, id)
+		sched, err := oneSchedule(ctx, tx, lockSchedule.With(args{"schedule": id}))
 		if err != nil || sched.PausedAt == nil {
 			return sched, err
 		}
@@ -250,14 +233,67 @@ func (s *Store) ResumeSchedule(ctx context.Context, id uuid.UUID, by OperatorAct
 		if err != nil {
 			return sched, err
 		}
-		return oneSchedule(ctx, tx, resumeSchedule, id, at)
+		return oneSchedule(ctx, tx, resumeSchedule.With(args{"schedule": id, "next_run_at": at}))
 	})
 }
 
 // DeleteSchedule deletes a schedule and returns it. Its tasks stay.
 func (s *Store) DeleteSchedule(ctx context.Context, id uuid.UUID, by OperatorAction) (Schedule, error) {
 	sched, _, err := s.changeSchedule(ctx, "delete_schedule", "delete the schedule", by, func(ctx context.Context, tx pgx.Tx) (Schedule, error) {
-		return oneSchedule(ctx, tx, deleteSchedule, id)
+		return oneSchedule(ctx, tx, deleteSchedule.With(args{"schedule": id}))
 	})
 	return sched, err
+}
+
+// Index: the primary keys.
+var readSchedule = compile(`
+select ` + scheduleColumns + ` from tasker.schedules s join tasker.namespaces n using (namespace_id) where s.schedule_uuid = @schedule`)
+
+// Schedule reads one schedule; the error wraps ErrNotFound if it does not exist.
+func (s *Store) Schedule(ctx context.Context, id uuid.UUID) (Schedule, error) {
+	row, err := readOne[scheduleRow](ctx, s, "schedule", "read the schedule", readSchedule.With(args{"schedule": id}))
+	return row.schedule(), err
+}
+
+// ScheduleFilter selects schedules for a list; zero values select everything.
+type ScheduleFilter struct {
+	Namespace, Name, Template string
+	Paused                    *bool
+	Limit                     int // 1–1,000
+	Offset                    int
+}
+
+// SchedulePage is one page of a list, by namespace and name.
+type SchedulePage struct {
+	Schedules []Schedule
+	Total     int // up to CountLimit
+}
+
+// selectedSchedules is shared by the page and its count.
+// Index: the unique name of the namespace, and within it.
+const selectedSchedules = `
+from tasker.schedules s join tasker.namespaces n using (namespace_id)
+where (@namespace = '' or n.name = @namespace) and (@name = '' or s.name = @name) and (@template = '' or s.template = @template)
+      and (@paused::boolean is null or (s.paused_at is not null) = @paused)`
+
+var (
+	listSchedules  = compile(`select ` + scheduleColumns + selectedSchedules + ` order by n.name, s.name limit @limit offset @offset`)
+	countSchedules = compile(`select count(*) from (select 1 ` + selectedSchedules + ` limit @limit) c`)
+)
+
+// Schedules lists schedules by namespace and name.
+func (s *Store) Schedules(ctx context.Context, f ScheduleFilter) (page SchedulePage, err error) {
+	err = s.repeatable(ctx, "schedules", "list the schedules", func(ctx context.Context, db *conn) error {
+		page.Schedules = []Schedule{}
+		filter := args{"namespace": f.Namespace, "name": f.Name, "template": f.Template, "paused": f.Paused}
+		b := &pgx.Batch{}
+		b.Queue(planForValues)
+		listSchedules.With(filter.And(args{"limit": f.Limit, "offset": f.Offset})).Queue(b).Query(stmt.Rows(func(row *scheduleRow) error {
+			page.Schedules = append(page.Schedules, row.schedule())
+			return nil
+		}))
+		countSchedules.With(filter.And(args{"limit": CountLimit})).Queue(b).Query(stmt.Row(&page.Total))
+		return db.SendBatch(ctx, b).Close()
+	})
+	return page, err
 }

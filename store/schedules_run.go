@@ -7,10 +7,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/tasker-go/tasker/signal"
-	"github.com/tasker-go/tasker/workflow"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // DueSchedule is a due schedule, locked until the transaction ends.
@@ -49,43 +48,54 @@ type Fired struct {
 // pausedByItself is the recorded actor for a schedule that could not continue.
 const pausedByItself = "tasker"
 
-const (
+var (
 	// claimDueSchedules takes due schedules by the transaction's clock. Concurrent calls
 	// skip them, and find them advanced later.
 	// Index: schedules_due.
-	claimDueSchedules = `
+	claimDueSchedules = compile(`
 with due as materialized (
-    select * from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all ($2::uuid[])
-    order by next_run_at limit $1 for update skip locked
-)` + describeDue
+    select * from tasker.schedules where paused_at is null and next_run_at <= now() and schedule_uuid <> all (@except::uuid[])
+    order by next_run_at limit @limit for update skip locked
+)` + describeDue)
 	// claimSchedule takes one, due or not, and waits for its lock.
 	// Index: the primary key.
-	claimSchedule = `
-with due as materialized (select * from tasker.schedules where schedule_uuid = $1 for update)` + describeDue
-	// describeDue adds the inputs of the decision. The rows come from due, not from the
-	// table: the locked version may be younger than the snapshot.
-	// Index: the primary keys, plans_current, plan_uses_plan.
-	describeDue = `
-select ` + scheduleColumns + `, p.plan_id,
-       s.overlap = 2 and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0)
-from due s
-cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
-left join lateral (
-    select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
-order by s.next_run_at`
+	claimSchedule = compile(`
+with due as materialized (select * from tasker.schedules where schedule_uuid = @schedule for update)` + describeDue)
 	// advanceSchedules advances schedules. The task of a run is the one with its
 	// identity: the new one, or that of the first try.
 	// Index: the primary keys.
-	advanceSchedules = `
+	advanceSchedules = compile(`
 update tasker.schedules s
 set next_run_at = coalesce(f.next_run_at, s.next_run_at), last_run_at = coalesce(f.last_run_at, s.last_run_at),
     last_task_uuid = coalesce((select i.task_uuid from tasker.task_identities i where i.identity = any (array[f.identity]) limit 1), s.last_task_uuid),
     last_error = f.error, paused_at = case when f.pause is null then s.paused_at else now() end,
     paused_by = case when f.pause is null then s.paused_by else '` + pausedByItself + `' end, pause_reason = coalesce(f.pause, s.pause_reason)
-from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bytea[], $5::text[], $6::text[])
-     f(schedule_uuid, next_run_at, last_run_at, identity, error, pause)
-where s.schedule_uuid = any (array[f.schedule_uuid])`
+from ` + stmt.List[advance]("f") + `
+where s.schedule_uuid = any (array[f.schedule_uuid])`)
 )
+
+// describeDue adds the inputs of the decision. The rows come from due, not from the
+// table: the locked version may be younger than the snapshot.
+// Index: the primary keys, plans_current, plan_uses_plan.
+const describeDue = `
+select ` + scheduleColumns + `, coalesce(p.plan_id, 0) as plan_id,
+       s.overlap = {overlap_skip} and exists (select from tasker.board b where b.task_uuid = any (array[s.last_task_uuid]) and b.slot = 0) as alive
+from due s
+cross join lateral (select name from tasker.namespaces where namespace_id = s.namespace_id offset 0) n
+left join lateral (
+    select plan_id from tasker.plan_for_use(s.namespace_id, s.template, s.version)) p on true
+order by s.next_run_at`
+
+// advance is what a run changes of its schedule; zero values leave it unchanged, or clear
+// the error.
+type advance struct {
+	ScheduleUUID uuid.UUID
+	NextRunAt    time.Time `sql:",omitzero"`
+	LastRunAt    time.Time `sql:",omitzero"`
+	Identity     []byte    // of the task; nil: none was created
+	Error        string    `sql:",omitzero"`
+	Pause        string    `sql:",omitzero"`
+}
 
 // RunDueSchedules takes up to limit due schedules, except some, calls decide, creates
 // their tasks and advances them, in one transaction of a fixed number of statements: a
@@ -93,7 +103,7 @@ where s.schedule_uuid = any (array[f.schedule_uuid])`
 // per schedule, in order; it may be called again if the transaction is rolled back
 // because of a conflict.
 func (s *Store) RunDueSchedules(ctx context.Context, limit int, except []uuid.UUID, decide func(now time.Time, due []DueSchedule) []Firing) (Fired, error) {
-	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules, []any{limit, nonNil(except)}, nil,
+	return s.runSchedules(ctx, "run_schedules", "run the due schedules", claimDueSchedules.With(args{"limit": limit, "except": nonNil(except)}), nil,
 		func(due []DueSchedule) ([]Firing, error) { return decide(due[0].ReadAt, due), nil })
 }
 
@@ -101,7 +111,7 @@ func (s *Store) RunDueSchedules(ctx context.Context, limit int, except []uuid.UU
 // and records the operator. If decide returns an error, nothing is changed. The error
 // wraps that, or ErrNotFound if the schedule does not exist.
 func (s *Store) RunSchedule(ctx context.Context, id uuid.UUID, by OperatorAction, decide func(now time.Time, due *DueSchedule) (Firing, error)) (Fired, error) {
-	fired, err := s.runSchedules(ctx, "run_schedule", "run the schedule", claimSchedule, []any{id}, &by,
+	fired, err := s.runSchedules(ctx, "run_schedule", "run the schedule", claimSchedule.With(args{"schedule": id}), &by,
 		func(due []DueSchedule) ([]Firing, error) {
 			f, err := decide(due[0].ReadAt, &due[0])
 			return []Firing{f}, err
@@ -112,47 +122,40 @@ func (s *Store) RunSchedule(ctx context.Context, id uuid.UUID, by OperatorAction
 	return fired, err
 }
 
-func (s *Store) runSchedules(ctx context.Context, flow, doing, claim string, args []any, by *OperatorAction,
+func (s *Store) runSchedules(ctx context.Context, flow, doing string, claim stmt.Call, by *OperatorAction,
 	decide func(due []DueSchedule) ([]Firing, error)) (fired Fired, err error) {
-	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			fired = Fired{}
-			due, err := s.takeSchedules(ctx, tx, claim, args...)
-			if err != nil || len(due) == 0 {
-				return nil, err
-			}
-			firings, err := decide(due)
-			if err != nil {
-				return nil, err
-			}
-			if fired, err = s.fire(ctx, tx, due, firings); err == nil && by != nil {
-				action := *by
-				action.Target = map[string]any{"schedule_id": due[0].UUID, "namespace": due[0].Namespace, "name": due[0].Name}
-				action.Matched, action.Changed = 1, len(fired.Accepted)
-				err = insertAction(ctx, tx, action)
-			}
-			return fired.Signals, err
-		})
+	err = s.transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		fired = Fired{}
+		due, err := s.takeSchedules(ctx, tx, claim)
+		if err != nil || len(due) == 0 {
+			return nil, err
+		}
+		firings, err := decide(due)
+		if err != nil {
+			return nil, err
+		}
+		if fired, err = s.fire(ctx, tx, due, firings); err == nil && by != nil {
+			action := *by
+			action.Target = map[string]any{"schedule_id": due[0].UUID, "namespace": due[0].Namespace, "name": due[0].Name}
+			action.Matched, action.Changed = 1, len(fired.Accepted)
+			err = insertAction(ctx, tx, action)
+		}
+		return fired.Signals, err
 	})
 	return fired, err
 }
 
 // takeSchedules locks schedules and reads their plans.
-func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim string, args ...any) ([]DueSchedule, error) {
-	rows, err := tx.Query(ctx, claim, args...)
-	if err != nil {
-		return nil, err
+func (s *Store) takeSchedules(ctx context.Context, tx pgx.Tx, claim stmt.Call) (due []DueSchedule, err error) {
+	type row struct {
+		scheduleRow
+		PlanID int32 // 0: the plan does not exist any more
+		Alive  bool
 	}
-	var ids []int32 // 0: the plan does not exist any more
-	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (DueSchedule, error) {
-		var r scheduleRow
-		var plan pgtype.Int4
-		var alive bool
-		if err := row.Scan(append(r.fields(), &plan, &alive)...); err != nil {
-			return DueSchedule{}, err
-		}
-		ids = append(ids, plan.Int32)
-		return DueSchedule{Schedule: r.schedule(), Alive: alive}, nil
+	var ids []int32
+	err = stmt.Each(ctx, tx, claim, func(r *row) error {
+		due, ids = append(due, DueSchedule{Schedule: r.schedule(), Alive: r.Alive}), append(ids, r.PlanID)
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -171,49 +174,29 @@ func (s *Store) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firings 
 	}
 	fired := Fired{Schedules: len(due), Accepted: map[uuid.UUID]time.Time{}}
 	var tasks []NewTask
-	var moved advanceColumns
+	moved := make([]advance, len(due))
 	for i := range firings {
 		tasks = append(tasks, firings[i].Tasks...)
-		moved.add(due[i].UUID, &firings[i])
+		moved[i] = firings[i].advance(due[i].UUID)
 	}
 	b := &pgx.Batch{}
 	if len(tasks) > 0 {
-		args, signals, err := createArguments(tasks, distinctIdentities(tasks), nil)
+		create, signals, err := creation(tasks, distinctIdentities(tasks), nil)
 		if err != nil {
 			return fired, err
 		}
 		fired.Signals = signals
-		b.Queue(createTasks, args...).Query(acceptedTasks(fired.Accepted).collect)
+		create.Queue(b).Query(acceptedTasks(fired.Accepted).collect)
 		relate(b, tasks, nil)
 	}
-	b.Queue(advanceSchedules, moved.ids, moved.next, moved.last, moved.identities, moved.errors, moved.pauses)
+	advanceSchedules.With(args{"f": moved}).Queue(b)
 	return fired, tx.SendBatch(ctx, b).Close()
 }
 
-// advanceColumns are the parameters of advanceSchedules.
-type advanceColumns struct {
-	ids            uuids
-	next, last     []*time.Time
-	identities     [][]byte
-	errors, pauses []*string
-}
-
-func (c *advanceColumns) add(id uuid.UUID, f *Firing) {
-	moment := func(t time.Time) *time.Time {
-		if t.IsZero() {
-			return nil
-		}
-		return &t
+func (f *Firing) advance(schedule uuid.UUID) advance {
+	a := advance{ScheduleUUID: schedule, NextRunAt: f.NextRun, LastRunAt: f.LastRun, Error: f.Error, Pause: f.Pause}
+	if n := len(f.Tasks); n > 0 && f.Tasks[n-1].Identity != nil {
+		a.Identity = f.Tasks[n-1].Identity[:]
 	}
-	c.ids, c.next, c.last = append(c.ids, id), append(c.next, moment(f.NextRun)), append(c.last, moment(f.LastRun))
-	var identity *workflow.Identity
-	if n := len(f.Tasks); n > 0 {
-		identity = f.Tasks[n-1].Identity
-	}
-	if identity == nil {
-		c.identities = append(c.identities, nil)
-	} else {
-		c.identities = append(c.identities, identity[:])
-	}
-	c.errors, c.pauses = append(c.errors, text(f.Error)), append(c.pauses, text(f.Pause))
+	return a
 }

@@ -106,11 +106,10 @@ func TestSchedulesAreKept(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = s.Schedule(t.Context(), made.UUID)
 	require.ErrorIs(t, err, store.ErrNotFound)
-	actions, err := s.OperatorActions(t.Context(), 10, 0)
-	require.NoError(t, err)
+	actions := recordedActions(t, db)
 	require.Len(t, actions, 3, "rejected changes and dry runs are not recorded")
 	require.Equal(t, []string{"delete_schedule", "update_schedule", "create_schedule"}, []string{actions[0].Action, actions[1].Action, actions[2].Action})
-	require.JSONEq(t, fmt.Sprintf(`{"schedule_id":%q,"namespace":"flows","name":"nightly"}`, made.UUID), string(actions[0].Target.(json.RawMessage)))
+	require.JSONEq(t, fmt.Sprintf(`{"schedule_id":%q,"namespace":"flows","name":"nightly"}`, made.UUID), actions[0].Target.(string))
 }
 
 func TestSchedulesAreListed(t *testing.T) {

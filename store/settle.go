@@ -6,8 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -89,12 +91,8 @@ func (x *Settlement) Fits() bool {
 	if len(e.Batches) > 0 || len(e.End) != 1 || e.End[0].Step != x.Claim.Step || e.End[0].Outcome != workflow.OutcomeSuccess || len(e.Retry)+len(e.Remove) > 0 {
 		return false
 	}
-	var events eventColumns
-	for _, change := range e.Changes {
-		events.add(x.Claim.TaskUUID, change, "")
-	}
 	switch {
-	case len(events.tasks) > 0:
+	case slices.ContainsFunc(e.Changes, recorded):
 		return false
 	case e.Finished:
 		return len(e.Put) == 0 && e.State == workflow.TaskComplete
@@ -127,46 +125,46 @@ func (x *Settlement) next(taker *ClaimRequest) *Claimed {
 	return &n
 }
 
-// settling holds the parameters of Settle's statements and the places of their rows.
+// settling holds the arguments of Settle's statements and the places of their rows.
 type settling struct {
 	taker  *ClaimRequest
 	list   []Settlement
-	ended  settledColumns
-	moved  settledMoves
+	ended  []settledClaim
+	moved  []settledMove
 	next   []*Claimed    // of each settlement
 	place  map[int64]int // of each settlement, by the token of its claim
 	topics signalSet
 }
 
-// settledColumns are the claims that ended, with the fence, and the result and
-// the progress to record.
-type settledColumns struct {
-	tasks      uuids
-	steps      []int16
-	tokens     []int64
-	froms      []int16
-	before     [][]byte
-	results    []*string
-	progresses [][]byte
+// settledClaim is a claim that ended, with the fence, and the result and the progress to
+// record.
+type settledClaim struct {
+	TaskUUID  uuid.UUID
+	StepNo    int `sql:",smallint"`
+	Token     int64
+	FromState workflow.TaskState
+	Before    []byte
+	Result    json.RawMessage
+	Progress  []byte
 }
 
-// settledMoves are those whose tasks continue.
-type settledMoves struct {
-	settledColumns
-	states  []int16
-	nexts   []int16
-	wanted  []bool // claimed for the taker
-	heirs   []bool // its only parent is the step that it follows in the row
-	lanes   []int16
-	parents []string
-	tags    []*string
-	// of the claims that ended
-	attempts []int16
-	enqueued []time.Time
-	claimed  []time.Time
-	lasts    []bool
-	// of what follows
-	callables []int32
+// settledMove is one whose task continues.
+type settledMove struct {
+	settledClaim
+	TaskState workflow.TaskState
+	NextNo    int  `sql:",smallint"`
+	Wanted    bool // claimed for the taker
+	Heir      bool // its only parent is the step that it follows in the row
+	Lane      int16
+	Parents   []int
+	Tags      []string `sql:",omitzero"`
+	// Of the claim that ended.
+	Attempt    int `sql:",smallint"`
+	EnqueuedAt time.Time
+	ClaimedAt  time.Time
+	// Of what follows.
+	Callable    int32
+	LastAttempt bool
 }
 
 func newSettling(taker ClaimRequest, list []Settlement) *settling {
@@ -199,77 +197,218 @@ func (w *settling) empty() bool { return len(w.place) == 0 }
 
 func (w *settling) add(at int) {
 	x := &w.list[at]
+	claim := settledClaim{x.Claim.TaskUUID, x.Claim.Step, x.Claim.Token, x.Claim.Task.State, x.Claim.Task.Progress.Encode(), x.Result, x.Progress.Encode()}
 	if x.Effects.Finished {
-		w.ended.add(x)
+		w.ended = append(w.ended, claim)
 		return
 	}
-	put, m := x.Effects.Put[0].Step, &w.moved
-	step, wanted := &x.Plan.Steps[put], w.next[at] != nil
-	m.add(x)
-	m.states, m.nexts = append(m.states, int16(x.Effects.State)), append(m.nexts, int16(put)) // #nosec G115 -- at most maxInlineSteps
-	m.wanted = append(m.wanted, wanted)
-	parents := x.Plan.ParentsOf(x.Progress, put)
-	m.heirs = append(m.heirs, follows(parents, x.Effects.End[0]))
-	m.lanes = append(m.lanes, Lane(x.Claim.Priority, true))
-	m.parents, m.tags = append(m.parents, arrayLiteral(parents)), append(m.tags, joined(step.Tags))
-	m.attempts = append(m.attempts, int16(x.Claim.Attempt)) // #nosec G115 -- as it came
-	m.enqueued, m.claimed = append(m.enqueued, x.Claim.EnqueuedAt), append(m.claimed, x.Claim.ClaimedAt)
-	m.callables, m.lasts = append(m.callables, x.Plan.callableOf(step)), append(m.lasts, x.Plan.LastAttempt(x.Progress, put))
-	if !wanted { // if the namespace is paused, Resume sends the signal
-		w.topics.addLane(x.Plan.Template.Namespace, laneKey{x.Plan.callableOf(step), Lane(x.Claim.Priority, true)})
+	put, lane := x.Effects.Put[0].Step, Lane(x.Claim.Priority, true)
+	step, parents := &x.Plan.Steps[put], x.Plan.ParentsOf(x.Progress, put)
+	w.moved = append(w.moved, settledMove{settledClaim: claim, TaskState: x.Effects.State, NextNo: put, Wanted: w.next[at] != nil,
+		Heir: follows(parents, x.Effects.End[0]), Lane: lane, Parents: parents, Tags: step.Tags, Attempt: x.Claim.Attempt,
+		EnqueuedAt: x.Claim.EnqueuedAt, ClaimedAt: x.Claim.ClaimedAt, Callable: x.Plan.callableOf(step),
+		LastAttempt: x.Plan.LastAttempt(x.Progress, put)})
+	if w.next[at] == nil { // if the namespace is paused, Resume sends the signal
+		w.topics.addLane(x.Plan.Template.Namespace, laneKey{x.Plan.callableOf(step), lane})
 	}
-}
-
-func (c *settledColumns) add(x *Settlement) {
-	c.tasks, c.tokens = append(c.tasks, x.Claim.TaskUUID), append(c.tokens, x.Claim.Token)
-	c.steps, c.froms = append(c.steps, int16(x.Claim.Step)), append(c.froms, int16(x.Claim.Task.State)) // #nosec G115 -- at most maxInlineSteps
-	c.before, c.progresses = append(c.before, x.Claim.Task.Progress.Encode()), append(c.progresses, x.Progress.Encode())
-	c.results = append(c.results, jsonText(x.Result))
-}
-
-func (c *settledColumns) arguments() []any {
-	return []any{c.tasks, c.steps, c.tokens, c.froms, c.before, c.results, c.progresses}
 }
 
 // queue adds a statement for each kind present. answers receives the rows.
 func (w *settling) queue(b *pgx.Batch, answers []Settled) {
-	if len(w.ended.tasks) > 0 && len(w.moved.tasks) > 0 {
+	if len(w.ended) > 0 && len(w.moved) > 0 {
 		// Each of the statements locks in the order of keys; both together
 		// do only if all are locked before.
-		b.Queue(lockSettled, slices.Concat(w.ended.tasks, w.moved.tasks))
+		tasks := make(uuids, 0, len(w.ended)+len(w.moved))
+		for i := range w.ended {
+			tasks = append(tasks, w.ended[i].TaskUUID)
+		}
+		for i := range w.moved {
+			tasks = append(tasks, w.moved[i].TaskUUID)
+		}
+		lockSettled.With(args{"tasks": tasks}).Queue(b)
 	}
-	if len(w.ended.tasks) > 0 {
-		b.Queue(settleEnds, append(w.ended.arguments(), int16(workflow.TaskComplete))...).Query(func(rows pgx.Rows) error {
-			var token int64
-			var watched bool
-			_, err := pgx.ForEachRow(rows, []any{&token, &watched}, func() error {
-				answers[w.place[token]] = Settled{Accepted: true, Watched: watched}
+	if len(w.ended) > 0 {
+		type row struct {
+			Token   int64
+			Watched bool
+		}
+		settleEnds.With(args{"o": w.ended}).Queue(b).Query(stmt.Rows(func(r *row) error {
+			answers[w.place[r.Token]] = Settled{Accepted: true, Watched: r.Watched}
+			return nil
+		}))
+	}
+	if len(w.moved) > 0 {
+		move := settleMoves.With(args{"o": w.moved, "worker": w.taker.Worker, "lease_ms": w.taker.Lease.Milliseconds()})
+		move.Queue(b).Query(stmt.Rows(func(r *movedRow) error {
+			i := w.place[r.Token]
+			answers[i] = Settled{Accepted: true}
+			if w.next[i] == nil || r.Fence == nil || r.TakenAt == nil {
+				return nil // not claimed: not wanted, or its namespace is paused
+			}
+			next := *w.next[i]
+			next.Token, next.EnqueuedAt, next.ClaimedAt = *r.Fence, r.Since, *r.TakenAt
+			answers[i].Next, answers[i].Lease = &next, r.Lease
+			return nil
+		}))
+	}
+}
+
+// movedRow is a row of settleMoves.
+type movedRow struct {
+	Token   int64
+	Fence   *int64 // of the next claim; nil: none
+	Since   time.Time
+	TakenAt *time.Time
+	Lease   time.Duration `sql:",seconds"`
+}
+
+// stillHeld is the fence: the claim holds, and the task is in the state in which it was
+// claimed. A task with a dead letter is left to the apply, as is one with dependents, and
+// a step with checkpoints, which a settlement does not record.
+const stillHeld = `t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot and t.step_no = o.step_no and t.lease_until is not null and t.token = o.token
+      and t.task_state = o.from_state and t.progress = o.before and t.dead_letter is null and t.awaited is null and t.checkpoint is null`
+
+// lockSettled locks rows of tasks in the order in which all do.
+// Index: the primary key.
+var lockSettled = compile(`
+select from tasker.board where task_uuid = any (@tasks::uuid[]) and slot = 0 order by task_uuid for update`)
+
+// Both kinds begin with the ended claims, each with the time of the change. (select $n)
+// hides their number from the planner, see reportSteps.
+
+// settleEnds removes tasks whose last step has succeeded from the board, with the attempt
+// and the end of the task in one row of the ledger.
+// Index: the primary key.
+var settleEnds = compile(`
+with o as materialized (
+    select *, 0::smallint as slot, clock_timestamp() as at
+    from ` + stmt.HiddenList[settledClaim]("o") + `
+), gone as (
+    delete from tasker.board t using o where ` + stillHeld + `
+    returning t.task_uuid, t.step_no, t.attempt, t.token, t.worker, t.enqueued_at, t.claimed_at, t.watched, o.result, o.progress, o.at
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, result, task_state, task_progress)
+    select task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, at, at,
+           {success}, result::jsonb, {task_complete}, progress
+    from gone
+)
+select token, coalesce(watched, false) as watched from gone`)
+
+// settleMoves records attempts and moves the rows of their tasks to the next step, which
+// is claimable, or claimed at once (taken) if that is wanted
+// and the namespace is not paused. A claim does not change while it is held, so attempt
+// and times come with it and the old row need not be read again. If more than half of the
+// lease is left it is kept: then no indexed column changes.
+// Index: the primary keys.
+var settleMoves = compile(`
+with o as materialized (
+    select *, 0::smallint as slot, clock_timestamp() as at, wanted and callable <> all (` + pausedCallables + `) as taken
+    from ` + stmt.HiddenList[settledMove]("o") + `
+), moved as (
+    update tasker.board t
+    set progress = o.progress, processor = @worker::uuid, deadline = null, updated_at = o.at,
+        state_since = case when t.task_state = o.task_state then t.state_since else o.at end, task_state = o.task_state,
+        parents = case when o.heir and not o.taken and octet_length(o.result) <= ` + maxInlineResult + ` then null else o.parents::smallint[] end,
+        inputs = case when o.heir and not o.taken and octet_length(o.result) <= ` + maxInlineResult + `
+                      then jsonb_build_object(o.step_no::text, o.result::jsonb) end,
+        step_no = o.next_no, callable = o.callable, lane = o.lane, tags = string_to_array(o.tags, {separator}),
+        state = case when o.taken then {in_progress} else {claimable} end,
+        seq = case when o.taken then t.seq else nextval('tasker.step_seq') end,
+        attempt = case when o.taken then 1 else 0 end, last_attempt = nullif(o.last_attempt, false), ahead = null,
+        token = case when o.taken then nextval('tasker.claim_token') end,
+        worker = case when o.taken then @worker::uuid end,
+        lease_until = case when not o.taken then null
+                           when t.lease_until > o.at + @lease_ms::bigint * interval '0.5 ms' then t.lease_until
+                           else o.at + @lease_ms::bigint * interval '1 ms' end,
+        enqueued_at = o.at, claimed_at = case when o.taken then o.at end
+    from o where ` + stillHeld + `
+    returning t.task_uuid, t.token as fence, t.enqueued_at as since, t.claimed_at as taken_at, t.lease_until,
+              o.step_no, o.token, o.result, o.attempt, o.enqueued_at, o.claimed_at, o.at
+), recorded as (
+    insert into tasker.step_attempts (task_uuid, step_no, attempt, token, worker, enqueued_at, claimed_at, reported_at, applied_at,
+                                      outcome, result)
+    select task_uuid, step_no, attempt, token, @worker::uuid, enqueued_at, claimed_at, at, at, {success}, result::jsonb
+    from moved
+)
+select token, fence, since, taken_at, extract(epoch from lease_until - clock_timestamp())::float8 as lease from moved`)
+
+// claimCreated claims the first steps of tasks that the same transaction has
+// created.
+// Index: the primary key.
+var claimCreated = compile(`
+update tasker.board
+set state = {in_progress}, attempt = 1, token = nextval('tasker.claim_token'), worker = @worker::uuid,
+    claimed_at = clock_timestamp(), lease_until = clock_timestamp() + @lease_ms::bigint * interval '1 ms'
+where task_uuid = any ((select @tasks::uuid[])::uuid[]) and slot = 0 and step_no is not null and due_at is null
+      and callable <> all (` + pausedCallables + `)
+returning task_uuid, token, enqueued_at, claimed_at, requested_at`)
+
+// CreateAndClaim is CreateTasks that also claims the first steps for taker, up to its
+// Limit, if a task begins with a step that the taker may run. Contexts are as sent, not
+// yet in the database's form.
+func (s *Store) CreateAndClaim(ctx context.Context, tasks []NewTask, taker ClaimRequest) (answers []CreatedTask, claimed []Claimed, err error) {
+	answers = make([]CreatedTask, len(tasks))
+	chosen := distinctIdentities(tasks)
+	first := firstSteps(tasks, chosen, &taker)
+	ids := make(uuids, 0, len(first))
+	for id := range first {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
+	err = s.call(ctx, "create", "create tasks", func(ctx context.Context, db *conn) error {
+		claimed = nil // of a rolled-back try
+		accepted, err := s.insertTasks(ctx, db, tasks, chosen, identityPatience, func(b *pgx.Batch) {
+			if len(ids) == 0 {
+				return
+			}
+			type row struct {
+				TaskUUID                           uuid.UUID
+				Token                              int64
+				EnqueuedAt, ClaimedAt, RequestedAt time.Time
+			}
+			claim := claimCreated.With(args{"tasks": ids, "worker": taker.Worker, "lease_ms": taker.Lease.Milliseconds()})
+			claim.Queue(b).Query(stmt.Rows(func(r *row) error {
+				f := first[r.TaskUUID]
+				f.Token, f.EnqueuedAt, f.ClaimedAt, f.RequestedAt = r.Token, r.EnqueuedAt, r.ClaimedAt, r.RequestedAt
+				claimed = append(claimed, f)
 				return nil
-			})
-			return err
+			}))
 		})
+		if err != nil {
+			claimed = nil // the answers were not committed
+			if !identityHeld(err) {
+				return err
+			}
+			if accepted, err = s.insertAround(ctx, db, tasks, chosen, identityGlance); err != nil {
+				return err
+			}
+		}
+		return answerCreated(ctx, db, tasks, accepted, answers)
+	})
+	return answers, claimed, err
+}
+
+// firstSteps are the claims of new tasks' only first steps that the taker may claim;
+// token and times are unset.
+func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UUID]Claimed {
+	first := make(map[uuid.UUID]Claimed, min(len(tasks), taker.Limit))
+	for i := range tasks {
+		t := &tasks[i]
+		if len(first) >= taker.Limit {
+			break
+		}
+		if !chosen[i] || t.startsLater() || len(t.DependsOn) > 0 {
+			continue
+		}
+		progress, effects, err := t.begin()
+		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) || !taker.runs(t.Plan, &t.Plan.Steps[effects.Put[0].Step]) {
+			continue
+		}
+		first[t.UUID] = Claimed{
+			Task: &Standing{State: workflow.TaskPending, Progress: progress}, TaskUUID: t.UUID, Step: effects.Put[0].Step, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
+			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority, MaxAttempts: t.Retry.Attempts(),
+		}
 	}
-	if m := &w.moved; len(m.tasks) > 0 {
-		args := append(m.arguments(), m.states, m.nexts, m.wanted, m.heirs, m.lanes, m.parents, m.tags,
-			m.attempts, m.enqueued, m.claimed, w.taker.Worker, w.taker.Worker, w.taker.Lease.Milliseconds(), m.callables, m.lasts)
-		b.Queue(settleMoves, args...).Query(func(rows pgx.Rows) error {
-			var token int64
-			var fence *int64
-			var since time.Time
-			var at *time.Time
-			var left *float64
-			_, err := pgx.ForEachRow(rows, []any{&token, &fence, &since, &at, &left}, func() error {
-				i := w.place[token]
-				answers[i] = Settled{Accepted: true}
-				if w.next[i] == nil || fence == nil || at == nil || left == nil {
-					return nil // not claimed: not wanted, or its namespace is paused
-				}
-				next := *w.next[i]
-				next.Token, next.EnqueuedAt, next.ClaimedAt = *fence, since, *at
-				answers[i].Next, answers[i].Lease = &next, seconds(left)
-				return nil
-			})
-			return err
-		})
-	}
+	return first
 }

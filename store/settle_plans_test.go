@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -46,22 +47,23 @@ func settleStatements(t *testing.T, plan *Plan, held []ClaimKey) (list []hotStat
 			}
 		})
 		w := newSettling(req, one)
-		for _, c := range []*settledColumns{&w.ended, &w.moved.settledColumns} {
-			for i := range c.before {
-				c.before[i] = bytes.Repeat([]byte{0}, 14) // as the fixture has it
-				c.froms[i] = 4
-			}
+		before := bytes.Repeat([]byte{0}, 14) // as the fixture has it
+		for i := range w.ended {
+			w.ended[i].Before, w.ended[i].FromState = before, workflow.TaskStepsInProcess
+		}
+		for i := range w.moved {
+			w.moved[i].Before, w.moved[i].FromState = before, workflow.TaskStepsInProcess
 		}
 		b := &pgx.Batch{}
 		w.queue(b, make([]Settled, len(one)))
 		require.Len(t, b.QueuedQueries, 1)
-		list = append(list, hotStatement{name, b.QueuedQueries[0].SQL, b.QueuedQueries[0].Arguments, len(one), len(one)})
+		list = append(list, hotStatement{name, stmt.Call{SQL: b.QueuedQueries[0].SQL, Args: b.QueuedQueries[0].Arguments}, len(one), len(one)})
 	}
 	tasks := make(uuids, 0, len(held))
 	for _, k := range held {
 		tasks = append(tasks, k.TaskUUID)
 	}
 	return append(list,
-		hotStatement{"lockSettled", lockSettled, []any{tasks}, len(held), len(held)},
-		hotStatement{"claimCreated", claimCreated, []any{tasks, req.Worker, int64(60_000)}, len(held), 0})
+		hotStatement{"lockSettled", lockSettled.With(args{"tasks": tasks}), len(held), len(held)},
+		hotStatement{"claimCreated", claimCreated.With(args{"tasks": tasks, "worker": req.Worker, "lease_ms": int64(60_000)}), len(held), 0})
 }

@@ -42,6 +42,18 @@ func (t signalSet) addLane(namespace string, k laneKey) {
 	}
 }
 
+// namedLane is a lane as statements return it.
+type namedLane struct {
+	Namespace string
+	laneKey
+}
+
+// addNamed is addLane for a row.
+func (t signalSet) addNamed(l *namedLane) error {
+	t.addLane(l.Namespace, l.laneKey)
+	return nil
+}
+
 func (t signalSet) signals() []signal.Signal {
 	list := make([]signal.Signal, 0, len(t))
 	for topic, lanes := range t {

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // boardColumns are the columns of the board with their types, by the catalogue.
@@ -31,7 +33,7 @@ func TestEveryColumnOfTheBoardHasAnOwner(t *testing.T) {
 		all = append(all, column)
 	}
 	owned := slices.Concat([]string{"task_uuid", "slot", "queue"}, columnsOfSteps, columnsOfTasks)
-	require.ElementsMatch(t, all, owned, "add a new column to store/spread.go, as one of the step or of the task")
+	require.ElementsMatch(t, all, owned, "add a new column to store/actions.go, as one of the step or of the task")
 	require.Subset(t, columnsOfSteps, columnsWithZero)
 }
 
@@ -64,12 +66,7 @@ func TestASpreadStepKeepsEverything(t *testing.T) {
 	}
 	before := read(0)
 	require.Len(t, before, 4)
-	db.Exec(t, spreadTasks, func() (ids []string) {
-		for id := range before {
-			ids = append(ids, id)
-		}
-		return ids
-	}())
+	db.Exec(t, spreadTasks.String(), slices.Collect(maps.Keys(before)))
 	tasks, steps := read(0), read(8)
 	require.Len(t, steps, 4)
 	for id, was := range before {
@@ -95,7 +92,7 @@ func TestASpreadStepKeepsEverything(t *testing.T) {
 func TestARowThatGoesOnForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		statement string
+		statement *stmt.Statement
 		kept      []string // see below
 	}{
 		"moveTasks": {moveTasks, nil},
@@ -105,7 +102,7 @@ func TestARowThatGoesOnForgetsNothing(t *testing.T) {
 		"settleMoves": {settleMoves, []string{"reported_at", "due_at", "retry_after_ms", "outcome", "retryable", "result", "error", "batch", "checkpoint",
 			"wait", "awaits", "events"}},
 	} {
-		_, sets, found := strings.Cut(c.statement, "update tasker.board")
+		_, sets, found := strings.Cut(c.statement.String(), "update tasker.board")
 		require.True(t, found, name)
 		var missing []string
 		for _, column := range columnsOfSteps {

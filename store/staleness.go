@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -30,13 +30,10 @@ type StaleThresholds struct {
 	Checkpoint time.Duration
 }
 
-// The details of a staleness.
+// The details of a staleness, besides the names of states.
 const (
-	StaleWaitingForDependencies = "waiting_for_dependencies"
-	StaleWaitingForRetry        = "waiting_for_retry"
-	StaleStepsInProcess         = "steps_in_process"
-	StaleMaxLifetime            = "max_lifetime"
-	StaleCheckpoint             = "checkpoint" // in the monitor only
+	StaleMaxLifetime = "max_lifetime"
+	staleCheckpoint  = "checkpoint" // in the monitor only
 )
 
 // staleWalk is how many tasks one look passes over at most.
@@ -49,25 +46,24 @@ const staleWalk = 10_000
 //
 // The state is the shown one: a claimed first step, and a retry that has come due, are in
 // process. For tasks whose steps have their own rows that is known after the first
-// decision. Parameters: $1 after, $2 limit, then the thresholds in ms (null: none): $3
-// waiting for dependencies, $4 waiting for retry, $5 steps in process, $6 lifetime; $8 is
-// the part of the least threshold from which tasks are read.
+// decision. Thresholds are in ms, null without one; part is the part of the least one from
+// which tasks are read.
 // Index: the primary keys, plans_lifecycle.
 const judgedTasks = `
 with walked as materialized (
     select task_uuid, plan_id, queue, priority, task_state, state, requested_at, state_since, updated_at, enqueued_at, claimed_at,
            coalesce(dead_letter, false) as dead_letter
     from tasker.board
-    where slot = 0 and task_uuid > $1::uuid and task_uuid < (
-        select tasker.uuid_floor(now() - interval '1 ms' * $8::float8 * least($3::bigint, $4::bigint, $5::bigint, $6::bigint, (
+    where slot = 0 and task_uuid > @after::uuid and task_uuid < (
+        select tasker.uuid_floor(now() - interval '1 ms' * @part::float8 * least(@for_dependencies_ms::bigint, @for_retry_ms::bigint, @in_process_ms::bigint, @lifetime_ms::bigint, (
             select 60000 * min(least(nullif((lifecycle ->> 'max_waiting_for_dependencies_minutes')::bigint, 0),
                                      nullif((lifecycle ->> 'max_waiting_for_retry_minutes')::bigint, 0),
                                      nullif((lifecycle ->> 'max_steps_in_process_minutes')::bigint, 0),
                                      nullif((lifecycle ->> 'max_duration_minutes')::bigint, 0)))
             from tasker.plans where lifecycle is not null))))
-    order by task_uuid limit $2
+    order by task_uuid limit @walk
 ), shown as materialized (
-    select *, case when task_state = 1 and state >= 3 or task_state = 7 and state >= 2 then 4 else task_state end as shown
+    select *, case when task_state = {task_pending} and state >= {in_progress} or task_state = {task_waiting_for_retry} and state >= {claimable} then {task_in_process} else task_state end as shown
     from walked
 ), timed as materialized (
     select s.*, p.name,
@@ -82,14 +78,14 @@ with walked as materialized (
     from shown s
     cross join lateral (select name, lifecycle from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
 ), limited as materialized (
-    select t.*, case t.shown when 6 then coalesce(t.own_dependencies, $3::bigint)
+    select t.*, case t.shown when 6 then coalesce(t.own_dependencies, @for_dependencies_ms::bigint)
                     when 7 then case when t.own_retry is not null then t.own_retry
-                                     when t.in_state * 10 >= $4::bigint * 8 and ` + runsStep + ` then null else $4::bigint end
+                                     when t.in_state * 10 >= @for_retry_ms::bigint * 8 and ` + runsStep + ` then null else @for_retry_ms::bigint end
                     when 4 then case when t.own_process is not null then t.own_process
-                                     when t.in_state * 10 >= $5::bigint * 8 and ` + runsStep + ` then null else $5::bigint end
+                                     when t.in_state * 10 >= @in_process_ms::bigint * 8 and ` + runsStep + ` then null else @in_process_ms::bigint end
                 end as threshold,
            -- -- a delayed start in the future does not count
-           case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, case when not ` + waitsForLong + ` then $6::bigint end) end as lifetime
+           case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, case when not ` + waitsForLong + ` then @lifetime_ms::bigint end) end as lifetime
     from timed t
 ), judged as materialized (
     select l.*, case when l.age * 10 >= l.lifetime * 8 then (extract(epoch from now() - coalesce(
@@ -103,56 +99,55 @@ const runsStep = `(t.state = 3 or t.state = 0 and exists (
 
 // waitsForLong is whether a task t that is old for its default lifetime has a
 // step that waits: how long is for its template to say.
-const waitsForLong = `(t.state = 0 and t.age * 10 >= $6::bigint * 8 and exists (
+const waitsForLong = `(t.state = 0 and t.age * 10 >= @lifetime_ms::bigint * 8 and exists (
     select from tasker.board where task_uuid = t.task_uuid and slot > 0 and wait is not null))`
 
 // staleTasks selects those that exceed a threshold and have no open dead letter; a last
 // row says how far the look came.
-const staleTasks = judgedTasks + `
-(select j.task_uuid, j.shown, case when j.in_state >= j.threshold then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
-        j.in_state / 60000, j.lived / 60000, case when j.in_state >= j.threshold then j.threshold else j.lifetime end / 60000,
-        n.name, j.name, 0
+var staleTasks = compile(judgedTasks + `
+(select j.task_uuid, j.shown as state, case when j.in_state >= j.threshold then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end as reason,
+        j.in_state / 60000 as minutes_in_state, j.lived / 60000 as minutes_old,
+        case when j.in_state >= j.threshold then j.threshold else j.lifetime end / 60000 as threshold_minutes,
+        n.name as namespace, j.name, 0 as walked
  from judged j
  cross join lateral (select name from tasker.namespaces where namespace_id = any (array[j.queue]) limit 1) n
  where not j.dead_letter and (j.in_state >= j.threshold or j.lived >= j.lifetime)
- order by j.task_uuid limit $7)
+ order by j.task_uuid limit @limit)
 union all
-(select task_uuid, 0, '', 0, 0, 0, '', '', (select count(*) from walked)::int from walked order by task_uuid desc limit 1)`
+(select task_uuid, 0, '', 0, 0, 0, '', '', (select count(*) from walked)::int from walked order by task_uuid desc limit 1)`)
 
 // warningPart is the part of a threshold from which the state is a warning.
 const warningPart = `0.8`
 
 // stalenessMonitor shows how near tasks are to their nearest threshold.
-const stalenessMonitor = judgedTasks + `
-select j.task_uuid, n.name, j.name, j.shown,
-       case when j.in_state::float8 / j.threshold >= j.part then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end,
-       j.in_state / 60000, j.lived / 60000,
-       case when j.in_state::float8 / j.threshold >= j.part then j.threshold else j.lifetime end / 60000,
-       case when j.part >= 1 then 3 when j.part >= ` + warningPart + ` then 2 else 1 end, j.priority, j.part
+var stalenessMonitor = compile(judgedTasks + `
+select j.task_uuid, n.name as namespace, j.name, j.shown as state,
+       case when j.in_state::float8 / j.threshold >= j.part then tasker.task_state_name(j.shown) else '` + StaleMaxLifetime + `' end as detail,
+       j.in_state / 60000 as minutes_in_state, j.lived / 60000 as minutes_old,
+       case when j.in_state::float8 / j.threshold >= j.part then j.threshold else j.lifetime end / 60000 as threshold_minutes,
+       case when j.part >= 1 then 3 when j.part >= ` + warningPart + ` then 2 else 1 end as health, j.priority, j.part
 from (select * from judged cross join lateral (
           select greatest(in_state::float8 / threshold, lived::float8 / lifetime) as part offset 0) p
-      where part is not null order by part desc, task_uuid limit $7) j
+      where part is not null order by part desc, task_uuid limit @limit) j
 cross join lateral (select name from tasker.namespaces where namespace_id = any (array[j.queue]) limit 1) n
-order by j.part desc, j.task_uuid`
+order by j.part desc, j.task_uuid`)
 
-func (th StaleThresholds) arguments(after uuid.UUID, limit int, part float64) []any {
-	args := []any{after, staleWalk}
-	for _, d := range []time.Duration{th.WaitingForDependencies, th.WaitingForRetry, th.StepsInProcess, th.MaxLifetime} {
-		var ms *int64
-		if d > 0 {
-			n := max(d.Milliseconds(), 1)
-			ms = &n
+func (th StaleThresholds) arguments(after uuid.UUID, limit int, part float64) args {
+	ms := func(d time.Duration) *int64 {
+		if d <= 0 {
+			return nil
 		}
-		args = append(args, ms)
+		return new(max(d.Milliseconds(), 1))
 	}
-	return append(args, limit, part)
+	return args{"after": after, "walk": staleWalk, "for_dependencies_ms": ms(th.WaitingForDependencies), "for_retry_ms": ms(th.WaitingForRetry),
+		"in_process_ms": ms(th.StepsInProcess), "lifetime_ms": ms(th.MaxLifetime), "limit": limit, "part": part}
 }
 
 // StaleTask is a task that is past a threshold.
 type StaleTask struct {
-	UUID             uuid.UUID
+	UUID             uuid.UUID          `sql:"task_uuid"`
 	State            workflow.TaskState // as shown
-	Reason           string             // which threshold: one of the Stale… constants
+	Reason           string             // which threshold: the name of a state, StaleMaxLifetime
 	MinutesInState   int
 	MinutesOld       int // since it was requested, or was to start
 	ThresholdMinutes int
@@ -164,26 +159,20 @@ type StaleTask struct {
 // end.
 func (s *Store) StaleTasks(ctx context.Context, th StaleThresholds, after uuid.UUID, limit int) (stale []StaleTask, next uuid.UUID, err error) {
 	err = s.repeatable(ctx, "stale_tasks", "look for stale tasks", func(ctx context.Context, db *conn) error {
-		stale, next = nil, uuid.Nil
-		rows, err := db.Query(ctx, staleTasks, th.arguments(after, limit, 1)...)
-		if err != nil {
-			return err
+		type row struct {
+			StaleTask
+			Walked int
 		}
-		var (
-			t      StaleTask
-			walked int
-		)
-		_, err = pgx.ForEachRow(rows, []any{&t.UUID, &t.State, &t.Reason, &t.MinutesInState, &t.MinutesOld, &t.ThresholdMinutes,
-			&t.Namespace, &t.Name, &walked}, func() error {
+		stale, next = nil, uuid.Nil
+		return stmt.Each(ctx, db, staleTasks.With(th.arguments(after, limit, 1)), func(r *row) error {
 			switch {
-			case t.State != 0:
-				stale = append(stale, t)
-			case walked >= staleWalk:
-				next = t.UUID
+			case r.State != 0:
+				stale = append(stale, r.StaleTask)
+			case r.Walked >= staleWalk:
+				next = r.UUID
 			}
 			return nil
 		})
-		return err
 	})
 	if len(stale) >= limit { // the remaining tasks are still to be read
 		next = stale[0].UUID
@@ -223,7 +212,7 @@ type StalenessEntry struct {
 	TaskUUID         uuid.UUID
 	Namespace, Name  string
 	State            workflow.TaskState // as shown
-	Detail           string             // which threshold: one of the Stale… constants
+	Detail           string             // which threshold: the name of a state, StaleMaxLifetime
 	MinutesInState   int                // or since the last checkpoint, if that is the threshold
 	MinutesOld       int
 	ThresholdMinutes int
@@ -237,14 +226,12 @@ type StalenessEntry struct {
 // steps have not saved a checkpoint for long are included at any age.
 func (s *Store) StalenessMonitor(ctx context.Context, th StaleThresholds, limit int) (list []StalenessEntry, err error) {
 	err = s.repeatable(ctx, "staleness_monitor", "measure the staleness of tasks", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, stalenessMonitor, th.arguments(uuid.Nil, limit, 0)...)
-		if err != nil {
+		list, err = stmt.All[StalenessEntry](ctx, db, stalenessMonitor.With(th.arguments(uuid.Nil, limit, 0)))
+		if err != nil || th.Checkpoint <= 0 {
 			return err
 		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[StalenessEntry]); err != nil || th.Checkpoint <= 0 {
-			return err
-		}
-		stalled, err := readStalled(ctx, db, th.Checkpoint*4/5, limit) // from a warning on
+		warned := args{"since_ms": (th.Checkpoint * 4 / 5).Milliseconds(), "limit": limit} // from a warning on
+		stalled, err := stmt.All[StalledStep](ctx, db, stalledSteps.With(warned))
 		list = withStalled(list, stalled, th.Checkpoint, limit)
 		return err
 	})
@@ -274,7 +261,7 @@ func withStalled(list []StalenessEntry, stalled []StalledStep, threshold time.Du
 
 // entry is a stalled step as the monitor shows its task.
 func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
-	e := StalenessEntry{TaskUUID: x.TaskUUID, Namespace: x.Namespace, Name: x.Name, State: workflow.TaskStepsInProcess, Detail: StaleCheckpoint,
+	e := StalenessEntry{TaskUUID: x.TaskUUID, Namespace: x.Namespace, Name: x.Name, State: workflow.TaskStepsInProcess, Detail: staleCheckpoint,
 		MinutesInState: x.MinutesSince, MinutesOld: x.MinutesOld, ThresholdMinutes: int(threshold / time.Minute), Health: StalenessWarning,
 		Priority: x.Priority, Part: x.SecondsSince / threshold.Seconds()}
 	if e.Part >= 1 {
@@ -286,38 +273,30 @@ func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
 // pastDeadline lists tasks that have not begun and whose deadline has passed. A task that
 // has begun loses its deadline with its first decision.
 // Index: board_deadline.
-const pastDeadline = `
+var pastDeadline = compile(`
 select t.task_uuid from tasker.board t
 where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.task_state = 1 and t.token is null
   and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)
-order by t.deadline limit $1`
+order by t.deadline limit @limit`)
 
 // PastDeadline lists up to limit tasks that still wait although their deadline
 // has passed, the longest past first.
-func (s *Store) PastDeadline(ctx context.Context, limit int) (tasks []uuid.UUID, err error) {
-	err = s.repeatable(ctx, "past_deadline", "look for tasks past their deadline", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, pastDeadline, limit)
-		if err != nil {
-			return err
-		}
-		tasks, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		return err
-	})
-	return tasks, err
+func (s *Store) PastDeadline(ctx context.Context, limit int) ([]uuid.UUID, error) {
+	return readAll[uuid.UUID](ctx, s, "past_deadline", "look for tasks past their deadline", pastDeadline.With(args{"limit": limit}))
 }
 
 // stuck is what an orchestrator's heartbeat checks too.
 // Index: board_due, board_lease, schedules_due, board_reported, board_reported_apart,
 // board_claimable.
-var stuck = `with recursive ` + overdue(1)
+var stuck = compile(`with recursive ` + overdue)
 
 // OverdueSignals returns the signals for work that has waited longer than patience: its
 // sender may have died before the signal.
 func (s *Store) OverdueSignals(ctx context.Context, patience time.Duration) (list []signal.Signal, err error) {
 	err = s.repeatable(ctx, "overdue_signals", "look for work without a signal", func(ctx context.Context, db *conn) error {
 		begin := time.Now()
-		a, err := scanAttention(db.QueryRow(ctx, stuck, s.lookEverywhere(patience)...))
-		if err != nil {
+		var a Attention
+		if err := stmt.Each(ctx, db, stuck.With(s.lookEverywhere(patience)), a.learn); err != nil {
 			return err
 		}
 		s.moveAll(ctx, db, time.Since(begin))

@@ -56,16 +56,16 @@ func TestStaleTasksAreFound(t *testing.T) {
 		return id
 	}
 	add(plain, 100, `task_state = 1`, "") // enqueued: no threshold but the lifetime
-	add(plain, 100, `task_state = 6, state_since = now() - interval '61 minutes'`, store.StaleWaitingForDependencies)
+	add(plain, 100, `task_state = 6, state_since = now() - interval '61 minutes'`, "waiting_for_dependencies")
 	add(plain, 100, `task_state = 6, state_since = now() - interval '59 minutes'`, "")
-	add(plain, 100, `task_state = 7, state = 1, due_at = now() + interval '1 hour', state_since = now() - interval '31 minutes'`, store.StaleWaitingForRetry)
-	add(patient, 100, `task_state = 7, state = 1, due_at = now() + interval '1 hour', state_since = now() - interval '6 minutes'`, store.StaleWaitingForRetry)
-	add(plain, 100, `task_state = 4, state_since = now() - interval '90 minutes', updated_at = now() - interval '31 minutes'`, store.StaleStepsInProcess)
+	add(plain, 100, `task_state = 7, state = 1, due_at = now() + interval '1 hour', state_since = now() - interval '31 minutes'`, "waiting_for_retry")
+	add(patient, 100, `task_state = 7, state = 1, due_at = now() + interval '1 hour', state_since = now() - interval '6 minutes'`, "waiting_for_retry")
+	add(plain, 100, `task_state = 4, state_since = now() - interval '90 minutes', updated_at = now() - interval '31 minutes'`, "steps_in_process")
 	add(plain, 100, `task_state = 4, state_since = now() - interval '90 minutes', updated_at = now() - interval '2 minutes'`, "") // it moves
 	running := `state = 3, token = 1, lease_until = now() + interval '1 minute', claimed_at = now() - interval '40 minutes'`
 	add(plain, 100, `task_state = 4, state_since = now() - interval '90 minutes', `+running, "") // a long handler
 	add(plain, 100, `task_state = 1, `+running, "")
-	add(patient, 100, `task_state = 1, `+running, store.StaleStepsInProcess) // its template says so
+	add(patient, 100, `task_state = 1, `+running, "steps_in_process") // its template says so
 	add(plain, 25*60, `task_state = 1`, store.StaleMaxLifetime)
 	add(patient, 601, `task_state = 1`, store.StaleMaxLifetime)
 	add(plain, 25*60, `task_state = 1, state = 1, due_at = now() + interval '1 hour'`, "") // a delayed start

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -370,6 +372,34 @@ func (s *Store) inTx(ctx context.Context, db *conn, fn func(tx pgx.Tx) error) er
 	return tx.Commit(ctx)
 }
 
+// inTxThenNotify is inTx for flows whose signals are known only after they have run. A
+// signal that cannot be sent after the commit is not a failure of the flow.
+func (s *Store) inTxThenNotify(ctx context.Context, db *conn, fn func(tx pgx.Tx) ([]signal.Signal, error)) error {
+	var signals []signal.Signal
+	err := s.inTx(ctx, db, func(tx pgx.Tx) (err error) {
+		if signals, err = fn(tx); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if s.queueSignals(b, signals); b.Len() == 0 {
+			return nil
+		}
+		return tx.SendBatch(ctx, b).Close()
+	})
+	if err == nil {
+		_ = s.notify(ctx, db, signals)
+	}
+	return err
+}
+
+// transaction runs a flow in one transaction on one connection, see call, and sends the
+// signals that fn returns.
+func (s *Store) transaction(ctx context.Context, flow, doing string, fn func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error)) error {
+	return s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
+		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) { return fn(ctx, tx) })
+	})
+}
+
 func (s *Store) rollback(tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -459,3 +489,24 @@ func Lane(priority int, started bool) int16 {
 	}
 	return int16(lane) // #nosec G115 -- at most 401
 }
+
+// redacted keeps an error's chain but no text that could hold a password.
+type redacted struct {
+	text string
+	err  error
+}
+
+func (r redacted) Error() string { return r.text }
+func (r redacted) Unwrap() error { return r.err }
+
+// redact removes connection strings from the text of configuration errors;
+// pgx quotes the whole string in them.
+func redact(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return redacted{text: "the connection string cannot be read (its text is withheld: it may hold a password)", err: nil}
+	}
+	return err
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -19,133 +20,145 @@ type taskReader struct {
 	manual   map[int]*Manual // the latest of each step
 }
 
+// taskRow is the request of a task.
+type taskRow struct {
+	UUID                uuid.UUID `sql:"task_uuid"`
+	PlanID              int32
+	Priority            int
+	Context             json.RawMessage
+	CorrelationID       uuid.UUID
+	ParentCorrelationID *uuid.UUID
+	Initiator           *string
+	SourceSystem        *string
+	Reason              *string
+	Tags                []string
+	RequestedAt         time.Time
+	StartAt             *time.Time
+	ParentTaskUUID      *uuid.UUID
+	ParentStepNo, Depth *int
+	DependsOn           []uuid.UUID
+	ContinuesTaskUUID   *uuid.UUID
+}
+
+// boardRow is a row of a task on the board.
 type boardRow struct {
-	state, attempt, outcome int16
-	enqueuedAt, claimedAt   *time.Time
-	reportedAt, dueAt       *time.Time
-	worker                  *uuid.UUID
-	err, checkpoint         json.RawMessage
-	wait                    *wait // nil: not waiting
-	begun                   bool  // the attempt has begun
+	TaskUUID              uuid.UUID
+	TaskState             *workflow.TaskState // nil: the row of a step
+	UpdatedAt             *time.Time
+	Priority              *int
+	Progress              []byte
+	StepNo                *int // nil: no step
+	State, Attempt        int16
+	Outcome               workflow.AttemptOutcome `sql:",omitzero"`
+	EnqueuedAt, ClaimedAt *time.Time
+	ReportedAt, DueAt     *time.Time
+	Worker                *uuid.UUID
+	Error, Checkpoint     json.RawMessage
+	Wait                  *wait // nil: not waiting
+	Begun                 bool  // the attempt has begun
 }
 
 type attemptRow struct {
-	attempt                           int16
-	outcome                           workflow.AttemptOutcome
-	enqueued, claimed, reported, done *time.Time
-	worker                            *uuid.UUID
-	result, err, checkpoint           json.RawMessage
-	reason                            *string
+	TaskUUID              uuid.UUID
+	TaskState             *workflow.TaskState // how the task ended; nil: it went on
+	TaskReason            *string
+	TaskProgress          []byte
+	StepNo                int // negative: the end of a task without an attempt
+	Attempt               int16
+	Outcome               workflow.AttemptOutcome
+	EnqueuedAt, ClaimedAt *time.Time
+	ReportedAt, AppliedAt *time.Time
+	Worker                *uuid.UUID
+	Result, Error         json.RawMessage
+	Reason                *string
+	Checkpoint            json.RawMessage
 }
 
-func scanTask(rows pgx.Rows) (*taskReader, int32, error) {
-	t := &Task{}
-	var plan int32
-	var parent *uuid.UUID
-	var parentStep, depth *int
-	err := rows.Scan(&t.UUID, &plan, &t.Priority, &t.Context, &t.CorrelationID, &t.ParentCorrelationID,
-		&t.Initiator, &t.SourceSystem, &t.Reason, &t.Tags, &t.RequestedAt, &t.StartAt, &parent, &parentStep, &depth, &t.DependsOn,
-		&t.ContinuesTask)
-	if parent != nil && parentStep != nil && depth != nil {
-		t.Parent = &ParentStep{Task: *parent, Step: *parentStep, Depth: *depth}
-	}
-	t.UpdatedAt = t.RequestedAt
-	return &taskReader{task: t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}, manual: map[int]*Manual{}}, plan, err
+// manualRow is an event of a task that names a step completed by hand, or a next task.
+type manualRow struct {
+	TaskUUID uuid.UUID
+	StepNo   *int
+	Manual
+	ContinuedBy *uuid.UUID
 }
 
-func scanEach(rows pgx.Rows, readers map[uuid.UUID]*taskReader, scan func(*taskReader, pgx.Rows, *uuid.UUID) (func(*taskReader), error)) error {
-	for rows.Next() {
-		var id uuid.UUID
-		keep, err := scan(nil, rows, &id)
-		if err != nil {
-			return err
-		}
-		if r := readers[id]; r != nil {
-			keep(r)
-		}
+func newTaskReader(r *taskRow) *taskReader {
+	t := &Task{UUID: r.UUID, Priority: r.Priority, Context: r.Context, CorrelationID: r.CorrelationID, ParentCorrelationID: r.ParentCorrelationID,
+		Initiator: r.Initiator, SourceSystem: r.SourceSystem, Reason: r.Reason, Tags: r.Tags, RequestedAt: r.RequestedAt,
+		UpdatedAt: r.RequestedAt, StartAt: r.StartAt, DependsOn: r.DependsOn, ContinuesTask: r.ContinuesTaskUUID}
+	if r.ParentTaskUUID != nil && r.ParentStepNo != nil && r.Depth != nil {
+		t.Parent = &ParentStep{Task: *r.ParentTaskUUID, Step: *r.ParentStepNo, Depth: *r.Depth}
 	}
-	return rows.Err()
+	return &taskReader{task: t, board: map[int]boardRow{}, attempts: map[int][]attemptRow{}, manual: map[int]*Manual{}}
 }
 
-func (*taskReader) scanBoard(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
-	var b boardRow
-	var no, state, outcome *int16
-	var updated *time.Time
-	var encoded []byte
-	var priority *int
-	err := rows.Scan(id, &state, &updated, &priority, &encoded,
-		&no, &b.state, &b.attempt, &outcome, &b.enqueuedAt, &b.claimedAt, &b.reportedAt, &b.dueAt, &b.worker, &b.err, &b.checkpoint, &b.wait, &b.begun)
-	if err != nil {
-		return nil, err
-	}
-	if outcome != nil {
-		b.outcome = *outcome
-	}
-	var progress *workflow.Progress
-	if state != nil {
-		if progress, err = workflow.DecodeProgress(encoded); err != nil {
-			return nil, fmt.Errorf("task %s: %w", *id, err)
+// part is a row that belongs to a task.
+type part interface{ of() uuid.UUID }
+
+func (b boardRow) of() uuid.UUID   { return b.TaskUUID }
+func (a attemptRow) of() uuid.UUID { return a.TaskUUID }
+func (m manualRow) of() uuid.UUID  { return m.TaskUUID }
+
+// readParts adds rows to the tasks that they belong to.
+func readParts[T part](readers map[uuid.UUID]*taskReader, add func(*taskReader, T) error) func(pgx.Rows) error {
+	return stmt.Rows(func(row *T) error {
+		if r := readers[(*row).of()]; r != nil {
+			return add(r, *row)
 		}
-	}
-	return func(r *taskReader) {
-		if no != nil {
-			r.board[int(*no)] = b
-		}
-		if progress == nil {
-			return
-		}
-		r.task.State, r.task.Progress, r.task.Priority = workflow.TaskState(*state), progress, *priority
-		if updated != nil {
-			r.task.UpdatedAt = *updated
-		}
-	}, nil
+		return nil
+	})
 }
 
-func (*taskReader) scanAttempt(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
-	var no int
-	var a attemptRow
-	var state *int16
-	var reason *string
-	var encoded []byte
-	err := rows.Scan(id, &state, &reason, &encoded,
-		&no, &a.attempt, &a.outcome, &a.enqueued, &a.claimed, &a.reported, &a.done, &a.worker, &a.result, &a.err, &a.reason, &a.checkpoint)
-	if err != nil {
-		return nil, err
-	}
-	var progress *workflow.Progress
-	if state != nil {
-		if progress, err = workflow.DecodeProgress(encoded); err != nil {
-			return nil, fmt.Errorf("task %s: %w", *id, err)
-		}
-	}
-	return func(r *taskReader) {
-		if no >= 0 {
-			r.attempts[no] = append(r.attempts[no], a)
-		}
-		if progress == nil {
-			return
-		}
-		t := r.task
-		t.State, t.Progress, t.FinalReason = workflow.TaskState(*state), progress, reason
-		t.CompletedAt, t.UpdatedAt = a.done, *a.done
-	}, nil
+func queueAttempts(b *pgx.Batch, read *stmt.Statement, ids []uuid.UUID, of parts, readers map[uuid.UUID]*taskReader) {
+	read.With(args{"tasks": ids, "results": of.results}).Queue(b).Query(readParts(readers, (*taskReader).addAttempt))
 }
 
-func (*taskReader) scanManual(rows pgx.Rows, id *uuid.UUID) (func(*taskReader), error) {
-	var no *int
-	var next *uuid.UUID
-	m := &Manual{}
-	err := rows.Scan(id, &no, &m.Actor, &m.Reason, &m.Metadata, &next)
-	return func(r *taskReader) {
-		switch {
-		case next != nil:
-			if t := r.task; len(t.ContinuedBy) < MaxContinuedBy {
-				t.ContinuedBy = append(t.ContinuedBy, *next)
-			}
-		case no != nil:
-			r.manual[*no] = m
+func (r *taskReader) addBoard(b boardRow) (err error) {
+	if b.StepNo != nil {
+		r.board[*b.StepNo] = b
+	}
+	t := r.task
+	if b.TaskState == nil {
+		return nil
+	}
+	t.State, t.Priority = *b.TaskState, *b.Priority
+	if b.UpdatedAt != nil {
+		t.UpdatedAt = *b.UpdatedAt
+	}
+	return t.decode(b.Progress)
+}
+
+func (r *taskReader) addAttempt(a attemptRow) error {
+	if a.StepNo >= 0 {
+		r.attempts[a.StepNo] = append(r.attempts[a.StepNo], a)
+	}
+	t := r.task
+	if a.TaskState == nil {
+		return nil
+	}
+	t.State, t.FinalReason = *a.TaskState, a.TaskReason
+	t.CompletedAt, t.UpdatedAt = a.AppliedAt, *a.AppliedAt
+	return t.decode(a.TaskProgress)
+}
+
+// decode reads the task's progress.
+func (t *Task) decode(progress []byte) (err error) {
+	if t.Progress, err = workflow.DecodeProgress(progress); err != nil {
+		return fmt.Errorf("task %s: %w", t.UUID, err)
+	}
+	return nil
+}
+
+func (r *taskReader) addManual(m manualRow) error {
+	switch t := r.task; {
+	case m.ContinuedBy != nil:
+		if len(t.ContinuedBy) < maxContinuedBy {
+			t.ContinuedBy = append(t.ContinuedBy, *m.ContinuedBy)
 		}
-	}, err
+	case m.StepNo != nil:
+		r.manual[*m.StepNo] = &m.Manual
+	}
+	return nil
 }
 
 // build fills in the steps from plan, progress, board and attempts.
@@ -174,63 +187,63 @@ func (r *taskReader) build() {
 // addAttempt adds the next attempt in the order of claims. manual is the latest result
 // set by hand, if any.
 func (s *Step) addAttempt(a attemptRow, manual *Manual) {
-	if s.LastAttemptAt == nil && a.enqueued != nil {
-		s.CreatedAt = *a.enqueued
+	if s.LastAttemptAt == nil && a.EnqueuedAt != nil {
+		s.CreatedAt = *a.EnqueuedAt
 	}
-	if a.claimed != nil {
-		s.LastAttemptAt = a.claimed
+	if a.ClaimedAt != nil {
+		s.LastAttemptAt = a.ClaimedAt
 	}
-	s.WorkerUUID, s.Checkpoint = a.worker, a.checkpoint
-	switch a.outcome {
+	s.WorkerUUID, s.Checkpoint = a.Worker, a.Checkpoint
+	switch a.Outcome {
 	case workflow.OutcomeSuccess:
-		s.Result, s.CompletedAt = a.result, a.done
-		s.StartedAt, s.ReportedAt, s.Manual = a.claimed, a.reported, nil
-		if a.reason != nil && *a.reason == manualReason {
+		s.Result, s.CompletedAt = a.Result, a.AppliedAt
+		s.StartedAt, s.ReportedAt, s.Manual = a.ClaimedAt, a.ReportedAt, nil
+		if a.Reason != nil && *a.Reason == manualReason {
 			s.Manual = manual
 		}
 	case workflow.OutcomeCancelled: // neither: its outcome is not known
 	default:
-		s.LastFailureAt, s.Error, s.Reason = a.reported, a.err, a.reason
-		s.StartedAt, s.ReportedAt = a.claimed, a.reported
+		s.LastFailureAt, s.Error, s.Reason = a.ReportedAt, a.Error, a.Reason
+		s.StartedAt, s.ReportedAt = a.ClaimedAt, a.ReportedAt
 	}
 }
 
 func (s *Step) addBoard(b boardRow) {
-	s.State, s.Ready = boardState(b), b.state == 2
-	if s.LastAttemptAt == nil && b.enqueuedAt != nil {
-		s.CreatedAt = *b.enqueuedAt
+	s.State, s.Ready = boardState(b), b.State == boardClaimable
+	if s.LastAttemptAt == nil && b.EnqueuedAt != nil {
+		s.CreatedAt = *b.EnqueuedAt
 	}
-	s.Attempts, s.Checkpoint = int(b.attempt), b.checkpoint
-	if b.claimedAt != nil {
-		s.LastAttemptAt, s.WorkerUUID = b.claimedAt, b.worker
+	s.Attempts, s.Checkpoint = int(b.Attempt), b.Checkpoint
+	if b.ClaimedAt != nil {
+		s.LastAttemptAt, s.WorkerUUID = b.ClaimedAt, b.Worker
 	}
 	switch {
-	case b.wait != nil:
-		s.Waiting = &Waiting{Kind: b.wait.Kind, Event: b.wait.Event, Key: b.wait.Key, Prompt: b.wait.Prompt, TaskUUID: b.wait.TaskUUID, Until: b.dueAt}
-	case b.state == 1:
-		s.NextRetryAt = b.dueAt
+	case b.Wait != nil:
+		s.Waiting = &Waiting{Kind: b.Wait.Kind, Event: b.Wait.Event, Key: b.Wait.Key, Prompt: b.Wait.Prompt, TaskUUID: b.Wait.TaskUUID, Until: b.DueAt}
+	case b.State == boardScheduled:
+		s.NextRetryAt = b.DueAt
 	}
-	if b.err != nil {
-		s.Error, s.StartedAt, s.ReportedAt = b.err, b.claimedAt, b.reportedAt
+	if b.Error != nil {
+		s.Error, s.StartedAt, s.ReportedAt = b.Error, b.ClaimedAt, b.ReportedAt
 	}
 }
 
 func boardState(b boardRow) workflow.StepState {
-	switch b.state {
-	case 1:
-		if b.wait != nil && b.begun {
+	switch b.State {
+	case boardScheduled:
+		if b.Wait != nil && b.Begun {
 			return workflow.StepInProgress
 		}
-		if b.attempt > 0 {
+		if b.Attempt > 0 {
 			return workflow.StepWaitingForRetry
 		}
 		return workflow.StepPending
-	case 2:
+	case boardClaimable:
 		return workflow.StepEnqueued
-	case 3:
+	case boardInProgress:
 		return workflow.StepInProgress
 	}
-	if workflow.AttemptOutcome(b.outcome) == workflow.OutcomeSuccess {
+	if b.Outcome == workflow.OutcomeSuccess {
 		return workflow.StepEnqueuedForOrchestration
 	}
 	return workflow.StepEnqueuedAsErrorForOrchestration

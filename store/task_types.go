@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -28,59 +29,60 @@ type TaskType struct {
 	CreatedBy, UpdatedBy string
 }
 
-const (
-	taskTypeColumns = planColumns + `, t.created_at, t.updated_at, t.created_by, t.updated_by
+const taskTypeColumns = planColumns + `, t.created_at, t.updated_at, t.created_by, t.updated_by
 from tasker.task_types t join tasker.namespaces n using (namespace_id)
 cross join lateral (
     select * from tasker.plans where namespace_id = t.namespace_id and name = t.name and current
     order by deprecated_at is null desc, version_key desc, version collate "C" desc limit 1) p`
 
+var (
 	// putTaskType makes a template a task type and returns who registered it last.
 	// Index: the primary key; the unique name of the namespace.
-	putTaskType = `
+	putTaskType = compile(`
 insert into tasker.task_types (namespace_id, name, version, created_by, updated_by)
-select namespace_id, $2, $3, $4, $4 from tasker.namespaces where name = $1
-on conflict (name, namespace_id) do update set version = excluded.version, updated_by = excluded.updated_by, updated_at = now()`
+select namespace_id, @name, @version, @actor, @actor from tasker.namespaces where name = @namespace
+on conflict (name, namespace_id) do update set version = excluded.version, updated_by = excluded.updated_by, updated_at = now()`)
 
 	// foreignTemplate checks whether the name belongs to a template that is not a type.
 	// Index: plans_current; the primary key.
-	foreignTemplate = `
+	foreignTemplate = compile(`
 select exists (select from tasker.plans p join tasker.namespaces n using (namespace_id)
-               where n.name = $1 and p.name = $2 and p.current
-                 and not exists (select from tasker.task_types t where t.namespace_id = p.namespace_id and t.name = p.name))`
+               where n.name = @namespace and p.name = @name and p.current
+                 and not exists (select from tasker.task_types t where t.namespace_id = p.namespace_id and t.name = p.name))`)
 
 	// deleteTaskType deletes a type and hides its templates from new tasks; existing
 	// tasks have their plans by number.
-	deleteTaskType = `
+	deleteTaskType = compile(`
 with gone as (
-    delete from tasker.task_types t using tasker.namespaces n where n.namespace_id = t.namespace_id and n.name = $1 and t.name = $2
+    delete from tasker.task_types t using tasker.namespaces n where n.namespace_id = t.namespace_id and n.name = @namespace and t.name = @name
     returning t.namespace_id, t.name
 )
-update tasker.plans p set current = false from gone g where p.namespace_id = g.namespace_id and p.name = g.name and p.current`
+update tasker.plans p set current = false from gone g where p.namespace_id = g.namespace_id and p.name = g.name and p.current`)
+
+	readTaskType  = compile(`select ` + taskTypeColumns + ` where t.name = @name and n.name = @namespace`)
+	listTaskTypes = compile(`select ` + taskTypeColumns + ` where @namespace = '' or n.name = @namespace order by n.name, t.name limit @limit offset @offset`)
 )
 
-// scanTaskType reads taskTypeColumns.
-func (s *Store) scanTaskType(row pgx.CollectableRow) (TaskType, error) {
-	var t TaskType
-	var r planRow
-	err := row.Scan(&r.id, &r.queue, &r.document, &r.current, &r.callables, &t.CreatedAt, &t.UpdatedAt, &t.CreatedBy, &t.UpdatedBy)
-	if err == nil {
-		t.Plan, err = s.plans.compile(r)
-	}
+// taskTypeRow is a row of taskTypeColumns.
+type taskTypeRow struct {
+	planRow
+	CreatedAt, UpdatedAt time.Time
+	CreatedBy, UpdatedBy string
+}
+
+func (s *Store) taskType(r taskTypeRow) (t TaskType, err error) {
+	t = TaskType{CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, CreatedBy: r.CreatedBy, UpdatedBy: r.UpdatedBy}
+	t.Plan, err = s.plans.compile(r.planRow)
 	return t, err
 }
 
 // oneTaskType reads one task type, or ErrNotFound.
-func (s *Store) oneTaskType(ctx context.Context, db querier, namespace, name string) (TaskType, error) {
-	rows, err := db.Query(ctx, `select `+taskTypeColumns+` where t.name = $2 and n.name = $1`, namespace, name)
+func (s *Store) oneTaskType(ctx context.Context, db stmt.Querier, namespace, name string) (TaskType, error) {
+	row, err := oneOf[taskTypeRow](ctx, db, readTaskType.With(args{"namespace": namespace, "name": name}))
 	if err != nil {
 		return TaskType{}, err
 	}
-	t, err := pgx.CollectExactlyOneRow(rows, s.scanTaskType)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return t, ErrNotFound
-	}
-	return t, err
+	return s.taskType(row)
 }
 
 // PutTaskType registers the template of a task type and records the operator. The
@@ -93,11 +95,11 @@ func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, wh
 		return TaskType{}, nil, err
 	}
 	return s.changeTaskType(ctx, "put_task_type", "register the task type", template.Namespace, template.Name, by, func(tx pgx.Tx) (TaskType, error) {
-		var foreign bool
 		if err := r.take(ctx, tx); err != nil {
 			return TaskType{}, err
 		}
-		if err := tx.QueryRow(ctx, foreignTemplate, template.Namespace, template.Name).Scan(&foreign); err != nil {
+		foreign, err := stmt.One[bool](ctx, tx, foreignTemplate.With(args{"namespace": template.Namespace, "name": template.Name}))
+		if err != nil {
 			return TaskType{}, err
 		}
 		if foreign {
@@ -110,7 +112,8 @@ func (s *Store) PutTaskType(ctx context.Context, template *workflow.Template, wh
 		if len(registered.Refused) > 0 {
 			return TaskType{}, ErrVersionUsed
 		}
-		if _, err := tx.Exec(ctx, putTaskType, template.Namespace, template.Name, template.Version, by.Actor); err != nil {
+		if _, err := run(ctx, tx, putTaskType.With(args{"namespace": template.Namespace, "name": template.Name,
+			"version": template.Version, "actor": by.Actor})); err != nil {
 			return TaskType{}, err
 		}
 		return s.oneTaskType(ctx, tx, template.Namespace, template.Name)
@@ -126,7 +129,7 @@ func (s *Store) DeleteTaskType(ctx context.Context, namespace, name string, by O
 		if err != nil {
 			return was, err
 		}
-		_, err = tx.Exec(ctx, deleteTaskType, namespace, name)
+		_, err = run(ctx, tx, deleteTaskType.With(args{"namespace": namespace, "name": name}))
 		return was, err
 	})
 }
@@ -136,17 +139,15 @@ func (s *Store) DeleteTaskType(ctx context.Context, namespace, name string, by O
 func (s *Store) changeTaskType(ctx context.Context, flow, doing, namespace, name string, by OperatorAction,
 	change func(tx pgx.Tx) (TaskType, error)) (t TaskType, signals []signal.Signal, err error) {
 	by.Target, by.Matched, by.Changed = map[string]any{"namespace": namespace, "name": name}, 1, 1
-	err = s.call(ctx, flow, doing, func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			if t, err = change(tx); err != nil {
-				return nil, err
-			}
-			if err := insertAction(ctx, tx, by); err != nil {
-				return nil, err
-			}
-			signals = []signal.Signal{{Topic: signal.TopicControl}}
-			return signals, nil
-		})
+	err = s.transaction(ctx, flow, doing, func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		if t, err = change(tx); err != nil {
+			return nil, err
+		}
+		if err := insertAction(ctx, tx, by); err != nil {
+			return nil, err
+		}
+		signals = []signal.Signal{{Topic: signal.TopicControl}}
+		return signals, nil
 	})
 	s.ForgetPlanNames() // also of a transaction that was rolled back
 	return t, signals, err
@@ -168,13 +169,12 @@ const MaxTaskTypesShown = 1000
 // name: from the one at offset on, up to limit.
 func (s *Store) TaskTypes(ctx context.Context, namespace string, limit, offset int) (list []TaskType, err error) {
 	err = s.repeatable(ctx, "task_types", "list the task types", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select `+taskTypeColumns+` where $1 = '' or n.name = $1 order by n.name, t.name limit $2 offset $3`,
-			namespace, limit, offset)
-		if err != nil {
+		list = []TaskType{}
+		return stmt.Each(ctx, db, listTaskTypes.With(args{"namespace": namespace, "limit": limit, "offset": offset}), func(r *taskTypeRow) error {
+			t, err := s.taskType(*r)
+			list = append(list, t)
 			return err
-		}
-		list, err = pgx.CollectRows(rows, s.scanTaskType)
-		return err
+		})
 	})
 	return list, err
 }
@@ -182,12 +182,12 @@ func (s *Store) TaskTypes(ctx context.Context, namespace string, limit, offset i
 // planOfType finds the plan of the highest version of a task type that is not deprecated,
 // in all namespaces if none is named.
 // Index: the primary keys, plans_highest.
-const planOfType = `select ` + planColumns + `
+var planOfType = compile(`select ` + planColumns + `
 from tasker.task_types t join tasker.namespaces n using (namespace_id)
 cross join lateral (
     select * from tasker.plans where namespace_id = t.namespace_id and name = t.name and current and deprecated_at is null
     order by version_key desc, version collate "C" desc limit 1) p
-where t.name = $2 and ($1 = '' or n.name = $1) limit 2`
+where t.name = @name and (@namespace = '' or n.name = @namespace) limit 2`)
 
 // typeVersion stands for the enqueued version of a task type in the cache: no template
 // has it.
@@ -203,21 +203,17 @@ func (s *Store) PlanOfType(ctx context.Context, namespace, name string) (*Plan, 
 	}
 	var plan *Plan
 	err := s.repeatable(ctx, "plan_of_type", "look for the task type", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, planOfType, namespace, name)
-		if err != nil {
-			return err
-		}
-		plans, err := pgx.CollectRows(rows, s.plans.scan)
+		found, err := stmt.All[planRow](ctx, db, planOfType.With(args{"namespace": namespace, "name": name}))
 		switch {
 		case err != nil:
 			return err
-		case len(plans) == 0:
+		case len(found) == 0:
 			return ErrNotFound
-		case len(plans) > 1:
+		case len(found) > 1:
 			return ErrTaskTypeAmbiguous
 		}
-		plan = plans[0]
-		return nil
+		plan, err = s.plans.compile(found[0])
+		return err
 	})
 	if err == nil {
 		s.plans.remember(key, plan, time.Now())

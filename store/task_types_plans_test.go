@@ -18,11 +18,11 @@ func TestTaskTypeStatementsStayOnTheirIndexes(t *testing.T) {
 			first, last)
 	}
 	statements := []hotStatement{
-		{"planOfType", planOfType, []any{"big", "t2"}, 1, 1},
-		{"planOfType anywhere", planOfType, []any{"", "t2"}, 2, 1},
-		{"putTaskType", putTaskType, []any{"big", "t2", "1.0.0", "b"}, 1, 0},
-		{"foreignTemplate", foreignTemplate, []any{"big", "t2"}, 1, 1},
-		{"deleteTaskType", deleteTaskType, []any{"big", "none"}, 1, 0},
+		{"planOfType", planOfType.With(args{"namespace": "big", "name": "t2"}), 1, 1},
+		{"planOfType anywhere", planOfType.With(args{"namespace": "", "name": "t2"}), 2, 1},
+		{"putTaskType", putTaskType.With(args{"namespace": "big", "name": "t2", "version": "1.0.0", "actor": "b"}), 1, 0},
+		{"foreignTemplate", foreignTemplate.With(args{"namespace": "big", "name": "t2"}), 1, 1},
+		{"deleteTaskType", deleteTaskType.With(args{"namespace": "big", "name": "none"}), 1, 0},
 	}
 	fill(1, 6)
 	old := newExplainer(t, db.DSN, "force_generic_plan")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -37,7 +38,7 @@ type Task struct {
 	// ContinuesTask is the task whose handler has named this one as the next; nil: none.
 	ContinuesTask *uuid.UUID
 	// ContinuedBy are the tasks that handlers of this one have named, the oldest
-	// first, at most MaxContinuedBy; read with results only.
+	// first, at most maxContinuedBy; read with results only.
 	ContinuedBy []uuid.UUID
 	// Batches are the steps created at run time, by number; nil: none.
 	Batches map[int]Batch
@@ -70,8 +71,8 @@ type Step struct {
 	Checkpoint    json.RawMessage // of the step, or of its newest attempt; read with results only
 }
 
-// MaxContinuedBy bounds the next tasks shown.
-const MaxContinuedBy = 100
+// maxContinuedBy bounds the next tasks shown.
+const maxContinuedBy = 100
 
 // StepName is the name of a step, also of one created at run time; empty if it does not
 // exist.
@@ -119,41 +120,43 @@ func (t *Task) Counts() workflow.StepCounts {
 // state and progress of a live task are in its board row, those of an ended one with its
 // attempts.
 // Index: the primary keys.
-const (
-	readTaskRow = `
-select task_uuid, plan_id, priority, case when $2 then context end, coalesce(correlation_id, task_uuid), parent_correlation_id,
+var (
+	readTaskRow = compile(`
+select task_uuid, plan_id, priority, case when @context then context end as context, coalesce(correlation_id, task_uuid) as correlation_id, parent_correlation_id,
        initiator, source_system, reason, tags, requested_at, start_at, parent_task_uuid, parent_step_no, depth, depends_on,
        continues_task_uuid
-from tasker.tasks where task_uuid = any ($1)`
-	readBoard = `
+from tasker.tasks where task_uuid = any (@tasks)`)
+	readBoard = compile(`
 select task_uuid, task_state, updated_at, priority, progress,
-       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when $2 then checkpoint end,
-       case when state = 1 then wait end, token is not null
-from tasker.board where task_uuid = any ($1)`
+       step_no, state, attempt, outcome, enqueued_at, claimed_at, reported_at, due_at, worker, error, case when @results then checkpoint end as checkpoint,
+       case when state = {scheduled} then wait end as wait, token is not null as begun
+from tasker.board where task_uuid = any (@tasks)`)
 	// readAttempts excludes batches; with several tasks it reads some needlessly.
-	readAttempts = `
+	readAttempts = compile(`
 select ` + attemptFields + `
-from tasker.step_attempts a where a.task_uuid = any ($1)
+from tasker.step_attempts a where a.task_uuid = any (@tasks)
   and a.step_no < (select max(p.steps) from (
-                       select distinct t.plan_id from unnest($1::uuid[]) k(id)
+                       select distinct t.plan_id from unnest(@tasks::uuid[]) k(id)
                        cross join lateral (select plan_id from tasker.tasks where task_uuid = k.id limit 1) t) d -- one partition for each
                    cross join lateral (select cardinality(steps) as steps from tasker.plans where plan_id = any (array[d.plan_id]) limit 1) p)
-order by a.task_uuid, a.step_no, a.token`
+order by a.task_uuid, a.step_no, a.token`)
 	// readBatchAttempts are those of the present batches, without those of former batches
 	// with their numbers, of which there may be many more.
-	readBatchAttempts = `
+	readBatchAttempts = compile(`
 select ` + attemptFields + `
 from tasker.batches d cross join lateral (
     select * from tasker.step_attempts where task_uuid = d.task_uuid and step_no = d.step_no and token > d.since) a
-where d.task_uuid = any ($1) order by a.task_uuid, a.step_no, a.token`
-	attemptFields = `a.task_uuid, a.task_state, a.task_reason, a.task_progress,
-       a.step_no, a.attempt, a.outcome, a.enqueued_at, a.claimed_at, a.reported_at, a.applied_at, a.worker, case when $2 then a.result end, a.error, a.reason,
-       case when $2 then a.checkpoint end`
-	readManual = `
-select task_uuid, (metadata->>'step')::int, actor, coalesce(reason, ''), metadata->'metadata', (metadata->>'continued_by')::uuid
-from tasker.task_events where task_uuid = any ($1) and (metadata->>'action' = '` + workflow.ActionComplete + `' or metadata ? 'continued_by')
-order by task_uuid, at, seq`
+where d.task_uuid = any (@tasks) order by a.task_uuid, a.step_no, a.token`)
+	readManual = compile(`
+select task_uuid, (metadata->>'step')::int as step_no, actor, coalesce(reason, '') as reason, metadata->'metadata' as metadata,
+       (metadata->>'continued_by')::uuid as continued_by
+from tasker.task_events where task_uuid = any (@tasks) and (metadata->>'action' = '` + workflow.ActionComplete + `' or metadata ? 'continued_by')
+order by task_uuid, at, seq`)
 )
+
+const attemptFields = `a.task_uuid, a.task_state, a.task_reason, a.task_progress,
+       a.step_no, a.attempt, a.outcome, a.enqueued_at, a.claimed_at, a.reported_at, a.applied_at, a.worker, case when @results then a.result end as result, a.error, a.reason,
+       case when @results then a.checkpoint end as checkpoint`
 
 // parts are the optional parts of a task; each may be large.
 type parts struct {
@@ -197,20 +200,15 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Ta
 		defer s.rollback(tx) // read only: nothing to commit
 		var plans []int32
 		b := &pgx.Batch{}
-		b.Queue(readTaskRow, ids, of.context).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				r, plan, err := scanTask(rows)
-				if err != nil {
-					return err
-				}
-				byID[r.task.UUID], tasks, plans = r, append(tasks, r.task), append(plans, plan)
-			}
-			return rows.Err()
-		})
-		b.Queue(readBoard, ids, of.results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanBoard) })
-		b.Queue(readAttempts, ids, of.results).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanAttempt) })
+		readTaskRow.With(args{"tasks": ids, "context": of.context}).Queue(b).Query(stmt.Rows(func(r *taskRow) error {
+			byID[r.UUID] = newTaskReader(r)
+			tasks, plans = append(tasks, byID[r.UUID].task), append(plans, r.PlanID)
+			return nil
+		}))
+		readBoard.With(args{"tasks": ids, "results": of.results}).Queue(b).Query(readParts(byID, (*taskReader).addBoard))
+		queueAttempts(b, readAttempts, ids, of, byID)
 		if of.links {
-			b.Queue(readManual, ids).Query(func(rows pgx.Rows) error { return scanEach(rows, byID, (*taskReader).scanManual) })
+			readManual.With(args{"tasks": ids}).Queue(b).Query(readParts(byID, (*taskReader).addManual))
 		}
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -240,63 +238,154 @@ func (s *Store) readTasks(ctx context.Context, ids []uuid.UUID, of parts) ([]*Ta
 
 // Index: the primary keys. A reopened task has earlier ends; only tasks that the board
 // does not hold have ended.
-const taskEnds = `
+var taskEnds = compile(`
 select distinct on (a.task_uuid) a.task_uuid, a.task_state from tasker.step_attempts a
-where a.task_uuid = any ($1) and a.task_state is not null
+where a.task_uuid = any (@tasks) and a.task_state is not null
   and not exists (select from tasker.board b where b.task_uuid = a.task_uuid and b.slot = 0)
-order by a.task_uuid, a.token desc`
+order by a.task_uuid, a.token desc`)
 
 // TaskEnds returns the state of those of the tasks that have ended.
 func (s *Store) TaskEnds(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]workflow.TaskState, error) {
-	ends := map[uuid.UUID]workflow.TaskState{}
-	err := s.repeatable(ctx, "task_ends", "look for ended tasks", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, taskEnds, ids)
-		if err != nil {
-			return err
-		}
-		var id uuid.UUID
-		var state int16
-		_, err = pgx.ForEachRow(rows, []any{&id, &state}, func() error {
-			ends[id] = workflow.TaskState(state)
-			return nil
-		})
-		return err
-	})
+	type row struct {
+		TaskUUID  uuid.UUID
+		TaskState workflow.TaskState
+	}
+	list, err := readAll[row](ctx, s, "task_ends", "look for ended tasks", taskEnds.With(args{"tasks": ids}))
+	ends := make(map[uuid.UUID]workflow.TaskState, len(list))
+	for _, r := range list {
+		ends[r.TaskUUID] = r.TaskState
+	}
 	return ends, err
 }
 
 // Index: the primary key.
-const watchTask = `update tasker.board set watched = true where task_uuid = $1 and slot = 0`
+var watchTask = compile(`update tasker.board set watched = true where task_uuid = @task and slot = 0`)
 
 // Watch requests a signal on TopicTasks when the task ends. It returns false if there
 // will be none: the task has ended already, or does not exist. Claims and applies that
 // skip the locked row look again, see Claim and Taken.Skipped.
 func (s *Store) Watch(ctx context.Context, id uuid.UUID) (alive bool, err error) {
-	err = s.repeatable(ctx, "watch", "watch the task", func(ctx context.Context, db *conn) error {
-		tag, err := db.Exec(ctx, watchTask, id)
-		alive = tag.RowsAffected() > 0
-		return err
-	})
-	return alive, err
+	n, err := execute(ctx, s, "watch", "watch the task", watchTask.With(args{"task": id}))
+	return n > 0, err
 }
+
+var stepResults = compile(`
+select step_no, result from tasker.step_attempts
+where task_uuid = @task and step_no = any (@steps) and outcome = {success} order by token`)
 
 // StepResults reads the results of completed steps by number: those that a handler reads
 // beyond its direct parents.
 func (s *Store) StepResults(ctx context.Context, task uuid.UUID, steps []int) (map[int]json.RawMessage, error) {
-	results := map[int]json.RawMessage{}
-	err := s.repeatable(ctx, "step_results", "read results", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, `select step_no, result from tasker.step_attempts
-			where task_uuid = $1 and step_no = any ($2) and outcome = 1 order by token`, task, steps)
-		if err != nil {
-			return err
-		}
-		var no int
-		var result []byte
-		_, err = pgx.ForEachRow(rows, []any{&no, &result}, func() error {
-			results[no] = append(json.RawMessage(nil), result...)
-			return nil
-		})
-		return err
-	})
+	type row struct {
+		StepNo int
+		Result json.RawMessage
+	}
+	list, err := readAll[row](ctx, s, "step_results", "read results", stepResults.With(args{"task": task, "steps": steps}))
+	results := make(map[int]json.RawMessage, len(list))
+	for _, r := range list {
+		results[r.StepNo] = r.Result
+	}
 	return results, err
+}
+
+// TaskFilter selects tasks for a list; zero values select everything.
+type TaskFilter struct {
+	Namespace    string
+	Name         string
+	State        workflow.TaskState // 0: all
+	Initiator    string
+	SourceSystem string
+	Limit        int // 1–1,000
+	Offset       int
+}
+
+// CountLimit bounds the count of tasks for a list. A filter that selects more sets
+// TaskPage.CountIsBound: counting further would read the whole ledger for a number
+// without use.
+const CountLimit = 100_000
+
+// TaskPage is one page of a list, newest first.
+type TaskPage struct {
+	Tasks        []*Task
+	Total        int
+	CountIsBound bool // Total is CountLimit and there are more
+}
+
+// listWhere is shared by the page and its count. A pending task that has been claimed is
+// shown as steps_in_process but stored as pending; the filter uses the stored state.
+// Index: tasks' primary key backwards, or tasks_by_queue; and the primary keys.
+const listWhere = `
+from tasker.tasks t left join tasker.board b on b.task_uuid = t.task_uuid and b.slot = 0
+where (@namespace = '' or t.queue = (select namespace_id from tasker.namespaces where name = @namespace))
+  and (@name = '' or t.plan_id in (select plan_id from tasker.plans where name = @name))
+  and (@state = 0 or @state = coalesce(b.task_state, (select task_state from tasker.step_attempts
+                                              where task_uuid = t.task_uuid and task_state is not null limit 1)))
+  and (@initiator = '' or t.initiator = @initiator)
+  and (@source_system = '' or t.source_system = @source_system)`
+
+var (
+	listTasks  = compile(`select t.task_uuid ` + listWhere + ` order by t.task_uuid desc limit @limit offset @offset`)
+	countTasks = compile(`select count(*) from (select 1 ` + listWhere + ` limit @limit) c`)
+
+	contextBytes = compile(`select coalesce(sum(octet_length(context::text)), 0)::bigint from tasker.tasks where task_uuid = any (@tasks)`)
+	readContexts = compile(`select task_uuid, context from tasker.tasks where task_uuid = any (@tasks)`)
+)
+
+// Tasks lists tasks, newest first, with their steps but without contexts and
+// results.
+func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
+	var page TaskPage
+	var ids []uuid.UUID
+	err := s.repeatable(ctx, "list_tasks", "list tasks", func(ctx context.Context, db *conn) error {
+		filter := args{"namespace": f.Namespace, "name": f.Name, "state": int16(f.State), "initiator": f.Initiator, "source_system": f.SourceSystem}
+		b := &pgx.Batch{}
+		b.Queue(planForValues)
+		listTasks.With(filter.And(args{"limit": f.Limit, "offset": f.Offset})).Queue(b).Query(stmt.Into(&ids))
+		countTasks.With(filter.And(args{"limit": CountLimit + 1})).Queue(b).Query(stmt.Row(&page.Total))
+		return db.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return page, err
+	}
+	if page.Total > CountLimit {
+		page.Total, page.CountIsBound = CountLimit, true
+	}
+	if len(ids) == 0 {
+		return page, nil
+	}
+	tasks, err := s.readTasks(ctx, ids, parts{})
+	if err != nil {
+		return page, err
+	}
+	byID := make(map[uuid.UUID]*Task, len(tasks))
+	for _, t := range tasks {
+		byID[t.UUID] = t
+	}
+	for _, id := range ids {
+		if t := byID[id]; t != nil {
+			page.Tasks = append(page.Tasks, t)
+		}
+	}
+	return page, nil
+}
+
+// ContextBytes is how long the contexts of tasks are together.
+func (s *Store) ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error) {
+	return readOne[int64](ctx, s, "context_bytes", "measure contexts", contextBytes.With(args{"tasks": ids}))
+}
+
+// taskContext is the context of a task.
+type taskContext struct {
+	TaskUUID uuid.UUID
+	Context  json.RawMessage
+}
+
+// Contexts reads the contexts of tasks.
+func (s *Store) Contexts(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]json.RawMessage, error) {
+	list, err := readAll[taskContext](ctx, s, "contexts", "read contexts", readContexts.With(args{"tasks": ids}))
+	contexts := make(map[uuid.UUID]json.RawMessage, len(list))
+	for _, t := range list {
+		contexts[t.TaskUUID] = t.Context
+	}
+	return contexts, err
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -9,6 +11,8 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/signal/notify"
 	"github.com/tasker-go/tasker/signal/wal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // The driver's types, for packages that pass transactions on without importing the
@@ -23,11 +27,6 @@ type (
 	// PoolConfig is the configuration of a pool.
 	PoolConfig = pgxpool.Config
 )
-
-// querier is the part of a connection or a transaction that reads need.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
 
 // guest runs statements in a transaction of the caller, on a connection with unknown
 // settings: the store's planner settings may be missing, and the pool may use any of
@@ -46,7 +45,7 @@ func guestOf(tx pgx.Tx) guest {
 	return g
 }
 
-// Query implements querier.
+// Query implements stmt.Querier.
 func (g guest) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return g.tx.Query(ctx, sql, append([]any{g.mode}, args...)...)
 }
@@ -88,10 +87,144 @@ func (g guest) announce(ctx context.Context, how Announce, signals []signal.Sign
 	}
 	b := &pgx.Batch{}
 	queueStatement(b, signals, statement)
+	return g.execAll(ctx, b)
+}
+
+// execAll executes the statements of a batch one by one.
+func (g guest) execAll(ctx context.Context, b *pgx.Batch) error {
 	for _, q := range b.QueuedQueries {
 		if err := g.exec(ctx, q.SQL, q.Arguments...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takenIdentities returns those that tasks have.
+// Index: the primary key.
+var takenIdentities = compile(`
+select identity from tasker.task_identities where identity = any (@identities::bytea[]) and expires_at > statement_timestamp()`)
+
+// CreateTasksIn creates tasks within a transaction that its caller ends: they exist when
+// it commits. All of it has been validated. The answer has one entry per task, in order.
+//
+// A duplicate is an answer, not an error; no statement fails because of it, so the
+// transaction can continue. If another open transaction creates a task with the same
+// identity, the call waits for its end, as any insert into a unique index does. Above
+// read committed a duplicate created since the transaction's snapshot is a serialization
+// failure. After an error of the server the transaction can only be rolled back.
+//
+// The identities of the created tasks stay locked until the caller commits, and creations
+// of the same tasks elsewhere are answered as busy. So: create late, commit soon.
+func CreateTasksIn(ctx context.Context, tx Tx, how Announce, tasks ...NewTask) ([]CreatedTask, error) {
+	answers, err := createTasksIn(ctx, guestOf(tx), how, tasks)
+	if err != nil {
+		return nil, classify("create tasks in a transaction", err)
+	}
+	return answers, nil
+}
+
+func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) ([]CreatedTask, error) {
+	chosen := distinctIdentities(tasks)
+	// Inserting a taken identity would lock it until the caller's commit, and block all
+	// other requests for the same task.
+	if err := g.passOver(ctx, tasks, chosen); err != nil {
+		return nil, err
+	}
+	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
+		return nil, err
+	}
+	create, signals, err := creation(tasks, chosen, nil)
+	if err != nil {
+		return nil, err
+	}
+	accepted := make(acceptedTasks, len(tasks))
+	if err := accepted.create(ctx, g, create); err != nil {
+		return nil, err
+	}
+	answers := make([]CreatedTask, len(tasks))
+	if err := answerCreated(ctx, g, tasks, accepted, answers); err != nil {
+		return nil, err
+	}
+	if len(accepted) == 0 {
+		return answers, nil
+	}
+	if err := g.relate(ctx, tasks, chosen); err != nil {
+		return nil, err
+	}
+	return answers, g.announce(ctx, how, signals)
+}
+
+// passOver removes the tasks whose identities are taken.
+func (g guest) passOver(ctx context.Context, tasks []NewTask, chosen []bool) error {
+	wanted := make([][]byte, 0, len(tasks))
+	for i := range tasks {
+		if chosen[i] && tasks[i].Identity != nil {
+			wanted = append(wanted, tasks[i].Identity[:])
+		}
+	}
+	taken := map[workflow.Identity]bool{}
+	if err := stmt.Each(ctx, g, takenIdentities.With(args{"identities": wanted}), func(identity *[]byte) error {
+		taken[workflow.Identity(*identity)] = true
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range tasks {
+		chosen[i] = chosen[i] && (tasks[i].Identity == nil || !taken[*tasks[i].Identity])
+	}
+	return nil
+}
+
+// TxPlans reads plans over transactions of the caller and caches them as a store does. It
+// is for programs without a store. It is safe for concurrent use.
+type TxPlans struct{ cache planCache }
+
+// NewTxPlans returns an empty cache.
+func NewTxPlans() *TxPlans { return &TxPlans{cache: newPlanCache()} }
+
+// On returns the lookup that reads uncached plans over tx.
+func (p *TxPlans) On(tx Tx) PlansOnTx { return PlansOnTx{p, tx} }
+
+// PlansOnTx looks for plans within one transaction.
+type PlansOnTx struct {
+	plans *TxPlans
+	tx    Tx
+}
+
+// PlanNamed returns the current plan of a template version, or ErrNotFound. No
+// version means the highest that is not deprecated.
+func (p PlansOnTx) PlanNamed(ctx context.Context, namespace, name, version string) (*Plan, error) {
+	key := planKey{namespace, name, version}
+	if plan, ok := p.plans.cache.named(key, time.Now()); ok {
+		return plan, nil
+	}
+	plan, err := p.plans.cache.read(ctx, guestOf(p.tx), key.lookUp())
+	if err != nil {
+		return nil, classify(fmt.Sprintf("look for template %s/%s:%s", namespace, name, version), err)
+	}
+	p.plans.cache.remember(key, plan, time.Now())
+	return plan, nil
+}
+
+// UsePlan is Store.UsePlan within the transaction: the plan becomes the current one of
+// its version when that commits.
+func (p PlansOnTx) UsePlan(ctx context.Context, plan *Plan) (*Plan, error) {
+	if plan.used.Load() {
+		return plan, nil
+	}
+	g := guestOf(p.tx)
+	chosen, settled, err := planForUse(ctx, g, plan)
+	if err != nil {
+		return nil, classify(fmt.Sprintf("use template %s/%s:%s", plan.Template.Namespace, plan.Template.Name, plan.Template.Version), err)
+	}
+	if chosen != plan.ID {
+		if plan, err = p.plans.cache.read(ctx, g, readPlan.With(args{"plan_id": chosen})); err != nil {
+			return nil, classify(fmt.Sprintf("read plan %d", chosen), err)
+		}
+	}
+	if settled {
+		plan.used.Store(true)
+	}
+	return plan, nil
 }

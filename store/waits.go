@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -56,39 +57,39 @@ type Waiting struct {
 	Until    *time.Time // nil: without limit
 }
 
-// endColumns are ends of waits, column by column.
-type endColumns struct {
-	outcomes        []*int16
-	retryable       []*bool
-	results, errors []*string
+// waitEnd is how a wait ends; zero: it goes on.
+type waitEnd struct {
+	Outcome   workflow.AttemptOutcome `sql:",omitzero"`
+	Retryable *bool
+	Result    json.RawMessage
+	Error     json.RawMessage
 }
 
-func (c *endColumns) add(end *workflow.StepEnd) {
-	if end == nil {
-		c.outcomes, c.retryable = append(c.outcomes, nil), append(c.retryable, nil)
-		c.results, c.errors = append(c.results, nil), append(c.errors, nil)
-		return
+func waitEndOf(end *workflow.StepEnd) waitEnd {
+	switch {
+	case end == nil:
+		return waitEnd{}
+	case end.Result == nil:
+		return waitEnd{workflow.OutcomeFailed, &end.Retryable, nil, end.Error}
 	}
-	outcome := int16(workflow.OutcomeSuccess)
-	var retryable *bool
-	if end.Result == nil {
-		outcome = int16(workflow.OutcomeFailed)
-		retryable = &end.Retryable
-	}
-	c.outcomes, c.retryable = append(c.outcomes, &outcome), append(c.retryable, retryable)
-	c.results, c.errors = append(c.results, jsonText(end.Result)), append(c.errors, jsonText(end.Error))
+	return waitEnd{workflow.OutcomeSuccess, nil, end.Result, end.Error}
+}
+
+// endedWait is what a step awaited, with the end of its wait.
+type endedWait struct {
+	Awaits string
+	waitEnd
 }
 
 // reportWaits ends waits: they become reports like those of workers.
 // Index: board_awaits.
-const reportWaits = `
+var reportWaits = compile(`
 update tasker.board s
-set state = 4, seq = nextval('tasker.step_seq'), due_at = null, reported_at = clock_timestamp(), awaits = null,
+set state = {reported}, seq = nextval('tasker.step_seq'), due_at = null, reported_at = clock_timestamp(), awaits = null,
     outcome = r.outcome, retryable = r.retryable, result = r.result::jsonb, error = r.error::jsonb
-from unnest((select $1::text[]), (select $2::smallint[]), (select $3::boolean[]), (select $4::text[]), (select $5::text[]))
-     r(awaits, outcome, retryable, result, error)
+from ` + stmt.HiddenList[endedWait]("r") + `
 where s.awaits = any (array[r.awaits collate "C"])
-returning s.task_uuid, s.step_no`
+returning s.task_uuid, s.step_no`)
 
 // Approval is a step that waits for a decision.
 type Approval struct {
@@ -104,19 +105,21 @@ type Approval struct {
 
 // approvals reads waiting approvals with their steps.
 const approvals = `
-select substr(s.awaits, 2), s.task_uuid, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', ''), s.claimed_at, s.due_at, clock_timestamp()
+select substr(s.awaits, 2) as token, s.task_uuid, s.step_no, b.plan_id, coalesce(s.wait ->> 'prompt', '') as prompt, s.claimed_at as since,
+       s.due_at as until, clock_timestamp() as now
 from tasker.board s
 cross join lateral (select plan_id, queue from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b `
 
-// Parameters: limit, namespace, task.
-// Index: board_awaits, or the primary key for those of a task.
-const (
-	listApprovals = approvals + `where ` + approvalsIn
-	taskApprovals = approvals + `where s.task_uuid = $3 and s.slot > 0 and ` + approvalsIn
+const approvalsIn = `s.awaits >= 'a' and s.awaits < 'b'
+  and (@namespace = '' or b.queue = (select namespace_id from tasker.namespaces where name = @namespace))
+order by s.claimed_at, s.task_uuid, s.slot limit @limit`
 
-	approvalsIn = `s.awaits >= 'a' and s.awaits < 'b'
-  and ($2 = '' or b.queue = (select namespace_id from tasker.namespaces where name = $2))
-order by s.claimed_at, s.task_uuid, s.slot limit $1`
+// Index: board_awaits, or the primary key for those of a task.
+var (
+	listApprovals = compile(approvals + `where ` + approvalsIn)
+	taskApprovals = compile(approvals + `where s.task_uuid = @task and s.slot > 0 and ` + approvalsIn)
+	readApproval  = compile(approvals + `where s.awaits = @awaits`)
+	lockApproval  = compile(approvals + `where s.awaits = @awaits for update of s`)
 )
 
 // ApprovalFilter selects approvals; zero values select all.
@@ -129,15 +132,11 @@ type ApprovalFilter struct {
 // Approvals lists steps that wait for a decision, the oldest first.
 func (s *Store) Approvals(ctx context.Context, f ApprovalFilter) (list []Approval, err error) {
 	err = s.repeatable(ctx, "approvals", "list the approvals", func(ctx context.Context, db *conn) error {
-		sql, args := listApprovals, []any{f.Limit, f.Namespace}
+		statement, filter := listApprovals, args{"limit": f.Limit, "namespace": f.Namespace}
 		if f.TaskUUID != nil {
-			sql, args = taskApprovals, append(args, *f.TaskUUID)
+			statement, filter["task"] = taskApprovals, *f.TaskUUID
 		}
-		rows, err := db.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		list, _, err = s.collectApprovals(ctx, db, rows)
+		list, _, err = s.approvals(ctx, db, statement.With(filter))
 		return err
 	})
 	return list, err
@@ -149,37 +148,39 @@ type standingApproval struct {
 	now  time.Time
 }
 
-func (s *Store) collectApprovals(ctx context.Context, db querier, rows pgx.Rows) ([]Approval, []standingApproval, error) {
-	var list []Approval
-	var plans []int32
-	var steps []int
-	var standing []standingApproval
-	var a Approval
-	var plan int32
-	var no int
-	var now time.Time
-	_, err := pgx.ForEachRow(rows, []any{&a.Token, &a.TaskUUID, &no, &plan, &a.Prompt, &a.Since, &a.Until, &now}, func() error {
-		list, plans, steps = append(list, a), append(plans, plan), append(steps, no)
-		standing = append(standing, standingApproval{now: now})
-		a.Until = nil
-		return nil
-	})
+func (s *Store) approvals(ctx context.Context, db stmt.Querier, c stmt.Call) ([]Approval, []standingApproval, error) {
+	type row struct {
+		Token    string
+		TaskUUID uuid.UUID
+		StepNo   int
+		PlanID   int32
+		Prompt   string
+		Since    time.Time
+		Until    *time.Time
+		Now      time.Time
+	}
+	rows, err := stmt.All[row](ctx, db, c)
 	if err != nil {
 		return nil, nil, err
+	}
+	plans := make([]int32, len(rows))
+	for i := range rows {
+		plans[i] = rows[i].PlanID
 	}
 	read, err := s.plansOn(ctx, db, plans)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range list {
-		p, err := read.of(plans[i])
+	list, standing := make([]Approval, len(rows)), make([]standingApproval, len(rows))
+	for i, r := range rows {
+		p, err := read.of(r.PlanID)
 		if err != nil {
 			return nil, nil, err
 		}
-		step := &p.Steps[steps[i]]
-		a := &list[i]
-		a.StepUUID, a.Namespace, a.Task, a.Step = StepUUID(a.TaskUUID, steps[i]), p.Template.Namespace, p.Template.Name, step.Name
-		standing[i].step = step
+		step := &p.Steps[r.StepNo]
+		list[i] = Approval{Token: r.Token, TaskUUID: r.TaskUUID, StepUUID: StepUUID(r.TaskUUID, r.StepNo), Namespace: p.Template.Namespace,
+			Task: p.Template.Name, Step: step.Name, Prompt: r.Prompt, Since: r.Since, Until: r.Until}
+		standing[i] = standingApproval{step, r.Now}
 	}
 	return list, standing, nil
 }
@@ -189,11 +190,7 @@ func (s *Store) collectApprovals(ctx context.Context, db querier, rows pgx.Rows)
 // Index: board_awaits.
 func (s *Store) Approval(ctx context.Context, token string) (a Approval, err error) {
 	err = s.repeatable(ctx, "approval", "look for the approval", func(ctx context.Context, db *conn) error {
-		rows, err := db.Query(ctx, approvals+`where s.awaits = $1`, awaitsApproval+token)
-		if err != nil {
-			return err
-		}
-		list, _, err := s.collectApprovals(ctx, db, rows)
+		list, _, err := s.approvals(ctx, db, readApproval.With(args{"awaits": awaitsApproval + token}))
 		if err == nil && len(list) == 0 {
 			err = ErrNotFound
 		}
@@ -210,46 +207,39 @@ func (s *Store) Approval(ctx context.Context, token string) (a Approval, err err
 // itself.
 // Index: board_awaits.
 func (s *Store) Decide(ctx context.Context, token string, d workflow.Decision) (a Approval, signals []signal.Signal, err error) {
-	err = s.call(ctx, "decide", "decide about the approval", func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			rows, err := tx.Query(ctx, approvals+`where s.awaits = $1 for update of s`, awaitsApproval+token)
-			if err != nil {
-				return nil, err
-			}
-			list, standing, err := s.collectApprovals(ctx, tx, rows)
-			if err != nil {
-				return nil, err
-			}
-			if len(list) == 0 {
-				return nil, ErrNotFound
-			}
-			a = list[0]
-			d.DecidedAt = standing[0].now
-			end, err := standing[0].step.Decide(d)
-			if err != nil {
-				return nil, err
-			}
-			if _, err := reportEnds(ctx, tx, []string{awaitsApproval + token}, []workflow.StepEnd{end}); err != nil {
-				return nil, err
-			}
-			kind := "reject"
-			if d.Approved {
-				kind = "approve"
-			}
-			signals = ReportSignals()
-			return signals, insertAction(ctx, tx, OperatorAction{Actor: d.Actor, Action: kind, Reason: d.Comment,
-				Target: map[string]any{"task_uuid": a.TaskUUID, "step_uuid": a.StepUUID, "step": a.Step}, Matched: 1, Changed: 1})
-		})
+	err = s.transaction(ctx, "decide", "decide about the approval", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		list, standing, err := s.approvals(ctx, tx, lockApproval.With(args{"awaits": awaitsApproval + token}))
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return nil, ErrNotFound
+		}
+		a = list[0]
+		d.DecidedAt = standing[0].now
+		end, err := standing[0].step.Decide(d)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := reportEnds(ctx, tx, []string{awaitsApproval + token}, []workflow.StepEnd{end}); err != nil {
+			return nil, err
+		}
+		kind := "reject"
+		if d.Approved {
+			kind = "approve"
+		}
+		signals = ReportSignals()
+		return signals, insertAction(ctx, tx, OperatorAction{Actor: d.Actor, Action: kind, Reason: d.Comment,
+			Target: map[string]any{"task_uuid": a.TaskUUID, "step_uuid": a.StepUUID, "step": a.Step}, Matched: 1, Changed: 1})
 	})
 	return a, signals, err
 }
 
 // reportEnds ends waits, each with its end; it returns the number of steps.
 func reportEnds(ctx context.Context, tx pgx.Tx, awaits []string, ends []workflow.StepEnd) (int, error) {
-	var c endColumns
+	rows := make([]endedWait, len(ends))
 	for i := range ends {
-		c.add(&ends[i])
+		rows[i] = endedWait{awaits[i], waitEndOf(&ends[i])}
 	}
-	tag, err := tx.Exec(ctx, reportWaits, awaits, c.outcomes, c.retryable, c.results, c.errors)
-	return int(tag.RowsAffected()), err
+	return run(ctx, tx, reportWaits.With(args{"r": rows}))
 }

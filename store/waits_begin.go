@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tasker-go/tasker/signal"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
 )
 
@@ -56,28 +57,26 @@ type Begun struct {
 
 // Steps for the engine to begin. A locked one is about to begin, or to leave the board.
 // Index: board_claimable, then the primary key.
-const engineSteps = `
+var engineSteps = compile(`
 with picked as materialized (
-    select ctid as at from tasker.board where state = 2 and callable = 0 order by lane, seq limit $1 for update skip locked
+    select ctid as at from tasker.board where state = {claimable} and callable = {by_engine} order by lane, seq limit @limit for update skip locked
 )
-select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid)
+select s.task_uuid, s.slot, s.step_no, s.attempt, b.plan_id, b.priority, coalesce(b.correlation_id, s.task_uuid) as correlation_id
 from tasker.board s
 cross join lateral (select plan_id, priority, correlation_id from tasker.board where task_uuid = s.task_uuid and slot = 0 limit 1) b
 where s.ctid = any (array(select at from picked))
-order by s.task_uuid, s.slot`
+order by s.task_uuid, s.slot`)
 
 // BeginSteps begins up to limit steps that the engine runs, in one transaction of a
 // bounded number of statements: waits are armed, earlier events are consumed, tasks are
 // created. Steps that cannot begin are reported as failed.
 func (s *Store) BeginSteps(ctx context.Context, limit int, how Beginner) (Begun, error) {
 	var begun Begun
-	err := s.call(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, db *conn) error {
-		return s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-			b := beginning{store: s, tx: tx, how: how, topics: signalSet{}}
-			err := b.run(ctx, limit)
-			begun = Begun{Steps: len(b.steps), Tasks: b.tasks, Signals: b.topics.signals()}
-			return begun.Signals, err
-		})
+	err := s.transaction(ctx, "begin_steps", "begin the engine's steps", func(ctx context.Context, tx pgx.Tx) ([]signal.Signal, error) {
+		b := beginning{store: s, tx: tx, how: how, topics: signalSet{}}
+		err := b.run(ctx, limit)
+		begun = Begun{Steps: len(b.steps), Tasks: b.tasks, Signals: b.topics.signals()}
+		return begun.Signals, err
 	})
 	return begun, err
 }
@@ -125,34 +124,34 @@ func (b *beginning) run(ctx context.Context, limit int) error {
 }
 
 func (b *beginning) pick(ctx context.Context, limit int) error {
-	rows, err := b.tx.Query(ctx, engineSteps, limit)
+	type row struct {
+		rowKey
+		StepNo, Attempt int
+		PlanID          int32
+		Priority        int
+		CorrelationID   uuid.UUID
+	}
+	picked, err := stmt.All[row](ctx, b.tx, engineSteps.With(args{"limit": limit}))
 	if err != nil {
 		return err
 	}
-	var plans []int32
-	var numbers []int
-	var e EngineStep
-	var plan int32
-	var no, attempt int
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&e.TaskUUID), &e.slot, &no, &attempt, &plan, &e.Priority, (*[16]byte)(&e.CorrelationID)}, func() error {
-		e.Attempt = attempt + 1
-		b.steps, plans, numbers = append(b.steps, e), append(plans, plan), append(numbers, no)
-		return nil
-	})
-	if err != nil {
-		return err
+	plans := make([]int32, len(picked))
+	for i := range picked {
+		plans[i] = picked[i].PlanID
 	}
 	read, err := b.store.plansOn(ctx, b.tx, plans)
-	for i := range plans {
+	if err != nil {
+		return err
+	}
+	for _, r := range picked {
+		plan, err := read.of(r.PlanID)
 		if err != nil {
 			return err
 		}
-		e := &b.steps[i]
-		if e.Plan, err = read.of(plans[i]); err == nil {
-			e.Step = &e.Plan.Steps[numbers[i]]
-		}
+		b.steps = append(b.steps, EngineStep{TaskUUID: r.TaskUUID, Step: &plan.Steps[r.StepNo], Plan: plan, Attempt: r.Attempt + 1,
+			Priority: r.Priority, CorrelationID: r.CorrelationID, slot: r.Slot})
 	}
-	return err
+	return nil
 }
 
 // readInputs reads what references may name.
@@ -180,35 +179,24 @@ func (b *beginning) readScopes(ctx context.Context, of []int) error {
 	if len(of) == 0 {
 		return nil
 	}
-	tasks, slots := make(uuids, len(of)), make([]int16, len(of))
+	keys := make([]rowKey, len(of))
 	for i, at := range of {
-		tasks[i], slots[i] = b.steps[at].TaskUUID, b.steps[at].slot
+		keys[i] = rowKey{b.steps[at].TaskUUID, b.steps[at].slot}
 	}
-	rows, err := b.tx.Query(ctx, fetchInputs, tasks, slots)
-	if err != nil {
-		return err
-	}
-	var at int
-	var document, results []byte
-	_, err = pgx.ForEachRow(rows, []any{&at, &document, &results}, func() error {
-		e := &b.steps[of[at-1]]
-		e.Scope.Context = append(json.RawMessage(nil), document...)
-		var byNumber map[int]json.RawMessage
-		if results != nil {
-			if err := json.Unmarshal(results, &byNumber); err != nil {
-				return err
-			}
-		}
-		e.Scope.Steps = make(map[string]json.RawMessage, len(byNumber))
-		for no, result := range byNumber {
+	return stmt.Each(ctx, b.tx, fetchInputs.With(args{"k": keys}), func(in *claimInputs) error {
+		e := &b.steps[of[in.At-1]]
+		e.Scope.Context = in.Context
+		e.Scope.Steps = make(map[string]json.RawMessage, len(in.Inputs))
+		for no, result := range in.Inputs {
 			if no < len(e.Plan.Steps) {
 				e.Scope.Steps[e.Plan.Steps[no].Name] = result
 			}
 		}
 		return nil
 	})
-	return err
 }
+
+var readDepths = compile(`select task_uuid, coalesce(depth, 0) as depth from tasker.tasks where task_uuid = any (@tasks::uuid[])`)
 
 func (b *beginning) readDepths(ctx context.Context, of []int) error {
 	if len(of) == 0 {
@@ -219,19 +207,16 @@ func (b *beginning) readDepths(ctx context.Context, of []int) error {
 		id := b.steps[at].TaskUUID
 		tasks[i], place[id] = id, append(place[id], at)
 	}
-	rows, err := b.tx.Query(ctx, `select task_uuid, coalesce(depth, 0) from tasker.tasks where task_uuid = any ($1::uuid[])`, tasks)
-	if err != nil {
-		return err
+	type row struct {
+		TaskUUID uuid.UUID
+		Depth    int
 	}
-	var id uuid.UUID
-	var depth int
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &depth}, func() error {
-		for _, at := range place[id] {
-			b.steps[at].Depth = depth
+	return stmt.Each(ctx, b.tx, readDepths.With(args{"tasks": tasks}), func(r *row) error {
+		for _, at := range place[r.TaskUUID] {
+			b.steps[at].Depth = r.Depth
 		}
 		return nil
 	})
-	return err
 }
 
 // fail ends a step that cannot begin; a retry would fail too.
@@ -260,19 +245,22 @@ func (b *beginning) describe(i int) {
 
 // keptEvents are the oldest undelivered events, as many as steps wait for them.
 // Index: received_events_kept.
-const keptEvents = `
-select e.event_uuid, e.awaits, ` + eventResult + `
-from (select awaits, count(*)::int as n from unnest($1::text[]) w(awaits) group by awaits) w
+var keptEvents = compile(`
+select e.event_uuid, e.awaits, ` + eventResult + ` as result
+from (select awaits, count(*)::int as n from unnest(@awaits::text[]) w(awaits) group by awaits) w
 cross join lateral (
     select * from tasker.received_events
     where awaits = w.awaits collate "C" and delivered = 0 and expires_at > clock_timestamp() order by event_uuid limit w.n) e
-order by e.awaits, e.event_uuid`
+order by e.awaits, e.event_uuid`)
 
 // takeKept records their receivers.
 // Index: the primary key.
-const takeKept = `
+var takeKept = compile(`
 update tasker.received_events e set delivered = 1, taken_by = t.task_uuid
-from unnest($1::uuid[], $2::uuid[]) t(event_uuid, task_uuid) where e.event_uuid = any (array[t.event_uuid])`
+from ` + stmt.List[takenEvent]("t") + ` where e.event_uuid = any (array[t.event_uuid])`)
+
+// takenEvent is an event and the task that gets it.
+type takenEvent struct{ EventUUID, TaskUUID uuid.UUID }
 
 // takeEvents gives waiting steps the events that arrived before them. While the keys are
 // locked none can arrive in between.
@@ -288,64 +276,64 @@ func (b *beginning) takeEvents(ctx context.Context) error {
 	if keys == nil {
 		return nil
 	}
-	if _, err := b.tx.Exec(ctx, lockEventKeys, keys); err != nil {
+	if _, err := run(ctx, b.tx, lockEventKeys.With(args{"keys": keys})); err != nil {
 		return err
 	}
-	rows, err := b.tx.Query(ctx, keptEvents, keys)
-	if err != nil {
-		return err
+	type row struct {
+		EventUUID uuid.UUID
+		Awaits    string
+		Result    json.RawMessage
 	}
-	var id uuid.UUID
-	var key string
-	var result []byte
-	var events, takers uuids
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &key, &result}, func() error {
-		at := waiting[key][0]
-		waiting[key] = waiting[key][1:]
-		b.ends[at] = &workflow.StepEnd{Result: append(json.RawMessage(nil), result...)}
-		b.awaits[at] = ""
-		events, takers = append(events, id), append(takers, b.steps[at].TaskUUID)
+	var taken []takenEvent
+	err := stmt.Each(ctx, b.tx, keptEvents.With(args{"awaits": keys}), func(r *row) error {
+		at := waiting[r.Awaits][0]
+		waiting[r.Awaits] = waiting[r.Awaits][1:]
+		b.ends[at], b.awaits[at] = &workflow.StepEnd{Result: r.Result}, ""
+		taken = append(taken, takenEvent{r.EventUUID, b.steps[at].TaskUUID})
 		return nil
 	})
-	if err != nil || events == nil {
+	if err != nil || taken == nil {
 		return err
 	}
-	_, err = b.tx.Exec(ctx, takeKept, events, takers)
+	_, err = run(ctx, b.tx, takeKept.With(args{"t": taken}))
 	return err
 }
 
 // plansByName are the current plans of template versions, to create tasks of them.
 // Index: plans_current, plan_uses_plan.
-const plansByName = `
+var plansByName = compile(`
 select w.at, p.plan_id
-from unnest($1::text[], $2::text[], $3::text[]) with ordinality w(namespace, name, version, at)
+from ` + stmt.OrderedList[versionName]("w") + `
 cross join lateral (select namespace_id from tasker.namespaces where name = any (array[w.namespace]) limit 1) n
 cross join lateral (
-    select plan_id from tasker.plan_for_use(n.namespace_id, w.name, w.version)) p`
+    select plan_id from tasker.plan_for_use(n.namespace_id, w.name, w.version)) p`)
+
+// versionName names a template version.
+type versionName struct{ Namespace, Name, Version string }
 
 // createTasks makes the tasks that steps are.
 func (b *beginning) createTasks(ctx context.Context) error {
 	var of []int
-	var namespaces, names, versions []string
+	var names []versionName
 	for i := range b.steps {
 		if b.ends[i] == nil && b.begun[i].Kind == workflow.KindTask {
 			sub := &b.begun[i].Task
-			of, namespaces = append(of, i), append(namespaces, sub.Namespace)
-			names, versions = append(names, sub.Name), append(versions, sub.Version)
+			of, names = append(of, i), append(names, versionName{sub.Namespace, sub.Name, sub.Version})
 		}
 	}
 	if of == nil {
 		return nil
 	}
 	plans := make([]*Plan, len(of))
-	rows, err := b.tx.Query(ctx, plansByName, namespaces, names, versions)
-	if err != nil {
-		return err
+	type row struct {
+		At     int
+		PlanID int32
 	}
 	found := make(map[int]int32, len(of))
-	var at int
-	var id int32
-	if _, err := pgx.ForEachRow(rows, []any{&at, &id}, func() error { found[at-1] = id; return nil }); err != nil {
+	if err := stmt.Each(ctx, b.tx, plansByName.With(args{"w": names}), func(r *row) error {
+		found[r.At-1] = r.PlanID
+		return nil
+	}); err != nil {
 		return err
 	}
 	read, err := b.store.plansOn(ctx, b.tx, slices.Collect(maps.Values(found)))
@@ -372,13 +360,13 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	if len(b.tasks) == 0 {
 		return nil
 	}
-	args, signals, err := createArguments(b.tasks, distinctIdentities(b.tasks), nil)
+	create, signals, err := creation(b.tasks, distinctIdentities(b.tasks), nil)
 	if err != nil {
 		return err
 	}
 	accepted := make(acceptedTasks, len(b.tasks))
 	batch := &pgx.Batch{}
-	batch.Queue(createTasks, args...).Query(accepted.collect)
+	create.Queue(batch).Query(accepted.collect)
 	relate(batch, b.tasks, nil)
 	if err := b.tx.SendBatch(ctx, batch).Close(); err != nil {
 		return err
@@ -394,52 +382,46 @@ func (b *beginning) createTasks(ctx context.Context) error {
 
 // armSteps begins attempts: a step waits, or has ended at once.
 // Index: the primary key.
-const armSteps = `
+var armSteps = compile(`
 update tasker.board s
 set attempt = s.attempt + 1, token = nextval('tasker.claim_token'), claimed_at = clock_timestamp(),
     seq = case when r.outcome is null then s.seq else nextval('tasker.step_seq') end,
-    state = case when r.outcome is null then 1 else 4 end,
+    state = case when r.outcome is null then {scheduled} else {reported} end,
     due_at = case when r.outcome is not null then null
                   when r.due_until is not null then greatest(r.due_until, clock_timestamp())
                   when r.due_ms > 0 then clock_timestamp() + r.due_ms * interval '1 ms' end,
     reported_at = case when r.outcome is not null then clock_timestamp() end,
     outcome = r.outcome, retryable = r.retryable, result = r.result::jsonb, error = r.error::jsonb,
     wait = r.wait::jsonb, awaits = r.awaits
-from unnest((select $1::uuid[]), (select $2::smallint[]), (select $3::smallint[]), (select $4::boolean[]), (select $5::text[]), (select $6::text[]),
-            (select $7::text[]), (select $8::text[]), (select $9::bigint[]), (select $10::timestamptz[]))
-     r(task_uuid, slot, outcome, retryable, result, error, wait, awaits, due_ms, due_until)
-where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot`
+from ` + stmt.HiddenList[armedStep]("r") + `
+where s.task_uuid = any (array[r.task_uuid]) and s.slot = r.slot`)
 
-func (b *beginning) arm(ctx context.Context) error {
-	n := len(b.steps)
-	tasks, slots := make(uuids, n), make([]int16, n)
-	waits, awaits := make([]*string, n), make([]*string, n)
-	dues, until := make([]int64, n), make([]*time.Time, n)
-	var ends endColumns
+// armedStep is a step that begins to wait, or has ended at once.
+type armedStep struct {
+	rowKey
+	waitEnd
+	Wait     json.RawMessage
+	Awaits   string `sql:",omitzero"`
+	DueMs    time.Duration
+	DueUntil time.Time `sql:",omitzero"`
+}
+
+func (b *beginning) arm(ctx context.Context) (err error) {
+	rows := make([]armedStep, len(b.steps))
 	for i := range b.steps {
-		tasks[i], slots[i] = b.steps[i].TaskUUID, b.steps[i].slot
-		ends.add(b.ends[i])
+		e, r, begun := &b.steps[i], &rows[i], &b.begun[i]
+		r.rowKey, r.waitEnd = rowKey{e.TaskUUID, e.slot}, waitEndOf(b.ends[i])
 		if b.ends[i] != nil {
 			b.topics.add(signal.TopicOrchestration)
 			continue
 		}
-		document, err := json.Marshal(&b.waits[i])
-		if err != nil {
-			return fmt.Errorf("describe what step %d of task %s waits for: %w", b.steps[i].Step.No, b.steps[i].TaskUUID, err)
+		if r.Wait, err = json.Marshal(&b.waits[i]); err != nil {
+			return fmt.Errorf("describe what step %d of task %s waits for: %w", e.Step.No, e.TaskUUID, err)
 		}
-		text := string(document)
-		waits[i] = &text
-		if b.awaits[i] != "" {
-			awaits[i] = &b.awaits[i]
-		}
-		dues[i] = millis(b.begun[i].For)
-		if !b.begun[i].Until.IsZero() {
-			until[i] = &b.begun[i].Until
-		}
-		if dues[i] > 0 || until[i] != nil {
+		if r.Awaits, r.DueMs, r.DueUntil = b.awaits[i], begun.For, begun.Until; begun.For > 0 || !begun.Until.IsZero() {
 			b.topics.add(signal.TopicDue)
 		}
 	}
-	_, err := b.tx.Exec(ctx, armSteps, tasks, slots, ends.outcomes, ends.retryable, ends.results, ends.errors, waits, awaits, dues, until)
+	_, err = run(ctx, b.tx, armSteps.With(args{"r": rows}))
 	return err
 }

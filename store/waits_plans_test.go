@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tasker-go/tasker/internal/pgtest"
+	"github.com/tasker-go/tasker/store/internal/stmt"
+	"github.com/tasker-go/tasker/workflow"
 )
 
 // TestWaitStatementsStayOnTheirIndexes checks the plans of the statements that begin and
@@ -62,51 +63,56 @@ func (f fixture) waitStatements(t *testing.T, db *pgtest.DB, items int) []hotSta
 	first := f.from + f.finished + 1
 	var tasks, others uuids
 	var awaits, kept []string
-	slots, outcomes := make([]int16, items), make([]*int16, items)
-	texts, flags, dues, times := make([]*string, items), make([]*bool, items), make([]int64, items), make([]*string, items)
-	rows, err := db.Pool(t).Query(t.Context(), `select test_id(i), test_id(i + 1), 'e' || i, 'k' || i from generate_series($1::int, $1::int + 10 * $2::int) i where i % 10 = 0 limit $2`, first, items)
+	type row struct {
+		Task, Other uuid.UUID
+		Wait, Event string
+	}
+	rows, err := db.Pool(t).Query(t.Context(), `select test_id(i) as task, test_id(i + 1) as other, 'e' || i as wait, 'k' || i as event
+		from generate_series($1::int, $1::int + 10 * $2::int) i where i % 10 = 0 limit $2`, first, items)
 	require.NoError(t, err)
-	var task, other uuid.UUID
-	var wait, event string
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&task), (*[16]byte)(&other), &wait, &event}, func() error {
-		tasks, others, awaits, kept = append(tasks, task), append(others, other), append(awaits, wait), append(kept, event)
+	var armed []armedStep
+	var ends []endedWait
+	var keys []stepKey
+	var waiting []dependency
+	var brought []broughtEvent
+	var events []awaitedEvent
+	end := waitEnd{Outcome: workflow.OutcomeSuccess, Result: []byte(`{}`)}
+	require.NoError(t, stmt.Rows(func(r *row) error {
+		tasks, others, awaits, kept = append(tasks, r.Task), append(others, r.Other), append(awaits, r.Wait), append(kept, r.Event)
+		armed, ends = append(armed, armedStep{rowKey: rowKey{r.Task, 9}, waitEnd: end}), append(ends, endedWait{r.Wait, end})
+		keys, waiting = append(keys, stepKey{r.Task, 9}), append(waiting, dependency{r.Task, r.Other})
+		brought, events = append(brought, broughtEvent{EventUUID: r.Task, TaskUUID: r.Task}), append(events, awaitedEvent{r.Task, r.Wait})
 		return nil
-	})
-	require.NoError(t, err)
+	})(rows))
 	require.Len(t, tasks, items)
-	one, result := int16(1), `{}`
-	for i := range slots {
-		slots[i], outcomes[i], texts[i] = 9, &one, &result
+	stops := make([]StopMessage, items)
+	for i := range stops {
+		stops[i].Task = tasks[i]
 	}
-	ids := make([]uuid.UUID, items)
-	for i := range ids {
-		ids[i] = tasks[i]
-	}
-	nulls, kinds, numbers := make([]*string, items), make([]int16, items), make([]int64, items)
 	return []hotStatement{
-		{"engineSteps", engineSteps, []any{items}, items, items},
-		{"armSteps", armSteps, []any{tasks, slots, outcomes, flags, texts, nulls, nulls, nulls, dues, times}, items, items},
-		{"reportWaits", reportWaits, []any{awaits, outcomes, flags, texts, nulls}, items, items},
-		{"receiveEvent", receiveEvent, []any{1, "n", awaits[0], nil, awaits[0], "s" + awaits[0], `{}`, int64(1000)}, 1, 1},
-		{"receivedBefore", receivedBefore, []any{1, strings.TrimPrefix(awaits[0], "e")}, 1, 1},
-		{"keptEvents", keptEvents, []any{kept}, items, 0},
-		{"eventsToBring", eventsToBring, []any{items}, items, items},
-		{"bringEvents", bringEvents, []any{tasks, awaits, int64(1000)}, items, 0},
-		{"markBrought", markBrought, []any{tasks, make([]int32, items), tasks}, items, 0},
-		{"dropBrought", dropBrought, []any{tasks}, items, items},
-		{"takeMessages", takeMessages, []any{messageEnded, items}, items, items},
-		{"dropStopMessages", dropStopMessages, []any{kinds, tasks, numbers}, items, 0},
-		{"lockWaiting", lockWaiting, []any{awaits}, items, items},
-		{"howTasksEnded", howTasksEnded, []any{tasks}, items, items},
-		{"awaitTasks", awaitTasks, []any{tasks}, items, items},
-		{"lastResults", lastResults, []any{tasks, slots}, items, 0},
-		{"dependentsOf", dependentsOf, []any{others, items}, items, items},
-		{"dependenciesMet", dependenciesMet, []any{tasks, others}, items, items},
-		{"sendFailed", sendFailed, []any{tasks}, items, 0},
-		{"releaseTasks", releaseTasks, []any{tasks}, items, 0},
-		{"strandedTasks", strandedTasks, []any{uuid.Nil, uuid.Nil, items}, items, 1},
-		{"openDependencies", openDependencies, []any{tasks}, items, items},
-		{"missingTasks", missingTasks, []any{tasks}, items, 0},
-		{"approval", approvals + `where s.awaits = $1`, []any{awaits[0]}, 1, 1},
+		{"engineSteps", engineSteps.With(args{"limit": items}), items, items},
+		{"armSteps", armSteps.With(args{"r": armed}), items, items},
+		{"reportWaits", reportWaits.With(args{"r": ends}), items, items},
+		{"receiveEvent", receiveEvent.With(args{"namespace_id": 1, "name": "n", "key": awaits[0], "task": nil, "awaits": awaits[0], "sender": "s" + awaits[0], "payload": `{}`, "keep_ms": int64(1000)}), 1, 1},
+		{"receivedBefore", receivedBefore.With(args{"namespace_id": 1, "sender": strings.TrimPrefix(awaits[0], "e")}), 1, 1},
+		{"keptEvents", keptEvents.With(args{"awaits": kept}), items, 0},
+		{"eventsToBring", eventsToBring.With(args{"limit": items}), items, items},
+		{"bringEvents", bringEvents.With(args{"b": events, "keep_ms": int64(1000)}), items, 0},
+		{"markBrought", markBrought.With(args{"b": brought}), items, 0},
+		{"dropBrought", dropBrought.With(args{"events": tasks}), items, items},
+		{"takeMessages", takeMessages.With(args{"kind": messageEnded, "limit": items}), items, items},
+		{"dropStopMessages", dropStopMessages.With(args{"d": stops}), items, 0},
+		{"lockWaiting", lockWaiting.With(args{"awaits": awaits}), items, items},
+		{"howTasksEnded", howTasksEnded.With(args{"tasks": tasks}), items, items},
+		{"awaitTasks", awaitTasks.With(args{"tasks": tasks}), items, items},
+		{"lastResults", lastResults.With(args{"k": keys}), items, 0},
+		{"dependentsOf", dependentsOf.With(args{"ended": others, "limit": items}), items, items},
+		{"dependenciesMet", dependenciesMet.With(args{"m": waiting}), items, items},
+		{"sendFailed", sendFailed.With(args{"tasks": tasks}), items, 0},
+		{"releaseTasks", releaseTasks.With(args{"tasks": tasks}), items, 0},
+		{"strandedTasks", strandedTasks.With(args{"task": uuid.Nil, "depends_on": uuid.Nil, "limit": items}), items, 1},
+		{"openDependencies", openDependencies.With(args{"tasks": tasks}), items, items},
+		{"missingTasks", missingTasks.With(args{"tasks": tasks}), items, 0},
+		{"approval", readApproval.With(args{"awaits": awaits[0]}), 1, 1},
 	}
 }

@@ -205,7 +205,7 @@ func (f *fakeLetters) InvestigationQueue(_ context.Context, limit int) ([]store.
 func (f *fakeLetters) StalenessMonitor(_ context.Context, th store.StaleThresholds, limit int) ([]store.StalenessEntry, error) {
 	return []store.StalenessEntry{{TaskUUID: taskID, Namespace: "shapes", Name: "diamond", State: workflow.TaskWaitingForRetry, MinutesInState: 29,
 		MinutesOld: 40, ThresholdMinutes: int(th.WaitingForRetry.Minutes()), Health: store.StalenessWarning, Priority: 5,
-		Detail: store.StaleWaitingForRetry}}, f.note("staleness", limit)
+		Detail: "waiting_for_retry"}}, f.note("staleness", limit)
 }
 
 func (f *fakeLetters) OpenDeadLetter(_ context.Context, task uuid.UUID, reason workflow.DeadLetterReason, detail, actor string,

@@ -307,7 +307,7 @@ func TestARunIsBoundedInTime(t *testing.T) {
 func staleTasks(n int) []store.StaleTask {
 	list := make([]store.StaleTask, n)
 	for i, id := range ids(n) {
-		list[i] = store.StaleTask{UUID: id, State: workflow.TaskWaitingForRetry, Namespace: "shop", Name: "order", Reason: store.StaleWaitingForRetry,
+		list[i] = store.StaleTask{UUID: id, State: workflow.TaskWaitingForRetry, Namespace: "shop", Name: "order", Reason: "waiting_for_retry",
 			MinutesInState: 45, MinutesOld: 60, ThresholdMinutes: 30}
 	}
 	return list
