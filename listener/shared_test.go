@@ -32,7 +32,8 @@ func pair(t *testing.T, source signal.Source, apart time.Duration) (subscription
 
 func named(id string, topics ...signal.Topic) listener.SubscriptionConfig {
 	cfg := config()
-	cfg.SystemID, cfg.Topics = id, append(topics, signal.Topic(id))
+	cfg.SystemID = id
+	cfg.Topics = append([]signal.Topic{signal.Topic(id)}, topics...)
 	return cfg
 }
 

@@ -296,14 +296,6 @@ func TestAStuckRunShows(t *testing.T) {
 	})
 }
 
-// always grants every lease.
-type always struct{}
-
-func (always) TakeSweep(context.Context, string, uuid.UUID, time.Duration, time.Duration, bool) (bool, error) {
-	return true, nil
-}
-func (always) EndSweep(context.Context, string, uuid.UUID, any) error { return nil }
-
 func TestIncompleteJobsAreRefused(t *testing.T) {
 	t.Parallel()
 	whole := job(nothing)
