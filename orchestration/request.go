@@ -38,7 +38,3 @@ const (
 
 // CheckContext reports why a context cannot be a task's.
 func CheckContext(context json.RawMessage) error { return submission.CheckContext(context) }
-
-// PlainContext returns the length of the JSON object that text begins with, if one
-// pass shows it to be within all bounds of a context.
-func PlainContext(text []byte) int { return submission.PlainContext(text) }

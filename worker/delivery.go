@@ -76,14 +76,19 @@ func (d *delivery[T, R]) flush(ctx context.Context, items []T) ([]R, error) {
 		d.deliver(ctx, left[:n])
 		left = left[n:]
 	}
-	answers, errs := make([]R, len(items)), make([]error, len(items))
+	answers, errs := make([]R, len(items)), []error(nil)
 	for i := range parcels {
-		answers[i], errs[i] = parcels[i].answer, parcels[i].err
+		if answers[i] = parcels[i].answer; parcels[i].err != nil && errs == nil {
+			errs = make([]error, len(items))
+		}
+		if errs != nil {
+			errs[i] = parcels[i].err
+		}
 	}
-	if errors.Join(errs...) != nil {
-		return answers, &command.BatchError{Errs: errs}
+	if errs == nil {
+		return answers, nil
 	}
-	return answers, nil
+	return answers, &command.BatchError{Errs: errs}
 }
 
 // fitting returns how many of the first parcels fit into one statement; one that is too

@@ -114,8 +114,7 @@ type batchEntry struct {
 }
 
 // add adds the next task.
-func (b *batch) add(raw json.RawMessage) {
-	body, err := decodeRequest[client.TaskRequest](raw)
+func (b *batch) add(body *request[client.TaskRequest], err error) {
 	var request orchestration.Request
 	if err == nil {
 		request, err = creation(body, b.correlation, b.now)
@@ -143,25 +142,54 @@ func (b *batch) turnAway(admit func(namespace string) error) {
 	b.requests = kept
 }
 
-// read decodes a body.
+// read decodes a body. In one pass if all tasks are complete; else each task by itself, so
+// that it is judged alone.
 func (b *batch) read(raw []byte) error {
-	var body struct {
+	var whole client.TaskBatchRequest
+	if decode(raw, &whole) == nil && complete(whole.Tasks) {
+		if err := b.expect(len(whole.Tasks)); err != nil {
+			return err
+		}
+		for i := range whole.Tasks {
+			b.add(&request[client.TaskRequest]{body: whole.Tasks[i]}, nil)
+		}
+		return nil
+	}
+	var parts struct {
 		Tasks *[]json.RawMessage `json:"tasks"`
 	}
-	if err := decode(raw, &body); err != nil {
+	if err := decode(raw, &parts); err != nil {
 		return err
 	}
-	if body.Tasks == nil {
+	if parts.Tasks == nil {
 		return unprocessable("missing field: tasks")
 	}
-	n := len(*body.Tasks)
+	if err := b.expect(len(*parts.Tasks)); err != nil {
+		return err
+	}
+	for _, task := range *parts.Tasks {
+		b.add(decodeRequest[client.TaskRequest](task))
+	}
+	return nil
+}
+
+// complete reports whether no task needs its keys to tell which fields are missing.
+func complete(tasks []client.TaskRequest) bool {
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Name == "" || t.Namespace == "" || t.Version == "" || t.Initiator == "" || t.SourceSystem == "" || t.Reason == "" || absent(t.Context) {
+			return false
+		}
+	}
+	return len(tasks) > 0
+}
+
+// expect prepares for n tasks.
+func (b *batch) expect(n int) error {
 	if n == 0 || n > client.MaxBatchTasks {
 		return badRequest(fmt.Sprintf("tasks must have 1 to %d entries", client.MaxBatchTasks))
 	}
 	b.requests, b.entries = make([]orchestration.Request, 0, n), make([]batchEntry, 0, n)
-	for _, task := range *body.Tasks {
-		b.add(task)
-	}
 	return nil
 }
 

@@ -146,13 +146,13 @@ func (w *streamWriter) events(list []client.Event) {
 	if len(list) == 0 {
 		return
 	}
-	var b bytes.Buffer
+	var b, data bytes.Buffer
 	for i := range list {
-		data, err := encode(&list[i])
-		if err != nil {
+		data.Reset()
+		if encodeTo(&data, &list[i]) != nil {
 			continue // a payload from the database is JSON
 		}
-		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", list[i].Position, oneWord(list[i].Name), bytes.TrimSpace(data))
+		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", list[i].Position, oneWord(list[i].Name), bytes.TrimSpace(data.Bytes()))
 	}
 	w.send(b.Bytes())
 }

@@ -113,25 +113,34 @@ func (x *exchange) answer(v any) error {
 
 // answerWith is answer with another status than 200.
 func (x *exchange) answerWith(status int, v any) error {
-	body, err := encode(v)
-	if err != nil {
+	b, _ := x.server.buffers.Get().(*bytes.Buffer)
+	if b == nil {
+		b = &bytes.Buffer{}
+	}
+	b.Reset()
+	if err := encodeTo(b, v); err != nil {
 		return err
 	}
 	x.Header().Set("Content-Type", "application/json")
 	x.WriteHeader(status)
-	_, _ = x.Write(body) // never an error, see there
+	_, _ = x.Write(b.Bytes()) // never an error, see there
+	if b.Cap() <= maxKept {
+		x.server.buffers.Put(b)
+	}
 	return nil
 }
 
-// encode encodes an answer as JSON.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+// maxKept bounds the buffers kept for later answers.
+const maxKept = 64 << 10
+
+// encodeTo appends v as JSON.
+func encodeTo(b *bytes.Buffer, v any) error {
+	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
+		return fmt.Errorf("encode the answer: %w", err)
 	}
-	return b.Bytes(), nil
+	return nil
 }
 
 func unmatched(status int, r *http.Request) *failure {

@@ -93,6 +93,7 @@ type Server struct {
 	intake   intake
 	bodies   *budget
 	answers  *budget
+	buffers  sync.Pool // of *bytes.Buffer, for answers
 
 	mu      sync.Mutex
 	http    *http.Server

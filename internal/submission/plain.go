@@ -3,11 +3,11 @@ package submission
 // maxPlainNumber keeps a number without an exponent far within the range of a double.
 const maxPlainNumber = 300
 
-// PlainContext returns the length of the JSON object that text begins with, if one pass
+// plainContext returns the length of the JSON object that text begins with, if one pass
 // shows it to be within all bounds of a context. 0 says nothing about the object:
 // CheckContext must decide. The caller must know that the text is UTF-8. Most contexts are
 // plain, and the pass costs a small part of decoding them.
-func PlainContext(text []byte) int {
+func plainContext(text []byte) int {
 	if len(text) == 0 || text[0] != '{' {
 		return 0
 	}

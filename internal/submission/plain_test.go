@@ -16,8 +16,8 @@ func TestPlainContexts(t *testing.T) {
 		"{\n\t\"a\" : [ 1 , 2 ]\r\n}", `{"a":` + strings.Repeat("9", maxPlainNumber) + `}`, `{"a":` + strings.Repeat("[", 10) + strings.Repeat("]", 10) + `}`,
 		`{"a":[` + strings.Repeat("1,", MaxContextItems-1) + `1]}`, `{"a":"` + strings.Repeat("x", MaxStringLength) + `"}`,
 	} {
-		require.Equal(t, len(plain), PlainContext([]byte(plain)), plain)
-		require.Equal(t, len(plain), PlainContext([]byte(plain+",1")), "the rest of the text does not matter")
+		require.Equal(t, len(plain), plainContext([]byte(plain)), plain)
+		require.Equal(t, len(plain), plainContext([]byte(plain+",1")), "the rest of the text does not matter")
 		require.NoError(t, CheckContext(json.RawMessage(plain)))
 	}
 	for _, other := range []string{
@@ -27,17 +27,17 @@ func TestPlainContexts(t *testing.T) {
 		`{"a":[` + strings.Repeat("1,", MaxContextItems) + `1]}`, `{"a":"` + strings.Repeat("x", MaxStringLength+1) + `"}`,
 		`{` + strings.Repeat(" ", MaxContextBytes) + `}`,
 	} {
-		require.Zero(t, PlainContext([]byte(other)), "%.60s", other)
+		require.Zero(t, plainContext([]byte(other)), "%.60s", other)
 	}
 }
 
-// Every text accepted by PlainContext must pass the check that decodes.
+// Every text accepted by plainContext must pass the check that decodes.
 func FuzzPlainContext(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5,"x\n",null]}`, `{"a":{"b":{}}} x`, `{"a":"\u00e9"}`, `{"a":1e5}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n := PlainContext([]byte(text))
+		n := plainContext([]byte(text))
 		if n == 0 || !utf8.ValidString(text) { // callers must know
 			return
 		}

@@ -265,7 +265,7 @@ func CheckContext(context json.RawMessage) error {
 	if len(context) > MaxContextBytes {
 		return fmt.Errorf("context must have at most %d bytes", MaxContextBytes)
 	}
-	if n := PlainContext(context); n > 0 && n == len(context) && utf8.Valid(context) {
+	if n := plainContext(context); n > 0 && n == len(context) && utf8.Valid(context) {
 		return nil
 	}
 	return decodeContext(context)
