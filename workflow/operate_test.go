@@ -155,7 +155,7 @@ func TestRandomActions(t *testing.T) {
 
 func (s *simulation) act(t *rapid.T) {
 	no := rapid.IntRange(0, len(s.plan.Steps)-1).Draw(t, "acted on")
-	in := rapid.SampledFrom([]Operation{Operation{Action: ActionReset, Step: no}, Operation{Action: ActionResolve, Step: no}, Operation{Action: ActionComplete, Step: no}, Operation{Action: ActionRunAgain, Step: no}, Operation{Action: ActionResolve, Step: -1}, Operation{Action: ActionFail}, Operation{Action: ActionCancel}}).Draw(t, "action")
+	in := rapid.SampledFrom([]Operation{{Action: ActionReset, Step: no}, {Action: ActionResolve, Step: no}, {Action: ActionComplete, Step: no}, {Action: ActionRunAgain, Step: no}, {Action: ActionResolve, Step: -1}, {Action: ActionFail}, {Action: ActionCancel}}).Draw(t, "action")
 	before := s.progress.Clone()
 	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
 	require.Equal(t, before, s.progress, "Advance leaves its arguments alone")

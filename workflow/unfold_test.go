@@ -528,7 +528,7 @@ func (s *simulation) actOnUnfolding(t *rapid.T) {
 	if s.plan.Step(s.progress, no) == nil {
 		return
 	}
-	in := rapid.SampledFrom([]Operation{Operation{Action: ActionReset, Step: no}, Operation{Action: ActionResolve, Step: no}, Operation{Action: ActionComplete, Step: no, Result: s.outcomeFor(t, no)}, Operation{Action: ActionRunAgain, Step: no}, Operation{Action: ActionFail}, Operation{Action: ActionCancel}}).Draw(t, "action")
+	in := rapid.SampledFrom([]Operation{{Action: ActionReset, Step: no}, {Action: ActionResolve, Step: no}, {Action: ActionComplete, Step: no, Result: s.outcomeFor(t, no)}, {Action: ActionRunAgain, Step: no}, {Action: ActionFail}, {Action: ActionCancel}}).Draw(t, "action")
 	before := s.progress.Clone()
 	progress, effects, err := Advance(s.plan, s.state, s.progress, testRules, in)
 	var notAllowed *NotAllowedError

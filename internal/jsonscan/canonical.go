@@ -52,35 +52,36 @@ func (c *canonicalizer) read() error {
 	if len(c.text) > math.MaxInt32 {
 		return fmt.Errorf("read JSON: %d bytes are too many", len(c.text))
 	}
-	c.nodes = make([]node, 0, len(c.text)/8+8)
-	s, around := New(c.text), int32(-1)
+	s, nodes, around := New(c.text), make([]node, 0, len(c.text)/8+8), int32(-1)
 	for t, ok := s.Next(); ok; t, ok = s.Next() {
-		n := node{start: int32(t.Start), end: int32(t.End), next: int32(len(c.nodes) + 1), kind: t.Kind, plain: true}
 		switch t.Kind {
 		case End:
-			closed := &c.nodes[around]
-			around, closed.next = closed.next, int32(len(c.nodes))
+			closed := &nodes[around]
+			around, closed.next = closed.next, int32(len(nodes))
 			continue
 		case Array, Object:
-			around, n.next = int32(len(c.nodes)), around
-		case String, Key:
-			if t.Escaped || !t.ASCII && !utf8.Valid(c.text[t.Start:t.End]) {
-				c.decode(&n)
-			}
+			nodes = append(nodes, node{next: around, kind: t.Kind})
+			around = int32(len(nodes) - 1)
+			continue
 		}
-		c.nodes = append(c.nodes, n)
+		start, end := int32(t.Start), int32(t.End)
+		plain := t.Spelling == 0 || t.Spelling == NotASCII && utf8.Valid(c.text[start:end])
+		if !plain {
+			start, end = c.decode(c.text[start:end])
+		}
+		nodes = append(nodes, node{start: start, end: end, next: int32(len(nodes) + 1), kind: t.Kind, plain: plain})
 	}
+	c.nodes = nodes
 	return s.Err()
 }
 
 // decode appends a string to decoded, without its escapes. Invalid characters become U+FFFD,
 // as in encoding/json.
-func (c *canonicalizer) decode(n *node) {
-	text := c.text[n.start:n.end]
+func (c *canonicalizer) decode(text []byte) (start, end int32) {
 	if c.decoded == nil { // with room for a few more
-		c.decoded = make([]byte, 0, len(text)+(len(c.text)-int(n.start))/4)
+		c.decoded = make([]byte, 0, len(text)+len(c.text)/4)
 	}
-	n.plain, n.start = false, int32(len(c.decoded))
+	b := c.decoded
 	for i := 0; i < len(text); {
 		r, size := rune(text[i]), 1
 		switch {
@@ -89,10 +90,11 @@ func (c *canonicalizer) decode(n *node) {
 		case text[i] == '\\':
 			r, size = unescape(text[i:])
 		}
-		c.decoded = utf8.AppendRune(c.decoded, r)
+		b = utf8.AppendRune(b, r)
 		i += size
 	}
-	n.end = int32(len(c.decoded))
+	start, end, c.decoded = int32(len(c.decoded)), int32(len(b)), b
+	return start, end
 }
 
 // of is the text of a node: a string without quotes and escapes, any other scalar as written.

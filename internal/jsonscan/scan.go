@@ -24,13 +24,21 @@ const (
 	End    // ] or }, of the innermost open array or object
 )
 
+// Spelling says what a String or a Key has besides plain ASCII characters.
+type Spelling uint8
+
+// The bits of a Spelling.
+const (
+	Escaped Spelling = 1 << iota
+	NotASCII
+)
+
 // Token is one token of a text. It is text[Start:End], for a String and a Key without the
-// quotes.
+// quotes. It has no more fields than the compiler keeps in registers.
 type Token struct {
 	Start, End int
 	Kind       Kind
-	Escaped    bool // a String or Key has escapes
-	ASCII      bool // a String or Key has no other bytes
+	Spelling   Spelling
 }
 
 // Scanner walks over the tokens of one JSON text and checks it on the way. It neither copies
@@ -50,11 +58,10 @@ type Scanner struct {
 type expectation uint8
 
 const (
-	wantValue expectation = iota
-	wantItem              // a value or the end of the array
-	wantKey
-	wantMember // a key or the end of the object
-	wantMore   // a comma, or the end of what is open
+	wantValue  expectation = iota
+	wantItem               // a value or the end of the array
+	wantMember             // a key or the end of the object
+	wantMore               // a comma, or the end of what is open
 )
 
 // New returns a scanner at the beginning of a text, which must be one value.
@@ -64,19 +71,24 @@ func New(text []byte) *Scanner { return &Scanner{text: text} }
 // Err tells which.
 func (s *Scanner) Next() (Token, bool) {
 	c := s.peek()
-	if c == ',' && s.want == wantMore && s.depth > 0 {
-		s.at++
-		if c, s.want = s.peek(), wantValue; s.inObject() {
-			s.want = wantKey
+	switch s.want {
+	case wantMore:
+		if c != ',' || s.depth == 0 {
+			return s.end(c)
 		}
-	}
-	switch {
-	case c == '}' || c == ']':
-		return s.end(c)
-	case s.want == wantMore:
-		return Token{}, false
-	case s.want == wantKey || s.want == wantMember:
+		s.at++
+		if c = s.peek(); s.inObject() {
+			return s.key(c)
+		}
+	case wantMember:
+		if c == '}' {
+			return s.end(c)
+		}
 		return s.key(c)
+	case wantItem:
+		if c == ']' {
+			return s.end(c)
+		}
 	}
 	return s.value(c)
 }
@@ -96,13 +108,22 @@ func (s *Scanner) Err() error {
 
 // peek skips white space and returns the next byte, 0 at the end.
 func (s *Scanner) peek() byte {
-	for ; s.at < len(s.text); s.at++ {
-		switch c := s.text[s.at]; c {
+	if s.at < len(s.text) && s.text[s.at] > ' ' {
+		return s.text[s.at]
+	}
+	return s.skip()
+}
+
+func (s *Scanner) skip() byte {
+	for i := s.at; i < len(s.text); i++ {
+		switch c := s.text[i]; c {
 		case ' ', '\t', '\n', '\r':
 		default:
+			s.at = i
 			return c
 		}
 	}
+	s.at = len(s.text)
 	return 0
 }
 
@@ -123,7 +144,7 @@ func (s *Scanner) begin(kind Kind, bit uint64, want expectation) (Token, bool) {
 
 // end closes the innermost array or object with c.
 func (s *Scanner) end(c byte) (Token, bool) {
-	if s.depth == 0 || s.want == wantValue || s.want == wantKey || s.inObject() != (c == '}') {
+	if s.depth == 0 || s.inObject() && c != '}' || !s.inObject() && c != ']' {
 		return Token{}, false
 	}
 	s.inside >>= 1
@@ -217,37 +238,53 @@ func (s *Scanner) take(c byte) bool {
 
 // digits moves over one digit or more.
 func (s *Scanner) digits() bool {
-	start := s.at
-	for s.at < len(s.text) && s.text[s.at] >= '0' && s.text[s.at] <= '9' {
-		s.at++
+	i := s.at
+	for i < len(s.text) && s.text[i] >= '0' && s.text[i] <= '9' {
+		i++
 	}
-	return s.at > start
+	start := s.at
+	s.at = i
+	return i > start
 }
+
+// ends tells the bytes at which reading a string has more to do than to go on.
+var ends = func() (t [256]bool) {
+	for c := range byte(' ') {
+		t[c] = true
+	}
+	t['"'], t['\\'] = true, true
+	return t
+}()
 
 // quoted reads a string.
 func (s *Scanner) quoted(kind Kind) (Token, bool) {
-	s.at++
-	t := Token{Kind: kind, Start: s.at, ASCII: true}
-	for s.at < len(s.text) {
-		switch c := s.text[s.at]; {
-		case c == '"':
-			t.End, s.want = s.at, wantMore
-			s.at++
-			return t, true
-		case c < ' ':
-			return t, false
-		case c == '\\':
-			t.Escaped = true
-			s.at++
-			if !s.escape() {
-				return t, false
+	text, start, spelling, bits := s.text, s.at+1, Spelling(0), byte(0)
+	for i := start; i < len(text); i++ {
+		c := text[i]
+		bits |= c
+		if !ends[c] {
+			continue
+		}
+		switch c {
+		case '"':
+			s.at, s.want = i+1, wantMore
+			if bits >= utf8.RuneSelf {
+				spelling |= NotASCII
 			}
+			return Token{Start: start, End: i, Kind: kind, Spelling: spelling}, true
+		case '\\':
+			spelling, s.at = Escaped, i+1
+			if !s.escape() {
+				return Token{}, false
+			}
+			i = s.at - 1
 		default:
-			t.ASCII = t.ASCII && c < utf8.RuneSelf
-			s.at++
+			s.at = i
+			return Token{}, false
 		}
 	}
-	return t, false
+	s.at = len(text)
+	return Token{}, false
 }
 
 // escape moves over what follows a backslash.

@@ -32,7 +32,7 @@ func CheckStorable(doc []byte) error {
 		switch {
 		case t.Kind == Integer || t.Kind == Decimal:
 			err = checkNumber(doc[t.Start:t.End])
-		case t.Escaped:
+		case t.Spelling&Escaped != 0:
 			err = checkEscapes(doc[t.Start:t.End])
 		case s.depth > MaxStorableNesting:
 			err = fmt.Errorf("it is nested more than %d levels deep", MaxStorableNesting)
