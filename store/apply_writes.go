@@ -454,7 +454,9 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	queueList(b, recordDeadLetters, "o", w.letters.opened)
 	queueList(b, recordManual, "m", w.manual)
 	queueList(b, leaveBoard, "o", w.gone)
-	queueMessages(b, w.awaitedEnds, messageEnded)
+	if len(w.awaitedEnds) > 0 {
+		sendMessages.With(args{"tasks": w.awaitedEnds, "kind": messageEnded}).Queue(b)
+	}
 	queueList(b, quarantineTasks, "o", w.broken)
 	queueList(b, retrySteps, "o", w.retried)
 	if len(w.batches) > 0 {
