@@ -66,7 +66,7 @@ insert into tasker.board (task_uuid, slot, state, lane, queue, plan_id, task_sta
 select e.task_uuid, 0, 0, 0, t.queue, t.plan_id, e.task_state, t.priority, e.task_progress, t.requested_at, clock_timestamp(),
        clock_timestamp(), t.correlation_id, t.parent_correlation_id,
        case when octet_length(t.context::text) <= ` + inlineContext + ` then t.context end,
-       case when exists (select from tasker.dlq_entries d where d.task_uuid = e.task_uuid and d.resolution = 1) then true end
+       case when exists (select from tasker.dlq_entries d where d.task_uuid = e.task_uuid and d.resolution = {pending}) then true end
 from ended e join tasker.tasks t on t.task_uuid = e.task_uuid
 on conflict do nothing`)
 

@@ -62,9 +62,9 @@ type movedTask struct {
 	Again       bool // it is the same step once more
 	Heir        bool // its only parent is the step that it follows in the row
 	Lane        int16
-	DueMs       time.Duration
-	Parents     []int    `sql:",omitzero"`
-	Tags        []string `sql:",omitzero"`
+	DueIn       time.Duration `sql:"due_ms"`
+	Parents     []int         `sql:",omitzero"`
+	Tags        []string      `sql:",omitzero"`
 	LastAttempt bool
 	Callable    int32
 }
@@ -74,7 +74,7 @@ type retriedStep struct {
 	TaskUUID    uuid.UUID
 	Slot        int `sql:",smallint"`
 	Outcome     workflow.AttemptOutcome
-	DueMs       time.Duration
+	DueIn       time.Duration `sql:"due_ms"`
 	Lane        int16
 	LastAttempt bool
 }
@@ -287,7 +287,7 @@ func (c *Change) parents(no int) []int { return c.Task.Plan.ParentsOf(c.Progress
 // step moves a step into the row.
 func (m *movedTask) step(c *Change, put workflow.PutStep) {
 	step := &c.Task.Plan.Steps[put.Step]
-	m.StepNo, m.Lane, m.DueMs = &put.Step, Lane(c.Task.Priority, true), put.DueIn
+	m.StepNo, m.Lane, m.DueIn = &put.Step, Lane(c.Task.Priority, true), put.DueIn
 	m.Parents, m.Tags = c.parents(put.Step), step.Tags
 	m.LastAttempt, m.Callable = c.Task.Plan.LastAttempt(c.Progress, put.Step), c.Task.Plan.callableOf(step)
 }
@@ -454,7 +454,9 @@ func (w *writes) queue(b *pgx.Batch, processor uuid.UUID) {
 	queueList(b, recordDeadLetters, "o", w.letters.opened)
 	queueList(b, recordManual, "m", w.manual)
 	queueList(b, leaveBoard, "o", w.gone)
-	queueMessages(b, w.awaitedEnds, messageEnded)
+	if len(w.awaitedEnds) > 0 {
+		sendMessages.With(args{"tasks": w.awaitedEnds, "kind": messageEnded}).Queue(b)
+	}
 	queueList(b, quarantineTasks, "o", w.broken)
 	queueList(b, retrySteps, "o", w.retried)
 	if len(w.batches) > 0 {

@@ -143,8 +143,7 @@ func (u *Unserved) String() string {
 	return fmt.Sprintf("no worker serves %s; did you mean %s", what, near)
 }
 
-// offered are the callables of live workers; $1 is the age in ms up to which a heartbeat
-// counts.
+// liveWorkers are those with a heartbeat not older than alive_ms, and what they offer.
 const (
 	liveWorkers = `live as materialized (
     select namespaces, callables, handlers from tasker.workers

@@ -36,7 +36,7 @@ type SavedCheckpoint struct {
 // goes into the history, of which the newest are kept. An unchanged one adds nothing
 // there: it may be a repetition after a lost answer. An action may have moved the steps
 // (ownSlot).
-// Index: the primary key; (select $n) as in reportSteps.
+// Index: the primary key; a hidden list as in reportSteps.
 var saveCheckpoints = compile(`
 update tasker.board s
 set checkpoint = jsonb_build_object('cursor', r.cursor::jsonb, 'items_processed', r.items,
@@ -182,7 +182,7 @@ var stalledSteps = compile(`
 with stalled as materialized (
     select s.task_uuid, s.step_no, s.claimed_at, (s.checkpoint ->> 'items_processed')::bigint as items, (s.checkpoint ->> 'timestamp')::timestamptz as at
     from tasker.board s
-    where s.state = 3 and s.lease_until > (select clock_timestamp()) and s.checkpoint is not null
+    where s.state = {in_progress} and s.lease_until > (select clock_timestamp()) and s.checkpoint is not null
       and (s.checkpoint ->> 'timestamp')::timestamptz < (select clock_timestamp() - @since_ms::bigint * interval '1 ms')
     order by at, task_uuid limit @limit
 )

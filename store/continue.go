@@ -60,7 +60,7 @@ func (w *Work) Continue(ctx context.Context, c Continuation) (created CreatedTas
 	}
 	link := continueTask.With(args{"task": [16]byte(c.Claim.TaskUUID), "next": [16]byte(created.UUID), "step": c.Claim.Step,
 		"step_name": c.StepName, "token": c.Claim.Token, "actor": c.Actor, "duplicate": created.Duplicate})
-	if err = guestOf(w.tx).exec(ctx, link.SQL, link.Args...); err != nil {
+	if err = guestOf(w.tx).exec(ctx, link); err != nil {
 		return created, classify("link a task with the next one", err)
 	}
 	if !created.Duplicate {

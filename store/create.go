@@ -323,17 +323,17 @@ type newTaskRow struct {
 	Tags                []string `sql:",omitzero"`
 	IdempotencyKey      string   `sql:",omitzero"`
 	Identity            []byte
-	WindowMs            time.Duration
-	StartMs             time.Duration
+	Window              time.Duration `sql:"window_ms"`
+	StartIn             time.Duration `sql:"start_ms"`
 	Progress            []byte
 	StepNo              *int `sql:",smallint"`
 	Lane                int16
-	DueMs               time.Duration
-	StepTags            []string `sql:",omitzero"`
-	DeadlineMs          time.Duration
-	Calendar            string    `sql:",omitzero"`
-	TimeZone            string    `sql:",omitzero"`
-	NotBefore           time.Time `sql:",omitzero"`
+	DueIn               time.Duration `sql:"due_ms"`
+	StepTags            []string      `sql:",omitzero"`
+	DeadlineIn          time.Duration `sql:"deadline_ms"`
+	Calendar            string        `sql:",omitzero"`
+	TimeZone            string        `sql:",omitzero"`
+	NotBefore           time.Time     `sql:",omitzero"`
 	LastAttempt         bool
 	Callable            int32
 	Watched             bool `sql:",omitzero"`
@@ -345,7 +345,7 @@ type newStep struct {
 	Queue       int32
 	StepNo      int `sql:",smallint"`
 	Lane        int16
-	DueMs       time.Duration
+	DueIn       time.Duration `sql:"due_ms"`
 	Parents     []int
 	Tags        []string `sql:",omitzero"`
 	Batch       bool     // created at run time, with a recorded batch
@@ -380,8 +380,8 @@ func (c *creating) add(t *NewTask) error {
 	}
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
-		IdempotencyKey: t.IdempotencyKey, WindowMs: t.IdentityEnd.After, StartMs: t.StartIn, Progress: progress.Encode(), Lane: Lane(t.Priority, false),
-		DeadlineMs: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched}
+		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: progress.Encode(), Lane: Lane(t.Priority, false),
+		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
 	}
@@ -405,7 +405,7 @@ func (c *creating) addSteps(t *NewTask, row *newTaskRow, progress *workflow.Prog
 	}
 	if len(put) == 1 && inlines(t.Plan, nil, put[0].Step) {
 		no := put[0].Step
-		row.StepNo, row.DueMs, row.StepTags = &no, put[0].DueIn, t.Plan.Steps[no].Tags
+		row.StepNo, row.DueIn, row.StepTags = &no, put[0].DueIn, t.Plan.Steps[no].Tags
 		row.LastAttempt, row.Callable = t.Plan.LastAttempt(progress, no), t.Plan.Callables[no]
 		return
 	}
@@ -423,7 +423,7 @@ func inlines(p *Plan, progress *workflow.Progress, step int) bool {
 
 func newStepOf(task uuid.UUID, plan *Plan, progress *workflow.Progress, put workflow.PutStep, lane int16) newStep {
 	step := plan.Step(progress, put.Step)
-	return newStep{TaskUUID: task, Queue: queueOf(plan, step), StepNo: put.Step, Lane: lane, DueMs: put.DueIn,
+	return newStep{TaskUUID: task, Queue: queueOf(plan, step), StepNo: put.Step, Lane: lane, DueIn: put.DueIn,
 		Parents: plan.ParentsOf(progress, put.Step), Tags: step.Tags, Batch: put.Step >= len(plan.Steps),
 		LastAttempt: plan.LastAttempt(progress, put.Step), Callable: plan.callableOf(step)}
 }

@@ -60,6 +60,8 @@ func (s *Store) insertMany(ctx context.Context, db *conn, tasks []NewTask, chose
 	return s.insertAround(ctx, db, tasks, chosen, identityPatience)
 }
 
+var beginCopy = compile(`select set_config('lock_timeout', @patience, true) as patience, clock_timestamp() as now`)
+
 // copyTasks creates all of the chosen tasks or none: the error is a unique violation if
 // one has the identity, or the UUID, of an existing task. Times count from the beginning
 // of the transaction, which is its own.
@@ -70,21 +72,23 @@ func (s *Store) copyTasks(ctx context.Context, db *conn, tasks []NewTask, chosen
 	}
 	accepted := make(acceptedTasks, len(c.tasks))
 	err = s.inTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
-		var now time.Time
-		err := tx.QueryRow(ctx, `select set_config('lock_timeout', $1, true), clock_timestamp()`,
-			strconv.FormatInt(identityPatience.Milliseconds(), 10)).Scan(nil, &now)
+		type row struct {
+			Patience string
+			Now      time.Time
+		}
+		begun, err := stmt.One[row](ctx, tx, beginCopy.With(args{"patience": strconv.FormatInt(identityPatience.Milliseconds(), 10)}))
 		if err != nil {
 			return nil, err
 		}
 		// Identities first, in order: a concurrent creation of one of them waits here, or
 		// makes this wait.
 		for _, rows := range []func(context.Context, pgx.Tx, time.Time) error{c.copyIdentities, c.copyLedger, c.copyBoard} {
-			if err := rows(ctx, tx, now); err != nil {
+			if err := rows(ctx, tx, begun.Now); err != nil {
 				return nil, err
 			}
 		}
 		for i := range c.tasks {
-			accepted[c.tasks[i].TaskUUID] = now
+			accepted[c.tasks[i].TaskUUID] = begun.Now
 		}
 		return c.topics.signals(), nil
 	})
@@ -107,8 +111,8 @@ func (c *creating) copyIdentities(ctx context.Context, tx pgx.Tx, now time.Time)
 		rows.begin()
 		rows.bytes(t.Identity)
 		rows.uuid(&t.TaskUUID)
-		if t.WindowMs > 0 {
-			rows.time(now, t.WindowMs)
+		if t.Window > 0 {
+			rows.time(now, t.Window)
 		} else {
 			rows.int8(math.MaxInt64) // infinity
 		}
@@ -124,7 +128,7 @@ func (c *creating) copyLedger(ctx context.Context, tx pgx.Tx, now time.Time) err
 		rows.begin()
 		rows.uuid(&t.TaskUUID)
 		rows.time(now, 0)
-		rows.later(now, t.StartMs)
+		rows.later(now, t.StartIn)
 		rows.uuid(t.CorrelationID)
 		rows.uuid(t.ParentCorrelationID)
 		rows.int4(t.PlanID)
@@ -136,7 +140,7 @@ func (c *creating) copyLedger(ctx context.Context, tx pgx.Tx, now time.Time) err
 		rows.list(t.Tags)
 		rows.text(t.IdempotencyKey)
 		rows.json(t.Context)
-		rows.later(now, t.DeadlineMs)
+		rows.later(now, t.DeadlineIn)
 	}
 	return rows.send(ctx, tx)
 }
@@ -178,7 +182,7 @@ func (c *creating) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) erro
 		rows.list(t.StepTags)
 		rows.ifTrue(t.LastAttempt)
 		if t.StepNo != nil {
-			line(t.DueMs)
+			line(t.DueIn)
 		} else {
 			rows.int2(0)
 			rows.int8(0)
@@ -196,7 +200,7 @@ func (c *creating) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) erro
 		} else {
 			rows.null()
 		}
-		rows.later(now, t.DeadlineMs)
+		rows.later(now, t.DeadlineIn)
 		rows.ifTrue(t.Watched)
 	}
 	for i := range c.steps {
@@ -210,7 +214,7 @@ func (c *creating) copyBoard(ctx context.Context, tx pgx.Tx, now time.Time) erro
 		rows.int2(int(p.Lane))
 		rows.list(p.Tags)
 		rows.ifTrue(p.LastAttempt)
-		line(p.DueMs)
+		line(p.DueIn)
 		rows.nulls(10)
 	}
 	return rows.send(ctx, tx)

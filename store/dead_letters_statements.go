@@ -16,7 +16,7 @@ import (
 // query which of them have an entry to close.
 //
 // It returns the entry of each task, and whether it is new.
-// Index: the primary keys, dlq_entries_pending; (select $n) as in reportSteps.
+// Index: the primary keys, dlq_entries_pending; a hidden list as in reportSteps.
 var recordDeadLetters = compile(`
 with o as materialized (
     select * from ` + stmt.HiddenList[openedLetter]("o") + `
@@ -71,7 +71,7 @@ returning d.dlq_entry_uuid, d.task_uuid, d.created_at = d.updated_at as created`
 const openEntry = `(select ctid as at from tasker.dlq_entries where task_uuid = o.task_uuid and resolution_timestamp is null limit 1 for update)`
 
 // describeStale adds to the open entries of stale tasks the reason.
-// Index: dlq_entries_by_task; (select $n) as in reportSteps.
+// Index: dlq_entries_by_task; a hidden list as in reportSteps.
 var describeStale = compile(`
 update tasker.dlq_entries d
 set task_snapshot = d.task_snapshot || jsonb_build_object('time_in_state_minutes', o.minutes, 'threshold_minutes', o.threshold),
@@ -90,7 +90,7 @@ type staleness struct {
 
 // closeDeadLetters closes the open entries of tasks that no longer need an investigation,
 // and removes the marks from the board.
-// Index: dlq_entries_by_task, the primary key; (select $n) as in reportSteps.
+// Index: dlq_entries_by_task, the primary key; a hidden list as in reportSteps.
 var closeDeadLetters = compile(`
 with o as materialized (
     select * from ` + stmt.HiddenList[closedLetter]("o") + `
@@ -116,8 +116,8 @@ select from tasker.board where slot = 0 and task_uuid = (select task_uuid from t
 	updateDeadLetter = compile(`
 update tasker.dlq_entries
 set resolution = coalesce(@resolution::smallint, resolution),
-    resolution_timestamp = case when coalesce(@resolution::smallint, resolution) = 1 then null
-                                when resolution = 1 then clock_timestamp() else resolution_timestamp end,
+    resolution_timestamp = case when coalesce(@resolution::smallint, resolution) = {pending} then null
+                                when resolution = {pending} then clock_timestamp() else resolution_timestamp end,
     resolution_notes = coalesce(@notes::text, resolution_notes), resolved_by = coalesce(@resolved_by::text, resolved_by),
     metadata = case when @metadata::jsonb is null then metadata
                     when jsonb_typeof(metadata) = 'object' and jsonb_typeof(@metadata::jsonb) = 'object' then metadata || @metadata::jsonb
@@ -151,8 +151,7 @@ left join lateral (select task_state from tasker.step_attempts
 
 // newestDeadLetters reads each kind of entry from its newest and merges them, so that one
 // plan serves every filter: it reads no more rows of a kind than a page ends with, except
-// those of other namespaces and names. Parameters: resolutions, reasons, since, until,
-// namespace, name, limit, offset.
+// those of other namespaces and names.
 // Index: dlq_entries_by_resolution.
 const newestDeadLetters = `
 with page as materialized (

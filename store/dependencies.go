@@ -300,13 +300,6 @@ const (
 var sendMessages = compile(`
 insert into tasker.task_messages (task_uuid, kind) select task_uuid, @kind::smallint from unnest(@tasks::uuid[]) t(task_uuid)`)
 
-// queueMessages sends messages about tasks, if there are any.
-func queueMessages(b *pgx.Batch, tasks uuids, kind int16) {
-	if len(tasks) > 0 {
-		sendMessages.With(args{"tasks": tasks, "kind": kind}).Queue(b)
-	}
-}
-
 // calledOff is the task that a step s was, where that was still waited for.
 const calledOff = `case when s.state = {scheduled} then (s.wait ->> 'task_uuid')::uuid end`
 

@@ -86,11 +86,7 @@ type audited struct {
 	groups   []auditedGroup      `sql:"-"` // in the order of creation
 }
 
-type auditedStep struct {
-	state   int16
-	attempt int
-	parents int
-}
+type auditedStep struct{ attempt int }
 
 type auditedAttempt struct {
 	step     int `sql:"step_no"`
@@ -183,7 +179,7 @@ var (
 	auditPage  = audit(`task_uuid > @after order by task_uuid limit @limit`)
 	auditTask  = audit(`task_uuid = @task`)
 	auditSteps = compile(`
-select task_uuid, step_no, state, attempt, coalesce(cardinality(parents), 0) as parents
+select task_uuid, step_no, attempt
 from tasker.board where task_uuid = any (@tasks) and step_no is not null`)
 	auditActions = compile(`
 select task_uuid, metadata->>'action' as action, (metadata->>'step')::int as step, coalesce((metadata->>'reports')::int, 0) as reports, reason, at

@@ -346,7 +346,7 @@ func applyStatements(t *testing.T, plan *Plan, keys []ClaimKey) []hotStatement {
 	for _, k := range keys {
 		task := &TakenTask{UUID: k.TaskUUID, Plan: plan}
 		w.gone = append(w.gone, goneRow{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeSuccess})
-		w.retried = append(w.retried, retriedStep{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeFailed, DueMs: time.Second, Lane: 200})
+		w.retried = append(w.retried, retriedStep{TaskUUID: k.TaskUUID, Slot: k.Slot, Outcome: workflow.OutcomeFailed, DueIn: time.Second, Lane: 200})
 		change := &Change{Task: task, Progress: progress, Effects: &workflow.Effects{Put: []workflow.PutStep{{Step: 0}}}}
 		w.putRows(change)
 		m := movedTask{TaskUUID: k.TaskUUID, State: workflow.TaskStepsInProcess, Progress: progress.Encode()}

@@ -54,7 +54,7 @@ const maxRefusedShown = 100
 // lock is about to end the claim, or leaves it unchanged, and then the next heartbeat is
 // early enough. It never shortens a lease and leaves longer ones unchanged: see
 // extendLease.
-// Index: the primary keys; (select $n) as in reportSteps.
+// Index: the primary keys; a hidden list as in reportSteps.
 var workerHeartbeat = compile(`
 with alive as (
     insert into tasker.workers as w (worker_uuid, worker_id, hostname, version, mode, namespaces, tags, refused_templates, address, callables, handlers)

@@ -40,14 +40,14 @@ type Report struct {
 }
 
 // reportSteps accepts the results whose token still holds the step. The rows come sorted
-// by key, so that locks are taken in one order. (select $n) hides the number of rows from
-// the planner, and a lease replaces the condition state = 3: it then expects a few rows
+// by key, so that locks are taken in one order. A hidden list hides their number from
+// the planner, and a lease replaces the condition on the state: it then expects a few rows
 // and stays at the primary key, where it would otherwise read all steps in progress from
 // their partial index.
 // Index: the primary key.
 var reportSteps = compile(`
 update tasker.board s
-set state = 4, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(),
+set state = {reported}, seq = nextval('tasker.step_seq'), lease_until = null, reported_at = clock_timestamp(),
     outcome = r.outcome, result = r.result::jsonb, error = r.error::jsonb, retryable = r.retryable, retry_after_ms = r.retry_after_ms,
     events = r.events::jsonb
 from ` + stmt.HiddenList[reportRow]("r") + `
@@ -183,7 +183,7 @@ func jsonText(raw json.RawMessage) *string {
 // Index: the primary key.
 var handBack = compile(`
 update tasker.board s
-set state = 2, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
+set state = {claimable}, seq = nextval('tasker.step_seq'), attempt = s.attempt - 1, token = null, worker = null, lease_until = null,
     claimed_at = null, ahead = null, enqueued_at = clock_timestamp()
 from ` + stmt.HiddenList[ClaimKey]("r") + `
 where s.task_uuid = any (array[r.task_uuid]) and s.slot in (r.slot, r.step_no + 1) and s.step_no = r.step_no and s.lease_until is not null and s.token = r.token
@@ -208,7 +208,7 @@ func (s *Store) HandBack(ctx context.Context, claims []ClaimKey) ([]signal.Signa
 // Index: board_lease.
 var claimsAfter = compile(`
 select task_uuid, slot, step_no, token from tasker.board
-where state = 3 and lease_until > (select clock_timestamp()) and worker = @worker and token > @after`)
+where state = {in_progress} and lease_until > (select clock_timestamp()) and worker = @worker and token > @after`)
 
 // ClaimsAfter lists the claims of a worker whose tokens are greater than after
 // and whose leases have not ended.

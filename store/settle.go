@@ -273,8 +273,8 @@ const stillHeld = `t.task_uuid = any (array[o.task_uuid]) and t.slot = o.slot an
 var lockSettled = compile(`
 select from tasker.board where task_uuid = any (@tasks::uuid[]) and slot = 0 order by task_uuid for update`)
 
-// Both kinds begin with the ended claims, each with the time of the change. (select $n)
-// hides their number from the planner, see reportSteps.
+// Both kinds begin with the ended claims, each with the time of the change, in a hidden
+// list as in reportSteps.
 
 // settleEnds removes tasks whose last step has succeeded from the board, with the attempt
 // and the end of the task in one row of the ledger.
@@ -296,10 +296,10 @@ with o as materialized (
 select token, coalesce(watched, false) as watched from gone`)
 
 // settleMoves records attempts and moves the rows of their tasks to the next step, which
-// is claimable, or claimed at once (taken) if that is wanted
-// and the namespace is not paused. A claim does not change while it is held, so attempt
-// and times come with it and the old row need not be read again. If more than half of the
-// lease is left it is kept: then no indexed column changes.
+// is claimable, or claimed at once (taken) if that is wanted and the namespace is not
+// paused. A claim does not change while it is held, so attempt and times come with it and
+// the old row need not be read again. If more than half of the lease is left it is kept:
+// then no indexed column changes.
 // Index: the primary keys.
 var settleMoves = compile(`
 with o as materialized (

@@ -72,20 +72,20 @@ with walked as materialized (
            60000 * nullif((p.lifecycle ->> 'max_steps_in_process_minutes')::bigint, 0) as own_process,
            60000 * nullif((p.lifecycle ->> 'max_duration_minutes')::bigint, 0) as own_lifetime,
            (extract(epoch from now() - s.requested_at) * 1000)::bigint as age,
-           (extract(epoch from now() - case when s.shown = s.task_state and s.shown = 4 then greatest(s.state_since, s.updated_at, s.requested_at)
+           (extract(epoch from now() - case when s.shown = s.task_state and s.shown = {task_in_process} then greatest(s.state_since, s.updated_at, s.requested_at)
                                             when s.shown = s.task_state then coalesce(s.state_since, s.requested_at)
                                             else coalesce(s.claimed_at, s.enqueued_at, s.requested_at) end) * 1000)::bigint as in_state
     from shown s
     cross join lateral (select name, lifecycle from tasker.plans where plan_id = any (array[s.plan_id]) limit 1) p
 ), limited as materialized (
-    select t.*, case t.shown when 6 then coalesce(t.own_dependencies, @for_dependencies_ms::bigint)
-                    when 7 then case when t.own_retry is not null then t.own_retry
+    select t.*, case t.shown when {task_waiting_for_dependencies} then coalesce(t.own_dependencies, @for_dependencies_ms::bigint)
+                    when {task_waiting_for_retry} then case when t.own_retry is not null then t.own_retry
                                      when t.in_state * 10 >= @for_retry_ms::bigint * 8 and ` + runsStep + ` then null else @for_retry_ms::bigint end
-                    when 4 then case when t.own_process is not null then t.own_process
+                    when {task_in_process} then case when t.own_process is not null then t.own_process
                                      when t.in_state * 10 >= @in_process_ms::bigint * 8 and ` + runsStep + ` then null else @in_process_ms::bigint end
                 end as threshold,
            -- -- a delayed start in the future does not count
-           case when t.task_state <> 1 or t.state <> 1 then coalesce(t.own_lifetime, case when not ` + waitsForLong + ` then @lifetime_ms::bigint end) end as lifetime
+           case when t.task_state <> {task_pending} or t.state <> {scheduled} then coalesce(t.own_lifetime, case when not ` + waitsForLong + ` then @lifetime_ms::bigint end) end as lifetime
     from timed t
 ), judged as materialized (
     select l.*, case when l.age * 10 >= l.lifetime * 8 then (extract(epoch from now() - coalesce(
@@ -94,12 +94,12 @@ with walked as materialized (
 )`
 
 // runsStep is whether a task t has a step that runs, or that waits on purpose.
-const runsStep = `(t.state = 3 or t.state = 0 and exists (
+const runsStep = `(t.state = {in_progress} or t.state = {no_step} and exists (
     select from tasker.board where task_uuid = t.task_uuid and slot > 0 and (lease_until is not null or wait is not null)))`
 
 // waitsForLong is whether a task t that is old for its default lifetime has a
 // step that waits: how long is for its template to say.
-const waitsForLong = `(t.state = 0 and t.age * 10 >= @lifetime_ms::bigint * 8 and exists (
+const waitsForLong = `(t.state = {no_step} and t.age * 10 >= @lifetime_ms::bigint * 8 and exists (
     select from tasker.board where task_uuid = t.task_uuid and slot > 0 and wait is not null))`
 
 // staleTasks selects those that exceed a threshold and have no open dead letter; a last
@@ -275,7 +275,7 @@ func (x *StalledStep) entry(threshold time.Duration) StalenessEntry {
 // Index: board_deadline.
 var pastDeadline = compile(`
 select t.task_uuid from tasker.board t
-where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.task_state = 1 and t.token is null
+where t.deadline is not null and t.deadline <= (select clock_timestamp()) and t.task_state = {task_pending} and t.token is null
   and not exists (select from tasker.board where task_uuid = t.task_uuid and slot > 0 and token is not null)
 order by t.deadline limit @limit`)
 

@@ -51,8 +51,8 @@ func (g guest) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 }
 
 // exec runs a statement whose rows are of no interest.
-func (g guest) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := g.tx.Exec(ctx, sql, append([]any{g.mode}, args...)...)
+func (g guest) exec(ctx context.Context, c stmt.Call) error {
+	_, err := g.tx.Exec(ctx, c.SQL, append([]any{g.mode}, c.Args...)...)
 	return err
 }
 
@@ -93,7 +93,7 @@ func (g guest) announce(ctx context.Context, how Announce, signals []signal.Sign
 // execAll executes the statements of a batch one by one.
 func (g guest) execAll(ctx context.Context, b *pgx.Batch) error {
 	for _, q := range b.QueuedQueries {
-		if err := g.exec(ctx, q.SQL, q.Arguments...); err != nil {
+		if err := g.exec(ctx, stmt.Call{SQL: q.SQL, Args: q.Arguments}); err != nil {
 			return err
 		}
 	}

@@ -401,9 +401,9 @@ type armedStep struct {
 	rowKey
 	waitEnd
 	Wait     json.RawMessage
-	Awaits   string `sql:",omitzero"`
-	DueMs    time.Duration
-	DueUntil time.Time `sql:",omitzero"`
+	Awaits   string        `sql:",omitzero"`
+	DueIn    time.Duration `sql:"due_ms"`
+	DueUntil time.Time     `sql:",omitzero"`
 }
 
 func (b *beginning) arm(ctx context.Context) (err error) {
@@ -418,7 +418,7 @@ func (b *beginning) arm(ctx context.Context) (err error) {
 		if r.Wait, err = json.Marshal(&b.waits[i]); err != nil {
 			return fmt.Errorf("describe what step %d of task %s waits for: %w", e.Step.No, e.TaskUUID, err)
 		}
-		if r.Awaits, r.DueMs, r.DueUntil = b.awaits[i], begun.For, begun.Until; begun.For > 0 || !begun.Until.IsZero() {
+		if r.Awaits, r.DueIn, r.DueUntil = b.awaits[i], begun.For, begun.Until; begun.For > 0 || !begun.Until.IsZero() {
 			b.topics.add(signal.TopicDue)
 		}
 	}

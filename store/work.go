@@ -86,14 +86,15 @@ func (w *Work) Report(ctx context.Context, r Report) (accepted bool, err error) 
 	defer w.observe("report_in", time.Now(), &err)
 	// From here on the row of the step is locked, which others may need; the bound of the
 	// handler may be hours.
-	if err := guestOf(w.tx).exec(ctx, holdReported, strconv.FormatInt(w.pool.store.opts.HoldTimeout.Milliseconds(), 10)); err != nil {
+	hold := strconv.FormatInt(w.pool.store.opts.HoldTimeout.Milliseconds(), 10)
+	if err := guestOf(w.tx).exec(ctx, holdReported.With(args{"hold_ms": hold})); err != nil {
 		return false, classify("bound the transaction of a handler", err)
 	}
 	return reportIn(ctx, w.tx, r)
 }
 
 // holdReported bounds the way from the report to the commit.
-const holdReported = `select set_config('idle_in_transaction_session_timeout', $1::text, true)`
+var holdReported = compile(`select set_config('idle_in_transaction_session_timeout', @hold_ms::text, true)`)
 
 // reportable checks the state in which the handler left the transaction.
 func (w *Work) reportable() error {
@@ -130,8 +131,7 @@ func reportIn(ctx context.Context, tx Tx, r Report) (accepted bool, err error) {
 		reports = movedReports(reports, []int{0}, held)
 	}
 	if isolated := isolatedRows([]Report{r}, []int{0}); isolated != nil && len(held) == 1 {
-		keep := keepIsolated.With(args{"r": isolated})
-		if err := g.exec(ctx, keep.SQL, keep.Args...); err != nil {
+		if err := g.exec(ctx, keepIsolated.With(args{"r": isolated})); err != nil {
 			return false, classify("store the isolated items in a transaction", err)
 		}
 	}
@@ -306,6 +306,11 @@ func (p *WorkPool) Fate(ctx context.Context, k ClaimKey) (Fate, error) {
 	return fate, err
 }
 
+// args name the claim, at either of the places of its row.
+func (k ClaimKey) args() args {
+	return args{"task": [16]byte(k.TaskUUID), "slot": k.Slot, "own_slot": k.Step + 1, "step": k.Step, "token": k.Token}
+}
+
 func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
 	type locked struct {
 		State   int16
@@ -315,8 +320,7 @@ func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
 		Waits   bool
 		Success *bool
 	}
-	claim := args{"task": [16]byte(k.TaskUUID), "slot": k.Slot, "own_slot": k.Step + 1, "step": k.Step, "token": k.Token}
-	row, err := stmt.One[locked](ctx, db, lockClaim.With(claim))
+	row, err := stmt.One[locked](ctx, db, lockClaim.With(k.args()))
 	switch {
 	case err == nil && row.State == boardInProgress:
 		return FateHeld, nil
@@ -325,7 +329,7 @@ func claimFate(ctx context.Context, db *conn, k ClaimKey) (Fate, error) {
 	case !errors.Is(err, pgx.ErrNoRows):
 		return 0, err
 	}
-	other, err := stmt.One[found](ctx, db, findClaim.With(claim))
+	other, err := stmt.One[found](ctx, db, findClaim.With(k.args()))
 	switch {
 	case err != nil:
 		return 0, err

@@ -15,6 +15,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/tasker-go/tasker/config"
+	"github.com/tasker-go/tasker/store/internal/stmt"
 )
 
 // WorkPool provides transactions in which a handler's writes and the end of its step are
@@ -70,12 +71,12 @@ func (s *Store) OpenWorkPool(o WorkPoolOptions) (*WorkPool, error) {
 	return p, nil
 }
 
+var knowsWorker = compile(`select exists (select from tasker.workers where worker_uuid = @worker::text::uuid) and not pg_is_in_recovery()`)
+
 // Check verifies that the pool leads to the database in which the store has registered a
 // worker. In any other one no report would be accepted, or worse: one of a copy.
 func (p *WorkPool) Check(ctx context.Context, worker uuid.UUID) error {
-	var known bool
-	err := p.pool.QueryRow(ctx, `select exists (select from tasker.workers where worker_uuid = $1::text::uuid) and not pg_is_in_recovery()`,
-		worker.String()).Scan(&known)
+	known, err := stmt.One[bool](ctx, p.pool, knowsWorker.With(args{"worker": worker.String()}))
 	if err != nil {
 		return classify("check the pool for transactions of handlers", err)
 	}
@@ -238,15 +239,15 @@ func CheckWorkTx(o TxOptions) error {
 // their end fail. The price: a step whose worker dies waits that long, or until the
 // worker counts as dead, which ends the lease.
 // Index: the primary key.
-const extendLease = `
-update tasker.board set lease_until = greatest(lease_until, clock_timestamp() + $6::bigint * interval '1 ms')
-where task_uuid = any (array[$1::uuid]) and slot in ($2::smallint, $3::smallint) and step_no = $4::smallint and lease_until is not null and token = $5::bigint`
+var extendLease = compile(`
+update tasker.board set lease_until = greatest(lease_until, clock_timestamp() + @lease_ms::bigint * interval '1 ms')
+where task_uuid = any (array[@task::uuid]) and slot in (@slot::smallint, @own_slot::smallint) and step_no = @step::smallint and lease_until is not null and token = @token::bigint`)
 
 // extendLease returns ErrClaimLost if the claim does not hold.
 func (s *Store) extendLease(ctx context.Context, k ClaimKey, lease time.Duration) error {
 	return s.call(ctx, "extend_lease", "extend the lease of a claim", func(ctx context.Context, db *conn) error {
-		tag, err := db.Exec(ctx, extendLease, [16]byte(k.TaskUUID), k.Slot, k.Step+1, k.Step, k.Token, lease.Milliseconds())
-		if err == nil && tag.RowsAffected() == 0 {
+		extended, err := run(ctx, db, extendLease.With(k.args().And(args{"lease_ms": lease.Milliseconds()})))
+		if err == nil && extended == 0 {
 			return ErrClaimLost
 		}
 		return err

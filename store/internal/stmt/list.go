@@ -68,21 +68,21 @@ func columns(values []any, list []listed, rows any) {
 // array is a field of all rows as an array of PostgreSQL. The driver reads it element by
 // element, in place.
 type array struct {
-	rows     unsafe.Pointer // the field of the first row
-	stride   uintptr
+	rows     unsafe.Pointer
+	size     uintptr // of a row
+	offset   uintptr // of the field
 	count    int
 	column   column
 	omitZero bool
 }
 
 func (f *field) array(rows reflect.Value) *array {
-	first := unsafe.Add(rows.UnsafePointer(), f.offset) // #nosec G103 -- a field of the first row
-	return &array{first, rows.Type().Elem().Size(), rows.Len(), f.column(), f.omitZero}
+	return &array{rows.UnsafePointer(), rows.Type().Elem().Size(), f.offset, rows.Len(), f.column(), f.omitZero}
 }
 
 // at is the field of a row.
 func (a *array) at(i int) unsafe.Pointer {
-	return unsafe.Add(a.rows, uintptr(i)*a.stride) // #nosec G103 -- a field of the row i
+	return unsafe.Add(a.rows, uintptr(i)*a.size+a.offset) // #nosec G103 -- a field of the row i
 }
 
 // Dimensions implements pgtype.ArrayGetter. A column of zero values that are null is null.

@@ -19,7 +19,7 @@ type key struct {
 
 type step struct {
 	key
-	DueMs   time.Duration
+	DueIn   time.Duration `sql:"due_ms"`
 	Result  json.RawMessage
 	Parents []int
 	Tags    []string `sql:",omitzero"`
@@ -62,8 +62,8 @@ func TestListsAreColumns(t *testing.T) {
 		" s(task_uuid, step_no, due_ms, result, parents, tags, why, worker)", s.String())
 	worker := uuid.UUID{7}
 	rows := []step{
-		{key: key{uuid.UUID{1}, 3}, DueMs: 1500 * time.Microsecond, Result: json.RawMessage(`{}`), Parents: []int{1, 2}, Tags: []string{"a", "b"}, Reason: "r", Worker: &worker},
-		{key: key{uuid.UUID{2}, 4}, DueMs: -1},
+		{key: key{uuid.UUID{1}, 3}, DueIn: 1500 * time.Microsecond, Result: json.RawMessage(`{}`), Parents: []int{1, 2}, Tags: []string{"a", "b"}, Reason: "r", Worker: &worker},
+		{key: key{uuid.UUID{2}, 4}, DueIn: -1},
 	}
 	types := pgtype.NewMap()
 	want := []struct {
@@ -80,6 +80,11 @@ func TestListsAreColumns(t *testing.T) {
 		expected, err := types.Encode(want[i].oid, pgtype.BinaryFormatCode, want[i].into, nil)
 		require.NoError(t, err)
 		require.Equal(t, expected, sent, i)
+	}
+	for i, argument := range s.With(stmt.Args{"s": []step(nil)}).Args {
+		sent, err := types.Encode(want[i].oid, pgtype.BinaryFormatCode, argument, nil)
+		require.NoError(t, err)
+		require.Equal(t, i == 5 || i == 6, sent == nil, "an empty list has empty columns: %d", i)
 	}
 	for i, argument := range s.With(stmt.Args{"s": rows[1:]}).Args {
 		sent, err := types.Encode(want[i].oid, pgtype.BinaryFormatCode, argument, nil)
