@@ -238,10 +238,10 @@ func (p *Processor) Pending() (waiting, running int) {
 }
 
 // Saturation returns the share of the buffer in use, 0 to 1, of the kind that has the
-// largest.
+// largest. A command that is about to run on a free worker does not count.
 func (p *Processor) Saturation() (share float64) {
 	for _, k := range p.kinds {
-		waiting := max(len(k.places)-len(k.running), 0)
+		waiting := max(len(k.places)-k.Workers, 0)
 		share = max(share, float64(waiting)/float64(max(k.Buffer, 1)))
 	}
 	return min(share, 1)

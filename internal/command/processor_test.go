@@ -3,6 +3,7 @@ package command_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,6 +76,29 @@ func TestKindsDoNotWaitForEachOther(t *testing.T) {
 		require.InDelta(t, 0, testutil.ToFloat64(m.ChannelSaturation.WithLabelValues("q")), 0)
 		require.NoError(t, p.Stop(t.Context()))
 	})
+}
+
+// TestACommandThatRunsAtOnceIsNoSaturation: admission looks at any moment, also between
+// the place of a command and its run, and would reject requests.
+func TestACommandThatRunsAtOnceIsNoSaturation(t *testing.T) {
+	t.Parallel()
+	p := command.NewProcessor(command.Config{Name: "q", Kinds: []command.Kind{{Name: "look", Workers: 1, Buffer: 1}}})
+	var done, saturated atomic.Bool
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for !done.Load() {
+			if p.Saturation() > 0 {
+				saturated.Store(true)
+			}
+		}
+	})
+	for range 50_000 {
+		require.NoError(t, p.Do(t.Context(), "look", func(context.Context) error { return nil }))
+	}
+	done.Store(true)
+	watch.Wait()
+	require.False(t, saturated.Load())
+	require.NoError(t, p.Stop(t.Context()))
 }
 
 func TestCallersWhoLeaveGiveTheirPlaceBack(t *testing.T) {

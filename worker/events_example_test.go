@@ -1,4 +1,4 @@
-package events_test
+package worker_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // A subscriber receives the events whose names match one of its patterns.
-func ExampleBus() {
+func Example_events() {
 	bus, err := events.NewBus(events.Config{Buffer: 100, Timeout: time.Minute})
 	if err != nil {
 		fmt.Println(err)
