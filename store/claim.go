@@ -141,8 +141,11 @@ with recursive ` + everyLane + `, lanes as materialized (
 ), ` + pickSteps
 
 // pausedCallables are those paused by an operator, themselves or with their namespaces.
+// The offsets keep the order of reading, whatever the statistics say: a join made while
+// callables had some and namespaces none read every callable.
 // Index: namespaces_paused, callables_named, callables_paused.
-const pausedCallables = `array(select c.callable_id from tasker.namespaces n join tasker.callables c using (namespace_id) where n.paused_at is not null
+const pausedCallables = `array(select c.callable_id from (select namespace_id from tasker.namespaces where paused_at is not null offset 0) n,
+        lateral (select callable_id from tasker.callables c where c.namespace_id = n.namespace_id offset 0) c
     union all select callable_id from tasker.callables where paused_at is not null)`
 
 // takePicked turns picked rows into claims. The rows are locked, so they cannot move and
