@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tasker-go/tasker/internal/pgcluster"
 	"github.com/tasker-go/tasker/internal/pgtest"
 	"github.com/tasker-go/tasker/store"
 	"github.com/tasker-go/tasker/workflow"
@@ -90,13 +88,7 @@ func TestAStandbyThatLacksCommitsTakesOver(t *testing.T) {
 	defer cancel()
 	server := pgtest.Private(t, nil)
 	db := server.New(t)
-	standby, err := pgtest.StartStandby(ctx, server.Cluster, pgcluster.Options{Ephemeral: true})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-		defer cancel()
-		require.NoError(t, errors.Join(standby.StopImmediate(ctx), standby.Stop(ctx)))
-	})
+	standby := server.Standby(t)
 	m, err := store.NewMigrator(db.DSN)
 	require.NoError(t, err)
 	_, err = m.Up(ctx)

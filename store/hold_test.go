@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,18 +45,7 @@ func bothWays(t *testing.T, run func(t *testing.T, db *pgtest.DB, open func(hold
 	t.Run("pooled", func(t *testing.T) {
 		t.Parallel()
 		_, db := open(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		pooler, err := pgtest.StartPooler(ctx, db.TCPDSN, 10)
-		if errors.Is(err, pgtest.ErrNoPooler) {
-			t.Skip(err)
-		}
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-			defer cancel()
-			require.NoError(t, pooler.Stop(ctx))
-		})
+		pooler := pgtest.NewPooler(t, db.TCPDSN, 10)
 		run(t, db, opener(t, store.Options{URL: pooler.DSN(db.Name), MaxConns: 4, NoPreparedStatements: true}))
 	})
 }

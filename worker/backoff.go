@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tasker-go/tasker/deploymode"
+	"github.com/tasker-go/tasker/internal/lifecycle"
 )
 
 // patience is the backoff for statements that the database did not answer.
@@ -16,12 +17,5 @@ func patience() deploymode.Backoff {
 // pause waits before retry n (0 for the first), at least least, or returns the cause of
 // ctx's end.
 func pause(ctx context.Context, n int, least time.Duration) error {
-	t := time.NewTimer(max(patience().Delay(n, rand.Float64()), least))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return lifecycle.Pause(ctx, max(patience().Delay(n, rand.Float64()), least))
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,6 +74,29 @@ func StartPooler(ctx context.Context, dsn string, size int) (*Pooler, error) {
 			return p, err
 		}
 	}
+}
+
+// NewPooler is StartPooler for a test, at whose end the pooler stops. Without PgBouncer the
+// test is skipped.
+func NewPooler(t testing.TB, dsn string, size int) *Pooler {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := StartPooler(ctx, dsn, size)
+	if errors.Is(err, ErrNoPooler) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
 }
 
 func startPooler(ctx context.Context, path string, upstream *pgx.ConnConfig, size int) (*Pooler, error) {

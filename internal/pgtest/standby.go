@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,6 +75,25 @@ func StartStandby(ctx context.Context, primary *pgcluster.Cluster, opts pgcluste
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	return s, nil
+}
+
+// Standby starts a standby of this server for a test, at whose end it stops.
+func (s *Server) Standby(t testing.TB) *Standby {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	standby, err := StartStandby(ctx, s.Cluster, pgcluster.Options{Ephemeral: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if err := errors.Join(standby.StopImmediate(ctx), standby.Stop(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return standby
 }
 
 // SetSynchronous makes every commit on the primary wait until all these standbys have

@@ -32,13 +32,7 @@ func replicate(t *testing.T) replicated {
 	defer cancel()
 	server := pgtest.Private(t, nil)
 	db := server.New(t)
-	standby, err := pgtest.StartStandby(ctx, server.Cluster, pgcluster.Options{Ephemeral: true})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
-		defer cancel()
-		require.NoError(t, errors.Join(standby.StopImmediate(ctx), standby.Stop(ctx)))
-	})
+	standby := server.Standby(t)
 	require.NoError(t, pgtest.SetSynchronous(ctx, server.Cluster, standby))
 	db.DSN = pgtest.FailoverDSN(db.Name, server.Cluster, standby.Cluster)
 	return replicated{server.Cluster, standby, db}

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -28,20 +26,9 @@ func TestThroughPgBouncer(t *testing.T) {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			db := enginetest.Migrated(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
 			// Fewer connections than the daemons have: transactions of different
 			// clients really take turns on a session.
-			pooler, err := pgtest.StartPooler(ctx, db.TCPDSN, 3)
-			if errors.Is(err, pgtest.ErrNoPooler) {
-				t.Skip(err)
-			}
-			require.NoError(t, err)
-			t.Cleanup(func() {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-				defer cancel()
-				require.NoError(t, pooler.Stop(ctx))
-			})
+			pooler := pgtest.NewPooler(t, db.TCPDSN, 3)
 
 			r := newFleet(t, db)
 			cfg := fmt.Sprintf(throughPooler, db.TCPDSN)
