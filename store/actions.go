@@ -70,6 +70,11 @@ select e.task_uuid, 0, 0, 0, t.queue, t.plan_id, e.task_state, t.priority, e.tas
 from ended e join tasker.tasks t on t.task_uuid = e.task_uuid
 on conflict do nothing`)
 
+// lockTasks locks tasks in the global order. Of two whose last dependencies are met
+// at once, the second sees the changes of the first.
+var lockTasks = compile(`
+select from tasker.board where task_uuid = any (@tasks::uuid[]) and slot = 0 order by task_uuid for update`)
+
 // Taking says how tasks are taken for an action.
 type Taking struct {
 	// Reopen lists the terminal states from which tasks are reopened.
@@ -269,6 +274,14 @@ func (t *Taken) readContexts(ctx context.Context) error {
 		t.Tasks[place[of.TaskUUID]].Context = of.Context
 		return nil
 	})
+}
+
+var readContexts = compile(`select task_uuid, context from tasker.tasks where task_uuid = any (@tasks)`)
+
+// taskContext is the context of a task.
+type taskContext struct {
+	TaskUUID uuid.UUID
+	Context  json.RawMessage
 }
 
 // editedTask is a task whose context an operator has changed.

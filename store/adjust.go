@@ -168,8 +168,3 @@ const selectWhere = `
     and (@tag = '' or @tag = any (t.tags))
     and (@after::timestamptz is null or t.requested_at >= @after and t.task_uuid >= tasker.uuid_floor(@after - interval '1 day'))
     and (@before::timestamptz is null or t.requested_at < @before and t.task_uuid < tasker.uuid_floor(@before + interval '1 day'))`
-
-// planForValues is for statements whose index depends on the filters that are set; the
-// batch is one transaction.
-const planForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
-	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`

@@ -431,8 +431,6 @@ const (
 	// turnCallables bounds the callables for which a claim waits; one of more finds
 	// room in some of them.
 	turnCallables = 16
-	// turnLock is the class of the advisory locks; their objects are callables.
-	turnLock = 0x7461736b
 )
 
 var takeTurns = compile(`select pg_advisory_xact_lock(@class, c) from unnest(@callables::int[]) c`)

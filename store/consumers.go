@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/store/internal/stmt"
 )
@@ -196,11 +195,10 @@ func (s *Store) ClaimEvents(ctx context.Context, consumer, holder string, limit 
 			c.Token, c.Events = r.Token, append(c.Events, r.Event)
 			return nil
 		})
-		var pg *pgconn.PgError
-		switch {
-		case errors.As(err, &pg) && pg.Code == "55006": // object_in_use
-			return fmt.Errorf("%w: %s", ErrConsumerBusy, pg.Message)
-		case errors.As(err, &pg) && pg.Code == "P0002": // no_data_found
+		switch serverCode(err) {
+		case "55006": // object_in_use
+			return fmt.Errorf("%w: %s", ErrConsumerBusy, serverError(err).Message)
+		case "P0002": // no_data_found
 			return ErrNotFound
 		}
 		return err

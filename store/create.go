@@ -266,9 +266,9 @@ func (t *NewTask) startsIn(requestedAt time.Time) time.Duration {
 	return t.StartAt.Sub(requestedAt)
 }
 
-// AsCreated is the task in its first moment: what Task would read before any change. Its
+// AsCreated is a task in its first moment: what Task would read before any change. Its
 // context is the one sent, not yet in the database's form.
-func (t *NewTask) AsCreated(requestedAt time.Time) (*Task, error) {
+func AsCreated(t *NewTask, requestedAt time.Time) (*Task, error) {
 	progress, effects, err := t.begin()
 	if err != nil {
 		return nil, fmt.Errorf("show the new task: %w", err)
@@ -426,19 +426,4 @@ func newStepOf(task uuid.UUID, plan *Plan, progress *workflow.Progress, put work
 	return newStep{TaskUUID: task, Queue: queueOf(plan, step), StepNo: put.Step, Lane: lane, DueIn: put.DueIn,
 		Parents: plan.ParentsOf(progress, put.Step), Tags: step.Tags, Batch: put.Step >= len(plan.Steps),
 		LastAttempt: plan.LastAttempt(progress, put.Step), Callable: plan.callableOf(step)}
-}
-
-func text(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-// millis rounds up, so that nothing is due early.
-func millis(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

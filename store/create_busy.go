@@ -2,13 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
@@ -36,23 +34,6 @@ func identityHeld(err error) bool {
 }
 
 const identities = "task_identities"
-
-const uniqueViolation = "23505" // a code of the server
-
-// LockTimeout reports whether a statement has waited for a lock in vain.
-func LockTimeout(err error) bool {
-	pg := serverError(err)
-	return pg != nil && pg.Code == "55P03" // lock_not_available
-}
-
-// serverError returns the server's error; nil without one.
-func serverError(err error) *pgconn.PgError {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return nil
-	}
-	return pg
-}
 
 // insertAround is insertTasks that skips locked identities: it halves the batch until
 // each of their tasks is alone, and that is busy. It waits for other locks (a partition

@@ -52,7 +52,7 @@ func (s *Store) insertMany(ctx context.Context, db *conn, tasks []NewTask, chose
 		s.copyPause.Add(-1)
 	default:
 		accepted, err := s.copyTasks(ctx, db, tasks, chosen)
-		if pg := serverError(err); err == nil || !LockTimeout(err) && (pg == nil || pg.Code != uniqueViolation) {
+		if err == nil || !LockTimeout(err) && serverCode(err) != uniqueViolation {
 			return accepted, err
 		}
 		s.copyPause.Store(copyPause)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/store/internal/stmt"
 	"github.com/tasker-go/tasker/workflow"
@@ -17,35 +15,6 @@ import (
 
 // ErrDeadLetterOpen says that the task has another open entry, so this one cannot be reopened.
 var ErrDeadLetterOpen = errors.New("the task has another open dead letter")
-
-// Resolution is the outcome of a dead letter. The numbers are stored.
-type Resolution int16
-
-// The resolutions.
-const (
-	ResolutionPending Resolution = iota + 1
-	ResolutionManuallyResolved
-	ResolutionPermanentlyFailed
-	ResolutionCancelled
-)
-
-var resolutionNames = [...]string{
-	ResolutionPending: "pending", ResolutionManuallyResolved: "manually_resolved",
-	ResolutionPermanentlyFailed: "permanently_failed", ResolutionCancelled: "cancelled",
-}
-
-// allResolutions lists all resolutions.
-func allResolutions() []Resolution {
-	return []Resolution{ResolutionPending, ResolutionManuallyResolved, ResolutionPermanentlyFailed, ResolutionCancelled}
-}
-
-// String is the snake_case name.
-func (r Resolution) String() string {
-	if r <= 0 || int(r) >= len(resolutionNames) {
-		return fmt.Sprintf("unknown resolution %d", int(r))
-	}
-	return resolutionNames[r]
-}
 
 // DeadLetter is an entry of the dead-letter queue: a task to investigate, and the
 // findings. At most one of a task is pending.
@@ -131,7 +100,7 @@ func (s *Store) UpdateDeadLetter(ctx context.Context, id uuid.UUID, u DeadLetter
 			b := &pgx.Batch{}
 			lockDeadLetterTask.With(args{"entry": id}).Queue(b)
 			updateDeadLetter.With(args{"entry": id, "resolution": resolution, "notes": u.Notes, "resolved_by": u.By,
-				"metadata": document(u.Metadata), "replayed_as": u.ReplayedAs}).Queue(b)
+				"metadata": jsonText(u.Metadata), "replayed_as": u.ReplayedAs}).Queue(b)
 			markDeadLetterTask.With(args{"entry": id}).Queue(b)
 			oneDeadLetter.With(args{"entry": id}).Queue(b).Query(stmt.Row(&entry))
 			return deadLetterError(tx.SendBatch(ctx, b).Close())
@@ -149,11 +118,10 @@ func (s *Store) MarkReplayed(ctx context.Context, id, newTask uuid.UUID, actor s
 }
 
 func deadLetterError(err error) error {
-	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrNotFound
-	case errors.As(err, &pg) && pg.Code == uniqueViolation:
+	case serverCode(err) == uniqueViolation:
 		return ErrDeadLetterOpen
 	}
 	return err
@@ -181,15 +149,6 @@ func numbers[E ~int16](list []E) []int16 {
 		out[i] = int16(e)
 	}
 	return out
-}
-
-// document is null for no JSON at all.
-func document(d json.RawMessage) *string {
-	if len(d) == 0 {
-		return nil
-	}
-	text := string(d)
-	return &text
 }
 
 // stateToOpen locks a task's row and returns its state; of an ended task the final one.
@@ -226,7 +185,7 @@ func (s *Store) OpenDeadLetter(ctx context.Context, task uuid.UUID, reason workf
 			}
 			created = opened.Created
 			b := &pgx.Batch{}
-			addOpener.With(args{"entry": opened.DlqEntryUUID, "actor": actor, "metadata": document(metadata)}).Queue(b)
+			addOpener.With(args{"entry": opened.DlqEntryUUID, "actor": actor, "metadata": jsonText(metadata)}).Queue(b)
 			oneDeadLetter.With(args{"entry": opened.DlqEntryUUID}).Queue(b).Query(stmt.Row(&entry))
 			return tx.SendBatch(ctx, b).Close()
 		})

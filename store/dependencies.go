@@ -18,10 +18,6 @@ import (
 var (
 	dependentsOf = compile(`
 select task_uuid, depends_on from tasker.task_dependencies where depends_on = any (@ended::uuid[]) limit @limit`)
-	// lockTasks locks tasks in the global order. Of two whose last dependencies are met
-	// at once, the second sees the changes of the first.
-	lockTasks = compile(`
-select from tasker.board where task_uuid = any (@tasks::uuid[]) and slot = 0 order by task_uuid for update`)
 	dependenciesMet = compile(`
 delete from tasker.task_dependencies d using ` + stmt.List[dependency]("m") + `
 where d.task_uuid = any (array[m.task_uuid]) and d.depends_on = m.depends_on
@@ -273,10 +269,6 @@ func (a *audited) reopened() bool {
 	return slices.ContainsFunc(a.actions, func(act auditedAction) bool { return act.step != nil && *act.step >= 0 })
 }
 
-// engineQueue is the queue of steps that the engine runs: no worker claims from it,
-// whatever the task's namespace.
-const engineQueue = 0
-
 func queueOf(p *Plan, step *workflow.PlanStep) int32 {
 	if step.Kind.ByEngine() {
 		return engineQueue
@@ -286,14 +278,6 @@ func queueOf(p *Plan, step *workflow.PlanStep) int32 {
 
 // callableOf returns the callable whose line a step waits in.
 func (p *Plan) callableOf(step *workflow.PlanStep) int32 { return p.Callables[step.No] }
-
-// The kinds of messages about tasks, as in the column.
-const (
-	messageEnded        int16 = iota + 1 // it has ended and has dependents
-	messageStop                          // cancel it, its step was called off
-	messageDependencies                  // check its dependencies
-	messageFailed                        // cancel it, a dependency has failed
-)
 
 // sendMessages adds a message about each task, even if there is one already: that one may
 // be being processed without the news.
@@ -376,12 +360,6 @@ func uuidArray(list []uuid.UUID) string {
 // relate adds the statement for relations of new tasks, if there are any.
 func relate(b *pgx.Batch, tasks []NewTask, chosen []bool) {
 	queueList(b, relateTasks, "r", relations(tasks, chosen))
-}
-
-func (g guest) relate(ctx context.Context, tasks []NewTask, chosen []bool) error {
-	b := &pgx.Batch{}
-	relate(b, tasks, chosen)
-	return g.execAll(ctx, b)
 }
 
 // UnknownTasksError says that new tasks depend on tasks that do not exist.

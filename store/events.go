@@ -94,8 +94,6 @@ func (t *Taken) readRest(ctx context.Context) error {
 // a position will never see a smaller one appear. See docs/decisions/0016.
 var eventTurn = compile(`select pg_advisory_xact_lock(@class, @object)`)
 
-const eventTurnObject = -3 // of the class turnLock
-
 // publishEvents writes durable events in order. It is the last statement of its
 // transaction, because it reads the reports from the attempts in the ledger. A failure
 // that no handler has reported (the worker was lost, or its result is invalid) has its

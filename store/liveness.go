@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,26 +10,6 @@ import (
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store/internal/stmt"
 )
-
-// WorkerStatus is the fleet's judgement of a worker. The numbers are stored.
-type WorkerStatus int16
-
-// The statuses. A dead worker stays dead: its process registers again under a new UUID.
-const (
-	WorkerActive WorkerStatus = iota + 1
-	WorkerStale
-	WorkerDead
-)
-
-var workerStatusNames = [...]string{WorkerActive: "active", WorkerStale: "stale", WorkerDead: "dead"}
-
-// String is the name used in JSON and metrics.
-func (s WorkerStatus) String() string {
-	if s <= 0 || int(s) >= len(workerStatusNames) {
-		return fmt.Sprintf("unknown worker status %d", int(s))
-	}
-	return workerStatusNames[s]
-}
 
 // fadingWorkers are those whose status does not match the age of their heartbeat. Workers that signed off are excluded.
 // Index: workers_alive.

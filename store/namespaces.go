@@ -2,13 +2,10 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/signal"
 	"github.com/tasker-go/tasker/store/internal/stmt"
@@ -136,45 +133,5 @@ func (p *Pause) change(ctx context.Context, db execer, ofNamespace, ofCallable *
 	if err == nil && changed == 0 {
 		err = ErrNotFound
 	}
-	return err
-}
-
-// execer is a connection or a transaction.
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
-// OperatorAction is an action of an operator, or a dry run of one.
-type OperatorAction struct {
-	Actor            string
-	Action           string // such as cancel or pause_namespace
-	Reason           string
-	Target           any // the selection, written as JSON
-	Matched, Changed int // numbers of selected and changed items
-	DryRun           bool
-}
-
-// RecordAction records an operator's action.
-func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
-	return s.call(ctx, "record_action", "record the operator's action", func(ctx context.Context, db *conn) error {
-		return insertAction(ctx, db, a)
-	})
-}
-
-var recordAction = compile(`
-insert into tasker.operator_actions (actor, action, reason, target, matched, changed, dry_run)
-values (@actor, @action, @reason, @target, @matched, @changed, @dry_run)`)
-
-// insertAction is RecordAction on a connection or in a transaction.
-func insertAction(ctx context.Context, db execer, a OperatorAction) error {
-	target := []byte(`{}`)
-	if a.Target != nil {
-		var err error
-		if target, err = json.Marshal(a.Target); err != nil {
-			return fmt.Errorf("encode the target of the action: %w", err)
-		}
-	}
-	_, err := run(ctx, db, recordAction.With(args{"actor": a.Actor, "action": a.Action, "reason": a.Reason, "target": string(target),
-		"matched": a.Matched, "changed": a.Changed, "dry_run": a.DryRun}))
 	return err
 }

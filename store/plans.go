@@ -344,10 +344,3 @@ func (s *Store) Queues(ctx context.Context, namespaces []string) (map[string]int
 	}
 	return queues, err
 }
-
-func nonNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}

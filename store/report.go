@@ -169,14 +169,6 @@ func reportRows(reports []Report, order []int) []reportRow {
 	return rows
 }
 
-func jsonText(raw json.RawMessage) *string {
-	if raw == nil {
-		return nil
-	}
-	s := string(raw)
-	return &s
-}
-
 // handBack returns steps whose handlers have not begun, or have yielded; the execution
 // that did not happen, or continues elsewhere, is not counted. Checkpoints are kept. An
 // action may have moved the steps (ownSlot).

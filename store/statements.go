@@ -3,11 +3,14 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tasker-go/tasker/internal/schedule"
 	"github.com/tasker-go/tasker/store/internal/stmt"
@@ -16,14 +19,6 @@ import (
 
 // args are the arguments of a statement by name.
 type args = stmt.Args
-
-// The states of the board's rows.
-const (
-	boardScheduled int16 = iota + 1 // or waiting
-	boardClaimable
-	boardInProgress
-	boardReported
-)
 
 // constants are the numbers and texts that statements name; see schema.sql.
 var constants = stmt.Constants{
@@ -105,3 +100,42 @@ func distinct(ids uuids) uuids {
 	slices.SortFunc(sorted, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) })
 	return slices.Compact(sorted)
 }
+
+// nonNil is the list, not nil: null is another value.
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// text is null for the empty string.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// jsonText is the text of a document; null for no JSON at all.
+func jsonText(raw json.RawMessage) *string { return text(string(raw)) }
+
+// millis rounds up, so that nothing is due early; negative durations are 0.
+func millis(d time.Duration) int64 {
+	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// execer is a connection or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// CountLimit bounds the count of tasks for a list. A filter that selects more sets
+// TaskPage.CountIsBound: counting further would read the whole ledger for a number
+// without use.
+const CountLimit = 100_000
+
+// planForValues is for statements whose index depends on the filters that are set; the
+// batch is one transaction.
+const planForValues = `select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true), set_config('enable_bitmapscan', 'on', true),
+	set_config('enable_hashjoin', 'on', true), set_config('enable_mergejoin', 'on', true)`

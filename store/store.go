@@ -273,7 +273,7 @@ func (s *Store) call(ctx context.Context, flow, doing string, fn func(ctx contex
 		}
 		defer db.Release()
 		for try := 1; ; try++ {
-			if err := fn(ctx, db); try == maxTries || !inTheWay(err) {
+			if err := fn(ctx, db); try == maxTries || !Undone(err) {
 				return s.lost(db, err)
 			}
 		}
@@ -306,8 +306,7 @@ func (s *Store) lost(db *conn, err error) error {
 		s.pool.Reset() // this one closes when it is released
 		return &connectionLost{err}
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && heldTooLong(pg) { // the server is still the same
+	if heldTooLong(err) { // the server is still the same
 		return &connectionLost{err}
 	}
 	if err == nil || !db.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -317,16 +316,12 @@ func (s *Store) lost(db *conn, err error) error {
 	return &connectionLost{err}
 }
 
-// inTheWay reports whether the server rolled back a transaction because of a conflict
+// Undone reports whether the server rolled back a transaction because of a conflict
 // (deadlock, serialisation failure), so that it may be retried.
-func inTheWay(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "40P01" || pg.Code == "40001")
+func Undone(err error) bool {
+	code := serverCode(err)
+	return code == "40P01" || code == "40001"
 }
-
-// Undone reports whether an error says that the server rolled back a transaction because
-// of a conflict. It may be retried.
-func Undone(err error) bool { return inTheWay(err) }
 
 // acquire waits for a free connection, not longer than AcquireTimeout.
 func (s *Store) acquire(ctx context.Context) (*conn, error) {
@@ -422,13 +417,12 @@ func unavailable(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && len(pg.Code) == 5 {
-		switch pg.Code[:2] {
+	if code := serverCode(err); len(code) == 5 {
+		switch code[:2] {
 		case "08", "53", "57", "58": // connection, resources, operator intervention, system
 			return true
 		}
-		return readOnly(err) || heldTooLong(pg)
+		return readOnly(err) || heldTooLong(err)
 	}
 	var netErr net.Error
 	var connect *pgconn.ConnectError
@@ -438,14 +432,36 @@ func unavailable(err error) bool {
 
 // readOnly reports whether the server rejects writes: a primary that has become a
 // standby.
-func readOnly(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "25006"
-}
+func readOnly(err error) bool { return serverCode(err) == "25006" }
 
 // heldTooLong reports whether the server ended a transaction because it waited too long
 // for this process.
-func heldTooLong(err *pgconn.PgError) bool { return err.Code == "25P03" || err.Code == "25P04" }
+func heldTooLong(err error) bool {
+	code := serverCode(err)
+	return code == "25P03" || code == "25P04"
+}
+
+// serverError returns the server's error; nil without one.
+func serverError(err error) *pgconn.PgError {
+	var answer *pgconn.PgError
+	if !errors.As(err, &answer) {
+		return nil
+	}
+	return answer
+}
+
+// serverCode is the code of the server's error; empty without one.
+func serverCode(err error) string {
+	if answer := serverError(err); answer != nil {
+		return answer.Code
+	}
+	return ""
+}
+
+const uniqueViolation = "23505" // a code of the server
+
+// LockTimeout reports whether a statement has waited for a lock in vain.
+func LockTimeout(err error) bool { return serverCode(err) == "55P03" } // lock_not_available
 
 // StepUUID derives the UUID of a step from its task and number, as
 // tasker.step_uuid does in SQL: the last two bytes of the task's UUID,

@@ -71,3 +71,10 @@ from tasker.sweeps order by name limit 1000`)
 func (s *Store) Sweeps(ctx context.Context) ([]SweepState, error) {
 	return readAll[SweepState](ctx, s, "sweeps", "list the sweeps", listSweeps.With(nil))
 }
+
+// RecordAction records an operator's action.
+func (s *Store) RecordAction(ctx context.Context, a OperatorAction) error {
+	return s.call(ctx, "record_action", "record the operator's action", func(ctx context.Context, db *conn) error {
+		return insertAction(ctx, db, a)
+	})
+}

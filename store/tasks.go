@@ -299,11 +299,6 @@ type TaskFilter struct {
 	Offset       int
 }
 
-// CountLimit bounds the count of tasks for a list. A filter that selects more sets
-// TaskPage.CountIsBound: counting further would read the whole ledger for a number
-// without use.
-const CountLimit = 100_000
-
 // TaskPage is one page of a list, newest first.
 type TaskPage struct {
 	Tasks        []*Task
@@ -328,7 +323,6 @@ var (
 	countTasks = compile(`select count(*) from (select 1 ` + listWhere + ` limit @limit) c`)
 
 	contextBytes = compile(`select coalesce(sum(octet_length(context::text)), 0)::bigint from tasker.tasks where task_uuid = any (@tasks)`)
-	readContexts = compile(`select task_uuid, context from tasker.tasks where task_uuid = any (@tasks)`)
 )
 
 // Tasks lists tasks, newest first, with their steps but without contexts and
@@ -372,12 +366,6 @@ func (s *Store) Tasks(ctx context.Context, f TaskFilter) (TaskPage, error) {
 // ContextBytes is how long the contexts of tasks are together.
 func (s *Store) ContextBytes(ctx context.Context, ids []uuid.UUID) (int64, error) {
 	return readOne[int64](ctx, s, "context_bytes", "measure contexts", contextBytes.With(args{"tasks": ids}))
-}
-
-// taskContext is the context of a task.
-type taskContext struct {
-	TaskUUID uuid.UUID
-	Context  json.RawMessage
 }
 
 // Contexts reads the contexts of tasks.

@@ -128,7 +128,7 @@ func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) 
 	chosen := distinctIdentities(tasks)
 	// Inserting a taken identity would lock it until the caller's commit, and block all
 	// other requests for the same task.
-	if err := g.passOver(ctx, tasks, chosen); err != nil {
+	if err := passOver(ctx, g, tasks, chosen); err != nil {
 		return nil, err
 	}
 	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
@@ -149,14 +149,16 @@ func createTasksIn(ctx context.Context, g guest, how Announce, tasks []NewTask) 
 	if len(accepted) == 0 {
 		return answers, nil
 	}
-	if err := g.relate(ctx, tasks, chosen); err != nil {
+	b := &pgx.Batch{}
+	relate(b, tasks, chosen)
+	if err := g.execAll(ctx, b); err != nil {
 		return nil, err
 	}
 	return answers, g.announce(ctx, how, signals)
 }
 
 // passOver removes the tasks whose identities are taken.
-func (g guest) passOver(ctx context.Context, tasks []NewTask, chosen []bool) error {
+func passOver(ctx context.Context, g guest, tasks []NewTask, chosen []bool) error {
 	wanted := make([][]byte, 0, len(tasks))
 	for i := range tasks {
 		if chosen[i] && tasks[i].Identity != nil {

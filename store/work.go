@@ -174,11 +174,11 @@ func aborted(err error) bool {
 	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
 		return true
 	}
-	pg := serverError(err)
-	if pg == nil || pg.SeverityUnlocalized != "ERROR" || len(pg.Code) != 5 {
+	said := serverError(err)
+	if said == nil || said.SeverityUnlocalized != "ERROR" || len(said.Code) != 5 {
 		return false
 	}
-	switch pg.Code[:2] {
+	switch said.Code[:2] {
 	case "08", "53", "57", "58", "XX": // connection, resources, operator intervention, system, internal
 		return false
 	}

@@ -137,7 +137,7 @@ func (t *taskRoutes) created(ctx context.Context, x *exchange, request orchestra
 	}
 	// Its first state follows from its plan and the request.
 	fresh := newTaskOf(&request, &created)
-	task, err := fresh.AsCreated(created.RequestedAt)
+	task, err := store.AsCreated(&fresh, created.RequestedAt)
 	if err != nil {
 		return nil, butCreated(created.UUID, err)
 	}
