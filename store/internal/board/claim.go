@@ -215,14 +215,10 @@ select r.rest, c.task_uuid, c.slot, c.step_no, c.queue, c.callable, c.lane, c.se
        coalesce(c.parent_correlation_id, b.parent_correlation_id) as parent_correlation_id, coalesce(c.priority, b.priority) as priority,
        coalesce(c.requested_at, b.requested_at) as requested_at, c.batch,
        case get_byte(coalesce(c.progress, b.progress), 0)
-           when ` + progressWithRetries + ` then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 2) << 8)
+           when {progress_retry} then (get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - {progress_max_attempts}) << 8)
                                    | get_byte(coalesce(c.progress, b.progress), length(coalesce(c.progress, b.progress)) - 1)
            else 0 end as max_attempts,
        coalesce(c.context, b.context) is null or coalesce(cardinality(c.parents), 0) > 0 as incomplete,`
-
-// progressWithRetries is the version of a progress that ends with the task's own number
-// of attempts, see workflow.RetryOverride.
-const progressWithRetries = `4`
 
 // Two ways to complete a claim: from the board alone, or with missing inputs from the
 // ledger. The ledger has a partition per day, and a statement that names it opens them

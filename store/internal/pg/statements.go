@@ -38,8 +38,11 @@ var constants = stmt.Constants{
 
 	"overlap_skip":  number(schedule.OverlapSkip),
 	"worker_active": number(WorkerActive), "worker_stale": number(WorkerStale), "worker_dead": number(WorkerDead),
-	"pending":   number(ResolutionPending),
-	"stale":     number(workflow.DeadLetterStaleness),
+	"pending": number(ResolutionPending),
+	"stale":   number(workflow.DeadLetterStaleness),
+	// Of an encoded progress.
+	"progress_retry": strconv.Itoa(workflow.ProgressRetry), "progress_max_attempts": strconv.Itoa(workflow.ProgressMaxAttempts),
+
 	"separator": `E'\x1f'`, // stmt.Separator
 }
 
