@@ -466,9 +466,7 @@ func StepOf(task, id uuid.UUID) (step, run int, ok bool) { return board.StepOf(t
 
 // AsCreated is a task in its first moment: what Task would read before any change. Its
 // context is the one sent, not yet in the database's form.
-func AsCreated(t *NewTask, requestedAt time.Time) (*Task, error) {
-	return ledger.AsCreated(t, requestedAt)
-}
+func AsCreated(t *NewTask, requestedAt time.Time) *Task { return ledger.AsCreated(t, requestedAt) }
 
 // EndedState is the state of a step that is not on the board.
 func EndedState(s workflow.Status) workflow.StepState { return ledger.EndedState(s) }

@@ -244,6 +244,21 @@ func (a *advancing) create(in Created) {
 	}
 }
 
+// Start is how a task begins: its first progress, and the steps to put on the board.
+type Start struct {
+	Progress *Progress
+	Put      []PutStep
+}
+
+// NewStart returns how a task of the plan begins, as Advance does with Created. retry are
+// retries of its own, or nil; startIn delays its first steps.
+func NewStart(p *Plan, retry *RetryOverride, startIn time.Duration) *Start {
+	a := advancing{plan: p, progress: NewProgress(p), effects: &Effects{}}
+	a.progress.Retry = retry
+	a.create(Created{StartIn: startIn})
+	return &Start{a.progress, a.effects.Put}
+}
+
 func (a *advancing) put(no int, dueIn time.Duration) {
 	a.progress.Steps[no].Status = StatusOnBoard
 	if dueIn > 0 {

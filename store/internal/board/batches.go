@@ -396,11 +396,8 @@ func (s *Board) ReplayIsolated(ctx context.Context, r IsolatedReplay) (created C
 // items. The number of statements does not depend on either.
 func (t *BegunTask) createIn(ctx context.Context, tx pgx.Tx, r *IsolatedReplay, items []Isolated) (time.Time, []signal.Signal, error) {
 	row := t.NewTask
-	row.begun = t.Progress
-	create, _, err := Creation([]NewTask{row}, []bool{true}, nil)
-	if err != nil {
-		return time.Time{}, nil, err
-	}
+	row.start = &workflow.Start{Progress: t.Progress} // its steps are put on the board below
+	create, _ := Creation([]NewTask{row}, []bool{true}, nil)
 	accepted := make(AcceptedTasks, 1)
 	if err := accepted.create(ctx, tx, create); err != nil {
 		return time.Time{}, nil, err

@@ -47,7 +47,7 @@ type NewTask struct {
 	// Watched: a client already waits for its end, see Store.Watch.
 	Watched bool
 
-	begun *workflow.Progress // of a BegunTask: its steps are put on the board later
+	start *workflow.Start // see Begin; nil: not called
 }
 
 // ParentStep names the step that a task is.
@@ -169,12 +169,9 @@ func (s *Board) insertTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, c
 		return nil, err
 	}
 	patience := strconv.FormatInt(wait.Milliseconds(), 10)
-	create, queues, err := Creation(tasks, chosen, &patience)
-	if err != nil {
-		return nil, err
-	}
+	create, queues := Creation(tasks, chosen, &patience)
 	accepted := make(AcceptedTasks, len(tasks))
-	err = s.db.Transact(ctx, db, queues, func(b *pgx.Batch) {
+	err := s.db.Transact(ctx, db, queues, func(b *pgx.Batch) {
 		create.Queue(b).Query(accepted.Collect)
 		Relate(b, tasks, chosen)
 		also(b)
@@ -241,18 +238,22 @@ func answerCreated(ctx context.Context, db stmt.Querier, tasks []NewTask, accept
 	return err
 }
 
-// Begin computes the first progress and steps of a new task.
-func (t *NewTask) Begin() (*workflow.Progress, *workflow.Effects, error) {
-	if t.begun != nil {
-		return t.begun, &workflow.Effects{}, nil
-	}
-	progress := workflow.NewProgress(t.Plan.Plan)
-	progress.Retry = t.Retry
-	in := workflow.Created{StartIn: t.StartIn}
+// Begin computes how the task begins, by its Plan, Retry, StartIn and StartAt, which must
+// not change any more. A creation does it for tasks for which it was not called.
+func (t *NewTask) Begin() {
+	startIn := t.StartIn
 	if !t.StartAt.IsZero() {
-		in.StartIn = 1 // scheduled; a separate column has the due time
+		startIn = 1 // scheduled; a separate column has the due time
 	}
-	return workflow.Advance(t.Plan.Plan, workflow.TaskPending, progress, workflow.Rules{}, in)
+	t.start = workflow.NewStart(t.Plan.Plan, t.Retry, startIn)
+}
+
+// Start returns how the task begins.
+func (t *NewTask) Start() *workflow.Start {
+	if t.start == nil {
+		t.Begin()
+	}
+	return t.start
 }
 
 // startsLater reports whether the first steps may have to wait.
@@ -268,12 +269,9 @@ func (t *NewTask) StartsIn(requestedAt time.Time) time.Duration {
 }
 
 // Creation is createTasks with its arguments, and the signals for the new tasks.
-func Creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal, error) {
-	c, err := creatingOf(tasks, chosen)
-	if err != nil {
-		return stmt.Call{}, nil, err
-	}
-	return createTasks.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals(), nil
+func Creation(tasks []NewTask, chosen []bool, patience *string) (stmt.Call, []signal.Signal) {
+	c := creatingOf(tasks, chosen)
+	return createTasks.With(pg.Args{"i": c.tasks, "s": c.steps, "patience": patience}), c.topics.Signals()
 }
 
 // newTaskRow is a new task to insert; the board's row carries its first step if it is the
@@ -330,26 +328,20 @@ type creating struct {
 }
 
 // creatingOf returns the rows of the chosen tasks.
-func creatingOf(tasks []NewTask, chosen []bool) (*creating, error) {
+func creatingOf(tasks []NewTask, chosen []bool) *creating {
 	c := &creating{topics: SignalSet{}, tasks: make([]newTaskRow, 0, len(tasks))}
 	for i := range tasks {
 		if chosen[i] {
-			if err := c.add(&tasks[i]); err != nil {
-				return nil, err
-			}
+			c.add(&tasks[i])
 		}
 	}
-	return c, nil
+	return c
 }
 
-func (c *creating) add(t *NewTask) error {
-	progress, effects, err := t.Begin()
-	if err != nil {
-		return err
-	}
+func (c *creating) add(t *NewTask) {
 	row := newTaskRow{TaskUUID: t.UUID, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Priority: t.Priority, Context: string(t.Context),
 		ParentCorrelationID: t.ParentCorrelationID, Initiator: t.Initiator, SourceSystem: t.SourceSystem, Reason: t.Reason, Tags: t.Tags,
-		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: progress.Encode(), Lane: Lane(t.Priority, false),
+		IdempotencyKey: t.IdempotencyKey, Window: t.IdentityEnd.After, StartIn: t.StartIn, Progress: t.Start().Progress.Encode(), Lane: Lane(t.Priority, false),
 		DeadlineIn: t.DeadlineIn, Calendar: string(t.IdentityEnd.Calendar), NotBefore: t.StartAt, Watched: t.Watched}
 	if t.CorrelationID != t.UUID {
 		row.CorrelationID = &t.CorrelationID
@@ -360,27 +352,34 @@ func (c *creating) add(t *NewTask) error {
 	if row.Calendar != "" {
 		row.TimeZone = t.IdentityEnd.TimeZone
 	}
-	c.addSteps(t, &row, progress, effects.Put)
+	c.addSteps(t, &row)
 	c.tasks = append(c.tasks, row)
 	c.topics.addCreated(t)
-	return nil
 }
 
-func (c *creating) addSteps(t *NewTask, row *newTaskRow, progress *workflow.Progress, put []workflow.PutStep) {
+func (c *creating) addSteps(t *NewTask, row *newTaskRow) {
+	start, dueIn := t.Start(), t.StartIn
 	if !t.StartAt.IsZero() {
-		for i := range put {
-			put[i].DueIn = 0
-		}
+		dueIn = 0
 	}
-	if len(put) == 1 && inlines(t.Plan, nil, put[0].Step) {
-		no := put[0].Step
-		row.StepNo, row.DueIn, row.StepTags = &no, put[0].DueIn, t.Plan.Steps[no].Tags
-		row.LastAttempt, row.Callable = t.Plan.LastAttempt(progress, no), t.Plan.Callables[no]
+	if no, only := t.onlyStep(); only {
+		row.StepNo, row.DueIn, row.StepTags = &start.Put[0].Step, dueIn, t.Plan.Steps[no].Tags
+		row.LastAttempt, row.Callable = t.Plan.LastAttempt(start.Progress, no), t.Plan.Callables[no]
 		return
 	}
-	for _, p := range put {
-		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, progress, p, row.Lane))
+	for _, p := range start.Put {
+		p.DueIn = dueIn
+		c.steps = append(c.steps, newStepOf(t.UUID, t.Plan, start.Progress, p, row.Lane))
 	}
+}
+
+// onlyStep returns the first step that the task's row carries, if it is the only one.
+func (t *NewTask) onlyStep() (no int, only bool) {
+	put := t.Start().Put
+	if len(put) != 1 || !inlines(t.Plan, nil, put[0].Step) {
+		return 0, false
+	}
+	return put[0].Step, true
 }
 
 // inlines reports whether the task's row may carry its only step. Not if steps were

@@ -67,12 +67,9 @@ var beginCopy = pg.Compile(`select set_config('lock_timeout', @patience, true) a
 // one has the identity, or the UUID, of an existing task. Times count from the beginning
 // of the transaction, which is its own.
 func (s *Board) copyTasks(ctx context.Context, db *pg.Conn, tasks []NewTask, chosen []bool) (AcceptedTasks, error) {
-	c, err := creatingOf(tasks, chosen)
-	if err != nil {
-		return nil, err
-	}
+	c := creatingOf(tasks, chosen)
 	accepted := make(AcceptedTasks, len(c.tasks))
-	err = s.db.InTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
+	err := s.db.InTxThenNotify(ctx, db, func(tx pgx.Tx) ([]signal.Signal, error) {
 		type row struct {
 			Patience string
 			Now      time.Time

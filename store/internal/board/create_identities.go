@@ -153,10 +153,7 @@ func createTasksIn(ctx context.Context, g pg.Guest, how pg.Announce, tasks []New
 	if err := checkDependencies(ctx, g, tasks, chosen); err != nil {
 		return nil, err
 	}
-	create, signals, err := Creation(tasks, chosen, nil)
-	if err != nil {
-		return nil, err
-	}
+	create, signals := Creation(tasks, chosen, nil)
 	accepted := make(AcceptedTasks, len(tasks))
 	if err := accepted.create(ctx, g, create); err != nil {
 		return nil, err

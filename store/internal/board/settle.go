@@ -403,12 +403,12 @@ func firstSteps(tasks []NewTask, chosen []bool, taker *ClaimRequest) map[uuid.UU
 		if !chosen[i] || t.startsLater() || len(t.DependsOn) > 0 {
 			continue
 		}
-		progress, effects, err := t.Begin()
-		if err != nil || len(effects.Put) != 1 || !inlines(t.Plan, nil, effects.Put[0].Step) || !taker.runs(t.Plan, &t.Plan.Steps[effects.Put[0].Step]) {
+		no, only := t.onlyStep()
+		if !only || !taker.runs(t.Plan, &t.Plan.Steps[no]) {
 			continue
 		}
 		first[t.UUID] = Claimed{
-			Task: &Standing{State: workflow.TaskPending, Progress: progress}, TaskUUID: t.UUID, Step: effects.Put[0].Step, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
+			Task: &Standing{State: workflow.TaskPending, Progress: t.Start().Progress}, TaskUUID: t.UUID, Step: no, Attempt: 1, PlanID: t.Plan.ID, Queue: t.Plan.Queue, Context: t.Context,
 			CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID, Priority: t.Priority, MaxAttempts: t.Retry.Attempts(),
 		}
 	}

@@ -274,16 +274,12 @@ func EndedState(s workflow.Status) workflow.StepState {
 
 // AsCreated is a task in its first moment: what Task would read before any change. Its
 // context is the one sent, not yet in the database's form.
-func AsCreated(t *board.NewTask, requestedAt time.Time) (*Task, error) {
-	progress, effects, err := t.Begin()
-	if err != nil {
-		return nil, fmt.Errorf("show the new task: %w", err)
-	}
+func AsCreated(t *board.NewTask, requestedAt time.Time) *Task {
 	task := &Task{
 		UUID: t.UUID, Plan: t.Plan, State: workflow.TaskPending, Priority: t.Priority, Context: t.Context,
 		CorrelationID: t.CorrelationID, ParentCorrelationID: t.ParentCorrelationID,
 		Initiator: pg.Text(t.Initiator), SourceSystem: pg.Text(t.SourceSystem), Reason: pg.Text(t.Reason), Tags: t.Tags,
-		RequestedAt: requestedAt, UpdatedAt: requestedAt, Progress: progress, DependsOn: t.DependsOn,
+		RequestedAt: requestedAt, UpdatedAt: requestedAt, Progress: t.Start().Progress, DependsOn: t.DependsOn,
 	}
 	startIn := t.StartsIn(requestedAt)
 	due := requestedAt.Add(startIn)
@@ -291,7 +287,7 @@ func AsCreated(t *board.NewTask, requestedAt time.Time) (*Task, error) {
 		task.StartAt = &due
 	}
 	r := taskReader{task: task, board: map[int]boardRow{}}
-	for _, p := range effects.Put {
+	for _, p := range t.Start().Put {
 		if len(t.DependsOn) > 0 {
 			r.board[p.Step] = boardRow{State: pg.BoardScheduled, Wait: &board.Wait{Kind: board.WaitForTasks}}
 		} else if startIn > 0 {
@@ -301,7 +297,7 @@ func AsCreated(t *board.NewTask, requestedAt time.Time) (*Task, error) {
 		}
 	}
 	r.build()
-	return task, nil
+	return task
 }
 
 // countIsolated is the number of items that the newest attempt a of the batch d

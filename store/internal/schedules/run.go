@@ -184,11 +184,8 @@ func (s *Calendar) fire(ctx context.Context, tx pgx.Tx, due []DueSchedule, firin
 	}
 	b := &pgx.Batch{}
 	if len(tasks) > 0 {
-		create, signals, err := board.Creation(tasks, board.DistinctIdentities(tasks), nil)
-		if err != nil {
-			return fired, err
-		}
-		fired.Signals = signals
+		var create stmt.Call
+		create, fired.Signals = board.Creation(tasks, board.DistinctIdentities(tasks), nil)
 		create.Queue(b).Query(board.AcceptedTasks(fired.Accepted).Collect)
 		board.Relate(b, tasks, nil)
 	}

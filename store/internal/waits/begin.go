@@ -363,10 +363,7 @@ func (b *beginning) createTasks(ctx context.Context) error {
 	if len(b.tasks) == 0 {
 		return nil
 	}
-	create, signals, err := board.Creation(b.tasks, board.DistinctIdentities(b.tasks), nil)
-	if err != nil {
-		return err
-	}
+	create, signals := board.Creation(b.tasks, board.DistinctIdentities(b.tasks), nil)
 	accepted := make(board.AcceptedTasks, len(b.tasks))
 	batch := &pgx.Batch{}
 	create.Queue(batch).Query(accepted.Collect)
